@@ -1,0 +1,310 @@
+"""Multi-head attention, with a cache for decoding."""
+
+import math
+
+import keras
+from keras import ops
+
+from keras_tfm.layers.masks import causal_mask, check_mask, combine
+
+
+@keras.saving.register_keras_serializable(package="keras_tfm")
+class MultiHeadAttention(keras.layers.Layer):
+    """Lets each query gather values, weighted by how well their keys fit.
+
+    `softmax(Q K^T / sqrt(d_k)) V` in each head; heads are concatenated and
+    projected. Weights have the layout of `keras.layers.MultiHeadAttention`
+    (query, key, value, output; kernel, then bias), so that they can be copied
+    with `set_weights`. Glorot's bounds are taken from each projection as the
+    matrix (D, H d) that it is; Keras takes the first axis for a convolution
+    window and starts about sqrt(D / 2) times too small.
+
+    The fused path (`keras.ops.dot_product_attention`, flash attention where
+    the backend has it) is taken whenever no dropout is active in this call
+    and no map is asked for. A query that may attend to nothing gives zeros
+    before the output projection.
+
+    Args:
+        num_heads: int >= 1, H.
+        key_dim: int >= 1, d_k, width of a head's queries and keys. None:
+            width of the query / H, which must divide.
+        value_dim: int >= 1, d_v, width of a head's values. None: `key_dim`.
+        output_dim: int >= 1. None: the width of the query.
+        dropout: float in [0, 1). Share of attention weights dropped.
+        use_bias: bool. Projections add a bias.
+        flash_attention: bool or None. Passed to
+            `keras.ops.dot_product_attention`; None lets the backend choose.
+        kernel_initializer: Keras initializer of the four matrices.
+        bias_initializer: Keras initializer of the biases.
+        **kwargs: of `keras.layers.Layer`.
+
+    Call arguments:
+        query: float `(B, T, D)`.
+        value: float `(B, S, D')`, or None for self-attention.
+        key: float `(B, S, D'')`, or None for `value`.
+        padding_mask: bool `(B, S)`. Keys that are real. None: the implicit
+            Keras mask of `key` or `value`, if it has one and no
+            `attention_mask` is given.
+        attention_mask: bool `(B, T, S)` or `(B, H, T, S)`, True = may be
+            attended to; axes of size 1 are broadcast.
+        use_causal_mask: bool. Query t attends to keys 0 to t, counted from
+            `cache_index` when a cache is written.
+        cache: pair of float `(B, H, L, d_k)` and `(B, H, L, d_v)`: keys and
+            values that are there already. Without `cache_index` they are
+            attended to as they are, and `value` is not needed.
+        cache_index: int or scalar int tensor. The keys and values of this
+            call are written to the cache from this slot on.
+        return_attention_scores: bool. Also give the weights.
+
+    Returns:
+        float `(B, T, output_dim)`; or a tuple of it, the weights
+        `(B, H, T, S)` if asked for, and the new cache if one was written.
+
+    Raises:
+        ValueError: sizes below 1, a width that H does not divide, or a mask
+            whose rank, dtype or shape does not fit.
+
+    Source: Vaswani et al. 2017, section 3.2. https://arxiv.org/abs/1706.03762
+    """
+
+    def __init__(
+        self,
+        num_heads,
+        key_dim=None,
+        value_dim=None,
+        output_dim=None,
+        dropout=0.0,
+        use_bias=True,
+        flash_attention=None,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        sizes = {"num_heads": num_heads, "key_dim": key_dim}
+        sizes |= {"value_dim": value_dim, "output_dim": output_dim}
+        for name, size in sizes.items():
+            if size is not None and size < 1:
+                raise ValueError(f"`{name}` must be 1 or more. Received: {size}.")
+        self.num_heads = num_heads
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.output_dim = output_dim
+        self.dropout = dropout
+        self.use_bias = use_bias
+        self.flash_attention = flash_attention
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.supports_masking = True
+        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+
+    def build(self, query_shape, value_shape=None, key_shape=None):
+        value_shape = value_shape or query_shape
+        key_shape = key_shape or value_shape
+        width = query_shape[-1]
+        if self.key_dim is None and width % self.num_heads:
+            raise ValueError(
+                "The width of the query must divide evenly among the heads. "
+                f"Received: width={width}, num_heads={self.num_heads}. Choose "
+                "another number of heads, or set `key_dim`."
+            )
+        self._key_dim = self.key_dim or width // self.num_heads
+        self._value_dim = self.value_dim or self._key_dim
+        self._scale = 1.0 / math.sqrt(self._key_dim)
+        output_dim = self.output_dim or width
+        heads = self.num_heads
+        self.query_dense = self._projection("query", query_shape, self._key_dim)
+        self.key_dense = self._projection("key", key_shape, self._key_dim)
+        self.value_dense = self._projection("value", value_shape, self._value_dim)
+        self.output_dense = keras.layers.EinsumDense(
+            "bthd,hde->bte",
+            output_shape=(None, output_dim),
+            bias_axes="e" if self.use_bias else None,
+            kernel_initializer=self._flat(heads * self._value_dim, output_dim),
+            bias_initializer=self.bias_initializer,
+            dtype=self.dtype_policy,
+            name="attention_output",
+        )
+        self.output_dense.build((None, None, heads, self._value_dim))
+
+    def call(
+        self,
+        query,
+        value=None,
+        key=None,
+        padding_mask=None,
+        attention_mask=None,
+        use_causal_mask=False,
+        cache=None,
+        cache_index=None,
+        return_attention_scores=False,
+        training=False,
+    ):
+        if padding_mask is None and attention_mask is None and cache is None:
+            padding_mask = _implicit_mask(query, value, key)
+        if cache is not None and cache_index is None:
+            keys, values = cache
+        else:
+            keys, values = self._write(query, value, key, cache, cache_index)
+        queries = self.query_dense(query)  # (B, T, H, d_k)
+        length, memory = ops.shape(queries)[1], ops.shape(keys)[2]
+        causal = None
+        if use_causal_mask:
+            first = 0 if cache_index is None else cache_index
+            causal = _causal(length, memory, first)
+        mask = combine(attention_mask, padding_mask=padding_mask, causal_mask=causal)
+        if mask is not None:
+            mask = mask[:, None] if len(mask.shape) == 3 else mask  # (B, H, T, S)
+            self._check_fits(mask, queries, keys)
+        heard, scores = self._attend(
+            queries, keys, values, mask, return_attention_scores, training
+        )
+        results = [self.output_dense(heard)]
+        if return_attention_scores:
+            results.append(scores)
+        if cache_index is not None:
+            results.append((keys, values))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def keys_and_values(self, value, key=None):
+        """Projects what is attended to, once, for many later queries.
+
+        Args:
+            value: float `(B, S, D')`.
+            key: float `(B, S, D'')`, or None for `value`.
+
+        Returns:
+            float `(B, H, S, d_k)` and `(B, H, S, d_v)`, to pass as `cache`.
+        """
+        keys = self.key_dense(value if key is None else key)
+        values = self.value_dense(value)
+        return ops.transpose(keys, (0, 2, 1, 3)), ops.transpose(values, (0, 2, 1, 3))
+
+    def empty_cache(self, batch_size, length):
+        """Makes room for keys and values to be written later.
+
+        Args:
+            batch_size: int, or scalar int tensor: B.
+            length: int: L, in slots.
+
+        Returns:
+            zeros `(B, H, L, d_k)` and `(B, H, L, d_v)` in the compute dtype.
+        """
+        room = (batch_size, self.num_heads, length)
+        return (
+            ops.zeros((*room, self._key_dim), self.compute_dtype),
+            ops.zeros((*room, self._value_dim), self.compute_dtype),
+        )
+
+    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
+        return (*query_shape[:-1], self.output_dim or query_shape[-1])
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "output_dim": self.output_dim,
+            "dropout": self.dropout,
+            "use_bias": self.use_bias,
+            "flash_attention": self.flash_attention,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+        }
+
+    def _projection(self, name, input_shape, head_dim):
+        dense = keras.layers.EinsumDense(
+            "btd,dhk->bthk",
+            output_shape=(None, self.num_heads, head_dim),
+            bias_axes="hk" if self.use_bias else None,
+            kernel_initializer=self._flat(input_shape[-1], self.num_heads * head_dim),
+            bias_initializer=self.bias_initializer,
+            dtype=self.dtype_policy,
+            name=name,
+        )
+        dense.build((None, None, input_shape[-1]))
+        return dense
+
+    def _flat(self, rows, columns):
+        """The kernel initializer, on the projection as a matrix."""
+        initializer = keras.initializers.get(self.kernel_initializer).clone()
+
+        def initialize(shape, dtype=None):
+            return ops.reshape(initializer((rows, columns), dtype=dtype), shape)
+
+        return initialize
+
+    def _write(self, query, value, key, cache, cache_index):
+        value = query if value is None else value
+        keys, values = self.keys_and_values(value, key)
+        if cache is None:
+            return keys, values
+        start = (0, 0, cache_index, 0)
+        return (
+            ops.slice_update(cache[0], start, ops.cast(keys, cache[0].dtype)),
+            ops.slice_update(cache[1], start, ops.cast(values, cache[1].dtype)),
+        )
+
+    def _attend(self, queries, keys, values, mask, with_scores, training):
+        """Gives `(B, T, H, d_v)` and, from the plain path, the weights."""
+        allowed = None
+        if mask is not None:
+            # A query that may attend to nothing gets the mean of all, without
+            # a NaN, and is set to zero afterwards.
+            allowed = ops.any(mask, axis=-1, keepdims=True)  # (B, H, T, 1)
+            mask = ops.logical_or(mask, ops.logical_not(allowed))
+        dropping = training and self.dropout > 0
+        # JAX wants keys and values of one width on the fused path.
+        fused = not (with_scores or dropping) and self._key_dim == self._value_dim
+        if fused:
+            heard = ops.dot_product_attention(
+                queries,
+                ops.transpose(keys, (0, 2, 1, 3)),
+                ops.transpose(values, (0, 2, 1, 3)),
+                mask=mask,
+                scale=self._scale,
+                flash_attention=self.flash_attention,
+            )
+            if allowed is not None:
+                heard = ops.where(ops.transpose(allowed, (0, 2, 1, 3)), heard, 0)
+            return heard, None
+        scores = ops.matmul(
+            ops.transpose(queries * self._scale, (0, 2, 1, 3)),
+            ops.transpose(keys, (0, 1, 3, 2)),
+        )  # (B, H, T, S)
+        scores = ops.cast(scores, "float32")
+        if mask is not None:
+            scores = ops.where(mask, scores, -1e30)
+        scores = ops.softmax(scores, axis=-1)
+        if allowed is not None:
+            scores = ops.where(allowed, scores, 0.0)
+        scores = ops.cast(scores, self.compute_dtype)
+        heard = ops.matmul(self.dropout_layer(scores, training=training), values)
+        return ops.transpose(heard, (0, 2, 1, 3)), scores
+
+    def _check_fits(self, mask, queries, keys):
+        wanted = (queries.shape[0], self.num_heads, queries.shape[1], keys.shape[2])
+        for size, full in zip(mask.shape, wanted, strict=True):
+            if size is None or full is None or size in (1, full):
+                continue
+            raise ValueError(
+                "The attention mask must be (B, T, S) or (B, H, T, S), or have "
+                f"axes of size 1. Received, as (B, H, T, S): {tuple(mask.shape)}; "
+                f"wanted: {wanted}."
+            )
+
+
+def _causal(length, memory, first):
+    if first == 0 and length is memory:
+        return causal_mask(length)
+    query = ops.arange(length) + first
+    return ops.greater_equal(query[:, None], ops.arange(memory)[None, :])
+
+
+def _implicit_mask(query, value, key):
+    heard = next((x for x in (key, value, query) if x is not None), None)
+    mask = getattr(heard, "_keras_mask", None)
+    if mask is not None:
+        check_mask("implicit mask", mask, (2,))
+    return mask

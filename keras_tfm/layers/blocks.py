@@ -1,0 +1,369 @@
+"""Encoder and decoder blocks: attention, feed-forward, residuals, norms."""
+
+import keras
+
+from keras_tfm.layers.attention import MultiHeadAttention
+from keras_tfm.layers.feed_forward import FeedForward
+
+NORMALIZATIONS = {
+    "layer_norm": keras.layers.LayerNormalization,
+    "rms_norm": keras.layers.RMSNormalization,
+}
+
+
+def normalization_layer(kind, epsilon, **kwargs):
+    """Makes a normalisation over the last axis.
+
+    Args:
+        kind: `"layer_norm"` or `"rms_norm"`.
+        epsilon: float > 0, added to the variance.
+        **kwargs: of the Keras layer.
+
+    Returns:
+        `keras.layers.LayerNormalization` or `keras.layers.RMSNormalization`.
+
+    Raises:
+        ValueError: an unknown kind.
+    """
+    if kind not in NORMALIZATIONS:
+        raise ValueError(
+            f"`normalization` is one of {sorted(NORMALIZATIONS)}. Received: {kind!r}."
+        )
+    layer = NORMALIZATIONS[kind](epsilon=epsilon, **kwargs)
+    layer.supports_masking = True  # Keras' RMSNormalization warns otherwise.
+    return layer
+
+
+class _Block(keras.layers.Layer):
+    """What encoder and decoder blocks share: settings and the residual."""
+
+    def __init__(
+        self,
+        intermediate_dim,
+        num_heads,
+        key_dim=None,
+        value_dim=None,
+        dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        activation="relu",
+        gated=False,
+        normalize_first=False,
+        normalization="layer_norm",
+        epsilon=1e-5,
+        use_bias=True,
+        kernel_initializer="glorot_uniform",
+        bias_initializer="zeros",
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.intermediate_dim = intermediate_dim
+        self.num_heads = num_heads
+        self.key_dim = key_dim
+        self.value_dim = value_dim
+        self.dropout = dropout
+        self.attention_dropout = attention_dropout
+        self.activation_dropout = activation_dropout
+        self.activation = keras.activations.get(activation)
+        self.gated = gated
+        self.normalize_first = normalize_first
+        self.normalization = normalization
+        self.epsilon = epsilon
+        self.use_bias = use_bias
+        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.supports_masking = True
+        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.self_attention = self._attention("self_attention")
+        self.self_attention_norm = self._norm("self_attention_norm")
+        self.feed_forward = FeedForward(
+            intermediate_dim,
+            activation=activation,
+            gated=gated,
+            dropout=activation_dropout,
+            name="feed_forward",
+            **self._weights(),
+        )
+        self.feed_forward_norm = self._norm("feed_forward_norm")
+
+    def compute_output_shape(self, x_shape):
+        return tuple(x_shape)
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "intermediate_dim": self.intermediate_dim,
+            "num_heads": self.num_heads,
+            "key_dim": self.key_dim,
+            "value_dim": self.value_dim,
+            "dropout": self.dropout,
+            "attention_dropout": self.attention_dropout,
+            "activation_dropout": self.activation_dropout,
+            "activation": keras.activations.serialize(self.activation),
+            "gated": self.gated,
+            "normalize_first": self.normalize_first,
+            "normalization": self.normalization,
+            "epsilon": self.epsilon,
+            "use_bias": self.use_bias,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
+        }
+
+    def _weights(self):
+        return {
+            "use_bias": self.use_bias,
+            "kernel_initializer": self.kernel_initializer,
+            "bias_initializer": self.bias_initializer,
+            "dtype": self.dtype_policy,
+        }
+
+    def _attention(self, name):
+        return MultiHeadAttention(
+            self.num_heads,
+            key_dim=self.key_dim,
+            value_dim=self.value_dim,
+            dropout=self.attention_dropout,
+            name=name,
+            **self._weights(),
+        )
+
+    def _norm(self, name):
+        return normalization_layer(
+            self.normalization, self.epsilon, name=name, dtype=self.dtype_policy
+        )
+
+    def _before(self, norm, x):
+        """What a layer inside a residual gets."""
+        return norm(x) if self.normalize_first else x
+
+    def _after(self, norm, x, heard, training):
+        """The residual, closed around what the layer gave."""
+        x = x + self.dropout_layer(heard, training=training)
+        return x if self.normalize_first else norm(x)
+
+    def _feed(self, x, training):
+        inner = self._before(self.feed_forward_norm, x)
+        fed = self.feed_forward(inner, training=training)
+        return self._after(self.feed_forward_norm, x, fed, training)
+
+
+@keras.saving.register_keras_serializable(package="keras_tfm")
+class TransformerEncoder(_Block):
+    """One encoder block: self-attention, then a feed-forward network.
+
+    Each of the two has a residual around it. Post-norm, the paper's, gives
+    `norm(x + layer(x))`; pre-norm gives `x + layer(norm(x))`, and the stack
+    then wants one more normalisation at its end.
+
+    Args:
+        intermediate_dim: int >= 1, F, width inside the feed-forward network.
+        num_heads: int >= 1, H.
+        key_dim: int or None, d_k. None: D / H.
+        value_dim: int or None, d_v. None: `key_dim`.
+        dropout: float in [0, 1), of what is added to a residual.
+        attention_dropout: float in [0, 1), of the attention weights.
+        activation_dropout: float in [0, 1), inside the feed-forward network.
+        activation: Keras activation of the feed-forward network.
+        gated: bool. Gated linear unit in the feed-forward network.
+        normalize_first: bool. Pre-norm.
+        normalization: `"layer_norm"` or `"rms_norm"`.
+        epsilon: float > 0, of the normalisations.
+        use_bias: bool. Projections add a bias.
+        kernel_initializer: Keras initializer of the matrices.
+        bias_initializer: Keras initializer of the biases.
+        **kwargs: of `keras.layers.Layer`.
+
+    Call arguments:
+        x: float `(B, S, D)`.
+        padding_mask: bool `(B, S)`, True where x is real. None: the implicit
+            Keras mask of x, if it has one.
+        attention_mask: bool `(B, S, S)` or `(B, H, S, S)`.
+        return_attention_scores: bool.
+
+    Returns:
+        float `(B, S, D)`; with `return_attention_scores` a pair of it and the
+        weights `(B, H, S, S)`.
+
+    Raises:
+        ValueError: as `MultiHeadAttention`, or an unknown normalisation.
+
+    Source: Vaswani et al. 2017, section 3.1, https://arxiv.org/abs/1706.03762;
+    pre-norm: Xiong et al. 2020, https://arxiv.org/abs/2002.04745
+    """
+
+    def build(self, x_shape):
+        self.self_attention.build(x_shape)
+        self.self_attention_norm.build(x_shape)
+        self.feed_forward.build(x_shape)
+        self.feed_forward_norm.build(x_shape)
+
+    def call(
+        self,
+        x,
+        padding_mask=None,
+        attention_mask=None,
+        return_attention_scores=False,
+        training=False,
+    ):
+        if padding_mask is None and attention_mask is None:
+            padding_mask = getattr(x, "_keras_mask", None)
+        heard = self.self_attention(
+            self._before(self.self_attention_norm, x),
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        heard, scores = heard if return_attention_scores else (heard, None)
+        x = self._after(self.self_attention_norm, x, heard, training)
+        x = self._feed(x, training)
+        return (x, scores) if return_attention_scores else x
+
+
+@keras.saving.register_keras_serializable(package="keras_tfm")
+class TransformerDecoder(_Block):
+    """One decoder block: causal self-attention, attention to the encoder's
+    output, and a feed-forward network.
+
+    Called without an encoder sequence it has no cross-attention and is a
+    block of a language model; the first call decides.
+
+    Args:
+        intermediate_dim: int >= 1, F, width inside the feed-forward network.
+        num_heads: int >= 1, H.
+        key_dim: int or None, d_k. None: D / H.
+        value_dim: int or None, d_v. None: `key_dim`.
+        dropout: float in [0, 1), of what is added to a residual.
+        attention_dropout: float in [0, 1), of the attention weights.
+        activation_dropout: float in [0, 1), inside the feed-forward network.
+        activation: Keras activation of the feed-forward network.
+        gated: bool. Gated linear unit in the feed-forward network.
+        normalize_first: bool. Pre-norm.
+        normalization: `"layer_norm"` or `"rms_norm"`.
+        epsilon: float > 0, of the normalisations.
+        use_bias: bool. Projections add a bias.
+        kernel_initializer: Keras initializer of the matrices.
+        bias_initializer: Keras initializer of the biases.
+        **kwargs: of `keras.layers.Layer`.
+
+    Call arguments:
+        x: float `(B, T, D)`.
+        encoder_sequence: float `(B, S, D')`, or None.
+        padding_mask: bool `(B, T)`, True where x is real. None: the implicit
+            Keras mask of x, if it has one and no `attention_mask` is given.
+        attention_mask: bool `(B, T, T)` or `(B, H, T, T)`; with a cache the
+            last axis is L.
+        encoder_padding_mask: bool `(B, S)`. None: the implicit Keras mask of
+            the encoder sequence.
+        use_causal_mask: bool. No position attends to a later one.
+        cache: pair of pairs of keys and values: of this block's past (room of
+            `empty_cache`) and of the encoder sequence (from
+            `cross_attention.keys_and_values`), the second None in a language
+            model. `encoder_sequence` is then not needed.
+        cache_index: int or scalar int tensor: the slot of `x[:, 0]`.
+        return_attention_scores: bool.
+
+    Returns:
+        float `(B, T, D)`; or a tuple of it, the weights of self-attention
+        `(B, H, T, T)` and of cross-attention `(B, H, T, S)` (or None) if asked
+        for, and the new cache if one was given.
+
+    Raises:
+        ValueError: as `MultiHeadAttention`; an encoder sequence for a block
+            built without one, or none for a block built with one.
+
+    Source: Vaswani et al. 2017, section 3.1. https://arxiv.org/abs/1706.03762
+    """
+
+    def build(self, x_shape, encoder_sequence_shape=None):
+        self.self_attention.build(x_shape)
+        self.self_attention_norm.build(x_shape)
+        self.cross_attention = None
+        if encoder_sequence_shape is not None:
+            self.cross_attention = self._attention("cross_attention")
+            self.cross_attention.build(x_shape, encoder_sequence_shape)
+            self.cross_attention_norm = self._norm("cross_attention_norm")
+            self.cross_attention_norm.build(x_shape)
+        self.feed_forward.build(x_shape)
+        self.feed_forward_norm.build(x_shape)
+
+    def call(
+        self,
+        x,
+        encoder_sequence=None,
+        padding_mask=None,
+        attention_mask=None,
+        encoder_padding_mask=None,
+        use_causal_mask=True,
+        cache=None,
+        cache_index=None,
+        return_attention_scores=False,
+        training=False,
+    ):
+        past, memory = (None, None) if cache is None else cache
+        self._check_encoder(encoder_sequence if memory is None else memory)
+        if padding_mask is None and attention_mask is None and cache is None:
+            padding_mask = getattr(x, "_keras_mask", None)
+        if encoder_padding_mask is None:
+            encoder_padding_mask = getattr(encoder_sequence, "_keras_mask", None)
+        heard = self.self_attention(
+            self._before(self.self_attention_norm, x),
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            use_causal_mask=use_causal_mask,
+            cache=past,
+            cache_index=cache_index,
+            return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        heard, *more = heard if isinstance(heard, tuple) else (heard,)
+        x = self._after(self.self_attention_norm, x, heard, training)
+        scores = [more[0], None] if return_attention_scores else []
+        if self.cross_attention is not None:
+            heard = self.cross_attention(
+                self._before(self.cross_attention_norm, x),
+                encoder_sequence,
+                padding_mask=encoder_padding_mask,
+                cache=memory,
+                return_attention_scores=return_attention_scores,
+                training=training,
+            )
+            if return_attention_scores:
+                heard, scores[1] = heard
+            x = self._after(self.cross_attention_norm, x, heard, training)
+        x = self._feed(x, training)
+        results = [x, *scores]
+        if cache is not None:
+            results.append((more[-1], memory))
+        return x if len(results) == 1 else tuple(results)
+
+    def empty_cache(self, batch_size, length):
+        """Makes room for the keys and values of this block's past.
+
+        Args:
+            batch_size: int, or scalar int tensor: B.
+            length: int: L, in slots.
+
+        Returns:
+            zeros `(B, H, L, d_k)` and `(B, H, L, d_v)`.
+        """
+        return self.self_attention.empty_cache(batch_size, length)
+
+    def compute_output_shape(self, x_shape, encoder_sequence_shape=None):
+        return tuple(x_shape)
+
+    def _check_encoder(self, memory):
+        if (memory is None) == (self.cross_attention is None):
+            return
+        built, called = (
+            ("without", "with")
+            if memory is not None
+            else (
+                "with",
+                "without",
+            )
+        )
+        raise ValueError(
+            f"This decoder block was built {built} an encoder sequence and is "
+            f"called {called} one. Use two blocks."
+        )

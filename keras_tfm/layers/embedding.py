@@ -1,0 +1,192 @@
+"""From token ids to vectors, and from vectors back to logits."""
+
+import math
+
+import keras
+from keras import backend, ops
+
+from keras_tfm.layers.masks import INTEGERS, padding_mask
+from keras_tfm.layers.positions import LearnedPositions, SinusoidalPositions
+
+
+@keras.saving.register_keras_serializable(package="keras_tfm")
+class TokenAndPositionEmbedding(keras.layers.Layer):
+    """Turns token ids into vectors that also say where the token stands.
+
+    The same layer gives the output projection that is tied to its table,
+    `as_logits`, so that one layer can serve source, target and output (the
+    paper's three-way tying), target and output, or one of them.
+
+    Where positions are fixed, the table is drawn with variance 1/D and the
+    vectors are multiplied by sqrt(D), so that a token is as loud as its
+    position and logits start at variance 1. Learned positions start as small
+    as the table, and nothing is multiplied.
+
+    In training the lookup hands a dense gradient to the optimizer on every
+    backend: with TensorFlow's sparse one, Adam is another algorithm.
+
+    Args:
+        vocabulary_size: int >= 1, V: ids run from 0 to V - 1.
+        embedding_dim: int >= 1, D.
+        sequence_length: int, in tokens. Needed by learned positions only.
+        positions: `"sinusoidal"`, `"learned"`, a layer of positions such as
+            `SinusoidalPositions("halves")`, or None for none.
+        scale: bool. Multiply by sqrt(D) where positions are fixed.
+        dropout: float in [0, 1). Share of channels dropped from the sum.
+        mask_zero: bool. Give the output an implicit Keras mask that is False
+            where the id is 0.
+        embeddings_initializer: Keras initializer of the table, or None for a
+            normal distribution of standard deviation D ** -0.5.
+        **kwargs: of `keras.layers.Layer`.
+
+    Call arguments:
+        ids: integer `(B, T)`.
+        offset: int or scalar int tensor, in tokens. Position of `ids[:, 0]`.
+
+    Returns:
+        float `(B, T, D)`.
+
+    Raises:
+        ValueError: ids of another rank or dtype, a size below 1, unknown
+            `positions`, learned ones without `sequence_length`, or an odd
+            width with sinusoids.
+
+    Source: Vaswani et al. 2017, sections 3.4, 3.5 and 5.4.
+    https://arxiv.org/abs/1706.03762; tying: Press and Wolf 2017.
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        embedding_dim,
+        sequence_length=None,
+        positions="sinusoidal",
+        scale=True,
+        dropout=0.0,
+        mask_zero=False,
+        embeddings_initializer=None,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        if vocabulary_size < 1 or embedding_dim < 1:
+            raise ValueError(
+                "A table of embeddings has at least one row and one column. "
+                f"Received: vocabulary_size={vocabulary_size}, "
+                f"embedding_dim={embedding_dim}."
+            )
+        self.vocabulary_size = vocabulary_size
+        self.embedding_dim = embedding_dim
+        self.sequence_length = sequence_length
+        self.positions = positions
+        self.scale = scale
+        self.dropout = dropout
+        self.mask_zero = mask_zero
+        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            embedding_dim,
+            embeddings_initializer=self.embeddings_initializer
+            or keras.initializers.RandomNormal(stddev=embedding_dim**-0.5),
+            dtype=self.dtype_policy,
+            name="token_embedding",
+        )
+        self.position_layer = self._position_layer()
+        fixed = not isinstance(self.position_layer, LearnedPositions)
+        self.factor = math.sqrt(embedding_dim) if scale and fixed else 1.0
+        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+
+    def build(self, ids_shape):
+        vectors_shape = (*ids_shape, self.embedding_dim)
+        self.token_embedding.build(ids_shape)
+        if self.position_layer is not None and not self.position_layer.built:
+            self.position_layer.build(vectors_shape)
+
+    def call(self, ids, offset=0, training=False):
+        dtype = backend.standardize_dtype(ids.dtype)
+        if len(ids.shape) != 2 or dtype not in INTEGERS:
+            raise ValueError(
+                "Token ids must be integers of shape (batch, length). "
+                f"Received: shape={tuple(ids.shape)}, dtype={dtype}."
+            )
+        x = self._lookup(ids, training)
+        if self.position_layer is not None:
+            x = self.position_layer(x, offset=offset)
+        return self.dropout_layer(x, training=training)
+
+    def as_logits(self, hidden):
+        """Projects vectors to logits by the transposed table.
+
+        Args:
+            hidden: float `(..., D)`.
+
+        Returns:
+            float `(..., V)`, in the layer's compute dtype.
+        """
+        hidden = ops.cast(hidden, self.compute_dtype)
+        return self.token_embedding(hidden, reverse=True)
+
+    @property
+    def embeddings(self):
+        """The table, `(V, D)`."""
+        return self.token_embedding.embeddings
+
+    def compute_mask(self, ids, previous_mask=None):
+        return padding_mask(ids) if self.mask_zero else None
+
+    def compute_output_shape(self, ids_shape):
+        return (*ids_shape, self.embedding_dim)
+
+    def get_config(self):
+        positions = self.positions
+        if isinstance(positions, keras.layers.Layer):
+            positions = keras.saving.serialize_keras_object(positions)
+        initializer = self.embeddings_initializer
+        return {
+            **super().get_config(),
+            "vocabulary_size": self.vocabulary_size,
+            "embedding_dim": self.embedding_dim,
+            "sequence_length": self.sequence_length,
+            "positions": positions,
+            "scale": self.scale,
+            "dropout": self.dropout,
+            "mask_zero": self.mask_zero,
+            "embeddings_initializer": initializer
+            and keras.initializers.serialize(initializer),
+        }
+
+    @classmethod
+    def from_config(cls, config):
+        config = dict(config)
+        if isinstance(config["positions"], dict):
+            config["positions"] = keras.saving.deserialize_keras_object(
+                config["positions"]
+            )
+        return cls(**config)
+
+    def _position_layer(self):
+        if self.positions is None or isinstance(self.positions, keras.layers.Layer):
+            return self.positions
+        if self.positions == "sinusoidal":
+            return SinusoidalPositions(dtype=self.dtype_policy, name="positions")
+        if self.positions == "learned":
+            return LearnedPositions(
+                self.sequence_length,
+                initializer=keras.initializers.RandomNormal(
+                    stddev=self.embedding_dim**-0.5
+                ),
+                dtype=self.dtype_policy,
+                name="positions",
+            )
+        raise ValueError(
+            "`positions` is 'sinusoidal', 'learned', a layer of positions, or "
+            f"None. Received: {self.positions!r}."
+        )
+
+    def _lookup(self, ids, training):
+        if training and self.token_embedding.quantization_mode is None:
+            # The product before the lookup is what makes TensorFlow's gradient
+            # dense. Outside training it would cost V * D products a call.
+            table = ops.multiply(self.embeddings, self.factor)
+            return ops.cast(ops.take(table, ids, axis=0), self.compute_dtype)
+        x = self.token_embedding(ids)
+        return x if self.factor == 1.0 else x * ops.cast(self.factor, x.dtype)

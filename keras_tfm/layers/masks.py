@@ -1,0 +1,149 @@
+"""Attention masks: boolean, True = may be attended to."""
+
+from keras import backend, ops
+
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+
+
+def padding_mask(ids, pad_id=0):
+    """Marks the real tokens of a padded batch.
+
+    Args:
+        ids: integer `(B, S)`, token ids.
+        pad_id: int. The id that stands for "nothing here".
+
+    Returns:
+        bool `(B, S)`, True where `ids` differs from `pad_id`.
+
+    Raises:
+        ValueError: `ids` is not of rank 2 or not of an integer dtype.
+    """
+    _check_integers("ids", ids)
+    return ops.not_equal(ids, pad_id)
+
+
+def causal_mask(length):
+    """Lets each position attend to itself and to the past.
+
+    Args:
+        length: int >= 1, or scalar integer tensor: `T`, in tokens.
+
+    Returns:
+        bool `(T, T)`, a lower triangle: row t is True in columns 0 to t.
+
+    Raises:
+        ValueError: `length` is an int below 1.
+
+    Source: Vaswani et al. 2017, section 3.2.3. https://arxiv.org/abs/1706.03762
+    """
+    if isinstance(length, int) and length < 1:
+        raise ValueError(
+            "A causal mask has at least one position. "
+            f"Received: length={length}. Pass the number of target tokens."
+        )
+    position = ops.arange(length)
+    return ops.greater_equal(position[:, None], position[None, :])
+
+
+def segment_mask(query_segments, key_segments=None):
+    """Keeps the sequences packed into one row from seeing each other.
+
+    Args:
+        query_segments: integer `(B, T)`. The number of the sequence that each
+            query position belongs to, from 1; 0 is padding.
+        key_segments: integer `(B, S)`, or None for self-attention.
+
+    Returns:
+        bool `(B, T, S)`, True where both positions are of one sequence.
+
+    Raises:
+        ValueError: a tensor is not of rank 2 or not of an integer dtype.
+    """
+    _check_integers("query_segments", query_segments)
+    if key_segments is None:
+        key_segments = query_segments
+    _check_integers("key_segments", key_segments)
+    query_segments = query_segments[:, :, None]
+    key_segments = key_segments[:, None, :]
+    return ops.logical_and(
+        ops.equal(query_segments, key_segments), ops.not_equal(key_segments, 0)
+    )
+
+
+def combine(*attention_masks, padding_mask=None, causal_mask=None):
+    """Allows what every one of the given masks allows.
+
+    Padding and causal masks go by name, since `(B, S)` and `(T, T)` cannot be
+    told apart when the sizes happen to fit.
+
+    Args:
+        *attention_masks: bool `(B, T, S)` or `(B, H, T, S)`; None is skipped.
+        padding_mask: bool `(B, S)` or None. Keys that are real tokens.
+        causal_mask: bool `(T, S)` or None.
+
+    Returns:
+        bool, of rank 4 if any of the masks is, else of rank 3, with axes of
+        size 1 where nothing depends on them. None if every mask is None.
+
+    Raises:
+        ValueError: a mask of another rank or dtype.
+    """
+    masks = [("attention mask", mask, (3, 4)) for mask in attention_masks]
+    masks.append(("padding_mask", padding_mask, (2,)))
+    masks.append(("causal_mask", causal_mask, (2,)))
+    masks = [(name, mask, ranks) for name, mask, ranks in masks if mask is not None]
+    for name, mask, ranks in masks:
+        check_mask(name, mask, ranks)
+    rank = max((len(mask.shape) for _, mask, _ in masks), default=3)
+    combined = None
+    for name, mask, _ in masks:
+        if name == "padding_mask":
+            mask = mask[:, None, :]  # (B, 1, S)
+        elif name == "causal_mask":
+            mask = mask[None]  # (1, T, S)
+        if len(mask.shape) < rank:
+            mask = mask[:, None]
+        combined = mask if combined is None else ops.logical_and(combined, mask)
+    return combined
+
+
+_WANTED = {
+    (2,): "(B, S)",
+    (3, 4): "(B, T, S) or (B, H, T, S)",
+}
+
+
+def check_mask(name, mask, ranks):
+    """Refuses a mask of the wrong rank or dtype.
+
+    Args:
+        name: str. What to call the mask in the message.
+        mask: the mask.
+        ranks: tuple of int. Ranks that are accepted.
+
+    Raises:
+        ValueError: the rank is not among `ranks`, or the dtype is not bool.
+    """
+    dtype = backend.standardize_dtype(mask.dtype)
+    if len(mask.shape) in ranks and dtype == "bool":
+        return
+    wanted = _WANTED.get(tuple(ranks), f"of rank {ranks}")
+    hint = ""
+    if dtype != "bool":
+        hint = (
+            " True means that a position may be attended to; turn an additive "
+            "mask of 0 and -1e9 into `mask == 0` first."
+        )
+    raise ValueError(
+        f"`{name}` must be boolean {wanted}. "
+        f"Received: shape={tuple(mask.shape)}, dtype={dtype}.{hint}"
+    )
+
+
+def _check_integers(name, ids):
+    dtype = backend.standardize_dtype(ids.dtype)
+    if len(ids.shape) != 2 or dtype not in INTEGERS:
+        raise ValueError(
+            f"`{name}` must be integers of shape (batch, length). "
+            f"Received: shape={tuple(ids.shape)}, dtype={dtype}."
+        )

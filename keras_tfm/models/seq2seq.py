@@ -1,0 +1,416 @@
+"""The encoder-decoder Transformer, as one functional Keras model."""
+
+import keras
+from keras import ops
+
+from keras_tfm.layers.blocks import (
+    TransformerDecoder,
+    TransformerEncoder,
+    normalization_layer,
+)
+from keras_tfm.layers.embedding import TokenAndPositionEmbedding
+from keras_tfm.layers.masks import padding_mask
+from keras_tfm.layers.positions import LearnedPositions
+
+TIES = ("all", "target", None)
+
+
+@keras.saving.register_keras_serializable(package="keras_tfm")
+class Transformer(keras.Model):
+    """Gives the logits of each next target token, from source and target ids.
+
+    A plain functional `keras.Model`: `compile`, `fit`, `save`, `export`. Its
+    inputs are `{"source_ids": (B, S), "target_ids": (B, T)}` of integers, 0 is
+    padding; `target_ids` begin with the start token, and logits at position t
+    are of token t + 1. A search drives it through `begin` and `step`.
+
+    Args:
+        vocabulary_size: int, V of the source, and of the target too unless
+            `target_vocabulary_size` is given.
+        num_layers: int, or pair of ints: N of encoder and decoder.
+        embedding_dim: int, D.
+        intermediate_dim: int, F.
+        num_heads: int, H.
+        target_vocabulary_size: int or None. Needs `tie` other than "all".
+        key_dim: int or None, d_k. None: D / H.
+        value_dim: int or None, d_v. None: `key_dim`.
+        tie: `"all"`: one table for source, target and output, as in the
+            paper; `"target"`: one for target and output; None: three.
+        positions: `"sinusoidal"`, `"learned"`, a layer of positions, or None.
+        sequence_length: int or None, in tokens. For learned positions.
+        dropout: float in [0, 1), of residuals and of embedded tokens.
+        attention_dropout: float in [0, 1), of the attention weights.
+        activation_dropout: float in [0, 1), inside the feed-forward networks.
+        activation: Keras activation of the feed-forward networks.
+        gated: bool. Gated linear units in the feed-forward networks.
+        normalize_first: bool. Pre-norm blocks, and a normalisation at the end
+            of each stack; else post-norm, as in the paper.
+        normalization: `"layer_norm"` or `"rms_norm"`.
+        epsilon: float > 0, of the normalisations.
+        use_bias: bool. Projections inside the blocks add a bias.
+        **kwargs: `name`, `dtype`, `trainable` of a Keras model.
+
+    Raises:
+        ValueError: sizes that do not fit each other, an unknown `tie`, or two
+            vocabularies under one table.
+
+    Source: Vaswani et al. 2017. https://arxiv.org/abs/1706.03762
+    """
+
+    def __init__(
+        self,
+        vocabulary_size,
+        num_layers=6,
+        embedding_dim=512,
+        intermediate_dim=2048,
+        num_heads=8,
+        target_vocabulary_size=None,
+        key_dim=None,
+        value_dim=None,
+        tie="all",
+        positions="sinusoidal",
+        sequence_length=None,
+        dropout=0.1,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        activation="relu",
+        gated=False,
+        normalize_first=False,
+        normalization="layer_norm",
+        epsilon=1e-5,
+        use_bias=True,
+        **kwargs,
+    ):
+        _check_tie(tie, vocabulary_size, target_vocabulary_size)
+        policy = keras.dtype_policies.get(
+            kwargs.pop("dtype", None) or keras.config.dtype_policy()
+        )
+        settings = {
+            "vocabulary_size": vocabulary_size,
+            "num_layers": num_layers,
+            "embedding_dim": embedding_dim,
+            "target_vocabulary_size": target_vocabulary_size,
+            "tie": tie,
+            "positions": positions,
+            "sequence_length": sequence_length,
+        }
+        block = {
+            "intermediate_dim": intermediate_dim,
+            "num_heads": num_heads,
+            "key_dim": key_dim,
+            "value_dim": value_dim,
+            "dropout": dropout,
+            "attention_dropout": attention_dropout,
+            "activation_dropout": activation_dropout,
+            "activation": activation,
+            "gated": gated,
+            "normalize_first": normalize_first,
+            "normalization": normalization,
+            "epsilon": epsilon,
+            "use_bias": use_bias,
+        }
+        parts = _parts(settings, block, policy)
+        inputs, hidden, logits = _network(parts)
+        super().__init__(inputs=inputs, outputs=logits, **kwargs)
+        self.source_embedding, self.target_embedding = parts["embeddings"]
+        self.encoder_blocks, self.decoder_blocks = parts["blocks"]
+        self.encoder_norm, self.decoder_norm = parts["norms"]
+        self.projection = parts["projection"]
+        self.vocabulary_size = vocabulary_size
+        self.target_vocabulary_size = target_vocabulary_size or vocabulary_size
+        self.settings = {**settings, **block}
+        self._policy = policy
+        self._hidden = hidden
+
+    def hidden_model(self):
+        """Gives the same network without its last projection.
+
+        It shares every layer with this model. `ProjectedCrossentropy` trains
+        it without ever holding `(B, T, V)` logits.
+
+        Returns:
+            `keras.Model` from the same inputs to float `(B, T, D)`.
+        """
+        inputs = {tensor.name: tensor for tensor in self.inputs}
+        return keras.Model(inputs, self._hidden, name=f"{self.name}_hidden")
+
+    def begin(self, source_ids, max_length, beam_size=1):
+        """Encodes the source once and makes room for decoding.
+
+        Args:
+            source_ids: integer `(B, S)`.
+            max_length: int >= 1, in tokens. The most `step` will be called.
+            beam_size: int >= 1, K: hypotheses for each source.
+
+        Returns:
+            The cache, a dictionary. `"memory"` holds keys and values of
+            cross-attention and belongs to the source: it is not repeated for
+            the beams. `"past"` has a slot for each step and beam, and what is
+            written stays where it is. `"beams"` follows the hypotheses: which
+            slots are ancestors of each, bool `(B, K, max_length * K)`.
+
+        Raises:
+            ValueError: `max_length` or S past a table of learned positions.
+        """
+        for embedding in (self.source_embedding, self.target_embedding):
+            if isinstance(embedding.position_layer, LearnedPositions):
+                embedding.position_layer.check_length(max_length)
+        mask = padding_mask(source_ids)
+        memory = self.encode(source_ids)
+        batch_size, slots = ops.shape(source_ids)[0], max_length * beam_size
+        blocks = self.decoder_blocks
+        return {
+            "memory": [b.cross_attention.keys_and_values(memory) for b in blocks],
+            "memory_mask": mask,
+            "past": [b.empty_cache(batch_size, slots) for b in blocks],
+            "beams": {"ancestors": ops.zeros((batch_size, beam_size, slots), "bool")},
+        }
+
+    def step(self, ids, index, cache):
+        """Advances every hypothesis by one token.
+
+        Args:
+            ids: integer `(B, K)`, the last token of each hypothesis.
+            index: int or scalar int tensor, from 0: which step this is.
+            cache: from `begin` or the step before, with its `"beams"` in the
+                order of the hypotheses.
+
+        Returns:
+            float `(B, K, V)` logits of the next token, and the new cache.
+        """
+        batch_size, beam_size = ops.shape(ids)[0], ids.shape[1]
+        slot = index * beam_size
+        own = ops.broadcast_to(
+            ops.eye(beam_size, dtype="bool"), (batch_size, beam_size, beam_size)
+        )
+        ancestors = ops.slice_update(cache["beams"]["ancestors"], (0, 0, slot), own)
+        # The beams of a source stand at one position: they are embedded as
+        # rows and then attend as if they were K queries of one sequence.
+        x = self.target_embedding(ops.reshape(ids, (-1, 1)), offset=index)
+        x = ops.reshape(x, (batch_size, beam_size, x.shape[-1]))  # (B, K, D)
+        past = []
+        for i, block in enumerate(self.decoder_blocks):
+            x, (written, _) = block(
+                x,
+                attention_mask=ancestors,
+                encoder_padding_mask=cache["memory_mask"],
+                use_causal_mask=False,
+                cache=(cache["past"][i], cache["memory"][i]),
+                cache_index=slot,
+            )
+            past.append(written)
+        if self.decoder_norm is not None:
+            x = self.decoder_norm(x)
+        cache = {**cache, "past": past, "beams": {"ancestors": ancestors}}
+        return self.as_logits(x), cache
+
+    def encode(self, source_ids):
+        """Runs the encoder.
+
+        Args:
+            source_ids: integer `(B, S)`.
+
+        Returns:
+            float `(B, S, D)`.
+        """
+        return self._encode(source_ids)[0]
+
+    def attention_maps(self, source_ids, target_ids):
+        """Gives the attention weights of every layer.
+
+        Args:
+            source_ids: integer `(B, S)`.
+            target_ids: integer `(B, T)`, with the start token.
+
+        Returns:
+            A dictionary of lists with one tensor a layer: `"encoder"`
+            `(B, H, S, S)`, `"decoder"` `(B, H, T, T)` and `"cross"`
+            `(B, H, T, S)`.
+        """
+        memory, encoder = self._encode(source_ids, return_attention_scores=True)
+        x = self.target_embedding(target_ids)
+        decoder, cross = [], []
+        for block in self.decoder_blocks:
+            x, self_scores, cross_scores = block(
+                x,
+                memory,
+                padding_mask=padding_mask(target_ids),
+                encoder_padding_mask=padding_mask(source_ids),
+                return_attention_scores=True,
+            )
+            decoder.append(self_scores)
+            cross.append(cross_scores)
+        return {"encoder": encoder, "decoder": decoder, "cross": cross}
+
+    def as_logits(self, hidden):
+        """Projects the decoder's output to the target vocabulary.
+
+        Args:
+            hidden: float `(..., D)`.
+
+        Returns:
+            float `(..., V)`.
+        """
+        if self.projection is not None:
+            return self.projection(hidden)
+        return self.target_embedding.as_logits(hidden)
+
+    def enable_lora(self, rank):
+        """Freezes the model but for low-rank updates of queries and values.
+
+        Args:
+            rank: int >= 1, of the updates.
+
+        Source: Hu et al. 2021, section 4.2. https://arxiv.org/abs/2106.09685
+        """
+        attentions = [b.self_attention for b in self.encoder_blocks]
+        for block in self.decoder_blocks:
+            attentions += [block.self_attention, block.cross_attention]
+        for weight in self.weights:
+            weight.trainable = False
+        for attention in attentions:
+            attention.query_dense.enable_lora(rank)
+            attention.value_dense.enable_lora(rank)
+
+    def get_config(self):
+        positions = self.settings["positions"]
+        if isinstance(positions, keras.layers.Layer):
+            positions = keras.saving.serialize_keras_object(positions)
+        activation = self.settings["activation"]
+        if callable(activation):
+            activation = keras.activations.serialize(activation)
+        return {
+            **self.settings,
+            "positions": positions,
+            "activation": activation,
+            "name": self.name,
+            "trainable": self.trainable,
+            "dtype": keras.dtype_policies.serialize(self._policy),
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        config = dict(config)
+        if isinstance(config["positions"], dict):
+            config["positions"] = keras.saving.deserialize_keras_object(
+                config["positions"], custom_objects=custom_objects
+            )
+        return cls(**config)
+
+    def _encode(self, source_ids, return_attention_scores=False):
+        x, maps = self.source_embedding(source_ids), []
+        for block in self.encoder_blocks:
+            x = block(
+                x,
+                padding_mask=padding_mask(source_ids),
+                return_attention_scores=return_attention_scores,
+            )
+            if return_attention_scores:
+                x, scores = x
+                maps.append(scores)
+        if self.encoder_norm is not None:
+            x = self.encoder_norm(x)
+        return x, maps
+
+
+def _parts(settings, block, policy):
+    """Makes the layers of the network."""
+    source_size = settings["vocabulary_size"]
+    target_size = settings["target_vocabulary_size"] or source_size
+    depths = settings["num_layers"]
+    encoder_depth, decoder_depth = (
+        (depths, depths) if isinstance(depths, int) else depths
+    )
+
+    def embedding(size, name):
+        positions = settings["positions"]
+        if isinstance(positions, keras.layers.Layer):  # one of its own for each
+            positions = type(positions).from_config(positions.get_config())
+        return TokenAndPositionEmbedding(
+            size,
+            settings["embedding_dim"],
+            sequence_length=settings["sequence_length"],
+            positions=positions,
+            dropout=block["dropout"],
+            dtype=policy,
+            name=name,
+        )
+
+    def norm(name):
+        if not block["normalize_first"]:
+            return None
+        return normalization_layer(
+            block["normalization"], block["epsilon"], dtype=policy, name=name
+        )
+
+    if settings["tie"] == "all":
+        embeddings = (embedding(target_size, "embedding"),) * 2
+    else:
+        embeddings = (
+            embedding(source_size, "source_embedding"),
+            embedding(target_size, "target_embedding"),
+        )
+    projection = None
+    if settings["tie"] is None:
+        projection = keras.layers.Dense(
+            target_size, use_bias=False, dtype=policy, name="projection"
+        )
+    return {
+        "embeddings": embeddings,
+        "blocks": (
+            [
+                TransformerEncoder(**block, dtype=policy, name=f"encoder_{i}")
+                for i in range(encoder_depth)
+            ],
+            [
+                TransformerDecoder(**block, dtype=policy, name=f"decoder_{i}")
+                for i in range(decoder_depth)
+            ],
+        ),
+        "norms": (norm("encoder_norm"), norm("decoder_norm")),
+        "projection": projection,
+    }
+
+
+def _network(parts):
+    """Joins the layers: inputs, the decoder's output, logits."""
+    source_ids = keras.Input((None,), dtype="int32", name="source_ids")
+    target_ids = keras.Input((None,), dtype="int32", name="target_ids")
+    source_embedding, target_embedding = parts["embeddings"]
+    encoder_blocks, decoder_blocks = parts["blocks"]
+    encoder_norm, decoder_norm = parts["norms"]
+
+    source_mask = padding_mask(source_ids)
+    memory = source_embedding(source_ids)
+    for block in encoder_blocks:
+        memory = block(memory, padding_mask=source_mask)
+    if encoder_norm is not None:
+        memory = encoder_norm(memory)
+
+    target_mask = padding_mask(target_ids)
+    hidden = target_embedding(target_ids)
+    for block in decoder_blocks:
+        hidden = block(
+            hidden,
+            memory,
+            padding_mask=target_mask,
+            encoder_padding_mask=source_mask,
+        )
+    if decoder_norm is not None:
+        hidden = decoder_norm(hidden)
+    project = parts["projection"] or target_embedding.as_logits
+    inputs = {"source_ids": source_ids, "target_ids": target_ids}
+    return inputs, hidden, project(hidden)
+
+
+def _check_tie(tie, vocabulary_size, target_vocabulary_size):
+    if tie not in TIES:
+        raise ValueError(f"`tie` is one of {TIES}. Received: {tie!r}.")
+    two = target_vocabulary_size not in (None, vocabulary_size)
+    if tie == "all" and two:
+        raise ValueError(
+            "One table cannot serve two vocabularies. "
+            f"Received: vocabulary_size={vocabulary_size}, "
+            f"target_vocabulary_size={target_vocabulary_size}, tie='all'. "
+            "Train a joint vocabulary, or pass tie='target' or tie=None."
+        )
