@@ -1,0 +1,172 @@
+"""Beam search: the best few hypotheses at once."""
+
+from collections.abc import Callable, Sequence
+
+import keras
+from keras import ops
+
+from keras_tfm.decode.hypotheses import Hypotheses, log_probabilities, penalty
+
+
+def beam(
+    step: Callable,
+    cache,
+    active,
+    max_length: int,
+    beam_size: int = 4,
+    num_hypotheses: int = 1,
+    start_id: int = 2,
+    end_id: int = 3,
+    length_penalty: float = 1.0,
+    length_penalty_form: str = "mean",
+    patience: float = 1.0,
+    suppress_ids: Sequence[int] = (),
+) -> Hypotheses:
+    """Decodes by keeping the likeliest `beam_size` hypotheses at every step.
+
+    A hypothesis that takes the end token leaves the beam for a pool of its
+    own, where it is scored and never extended. The search ends when
+    `beam_size * patience` hypotheses have ended, or no open one can still
+    enter the pool, or at `max_length`, where open ones enter the pool as they
+    are.
+
+    Args:
+        step: `(ids (B, K), index, cache) -> (logits (B, K, V), cache)`.
+        cache: what `step` wants first, a structure of tensors. Where it is a
+            dictionary with a `"beams"`, every tensor in that is `(B, K, ...)`
+            and follows its hypothesis; everything else stays where it is.
+        active: bool `(B,)`. Rows to decode; the others come back empty.
+        max_length: int >= 1, in tokens, the end token included.
+        beam_size: int >= 1, K.
+        num_hypotheses: int from 1 to K, n: how many to give.
+        start_id: int. The token before the first.
+        end_id: int. The token that ends a hypothesis.
+        length_penalty: float >= 0; scores are log-probabilities divided by
+            `penalty(length, length_penalty, length_penalty_form)`.
+        length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
+        patience: float > 0, see above.
+        suppress_ids: ints. Tokens that are never generated.
+
+    Returns:
+        `Hypotheses`, n for each row, best first.
+
+    Raises:
+        ValueError: a size or a number that is out of its range.
+
+    Cost: at most `max_length` calls of `step` on K tokens a row.
+
+    Source: Wu et al. 2016, section 7, https://arxiv.org/abs/1609.08144;
+    patience: Kasai et al. 2022, https://arxiv.org/abs/2204.05424
+    """
+    _check(beam_size, num_hypotheses, patience, max_length)
+    batch_size = ops.shape(active)[0]
+    position = ops.arange(max_length)[None, None]  # (1, 1, T)
+    largest_divisor = penalty(max_length, length_penalty, length_penalty_form)
+
+    def unfinished(index, last, ids, scores, pool, ended, done, cache):
+        return ops.logical_and(index < max_length, ops.logical_not(ops.all(done)))
+
+    def advance(index, last, ids, scores, pool, ended, done, cache):
+        logits, cache = step(last, index, cache)
+        gains = log_probabilities(logits, suppress_ids)  # (B, K, V)
+        candidates = _candidates(scores[:, :, None] + gains, beam_size)
+        total, parent, token = candidates  # each (B, 2K), best first
+        ids = _follow(ids, parent)  # (B, 2K, T)
+        ids = ops.where(ops.equal(position, index), token[:, :, None], ids)
+
+        # Those that end among the K best go to the pool; the K best of the
+        # others stay open. There are K of them: each beam can end only once.
+        ends = ops.equal(token, end_id)
+        leaves = ops.logical_and(ends, ops.arange(2 * beam_size)[None] < beam_size)
+        leaves = ops.logical_and(leaves, ops.isfinite(total))
+        leaves = ops.logical_and(leaves, ops.logical_not(done)[:, None])
+        divisor = penalty(index + 1, length_penalty, length_penalty_form)
+        final = ops.where(leaves, total / divisor, -float("inf"))
+        lengths = ops.broadcast_to(index + 1, ops.shape(token))
+        pool = _merge(pool, (ids, final, lengths), num_hypotheses)
+        ended = ended + ops.sum(ops.cast(leaves, "int32"), axis=-1)
+
+        open_total = ops.where(ends, -float("inf"), total)
+        scores, kept = ops.top_k(open_total, beam_size)
+        ids, last = _follow(ids, kept), _follow(token, kept)
+        parent = _follow(parent, kept)
+        # Log-probabilities only fall, so an open hypothesis ends at best with
+        # its present one, over the largest divisor there can be.
+        reachable = ops.max(scores, axis=-1) / largest_divisor
+        beaten = ops.less_equal(reachable, pool[1][:, -1])
+        patient = ops.cast(ended, "float32") < beam_size * patience
+        done = ops.logical_or(done, ops.logical_or(beaten, ops.logical_not(patient)))
+        cache = _reorder(cache, parent)
+        return index + 1, last, ids, scores, pool, ended, done, cache
+
+    first = ops.where(ops.arange(beam_size) == 0, 0.0, -float("inf"))
+    pool = (
+        ops.zeros((batch_size, num_hypotheses, max_length), "int32"),
+        ops.full((batch_size, num_hypotheses), -float("inf"), "float32"),
+        ops.zeros((batch_size, num_hypotheses), "int32"),
+    )
+    index, last, ids, scores, pool, ended, done, cache = ops.while_loop(
+        unfinished,
+        advance,
+        (
+            ops.convert_to_tensor(0, "int32"),
+            ops.full((batch_size, beam_size), start_id, "int32"),
+            ops.zeros((batch_size, beam_size, max_length), "int32"),
+            ops.broadcast_to(ops.cast(first, "float32"), (batch_size, beam_size)),
+            pool,
+            ops.zeros((batch_size,), "int32"),
+            ops.logical_not(active),
+            cache,
+        ),
+    )
+    cut = ops.where(done[:, None], -float("inf"), scores / largest_divisor)
+    lengths = ops.full((batch_size, beam_size), max_length, "int32")
+    return Hypotheses(*_merge(pool, (ids, cut, lengths), num_hypotheses))
+
+
+def _candidates(scores, beam_size):
+    """The 2K best continuations of `(B, K, V)`: score, parent, token."""
+    vocabulary_size = scores.shape[-1]
+    wanted = min(2 * beam_size, beam_size * vocabulary_size)
+    flat = ops.reshape(scores, (-1, beam_size * vocabulary_size))
+    total, place = ops.top_k(flat, wanted)
+    place = ops.cast(place, "int32")
+    return total, place // vocabulary_size, place % vocabulary_size
+
+
+def _merge(pool, more, size):
+    """The best `size` of the pool and of what comes, best first."""
+    ids, scores, lengths = (
+        ops.concatenate([a, b], axis=1) for a, b in zip(pool, more, strict=True)
+    )
+    scores, kept = ops.top_k(scores, size)
+    return _follow(ids, kept), scores, _follow(lengths, kept)
+
+
+def _follow(x, chosen):
+    """Takes rows `chosen (B, M)` of axis 1 of `x (B, K, ...)`."""
+    chosen = ops.cast(chosen, "int32")
+    chosen = ops.reshape(chosen, (-1, chosen.shape[1], *[1] * (len(x.shape) - 2)))
+    return ops.take_along_axis(x, chosen, axis=1)
+
+
+def _reorder(cache, parent):
+    if not (isinstance(cache, dict) and "beams" in cache):
+        return cache
+    beams = keras.tree.map_structure(lambda x: _follow(x, parent), cache["beams"])
+    return {**cache, "beams": beams}
+
+
+def _check(beam_size, num_hypotheses, patience, max_length):
+    if beam_size < 1 or max_length < 1:
+        raise ValueError(
+            "A beam holds at least one hypothesis of at least one token. "
+            f"Received: beam_size={beam_size}, max_length={max_length}."
+        )
+    if not 1 <= num_hypotheses <= beam_size:
+        raise ValueError(
+            "`num_hypotheses` is from 1 to `beam_size`. "
+            f"Received: num_hypotheses={num_hypotheses}, beam_size={beam_size}."
+        )
+    if patience <= 0:
+        raise ValueError(f"`patience` must be above 0. Received: {patience}.")

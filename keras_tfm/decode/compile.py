@@ -1,0 +1,50 @@
+"""One compiled program from a function of a model, on each backend.
+
+The one place outside `text` and `serving` where a backend's own API stands:
+Keras compiles what `fit` and `predict` run, but has no call that compiles a
+function of tensors.
+"""
+
+import keras
+
+
+def compiled(function, model, jit_compile=True):
+    """Compiles a function that calls the layers of a model.
+
+    The model's weights are read anew at every call, so that a function
+    compiled before training decodes with the weights after it.
+
+    Args:
+        function: a function of tensors, giving a structure of tensors.
+        model: the Keras model whose variables it uses.
+        jit_compile: bool. On TensorFlow, compile with XLA; else a graph. JAX
+            always compiles; PyTorch runs eagerly, which is faster than
+            `torch.compile` for a search of changing shapes.
+
+    Returns:
+        A function of the same arguments. Each new shape is compiled once.
+    """
+    backend = keras.config.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function, jit_compile=jit_compile)
+    if backend == "jax":
+        import jax
+
+        def stateless(values, *arguments):
+            # As arguments: JAX would bake captured weights into the program.
+            with keras.StatelessScope(zip(model.variables, values, strict=True)):
+                return function(*arguments)
+
+        program = jax.jit(stateless)
+        return lambda *arguments: program(
+            [variable.value for variable in model.variables], *arguments
+        )
+    import torch
+
+    def eager(*arguments):
+        with torch.inference_mode():
+            return function(*arguments)
+
+    return eager

@@ -1,0 +1,135 @@
+"""From source ids to target ids, as one compiled program."""
+
+import numpy as np
+from keras import ops
+
+from keras_tfm.decode.beam import beam
+from keras_tfm.decode.compile import compiled
+from keras_tfm.decode.greedy import greedy
+from keras_tfm.decode.hypotheses import Hypotheses
+
+# Source lengths are rounded up to these, so that few programs are compiled.
+LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+
+
+class Search:
+    """Decodes batches of source ids with a model, in one compiled program.
+
+    Args:
+        model: what has `begin(source_ids, max_length, beam_size)` and
+            `step(ids, index, cache)`, such as `Transformer`.
+        beam_size: int >= 1, K. 1 is greedy search.
+        num_hypotheses: int from 1 to K, n.
+        length_penalty: float >= 0, see `penalty`.
+        length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
+        patience: float > 0, see `beam`.
+        max_decoding_length: int >= 1, in tokens, the end token included; or
+            None for twice the source and 16 more.
+        start_id: int. The token before the first.
+        end_id: int. The token that ends a hypothesis.
+        suppress_ids: ints. Tokens that are never generated; by default
+            padding, the unknown token and the start.
+        jit_compile: bool. On TensorFlow, compile with XLA.
+
+    Raises:
+        ValueError: a number out of its range.
+    """
+
+    def __init__(
+        self,
+        model,
+        beam_size=1,
+        num_hypotheses=1,
+        length_penalty=1.0,
+        length_penalty_form="mean",
+        patience=1.0,
+        max_decoding_length=None,
+        start_id=2,
+        end_id=3,
+        suppress_ids=(0, 1, 2),
+        jit_compile=True,
+    ):
+        if not 1 <= num_hypotheses <= beam_size:
+            raise ValueError(
+                "`num_hypotheses` is from 1 to `beam_size`. "
+                f"Received: num_hypotheses={num_hypotheses}, beam_size={beam_size}."
+            )
+        if max_decoding_length is not None and max_decoding_length < 1:
+            raise ValueError(
+                "`max_decoding_length` must be 1 or more. "
+                f"Received: {max_decoding_length}."
+            )
+        self.model = model
+        self.beam_size = beam_size
+        self.max_decoding_length = max_decoding_length
+        self.options = {
+            "start_id": start_id,
+            "end_id": end_id,
+            "length_penalty": length_penalty,
+            "length_penalty_form": length_penalty_form,
+            "suppress_ids": tuple(suppress_ids),
+        }
+        if beam_size > 1:
+            self.options |= {
+                "beam_size": beam_size,
+                "num_hypotheses": num_hypotheses,
+                "patience": patience,
+            }
+        self._program = compiled(self.decode, model, jit_compile)
+
+    def __call__(self, source_ids):
+        """Decodes a batch.
+
+        Args:
+            source_ids: integers `(B, S)`, NumPy or tensor, padded with 0; a
+                row of nothing but 0 gives an empty hypothesis.
+
+        Returns:
+            `Hypotheses` of NumPy arrays.
+
+        Raises:
+            ValueError: another rank or dtype, or an id outside the model's
+                vocabulary.
+        """
+        source_ids = np.asarray(ops.convert_to_numpy(source_ids))
+        self._check(source_ids)
+        rows, length = source_ids.shape
+        rounded = next((size for size in LENGTHS if size >= length), length)
+        source_ids = np.pad(source_ids, ((0, 0), (0, rounded - length)))
+        result = self._program(ops.convert_to_tensor(source_ids, "int32"))
+        return Hypotheses(*(ops.convert_to_numpy(x) for x in result))
+
+    def decode(self, source_ids, max_length=None):
+        """Decodes a batch of tensors; what is compiled.
+
+        Args:
+            source_ids: int32 `(B, S)`.
+            max_length: int >= 1, in tokens; None for what the search was made
+                with. Needed where S is not known beforehand.
+
+        Returns:
+            `Hypotheses` of tensors.
+        """
+        max_length = max_length or self.max_decoding_length
+        max_length = max_length or 2 * source_ids.shape[1] + 16
+        active = ops.any(ops.not_equal(source_ids, 0), axis=-1)
+        cache = self.model.begin(source_ids, max_length, self.beam_size)
+        search = beam if self.beam_size > 1 else greedy
+        return search(self.model.step, cache, active, max_length, **self.options)
+
+    def _check(self, source_ids):
+        if source_ids.ndim != 2 or source_ids.dtype.kind not in "iu":
+            raise ValueError(
+                "Source ids are integers of shape (batch, length). Received: "
+                f"shape={source_ids.shape}, dtype={source_ids.dtype}."
+            )
+        size = getattr(self.model, "vocabulary_size", None)
+        if size is None or not source_ids.size:
+            return
+        low, high = source_ids.min(), source_ids.max()
+        if low < 0 or high >= size:
+            raise ValueError(
+                "Source ids are from 0 to the vocabulary size - 1. Received: ids "
+                f"from {low} to {high}; vocabulary_size={size}. Use the "
+                "vocabulary the model was trained with."
+            )
