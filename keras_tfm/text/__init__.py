@@ -1,0 +1,30 @@
+"""From files to batches: pairs of sentences, subword vocabularies, pipelines.
+
+Shapes are written in the letters of `keras_tfm.layers`: `B` rows of a batch,
+`S` source length, `T` target length, `V` pieces of a vocabulary. Pad is id 0,
+unknown 1, start 2, end 3. TensorFlow is imported only by the functions that
+give a `tf.data.Dataset` or a TensorFlow tokenizer, when they are called.
+"""
+
+from keras_tfm.text.batches import Batches
+from keras_tfm.text.files import (
+    iterate_pairs,
+    iterate_pairs_jsonl,
+    iterate_pairs_tsv,
+)
+from keras_tfm.text.pairs import Pairs, read_pairs, read_pairs_jsonl, read_pairs_tsv
+from keras_tfm.text.streaming import stream
+from keras_tfm.text.vocabulary import Vocabulary
+
+__all__ = [
+    "Batches",
+    "Pairs",
+    "Vocabulary",
+    "iterate_pairs",
+    "iterate_pairs_jsonl",
+    "iterate_pairs_tsv",
+    "read_pairs",
+    "read_pairs_jsonl",
+    "read_pairs_tsv",
+    "stream",
+]

@@ -1,0 +1,22 @@
+"""Parts for `compile` and `fit`: losses, metrics, schedules, callbacks."""
+
+from keras_tfm.training.average import CheckpointAverage, average_weights
+from keras_tfm.training.bleu import Bleu
+from keras_tfm.training.losses import SmoothedCrossentropy
+from keras_tfm.training.metrics import Perplexity, TokenAccuracy
+from keras_tfm.training.projected import ProjectedCrossentropy
+from keras_tfm.training.restart import Restart
+from keras_tfm.training.schedules import InverseSquareRoot, Noam
+
+__all__ = [
+    "Bleu",
+    "CheckpointAverage",
+    "InverseSquareRoot",
+    "Noam",
+    "Perplexity",
+    "ProjectedCrossentropy",
+    "Restart",
+    "SmoothedCrossentropy",
+    "TokenAccuracy",
+    "average_weights",
+]

@@ -1,0 +1,401 @@
+"""Train a Transformer to translate with `model.fit`, and translate with it.
+
+Run      python -m recipes.translation --data phrases --target de
+Needs    see the table of runs in recipes/README.md
+Follows  Vaswani et al. 2017; for small corpora Wu et al. 2021, section 3
+"""
+
+import dataclasses
+import json
+import os
+import pathlib
+import resource
+import subprocess
+import sys
+import time
+from importlib import metadata
+
+import keras
+import numpy as np
+import sacrebleu
+import tyro
+
+from keras_tfm import models, plot, serving, text, training
+from recipes import corpora
+
+# What a corpus needs unless the command line says otherwise.
+DEFAULTS = {
+    "phrases": {
+        "preset": "tiny",
+        "vocabulary_size": 4_000,
+        "vocabulary_kind": "unigram",
+        "batch": 4_096,
+        "epochs": 12,
+        "peak_rate": 3e-3,
+        "warmup": 500,
+        "dropout": 0.1,
+        "average": 3,
+        "score_every": 4,
+        "length_penalty": 1.0,
+    },
+    "multi30k": {
+        "preset": "tiny",
+        "vocabulary_size": 10_000,
+        "vocabulary_kind": "bpe",
+        "batch": 4_096,
+        "epochs": 80,
+        "peak_rate": 3.5e-3,
+        "warmup": 2_000,
+        "dropout": 0.3,
+        "average": 10,
+        "score_every": 10,
+        "length_penalty": 1.0,
+    },
+    "tatoeba": {
+        "preset": "tiny",
+        "vocabulary_size": 8_000,
+        "vocabulary_kind": "unigram",
+        "batch": 4_096,
+        "epochs": 40,
+        "peak_rate": 3e-3,
+        "warmup": 1_000,
+        "dropout": 0.3,
+        "average": 5,
+        "score_every": 5,
+        "length_penalty": 1.0,
+    },
+}
+
+PRESETS = {
+    "tiny": models.transformer_tiny,
+    "base": models.transformer_base,
+    "big": models.transformer_big,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of a run. What is None is chosen for the corpus."""
+
+    data: str = "phrases"
+    """phrases (built in), multi30k, tatoeba, a folder (train.en, val.en, ...),
+    a .tsv or .jsonl file, or two parallel files with a comma between them."""
+    source: str = "en"
+    """Language to translate from, such as en."""
+    target: str = "de"
+    """Language to translate into, such as de."""
+    form: str = "tok"
+    """Of Multi30k: tok (lower-cased and tokenised, as papers report) or raw."""
+    out: str | None = None
+    """Folder of the run, continued if it is there. None: a name under runs/."""
+    preset: str | None = None
+    """Shape of the model: tiny, base or big."""
+    vocabulary_size: int | None = None
+    """Pieces of the joint subword vocabulary."""
+    vocabulary_kind: str | None = None
+    """unigram or bpe."""
+    batch: int | None = None
+    """Target tokens in a batch, padding included."""
+    epochs: int | None = None
+    """Passes over the training pairs."""
+    peak_rate: float | None = None
+    """Learning rate at the end of the warm-up."""
+    warmup: int | None = None
+    """Updates until the peak; then the rate falls with 1 / sqrt(updates)."""
+    dropout: float | None = None
+    """Share of channels dropped from residuals and embeddings."""
+    label_smoothing: float = 0.1
+    """Probability given to all other tokens."""
+    clip_norm: float = 25.0
+    """Largest global norm of the gradients."""
+    subword_sampling: float | None = None
+    """Alpha of subword sampling in training; None: the best segmentation."""
+    average: int | None = None
+    """Epochs, the last ones, whose weights are averaged."""
+    score_every: int | None = None
+    """Epochs between scores of the validation set (greedy, BLEU and chrF)."""
+    beam_size: int = 5
+    """Hypotheses kept in the final search; 1 is greedy."""
+    length_penalty: float | None = None
+    """Exponent of the length that log-probabilities are divided by."""
+    bleu_tokenize: str | None = None
+    """sacrebleu's tokeniser: 13a, none (it is tokenised already), char, ..."""
+    jit_compile: bool = False
+    """XLA in training on TensorFlow; each of the eight shapes compiles once."""
+    seed: int = 0
+    """Of weights, dropout, shuffling, and what is held out."""
+
+
+def main(settings: Settings) -> dict:
+    """Runs all steps and returns what it writes to `result.json`."""
+    settings = complete(settings)
+    out = prepare_folder(settings)
+    keras.utils.set_random_seed(settings.seed)
+    corpus = corpora.load(
+        settings.data, settings.source, settings.target, settings.form,
+        seed=settings.seed,
+    )  # fmt: skip
+    print(f"{corpus.name}, {corpus.origin}", *corpus.notes, sep="\n")
+    vocabulary = get_vocabulary(settings, corpus, out)
+    batches = text.Batches(
+        corpus.train,
+        vocabulary,
+        batch_tokens=settings.batch,
+        seed=settings.seed,
+        subword_sampling=settings.subword_sampling,
+    )
+    print(batches.report)
+    model, network = make_model(settings, vocabulary)
+    history = train(settings, model, network, vocabulary, corpus, batches, out)
+    translator = serving.Translator(
+        model,
+        vocabulary,
+        beam_size=settings.beam_size,
+        length_penalty=settings.length_penalty,
+    )
+    translator.save(out / "model")
+    result = evaluate(settings, translator, corpus, out)
+    draw(translator, corpus, history, out)
+    result |= {
+        "parameters": model.count_params(),
+        "pairs": len(corpus.train),
+        "training_minutes": round(sum(history["seconds"]) / 60, 2),
+        "peak_memory_gib": round(
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2
+        ),
+        "settings": dataclasses.asdict(settings),
+        "versions": versions(),
+        "finished": time.strftime("%Y-%m-%d"),
+    }
+    write_json(out / "result.json", result)
+    print(f"\nEverything is in {out}")
+    return result
+
+
+def complete(settings: Settings) -> Settings:
+    """Fills what is None with what suits the corpus."""
+    name = settings.data if settings.data in DEFAULTS else "tatoeba"
+    chosen = dict(DEFAULTS[name])
+    tokenized = settings.data == "multi30k" and settings.form == "tok"
+    chosen["bleu_tokenize"] = "none" if tokenized else "13a"
+    if settings.target.split("_")[0].split("-")[0] in ("ja", "th", "zh", "km", "lo"):
+        chosen["bleu_tokenize"] = "char"
+    label = pathlib.Path(settings.data.split(",")[0]).name.split(".")[0]
+    chosen["out"] = f"runs/{label}-{settings.source}-{settings.target}"
+    unset = {k: v for k, v in chosen.items() if getattr(settings, k) is None}
+    settings = dataclasses.replace(settings, **unset)
+    if settings.preset not in PRESETS:
+        raise ValueError(
+            f"`preset` is one of {sorted(PRESETS)}. Received: {settings.preset!r}."
+        )
+    for name in ("epochs", "average", "score_every", "beam_size", "batch"):
+        if getattr(settings, name) < 1:
+            raise ValueError(
+                f"`{name}` must be 1 or more. Received: {getattr(settings, name)}."
+            )
+    return settings
+
+
+def prepare_folder(settings: Settings) -> pathlib.Path:
+    """Makes the run folder, or checks that it is of the same settings."""
+    out = pathlib.Path(settings.out)
+    out.mkdir(parents=True, exist_ok=True)
+    file = out / "settings.json"
+    now = dataclasses.asdict(settings) | {"backend": keras.config.backend()}
+    if file.exists():
+        before = json.loads(file.read_text())
+        free = ("out", "epochs", "average", "beam_size", "length_penalty")
+        changed = [
+            f"{k}: {before.get(k)!r} before, {now[k]!r} now"
+            for k in now
+            if k not in free and before.get(k) != now[k]
+        ]
+        if changed:
+            raise ValueError(
+                f"{out} holds a run of other settings ({'; '.join(changed)}). "
+                "Name another folder with --out, or remove that one."
+            )
+        print(f"Continuing the run in {out}")
+    write_json(file, now)
+    return out
+
+
+def get_vocabulary(settings, corpus, out) -> text.Vocabulary:
+    """Loads the run's vocabulary, or trains one on the training pairs."""
+    file = out / "vocabulary.model"
+    if file.exists():
+        return text.Vocabulary.load(file)
+    tokenized = settings.data == "multi30k" and settings.form == "tok"
+    vocabulary = text.Vocabulary.train(
+        corpus.train.source + corpus.train.target,
+        size=settings.vocabulary_size,
+        model_type=settings.vocabulary_kind,
+        normalization="identity" if tokenized else "nmt_nfkc",
+    )
+    vocabulary.save(file)
+    return vocabulary
+
+
+def make_model(settings, vocabulary) -> tuple[keras.Model, keras.Model]:
+    """Makes the model, and what of it is trained: all but the logits.
+
+    The loss takes the decoder's output and the table of the tied embedding,
+    so that the logits of a batch never exist as a whole.
+    """
+    model = PRESETS[settings.preset](vocabulary.size, dropout=settings.dropout)
+    network = model.hidden_model()
+    network.compile(
+        optimizer=keras.optimizers.Adam(
+            training.InverseSquareRoot(
+                settings.peak_rate, settings.warmup, initial=1e-7
+            ),
+            beta_1=0.9,
+            beta_2=0.98,
+            epsilon=1e-8,
+            global_clipnorm=settings.clip_norm,
+        ),
+        loss=training.ProjectedCrossentropy(
+            model.target_embedding, settings.label_smoothing, chunk_tokens=512
+        ),
+        jit_compile=settings.jit_compile or keras.config.backend() == "jax",
+    )
+    return model, network
+
+
+def train(settings, model, network, vocabulary, corpus, batches, out):
+    """Fits the network from where the run stands; gives its history."""
+    bleu = training.Bleu(
+        corpus.validation.source,
+        corpus.validation.target,
+        serving.Translator(model, vocabulary, beam_size=1, batch_size=128),
+        every=settings.score_every,
+        tokenize=settings.bleu_tokenize,
+    )
+    average = training.CheckpointAverage(out / "averages", last=settings.average)
+    restart = training.Restart(out / "restart", callbacks=[bleu])
+    first_epoch = restart.restore(network)
+    validation = text.Batches(
+        corpus.validation, vocabulary, batch_tokens=settings.batch, shuffle=False
+    )
+    steps = batches.steps_per_epoch
+    if first_epoch < settings.epochs:
+        network.fit(
+            batches.dataset(first_step=first_epoch * steps),
+            validation_data=validation.dataset(repeat=False),
+            steps_per_epoch=steps,
+            initial_epoch=first_epoch,
+            epochs=settings.epochs,
+            shuffle=False,
+            verbose=1 if sys.stdout.isatty() else 2,
+            callbacks=[
+                Seconds(),
+                bleu,
+                average,
+                keras.callbacks.TensorBoard(out / "tensorboard"),
+                restart,
+            ],
+        )
+    average.apply(network)
+    return restart.history
+
+
+class Seconds(keras.callbacks.Callback):
+    """Puts the seconds that an epoch took into the logs."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.start = time.perf_counter()
+
+    def on_epoch_end(self, epoch, logs=None):
+        logs["seconds"] = round(time.perf_counter() - self.start, 2)
+
+
+def evaluate(settings, translator, corpus, out) -> dict:
+    """Translates the test set, scores it, and shows some of it."""
+    start = time.perf_counter()
+    translations = translator(corpus.test.source, progress=True)
+    seconds = time.perf_counter() - start
+    references = [corpus.test.target]
+    bleu = sacrebleu.BLEU(tokenize=settings.bleu_tokenize, force=True)
+    chrf = sacrebleu.CHRF()
+    score = bleu.corpus_score(translations, references, n_bootstrap=1000)
+    chrf_score = chrf.corpus_score(translations, references, n_bootstrap=1000)
+    rows = zip(corpus.test.source, corpus.test.target, translations, strict=True)
+    lines = ["source\treference\ttranslation"]
+    lines += ["\t".join(side.replace("\t", " ") for side in row) for row in rows]
+    (out / "translations.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print("\nUnseen sentences:")
+    shown = np.random.default_rng(settings.seed).permutation(len(translations))[:8]
+    for i in shown:
+        print(f"  source       {corpus.test.source[i]}")
+        print(f"  translation  {translations[i]}")
+        print(f"  reference    {corpus.test.target[i]}\n")
+    print(f"BLEU {score.score:.2f} ± {score._ci:.2f} (95%, bootstrap)  {score}")
+    print(f"     {bleu.get_signature()}")
+    print(f"chrF {chrf_score.score:.2f} ± {chrf_score._ci:.2f}")
+    print(f"reference length {score.ref_len}, translation length {score.sys_len}")
+    return {
+        "bleu": round(score.score, 2),
+        "bleu_half_width_95": round(score._ci, 2),
+        "bleu_signature": str(bleu.get_signature()),
+        "chrf": round(chrf_score.score, 2),
+        "chrf_half_width_95": round(chrf_score._ci, 2),
+        "chrf_signature": str(chrf.get_signature()),
+        "exact": round(np.mean(np.equal(translations, corpus.test.target)) * 100, 2),
+        "reference_length": score.ref_len,
+        "translation_length": score.sys_len,
+        "test_pairs": len(corpus.test),
+        "translating_seconds": round(seconds, 1),
+    }
+
+
+def draw(translator, corpus, history, out):
+    """Draws the curves of the run and the cross-attention of a sentence."""
+    plot.training_curves(history).savefig(out / "curves.png", dpi=150)
+    lengths = [len(sentence.split()) for sentence in corpus.test.source]
+    chosen = corpus.test.source[int(np.argmin(np.abs(np.array(lengths) - 9)))]
+    vocabulary = translator.vocabulary
+    source = vocabulary.encode([chosen])[0]
+    target = vocabulary.encode([translator(chosen)])[0]
+    maps = translator.model.attention_maps(
+        np.array([source], "int32"),
+        np.array([[vocabulary.start_id, *target]], "int32"),
+    )
+    # The row of a token is the query that gave it: that of the token before.
+    weights = keras.ops.convert_to_numpy(maps["cross"][-1])[0]
+    figure = plot.attention_map(
+        weights,
+        vocabulary.pieces(source),
+        [*vocabulary.pieces(target), "(end)"],
+        title="Cross-attention, last layer, mean of the heads",
+    )
+    figure.savefig(out / "attention.png", dpi=150)
+
+
+def versions() -> dict:
+    """Versions of what the run stands on, and the commit of the checkout."""
+    names = ("keras", "tensorflow", "jax", "torch", "sentencepiece", "sacrebleu")
+    found = {"python": sys.version.split()[0], "backend": keras.config.backend()}
+    for name in (*names, "Babel"):
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    here = pathlib.Path(__file__).parent
+    command = ["git", "-C", os.fspath(here), "rev-parse", "--short", "HEAD"]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, check=False)
+        found["commit"] = answer.stdout.strip() or None
+    except OSError:  # no git
+        found["commit"] = None
+    return found
+
+
+def write_json(file: pathlib.Path, content: dict):
+    """Writes a file whole or not at all."""
+    half = file.with_suffix(".half")
+    half.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    half.replace(file)
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings, description=__doc__))
