@@ -1,0 +1,57 @@
+# Two commands do everything, on a machine that has only Python 3.11 to 3.13:
+#   make translate    trains a translator and translates with it
+#   make test         ruff, then the suite on TensorFlow, JAX and PyTorch
+# ARGS goes to what is run:  make translate ARGS="--target fr"
+#                            make test-jax ARGS="tests/layers -k mask"
+
+PYTHON ?= python3
+KERAS_BACKEND ?= tensorflow
+PYTEST_OPTIONS ?= -p no:cacheprovider --durations=8
+TF_CPP_MIN_LOG_LEVEL ?= 2
+export KERAS_BACKEND TF_CPP_MIN_LOG_LEVEL
+
+RUN := .venv/bin/python
+BACKENDS := tensorflow jax torch
+SUITES := $(addprefix test-,$(BACKENDS))
+# Empty files: what each names was installed since pyproject.toml last changed.
+TO_RUN := $(addprefix .venv/to-run-on-,$(BACKENDS))
+TO_TEST := .venv/to-test
+
+.PHONY: translate test $(SUITES) lint clean
+
+translate: .venv/to-run-on-$(KERAS_BACKEND)
+	$(RUN) -m recipes.translation $(ARGS)
+
+test: lint $(SUITES)
+
+$(SUITES): test-%: $(TO_TEST)
+	KERAS_BACKEND=$* $(RUN) -m pytest $(PYTEST_OPTIONS) $(ARGS)
+
+lint: $(TO_TEST)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+
+clean:
+	rm -rf .venv .pytest_cache .ruff_cache .hypothesis build dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Whatever the backend, tf.data and the tokenizer inside it are TensorFlow's.
+$(TO_RUN): .venv/to-run-on-%: pyproject.toml
+	$(make_environment)
+	$(RUN) -m pip install --editable '.[tensorflow,recipes,$*]'
+	@touch $@
+
+$(TO_TEST): pyproject.toml
+	$(make_environment)
+	$(RUN) -m pip install --editable '.[dev]'
+	@touch $(TO_RUN) $@
+
+VERSION_CHECK = import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else \
+	"Python 3.11 to 3.13 is wanted; $(PYTHON) is Python %d.%d. Name another: \
+	make PYTHON=python3.12" % sys.version_info[:2])
+
+define make_environment
+@if ! $(RUN) -m pip --version >/dev/null 2>&1; then \
+	$(PYTHON) -c '$(VERSION_CHECK)' && $(PYTHON) -m venv .venv; \
+fi
+endef

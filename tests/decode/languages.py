@@ -1,0 +1,152 @@
+"""Languages small enough to know every sentence of, and searches by hand."""
+
+import math
+
+import numpy as np
+from keras import ops
+
+START, END = 2, 3
+
+# A language of one loop, 3 -> 4 -> 5 -> 2 -> 3; 2 is the end token. It runs
+# on past the end, so a search that does not stop a finished row is caught.
+NEXT = np.array([0, 0, 3, 4, 5, 2], "int32")
+
+
+def loop_step(ids, index, cache):
+    """Gives the next token of the loop a logit of 5, and 0 to the others."""
+    return 5.0 * ops.one_hot(ops.take(NEXT, ids), len(NEXT)), cache
+
+
+def draw_language(seed, rows, vocabulary_size, max_length, sharpness=1.0):
+    """Draws logits that hang on every token before: `(rows, nodes, V)`.
+
+    The histories are the nodes of a tree with V branches: node 0 is the empty
+    one, and token t leads from node n to node `n * V + t + 1`.
+    """
+    nodes = (vocabulary_size**max_length - 1) // (vocabulary_size - 1)
+    draw = np.random.default_rng(seed)
+    logits = sharpness * draw.normal(size=(rows, nodes, vocabulary_size))
+    return logits.astype("float32")
+
+
+def tree_step(table):
+    """The step of a drawn language; the cache holds where each beam stands."""
+    size = table.shape[-1]
+
+    def step(ids, index, cache):
+        child = cache["beams"]["node"] * size + ids + 1
+        node = ops.where(ops.equal(index, 0), 0, child)
+        logits = ops.take_along_axis(table, node[:, :, None], axis=1)
+        return logits, {"beams": {"node": node}}
+
+    return step
+
+
+def tree_cache(rows, beam_size):
+    return {"beams": {"node": ops.zeros((rows, beam_size), "int32")}}
+
+
+def tree_gains(table, suppress_ids=()):
+    """Gives what `by_hand` and `every_hypothesis` ask: `(M, V)` of histories."""
+    size = table.shape[-1]
+    gains = log_softmax(table, suppress_ids)
+
+    def ask(histories):
+        nodes = []
+        for history in histories:
+            node = 0
+            for token in history:
+                node = node * size + token + 1
+            nodes.append(node)
+        return gains[nodes]
+
+    return ask
+
+
+def log_softmax(logits, suppress_ids=()):
+    logits = np.asarray(logits, "float64").copy()
+    logits[..., list(suppress_ids)] = -np.inf
+    logits -= logits.max(axis=-1, keepdims=True)
+    return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
+
+
+def divisor(length, length_penalty, form):
+    base = length if form == "mean" else (5 + length) / 6
+    return base**length_penalty
+
+
+def every_hypothesis(ask, max_length, length_penalty=1.0, form="mean", end_id=END):
+    """Lists `(score, ids)` of all there are, best first."""
+    found, open_ones = [], [((), 0.0)]
+    for length in range(1, max_length + 1):
+        candidates = _continuations(open_ones, ask)
+        open_ones = [c for c in candidates if c[0][-1] != end_id]
+        found += [
+            (total / divisor(length, length_penalty, form), ids)
+            for ids, total in candidates
+            if ids[-1] == end_id or length == max_length
+        ]
+    return sorted(found, reverse=True)
+
+
+def by_hand(
+    ask,
+    max_length,
+    beam_size,
+    num_hypotheses,
+    length_penalty=1.0,
+    form="mean",
+    patience=1.0,
+    stop_early=True,
+    end_id=END,
+):
+    """Beam search as the docstring of `beam` tells it, one row, in Python.
+
+    Args:
+        ask: `histories -> (M, V)` log-probabilities of the next token.
+        stop_early: bool. Stop when no open hypothesis can still win.
+    """
+    pool, ended, open_ones = [], 0, [((), 0.0)]
+    for length in range(1, max_length + 1):
+        best = _continuations(open_ones, ask)[: 2 * beam_size]
+        ends = [c for c in best[:beam_size] if c[0][-1] == end_id]
+        ended += len(ends)
+        pool += [(s / divisor(length, length_penalty, form), ids) for ids, s in ends]
+        pool.sort(reverse=True)
+        open_ones = [c for c in best if c[0][-1] != end_id][:beam_size]
+        if not open_ones or ended >= beam_size * patience:
+            return pool[:num_hypotheses]
+        reachable = open_ones[0][1] / divisor(max_length, length_penalty, form)
+        full = len(pool) >= num_hypotheses
+        if stop_early and full and reachable <= pool[num_hypotheses - 1][0]:
+            return pool[:num_hypotheses]
+    last = divisor(max_length, length_penalty, form)
+    pool += [(total / last, ids) for ids, total in open_ones]
+    return sorted(pool, reverse=True)[:num_hypotheses]
+
+
+def _continuations(open_ones, ask):
+    gains = ask([ids for ids, _ in open_ones])
+    candidates = [
+        ((*ids, token), total + gain)
+        for (ids, total), row in zip(open_ones, gains, strict=True)
+        for token, gain in enumerate(row)
+        if not math.isinf(gain)
+    ]
+    return sorted(candidates, key=lambda candidate: -candidate[1])
+
+
+def assert_found(hypotheses, row, wanted, tolerance=1e-5):
+    """Holds one row of a search's result against `(score, ids)`, best first."""
+    ids, scores, lengths = (ops.convert_to_numpy(x)[row] for x in hypotheses)
+    size, max_length = ids.shape
+    wanted = wanted[:size]
+    padded = [(*tokens, *[0] * (max_length - len(tokens))) for _, tokens in wanted]
+    padded += [(0,) * max_length] * (size - len(wanted))
+    assert ids.tolist() == [list(tokens) for tokens in padded]
+    assert lengths.tolist() == [
+        *(len(tokens) for _, tokens in wanted),
+        *[0] * (size - len(wanted)),
+    ]
+    expected = [score for score, _ in wanted] + [-np.inf] * (size - len(wanted))
+    np.testing.assert_allclose(scores, expected, atol=tolerance)

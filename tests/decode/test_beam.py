@@ -1,0 +1,252 @@
+"""Beam search against every hypothesis there is, and against one by hand."""
+
+import functools
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+from keras_tfm import decode
+from tests.decode.languages import (
+    END,
+    NEXT,
+    START,
+    assert_found,
+    by_hand,
+    divisor,
+    draw_language,
+    every_hypothesis,
+    log_softmax,
+    loop_step,
+    tree_cache,
+    tree_gains,
+    tree_step,
+)
+
+ROWS = 6
+PENALTIES = [(0.0, "mean"), (0.6, "mean"), (1.0, "mean"), (0.6, "gnmt"), (1.0, "gnmt")]
+LANGUAGES = {"seed": st.integers(0, 10**6), "sharpness": st.floats(0.2, 4.0)}
+# One compiled program serves many languages: the table is its argument.
+many_languages = settings(max_examples=15, derandomize=True, deadline=None)
+some_languages = settings(max_examples=8, derandomize=True, deadline=None)
+
+
+@functools.cache
+def program(max_length, **options):
+    """Compiles a beam search over drawn languages."""
+
+    def search(table, active):
+        cache = tree_cache(table.shape[0], options["beam_size"])
+        return decode.beam(tree_step(table), cache, active, max_length, **options)
+
+    return decode.compiled(search, SimpleNamespace(variables=[]), jit_compile=False)
+
+
+def run(table, max_length, active=None, **options):
+    active = np.ones(len(table), "bool") if active is None else active
+    return program(max_length, **options)(
+        ops.convert_to_tensor(table), ops.convert_to_tensor(active)
+    )
+
+
+@pytest.mark.parametrize(("length_penalty", "form"), PENALTIES)
+@many_languages
+@given(**LANGUAGES)
+def test_a_beam_as_wide_as_the_language_finds_the_best(
+    length_penalty, form, seed, sharpness
+):
+    table = draw_language(seed, ROWS, 4, 5, sharpness)
+    found = run(
+        table,
+        5,
+        beam_size=3**4 * 4,
+        num_hypotheses=5,
+        length_penalty=length_penalty,
+        length_penalty_form=form,
+        patience=1e9,
+    )
+    for row in range(ROWS):
+        wanted = every_hypothesis(tree_gains(table[row]), 5, length_penalty, form)
+        assert len(wanted) == 3**5 + 1 + 3 + 9 + 27 + 81
+        assert_found(found, row, wanted)
+
+
+@some_languages
+@given(**LANGUAGES)
+def test_a_wide_beam_finds_every_hypothesis_of_allowed_tokens(seed, sharpness):
+    table = draw_language(seed, ROWS, 6, 3, sharpness)
+    found = run(table, 3, beam_size=36, num_hypotheses=36, suppress_ids=(0, 1, 2))
+    for row in range(ROWS):
+        ask = tree_gains(table[row], suppress_ids=(0, 1, 2))
+        wanted = every_hypothesis(ask, 3)
+        # 4 5 or 5 4 or ..., each open or ended: 15 in all, and no more come.
+        assert len(wanted) == 15
+        assert_found(found, row, wanted)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"beam_size": 1, "num_hypotheses": 1},
+        {"beam_size": 2, "num_hypotheses": 2, "patience": 2.0},
+        {"beam_size": 3, "num_hypotheses": 1, "length_penalty": 0.6},
+        {"beam_size": 3, "num_hypotheses": 3, "length_penalty": 0.0},
+        {"beam_size": 4, "num_hypotheses": 2, "patience": 0.5},
+        {"beam_size": 4, "num_hypotheses": 3, "length_penalty_form": "gnmt"},
+    ],
+    ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()),
+)
+@many_languages
+@given(**LANGUAGES)
+def test_a_narrow_beam_goes_as_one_by_hand(options, seed, sharpness):
+    table = draw_language(seed, ROWS, 5, 5, sharpness)
+    found = run(table, 5, **options)
+    renamed = dict(options)
+    renamed["form"] = renamed.pop("length_penalty_form", "mean")
+    for row in range(ROWS):
+        assert_found(found, row, by_hand(tree_gains(table[row]), 5, **renamed))
+
+
+@pytest.mark.parametrize("num_hypotheses", [1, 3])
+@many_languages
+@given(**LANGUAGES)
+def test_with_patience_stopping_early_changes_nothing(num_hypotheses, seed, sharpness):
+    table = draw_language(seed, ROWS, 5, 5, sharpness)
+    options = {"beam_size": 3, "num_hypotheses": num_hypotheses, "patience": 1e9}
+    found = run(table, 5, **options)
+    for row in range(ROWS):
+        whole = by_hand(tree_gains(table[row]), 5, **options, stop_early=False)
+        assert_found(found, row, whole)
+
+
+@some_languages
+@given(**LANGUAGES)
+def test_greedy_is_a_beam_of_one(seed, sharpness):
+    table = draw_language(seed, ROWS, 5, 5, sharpness)
+    active = np.arange(ROWS) != 2
+
+    def search(table, active):
+        return decode.greedy(
+            tree_step(table), tree_cache(ROWS, 1), active, 5, length_penalty=0.6
+        )
+
+    one = run(table, 5, active, beam_size=1, length_penalty=0.6)
+    greedy = search(ops.convert_to_tensor(table), ops.convert_to_tensor(active))
+    for of_greedy, of_beam in zip(greedy, one, strict=True):
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(of_greedy), ops.convert_to_numpy(of_beam), atol=1e-6
+        )
+
+
+@some_languages
+@given(**LANGUAGES, active=st.lists(st.booleans(), min_size=ROWS, max_size=ROWS))
+def test_rows_that_are_not_active_come_back_empty(seed, sharpness, active):
+    table = draw_language(seed, ROWS, 5, 5, sharpness)
+    options = {"beam_size": 3, "num_hypotheses": 3}
+    found = run(table, 5, np.array(active), **options)
+    for row in range(ROWS):
+        wanted = by_hand(tree_gains(table[row]), 5, **options) if active[row] else []
+        assert_found(found, row, wanted)
+
+
+def loop(search, **options):
+    active = ops.convert_to_tensor([True, False])
+    return search(loop_step, {}, active, start_id=2, end_id=2, **options)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_finished_hypothesis_is_neither_extended_nor_charged(beam_size):
+    options = {"max_length": 10, "beam_size": beam_size, "patience": 1e9}
+    found = loop(decode.beam, **options)
+    a_token = log_softmax([0, 0, 0, 0, 0, 5.0])[-1]
+    assert_found(found, 0, [(a_token, (3, 4, 5, 2))])
+    found = loop(decode.beam, length_penalty=0.0, **options)
+    assert_found(found, 0, [(4 * a_token, (3, 4, 5, 2))])
+
+
+def test_what_is_cut_at_the_greatest_length_is_kept_as_it_is():
+    found = loop(decode.beam, max_length=3, beam_size=2, num_hypotheses=2)
+    gains = np.sort(log_softmax([0, 0, 0, 0, 0, 5.0]))
+    ids, scores, lengths = map(ops.convert_to_numpy, found)
+    assert ids[0, 0].tolist() == [3, 4, 5]
+    assert lengths[0].tolist() == [3, 3]
+    np.testing.assert_allclose(scores[0], [gains[-1], (2 * gains[-1] + gains[0]) / 3])
+    assert_found(found, 1, [])
+
+
+@pytest.mark.backend("tensorflow", "torch")  # JAX traces the step once
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_no_step_is_taken_once_nothing_can_change(beam_size):
+    taken = []
+
+    def step(ids, index, cache):
+        taken.append(int(index))
+        return loop_step(ids, index, cache)
+
+    decode.beam(
+        step,
+        {},
+        ops.convert_to_tensor([True, False]),
+        max_length=30,
+        beam_size=beam_size,
+        start_id=2,
+        end_id=2,
+        length_penalty=0.0,
+    )
+    assert taken == [0, 1, 2, 3]
+    decode.beam(step, {}, ops.convert_to_tensor([False]), max_length=30)
+    assert taken == [0, 1, 2, 3]
+
+
+def test_only_what_the_cache_calls_beams_follows_the_hypotheses():
+    """Of the two tensors one is reordered, the other stays in its slots."""
+    # Token 4 is likelier first; after 5 the way goes on, after 4 it does not.
+    first = np.array([-9.0, -9, -9, -9, 2, 1], "float32")
+    seen = []
+
+    def step(ids, index, cache):
+        seen.append({k: ops.convert_to_numpy(cache[k]["x"]) for k in ("beams", "past")})
+        after = ops.where(ops.equal(ids, 5)[:, :, None], first, np.zeros(6, "float32"))
+        logits = ops.where(ops.equal(index, 0), first[None, None], after)
+        return ops.broadcast_to(logits, (1, 2, 6)), cache
+
+    if _traces():
+        pytest.skip("the step is traced, so that it sees no numbers")
+    marks = {"x": ops.convert_to_tensor([[[7.0, 70.0], [8.0, 80.0]]])}
+    decode.beam(
+        step,
+        {"beams": marks, "past": dict(marks)},
+        ops.convert_to_tensor([True]),
+        max_length=2,
+        beam_size=2,
+    )
+    # Both hypotheses of the second step come from the first beam.
+    assert seen[1]["beams"].tolist() == [[[7.0, 70.0], [7.0, 70.0]]]
+    assert seen[1]["past"].tolist() == [[[7.0, 70.0], [8.0, 80.0]]]
+
+
+def _traces():
+    import keras
+
+    return keras.config.backend() == "jax"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"beam_size": 0}, "at least one token. Received: beam_size=0"),
+        ({"max_length": 0}, "max_length=0"),
+        ({"num_hypotheses": 5}, "from 1 to `beam_size`.*num_hypotheses=5, beam_size=4"),
+        ({"num_hypotheses": 0}, "num_hypotheses=0"),
+        ({"patience": 0.0}, "`patience` must be above 0. Received: 0.0"),
+        ({"length_penalty": -1.0}, "0 or more.*length_penalty=-1.0"),
+        ({"length_penalty_form": "log"}, "'mean' or 'gnmt'.*form='log'"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(wrong, message):
+    options = {"max_length": 4, **wrong}
+    with pytest.raises(ValueError, match=message):
+        loop(decode.beam, **options)

@@ -1,0 +1,343 @@
+"""Corpora: read from a folder, fetched once with a checksum, split fairly."""
+
+import functools
+import gzip
+import hashlib
+import http.server
+import json
+import threading
+
+import pytest
+
+from keras_tfm.text import Pairs
+from recipes import corpora, downloads, phrases
+
+pytestmark = pytest.mark.backend("tensorflow")  # data only: once is enough
+COUNT = 60
+
+
+@pytest.fixture
+def at_hand(data, monkeypatch):
+    """Real text, in the folder that KERAS_TFM_DATA names."""
+    monkeypatch.setenv("KERAS_TFM_DATA", str(data))
+    return data
+
+
+@pytest.fixture
+def publisher(tmp_path, monkeypatch):
+    """A server that publishes `multi30k`, on this machine, with an empty cache.
+
+    `publisher.requests` lists what was asked of it.
+    """
+    import pooch
+
+    folder = tmp_path / "published"
+    write_multi30k(folder)
+
+    class Handler(http.server.SimpleHTTPRequestHandler):
+        def send_head(self):
+            publisher.requests.append(self.path)
+            return super().send_head()
+
+        def log_message(self, *args):
+            pass
+
+    handler = functools.partial(Handler, directory=str(folder))
+    publisher = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    publisher.requests, publisher.folder = [], folder
+    publisher.cache = tmp_path / "cache"
+    thread = threading.Thread(target=publisher.serve_forever, args=[0.02], daemon=True)
+    thread.start()
+    address = f"http://127.0.0.1:{publisher.server_port}/"
+    monkeypatch.delenv("KERAS_TFM_DATA", raising=False)
+    monkeypatch.setitem(downloads.URLS, "multi30k", address)
+    sums = {
+        path.relative_to(folder).as_posix(): checksum(path.read_bytes())
+        for path in folder.rglob("*.*")
+    }
+    monkeypatch.setattr(downloads, "checksums", lambda corpus: sums)
+    monkeypatch.setattr(pooch, "os_cache", lambda name: publisher.cache / name)
+    yield publisher
+    publisher.shutdown()
+    publisher.server_close()
+    thread.join(timeout=10)
+
+
+def checksum(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def write_multi30k(folder):
+    """Writes files named as the publisher names them, a few lines each."""
+    for part in corpora.MULTI30K_PARTS:
+        for language in corpora.MULTI30K_LANGUAGES:
+            text = "".join(f"{part} {language} {n}\n" for n in range(3)).encode()
+            for form, pattern in corpora.MULTI30K_FILES.items():
+                path = folder / pattern.format(part=part, language=language)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(gzip.compress(text) if form == "raw" else text)
+
+
+def kept_in(cache):
+    return sorted(path.name for path in cache.rglob("*") if path.is_file())
+
+
+# Named corpora, from the network.
+
+
+@pytest.mark.parametrize("form", ["raw", "tok"])
+def test_multi30k_is_fetched_once(publisher, form):
+    corpus = corpora.load("multi30k", "en", "fr", form=form)
+    assert list(corpus.train) == [(f"train en {n}", f"train fr {n}") for n in range(3)]
+    assert corpus.validation.source[0] == "val en 0"
+    assert corpus.test.target[2] == "test_2016_flickr fr 2"
+    assert len(publisher.requests) == 6 == len(kept_in(publisher.cache))
+    again = corpora.load("multi30k", "fr", "en", form=form)
+    assert again.train.target == corpus.train.source
+    assert len(publisher.requests) == 6
+
+
+def test_another_file_than_the_published_one_is_refused(publisher):
+    changed = publisher.folder / "tok/train.lc.norm.tok.de"
+    changed.write_bytes(b"another text\n")
+    with pytest.raises(ValueError, match=r"train.lc.norm.tok.de is not the file exp"):
+        corpora.load("multi30k", "de", "en")
+    assert kept_in(publisher.cache) == []
+
+
+def test_a_file_that_cannot_be_fetched_is_told_from_a_wrong_one(publisher):
+    (publisher.folder / "raw/train.de.gz").unlink()
+    with pytest.raises(ConnectionError, match=r"(?s)404.*KERAS_TFM_DATA the folder"):
+        corpora.load("multi30k", "de", "en", form="raw")
+    assert kept_in(publisher.cache) == []
+
+
+def test_a_cut_connection_leaves_nothing_half(publisher, monkeypatch):
+    # The header promises more than comes, as when a connection breaks.
+    handler = publisher.RequestHandlerClass.func
+    send = handler.send_header
+
+    def promise_more(self, name, value):
+        send(self, name, "5000" if name == "Content-Length" else value)
+
+    monkeypatch.setattr(handler, "send_header", promise_more)
+    with pytest.raises(ConnectionError, match="could not be fetched"):
+        corpora.load("multi30k", "de", "en", form="raw")
+    assert kept_in(publisher.cache) == []
+
+
+def test_a_damaged_cache_is_fetched_again(publisher):
+    corpora.load("multi30k", "en", "de")
+    (damaged,) = publisher.cache.rglob("train.lc.norm.tok.de")
+    damaged.write_bytes(b"half a li")
+    corpus = corpora.load("multi30k", "en", "de")
+    assert corpus.train.target[0] == "train de 0"
+    assert len(publisher.requests) == 7
+
+
+def test_a_folder_at_hand_spares_the_network(publisher, tmp_path, monkeypatch):
+    write_multi30k(tmp_path / "at hand" / "multi30k")
+    monkeypatch.setenv("KERAS_TFM_DATA", str(tmp_path / "at hand"))
+    assert len(corpora.load("multi30k", "en", "de").train) == 3
+    assert publisher.requests == []
+    (tmp_path / "at hand/multi30k/tok/val.lc.norm.tok.de").unlink()
+    assert len(corpora.load("multi30k", "en", "de").train) == 3
+    assert publisher.requests == ["/tok/val.lc.norm.tok.de"]
+
+
+def test_the_checksums_name_every_file_of_multi30k():
+    wanted = {
+        pattern.format(part=part, language=language)
+        for pattern in corpora.MULTI30K_FILES.values()
+        for part in corpora.MULTI30K_PARTS
+        for language in corpora.MULTI30K_LANGUAGES
+    }
+    sums = downloads.checksums("multi30k")
+    assert set(sums) == wanted
+    assert all(len(sum_) == 64 and int(sum_, 16) for sum_ in sums.values())
+
+
+# Named corpora, from files at hand.
+
+
+def test_the_checksums_are_those_of_the_real_files(at_hand):
+    for path, wanted in downloads.checksums("multi30k").items():
+        found = downloads.find("multi30k", path)
+        packed = found.read_bytes()
+        content = gzip.decompress(packed) if found.name != path[4:] else packed
+        assert checksum(content) == wanted, path
+
+
+@pytest.mark.parametrize(("target", "tokens"), [("de", 12_103), ("fr", 13_988)])
+def test_multi30k_has_the_published_reference_length(at_hand, target, tokens):
+    corpus = corpora.load("multi30k", "en", target)
+    assert [len(p) for p in (corpus.train, corpus.validation, corpus.test)] == [
+        29_000,
+        1_014,
+        1_000,
+    ]
+    assert sum(len(line.split()) for line in corpus.test.target) == tokens
+
+
+@pytest.mark.parametrize(("source", "target"), [("en", "it"), ("it", "en")])
+def test_tatoeba_holds_out_both_sides(at_hand, source, target):
+    corpus = corpora.load("tatoeba", source, target)
+    english = corpus.train.source if source == "en" else corpus.train.target
+    assert "How is the weather here in winter?" in english
+    assert (len(corpus.validation), len(corpus.test)) == (1_000, 750)
+    for part in (corpus.validation, corpus.test):
+        assert not set(part.source) & set(corpus.train.source)
+        assert not set(part.target) & set(corpus.train.target)
+    dropped = 14_638 - 1_000 - len(corpus.train)
+    assert f"{dropped:,} more that share a side" in corpus.notes[0]
+
+
+def test_without_a_folder_tatoeba_says_where_to_get_it(monkeypatch, tmp_path):
+    monkeypatch.delenv("KERAS_TFM_DATA", raising=False)
+    with pytest.raises(FileNotFoundError, match=r"(?s)is unset.*manythings.org"):
+        corpora.load("tatoeba", "en", "it")
+    monkeypatch.setenv("KERAS_TFM_DATA", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"no tatoeba/eng-ita.tsv.gz in "):
+        corpora.load("tatoeba", "it", "en")
+    monkeypatch.setenv("KERAS_TFM_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(NotADirectoryError, match="must name a folder of corpora"):
+        corpora.load("tatoeba", "en", "it")
+
+
+def test_phrases_go_both_ways(monkeypatch):
+    small = functools.partial(phrases.phrases, size=2_000, validation=50, test=50)
+    monkeypatch.setattr(phrases, "phrases", small)
+    there, back = (
+        corpora.load("phrases", *way) for way in (("en", "it"), ("it", "en"))
+    )
+    assert len(there.train) == 1_900 and there.notes == []
+    assert back.train.source == there.train.target
+    assert back.test.target == there.test.source
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("phrases", "de", "fr"), "Make one of them 'en'"),
+        (("phrases", "de", "de"), "source='de', target='de'. Choose two"),
+        (("multi30k", "en", "cs"), "offered in de, en, fr .* target='cs'"),
+        (("multi30k", "en", "de", "bpe"), "forms raw, tok. Received: .*form='bpe'"),
+        (("tatoeba", "en", "ja"), "English with one of de, es, fr, it"),
+        (("tatoeba", "de", "fr"), "English with one of de, es, fr, it"),
+        (("multi30", "en", "de"), "no 'multi30'. Did you mean 'multi30k'?"),
+        (("a.en,b.de", "en", "de"), "there is no 'a.en' and no 'b.de'"),
+    ],
+)
+def test_what_is_not_offered_is_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        corpora.load(*arguments)
+
+
+# Folders and files of the user's own.
+
+
+def rows(count=COUNT):
+    return [(f"one {n}", f"eins {n}") for n in range(count)]
+
+
+def write_sides(folder, part, pairs):
+    for side, language in enumerate(("en", "de")):
+        text = "".join(pair[side] + "\n" for pair in pairs).encode()
+        packed = language == "de"  # one plain, one packed
+        path = folder / f"{part}.{language}{'.gz' if packed else ''}"
+        path.write_bytes(gzip.compress(text) if packed else text)
+
+
+def test_a_folder_has_its_parts(tmp_path):
+    write_sides(tmp_path, "train", rows())
+    write_sides(tmp_path, "valid", [("two", "zwei")])
+    write_sides(tmp_path, "test", [("three", "drei"), ("one 7", "noch eins")])
+    corpus = corpora.load(str(tmp_path), "de", "en")
+    assert list(corpus.train) == [(german, english) for english, german in rows()]
+    assert list(corpus.validation) == [("zwei", "two")]
+    assert corpus.notes == []
+    other_way = corpora.load(tmp_path, "en", "de")
+    assert other_way.notes == ["1 of 2 test sources are in the training part too."]
+
+
+def test_missing_parts_are_drawn_from_training(tmp_path):
+    write_sides(tmp_path, "train", rows())
+    corpus = corpora.load(str(tmp_path), held_out=10)
+    sizes = [len(p) for p in (corpus.train, corpus.validation, corpus.test)]
+    assert sizes == [COUNT - 20, 10, 10]
+    every = [*corpus.train, *corpus.validation, *corpus.test]
+    assert sorted(every) == sorted(rows())
+    assert len(corpus.notes) == 2 and "drawn by seed 0" in corpus.notes[0]
+    same = corpora.load(str(tmp_path), held_out=10)
+    other = corpora.load(str(tmp_path), held_out=10, seed=1)
+    assert list(same.test) == list(corpus.test) != list(other.test)
+
+
+def test_a_folder_that_lacks_a_side_is_refused(tmp_path):
+    write_sides(tmp_path, "train", rows())
+    (tmp_path / "val.en").write_text("one\n")
+    with pytest.raises(FileNotFoundError, match=r"has no val.de, plain or .gz"):
+        corpora.load(str(tmp_path))
+    with pytest.raises(FileNotFoundError, match=r"has no train.fr, plain or .gz"):
+        corpora.load(str(tmp_path), "en", "fr")
+    with pytest.raises(FileNotFoundError, match=r"has no train.fr, .*Received: train"):
+        corpora.load(str(tmp_path), "fr", "it")
+
+
+def test_tsv_jsonl_and_two_files_give_the_same(tmp_path):
+    write_sides(tmp_path, "all", rows())
+    tsv, jsonl = tmp_path / "pairs.tsv.gz", tmp_path / "pairs.jsonl"
+    table = "".join(f"{number}\t{en}\t{de}\n" for number, (en, de) in enumerate(rows()))
+    tsv.write_bytes(gzip.compress(table.encode()))
+    jsonl.write_text("".join(json.dumps({"en": e, "de": d}) + "\n" for e, d in rows()))
+    options = {"held_out": 5, "seed": 2}
+    two = [str(tmp_path / "all.en"), str(tmp_path / "all.de.gz")]
+    found = [
+        corpora.load(str(tsv), fields=(1, 2), **options),
+        corpora.load(str(jsonl), **options),
+        corpora.load(two, **options),
+        corpora.load(",".join(two), **options),
+    ]
+    assert len(found[0].train) == COUNT - 10
+    assert all(list(corpus.train) == list(found[0].train) for corpus in found)
+    assert all(list(corpus.test) == list(found[0].test) for corpus in found)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    path = tmp_path / "pairs.csv"
+    path.write_text("one,eins\n")
+    with pytest.raises(ValueError, match=r"is .tsv or .jsonl, plain or .gz. Received"):
+        corpora.load(path)
+
+
+# The cut between training and held-out pairs.
+
+
+def test_repeats_and_shared_sides_stay_on_one_side_of_the_cut():
+    pairs = [(f"s{n % 40}", f"t{n % 50}") for n in range(200)] * 2
+    source, target = map(list, zip(*pairs, strict=True))
+    drawn, rest, dropped = corpora.hold_out(Pairs(source, target), 4, seed=0)
+    assert len(drawn) == 4 == len(set(drawn))
+    assert not set(drawn.source) & set(rest.source)
+    assert not set(drawn.target) & set(rest.target)
+    assert len(rest) + dropped == len(pairs) - 2 * 4 and dropped > 8
+
+
+def test_a_pair_that_stands_ten_times_is_drawn_once():
+    pairs = Pairs(*map(list, zip(*rows() * 10, strict=True)))
+    drawn, rest, dropped = corpora.hold_out(pairs, COUNT // 2, seed=0)
+    assert len(set(drawn)) == COUNT // 2
+    assert len(rest) == 10 * COUNT // 2 and dropped == 0
+
+
+@pytest.mark.parametrize("count", [0, 31])
+def test_more_than_half_is_not_held_out(count):
+    pairs = Pairs(*map(list, zip(*rows(), strict=True)))
+    with pytest.raises(ValueError, match=f"held_out={count} of 60 distinct pairs"):
+        corpora.hold_out(pairs, count, seed=0)
+
+
+def test_nothing_left_to_train_on_is_refused():
+    pairs = Pairs(["same"] * 9, [f"other {n}" for n in range(9)])
+    with pytest.raises(ValueError, match="none is left to train on"):
+        corpora.hold_out(pairs, 1, seed=0)

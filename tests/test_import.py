@@ -1,0 +1,45 @@
+"""`import keras_tfm` stays light, and brings no second backend."""
+
+import json
+import pkgutil
+import subprocess
+import sys
+
+import keras_tfm
+
+# What may come on top of Keras and the standard library.
+LIGHT = {"keras_tfm", "keras", "numpy", "sentencepiece", "_sentencepiece"}
+ROOMS = [each.name for each in pkgutil.iter_modules(keras_tfm.__path__)]
+PROGRAM = """
+import json, sys
+import keras
+before = set(sys.modules)
+{imports}
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+
+
+def brought_by(imports):
+    """Gives the packages that `imports` adds to those of `import keras`."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(imports=imports)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    modules = json.loads(done.stdout.splitlines()[-1])
+    packages = {name.split(".")[0] for name in modules}
+    return packages - set(sys.stdlib_module_names)
+
+
+def test_the_library_imports_nothing_heavy():
+    rooms = [f"import keras_tfm.{room}" for room in ROOMS]
+    packages = brought_by("\n".join(["import keras_tfm", *rooms]))
+    assert "keras_tfm" in packages
+    assert packages <= LIGHT
+
+
+def test_a_heavy_import_would_be_seen():
+    assert {"babel", "sacrebleu"} <= brought_by("import babel, sacrebleu")

@@ -1,0 +1,178 @@
+"""Streaming: the batches of text that does not fit into memory."""
+
+import collections
+import functools
+import logging
+import sys
+
+import numpy as np
+import pytest
+
+from keras_tfm.text import iterate_pairs_tsv, stream
+from keras_tfm.text import streaming as streaming_module
+
+# The same TensorFlow makes the same batches whatever backend reads them.
+pytestmark = pytest.mark.backend("tensorflow")
+tf = pytest.importorskip("tensorflow", reason="tensorflow is not installed")
+pytest.importorskip("tensorflow_text", reason="tensorflow-text is not installed")
+
+
+def contents(batches):
+    """Counts the pairs in batches, as tuples of source, target and labels."""
+    found = collections.Counter()
+    for inputs, labels in batches:
+        rows = (inputs["source_ids"], inputs["target_ids"], labels)
+        for row in zip(*map(np.asarray, rows), strict=True):
+            found[tuple(tuple(side[side != 0].tolist()) for side in row)] += 1
+    found.pop(((), (), ()), None)  # empty rows
+    return found
+
+
+def wanted(pairs, vocabulary):
+    """Counts the pairs as they are to be found in batches."""
+    targets = vocabulary.encode(pairs.target)
+    return collections.Counter(
+        (tuple(source), (2, *target), (*target, 3))
+        for source, target in zip(vocabulary.encode(pairs.source), targets, strict=True)
+    )
+
+
+def as_dataset(pairs):
+    return tf.data.Dataset.from_tensor_slices((pairs.source, pairs.target))
+
+
+def as_function(pairs):
+    return functools.partial(iter, list(pairs))
+
+
+@pytest.mark.parametrize("given_as", [as_dataset, as_function])
+def test_one_pass_holds_every_pair_once(pairs, vocabulary, given_as):
+    batches = stream(given_as(pairs), vocabulary, batch_tokens=500, repeat=False)
+    found = list(batches)
+    assert contents(found) == wanted(pairs, vocabulary)
+    shapes = {inputs["source_ids"].shape + labels.shape for inputs, labels in found}
+    assert 2 <= len(shapes) <= 8
+    for rows, _, _, length in shapes:
+        assert rows == 500 // length
+
+
+def test_files_can_be_streamed(pairs, vocabulary, tmp_path):
+    paths = tmp_path / "a.en", tmp_path / "a.de"
+    for path, side in zip(paths, (pairs.source, pairs.target), strict=True):
+        path.write_text("\n".join(side))
+    table = tmp_path / "a.tsv"
+    table.write_text("\n".join(map("\t".join, pairs)))
+    for files in (paths, functools.partial(iterate_pairs_tsv, table)):
+        assert contents(stream(files, vocabulary, repeat=False)) == wanted(
+            pairs, vocabulary
+        )
+
+
+def test_passes_differ_and_two_readings_do_not(pairs, vocabulary):
+    def read(seed):
+        dataset = stream(
+            as_dataset(pairs),
+            vocabulary,
+            batch_tokens=50 * 64,  # ten batches of 50 a pass
+            num_shapes=1,
+            max_source_length=64,
+            max_target_length=64,
+            seed=seed,
+        )
+        found = [[labels for _, labels in dataset.take(20)] for _ in range(2)]
+        return np.array(found)
+
+    first, again = read(0)
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first[:10], first[10:])
+    assert np.array_equal(
+        np.sort(first[:10, :, 0], None), np.sort(first[10:, :, 0], None)
+    )
+    assert not np.array_equal(first, read(1)[0])
+
+
+def test_no_buffer_keeps_the_order(pairs, vocabulary):
+    found = stream(
+        as_dataset(pairs),
+        vocabulary,
+        num_shapes=1,
+        max_source_length=64,
+        max_target_length=64,
+        shuffle_buffer=0,
+        repeat=False,
+    )
+    source = np.concatenate([inputs["source_ids"] for inputs, _ in found])
+    assert vocabulary.decode(source)[: len(pairs)] == pairs.source
+
+
+@pytest.mark.parametrize("too_long, done", [("drop", "dropped"), ("truncate", None)])
+def test_drops_are_counted_and_said_at_the_end(
+    pairs, vocabulary, caplog, too_long, done
+):
+    source = [*pairs.source, "\u200b", "ba"]
+    target = [*pairs.target, "baba", " "]
+    dataset = stream(
+        tf.data.Dataset.from_tensor_slices((source, target)),
+        vocabulary,
+        max_source_length=12,
+        max_target_length=30,
+        too_long=too_long,
+        repeat=False,
+    )
+    rows = list(wanted(pairs, vocabulary).elements())
+    fitting = [row for row in rows if len(row[0]) <= 12 and len(row[2]) <= 30]
+    expected = collections.Counter(
+        fitting if done else [(s[:12], t[:30], y[:30]) for s, t, y in rows]
+    )
+    with caplog.at_level(logging.WARNING):
+        next(iter(dataset))  # a reading that is broken off counts for nothing
+        assert contents(dataset) == expected
+    assert caplog.messages[-1] == (
+        "502 pairs read; dropped for a side without tokens: 2; "
+        f"{done or 'truncated'} for their length: {500 - len(fitting)}."
+    )
+
+
+def test_faults_in_the_first_pairs_come_at_once(pairs, vocabulary, tmp_path):
+    paths = tmp_path / "a.en", tmp_path / "a.de"
+    paths[0].write_text("one\ntwo\n")
+    paths[1].write_text("eins\n")
+    with pytest.raises(ValueError, match=r"a.en with 2 lines and .*a.de with 1\."):
+        stream(paths, vocabulary)
+    with pytest.raises(ValueError, match="Pair 1 .* is not valid UTF-8: b'.xff'"):
+        stream(
+            tf.data.Dataset.from_tensor_slices(([b"a", b"\xff"], [b"a", b"b"])),
+            vocabulary,
+        )
+    one = tf.data.Dataset.from_tensors(("ba be bi", "baba"))
+    with pytest.raises(ValueError, match="None of the first 1 pairs.*over 1 source"):
+        stream(one, vocabulary, max_source_length=1)
+    with pytest.raises(ValueError, match="batch_tokens=200, and a target of 256"):
+        stream(as_dataset(pairs), vocabulary, batch_tokens=200)
+
+
+def test_faults_further_on_come_with_the_same_words(vocabulary, tmp_path, monkeypatch):
+    monkeypatch.setattr(streaming_module, "_SAMPLE", 10)
+    paths = tmp_path / "a.en", tmp_path / "a.de"
+    paths[0].write_bytes(b"ba\n" * 3000 + b"\xff\n")
+    paths[1].write_bytes(b"baba\n" * 3001)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="a.en, line 3001: byte 1"):
+        list(stream(paths, vocabulary, repeat=False))
+    texts = [b"ba"] * 3000 + [b"\xff"]
+    dataset = tf.data.Dataset.from_tensor_slices((texts, texts))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Invalid formatting"):
+        list(stream(dataset, vocabulary, repeat=False))
+
+
+def test_what_is_no_text_is_refused(pairs, vocabulary):
+    numbers = tf.data.Dataset.range(3)
+    with pytest.raises(TypeError, match="scalar strings. Received a dataset of"):
+        stream(numbers, vocabulary)
+    with pytest.raises(TypeError, match="Received: Pairs. Text in memory goes to"):
+        stream(pairs, vocabulary)
+
+
+def test_without_tensorflow_the_error_names_the_way_out(pairs, vocabulary, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(ImportError, match=r"keras-tfm\[tensorflow\].*Batches.batch"):
+        stream(as_function(pairs), vocabulary)

@@ -1,0 +1,194 @@
+"""Vocabularies: ids and back, sizes, files that are whole or not there."""
+
+import os
+import sys
+
+import keras
+import numpy as np
+import pytest
+import sentencepiece
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_tfm.text import Vocabulary
+
+TEXTS = ["a small house", "the small garden", "a house in the garden"] * 20
+
+
+@pytest.fixture(scope="module", params=["unigram", "bpe"])
+def small(request):
+    return Vocabulary.train(
+        TEXTS, size=276, model_type=request.param, normalization="identity"
+    )
+
+
+def test_the_first_pieces_are_pad_unknown_start_end(small):
+    assert small.size == 276
+    assert (small.pad_id, small.unknown_id) == (0, 1)
+    assert (small.start_id, small.end_id) == (2, 3)
+    assert small.pieces([0, 1, 2, 3]) == ["<pad>", "<unk>", "<s>", "</s>"]
+    assert small.pieces([4, 259, 276, -1]) == ["<0x00>", "<0xFF>", "<276>", "<-1>"]
+
+
+@settings(max_examples=200)
+@given(
+    words=st.lists(st.text(st.characters(exclude_categories=["C", "Z"])), max_size=8)
+)
+def test_any_text_comes_back_and_nothing_is_unknown(small, words):
+    text = " ".join(filter(None, words)).replace("\u2581", "_")
+    [ids] = small.encode([text])
+    assert small.decode([ids]) == [text]
+    assert not {0, 1, 2, 3} & set(ids)
+
+
+def test_decoding_stops_at_the_end_and_skips_what_is_no_text(small):
+    [ids] = small.encode(["a small house"])
+    rows = [[2, *ids, 3, *ids], [0, *ids, 276, -1, 10**6, 0], [3, *ids], []]
+    assert small.decode(rows) == ["a small house"] * 2 + ["", ""]
+
+
+def test_decoding_takes_arrays_and_tensors(small):
+    ids = np.array(small.encode(["a house", "a house"]), "int32")
+    assert small.decode(ids) == ["a house"] * 2
+    assert small.decode(keras.ops.convert_to_tensor(ids)) == ["a house"] * 2
+    with pytest.raises(TypeError, match="the ids of one sentence"):
+        small.decode(ids[0])
+    with pytest.raises(TypeError, match="one string: 'a house'"):
+        small.encode("a house")
+
+
+def test_normalization_is_a_choice():
+    texts = ["ﬁne Ａ"] * 9
+    known = Vocabulary.train(texts, size=266)
+    assert known.decode(known.encode(["ﬁne Ａ"])) == ["fine A"]
+    with pytest.raises(ValueError, match="`normalization` must be one of.*'nfd'"):
+        Vocabulary.train(texts, normalization="nfd")
+    with pytest.raises(ValueError, match="`model_type` must be one of.*'word'"):
+        Vocabulary.train(texts, model_type="word")
+
+
+def test_files_and_texts_give_the_same_vocabulary(tmp_path):
+    path = tmp_path / "a.en"
+    path.write_text("\n".join(TEXTS))
+    from_texts = Vocabulary.train(TEXTS, size=276)
+    assert Vocabulary.train(path, size=276).model == from_texts.model
+    assert Vocabulary.train([path], size=276).model == from_texts.model
+    # Given as texts, one path is one short text.
+    with pytest.raises(ValueError, match="the largest possible is"):
+        Vocabulary.train([str(path)], size=8000)
+
+
+def test_a_line_of_any_length_is_learned_from():
+    texts = ["a"] * 20 + ["zyx " * 5_000, "w\u2585w \0w"]
+    known = Vocabulary.train(texts, size=267, model_type="bpe")
+    assert len(known.encode(["zyx"])[0]) < 4
+    assert known.encode(["w"])[0][-1] >= 260  # a piece of its own, no byte
+
+
+def test_a_rare_character_has_a_piece_of_its_own():
+    known = Vocabulary.train(["abcd"] * 500 + ["z"], size=267)
+    assert known.encode(["z"])[0][-1] >= 260
+
+
+def test_max_texts_takes_the_first():
+    known = Vocabulary.train(["ab"] * 10 + ["q"] * 10, size=264, max_texts=10)
+    assert max(known.encode(["q"])[0][1:]) < 260  # spelled as a byte
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_an_impossible_size_is_refused_and_the_limits_work(model_type):
+    with pytest.raises(
+        ValueError, match=r"size=8000; the largest possible is \d+"
+    ) as e:
+        Vocabulary.train(TEXTS, size=8000, model_type=model_type)
+    largest = int(str(e.value).split("possible is ")[1].split(".")[0])
+    assert Vocabulary.train(TEXTS, largest, model_type).size == largest
+    with pytest.raises(ValueError, match=r"256 bytes.*smallest possible is \d+") as e:
+        Vocabulary.train(TEXTS, size=200, model_type=model_type)
+    smallest = int(str(e.value).split("possible is ")[1].split(".")[0])
+    assert Vocabulary.train(TEXTS, smallest, model_type).size == smallest
+
+
+def test_what_cannot_be_learned_from_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="Received: no text that is not blank"):
+        Vocabulary.train(["", " "])
+    with pytest.raises(TypeError, match="one string: 'a.en'.*pathlib.Path"):
+        Vocabulary.train("a.en")
+    with pytest.raises(TypeError, match="strings or paths. Received: 3 of type int"):
+        Vocabulary.train(["a", 3])
+    bad = tmp_path / "bad.en"
+    bad.write_bytes(b"one\n\xff\n")
+    with pytest.raises(ValueError, match="bad.en, line 2: byte 1"):
+        Vocabulary.train(bad)
+
+
+def test_training_and_loading_say_nothing(capfd, tmp_path):
+    Vocabulary.train(TEXTS, size=276).save(tmp_path / "a.model")
+    Vocabulary.load(tmp_path / "a.model")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_saved_vocabulary_comes_back(small, tmp_path):
+    path = tmp_path / "a.model"
+    path.write_text("an older file")
+    small.save(path)
+    again = Vocabulary.load(str(path))
+    assert again.model == small.model
+    assert again.encode(TEXTS) == small.encode(TEXTS)
+    assert os.listdir(tmp_path) == ["a.model"]
+
+
+def test_nothing_is_written_half(small, tmp_path, monkeypatch):
+    path = tmp_path / "a.model"
+    path.write_text("an older file")
+
+    def fails(source, target):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(OSError, match="disk full"):
+        small.save(path)
+    assert path.read_text() == "an older file"
+    assert os.listdir(tmp_path) == ["a.model"]
+
+
+def test_a_foreign_or_damaged_file_is_refused(small, tmp_path):
+    path = tmp_path / "a.model"
+    for content in (small.model[:1000], b"junk", b""):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match="a.model: .*no SentencePiece model"):
+            Vocabulary.load(path)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS),
+        model_prefix=str(tmp_path / "b"),
+        vocab_size=20,
+        minloglevel=2,
+    )
+    with pytest.raises(ValueError, match=r"at \[-1, 0, 1, 2\].*Vocabulary.train"):
+        Vocabulary.load(tmp_path / "b.model")
+    with pytest.raises(TypeError, match="bytes of a SentencePiece model.*str"):
+        Vocabulary("a.model")
+
+
+def test_sampling_cuts_otherwise_by_seed(small):
+    usual = small.encode(TEXTS)
+    first = small.encode_sampled(TEXTS, 0.1, seed=1)
+    assert first != usual
+    assert first == small.encode_sampled(TEXTS, 0.1, seed=1)
+    assert first != small.encode_sampled(TEXTS, 0.1, seed=2)
+    assert small.decode(first) == TEXTS
+
+
+def test_the_tokenizer_of_tensorflow_gives_the_same_ids(small):
+    pytest.importorskip("tensorflow_text", reason="tensorflow-text is not installed")
+    texts = [*TEXTS[:3], "größer 北京 \U0001f600", "", "  two  spaces "]
+    ids = small.tensorflow_tokenizer().tokenize(texts).to_list()
+    assert ids == small.encode(texts)
+    marked = small.tensorflow_tokenizer(add_ends=True).tokenize(texts).to_list()
+    assert marked == [[2, *row, 3] for row in ids]
+
+
+def test_without_tensorflow_text_the_error_names_the_extra(small, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_text", None)
+    with pytest.raises(ImportError, match=r"keras-tfm\[tensorflow\].*Windows"):
+        small.tensorflow_tokenizer()

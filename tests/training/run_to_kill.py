@@ -1,0 +1,66 @@
+"""A small run that a test kills: `python run_to_kill.py FOLDER`.
+
+It stands still in the middle of its third epoch and says so.
+"""
+
+import sys
+import time
+
+import keras
+import numpy as np
+
+from keras_tfm.training import Restart, SmoothedCrossentropy
+
+STEPS = 5
+EPOCHS = 4
+
+
+def make_model():
+    """A model with dropout, from weights that are the same everywhere."""
+    ids = keras.Input((None,), dtype="int32")
+    x = keras.layers.Embedding(11, 8)(ids)
+    x = keras.layers.Dropout(0.3, seed=7)(x)
+    x = keras.layers.Dense(8, activation="relu")(x)
+    x = keras.layers.Dropout(0.3, seed=8)(x)
+    model = keras.Model(ids, keras.layers.Dense(11)(x))
+    rng = np.random.default_rng(0)
+    model.set_weights([0.3 * rng.normal(size=w.shape) for w in model.get_weights()])
+    model.compile(keras.optimizers.Adam(0.01), SmoothedCrossentropy(0.1))
+    return model
+
+
+def batches(first_step):
+    """Yields batches that depend on the number of the step alone."""
+    step = first_step
+    while True:
+        ids = np.random.default_rng(step).integers(1, 11, size=(4, 6)).astype("int32")
+        yield ids, ids
+        step += 1
+
+
+def run(folder, epochs=EPOCHS, callbacks=(), remember=()):
+    """Starts or goes on with the run; gives the model and its history."""
+    model = make_model()
+    restart = Restart(folder, callbacks=remember)
+    epoch = restart.restore(model)
+    history = model.fit(
+        batches(epoch * STEPS), steps_per_epoch=STEPS, initial_epoch=epoch,
+        epochs=epochs, verbose=0, callbacks=[*callbacks, *remember, restart],
+    )  # fmt: skip
+    return model, history
+
+
+class StandStill(keras.callbacks.Callback):
+    """Waits to be killed after the second step of the third epoch."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        if (self.epoch, batch) == (2, 1):
+            print("in the middle of the third epoch", flush=True)  # noqa: T201
+            time.sleep(600)
+
+
+if __name__ == "__main__":
+    run(sys.argv[1], callbacks=[StandStill()])

@@ -1,0 +1,149 @@
+"""CheckpointAverage sets a model to the mean of its last epochs."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_tfm.training import CheckpointAverage, average_weights
+
+
+def small_model(seed=0):
+    """A model with a weight that is no float and a random seed of its own."""
+    model = keras.Sequential(
+        [keras.Input((2,)), keras.layers.Dense(3), keras.layers.Dropout(0.5), Counted()]
+    )
+    rng = np.random.default_rng(seed)
+    weights = model.get_weights()
+    model.set_weights([rng.normal(size=w.shape).astype(w.dtype) for w in weights])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+
+class Counted(keras.layers.Layer):
+    """Counts in an integer weight how often it was trained."""
+
+    def build(self, input_shape):
+        self.count = self.add_weight(
+            shape=(), dtype="int32", trainable=False, initializer="zeros", name="count"
+        )
+
+    def call(self, x, training=False):
+        if training:
+            self.count.assign_add(1)
+        return x
+
+
+def fit(model, callback, epochs, first=0):
+    rng = np.random.default_rng(1)
+    x, y = rng.normal(size=(8, 2)), rng.normal(size=(8, 3))
+    seen = []
+    watch = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: seen.append(model.get_weights())
+    )
+    model.fit(x, y, initial_epoch=first, epochs=epochs, verbose=0,
+              callbacks=[watch, callback])  # fmt: skip
+    return seen
+
+
+def mean(epochs):
+    """The mean of lists of weights in float64; integers from the last list."""
+    stacked = [np.stack(weights) for weights in zip(*epochs, strict=True)]
+    return [
+        s.mean(0, dtype="float64") if s.dtype.kind == "f" else s[-1] for s in stacked
+    ]
+
+
+def check_weights(model, wanted):
+    for got, each in zip(model.get_weights(), wanted, strict=True):
+        np.testing.assert_allclose(got, each, rtol=1e-6)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_model_is_set_to_the_mean_of_the_last_epochs(tmp_path):
+    model, average = small_model(), CheckpointAverage(tmp_path / "a/b", last=3)
+    seen = fit(model, average, 5)
+    paths = average.apply(model)
+    assert [path.name for path in paths] == names(tmp_path / "a/b")
+    assert names(tmp_path / "a/b") == [
+        f"epoch_{number:04d}.weights.h5" for number in (3, 4, 5)
+    ]
+    check_weights(model, mean(seen[2:]))
+    assert np.abs(mean(seen[2:])[0] - seen[-1][0]).max() > 1e-3  # it can fail
+    again = small_model(seed=5)
+    again.load_weights(paths[0])
+    check_weights(again, seen[2])
+
+
+def test_a_new_start_finds_the_files_of_the_last(tmp_path):
+    model = small_model()
+    seen = fit(model, CheckpointAverage(tmp_path, last=3), 2)
+    average = CheckpointAverage(tmp_path, last=3)
+    assert len(average.paths()) == 2
+    seen += fit(model, average, 4, first=2)
+    average.apply(model)
+    check_weights(model, mean(seen[1:]))
+
+
+def test_epochs_of_a_run_that_was_left_are_not_averaged(tmp_path):
+    fit(small_model(), CheckpointAverage(tmp_path), 4)
+    model, average = small_model(seed=2), CheckpointAverage(tmp_path)
+    seen = fit(model, average, 2)
+    average.apply(model)
+    check_weights(model, mean(seen))
+
+
+def test_a_write_cut_short_leaves_no_epoch(tmp_path, monkeypatch):
+    model, average = small_model(), CheckpointAverage(tmp_path)
+    fit(model, average, 1)
+
+    def cut_short(path, **options):
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(model, "save_weights", cut_short)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, average, 2, first=1)
+    assert [path.name for path in average.paths()] == ["epoch_0001.weights.h5"]
+    average.apply(model)
+
+
+def test_averaging_leaves_the_model_as_it_is(tmp_path):
+    model, average = small_model(), CheckpointAverage(tmp_path)
+    fit(model, average, 2)
+    model.set_weights([w + np.ones_like(w) for w in model.get_weights()])
+    before = [np.array(keras.ops.convert_to_numpy(v)) for v in model.variables]
+    means = average_weights(model, average.paths())
+    assert np.abs(means[0] - before[0]).max() > 0.5
+    after = [keras.ops.convert_to_numpy(v) for v in model.variables]
+    for got, wanted in zip(after, before, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    other = keras.Sequential([keras.Input((2,)), keras.layers.Dense(7)])
+    kept = other.get_weights()
+    with pytest.raises(Exception, match="shape|compatible"):
+        average.apply(other)
+    check_weights(other, kept)
+
+
+def test_the_sum_is_wider_than_the_weights(tmp_path):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    paths = []
+    for number, value in enumerate([2.0**24, 1.0, 1.0, 1.0]):  # float32 loses the ones
+        model.set_weights([np.full((1, 1), value)])
+        paths.append(tmp_path / f"{number}.weights.h5")
+        model.save_weights(paths[-1])
+    (got,) = average_weights(model, paths)
+    assert got.dtype == "float32"
+    assert got.item() == np.float32((2.0**24 + 3) / 4)
+    assert got.item() != 2.0**22
+
+
+def test_wrong_arguments_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="1 or more epochs. Received: last=0"):
+        CheckpointAverage(tmp_path, last=0)
+    with pytest.raises(ValueError, match="no weights to average. Received: folder="):
+        CheckpointAverage(tmp_path / "none").apply(small_model())
+    with pytest.raises(ValueError, match=r"at least one file. Received: paths=\[\]"):
+        average_weights(small_model(), [])

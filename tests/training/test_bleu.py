@@ -1,0 +1,153 @@
+"""Bleu puts sacrebleu's scores where the rest of Keras finds them."""
+
+import sys
+
+import keras
+import numpy as np
+import pytest
+import sacrebleu
+
+from keras_tfm.training import Bleu
+
+SOURCE = ["ein Haus", "zwei Hunde laufen", "der Mann liest ein Buch"]
+REFERENCES = ["A house.", "Two dogs are running.", "The man is reading a book."]
+GUESSES = ["A house.", "two dogs run .", "The man is reading the book."]
+
+
+def small_model():
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1), "mse")
+    return model
+
+
+def fit(callbacks, epochs, **options):
+    x = np.ones((4, 1), "float32")
+    options = {"verbose": 0, **options}
+    return small_model().fit(x, x, epochs=epochs, callbacks=callbacks, **options)
+
+
+def test_scores_are_sacrebleus_with_its_signature():
+    bleu = Bleu(SOURCE, REFERENCES, lambda texts: GUESSES)
+    history = fit([bleu], 1).history
+    wanted = sacrebleu.corpus_bleu(GUESSES, [REFERENCES]).score
+    assert history["val_bleu"] == [pytest.approx(wanted)]
+    assert 10 < wanted < 90
+    wanted = sacrebleu.corpus_chrf(GUESSES, [REFERENCES]).score
+    assert history["val_chrf"] == [pytest.approx(wanted)]
+    start = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"
+    assert bleu.signature == start + sacrebleu.__version__
+    assert bleu.chrf_signature.startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0")
+    assert bleu.translations == GUESSES
+
+
+def test_tokens_case_and_prefix_are_as_asked():
+    bleu = Bleu(SOURCE, REFERENCES, lambda t: GUESSES, tokenize="none",
+                lowercase=True, prefix="test_")  # fmt: skip
+    history = fit([bleu], 1).history
+    wanted = sacrebleu.corpus_bleu(
+        GUESSES, [REFERENCES], tokenize="none", lowercase=True
+    ).score
+    assert history["test_bleu"] == [pytest.approx(wanted)]
+    assert "case:lc|eff:no|tok:none" in bleu.signature
+
+
+class Improving:
+    """Translates better at each call; counts the calls and their input."""
+
+    def __init__(self, *good):
+        self.good = list(good)
+        self.seen = []
+
+    def __call__(self, texts):
+        self.seen.append(texts)
+        right = self.good.pop(0)
+        return REFERENCES[:right] + ["no"] * (3 - right)
+
+
+def test_epochs_between_keep_the_last_scores():
+    translate = Improving(1, 2)
+    bleu = Bleu(SOURCE, REFERENCES, translate, every=2)
+    history = fit([bleu], 5).history
+    assert translate.seen == [SOURCE, SOURCE]
+    first, second = history["val_chrf"][0], history["val_chrf"][-1]
+    assert history["val_chrf"] == [first, first, second, second]  # epochs 2 to 5
+    assert first < second
+
+
+def test_callbacks_after_it_and_the_progress_bar_see_the_scores(tmp_path, capsys):
+    translate = Improving(1, 2, 1, 0, 3)
+    bleu = Bleu(SOURCE, REFERENCES, translate)
+    stopping = keras.callbacks.EarlyStopping("val_bleu", mode="max", patience=2)
+    path = tmp_path / "{epoch}-{val_chrf:.0f}.weights.h5"
+    best = keras.callbacks.ModelCheckpoint(
+        path, "val_bleu", mode="max", save_best_only=True, save_weights_only=True
+    )
+    log = keras.callbacks.CSVLogger(tmp_path / "log.csv")
+    history = fit([bleu, stopping, best, log], 5, verbose=2)
+    assert history.epoch == [0, 1, 2, 3]  # the best is epoch 1
+    assert stopping.best == max(history.history["val_bleu"])
+    kept = sorted(p.name for p in tmp_path.glob("*.h5"))
+    first, second = (f"{score:.0f}" for score in history.history["val_chrf"][:2])
+    assert kept == [f"1-{first}.weights.h5", f"2-{second}.weights.h5"]
+    assert (tmp_path / "log.csv").read_text().startswith("epoch,loss,val_bleu,val_chrf")
+    assert f"val_bleu: {history.history['val_bleu'][0]:.4f}" in capsys.readouterr().out
+
+
+def test_translate_sees_the_weights_of_this_epoch():
+    """On JAX the trainer keeps the weights for itself while it trains."""
+    seen, model = [], small_model()
+
+    def translate(texts):
+        weight = float(keras.ops.convert_to_numpy(model.weights[0]).item())
+        seen.append(weight)
+        output = model(np.ones((1, 1), "float32"))
+        assert np.isfinite(keras.ops.convert_to_numpy(output)).all()
+        model.predict(np.ones((1, 1), "float32"), verbose=0)
+        return GUESSES
+
+    x = np.ones((4, 1), "float32")
+    ends = []
+    watch = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: ends.append(model.get_weights()[0].item())
+    )
+    bleu = Bleu(SOURCE, REFERENCES, translate)
+    model.fit(x, -3 * x, epochs=3, verbose=0, callbacks=[bleu, watch])
+    assert seen == ends
+    assert len(set(seen)) == 3
+
+
+def test_examples_are_shown(capsys):
+    fit([Bleu(SOURCE, REFERENCES, lambda texts: GUESSES, examples=2)], 1)
+    assert capsys.readouterr().out == (
+        "\nsource      ein Haus\ntranslation A house.\nreference   A house.\n"
+        "\nsource      zwei Hunde laufen\ntranslation two dogs run ."
+        "\nreference   Two dogs are running.\n"
+    )
+
+
+def test_a_search_that_loses_a_sentence_is_refused():
+    with pytest.raises(ValueError, match="2 strings for 3 sentences"):
+        fit([Bleu(SOURCE, REFERENCES, lambda texts: GUESSES[1:])], 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "words"),
+    [
+        ((SOURCE, REFERENCES[1:]), {}, "Received: 3 sentences, 2 references"),
+        (([], []), {}, "Received: 0 sentences, 0 references"),
+        ((SOURCE, "A house."), {}, "`references` is a list of strings"),
+        ((SOURCE, [REFERENCES] * 3), {}, "`references` is a list of strings"),
+        ((SOURCE, REFERENCES), {"every": 0}, "Received: every=0, examples=0"),
+        ((SOURCE, REFERENCES), {"examples": -1}, "Received: every=1, examples=-1"),
+        ((SOURCE, REFERENCES), {"tokenize": "moses"}, "Received: tokenize='moses'"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, options, words):
+    with pytest.raises(ValueError, match=words):
+        Bleu(*arguments, lambda texts: GUESSES, **options)
+
+
+def test_a_missing_sacrebleu_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
+    with pytest.raises(ImportError, match=r"pip install 'keras-tfm\[recipes\]'"):
+        Bleu(SOURCE, REFERENCES, lambda texts: GUESSES)

@@ -1,0 +1,141 @@
+"""TokenAccuracy and Perplexity are exact over an epoch's real tokens."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm.training import Perplexity, SmoothedCrossentropy, TokenAccuracy
+from keras_tfm.training.metrics import TokenMean
+
+V = 9
+
+
+def batches():
+    """Yields labels and logits of batches of different shape and padding."""
+    rng = np.random.default_rng(0)
+    for rows, length, real in [(2, 6, 6), (5, 3, 1), (1, 8, 0), (3, 4, 2)]:
+        labels = rng.integers(1, V, size=(rows, length)).astype("int32")
+        labels[:, real:] = 0
+        yield labels, 2 * rng.normal(size=(rows, length, V)).astype("float32")
+
+
+def over_epoch(values):
+    """Puts the real tokens of all batches together: labels and log p."""
+    labels = np.concatenate([a[a != 0] for a, _ in values])
+    z = np.concatenate([b[a != 0] for a, b in values]).astype("float64")
+    return labels, z - np.log(np.exp(z).sum(-1, keepdims=True))
+
+
+def run(metric, values, weights=None):
+    for labels, logits in values:
+        metric.update_state(labels, logits, weights and weights(labels))
+    return float(ops.convert_to_numpy(metric.result()))
+
+
+def test_accuracy_is_over_all_real_tokens():
+    values = list(batches())
+    labels, log_p = over_epoch(values)
+    hit = log_p.argmax(-1) == labels
+    assert run(TokenAccuracy(), values) == pytest.approx(hit.mean(), abs=1e-7)
+    of_batches = [run(TokenAccuracy(), [value]) for value in values]
+    assert abs(np.mean(of_batches) - hit.mean()) > 0.01  # it can fail
+
+
+def test_perplexity_is_over_all_real_tokens():
+    values = list(batches())
+    labels, log_p = over_epoch(values)
+    wanted = np.exp(-log_p[np.arange(len(labels)), labels].mean())
+    assert run(Perplexity(), values) == pytest.approx(wanted, rel=1e-6)
+    of_batches = [run(Perplexity(), [value]) for value in values]
+    assert abs(np.mean(of_batches) - wanted) > 0.1  # it can fail
+
+
+@pytest.mark.parametrize("make", [TokenAccuracy, Perplexity])
+def test_weights_and_padding_ids(make):
+    values = list(batches())
+    wanted = run(make(), [(a[:1], b[:1]) for a, b in values])
+    first = lambda a: np.float32(np.arange(len(a)) == 0)  # noqa: E731
+    assert run(make(), values, first) == pytest.approx(wanted, rel=1e-6)
+    moved = [(np.where(a == 0, -1, a), b) for a, b in values]
+    assert run(make(pad_id=-1), moved, first) == pytest.approx(wanted, rel=1e-6)
+
+
+@pytest.mark.parametrize(("make", "empty"), [(TokenAccuracy, 0.0), (Perplexity, 1.0)])
+def test_no_real_token_gives_no_nan_and_a_reset_forgets(make, empty):
+    metric = make()
+    labels, logits = next(batches())
+    assert run(metric, [(np.zeros_like(labels), logits)]) == empty
+    assert run(metric, [(labels, logits)]) != empty
+    metric.reset_state()
+    assert float(ops.convert_to_numpy(metric.result())) == empty
+
+
+class OneInMillions(TokenMean):
+    """Gives 1 to each token whose label is 2, else 0."""
+
+    def token_values(self, labels, logits):
+        return ops.cast(labels == 2, "float32")
+
+
+def test_counts_stay_exact_past_two_to_the_24():
+    metric = OneInMillions()
+    metric.total.assign(2.0**24)
+    metric.count.assign(2.0**25)
+    labels, logits = np.array([[2]], "int32"), np.zeros((1, 1, 3), "float32")
+    for _ in range(64):
+        metric.update_state(labels, logits)
+    assert float(metric.total) == 2.0**24  # a lone float32 would end here
+    assert float(metric.total_rest) == 64.0
+    assert float(metric.count) + float(metric.count_rest) == 2.0**25 + 64
+
+
+def test_fit_shows_them_beside_a_masked_output():
+    values = np.random.default_rng(1).integers(1, V, size=(24, 5)).astype("int32")
+    values[:, 3:] = 0
+    model = keras.Sequential(
+        [
+            keras.Input((None,), dtype="int32"),
+            keras.layers.Embedding(V, 16, mask_zero=True),
+            keras.layers.Dense(V),
+        ]
+    )
+    metrics = [TokenAccuracy(), Perplexity()]
+    model.compile(keras.optimizers.Adam(0.01), SmoothedCrossentropy(), metrics=metrics)
+    history = model.fit(
+        values, values, epochs=2, verbose=0, batch_size=8, validation_data=(values,) * 2
+    ).history
+    np.testing.assert_allclose(
+        history["val_perplexity"], np.exp(history["val_loss"]), rtol=1e-5
+    )
+    guess = model.predict(values, verbose=0).argmax(-1)
+    wanted = (guess == values)[values != 0].mean()
+    assert history["val_token_accuracy"][-1] == pytest.approx(wanted, abs=1e-6)
+    assert 0 < history["token_accuracy"][-1] <= 1
+
+
+@pytest.mark.parametrize("make", [TokenAccuracy, Perplexity])
+def test_early_stopping_knows_their_direction(make):
+    name = make().name
+    values = np.ones((4, 2), "int32")
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Embedding(V, V)])
+    model.compile("sgd", SmoothedCrossentropy(), metrics=[make()])
+    stopping = keras.callbacks.EarlyStopping(f"val_{name}", patience=3)
+    data = (values, values)
+    model.fit(*data, validation_data=data, callbacks=[stopping], verbose=0)
+    better = ops.less if make is Perplexity else ops.greater
+    assert stopping.monitor_op is better
+
+
+@pytest.mark.parametrize("make", [TokenAccuracy, Perplexity])
+def test_they_go_through_saving(make):
+    metric = make(pad_id=3, name="mine")
+    again = keras.metrics.deserialize(keras.metrics.serialize(metric))
+    assert type(again) is make
+    assert again.get_config() == {"pad_id": 3, "name": "mine"}
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    labels, logits = next(batches())
+    with pytest.raises(ValueError, match=r"labels \(2, 5\), logits \(2, 6, 9\)"):
+        TokenAccuracy().update_state(labels[:, 1:], logits)

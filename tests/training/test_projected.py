@@ -1,0 +1,197 @@
+"""ProjectedCrossentropy equals SmoothedCrossentropy on the logits."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm.layers import TokenAndPositionEmbedding
+from keras_tfm.training import ProjectedCrossentropy, SmoothedCrossentropy
+
+B, T, D, V = 4, 7, 6, 13
+XLA = keras.backend.backend() != "torch"  # without it, the gradient tests
+
+
+class Matrix(keras.layers.Layer):
+    """Stands for an embedding layer, with the tensor that a test gives it."""
+
+    def __init__(self, embeddings, **kwargs):
+        super().__init__(**kwargs)
+        self.embeddings = embeddings
+
+
+def batch(seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(1, V, size=(B, T)).astype("int32")
+    labels[0, 3:] = labels[2] = 0
+    hidden = rng.normal(size=(B, T, D)).astype("float32")
+    matrix = rng.normal(size=(V, D)).astype("float32")
+    return labels, hidden, matrix
+
+
+# Of 28 tokens: chunks of one, chunks that need padding, one chunk.
+@pytest.mark.parametrize(("smoothing", "chunk"), [(0.1, 1), (0.1, 9), (0.0, 1024)])
+def test_value_and_gradients_are_those_of_logits(smoothing, chunk, value_and_gradients):
+    labels, hidden, matrix = batch()
+    weights = np.random.default_rng(1).uniform(size=(B, T)).astype("float32")
+
+    def plain(hidden, matrix):
+        logits = ops.matmul(hidden, ops.transpose(matrix))
+        return 3.0 * SmoothedCrossentropy(smoothing)(labels, logits, weights)
+
+    def projected(hidden, matrix):
+        loss = ProjectedCrossentropy(Matrix(matrix), smoothing, chunk_tokens=chunk)
+        return 3.0 * loss(labels, hidden, weights)
+
+    value, gradients = value_and_gradients(projected, hidden, matrix)
+    wanted, wanted_gradients = value_and_gradients(plain, hidden, matrix)
+    np.testing.assert_allclose(value, wanted, rtol=1e-6)
+    for got, gradient in zip(gradients, wanted_gradients, strict=True):
+        np.testing.assert_allclose(got, gradient, atol=1e-6)
+    assert np.abs(wanted_gradients[1]).max() > 0.1  # it can fail
+
+
+def test_a_batch_of_padding_has_no_loss_and_no_gradient(value_and_gradients):
+    _, hidden, matrix = batch()
+    hidden[0, 0] = np.nan
+    labels = np.zeros((B, T), "int32")
+    value, gradients = value_and_gradients(
+        lambda h, m: ProjectedCrossentropy(Matrix(m), 0.1)(labels, h), hidden, matrix
+    )
+    assert value == 0.0
+    assert all((gradient == 0.0).all() for gradient in gradients)
+
+
+@pytest.mark.parametrize("label", [V, -1])
+def test_a_label_outside_the_vocabulary_is_seen(label):
+    labels, hidden, matrix = batch()
+    labels[1, 1] = label
+    loss = ProjectedCrossentropy(Matrix(matrix))
+    assert np.isnan(ops.convert_to_numpy(loss(labels, hidden)))
+    assert np.isfinite(
+        ops.convert_to_numpy(loss(np.where(labels == label, 0, labels), hidden))
+    )
+    outside = ProjectedCrossentropy(Matrix(matrix), pad_id=label)
+    assert np.isfinite(ops.convert_to_numpy(outside(labels, hidden)))
+
+
+@pytest.mark.backend("jax")
+def test_the_tensor_of_logits_is_never_made():
+    import jax
+    import jax.extend
+
+    labels, hidden, matrix = (np.repeat(a, 8, axis=0) for a in batch())
+
+    def largest(function):
+        jaxpr = jax.make_jaxpr(jax.value_and_grad(function, argnums=(0, 1)))
+        return max_size(jaxpr(hidden, matrix).jaxpr)
+
+    def max_size(jaxpr):
+        sizes = [v.aval.size for e in jaxpr.eqns for v in e.outvars]
+        inner = jax.extend.core.jaxprs_in_params
+        sizes += [max_size(j) for e in jaxpr.eqns for j in inner(e.params)]
+        return max(sizes, default=0)
+
+    tokens, size = labels.size, matrix.shape[0]
+    plain = largest(lambda h, m: SmoothedCrossentropy()(labels, h @ m.T))
+    assert plain >= tokens * size
+    loss = lambda h, m: ProjectedCrossentropy(Matrix(m), chunk_tokens=8)(labels, h)  # noqa: E731
+    assert largest(loss) < tokens * size / 2
+
+
+class Logits(keras.layers.Layer):
+    """The tied projection as a layer that keeps the mask of its input."""
+
+    def __init__(self, embedding, **kwargs):
+        super().__init__(**kwargs)
+        self.matrix = lambda: embedding.embeddings
+        self.supports_masking = True
+
+    def call(self, hidden):
+        return ops.matmul(hidden, ops.transpose(self.matrix()))
+
+
+def tied_model(projected):
+    """A model whose logits or hidden states come from one embedding layer."""
+    embedding = TokenAndPositionEmbedding(V, D, mask_zero=True)
+    ids = keras.Input((None,), dtype="int32")
+    hidden = keras.layers.Dense(D, activation="tanh")(embedding(ids))
+    if projected:
+        model = keras.Model(ids, hidden)
+        loss = ProjectedCrossentropy(embedding, 0.1, chunk_tokens=5)
+    else:
+        model = keras.Model(ids, Logits(embedding)(hidden))
+        loss = SmoothedCrossentropy(0.1)
+    rng = np.random.default_rng(3)
+    model.set_weights([0.5 * rng.normal(size=w.shape) for w in model.get_weights()])
+    return model, loss, embedding
+
+
+def test_fit_trains_the_tied_matrix_through_it():
+    labels, _, _ = batch()
+    trained = []
+    for projected in (True, False):
+        model, loss, embedding = tied_model(projected)
+        # Padding is in the mask as in the labels: both leave it out.
+        model.compile(keras.optimizers.SGD(0.5), loss, jit_compile=XLA)
+        before = ops.convert_to_numpy(embedding.embeddings).copy()
+        history = model.fit(
+            labels, labels, epochs=3, batch_size=3, verbose=0, shuffle=False,
+            validation_data=(labels, labels, np.array([1.0, 2.0, 3.0, 4.0])),
+        )  # fmt: skip
+        after = ops.convert_to_numpy(embedding.embeddings)
+        trained.append([after, history.history["loss"], history.history["val_loss"]])
+        assert np.abs(after - before).max() > 0.05
+    for got, wanted in zip(*trained, strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_products_are_in_the_dtype_of_the_layer(dtype):
+    labels, hidden, matrix = batch()
+    wide = ops.convert_to_numpy(ProjectedCrossentropy(Matrix(matrix))(labels, hidden))
+    layer = Matrix(matrix, dtype=f"mixed_{dtype}")
+    half = ProjectedCrossentropy(layer)(labels, ops.cast(hidden, dtype))
+    assert keras.backend.standardize_dtype(half.dtype) == "float32"
+    half = ops.convert_to_numpy(half)
+    np.testing.assert_allclose(half, wide, rtol=1e-2)
+    assert half != wide
+
+
+def test_a_saved_model_keeps_its_weights_and_is_compiled_anew(tmp_path):
+    labels, _, _ = batch()
+    model, loss, _ = tied_model(True)
+    model.compile("sgd", loss)
+    model.fit(labels, labels, verbose=0)
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras", compile=False)
+    for got, wanted in zip(again.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    with pytest.raises(ValueError, match="compile=False, then compile it with Proj"):
+        keras.models.load_model(tmp_path / "model.keras")
+
+
+def test_weights_go_between_compiled_and_plain_models(tmp_path):
+    model, loss, _ = tied_model(True)
+    model.compile("sgd", loss)
+    model.save_weights(tmp_path / "m.weights.h5")
+    plain, _, _ = tied_model(False)
+    plain.set_weights([np.zeros_like(w) for w in plain.get_weights()])
+    plain.load_weights(tmp_path / "m.weights.h5")
+    for got, wanted in zip(plain.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_wrong_arguments_are_refused():
+    labels, hidden, matrix = batch()
+    with pytest.raises(TypeError, match="`embeddings`. Received: embedding=<Dense"):
+        ProjectedCrossentropy(keras.layers.Dense(3))
+    with pytest.raises(ValueError, match="chunk_tokens=0"):
+        ProjectedCrossentropy(Matrix(matrix), chunk_tokens=0)
+    with pytest.raises(ValueError, match="below 1. Received: label_smoothing=1"):
+        ProjectedCrossentropy(Matrix(matrix), 1.0)
+    loss = ProjectedCrossentropy(Matrix(matrix))
+    with pytest.raises(ValueError, match=r"states \(4, 7, 5\), embeddings \(13, 6\)"):
+        loss(labels, hidden[..., 1:])
+    with pytest.raises(ValueError, match=r"Received: labels \(4, 6\)"):
+        loss(labels[:, 1:], hidden)

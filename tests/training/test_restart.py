@@ -1,0 +1,236 @@
+"""A run that was stopped ends as one that was not."""
+
+import importlib.util
+import json
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_tfm.training import Bleu, Restart
+
+HERE = pathlib.Path(__file__).parent
+SCRIPT = HERE / "run_to_kill.py"
+specification = importlib.util.spec_from_file_location("run_to_kill", SCRIPT)
+example = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(example)
+
+
+def state(model):
+    """Copies all variables of the model and its optimizer."""
+    variables = [*model.variables, *model.optimizer.variables]
+    return [np.array(keras.ops.convert_to_numpy(v)) for v in variables]
+
+
+def check_equal(model, wanted):
+    for got, each in zip(state(model), state(wanted), strict=True):
+        np.testing.assert_array_equal(got, each)
+
+
+def kill_in_the_third_epoch(folder):
+    """Runs the example in a process of its own until it is killed."""
+    child = subprocess.Popen(
+        [sys.executable, SCRIPT, folder],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=HERE.parents[1],
+        env={**example_environment()},
+    )
+    try:
+        said = child.stdout.readline()
+    finally:
+        child.kill()  # SIGKILL: it can write nothing any more
+        _, errors = child.communicate()
+    assert said == "in the middle of the third epoch\n", errors
+    assert child.returncode != 0
+
+
+def example_environment():
+    import os
+
+    root = str(HERE.parents[1])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    return {**os.environ, "PYTHONPATH": path, "KERAS_BACKEND": keras.backend.backend()}
+
+
+def test_a_killed_run_ends_as_one_that_was_not(tmp_path):
+    kill_in_the_third_epoch(tmp_path / "killed")
+    whole, history = example.run(tmp_path / "whole")
+    again, continued = example.run(tmp_path / "killed")
+    check_equal(again, whole)
+    assert continued.epoch == history.epoch == [0, 1, 2, 3]
+    assert continued.history == history.history
+    assert len(set(history.history["loss"])) == 4
+
+
+def test_dropout_goes_on_where_it_was(tmp_path):
+    """The seeds count: without them the run above would end elsewhere."""
+    example.run(tmp_path, epochs=2)
+    model = example.make_model()
+    assert Restart(tmp_path).restore(model) == 2
+    seeds = [v for v in model.variables if "seed" in v.path]
+    fresh = [v for v in example.make_model().variables if "seed" in v.path]
+    assert len(seeds) == 2
+    for got, new in zip(seeds, fresh, strict=True):
+        got, new = keras.ops.convert_to_numpy(got), keras.ops.convert_to_numpy(new)
+        assert (got != new).any()
+
+
+def test_an_empty_folder_starts_from_the_first_epoch(tmp_path):
+    model = example.make_model()
+    before = state(model)
+    assert Restart(tmp_path / "none").restore(model) == 0
+    assert not (tmp_path / "none").exists()
+    for got, wanted in zip(state(model), before, strict=False):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_early_stopping_remembers_its_best_and_its_patience(tmp_path):
+    def stopping():
+        return keras.callbacks.EarlyStopping(
+            "score", mode="max", patience=3, restore_best_weights=True
+        )
+
+    def scores(*values):
+        # The second epoch is the best, the fifth the third without progress.
+        return keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: logs.update(score=values[epoch])
+        )
+
+    scored = [scores(1.0, 3.0, 2.0, 2.5, 2.0, 9.0, 9.0)]
+    ends = []
+    for name, stops in [("whole", [7]), ("parts", [3, 7])]:
+        for epochs in stops:
+            one = stopping()
+            model, history = example.run(tmp_path / name, epochs, scored, [one])
+        ends.append((model, history.history["score"]))
+        assert one.best == 3.0
+    assert ends[0][1] == ends[1][1] == [1.0, 3.0, 2.0, 2.5, 2.0]
+    for got, wanted in zip(*(model.get_weights() for model, _ in ends), strict=True):
+        np.testing.assert_array_equal(got, wanted)
+
+
+def test_bleu_goes_on_showing_its_last_scores(tmp_path):
+    def bleu():
+        return Bleu(["ein Haus"], ["A house."], lambda texts: ["A house."], every=3)
+
+    example.run(tmp_path, epochs=3, remember=[bleu()])
+    _, history = example.run(tmp_path, epochs=5, remember=[bleu()])
+    assert len(history.history["val_chrf"]) == 3  # of epochs 3, 4 and 5
+
+
+def test_what_the_user_adds_is_kept(tmp_path):
+    model, restart = example.make_model(), Restart(tmp_path)
+    restart.extra["corpus"] = {"pairs": 29_000, "sides": ["de", "en"]}
+    data = example.batches(0)
+    model.fit(data, steps_per_epoch=1, epochs=1, verbose=0, callbacks=[restart])
+    again = Restart(tmp_path)
+    again.restore(example.make_model())
+    assert again.extra == {"corpus": {"pairs": 29_000, "sides": ["de", "en"]}}
+
+
+@pytest.mark.parametrize("policy", ["bfloat16", "mixed_float16"])
+def test_other_dtypes_come_back_exactly(tmp_path, policy):
+    keras.config.set_dtype_policy(policy)
+    try:
+        model, _ = example.run(tmp_path, epochs=1)
+        again = example.make_model()
+        Restart(tmp_path).restore(again)
+    finally:
+        keras.config.set_dtype_policy("float32")
+    check_equal(again, model)
+
+
+def test_a_write_cut_short_leaves_the_state_before(tmp_path, monkeypatch):
+    example.run(tmp_path, epochs=1)
+    before = (tmp_path / "restart.npz").read_bytes()
+
+    def cut_short(file, **arrays):
+        file.write(b"half")
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(np, "savez", cut_short)
+    with pytest.raises(OSError, match="no space left"):
+        example.run(tmp_path, epochs=2)
+    monkeypatch.undo()
+    assert (tmp_path / "restart.npz").read_bytes() == before
+    example.run(tmp_path, epochs=2)
+
+
+def test_nothing_is_pickled(tmp_path):
+    example.run(tmp_path, epochs=1)
+    with np.load(tmp_path / "restart.npz", allow_pickle=False) as file:
+        meta = json.loads(str(file["meta"]))
+        assert all(file[name].dtype.hasobject is False for name in file.files)
+    assert meta["epochs"] == 1
+
+
+def with_units(units, optimizer="adam"):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(units)])
+    model.compile(optimizer, "mse")
+    return model
+
+
+def fit(model, *callbacks, **options):
+    x = np.ones((2, 2), "float32")
+    y = np.ones((2, model.output_shape[-1]), "float32")
+    model.fit(x, y, verbose=0, callbacks=list(callbacks), **options)
+
+
+def test_the_state_of_another_run_is_refused_and_nothing_changed(tmp_path):
+    fit(with_units(3), Restart(tmp_path))
+    wider = with_units(4)
+    before = wider.get_weights()
+    words = r"variable dense\w*/kernel \(2, 3\) where this one has .*kernel \(2, 4\)"
+    with pytest.raises(ValueError, match=words):
+        Restart(tmp_path).restore(wider)
+    for got, wanted in zip(wider.get_weights(), before, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    words = r"its optimizer has 6 variables, this one 4\. Build what"
+    with pytest.raises(ValueError, match=words):
+        Restart(tmp_path).restore(with_units(3, keras.optimizers.SGD(momentum=0.9)))
+    words = "its optimizer has the variable adam/iteration .* this one has adamax/iter"
+    with pytest.raises(ValueError, match=words):
+        Restart(tmp_path).restore(with_units(3, "adamax"))
+    stopping = keras.callbacks.EarlyStopping("loss")
+    words = r"it has callbacks=\[\], this is callbacks=\['EarlyStopping'\]"
+    with pytest.raises(ValueError, match=words):
+        Restart(tmp_path, [stopping]).restore(with_units(3))
+
+
+def test_another_backend_is_refused(tmp_path, monkeypatch):
+    fit(with_units(3), Restart(tmp_path))
+    here = keras.backend.backend()
+    monkeypatch.setattr(keras.backend, "backend", lambda: "abacus")
+    with pytest.raises(ValueError, match=f"format 1 on {here}, .* format 1 on abacus"):
+        Restart(tmp_path).restore(with_units(3))
+
+
+def test_a_run_is_not_overwritten_by_accident(tmp_path):
+    fit(with_units(3), Restart(tmp_path))
+    before = (tmp_path / "restart.npz").read_bytes()
+    with pytest.raises(ValueError, match="after 1 epochs. Go on with it by"):
+        fit(with_units(3), Restart(tmp_path))
+    model, restart = with_units(3), Restart(tmp_path)
+    assert restart.restore(model) == 1
+    with pytest.raises(ValueError, match="after 1 epochs. Received: .*epoch=0"):
+        fit(model, restart, epochs=2)
+    assert (tmp_path / "restart.npz").read_bytes() == before
+    fit(model, restart, epochs=2, initial_epoch=1)
+    fit(model, restart, epochs=3, initial_epoch=2)  # the same object goes on
+    assert Restart(tmp_path).restore(model) == 3
+
+
+def test_a_damaged_file_and_a_model_without_optimizer_are_refused(tmp_path):
+    (tmp_path / "restart.npz").write_bytes(b"PK\x03\x04 torn")
+    with pytest.raises(ValueError, match="cannot be read. Received: .*restart.npz"):
+        Restart(tmp_path).restore(with_units(3))
+    (tmp_path / "restart.npz").unlink()
+    fit(with_units(3), Restart(tmp_path))
+    bare = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
+    with pytest.raises(ValueError, match="optimizer=None. Build and compile"):
+        Restart(tmp_path).restore(bare)

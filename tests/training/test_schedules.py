@@ -1,0 +1,94 @@
+"""Learning rates against their formulas, update by update."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm.training import InverseSquareRoot, Noam
+
+UPDATES = np.array([1, 2, 3, 999, 4000, 4001, 16_000, 1_000_000])
+
+
+def rates(schedule, updates):
+    """The rates of updates counted from 1, as Keras asks for them: from 0."""
+    steps = [ops.convert_to_tensor(n - 1, "int32") for n in updates]
+    return np.array([float(ops.convert_to_numpy(schedule(step))) for step in steps])
+
+
+def test_noam_is_equation_3():
+    n = UPDATES.astype("float64")
+    wanted = 512**-0.5 * np.minimum(n**-0.5, n * 4000**-1.5)
+    np.testing.assert_allclose(rates(Noam(512, 4000), UPDATES), wanted, rtol=1e-6)
+    doubled = rates(Noam(512, 4000, factor=2.0), UPDATES)
+    np.testing.assert_allclose(doubled, 2 * wanted, rtol=1e-6)
+
+
+def test_inverse_square_root_rises_in_a_line_and_falls_with_the_root():
+    n = UPDATES.astype("float64")
+    rising = 1e-4 + (2e-3 - 1e-4) * n / 4000
+    wanted = np.where(n <= 4000, rising, 2e-3 * np.sqrt(4000 / n))
+    got = rates(InverseSquareRoot(2e-3, 4000, initial=1e-4), UPDATES)
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_noam_is_an_inverse_square_root_with_its_peak_worked_out():
+    peak = (512 * 4000) ** -0.5
+    np.testing.assert_allclose(
+        rates(Noam(512, 4000), UPDATES),
+        rates(InverseSquareRoot(peak, 4000), UPDATES),
+        rtol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("schedule", [Noam(64, 5), InverseSquareRoot(0.5, 5)])
+def test_the_first_update_counts_and_the_peak_is_at_warmup(schedule):
+    got = rates(schedule, range(1, 12))
+    assert got[0] == pytest.approx(got[4] / 5)
+    assert got.argmax() == 4  # update 5
+
+
+def test_a_warmup_of_one_starts_at_the_peak():
+    got = rates(InverseSquareRoot(0.5, 1), [1, 4])
+    np.testing.assert_allclose(got, [0.5, 0.25])
+
+
+@pytest.mark.parametrize("schedule", [Noam(64, 5), InverseSquareRoot(0.5, 5)])
+def test_an_optimizer_takes_the_rate_of_each_update(schedule):
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
+    model.set_weights([np.zeros((1, 1))])
+    # The gradient of the mean of w * x at x = 1 is 1: each step is the rate.
+    model.compile(keras.optimizers.SGD(schedule), loss=lambda y, p: ops.mean(p))
+    x = np.ones((7, 1), "float32")
+    model.fit(x, x, batch_size=1, epochs=1, verbose=0)
+    moved = -model.get_weights()[0].item()
+    assert moved == pytest.approx(rates(schedule, range(1, 8)).sum(), rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "schedule", [Noam(64, 5, factor=2.0), InverseSquareRoot(0.5, 5, initial=0.1)]
+)
+def test_they_go_through_saving(schedule):
+    optimizer = keras.optimizers.Adam(schedule)
+    config = keras.optimizers.serialize(optimizer)
+    again = keras.optimizers.deserialize(config)._learning_rate
+    assert type(again) is type(schedule)
+    assert again.get_config() == schedule.get_config()
+    assert all(vars(again)[key] == value for key, value in again.get_config().items())
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Noam(512, 0), "at least 1 update. Received: warmup=0"),
+        (lambda: Noam(0, 4000), "1 or more. Received: d_model=0"),
+        (lambda: Noam(512, 4000, factor=0.0), "above 0. Received: factor=0.0"),
+        (lambda: InverseSquareRoot(1e-3, -4), "at least 1 update. Received: warmup=-4"),
+        (lambda: InverseSquareRoot(0.0, 4000), "above 0. Received: peak=0.0"),
+        (lambda: InverseSquareRoot(1e-3, 10, 0.1), "initial=0.1, peak=0.001. Choose"),
+        (lambda: InverseSquareRoot(1e-3, 10, -0.1), "initial=-0.1, peak=0.001. Choose"),
+    ],
+)
+def test_wrong_arguments_are_refused(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()
