@@ -6,6 +6,7 @@ Follows  Vaswani et al. 2017; for small corpora Wu et al. 2021, section 3
 """
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -26,16 +27,16 @@ from recipes import corpora
 # What a corpus needs unless the command line says otherwise.
 DEFAULTS = {
     "phrases": {
-        "preset": "tiny",
-        "vocabulary_size": 4_000,
+        "preset": "small",
+        "vocabulary_size": 2_000,
         "vocabulary_kind": "unigram",
         "batch": 4_096,
-        "epochs": 12,
-        "peak_rate": 3e-3,
-        "warmup": 500,
-        "dropout": 0.1,
+        "epochs": 10,
+        "peak_rate": 4e-3,
+        "warmup": 400,
+        "dropout": 0.0,
         "average": 3,
-        "score_every": 4,
+        "score_every": 5,
         "length_penalty": 1.0,
     },
     "multi30k": {
@@ -67,6 +68,7 @@ DEFAULTS = {
 }
 
 PRESETS = {
+    "small": functools.partial(models.transformer_tiny, num_layers=2),
     "tiny": models.transformer_tiny,
     "base": models.transformer_base,
     "big": models.transformer_big,
@@ -89,7 +91,7 @@ class Settings:
     out: str | None = None
     """Folder of the run, continued if it is there. None: a name under runs/."""
     preset: str | None = None
-    """Shape of the model: tiny, base or big."""
+    """Shape of the model: small (two layers of tiny), tiny, base or big."""
     vocabulary_size: int | None = None
     """Pieces of the joint subword vocabulary."""
     vocabulary_kind: str | None = None
@@ -231,6 +233,7 @@ def get_vocabulary(settings, corpus, out) -> text.Vocabulary:
         size=settings.vocabulary_size,
         model_type=settings.vocabulary_kind,
         normalization="identity" if tokenized else "nmt_nfkc",
+        split_digits=settings.data == "phrases",
     )
     vocabulary.save(file)
     return vocabulary

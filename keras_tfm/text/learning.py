@@ -20,7 +20,13 @@ _NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
 
 
 def learn_model(
-    texts, size: int, model_type: str, normalization: str, max_texts, special
+    texts,
+    size: int,
+    model_type: str,
+    normalization: str,
+    split_digits: bool,
+    max_texts,
+    special,
 ) -> bytes:
     """Learns a model with byte fallback and a piece for every character.
 
@@ -29,6 +35,7 @@ def learn_model(
         size: int, V.
         model_type: `"unigram"` or `"bpe"`.
         normalization: a rule of SentencePiece.
+        split_digits: bool. Each digit is a piece of its own.
         max_texts: int or None, texts at most.
         special: ids of pad, unknown, start and end.
 
@@ -62,6 +69,7 @@ def learn_model(
             normalization_rule_name=normalization,
             byte_fallback=True,
             character_coverage=1.0,
+            split_digits=split_digits,
             max_sentence_length=_LONGEST_LINE,
             minloglevel=2,
             **dict(zip(names, special, strict=True)),

@@ -72,6 +72,7 @@ class Vocabulary:
         size: int = 8000,
         model_type: str = "unigram",
         normalization: str = "nmt_nfkc",
+        split_digits: bool = False,
         max_texts: int | None = None,
     ) -> "Vocabulary":
         """Learns a vocabulary from text.
@@ -89,6 +90,8 @@ class Vocabulary:
             normalization: what is done to text before it is cut: `"nmt_nfkc"`,
                 `"nfkc"`, these two with `"_cf"` for lower case, or
                 `"identity"`.
+            split_digits: bool. Each digit is a piece of its own, so that a
+                number never seen in training can be copied.
             max_texts: int or None. Learn from the first so many texts only.
 
         Raises:
@@ -98,7 +101,9 @@ class Vocabulary:
         """
         special = (cls.pad_id, cls.unknown_id, cls.start_id, cls.end_id)
         return cls(
-            learn_model(texts, size, model_type, normalization, max_texts, special)
+            learn_model(
+                texts, size, model_type, normalization, split_digits, max_texts, special
+            )
         )
 
     @classmethod
