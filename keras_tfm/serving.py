@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+from collections.abc import Iterable
 
 import keras
 import numpy as np
@@ -33,8 +34,8 @@ class Translator:
         str, or list of str in the same order.
 
     Raises:
-        ValueError: a vocabulary larger than the model's table, or a text of
-            more than `max_source_length` tokens.
+        ValueError: a size below 1, a vocabulary larger than the model's
+            table, or a text of more than `max_source_length` tokens.
         TypeError: what comes is not text.
     """
 
@@ -49,6 +50,11 @@ class Translator:
         max_source_length=1024,
         **search,
     ):
+        if batch_size < 1 or max_source_length < 1:
+            raise ValueError(
+                "A batch has at least one sentence of at least one token. Received: "
+                f"batch_size={batch_size}, max_source_length={max_source_length}."
+            )
         self.model = model
         self.vocabulary = vocabulary
         self.target_vocabulary = target_vocabulary or vocabulary
@@ -66,6 +72,14 @@ class Translator:
                     f"Received: {side.size} pieces, {name}={size}. Load the "
                     "vocabulary the model was trained with."
                 )
+        # What `save` writes: a translator read back searches as this one does.
+        self.settings = {
+            "beam_size": beam_size,
+            "length_penalty": length_penalty,
+            "batch_size": batch_size,
+            "max_source_length": max_source_length,
+            **search,
+        }
         self.search = Search(
             model,
             beam_size=beam_size,
@@ -77,7 +91,7 @@ class Translator:
 
     def __call__(self, texts, progress=False):
         if isinstance(texts, str):
-            return self([texts])[0]
+            return self([texts], progress)[0]
         rows = self._rows(texts)
         # Longest first: what does not fit in memory fails at once. Sentences
         # of one length share a batch, and so waste no steps on each other.
@@ -95,7 +109,7 @@ class Translator:
         return translations
 
     def save(self, folder):
-        """Writes model and vocabularies to a folder.
+        """Writes model, vocabularies and settings to a folder.
 
         Args:
             folder: path. Made if it is not there.
@@ -108,9 +122,8 @@ class Translator:
         model.save(folder / "model.keras")
         self.vocabulary.save(folder / "source.model")
         self.target_vocabulary.save(folder / "target.model")
-        options = {"beam_size": self.search.beam_size}
-        options["length_penalty"] = self.search.options["length_penalty"]
-        (folder / "search.json").write_text(json.dumps(options, indent=1) + "\n")
+        settings = json.dumps(self.settings, indent=1)
+        (folder / "search.json").write_text(settings + "\n")
 
     @classmethod
     def load(cls, folder, **settings):
@@ -134,12 +147,12 @@ class Translator:
                 f"No saved translator in {os.fspath(folder)!r}: {missing} missing. "
                 "Name a folder that `Translator.save` or a recipe has written."
             )
-        options = json.loads((folder / "search.json").read_text())
+        saved = json.loads((folder / "search.json").read_text())
         return cls(
             keras.models.load_model(folder / "model.keras"),
             Vocabulary.load(folder / "source.model"),
             Vocabulary.load(folder / "target.model"),
-            **{**options, **settings},
+            **{**saved, **settings},
         )
 
     def export(self, folder, max_decoding_length=128):
@@ -191,10 +204,7 @@ class Translator:
         )
 
     def _rows(self, texts):
-        if not all(isinstance(text, str) for text in texts):
-            kinds = sorted({type(text).__name__ for text in texts})
-            raise TypeError(f"Text is str or a list of str. Received: {kinds}.")
-        rows = self.vocabulary.encode(list(texts))
+        rows = self.vocabulary.encode(_text_list(texts))
         for i, row in enumerate(rows):
             if len(row) > self.max_source_length:
                 raise ValueError(
@@ -205,9 +215,23 @@ class Translator:
 
     def _padded(self, rows):
         """One batch of a fixed number of rows, so that shapes are few."""
-        count = self.batch_size if len(rows) > 8 else 8
-        count = len(rows) if len(rows) == 1 else max(count, len(rows))
-        ids = np.zeros((count, max(1, *map(len, rows), 1)), "int32")
+        counts = (1, min(8, self.batch_size), self.batch_size)
+        count = next(count for count in counts if count >= len(rows))
+        ids = np.zeros((count, max(1, *map(len, rows))), "int32")
         for i, row in enumerate(rows):
             ids[i, : len(row)] = row
         return ids
+
+
+def _text_list(texts):
+    """Refuses what is not text, before any of it is translated."""
+    kinds = {type(texts).__name__}
+    if isinstance(texts, Iterable) and not isinstance(texts, bytes):
+        texts = list(texts)
+        kinds = {type(text).__name__ for text in texts if not isinstance(text, str)}
+    if kinds:
+        raise TypeError(
+            f"Text is str or a list of str. Received: {sorted(kinds)}. Decode "
+            "bytes, and put '' where there is no text."
+        )
+    return texts

@@ -31,7 +31,7 @@ DEFAULTS = {
         "vocabulary_size": 2_000,
         "vocabulary_kind": "unigram",
         "batch": 4_096,
-        "epochs": 10,
+        "epochs": 7,
         "peak_rate": 4e-3,
         "warmup": 400,
         "dropout": 0.0,
@@ -337,13 +337,15 @@ def evaluate(settings, translator, corpus, out) -> dict:
     print(f"chrF {chrf_score.score:.2f} ± {chrf_score._ci:.2f}")
     print(f"reference length {score.ref_len}, translation length {score.sys_len}")
     return {
-        "bleu": round(score.score, 2),
-        "bleu_half_width_95": round(score._ci, 2),
+        "bleu": round(float(score.score), 2),
+        "bleu_half_width_95": round(float(score._ci), 2),
         "bleu_signature": str(bleu.get_signature()),
-        "chrf": round(chrf_score.score, 2),
-        "chrf_half_width_95": round(chrf_score._ci, 2),
+        "chrf": round(float(chrf_score.score), 2),
+        "chrf_half_width_95": round(float(chrf_score._ci), 2),
         "chrf_signature": str(chrf.get_signature()),
-        "exact": round(np.mean(np.equal(translations, corpus.test.target)) * 100, 2),
+        "exact_percent": round(
+            100 * float(np.mean(np.equal(translations, corpus.test.target))), 2
+        ),
         "reference_length": score.ref_len,
         "translation_length": score.sys_len,
         "test_pairs": len(corpus.test),

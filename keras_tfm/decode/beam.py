@@ -58,7 +58,7 @@ def beam(
     Source: Wu et al. 2016, section 7, https://arxiv.org/abs/1609.08144;
     patience: Kasai et al. 2022, https://arxiv.org/abs/2204.05424
     """
-    _check(beam_size, num_hypotheses, patience, max_length)
+    check_beam(beam_size, num_hypotheses, patience, max_length)
     batch_size = ops.shape(active)[0]
     position = ops.arange(max_length)[None, None]  # (1, 1, T)
     largest_divisor = penalty(max_length, length_penalty, length_penalty_form)
@@ -121,7 +121,11 @@ def beam(
     )
     cut = ops.where(done[:, None], -float("inf"), scores / largest_divisor)
     lengths = ops.full((batch_size, beam_size), max_length, "int32")
-    return Hypotheses(*_merge(pool, (ids, cut, lengths), num_hypotheses))
+    ids, scores, lengths = _merge(pool, (ids, cut, lengths), num_hypotheses)
+    # Among scores of minus infinity PyTorch's top-k takes any, and so any ids.
+    found = ops.isfinite(scores)
+    ids = ops.where(found[:, :, None], ids, 0)
+    return Hypotheses(ids, scores, ops.where(found, lengths, 0))
 
 
 def _candidates(scores, beam_size):
@@ -157,7 +161,18 @@ def _reorder(cache, parent):
     return {**cache, "beams": beams}
 
 
-def _check(beam_size, num_hypotheses, patience, max_length):
+def check_beam(beam_size, num_hypotheses, patience, max_length=1):
+    """Refuses what no beam search can do.
+
+    Args:
+        beam_size: int, K.
+        num_hypotheses: int, n.
+        patience: float.
+        max_length: int, in tokens.
+
+    Raises:
+        ValueError: one of them is out of its range.
+    """
     if beam_size < 1 or max_length < 1:
         raise ValueError(
             "A beam holds at least one hypothesis of at least one token. "

@@ -16,7 +16,8 @@ def compiled(function, model, jit_compile=True):
 
     Args:
         function: a function of tensors, giving a structure of tensors.
-        model: the Keras model whose variables it uses.
+        model: the Keras model whose variables it uses; what has none, such as
+            a toy, is as good.
         jit_compile: bool. On TensorFlow, compile with XLA; else a graph. JAX
             always compiles; PyTorch runs eagerly, which is faster than
             `torch.compile` for a search of changing shapes.
@@ -28,18 +29,22 @@ def compiled(function, model, jit_compile=True):
     if backend == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function, jit_compile=jit_compile)
+        # No autograph: it would read the source files again while tracing.
+        return tf.function(function, jit_compile=jit_compile, autograph=False)
     if backend == "jax":
         import jax
 
+        def variables():
+            return getattr(model, "variables", [])
+
         def stateless(values, *arguments):
             # As arguments: JAX would bake captured weights into the program.
-            with keras.StatelessScope(zip(model.variables, values, strict=True)):
+            with keras.StatelessScope(zip(variables(), values, strict=True)):
                 return function(*arguments)
 
         program = jax.jit(stateless)
         return lambda *arguments: program(
-            [variable.value for variable in model.variables], *arguments
+            [variable.value for variable in variables()], *arguments
         )
     import torch
 

@@ -68,4 +68,5 @@ def greedy(
         ),
     )
     divisor = penalty(ops.maximum(lengths, 1), length_penalty, length_penalty_form)
-    return Hypotheses(ids[:, None], (score / divisor)[:, None], lengths[:, None])
+    score = ops.where(active, score / divisor, -float("inf"))
+    return Hypotheses(ids[:, None], score[:, None], lengths[:, None])

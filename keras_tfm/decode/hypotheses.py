@@ -12,7 +12,8 @@ class Hypotheses(NamedTuple):
         ids: int32 `(B, n, T)`, without the start token, up to and with the end
             token, then 0. Without an end token where `T` was not enough.
         scores: float32 `(B, n)`: log-probability over the length penalty;
-            minus infinity where a search found fewer than n.
+            minus infinity where a search found fewer than n, and in rows
+            that it was not to decode; these have no ids.
         lengths: int32 `(B, n)`, in tokens, the end token included.
     """
 

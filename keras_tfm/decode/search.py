@@ -3,10 +3,10 @@
 import numpy as np
 from keras import ops
 
-from keras_tfm.decode.beam import beam
+from keras_tfm.decode.beam import beam, check_beam
 from keras_tfm.decode.compile import compiled
 from keras_tfm.decode.greedy import greedy
-from keras_tfm.decode.hypotheses import Hypotheses
+from keras_tfm.decode.hypotheses import Hypotheses, penalty
 
 # Source lengths are rounded up to these, so that few programs are compiled.
 LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
@@ -24,7 +24,8 @@ class Search:
         length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
         patience: float > 0, see `beam`.
         max_decoding_length: int >= 1, in tokens, the end token included; or
-            None for twice the source and 16 more.
+            None for twice the padded source and 16 more, or as many as the
+            model has learned positions for.
         start_id: int. The token before the first.
         end_id: int. The token that ends a hypothesis.
         suppress_ids: ints. Tokens that are never generated; by default
@@ -49,11 +50,8 @@ class Search:
         suppress_ids=(0, 1, 2),
         jit_compile=True,
     ):
-        if not 1 <= num_hypotheses <= beam_size:
-            raise ValueError(
-                "`num_hypotheses` is from 1 to `beam_size`. "
-                f"Received: num_hypotheses={num_hypotheses}, beam_size={beam_size}."
-            )
+        check_beam(beam_size, num_hypotheses, patience)
+        penalty(1, length_penalty, length_penalty_form)  # raises, if it must
         if max_decoding_length is not None and max_decoding_length < 1:
             raise ValueError(
                 "`max_decoding_length` must be 1 or more. "
@@ -75,6 +73,7 @@ class Search:
                 "num_hypotheses": num_hypotheses,
                 "patience": patience,
             }
+        self._longest = _longest(model)
         self._program = compiled(self.decode, model, jit_compile)
 
     def __call__(self, source_ids):
@@ -95,6 +94,7 @@ class Search:
         self._check(source_ids)
         rows, length = source_ids.shape
         rounded = next((size for size in LENGTHS if size >= length), length)
+        rounded = max(length, min(rounded, self._longest or rounded))
         source_ids = np.pad(source_ids, ((0, 0), (0, rounded - length)))
         result = self._program(ops.convert_to_tensor(source_ids, "int32"))
         return Hypotheses(*(ops.convert_to_numpy(x) for x in result))
@@ -110,8 +110,11 @@ class Search:
         Returns:
             `Hypotheses` of tensors.
         """
-        max_length = max_length or self.max_decoding_length
-        max_length = max_length or 2 * source_ids.shape[1] + 16
+        if max_length is None:
+            max_length = self.max_decoding_length
+        if max_length is None:
+            max_length = 2 * source_ids.shape[1] + 16
+            max_length = min(max_length, self._longest or max_length)
         active = ops.any(ops.not_equal(source_ids, 0), axis=-1)
         cache = self.model.begin(source_ids, max_length, self.beam_size)
         search = beam if self.beam_size > 1 else greedy
@@ -133,3 +136,12 @@ class Search:
                 f"from {low} to {high}; vocabulary_size={size}. Use the "
                 "vocabulary the model was trained with."
             )
+
+
+def _longest(model):
+    """Tokens that a model of learned positions has room for; else None."""
+    settings = getattr(model, "settings", {})
+    positions = settings.get("positions")
+    if positions == "learned":
+        return settings["sequence_length"]
+    return getattr(positions, "sequence_length", None)

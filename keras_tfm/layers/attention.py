@@ -1,11 +1,13 @@
 """Multi-head attention, with a cache for decoding."""
 
+import inspect
 import math
 
 import keras
 from keras import ops
 
-from keras_tfm.layers.masks import causal_mask, check_mask, combine
+from keras_tfm.layers.masks import causal_mask, combine, implicit_mask
+from keras_tfm.layers.quantization import dtype_config
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -61,8 +63,9 @@ class MultiHeadAttention(keras.layers.Layer):
         `(B, H, T, S)` if asked for, and the new cache if one was written.
 
     Raises:
-        ValueError: sizes below 1, a width that H does not divide, or a mask
-            whose rank, dtype or shape does not fit.
+        ValueError: sizes below 1, a width that H does not divide, a mask
+            whose rank, dtype or shape does not fit, or a `cache_index`
+            without a cache.
 
     Source: Vaswani et al. 2017, section 3.2. https://arxiv.org/abs/1706.03762
     """
@@ -121,7 +124,7 @@ class MultiHeadAttention(keras.layers.Layer):
             output_shape=(None, output_dim),
             bias_axes="e" if self.use_bias else None,
             kernel_initializer=self._flat(heads * self._value_dim, output_dim),
-            bias_initializer=self.bias_initializer,
+            bias_initializer=self._bias(),
             dtype=self.dtype_policy,
             name="attention_output",
         )
@@ -140,8 +143,14 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_scores=False,
         training=False,
     ):
+        if cache is None and cache_index is not None:
+            raise ValueError(
+                "`cache_index` is a slot of a cache. Received: "
+                f"cache_index={cache_index} and no cache. Pass the cache of the "
+                "step before, or one from `empty_cache`."
+            )
         if padding_mask is None and attention_mask is None and cache is None:
-            padding_mask = _implicit_mask(query, value, key)
+            padding_mask = implicit_mask(_attended(query, value, key))
         if cache is not None and cache_index is None:
             keys, values = cache
         else:
@@ -196,12 +205,31 @@ class MultiHeadAttention(keras.layers.Layer):
             ops.zeros((*room, self._value_dim), self.compute_dtype),
         )
 
+    def compute_output_spec(self, *args, **kwargs):
+        given = inspect.signature(self.call).bind(*args, **kwargs).arguments
+        query, cache = given["query"], given.get("cache")
+        attended = _attended(query, given.get("value"), given.get("key"))
+        batch_size, length = query.shape[:2]
+        memory = attended.shape[1] if cache is None else cache[0].shape[2]
+        heads, dtype = self.num_heads, self.compute_dtype
+        shapes = [self.compute_output_shape(query.shape)]
+        if given.get("return_attention_scores"):
+            shapes.append((batch_size, heads, length, memory))
+        results = [keras.KerasTensor(shape, dtype) for shape in shapes]
+        if given.get("cache_index") is not None:
+            room = (batch_size, heads, memory)
+            keys = keras.KerasTensor((*room, self._key_dim), dtype)
+            values = keras.KerasTensor((*room, self._value_dim), dtype)
+            results.append((keys, values))
+        return results[0] if len(results) == 1 else tuple(results)
+
     def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
         return (*query_shape[:-1], self.output_dim or query_shape[-1])
 
     def get_config(self):
         return {
             **super().get_config(),
+            "dtype": dtype_config(self),
             "num_heads": self.num_heads,
             "key_dim": self.key_dim,
             "value_dim": self.value_dim,
@@ -219,10 +247,11 @@ class MultiHeadAttention(keras.layers.Layer):
             output_shape=(None, self.num_heads, head_dim),
             bias_axes="hk" if self.use_bias else None,
             kernel_initializer=self._flat(input_shape[-1], self.num_heads * head_dim),
-            bias_initializer=self.bias_initializer,
+            bias_initializer=self._bias(),
             dtype=self.dtype_policy,
             name=name,
         )
+        dense.supports_masking = True  # Keras warns otherwise.
         dense.build((None, None, input_shape[-1]))
         return dense
 
@@ -234,6 +263,10 @@ class MultiHeadAttention(keras.layers.Layer):
             return ops.reshape(initializer((rows, columns), dtype=dtype), shape)
 
         return initialize
+
+    def _bias(self):
+        """A bias initializer with a seed of its own."""
+        return keras.initializers.get(self.bias_initializer).clone()
 
     def _write(self, query, value, key, cache, cache_index):
         value = query if value is None else value
@@ -255,9 +288,7 @@ class MultiHeadAttention(keras.layers.Layer):
             allowed = ops.any(mask, axis=-1, keepdims=True)  # (B, H, T, 1)
             mask = ops.logical_or(mask, ops.logical_not(allowed))
         dropping = training and self.dropout > 0
-        # JAX wants keys and values of one width on the fused path.
-        fused = not (with_scores or dropping) and self._key_dim == self._value_dim
-        if fused:
+        if not (with_scores or dropping) and self._can_fuse():
             heard = ops.dot_product_attention(
                 queries,
                 ops.transpose(keys, (0, 2, 1, 3)),
@@ -283,6 +314,14 @@ class MultiHeadAttention(keras.layers.Layer):
         heard = ops.matmul(self.dropout_layer(scores, training=training), values)
         return ops.transpose(heard, (0, 2, 1, 3)), scores
 
+    def _can_fuse(self):
+        """What JAX asks of the fused path: one width, no float16 on a CPU."""
+        if self._key_dim != self._value_dim:
+            return False
+        if keras.backend.backend() != "jax" or self.compute_dtype != "float16":
+            return True
+        return not keras.distribution.list_devices()[0].startswith("cpu")
+
     def _check_fits(self, mask, queries, keys):
         wanted = (queries.shape[0], self.num_heads, queries.shape[1], keys.shape[2])
         for size, full in zip(mask.shape, wanted, strict=True):
@@ -296,15 +335,12 @@ class MultiHeadAttention(keras.layers.Layer):
 
 
 def _causal(length, memory, first):
-    if first == 0 and length is memory:
+    if isinstance(first, int) and first == 0 and length is memory:
         return causal_mask(length)
     query = ops.arange(length) + first
     return ops.greater_equal(query[:, None], ops.arange(memory)[None, :])
 
 
-def _implicit_mask(query, value, key):
-    heard = next((x for x in (key, value, query) if x is not None), None)
-    mask = getattr(heard, "_keras_mask", None)
-    if mask is not None:
-        check_mask("implicit mask", mask, (2,))
-    return mask
+def _attended(query, value, key):
+    """The sequence whose positions are attended to."""
+    return next(x for x in (key, value, query) if x is not None)

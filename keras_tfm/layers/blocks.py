@@ -1,9 +1,13 @@
 """Encoder and decoder blocks: attention, feed-forward, residuals, norms."""
 
+import inspect
+
 import keras
 
 from keras_tfm.layers.attention import MultiHeadAttention
 from keras_tfm.layers.feed_forward import FeedForward
+from keras_tfm.layers.masks import implicit_mask
+from keras_tfm.layers.quantization import dtype_config
 
 NORMALIZATIONS = {
     "layer_norm": keras.layers.LayerNormalization,
@@ -86,12 +90,17 @@ class _Block(keras.layers.Layer):
         )
         self.feed_forward_norm = self._norm("feed_forward_norm")
 
+    def compute_output_spec(self, *args, **kwargs):
+        given = inspect.signature(self.call).bind(*args, **kwargs).arguments
+        return self._spec(**given)
+
     def compute_output_shape(self, x_shape):
         return tuple(x_shape)
 
     def get_config(self):
         return {
             **super().get_config(),
+            "dtype": dtype_config(self),
             "intermediate_dim": self.intermediate_dim,
             "num_heads": self.num_heads,
             "key_dim": self.key_dim,
@@ -206,7 +215,7 @@ class TransformerEncoder(_Block):
         training=False,
     ):
         if padding_mask is None and attention_mask is None:
-            padding_mask = getattr(x, "_keras_mask", None)
+            padding_mask = implicit_mask(x)
         heard = self.self_attention(
             self._before(self.self_attention_norm, x),
             padding_mask=padding_mask,
@@ -218,6 +227,11 @@ class TransformerEncoder(_Block):
         x = self._after(self.self_attention_norm, x, heard, training)
         x = self._feed(x, training)
         return (x, scores) if return_attention_scores else x
+
+    def _spec(self, x, return_attention_scores=False, **others):
+        return self.self_attention.compute_output_spec(
+            x, return_attention_scores=return_attention_scores
+        )
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -265,12 +279,13 @@ class TransformerDecoder(_Block):
 
     Returns:
         float `(B, T, D)`; or a tuple of it, the weights of self-attention
-        `(B, H, T, T)` and of cross-attention `(B, H, T, S)` (or None) if asked
-        for, and the new cache if one was given.
+        `(B, H, T, T)` and, if the block has it, of cross-attention
+        `(B, H, T, S)` if asked for, and the new cache if one was given.
 
     Raises:
         ValueError: as `MultiHeadAttention`; an encoder sequence for a block
-            built without one, or none for a block built with one.
+            built without one, or none for a block built with one; a cache
+            without `cache_index`.
 
     Source: Vaswani et al. 2017, section 3.1. https://arxiv.org/abs/1706.03762
     """
@@ -300,12 +315,17 @@ class TransformerDecoder(_Block):
         return_attention_scores=False,
         training=False,
     ):
+        if cache is not None and cache_index is None:
+            raise ValueError(
+                "A decoder block writes to its cache. Received: a cache and no "
+                "`cache_index`. Pass the slot of `x[:, 0]`."
+            )
         past, memory = (None, None) if cache is None else cache
         self._check_encoder(encoder_sequence if memory is None else memory)
         if padding_mask is None and attention_mask is None and cache is None:
-            padding_mask = getattr(x, "_keras_mask", None)
+            padding_mask = implicit_mask(x)
         if encoder_padding_mask is None:
-            encoder_padding_mask = getattr(encoder_sequence, "_keras_mask", None)
+            encoder_padding_mask = implicit_mask(encoder_sequence)
         heard = self.self_attention(
             self._before(self.self_attention_norm, x),
             padding_mask=padding_mask,
@@ -318,7 +338,7 @@ class TransformerDecoder(_Block):
         )
         heard, *more = heard if isinstance(heard, tuple) else (heard,)
         x = self._after(self.self_attention_norm, x, heard, training)
-        scores = [more[0], None] if return_attention_scores else []
+        scores = more[:1] if return_attention_scores else []
         if self.cross_attention is not None:
             heard = self.cross_attention(
                 self._before(self.cross_attention_norm, x),
@@ -329,7 +349,8 @@ class TransformerDecoder(_Block):
                 training=training,
             )
             if return_attention_scores:
-                heard, scores[1] = heard
+                heard, cross_scores = heard
+                scores.append(cross_scores)
             x = self._after(self.cross_attention_norm, x, heard, training)
         x = self._feed(x, training)
         results = [x, *scores]
@@ -351,6 +372,34 @@ class TransformerDecoder(_Block):
 
     def compute_output_shape(self, x_shape, encoder_sequence_shape=None):
         return tuple(x_shape)
+
+    def _spec(
+        self,
+        x,
+        encoder_sequence=None,
+        cache=None,
+        cache_index=None,
+        return_attention_scores=False,
+        **others,
+    ):
+        past, memory = (None, None) if cache is None else cache
+        heard = self.self_attention.compute_output_spec(
+            x,
+            cache=past,
+            cache_index=cache_index,
+            return_attention_scores=return_attention_scores,
+        )
+        x, *results = heard if isinstance(heard, tuple) else (heard,)
+        if return_attention_scores and self.cross_attention is not None:
+            _, cross = self.cross_attention.compute_output_spec(
+                x, encoder_sequence, cache=memory, return_attention_scores=True
+            )
+            results.insert(1, cross)
+        if memory is not None:
+            memory = tuple(keras.KerasTensor(m.shape, m.dtype) for m in memory)
+        if cache is not None:
+            results[-1] = (results[-1], memory)
+        return (x, *results) if results else x
 
     def _check_encoder(self, memory):
         if (memory is None) == (self.cross_attention is None):

@@ -7,6 +7,7 @@ from keras import backend, ops
 
 from keras_tfm.layers.masks import INTEGERS, padding_mask
 from keras_tfm.layers.positions import LearnedPositions, SinusoidalPositions
+from keras_tfm.layers.quantization import dtype_config
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -87,6 +88,8 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
             embedding_dim,
             embeddings_initializer=self.embeddings_initializer
             or keras.initializers.RandomNormal(stddev=embedding_dim**-0.5),
+            # Else a model with a policy of its own gets float32 logits.
+            reverse_dtype=self.compute_dtype,
             dtype=self.dtype_policy,
             name="token_embedding",
         )
@@ -143,6 +146,7 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         initializer = self.embeddings_initializer
         return {
             **super().get_config(),
+            "dtype": dtype_config(self),
             "vocabulary_size": self.vocabulary_size,
             "embedding_dim": self.embedding_dim,
             "sequence_length": self.sequence_length,

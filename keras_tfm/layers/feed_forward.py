@@ -3,6 +3,8 @@
 import keras
 from keras import ops
 
+from keras_tfm.layers.quantization import dtype_config
+
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
 class FeedForward(keras.layers.Layer):
@@ -87,6 +89,7 @@ class FeedForward(keras.layers.Layer):
     def get_config(self):
         return {
             **super().get_config(),
+            "dtype": dtype_config(self),
             "intermediate_dim": self.intermediate_dim,
             "activation": keras.activations.serialize(self.activation),
             "gated": self.gated,

@@ -1,6 +1,7 @@
 """Attention masks: boolean, True = may be attended to."""
 
 from keras import backend, ops
+from keras.src.backend import get_keras_mask
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
@@ -105,6 +106,25 @@ def combine(*attention_masks, padding_mask=None, causal_mask=None):
             mask = mask[:, None]
         combined = mask if combined is None else ops.logical_and(combined, mask)
     return combined
+
+
+def implicit_mask(x):
+    """Reads the Keras mask that a tensor carries, as one from `mask_zero`.
+
+    Args:
+        x: tensor, or None.
+
+    Returns:
+        bool `(B, S)`, or None.
+
+    Raises:
+        ValueError: the mask is of another rank or dtype.
+    """
+    # The attribute `_keras_mask` is not there on tensors that JAX traces.
+    mask = None if x is None else get_keras_mask(x)
+    if mask is not None:
+        check_mask("implicit mask", mask, (2,))
+    return mask
 
 
 _WANTED = {

@@ -6,6 +6,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_tfm.layers.quantization import dtype_config
+
 
 class Positions(keras.layers.Layer):
     """Joins a signal of the position to token vectors; base of the kinds.
@@ -61,7 +63,11 @@ class Positions(keras.layers.Layer):
         return tuple(input_shape)
 
     def get_config(self):
-        return {**super().get_config(), "combine": self.combine}
+        return {
+            **super().get_config(),
+            "dtype": dtype_config(self),
+            "combine": self.combine,
+        }
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")

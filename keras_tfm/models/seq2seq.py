@@ -11,6 +11,7 @@ from keras_tfm.layers.blocks import (
 from keras_tfm.layers.embedding import TokenAndPositionEmbedding
 from keras_tfm.layers.masks import padding_mask
 from keras_tfm.layers.positions import LearnedPositions
+from keras_tfm.layers.quantization import dtype_config
 
 TIES = ("all", "target", None)
 
@@ -112,6 +113,7 @@ class Transformer(keras.Model):
         parts = _parts(settings, block, policy)
         inputs, hidden, logits = _network(parts)
         super().__init__(inputs=inputs, outputs=logits, **kwargs)
+        self.dtype_policy = policy  # `compile` scales the loss of mixed_float16.
         self.source_embedding, self.target_embedding = parts["embeddings"]
         self.encoder_blocks, self.decoder_blocks = parts["blocks"]
         self.encoder_norm, self.decoder_norm = parts["norms"]
@@ -119,7 +121,6 @@ class Transformer(keras.Model):
         self.vocabulary_size = vocabulary_size
         self.target_vocabulary_size = target_vocabulary_size or vocabulary_size
         self.settings = {**settings, **block}
-        self._policy = policy
         self._hidden = hidden
 
     def hidden_model(self):
@@ -285,7 +286,7 @@ class Transformer(keras.Model):
             "activation": activation,
             "name": self.name,
             "trainable": self.trainable,
-            "dtype": keras.dtype_policies.serialize(self._policy),
+            "dtype": dtype_config(self),
         }
 
     @classmethod

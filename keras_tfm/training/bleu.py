@@ -79,10 +79,6 @@ class Bleu(keras.callbacks.Callback):
             logs.update(self.scores)
 
     def _evaluate(self):
-        # On JAX the trainer holds the weights; this gives them to the model.
-        sync = getattr(self.model, "jax_state_sync", None)
-        if sync is not None:
-            sync()
         translations = list(self.translate(list(self.source)))
         if len(translations) != len(self.source):
             raise ValueError(

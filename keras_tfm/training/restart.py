@@ -126,10 +126,7 @@ class Restart(keras.callbacks.Callback):
         self.model.history.epoch[:0] = self._history_epochs
 
     def on_epoch_end(self, epoch, logs=None):
-        # On JAX the trainer holds the state; this gives it to the variables.
-        sync = getattr(self.model, "jax_state_sync", None)
-        if sync is not None:
-            sync()
+        # On JAX the trainer has put its state back into the variables by now.
         for key, value in (logs or {}).items():
             self._history.setdefault(key, []).append(value)
         self._history_epochs.append(epoch)

@@ -128,8 +128,8 @@ def read_state(path):
         ValueError: the file is damaged or not a state.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as held:
+            arrays = {name: held[name] for name in held.files}
         return json.loads(str(arrays.pop("meta"))), arrays
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(

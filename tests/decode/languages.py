@@ -47,7 +47,7 @@ def tree_cache(rows, beam_size):
 
 
 def tree_gains(table, suppress_ids=()):
-    """Gives what `by_hand` and `every_hypothesis` ask: `(M, V)` of histories."""
+    """Gives `ask(histories)`: `(M, V)` log-probabilities of what comes next."""
     size = table.shape[-1]
     gains = log_softmax(table, suppress_ids)
 

@@ -1,7 +1,6 @@
 """Beam search against every hypothesis there is, and against one by hand."""
 
 import functools
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,12 +10,8 @@ from keras import ops
 
 from keras_tfm import decode
 from tests.decode.languages import (
-    END,
-    NEXT,
-    START,
     assert_found,
     by_hand,
-    divisor,
     draw_language,
     every_hypothesis,
     log_softmax,
@@ -27,27 +22,27 @@ from tests.decode.languages import (
 )
 
 ROWS = 6
-PENALTIES = [(0.0, "mean"), (0.6, "mean"), (1.0, "mean"), (0.6, "gnmt"), (1.0, "gnmt")]
+PENALTIES = [(0.0, "mean"), (0.6, "mean"), (1.0, "mean"), (0.6, "gnmt")]
 LANGUAGES = {"seed": st.integers(0, 10**6), "sharpness": st.floats(0.2, 4.0)}
 # One compiled program serves many languages: the table is its argument.
-many_languages = settings(max_examples=15, derandomize=True, deadline=None)
-some_languages = settings(max_examples=8, derandomize=True, deadline=None)
+many_languages = settings(max_examples=10, derandomize=True, deadline=None)
+some_languages = settings(max_examples=6, derandomize=True, deadline=None)
 
 
 @functools.cache
-def program(max_length, **options):
-    """Compiles a beam search over drawn languages."""
+def program(search, max_length, **options):
+    """Compiles a search over drawn languages."""
 
-    def search(table, active):
-        cache = tree_cache(table.shape[0], options["beam_size"])
-        return decode.beam(tree_step(table), cache, active, max_length, **options)
+    def decoded(table, active):
+        cache = tree_cache(table.shape[0], options.get("beam_size", 1))
+        return search(tree_step(table), cache, active, max_length, **options)
 
-    return decode.compiled(search, SimpleNamespace(variables=[]), jit_compile=False)
+    return decode.compiled(decoded, model=None, jit_compile=False)
 
 
-def run(table, max_length, active=None, **options):
+def run(table, max_length, active=None, search=decode.beam, **options):
     active = np.ones(len(table), "bool") if active is None else active
-    return program(max_length, **options)(
+    return program(search, max_length, **options)(
         ops.convert_to_tensor(table), ops.convert_to_tensor(active)
     )
 
@@ -127,14 +122,8 @@ def test_with_patience_stopping_early_changes_nothing(num_hypotheses, seed, shar
 def test_greedy_is_a_beam_of_one(seed, sharpness):
     table = draw_language(seed, ROWS, 5, 5, sharpness)
     active = np.arange(ROWS) != 2
-
-    def search(table, active):
-        return decode.greedy(
-            tree_step(table), tree_cache(ROWS, 1), active, 5, length_penalty=0.6
-        )
-
     one = run(table, 5, active, beam_size=1, length_penalty=0.6)
-    greedy = search(ops.convert_to_tensor(table), ops.convert_to_tensor(active))
+    greedy = run(table, 5, active, search=decode.greedy, length_penalty=0.6)
     for of_greedy, of_beam in zip(greedy, one, strict=True):
         np.testing.assert_allclose(
             ops.convert_to_numpy(of_greedy), ops.convert_to_numpy(of_beam), atol=1e-6
@@ -153,8 +142,11 @@ def test_rows_that_are_not_active_come_back_empty(seed, sharpness, active):
 
 
 def loop(search, **options):
-    active = ops.convert_to_tensor([True, False])
-    return search(loop_step, {}, active, start_id=2, end_id=2, **options)
+    def decoded(active):
+        return search(loop_step, {}, active, start_id=2, end_id=2, **options)
+
+    program = decode.compiled(decoded, model=None, jit_compile=False)
+    return program(ops.convert_to_tensor([True, False]))
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
@@ -173,7 +165,8 @@ def test_what_is_cut_at_the_greatest_length_is_kept_as_it_is():
     ids, scores, lengths = map(ops.convert_to_numpy, found)
     assert ids[0, 0].tolist() == [3, 4, 5]
     assert lengths[0].tolist() == [3, 3]
-    np.testing.assert_allclose(scores[0], [gains[-1], (2 * gains[-1] + gains[0]) / 3])
+    wanted = [gains[-1], (2 * gains[-1] + gains[0]) / 3]
+    np.testing.assert_allclose(scores[0], wanted, atol=1e-6)
     assert_found(found, 1, [])
 
 
@@ -201,20 +194,15 @@ def test_no_step_is_taken_once_nothing_can_change(beam_size):
     assert taken == [0, 1, 2, 3]
 
 
+@pytest.mark.backend("tensorflow", "torch")  # on JAX the step sees no numbers
 def test_only_what_the_cache_calls_beams_follows_the_hypotheses():
-    """Of the two tensors one is reordered, the other stays in its slots."""
-    # Token 4 is likelier first; after 5 the way goes on, after 4 it does not.
-    first = np.array([-9.0, -9, -9, -9, 2, 1], "float32")
+    logits = np.array([[[0, 0, 0, 0, 2, 1]] * 2], "float32")
     seen = []
 
     def step(ids, index, cache):
         seen.append({k: ops.convert_to_numpy(cache[k]["x"]) for k in ("beams", "past")})
-        after = ops.where(ops.equal(ids, 5)[:, :, None], first, np.zeros(6, "float32"))
-        logits = ops.where(ops.equal(index, 0), first[None, None], after)
-        return ops.broadcast_to(logits, (1, 2, 6)), cache
+        return ops.convert_to_tensor(logits), cache
 
-    if _traces():
-        pytest.skip("the step is traced, so that it sees no numbers")
     marks = {"x": ops.convert_to_tensor([[[7.0, 70.0], [8.0, 80.0]]])}
     decode.beam(
         step,
@@ -226,12 +214,6 @@ def test_only_what_the_cache_calls_beams_follows_the_hypotheses():
     # Both hypotheses of the second step come from the first beam.
     assert seen[1]["beams"].tolist() == [[[7.0, 70.0], [7.0, 70.0]]]
     assert seen[1]["past"].tolist() == [[[7.0, 70.0], [8.0, 80.0]]]
-
-
-def _traces():
-    import keras
-
-    return keras.config.backend() == "jax"
 
 
 @pytest.mark.parametrize(

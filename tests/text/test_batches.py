@@ -3,12 +3,14 @@
 import collections
 import itertools
 import logging
+import types
 
 import keras
 import numpy as np
 import pytest
 
 from keras_tfm.text import Batches, Pairs, Vocabulary, read_pairs
+from keras_tfm.text.encoded import EncodedSide
 
 
 def contents(batches):
@@ -237,7 +239,24 @@ def test_sampled_subwords_say_the_same_text_in_other_pieces(pairs, vocabulary):
         changed += np.sum(np.any(labels != plain_labels, axis=1))
     assert 100 < changed < 500  # the others are too long for their batch
     assert same(epoch(sampled, 1), epoch(sampled, 1))
-    assert contents(epoch(sampled)) != contents(epoch(sampled, 1))
+    fixed = Batches(
+        pairs, vocabulary, batch_tokens=500, subword_sampling=0.2, shuffle=False
+    )
+    assert not same(epoch(fixed), epoch(fixed, 1))
+
+
+def test_a_sampled_cut_replaces_the_usual_one_where_it_fits(vocabulary):
+    side = EncodedSide(["ba be", "bi bo"], vocabulary, longest=9, marked=True)
+    ids = side.rows(np.array([0, 1]), 6)
+    usual = ids.copy()
+    cuts = {0.1: [[7], [7] * 5], 0.2: [[7] * 4, [8, 9]]}
+    side.vocabulary = types.SimpleNamespace(
+        start_id=2, end_id=3, encode_sampled=lambda texts, alpha, seed: cuts[alpha]
+    )
+    side.resample(ids, [0, 1], 0.1, seed=0)
+    assert ids.tolist() == [[2, 7, 3, 0, 0, 0], usual[1].tolist()]
+    side.resample(ids, [0, 1], 0.2, seed=0)
+    assert ids.tolist() == [[2, 7, 7, 7, 7, 3], [2, 8, 9, 3, 0, 0]]
 
 
 def test_the_reported_padding_is_that_of_the_batches(pairs, vocabulary):

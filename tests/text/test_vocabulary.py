@@ -78,6 +78,14 @@ def test_files_and_texts_give_the_same_vocabulary(tmp_path):
         Vocabulary.train([str(path)], size=8000)
 
 
+def test_digits_can_be_pieces_of_their_own():
+    texts = ["1989", "in 1989"] * 20
+    joined = Vocabulary.train(texts, size=269, model_type="bpe")
+    apart = Vocabulary.train(texts, size=269, model_type="bpe", split_digits=True)
+    assert len(joined.encode(["1989"])[0]) < 4
+    assert len(apart.encode(["1989"])[0]) >= 4
+
+
 def test_a_line_of_any_length_is_learned_from():
     texts = ["a"] * 20 + ["zyx " * 5_000, "w\u2585w \0w"]
     known = Vocabulary.train(texts, size=267, model_type="bpe")
@@ -86,7 +94,7 @@ def test_a_line_of_any_length_is_learned_from():
 
 
 def test_a_rare_character_has_a_piece_of_its_own():
-    known = Vocabulary.train(["abcd"] * 500 + ["z"], size=267)
+    known = Vocabulary.train(["abcd"] * 500 + ["z"], size=266)
     assert known.encode(["z"])[0][-1] >= 260
 
 

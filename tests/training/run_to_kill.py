@@ -38,14 +38,14 @@ def batches(first_step):
         step += 1
 
 
-def run(folder, epochs=EPOCHS, callbacks=(), remember=()):
+def run(folder, epochs=EPOCHS, callbacks=()):
     """Starts or goes on with the run; gives the model and its history."""
-    model = make_model()
-    restart = Restart(folder, callbacks=remember)
+    model, restart = make_model(), Restart(folder)
     epoch = restart.restore(model)
+    data = batches(epoch * STEPS)
     history = model.fit(
-        batches(epoch * STEPS), steps_per_epoch=STEPS, initial_epoch=epoch,
-        epochs=epochs, verbose=0, callbacks=[*callbacks, *remember, restart],
+        data, steps_per_epoch=STEPS, initial_epoch=epoch, epochs=epochs,
+        shuffle=False, verbose=0, callbacks=[*callbacks, restart],
     )  # fmt: skip
     return model, history
 

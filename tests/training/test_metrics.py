@@ -71,6 +71,15 @@ def test_no_real_token_gives_no_nan_and_a_reset_forgets(make, empty):
     assert float(ops.convert_to_numpy(metric.result())) == empty
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_logits_lose_nothing_more(dtype):
+    labels, logits = next(batches())
+    half = ops.cast(5 * logits, dtype)
+    rounded = ops.convert_to_numpy(ops.cast(half, "float32"))
+    wanted = run(Perplexity(), [(labels, rounded)])
+    assert run(Perplexity(), [(labels, half)]) == pytest.approx(wanted, rel=1e-6)
+
+
 class OneInMillions(TokenMean):
     """Gives 1 to each token whose label is 2, else 0."""
 

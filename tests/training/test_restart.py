@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -32,13 +33,17 @@ def check_equal(model, wanted):
 
 def kill_in_the_third_epoch(folder):
     """Runs the example in a process of its own until it is killed."""
+    root = str(HERE.parents[1])
     child = subprocess.Popen(
         [sys.executable, SCRIPT, folder],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        cwd=HERE.parents[1],
-        env={**example_environment()},
+        env={
+            **os.environ,
+            "PYTHONPATH": root,
+            "KERAS_BACKEND": keras.backend.backend(),
+        },
     )
     try:
         said = child.stdout.readline()
@@ -49,12 +54,26 @@ def kill_in_the_third_epoch(folder):
     assert child.returncode != 0
 
 
-def example_environment():
-    import os
+def with_units(units, optimizer="adam"):
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(units)])
+    model.compile(optimizer, "mse")
+    return model
 
-    root = str(HERE.parents[1])
-    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": path, "KERAS_BACKEND": keras.backend.backend()}
+
+def fit(model, *callbacks, **options):
+    x = np.ones((2, 2), "float32")
+    y = np.ones((2, model.output_shape[-1]), "float32")
+    return model.fit(x, y, verbose=0, callbacks=list(callbacks), **options)
+
+
+def go_on(folder, epochs, *callbacks, remember=()):
+    """Starts or goes on with a run that compiles fast; gives its history."""
+    model, restart = with_units(3), Restart(folder, remember)
+    rng = np.random.default_rng(0)
+    model.set_weights([rng.normal(size=w.shape) for w in model.get_weights()])
+    epoch = restart.restore(model)
+    every = [*callbacks, *remember, restart]
+    return model, fit(model, *every, initial_epoch=epoch, epochs=epochs)
 
 
 def test_a_killed_run_ends_as_one_that_was_not(tmp_path):
@@ -106,7 +125,7 @@ def test_early_stopping_remembers_its_best_and_its_patience(tmp_path):
     for name, stops in [("whole", [7]), ("parts", [3, 7])]:
         for epochs in stops:
             one = stopping()
-            model, history = example.run(tmp_path / name, epochs, scored, [one])
+            model, history = go_on(tmp_path / name, epochs, *scored, remember=[one])
         ends.append((model, history.history["score"]))
         assert one.best == 3.0
     assert ends[0][1] == ends[1][1] == [1.0, 3.0, 2.0, 2.5, 2.0]
@@ -118,18 +137,17 @@ def test_bleu_goes_on_showing_its_last_scores(tmp_path):
     def bleu():
         return Bleu(["ein Haus"], ["A house."], lambda texts: ["A house."], every=3)
 
-    example.run(tmp_path, epochs=3, remember=[bleu()])
-    _, history = example.run(tmp_path, epochs=5, remember=[bleu()])
+    go_on(tmp_path, 3, remember=[bleu()])
+    _, history = go_on(tmp_path, 5, remember=[bleu()])
     assert len(history.history["val_chrf"]) == 3  # of epochs 3, 4 and 5
 
 
 def test_what_the_user_adds_is_kept(tmp_path):
-    model, restart = example.make_model(), Restart(tmp_path)
+    restart = Restart(tmp_path)
     restart.extra["corpus"] = {"pairs": 29_000, "sides": ["de", "en"]}
-    data = example.batches(0)
-    model.fit(data, steps_per_epoch=1, epochs=1, verbose=0, callbacks=[restart])
+    fit(with_units(3), restart)
     again = Restart(tmp_path)
-    again.restore(example.make_model())
+    again.restore(with_units(3))
     assert again.extra == {"corpus": {"pairs": 29_000, "sides": ["de", "en"]}}
 
 
@@ -137,8 +155,8 @@ def test_what_the_user_adds_is_kept(tmp_path):
 def test_other_dtypes_come_back_exactly(tmp_path, policy):
     keras.config.set_dtype_policy(policy)
     try:
-        model, _ = example.run(tmp_path, epochs=1)
-        again = example.make_model()
+        model, _ = go_on(tmp_path, 2)
+        again = with_units(3)
         Restart(tmp_path).restore(again)
     finally:
         keras.config.set_dtype_policy("float32")
@@ -146,7 +164,7 @@ def test_other_dtypes_come_back_exactly(tmp_path, policy):
 
 
 def test_a_write_cut_short_leaves_the_state_before(tmp_path, monkeypatch):
-    example.run(tmp_path, epochs=1)
+    go_on(tmp_path, 1)
     before = (tmp_path / "restart.npz").read_bytes()
 
     def cut_short(file, **arrays):
@@ -155,37 +173,25 @@ def test_a_write_cut_short_leaves_the_state_before(tmp_path, monkeypatch):
 
     monkeypatch.setattr(np, "savez", cut_short)
     with pytest.raises(OSError, match="no space left"):
-        example.run(tmp_path, epochs=2)
+        go_on(tmp_path, 2)
     monkeypatch.undo()
     assert (tmp_path / "restart.npz").read_bytes() == before
-    example.run(tmp_path, epochs=2)
+    go_on(tmp_path, 2)
 
 
 def test_nothing_is_pickled(tmp_path):
-    example.run(tmp_path, epochs=1)
+    go_on(tmp_path, 1)
     with np.load(tmp_path / "restart.npz", allow_pickle=False) as file:
         meta = json.loads(str(file["meta"]))
         assert all(file[name].dtype.hasobject is False for name in file.files)
     assert meta["epochs"] == 1
 
 
-def with_units(units, optimizer="adam"):
-    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(units)])
-    model.compile(optimizer, "mse")
-    return model
-
-
-def fit(model, *callbacks, **options):
-    x = np.ones((2, 2), "float32")
-    y = np.ones((2, model.output_shape[-1]), "float32")
-    model.fit(x, y, verbose=0, callbacks=list(callbacks), **options)
-
-
 def test_the_state_of_another_run_is_refused_and_nothing_changed(tmp_path):
     fit(with_units(3), Restart(tmp_path))
     wider = with_units(4)
     before = wider.get_weights()
-    words = r"variable dense\w*/kernel \(2, 3\) where this one has .*kernel \(2, 4\)"
+    words = r"variable sequen\S*/kernel \(2, 3\) where this one has .*kernel \(2, 4\)"
     with pytest.raises(ValueError, match=words):
         Restart(tmp_path).restore(wider)
     for got, wanted in zip(wider.get_weights(), before, strict=True):
@@ -193,7 +199,7 @@ def test_the_state_of_another_run_is_refused_and_nothing_changed(tmp_path):
     words = r"its optimizer has 6 variables, this one 4\. Build what"
     with pytest.raises(ValueError, match=words):
         Restart(tmp_path).restore(with_units(3, keras.optimizers.SGD(momentum=0.9)))
-    words = "its optimizer has the variable adam/iteration .* this one has adamax/iter"
+    words = r"its optimizer has the variable adam\w*/iteration .* this one has adamax"
     with pytest.raises(ValueError, match=words):
         Restart(tmp_path).restore(with_units(3, "adamax"))
     stopping = keras.callbacks.EarlyStopping("loss")
