@@ -25,10 +25,11 @@ def beam(
     """Decodes by keeping the likeliest `beam_size` hypotheses at every step.
 
     A hypothesis that takes the end token leaves the beam for a pool of its
-    own, where it is scored and never extended. The search ends when
-    `beam_size * patience` hypotheses have ended, or no open one can still
-    enter the pool, or at `max_length`, where open ones enter the pool as they
-    are.
+    own, where it is scored and never extended. A row is done when no open
+    hypothesis can still enter the pool; or when `beam_size * patience` have
+    ended and the best open one scores, at its present length, no better than
+    the worst that would be returned. At `max_length` open ones enter the pool
+    as they are.
 
     Args:
         step: `(ids (B, K), index, cache) -> (logits (B, K, V), cache)`.
@@ -94,8 +95,14 @@ def beam(
         # its present one, over the largest divisor there can be.
         reachable = ops.max(scores, axis=-1) / largest_divisor
         beaten = ops.less_equal(reachable, pool[1][:, -1])
-        patient = ops.cast(ended, "float32") < beam_size * patience
-        done = ops.logical_or(done, ops.logical_or(beaten, ops.logical_not(patient)))
+        # Enough have ended only if none that is open looks better: where the
+        # model is sure of itself, those that end early are the improbable.
+        present = ops.max(scores, axis=-1) / divisor
+        enough = ops.logical_and(
+            ops.cast(ended, "float32") >= beam_size * patience,
+            ops.less_equal(present, pool[1][:, -1]),
+        )
+        done = ops.logical_or(done, ops.logical_or(beaten, enough))
         cache = _reorder(cache, parent)
         return index + 1, last, ids, scores, pool, ended, done, cache
 

@@ -30,7 +30,18 @@ def compiled(function, model, jit_compile=True):
         import tensorflow as tf
 
         # No autograph: it would read the source files again while tracing.
-        return tf.function(function, jit_compile=jit_compile, autograph=False)
+        program = tf.function(function, jit_compile=jit_compile, autograph=False)
+        traced = {}
+
+        def call(*arguments):
+            # Shape by shape: TensorFlow warns where it traces many by itself.
+            key = tuple((tuple(x.shape), x.dtype) for x in arguments)
+            if key not in traced:
+                specifications = [tf.TensorSpec(*one) for one in key]
+                traced[key] = program.get_concrete_function(*specifications)
+            return traced[key](*arguments)
+
+        return call
     if backend == "jax":
         import jax
 

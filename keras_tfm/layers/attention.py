@@ -307,7 +307,9 @@ class MultiHeadAttention(keras.layers.Layer):
         scores = ops.cast(scores, "float32")
         if mask is not None:
             scores = ops.where(mask, scores, -1e30)
-        scores = ops.softmax(scores, axis=-1)
+        # Keras warns of a softmax over a single key, which gets all.
+        alone = scores.shape[-1] == 1
+        scores = ops.ones_like(scores) if alone else ops.softmax(scores, axis=-1)
         if allowed is not None:
             scores = ops.where(allowed, scores, 0.0)
         scores = ops.cast(scores, self.compute_dtype)

@@ -49,6 +49,10 @@ class Batches:
             makes the same batches in each epoch, as for an evaluation.
         rows_multiple: int. The rows of every batch are a multiple of this: the
             number of devices in data-parallel training.
+        source_cost: float, 0 or more. What a source position costs, in target
+            positions: shapes are chosen to cost least. 0.25 is the share of
+            the tiny model, whose targets also take cross-attention and logits;
+            1 gives the least padding of both sides together.
 
     Attributes:
         steps_per_epoch: int.
@@ -77,6 +81,7 @@ class Batches:
         subword_sampling: float | None = None,
         shuffle: bool = True,
         rows_multiple: int = 1,
+        source_cost: float = 0.25,
     ):
         if not isinstance(pairs, Pairs):
             raise TypeError(
@@ -84,6 +89,10 @@ class Batches:
                 "them with `Pairs(source, target)` or `read_pairs`."
             )
         check_settings(num_shapes, max_source_length, max_target_length, too_long, seed)
+        if source_cost < 0:
+            raise ValueError(
+                f"`source_cost` must be 0 or more. Received: source_cost={source_cost}."
+            )
         if rows_multiple < 1 or (
             subword_sampling is not None and not 0 < subword_sampling <= 1
         ):
@@ -102,7 +111,7 @@ class Batches:
         source, target = (
             side.length[self._kept] for side in (self._source, self._target)
         )
-        lengths = choose_lengths(source, target, num_shapes)
+        lengths = choose_lengths(source, target, num_shapes, source_cost)
         self._shape_of = assign(lengths, source, target)
         counts = np.bincount(self._shape_of, minlength=len(lengths))
         # Small batches do no harm in an evaluation; in training they are noise.

@@ -50,8 +50,10 @@ def check_settings(num_shapes, max_source_length, max_target_length, too_long, s
         )
 
 
-def choose_lengths(source_lengths, target_lengths, count: int) -> list[tuple[int, int]]:
-    """Chooses the lengths that leave the least padding on both sides together.
+def choose_lengths(
+    source_lengths, target_lengths, count: int, source_cost: float = 1.0
+) -> list[tuple[int, int]]:
+    """Chooses the lengths whose padding costs least.
 
     Exact, by dynamic programming, among the chains of shapes in which each is
     at least as long as the one before on both sides, so that a batch can always
@@ -62,6 +64,8 @@ def choose_lengths(source_lengths, target_lengths, count: int) -> list[tuple[int
         source_lengths: int array `(N,)`, tokens of each source.
         target_lengths: int array `(N,)`, tokens of each target.
         count: int, 1 or more, shapes at most.
+        source_cost: float >= 0. What a source position costs, in target
+            positions.
 
     Returns:
         list of `(S, T)`, growing; the last holds every pair.
@@ -74,8 +78,8 @@ def choose_lengths(source_lengths, target_lengths, count: int) -> list[tuple[int
     held = np.zeros(size)  # pairs that fit into each (S, T)
     np.add.at(held, (source_index, target_index), 1)
     held = held.cumsum(0).cumsum(1)
-    width = sources[:, None] + targets[None, :]
-    cost = held * width  # positions, if one shape holds all
+    width = source_cost * sources[:, None] + targets[None, :]
+    cost = held * width  # if one shape holds all
     steps = []
     for _ in range(count - 1):
         cost, previous = _one_shape_more(cost, held, width)

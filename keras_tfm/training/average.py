@@ -103,12 +103,12 @@ def average_weights(model, paths):
     """
     if not paths:
         raise ValueError(f"A mean is of at least one file. Received: paths={paths!r}.")
-    before = copies(model.variables)
+    before = to_arrays(model.variables)
     totals = None
     try:
         for path in paths:
             model.load_weights(path)
-            totals = add_arrays(totals, copies(model.weights))
+            totals = add_arrays(totals, to_arrays(model.weights))
     finally:
         for variable, value in zip(model.variables, before, strict=True):
             variable.assign(value)
@@ -118,9 +118,9 @@ def average_weights(model, paths):
     ]
 
 
-def copies(variables):
-    """Copies variables to arrays; PyTorch's own share the memory."""
-    return [np.array(ops.convert_to_numpy(variable)) for variable in variables]
+def to_arrays(variables):
+    """Copies variables to NumPy arrays."""
+    return [ops.convert_to_numpy(variable) for variable in variables]
 
 
 def add_arrays(totals, arrays):

@@ -187,16 +187,10 @@ class ProjectedCrossentropy(keras.losses.Loss):
                 "A chunk holds 1 token or more. Received: "
                 f"chunk_tokens={chunk_tokens}. 1024 suits most models."
             )
-        # In a function, so that saving does not find the layer a second time
-        # under the loss and write its weights there.
-        self._get_embedding = lambda: embedding
+        self.embedding = embedding
         self.label_smoothing = label_smoothing
         self.pad_id = pad_id
         self.chunk_tokens = chunk_tokens
-
-    @property
-    def embedding(self):
-        return self._get_embedding()
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         mask = getattr(y_pred, "_keras_mask", None)

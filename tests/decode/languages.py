@@ -114,11 +114,16 @@ def by_hand(
         pool += [(s / divisor(length, length_penalty, form), ids) for ids, s in ends]
         pool.sort(reverse=True)
         open_ones = [c for c in best if c[0][-1] != end_id][:beam_size]
-        if not open_ones or ended >= beam_size * patience:
+        if not open_ones:
+            return pool[:num_hypotheses]
+        if len(pool) < num_hypotheses:
+            continue
+        worst = pool[num_hypotheses - 1][0]
+        present = open_ones[0][1] / divisor(length, length_penalty, form)
+        if ended >= beam_size * patience and present <= worst:
             return pool[:num_hypotheses]
         reachable = open_ones[0][1] / divisor(max_length, length_penalty, form)
-        full = len(pool) >= num_hypotheses
-        if stop_early and full and reachable <= pool[num_hypotheses - 1][0]:
+        if stop_early and reachable <= worst:
             return pool[:num_hypotheses]
     last = divisor(max_length, length_penalty, form)
     pool += [(total / last, ids) for ids, total in open_ones]

@@ -10,6 +10,7 @@ from keras import ops
 
 from keras_tfm import decode
 from tests.decode.languages import (
+    END,
     assert_found,
     by_hand,
     draw_language,
@@ -115,6 +116,18 @@ def test_with_patience_stopping_early_changes_nothing(num_hypotheses, seed, shar
     for row in range(ROWS):
         whole = by_hand(tree_gains(table[row]), 5, **options, stop_early=False)
         assert_found(found, row, whole)
+
+
+def test_improbable_ends_do_not_end_the_search():
+    # A sure language, 2 -> 4 -> 5 -> 6 -> end: at each step the end is second
+    # best, so that two poor hypotheses end before the good one does.
+    def step(ids, index, cache):
+        following = ops.take(np.array([0, 0, 4, 0, 5, 6, END]), ids)
+        end = ops.one_hot(ops.full(ops.shape(ids), END), 7)
+        return 10.0 * ops.one_hot(following, 7) + 4.0 * end, cache
+
+    found = decode.beam(step, {}, np.array([True]), 8, beam_size=2, end_id=END)
+    assert ops.convert_to_numpy(found.ids)[0, 0].tolist()[:4] == [4, 5, 6, END]
 
 
 @some_languages

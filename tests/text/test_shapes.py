@@ -10,28 +10,30 @@ from hypothesis import strategies as st
 from keras_tfm.text.shapes import assign, choose_lengths, share_out
 
 
-def positions(lengths, source, target):
-    """Counts positions, each pair in the smallest shape that holds it."""
+def positions(lengths, source, target, source_cost=1.0):
+    """Counts positions, each pair in the cheapest shape that holds it."""
     total = 0
     for s, t in zip(source, target, strict=True):
-        total += min(a + b for a, b in lengths if s <= a and t <= b)
+        total += min(source_cost * a + b for a, b in lengths if s <= a and t <= b)
     return total
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_no_chain_of_shapes_has_less_padding(count):
+@pytest.mark.parametrize(
+    ("count", "source_cost"), [(1, 1.0), (2, 1.0), (3, 1.0), (3, 0.25)]
+)
+def test_no_chain_of_shapes_costs_less(count, source_cost):
     draw = np.random.default_rng(3)
     source = draw.integers(2, 9, 60)
     target = np.maximum(source + draw.integers(-2, 3, 60), 1)
-    chosen = choose_lengths(source, target, count)
+    chosen = choose_lengths(source, target, count, source_cost)
     corner = (source.max(), target.max())
     corners = list(itertools.product(range(1, corner[0] + 1), range(1, corner[1] + 1)))
     least = min(
-        positions([*chain, corner], source, target)
+        positions([*chain, corner], source, target, source_cost)
         for chain in itertools.combinations(corners, count - 1)
         if len(chain) < 2 or np.all(np.diff(chain, axis=0) >= 0)
     )
-    assert positions(chosen, source, target) == least
+    assert positions(chosen, source, target, source_cost) == least
     assert len(chosen) == count and chosen[-1] == corner
 
 

@@ -80,6 +80,18 @@ def test_half_precision_logits_lose_nothing_more(dtype):
     assert run(Perplexity(), [(labels, half)]) == pytest.approx(wanted, rel=1e-6)
 
 
+def test_an_implicit_mask_leaves_out_further_tokens():
+    ids = np.array([[1, 1, 0, 0], [1, 0, 0, 0]], "int32")
+    logits = keras.layers.Embedding(2, V, mask_zero=True)(ids)
+    assert logits._keras_mask is not None
+    guess = ops.convert_to_numpy(logits).argmax(-1)
+    labels = np.where(ids == 1, np.maximum(guess, 1), guess % (V - 1) + 1)
+    plain = ops.convert_to_numpy(logits)
+    wanted = run(TokenAccuracy(), [(labels * ids, plain)])
+    assert run(TokenAccuracy(), [(labels, logits)]) == wanted
+    assert run(TokenAccuracy(), [(labels, plain)]) != wanted  # it can fail
+
+
 class OneInMillions(TokenMean):
     """Gives 1 to each token whose label is 2, else 0."""
 

@@ -149,13 +149,26 @@ def test_fit_trains_the_tied_matrix_through_it():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_products_are_in_the_dtype_of_the_layer(dtype):
     labels, hidden, matrix = batch()
-    wide = ops.convert_to_numpy(ProjectedCrossentropy(Matrix(matrix))(labels, hidden))
-    layer = Matrix(matrix, dtype=f"mixed_{dtype}")
-    half = ProjectedCrossentropy(layer)(labels, ops.cast(hidden, dtype))
+    hidden = ops.cast(hidden, dtype)
+    wide = ProjectedCrossentropy(Matrix(matrix, dtype="float32"))(labels, hidden)
+    half = ProjectedCrossentropy(Matrix(matrix, dtype=f"mixed_{dtype}"))(labels, hidden)
     assert keras.backend.standardize_dtype(half.dtype) == "float32"
-    half = ops.convert_to_numpy(half)
+    half, wide = ops.convert_to_numpy(half), ops.convert_to_numpy(wide)
     np.testing.assert_allclose(half, wide, rtol=1e-2)
     assert half != wide
+
+
+def test_an_implicit_mask_leaves_out_further_tokens():
+    labels, _, matrix = batch()
+    ids = np.where(np.arange(T) < 2, 1, 0) * np.ones((B, 1), "int32")
+    hidden = keras.layers.Embedding(2, D, mask_zero=True)(ids)
+    assert hidden._keras_mask is not None
+    loss = ProjectedCrossentropy(Matrix(matrix))
+    got = ops.convert_to_numpy(loss(labels, hidden))
+    plain = ops.convert_to_numpy(hidden)
+    wanted = ops.convert_to_numpy(loss(np.where(ids == 0, 0, labels), plain))
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    assert abs(got - ops.convert_to_numpy(loss(labels, plain))) > 1e-3  # it can fail
 
 
 def test_a_saved_model_keeps_its_weights_and_is_compiled_anew(tmp_path):

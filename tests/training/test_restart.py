@@ -179,6 +179,15 @@ def test_a_write_cut_short_leaves_the_state_before(tmp_path, monkeypatch):
     go_on(tmp_path, 2)
 
 
+def test_the_file_is_replaced_in_one_move(tmp_path):
+    go_on(tmp_path, 1)
+    before = (tmp_path / "restart.npz").read_bytes()
+    os.link(tmp_path / "restart.npz", tmp_path / "same file")
+    go_on(tmp_path, 2)
+    assert (tmp_path / "same file").read_bytes() == before
+    assert (tmp_path / "restart.npz").read_bytes() != before
+
+
 def test_nothing_is_pickled(tmp_path):
     go_on(tmp_path, 1)
     with np.load(tmp_path / "restart.npz", allow_pickle=False) as file:

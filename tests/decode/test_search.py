@@ -1,0 +1,217 @@
+"""Search with the real model: exact, and blind to how rows are batched."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm import decode
+from tests.decode.conftest import VOCABULARY_SIZE, draw_transformer, redraw
+from tests.decode.languages import assert_found, by_hand, log_softmax
+
+MAX_LENGTH = 6
+ROWS = 5
+REAL = [0, 1, 2, 4]
+SUPPRESSED = (0, 1, 2)
+START = 2
+OPTIONS = {"max_decoding_length": MAX_LENGTH, "jit_compile": False}
+BEAM = {"beam_size": 3, "num_hypotheses": 3, "length_penalty": 0.6, **OPTIONS}
+
+
+def draw_sources(seed=1, rows=ROWS, length=8):
+    """Draws source ids, padded; the last row but one is empty."""
+    draw = np.random.default_rng(seed)
+    ids = draw.integers(4, VOCABULARY_SIZE, (rows, length)).astype("int32")
+    lengths = draw.integers(1, length + 1, rows)
+    lengths[-2] = 0
+    ids[np.arange(length)[None] >= lengths[:, None]] = 0
+    return ids
+
+
+@pytest.fixture(scope="module")
+def greedy(transformer):
+    return decode.Search(transformer, **OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def beam(transformer):
+    return decode.Search(transformer, **BEAM)
+
+
+@pytest.fixture(scope="module")
+def uncached(transformer):
+    """Gives `ask` for one source: the model's own call on whole histories."""
+
+    def call(source_ids, target_ids):
+        return transformer({"source_ids": source_ids, "target_ids": target_ids})
+
+    program = decode.compiled(call, transformer, jit_compile=False)
+
+    def of(source):
+        def ask(histories):
+            count, length = len(histories), len(histories[0])
+            target_ids = np.zeros((8, MAX_LENGTH), "int32")  # one shape for all
+            target_ids[:, 0] = START
+            target_ids[:count, 1 : length + 1] = histories
+            source_ids = np.repeat(source[None], 8, axis=0)
+            logits = ops.convert_to_numpy(
+                program(
+                    ops.convert_to_tensor(source_ids), ops.convert_to_tensor(target_ids)
+                )
+            )
+            return log_softmax(logits[:count, length], SUPPRESSED)
+
+        return ask
+
+    return of
+
+
+def assert_same(found, wanted, tolerance=1e-5):
+    assert found.ids.tolist() == wanted.ids.tolist()
+    assert found.lengths.tolist() == wanted.lengths.tolist()
+    np.testing.assert_allclose(found.scores, wanted.scores, atol=tolerance)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_the_cached_search_goes_as_one_by_hand_without_a_cache(
+    beam_size, greedy, beam, uncached
+):
+    sources = draw_sources()
+    search = greedy if beam_size == 1 else beam
+    found = search(sources)
+    assert all(isinstance(part, np.ndarray) for part in found)
+    for row, source in enumerate(sources):
+        wanted = []
+        if source.any():
+            penalty = {1: 1.0, 3: 0.6}[beam_size]
+            wanted = by_hand(
+                uncached(source), MAX_LENGTH, beam_size, beam_size, penalty
+            )
+        assert_found(found, row, wanted, tolerance=1e-4)
+    # The language of these weights is one that can tell searches apart.
+    best = [tuple(ids) for ids in found.ids[:, 0]]
+    assert len(set(best)) == ROWS
+    assert 0 < (found.lengths[:, 0] < MAX_LENGTH).sum() - 1 < ROWS - 1
+
+
+@pytest.mark.parametrize("name", ["greedy", "beam"])
+def test_a_row_does_not_see_the_rows_beside_it(name, request):
+    search = request.getfixturevalue(name)
+    sources = draw_sources()
+    together = search(sources)
+    order = np.array([2, 0, 4, 3, 1])
+    permuted = search(sources[order])
+    assert_same(permuted, decode.Hypotheses(*(part[order] for part in together)))
+    for row in (0, 3):
+        others = draw_sources(seed=9)
+        others[row] = sources[row]
+        among_others = search(others)
+        assert_same(
+            decode.Hypotheses(*(part[row] for part in among_others)),
+            decode.Hypotheses(*(part[row] for part in together)),
+        )
+        assert among_others.ids.tolist() != together.ids.tolist()
+
+
+def test_padding_changes_nothing(beam):
+    sources = draw_sources()
+    wider = np.pad(sources, ((0, 0), (0, 5)))  # decoded as 16 wide
+    assert_same(beam(wider), beam(sources))
+
+
+def test_lengths_are_rounded_up_so_that_programs_are_few(caplog):
+    class Recorder:
+        widths = []
+
+        def begin(self, source_ids, max_length, beam_size):
+            self.widths.append((source_ids.shape[1], max_length))
+            return {}
+
+        def step(self, ids, index, cache):
+            return ops.one_hot(ops.full_like(ids, 3), 5), cache
+
+    search = decode.Search(Recorder(), jit_compile=False)
+    for length in (0, 1, 8, 9, 33, 1024, 1025):
+        found = search(np.full((2, length), 4))
+        assert found.ids[:, 0, 0].tolist() == [3, 3] if length else [0, 0]
+    seen = list(dict.fromkeys(Recorder.widths))
+    assert [width for width, _ in seen] == [8, 16, 48, 1024, 1025]
+    assert all(max_length == 2 * width + 16 for width, max_length in seen)
+    assert not caplog.records  # TensorFlow would warn of many shapes
+
+
+def test_a_model_of_learned_positions_decodes_as_far_as_they_go():
+    model = draw_transformer(positions="learned", sequence_length=11)
+    sources = draw_sources(length=10)
+    found = decode.Search(model, jit_compile=False)(sources)  # 10 rounds to 16
+    assert found.ids.shape == (ROWS, 1, 11)
+    with pytest.raises(ValueError, match="12 tokens; sequence_length=11"):
+        decode.Search(model, max_decoding_length=12, jit_compile=False)(sources)
+
+
+def test_an_empty_batch_gives_an_empty_result(beam):
+    found = beam(np.zeros((0, 8), "int32"))
+    assert [part.shape for part in found] == [(0, 3, MAX_LENGTH), (0, 3), (0, 3)]
+
+
+def test_a_compiled_search_follows_the_weights(greedy):
+    model, sources = draw_transformer(seed=4), draw_sources()
+    search = decode.Search(model, **{**OPTIONS, "jit_compile": True})
+    before = search(sources)
+    # Training changes them, and is not harmed by a search in between.
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    targets = np.full((ROWS, MAX_LENGTH), 5, "int32")
+    for _ in range(2):
+        model.train_on_batch({"source_ids": sources, "target_ids": targets}, targets)
+        trained = search(sources)
+    assert np.abs(trained.scores[REAL] - before.scores[REAL]).max() > 1e-3
+    # Other weights of another model give what that model gives.
+    redraw(model, seed=1)
+    assert_same(search(sources), greedy(sources), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision_finds_nearly_the_same(dtype, beam, transformer):
+    half = draw_transformer(dtype=dtype)
+    half.set_weights(transformer.get_weights())
+    sources = draw_sources()
+    found, wanted = decode.Search(half, **BEAM)(sources), beam(sources)
+    assert found.scores.dtype == "float32"
+    assert (found.ids < VOCABULARY_SIZE).all()
+    np.testing.assert_allclose(found.scores, wanted.scores, atol=0.15)
+    assert np.abs(found.scores[REAL] - wanted.scores[REAL]).max() > 0  # is half
+    assert found.scores[3].tolist() == [-np.inf] * 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"num_hypotheses": 2}, "from 1 to `beam_size`.*num_hypotheses=2, beam_size=1"),
+        ({"beam_size": 0}, "at least one hypothesis.*beam_size=0"),
+        ({"max_decoding_length": 0}, "`max_decoding_length` must be 1 or more.*: 0"),
+        ({"patience": -1.0}, "`patience` must be above 0. Received: -1.0"),
+        ({"length_penalty": -0.5}, "0 or more.*length_penalty=-0.5"),
+        ({"length_penalty_form": "wu"}, "'mean' or 'gnmt'.*form='wu'"),
+    ],
+)
+def test_settings_out_of_range_are_refused_when_it_is_made(transformer, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        decode.Search(transformer, **wrong)
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        (
+            np.zeros((8,), "int32"),
+            r"shape \(batch, length\).*shape=\(8,\), dtype=int32",
+        ),
+        (np.zeros((1, 8, 1), "int32"), r"shape=\(1, 8, 1\)"),
+        (np.zeros((1, 8), "float32"), "dtype=float32"),
+        (np.full((1, 8), 14), "from 14 to 14; vocabulary_size=14. Use the vocabulary"),
+        (np.full((1, 8), -1), "from -1 to -1"),
+    ],
+)
+def test_sources_that_are_no_ids_of_the_model_are_refused(greedy, sources, message):
+    with pytest.raises(ValueError, match=message):
+        greedy(sources)

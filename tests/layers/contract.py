@@ -1,0 +1,122 @@
+"""What every layer is held to, whatever it computes."""
+
+import inspect
+import json
+
+import keras
+import numpy as np
+from keras import ops
+
+from tests.layers.formulas import draw_weights, numpy
+
+# What rounding to the compute dtype may change in outputs of spread 1.
+HALF = {"mixed_float16": 2e-2, "mixed_bfloat16": 1.5e-1}
+
+
+def check_layer(layer, *inputs, folder, **masks):
+    """Holds a layer to the contract.
+
+    Args:
+        layer: a layer that no setting of which has its default, since a
+            default cannot get lost; without dropout.
+        *inputs: arrays of its first call arguments.
+        folder: path. Where to save.
+        **masks: arrays of further call arguments.
+    """
+    expected = numpy(layer(*inputs, **masks))
+    draw_weights(layer)
+    expected = numpy(layer(*inputs, **masks))
+    check_shapes(layer, expected, *inputs, **masks)
+    check_config(layer)
+    check_half_precision(layer, expected, *inputs, **masks)
+    check_model(layer, expected, *inputs, folder=folder, **masks)
+
+
+def check_shapes(layer, expected, *inputs, **masks):
+    """The shape is what `compute_output_shape` says, known sizes or not."""
+    names = list(inspect.signature(layer.compute_output_shape).parameters)
+    shapes = [array.shape for array in inputs][: len(names)]
+    assert tuple(layer.compute_output_shape(*shapes)) == expected.shape
+    unknown = symbolic(layer, *inputs, **masks)[1]
+    assert unknown.shape == (None,) * (expected.ndim - 1) + expected.shape[-1:]
+
+
+def check_config(layer):
+    """Every setting is in the config under its name, and comes back."""
+    config = json.loads(json.dumps(layer.get_config()))  # nothing but plain values
+    names = set(inspect.signature(layer.__init__).parameters) - {"kwargs", "self"}
+    assert names <= set(config)
+    defaults = inspect.signature(layer.__init__).parameters
+    kept = [name for name in names if config[name] == defaults[name].default]
+    assert kept == [], f"a default cannot get lost, so set {kept}"
+    again = type(layer).from_config(layer.get_config())
+    assert json.loads(json.dumps(again.get_config())) == config
+    for name in names:
+        assert hasattr(again, name)
+
+
+def check_half_precision(layer, expected, *inputs, **masks):
+    """Runs in half precision and gives what float32 gives, rounded."""
+    for policy, tolerance in HALF.items():
+        config = {**layer.get_config(), "dtype": policy}
+        half = type(layer).from_config(config)
+        half(*inputs, **masks)
+        half.set_weights(layer.get_weights())
+        output = half(*inputs, **masks)
+        dtype = keras.backend.standardize_dtype(output.dtype)
+        assert dtype == policy.removeprefix("mixed_")
+        np.testing.assert_allclose(numpy(output), expected, atol=tolerance)
+        assert all(weight.dtype == "float32" for weight in half.weights)
+
+
+def symbolic(layer, *inputs, **masks):
+    """Calls a layer on symbols of unknown batch and lengths."""
+
+    def symbol(array):
+        last = array.shape[-1:] if array.dtype == "float32" else (None,)
+        shape = (None,) * (array.ndim - 2) + last
+        return keras.Input(shape, dtype=array.dtype)
+
+    positional = [symbol(array) for array in inputs]
+    named = {name: symbol(array) for name, array in masks.items()}
+    return [*positional, *named.values()], layer(*positional, **named)
+
+
+def check_model(layer, expected, *inputs, folder, **masks):
+    """Compiled, in a model: runs at any size, trains, and is saved."""
+    model = keras.Model(*symbolic(layer, *inputs, **masks))
+    # Keras does not compile for PyTorch by itself either.
+    model.compile("sgd", "mse", jit_compile=keras.backend.backend() != "torch")
+    arrays = [*inputs, *masks.values()]
+    np.testing.assert_allclose(
+        model.predict(arrays, verbose=0), expected, rtol=1e-4, atol=1e-5
+    )
+    shorter = [shorten(array) for array in arrays]
+    np.testing.assert_allclose(
+        numpy(model(shorter)), numpy(rerun(layer, shorter, masks)), atol=1e-5
+    )
+    path = str(folder / "layer.keras")
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    np.testing.assert_allclose(
+        numpy(loaded(arrays)), numpy(model(arrays)), rtol=1e-5, atol=1e-6
+    )
+    if model.trainable_weights:
+        before = [weight.copy() for weight in model.get_weights()]
+        loss = model.train_on_batch(arrays, np.zeros_like(expected))
+        assert np.isfinite(np.asarray(loss)).all()
+        pairs = zip(before, model.get_weights(), strict=True)
+        assert any(not np.array_equal(old, new) for old, new in pairs)
+
+
+def shorten(array):
+    """One row of the batch, and of each length one position less."""
+    is_attention_mask = array.dtype == bool and array.ndim > 2
+    return array[:1, ..., :-1, :-1] if is_attention_mask else array[:1, :-1]
+
+
+def rerun(layer, arrays, masks):
+    """Calls the layer itself on arrays in the order of the model's inputs."""
+    count = len(arrays) - len(masks)
+    arrays = [ops.convert_to_tensor(array) for array in arrays]
+    return layer(*arrays[:count], **dict(zip(masks, arrays[count:], strict=True)))

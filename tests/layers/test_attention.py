@@ -1,0 +1,438 @@
+"""MultiHeadAttention: the formula, its masks, its cache, its peers."""
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+from keras_tfm.layers import MultiHeadAttention
+from tests.layers import formulas
+from tests.layers.contract import check_layer
+from tests.layers.formulas import causal, draw, draw_weights, numpy, weights_of
+from tests.layers.gradients import gradient
+
+B, T, S, D, H = 2, 4, 5, 6, 3
+QUERY, VALUE, KEY = draw(B, T, D), draw(B, S, 5, seed=2), draw(B, S, 7, seed=3)
+RNG = np.random.default_rng(4)
+PADDING = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
+ROWS = RNG.random((B, T, S)) < 0.6
+HEADS = RNG.random((B, H, T, S)) < 0.6
+ROWS[0, 1] = HEADS[1, 2, 3] = False  # queries that may attend to nothing
+
+SETTINGS = {
+    "plain": {},
+    "no bias": {"use_bias": False},
+    "H d_k is not D": {"key_dim": 5},
+    "d_v is not d_k": {"value_dim": 4},
+    "all": {"key_dim": 5, "value_dim": 4, "output_dim": 8, "use_bias": False},
+}
+MASKS = {
+    "none": ({}, None),
+    "padding": ({"padding_mask": PADDING}, PADDING[:, None]),
+    "rows": ({"attention_mask": ROWS}, ROWS),
+    "heads": ({"attention_mask": HEADS}, HEADS),
+    "one for all": ({"attention_mask": ROWS[:1, None]}, ROWS[:1, None]),
+    "heads and padding": (
+        {"attention_mask": HEADS, "padding_mask": PADDING},
+        HEADS & PADDING[:, None, None],
+    ),
+}
+
+
+def made(*inputs, **settings):
+    # Zeros at first: JAX compiles a random generator for each shape.
+    layer = MultiHeadAttention(H, kernel_initializer="zeros", **settings)
+    layer.build(*(x.shape for x in inputs))
+    return draw_weights(layer)
+
+
+def attend(layer, *inputs, **call):
+    return keras.tree.map_structure(numpy, layer(*inputs, **call))
+
+
+@pytest.mark.parametrize(
+    ("settings", "mask"),
+    [("plain", mask) for mask in MASKS]
+    + [
+        (name, mask)
+        for name in SETTINGS
+        for mask in ("none", "heads")
+        if name != "plain"
+    ],
+)
+def test_the_formula(settings, mask):
+    """On both paths: with the map asked for, and fused."""
+    layer = made(QUERY, VALUE, KEY, **SETTINGS[settings])
+    call, mask = MASKS[mask]
+    wanted, scores = formulas.attention(weights_of(layer), QUERY, VALUE, KEY, mask)
+    output, found = attend(
+        layer, QUERY, VALUE, KEY, return_attention_scores=True, **call
+    )
+    np.testing.assert_allclose(found, scores, atol=1e-5)
+    np.testing.assert_allclose(output, wanted, atol=1e-5)
+    fused = attend(layer, QUERY, VALUE, KEY, **call)
+    np.testing.assert_allclose(fused, wanted, atol=1e-5)
+
+
+def test_self_attention_and_a_causal_mask():
+    layer = made(QUERY)
+    wanted, _ = formulas.attention(weights_of(layer), QUERY, mask=causal(T))
+    np.testing.assert_allclose(
+        attend(layer, QUERY, use_causal_mask=True), wanted, atol=1e-5
+    )
+    wanted, _ = formulas.attention(weights_of(layer), QUERY)
+    np.testing.assert_allclose(attend(layer, QUERY), wanted, atol=1e-5)
+
+
+@pytest.fixture
+def fused_calls(monkeypatch):
+    """Counts how often the fused path is taken."""
+    calls, original = [], ops.dot_product_attention
+
+    def counted(*args, **kwargs):
+        calls.append(kwargs)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(ops, "dot_product_attention", counted)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("dropout", "call", "fused"),
+    [
+        (0.0, {}, True),
+        (0.0, {"training": True}, True),
+        (0.5, {}, True),
+        (0.5, {"training": False, "padding_mask": PADDING}, True),
+        (0.5, {"training": True}, False),
+        (0.0, {"return_attention_scores": True}, False),
+    ],
+)
+def test_the_fused_path_is_taken_unless_dropout_is_active_or_a_map_wanted(
+    fused_calls, dropout, call, fused
+):
+    layer = made(QUERY, VALUE, dropout=dropout)
+    fused_calls.clear()
+    layer(QUERY, VALUE, **call)
+    assert len(fused_calls) == int(fused)
+
+
+def test_flash_attention_is_passed_on_and_kept(fused_calls):
+    layer = made(QUERY, VALUE, flash_attention=False)
+    assert fused_calls[-1]["flash_attention"] is False
+    assert layer.get_config()["flash_attention"] is False
+
+
+@pytest.mark.parametrize("call", [{}, {"training": True, "dropout": 0.01}])
+def test_a_query_without_keys_gives_zeros_and_no_nan(call):
+    call = dict(call)
+    layer = made(QUERY, VALUE, dropout=call.pop("dropout", 0.0))
+    mask = np.ones((B, T, S), bool)
+    mask[0, 2] = mask[1] = False
+
+    def heard(query, mask):
+        return layer(query, VALUE, attention_mask=mask, **call)
+
+    output = numpy(heard(QUERY, mask))
+    # Zeros before the projection: what is left is its bias.
+    bias = weights_of(layer)["attention_output/bias"]
+    nothing = np.broadcast_to(bias, (T, D))
+    np.testing.assert_allclose(output[1], nothing, atol=1e-6)
+    np.testing.assert_allclose(output[0, 2], bias, atol=1e-6)
+    assert abs(output[0, 1] - bias).max() > 0.1
+    slope = gradient(lambda query: ops.sum(heard(query, mask) ** 2), QUERY)
+    assert np.isfinite(slope).all()
+    assert (slope[1] == 0).all()
+    assert abs(slope[0, 1]).max() > 1e-3
+
+
+@pytest.mark.parametrize("scores", [False, True], ids=["fused", "plain"])
+def test_the_future_cannot_change_the_past(scores):
+    layer = made(QUERY)
+    later = QUERY.copy()
+    later[:, 2:] += 1.0
+    call = {"use_causal_mask": True, "return_attention_scores": scores}
+    before, after = (attend(layer, x, **call) for x in (QUERY, later))
+    if scores:
+        before, after = before[0], after[0]
+    np.testing.assert_allclose(before[:, :2], after[:, :2], atol=1e-6)
+    assert np.abs(before[:, 2:] - after[:, 2:]).max() > 0.1  # it can fail
+
+
+def test_the_future_cannot_change_the_past_while_dropout_is_active():
+    layer = made(QUERY, dropout=0.5)
+    call = {"use_causal_mask": True, "training": True}
+    slope = gradient(lambda x: ops.sum(layer(x, **call)[:, :2]), QUERY)
+    assert (slope[:, 2:] == 0).all()
+    assert abs(slope[:, :2]).max() > 1e-3
+
+
+def test_dropout_drops_in_training_only():
+    layer = made(QUERY, dropout=0.5)
+    still = attend(layer, QUERY)
+    np.testing.assert_array_equal(still, attend(layer, QUERY, training=False))
+    assert abs(still - attend(layer, QUERY, training=True)).max() > 0.1
+    once, twice = (attend(layer, QUERY, training=True) for _ in range(2))
+    assert abs(once - twice).max() > 0.1
+
+
+def masked(x, mask):
+    """A tensor with an implicit Keras mask."""
+    layer = keras.layers.Masking()
+    x = np.where(mask[..., None], x, 0).astype("float32")
+    return layer(ops.convert_to_tensor(x)), x
+
+
+def test_an_implicit_mask_counts_unless_an_explicit_one_is_given():
+    layer = made(QUERY, VALUE)
+    carrying, value = masked(VALUE, PADDING)
+    found = attend(layer, QUERY, carrying)
+    wanted = attend(layer, QUERY, value, padding_mask=PADDING)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert abs(found - attend(layer, QUERY, value)).max() > 0.01  # it can fail
+
+    other = ~PADDING | (np.arange(S) == 0)
+    found = attend(layer, QUERY, carrying, padding_mask=other)
+    wanted = attend(layer, QUERY, value, padding_mask=other)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    rows = {"attention_mask": ROWS}
+    found, wanted = (
+        attend(layer, QUERY, carrying, **rows),
+        attend(layer, QUERY, value, **rows),
+    )
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_the_mask_of_the_query_goes_on_to_what_follows():
+    layer = made(QUERY)
+    mask = PADDING[:, :T]
+    carrying, _ = masked(QUERY, mask)
+    after = keras.layers.GlobalAveragePooling1D()
+    found = numpy(after(layer(carrying)))
+    whole = attend(layer, carrying)
+    wanted = np.stack(
+        [whole[i, mask[i]].mean(0) for i in range(B)],
+    )
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+def test_a_mask_that_could_be_another_is_refused():
+    layer = made(QUERY, VALUE)
+    message = r"attention mask.*\(B, T, S\) or \(B, H, T, S\).*shape=\(2, 5\)"
+    with pytest.raises(ValueError, match=message):
+        layer(QUERY, VALUE, attention_mask=PADDING)
+    additive = np.where(ROWS, 0.0, -1e9).astype("float32")
+    with pytest.raises(ValueError, match="dtype=float32.*`mask == 0` first"):
+        layer(QUERY, VALUE, attention_mask=additive)
+    with pytest.raises(ValueError, match=r"`padding_mask` must be boolean \(B, S\)"):
+        layer(QUERY, VALUE, padding_mask=PADDING[:, None])
+
+
+@pytest.mark.parametrize(
+    "mask", [ROWS[:, :, :4], ROWS[:, :3], np.repeat(HEADS, 2, 1), ROWS[[0, 1, 1]]]
+)
+def test_a_mask_of_another_size_is_refused(mask):
+    layer = made(QUERY, VALUE)
+    with pytest.raises(ValueError, match=r"wanted: \(2, 3, 4, 5\)") as error:
+        layer(QUERY, VALUE, attention_mask=mask)
+    full = mask if mask.ndim == 4 else mask[:, None]
+    assert f"as (B, H, T, S): {full.shape}" in str(error.value)
+
+
+def test_wrong_sizes_are_refused():
+    message = "divide evenly.*width=6, num_heads=4.*`key_dim`"
+    with pytest.raises(ValueError, match=message):
+        MultiHeadAttention(4)(QUERY)
+    MultiHeadAttention(4, key_dim=2)(QUERY)  # needs no division
+    for name in ("num_heads", "key_dim", "value_dim", "output_dim"):
+        with pytest.raises(ValueError, match=f"`{name}` must be 1 or more.*: 0"):
+            MultiHeadAttention(**{"num_heads": 2, name: 0})
+
+
+def test_a_slot_without_a_cache_is_refused():
+    with pytest.raises(ValueError, match="cache_index=3 and no cache.*empty_cache"):
+        made(QUERY)(QUERY, cache_index=3)
+
+
+def test_matrices_start_within_glorots_bound_for_a_matrix():
+    layer = MultiHeadAttention(8, key_dim=16, value_dim=4)
+    layer(draw(1, 2, 96))
+    for name, rows, columns in [
+        ("query", 96, 128),
+        ("key", 96, 128),
+        ("value", 96, 32),
+        ("attention_output", 32, 96),
+    ]:
+        bound = (6 / (rows + columns)) ** 0.5
+        largest = abs(weights_of(layer)[f"{name}/kernel"]).max()
+        assert 0.97 * bound < largest <= bound
+
+
+def test_each_projection_is_drawn_by_itself():
+    layer = MultiHeadAttention(H, bias_initializer="random_normal")
+    layer(QUERY)
+    weights = weights_of(layer)
+    for kind in ("kernel", "bias"):
+        for one, other in [("query", "key"), ("query", "value"), ("key", "value")]:
+            difference = weights[f"{one}/{kind}"] - weights[f"{other}/{kind}"]
+            assert abs(difference).max() > 1e-3
+
+
+# Few sizes in many orders, since JAX compiles each operation for each size.
+@settings(max_examples=6)
+@given(
+    sizes=st.sampled_from([(1, 3, 2), (3, 2, 2)]),
+    chunks=st.sampled_from([[1, 1, 1, 1], [2, 2], [1, 2, 1], [2, 1, 1], [1, 1, 2]]),
+    spare=st.sampled_from([0, 2]),
+    tensor=st.booleans(),
+)
+def test_cached_equals_uncached_at_every_position(sizes, chunks, spare, tensor):
+    """However the sequence is cut, and however much room is left."""
+    length = sum(chunks)
+    x = draw(2, length, 4, seed=length)
+    layer = MultiHeadAttention(*sizes)
+    layer(x)
+    draw_weights(layer)
+    wanted = attend(layer, x, use_causal_mask=True)
+    cache, start, found = layer.empty_cache(2, length + spare), 0, []
+    for chunk in chunks:
+        index = ops.convert_to_tensor(start, "int32") if tensor else start
+        output, cache = layer(
+            x[:, start : start + chunk],
+            use_causal_mask=True,
+            cache=cache,
+            cache_index=index,
+        )
+        found.append(numpy(output))
+        start += chunk
+    np.testing.assert_allclose(np.concatenate(found, axis=1), wanted, atol=1e-5)
+
+
+@pytest.mark.backend("tensorflow", "jax")
+def test_the_slot_may_be_known_only_when_the_program_runs():
+    layer = made(QUERY)
+    wanted = attend(layer, QUERY, use_causal_mask=True)
+
+    def step(x, index, keys, values):
+        call = {"cache": (keys, values), "cache_index": index}
+        return layer(x, use_causal_mask=True, **call)
+
+    if keras.backend.backend() == "jax":
+        import jax
+
+        step = jax.jit(step)
+    else:
+        import tensorflow as tf
+
+        step = tf.function(step, jit_compile=True)
+    cache = layer.empty_cache(B, T)
+    for t in range(T):
+        index = ops.convert_to_tensor(t, "int32")
+        x = ops.convert_to_tensor(QUERY[:, t : t + 1])
+        output, cache = step(x, index, *cache)
+        np.testing.assert_allclose(numpy(output)[:, 0], wanted[:, t], atol=1e-5)
+
+
+def test_keys_and_values_may_be_projected_once():
+    layer = made(QUERY, VALUE, KEY, value_dim=4)
+    cache = layer.keys_and_values(ops.convert_to_tensor(VALUE), KEY)
+    assert [tuple(each.shape) for each in cache] == [(B, H, S, 2), (B, H, S, 4)]
+    for call in ({}, {"padding_mask": PADDING}, {"return_attention_scores": True}):
+        found = attend(layer, QUERY, cache=cache, **call)
+        wanted = attend(layer, QUERY, VALUE, KEY, **call)
+        keras.tree.map_structure(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, wanted
+        )
+
+
+def test_an_empty_cache_has_the_compute_dtype():
+    layer = MultiHeadAttention(H, value_dim=4, dtype="mixed_bfloat16")
+    layer(QUERY)
+    keys, values = layer.empty_cache(B, 9)
+    assert (keys.shape, values.shape) == ((B, H, 9, 2), (B, H, 9, 4))
+    assert ops.dtype(keys) == ops.dtype(values) == "bfloat16"
+    assert not numpy(keys).any()
+
+
+def test_symbols_have_the_shapes_of_what_comes_back():
+    layer = MultiHeadAttention(H, value_dim=4, output_dim=9)
+    query, value = keras.Input((None, D)), keras.Input((S, 5))
+    output, scores = layer(query, value, return_attention_scores=True)
+    assert output.shape == (None, None, 9)
+    assert scores.shape == (None, H, None, S)
+    model = keras.Model([query, value], [output, scores])
+    shapes = [x.shape for x in model.predict([QUERY, VALUE], verbose=0)]
+    assert shapes == [(B, T, 9), (B, H, T, S)]
+
+    layer = MultiHeadAttention(H)
+    layer(QUERY)
+    step, keys, values = keras.Input((1, D)), *(keras.Input((H, 8, 2)),) * 2
+    index = keras.Input(batch_shape=(), dtype="int32")
+    output, cache = layer(step, cache=(keys, values), cache_index=index)
+    assert output.shape == (None, 1, D)
+    assert [each.shape for each in cache] == [(None, H, 8, 2)] * 2
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"key_dim": 5, "value_dim": 4, "output_dim": 8}]
+)
+def test_parity_with_keras(settings):
+    ours = made(QUERY, VALUE, KEY, **settings)
+    theirs = keras.layers.MultiHeadAttention(
+        H,
+        settings.get("key_dim", D // H),
+        settings.get("value_dim"),
+        output_shape=settings.get("output_dim"),
+    )
+    # Its fused path fails on JAX where d_v is not d_k, so it gives the map too.
+    theirs(QUERY, VALUE, KEY, return_attention_scores=True)
+    theirs.set_weights(ours.get_weights())
+    for mask in (None, HEADS | (np.arange(S) == 0), ROWS | (np.arange(S) == 0)):
+        call = {"attention_mask": mask, "return_attention_scores": True}
+        found = attend(ours, QUERY, VALUE, KEY, **call)
+        wanted = attend(theirs, QUERY, VALUE, KEY, **call)
+        np.testing.assert_allclose(found[0], wanted[0], atol=1e-5)
+        np.testing.assert_allclose(found[1], wanted[1], atol=1e-5)
+
+
+@pytest.mark.backend("torch")
+def test_parity_with_pytorch():
+    import torch
+
+    ours = made(QUERY, VALUE, KEY)
+    theirs = torch.nn.MultiheadAttention(D, H, batch_first=True, kdim=7, vdim=5)
+    w = weights_of(ours)
+
+    def matrix(name):
+        return torch.tensor(w[f"{name}/kernel"].reshape(-1, D).T)
+
+    with torch.no_grad():
+        theirs.double()
+        theirs.q_proj_weight.copy_(matrix("query"))
+        theirs.k_proj_weight.copy_(matrix("key"))
+        theirs.v_proj_weight.copy_(matrix("value"))
+        biases = [w[f"{name}/bias"].ravel() for name in ("query", "key", "value")]
+        theirs.in_proj_bias.copy_(torch.tensor(np.concatenate(biases)))
+        theirs.out_proj.weight.copy_(
+            torch.tensor(w["attention_output/kernel"].reshape(D, D).T)
+        )
+        theirs.out_proj.bias.copy_(torch.tensor(w["attention_output/bias"]))
+        wanted, scores = theirs(
+            *(torch.tensor(x).double() for x in (QUERY, KEY, VALUE)),
+            key_padding_mask=torch.tensor(~PADDING),
+            average_attn_weights=False,
+        )
+    call = {"padding_mask": PADDING, "return_attention_scores": True}
+    found = attend(ours, QUERY, VALUE, KEY, **call)
+    np.testing.assert_allclose(found[0], wanted.numpy(), atol=1e-5)
+    np.testing.assert_allclose(found[1], scores.numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("masks", [{}, {"attention_mask": HEADS}], ids=["", "mask"])
+def test_contract(masks, tmp_path):
+    layer = MultiHeadAttention(
+        H, 5, 4, 8, 0.1, False, False, "he_normal", "random_normal"
+    )
+    check_layer(layer, QUERY, VALUE, KEY, folder=tmp_path, **masks)

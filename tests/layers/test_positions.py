@@ -1,0 +1,229 @@
+"""Positions: the published waves, at any length, in every precision."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm.layers import LearnedPositions, SinusoidalPositions
+from tests.layers.contract import check_layer
+from tests.layers.formulas import draw, draw_weights, numpy
+
+
+def signal(layer, length, width, **call):
+    """What the layer adds to nothing, `(length, width)`."""
+    return numpy(layer(np.zeros((1, length, width), "float32"), **call))[0]
+
+
+def paper(length, width, first=0):
+    """Vaswani et al. 2017, section 3.5: PE(pos, 2i) and PE(pos, 2i + 1)."""
+    table = np.zeros((length, width))
+    for position in range(length):
+        for i in range(width // 2):
+            angle = (position + first) / 10_000 ** (2 * i / width)
+            table[position, 2 * i] = math.sin(angle)
+            table[position, 2 * i + 1] = math.cos(angle)
+    return table
+
+
+def tensor2tensor(length, channels, start_index=0):
+    """`get_timing_signal_1d` of tensor2tensor; OpenNMT-tf starts it at 1."""
+    position = np.arange(length) + start_index
+    num_timescales = channels // 2
+    log_timescale_increment = math.log(10_000) / max(num_timescales - 1, 1)
+    inv_timescales = np.exp(np.arange(num_timescales) * -log_timescale_increment)
+    scaled_time = position[:, None] * inv_timescales[None, :]
+    return np.concatenate([np.sin(scaled_time), np.cos(scaled_time)], axis=1)
+
+
+def fairseq(length, width, padding_id=1):
+    """`SinusoidalPositionalEmbedding`: the first token is `padding_id + 1`."""
+    half = width // 2
+    speed = np.exp(np.arange(half) * -(math.log(10_000) / (half - 1)))
+    angle = (np.arange(length) + padding_id + 1)[:, None] * speed[None, :]
+    return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
+
+
+def marian(length, width):
+    """Marian's C++ loops."""
+    scales = width // 2
+    increment = math.log(10_000) / (scales - 1)
+    table = np.zeros((length, width))
+    for p in range(length):
+        for i in range(scales):
+            v = p * math.exp(i * -increment)
+            table[p, i] = math.sin(v)
+            table[p, scales + i] = math.cos(v)
+    return table
+
+
+def hugging_face_marian(length, width):
+    """The same halves, but with the paper's wave lengths."""
+    angle = np.array(
+        [
+            [p / np.power(10_000, 2 * (j // 2) / width) for j in range(width)]
+            for p in range(length)
+        ]
+    )
+    return np.concatenate([np.sin(angle[:, 0::2]), np.cos(angle[:, 1::2])], axis=1)
+
+
+OWNERS = {
+    "paper": ({}, paper(60, 16)),
+    "paper, from 1": ({"first_position": 1}, paper(60, 16, first=1)),
+    "tensor2tensor": ({"style": "halves"}, tensor2tensor(60, 16)),
+    "OpenNMT-tf": (
+        {"style": "halves", "first_position": 1},
+        tensor2tensor(60, 16, start_index=1),
+    ),
+    "fairseq": ({"style": "halves", "first_position": 2}, fairseq(60, 16)),
+    "Marian": ({"style": "halves"}, marian(60, 16)),
+    "Marian at Hugging Face": (
+        {"style": "halves", "reach_max_period": False},
+        hugging_face_marian(60, 16),
+    ),
+}
+
+
+@pytest.mark.parametrize("owner", OWNERS)
+def test_the_waves_are_those_of_their_owner(owner):
+    settings, table = OWNERS[owner]
+    made = signal(SinusoidalPositions(**settings), 60, 16)
+    np.testing.assert_allclose(made, table, atol=1e-5)
+
+
+def test_no_two_conventions_are_the_same():
+    kinds = {"Marian": "tensor2tensor"}
+    tables = {name: table for name, (_, table) in OWNERS.items() if name not in kinds}
+    for name, table in tables.items():
+        others = [other for key, other in tables.items() if key != name]
+        assert min(abs(table - other).max() for other in others) > 0.1
+
+
+def test_the_printed_table_of_width_4():
+    table = signal(SinusoidalPositions(), 5, 4)
+    np.testing.assert_allclose(table[0], [0, 1, 0, 1], atol=1e-6)
+    np.testing.assert_allclose(table[1], [0.84147, 0.5403, 0.01, 0.99995], atol=1e-5)
+    np.testing.assert_allclose(table[2, :2], [0.9093, -0.41615], atol=1e-5)
+
+
+def test_an_interleaved_wave_may_reach_max_period():
+    layer = SinusoidalPositions(reach_max_period=True, max_period=100.0)
+    table = signal(layer, 30, 6)
+    np.testing.assert_allclose(table[:, 4], np.sin(np.arange(30) / 100), atol=1e-6)
+    np.testing.assert_allclose(table[:, 2], np.sin(np.arange(30) / 10), atol=1e-6)
+
+
+def test_width_2_is_one_wave():
+    for style in ("interleaved", "halves"):
+        table = signal(SinusoidalPositions(style), 9, 2)
+        np.testing.assert_allclose(table[:, 0], np.sin(np.arange(9)), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "error"), [("float16", 5e-4), ("bfloat16", 4e-3), ("float32", 3e-4)]
+)
+def test_half_precision_still_tells_late_positions_apart(dtype, error):
+    made = signal(SinusoidalPositions(dtype=dtype), 2100, 8)
+    np.testing.assert_allclose(made, paper(2100, 8), atol=error)
+
+
+def test_sinusoids_go_on_at_any_length():
+    layer = SinusoidalPositions()
+    assert signal(layer, 3, 4).shape == (3, 4)
+    long = signal(layer, 5000, 4)
+    np.testing.assert_allclose(long[-1], paper(5000, 4)[-1], atol=1e-3)
+
+
+@pytest.mark.parametrize("make", [SinusoidalPositions, lambda: LearnedPositions(8)])
+@pytest.mark.parametrize("tensor", [False, True], ids=["int", "tensor"])
+def test_an_offset_gives_the_later_rows(make, tensor):
+    layer = make()
+    whole = signal(layer, 8, 4)
+    offset = ops.convert_to_tensor(5, "int32") if tensor else 5
+    np.testing.assert_allclose(signal(layer, 3, 4, offset=offset), whole[5:], atol=1e-6)
+    assert abs(whole[5:] - whole[:3]).max() > 0.01  # it can fail
+
+
+def test_the_signal_is_added_to_the_vectors():
+    x = draw(2, 5, 4)
+    made = numpy(SinusoidalPositions()(x))
+    np.testing.assert_allclose(made, x + paper(5, 4), atol=1e-6)
+
+
+def test_concat_projects_vector_and_signal_back_to_the_width():
+    x = draw(2, 5, 4)
+    layer = SinusoidalPositions(combine="concat")
+    layer(x)
+    draw_weights(layer)
+    (kernel,) = layer.get_weights()  # no bias
+    both = np.concatenate([x, np.broadcast_to(paper(5, 4), x.shape)], axis=-1)
+    np.testing.assert_allclose(numpy(layer(x)), both @ kernel, atol=1e-5)
+
+
+def test_learned_positions_are_rows_of_a_table_that_trains():
+    layer = LearnedPositions(6)
+    x = draw(2, 5, 4)
+    layer(x)
+    table = draw(6, 4, seed=3)
+    layer.set_weights([table])
+    np.testing.assert_allclose(numpy(layer(x)), x + table[:5], atol=1e-6)
+    assert len(layer.trainable_weights) == 1
+
+
+def test_past_the_table_is_an_error():
+    layer = LearnedPositions(4)
+    layer(np.zeros((1, 4, 2), "float32"))  # the whole table
+    with pytest.raises(ValueError, match="Received: 5 tokens; sequence_length=4"):
+        layer(np.zeros((1, 5, 2), "float32"))
+    with pytest.raises(ValueError, match="Received: 6 tokens.*Shorten it"):
+        layer(np.zeros((1, 3, 2), "float32"), offset=3)
+    with pytest.raises(ValueError, match="Received: 5 tokens"):
+        LearnedPositions(4).build((None, 5, 2))
+
+
+def test_past_the_table_is_an_error_where_lengths_are_dynamic():
+    x = keras.Input((None, 2))
+    model = keras.Model(x, LearnedPositions(4)(x))
+    assert model.predict(np.zeros((1, 4, 2)), verbose=0).shape == (1, 4, 2)
+    kinds = (ValueError,)
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        kinds += (tf.errors.InvalidArgumentError,)  # the shapes do not add up
+    with pytest.raises(kinds, match="sequence_length=4|[Ii]ncompatible shapes"):
+        model.predict(np.zeros((1, 5, 2)), verbose=0)
+
+
+@pytest.mark.parametrize("style", ["interleaved", "halves"])
+def test_an_odd_width_is_refused(style):
+    with pytest.raises(ValueError, match=r"must be even.*\(1, 3, 5\).*even model"):
+        SinusoidalPositions(style)(np.zeros((1, 3, 5), "float32"))
+
+
+def test_wrong_settings_are_refused():
+    with pytest.raises(ValueError, match="'interleaved'.*'halves'.*'quarters'"):
+        SinusoidalPositions("quarters")
+    with pytest.raises(ValueError, match="max_period=1.0"):
+        SinusoidalPositions(max_period=1.0)
+    with pytest.raises(ValueError, match="first_position=-1"):
+        SinusoidalPositions(first_position=-1)
+    with pytest.raises(ValueError, match="'add' or 'concat'.*'multiply'"):
+        LearnedPositions(4, combine="multiply")
+    for length in (0, None):
+        with pytest.raises(ValueError, match=f"sequence_length={length}"):
+            LearnedPositions(length)
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: SinusoidalPositions("halves", 1, 500.0, False, "concat"),
+        lambda: LearnedPositions(7, "concat", initializer="ones"),
+    ],
+    ids=["sinusoidal", "learned"],
+)
+def test_contract(layer, tmp_path):
+    check_layer(layer(), draw(2, 5, 8), folder=tmp_path)

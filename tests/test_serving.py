@@ -1,0 +1,217 @@
+"""From sentence to sentence: order, empty text, saving, and the SavedModel."""
+
+import json
+import os
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_tfm.serving import Translator
+from keras_tfm.text import Vocabulary
+from tests.decode.conftest import draw_transformer
+
+TEXTS = [
+    "the small garden behind the old house",
+    "a house",
+    "",
+    "an old man in a small boat",
+    "the boat",
+    "a garden and a house and a boat and a man",
+    " ",
+    "old",
+    "Ünknown, zß!",
+]
+MAX_LENGTH = 7
+FAST = {
+    "max_decoding_length": MAX_LENGTH,
+    "jit_compile": False,
+    # No bytes either: random weights would say little else.
+    "suppress_ids": [0, 1, 2, *range(4, 260)],
+}
+SETTINGS = {
+    "beam_size": 2,
+    "length_penalty": 0.7,
+    "batch_size": 4,
+    "max_source_length": 60,
+    "length_penalty_form": "gnmt",
+    **FAST,
+}
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return Vocabulary.train([text for text in TEXTS if text.isascii()] * 20, size=280)
+
+
+@pytest.fixture(scope="module")
+def target_vocabulary():
+    return Vocabulary.train(["un uomo, una barca e un giardino"] * 20, size=276)
+
+
+@pytest.fixture(scope="module")
+def translator(vocabulary, target_vocabulary):
+    # Three rows more than pieces, as where a table is padded to a round size.
+    model = draw_transformer(
+        vocabulary_size=vocabulary.size + 3,
+        target_vocabulary_size=target_vocabulary.size + 3,
+    )
+    # Compiled, as after training: what is saved must not carry the optimizer.
+    model.compile("adam", "sparse_categorical_crossentropy")
+    return Translator(model, vocabulary, target_vocabulary, **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def translations(translator):
+    return translator(TEXTS)
+
+
+def test_a_list_comes_back_in_its_order(translator, translations):
+    assert [type(text) for text in translations] == [str] * len(TEXTS)
+    assert translations == [translator(text) for text in TEXTS]
+    assert translator(text for text in TEXTS[:2]) == translations[:2]
+    assert translator(np.array(TEXTS[:2])) == translations[:2]
+    assert len(set(translations)) >= 6  # so that a wrong order is seen
+
+
+def test_nothing_in_nothing_out(translator):
+    assert translator("") == ""
+    assert translator(" \n") == ""
+    assert translator([]) == []
+    assert translator(["", ""]) == ["", ""]
+
+
+def test_progress_is_shown_when_asked_for(translator, translations, capsys):
+    assert translator(TEXTS) == translations
+    assert capsys.readouterr().out == ""
+    assert translator(TEXTS, progress=True) == translations
+    assert "9/9" in capsys.readouterr().out
+
+
+def test_batches_have_few_shapes(translator, monkeypatch):
+    shapes = []
+
+    def search(ids):
+        shapes.append(ids.shape)
+        return original(ids)
+
+    original = translator.search
+    monkeypatch.setattr(translator, "search", search)
+    translator(TEXTS)  # 9 rows: two batches of 4, longest first, and the last
+    translator(TEXTS[:3])
+    assert [rows for rows, _ in shapes] == [4, 4, 1, 4]
+    widths = [width for _, width in shapes[:3]]
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_what_is_no_text_is_refused(translator):
+    with pytest.raises(TypeError, match=r"str or a list of str.*\['NoneType', 'int'\]"):
+        translator(["a house", None, 3])
+    with pytest.raises(TypeError, match=r"Received: \['bytes'\]. Decode bytes"):
+        translator(b"a house")
+    with pytest.raises(TypeError, match=r"Received: \['int'\]"):
+        translator(3)
+
+
+def test_a_text_that_is_too_long_is_refused_by_its_number(translator):
+    with pytest.raises(
+        ValueError, match=r"Text 1 has \d+ tokens; max_source_length=60"
+    ):
+        translator(["a house", "a house " * 40])
+
+
+def test_settings_that_cannot_work_are_refused(
+    translator, vocabulary, target_vocabulary
+):
+    both = (vocabulary, target_vocabulary)
+    small = draw_transformer(vocabulary_size=vocabulary.size - 1)
+    with pytest.raises(ValueError, match="280 pieces, vocabulary_size=279. Load the"):
+        Translator(small, vocabulary)
+    with pytest.raises(ValueError, match="at least one sentence.*batch_size=0"):
+        Translator(translator.model, *both, batch_size=0)
+    with pytest.raises(ValueError, match="num_hypotheses=3, beam_size=2"):
+        Translator(translator.model, *both, beam_size=2, num_hypotheses=3)
+
+
+def test_two_vocabularies_each_have_their_side(
+    translator, vocabulary, target_vocabulary
+):
+    with pytest.raises(ValueError, match="280 pieces, target_vocabulary_size=279"):
+        Translator(translator.model, vocabulary)
+    [best] = translator.search(np.array(vocabulary.encode(["a house"]))).ids[:, 0]
+    assert [translator("a house")] == target_vocabulary.decode([best])
+    assert [translator("a house")] != vocabulary.decode([best])
+
+
+def test_a_saved_translator_translates_the_same(translator, translations, tmp_path):
+    translator.save(tmp_path / "new" / "folder")
+    loaded = Translator.load(tmp_path / "new" / "folder")
+    assert loaded.settings == SETTINGS
+    assert loaded(TEXTS) == translations
+    greedy = Translator.load(tmp_path / "new" / "folder", beam_size=1)
+    assert greedy.settings == {**SETTINGS, "beam_size": 1}
+    assert not getattr(loaded.model, "optimizer", None)
+    assert translator.model.optimizer is not None  # of the one that was saved
+
+
+def test_a_folder_without_a_translator_is_named(translator, tmp_path):
+    with pytest.raises(
+        FileNotFoundError, match=r"'model.keras', 'source.model'.*missi"
+    ):
+        Translator.load(tmp_path)
+    translator.save(tmp_path)
+    (tmp_path / "target.model").unlink()
+    with pytest.raises(FileNotFoundError, match=r"\['target.model'\] missing. Name a"):
+        Translator.load(tmp_path)
+
+
+# A machine that serves: TensorFlow and its text ops, nothing of ours.
+SERVER = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+translate = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+answers = []
+for texts in json.load(sys.stdin):
+    answer = translate(text=tf.constant(texts, tf.string))
+    words = [text.decode() for text in answer["translation"].numpy()]
+    answers.append([words, answer["score"].numpy().tolist()])
+assert not any(name.split(".")[0] == "keras_tfm" for name in sys.modules)
+print(json.dumps(answers))
+"""
+
+
+@pytest.mark.backend("tensorflow")
+def test_the_savedmodel_says_what_the_translator_says(
+    translator, translations, tmp_path
+):
+    translator.export(tmp_path / "exported", max_decoding_length=MAX_LENGTH)
+    batches = [TEXTS, TEXTS[3:4], ["", ""]]
+    done = subprocess.run(
+        [sys.executable, "-c", SERVER, os.fspath(tmp_path / "exported")],
+        input=json.dumps(batches),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    (all_texts, scores), (one, _), (nothing, _) = json.loads(done.stdout)
+    assert all_texts == translations
+    assert one == translations[3:4]
+    assert nothing == ["", ""]
+    ids = translator._padded(translator.vocabulary.encode(TEXTS[:4]))
+    wanted = translator.search(ids).scores[:, 0]
+    np.testing.assert_allclose(scores[:4], wanted, atol=1e-4)
+
+
+@pytest.mark.backend("jax", "torch")
+def test_other_backends_say_how_to_export(translator, tmp_path):
+    backend = keras.config.backend()
+    with pytest.raises(
+        RuntimeError, match=f"'{backend}'. Save the translator, and load"
+    ):
+        translator.export(tmp_path / "exported")
+    assert not (tmp_path / "exported").exists()
