@@ -88,6 +88,8 @@ class Settings:
     """Language to translate into, such as de."""
     form: str = "tok"
     """Of Multi30k: tok (lower-cased and tokenised, as papers report) or raw."""
+    held_out: int = 1_000
+    """Pairs to draw where a corpus has no validation or no test part."""
     out: str | None = None
     """Folder of the run, continued if it is there. None: a name under runs/."""
     preset: str | None = None
@@ -134,9 +136,13 @@ def main(settings: Settings) -> dict:
     out = prepare_folder(settings)
     keras.utils.set_random_seed(settings.seed)
     corpus = corpora.load(
-        settings.data, settings.source, settings.target, settings.form,
+        settings.data,
+        settings.source,
+        settings.target,
+        settings.form,
+        held_out=settings.held_out,
         seed=settings.seed,
-    )  # fmt: skip
+    )
     print(f"{corpus.name}, {corpus.origin}", *corpus.notes, sep="\n")
     vocabulary = get_vocabulary(settings, corpus, out)
     batches = text.Batches(

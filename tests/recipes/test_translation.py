@@ -1,0 +1,110 @@
+"""The recipe, on a corpus small enough to wait for."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+
+from keras_tfm import serving
+from recipes import translation
+from recipes.phrases import phrases
+
+pytestmark = pytest.mark.backend("tensorflow")
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A TSV of 600 phrases."""
+    file = tmp_path_factory.mktemp("corpus") / "phrases.tsv"
+    drawn = phrases("de", size=600, validation=50, test=50)
+    rows = zip(drawn.train.source, drawn.train.target, strict=True)
+    file.write_text("".join(f"{a}\t{b}\n" for a, b in rows), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def settings(corpus, tmp_path_factory):
+    return translation.Settings(
+        data=str(corpus),
+        out=str(tmp_path_factory.mktemp("run") / "de"),
+        preset="small",
+        vocabulary_size=500,
+        held_out=40,
+        batch=1024,
+        epochs=2,
+        average=2,
+        score_every=2,
+        beam_size=2,
+    )
+
+
+@pytest.fixture(scope="module")
+def result(settings):
+    return translation.main(settings)
+
+
+def test_a_run_leaves_what_the_page_says(settings, result):
+    out = translation.pathlib.Path(settings.out)
+    left = {path.name for path in out.iterdir()}
+    assert left >= {
+        "model",
+        "result.json",
+        "translations.tsv",
+        "curves.png",
+        "attention.png",
+        "tensorboard",
+        "vocabulary.model",
+        "settings.json",
+    }
+    stored = json.loads((out / "result.json").read_text())
+    assert stored == json.loads(json.dumps(result))
+    assert stored["bleu_signature"].startswith("nrefs:1|")
+    assert stored["settings"]["seed"] == 0 and stored["versions"]["keras"]
+    lines = (out / "translations.tsv").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 1 + result["test_pairs"] == 41
+
+
+def test_what_is_saved_translates_as_the_run_did(settings, result):
+    out = translation.pathlib.Path(settings.out)
+    lines = (out / "translations.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    rows = [line.split("\t") for line in lines]
+    translator = serving.Translator.load(out / "model")
+    assert translator([row[0] for row in rows]) == [row[2] for row in rows]
+
+
+def test_a_second_start_goes_on(settings, result, capsys):
+    longer = dataclasses.replace(settings, epochs=3)
+    translation.main(longer)
+    printed = capsys.readouterr().out
+    assert "Continuing the run" in printed
+    assert "Epoch 3/3" in printed and "Epoch 2/3" not in printed
+
+
+def test_another_setting_is_refused_before_anything_is_lost(settings, result):
+    other = dataclasses.replace(settings, dropout=0.25)
+    with pytest.raises(ValueError, match="dropout: 0.3 before, 0.25 now"):
+        translation.main(other)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"preset": "huge"}, "`preset` is one of .* Received: 'huge'"),
+        ({"epochs": 0}, "`epochs` must be 1 or more. Received: 0"),
+    ],
+)
+def test_a_wrong_setting_is_refused(settings, tmp_path, changed, message):
+    wrong = dataclasses.replace(settings, out=str(tmp_path / "run"), **changed)
+    with pytest.raises(ValueError, match=message):
+        translation.main(wrong)
+    assert not (tmp_path / "run").exists()
+
+
+def test_help_explains_every_setting():
+    command = [sys.executable, "-m", "recipes.translation", "--help"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    for field in dataclasses.fields(translation.Settings):
+        assert "--" + field.name.replace("_", "-") in printed
+    assert "Target tokens in a batch" in printed
