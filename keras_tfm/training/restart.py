@@ -121,8 +121,7 @@ class Restart(keras.callbacks.Callback):
         for callback, memory in zip(self.callbacks, self._memories or [], strict=False):
             vars(callback).update(memory)
         self._memories = []
-        curves = {key: list(values) for key, values in self._history.items()}
-        self.model.history.history.update(curves)
+        self.model.history.history.update(self.history)
         self.model.history.epoch[:0] = self._history_epochs
 
     def on_epoch_end(self, epoch, logs=None):

@@ -20,7 +20,7 @@ def draw_weights(layer, seed=0):
         rows = max(1, int(np.prod(weight.shape[:-1])))
         value = rng.normal(size=weight.shape)
         value *= 0.3 if len(weight.shape) == 1 else rows**-0.5
-        values.append(value + weight.path.endswith("gamma"))
+        values.append(value + weight.path.endswith(("gamma", "scale")))
     layer.set_weights([value.astype("float32") for value in values])
     return layer
 
@@ -99,7 +99,7 @@ def feed_forward(w, x, activation=relu):
 def normalize(w, x, epsilon):
     """Layer normalisation; without a `beta`, RMS normalisation."""
     if "beta" not in w:
-        return x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon) * w["gamma"]
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon) * w["scale"]
     centred = x - x.mean(-1, keepdims=True)
     spread = np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon)
     return centred / spread * w["gamma"] + w["beta"]

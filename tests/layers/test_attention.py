@@ -114,13 +114,13 @@ def test_the_fused_path_is_taken_unless_dropout_is_active_or_a_map_wanted(
     fused_calls, dropout, call, fused
 ):
     layer = made(QUERY, VALUE, dropout=dropout)
-    fused_calls.clear()
     layer(QUERY, VALUE, **call)
     assert len(fused_calls) == int(fused)
 
 
 def test_flash_attention_is_passed_on_and_kept(fused_calls):
     layer = made(QUERY, VALUE, flash_attention=False)
+    layer(QUERY, VALUE)
     assert fused_calls[-1]["flash_attention"] is False
     assert layer.get_config()["flash_attention"] is False
 
@@ -281,7 +281,7 @@ def test_each_projection_is_drawn_by_itself():
 
 
 # Few sizes in many orders, since JAX compiles each operation for each size.
-@settings(max_examples=6)
+@settings(max_examples=5)
 @given(
     sizes=st.sampled_from([(1, 3, 2), (3, 2, 2)]),
     chunks=st.sampled_from([[1, 1, 1, 1], [2, 2], [1, 2, 1], [2, 1, 1], [1, 1, 2]]),
@@ -292,8 +292,8 @@ def test_cached_equals_uncached_at_every_position(sizes, chunks, spare, tensor):
     """However the sequence is cut, and however much room is left."""
     length = sum(chunks)
     x = draw(2, length, 4, seed=length)
-    layer = MultiHeadAttention(*sizes)
-    layer(x)
+    layer = MultiHeadAttention(*sizes, kernel_initializer="zeros")
+    layer.build(x.shape)
     draw_weights(layer)
     wanted = attend(layer, x, use_causal_mask=True)
     cache, start, found = layer.empty_cache(2, length + spare), 0, []
@@ -349,7 +349,7 @@ def test_keys_and_values_may_be_projected_once():
 
 def test_an_empty_cache_has_the_compute_dtype():
     layer = MultiHeadAttention(H, value_dim=4, dtype="mixed_bfloat16")
-    layer(QUERY)
+    layer.build(QUERY.shape)
     keys, values = layer.empty_cache(B, 9)
     assert (keys.shape, values.shape) == ((B, H, 9, 2), (B, H, 9, 4))
     assert ops.dtype(keys) == ops.dtype(values) == "bfloat16"

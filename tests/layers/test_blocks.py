@@ -1,0 +1,400 @@
+"""Encoder and decoder blocks, whole, against the formula and their peers."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm.layers import TransformerDecoder, TransformerEncoder
+from tests.layers import formulas
+from tests.layers.contract import check_layer
+from tests.layers.formulas import (
+    causal,
+    draw,
+    draw_weights,
+    numpy,
+    relu,
+    silu,
+    weights_of,
+)
+
+B, T, S, D, H, F = 2, 4, 5, 6, 3, 10
+X, MEMORY = draw(B, T, D), draw(B, S, 7, seed=2)
+PADDING = np.array([[1, 1, 1, 0], [1, 1, 1, 1]], bool)
+MEMORY_PADDING = np.array([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0]], bool)
+ROWS = np.random.default_rng(3).random((B, T, T)) < 0.7
+
+KINDS = {
+    "post-norm": {},
+    "pre-norm": {"normalize_first": True},
+    "RMS post-norm": {"normalization": "rms_norm", "epsilon": 0.1},
+    "gated RMS pre-norm, no bias": {
+        "normalize_first": True,
+        "normalization": "rms_norm",
+        "activation": "silu",
+        "gated": True,
+        "use_bias": False,
+        "epsilon": 1e-3,
+    },
+    "own widths of heads": {"key_dim": 5, "value_dim": 4},
+}
+
+
+def made(kind, *inputs, **settings):
+    # Zeros at first: JAX compiles a random generator for each shape.
+    layer = kind(F, H, kernel_initializer="zeros", **settings)
+    layer.build(*(x.shape for x in inputs))
+    return draw_weights(layer)
+
+
+def run(layer, *inputs, **call):
+    return keras.tree.map_structure(numpy, layer(*inputs, **call))
+
+
+def expected(layer, x, memory=None, **masks):
+    """The formula at the settings of the layer."""
+    return formulas.block(
+        weights_of(layer),
+        x.astype("float64"),
+        memory,
+        first=layer.normalize_first,
+        epsilon=layer.epsilon,
+        activation=silu if layer.activation is keras.activations.silu else relu,
+        **masks,
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_encoder_block_is_the_formula(kind):
+    layer = made(TransformerEncoder, X, **KINDS[kind])
+    found = run(layer, X, padding_mask=PADDING, attention_mask=ROWS)
+    wanted = expected(layer, X, mask=ROWS & PADDING[:, None])
+    np.testing.assert_allclose(found, wanted, atol=2e-5)
+    assert abs(expected(layer, X) - wanted).max() > 0.01  # it can fail
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_decoder_block_is_the_formula(kind):
+    layer = made(TransformerDecoder, X, MEMORY, **KINDS[kind])
+    masks = {"padding_mask": PADDING, "encoder_padding_mask": MEMORY_PADDING}
+    wanted = expected(
+        layer,
+        X,
+        MEMORY,
+        mask=causal(T) & PADDING[:, None],
+        memory_mask=MEMORY_PADDING[:, None],
+    )
+    np.testing.assert_allclose(run(layer, X, MEMORY, **masks), wanted, atol=2e-5)
+
+
+def test_a_decoder_block_without_a_memory_is_one_of_a_language_model():
+    layer = made(TransformerDecoder, X)
+    wanted = expected(layer, X, mask=causal(T) & ROWS)
+    np.testing.assert_allclose(run(layer, X, attention_mask=ROWS), wanted, atol=2e-5)
+    assert not any("cross" in weight.path for weight in layer.weights)
+    free = run(layer, X, use_causal_mask=False)
+    np.testing.assert_allclose(free, expected(layer, X), atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["dropout", "attention_dropout", "activation_dropout"])
+@pytest.mark.parametrize("kind", [TransformerEncoder, TransformerDecoder])
+def test_each_dropout_alone_acts_in_training_only(kind, name):
+    layer = made(kind, X, **{name: 0.5})
+    without = made(kind, X)
+    still = run(without, X, training=True)
+    np.testing.assert_allclose(run(layer, X), still, atol=1e-6)
+    assert abs(run(layer, X, training=True) - still).max() > 0.1
+
+
+def test_dropout_of_the_residual_drops_what_is_added():
+    layer = made(TransformerEncoder, X, dropout=0.999999, normalize_first=True)
+    np.testing.assert_allclose(run(layer, X, training=True), X, atol=1e-6)
+
+
+def test_maps_are_those_of_the_formula_and_sum_to_one():
+    layer = made(TransformerDecoder, X, MEMORY)
+    call = {"padding_mask": PADDING, "encoder_padding_mask": MEMORY_PADDING}
+    output, own, cross = run(layer, X, MEMORY, return_attention_scores=True, **call)
+    np.testing.assert_allclose(output, run(layer, X, MEMORY, **call), atol=1e-5)
+    weights = weights_of(layer)
+    _, wanted = formulas.attention(
+        formulas.below(weights, "self_attention"),
+        X,
+        mask=causal(T) & PADDING[:, None],
+    )
+    np.testing.assert_allclose(own, wanted, atol=1e-5)
+    assert cross.shape == (B, H, T, S)
+    np.testing.assert_allclose(own.sum(-1), 1, atol=1e-5)
+    np.testing.assert_allclose(cross.sum(-1), 1, atol=1e-5)
+    assert (cross[1, :, :, 2:] == 0).all()
+
+    encoder = made(TransformerEncoder, X)
+    output, scores = run(encoder, X, return_attention_scores=True)
+    np.testing.assert_allclose(output, run(encoder, X), atol=1e-5)
+    np.testing.assert_allclose(scores.sum(-1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("memory", [None, MEMORY], ids=["LM", "cross"])
+def test_cached_equals_uncached_at_every_position(memory):
+    inputs = [X] if memory is None else [X, memory]
+    layer = made(TransformerDecoder, *inputs, normalize_first=True)
+    masks = {} if memory is None else {"encoder_padding_mask": MEMORY_PADDING}
+    wanted = run(layer, *inputs, **masks)
+    past = layer.empty_cache(B, T + 2)
+    if memory is not None:
+        memory = layer.cross_attention.keys_and_values(ops.convert_to_tensor(memory))
+    for start, end in [(0, 2), (2, 3), (3, 4)]:
+        output, (past, again) = layer(
+            X[:, start:end], cache=(past, memory), cache_index=start, **masks
+        )
+        np.testing.assert_allclose(numpy(output), wanted[:, start:end], atol=1e-5)
+        assert (again is None) == (memory is None)
+
+
+def test_maps_and_cache_come_together():
+    layer = made(TransformerDecoder, X, MEMORY)
+    memory = layer.cross_attention.keys_and_values(ops.convert_to_tensor(MEMORY))
+    cache = (layer.empty_cache(B, T), memory)
+    call = {"return_attention_scores": True}
+    found = layer(X, cache=cache, cache_index=0, **call)
+    wanted = run(layer, X, MEMORY, **call)
+    for one, other in zip(found[:3], wanted, strict=True):
+        np.testing.assert_allclose(numpy(one), other, atol=1e-5)
+    assert found[3][0][0].shape == (B, H, T, D // H)
+
+
+def masked(x, mask):
+    x = np.where(mask[..., None], x, 0).astype("float32")
+    return keras.layers.Masking()(ops.convert_to_tensor(x)), x
+
+
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_implicit_masks_count_unless_explicit_ones_are_given(normalize_first):
+    carrying, x = masked(X, PADDING)
+    memory_carrying, memory = masked(MEMORY, MEMORY_PADDING)
+    explicit = {"padding_mask": PADDING, "encoder_padding_mask": MEMORY_PADDING}
+    other = {
+        "padding_mask": np.ones_like(PADDING),
+        "encoder_padding_mask": np.ones_like(MEMORY_PADDING),
+    }
+    settings = {"normalize_first": normalize_first}
+    decoder = made(TransformerDecoder, X, MEMORY, **settings)
+    found = run(decoder, carrying, memory_carrying, use_causal_mask=False)
+    wanted = run(decoder, x, memory, use_causal_mask=False, **explicit)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    found = run(decoder, carrying, memory_carrying, use_causal_mask=False, **other)
+    plain = run(decoder, x, memory, use_causal_mask=False)
+    np.testing.assert_allclose(found, plain, atol=1e-6)
+    assert abs(plain - wanted).max() > 0.01  # it can fail
+
+    encoder = made(TransformerEncoder, X, **settings)
+    wanted = run(encoder, x, padding_mask=PADDING)
+    np.testing.assert_allclose(run(encoder, carrying), wanted, atol=1e-6)
+    rows = {"attention_mask": ROWS}
+    np.testing.assert_allclose(
+        run(encoder, carrying, **rows), run(encoder, x, **rows), atol=1e-6
+    )
+
+
+def test_padding_and_batch_order_change_nothing():
+    layer = made(TransformerDecoder, X, MEMORY)
+    call = {"encoder_padding_mask": MEMORY_PADDING}
+    whole = run(layer, X, MEMORY, **call)
+    loud = np.where(MEMORY_PADDING[..., None], MEMORY, 9.0).astype("float32")
+    np.testing.assert_allclose(run(layer, X, loud, **call), whole, atol=1e-5)
+    short = run(layer, X[1:], MEMORY[1:, :2])  # without its padding
+    np.testing.assert_allclose(short, whole[1:], atol=1e-5)
+    turned = {"encoder_padding_mask": MEMORY_PADDING[::-1].copy()}
+    turned = run(layer, X[::-1].copy(), MEMORY[::-1].copy(), **turned)
+    np.testing.assert_allclose(turned[::-1], whole, atol=1e-5)
+
+
+def test_the_future_cannot_change_the_past():
+    layer = made(TransformerDecoder, X)
+    later = X.copy()
+    later[:, 2:] += np.random.default_rng(0).normal(size=(B, 2, D))
+    before, after = run(layer, X), run(layer, later)
+    np.testing.assert_allclose(before[:, :2], after[:, :2], atol=1e-5)
+    assert abs(before[:, 2:] - after[:, 2:]).max() > 0.1  # it can fail
+
+
+def test_an_encoder_sequence_cannot_come_or_go():
+    with pytest.raises(ValueError, match="built without.*called with one.*two blocks"):
+        made(TransformerDecoder, X)(X, MEMORY)
+    with pytest.raises(ValueError, match="built with .*called without one"):
+        made(TransformerDecoder, X, MEMORY)(X)
+
+
+def test_a_cache_without_a_slot_is_refused():
+    layer = made(TransformerDecoder, X)
+    with pytest.raises(ValueError, match="no `cache_index`.*slot of"):
+        layer(X, cache=(layer.empty_cache(B, T), None))
+
+
+@pytest.mark.parametrize("kind", [TransformerEncoder, TransformerDecoder])
+def test_wrong_settings_are_refused(kind):
+    with pytest.raises(ValueError, match=r"\['layer_norm', 'rms_norm'\].*'batch'"):
+        kind(F, H, normalization="batch")
+    with pytest.raises(ValueError, match="divide evenly.*width=6, num_heads=4"):
+        kind(F, 4)(X)
+    with pytest.raises(ValueError, match="`intermediate_dim` must be 1 or more"):
+        kind(0, H)
+
+
+def test_symbols_have_the_shapes_of_what_comes_back():
+    x, memory = keras.Input((None, D)), keras.Input((S, 7))
+    call = {"return_attention_scores": True}
+    results = TransformerDecoder(F, H)(x, memory, **call)
+    wanted = [(None, None, D), (None, H, None, None), (None, H, None, S)]
+    assert [each.shape for each in results] == wanted
+    model = keras.Model([x, memory], results)
+    shapes = [each.shape for each in model([X, MEMORY])]
+    assert shapes == [(B, T, D), (B, H, T, T), (B, H, T, S)]
+    assert len(TransformerDecoder(F, H)(x, **call)) == 2
+    assert len(TransformerEncoder(F, H)(x, **call)) == 2
+
+    layer = TransformerDecoder(F, H)
+    layer.build(X.shape, MEMORY.shape)
+    past, cross = ((keras.Input((H, n, 2)), keras.Input((H, n, 2))) for n in (9, S))
+    index = keras.Input(batch_shape=(), dtype="int32")
+    results = layer(x, cache=(past, cross), cache_index=index, **call)
+    shapes = [each.shape for each in keras.tree.flatten(results)]
+    caches = [(None, H, 9, 2)] * 2 + [(None, H, S, 2)] * 2
+    assert shapes == [wanted[0], (None, H, None, 9), wanted[2], *caches]
+
+
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_parity_with_keras_hub(normalize_first):
+    keras_hub = pytest.importorskip("keras_hub")
+    settings = {"layer_norm_epsilon": 1e-3, "normalize_first": normalize_first}
+    ours = {"epsilon": 1e-3, "normalize_first": normalize_first}
+    memory = draw(B, S, D, seed=2)
+    call = {"encoder_padding_mask": MEMORY_PADDING}
+
+    theirs = keras_hub.layers.TransformerEncoder(F, H, **settings)
+    theirs(X)
+    layer = made(TransformerEncoder, X, **ours)
+    copy_by_name(layer, theirs, KERAS_HUB)
+    np.testing.assert_allclose(
+        run(layer, X, padding_mask=PADDING),
+        run(theirs, X, padding_mask=PADDING),
+        atol=2e-5,
+    )
+
+    theirs = keras_hub.layers.TransformerDecoder(F, H, **settings)
+    theirs(X, memory)
+    layer = made(TransformerDecoder, X, memory, **ours)
+    copy_by_name(layer, theirs, KERAS_HUB)
+    np.testing.assert_allclose(
+        run(layer, X, memory, padding_mask=PADDING, **call),
+        run(theirs, X, memory, decoder_padding_mask=PADDING, **call),
+        atol=2e-5,
+    )
+
+
+KERAS_HUB = {  # what parts of a path are called there
+    "self_attention_layer_norm": "self_attention_norm",
+    "cross_attention_layer_norm": "cross_attention_norm",
+    "feedforward_layer_norm": "feed_forward_norm",
+    "feedforward_intermediate_dense": "feed_forward/inner",
+    "feedforward_output_dense": "feed_forward/output",
+    "self_attention_layer": "self_attention",
+}
+
+
+def copy_by_name(source, target, names):
+    """Copies each weight to the one of the same meaning in another layer."""
+    weights = {weight.path.split("/", 1)[1]: weight for weight in source.weights}
+    assert len(weights) == len(target.weights)
+    for weight in target.weights:
+        path = weight.path.split("/", 1)[1]
+        folder, rest = path.split("/", 1)
+        weight.assign(weights[f"{names.get(folder, folder)}/{rest}"])
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_parity_with_pytorch(normalize_first):
+    import torch
+
+    kind = {"dropout": 0.0, "batch_first": True, "norm_first": normalize_first}
+    settings = {"normalize_first": normalize_first}
+    memory = draw(B, S, D, seed=2)
+    layer = made(TransformerEncoder, X, **settings)
+    theirs = torch.nn.TransformerEncoderLayer(D, H, F, **kind).double()
+    copy_to_torch(layer, theirs)
+    wanted = theirs(
+        torch.tensor(X).double(), src_key_padding_mask=torch.tensor(~PADDING)
+    )
+    found = run(layer, X, padding_mask=PADDING)
+    np.testing.assert_allclose(found, wanted.detach().numpy(), atol=2e-5)
+
+    layer = made(TransformerDecoder, X, memory, **settings)
+    theirs = torch.nn.TransformerDecoderLayer(D, H, F, **kind).double()
+    copy_to_torch(layer, theirs)
+    wanted = theirs(
+        torch.tensor(X).double(),
+        torch.tensor(memory).double(),
+        tgt_mask=torch.tensor(~causal(T)[0]),
+        memory_key_padding_mask=torch.tensor(~MEMORY_PADDING),
+    )
+    found = run(layer, X, memory, encoder_padding_mask=MEMORY_PADDING)
+    np.testing.assert_allclose(found, wanted.detach().numpy(), atol=2e-5)
+
+
+def copy_to_torch(layer, theirs):
+    """Copies the weights of a block to PyTorch's module of the same kind."""
+    import torch
+
+    w = weights_of(layer)
+    attentions = {"self_attn": "self_attention", "multihead_attn": "cross_attention"}
+    norms = ["self_attention_norm", "cross_attention_norm", "feed_forward_norm"]
+    norms = [norm for norm in norms if f"{norm}/gamma" in w]
+    values = {}
+    for there, here in attentions.items():
+        if f"{here}/query/kernel" not in w:
+            continue
+        three = [f"{here}/{name}" for name in ("query", "key", "value")]
+        kernels = [w[f"{name}/kernel"].reshape(D, D).T for name in three]
+        values[f"{there}.in_proj_weight"] = np.concatenate(kernels)
+        biases = [w[f"{name}/bias"].ravel() for name in three]
+        values[f"{there}.in_proj_bias"] = np.concatenate(biases)
+        out = f"{here}/attention_output"
+        values[f"{there}.out_proj.weight"] = w[f"{out}/kernel"].reshape(D, D).T
+        values[f"{there}.out_proj.bias"] = w[f"{out}/bias"]
+    for there, here in {"linear1": "inner", "linear2": "output"}.items():
+        values[f"{there}.weight"] = w[f"feed_forward/{here}/kernel"].T
+        values[f"{there}.bias"] = w[f"feed_forward/{here}/bias"]
+    for i, norm in enumerate(norms, start=1):
+        values[f"norm{i}.weight"] = w[f"{norm}/gamma"]
+        values[f"norm{i}.bias"] = w[f"{norm}/beta"]
+    theirs.load_state_dict({k: torch.tensor(v.copy()) for k, v in values.items()})
+    theirs.eval()
+
+
+EVERY_SETTING = {
+    "key_dim": 5,
+    "value_dim": 4,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "activation_dropout": 0.1,
+    "activation": "silu",
+    "gated": True,
+    "normalize_first": True,
+    "normalization": "rms_norm",
+    "epsilon": 1e-3,
+    "use_bias": False,
+    "kernel_initializer": "he_normal",
+    "bias_initializer": "ones",
+}
+
+
+def test_contract_of_the_encoder(tmp_path):
+    layer = TransformerEncoder(F, H, **EVERY_SETTING)
+    check_layer(layer, X, folder=tmp_path, padding_mask=PADDING)
+
+
+def test_contract_of_the_decoder(tmp_path):
+    layer = TransformerDecoder(F, H, **EVERY_SETTING)
+    masks = {"attention_mask": ROWS, "encoder_padding_mask": MEMORY_PADDING}
+    check_layer(layer, X, MEMORY, folder=tmp_path, **masks)

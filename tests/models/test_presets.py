@@ -1,0 +1,96 @@
+"""Presets have the sizes that were published."""
+
+import keras
+import pytest
+
+from keras_tfm import models
+
+# Vaswani et al. 2017, table 3, in millions of parameters.
+PUBLISHED = {
+    "base": 65,
+    "B1": 58,
+    "B2": 60,
+    "C1": 36,
+    "C2": 50,
+    "C3": 80,
+    "C4": 28,
+    "C5": 168,
+    "C6": 53,
+    "C7": 90,
+    "big": 213,
+}
+VOCABULARY_SIZE = 37_000
+
+
+def parameters(make, *args, **settings):
+    """Counts the parameters of a model without making their values."""
+    with keras.StatelessScope(initialize_variables=False):
+        return make(*args, **settings).count_params()
+
+
+@pytest.mark.parametrize("row", PUBLISHED)
+def test_a_row_of_table_3_has_the_published_number_of_parameters(row):
+    found = parameters(models.transformer_table_3, row, VOCABULARY_SIZE) / 1e6
+    assert found == pytest.approx(PUBLISHED[row], rel=0.07)
+
+
+def test_base_and_big_have_65_and_213_million_parameters():
+    base = parameters(models.transformer_base, VOCABULARY_SIZE) / 1e6
+    assert base == pytest.approx(65, rel=0.03)
+    big = parameters(models.transformer_big, VOCABULARY_SIZE) / 1e6
+    assert big == pytest.approx(213, rel=0.03)
+
+
+def test_more_heads_of_less_width_have_as_many_parameters():
+    """Group A keeps the amount of computation, so it has one number."""
+    rows = ["base", "A1", "A2", "A3", "A4"]
+    counts = {
+        parameters(models.transformer_table_3, row, 100, num_layers=1) for row in rows
+    }
+    # Biases of the projections are as many too: H times d_k is constant.
+    assert len(counts) == 1
+
+
+def test_a_count_without_values_is_the_count_of_values():
+    settings = {"num_layers": 1, "embedding_dim": 16, "intermediate_dim": 8}
+    found = parameters(models.transformer_base, 50, **settings)
+    assert found == models.transformer_base(50, **settings).count_params()
+
+
+def test_tiny_has_exactly_the_published_number_of_parameters():
+    assert parameters(models.transformer_tiny, 9_712) == 2_568_192
+
+
+@pytest.mark.parametrize(
+    ("row", "wanted"),
+    [
+        ("A1", {"num_heads": 1, "key_dim": 512, "value_dim": 512}),
+        ("A4", {"num_heads": 32, "key_dim": 16, "value_dim": 16}),
+        ("D1", {"dropout": 0.0}),
+        ("D2", {"dropout": 0.2}),
+        ("D3", {"dropout": 0.1, "num_layers": 6, "tie": "all"}),
+        ("E", {"positions": "learned", "sequence_length": 512}),
+        ("big", {"dropout": 0.3, "num_heads": 16, "intermediate_dim": 4096}),
+    ],
+)
+def test_a_row_changes_what_the_table_says(row, wanted):
+    with keras.StatelessScope(initialize_variables=False):
+        settings = models.transformer_table_3(row, 100).settings
+    assert {name: settings[name] for name in wanted} == wanted
+    assert settings["normalize_first"] is False  # post-norm, as the paper
+
+
+def test_a_preset_is_a_starting_point():
+    settings = {"num_layers": 1, "embedding_dim": 8, "intermediate_dim": 8}
+    with keras.StatelessScope(initialize_variables=False):
+        model = models.transformer_tiny(20, num_heads=2, dropout=0.0, **settings)
+    assert model.settings["num_layers"] == 1
+    assert model.settings["dropout"] == 0.0
+    position = model.source_embedding.position_layer
+    assert position.style == "halves"
+    assert position.reach_max_period
+
+
+def test_a_row_that_is_not_there_is_refused():
+    with pytest.raises(ValueError, match="rows .*'base', 'A1'.*Received: 'F1'"):
+        models.transformer_table_3("F1", 100)

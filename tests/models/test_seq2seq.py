@@ -1,0 +1,396 @@
+"""Transformer: one network by formula, by `call`, and step by step."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+from keras_tfm.layers import LearnedPositions, SinusoidalPositions
+from keras_tfm.models import Transformer
+from keras_tfm.training import SmoothedCrossentropy
+from tests.layers import formulas
+from tests.layers.formulas import below, causal, numpy, weights_of
+from tests.layers.test_positions import paper
+from tests.models.small import BATCH, LABELS, SOURCE, TARGET, V, small
+
+KINDS = {
+    "post-norm": {},
+    "pre-norm": {"normalize_first": True},
+    "gated pre-RMS": {
+        "normalize_first": True,
+        "normalization": "rms_norm",
+        "gated": True,
+        "activation": "silu",
+        "use_bias": False,
+        "tie": "target",
+    },
+    "learned": {"positions": "learned", "sequence_length": 6, "tie": None},
+    "narrow heads": {"key_dim": 3, "value_dim": 2, "num_layers": (2, 1)},
+}
+
+
+def logits_of(model, source=SOURCE, target=TARGET):
+    return numpy(model({"source_ids": source, "target_ids": target}))
+
+
+@pytest.mark.parametrize("kind", ["post-norm", "pre-norm"])
+def test_the_whole_network_is_the_formula(kind):
+    model = small(**KINDS[kind])
+    # Weights of the model have no folder of its own.
+    w = {w.path: numpy(w).astype("float64") for w in model.weights}
+    first = model.settings["normalize_first"]
+    mask = (SOURCE != 0)[:, None]
+
+    def embed(ids):
+        table = w["embedding/token_embedding/embeddings"]
+        return table[ids] * np.sqrt(8) + paper(ids.shape[1], 8)
+
+    def end(stack, x):
+        return formulas.normalize(below(w, f"{stack}_norm"), x, 1e-5) if first else x
+
+    memory = embed(SOURCE)
+    for i in range(1):
+        weights = below(w, f"encoder_{i}")
+        memory = formulas.block(weights, memory, mask=mask, first=first)
+    memory, x = end("encoder", memory), embed(TARGET)
+    for i in range(2):
+        masks = {"mask": causal(5) & (TARGET != 0)[:, None], "memory_mask": mask}
+        x = formulas.block(below(w, f"decoder_{i}"), x, memory, first=first, **masks)
+    wanted = end("decoder", x) @ w["embedding/token_embedding/embeddings"].T
+    np.testing.assert_allclose(logits_of(model), wanted, atol=5e-5)
+
+
+@pytest.mark.parametrize(
+    ("tie", "tables", "projections"), [("all", 1, 0), ("target", 2, 0), (None, 2, 1)]
+)
+def test_tying_decides_how_many_tables_there_are(tie, tables, projections):
+    model = small(tie=tie)
+    shapes = [tuple(weight.shape) for weight in model.weights]
+    assert shapes.count((V, 8)) == tables
+    assert shapes.count((8, V)) == projections
+
+
+def test_two_vocabularies_have_two_sizes():
+    for tie in ("target", None):
+        model = small(tie=tie, target_vocabulary_size=15)
+        assert logits_of(model).shape == (2, 5, 15)
+        assert model.target_vocabulary_size == 15
+        assert model.source_embedding.vocabulary_size == V
+    assert small().target_vocabulary_size == V
+
+
+def test_depths_may_differ():
+    model = small(num_layers=(3, 1))
+    assert (len(model.encoder_blocks), len(model.decoder_blocks)) == (3, 1)
+    model = small(num_layers=2)
+    assert (len(model.encoder_blocks), len(model.decoder_blocks)) == (2, 2)
+
+
+def test_the_future_padding_and_batch_order_change_nothing():
+    model = small()
+    whole = logits_of(model)
+    later = TARGET.copy()
+    later[:, 3:] = 9
+    changed = logits_of(model, target=later)
+    np.testing.assert_allclose(changed[:, :3], whole[:, :3], atol=1e-5)
+    assert abs(changed[:, 3:] - whole[:, 3:]).max() > 0.01  # it can fail
+    turned = logits_of(model, SOURCE[::-1].copy(), TARGET[::-1].copy())
+    np.testing.assert_allclose(turned[::-1], whole, atol=1e-5)
+    alone = logits_of(model, SOURCE[1:, :2], TARGET[1:, :3])
+    np.testing.assert_allclose(alone, whole[1:, :3], atol=1e-5)
+
+
+def test_a_row_of_padding_gives_no_nan():
+    model = small()
+    source, target = SOURCE.copy(), TARGET.copy()
+    source[1] = target[1] = 0
+    logits = logits_of(model, source, target)
+    assert np.isfinite(logits).all()
+    np.testing.assert_allclose(logits[0], logits_of(model)[0], atol=1e-5)
+    model.compile("sgd", SmoothedCrossentropy())
+    labels = LABELS * np.array([[1], [0]], "int32")
+    model.train_on_batch({"source_ids": source, "target_ids": target}, labels)
+    assert all(np.isfinite(weight).all() for weight in model.get_weights())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_give_what_the_call_gives(kind):
+    model = small(**KINDS[kind])
+    wanted, cache = logits_of(model), model.begin(ops.convert_to_tensor(SOURCE), 6)
+    for t in range(3):  # where neither target is padded
+        index = ops.convert_to_tensor(t, "int32") if t else t
+        logits, cache = model.step(TARGET[:, t : t + 1], index, cache)
+        np.testing.assert_allclose(numpy(logits)[:, 0], wanted[:, t], atol=1e-5)
+
+
+@settings(max_examples=3)
+@given(seed=st.integers(0, 999))
+def test_beams_that_change_places_keep_their_own_past(seed):
+    """Every hypothesis gets the logits of its own tokens, whatever its way."""
+    rng, (rows, beams, length) = np.random.default_rng(seed), (2, 3, 4)
+    model = MODELS.setdefault("pre-norm", small(**KINDS["pre-norm"]))
+    cache = model.begin(ops.convert_to_tensor(SOURCE), length, beams)
+    histories = np.full((rows, beams, 1), 2, "int32")
+    found = []
+    for t in range(length):
+        logits, cache = model.step(histories[:, :, -1], t, cache)
+        found.append(numpy(logits))
+        parents = rng.integers(0, beams, (rows, beams)).astype("int32")
+        found = [np.take_along_axis(x, parents[..., None], 1) for x in found]
+        ancestors = ops.take_along_axis(
+            cache["beams"]["ancestors"], parents[:, :, None], axis=1
+        )
+        cache = {**cache, "beams": {"ancestors": ancestors}}
+        histories = np.take_along_axis(histories, parents[..., None], 1)
+        ids = rng.integers(3, V, (rows, beams, 1)).astype("int32")
+        histories = np.concatenate([histories, ids], axis=-1)
+    targets = histories[:, :, :length].reshape(rows * beams, length)
+    wanted = logits_of(model, np.repeat(SOURCE, beams, axis=0), targets)
+    found = np.stack(found, axis=2).reshape(wanted.shape)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+MODELS = {}  # made once for all examples
+
+
+def test_the_memory_is_not_repeated_for_the_beams():
+    model = small()
+    cache = model.begin(ops.convert_to_tensor(SOURCE), max_length=6, beam_size=3)
+    for keys, values in cache["memory"]:
+        assert tuple(keys.shape) == tuple(values.shape) == (2, 2, 4, 4)
+    assert [tuple(keys.shape) for keys, _ in cache["past"]] == [(2, 2, 18, 4)] * 2
+    assert tuple(cache["beams"]["ancestors"].shape) == (2, 3, 18)
+
+
+def test_attention_maps_are_one_a_layer_and_sum_to_one():
+    model = small(num_layers=(2, 3))
+    maps = model.attention_maps(
+        ops.convert_to_tensor(SOURCE), ops.convert_to_tensor(TARGET)
+    )
+    shapes = {"encoder": (2, 2, 4, 4), "decoder": (2, 2, 5, 5), "cross": (2, 2, 5, 4)}
+    for name, depth in [("encoder", 2), ("decoder", 3), ("cross", 3)]:
+        assert len(maps[name]) == depth
+        for each in map(numpy, maps[name]):
+            assert each.shape == shapes[name]
+            np.testing.assert_allclose(each.sum(-1), 1, atol=1e-5)
+    cross, decoder = numpy(maps["cross"][1]), numpy(maps["decoder"][1])
+    assert (cross[1, :, :, 2:] == 0).all()  # source padding
+    assert (np.triu(decoder[0, 0], 1) == 0).all()  # the future
+
+
+@pytest.mark.parametrize("kind", ["pre-norm", "learned"])
+def test_attention_maps_are_those_of_the_call(kind):
+    """The last cross map, put through the rest by hand, gives the logits."""
+    model = small(**KINDS[kind])
+    maps = model.attention_maps(
+        ops.convert_to_tensor(SOURCE), ops.convert_to_tensor(TARGET)
+    )
+    memory = numpy(model.encode(ops.convert_to_tensor(SOURCE)))
+    w = below(weights_of(model.decoder_blocks[0]), "cross_attention")
+    x = numpy(model.target_embedding(TARGET))
+    block = weights_of(model.decoder_blocks[0])
+    own, norm = below(block, "self_attention"), below(block, "self_attention_norm")
+    mask = causal(5) & (TARGET != 0)[:, None]
+    if model.settings["normalize_first"]:
+        x = x + formulas.attention(own, formulas.normalize(norm, x, 1e-5), mask=mask)[0]
+        x = formulas.normalize(below(block, "cross_attention_norm"), x, 1e-5)
+    else:
+        x = formulas.normalize(norm, x + formulas.attention(own, x, mask=mask)[0], 1e-5)
+    _, wanted = formulas.attention(w, x, memory, mask=(SOURCE != 0)[:, None])
+    np.testing.assert_allclose(numpy(maps["cross"][0]), wanted, atol=1e-5)
+
+
+def test_the_hidden_model_shares_every_layer():
+    model = small(tie=None)
+    hidden = model.hidden_model()
+    vectors = hidden(BATCH)
+    assert vectors.shape == (2, 5, 8)
+    found = numpy(model.as_logits(vectors))
+    np.testing.assert_allclose(found, logits_of(model), atol=1e-5)
+    model.set_weights([weight * 0.5 for weight in model.get_weights()])
+    assert abs(numpy(hidden(BATCH)) - numpy(vectors)).max() > 0.01
+    assert len(hidden.weights) == len(model.weights) - 1  # the projection
+
+
+EVERY_SETTING = {
+    "target_vocabulary_size": 15,
+    "num_layers": (1, 2),
+    "embedding_dim": 8,
+    "intermediate_dim": 12,
+    "num_heads": 2,
+    "key_dim": 3,
+    "value_dim": 5,
+    "tie": None,
+    "sequence_length": 9,
+    "dropout": 0.2,
+    "attention_dropout": 0.3,
+    "activation_dropout": 0.4,
+    "activation": keras.activations.silu,
+    "gated": True,
+    "normalize_first": True,
+    "normalization": "rms_norm",
+    "epsilon": 1e-3,
+    "use_bias": False,
+    "name": "translator",
+}
+
+
+@pytest.mark.parametrize(
+    "positions",
+    [lambda: "learned", lambda: SinusoidalPositions("halves", combine="concat")],
+    ids=["name", "layer"],
+)
+def test_a_saved_model_comes_back_whole(positions, tmp_path):
+    model = Transformer(V, positions=positions(), **EVERY_SETTING)
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    np.testing.assert_allclose(logits_of(loaded), logits_of(model), atol=1e-6)
+    config = json.loads(json.dumps(model.get_config()))
+    assert json.loads(json.dumps(loaded.get_config())) == config
+    assert loaded.name == "translator"
+    assert loaded.settings["attention_dropout"] == 0.3
+    assert [b.activation_dropout for b in loaded.decoder_blocks] == [0.4] * 2
+    cache = loaded.begin(ops.convert_to_tensor(SOURCE), 9)
+    logits, _ = loaded.step(TARGET[:, :1], 0, cache)
+    np.testing.assert_allclose(numpy(logits)[:, 0], logits_of(model)[:, 0], atol=1e-5)
+
+
+def test_dropouts_reach_their_layers():
+    rates = {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3}
+    model = small(**rates)
+    assert model.source_embedding.dropout == 0.1
+    for block in model.encoder_blocks + model.decoder_blocks:
+        assert block.dropout == 0.1
+        assert block.self_attention.dropout == 0.2
+        assert block.feed_forward.dropout == 0.3
+    assert model.decoder_blocks[0].cross_attention.dropout == 0.2
+
+
+def test_lora_trains_nothing_but_its_updates():
+    model = small()
+    before = [weight.copy() for weight in model.get_weights()]
+    start, frozen = logits_of(model), list(model.weights)
+    model.enable_lora(2)
+    np.testing.assert_allclose(logits_of(model), start, atol=1e-6)
+    # Encoder 1 block, decoder 2 with 2 attentions: query and value, 2 factors.
+    assert len(model.trainable_weights) == (1 + 2 * 2) * 2 * 2
+    assert all("lora" in weight.path for weight in model.trainable_weights)
+    model.compile(keras.optimizers.SGD(1.0), SmoothedCrossentropy())
+    model.train_on_batch(BATCH, LABELS)
+    for weight, old in zip(frozen, before, strict=True):
+        np.testing.assert_array_equal(numpy(weight), old)
+    assert abs(logits_of(model) - start).max() > 1e-4
+
+
+QUANTIZATION = pytest.mark.filterwarnings(
+    # Keras: Model.quantize warns of every layer without a matrix.
+    "ignore:Layer .* does not have a `quantize` method:UserWarning",
+    # Keras' int8 product of a tensor of rank 3 on PyTorch.
+    "ignore:The use of `x.T` on tensors of dimension other than 2:UserWarning",
+)
+
+
+@QUANTIZATION
+def test_an_int8_model_says_nearly_the_same_and_is_saved(tmp_path):
+    model = small(tie=None, num_layers=1)
+    wanted = logits_of(model)
+    model.quantize("int8")
+    dtypes = {weight.dtype for weight in model.weights}
+    assert "int8" in dtypes
+    found = logits_of(model)
+    np.testing.assert_allclose(found, wanted, atol=0.1)
+    assert abs(found - wanted).max() > 1e-6
+    path = str(tmp_path / "int8.keras")
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    assert {weight.dtype for weight in loaded.weights} == dtypes
+    np.testing.assert_allclose(logits_of(loaded), found, atol=1e-6)
+    cache = loaded.begin(ops.convert_to_tensor(SOURCE), 4)
+    logits, _ = loaded.step(TARGET[:, :1], 0, cache)
+    np.testing.assert_allclose(numpy(logits)[:, 0], found[:, 0], atol=1e-2)
+
+
+@QUANTIZATION
+def test_a_tied_int8_model_runs():
+    model = small(num_layers=1)
+    wanted = logits_of(model)
+    model.quantize("int8")
+    np.testing.assert_allclose(logits_of(model), wanted, atol=0.2)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision_trains(policy):
+    whole = small(num_layers=1)
+    model = small(num_layers=1, dtype=policy)
+    logits = model(BATCH)
+    assert keras.backend.standardize_dtype(logits.dtype) == policy[6:]
+    np.testing.assert_allclose(numpy(logits), logits_of(whole), atol=0.2)
+    assert all(weight.dtype == "float32" for weight in model.weights)
+    model.compile("adam", SmoothedCrossentropy())
+    scaled = type(model.optimizer).__name__ == "LossScaleOptimizer"
+    assert scaled == (policy == "mixed_float16")
+    before = model.get_weights()[0].copy()
+    loss = model.train_on_batch(BATCH, LABELS)
+    assert np.isfinite(np.asarray(loss)).all()
+    assert all(np.isfinite(weight).all() for weight in model.get_weights())
+    assert (model.get_weights()[0] != before).any() or scaled
+    cache = model.begin(ops.convert_to_tensor(SOURCE), 4)
+    step, _ = model.step(TARGET[:, :1], 0, cache)
+    np.testing.assert_allclose(numpy(step)[:, 0], numpy(model(BATCH))[:, 0], atol=0.1)
+
+
+@pytest.mark.backend("tensorflow")
+def test_the_forward_pass_is_exported_with_any_batch_and_length(tmp_path):
+    import tensorflow as tf
+
+    model = small()
+    model.export(str(tmp_path / "model"), verbose=False)
+    served = tf.saved_model.load(str(tmp_path / "model")).serve
+    for rows, source, target in [(2, 4, 5), (1, 2, 3)]:
+        batch = {
+            "source_ids": tf.constant(SOURCE[:rows, :source]),
+            "target_ids": tf.constant(TARGET[:rows, :target]),
+        }
+        np.testing.assert_allclose(
+            served(batch).numpy(), numpy(model(batch)), atol=1e-5
+        )
+
+
+def test_positions_given_as_a_layer_are_one_of_its_own_for_each_table():
+    model = small(tie=None, positions=LearnedPositions(7, initializer="ones"))
+    source = model.source_embedding.position_layer
+    target = model.target_embedding.position_layer
+    assert source is not target
+    assert source.sequence_length == target.sequence_length == 7
+
+
+def test_past_learned_positions_is_an_error():
+    model = small(positions="learned", sequence_length=4)
+    with pytest.raises(ValueError, match="5 tokens; sequence_length=4"):
+        model.begin(ops.convert_to_tensor(SOURCE), max_length=5)
+    with pytest.raises(ValueError, match="8 tokens; sequence_length=4"):
+        model.begin(np.concatenate([SOURCE, SOURCE], axis=1), max_length=4)
+    with pytest.raises(ValueError, match="5 tokens; sequence_length=4"):
+        logits_of(model)
+
+
+def test_wrong_settings_are_refused():
+    sizes = {"embedding_dim": 8, "intermediate_dim": 12, "num_heads": 2}
+    with pytest.raises(ValueError, match=r"`tie` is one of .*'all'.*'both'"):
+        Transformer(V, tie="both", **sizes)
+    message = "One table cannot serve two.*13.*15.*tie='all'.*joint vocabulary"
+    with pytest.raises(ValueError, match=message):
+        Transformer(V, target_vocabulary_size=15, **sizes)
+    with pytest.raises(ValueError, match="divide evenly.*width=8, num_heads=3"):
+        Transformer(V, **{**sizes, "num_heads": 3})
+    with pytest.raises(ValueError, match="must be even.*even model width"):
+        Transformer(V, **{**sizes, "embedding_dim": 9, "num_heads": 3})
+    with pytest.raises(ValueError, match="sequence_length=None"):
+        Transformer(V, positions="learned", **sizes)
+    with pytest.raises(ValueError, match="`normalization` is one of"):
+        Transformer(V, normalization="batch", **sizes)
