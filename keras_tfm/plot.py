@@ -155,7 +155,7 @@ def _curves(ax, curves, title, epochs, colours):
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(QUIET)
     ax.tick_params(colors=QUIET, labelcolor=INK, labelsize=8, length=3)
-    ax.legend(frameon=False, fontsize=9, labelcolor=INK)
+    ax.legend(loc="upper center", frameon=False, fontsize=9, labelcolor=INK, ncols=2)
 
 
 def _mark_highest(ax):

@@ -1,5 +1,6 @@
 """Subword vocabularies: SentencePiece with this project's four first pieces."""
 
+import hashlib
 import os
 import pathlib
 from collections.abc import Iterable
@@ -243,8 +244,13 @@ class Vocabulary:
                 "There is no wheel for Windows: use `Batches` there, which does "
                 "without."
             ) from error
+        # In a SavedModel resources are found by their names: two vocabularies
+        # of one name would become one.
         return tensorflow_text.SentencepieceTokenizer(
-            model=self.model, add_bos=add_ends, add_eos=add_ends
+            model=self.model,
+            add_bos=add_ends,
+            add_eos=add_ends,
+            name="vocabulary_" + hashlib.sha256(self.model).hexdigest()[:16],
         )
 
     def _real_ids(self, row) -> list[int]:

@@ -66,8 +66,9 @@ def smoothed_crossentropy(labels, logits, label_smoothing=0.0):
     column = ops.clip(labels, 0, size - 1)[..., None]
     certain, spread = 1.0 - label_smoothing, label_smoothing / size
 
-    # Written by hand, the gradient is one pass over V where the backends' own
-    # takes up to five, and no scatter: 0.6 to 0.95 of the time.
+    # Written by hand, the gradient is one pass over V and no scatter. Against
+    # the backends' own: time 0.7 (TensorFlow without XLA) to 1.1 (PyTorch),
+    # memory 0.4 to 1.0.
     @ops.custom_gradient
     def token_losses(logits):
         normalizer = ops.logsumexp(logits, axis=-1)

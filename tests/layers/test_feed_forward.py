@@ -56,5 +56,5 @@ def test_no_width_is_refused():
 
 
 def test_contract(tmp_path):
-    layer = FeedForward(12, "silu", True, 0.1, 6, False, "he_normal", "ones")
+    layer = FeedForward(12, "silu", True, 0.1, 6, False, "zeros", "ones")
     check_layer(layer, draw(2, 5, 8), folder=tmp_path)

@@ -1,5 +1,6 @@
 """Transformer: one network by formula, by `call`, and step by step."""
 
+import gc
 import json
 
 import keras
@@ -70,7 +71,7 @@ def test_the_whole_network_is_the_formula(kind):
 def test_tying_decides_how_many_tables_there_are(tie, tables, projections):
     model = small(tie=tie)
     shapes = [tuple(weight.shape) for weight in model.weights]
-    assert shapes.count((V, 8)) == tables
+    assert shapes.count((V, 8)) == tables  # no other width is V
     assert shapes.count((8, V)) == projections
 
 
@@ -295,7 +296,16 @@ QUANTIZATION = pytest.mark.filterwarnings(
 )
 
 
+@pytest.fixture
+def frozen_garbage():
+    """Keras collects garbage for every layer it quantizes: leave it little."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @QUANTIZATION
+@pytest.mark.usefixtures("frozen_garbage")
 def test_an_int8_model_says_nearly_the_same_and_is_saved(tmp_path):
     model = small(tie=None, num_layers=1)
     wanted = logits_of(model)
@@ -316,6 +326,7 @@ def test_an_int8_model_says_nearly_the_same_and_is_saved(tmp_path):
 
 
 @QUANTIZATION
+@pytest.mark.usefixtures("frozen_garbage")
 def test_a_tied_int8_model_runs():
     model = small(num_layers=1)
     wanted = logits_of(model)
@@ -331,7 +342,7 @@ def test_half_precision_trains(policy):
     assert keras.backend.standardize_dtype(logits.dtype) == policy[6:]
     np.testing.assert_allclose(numpy(logits), logits_of(whole), atol=0.2)
     assert all(weight.dtype == "float32" for weight in model.weights)
-    model.compile("adam", SmoothedCrossentropy())
+    model.compile("sgd", SmoothedCrossentropy())
     scaled = type(model.optimizer).__name__ == "LossScaleOptimizer"
     assert scaled == (policy == "mixed_float16")
     before = model.get_weights()[0].copy()
@@ -350,14 +361,14 @@ def test_the_forward_pass_is_exported_with_any_batch_and_length(tmp_path):
 
     model = small()
     model.export(str(tmp_path / "model"), verbose=False)
-    served = tf.saved_model.load(str(tmp_path / "model")).serve
+    served = tf.saved_model.load(str(tmp_path / "model"))
     for rows, source, target in [(2, 4, 5), (1, 2, 3)]:
         batch = {
             "source_ids": tf.constant(SOURCE[:rows, :source]),
             "target_ids": tf.constant(TARGET[:rows, :target]),
         }
         np.testing.assert_allclose(
-            served(batch).numpy(), numpy(model(batch)), atol=1e-5
+            served.serve(batch).numpy(), numpy(model(batch)), atol=1e-5
         )
 
 

@@ -1,0 +1,78 @@
+"""One weight file and one run have one meaning on three backends."""
+
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from tests import one_backend
+from tests.layers.formulas import draw_weights
+
+# The three are compared once, in TensorFlow's run of the suite.
+pytestmark = pytest.mark.backend("tensorflow")
+ROOT = pathlib.Path(__file__).parents[1]
+OTHERS = ["jax", "torch"]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    """Maps each backend that is installed to what it made of the weights."""
+    if keras.backend.backend() != "tensorflow":
+        pytest.skip("the three are compared in TensorFlow's run")
+    folder = tmp_path_factory.mktemp("backends")
+    model = draw_weights(one_backend.make_model())
+    model.save_weights(folder / "start.weights.h5")
+    model.save(folder / "start.keras")
+    others = [name for name in OTHERS if importlib.util.find_spec(name)]
+    if not others:
+        pytest.skip("neither JAX nor PyTorch is installed")
+    running = [start(name, folder) for name in others]
+    one_backend.run(folder)
+    for process in running:
+        output, _ = process.communicate(timeout=300)
+        assert process.returncode == 0, output
+    return {name: np.load(folder / f"{name}.npz") for name in ["tensorflow", *others]}
+
+
+def start(backend, folder):
+    """Runs `one_backend` on another backend."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "tests.one_backend", str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "KERAS_BACKEND": backend},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("backend", OTHERS)
+def test_one_weight_file_gives_the_same_logits(results, backend):
+    if backend not in results:
+        pytest.skip(f"{backend} is not installed")
+    wanted = results["tensorflow"]["logits"]
+    assert wanted.std() > 0.1
+    np.testing.assert_allclose(results[backend]["logits"], wanted, atol=1e-5)
+    for name in ("tensorflow", backend):  # and so does a whole saved model
+        np.testing.assert_allclose(results[name]["whole"], wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", OTHERS)
+def test_one_run_has_one_loss_curve(results, backend):
+    if backend not in results:
+        pytest.skip(f"{backend} is not installed")
+    wanted, found = results["tensorflow"], results[backend]
+    losses = wanted["losses"]
+    assert losses[-5:].mean() < losses[:5].mean() - 0.1  # it learns
+    np.testing.assert_allclose(found["losses"], losses, atol=2e-5)
+    assert set(found.files) == set(wanted.files)
+    for name in wanted.files:
+        if "/" in name:
+            np.testing.assert_allclose(
+                found[name], wanted[name], atol=1e-4, err_msg=name
+            )
