@@ -133,7 +133,9 @@ class Transformer(keras.Model):
             `keras.Model` from the same inputs to float `(B, T, D)`.
         """
         inputs = {tensor.name: tensor for tensor in self.inputs}
-        return keras.Model(inputs, self._hidden, name=f"{self.name}_hidden")
+        model = keras.Model(inputs, self._hidden, name=f"{self.name}_hidden")
+        model.dtype_policy = self.dtype_policy  # As above, for `compile`.
+        return model
 
     def begin(self, source_ids, max_length, beam_size=1):
         """Encodes the source once and makes room for decoding.

@@ -122,8 +122,8 @@ def test_improbable_ends_do_not_end_the_search():
     # A sure language, 2 -> 4 -> 5 -> 6 -> end: at each step the end is second
     # best, so that two poor hypotheses end before the good one does.
     def step(ids, index, cache):
-        following = ops.take(np.array([0, 0, 4, 0, 5, 6, END]), ids)
-        end = ops.one_hot(ops.full(ops.shape(ids), END), 7)
+        following = ops.take(np.array([0, 0, 4, 0, 5, 6, END], "int32"), ids)
+        end = ops.one_hot(ops.full_like(ids, END), 7)
         return 10.0 * ops.one_hot(following, 7) + 4.0 * end, cache
 
     found = decode.beam(step, {}, np.array([True]), 8, beam_size=2, end_id=END)
