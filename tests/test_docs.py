@@ -17,7 +17,7 @@ import keras_tfm
 ROOT = pathlib.Path(__file__).parents[1]
 ROOMS = [each.name for each in pkgutil.iter_modules(keras_tfm.__path__)]
 LISTED = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*):(?:\s|$)")
-RUN_LIMIT = 120  # seconds for all Python blocks of the README together
+RUN_LIMIT = 300  # seconds for all Python blocks of the README together
 
 
 def exported(room):

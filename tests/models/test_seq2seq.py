@@ -1,6 +1,5 @@
 """Transformer: one network by formula, by `call`, and step by step."""
 
-import gc
 import json
 
 import keras
@@ -15,6 +14,7 @@ from keras_tfm.models import Transformer
 from keras_tfm.training import SmoothedCrossentropy
 from tests.layers import formulas
 from tests.layers.formulas import below, causal, numpy, weights_of
+from tests.layers.quantized import QUANTIZED, quantize
 from tests.layers.test_positions import paper
 from tests.models.small import BATCH, LABELS, SOURCE, TARGET, V, small
 
@@ -288,28 +288,11 @@ def test_lora_trains_nothing_but_its_updates():
     assert abs(logits_of(model) - start).max() > 1e-4
 
 
-QUANTIZATION = pytest.mark.filterwarnings(
-    # Keras: Model.quantize warns of every layer without a matrix.
-    "ignore:Layer .* does not have a `quantize` method:UserWarning",
-    # Keras' int8 product of a tensor of rank 3 on PyTorch.
-    "ignore:The use of `x.T` on tensors of dimension other than 2:UserWarning",
-)
-
-
-@pytest.fixture
-def frozen_garbage():
-    """Keras collects garbage for every layer it quantizes: leave it little."""
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-@QUANTIZATION
-@pytest.mark.usefixtures("frozen_garbage")
+@QUANTIZED
 def test_an_int8_model_says_nearly_the_same_and_is_saved(tmp_path):
     model = small(tie=None, num_layers=1)
     wanted = logits_of(model)
-    model.quantize("int8")
+    quantize(model)
     dtypes = {weight.dtype for weight in model.weights}
     assert "int8" in dtypes
     found = logits_of(model)
@@ -325,12 +308,11 @@ def test_an_int8_model_says_nearly_the_same_and_is_saved(tmp_path):
     np.testing.assert_allclose(numpy(logits)[:, 0], found[:, 0], atol=1e-2)
 
 
-@QUANTIZATION
-@pytest.mark.usefixtures("frozen_garbage")
+@QUANTIZED
 def test_a_tied_int8_model_runs():
     model = small(num_layers=1)
     wanted = logits_of(model)
-    model.quantize("int8")
+    quantize(model)
     np.testing.assert_allclose(logits_of(model), wanted, atol=0.2)
 
 

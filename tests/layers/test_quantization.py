@@ -1,0 +1,59 @@
+"""Layers that hold quantized layers are saved as they are."""
+
+import keras
+import numpy as np
+
+from keras_tfm.layers import (
+    FeedForward,
+    LearnedPositions,
+    MultiHeadAttention,
+    TokenAndPositionEmbedding,
+    TransformerDecoder,
+    TransformerEncoder,
+)
+from keras_tfm.layers.quantization import dtype_config
+from tests.layers.formulas import draw_weights, numpy
+from tests.layers.quantized import QUANTIZED, quantize
+
+IDS = np.array([[3, 1, 3, 0], [2, 5, 4, 1]], "int32")
+
+
+def model_of_every_layer(**settings):
+    ids = keras.Input((None,), dtype="int32")
+    positions = LearnedPositions(6, combine="concat", **settings)
+    x = TokenAndPositionEmbedding(7, 8, positions=positions, **settings)(ids)
+    x = TransformerEncoder(12, 2, **settings)(x)
+    x = MultiHeadAttention(2, **settings)(x)
+    x = FeedForward(12, gated=True, **settings)(x)
+    x = TransformerDecoder(12, 2, **settings)(x, x)
+    return draw_weights(keras.Model(ids, x))
+
+
+@QUANTIZED
+def test_a_quantized_model_of_layers_is_saved(tmp_path):
+    model = model_of_every_layer()
+    wanted = numpy(model(IDS))
+    quantize(model)
+    found = numpy(model(IDS))
+    np.testing.assert_allclose(found, wanted, atol=0.15)
+    matrices = [weight for weight in model.weights if weight.path.endswith("kernel")]
+    assert len(matrices) == 1 + 6 + 4 + 3 + 10
+    assert {weight.dtype for weight in matrices} == {"int8"}
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    np.testing.assert_allclose(numpy(loaded(IDS)), found, atol=1e-6)
+    dtypes = [weight.dtype for weight in model.weights]
+    assert [weight.dtype for weight in loaded.weights] == dtypes
+    # And once more, from the policies that the file gave.
+    loaded.save(path)
+    again = keras.models.load_model(path)
+    np.testing.assert_allclose(numpy(again(IDS)), found, atol=1e-6)
+
+
+def test_what_is_not_quantized_has_a_plain_policy():
+    layer = FeedForward(12, dtype="mixed_bfloat16")
+    layer.build((None, 8))
+    policy = keras.dtype_policies.deserialize(dtype_config(layer))
+    assert policy.name == "mixed_bfloat16"
+    assert not isinstance(policy, keras.dtype_policies.DTypePolicyMap)
