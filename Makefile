@@ -27,6 +27,9 @@ test: lint $(SUITES)
 $(SUITES): test-%: $(TO_TEST)
 	KERAS_BACKEND=$* $(RUN) -m pytest $(PYTEST_OPTIONS) $(ARGS)
 
+# PyTorch's threads get in each other's way on the tests' small tensors.
+test-torch: export OMP_NUM_THREADS = 1
+
 lint: $(TO_TEST)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .

@@ -143,6 +143,8 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         positions = self.positions
         if isinstance(positions, keras.layers.Layer):
             positions = keras.saving.serialize_keras_object(positions)
+            # Built by this layer and not before it, it has its path again.
+            positions.pop("build_config", None)
         initializer = self.embeddings_initializer
         return {
             **super().get_config(),

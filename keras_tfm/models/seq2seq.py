@@ -328,7 +328,9 @@ def _parts(settings, block, policy):
     def embedding(size, name):
         positions = settings["positions"]
         if isinstance(positions, keras.layers.Layer):  # one of its own for each
-            positions = type(positions).from_config(positions.get_config())
+            positions = type(positions).from_config(
+                {**positions.get_config(), "dtype": policy}
+            )
         return TokenAndPositionEmbedding(
             size,
             settings["embedding_dim"],

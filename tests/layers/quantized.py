@@ -14,7 +14,7 @@ QUANTIZED = pytest.mark.filterwarnings(
 
 @contextlib.contextmanager
 def little_garbage():
-    """Keras collects garbage after each layer, half a second in a big process."""
+    """Keras collects garbage for each layer, half a second in a big process."""
     gc.freeze()
     yield
     gc.unfreeze()

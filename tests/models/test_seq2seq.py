@@ -290,7 +290,8 @@ def test_lora_trains_nothing_but_its_updates():
 
 @QUANTIZED
 def test_an_int8_model_says_nearly_the_same_and_is_saved(tmp_path):
-    model = small(tie=None, num_layers=1)
+    positions = SinusoidalPositions("halves", combine="concat")
+    model = small(tie=None, num_layers=1, positions=positions)
     wanted = logits_of(model)
     quantize(model)
     dtypes = {weight.dtype for weight in model.weights}
