@@ -1,5 +1,7 @@
 """The encoder-decoder Transformer, as one functional Keras model."""
 
+import types
+
 import keras
 from keras import ops
 
@@ -120,7 +122,9 @@ class Transformer(keras.Model):
         self.projection = parts["projection"]
         self.vocabulary_size = vocabulary_size
         self.target_vocabulary_size = target_vocabulary_size or vocabulary_size
-        self.settings = {**settings, **block}
+        # Not a dict, in which Keras would find a layer of positions and take it
+        # for one of the model's.
+        self.settings = types.MappingProxyType({**settings, **block})
         self._hidden = hidden
 
     def hidden_model(self):

@@ -118,6 +118,28 @@ def test_the_fused_path_is_taken_unless_dropout_is_active_or_a_map_wanted(
     assert len(fused_calls) == int(fused)
 
 
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision_gives_what_float32_gives(policy):
+    """Where the widths of keys and values are one, so that it may be fused."""
+    layer, whole = made(QUERY, dtype=policy), made(QUERY)
+    output = layer(QUERY, padding_mask=PADDING[:, :T])
+    assert ops.dtype(output) == policy.removeprefix("mixed_")
+    wanted = attend(whole, QUERY, padding_mask=PADDING[:, :T])
+    np.testing.assert_allclose(numpy(output), wanted, atol=0.1)
+
+
+def test_a_single_key_gets_all_the_weight_without_a_warning():
+    layer = made(QUERY, VALUE)
+    call = {"return_attention_scores": True}
+    output, scores = attend(layer, QUERY, VALUE[:, :1], **call)
+    assert (scores == 1).all()
+    wanted, _ = formulas.attention(weights_of(layer), QUERY, VALUE[:, :1])
+    np.testing.assert_allclose(output, wanted, atol=1e-5)
+    mask = np.array([[[True]] * T, [[False]] * T])
+    _, scores = attend(layer, QUERY, VALUE[:, :1], attention_mask=mask, **call)
+    assert (scores[0] == 1).all() and (scores[1] == 0).all()
+
+
 def test_flash_attention_is_passed_on_and_kept(fused_calls):
     layer = made(QUERY, VALUE, flash_attention=False)
     layer(QUERY, VALUE)
