@@ -155,7 +155,15 @@ def _curves(ax, curves, title, epochs, colours):
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(QUIET)
     ax.tick_params(colors=QUIET, labelcolor=INK, labelsize=8, length=3)
-    ax.legend(loc="upper center", frameon=False, fontsize=9, labelcolor=INK, ncols=2)
+    ax.legend(  # beside the title, where no curve comes
+        loc="lower right",
+        bbox_to_anchor=(1.0, 1.0),
+        borderaxespad=0.2,
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
+        ncols=2,
+    )
 
 
 def _mark_highest(ax):

@@ -93,6 +93,8 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
             dtype=self.dtype_policy,
             name="token_embedding",
         )
+        # A mask that hidden vectors carry ends at the logits, and rightly so.
+        self.token_embedding.supports_masking = True
         self.position_layer = self._position_layer()
         fixed = not isinstance(self.position_layer, LearnedPositions)
         self.factor = math.sqrt(embedding_dim) if scale and fixed else 1.0

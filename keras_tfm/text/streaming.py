@@ -184,8 +184,10 @@ def _tokenizer(vocabularies, limits, drop: bool):
     """Gives a function from a chunk of texts to ragged ids and three counts."""
     import tensorflow as tf
 
-    source_tokenizer = vocabularies[0].tensorflow_tokenizer()
-    target_tokenizer = vocabularies[1].tensorflow_tokenizer(add_ends=True)
+    source_tokenizer, target_tokenizer = (
+        vocabulary.tensorflow_tokenizer() for vocabulary in vocabularies
+    )
+    start, end = vocabularies[1].start_id, vocabularies[1].end_id
 
     def tokenize(source, target):
         source, target = (
@@ -194,11 +196,13 @@ def _tokenizer(vocabularies, limits, drop: bool):
         )
         source = source_tokenizer.tokenize(source)
         target = target_tokenizer.tokenize(target)
-        source_length, target_length = source.row_lengths(), target.row_lengths() - 1
+        source_length, target_length = source.row_lengths(), target.row_lengths() + 1
         blank = (source_length == 0) | (target_length == 1)
         long = (source_length > limits[0]) | (target_length > limits[1])
         long = long & ~blank
         kept = ~(blank | long) if drop else ~blank
+        starts, ends = (tf.fill([target.nrows(), 1], each) for each in (start, end))
+        target = tf.concat([starts, target, ends], axis=1)
         if not drop:
             source, target = source[:, : limits[0]], target[:, : limits[1] + 1]
         counts = [tf.size(blank), *map(tf.math.count_nonzero, (blank, long))]

@@ -223,11 +223,13 @@ class Vocabulary:
             for index in map(int, ids)
         ]
 
-    def tensorflow_tokenizer(self, add_ends: bool = False):
+    def tensorflow_tokenizer(self):
         """Gives the same tokenizer as a TensorFlow op, for graphs and exports.
 
-        Args:
-            add_ends: bool. True puts start before and end after each text.
+        It adds neither start nor end. All tokenizers of one model share one
+        resource inside TensorFlow, and its `add_bos` and `add_eos` are settings
+        of that resource: one tokenizer with them and one without, run at the
+        same time, now and then take each other's.
 
         Returns:
             `tensorflow_text.SentencepieceTokenizer` with the same ids.
@@ -248,8 +250,6 @@ class Vocabulary:
         # of one name would become one.
         return tensorflow_text.SentencepieceTokenizer(
             model=self.model,
-            add_bos=add_ends,
-            add_eos=add_ends,
             name="vocabulary_" + hashlib.sha256(self.model).hexdigest()[:16],
         )
 

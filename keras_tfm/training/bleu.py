@@ -24,7 +24,8 @@ class Bleu(keras.callbacks.Callback):
         references: list of strings, their right translations, not tokenised.
         translate: callable, from a list of strings to the list of their
             translations, detokenised, made with the model's present weights.
-        every: int, 1 or more, in epochs. Score every `every`-th epoch.
+        every: int, 1 or more, in epochs. Score every `every`-th epoch,
+            and the last one of `fit`.
         tokenize: string, a tokenizer of sacrebleu. `"13a"` is the usual one;
             `"none"` for text that is tokenised already.
         lowercase: bool. Ignore case.
@@ -73,7 +74,8 @@ class Bleu(keras.callbacks.Callback):
         self._bleu, self._chrf = sacrebleu_metrics(tokenize, lowercase)
 
     def on_epoch_end(self, epoch, logs=None):
-        if (epoch + 1) % self.every == 0:
+        last = epoch + 1 == (self.params or {}).get("epochs")
+        if last or (epoch + 1) % self.every == 0:
             self._evaluate()
         if logs is not None:
             logs.update(self.scores)

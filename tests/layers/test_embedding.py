@@ -64,6 +64,14 @@ def test_logits_are_the_product_with_the_transposed_table():
         np.testing.assert_allclose(logits, hidden @ table.T, atol=1e-5)
 
 
+def test_logits_of_vectors_that_carry_a_mask_are_taken_without_a_warning():
+    layer, table = made(embedding_dim=8, mask_zero=True)
+    hidden = layer(IDS)
+    assert getattr(hidden, "_keras_mask", None) is not None
+    logits = numpy(layer.as_logits(hidden))  # a warning is an error here
+    np.testing.assert_allclose(logits, numpy(hidden) @ table.T, atol=1e-4)
+
+
 def test_logits_keep_the_compute_dtype_inside_a_model_of_that_policy():
     hidden = keras.Input((None, 8))
     layer = TokenAndPositionEmbedding(6, 8, dtype="mixed_bfloat16")

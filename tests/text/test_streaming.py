@@ -68,6 +68,24 @@ def test_files_can_be_streamed(pairs, vocabulary, tmp_path):
         )
 
 
+def test_sides_tokenised_at_the_same_time_do_not_mix_up_their_ends(
+    pairs, vocabulary, monkeypatch
+):
+    monkeypatch.setattr(streaming_module, "_CHUNK", 1)
+    rows = 3 * len(pairs)
+    dataset = stream(
+        as_dataset(pairs),
+        vocabulary,
+        batch_tokens=64,
+        num_shapes=1,
+        max_source_length=64,
+        max_target_length=64,
+    )
+    found = contents(dataset.take(rows).as_numpy_iterator())  # one pair a batch
+    assert found.total() == rows
+    assert set(found) <= set(wanted(pairs, vocabulary))
+
+
 def test_passes_differ_and_two_readings_do_not(pairs, vocabulary):
     def read(seed):
         dataset = stream(

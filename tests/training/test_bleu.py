@@ -64,14 +64,14 @@ class Improving:
         return REFERENCES[:right] + ["no"] * (3 - right)
 
 
-def test_epochs_between_keep_the_last_scores():
-    translate = Improving(1, 2)
-    bleu = Bleu(SOURCE, REFERENCES, translate, every=2)
-    history = fit([bleu], 5).history
-    assert translate.seen == [SOURCE, SOURCE]
-    first, second = history["val_chrf"][0], history["val_chrf"][-1]
-    assert history["val_chrf"] == [first, first, second, second]  # epochs 2 to 5
-    assert first < second
+def test_epochs_between_keep_the_last_scores_and_the_last_epoch_is_scored():
+    translate = Improving(1, 2, 3)
+    bleu = Bleu(SOURCE, REFERENCES, translate, every=3)
+    history = fit([bleu], 7).history
+    assert translate.seen == [SOURCE] * 3
+    scores = history["val_chrf"]  # of epochs 3 to 7
+    assert scores[:4] == [scores[0]] * 3 + [scores[3]]
+    assert scores[0] < scores[3] < scores[4]
 
 
 def test_callbacks_after_it_and_the_progress_bar_see_the_scores(tmp_path, capsys):
