@@ -6,7 +6,7 @@ import math
 import keras
 from keras import ops
 
-from keras_tfm.layers.masks import causal_mask, combine, implicit_mask
+from keras_tfm.layers.masks import causal_mask, check_mask, combine, implicit_mask
 from keras_tfm.layers.quantization import dtype_config
 
 
@@ -143,12 +143,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_scores=False,
         training=False,
     ):
-        if cache is None and cache_index is not None:
-            raise ValueError(
-                "`cache_index` is a slot of a cache. Received: "
-                f"cache_index={cache_index} and no cache. Pass the cache of the "
-                "step before, or one from `empty_cache`."
-            )
+        self._check_given(cache=cache, cache_index=cache_index)
         if padding_mask is None and attention_mask is None and cache is None:
             padding_mask = implicit_mask(_attended(query, value, key))
         if cache is not None and cache_index is None:
@@ -208,6 +203,7 @@ class MultiHeadAttention(keras.layers.Layer):
     def compute_output_spec(self, *args, **kwargs):
         given = inspect.signature(self.call).bind(*args, **kwargs).arguments
         query, cache = given["query"], given.get("cache")
+        self._check_given(**given)
         attended = _attended(query, given.get("value"), given.get("key"))
         batch_size, length = query.shape[:2]
         memory = attended.shape[1] if cache is None else cache[0].shape[2]
@@ -323,6 +319,36 @@ class MultiHeadAttention(keras.layers.Layer):
         if keras.backend.backend() != "jax" or self.compute_dtype != "float16":
             return True
         return not keras.distribution.list_devices()[0].startswith("cpu")
+
+    def _check_given(
+        self,
+        padding_mask=None,
+        attention_mask=None,
+        cache=None,
+        cache_index=None,
+        **others,
+    ):
+        """Refuses, in a functional model too, what no call can use."""
+        if padding_mask is not None:
+            check_mask("padding_mask", padding_mask, (2,))
+        if attention_mask is not None:
+            check_mask("attention mask", attention_mask, (3, 4))
+        if cache_index is None:
+            return
+        if cache is None:
+            raise ValueError(
+                "`cache_index` is a slot of a cache. Received: "
+                f"cache_index={cache_index} and no cache. Pass the cache of the "
+                "step before, or one from `empty_cache`."
+            )
+        room = cache[0].shape[2]
+        known = isinstance(cache_index, int) and room is not None
+        if known and not 0 <= cache_index < room:
+            raise ValueError(
+                "`cache_index` must be a slot of the cache. Received: "
+                f"cache_index={cache_index}, and a cache of {room} slots. Make it "
+                "longer, or stop."
+            )
 
     def _check_fits(self, mask, queries, keys):
         wanted = (queries.shape[0], self.num_heads, queries.shape[1], keys.shape[2])

@@ -228,10 +228,8 @@ class TransformerEncoder(_Block):
         x = self._feed(x, training)
         return (x, scores) if return_attention_scores else x
 
-    def _spec(self, x, return_attention_scores=False, **others):
-        return self.self_attention.compute_output_spec(
-            x, return_attention_scores=return_attention_scores
-        )
+    def _spec(self, x, training=False, **others):
+        return self.self_attention.compute_output_spec(x, **others)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -377,24 +375,29 @@ class TransformerDecoder(_Block):
         self,
         x,
         encoder_sequence=None,
+        encoder_padding_mask=None,
         cache=None,
-        cache_index=None,
         return_attention_scores=False,
+        training=False,
         **others,
     ):
         past, memory = (None, None) if cache is None else cache
+        self._check_encoder(encoder_sequence if memory is None else memory)
+        scores = {"return_attention_scores": return_attention_scores}
         heard = self.self_attention.compute_output_spec(
-            x,
-            cache=past,
-            cache_index=cache_index,
-            return_attention_scores=return_attention_scores,
+            x, cache=past, **scores, **others
         )
         x, *results = heard if isinstance(heard, tuple) else (heard,)
-        if return_attention_scores and self.cross_attention is not None:
-            _, cross = self.cross_attention.compute_output_spec(
-                x, encoder_sequence, cache=memory, return_attention_scores=True
+        if self.cross_attention is not None:
+            heard = self.cross_attention.compute_output_spec(
+                x,
+                encoder_sequence,
+                cache=memory,
+                padding_mask=encoder_padding_mask,
+                **scores,
             )
-            results.insert(1, cross)
+            if return_attention_scores:
+                results.insert(1, heard[1])
         if memory is not None:
             memory = tuple(keras.KerasTensor(m.shape, m.dtype) for m in memory)
         if cache is not None:

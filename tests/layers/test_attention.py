@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_tfm.layers import MultiHeadAttention
+from keras_tfm.layers import MultiHeadAttention, TransformerEncoder
 from tests.layers import formulas
 from tests.layers.contract import check_layer
 from tests.layers.formulas import causal, draw, draw_weights, numpy, weights_of
@@ -252,6 +252,16 @@ def test_a_mask_that_could_be_another_is_refused():
         layer(QUERY, VALUE, padding_mask=PADDING[:, None])
 
 
+def test_a_functional_model_refuses_a_wrong_mask_when_it_is_built():
+    query = keras.Input(QUERY.shape[1:])
+    layer, block = made(QUERY), TransformerEncoder(8, 2)
+    for call in (layer, block):
+        with pytest.raises(ValueError, match=r"`padding_mask` must be.*dtype=float32"):
+            call(query, padding_mask=keras.Input((None,)))
+        with pytest.raises(ValueError, match=r"attention mask.*shape=\(None, 5\)"):
+            call(query, attention_mask=keras.Input((5,), dtype="bool"))
+
+
 @pytest.mark.parametrize(
     "mask", [ROWS[:, :, :4], ROWS[:, :3], np.repeat(HEADS, 2, 1), ROWS[[0, 1, 1]]]
 )
@@ -274,8 +284,12 @@ def test_wrong_sizes_are_refused():
 
 
 def test_a_slot_without_a_cache_is_refused():
+    layer = made(QUERY)
     with pytest.raises(ValueError, match="cache_index=3 and no cache.*empty_cache"):
-        made(QUERY)(QUERY, cache_index=3)
+        layer(QUERY, cache_index=3)
+    for index in (-1, 3):
+        with pytest.raises(ValueError, match=f"cache_index={index}, .* of 3 slots"):
+            layer(QUERY[:, :1], cache=layer.empty_cache(2, 3), cache_index=index)
 
 
 def test_matrices_start_within_glorots_bound_for_a_matrix():

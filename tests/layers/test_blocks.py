@@ -221,8 +221,9 @@ def test_the_future_cannot_change_the_past():
 def test_an_encoder_sequence_cannot_come_or_go():
     with pytest.raises(ValueError, match="built without.*called with one.*two blocks"):
         made(TransformerDecoder, X)(X, MEMORY)
-    with pytest.raises(ValueError, match="built with .*called without one"):
-        made(TransformerDecoder, X, MEMORY)(X)
+    for x in (X, keras.Input(X.shape[1:])):  # in a functional model too
+        with pytest.raises(ValueError, match="built with .*called without one"):
+            made(TransformerDecoder, X, MEMORY)(x)
 
 
 def test_a_cache_without_a_slot_is_refused():
