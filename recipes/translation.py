@@ -10,7 +10,6 @@ import functools
 import json
 import os
 import pathlib
-import resource
 import subprocess
 import sys
 import time
@@ -133,7 +132,7 @@ class Settings:
 def main(settings: Settings) -> dict:
     """Runs all steps and returns what it writes to `result.json`."""
     settings = complete(settings)
-    out = prepare_folder(settings)
+    out = check_folder(settings)
     keras.utils.set_random_seed(settings.seed)
     corpus = corpora.load(
         settings.data,
@@ -145,6 +144,7 @@ def main(settings: Settings) -> dict:
     )
     print(f"{corpus.name}, {corpus.origin}", *corpus.notes, sep="\n")
     vocabulary = get_vocabulary(settings, corpus, out)
+    write_json(out / "settings.json", described(settings))
     batches = text.Batches(
         corpus.train,
         vocabulary,
@@ -168,9 +168,7 @@ def main(settings: Settings) -> dict:
         "parameters": model.count_params(),
         "pairs": len(corpus.train),
         "training_minutes": round(sum(history["seconds"]) / 60, 2),
-        "peak_memory_gib": round(
-            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2
-        ),
+        "peak_memory_gib": peak_memory(),
         "settings": dataclasses.asdict(settings),
         "versions": versions(),
         "finished": time.strftime("%Y-%m-%d"),
@@ -204,15 +202,14 @@ def complete(settings: Settings) -> Settings:
     return settings
 
 
-def prepare_folder(settings: Settings) -> pathlib.Path:
-    """Makes the run folder, or checks that it is of the same settings."""
+def check_folder(settings: Settings) -> pathlib.Path:
+    """Checks that a run that is already in the folder has the same settings."""
     out = pathlib.Path(settings.out)
-    out.mkdir(parents=True, exist_ok=True)
-    file = out / "settings.json"
-    now = dataclasses.asdict(settings) | {"backend": keras.config.backend()}
+    file, now = out / "settings.json", described(settings)
     if file.exists():
-        before = json.loads(file.read_text())
-        free = ("out", "epochs", "average", "beam_size", "length_penalty")
+        before = json.loads(file.read_text(encoding="utf-8"))
+        free = ("out", "epochs", "average", "score_every", "beam_size")
+        free += ("length_penalty",)
         changed = [
             f"{k}: {before.get(k)!r} before, {now[k]!r} now"
             for k in now
@@ -224,8 +221,12 @@ def prepare_folder(settings: Settings) -> pathlib.Path:
                 "Name another folder with --out, or remove that one."
             )
         print(f"Continuing the run in {out}")
-    write_json(file, now)
     return out
+
+
+def described(settings: Settings) -> dict:
+    """Gives what has to be the same when a run goes on."""
+    return dataclasses.asdict(settings) | {"backend": keras.config.backend()}
 
 
 def get_vocabulary(settings, corpus, out) -> text.Vocabulary:
@@ -241,6 +242,7 @@ def get_vocabulary(settings, corpus, out) -> text.Vocabulary:
         normalization="identity" if tokenized else "nmt_nfkc",
         split_digits=settings.data == "phrases",
     )
+    out.mkdir(parents=True, exist_ok=True)  # from here on the input is good
     vocabulary.save(file)
     return vocabulary
 
@@ -323,15 +325,15 @@ def evaluate(settings, translator, corpus, out) -> dict:
     start = time.perf_counter()
     translations = translator(corpus.test.source, progress=True)
     seconds = time.perf_counter() - start
-    references = [corpus.test.target]
-    bleu = sacrebleu.BLEU(tokenize=settings.bleu_tokenize, force=True)
-    chrf = sacrebleu.CHRF()
-    score = bleu.corpus_score(translations, references, n_bootstrap=1000)
-    chrf_score = chrf.corpus_score(translations, references, n_bootstrap=1000)
     rows = zip(corpus.test.source, corpus.test.target, translations, strict=True)
     lines = ["source\treference\ttranslation"]
     lines += ["\t".join(side.replace("\t", " ") for side in row) for row in rows]
     (out / "translations.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    references = [corpus.test.target]
+    bleu = sacrebleu.BLEU(tokenize=settings.bleu_tokenize, force=True)
+    chrf = Chrf()
+    score = bleu.corpus_score(translations, references, n_bootstrap=1000)
+    chrf_score = chrf.corpus_score(translations, references, n_bootstrap=1000)
     print("\nUnseen sentences:")
     shown = np.random.default_rng(settings.seed).permutation(len(translations))[:8]
     for i in shown:
@@ -359,6 +361,17 @@ def evaluate(settings, translator, corpus, out) -> dict:
     }
 
 
+class Chrf(sacrebleu.CHRF):
+    """chrF whose bootstrap also takes samples without any match.
+
+    Of those sacrebleu's score is a float of Python, of others one of NumPy;
+    its mean of both is a TypeError.
+    """
+
+    def _compute_f_score(self, statistics):
+        return float(super()._compute_f_score(statistics))
+
+
 def draw(translator, corpus, history, out):
     """Draws the curves of the run and the cross-attention of a sentence."""
     plot.training_curves(history).savefig(out / "curves.png", dpi=150)
@@ -380,6 +393,16 @@ def draw(translator, corpus, history, out):
         title="Cross-attention, last layer, mean of the heads",
     )
     figure.savefig(out / "attention.png", dpi=150)
+
+
+def peak_memory() -> float | None:
+    """Gives the most memory the process has held, in GiB; None on Windows."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    unit = 2**30 if sys.platform == "darwin" else 2**20
+    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 2)
 
 
 def versions() -> dict:
@@ -404,7 +427,8 @@ def versions() -> dict:
 def write_json(file: pathlib.Path, content: dict):
     """Writes a file whole or not at all."""
     half = file.with_suffix(".half")
-    half.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    content = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    half.write_text(content, encoding="utf-8")
     half.replace(file)
 
 

@@ -30,16 +30,23 @@ def compiled(function, model, jit_compile=True):
         import tensorflow as tf
 
         # No autograph: it would read the source files again while tracing.
-        program = tf.function(function, jit_compile=jit_compile, autograph=False)
         traced = {}
 
         def call(*arguments):
             # Shape by shape: TensorFlow warns where it traces many by itself.
-            key = tuple((tuple(x.shape), x.dtype) for x in arguments)
-            if key not in traced:
-                specifications = [tf.TensorSpec(*one) for one in key]
-                traced[key] = program.get_concrete_function(*specifications)
-            return traced[key](*arguments)
+            shapes = tuple((tuple(x.shape), x.dtype) for x in arguments)
+            # LoRA and quantisation give a model other variables.
+            found = [id(variable) for variable in getattr(model, "variables", [])]
+            if traced.get("variables") != found:
+                traced.clear()
+                traced["variables"] = found
+            if shapes not in traced:
+                specifications = [tf.TensorSpec(*one) for one in shapes]
+                program = tf.function(
+                    function, jit_compile=jit_compile, autograph=False
+                )
+                traced[shapes] = program.get_concrete_function(*specifications)
+            return traced[shapes](*arguments)
 
         return call
     if backend == "jax":

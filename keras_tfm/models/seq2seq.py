@@ -131,7 +131,9 @@ class Transformer(keras.Model):
         """Gives the same network without its last projection.
 
         It shares every layer with this model. `ProjectedCrossentropy` trains
-        it without ever holding `(B, T, V)` logits.
+        it without ever holding `(B, T, V)` logits, where those are tied to
+        the target embedding; a projection of its own (`tie=None`) is not
+        reached from here, and stays as it is.
 
         Returns:
             `keras.Model` from the same inputs to float `(B, T, D)`.

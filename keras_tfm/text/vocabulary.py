@@ -3,12 +3,15 @@
 import hashlib
 import os
 import pathlib
+import threading
 from collections.abc import Iterable
 
 import keras
 import sentencepiece
 
 from keras_tfm.text.learning import learn_model
+
+_SAMPLING = threading.Lock()
 
 
 class Vocabulary:
@@ -171,15 +174,18 @@ class Vocabulary:
         Source: Kudo 2018, https://arxiv.org/abs/1804.10959; Provilkov et al.
         2020, https://arxiv.org/abs/1910.13267
         """
-        # One thread: SentencePiece gives each of its threads a generator.
-        sentencepiece.set_random_generator_seed(seed % 2**32)
-        return self._processor.encode(
-            _text_list(texts),
-            enable_sampling=True,
-            alpha=alpha,
-            nbest_size=-1,
-            num_threads=1,
-        )
+        texts = _text_list(texts)
+        # The seed is one for the whole process, and each thread that
+        # SentencePiece starts takes a generator of its own.
+        with _SAMPLING:
+            sentencepiece.set_random_generator_seed(seed % 2**32)
+            return self._processor.encode(
+                texts,
+                enable_sampling=True,
+                alpha=alpha,
+                nbest_size=-1,
+                num_threads=1,
+            )
 
     def decode(self, ids) -> list[str]:
         """Joins pieces to text.

@@ -2,6 +2,7 @@
 
 import keras
 from keras import ops
+from keras.src.backend import get_keras_mask  # JAX hides the attribute
 
 from keras_tfm.training.losses import (
     check_shapes,
@@ -41,7 +42,7 @@ class TokenMean(keras.metrics.Metric):
         raise NotImplementedError
 
     def update_state(self, y_true, y_pred, sample_weight=None):
-        mask = getattr(y_pred, "_keras_mask", None)
+        mask = get_keras_mask(y_pred)
         y_true = ops.convert_to_tensor(y_true)
         y_pred = ops.stop_gradient(ops.convert_to_tensor(y_pred))
         check_shapes(y_true, y_pred)

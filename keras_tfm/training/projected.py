@@ -2,6 +2,7 @@
 
 import keras
 from keras import ops
+from keras.src.backend import get_keras_mask  # JAX hides the attribute
 
 from keras_tfm.training.losses import check_label_smoothing, check_shapes, token_weights
 
@@ -193,7 +194,7 @@ class ProjectedCrossentropy(keras.losses.Loss):
         self.chunk_tokens = chunk_tokens
 
     def __call__(self, y_true, y_pred, sample_weight=None):
-        mask = getattr(y_pred, "_keras_mask", None)
+        mask = get_keras_mask(y_pred)
         labels = ops.convert_to_tensor(y_true)
         check_shapes(labels, y_pred)
         weights = token_weights(labels, self.pad_id, sample_weight, mask)

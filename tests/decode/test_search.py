@@ -170,6 +170,22 @@ def test_a_compiled_search_follows_the_weights(greedy):
     assert_same(search(sources), greedy(sources), tolerance=1e-4)
 
 
+@pytest.mark.parametrize("change", ["lora", "int8"])
+def test_a_compiled_search_follows_a_change_of_variables(change):
+    model, sources = draw_transformer(seed=4), draw_sources()
+    search = decode.Search(model, **OPTIONS)
+    before = search(sources)
+    if change == "lora":
+        model.enable_lora(2)
+        for variable in model.trainable_variables:
+            variable.assign(variable + 0.1)
+    else:
+        model.quantize("int8")
+    after = search(sources)
+    assert np.abs(after.scores[REAL] - before.scores[REAL]).max() > 1e-3
+    assert_same(after, decode.Search(model, **OPTIONS)(sources))
+
+
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision_finds_nearly_the_same(dtype, beam, transformer):
     half = draw_transformer(dtype=dtype)

@@ -5,7 +5,13 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_tfm.training import Perplexity, SmoothedCrossentropy, TokenAccuracy
+from keras_tfm.layers import TokenAndPositionEmbedding
+from keras_tfm.training import (
+    Perplexity,
+    ProjectedCrossentropy,
+    SmoothedCrossentropy,
+    TokenAccuracy,
+)
 from keras_tfm.training.metrics import TokenMean
 
 V = 9
@@ -90,6 +96,32 @@ def test_an_implicit_mask_leaves_out_further_tokens():
     wanted = run(TokenAccuracy(), [(labels * ids, plain)])
     assert run(TokenAccuracy(), [(labels, logits)]) == wanted
     assert run(TokenAccuracy(), [(labels, plain)]) != wanted  # it can fail
+
+
+def test_an_implicit_mask_counts_inside_evaluate_too():
+    """On JAX traced tensors do not carry it as an attribute."""
+    ids = np.array([[1, 2, 0, 0], [3, 4, 5, 0]], "int32")
+    labels = np.array([[1, 2, 3, 4], [1, 2, 3, 4]], "int32")
+    table = TokenAndPositionEmbedding(V, 4, mask_zero=True)
+    source = keras.Input((None,), dtype="int32")
+    hidden = table(source)
+    model = keras.Model(source, keras.layers.Dense(V)(hidden))
+    model.compile(loss=SmoothedCrossentropy(), metrics=[Perplexity()])
+    found = model.evaluate(ids, labels, verbose=0, return_dict=True)
+    logits = ops.convert_to_numpy(model(ids)).astype("float64")
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    each = -np.take_along_axis(log_p, labels[..., None], -1)[..., 0]
+    wanted = each[ids != 0].mean()
+    assert abs(wanted - each.mean()) > 1e-3  # it can fail
+    assert found["loss"] == pytest.approx(wanted, abs=1e-5)
+    assert found["perplexity"] == pytest.approx(np.exp(wanted), rel=1e-5)
+    model = keras.Model(source, hidden)
+    model.compile(loss=ProjectedCrossentropy(table))
+    logits = ops.convert_to_numpy(table.as_logits(model(ids))).astype("float64")
+    log_p = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    each = -np.take_along_axis(log_p, labels[..., None], -1)[..., 0]
+    wanted = each[ids != 0].mean()
+    assert model.evaluate(ids, labels, verbose=0) == pytest.approx(wanted, abs=1e-5)
 
 
 class OneInMillions(TokenMean):
