@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import sacrebleu
 
 from keras_tfm import serving
 from recipes import translation
@@ -108,3 +109,22 @@ def test_help_explains_every_setting():
     for field in dataclasses.fields(translation.Settings):
         assert "--" + field.name.replace("_", "-") in printed
     assert "Target tokens in a batch" in printed
+
+
+def test_chrf_has_an_interval_where_most_sentences_match_nothing():
+    """sacrebleu's own raises a TypeError here."""
+    found = ["qq", "ww", "the cat sat"]
+    references = [["aa", "bb", "the cat sat"]]
+    score = translation.Chrf().corpus_score(found, references, n_bootstrap=1000)
+    assert 0 < score._ci < 100
+    plain = sacrebleu.CHRF().corpus_score(found, references)
+    assert score.score == pytest.approx(plain.score)
+
+
+def test_a_run_that_fails_early_leaves_its_folder_free(tmp_path):
+    settings = translation.Settings(
+        data=str(tmp_path / "nothing.tsv"), out=str(tmp_path / "run")
+    )
+    with pytest.raises(ValueError, match="there is no"):
+        translation.main(settings)
+    assert not (tmp_path / "run").exists()
