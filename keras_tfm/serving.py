@@ -158,8 +158,8 @@ class Translator:
     def export(self, folder, max_decoding_length=128):
         """Writes a SavedModel that takes sentences and gives sentences.
 
-        It holds network, vocabularies and search, and needs TensorFlow and
-        tensorflow_text to run, but not Keras: `tf.saved_model.load(folder)
+        It holds network, vocabularies and search, and runs with TensorFlow and
+        tensorflow_text, without this library: `tf.saved_model.load(folder)
         .signatures["serving_default"](text=...)` with `text` a string `(B,)`
         gives `translation`, a string `(B,)`, and `score`, float32 `(B,)`.
 

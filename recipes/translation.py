@@ -206,7 +206,7 @@ def check_folder(settings: Settings) -> pathlib.Path:
     """Checks that a run that is already in the folder has the same settings."""
     out = pathlib.Path(settings.out)
     file, now = out / "settings.json", described(settings)
-    if file.exists():
+    if has_begun(out):
         before = json.loads(file.read_text(encoding="utf-8"))
         free = ("out", "epochs", "average", "score_every", "beam_size")
         free += ("length_penalty",)
@@ -224,6 +224,11 @@ def check_folder(settings: Settings) -> pathlib.Path:
     return out
 
 
+def has_begun(out: pathlib.Path) -> bool:
+    """Tells whether an epoch is finished: before that, nothing is bound."""
+    return (out / "restart").exists()
+
+
 def described(settings: Settings) -> dict:
     """Gives what has to be the same when a run goes on."""
     return dataclasses.asdict(settings) | {"backend": keras.config.backend()}
@@ -232,7 +237,7 @@ def described(settings: Settings) -> dict:
 def get_vocabulary(settings, corpus, out) -> text.Vocabulary:
     """Loads the run's vocabulary, or trains one on the training pairs."""
     file = out / "vocabulary.model"
-    if file.exists():
+    if has_begun(out):
         return text.Vocabulary.load(file)
     tokenized = settings.data == "multi30k" and settings.form == "tok"
     vocabulary = text.Vocabulary.train(

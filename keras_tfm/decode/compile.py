@@ -29,19 +29,19 @@ def compiled(function, model, jit_compile=True):
     if backend == "tensorflow":
         import tensorflow as tf
 
-        # No autograph: it would read the source files again while tracing.
-        traced = {}
+        traced, variables_then = {}, []
 
         def call(*arguments):
             # Shape by shape: TensorFlow warns where it traces many by itself.
             shapes = tuple((tuple(x.shape), x.dtype) for x in arguments)
             # LoRA and quantisation give a model other variables.
-            found = [id(variable) for variable in getattr(model, "variables", [])]
-            if traced.get("variables") != found:
+            variables = getattr(model, "variables", [])
+            if [*map(id, variables)] != [*map(id, variables_then)]:
                 traced.clear()
-                traced["variables"] = found
+                variables_then[:] = variables
             if shapes not in traced:
                 specifications = [tf.TensorSpec(*one) for one in shapes]
+                # No autograph: it would read the source files again.
                 program = tf.function(
                     function, jit_compile=jit_compile, autograph=False
                 )
