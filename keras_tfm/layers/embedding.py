@@ -41,16 +41,18 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         **kwargs: of `keras.layers.Layer`.
 
     Call arguments:
-        ids: integer `(B, T)`.
-        offset: int or scalar int tensor, in tokens. Position of `ids[:, 0]`.
+        inputs: integer ids `(B, T)`; with `reverse` float vectors `(..., D)`.
+        offset: int or scalar int tensor, in tokens. Position of
+            `inputs[:, 0]`.
+        reverse: bool. Project vectors to logits, as `as_logits` does.
 
     Returns:
-        float `(B, T, D)`.
+        float `(B, T, D)`; with `reverse` `(..., V)`.
 
     Raises:
-        ValueError: ids of another rank or dtype, a size below 1, unknown
-            `positions`, learned ones without `sequence_length`, or an odd
-            width with sinusoids.
+        ValueError: ids of another rank or dtype, vectors of another width, a
+            size below 1, unknown `positions`, learned ones without
+            `sequence_length`, or an odd width with sinusoids.
 
     Source: Vaswani et al. 2017, sections 3.4, 3.5 and 5.4.
     https://arxiv.org/abs/1706.03762; tying: Press and Wolf 2017.
@@ -100,20 +102,19 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         self.factor = math.sqrt(embedding_dim) if scale and fixed else 1.0
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
-    def build(self, ids_shape):
-        vectors_shape = (*ids_shape, self.embedding_dim)
-        self.token_embedding.build(ids_shape)
+    def build(self, inputs_shape):
+        # From ids or, where the first call is in reverse, from vectors.
+        vectors_shape = (*inputs_shape[:2], self.embedding_dim)
+        self.token_embedding.build(inputs_shape[:2])
         if self.position_layer is not None and not self.position_layer.built:
             self.position_layer.build(vectors_shape)
 
-    def call(self, ids, offset=0, training=False):
-        dtype = backend.standardize_dtype(ids.dtype)
-        if len(ids.shape) != 2 or dtype not in INTEGERS:
-            raise ValueError(
-                "Token ids must be integers of shape (batch, length). "
-                f"Received: shape={tuple(ids.shape)}, dtype={dtype}."
-            )
-        x = self._lookup(ids, training)
+    def call(self, inputs, offset=0, reverse=False, training=False):
+        self._check(inputs, reverse)
+        if reverse:
+            hidden = ops.cast(inputs, self.compute_dtype)
+            return self.token_embedding(hidden, reverse=True)
+        x = self._lookup(inputs, training)
         if self.position_layer is not None:
             x = self.position_layer(x, offset=offset)
         return self.dropout_layer(x, training=training)
@@ -125,21 +126,32 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
             hidden: float `(..., D)`.
 
         Returns:
-            float `(..., V)`, in the layer's compute dtype.
+            float `(..., V)`, in the layer's compute dtype, without an implicit
+            mask.
         """
-        hidden = ops.cast(hidden, self.compute_dtype)
-        return self.token_embedding(hidden, reverse=True)
+        return self(hidden, reverse=True)
 
     @property
     def embeddings(self):
         """The table, `(V, D)`."""
         return self.token_embedding.embeddings
 
-    def compute_mask(self, ids, previous_mask=None):
-        return padding_mask(ids) if self.mask_zero else None
+    def compute_mask(self, inputs, previous_mask=None):
+        # A mask that vectors carry ends at the logits.
+        return padding_mask(inputs) if self.mask_zero and _is_ids(inputs) else None
 
-    def compute_output_shape(self, ids_shape):
-        return (*ids_shape, self.embedding_dim)
+    def compute_output_shape(self, inputs_shape, reverse=False):
+        if reverse:
+            return (*inputs_shape[:-1], self.vocabulary_size)
+        return (*inputs_shape, self.embedding_dim)
+
+    def compute_output_spec(self, inputs, offset=0, reverse=False, training=False):
+        self._check(inputs, reverse)
+        shape = self.compute_output_shape(inputs.shape, reverse)
+        output = keras.KerasTensor(shape, self.compute_dtype)
+        if reverse or self.position_layer is None:
+            return output
+        return self.position_layer.compute_output_spec(output, offset=offset)
 
     def get_config(self):
         positions = self.positions
@@ -171,6 +183,19 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
             )
         return cls(**config)
 
+    def _check(self, inputs, reverse):
+        shape, dtype = tuple(inputs.shape), backend.standardize_dtype(inputs.dtype)
+        if reverse and (_is_ids(inputs) or shape[-1:] != (self.embedding_dim,)):
+            raise ValueError(
+                f"Vectors to project are floats of width {self.embedding_dim}. "
+                f"Received: shape={shape}, dtype={dtype}."
+            )
+        if not reverse and (len(shape) != 2 or not _is_ids(inputs)):
+            raise ValueError(
+                "Token ids must be integers of shape (batch, length). "
+                f"Received: shape={shape}, dtype={dtype}."
+            )
+
     def _position_layer(self):
         if self.positions is None or isinstance(self.positions, keras.layers.Layer):
             return self.positions
@@ -198,3 +223,7 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
             return ops.cast(ops.take(table, ids, axis=0), self.compute_dtype)
         x = self.token_embedding(ids)
         return x if self.factor == 1.0 else x * ops.cast(self.factor, x.dtype)
+
+
+def _is_ids(x):
+    return backend.standardize_dtype(x.dtype) in INTEGERS

@@ -8,6 +8,8 @@ from keras import ops
 
 from keras_tfm.layers.quantization import dtype_config
 
+INTS = (int, np.integer)  # what can be checked before anything runs
+
 
 class Positions(keras.layers.Layer):
     """Joins a signal of the position to token vectors; base of the kinds.
@@ -238,13 +240,18 @@ class LearnedPositions(Positions):
         Returns:
             float `(T, D)`.
         """
-        if isinstance(offset, int):
-            if isinstance(length, int):
+        if isinstance(offset, INTS):
+            if isinstance(length, INTS):
                 self.check_length(offset + length)
             # A slice past the end comes out short, so that the sum with the
             # token vectors fails; a lookup would repeat the last row on JAX.
             return self.table[offset : offset + length]
         return ops.take(self.table, ops.arange(length) + offset, axis=0)
+
+    def compute_output_spec(self, x, offset=0):
+        if x.shape[1] is not None and isinstance(offset, INTS):
+            self.check_length(offset + x.shape[1])
+        return super().compute_output_spec(x, offset=offset)
 
     def check_length(self, length):
         """Refuses a sequence that is longer than the table.

@@ -81,6 +81,46 @@ def test_logits_keep_the_compute_dtype_inside_a_model_of_that_policy():
     assert keras.backend.standardize_dtype(model(draw(1, 3, 8)).dtype) == "bfloat16"
 
 
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_a_model_tied_to_its_output_is_saved_and_cloned_with_one_table(
+    positions, tmp_path
+):
+    embedding = TokenAndPositionEmbedding(
+        6, 8, sequence_length=5, positions=positions, mask_zero=True
+    )
+    ids = keras.Input((None,), dtype="int32")
+    hidden = keras.layers.Dense(8)(embedding(ids))
+    model = keras.Model(ids, embedding.as_logits(hidden))
+    wanted = numpy(model(IDS))
+    assert wanted.shape == (2, 4, 6)
+    assert model.layers.count(embedding) == 1
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    model.save(tmp_path / "tied.keras")
+    for other in (clone, keras.models.load_model(tmp_path / "tied.keras")):
+        assert len(other.weights) == len(model.weights)
+        np.testing.assert_allclose(numpy(other(IDS)), wanted, atol=1e-6)
+        table = other.weights[0]
+        table.assign(table * 2.0)  # felt at both ends
+        assert np.abs(numpy(other(IDS)) / wanted - 2).max() > 0.1
+
+
+def test_reverse_may_come_first_and_other_widths_are_refused():
+    embedding = TokenAndPositionEmbedding(6, 8)
+    hidden = np.ones((2, 3, 8), "float32")
+    np.testing.assert_allclose(
+        numpy(embedding.as_logits(hidden)),
+        hidden @ numpy(embedding.embeddings).T,
+        atol=1e-5,
+    )
+    embedding(IDS)
+    for wrong in (np.ones((2, 3, 7), "float32"), np.ones((2, 8), "int32")):
+        with pytest.raises(ValueError, match="floats of width 8"):
+            embedding.as_logits(wrong)
+    with pytest.raises(ValueError, match="floats of width 8"):
+        embedding.as_logits(keras.Input((None, 7)))
+
+
 def test_source_target_and_output_train_one_table():
     layer = TokenAndPositionEmbedding(6, 8)
     source, target = (keras.Input((None,), dtype="int32") for _ in range(2))
@@ -172,6 +212,8 @@ def test_what_is_not_ids_is_refused(ids):
     with pytest.raises(ValueError, match=r"integers of shape \(batch, length\)") as e:
         layer(ids)
     assert f"shape={ids.shape}, dtype={ids.dtype}" in str(e.value)
+    with pytest.raises(ValueError, match="integers of shape"):
+        layer(keras.Input(batch_shape=ids.shape, dtype=str(ids.dtype)))
 
 
 def test_wrong_settings_are_refused():
