@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import tempfile
 from collections.abc import Iterable
 
 import keras
@@ -10,6 +11,9 @@ import numpy as np
 
 from keras_tfm.decode.search import Search
 from keras_tfm.text.vocabulary import Vocabulary
+
+# Of a saved translator.
+FILES = ("model.keras", "source.model", "target.model", "search.json")
 
 
 class Translator:
@@ -23,8 +27,13 @@ class Translator:
         beam_size: int >= 1. 1 is greedy search.
         length_penalty: float >= 0, see `keras_tfm.decode.penalty`.
         batch_size: int >= 1, in sentences. Decoded at once.
-        max_source_length: int >= 1, in tokens. A longer text is refused.
+        max_source_length: int >= 1, in tokens. A longer text is refused, as
+            is one of more tokens than the model has learned positions for.
         **search: further settings of `keras_tfm.decode.Search`.
+
+    Attributes:
+        cut: int. Translations of the last call that came to their limit of
+            tokens, `max_decoding_length`, before their end.
 
     Call arguments:
         texts: str, or list of str.
@@ -59,7 +68,7 @@ class Translator:
         self.vocabulary = vocabulary
         self.target_vocabulary = target_vocabulary or vocabulary
         self.batch_size = batch_size
-        self.max_source_length = max_source_length
+        self.cut = 0
         sides = (
             ("vocabulary_size", self.vocabulary),
             ("target_vocabulary_size", self.target_vocabulary),
@@ -88,6 +97,9 @@ class Translator:
             end_id=self.target_vocabulary.end_id,
             **search,
         )
+        self.max_source_length = min(
+            max_source_length, self.search.longest or max_source_length
+        )
 
     def __call__(self, texts, progress=False):
         if isinstance(texts, str):
@@ -96,12 +108,15 @@ class Translator:
         # Longest first: what does not fit in memory fails at once. Sentences
         # of one length share a batch, and so waste no steps on each other.
         order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
-        translations = [""] * len(rows)
+        translations, self.cut = [""] * len(rows), 0
         bar = keras.utils.Progbar(len(rows), unit_name="sentence") if progress else None
         for start in range(0, len(order), self.batch_size):
             chosen = order[start : start + self.batch_size]
             hypotheses = self.search(self._padded([rows[i] for i in chosen]))
-            best = self.target_vocabulary.decode(hypotheses.ids[: len(chosen), 0])
+            ids = hypotheses.ids[: len(chosen), 0]
+            best = self.target_vocabulary.decode(ids)
+            ended = (ids == self.target_vocabulary.end_id).any(-1)
+            self.cut += int(np.sum((ids != 0).any(-1) & ~ended))
             for i, translation in zip(chosen, best, strict=True):
                 translations[i] = translation
             if bar:
@@ -111,19 +126,28 @@ class Translator:
     def save(self, folder):
         """Writes model, vocabularies and settings to a folder.
 
+        Updates of LoRA are added to the matrices they belong to. What the
+        folder held before stays until all is written.
+
         Args:
             folder: path. Made if it is not there.
         """
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        # A fresh copy: a compiled model names the optimizer of its backend.
-        model = type(self.model).from_config(self.model.get_config())
-        model.set_weights(self.model.get_weights())
-        model.save(folder / "model.keras")
-        self.vocabulary.save(folder / "source.model")
-        self.target_vocabulary.save(folder / "target.model")
         settings = json.dumps(self.settings, indent=1)
-        (folder / "search.json").write_text(settings + "\n")
+        with tempfile.TemporaryDirectory(dir=folder) as part:
+            part = pathlib.Path(part)
+            # A fresh copy: a compiled model names the optimizer of its backend.
+            # By file, since LoRA and quantisation are changed variables.
+            self.model.save_weights(part / "copied.weights.h5")
+            model = type(self.model).from_config(self.model.get_config())
+            model.load_weights(part / "copied.weights.h5")
+            model.save(part / FILES[0])
+            self.vocabulary.save(part / FILES[1])
+            self.target_vocabulary.save(part / FILES[2])
+            (part / FILES[3]).write_text(settings + "\n", encoding="utf-8")
+            for name in FILES:
+                os.replace(part / name, folder / name)
 
     @classmethod
     def load(cls, folder, **settings):
@@ -140,33 +164,35 @@ class Translator:
             FileNotFoundError: the folder lacks a file.
         """
         folder = pathlib.Path(folder)
-        names = ("model.keras", "source.model", "target.model", "search.json")
-        missing = [name for name in names if not (folder / name).is_file()]
+        missing = [name for name in FILES if not (folder / name).is_file()]
         if missing:
             raise FileNotFoundError(
                 f"No saved translator in {os.fspath(folder)!r}: {missing} missing. "
-                "Name a folder that `Translator.save` or a recipe has written."
+                "Name a folder that `Translator.save` has written, such as the "
+                "folder `model` of a recipe's run."
             )
-        saved = json.loads((folder / "search.json").read_text())
+        model, source, target, search = (folder / name for name in FILES)
+        saved = json.loads(search.read_text(encoding="utf-8"))
         return cls(
-            keras.models.load_model(folder / "model.keras"),
-            Vocabulary.load(folder / "source.model"),
-            Vocabulary.load(folder / "target.model"),
+            keras.models.load_model(model),
+            Vocabulary.load(source),
+            Vocabulary.load(target),
             **{**saved, **settings},
         )
 
-    def export(self, folder, max_decoding_length=128):
+    def export(self, folder):
         """Writes a SavedModel that takes sentences and gives sentences.
 
         It holds network, vocabularies and search, and runs with TensorFlow and
         tensorflow_text, without this library: `tf.saved_model.load(folder)
         .signatures["serving_default"](text=...)` with `text` a string `(B,)`
-        gives `translation`, a string `(B,)`, and `score`, float32 `(B,)`.
+        gives `translation`, a string `(B,)`, `score`, float32 `(B,)`, minus
+        infinity where there is no text, and `finished`, bool `(B,)`, False
+        where a translation was cut at its limit. A text of more than
+        `max_source_length` tokens is an error there too.
 
         Args:
             folder: path.
-            max_decoding_length: int >= 1, in tokens. Longer translations are
-                cut.
 
         Raises:
             RuntimeError: the backend is not TensorFlow.
@@ -184,15 +210,29 @@ class Translator:
         detokenizer = self.target_vocabulary.tensorflow_tokenizer()
         search, target_size = self.search, self.target_vocabulary.size
         end_id = self.target_vocabulary.end_id
+        limit = self.max_source_length
+        message = f"A text has more than {limit} tokens. Split it into sentences."
 
         @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
         def translate(text):
-            ids = tokenizer.tokenize(text).to_tensor(0)
-            best = search.decode(tf.cast(ids, tf.int32), max_decoding_length)
+            rows = tokenizer.tokenize(text)
+            lengths = rows.row_lengths()
+            fits = tf.debugging.assert_less_equal(
+                lengths, tf.cast(limit, lengths.dtype), message
+            )
+            with tf.control_dependencies([fits]):
+                ids = tf.cast(rows.to_tensor(0), tf.int32)
+            best = search.decode(ids)
             ids = best.ids[:, 0]
             real = (ids != 0) & (ids != end_id) & (ids < target_size)
             sentence = detokenizer.detokenize(tf.ragged.boolean_mask(ids, real))
-            return {"translation": sentence, "score": best.scores[:, 0]}
+            empty = tf.equal(best.lengths[:, 0], 0)
+            finished = empty | tf.reduce_any(ids == end_id, axis=-1)
+            return {
+                "translation": sentence,
+                "score": best.scores[:, 0],
+                "finished": finished,
+            }
 
         module = tf.Module()
         module.model, module.translate = self.model, translate

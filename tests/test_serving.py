@@ -12,6 +12,7 @@ import pytest
 from keras_tfm.serving import Translator
 from keras_tfm.text import Vocabulary
 from tests.decode.conftest import draw_transformer
+from tests.layers.quantized import QUANTIZED, quantize
 
 TEXTS = [
     "the small garden behind the old house",
@@ -24,7 +25,7 @@ TEXTS = [
     "old",
     "Ünknown, zß!",
 ]
-MAX_LENGTH = 7
+MAX_LENGTH = 20
 FAST = {
     "max_decoding_length": MAX_LENGTH,
     "jit_compile": False,
@@ -55,6 +56,7 @@ def target_vocabulary():
 def translator(vocabulary, target_vocabulary):
     # Three rows more than pieces, as where a table is padded to a round size.
     model = draw_transformer(
+        seed=6,  # says many things, and ends some of them
         vocabulary_size=vocabulary.size + 3,
         target_vocabulary_size=target_vocabulary.size + 3,
     )
@@ -156,6 +158,62 @@ def test_a_saved_translator_translates_the_same(translator, translations, tmp_pa
     assert translator.model.optimizer is not None  # of the one that was saved
 
 
+def changed(translator, change):
+    """A translator of the same weights with LoRA, or in int8."""
+    model = type(translator.model).from_config(translator.model.get_config())
+    model.set_weights(translator.model.get_weights())
+    if change == "lora":
+        model.enable_lora(2)
+        for weight in model.trainable_weights:
+            weight.assign(np.full(weight.shape, 0.3))
+    else:
+        quantize(model)
+    both = translator.vocabulary, translator.target_vocabulary
+    return Translator(model, *both, **SETTINGS)
+
+
+@QUANTIZED
+@pytest.mark.parametrize("change", ["lora", "int8"])
+def test_a_changed_model_is_saved_as_it_is(translator, change, tmp_path):
+    other = changed(translator, change)
+    ids = translator._padded(translator.vocabulary.encode(TEXTS[3:6]))[:3]
+    wanted = other.search(ids)
+    assert np.abs(wanted.scores - translator.search(ids).scores).max() > 1e-4
+    other.save(tmp_path)
+    loaded = Translator.load(tmp_path)
+    loaded.save(tmp_path)  # over itself
+    for found in (loaded.search(ids), Translator.load(tmp_path).search(ids)):
+        np.testing.assert_array_equal(found.ids, wanted.ids)
+        np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-4)
+
+
+def test_what_cannot_be_saved_leaves_the_folder_as_it_was(translator, tmp_path):
+    translator.save(tmp_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    both = translator.vocabulary, translator.target_vocabulary
+    other = Translator(translator.model, *both, **FAST)
+    other.settings["strange"] = object()
+    with pytest.raises(TypeError, match="not JSON serializable"):
+        other.save(tmp_path)
+    other = Translator(draw_transformer(vocabulary_size=300), *both, **FAST)
+    other.model.get_config = lambda: {"vocabulary_size": -1}
+    with pytest.raises((TypeError, ValueError, KeyError)):
+        other.save(tmp_path)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert len(before) == 4
+
+
+def test_what_was_cut_before_its_end_is_counted(translator):
+    real = [text for text in TEXTS if text.strip()]
+    alone = [translator.search(np.array(translator._rows([one]))) for one in real]
+    ends = [translator.target_vocabulary.end_id in found.ids[0, 0] for found in alone]
+    translator(TEXTS)
+    assert translator.cut == ends.count(False)
+    assert 0 < translator.cut < len(real)
+    translator("")
+    assert translator.cut == 0
+
+
 def test_a_folder_without_a_translator_is_named(translator, tmp_path):
     with pytest.raises(
         FileNotFoundError, match=r"'model.keras', 'source.model'.*missi"
@@ -177,34 +235,76 @@ answers = []
 for texts in json.load(sys.stdin):
     answer = translate(text=tf.constant(texts, tf.string))
     words = [text.decode() for text in answer["translation"].numpy()]
-    answers.append([words, answer["score"].numpy().tolist()])
+    rest = [answer[name].numpy().tolist() for name in ("score", "finished")]
+    answers.append([words, *rest])
 assert not any(name.split(".")[0] == "keras_tfm" for name in sys.modules)
 print(json.dumps(answers))
 """
+
+
+def serve(folder, batches):
+    """Lets a process without this library translate batches of texts."""
+    done = subprocess.run(
+        [sys.executable, "-c", SERVER, os.fspath(folder)],
+        input=json.dumps(batches),
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout)
 
 
 @pytest.mark.backend("tensorflow")
 def test_the_savedmodel_says_what_the_translator_says(
     translator, translations, tmp_path
 ):
-    translator.export(tmp_path / "exported", max_decoding_length=MAX_LENGTH)
+    translator.export(tmp_path)
     batches = [TEXTS, TEXTS[3:4], ["", ""]]
-    done = subprocess.run(
-        [sys.executable, "-c", SERVER, os.fspath(tmp_path / "exported")],
-        input=json.dumps(batches),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    (all_texts, scores), (one, _), (nothing, _) = json.loads(done.stdout)
+    (all_texts, scores, finished), (one, *_), nothing = serve(tmp_path, batches)
     assert all_texts == translations
     assert one == translations[3:4]
-    assert nothing == ["", ""]
+    assert nothing == [["", ""], [-np.inf] * 2, [True] * 2]
     ids = translator._padded(translator.vocabulary.encode(TEXTS[:4]))
-    wanted = translator.search(ids).scores[:, 0]
-    np.testing.assert_allclose(scores[:4], wanted, atol=1e-4)
+    wanted = translator.search(ids)
+    np.testing.assert_allclose(scores[:4], wanted.scores[:, 0], atol=1e-4)
+    translator(TEXTS)
+    assert finished.count(False) == translator.cut > 0
+
+
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
+def test_the_savedmodel_keeps_the_limits(positions, vocabulary, tmp_path):
+    model = draw_transformer(
+        vocabulary_size=vocabulary.size, positions=positions, sequence_length=30
+    )
+    endless = {**FAST, "suppress_ids": [*FAST["suppress_ids"], 3]}
+    del endless["max_decoding_length"]
+    translator = Translator(model, vocabulary, max_source_length=40, **endless)
+    texts = ["a house", "an old man in a small boat", "the"]
+    wanted = translator(texts)
+    assert translator.cut == 3
+    lengths = translator.search(translator._padded(vocabulary.encode(texts))).lengths
+    limits = [2 * len(row) + 16 for row in vocabulary.encode(texts)]
+    longest = 30 if positions == "learned" else 1000
+    assert lengths[:3, 0].tolist() == [min(limit, longest) for limit in limits]
+    assert max(limits) > 30
+    translator.export(tmp_path)
+    [[found, _, finished]] = serve(tmp_path, [texts])
+    assert found == wanted
+    assert finished == [False] * 3
+    import tensorflow as tf
+
+    loaded = tf.saved_model.load(os.fspath(tmp_path)).signatures["serving_default"]
+    long = "a house " * 40
+    limit = 30 if positions == "learned" else 40
+    with pytest.raises(ValueError, match=f"Text 1 has .* max_source_length={limit}"):
+        translator(["the", long])
+    with pytest.raises(
+        tf.errors.InvalidArgumentError, match=f"more than {limit} tokens. Split"
+    ):
+        loaded(text=tf.constant(["the", long]))
 
 
 @pytest.mark.backend("jax", "torch")

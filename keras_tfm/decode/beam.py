@@ -13,6 +13,7 @@ def beam(
     cache,
     active,
     max_length: int,
+    limits=None,
     beam_size: int = 4,
     num_hypotheses: int = 1,
     start_id: int = 2,
@@ -28,8 +29,8 @@ def beam(
     own, where it is scored and never extended. A row is done when no open
     hypothesis can still enter the pool; or when `beam_size * patience` have
     ended and the best open one scores, at its present length, no better than
-    the worst that would be returned. At `max_length` open ones enter the pool
-    as they are.
+    the worst that would be returned. At the row's limit open ones enter the
+    pool as they are.
 
     Args:
         step: `(ids (B, K), index, cache) -> (logits (B, K, V), cache)`.
@@ -37,7 +38,10 @@ def beam(
             dictionary with a `"beams"`, every tensor in that is `(B, K, ...)`
             and follows its hypothesis; everything else stays where it is.
         active: bool `(B,)`. Rows to decode; the others come back empty.
-        max_length: int >= 1, in tokens, the end token included.
+        max_length: int >= 1, or scalar int tensor, in tokens, the end token
+            included.
+        limits: int32 `(B,)` from 1 to `max_length`, in tokens: the most that
+            each row may have; or None for `max_length`.
         beam_size: int >= 1, K.
         num_hypotheses: int from 1 to K, n: how many to give.
         start_id: int. The token before the first.
@@ -62,7 +66,9 @@ def beam(
     check_beam(beam_size, num_hypotheses, patience, max_length)
     batch_size = ops.shape(active)[0]
     position = ops.arange(max_length)[None, None]  # (1, 1, T)
-    largest_divisor = penalty(max_length, length_penalty, length_penalty_form)
+    if limits is None:
+        limits = ops.full((batch_size,), max_length, "int32")
+    largest_divisor = penalty(limits, length_penalty, length_penalty_form)  # (B,)
 
     def unfinished(index, last, ids, scores, pool, ended, done, cache):
         return ops.logical_and(index < max_length, ops.logical_not(ops.all(done)))
@@ -77,8 +83,13 @@ def beam(
 
         # Those that end among the K best go to the pool; the K best of the
         # others stay open. There are K of them: each beam can end only once.
+        # At the limit these leave too, as they are.
         ends = ops.equal(token, end_id)
-        leaves = ops.logical_and(ends, ops.arange(2 * beam_size)[None] < beam_size)
+        limited = ops.greater_equal(index + 1, limits)  # (B,)
+        rank = ops.arange(2 * beam_size)[None]
+        open_rank = ops.cumsum(ops.cast(ops.logical_not(ends), "int32"), axis=-1)
+        cut = ops.logical_and(limited[:, None], open_rank <= beam_size)
+        leaves = ops.where(ends, rank < beam_size, cut)
         leaves = ops.logical_and(leaves, ops.isfinite(total))
         leaves = ops.logical_and(leaves, ops.logical_not(done)[:, None])
         divisor = penalty(index + 1, length_penalty, length_penalty_form)
@@ -103,6 +114,7 @@ def beam(
             ops.less_equal(present, pool[1][:, -1]),
         )
         done = ops.logical_or(done, ops.logical_or(beaten, enough))
+        done = ops.logical_or(done, limited)
         cache = _reorder(cache, parent)
         return index + 1, last, ids, scores, pool, ended, done, cache
 
@@ -112,7 +124,7 @@ def beam(
         ops.full((batch_size, num_hypotheses), -float("inf"), "float32"),
         ops.zeros((batch_size, num_hypotheses), "int32"),
     )
-    index, last, ids, scores, pool, ended, done, cache = ops.while_loop(
+    pool = ops.while_loop(
         unfinished,
         advance,
         (
@@ -125,10 +137,8 @@ def beam(
             ops.logical_not(active),
             cache,
         ),
-    )
-    cut = ops.where(done[:, None], -float("inf"), scores / largest_divisor)
-    lengths = ops.full((batch_size, beam_size), max_length, "int32")
-    ids, scores, lengths = _merge(pool, (ids, cut, lengths), num_hypotheses)
+    )[4]
+    ids, scores, lengths = pool
     # Among scores of minus infinity PyTorch's top-k takes any, and so any ids.
     found = ops.isfinite(scores)
     ids = ops.where(found[:, :, None], ids, 0)
@@ -175,12 +185,12 @@ def check_beam(beam_size, num_hypotheses, patience, max_length=1):
         beam_size: int, K.
         num_hypotheses: int, n.
         patience: float.
-        max_length: int, in tokens.
+        max_length: int, in tokens; a tensor is not checked.
 
     Raises:
         ValueError: one of them is out of its range.
     """
-    if beam_size < 1 or max_length < 1:
+    if beam_size < 1 or (isinstance(max_length, int) and max_length < 1):
         raise ValueError(
             "A beam holds at least one hypothesis of at least one token. "
             f"Received: beam_size={beam_size}, max_length={max_length}."
@@ -190,5 +200,5 @@ def check_beam(beam_size, num_hypotheses, patience, max_length=1):
             "`num_hypotheses` is from 1 to `beam_size`. "
             f"Received: num_hypotheses={num_hypotheses}, beam_size={beam_size}."
         )
-    if patience <= 0:
+    if not patience > 0:
         raise ValueError(f"`patience` must be above 0. Received: {patience}.")

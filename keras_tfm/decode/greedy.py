@@ -12,6 +12,7 @@ def greedy(
     cache,
     active,
     max_length: int,
+    limits=None,
     start_id: int = 2,
     end_id: int = 3,
     length_penalty: float = 1.0,
@@ -24,7 +25,10 @@ def greedy(
         step: `(ids (B, 1), index, cache) -> (logits (B, 1, V), cache)`.
         cache: what `step` wants first, a structure of tensors.
         active: bool `(B,)`. Rows to decode; the others come back empty.
-        max_length: int >= 1, in tokens, the end token included.
+        max_length: int >= 1, or scalar int tensor, in tokens, the end token
+            included.
+        limits: int32 `(B,)` from 1 to `max_length`, in tokens: the most that
+            each row may have; or None for `max_length`.
         start_id: int. The token before the first.
         end_id: int. The token that ends a hypothesis.
         length_penalty: float >= 0, of the score; it changes no token.
@@ -38,6 +42,8 @@ def greedy(
     """
     batch_size = ops.shape(active)[0]
     position = ops.arange(max_length)[None]  # (1, T)
+    if limits is None:
+        limits = ops.full((batch_size,), max_length, "int32")
 
     def unfinished(index, last, ids, score, lengths, done, cache):
         return ops.logical_and(index < max_length, ops.logical_not(ops.all(done)))
@@ -52,6 +58,7 @@ def greedy(
         lengths = ops.where(done, lengths, lengths + 1)
         ids = ops.where(ops.equal(position, index), token[:, None], ids)
         done = ops.logical_or(done, ops.equal(token, end_id))
+        done = ops.logical_or(done, ops.greater_equal(lengths, limits))
         return index + 1, token[:, None], ids, score, lengths, done, cache
 
     index, last, ids, score, lengths, done, cache = ops.while_loop(

@@ -41,7 +41,7 @@ def penalty(length, length_penalty, form="mean"):
 
     Source: Wu et al. 2016, equation 14. https://arxiv.org/abs/1609.08144
     """
-    if form not in ("mean", "gnmt") or length_penalty < 0:
+    if form not in ("mean", "gnmt") or not length_penalty >= 0:
         raise ValueError(
             "`length_penalty` is 0 or more and its form 'mean' or 'gnmt'. "
             f"Received: length_penalty={length_penalty}, form={form!r}."

@@ -24,8 +24,8 @@ class Search:
         length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
         patience: float > 0, see `beam`.
         max_decoding_length: int >= 1, in tokens, the end token included; or
-            None for twice the padded source and 16 more, or as many as the
-            model has learned positions for.
+            None for twice the source and 16 more, or as many as the model has
+            learned positions for. What has not ended by then is cut.
         start_id: int. The token before the first.
         end_id: int. The token that ends a hypothesis.
         suppress_ids: ints. Tokens that are never generated; by default
@@ -73,7 +73,7 @@ class Search:
                 "num_hypotheses": num_hypotheses,
                 "patience": patience,
             }
-        self._longest = _longest(model)
+        self.longest = _longest(model)  # int or None
         self._program = compiled(self.decode, model, jit_compile)
 
     def __call__(self, source_ids):
@@ -94,31 +94,41 @@ class Search:
         self._check(source_ids)
         rows, length = source_ids.shape
         rounded = next((size for size in LENGTHS if size >= length), length)
-        rounded = max(length, min(rounded, self._longest or rounded))
+        rounded = max(length, min(rounded, self.longest or rounded))
         source_ids = np.pad(source_ids, ((0, 0), (0, rounded - length)))
         result = self._program(ops.convert_to_tensor(source_ids, "int32"))
         return Hypotheses(*(ops.convert_to_numpy(x) for x in result))
 
-    def decode(self, source_ids, max_length=None):
+    def decode(self, source_ids):
         """Decodes a batch of tensors; what is compiled.
 
         Args:
             source_ids: int32 `(B, S)`.
-            max_length: int >= 1, in tokens; None for what the search was made
-                with. Needed where S is not known beforehand.
 
         Returns:
             `Hypotheses` of tensors.
         """
-        if max_length is None:
-            max_length = self.max_decoding_length
-        if max_length is None:
-            max_length = 2 * source_ids.shape[1] + 16
-            max_length = min(max_length, self._longest or max_length)
-        active = ops.any(ops.not_equal(source_ids, 0), axis=-1)
+        tokens = ops.sum(ops.cast(ops.not_equal(source_ids, 0), "int32"), axis=-1)
+        max_length = self._limit(ops.shape(source_ids)[1])
+        # Each row has its own, or a translation would depend on its neighbours.
+        limits = self._limit(tokens) + ops.zeros_like(tokens)
         cache = self.model.begin(source_ids, max_length, self.beam_size)
         search = beam if self.beam_size > 1 else greedy
-        return search(self.model.step, cache, active, max_length, **self.options)
+        active = ops.greater(tokens, 0)
+        return search(
+            self.model.step, cache, active, max_length, limits, **self.options
+        )
+
+    def _limit(self, source_length):
+        """Tokens that a translation may have, from an int or a tensor."""
+        if self.max_decoding_length is not None:
+            return self.max_decoding_length
+        limit = 2 * source_length + 16
+        if self.longest is None:
+            return limit
+        if isinstance(limit, int):
+            return min(limit, self.longest)
+        return ops.minimum(limit, self.longest)
 
     def _check(self, source_ids):
         if source_ids.ndim != 2 or source_ids.dtype.kind not in "iu":

@@ -6,8 +6,9 @@ import math
 import keras
 from keras import ops
 
+from keras_tfm.layers.initialization import fresh
 from keras_tfm.layers.masks import causal_mask, check_mask, combine, implicit_mask
-from keras_tfm.layers.quantization import dtype_config
+from keras_tfm.layers.quantization import dtype_config, settle_policies
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -124,11 +125,12 @@ class MultiHeadAttention(keras.layers.Layer):
             output_shape=(None, output_dim),
             bias_axes="e" if self.use_bias else None,
             kernel_initializer=self._flat(heads * self._value_dim, output_dim),
-            bias_initializer=self._bias(),
+            bias_initializer=fresh(self.bias_initializer),
             dtype=self.dtype_policy,
             name="attention_output",
         )
         self.output_dense.build((None, None, heads, self._value_dim))
+        settle_policies(self)
 
     def call(
         self,
@@ -243,7 +245,7 @@ class MultiHeadAttention(keras.layers.Layer):
             output_shape=(None, self.num_heads, head_dim),
             bias_axes="hk" if self.use_bias else None,
             kernel_initializer=self._flat(input_shape[-1], self.num_heads * head_dim),
-            bias_initializer=self._bias(),
+            bias_initializer=fresh(self.bias_initializer),
             dtype=self.dtype_policy,
             name=name,
         )
@@ -253,16 +255,12 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _flat(self, rows, columns):
         """The kernel initializer, on the projection as a matrix."""
-        initializer = keras.initializers.get(self.kernel_initializer).clone()
+        initializer = fresh(self.kernel_initializer)
 
         def initialize(shape, dtype=None):
             return ops.reshape(initializer((rows, columns), dtype=dtype), shape)
 
         return initialize
-
-    def _bias(self):
-        """A bias initializer with a seed of its own."""
-        return keras.initializers.get(self.bias_initializer).clone()
 
     def _write(self, query, value, key, cache, cache_index):
         value = query if value is None else value

@@ -7,7 +7,7 @@ from keras import backend, ops
 
 from keras_tfm.layers.masks import INTEGERS, padding_mask
 from keras_tfm.layers.positions import LearnedPositions, SinusoidalPositions
-from keras_tfm.layers.quantization import dtype_config
+from keras_tfm.layers.quantization import dtype_config, settle_policies
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -108,6 +108,7 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         self.token_embedding.build(inputs_shape[:2])
         if self.position_layer is not None and not self.position_layer.built:
             self.position_layer.build(vectors_shape)
+        settle_policies(self)
 
     def call(self, inputs, offset=0, reverse=False, training=False):
         self._check(inputs, reverse)

@@ -3,7 +3,8 @@
 import keras
 from keras import ops
 
-from keras_tfm.layers.quantization import dtype_config
+from keras_tfm.layers.initialization import fresh
+from keras_tfm.layers.quantization import dtype_config, settle_policies
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -74,6 +75,7 @@ class FeedForward(keras.layers.Layer):
         self.output_dense = self._dense(
             "output", self.output_dim or width, self.intermediate_dim
         )
+        settle_policies(self)
 
     def call(self, x, training=False):
         inner = self.inner_dense(x)  # (..., F)
@@ -104,8 +106,8 @@ class FeedForward(keras.layers.Layer):
         dense = keras.layers.Dense(
             units,
             use_bias=self.use_bias,
-            kernel_initializer=self.kernel_initializer.clone(),
-            bias_initializer=self.bias_initializer.clone(),
+            kernel_initializer=fresh(self.kernel_initializer),
+            bias_initializer=fresh(self.bias_initializer),
             dtype=self.dtype_policy,
             name=name,
         )

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_tfm.layers.quantization import dtype_config
+from keras_tfm.layers.quantization import dtype_config, settle_policies
 
 INTS = (int, np.integer)  # what can be checked before anything runs
 
@@ -52,6 +52,7 @@ class Positions(keras.layers.Layer):
                 dtype=self.dtype_policy,
             )
             self.projection.build((None, None, 2 * input_shape[-1]))
+            settle_policies(self)
 
     def call(self, x, offset=0):
         signal = self.signal(ops.shape(x)[1], offset, x.shape[-1])  # (T, D)

@@ -30,3 +30,20 @@ def dtype_config(layer):
     if quantized:
         policy = keras.dtype_policies.DTypePolicyMap(policy, quantized)
     return keras.dtype_policies.serialize(policy)
+
+
+def settle_policies(layer):
+    """Gives quantized layers inside a built layer each its own policy.
+
+    Keras builds a layer from the map of policies that a file holds, but cannot
+    save it again as long as it keeps the map.
+
+    Args:
+        layer: built `keras.layers.Layer` or `keras.Model`.
+    """
+    for each in layer._flatten_layers(include_self=False):
+        policy = each.dtype_policy
+        is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
+        if is_map and each.quantization_mode is not None:
+            # The setter would write into the map, which is every layer's.
+            each._dtype_policy = policy[each.path]

@@ -13,7 +13,7 @@ from keras_tfm.layers.blocks import (
 from keras_tfm.layers.embedding import TokenAndPositionEmbedding
 from keras_tfm.layers.masks import padding_mask
 from keras_tfm.layers.positions import LearnedPositions
-from keras_tfm.layers.quantization import dtype_config
+from keras_tfm.layers.quantization import dtype_config, settle_policies
 
 TIES = ("all", "target", None)
 
@@ -115,6 +115,7 @@ class Transformer(keras.Model):
         parts = _parts(settings, block, policy)
         inputs, hidden, logits = _network(parts)
         super().__init__(inputs=inputs, outputs=logits, **kwargs)
+        settle_policies(self)
         self.dtype_policy = policy  # `compile` scales the loss of mixed_float16.
         self.source_embedding, self.target_embedding = parts["embeddings"]
         self.encoder_blocks, self.decoder_blocks = parts["blocks"]
@@ -148,7 +149,8 @@ class Transformer(keras.Model):
 
         Args:
             source_ids: integer `(B, S)`.
-            max_length: int >= 1, in tokens. The most `step` will be called.
+            max_length: int >= 1, or scalar int tensor, in tokens. The most
+                `step` will be called.
             beam_size: int >= 1, K: hypotheses for each source.
 
         Returns:
@@ -161,9 +163,9 @@ class Transformer(keras.Model):
         Raises:
             ValueError: `max_length` or S past a table of learned positions.
         """
-        for embedding in (self.source_embedding, self.target_embedding):
-            if isinstance(embedding.position_layer, LearnedPositions):
-                embedding.position_layer.check_length(max_length)
+        positions = self.target_embedding.position_layer
+        if isinstance(positions, LearnedPositions) and isinstance(max_length, int):
+            positions.check_length(max_length)
         mask = padding_mask(source_ids)
         memory = self.encode(source_ids)
         batch_size, slots = ops.shape(source_ids)[0], max_length * beam_size

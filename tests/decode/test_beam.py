@@ -34,17 +34,21 @@ some_languages = settings(max_examples=6, derandomize=True, deadline=None)
 def program(search, max_length, **options):
     """Compiles a search over drawn languages."""
 
-    def decoded(table, active):
+    def decoded(table, active, limits):
         cache = tree_cache(table.shape[0], options.get("beam_size", 1))
-        return search(tree_step(table), cache, active, max_length, **options)
+        step = tree_step(table)
+        return search(step, cache, active, max_length, limits, **options)
 
     return decode.compiled(decoded, model=None, jit_compile=False)
 
 
-def run(table, max_length, active=None, search=decode.beam, **options):
+def run(table, max_length, active=None, limits=None, search=decode.beam, **options):
     active = np.ones(len(table), "bool") if active is None else active
+    limits = np.full(len(table), max_length) if limits is None else limits
     return program(search, max_length, **options)(
-        ops.convert_to_tensor(table), ops.convert_to_tensor(active)
+        ops.convert_to_tensor(table),
+        ops.convert_to_tensor(active),
+        ops.convert_to_tensor(limits, "int32"),
     )
 
 
@@ -183,6 +187,27 @@ def test_what_is_cut_at_the_greatest_length_is_kept_as_it_is():
     assert_found(found, 1, [])
 
 
+@some_languages
+@given(**LANGUAGES)
+@pytest.mark.parametrize("search", [decode.greedy, decode.beam])
+def test_each_row_ends_at_its_own_limit(search, seed, sharpness):
+    table = draw_language(seed, ROWS, 5, 5, sharpness)
+    limits = np.arange(ROWS) % 5 + 1
+    options = {"search": search, "length_penalty": 0.6}
+    if search is decode.beam:
+        options |= {"beam_size": 3, "num_hypotheses": 3}
+    found = run(table, 5, limits=limits, **options)
+    for limit in sorted(set(limits.tolist())):
+        alone = run(table, limit, **options)
+        for row in np.flatnonzero(limits == limit):
+            for one, other in zip(found, alone, strict=True):
+                one, other = (ops.convert_to_numpy(x)[row] for x in (one, other))
+                if one.ndim == 2:  # ids
+                    assert not one[:, limit:].any()
+                    one = one[:, :limit]
+                np.testing.assert_allclose(one, other, atol=1e-6)
+
+
 @pytest.mark.backend("tensorflow", "torch")  # JAX traces the step once
 @pytest.mark.parametrize("beam_size", [1, 4])
 def test_no_step_is_taken_once_nothing_can_change(beam_size):
@@ -238,6 +263,8 @@ def test_only_what_the_cache_calls_beams_follows_the_hypotheses():
         ({"num_hypotheses": 0}, "num_hypotheses=0"),
         ({"patience": 0.0}, "`patience` must be above 0. Received: 0.0"),
         ({"length_penalty": -1.0}, "0 or more.*length_penalty=-1.0"),
+        ({"length_penalty": float("nan")}, "0 or more.*length_penalty=nan"),
+        ({"patience": float("nan")}, "`patience` must be above 0. Received: nan"),
         ({"length_penalty_form": "log"}, "'mean' or 'gnmt'.*form='log'"),
     ],
 )

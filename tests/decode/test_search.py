@@ -113,6 +113,21 @@ def test_a_row_does_not_see_the_rows_beside_it(name, request):
         assert among_others.ids.tolist() != together.ids.tolist()
 
 
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_the_limit_of_a_row_is_that_of_its_own_source(beam_size, transformer):
+    endless = decode.Search(
+        transformer, beam_size, suppress_ids=(0, 1, 2, 3), jit_compile=False
+    )
+    short, long = np.full((1, 3), 5), np.full((1, 9), 6)
+    both = endless(np.concatenate([np.pad(short, ((0, 0), (0, 6))), long]))
+    assert both.lengths[:, 0].tolist() == [2 * 3 + 16, 2 * 9 + 16]
+    alone = endless(short)
+    width = alone.ids.shape[-1]
+    np.testing.assert_array_equal(alone.ids[0], both.ids[0, :, :width])
+    assert not both.ids[0, :, width:].any()
+    np.testing.assert_allclose(alone.scores[0], both.scores[0], atol=1e-5)
+
+
 def test_padding_changes_nothing(beam):
     sources = draw_sources()
     wider = np.pad(sources, ((0, 0), (0, 5)))  # decoded as 16 wide

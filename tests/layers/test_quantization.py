@@ -45,6 +45,15 @@ def test_a_quantized_model_of_layers_is_saved(tmp_path):
     np.testing.assert_allclose(numpy(loaded(IDS)), found, atol=1e-6)
     dtypes = [weight.dtype for weight in model.weights]
     assert [weight.dtype for weight in loaded.weights] == dtypes
+    # And what was read is saved again, or made from its config.
+    loaded.save(path)
+    again = keras.models.load_model(path)
+    np.testing.assert_allclose(numpy(again(IDS)), found, atol=1e-6)
+    path = str(tmp_path / "model.weights.h5")
+    again.save_weights(path)
+    fresh = keras.models.clone_model(loaded)
+    fresh.load_weights(path)
+    np.testing.assert_allclose(numpy(fresh(IDS)), found, atol=1e-6)
 
 
 def test_what_is_not_quantized_has_a_plain_policy():
