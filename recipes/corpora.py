@@ -138,7 +138,7 @@ def hold_out(pairs: Pairs, count: int, seed: int) -> tuple[Pairs, Pairs, int]:
         raise ValueError(
             "At least half of the distinct pairs must be left for training. "
             f"Received: held_out={count:,} of {len(distinct):,} distinct pairs. "
-            "Choose fewer, or name a part of its own."
+            "Choose another number from 1 on, or name a part of its own."
         )
     drawn = random.Random(seed).sample(distinct, count)
     chosen, sources, targets = set(drawn), *map(set, zip(*drawn, strict=True))

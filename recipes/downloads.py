@@ -27,7 +27,8 @@ def find(corpus: str, file: str) -> pathlib.Path:
 
     Args:
         corpus: str, such as `"multi30k"`; the folder it is in.
-        file: str. Path inside of that; it may be at hand plain or as `.gz`.
+        file: str. Path inside of that. With and without `.gz` at its end it is
+            looked for at hand; it is fetched as it is called.
 
     Returns:
         `pathlib.Path`.
@@ -45,7 +46,8 @@ def find(corpus: str, file: str) -> pathlib.Path:
                 "KERAS_TFM_DATA must name a folder of corpora. Received: "
                 f"{folder!r}. Correct it, or unset it to fetch what has a URL."
             )
-        for name in (file, f"{file}.gz"):
+        plain = file.removesuffix(".gz")
+        for name in dict.fromkeys((file, plain, f"{plain}.gz")):
             path = pathlib.Path(folder, corpus, name)
             if path.is_file():
                 return path

@@ -7,6 +7,7 @@ Follows  Vaswani et al. 2017; for small corpora Wu et al. 2021, section 3
 
 import dataclasses
 import functools
+import hashlib
 import json
 import os
 import pathlib
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import time
 from importlib import metadata
+from typing import Literal
 
 import keras
 import numpy as np
@@ -52,14 +54,14 @@ DEFAULTS = {
         "length_penalty": 1.0,
     },
     "tatoeba": {
-        "preset": "tiny",
-        "vocabulary_size": 8_000,
+        "preset": "small",
+        "vocabulary_size": 3_000,
         "vocabulary_kind": "unigram",
-        "batch": 4_096,
-        "epochs": 40,
-        "peak_rate": 3e-3,
+        "batch": 1_024,
+        "epochs": 60,
+        "peak_rate": 2e-3,
         "warmup": 1_000,
-        "dropout": 0.3,
+        "dropout": 0.15,
         "average": 5,
         "score_every": 5,
         "length_penalty": 1.0,
@@ -73,6 +75,22 @@ PRESETS = {
     "big": models.transformer_big,
 }
 
+# Of files of one's own, under and from 50,000 pairs.
+OWN = {
+    "small": DEFAULTS["tatoeba"],
+    "large": {
+        **DEFAULTS["multi30k"],
+        "epochs": 20,
+        "dropout": 0.1,
+        "average": 5,
+        "score_every": 2,
+    },
+}
+
+# BLEU is of characters in languages that put no spaces between words.
+WITHOUT_SPACES = ("ja", "km", "lo", "my", "th", "yue", "zh")
+MAX_SOURCE_LENGTH = 1_024
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
@@ -85,18 +103,18 @@ class Settings:
     """Language to translate from, such as en."""
     target: str = "de"
     """Language to translate into, such as de."""
-    form: str = "tok"
+    form: Literal["tok", "raw"] = "tok"
     """Of Multi30k: tok (lower-cased and tokenised, as papers report) or raw."""
     held_out: int = 1_000
     """Pairs to draw where a corpus has no validation or no test part."""
     out: str | None = None
     """Folder of the run, continued if it is there. None: a name under runs/."""
-    preset: str | None = None
-    """Shape of the model: small (two layers of tiny), tiny, base or big."""
+    preset: Literal["small", "tiny", "base", "big"] | None = None
+    """Shape of the model; small is two layers of tiny."""
     vocabulary_size: int | None = None
     """Pieces of the joint subword vocabulary."""
-    vocabulary_kind: str | None = None
-    """unigram or bpe."""
+    vocabulary_kind: Literal["unigram", "bpe"] | None = None
+    """Algorithm of SentencePiece."""
     batch: int | None = None
     """Target tokens in a batch, padding included."""
     epochs: int | None = None
@@ -108,7 +126,7 @@ class Settings:
     dropout: float | None = None
     """Share of channels dropped from residuals and embeddings."""
     label_smoothing: float = 0.1
-    """Probability given to all other tokens."""
+    """Probability spread evenly over all pieces."""
     clip_norm: float = 25.0
     """Largest global norm of the gradients."""
     subword_sampling: float | None = None
@@ -131,9 +149,7 @@ class Settings:
 
 def main(settings: Settings) -> dict:
     """Runs all steps and returns what it writes to `result.json`."""
-    settings = complete(settings)
-    out = check_folder(settings)
-    keras.utils.set_random_seed(settings.seed)
+    check(settings)
     corpus = corpora.load(
         settings.data,
         settings.source,
@@ -143,8 +159,12 @@ def main(settings: Settings) -> dict:
         seed=settings.seed,
     )
     print(f"{corpus.name}, {corpus.origin}", *corpus.notes, sep="\n")
+    settings = complete(settings, len(corpus.train))
+    out = check_folder(settings, corpus)
+    keras.utils.set_random_seed(settings.seed)
     vocabulary = get_vocabulary(settings, corpus, out)
-    write_json(out / "settings.json", described(settings))
+    check_lengths(corpus, vocabulary)
+    write_json(out / "settings.json", described(settings, corpus))
     batches = text.Batches(
         corpus.train,
         vocabulary,
@@ -154,12 +174,15 @@ def main(settings: Settings) -> dict:
     )
     print(batches.report)
     model, network = make_model(settings, vocabulary)
-    history = train(settings, model, network, vocabulary, corpus, batches, out)
+    history, averaged = train(
+        settings, model, network, vocabulary, corpus, batches, out
+    )
     translator = serving.Translator(
         model,
         vocabulary,
         beam_size=settings.beam_size,
         length_penalty=settings.length_penalty,
+        max_source_length=MAX_SOURCE_LENGTH,
     )
     translator.save(out / "model")
     result = evaluate(settings, translator, corpus, out)
@@ -167,6 +190,7 @@ def main(settings: Settings) -> dict:
     result |= {
         "parameters": model.count_params(),
         "pairs": len(corpus.train),
+        "epochs_averaged": averaged,
         "training_minutes": round(sum(history["seconds"]) / 60, 2),
         "peak_memory_gib": peak_memory(),
         "settings": dataclasses.asdict(settings),
@@ -178,34 +202,38 @@ def main(settings: Settings) -> dict:
     return result
 
 
-def complete(settings: Settings) -> Settings:
+def check(settings: Settings):
+    """Refuses settings that no corpus makes good."""
+    if settings.preset not in (None, *PRESETS):
+        raise ValueError(
+            f"--preset is one of {sorted(PRESETS)}. Received: {settings.preset!r}."
+        )
+    names = ("epochs", "average", "score_every", "beam_size", "batch", "held_out")
+    for name in names:
+        value = getattr(settings, name)
+        if value is not None and value < 1:
+            flag = name.replace("_", "-")
+            raise ValueError(f"--{flag} must be 1 or more. Received: {value}.")
+
+
+def complete(settings: Settings, pairs: int) -> Settings:
     """Fills what is None with what suits the corpus."""
-    name = settings.data if settings.data in DEFAULTS else "tatoeba"
-    chosen = dict(DEFAULTS[name])
+    own = "small" if pairs < 50_000 else "large"
+    chosen = dict(DEFAULTS.get(settings.data, OWN[own]))
     tokenized = settings.data == "multi30k" and settings.form == "tok"
     chosen["bleu_tokenize"] = "none" if tokenized else "13a"
-    if settings.target.split("_")[0].split("-")[0] in ("ja", "th", "zh", "km", "lo"):
+    if settings.target.replace("-", "_").split("_")[0] in WITHOUT_SPACES:
         chosen["bleu_tokenize"] = "char"
     label = pathlib.Path(settings.data.split(",")[0]).name.split(".")[0]
     chosen["out"] = f"runs/{label}-{settings.source}-{settings.target}"
     unset = {k: v for k, v in chosen.items() if getattr(settings, k) is None}
-    settings = dataclasses.replace(settings, **unset)
-    if settings.preset not in PRESETS:
-        raise ValueError(
-            f"`preset` is one of {sorted(PRESETS)}. Received: {settings.preset!r}."
-        )
-    for name in ("epochs", "average", "score_every", "beam_size", "batch"):
-        if getattr(settings, name) < 1:
-            raise ValueError(
-                f"`{name}` must be 1 or more. Received: {getattr(settings, name)}."
-            )
-    return settings
+    return dataclasses.replace(settings, **unset)
 
 
-def check_folder(settings: Settings) -> pathlib.Path:
+def check_folder(settings: Settings, corpus) -> pathlib.Path:
     """Checks that a run that is already in the folder has the same settings."""
     out = pathlib.Path(settings.out)
-    file, now = out / "settings.json", described(settings)
+    file, now = out / "settings.json", described(settings, corpus)
     if has_begun(out):
         before = json.loads(file.read_text(encoding="utf-8"))
         free = ("out", "epochs", "average", "score_every", "beam_size")
@@ -229,9 +257,29 @@ def has_begun(out: pathlib.Path) -> bool:
     return (out / "restart").exists()
 
 
-def described(settings: Settings) -> dict:
+def described(settings: Settings, corpus) -> dict:
     """Gives what has to be the same when a run goes on."""
-    return dataclasses.asdict(settings) | {"backend": keras.config.backend()}
+    digest = hashlib.sha256()
+    for part in (corpus.train, corpus.validation):
+        for sentence in (*part.source, *part.target):
+            digest.update(sentence.encode() + b"\n")
+    return dataclasses.asdict(settings) | {
+        "backend": keras.config.backend(),
+        "text_sha256": digest.hexdigest(),
+    }
+
+
+def check_lengths(corpus, vocabulary):
+    """Refuses, before any training, what could not be translated after it."""
+    for name, part in (("validation", corpus.validation), ("test", corpus.test)):
+        rows = vocabulary.encode(part.source)
+        longest = max(range(len(rows)), key=lambda i: len(rows[i]))
+        if len(rows[longest]) > MAX_SOURCE_LENGTH:
+            raise ValueError(
+                f"Sources of at most {MAX_SOURCE_LENGTH:,} tokens are translated. "
+                f"Received: {len(rows[longest]):,} in pair {longest + 1} of the {name} "
+                f"part, {part.source[longest][:60]!r}... Split it, or leave it out."
+            )
 
 
 def get_vocabulary(settings, corpus, out) -> text.Vocabulary:
@@ -290,6 +338,11 @@ def train(settings, model, network, vocabulary, corpus, batches, out):
     average = training.CheckpointAverage(out / "averages", last=settings.average)
     restart = training.Restart(out / "restart", callbacks=[bleu])
     first_epoch = restart.restore(network)
+    if first_epoch > settings.epochs:
+        raise ValueError(
+            f"{out} holds a run of {first_epoch} epochs already. Received: --epochs "
+            f"{settings.epochs}. Ask for as many or more, or name another folder."
+        )
     validation = text.Batches(
         corpus.validation, vocabulary, batch_tokens=settings.batch, shuffle=False
     )
@@ -304,19 +357,20 @@ def train(settings, model, network, vocabulary, corpus, batches, out):
             shuffle=False,
             verbose=1 if sys.stdout.isatty() else 2,
             callbacks=[
-                Seconds(),
                 bleu,
+                Seconds(),
                 average,
                 keras.callbacks.TensorBoard(out / "tensorboard"),
                 restart,
             ],
         )
-    average.apply(network)
-    return restart.history
+    averaged = len(average.apply(network))
+    print(f"\nWeights averaged over the last {averaged} epochs")
+    return restart.history, averaged
 
 
 class Seconds(keras.callbacks.Callback):
-    """Puts the seconds that an epoch took into the logs."""
+    """Puts the seconds that an epoch and its score took into the logs."""
 
     def on_epoch_begin(self, epoch, logs=None):
         self.start = time.perf_counter()
@@ -332,7 +386,8 @@ def evaluate(settings, translator, corpus, out) -> dict:
     seconds = time.perf_counter() - start
     rows = zip(corpus.test.source, corpus.test.target, translations, strict=True)
     lines = ["source\treference\ttranslation"]
-    lines += ["\t".join(side.replace("\t", " ") for side in row) for row in rows]
+    # Of a JSONL a sentence may have tabs and line ends.
+    lines += ["\t".join(" ".join(side.split()) for side in row) for row in rows]
     (out / "translations.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     references = [corpus.test.target]
     bleu = sacrebleu.BLEU(tokenize=settings.bleu_tokenize, force=True)
@@ -349,6 +404,8 @@ def evaluate(settings, translator, corpus, out) -> dict:
     print(f"     {bleu.get_signature()}")
     print(f"chrF {chrf_score.score:.2f} ± {chrf_score._ci:.2f}")
     print(f"reference length {score.ref_len}, translation length {score.sys_len}")
+    if translator.cut:
+        print(f"{translator.cut} translations were cut at their limit of tokens")
     return {
         "bleu": round(float(score.score), 2),
         "bleu_half_width_95": round(float(score._ci), 2),
@@ -361,6 +418,7 @@ def evaluate(settings, translator, corpus, out) -> dict:
         ),
         "reference_length": score.ref_len,
         "translation_length": score.sys_len,
+        "translations_cut": translator.cut,
         "test_pairs": len(corpus.test),
         "translating_seconds": round(seconds, 1),
     }

@@ -4,6 +4,9 @@ import pathlib
 
 from keras_tfm.text import Pairs, read_pairs, read_pairs_jsonl, read_pairs_tsv
 
+# What the three parts may be called.
+NAMES = (("train",), ("val", "valid", "validation", "dev"), ("test",))
+
 
 def read_folder(folder: pathlib.Path, source: str, target: str) -> list:
     """Reads the parts of a corpus from a folder.
@@ -19,31 +22,43 @@ def read_folder(folder: pathlib.Path, source: str, target: str) -> list:
 
     Raises:
         FileNotFoundError: there is no training part, or half of a part.
-        ValueError: the files cannot be read as pairs.
+        ValueError: the files cannot be read as pairs, or a part is there by
+            two names.
     """
     parts = []
-    for part in ("train", "val", "test"):
-        sides = [
-            [path for path in _spellings(folder, part, side) if path.is_file()]
-            for side in (source, target)
+    for names in NAMES:
+        found = [
+            (name, [_at_hand(folder, name, side) for side in (source, target)])
+            for name in names
         ]
-        if all(sides):
-            parts.append(read_pairs(sides[0][0], sides[1][0]))
-        elif any(sides) or part == "train":
-            lost = source if not sides[0] else target
+        found = [(name, sides) for name, sides in found if any(sides)]
+        if len(found) > 1:
+            raise ValueError(
+                f"{folder} has this part by {len(found)} names: "
+                f"{', '.join(name for name, _ in found)}. Keep one of them there."
+            )
+        if not found and names == NAMES[0]:
+            found = [(names[0], [None, None])]
+        if not found:
+            parts.append(None)
+            continue
+        [(name, sides)] = found
+        if None in sides:
+            lost = source if sides[0] is None else target
             raise FileNotFoundError(
-                f"{folder} has no {part}.{lost}, plain or .gz. Received: "
+                f"{folder} has no {name}.{lost}, plain or .gz. Received: "
                 f"{', '.join(sorted(p.name for p in folder.iterdir())[:8])}. A folder "
                 "holds train, and if you like val and test, for both languages."
             )
-        else:
-            parts.append(None)
+        parts.append(read_pairs(*sides))
     return parts
 
 
-def _spellings(folder, part, language):
-    names = [part, "valid", "validation", "dev"] if part == "val" else [part]
-    return [folder / f"{n}.{language}{end}" for n in names for end in ("", ".gz")]
+def _at_hand(folder, name, language):
+    for path in (folder / f"{name}.{language}", folder / f"{name}.{language}.gz"):
+        if path.is_file():
+            return path
+    return None
 
 
 def read_files(paths: list, source: str, target: str, fields: tuple | None) -> Pairs:

@@ -185,7 +185,7 @@ class TransformerEncoder(_Block):
     Call arguments:
         x: float `(B, S, D)`.
         padding_mask: bool `(B, S)`, True where x is real. None: the implicit
-            Keras mask of x, if it has one.
+            Keras mask of x, if it has one and no `attention_mask` is given.
         attention_mask: bool `(B, S, S)` or `(B, H, S, S)`.
         return_attention_scores: bool.
 

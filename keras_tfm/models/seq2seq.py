@@ -336,6 +336,13 @@ def _parts(settings, block, policy):
     def embedding(size, name):
         positions = settings["positions"]
         if isinstance(positions, keras.layers.Layer):  # one of its own for each
+            if positions.weights:
+                raise ValueError(
+                    "Every embedding makes a layer of positions of its own, from the "
+                    "settings of the one it is given. Received: "
+                    f"positions={positions!r}, which has weights. Give a new layer, "
+                    "and set the weights in the model."
+                )
             positions = type(positions).from_config(
                 {**positions.get_config(), "dtype": policy}
             )

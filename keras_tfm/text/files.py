@@ -120,7 +120,8 @@ def iterate_pairs_jsonl(path, source_key: str, target_key: str):
     Raises:
         FileNotFoundError: the file is missing.
         ValueError: a line is no JSON object, lacks a key, or holds something
-            else than a string there; or the file is empty or not UTF-8.
+            else than a string there, or half a character; or the file is empty
+            or not UTF-8.
     """
     for number, line in enumerate(iterate_lines(path), start=1):
         try:
@@ -137,6 +138,12 @@ def iterate_pairs_jsonl(path, source_key: str, target_key: str):
                     f"is wanted. Received: {line[:80]!r}. Mend the line or name "
                     "other keys."
                 )
+            if not _is_unicode(entry[key]):
+                raise ValueError(
+                    f"{path}, line {number}: the string under {key!r} holds half of a "
+                    f"character (a lone surrogate). Received: {line[:80]!r}. Mend or "
+                    "remove the line."
+                )
         yield entry[source_key], entry[target_key]
 
 
@@ -150,6 +157,14 @@ def _decode(line: bytes, path: str, number: int) -> str:
             f"(0x{line[error.start]:02x}) is not valid UTF-8. Convert the file, "
             "for example with `iconv -f latin1 -t utf-8`."
         ) from error
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _column_index(column, header: list[str], path) -> int:

@@ -13,8 +13,9 @@ class Bleu(keras.callbacks.Callback):
     one in the list see them, so put it before `EarlyStopping(monitor=
     "val_bleu", mode="max")`, `ModelCheckpoint`, `TensorBoard` and `CSVLogger`;
     Keras' progress bar and `History` come last of themselves. In an epoch
-    without an evaluation the logs hold the last values again, so that a
-    monitor always finds its key: count that in its `patience`.
+    without an evaluation the logs hold the last values again: count that in
+    the `patience` of a monitor. Before the first evaluation they hold none:
+    give it `start_from_epoch=every - 1`.
 
     `signature` and `chrf_signature` hold sacrebleu's description of the two
     scores, `translations` the last translations, once an epoch was scored.
@@ -24,8 +25,8 @@ class Bleu(keras.callbacks.Callback):
         references: list of strings, their right translations, not tokenised.
         translate: callable, from a list of strings to the list of their
             translations, detokenised, made with the model's present weights.
-        every: int, 1 or more, in epochs. Score every `every`-th epoch,
-            and the last one of `fit`.
+        every: int, 1 or more, in epochs. Score every `every`-th epoch, and
+            the last of the `epochs` of `fit`.
         tokenize: string, a tokenizer of sacrebleu. `"13a"` is the usual one;
             `"none"` for text that is tokenised already.
         lowercase: bool. Ignore case.

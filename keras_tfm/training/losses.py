@@ -2,6 +2,7 @@
 
 import keras
 from keras import ops
+from keras.src.backend import get_keras_mask  # JAX hides the attribute
 
 
 def token_weights(labels, pad_id, sample_weight=None, mask=None):
@@ -168,7 +169,11 @@ class SmoothedCrossentropy(keras.losses.Loss):
 
     def __call__(self, y_true, y_pred, sample_weight=None):
         y_true = ops.convert_to_tensor(y_true)
-        weights = token_weights(y_true, self.pad_id, sample_weight)
+        weights = token_weights(
+            y_true, self.pad_id, sample_weight, get_keras_mask(y_pred)
+        )
+        # What has no weight may have any label, such as -100.
+        y_true = ops.where(ops.equal(weights, 0.0), self.pad_id, y_true)
         return super().__call__(y_true, y_pred, sample_weight=weights)
 
     def call(self, y_true, y_pred):

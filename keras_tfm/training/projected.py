@@ -23,16 +23,16 @@ def projected_crossentropy(
     N * V * D, as it does without chunks. The same three are done where no
     gradient is wanted (JAX drops the two that are not needed).
 
-    Only `logsumexp` needs the logits. The label's logit and the mean of all
-    logits are the products of a hidden state with one row of `embeddings` and
-    with the mean row.
+    Only `logsumexp` and the label's logit are of the logits, and of the same
+    ones, so that in half precision too the loss is not below 0. The mean of
+    all logits is the product of a hidden state with the mean row.
 
     Args:
         labels: int `(N,)`. A label outside `0 .. V - 1` that has a weight
             makes the loss NaN.
         hidden: float32 `(N, D)`.
         embeddings: float32 `(V, D)`.
-        weights: float32 `(N,)`, not below 0.
+        weights: float32 `(N,)`.
         label_smoothing: float in `[0, 1)`.
         chunk_tokens: int, 1 or more. Memory is `chunk_tokens * V` numbers.
         dtype: string. Dtype of the matrix products; sums are float32.
@@ -46,25 +46,26 @@ def projected_crossentropy(
     size = embeddings.shape[0]
     known = ops.logical_and(labels >= 0, labels < size)
     labels = ops.clip(labels, 0, size - 1)
-    counts = ops.greater(weights, 0.0)
+    counts = ops.not_equal(weights, 0.0)
     hidden = ops.where(counts[:, None], hidden, 0.0)
     total_weight = ops.sum(weights)
 
     @ops.custom_gradient
     def mean_loss(hidden, embeddings):
-        loss, for_hidden, for_embeddings = normalizers(
-            hidden, embeddings, weights, chunk_tokens, dtype
+        certain = 1.0 - label_smoothing
+        loss, for_hidden, for_embeddings = from_logits(
+            labels, hidden, embeddings, weights, certain, chunk_tokens, dtype
         )
         weighted = hidden * weights[:, None]  # (N, D)
-        certain = 1.0 - label_smoothing
         target = certain * ops.take(embeddings, labels, axis=0)
         by_label = ops.segment_sum(certain * weighted, labels, num_segments=size)
         for_embeddings = for_embeddings - by_label
         if label_smoothing:
-            target = target + label_smoothing * ops.mean(embeddings, axis=0)
+            mean = label_smoothing * ops.mean(embeddings, axis=0)
+            loss = loss - ops.sum(ops.matmul(weighted, mean))
+            target = target + mean
             spread = (label_smoothing / size) * ops.sum(weighted, axis=0)
             for_embeddings = for_embeddings - spread
-        loss = loss - ops.sum(weighted * target)
         for_hidden = for_hidden - target * weights[:, None]
 
         def gradient(*args, upstream=None):
@@ -80,18 +81,21 @@ def projected_crossentropy(
     return ops.where(unknown, float("nan"), loss)
 
 
-def normalizers(hidden, embeddings, weights, chunk_tokens, dtype):
-    """Sums the weighted `logsumexp` of the logits, with its gradients.
+def from_logits(labels, hidden, embeddings, weights, certain, chunk_tokens, dtype):
+    """Sums what of the loss needs the logits: `logsumexp - certain * z[label]`.
 
     Args:
+        labels: int `(N,)`, from 0 to V - 1.
         hidden: float32 `(N, D)`.
         embeddings: float32 `(V, D)`.
         weights: float32 `(N,)`.
+        certain: float. Probability on the label itself.
         chunk_tokens: int. At most this many rows of logits at a time.
         dtype: string. Dtype of the matrix products.
 
     Returns:
-        float32 scalar, its gradients `(N, D)` and `(V, D)`.
+        float32 scalar, the weighted sum; and the gradients `(N, D)` and
+        `(V, D)` of its first term.
     """
     tokens, width = ops.shape(hidden)[0], hidden.shape[-1]
     chunks = (tokens + chunk_tokens - 1) // chunk_tokens
@@ -99,6 +103,7 @@ def normalizers(hidden, embeddings, weights, chunk_tokens, dtype):
     padding = chunks * rows - tokens
     hidden = ops.reshape(ops.pad(hidden, [[0, padding], [0, 0]]), (-1, rows, width))
     weights = ops.reshape(ops.pad(weights, [[0, padding]]), (-1, rows, 1))
+    labels = ops.reshape(ops.pad(labels, [[0, padding]]), (-1, rows, 1))
     matrix = ops.cast(embeddings, dtype)
     transposed = ops.transpose(matrix)
 
@@ -107,6 +112,7 @@ def normalizers(hidden, embeddings, weights, chunk_tokens, dtype):
         states, weight = hidden[index], weights[index]
         logits = ops.cast(ops.matmul(ops.cast(states, dtype), transposed), "float32")
         normalizer = ops.logsumexp(logits, axis=-1, keepdims=True)
+        at_label = ops.take_along_axis(logits, labels[index], axis=-1)
         shares = ops.cast(ops.exp(logits - normalizer), dtype)  # (rows, V)
         # The weights go onto the narrow side of the products.
         to_hidden = ops.cast(ops.matmul(shares, matrix), "float32") * weight
@@ -114,7 +120,7 @@ def normalizers(hidden, embeddings, weights, chunk_tokens, dtype):
             ops.transpose(shares), ops.cast(states * weight, dtype)
         )
         return (
-            loss + ops.sum(normalizer * weight),
+            loss + ops.sum((normalizer - certain * at_label) * weight),
             ops.slice_update(for_hidden, (index, 0, 0), to_hidden[None]),
             for_embeddings + ops.cast(to_embeddings, "float32"),
         )

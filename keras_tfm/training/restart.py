@@ -31,7 +31,8 @@ class Restart(keras.callbacks.Callback):
     restart = Restart(folder, callbacks=[stopping])
     epoch = restart.restore(model)  # 0 in an empty folder
     data = batches.dataset(first_step=epoch * steps)
-    model.fit(data, initial_epoch=epoch, callbacks=[stopping, restart], ...)
+    if not restart.stopped:
+        model.fit(data, initial_epoch=epoch, callbacks=[stopping, restart], ...)
     ```
 
     Put it last among the callbacks, so that it writes what the others made of
@@ -46,6 +47,9 @@ class Restart(keras.callbacks.Callback):
     Attributes:
         extra: dict of JSON values of your own. Written with each epoch, read
             by `restore`.
+        stopped: bool. A callback, such as `EarlyStopping`, has ended the run.
+            `restore` has then set the weights that it ended with. To go on
+            all the same, set it to False.
 
     Raises:
         ValueError: the file belongs to another model, optimizer, backend or
@@ -58,6 +62,7 @@ class Restart(keras.callbacks.Callback):
         self.path = pathlib.Path(folder) / "restart.npz"
         self.callbacks = list(callbacks)
         self.extra = {}
+        self.stopped = False
         self._epochs = 0  # done, by what was restored
         self._history, self._history_epochs = {}, []
         self._memories = None  # of the callbacks, until training begins
@@ -89,6 +94,11 @@ class Restart(keras.callbacks.Callback):
             {**memory, **stored_weights(arrays, number)}
             for number, memory in enumerate(meta["callbacks"])
         ]
+        self.stopped = meta["stopped"]
+        for callback, memory in zip(self.callbacks, self._memories, strict=True):
+            best = memory.get("best_weights")
+            if self.stopped and best and callback.restore_best_weights:
+                model.set_weights(best)
         return self._epochs
 
     @property
@@ -104,6 +114,12 @@ class Restart(keras.callbacks.Callback):
                 "This folder holds the state of a run, which would be lost. Received: "
                 f"{str(self.path)!r}, after {epochs} epochs. Go on with it by "
                 "initial_epoch=restart.restore(model), or choose another folder."
+            )
+        if self.stopped:
+            raise ValueError(
+                f"A callback ended this run after {self._epochs} epochs, and one more "
+                "would be trained at each start. Do not call fit if restart.stopped; "
+                "or set that to False, to go on all the same."
             )
         self._starting = True
 
@@ -130,6 +146,7 @@ class Restart(keras.callbacks.Callback):
             self._history.setdefault(key, []).append(value)
         self._history_epochs.append(epoch)
         self._epochs = epoch + 1
+        self.stopped = bool(self.model.stop_training)
         self._write(state_variables(self.model))
 
     def _write(self, variables):
@@ -137,6 +154,7 @@ class Restart(keras.callbacks.Callback):
             "format": FORMAT,
             "backend": keras.backend.backend(),
             "epochs": self._epochs,
+            "stopped": self.stopped,
             "history": self._history,
             "history_epochs": self._history_epochs,
             "callbacks": [memory_of(callback) for callback in self.callbacks],

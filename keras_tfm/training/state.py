@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-FORMAT = 1
+FORMAT = 2
 
 
 def state_variables(model):

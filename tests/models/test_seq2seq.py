@@ -363,6 +363,13 @@ def test_positions_given_as_a_layer_are_one_of_its_own_for_each_table():
     assert source.sequence_length == target.sequence_length == 7
 
 
+def test_weights_of_given_positions_are_not_dropped_in_silence():
+    positions = LearnedPositions(7)
+    positions.build((None, None, 8))
+    with pytest.raises(ValueError, match="which has weights. Give a new layer"):
+        small(positions=positions)
+
+
 def test_past_learned_positions_is_an_error():
     model = small(positions="learned", sequence_length=4)
     with pytest.raises(ValueError, match="5 tokens; sequence_length=4"):

@@ -284,6 +284,27 @@ def test_a_folder_that_lacks_a_side_is_refused(tmp_path):
         corpora.load(str(tmp_path), "fr", "it")
 
 
+def test_sides_of_different_names_are_no_part(tmp_path):
+    write_sides(tmp_path, "train", rows())
+    (tmp_path / "val.en").write_text("one\n")
+    (tmp_path / "dev.de").write_text("zwei\n")
+    with pytest.raises(ValueError, match="by 2 names: val, dev. Keep one"):
+        corpora.load(str(tmp_path))
+    (tmp_path / "val.en").unlink()
+    with pytest.raises(FileNotFoundError, match=r"has no dev.en, plain or .gz"):
+        corpora.load(str(tmp_path))
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_a_file_at_hand_may_be_plain_or_packed(packed, tmp_path, monkeypatch):
+    (tmp_path / "tatoeba").mkdir()
+    monkeypatch.setenv("KERAS_TFM_DATA", str(tmp_path))
+    path = tmp_path / "tatoeba" / ("a.tsv.gz" if packed else "a.tsv")
+    path.write_bytes(b"")
+    for name in ("a.tsv", "a.tsv.gz"):
+        assert corpora.downloads.find("tatoeba", name) == path
+
+
 def test_tsv_jsonl_and_two_files_give_the_same(tmp_path):
     write_sides(tmp_path, "all", rows())
     tsv, jsonl = tmp_path / "pairs.tsv.gz", tmp_path / "pairs.jsonl"

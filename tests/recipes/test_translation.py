@@ -76,24 +76,63 @@ def test_what_is_saved_translates_as_the_run_did(settings, result):
 
 
 def test_a_second_start_goes_on(settings, result, capsys):
-    longer = dataclasses.replace(settings, epochs=3)
-    translation.main(longer)
+    assert result["epochs_averaged"] == 2
+    longer = dataclasses.replace(settings, epochs=3, average=5)
+    again = translation.main(longer)
     printed = capsys.readouterr().out
     assert "Continuing the run" in printed
     assert "Epoch 3/3" in printed and "Epoch 2/3" not in printed
+    assert again["epochs_averaged"] == 3  # the first was still there
+    with pytest.raises(ValueError, match="a run of 3 epochs already. .*--epochs 2"):
+        translation.main(settings)
 
 
 def test_another_setting_is_refused_before_anything_is_lost(settings, result):
+    dropout = settings.dropout or translation.OWN["small"]["dropout"]
     other = dataclasses.replace(settings, dropout=0.25)
-    with pytest.raises(ValueError, match="dropout: 0.3 before, 0.25 now"):
+    with pytest.raises(ValueError, match=f"dropout: {dropout} before, 0.25 now"):
         translation.main(other)
+
+
+def test_other_text_under_the_same_name_is_refused(settings, result, corpus):
+    before = corpus.read_bytes()
+    corpus.write_bytes(before.replace(b"\t", b"!\t", 1))
+    try:
+        with pytest.raises(ValueError, match="text_sha256: .* before, .* now"):
+            translation.main(settings)
+    finally:
+        corpus.write_bytes(before)
+
+
+def test_a_test_sentence_too_long_to_translate_is_refused_first(settings, tmp_path):
+    for part, count in (("train", 400), ("val", 2), ("test", 3)):
+        for side in ("en", "de"):
+            lines = [f"{side} {part} word {i} of {count}" for i in range(count)]
+            if (part, side) == ("test", "en"):
+                lines[1] += " again" * 2_000
+            (tmp_path / f"{part}.{side}").write_text("\n".join(lines) + "\n")
+    other = dataclasses.replace(
+        settings, data=str(tmp_path), out=str(tmp_path / "run"), vocabulary_size=300
+    )
+    with pytest.raises(ValueError, match="in pair 2 of the test part, 'en test word 1"):
+        translation.main(other)
+
+
+def test_defaults_hang_on_the_corpus():
+    own = translation.Settings(data="pairs.tsv")
+    small, large = (translation.complete(own, n) for n in (49_999, 50_000))
+    assert small.batch < large.batch
+    japanese = dataclasses.replace(own, target="ja-JP", batch=512)
+    assert translation.complete(japanese, 1).bleu_tokenize == "char"
+    assert translation.complete(japanese, 1).batch == 512
 
 
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"preset": "huge"}, "`preset` is one of .* Received: 'huge'"),
-        ({"epochs": 0}, "`epochs` must be 1 or more. Received: 0"),
+        ({"preset": "huge"}, "--preset is one of .* Received: 'huge'"),
+        ({"epochs": 0}, "--epochs must be 1 or more. Received: 0"),
+        ({"held_out": 0}, "--held-out must be 1 or more. Received: 0"),
     ],
 )
 def test_a_wrong_setting_is_refused(settings, tmp_path, changed, message):

@@ -96,6 +96,7 @@ def test_json_lines_are_read_and_faults_refused_with_their_line(tmp_path):
         ('{"en": "three", "de": 3}', "string under 'de' is wanted"),
         ('["three", "drei"]', "string under 'en' is wanted"),
         ('{"en": ', "this is no JSON"),
+        (r'{"en": "\ud83d", "de": "drei"}', "under 'en' holds half of a character"),
     ):
         path = write(tmp_path / "b.jsonl", f"{lines}\n{bad}\n")
         with pytest.raises(ValueError, match=f"b.jsonl, line 3: .*{words}"):

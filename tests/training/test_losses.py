@@ -142,6 +142,11 @@ def test_a_label_outside_the_vocabulary_is_seen(label):
     labels, logits = batch()
     labels[1, 1] = label
     assert np.isnan(loss_of(labels, logits))
+    # But where it does not count it may be anything, as -100 in other programs.
+    weights = np.ones((B, T), "float32")
+    weights[1, 1] = 0
+    wanted = loss_of(np.where(labels == label, 0, labels), logits)
+    np.testing.assert_allclose(loss_of(labels, logits, weights), wanted)
 
 
 def test_it_goes_through_saving():

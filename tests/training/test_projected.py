@@ -161,6 +161,27 @@ def test_products_are_in_the_dtype_of_the_layer(dtype):
     assert half != wide
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_the_loss_is_not_below_0_where_the_model_is_sure(dtype):
+    rng = np.random.default_rng(3)
+    matrix = rng.normal(size=(V, 64)).astype("float32")
+    labels = rng.integers(1, V, size=(B, T)).astype("int32")
+    hidden = ops.cast(matrix[labels] * rng.uniform(0.3, 3, (B, T, 1)), "float32")
+    matrix = Matrix(matrix, dtype=f"mixed_{dtype}")
+    for row in range(B):
+        loss = ProjectedCrossentropy(matrix)(labels[row:][:1], hidden[row:][:1])
+        assert 0 <= float(ops.convert_to_numpy(loss)) < 0.1
+
+
+def test_negative_weights_are_those_of_the_loss_on_logits():
+    labels, hidden, matrix = batch()
+    weights = np.random.default_rng(1).normal(size=(B, T)).astype("float32")
+    wanted = SmoothedCrossentropy(0.1)(labels, hidden @ matrix.T, weights)
+    found = ProjectedCrossentropy(Matrix(matrix), 0.1)(labels, hidden, weights)
+    found, wanted = ops.convert_to_numpy(found), ops.convert_to_numpy(wanted)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
 def test_an_implicit_mask_leaves_out_further_tokens():
     labels, _, matrix = batch()
     ids = np.where(np.arange(T) < 2, 1, 0) * np.ones((B, 1), "int32")

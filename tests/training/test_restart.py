@@ -133,6 +133,29 @@ def test_early_stopping_remembers_its_best_and_its_patience(tmp_path):
         np.testing.assert_array_equal(got, wanted)
 
 
+def test_a_run_that_a_callback_ended_stays_ended(tmp_path):
+    def stopping():
+        return keras.callbacks.EarlyStopping(
+            "loss", mode="max", patience=1, restore_best_weights=True
+        )
+
+    model, history = go_on(tmp_path, 9, remember=[stopping()])
+    assert len(history.epoch) == 2  # the loss only falls
+    best = model.get_weights()
+    again, restart = with_units(3), Restart(tmp_path, [stopping()])
+    epochs = restart.restore(again)
+    assert restart.stopped and epochs == 2
+    for got, wanted in zip(again.get_weights(), best, strict=True):
+        np.testing.assert_array_equal(got, wanted)
+    with pytest.raises(ValueError, match="ended this run after 2 epochs"):
+        fit(again, restart, epochs=9, initial_epoch=2)
+    restart.stopped = False
+    assert fit(again, restart, epochs=3, initial_epoch=2).epoch == [0, 1, 2]
+    unfinished = Restart(tmp_path / "other")
+    fit(with_units(3), unfinished, epochs=2)
+    assert not unfinished.stopped
+
+
 def test_bleu_goes_on_showing_its_last_scores(tmp_path):
     def bleu():
         return Bleu(["ein Haus"], ["A house."], lambda texts: ["A house."], every=3)
@@ -221,7 +244,7 @@ def test_another_backend_is_refused(tmp_path, monkeypatch):
     fit(with_units(3), Restart(tmp_path))
     here = keras.backend.backend()
     monkeypatch.setattr(keras.backend, "backend", lambda: "abacus")
-    with pytest.raises(ValueError, match=f"format 1 on {here}, .* format 1 on abacus"):
+    with pytest.raises(ValueError, match=f"format 2 on {here}, .* format 2 on abacus"):
         Restart(tmp_path).restore(with_units(3))
 
 
