@@ -64,9 +64,9 @@ class MultiHeadAttention(keras.layers.Layer):
         `(B, H, T, S)` if asked for, and the new cache if one was written.
 
     Raises:
-        ValueError: sizes below 1, a width that H does not divide, a mask
-            whose rank, dtype or shape does not fit, or a `cache_index`
-            without a cache.
+        ValueError: sizes below 1, a width that H does not divide, sequences
+            that do not fit the layer or each other, a mask whose rank, dtype
+            or shape does not fit, or a `cache_index` without a cache.
 
     Source: Vaswani et al. 2017, section 3.2. https://arxiv.org/abs/1706.03762
     """
@@ -105,6 +105,9 @@ class MultiHeadAttention(keras.layers.Layer):
     def build(self, query_shape, value_shape=None, key_shape=None):
         value_shape = value_shape or query_shape
         key_shape = key_shape or value_shape
+        shapes = {"query": query_shape, "value": value_shape, "key": key_shape}
+        self._widths = {name: shape[-1] for name, shape in shapes.items()}
+        self._check_sequences(**shapes)
         width = query_shape[-1]
         if self.key_dim is None and width % self.num_heads:
             raise ValueError(
@@ -146,6 +149,7 @@ class MultiHeadAttention(keras.layers.Layer):
         training=False,
     ):
         self._check_given(cache=cache, cache_index=cache_index)
+        self._check_sequences(**_shapes(query, value, key))
         if padding_mask is None and attention_mask is None and cache is None:
             padding_mask = implicit_mask(_attended(query, value, key))
         if cache is not None and cache_index is None:
@@ -181,7 +185,12 @@ class MultiHeadAttention(keras.layers.Layer):
 
         Returns:
             float `(B, H, S, d_k)` and `(B, H, S, d_v)`, to pass as `cache`.
+
+        Raises:
+            ValueError: the layer is not built, or the shapes do not fit.
         """
+        self._check_built()
+        self._check_sequences(**_shapes(None, value, value if key is None else key))
         keys = self.key_dense(value if key is None else key)
         values = self.value_dense(value)
         return ops.transpose(keys, (0, 2, 1, 3)), ops.transpose(values, (0, 2, 1, 3))
@@ -195,7 +204,11 @@ class MultiHeadAttention(keras.layers.Layer):
 
         Returns:
             zeros `(B, H, L, d_k)` and `(B, H, L, d_v)` in the compute dtype.
+
+        Raises:
+            ValueError: the layer is not built.
         """
+        self._check_built()
         room = (batch_size, self.num_heads, length)
         return (
             ops.zeros((*room, self._key_dim), self.compute_dtype),
@@ -206,6 +219,7 @@ class MultiHeadAttention(keras.layers.Layer):
         given = inspect.signature(self.call).bind(*args, **kwargs).arguments
         query, cache = given["query"], given.get("cache")
         self._check_given(**given)
+        self._check_sequences(**_shapes(query, given.get("value"), given.get("key")))
         attended = _attended(query, given.get("value"), given.get("key"))
         batch_size, length = query.shape[:2]
         memory = attended.shape[1] if cache is None else cache[0].shape[2]
@@ -318,6 +332,29 @@ class MultiHeadAttention(keras.layers.Layer):
             return True
         return not keras.distribution.list_devices()[0].startswith("cpu")
 
+    def _check_built(self):
+        if not self.built:
+            raise ValueError(
+                "Only a built layer knows its widths. Received: "
+                f"{self.name!r}, not built. Call it, or build it, first."
+            )
+
+    def _check_sequences(self, **shapes):
+        """Refuses sequences that do not fit the layer or each other."""
+        given = {name: tuple(shape) for name, shape in shapes.items() if shape}
+        wanted = {name: self._widths[name] for name in given}
+        fits = all(
+            len(shape) == 3 and shape[-1] == wanted[name]
+            for name, shape in given.items()
+        )
+        batches = {shape[0] for shape in given.values()} - {None}
+        lengths = {given[n][1] for n in ("value", "key") if n in given and fits}
+        if not fits or len(batches) > 1 or len(lengths - {None}) > 1:
+            raise ValueError(
+                "Query, value and key are (batch, length, width), value and key of "
+                f"one length. Received: {given}; wanted are the widths {wanted}."
+            )
+
     def _check_given(
         self,
         padding_mask=None,
@@ -358,6 +395,12 @@ class MultiHeadAttention(keras.layers.Layer):
                 f"axes of size 1. Received, as (B, H, T, S): {tuple(mask.shape)}; "
                 f"wanted: {wanted}."
             )
+
+
+def _shapes(query, value, key):
+    """The shapes of those that are given."""
+    given = {"query": query, "value": value, "key": key}
+    return {name: x.shape for name, x in given.items() if x is not None}
 
 
 def _causal(length, memory, first):

@@ -8,8 +8,6 @@ from keras import ops
 
 from keras_tfm.layers.quantization import dtype_config, settle_policies
 
-INTS = (int, np.integer)  # what can be checked before anything runs
-
 
 class Positions(keras.layers.Layer):
     """Joins a signal of the position to token vectors; base of the kinds.
@@ -30,7 +28,7 @@ class Positions(keras.layers.Layer):
         float `(B, T, D)`, in the dtype of `x`.
 
     Raises:
-        ValueError: `combine` is neither of the two.
+        ValueError: `combine` is neither of the two, or x is of another rank.
     """
 
     def __init__(self, combine="add", **kwargs):
@@ -44,6 +42,13 @@ class Positions(keras.layers.Layer):
         self.supports_masking = True
 
     def build(self, input_shape):
+        if len(input_shape) != 3:
+            raise ValueError(
+                "Positions are joined to vectors (batch, length, width). Received: "
+                f"shape={tuple(input_shape)}."
+            )
+        # Keras then refuses other shapes in every later call.
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: input_shape[-1]})
         if self.combine == "concat":
             self.projection = keras.layers.Dense(
                 input_shape[-1],
@@ -241,8 +246,8 @@ class LearnedPositions(Positions):
         Returns:
             float `(T, D)`.
         """
-        if isinstance(offset, INTS):
-            if isinstance(length, INTS):
+        if isinstance(offset, int):
+            if isinstance(length, int):
                 self.check_length(offset + length)
             # A slice past the end comes out short, so that the sum with the
             # token vectors fails; a lookup would repeat the last row on JAX.
@@ -250,7 +255,7 @@ class LearnedPositions(Positions):
         return ops.take(self.table, ops.arange(length) + offset, axis=0)
 
     def compute_output_spec(self, x, offset=0):
-        if x.shape[1] is not None and isinstance(offset, INTS):
+        if x.shape[1] is not None and isinstance(offset, int):
             self.check_length(offset + x.shape[1])
         return super().compute_output_spec(x, offset=offset)
 

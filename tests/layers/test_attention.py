@@ -283,6 +283,37 @@ def test_wrong_sizes_are_refused():
             MultiHeadAttention(**{"num_heads": 2, name: 0})
 
 
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        [(2, 8)],
+        [(2, 3, 4, 8)],
+        [(2, 3, 6)],
+        [(2, 3, 8), (2, 4, 6)],
+        [(2, 3, 8), (3, 4, 8)],
+        [(2, 3, 8), (2, 4, 8), (2, 5, 8)],
+    ],
+)
+def test_sequences_that_do_not_fit_are_refused(shapes):
+    built = MultiHeadAttention(2)
+    built(np.ones((2, 3, 8), "float32"))
+    for layer in (built, MultiHeadAttention(2)):
+        if layer is not built and 6 in (shapes[0][-1], shapes[-1][-1]):
+            continue  # the first call decides on widths
+        with pytest.raises(ValueError, match=r"Received: \{'query': \(2, .*wanted are"):
+            layer(*[np.ones(shape, "float32") for shape in shapes])
+    with pytest.raises(ValueError, match="value and key of one length"):
+        built(*[keras.Input(batch_shape=shape) for shape in shapes])
+
+
+def test_a_layer_without_widths_says_so():
+    layer = MultiHeadAttention(2, name="mine")
+    with pytest.raises(ValueError, match="knows its widths. Received: 'mine', not bu"):
+        layer.empty_cache(2, 3)
+    with pytest.raises(ValueError, match="Call it, or build it, first"):
+        layer.keys_and_values(np.ones((2, 3, 8), "float32"))
+
+
 def test_a_slot_without_a_cache_is_refused():
     layer = made(QUERY)
     with pytest.raises(ValueError, match="cache_index=3 and no cache.*empty_cache"):

@@ -173,6 +173,17 @@ def test_learned_positions_are_rows_of_a_table_that_trains():
     assert len(layer.trainable_weights) == 1
 
 
+@pytest.mark.parametrize("make", [SinusoidalPositions, lambda: LearnedPositions(9)])
+def test_vectors_of_another_rank_are_refused(make):
+    with pytest.raises(ValueError, match=r"\(batch, length, width\). Received"):
+        make()(np.ones((8, 8), "float32"))
+    layer = make()
+    layer(np.ones((1, 8, 8), "float32"))
+    for shape in [(8, 8), (1, 8, 6)]:
+        with pytest.raises(ValueError, match="incompatible with the layer"):
+            layer(np.ones(shape, "float32"))
+
+
 def test_past_the_table_is_an_error():
     layer = LearnedPositions(4)
     layer(np.zeros((1, 4, 2), "float32"))  # the whole table
