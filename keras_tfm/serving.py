@@ -126,15 +126,16 @@ class Translator:
     def save(self, folder):
         """Writes model, vocabularies and settings to a folder.
 
-        Updates of LoRA are added to the matrices they belong to. What the
-        folder held before stays until all is written.
+        Updates of LoRA are added to the matrices they belong to, and rounded
+        where those are int8. What the folder held before stays until all is
+        written.
 
         Args:
             folder: path. Made if it is not there.
         """
         folder = pathlib.Path(folder)
+        settings = json.dumps(self.settings, indent=1, default=_plain)
         folder.mkdir(parents=True, exist_ok=True)
-        settings = json.dumps(self.settings, indent=1)
         with tempfile.TemporaryDirectory(dir=folder) as part:
             part = pathlib.Path(part)
             # A fresh copy: a compiled model names the optimizer of its backend.
@@ -261,6 +262,15 @@ class Translator:
         for i, row in enumerate(rows):
             ids[i, : len(row)] = row
         return ids
+
+
+def _plain(value):
+    """Gives JSON what it does not know: NumPy's numbers, ranges, sets."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, (range, set, frozenset)):
+        return sorted(value)
+    raise TypeError(f"{value!r} is not JSON serializable")
 
 
 def _text_list(texts):

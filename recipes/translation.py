@@ -88,7 +88,8 @@ OWN = {
 }
 
 # BLEU is of characters in languages that put no spaces between words.
-WITHOUT_SPACES = ("ja", "km", "lo", "my", "th", "yue", "zh")
+WITHOUT_SPACES = ("ja", "km", "lo", "my", "th", "zh")
+WITHOUT_SPACES += ("cmn", "jpn", "khm", "lao", "mya", "tha", "yue", "zho")
 MAX_SOURCE_LENGTH = 1_024
 
 
@@ -214,6 +215,9 @@ def check(settings: Settings):
         if value is not None and value < 1:
             flag = name.replace("_", "-")
             raise ValueError(f"--{flag} must be 1 or more. Received: {value}.")
+    value = settings.length_penalty
+    if value is not None and not value >= 0:
+        raise ValueError(f"--length-penalty must be 0 or more. Received: {value}.")
 
 
 def complete(settings: Settings, pairs: int) -> Settings:
@@ -222,9 +226,10 @@ def complete(settings: Settings, pairs: int) -> Settings:
     chosen = dict(DEFAULTS.get(settings.data, OWN[own]))
     tokenized = settings.data == "multi30k" and settings.form == "tok"
     chosen["bleu_tokenize"] = "none" if tokenized else "13a"
-    if settings.target.replace("-", "_").split("_")[0] in WITHOUT_SPACES:
+    language = settings.target.replace("-", "_").split("_")[0].lower()
+    if language in WITHOUT_SPACES:
         chosen["bleu_tokenize"] = "char"
-    label = pathlib.Path(settings.data.split(",")[0]).name.split(".")[0]
+    label = pathlib.Path(settings.data.split(",")[0]).resolve().name.split(".")[0]
     chosen["out"] = f"runs/{label}-{settings.source}-{settings.target}"
     unset = {k: v for k, v in chosen.items() if getattr(settings, k) is None}
     return dataclasses.replace(settings, **unset)
@@ -254,7 +259,7 @@ def check_folder(settings: Settings, corpus) -> pathlib.Path:
 
 def has_begun(out: pathlib.Path) -> bool:
     """Tells whether an epoch is finished: before that, nothing is bound."""
-    return (out / "restart").exists()
+    return (out / "restart" / "restart.npz").exists()
 
 
 def described(settings: Settings, corpus) -> dict:

@@ -158,6 +158,22 @@ def test_a_saved_translator_translates_the_same(translator, translations, tmp_pa
     assert translator.model.optimizer is not None  # of the one that was saved
 
 
+def test_settings_of_any_kind_of_number_are_saved(translator, tmp_path):
+    both = translator.vocabulary, translator.target_vocabulary
+    settings = {
+        "beam_size": np.int64(2),
+        "length_penalty": np.float32(0.5),
+        "suppress_ids": range(3),
+        "jit_compile": False,
+    }
+    for suppressed in (range(3), {0, 1, 2}, np.arange(3)):
+        settings["suppress_ids"] = suppressed
+        Translator(translator.model, *both, **settings).save(tmp_path)
+        loaded = Translator.load(tmp_path).settings
+        assert loaded["suppress_ids"] == [0, 1, 2]
+        assert (loaded["beam_size"], loaded["length_penalty"]) == (2, 0.5)
+
+
 def changed(translator, change):
     """A translator of the same weights with LoRA, or in int8."""
     model = type(translator.model).from_config(translator.model.get_config())

@@ -344,12 +344,15 @@ class MultiHeadAttention(keras.layers.Layer):
         given = {name: tuple(shape) for name, shape in shapes.items() if shape}
         wanted = {name: self._widths[name] for name in given}
         fits = all(
-            len(shape) == 3 and shape[-1] == wanted[name]
+            len(shape) == 3 and _same(shape[-1], wanted[name])
             for name, shape in given.items()
         )
-        batches = {shape[0] for shape in given.values()} - {None}
-        lengths = {given[n][1] for n in ("value", "key") if n in given and fits}
-        if not fits or len(batches) > 1 or len(lengths - {None}) > 1:
+        if fits:
+            first, *others = given.values()
+            fits = all(_same(first[0], other[0]) for other in others)
+        if fits and "value" in given and "key" in given:
+            fits = _same(given["value"][1], given["key"][1])
+        if not fits:
             raise ValueError(
                 "Query, value and key are (batch, length, width), value and key of "
                 f"one length. Received: {given}; wanted are the widths {wanted}."
@@ -401,6 +404,12 @@ def _shapes(query, value, key):
     """The shapes of those that are given."""
     given = {"query": query, "value": value, "key": key}
     return {name: x.shape for name, x in given.items() if x is not None}
+
+
+def _same(size, other):
+    """False if two sizes are known and differ; they may be None or symbols."""
+    known = isinstance(size, int) and isinstance(other, int)
+    return not known or size == other
 
 
 def _causal(length, memory, first):

@@ -103,9 +103,9 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, inputs_shape):
-        # From ids or, where the first call is in reverse, from vectors.
-        vectors_shape = (*inputs_shape[:2], self.embedding_dim)
-        self.token_embedding.build(inputs_shape[:2])
+        # The first call may be in reverse: its shape says nothing of ids.
+        vectors_shape = (None, None, self.embedding_dim)
+        self.token_embedding.build((None, None))
         if self.position_layer is not None and not self.position_layer.built:
             self.position_layer.build(vectors_shape)
         settle_policies(self)
@@ -114,7 +114,8 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         self._check(inputs, reverse)
         if reverse:
             hidden = ops.cast(inputs, self.compute_dtype)
-            return self.token_embedding(hidden, reverse=True)
+            logits = self.token_embedding(hidden, reverse=True)
+            return ops.cast(logits, self.compute_dtype)  # int8 gives float32
         x = self._lookup(inputs, training)
         if self.position_layer is not None:
             x = self.position_layer(x, offset=offset)
@@ -186,7 +187,8 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
 
     def _check(self, inputs, reverse):
         shape, dtype = tuple(inputs.shape), backend.standardize_dtype(inputs.dtype)
-        if reverse and (_is_ids(inputs) or shape[-1:] != (self.embedding_dim,)):
+        width = shape[-1] if shape else 0  # None is not known yet
+        if reverse and (_is_ids(inputs) or width not in (self.embedding_dim, None)):
             raise ValueError(
                 f"Vectors to project are floats of width {self.embedding_dim}. "
                 f"Received: shape={shape}, dtype={dtype}."

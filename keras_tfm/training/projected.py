@@ -48,6 +48,8 @@ def projected_crossentropy(
     labels = ops.clip(labels, 0, size - 1)
     counts = ops.not_equal(weights, 0.0)
     hidden = ops.where(counts[:, None], hidden, 0.0)
+    # The mean is the same at any scale, but a product in float16 is not.
+    weights = ops.divide_no_nan(weights, ops.max(ops.abs(weights)))
     total_weight = ops.sum(weights)
 
     @ops.custom_gradient

@@ -48,8 +48,8 @@ class Restart(keras.callbacks.Callback):
         extra: dict of JSON values of your own. Written with each epoch, read
             by `restore`.
         stopped: bool. A callback, such as `EarlyStopping`, has ended the run.
-            `restore` has then set the weights that it ended with. To go on
-            all the same, set it to False.
+            `restore` has then set the weights that it ended with, which may be
+            those of an earlier epoch. To go on from them, set it to False.
 
     Raises:
         ValueError: the file belongs to another model, optimizer, backend or
@@ -95,10 +95,8 @@ class Restart(keras.callbacks.Callback):
             for number, memory in enumerate(meta["callbacks"])
         ]
         self.stopped = meta["stopped"]
-        for callback, memory in zip(self.callbacks, self._memories, strict=True):
-            best = memory.get("best_weights")
-            if self.stopped and best and callback.restore_best_weights:
-                model.set_weights(best)
+        if self.stopped:
+            self._restore_best_weights(model)
         return self._epochs
 
     @property
@@ -140,6 +138,10 @@ class Restart(keras.callbacks.Callback):
         self.model.history.history.update(self.history)
         self.model.history.epoch[:0] = self._history_epochs
 
+    def on_train_end(self, logs=None):
+        if self._starting:  # No epoch was left: what the last fit would have done.
+            self._restore_best_weights(self.model)
+
     def on_epoch_end(self, epoch, logs=None):
         # On JAX the trainer has put its state back into the variables by now.
         for key, value in (logs or {}).items():
@@ -148,6 +150,13 @@ class Restart(keras.callbacks.Callback):
         self._epochs = epoch + 1
         self.stopped = bool(self.model.stop_training)
         self._write(state_variables(self.model))
+
+    def _restore_best_weights(self, model):
+        """Ends as `EarlyStopping` did, whose own end was an earlier fit's."""
+        for callback, memory in zip(self.callbacks, self._memories or [], strict=False):
+            best = memory.get("best_weights")
+            if best and getattr(callback, "restore_best_weights", False):
+                model.set_weights(best)
 
     def _write(self, variables):
         meta = {

@@ -306,6 +306,32 @@ def test_sequences_that_do_not_fit_are_refused(shapes):
         built(*[keras.Input(batch_shape=shape) for shape in shapes])
 
 
+@pytest.mark.backend("tensorflow")
+def test_widths_may_be_unknown_while_tracing():
+    import tensorflow as tf
+
+    layer = MultiHeadAttention(2)
+    x = np.ones((2, 3, 8), "float32")
+    wanted = layer(x)
+    unknown = tf.TensorSpec([None, None, None])
+    traced = tf.function(layer.call, input_signature=[unknown])
+    np.testing.assert_allclose(traced(x), wanted, atol=1e-6)
+
+
+@pytest.mark.backend("torch")
+def test_sizes_may_be_symbols_of_an_export():
+    import torch
+
+    layer = MultiHeadAttention(2)
+    layer(np.ones((2, 3, 8), "float32"))
+    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
+    program = torch.export.export(
+        layer, (torch.ones(2, 3, 8),), dynamic_shapes=((sizes,),), strict=False
+    )
+    x = torch.tensor(draw(4, 5, 8))
+    np.testing.assert_allclose(numpy(program.module()(x)), numpy(layer(x)), atol=1e-6)
+
+
 def test_a_layer_without_widths_says_so():
     layer = MultiHeadAttention(2, name="mine")
     with pytest.raises(ValueError, match="knows its widths. Received: 'mine', not bu"):

@@ -114,6 +114,9 @@ def test_reverse_may_come_first_and_other_widths_are_refused():
         atol=1e-5,
     )
     embedding(IDS)
+    learned = TokenAndPositionEmbedding(6, 8, 4, positions="learned")
+    assert learned.as_logits(np.ones((3, 8), "float32")).shape == (3, 6)
+    assert learned(IDS).shape == (2, 4, 8)
     for wrong in (np.ones((2, 3, 7), "float32"), np.ones((2, 8), "int32")):
         with pytest.raises(ValueError, match="floats of width 8"):
             embedding.as_logits(wrong)

@@ -173,6 +173,23 @@ def test_the_loss_is_not_below_0_where_the_model_is_sure(dtype):
         assert 0 <= float(ops.convert_to_numpy(loss)) < 0.1
 
 
+@pytest.mark.parametrize("scale", [1e-8, 1e5])
+def test_the_scale_of_weights_is_lost_on_float16(scale, value_and_gradients):
+    labels, hidden, matrix = batch()
+    hidden = hidden / 4
+
+    def loss(hidden, matrix, scale):
+        matrix = Matrix(matrix, dtype="mixed_float16")
+        weights = np.full((B, T), scale, "float32")
+        return ProjectedCrossentropy(matrix)(labels, hidden, weights)
+
+    wanted, gradients = value_and_gradients(lambda h, m: loss(h, m, 1), hidden, matrix)
+    found, others = value_and_gradients(lambda h, m: loss(h, m, scale), hidden, matrix)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    for other, gradient in zip(others, gradients, strict=True):
+        np.testing.assert_allclose(other, gradient, atol=1e-5)
+
+
 def test_negative_weights_are_those_of_the_loss_on_logits():
     labels, hidden, matrix = batch()
     weights = np.random.default_rng(1).normal(size=(B, T)).astype("float32")

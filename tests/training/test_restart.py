@@ -136,9 +136,10 @@ def test_early_stopping_remembers_its_best_and_its_patience(tmp_path):
 def test_a_run_that_a_callback_ended_stays_ended(tmp_path):
     def stopping():
         return keras.callbacks.EarlyStopping(
-            "loss", mode="max", patience=1, restore_best_weights=True
+            "loss", mode="max", patience=patience, restore_best_weights=True
         )
 
+    patience = 1
     model, history = go_on(tmp_path, 9, remember=[stopping()])
     assert len(history.epoch) == 2  # the loss only falls
     best = model.get_weights()
@@ -151,6 +152,11 @@ def test_a_run_that_a_callback_ended_stays_ended(tmp_path):
         fit(again, restart, epochs=9, initial_epoch=2)
     restart.stopped = False
     assert fit(again, restart, epochs=3, initial_epoch=2).epoch == [0, 1, 2]
+    patience = 5  # A run that ended by its epochs ends with the best weights too.
+    whole, _ = go_on(tmp_path / "whole", 2, remember=[stopping()])
+    again, _ = go_on(tmp_path / "whole", 2, remember=[stopping()])
+    for got, wanted in zip(again.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_array_equal(got, wanted)
     unfinished = Restart(tmp_path / "other")
     fit(with_units(3), unfinished, epochs=2)
     assert not unfinished.stopped
