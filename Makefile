@@ -6,7 +6,7 @@
 
 PYTHON ?= python3
 KERAS_BACKEND ?= tensorflow
-PYTEST_OPTIONS ?= -p no:cacheprovider --durations=8
+PYTEST_OPTIONS ?= -p no:cacheprovider --durations=8 --numprocesses=2 --dist=loadfile
 TF_CPP_MIN_LOG_LEVEL ?= 2
 export KERAS_BACKEND TF_CPP_MIN_LOG_LEVEL
 
@@ -29,9 +29,6 @@ $(SUITES): test-%: $(TO_TEST)
 
 # PyTorch's threads get in each other's way on the tests' small tensors.
 test-torch: export OMP_NUM_THREADS = 1
-
-# Each test runs its programs once or twice, so it is compiling that takes time.
-test-jax: export JAX_DISABLE_MOST_OPTIMIZATIONS = 1
 
 lint: $(TO_TEST)
 	$(RUN) -m ruff check .
