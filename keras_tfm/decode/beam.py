@@ -5,7 +5,13 @@ from collections.abc import Callable, Sequence
 import keras
 from keras import ops
 
-from keras_tfm.decode.hypotheses import Hypotheses, log_probabilities, penalty
+from keras_tfm.decode.hypotheses import (
+    History,
+    Hypotheses,
+    forced_tokens,
+    log_probabilities,
+    penalty,
+)
 
 
 def beam(
@@ -14,6 +20,8 @@ def beam(
     active,
     max_length: int,
     limits=None,
+    prefix=None,
+    processors: Sequence[Callable] = (),
     beam_size: int = 4,
     num_hypotheses: int = 1,
     start_id: int = 2,
@@ -21,7 +29,7 @@ def beam(
     length_penalty: float = 1.0,
     length_penalty_form: str = "mean",
     patience: float = 1.0,
-    suppress_ids: Sequence[int] = (),
+    return_token_scores: bool = False,
 ) -> Hypotheses:
     """Decodes by keeping the likeliest `beam_size` hypotheses at every step.
 
@@ -42,6 +50,9 @@ def beam(
             included.
         limits: int32 `(B,)` from 1 to `max_length`, in tokens: the most that
             each row may have; or None for `max_length`.
+        prefix: int32 `(B, P)` padded with 0 at the end, or None: tokens that
+            every hypothesis begins with.
+        processors: functions `(logits, history) -> logits`, in their order.
         beam_size: int >= 1, K.
         num_hypotheses: int from 1 to K, n: how many to give.
         start_id: int. The token before the first.
@@ -50,10 +61,11 @@ def beam(
             `penalty(length, length_penalty, length_penalty_form)`.
         length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
         patience: float > 0, see above.
-        suppress_ids: ints. Tokens that are never generated.
+        return_token_scores: bool. Give the log-probability of each token.
 
     Returns:
-        `Hypotheses`, n for each row, best first.
+        `Hypotheses`, n for each row, best first. Where logits were NaN the
+        best score is NaN, and its length that of the step.
 
     Raises:
         ValueError: a size or a number that is out of its range.
@@ -70,16 +82,37 @@ def beam(
         limits = ops.full((batch_size,), max_length, "int32")
     largest_divisor = penalty(limits, length_penalty, length_penalty_form)  # (B,)
 
-    def unfinished(index, last, ids, scores, pool, ended, done, cache):
+    first = ops.where(ops.arange(beam_size) == 0, 0.0, -float("inf"))
+    open_ones = {
+        "ids": ops.zeros((batch_size, beam_size, max_length), "int32"),
+        "totals": ops.broadcast_to(ops.cast(first, "float32"), (batch_size, beam_size)),
+    }
+    pool = {
+        "ids": ops.zeros((batch_size, num_hypotheses, max_length), "int32"),
+        "scores": ops.full((batch_size, num_hypotheses), -float("inf"), "float32"),
+        "lengths": ops.zeros((batch_size, num_hypotheses), "int32"),
+    }
+    if return_token_scores:
+        for part in (open_ones, pool):
+            part["gains"] = ops.zeros_like(part["ids"], "float32")
+
+    def unfinished(index, last, open_ones, pool, ended, broken, done, cache):
         return ops.logical_and(index < max_length, ops.logical_not(ops.all(done)))
 
-    def advance(index, last, ids, scores, pool, ended, done, cache):
+    def advance(index, last, open_ones, pool, ended, broken, done, cache):
         logits, cache = step(last, index, cache)
-        gains = log_probabilities(logits, suppress_ids)  # (B, K, V)
-        candidates = _candidates(scores[:, :, None] + gains, beam_size)
+        history = History(open_ones["ids"], index)
+        forced = forced_tokens(prefix, index)
+        gains, is_nan = log_probabilities(logits, history, processors, forced)
+        totals = open_ones["totals"]
+        candidates = _candidates(totals[:, :, None] + gains, beam_size)
         total, parent, token = candidates  # each (B, 2K), best first
-        ids = _follow(ids, parent)  # (B, 2K, T)
-        ids = ops.where(ops.equal(position, index), token[:, :, None], ids)
+        here = ops.equal(position, index)
+        continued = {"ids": _write(_follow(open_ones["ids"], parent), here, token)}
+        if return_token_scores:
+            gain = total - _follow(totals, parent)
+            before = _follow(open_ones["gains"], parent)
+            continued["gains"] = _write(before, here, gain)
 
         # Those that end among the K best go to the pool; the K best of the
         # others stay open. There are K of them: each beam can end only once.
@@ -93,56 +126,64 @@ def beam(
         leaves = ops.logical_and(leaves, ops.isfinite(total))
         leaves = ops.logical_and(leaves, ops.logical_not(done)[:, None])
         divisor = penalty(index + 1, length_penalty, length_penalty_form)
-        final = ops.where(leaves, total / divisor, -float("inf"))
-        lengths = ops.broadcast_to(index + 1, ops.shape(token))
-        pool = _merge(pool, (ids, final, lengths), num_hypotheses)
+        finished = {
+            **continued,
+            "scores": ops.where(leaves, total / divisor, -float("inf")),
+            "lengths": ops.broadcast_to(index + 1, ops.shape(token)),
+        }
+        pool = _best(
+            {name: ops.concatenate([x, finished[name]], 1) for name, x in pool.items()},
+            "scores",
+            num_hypotheses,
+        )
         ended = ended + ops.sum(ops.cast(leaves, "int32"), axis=-1)
 
-        open_total = ops.where(ends, -float("inf"), total)
-        scores, kept = ops.top_k(open_total, beam_size)
-        ids, last = _follow(ids, kept), _follow(token, kept)
-        parent = _follow(parent, kept)
+        continued["totals"] = ops.where(ends, -float("inf"), total)
+        continued |= {"last": token, "parent": parent}
+        open_ones = _best(continued, "totals", beam_size)
+        last, parent = open_ones.pop("last"), open_ones.pop("parent")
         # Log-probabilities only fall, so an open hypothesis ends at best with
         # its present one, over the largest divisor there can be.
-        reachable = ops.max(scores, axis=-1) / largest_divisor
-        beaten = ops.less_equal(reachable, pool[1][:, -1])
+        best, worst = open_ones["totals"][:, 0], pool["scores"][:, -1]
+        beaten = ops.less_equal(best / largest_divisor, worst)
         # Enough have ended only if none that is open looks better: where the
         # model is sure of itself, those that end early are the improbable.
-        present = ops.max(scores, axis=-1) / divisor
         enough = ops.logical_and(
             ops.cast(ended, "float32") >= beam_size * patience,
-            ops.less_equal(present, pool[1][:, -1]),
+            ops.less_equal(best / divisor, worst),
         )
-        done = ops.logical_or(done, ops.logical_or(beaten, enough))
-        done = ops.logical_or(done, limited)
+        is_nan = ops.logical_and(ops.any(is_nan, axis=-1), ops.logical_not(done))
+        broken = ops.where(is_nan, index + 1, broken)
+        for reason in (beaten, enough, limited, is_nan):
+            done = ops.logical_or(done, reason)
         cache = _reorder(cache, parent)
-        return index + 1, last, ids, scores, pool, ended, done, cache
+        return index + 1, last, open_ones, pool, ended, broken, done, cache
 
-    first = ops.where(ops.arange(beam_size) == 0, 0.0, -float("inf"))
-    pool = (
-        ops.zeros((batch_size, num_hypotheses, max_length), "int32"),
-        ops.full((batch_size, num_hypotheses), -float("inf"), "float32"),
-        ops.zeros((batch_size, num_hypotheses), "int32"),
-    )
-    pool = ops.while_loop(
+    _, _, _, pool, _, broken, _, _ = ops.while_loop(
         unfinished,
         advance,
         (
             ops.convert_to_tensor(0, "int32"),
             ops.full((batch_size, beam_size), start_id, "int32"),
-            ops.zeros((batch_size, beam_size, max_length), "int32"),
-            ops.broadcast_to(ops.cast(first, "float32"), (batch_size, beam_size)),
+            open_ones,
             pool,
+            ops.zeros((batch_size,), "int32"),
             ops.zeros((batch_size,), "int32"),
             ops.logical_not(active),
             cache,
         ),
-    )[4]
-    ids, scores, lengths = pool
+    )
     # Among scores of minus infinity PyTorch's top-k takes any, and so any ids.
-    found = ops.isfinite(scores)
-    ids = ops.where(found[:, :, None], ids, 0)
-    return Hypotheses(ids, scores, ops.where(found, lengths, 0))
+    found = ops.isfinite(pool["scores"])
+    ids = ops.where(found[:, :, None], pool["ids"], 0)
+    gains = None
+    if return_token_scores:
+        gains = ops.where(found[:, :, None], pool["gains"], 0.0)
+    lengths = ops.where(found, pool["lengths"], 0)
+    broken = broken[:, None]
+    scores = ops.where(ops.greater(broken, 0), float("nan"), pool["scores"])
+    lengths = ops.where(ops.greater(broken, 0), broken, lengths)
+    return Hypotheses(ids, scores, lengths, gains)
 
 
 def _candidates(scores, beam_size):
@@ -155,13 +196,15 @@ def _candidates(scores, beam_size):
     return total, place // vocabulary_size, place % vocabulary_size
 
 
-def _merge(pool, more, size):
-    """The best `size` of the pool and of what comes, best first."""
-    ids, scores, lengths = (
-        ops.concatenate([a, b], axis=1) for a, b in zip(pool, more, strict=True)
-    )
-    scores, kept = ops.top_k(scores, size)
-    return _follow(ids, kept), scores, _follow(lengths, kept)
+def _best(hypotheses, name, count):
+    """The best `count` by one of their numbers, best first."""
+    chosen = ops.top_k(hypotheses[name], count)[1]
+    return {name: _follow(x, chosen) for name, x in hypotheses.items()}
+
+
+def _write(history, here, values):
+    """Puts `values (B, M)` into `(B, M, T)` where `here`."""
+    return ops.where(here, values[:, :, None], history)
 
 
 def _follow(x, chosen):

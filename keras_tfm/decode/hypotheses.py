@@ -1,5 +1,6 @@
 """What every search gives, and how a hypothesis is scored."""
 
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from keras import ops
@@ -15,11 +16,26 @@ class Hypotheses(NamedTuple):
             minus infinity where a search found fewer than n, and in rows
             that it was not to decode; these have no ids.
         lengths: int32 `(B, n)`, in tokens, the end token included.
+        token_scores: float32 `(B, n, T)`, the log-probability of each token,
+            0 where there is none; or None where they were not asked for.
     """
 
     ids: object
     scores: object
     lengths: object
+    token_scores: object = None
+
+
+class History(NamedTuple):
+    """What the hypotheses of a search have said so far.
+
+    Attributes:
+        ids: int32 `(B, K, T)`, without the start token; 0 from `index` on.
+        index: int32 scalar: how many tokens there are, and which step this is.
+    """
+
+    ids: object
+    index: object
 
 
 def penalty(length, length_penalty, form="mean"):
@@ -52,20 +68,60 @@ def penalty(length, length_penalty, form="mean"):
     return ops.power(length, length_penalty)
 
 
-def log_probabilities(logits, suppress_ids=()):
+def log_probabilities(
+    logits, history: History, processors: Sequence[Callable] = (), forced=None
+):
     """Normalises logits over the tokens that may be generated.
 
     Args:
-        logits: float `(..., V)`.
-        suppress_ids: ints. Tokens that are never generated.
+        logits: float `(B, K, V)`.
+        history: `History`.
+        processors: functions `(logits, history) -> logits`, in their order.
+        forced: int32 `(B,)` or None: the token that a row has to take, 0 where
+            it may choose. A forced token has its probability among all tokens,
+            without processors.
 
     Returns:
-        float32 `(..., V)`, minus infinity for suppressed tokens.
+        float32 `(B, K, V)`, minus infinity for tokens that cannot be taken;
+        and bool `(B, K)`, True where some of the logits were NaN.
     """
-    logits = ops.cast(logits, "float32")
-    if suppress_ids:
-        banned = ops.sum(
-            ops.one_hot(ops.array(suppress_ids, "int32"), logits.shape[-1]), axis=0
-        )
-        logits = ops.where(ops.greater(banned, 0), -float("inf"), logits)
-    return ops.log_softmax(logits, axis=-1)
+    logits = processed = ops.cast(logits, "float32")
+    for process in processors:
+        processed = process(processed, history)
+    if forced is None:
+        return _log_softmax(processed)
+    is_forced = ops.greater(forced, 0)[:, None, None]
+    gains, broken = _log_softmax(ops.where(is_forced, logits, processed))
+    token = ops.arange(logits.shape[-1], dtype="int32")
+    other = ops.not_equal(token[None, None], forced[:, None, None])
+    return ops.where(ops.logical_and(is_forced, other), -float("inf"), gains), broken
+
+
+def _log_softmax(logits):
+    """Log-softmax that leaves rows in which nothing is allowed as they are.
+
+    The sum tells whether any of the logits was NaN, at no cost.
+    """
+    best = ops.max(logits, axis=-1, keepdims=True)
+    best = ops.where(ops.isinf(best), 0.0, best)
+    total = ops.sum(ops.exp(logits - best), axis=-1, keepdims=True)
+    gains = logits - (best + ops.log(ops.where(ops.equal(total, 0.0), 1.0, total)))
+    return gains, ops.isnan(total)[..., 0]
+
+
+def forced_tokens(prefix, index):
+    """Gives the token that each row has to take at a step.
+
+    Args:
+        prefix: int32 `(B, P)`, padded with 0 at the end; or None.
+        index: int32 scalar, which step this is.
+
+    Returns:
+        int32 `(B,)`, 0 where a row may choose; or None without a prefix.
+    """
+    if prefix is None or prefix.shape[1] == 0:
+        return None
+    size = prefix.shape[1]
+    place = ops.reshape(ops.minimum(index, size - 1), (1,))
+    token = ops.take(prefix, place, axis=1)[:, 0]
+    return ops.where(ops.less(index, size), token, 0)

@@ -46,26 +46,38 @@ def tree_cache(rows, beam_size):
     return {"beams": {"node": ops.zeros((rows, beam_size), "int32")}}
 
 
-def tree_gains(table, suppress_ids=()):
-    """Gives `ask(histories)`: `(M, V)` log-probabilities of what comes next."""
+def tree_gains(table, suppress_ids=(), change=None, prefix=()):
+    """Gives `ask(histories)`: `(M, V)` log-probabilities of what comes next.
+
+    Args:
+        table: of `draw_language`, one row.
+        suppress_ids: tokens that are never generated.
+        change: None, or `(logits, history) -> logits` in float64, in place.
+        prefix: tokens that are forced.
+    """
     size = table.shape[-1]
-    gains = log_softmax(table, suppress_ids)
 
-    def ask(histories):
-        nodes = []
-        for history in histories:
-            node = 0
-            for token in history:
-                node = node * size + token + 1
-            nodes.append(node)
-        return gains[nodes]
+    def gains_after(history):
+        node = 0
+        for token in history:
+            node = node * size + token + 1
+        logits = table[node].astype("float64")
+        if len(history) < len(prefix):
+            gains = log_softmax(logits)
+            allowed = np.arange(size) == prefix[len(history)]
+            return np.where(allowed, gains, -np.inf)
+        if change is not None:
+            logits = change(logits, list(history))
+        return log_softmax(logits, suppress_ids)
 
-    return ask
+    return lambda histories: np.array([gains_after(one) for one in histories])
 
 
 def log_softmax(logits, suppress_ids=()):
     logits = np.asarray(logits, "float64").copy()
     logits[..., list(suppress_ids)] = -np.inf
+    if np.isneginf(logits).all():
+        return logits
     logits -= logits.max(axis=-1, keepdims=True)
     return logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
 
@@ -143,7 +155,7 @@ def _continuations(open_ones, ask):
 
 def assert_found(hypotheses, row, wanted, tolerance=1e-5):
     """Holds one row of a search's result against `(score, ids)`, best first."""
-    ids, scores, lengths = (ops.convert_to_numpy(x)[row] for x in hypotheses)
+    ids, scores, lengths = (ops.convert_to_numpy(x)[row] for x in hypotheses[:3])
     size, max_length = ids.shape
     wanted = wanted[:size]
     padded = [(*tokens, *[0] * (max_length - len(tokens))) for _, tokens in wanted]

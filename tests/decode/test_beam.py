@@ -23,6 +23,7 @@ from tests.decode.languages import (
 )
 
 ROWS = 6
+SUPPRESS = (decode.processors.suppress((0, 1, 2)),)
 PENALTIES = [(0.0, "mean"), (0.6, "mean"), (1.0, "mean"), (0.6, "gnmt")]
 LANGUAGES = {"seed": st.integers(0, 10**6), "sharpness": st.floats(0.2, 4.0)}
 # One compiled program serves many languages: the table is its argument.
@@ -78,7 +79,7 @@ def test_a_beam_as_wide_as_the_language_finds_the_best(
 @given(**LANGUAGES)
 def test_a_wide_beam_finds_every_hypothesis_of_allowed_tokens(seed, sharpness):
     table = draw_language(seed, ROWS, 6, 3, sharpness)
-    found = run(table, 3, beam_size=36, num_hypotheses=36, suppress_ids=(0, 1, 2))
+    found = run(table, 3, beam_size=36, num_hypotheses=36, processors=SUPPRESS)
     for row in range(ROWS):
         ask = tree_gains(table[row], suppress_ids=(0, 1, 2))
         wanted = every_hypothesis(ask, 3)
@@ -141,7 +142,7 @@ def test_greedy_is_a_beam_of_one(seed, sharpness):
     active = np.arange(ROWS) != 2
     one = run(table, 5, active, beam_size=1, length_penalty=0.6)
     greedy = run(table, 5, active, search=decode.greedy, length_penalty=0.6)
-    for of_greedy, of_beam in zip(greedy, one, strict=True):
+    for of_greedy, of_beam in zip(greedy[:3], one[:3], strict=True):
         np.testing.assert_allclose(
             ops.convert_to_numpy(of_greedy), ops.convert_to_numpy(of_beam), atol=1e-6
         )
@@ -179,7 +180,7 @@ def test_a_finished_hypothesis_is_neither_extended_nor_charged(beam_size):
 def test_what_is_cut_at_the_greatest_length_is_kept_as_it_is():
     found = loop(decode.beam, max_length=3, beam_size=2, num_hypotheses=2)
     gains = np.sort(log_softmax([0, 0, 0, 0, 0, 5.0]))
-    ids, scores, lengths = map(ops.convert_to_numpy, found)
+    ids, scores, lengths = map(ops.convert_to_numpy, found[:3])
     assert ids[0, 0].tolist() == [3, 4, 5]
     assert lengths[0].tolist() == [3, 3]
     wanted = [gains[-1], (2 * gains[-1] + gains[0]) / 3]
@@ -200,7 +201,7 @@ def test_each_row_ends_at_its_own_limit(search, seed, sharpness):
     for limit in sorted(set(limits.tolist())):
         alone = run(table, limit, **options)
         for row in np.flatnonzero(limits == limit):
-            for one, other in zip(found, alone, strict=True):
+            for one, other in zip(found[:3], alone[:3], strict=True):
                 one, other = (ops.convert_to_numpy(x)[row] for x in (one, other))
                 if one.ndim == 2:  # ids
                     assert not one[:, limit:].any()

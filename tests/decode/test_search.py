@@ -79,7 +79,7 @@ def test_the_cached_search_goes_as_one_by_hand_without_a_cache(
     sources = draw_sources()
     search = greedy if beam_size == 1 else beam
     found = search(sources)
-    assert all(isinstance(part, np.ndarray) for part in found)
+    assert all(isinstance(part, np.ndarray) for part in found[:3])
     for row, source in enumerate(sources):
         wanted = []
         if source.any():
@@ -101,14 +101,14 @@ def test_a_row_does_not_see_the_rows_beside_it(name, request):
     together = search(sources)
     order = np.array([2, 0, 4, 3, 1])
     permuted = search(sources[order])
-    assert_same(permuted, decode.Hypotheses(*(part[order] for part in together)))
+    assert_same(permuted, decode.Hypotheses(*(part[order] for part in together[:3])))
     for row in (0, 3):
         others = draw_sources(seed=9)
         others[row] = sources[row]
         among_others = search(others)
         assert_same(
-            decode.Hypotheses(*(part[row] for part in among_others)),
-            decode.Hypotheses(*(part[row] for part in together)),
+            decode.Hypotheses(*(part[row] for part in among_others[:3])),
+            decode.Hypotheses(*(part[row] for part in together[:3])),
         )
         assert among_others.ids.tolist() != together.ids.tolist()
 
@@ -160,13 +160,112 @@ def test_a_model_of_learned_positions_decodes_as_far_as_they_go():
     sources = draw_sources(length=10)
     found = decode.Search(model, jit_compile=False)(sources)  # 10 rounds to 16
     assert found.ids.shape == (ROWS, 1, 11)
-    with pytest.raises(ValueError, match="12 tokens; sequence_length=11"):
-        decode.Search(model, max_decoding_length=12, jit_compile=False)(sources)
+    with pytest.raises(ValueError, match="max_decoding_length=12; sequence_length=11"):
+        decode.Search(model, max_decoding_length=12)
+
+
+def test_the_greatest_length_may_hang_on_the_source(transformer):
+    options = {"suppress_ids": (0, 2, 3), "jit_compile": False}
+    search = decode.Search(transformer, max_decoding_length=(3, 1), **options)
+    sources = np.array([[5, 6, 7], [5, 0, 0]], "int32")
+    assert search(sources).lengths[:, 0].tolist() == [10, 4]
+    search = decode.Search(transformer, max_decoding_length=(1, 0), **options)
+    assert search(sources).lengths[:, 0].tolist() == [3, 1]
+
+
+def with_prefix(ask, prefix):
+    """Forces the first tokens of hypotheses, beside the model's own choice."""
+
+    def asked(histories):
+        gains = ask(histories)
+        for history, gain in zip(histories, gains, strict=True):
+            if len(history) < len(prefix):
+                gain[np.arange(VOCABULARY_SIZE) != prefix[len(history)]] = -np.inf
+        return gains
+
+    return asked
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_prefix_goes_through_the_model(beam_size, transformer, uncached):
+    options = {"num_hypotheses": beam_size, "return_token_scores": True, **OPTIONS}
+    search = decode.Search(transformer, beam_size, **options)
+    sources = draw_sources()
+    prefixes = [[], [7, 8], [9], [5], [4, 4, 1]]
+    found = search(sources, target_prefix=prefixes)
+    for row in REAL:
+        prefix = prefixes[row]
+        ask = with_prefix(uncached(sources[row]), prefix)
+        best = found.ids[row, 0].tolist()
+        assert best[: len(prefix)] == prefix
+        if 1 in prefix:
+            continue  # which `ask` does not know
+        ids = [tuple(ids) for _, ids in by_hand(ask, MAX_LENGTH, beam_size, beam_size)]
+        for i, tokens in enumerate(ids):
+            assert tuple(found.ids[row, i, : found.lengths[row, i]]) == tokens
+        mean = found.token_scores[row].sum(-1) / found.lengths[row]
+        np.testing.assert_allclose(found.scores[row], mean, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "message"),
+    [
+        ([[5]], "1 prefixes for 2 sources"),
+        ([[5], [6, 3]], r"without padding and end. Received: \[3\] in prefix 1"),
+        ([[5, 0], []], r"Received: \[0\] in prefix 0"),
+        ([[99], []], r"Received: \[99\] in prefix 0"),
+        ([[], [5] * 6], "prefix 1 of 6 tokens, and a limit of 6. Raise"),
+    ],
+)
+def test_a_prefix_that_cannot_be_is_refused(greedy, prefix, message):
+    with pytest.raises(ValueError, match=message):
+        greedy(np.array([[5], [6]]), target_prefix=prefix)
+
+
+def test_one_seed_draws_the_same_and_another_something_else(transformer):
+    search = decode.Search(
+        transformer,
+        num_hypotheses=3,
+        sampling_topk=0,
+        sampling_temperature=2,
+        **OPTIONS,
+    )
+    sources = draw_sources()
+    one, again, other = (search(sources, seed=seed) for seed in (1, 1, 2))
+    assert one.ids.shape == (ROWS, 3, MAX_LENGTH)
+    assert_same(one, again)
+    assert one.ids.tolist() != other.ids.tolist()
+    assert not np.isin(one.ids, (1, 2)).any()
+    assert (np.diff(one.scores[REAL], axis=-1) <= 0).all()
+    assert len({tuple(ids) for ids in one.ids[0]}) == 3
+    narrow = decode.Search(transformer, sampling_topk=0, sampling_topp=1e-6, **OPTIONS)
+    likeliest = decode.Search(transformer, **OPTIONS)(sources)
+    assert narrow(sources, seed=3).ids.tolist() == likeliest.ids.tolist()
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_logits_that_are_nan_are_named_by_their_step(beam_size):
+    class Broken:
+        def begin(self, source_ids, max_length, beam_size):
+            return {"bad": ops.equal(source_ids[:, :1], 6)}
+
+        def step(self, ids, index, cache):
+            logits = ops.one_hot(ops.full_like(ids, 4), 7)
+            bad = ops.logical_and(cache["bad"], ops.equal(index, 2))
+            first = ops.equal(ops.arange(7), 5)
+            bad = ops.logical_and(bad[:, :, None], first)
+            return ops.where(bad, float("nan"), logits), cache
+
+    search = decode.Search(Broken(), beam_size, jit_compile=False)
+    assert search(np.array([[5], [4]])).lengths[:, 0].tolist() == [18, 18]
+    with pytest.raises(ValueError, match="at step 2 of row 1 .1 of 3 rows"):
+        search(np.array([[5], [6], [4]]))
 
 
 def test_an_empty_batch_gives_an_empty_result(beam):
     found = beam(np.zeros((0, 8), "int32"))
-    assert [part.shape for part in found] == [(0, 3, MAX_LENGTH), (0, 3), (0, 3)]
+    shapes = [part.shape for part in found[:3]]
+    assert shapes == [(0, 3, MAX_LENGTH), (0, 3), (0, 3)]
 
 
 def test_a_compiled_search_follows_the_weights(greedy):
@@ -220,6 +319,16 @@ def test_half_precision_finds_nearly_the_same(dtype, beam, transformer):
         ({"num_hypotheses": 2}, "from 1 to `beam_size`.*num_hypotheses=2, beam_size=1"),
         ({"beam_size": 0}, "at least one hypothesis.*beam_size=0"),
         ({"max_decoding_length": 0}, "`max_decoding_length` must be 1 or more.*: 0"),
+        ({"max_decoding_length": (0, 0)}, r"1 or more, or a pair.*: \(0, 0\)"),
+        (
+            {"max_decoding_length": 4, "min_decoding_length": 4},
+            "below the greatest length. Received: 4, and max_decoding_length=4",
+        ),
+        ({"min_decoding_length": -1}, "0 or more and below.*: -1"),
+        ({"beam_size": 2, "sampling_topk": 0}, "without a beam.*beam_size=2"),
+        ({"sampling_topk": 5, "num_hypotheses": 0}, "num_hypotheses=0"),
+        ({"sampling_topk": 5, "sampling_temperature": 0}, "temperature` must be above"),
+        ({"sampling_topk": -1}, "`sampling_topk` must be 1 or more. Received: -1"),
         ({"patience": -1.0}, "`patience` must be above 0. Received: -1.0"),
         ({"length_penalty": -0.5}, "0 or more.*length_penalty=-0.5"),
         ({"length_penalty_form": "wu"}, "'mean' or 'gnmt'.*form='wu'"),

@@ -1,0 +1,221 @@
+"""One program that decodes, in a process of its own, told what to do by lines.
+
+Run by `benchmarks.decode`, which starts one for each row of its table with
+`python -m benchmarks.decode_peers NAME JSON`. Each line it reads is a number of
+the job; it does the job and answers with the seconds that it took.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+
+import numpy as np
+
+START, END, FIRST = 2, 3, 4  # ids below FIRST are special
+
+
+def sources(job):
+    """Draws source ids, or reads those of the sentences of a job."""
+    if job["sources"]:
+        return job["sources"]
+    draw = np.random.default_rng(0)
+    shape = (job["sentences"], job["source_length"])
+    return draw.integers(FIRST, job["vocabulary_size"], shape).tolist()
+
+
+def model_of(job):
+    """Makes the base model of random weights, or loads a trained one."""
+    import keras
+
+    from keras_tfm import models
+
+    if job["model"]:
+        return keras.models.load_model(os.path.join(job["model"], "model.keras"))
+    keras.utils.set_random_seed(0)
+    return models.transformer_base(job["vocabulary_size"], dropout=0.0)
+
+
+def ours(job):
+    """Our search; the backend is that of KERAS_BACKEND."""
+    from keras_tfm.decode import Search
+
+    suppressed = [0, 1, START]
+    length = None
+    if not job["sources"]:
+        suppressed, length = [*suppressed, END], job["target_length"]
+    search = Search(
+        model_of(job),
+        beam_size=job["beam_size"],
+        max_decoding_length=length,
+        suppress_ids=suppressed,
+    )
+    rows = sources(job)
+    rows = sorted(rows, key=len, reverse=True) if job["sources"] else rows
+
+    def run():
+        tokens = 0
+        for start in range(0, len(rows), job["batch_size"]):
+            chosen = rows[start : start + job["batch_size"]]
+            ids = np.zeros((job["batch_size"], max(map(len, chosen))), "int32")
+            for i, row in enumerate(chosen):
+                ids[i, : len(row)] = row
+            tokens += int(search(ids).lengths[: len(chosen), 0].sum())
+        return tokens
+
+    return run
+
+
+def ctranslate2(job):
+    """CTranslate2; workers of some threads each split a batch between them."""
+    import ctranslate2 as library
+
+    folder = tempfile.mkdtemp()
+    _write_ctranslate2(job, folder)
+    translator = library.Translator(
+        folder,
+        compute_type=job["type"],
+        inter_threads=job["workers"],
+        intra_threads=job["threads"],
+    )
+    tokens = [[f"p{i}" for i in row] for row in sources(job)]
+    options = {
+        "beam_size": job["beam_size"],
+        "max_batch_size": max(1, job["batch_size"] // job["workers"]),
+    }
+    if not job["sources"]:
+        length = job["target_length"]
+        options |= {
+            "min_decoding_length": length,
+            "max_decoding_length": length,
+        }
+
+    def run():
+        results = translator.translate_batch(tokens, **options)
+        return sum(len(result.hypotheses[0]) for result in results)
+
+    return run
+
+
+def _write_ctranslate2(job, folder):
+    """Converts with Keras in a process of its own: this one stays small."""
+    import subprocess
+
+    code = (
+        "import json, sys; from benchmarks import decode_peers as p, to_ctranslate2\n"
+        "job = json.loads(sys.argv[1]); model = p.model_of(job)\n"
+        "rows = [len(e.embeddings) for e in (model.source_embedding, "
+        "model.target_embedding)]\n"
+        "to_ctranslate2.write(model, *[[f'p{i}' for i in range(n)] for n in rows], "
+        "sys.argv[2])"
+    )
+    environment = {**os.environ, "KERAS_BACKEND": "torch"}
+    command = [sys.executable, "-c", code, json.dumps(job), folder]
+    subprocess.run(command, check=True, env=environment)
+
+
+def hugging_face(job):
+    """Marian of Hugging Face on PyTorch, random weights."""
+    import torch
+    from transformers import MarianConfig, MarianMTModel
+
+    torch.manual_seed(0)
+    config = MarianConfig(
+        vocab_size=job["vocabulary_size"],
+        d_model=512,
+        encoder_layers=6,
+        decoder_layers=6,
+        encoder_attention_heads=8,
+        decoder_attention_heads=8,
+        encoder_ffn_dim=2048,
+        decoder_ffn_dim=2048,
+        pad_token_id=0,
+        eos_token_id=END,
+        bos_token_id=START,
+        decoder_start_token_id=0,
+        forced_eos_token_id=None,
+        max_position_embeddings=512,
+        scale_embedding=True,
+    )
+    model = MarianMTModel(config).eval()
+    ids, size = torch.tensor(sources(job)), job["batch_size"]
+
+    def run():
+        for start in range(0, len(ids), size):
+            chosen = ids[start : start + size]
+            with torch.inference_mode():
+                model.generate(
+                    chosen,
+                    attention_mask=torch.ones_like(chosen),
+                    num_beams=job["beam_size"],
+                    do_sample=False,
+                    min_new_tokens=job["target_length"],
+                    max_new_tokens=job["target_length"],
+                )
+        return len(ids) * job["target_length"]
+
+    return run
+
+
+def keras_hub(job):
+    """BART of KerasHub, random weights; the backend is KERAS_BACKEND's."""
+    import keras
+    import keras_hub as library
+
+    keras.utils.set_random_seed(0)
+    length = job["target_length"]
+    backbone = library.models.BartBackbone(
+        vocabulary_size=job["vocabulary_size"],
+        num_layers=6,
+        num_heads=8,
+        hidden_dim=512,
+        intermediate_dim=2048,
+        dropout=0.0,
+        max_sequence_length=job["source_length"] + length + 2,
+    )
+    model = library.models.BartSeq2SeqLM(backbone, preprocessor=None)
+    beam = job["beam_size"]
+    sampler = "greedy" if beam == 1 else library.samplers.BeamSampler(num_beams=beam)
+    model.compile(sampler=sampler, jit_compile=keras.backend.backend() != "torch")
+    rows, size = np.array(sources(job), "int32"), job["batch_size"]
+
+    def run():
+        for start in range(0, len(rows), size):
+            chosen = rows[start : start + size]
+            target = np.zeros((len(chosen), length + 1), "int32")
+            target[:, 0] = START
+            model.generate(
+                {
+                    "encoder_token_ids": chosen,
+                    "encoder_padding_mask": np.ones_like(chosen, "bool"),
+                    "decoder_token_ids": target,
+                    "decoder_padding_mask": target > 0,
+                },
+                stop_token_ids=None,
+            )
+        return len(rows) * length
+
+    return run
+
+
+PEERS = {f.__name__: f for f in (ours, ctranslate2, hugging_face, keras_hub)}
+
+
+def main(name, job):
+    """Prepares once, then does what each line asks for."""
+    answers, sys.stdout = sys.stdout, sys.stderr
+    start = time.perf_counter()
+    run = PEERS[name](job)
+    tokens = run()  # compiles
+    first = time.perf_counter() - start
+    print(json.dumps({"tokens": tokens, "first": first}), file=answers, flush=True)
+    for _ in sys.stdin:
+        start = time.perf_counter()
+        run()
+        seconds = time.perf_counter() - start
+        print(json.dumps({"seconds": seconds}), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], json.loads(sys.argv[2]))

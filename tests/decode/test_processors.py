@@ -1,0 +1,227 @@
+"""What changes logits, by itself and inside every search."""
+
+import functools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from keras import ops
+
+from keras_tfm import decode
+from keras_tfm.decode import processors
+from tests.decode.languages import (
+    END,
+    assert_found,
+    by_hand,
+    draw_language,
+    every_hypothesis,
+    log_softmax,
+    tree_cache,
+    tree_gains,
+    tree_step,
+)
+
+ROWS = 4
+LANGUAGES = {"seed": st.integers(0, 10**6), "sharpness": st.floats(0.2, 4.0)}
+some_languages = settings(max_examples=6, derandomize=True, deadline=None)
+FORBIDDEN = -np.inf
+
+
+def penalized(logits, history):
+    for token in set(history):
+        logits[token] *= 1.5 if logits[token] < 0 else 1 / 1.5
+    return logits
+
+
+def without_repeats(size, logits, history):
+    last = history[len(history) - size + 1 :] if size > 1 else []
+    for i in range(len(history) - size + 1):
+        if history[i : i + size - 1] == last:
+            logits[history[i + size - 1]] = FORBIDDEN
+    return logits
+
+
+def not_before(length, logits, history):
+    if len(history) < length:
+        logits[END] = FORBIDDEN
+    return logits
+
+
+SEQUENCES = [[1], [0, 2], [2, 0, 2]]
+
+
+def without_sequences(logits, history):
+    for *before, last in SEQUENCES:
+        if not before or history[-len(before) :] == before:
+            logits[last] = FORBIDDEN
+    return logits
+
+
+EACH = {
+    "penalty": (processors.repetition_penalty(1.5), penalized),
+    "unigram": (processors.no_repeat_ngram(1), functools.partial(without_repeats, 1)),
+    "bigram": (processors.no_repeat_ngram(2), functools.partial(without_repeats, 2)),
+    "trigram": (processors.no_repeat_ngram(3), functools.partial(without_repeats, 3)),
+    "minimum": (processors.minimum_length(3, END), functools.partial(not_before, 3)),
+    "sequences": (processors.suppress_sequences(SEQUENCES), without_sequences),
+}
+
+
+@functools.cache
+def program(search, names, **options):
+    """Compiles a search with some of the processors over drawn languages."""
+    chosen = [EACH[name][0] for name in names]
+
+    def decoded(table, prefix, noise):
+        width = noise.shape[1] or options.get("beam_size", 1)
+        cache = tree_cache(table.shape[0], width)
+        active = ops.ones((table.shape[0],), "bool")
+        more = {**options, "processors": chosen, "prefix": prefix}
+        if search is decode.sample:
+            more["noise"] = noise
+        return search(tree_step(table), cache, active, 5, **more)
+
+    return decode.compiled(decoded, model=None, jit_compile=False)
+
+
+def run(table, names=(), prefix=None, noise=None, search=decode.beam, **options):
+    prefix = np.zeros((len(table), 0)) if prefix is None else prefix
+    noise = np.zeros((len(table), 0, 0)) if noise is None else noise
+    return program(search, tuple(names), **options)(
+        ops.convert_to_tensor(table),
+        ops.convert_to_tensor(prefix, "int32"),
+        ops.convert_to_tensor(noise, "float32"),
+    )
+
+
+def changed(names):
+    def change(logits, history):
+        for name in names:
+            logits = EACH[name][1](logits, history)
+        return logits
+
+    return change
+
+
+@pytest.mark.parametrize("name", EACH)
+@some_languages
+@given(**LANGUAGES)
+def test_a_wide_beam_finds_the_best_that_are_allowed(name, seed, sharpness):
+    table = draw_language(seed, ROWS, 4, 5, sharpness)
+    options = {"beam_size": 3**4 * 4, "num_hypotheses": 5, "patience": 1e9}
+    found = run(table, [name], **options)
+    for row in range(ROWS):
+        wanted = every_hypothesis(tree_gains(table[row], change=changed([name])), 5)
+        assert_found(found, row, wanted)
+
+
+@some_languages
+@given(**LANGUAGES)
+def test_several_work_in_their_order_in_a_narrow_beam_too(seed, sharpness):
+    names = ("penalty", "bigram", "minimum", "sequences")
+    table = draw_language(seed, ROWS, 5, 5, sharpness)
+    found = run(table, names, beam_size=3, num_hypotheses=2)
+    greedy = run(table, names, search=decode.greedy)
+    for row in range(ROWS):
+        ask = tree_gains(table[row], change=changed(names))
+        assert_found(found, row, by_hand(ask, 5, 3, 2))
+        assert_found(greedy, row, by_hand(ask, 5, 1, 1))
+
+
+PREFIX = np.array([[0, 0, 0], [2, 0, 0], [0, 0, 0], [1, 2, 1]], "int32")
+
+
+@pytest.mark.parametrize("search", [decode.beam, decode.greedy])
+@some_languages
+@given(**LANGUAGES)
+def test_a_prefix_is_kept_and_scored_by_its_tokens(search, seed, sharpness):
+    table = draw_language(seed, ROWS, 5, 5, sharpness)
+    options = {"return_token_scores": True}
+    if search is decode.beam:
+        options |= {"beam_size": 3, "num_hypotheses": 3}
+    found = run(table, ["sequences"], PREFIX, search=search, **options)
+    for row in range(ROWS):
+        prefix = tuple(PREFIX[row][PREFIX[row] > 0])
+        ask = tree_gains(table[row], change=changed(["sequences"]), prefix=prefix)
+        count = options.get("num_hypotheses", 1)
+        wanted = by_hand(ask, 5, options.get("beam_size", 1), count)
+        assert_found(found, row, wanted)
+        assert all(ids[: len(prefix)] == prefix for _, ids in wanted)
+        for i, (score, ids) in enumerate(wanted):
+            gains = ops.convert_to_numpy(found.token_scores)[row, i]
+            each = [ask([ids[:t]])[0][token] for t, token in enumerate(ids)]
+            np.testing.assert_allclose(gains[: len(ids)], each, atol=1e-5)
+            assert not gains[len(ids) :].any()
+            assert score == pytest.approx(np.mean(each))
+
+
+@some_languages
+@given(**LANGUAGES)
+def test_sampling_draws_by_the_cumulated_probability(seed, sharpness):
+    table = draw_language(seed, ROWS, 5, 5, sharpness)
+    noise = np.random.default_rng(seed).random((ROWS, 3, 5), "float32")
+    found = run(table, ["minimum"], PREFIX, noise, decode.sample)
+    for row in range(ROWS):
+        prefix = tuple(PREFIX[row][PREFIX[row] > 0])
+        ask = tree_gains(table[row], change=changed(["minimum"]), prefix=prefix)
+        wanted = []
+        for each in noise[row]:
+            ids, total = (), 0.0
+            while len(ids) < 5 and END not in ids:
+                gains = ask([ids])[0]
+                cumulated = np.cumsum(np.exp(gains))
+                passed = each[len(ids)] * cumulated[-1]  # a forced token is not 1
+                token = int(np.searchsorted(cumulated, passed, side="right"))
+                ids, total = (*ids, token), total + gains[token]
+            wanted.append((total / len(ids), ids))
+        assert_found(found, row, sorted(wanted, reverse=True))
+
+
+def probabilities(process, logits):
+    history = decode.History(np.zeros((1, 1, 3), "int32"), 0)
+    found = process(ops.convert_to_tensor(logits[None, None]), history)
+    return np.exp(log_softmax(ops.convert_to_numpy(found)[0, 0]))
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_narrows_a_draw_keeps_what_it_says(seed):
+    logits = np.random.default_rng(seed).normal(0, 2, 12).astype("float32")
+    p = np.exp(log_softmax(logits))
+    order = np.argsort(-p)
+    before = np.empty(12)
+    before[order] = np.cumsum(p[order]) - p[order]
+    for process, kept in [
+        (processors.top_k(3), p >= np.sort(p)[-3]),
+        (processors.top_k(50), p > 0),
+        (processors.top_p(0.7), before < 0.7),
+        (processors.top_p(1.0), p > 0),
+        (processors.minimum_p(0.2), p >= 0.2 * p.max()),
+        (processors.epsilon(0.05), p >= 0.05),
+        (processors.epsilon(0.999), p == p.max()),
+        (processors.temperature(1.0), p > 0),
+    ]:
+        wanted = np.where(kept, p, 0) / p[kept].sum()
+        np.testing.assert_allclose(probabilities(process, logits), wanted, atol=1e-6)
+    sharper = np.exp(log_softmax(logits / 0.5))
+    found = probabilities(processors.temperature(0.5), logits)
+    np.testing.assert_allclose(found, sharper, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("make", "value", "message"),
+    [
+        (processors.temperature, 0, "`sampling_temperature` must be above 0.*: 0"),
+        (processors.temperature, -1.0, "above 0. Received: -1.0"),
+        (processors.top_k, -1, "`sampling_topk` must be 1 or more. Received: -1"),
+        (processors.top_p, 0.0, "`sampling_topp` must be above 0 and at most 1"),
+        (processors.minimum_p, 1.5, "`sampling_minp` must be from 0 to 1"),
+        (processors.epsilon, 1.0, "`sampling_epsilon` must be at least 0 and below"),
+        (processors.repetition_penalty, 0, "`repetition_penalty` must be above 0"),
+        (processors.no_repeat_ngram, 0, "`no_repeat_ngram_size` must be 1 or more"),
+        (processors.suppress_sequences, [[]], "`suppress_sequences` must be of 1"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(make, value, message):
+    with pytest.raises(ValueError, match=message):
+        make(value)
