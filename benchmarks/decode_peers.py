@@ -102,17 +102,22 @@ def _write_ctranslate2(job, folder):
     """Converts with Keras in a process of its own: this one stays small."""
     import subprocess
 
-    code = (
-        "import json, sys; from benchmarks import decode_peers as p, to_ctranslate2\n"
-        "job = json.loads(sys.argv[1]); model = p.model_of(job)\n"
-        "rows = [len(e.embeddings) for e in (model.source_embedding, "
-        "model.target_embedding)]\n"
-        "to_ctranslate2.write(model, *[[f'p{i}' for i in range(n)] for n in rows], "
-        "sys.argv[2])"
-    )
+    command = [sys.executable, "-m", "benchmarks.decode_peers", "convert"]
     environment = {**os.environ, "KERAS_BACKEND": "torch"}
-    command = [sys.executable, "-c", code, json.dumps(job), folder]
-    subprocess.run(command, check=True, env=environment)
+    job = json.dumps({**job, "folder": folder})
+    subprocess.run([*command, job], check=True, env=environment)
+
+
+def convert(job):
+    """Writes the model of a job for CTranslate2."""
+    from benchmarks import to_ctranslate2
+
+    model = model_of(job)
+    pieces = [
+        [f"p{i}" for i in range(embedding.vocabulary_size)]
+        for embedding in (model.source_embedding, model.target_embedding)
+    ]
+    to_ctranslate2.write(model, *pieces, job["folder"])
 
 
 def hugging_face(job):
@@ -218,4 +223,7 @@ def main(name, job):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]))
+    if sys.argv[1] == "convert":
+        convert(json.loads(sys.argv[2]))
+    else:
+        main(sys.argv[1], json.loads(sys.argv[2]))
