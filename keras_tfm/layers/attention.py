@@ -52,7 +52,7 @@ class MultiHeadAttention(keras.layers.Layer):
             attended to; axes of size 1 are broadcast.
         use_causal_mask: bool. Query t attends to keys 0 to t, counted from
             `cache_index` when a cache is written.
-        cache: pair of float `(B, H, L, d_k)` and `(B, H, L, d_v)`: keys and
+        cache: pair of float `(B, H, d_k, L)` and `(B, H, L, d_v)`: keys and
             values that are there already. Without `cache_index` they are
             attended to as they are, and `value` is not needed.
         cache_index: int or scalar int tensor. The keys and values of this
@@ -152,12 +152,17 @@ class MultiHeadAttention(keras.layers.Layer):
         self._check_sequences(**_shapes(query, value, key))
         if padding_mask is None and attention_mask is None and cache is None:
             padding_mask = implicit_mask(_attended(query, value, key))
-        if cache is not None and cache_index is None:
+        fuse = cache is None and self._can_fuse(return_attention_scores, training)
+        if cache is None:
+            keys, values = self._project(query, value, key)
+            if not fuse:
+                keys, values = _to_cache(keys, values)
+        elif cache_index is None:
             keys, values = cache
         else:
             keys, values = self._write(query, value, key, cache, cache_index)
         queries = self.query_dense(query)  # (B, T, H, d_k)
-        length, memory = ops.shape(queries)[1], ops.shape(keys)[2]
+        length, memory = ops.shape(queries)[1], ops.shape(keys)[1 if fuse else 3]
         causal = None
         if use_causal_mask:
             first = 0 if cache_index is None else cache_index
@@ -165,10 +170,10 @@ class MultiHeadAttention(keras.layers.Layer):
         mask = combine(attention_mask, padding_mask=padding_mask, causal_mask=causal)
         if mask is not None:
             mask = mask[:, None] if len(mask.shape) == 3 else mask  # (B, H, T, S)
-            self._check_fits(mask, queries, keys)
-        heard, scores = self._attend(
-            queries, keys, values, mask, return_attention_scores, training
-        )
+            wanted = (queries.shape[0], self.num_heads, queries.shape[1])
+            _check_fits(mask, (*wanted, keys.shape[1 if fuse else 3]))
+        attend = self._attend_fused if fuse else self._attend
+        heard, scores = attend(queries, keys, values, mask, training)
         results = [self.output_dense(heard)]
         if return_attention_scores:
             results.append(scores)
@@ -184,16 +189,15 @@ class MultiHeadAttention(keras.layers.Layer):
             key: float `(B, S, D'')`, or None for `value`.
 
         Returns:
-            float `(B, H, S, d_k)` and `(B, H, S, d_v)`, to pass as `cache`.
+            float `(B, H, d_k, S)` and `(B, H, S, d_v)`, to pass as `cache`.
+            Both are then the right side of a plain matrix product.
 
         Raises:
             ValueError: the layer is not built, or the shapes do not fit.
         """
         self._check_built()
         self._check_sequences(**_shapes(None, value, value if key is None else key))
-        keys = self.key_dense(value if key is None else key)
-        values = self.value_dense(value)
-        return ops.transpose(keys, (0, 2, 1, 3)), ops.transpose(values, (0, 2, 1, 3))
+        return _to_cache(*self._project(None, value, key))
 
     def empty_cache(self, batch_size, length):
         """Makes room for keys and values to be written later.
@@ -203,16 +207,16 @@ class MultiHeadAttention(keras.layers.Layer):
             length: int: L, in slots.
 
         Returns:
-            zeros `(B, H, L, d_k)` and `(B, H, L, d_v)` in the compute dtype.
+            zeros `(B, H, d_k, L)` and `(B, H, L, d_v)` in the compute dtype.
 
         Raises:
             ValueError: the layer is not built.
         """
         self._check_built()
-        room = (batch_size, self.num_heads, length)
+        heads = (batch_size, self.num_heads)
         return (
-            ops.zeros((*room, self._key_dim), self.compute_dtype),
-            ops.zeros((*room, self._value_dim), self.compute_dtype),
+            ops.zeros((*heads, self._key_dim, length), self.compute_dtype),
+            ops.zeros((*heads, length, self._value_dim), self.compute_dtype),
         )
 
     def compute_output_spec(self, *args, **kwargs):
@@ -222,16 +226,17 @@ class MultiHeadAttention(keras.layers.Layer):
         self._check_sequences(**_shapes(query, given.get("value"), given.get("key")))
         attended = _attended(query, given.get("value"), given.get("key"))
         batch_size, length = query.shape[:2]
-        memory = attended.shape[1] if cache is None else cache[0].shape[2]
+        memory = attended.shape[1] if cache is None else cache[0].shape[3]
         heads, dtype = self.num_heads, self.compute_dtype
         shapes = [self.compute_output_shape(query.shape)]
         if given.get("return_attention_scores"):
             shapes.append((batch_size, heads, length, memory))
         results = [keras.KerasTensor(shape, dtype) for shape in shapes]
         if given.get("cache_index") is not None:
-            room = (batch_size, heads, memory)
-            keys = keras.KerasTensor((*room, self._key_dim), dtype)
-            values = keras.KerasTensor((*room, self._value_dim), dtype)
+            keys = (batch_size, heads, self._key_dim, memory)
+            keys = keras.KerasTensor(keys, dtype)
+            values = (batch_size, heads, memory, self._value_dim)
+            values = keras.KerasTensor(values, dtype)
             results.append((keys, values))
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -276,43 +281,24 @@ class MultiHeadAttention(keras.layers.Layer):
 
         return initialize
 
-    def _write(self, query, value, key, cache, cache_index):
+    def _project(self, query, value, key):
+        """Keys `(B, S, H, d_k)` and values `(B, S, H, d_v)`."""
         value = query if value is None else value
-        keys, values = self.keys_and_values(value, key)
-        if cache is None:
-            return keys, values
-        start = (0, 0, cache_index, 0)
+        return self.key_dense(value if key is None else key), self.value_dense(value)
+
+    def _write(self, query, value, key, cache, cache_index):
+        keys, values = _to_cache(*self._project(query, value, key))
+        keys, values = (ops.cast(x, cache[0].dtype) for x in (keys, values))
         return (
-            ops.slice_update(cache[0], start, ops.cast(keys, cache[0].dtype)),
-            ops.slice_update(cache[1], start, ops.cast(values, cache[1].dtype)),
+            ops.slice_update(cache[0], (0, 0, 0, cache_index), keys),
+            ops.slice_update(cache[1], (0, 0, cache_index, 0), values),
         )
 
-    def _attend(self, queries, keys, values, mask, with_scores, training):
-        """Gives `(B, T, H, d_v)` and, from the plain path, the weights."""
-        allowed = None
-        if mask is not None:
-            # A query that may attend to nothing gets the mean of all, without
-            # a NaN, and is set to zero afterwards.
-            allowed = ops.any(mask, axis=-1, keepdims=True)  # (B, H, T, 1)
-            mask = ops.logical_or(mask, ops.logical_not(allowed))
-        dropping = training and self.dropout > 0
-        if not (with_scores or dropping) and self._can_fuse():
-            heard = ops.dot_product_attention(
-                queries,
-                ops.transpose(keys, (0, 2, 1, 3)),
-                ops.transpose(values, (0, 2, 1, 3)),
-                mask=mask,
-                scale=self._scale,
-                flash_attention=self.flash_attention,
-            )
-            if allowed is not None:
-                heard = ops.where(ops.transpose(allowed, (0, 2, 1, 3)), heard, 0)
-            return heard, None
-        scores = ops.matmul(
-            ops.transpose(queries * self._scale, (0, 2, 1, 3)),
-            ops.transpose(keys, (0, 1, 3, 2)),
-        )  # (B, H, T, S)
-        scores = ops.cast(scores, "float32")
+    def _attend(self, queries, keys, values, mask, training):
+        """Gives `(B, T, H, d_v)` and the weights."""
+        mask, allowed = _open_rows(mask)
+        scores = ops.matmul(ops.transpose(queries * self._scale, (0, 2, 1, 3)), keys)
+        scores = ops.cast(scores, "float32")  # (B, H, T, S)
         if mask is not None:
             scores = ops.where(mask, scores, -1e30)
         # Keras warns of a softmax over a single key, which gets all.
@@ -324,8 +310,25 @@ class MultiHeadAttention(keras.layers.Layer):
         heard = ops.matmul(self.dropout_layer(scores, training=training), values)
         return ops.transpose(heard, (0, 2, 1, 3)), scores
 
-    def _can_fuse(self):
-        """What JAX asks of the fused path: one width, no float16 on a CPU."""
+    def _attend_fused(self, queries, keys, values, mask, training):
+        """Gives `(B, T, H, d_v)`, from keys and values as projected."""
+        mask, allowed = _open_rows(mask)
+        heard = ops.dot_product_attention(
+            queries,
+            keys,
+            values,
+            mask=mask,
+            scale=self._scale,
+            flash_attention=self.flash_attention,
+        )
+        if allowed is not None:
+            heard = ops.where(ops.transpose(allowed, (0, 2, 1, 3)), heard, 0)
+        return heard, None
+
+    def _can_fuse(self, with_scores, training):
+        """No map, no dropout; and for JAX one width, no float16 on a CPU."""
+        if with_scores or (training and self.dropout > 0):
+            return False
         if self._key_dim != self._value_dim:
             return False
         if keras.backend.backend() != "jax" or self.compute_dtype != "float16":
@@ -379,7 +382,7 @@ class MultiHeadAttention(keras.layers.Layer):
                 f"cache_index={cache_index} and no cache. Pass the cache of the "
                 "step before, or one from `empty_cache`."
             )
-        room = cache[0].shape[2]
+        room = cache[0].shape[3]
         known = isinstance(cache_index, int) and room is not None
         if known and not 0 <= cache_index < room:
             raise ValueError(
@@ -388,16 +391,35 @@ class MultiHeadAttention(keras.layers.Layer):
                 "longer, or stop."
             )
 
-    def _check_fits(self, mask, queries, keys):
-        wanted = (queries.shape[0], self.num_heads, queries.shape[1], keys.shape[2])
-        for size, full in zip(mask.shape, wanted, strict=True):
-            if size is None or full is None or size in (1, full):
-                continue
-            raise ValueError(
-                "The attention mask must be (B, T, S) or (B, H, T, S), or have "
-                f"axes of size 1. Received, as (B, H, T, S): {tuple(mask.shape)}; "
-                f"wanted: {wanted}."
-            )
+
+def _to_cache(keys, values):
+    """The layout of a cache, from `(B, S, H, d_k)` and `(B, S, H, d_v)`."""
+    return ops.transpose(keys, (0, 2, 3, 1)), ops.transpose(values, (0, 2, 1, 3))
+
+
+def _open_rows(mask):
+    """Lets a query that may attend to nothing attend to all, without a NaN.
+
+    Returns:
+        The mask, and bool `(B, H, T, 1)`, False where the result is to be
+        set to zero afterwards; or None twice.
+    """
+    if mask is None:
+        return None, None
+    allowed = ops.any(mask, axis=-1, keepdims=True)
+    return ops.logical_or(mask, ops.logical_not(allowed)), allowed
+
+
+def _check_fits(mask, wanted):
+    """Refuses a mask that would broadcast to something else."""
+    for size, full in zip(mask.shape, wanted, strict=True):
+        if size is None or full is None or size in (1, full):
+            continue
+        raise ValueError(
+            "The attention mask must be (B, T, S) or (B, H, T, S), or have "
+            f"axes of size 1. Received, as (B, H, T, S): {tuple(mask.shape)}; "
+            f"wanted: {wanted}."
+        )
 
 
 def _shapes(query, value, key):

@@ -364,7 +364,7 @@ class TransformerDecoder(_Block):
             length: int: L, in slots.
 
         Returns:
-            zeros `(B, H, L, d_k)` and `(B, H, L, d_v)`.
+            zeros `(B, H, d_k, L)` and `(B, H, L, d_v)`.
         """
         return self.self_attention.empty_cache(batch_size, length)
 

@@ -431,7 +431,7 @@ def test_the_slot_may_be_known_only_when_the_program_runs():
 def test_keys_and_values_may_be_projected_once():
     layer = made(QUERY, VALUE, KEY, value_dim=4)
     cache = layer.keys_and_values(ops.convert_to_tensor(VALUE), KEY)
-    assert [tuple(each.shape) for each in cache] == [(B, H, S, 2), (B, H, S, 4)]
+    assert [tuple(each.shape) for each in cache] == [(B, H, 2, S), (B, H, S, 4)]
     for call in ({}, {"padding_mask": PADDING}, {"return_attention_scores": True}):
         found = attend(layer, QUERY, cache=cache, **call)
         wanted = attend(layer, QUERY, VALUE, KEY, **call)
@@ -444,7 +444,7 @@ def test_an_empty_cache_has_the_compute_dtype():
     layer = MultiHeadAttention(H, value_dim=4, dtype="mixed_bfloat16")
     layer.build(QUERY.shape)
     keys, values = layer.empty_cache(B, 9)
-    assert (keys.shape, values.shape) == ((B, H, 9, 2), (B, H, 9, 4))
+    assert (keys.shape, values.shape) == ((B, H, 2, 9), (B, H, 9, 4))
     assert ops.dtype(keys) == ops.dtype(values) == "bfloat16"
     assert not numpy(keys).any()
 
@@ -461,11 +461,12 @@ def test_symbols_have_the_shapes_of_what_comes_back():
 
     layer = MultiHeadAttention(H)
     layer(QUERY)
-    step, keys, values = keras.Input((1, D)), *(keras.Input((H, 8, 2)),) * 2
+    step = keras.Input((1, D))
+    keys, values = keras.Input((H, 2, 8)), keras.Input((H, 8, 2))
     index = keras.Input(batch_shape=(), dtype="int32")
     output, cache = layer(step, cache=(keys, values), cache_index=index)
     assert output.shape == (None, 1, D)
-    assert [each.shape for each in cache] == [(None, H, 8, 2)] * 2
+    assert [each.shape for each in cache] == [(None, H, 2, 8), (None, H, 8, 2)]
 
 
 @pytest.mark.parametrize(

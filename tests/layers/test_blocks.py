@@ -160,7 +160,7 @@ def test_maps_and_cache_come_together():
     wanted = run(layer, X, MEMORY, **call)
     for one, other in zip(found[:3], wanted, strict=True):
         np.testing.assert_allclose(numpy(one), other, atol=1e-5)
-    assert found[3][0][0].shape == (B, H, T, D // H)
+    assert found[3][0][0].shape == (B, H, D // H, T)
 
 
 def masked(x, mask):

@@ -163,7 +163,7 @@ def test_the_memory_is_not_repeated_for_the_beams():
     cache = model.begin(ops.convert_to_tensor(SOURCE), max_length=6, beam_size=3)
     for keys, values in cache["memory"]:
         assert tuple(keys.shape) == tuple(values.shape) == (2, 2, 4, 4)
-    assert [tuple(keys.shape) for keys, _ in cache["past"]] == [(2, 2, 18, 4)] * 2
+    assert [tuple(keys.shape) for keys, _ in cache["past"]] == [(2, 2, 4, 18)] * 2
     assert tuple(cache["beams"]["ancestors"].shape) == (2, 3, 18)
 
 
