@@ -7,9 +7,10 @@ from keras import ops
 from keras_tfm.decode.hypotheses import (
     History,
     Hypotheses,
+    best_tokens,
     forced_tokens,
-    log_probabilities,
     penalty,
+    score_tokens,
 )
 
 
@@ -93,13 +94,14 @@ def sample(
         logits, cache = step(last, index, cache)
         history = History(ids, index)
         forced = forced_tokens(prefix, index)
-        choices, broken = log_probabilities(logits, history, processors, forced)
+        logits, normalizer, broken = score_tokens(logits, history, processors, forced)
         if noise is None:
-            token = ops.cast(ops.argmax(choices, axis=-1), "int32")
+            best, token = best_tokens(logits, 1)
         else:
             place = ops.reshape(index, (1,))
-            token = _draw(choices, ops.take(noise, place, axis=-1))
-        gain = ops.take_along_axis(choices, token[:, :, None], axis=-1)[:, :, 0]
+            token = _draw(logits - normalizer, ops.take(noise, place, axis=-1))
+            best = ops.take_along_axis(logits, token, axis=-1)
+        token, gain = token[:, :, 0], (best - normalizer)[:, :, 0]
         gain = ops.where(broken, float("nan"), gain)
         token = ops.where(ops.logical_or(done, broken), 0, token)
         score = ops.where(done, score, score + gain)
@@ -136,12 +138,12 @@ def sample(
 
 
 def _draw(choices, noise):
-    """Takes the token at which the cumulated probability passes the noise."""
+    """The token at which the cumulated probability passes the noise."""
     cumulated = ops.cumsum(ops.exp(choices), axis=-1)
     # Rounding leaves the total beside 1. Below it some token is passed, and one
     # that is impossible never is.
     below = ops.less_equal(cumulated, noise * (1 - 1e-6) * cumulated[..., -1:])
-    token = ops.sum(ops.cast(below, "int32"), axis=-1)
+    token = ops.sum(ops.cast(below, "int32"), axis=-1, keepdims=True)
     return ops.minimum(token, choices.shape[-1] - 1)
 
 

@@ -256,11 +256,11 @@ def test_symbols_have_the_shapes_of_what_comes_back():
 
     layer = TransformerDecoder(F, H)
     layer.build(X.shape, MEMORY.shape)
-    past, cross = ((keras.Input((H, n, 2)), keras.Input((H, n, 2))) for n in (9, S))
+    past, cross = ((keras.Input((H, 2, n)), keras.Input((H, n, 2))) for n in (9, S))
     index = keras.Input(batch_shape=(), dtype="int32")
     results = layer(x, cache=(past, cross), cache_index=index, **call)
     shapes = [each.shape for each in keras.tree.flatten(results)]
-    caches = [(None, H, 9, 2)] * 2 + [(None, H, S, 2)] * 2
+    caches = [(None, H, 2, 9), (None, H, 9, 2), (None, H, 2, S), (None, H, S, 2)]
     assert shapes == [wanted[0], (None, H, None, 9), wanted[2], *caches]
 
 
