@@ -107,13 +107,12 @@ def score_tokens(
 def _normalizer(logits):
     """Log of the sum of exponentials; 0 where nothing is allowed.
 
-    The sum tells whether any of the logits was NaN, at no cost.
+    It tells whether any of the logits was NaN, or infinite, at no cost.
     """
-    best = ops.max(logits, axis=-1, keepdims=True)
-    best = ops.where(ops.isinf(best), 0.0, best)
-    total = ops.sum(ops.exp(logits - best), axis=-1, keepdims=True)
-    normalizer = best + ops.log(ops.where(ops.equal(total, 0.0), 1.0, total))
-    return normalizer, ops.isnan(total)[..., 0]
+    normalizer = ops.logsumexp(logits, axis=-1, keepdims=True)
+    broken = ops.logical_or(ops.isnan(normalizer), ops.equal(normalizer, float("inf")))
+    normalizer = ops.where(ops.equal(normalizer, -float("inf")), 0.0, normalizer)
+    return normalizer, broken[..., 0]
 
 
 def best_tokens(logits, count: int):

@@ -290,8 +290,8 @@ class MultiHeadAttention(keras.layers.Layer):
         keys, values = _to_cache(*self._project(query, value, key))
         keys, values = (ops.cast(x, cache[0].dtype) for x in (keys, values))
         return (
-            ops.slice_update(cache[0], (0, 0, 0, cache_index), keys),
-            ops.slice_update(cache[1], (0, 0, cache_index, 0), values),
+            _written(cache[0], (0, 0, 0, cache_index), keys),
+            _written(cache[1], (0, 0, cache_index, 0), values),
         )
 
     def _attend(self, queries, keys, values, mask, training):
@@ -395,6 +395,19 @@ class MultiHeadAttention(keras.layers.Layer):
 def _to_cache(keys, values):
     """The layout of a cache, from `(B, S, H, d_k)` and `(B, S, H, d_v)`."""
     return ops.transpose(keys, (0, 2, 3, 1)), ops.transpose(values, (0, 2, 1, 3))
+
+
+def _written(cache, start, update):
+    """Writes into a cache.
+
+    On PyTorch `slice_update` copies the whole of it. Tensors of its inference
+    mode, in which a search runs, are written in place: nobody else has them.
+    """
+    if not getattr(cache, "is_inference", bool)():
+        return ops.slice_update(cache, start, update)
+    sizes = zip(start, update.shape, strict=True)
+    cache[tuple(slice(int(i), int(i) + size) for i, size in sizes)] = update
+    return cache
 
 
 def _open_rows(mask):

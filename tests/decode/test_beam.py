@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_tfm import decode
+from keras_tfm.decode import hypotheses
 from tests.decode.languages import (
     END,
     assert_found,
@@ -273,3 +274,29 @@ def test_numbers_out_of_range_are_refused(wrong, message):
     options = {"max_length": 4, **wrong}
     with pytest.raises(ValueError, match=message):
         loop(decode.beam, **options)
+
+
+@pytest.mark.parametrize("size", [300, 1000, 1024])
+@pytest.mark.parametrize("count", [1, 4])
+def test_the_best_tokens_are_those_of_a_whole_sort(size, count):
+    rng = np.random.default_rng(size)
+    logits = rng.normal(size=(2, 3, size)).astype("float32")
+    logits[0, 0] = np.round(logits[0, 0])  # many alike
+    logits[0, 1, 2:] = -np.inf  # only two allowed
+    logits[0, 2] = -np.inf
+    found = hypotheses.best_tokens(ops.convert_to_tensor(logits), count)
+    best, token = map(ops.convert_to_numpy, found)
+    np.testing.assert_array_equal(best, -np.sort(-logits, axis=-1)[..., :count])
+    assert (token < size).all()
+    taken = np.take_along_axis(logits, token, axis=-1)
+    np.testing.assert_array_equal(taken, best)
+    for row in token.reshape(-1, count)[[0, 3, 4, 5]]:
+        assert len(set(row.tolist())) == count
+
+
+def test_infinite_logits_are_as_bad_as_nan():
+    logits = np.zeros((1, 3, 5), "float32")
+    logits[0, 0, 1], logits[0, 1, 1], logits[0, 2] = np.inf, np.nan, -np.inf
+    _, normalizer, broken = hypotheses.score_tokens(ops.convert_to_tensor(logits), None)
+    assert ops.convert_to_numpy(broken).tolist() == [[True, True, False]]
+    assert ops.convert_to_numpy(normalizer)[0, 2, 0] == 0.0
