@@ -15,6 +15,7 @@ import os
 import statistics
 import subprocess
 import sys
+import time
 
 import tyro
 
@@ -123,6 +124,7 @@ def main(settings: Settings):
     times = {name: [] for name in chosen}
     for _ in range(settings.rounds):
         for name, (process, _) in running.items():
+            time.sleep(0.5)  # the threads of the one before may still spin
             process.stdin.write("go\n")
             process.stdin.flush()
             times[name].append(answer(process)["seconds"])
