@@ -133,6 +133,11 @@ def sample(
     )
     divisor = penalty(ops.maximum(lengths, 1), length_penalty, length_penalty_form)
     score = ops.where(active[:, None], score / divisor, -float("inf"))
+    # Where at some step nothing was allowed there is no hypothesis.
+    none = ops.equal(score, -float("inf"))
+    ids, lengths = ops.where(none[:, :, None], 0, ids), ops.where(none, 0, lengths)
+    if return_token_scores:
+        gains = ops.where(none[:, :, None], 0.0, gains)
     found = Hypotheses(ids, score, lengths, gains if return_token_scores else None)
     return found if count == 1 else _best_first(found)
 

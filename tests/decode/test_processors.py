@@ -178,6 +178,34 @@ def test_sampling_draws_by_the_cumulated_probability(seed, sharpness):
         assert_found(found, row, sorted(wanted, reverse=True))
 
 
+@pytest.mark.parametrize("search", [decode.beam, decode.greedy])
+def test_where_nothing_is_allowed_there_is_no_hypothesis(search):
+    table = draw_language(1, ROWS, 5, 5)
+    prefix = np.array([[4], [1], [1], [4]])  # after a 4 nothing may come
+
+    def forbid(logits, history):
+        after_4 = ops.any(ops.equal(history.ids, 4), axis=-1)[:, :, None]
+        return ops.where(
+            after_4, FORBIDDEN, ops.where(ops.arange(5) == 4, -1e9, logits)
+        )
+
+    found = search(
+        tree_step(ops.convert_to_tensor(table)),
+        tree_cache(ROWS, 4 if search is decode.beam else 1),
+        ops.convert_to_tensor([True] * ROWS),
+        5,
+        prefix=ops.convert_to_tensor(prefix, "int32"),
+        processors=[forbid],
+        return_token_scores=True,
+    )
+    ids, scores, lengths, gains = map(ops.convert_to_numpy, found)
+    for row in (0, 3):
+        assert scores[row, 0] == -np.inf
+        assert not (ids[row].any() or lengths[row].any() or gains[row].any())
+    for row in (1, 2):
+        assert np.isfinite(scores[row, 0]) and lengths[row, 0] > 0
+
+
 def probabilities(process, logits):
     history = decode.History(np.zeros((1, 1, 3), "int32"), 0)
     found = process(ops.convert_to_tensor(logits[None, None]), history)
