@@ -52,17 +52,10 @@ def ours(job):
         suppress_ids=suppressed,
     )
     rows = sources(job)
-    rows = sorted(rows, key=len, reverse=True) if job["sources"] else rows
+    size = {"batch_size": job["batch_size"], "batch_tokens": 1_000_000}
 
     def run():
-        tokens = 0
-        for start in range(0, len(rows), job["batch_size"]):
-            chosen = rows[start : start + job["batch_size"]]
-            ids = np.zeros((job["batch_size"], max(map(len, chosen))), "int32")
-            for i, row in enumerate(chosen):
-                ids[i, : len(row)] = row
-            tokens += int(search(ids).lengths[: len(chosen), 0].sum())
-        return tokens
+        return sum(int(one.lengths[0, 0]) for _, one in search.bulk(rows, **size))
 
     return run
 

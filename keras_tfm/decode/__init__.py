@@ -1,15 +1,19 @@
 """Search over a step function: from a model to the best target ids."""
 
 from keras_tfm.decode import processors
-from keras_tfm.decode.beam import beam
+from keras_tfm.decode.beam import Beam, beam
 from keras_tfm.decode.compile import compiled
-from keras_tfm.decode.greedy import greedy, sample
+from keras_tfm.decode.constraints import Constraints
+from keras_tfm.decode.greedy import Sample, greedy, sample
 from keras_tfm.decode.hypotheses import History, Hypotheses, penalty
 from keras_tfm.decode.search import Search
 
 __all__ = [
+    "Beam",
+    "Constraints",
     "History",
     "Hypotheses",
+    "Sample",
     "Search",
     "beam",
     "compiled",

@@ -2,16 +2,18 @@
 
 from collections.abc import Callable, Sequence
 
-import keras
 from keras import ops
 
+from keras_tfm.decode import states
+from keras_tfm.decode.constraints import Constraints
 from keras_tfm.decode.hypotheses import (
     History,
     Hypotheses,
     best_tokens,
     forced_tokens,
+    normalized,
     penalty,
-    score_tokens,
+    processed_logits,
 )
 
 
@@ -22,30 +24,18 @@ def beam(
     max_length: int,
     limits=None,
     prefix=None,
-    processors: Sequence[Callable] = (),
-    beam_size: int = 4,
-    num_hypotheses: int = 1,
-    start_id: int = 2,
-    end_id: int = 3,
-    length_penalty: float = 1.0,
-    length_penalty_form: str = "mean",
-    patience: float = 1.0,
-    return_token_scores: bool = False,
+    constraints=None,
+    **options,
 ) -> Hypotheses:
     """Decodes by keeping the likeliest `beam_size` hypotheses at every step.
 
-    A hypothesis that takes the end token leaves the beam for a pool of its
-    own, where it is scored and never extended. A row is done when no open
-    hypothesis can still enter the pool; or when `beam_size * patience` have
-    ended and the best open one scores, at its present length, no better than
-    the worst that would be returned. At the row's limit open ones enter the
-    pool as they are.
-
     Args:
         step: `(ids (B, K), index, cache) -> (logits (B, K, V), cache)`.
-        cache: what `step` wants first, a structure of tensors. Where it is a
-            dictionary with a `"beams"`, every tensor in that is `(B, K, ...)`
-            and follows its hypothesis; everything else stays where it is.
+        cache: what `step` wants first, a structure of tensors with the batch
+            first. Where it is a dictionary with a `"beams"`, every tensor in
+            that is `(B, K, ...)` and follows its hypothesis; everything else
+            stays where it is. `"attention"`, float `(B, K, S)`, is what the
+            last step attended to.
         active: bool `(B,)`. Rows to decode; the others come back empty.
         max_length: int >= 1, or scalar int tensor, in tokens, the end token
             included.
@@ -53,16 +43,9 @@ def beam(
             each row may have; or None for `max_length`.
         prefix: int32 `(B, P)` padded with 0 at the end, or None: tokens that
             every hypothesis begins with.
-        processors: functions `(logits, history) -> logits`, in their order.
-        beam_size: int >= 1, K.
-        num_hypotheses: int from 1 to K, n: how many to give.
-        start_id: int. The token before the first.
-        end_id: int. The token that ends a hypothesis.
-        length_penalty: float >= 0; scores are log-probabilities divided by
-            `penalty(length, length_penalty, length_penalty_form)`.
-        length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
-        patience: float > 0, see above.
-        return_token_scores: bool. Give the log-probability of each token.
+        constraints: int32 `(B, J, P)` padded with 0 at the end, or None:
+            phrases that every hypothesis must contain, see `Constraints`.
+        **options: of `Beam`.
 
     Returns:
         `Hypotheses`, n for each row, best first. Where logits were NaN the
@@ -73,154 +56,371 @@ def beam(
 
     Cost: at most `max_length` calls of `step` on K tokens a row.
 
-    Source: Wu et al. 2016, section 7, https://arxiv.org/abs/1609.08144;
-    patience: Kasai et al. 2022, https://arxiv.org/abs/2204.05424
+    Source: Wu et al. 2016, section 7, https://arxiv.org/abs/1609.08144
     """
-    check_beam(beam_size, num_hypotheses, patience, max_length)
-    batch_size = ops.shape(active)[0]
-    position = ops.arange(max_length)[None, None]  # (1, 1, T)
-    if limits is None:
-        limits = ops.full((batch_size,), max_length, "int32")
-    largest_divisor = penalty(limits, length_penalty, length_penalty_form)  # (B,)
+    search = Beam(**options)
+    check_beam(search.beam_size, search.num_hypotheses, search.patience, max_length)
+    rows = {"prefix": prefix, "limits": limits, "constraints": constraints}
+    state = search.start(cache, active, max_length, **rows)
+    return search.finish(search.advance(step, state))
 
-    first = ops.where(ops.arange(beam_size) == 0, 0.0, -float("inf"))
-    open_ones = {
-        "ids": ops.zeros((batch_size, beam_size, max_length), "int32"),
-        "totals": ops.broadcast_to(ops.cast(first, "float32"), (batch_size, beam_size)),
-    }
-    pool = {
-        "ids": ops.zeros((batch_size, num_hypotheses, max_length), "int32"),
-        "scores": ops.full((batch_size, num_hypotheses), -float("inf"), "float32"),
-        "lengths": ops.zeros((batch_size, num_hypotheses), "int32"),
-    }
-    if return_token_scores:
-        for part in (open_ones, pool):
-            part["gains"] = ops.zeros_like(part["ids"], "float32")
 
-    def unfinished(index, last, open_ones, pool, ended, broken, done, cache):
-        return ops.logical_and(index < max_length, ops.logical_not(ops.all(done)))
+class Beam:
+    """The way of beam search, apart from what it searches.
 
-    def advance(index, last, open_ones, pool, ended, broken, done, cache):
-        logits, cache = step(last, index, cache)
-        history = History(open_ones["ids"], index)
-        forced = forced_tokens(prefix, index)
-        logits, normalizer, is_nan = score_tokens(logits, history, processors, forced)
-        totals = open_ones["totals"]
-        candidates = _candidates(totals, logits, normalizer, beam_size)
-        total, parent, token = candidates  # each (B, 2K), best first
-        here = ops.equal(position, index)
-        continued = {"ids": _write(_follow(open_ones["ids"], parent), here, token)}
-        if return_token_scores:
-            gain = total - _follow(totals, parent)
-            before = _follow(open_ones["gains"], parent)
-            continued["gains"] = _write(before, here, gain)
+    A hypothesis that takes the end token leaves the beam for a pool of its
+    own, where it is scored and never extended. A row is done when no open
+    hypothesis can still enter the pool; or when `beam_size * patience` have
+    ended and the best open one scores, at its present length, no better than
+    the worst that would be returned. At the row's limit open ones enter the
+    pool as they are.
 
-        # Those that end among the K best go to the pool; the K best of the
-        # others stay open. There are K of them: each beam can end only once.
-        # At the limit these leave too, as they are.
-        ends = ops.equal(token, end_id)
-        limited = ops.greater_equal(index + 1, limits)  # (B,)
-        rank = ops.arange(2 * beam_size)[None]
-        open_rank = ops.cumsum(ops.cast(ops.logical_not(ends), "int32"), axis=-1)
-        cut = ops.logical_and(limited[:, None], open_rank <= beam_size)
-        leaves = ops.where(ends, rank < beam_size, cut)
-        leaves = ops.logical_and(leaves, ops.isfinite(total))
-        leaves = ops.logical_and(leaves, ops.logical_not(done)[:, None])
-        divisor = penalty(index + 1, length_penalty, length_penalty_form)
-        finished = {
-            **continued,
-            "scores": ops.where(leaves, total / divisor, -float("inf")),
-            "lengths": ops.broadcast_to(index + 1, ops.shape(token)),
+    With groups the beam is so many smaller ones, each of which avoids the
+    tokens that those before it have taken at the same step. That decides
+    what is kept, not how it is scored.
+
+    Args:
+        beam_size: int >= 1, K.
+        num_hypotheses: int from 1 to K, n: how many to give.
+        start_id: int. The token before the first.
+        end_id: int. The token that ends a hypothesis.
+        length_penalty: float >= 0; scores are log-probabilities divided by
+            `penalty(length, length_penalty, length_penalty_form)`.
+        length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
+        coverage_penalty: float >= 0, beta: a score is raised by beta times the
+            sum, over source tokens, of the logarithm of the attention that
+            each has had from the whole hypothesis, at most 1. Needs
+            `cache["attention"]`.
+        patience: float > 0, see above.
+        num_beam_groups: int >= 1 that divides K.
+        diversity_penalty: float >= 0, taken from the log-probability of a
+            token for every hypothesis of the groups before that has it.
+        processors: functions `(logits, history) -> logits`, in their order.
+        return_token_scores: bool. Give the log-probability of each token.
+        return_attention: bool. Give what each token attended to. Needs
+            `cache["attention"]`.
+
+    Raises:
+        ValueError: a size or a number that is out of its range.
+
+    Source: Wu et al. 2016, section 7, https://arxiv.org/abs/1609.08144;
+    patience: Kasai et al. 2022, https://arxiv.org/abs/2204.05424; groups:
+    Vijayakumar et al. 2016, https://arxiv.org/abs/1610.02424
+    """
+
+    def __init__(
+        self,
+        beam_size: int = 4,
+        num_hypotheses: int = 1,
+        start_id: int = 2,
+        end_id: int = 3,
+        length_penalty: float = 1.0,
+        length_penalty_form: str = "mean",
+        coverage_penalty: float = 0.0,
+        patience: float = 1.0,
+        num_beam_groups: int = 1,
+        diversity_penalty: float = 0.0,
+        processors: Sequence[Callable] = (),
+        return_token_scores: bool = False,
+        return_attention: bool = False,
+    ):
+        check_beam(beam_size, num_hypotheses, patience)
+        check_groups(beam_size, num_beam_groups, diversity_penalty)
+        penalty(1, length_penalty, length_penalty_form)  # raises, if it must
+        if not coverage_penalty >= 0:
+            raise ValueError(
+                f"`coverage_penalty` must be 0 or more. Received: {coverage_penalty}."
+            )
+        self.beam_size = beam_size
+        self.num_hypotheses = num_hypotheses
+        self.start_id = start_id
+        self.end_id = end_id
+        self.length_penalty = (length_penalty, length_penalty_form)
+        self.coverage_penalty = coverage_penalty
+        self.patience = patience
+        self.groups = num_beam_groups
+        self.width = beam_size // num_beam_groups  # of a group
+        self.kept = num_hypotheses if self.groups == 1 else self.width
+        self.diversity_penalty = diversity_penalty
+        self.processors = tuple(processors)
+        self.return_token_scores = return_token_scores
+        self.return_attention = return_attention
+
+    def start(
+        self, cache, active, room, limits=None, prefix=None, constraints=None
+    ) -> dict:
+        """Makes the state before the first step.
+
+        Args:
+            cache, active, limits, prefix, constraints: of `beam`.
+            room: int, or scalar int tensor: tokens that there is room for.
+
+        Returns:
+            A dictionary of tensors: `"index"` is a scalar, and every other
+            has the batch first.
+        """
+        size, beam_size = ops.shape(active)[0], self.beam_size
+        pooled = self.kept * self.groups
+        if limits is None:
+            limits = ops.full((size,), room, "int32")
+        first = ops.equal(ops.arange(beam_size) % self.width, 0)
+        first = ops.where(first, 0.0, -float("inf"))
+        opened = {
+            "ids": ops.zeros((size, beam_size, room), "int32"),
+            "totals": ops.broadcast_to(first[None], (size, beam_size)),
         }
-        pool = _best(
-            {name: ops.concatenate([x, finished[name]], 1) for name, x in pool.items()},
-            "scores",
-            num_hypotheses,
-        )
+        pool = {
+            "ids": ops.zeros((size, pooled, room), "int32"),
+            "scores": ops.full((size, pooled), -float("inf"), "float32"),
+            "lengths": ops.zeros((size, pooled), "int32"),
+        }
+        inactive = ops.logical_not(active)
+        state = {
+            "index": ops.convert_to_tensor(0, "int32"),
+            "last": ops.full((size, beam_size), self.start_id, "int32"),
+            "open": opened,
+            "pool": pool,
+            "ended": ops.zeros((size, self.groups), "int32"),
+            "broken": ops.zeros((size,), "int32"),
+            "done": ops.broadcast_to(inactive[:, None], (size, self.groups)),
+            "limits": limits,
+            "cache": cache,
+        }
+        if self.return_token_scores:
+            for part in (opened, pool):
+                part["gains"] = ops.zeros_like(part["ids"], "float32")
+        if self.coverage_penalty:
+            opened["coverage"] = ops.zeros_like(cache["attention"], "float32")
+        if self.return_attention:
+            for part in (opened, pool):
+                part["beams"] = ops.zeros_like(part["ids"])
+            length = ops.shape(cache["attention"])[-1]
+            state["attention"] = ops.zeros((size, room, beam_size, length))
+        if prefix is not None and prefix.shape[1]:
+            state["prefix"] = prefix
+        if constraints is not None and constraints.shape[1]:
+            state["constraints"] = constraints
+            met = ops.zeros((size, beam_size, constraints.shape[1]), "bool")
+            opened["met"] = met
+        return state
+
+    def advance(self, step: Callable, state: dict, until=None) -> dict:
+        """Takes steps until all rows are done or there is no more room.
+
+        Args:
+            step: of `beam`.
+            state: of `start`, `resize` or `advance`.
+            until: scalar int tensor: the index not to pass; or None.
+
+        Returns:
+            The state after them.
+        """
+        return states.advance(lambda state: self._advance(step, state), state, until)
+
+    def finish(self, state: dict) -> Hypotheses:
+        """Gives the hypotheses of the rows that are done.
+
+        Args:
+            state: of `advance`.
+
+        Returns:
+            `Hypotheses`. For rows that are not done, what they have so far.
+        """
+        pool = state["pool"]
+        if self.groups > 1:
+            pool = states.best(pool, pool["scores"], self.num_hypotheses)
+        # Among scores of minus infinity PyTorch's top-k takes any ids.
+        found = ops.isfinite(pool["scores"])
+        ids = ops.where(found[:, :, None], pool["ids"], 0)
+        gains = attention = None
+        if self.return_token_scores:
+            gains = ops.where(found[:, :, None], pool["gains"], 0.0)
+        if self.return_attention:
+            beams = ops.transpose(pool["beams"], (0, 2, 1))[..., None]
+            attention = ops.take_along_axis(state["attention"], beams, axis=2)
+            attention = ops.transpose(attention, (0, 2, 1, 3))  # (B, n, T, S)
+            attention = ops.where(ops.equal(ids, 0)[..., None], 0.0, attention)
+        lengths = ops.where(found, pool["lengths"], 0)
+        broken = state["broken"][:, None]
+        scores = ops.where(ops.greater(broken, 0), float("nan"), pool["scores"])
+        lengths = ops.where(ops.greater(broken, 0), broken, lengths)
+        return Hypotheses(ids, scores, lengths, gains, attention)
+
+    def _advance(self, step, state):
+        index, opened = state["index"], state["open"]
+        logits, cache = step(state["last"], index, state["cache"])
+        forced = forced_tokens(state.get("prefix"), index)
+        history = History(opened["ids"], index)
+        logits = processed_logits(logits, history, self.processors, forced)
+        best, is_nan = self._candidates(state, logits, forced)
+        parent, token = best["parent"], best["token"]  # (B, 2K), best first
+        room = ops.shape(opened["ids"])[-1]
+        here = ops.equal(ops.arange(room)[None, None], index)
+
+        def with_new(name, new):
+            return states.write(states.follow(opened[name], parent), here, new)
+
+        continued = {
+            "ids": with_new("ids", token),
+            "totals": best["total"],
+            "last": token,
+            "parent": parent,
+        }
+        if "gains" in opened:
+            gain = best["total"] - states.follow(opened["totals"], parent)
+            continued["gains"] = with_new("gains", gain)
+        if "beams" in opened:
+            continued["beams"] = with_new("beams", parent)
+        if "coverage" in opened:
+            coverage = opened["coverage"] + cache["attention"]
+            continued["coverage"] = states.follow(coverage, parent)
+        if "met" in opened:
+            continued["met"] = best["met"]
+        state = {**state, "cache": cache}
+        if "attention" in state:
+            attention = ops.cast(cache["attention"], "float32")[:, None]
+            state["attention"] = ops.slice_update(
+                state["attention"], (0, index, 0, 0), attention
+            )
+        return self._select(state, continued, is_nan)
+
+    def _candidates(self, state, logits, forced):
+        """The best continuations of each group, in their order.
+
+        Returns:
+            A dictionary of `(B, G * 2k)` `"total"`, `"parent"` and `"token"`,
+            where k is the width of a group; and bool `(B,)`, True where logits
+            were NaN.
+        """
+        count = min(2 * self.width, logits.shape[-1])
+        totals = state["open"]["totals"]
+        if "constraints" in state:
+            return Constraints(self.end_id).candidates(state, logits, count, forced)
+        if self.groups == 1:
+            best, token, normalizer, broken = best_tokens(logits, count, forced)
+            found = _best_of(totals, best - normalizer, token, 2 * self.width)
+            return found, ops.any(broken, axis=-1)
+        logits, broken = normalized(logits)
+        said = ops.zeros_like(logits[:, :1])  # (B, 1, V)
+        groups = []
+        for i in range(self.groups):
+            own = slice(i * self.width, (i + 1) * self.width)
+            wanted = logits[:, own] - self.diversity_penalty * said
+            best, token = best_tokens(wanted, count, forced)[:2]
+            found = _best_of(totals[:, own], best, token, 2 * self.width)
+            # What it lost to the groups before decides, but is no score.
+            lost = ops.take_along_axis(said[:, 0], found["token"], axis=-1)
+            lost = self.diversity_penalty * lost
+            dead = ops.equal(found["total"], -float("inf"))
+            found["total"] = ops.where(dead, -float("inf"), found["total"] + lost)
+            found["parent"] = found["parent"] + i * self.width
+            taken = found["token"][:, : self.width]
+            alive = ops.cast(ops.isfinite(found["total"][:, : self.width]), "float32")
+            new = ops.one_hot(taken, logits.shape[-1]) * alive[..., None]
+            said = said + ops.sum(new, axis=1, keepdims=True)
+            groups.append(found)
+        joined = {
+            name: ops.concatenate([group[name] for group in groups], axis=1)
+            for name in groups[0]
+        }
+        return joined, ops.any(broken, axis=-1)
+
+    def _select(self, state, continued, is_nan):
+        """Sends candidates to the pool, keeps others open, and ends rows.
+
+        Those that end among the k best of a group go to the pool; the k best
+        of the others stay open. At the limit these leave too, as they are.
+        """
+        index, limits = state["index"], state["limits"]
+        merge, split = self._merge, self._split
+        total, token = merge(continued["totals"]), merge(continued["last"])
+        done = ops.reshape(state["done"], (-1,))  # (B G,)
+        length = index + 1
+        ends = ops.equal(token, self.end_id)
+        allowed = ops.isfinite(total)
+        if "met" in continued:
+            met = ops.all(continued["met"], axis=-1)
+            allowed = ops.logical_and(allowed, merge(met))
+        limited = ops.repeat(ops.greater_equal(length, limits), self.groups)
+        rank = ops.arange(total.shape[1])[None]
+        open_rank = ops.cumsum(ops.cast(ops.logical_not(ends), "int32"), axis=-1)
+        cut = ops.logical_and(limited[:, None], open_rank <= self.width)
+        leaves = ops.where(ends, rank < self.width, cut)
+        leaves = ops.logical_and(leaves, allowed)
+        leaves = ops.logical_and(leaves, ops.logical_not(done)[:, None])
+
+        divisor = penalty(length, *self.length_penalty)
+        score = total / divisor
+        if "coverage" in continued:
+            score = score + merge(self._coverage(continued["coverage"]))
+        finished = {name: merge(x) for name, x in continued.items()}
+        finished["scores"] = ops.where(leaves, score, -float("inf"))
+        finished["lengths"] = ops.broadcast_to(length, ops.shape(token))
+        pool = {name: merge(x) for name, x in state["pool"].items()}
+        pool = {n: ops.concatenate([x, finished[n]], 1) for n, x in pool.items()}
+        pool = states.best(pool, pool["scores"], self.kept)
+        ended = ops.reshape(state["ended"], (-1,))
         ended = ended + ops.sum(ops.cast(leaves, "int32"), axis=-1)
 
-        continued["totals"] = ops.where(ends, -float("inf"), total)
-        continued |= {"last": token, "parent": parent}
-        open_ones = _best(continued, "totals", beam_size)
-        last, parent = open_ones.pop("last"), open_ones.pop("parent")
+        finished["totals"] = ops.where(ends, -float("inf"), total)
+        gone = ops.isinf(finished["totals"])
+        order = ops.where(gone, -rank - 2 * rank.shape[1], -rank)
+        del finished["scores"], finished["lengths"]
+        opened = states.best(finished, order, self.width)
         # Log-probabilities only fall, so an open hypothesis ends at best with
         # its present one, over the largest divisor there can be.
-        best, worst = open_ones["totals"][:, 0], pool["scores"][:, -1]
-        beaten = ops.less_equal(best / largest_divisor, worst)
+        best, worst = ops.max(opened["totals"], axis=-1), pool["scores"][:, -1]
+        largest = ops.repeat(penalty(limits, *self.length_penalty), self.groups)
+        beaten = ops.less_equal(best / largest, worst)
         # Enough have ended only if none that is open looks better: where the
         # model is sure of itself, those that end early are the improbable.
         enough = ops.logical_and(
-            ops.cast(ended, "float32") >= beam_size * patience,
+            ops.cast(ended, "float32") >= self.width * self.patience,
             ops.less_equal(best / divisor, worst),
         )
-        is_nan = ops.logical_and(ops.any(is_nan, axis=-1), ops.logical_not(done))
-        broken = ops.where(is_nan, index + 1, broken)
-        for reason in (beaten, enough, limited, is_nan):
+        newly = ops.logical_and(is_nan, ops.logical_not(ops.all(state["done"], -1)))
+        for reason in (beaten, enough, limited, ops.repeat(newly, self.groups)):
             done = ops.logical_or(done, reason)
-        cache = _reorder(cache, parent)
-        return index + 1, last, open_ones, pool, ended, broken, done, cache
+        opened = {name: split(x) for name, x in opened.items()}
+        last, parent = opened.pop("last"), opened.pop("parent")
+        return {
+            **state,
+            "index": length,
+            "last": last,
+            "open": opened,
+            "pool": {name: split(x) for name, x in pool.items()},
+            "ended": ops.reshape(ended, (-1, self.groups)),
+            "broken": ops.where(newly, length, state["broken"]),
+            "done": ops.reshape(done, (-1, self.groups)),
+            "cache": states.reorder(state["cache"], parent),
+        }
 
-    _, _, _, pool, _, broken, _, _ = ops.while_loop(
-        unfinished,
-        advance,
-        (
-            ops.convert_to_tensor(0, "int32"),
-            ops.full((batch_size, beam_size), start_id, "int32"),
-            open_ones,
-            pool,
-            ops.zeros((batch_size,), "int32"),
-            ops.zeros((batch_size,), "int32"),
-            ops.logical_not(active),
-            cache,
-        ),
-    )
-    # Among scores of minus infinity PyTorch's top-k takes any, and so any ids.
-    found = ops.isfinite(pool["scores"])
-    ids = ops.where(found[:, :, None], pool["ids"], 0)
-    gains = None
-    if return_token_scores:
-        gains = ops.where(found[:, :, None], pool["gains"], 0.0)
-    lengths = ops.where(found, pool["lengths"], 0)
-    broken = broken[:, None]
-    scores = ops.where(ops.greater(broken, 0), float("nan"), pool["scores"])
-    lengths = ops.where(ops.greater(broken, 0), broken, lengths)
-    return Hypotheses(ids, scores, lengths, gains)
+    def _coverage(self, coverage):
+        """`(B, M)` from what each source token has had, `(B, M, S)`."""
+        least = ops.where(ops.greater(coverage, 0), ops.minimum(coverage, 1.0), 1.0)
+        return self.coverage_penalty * ops.sum(ops.log(least), axis=-1)
+
+    def _merge(self, x):
+        """Groups as rows: `(B, G M, ...)` to `(B G, M, ...)`."""
+        if self.groups == 1:
+            return x
+        return ops.reshape(x, (-1, x.shape[1] // self.groups, *ops.shape(x)[2:]))
+
+    def _split(self, x):
+        if self.groups == 1:
+            return x
+        return ops.reshape(x, (-1, x.shape[1] * self.groups, *ops.shape(x)[2:]))
 
 
-def _candidates(totals, logits, normalizer, beam_size):
-    """The 2K best continuations: score, parent and token, each `(B, 2K)`."""
-    count = min(2 * beam_size, logits.shape[-1])
-    best, token = best_tokens(logits, count)  # (B, K, count)
-    flat = ops.reshape(totals[:, :, None] + best - normalizer, (-1, beam_size * count))
-    total, place = ops.top_k(flat, min(2 * beam_size, beam_size * count))
+def _best_of(totals, gains, token, count):
+    """The best `count` of all continuations `(B, K, M)` of a row."""
+    beam_size, each = gains.shape[1:]
+    flat = ops.reshape(totals[:, :, None] + gains, (-1, beam_size * each))
+    total, place = ops.top_k(flat, min(count, beam_size * each))
     place = ops.cast(place, "int32")
-    token = ops.reshape(token, (-1, beam_size * count))
-    return total, place // count, ops.take_along_axis(token, place, axis=1)
-
-
-def _best(hypotheses, name, count):
-    """The best `count` by one of their numbers, best first."""
-    chosen = ops.top_k(hypotheses[name], count)[1]
-    return {name: _follow(x, chosen) for name, x in hypotheses.items()}
-
-
-def _write(history, here, values):
-    """Puts `values (B, M)` into `(B, M, T)` where `here`."""
-    return ops.where(here, values[:, :, None], history)
-
-
-def _follow(x, chosen):
-    """Takes rows `chosen (B, M)` of axis 1 of `x (B, K, ...)`."""
-    chosen = ops.cast(chosen, "int32")
-    chosen = ops.reshape(chosen, (-1, chosen.shape[1], *[1] * (len(x.shape) - 2)))
-    return ops.take_along_axis(x, chosen, axis=1)
-
-
-def _reorder(cache, parent):
-    if not (isinstance(cache, dict) and "beams" in cache):
-        return cache
-    beams = keras.tree.map_structure(lambda x: _follow(x, parent), cache["beams"])
-    return {**cache, "beams": beams}
+    token = ops.reshape(token, (-1, beam_size * each))
+    token = ops.take_along_axis(token, place, axis=1)
+    return {"total": total, "parent": place // each, "token": token}
 
 
 def check_beam(beam_size, num_hypotheses, patience, max_length=1):
@@ -247,3 +447,25 @@ def check_beam(beam_size, num_hypotheses, patience, max_length=1):
         )
     if not patience > 0:
         raise ValueError(f"`patience` must be above 0. Received: {patience}.")
+
+
+def check_groups(beam_size, num_beam_groups, diversity_penalty):
+    """Refuses groups that a beam cannot be divided into.
+
+    Args:
+        beam_size: int, K.
+        num_beam_groups: int.
+        diversity_penalty: float.
+
+    Raises:
+        ValueError: one of them is out of its range.
+    """
+    if num_beam_groups < 1 or beam_size % num_beam_groups:
+        raise ValueError(
+            "`num_beam_groups` is 1 or more and divides `beam_size`. Received: "
+            f"num_beam_groups={num_beam_groups}, beam_size={beam_size}."
+        )
+    if not diversity_penalty >= 0:
+        raise ValueError(
+            f"`diversity_penalty` must be 0 or more. Received: {diversity_penalty}."
+        )

@@ -15,7 +15,7 @@ def compiled(function, model, jit_compile=True):
     compiled before training decodes with the weights after it.
 
     Args:
-        function: a function of tensors, giving a structure of tensors.
+        function: a function of structures of tensors, giving another.
         model: the Keras model whose variables it uses; what has none, such as
             a toy, is as good.
         jit_compile: bool. On TensorFlow, compile with XLA; else a graph. JAX
@@ -23,7 +23,8 @@ def compiled(function, model, jit_compile=True):
             `torch.compile` for a search of changing shapes.
 
     Returns:
-        A function of the same arguments. Each new shape is compiled once.
+        A function of the same arguments, which always have one structure. Each
+        new shape is compiled once.
     """
     backend = keras.config.backend()
     if backend == "tensorflow":
@@ -33,14 +34,17 @@ def compiled(function, model, jit_compile=True):
 
         def call(*arguments):
             # Shape by shape: TensorFlow warns where it traces many by itself.
-            shapes = tuple((tuple(x.shape), x.dtype) for x in arguments)
+            leaves = keras.tree.flatten(arguments)
+            shapes = tuple((tuple(x.shape), x.dtype) for x in leaves)
             # LoRA and quantisation give a model other variables.
             variables = getattr(model, "variables", [])
             if [*map(id, variables)] != [*map(id, variables_then)]:
                 traced.clear()
                 variables_then[:] = variables
             if shapes not in traced:
-                specifications = [tf.TensorSpec(*one) for one in shapes]
+                specifications = keras.tree.map_structure(
+                    lambda x: tf.TensorSpec(x.shape, x.dtype), arguments
+                )
                 # No autograph: it would read the source files again.
                 program = tf.function(
                     function, jit_compile=jit_compile, autograph=False

@@ -4,13 +4,15 @@ from collections.abc import Callable, Sequence
 
 from keras import ops
 
+from keras_tfm.decode import states
 from keras_tfm.decode.hypotheses import (
     History,
     Hypotheses,
     best_tokens,
     forced_tokens,
+    normalized,
     penalty,
-    score_tokens,
+    processed_logits,
 )
 
 
@@ -21,7 +23,7 @@ def greedy(
 
     Args:
         step: `(ids (B, 1), index, cache) -> (logits (B, 1, V), cache)`.
-        cache: what `step` wants first, a structure of tensors.
+        cache: what `step` wants first, as in `sample`.
         active: bool `(B,)`. Rows to decode; the others come back empty.
         max_length: int >= 1, or scalar int tensor, in tokens, the end token
             included.
@@ -45,18 +47,15 @@ def sample(
     noise,
     limits=None,
     prefix=None,
-    processors: Sequence[Callable] = (),
-    start_id: int = 2,
-    end_id: int = 3,
-    length_penalty: float = 1.0,
-    length_penalty_form: str = "mean",
-    return_token_scores: bool = False,
+    **options,
 ) -> Hypotheses:
     """Decodes by drawing each next token with its probability.
 
     Args:
         step: `(ids (B, n), index, cache) -> (logits (B, n, V), cache)`.
-        cache: what `step` wants first, a structure of tensors.
+        cache: what `step` wants first, a structure of tensors with the batch
+            first. `"attention"`, float `(B, n, S)`, is what the last step
+            attended to.
         active: bool `(B,)`. Rows to decode; the others come back empty.
         max_length: int >= 1, or scalar int tensor, in tokens, the end token
             included.
@@ -67,12 +66,7 @@ def sample(
             each row may have; or None for `max_length`.
         prefix: int32 `(B, P)` padded with 0 at the end, or None: tokens that
             every hypothesis begins with.
-        processors: functions `(logits, history) -> logits`, in their order.
-        start_id: int. The token before the first.
-        end_id: int. The token that ends a hypothesis.
-        length_penalty: float >= 0, of the score; it changes no token.
-        length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
-        return_token_scores: bool. Give the log-probability of each token.
+        **options: of `Sample`.
 
     Returns:
         `Hypotheses`, n for each row, best first. Where logits were NaN the
@@ -80,66 +74,165 @@ def sample(
 
     Cost: at most `max_length` calls of `step`, none once all rows are done.
     """
-    batch_size = ops.shape(active)[0]
-    count = 1 if noise is None else noise.shape[1]
-    position = ops.arange(max_length)[None, None]  # (1, 1, T)
-    if limits is None:
-        limits = ops.full((batch_size,), max_length, "int32")
-    shape = (batch_size, count, max_length)
+    search = Sample(**options)
+    state = search.start(cache, active, max_length, limits, prefix, noise)
+    return search.finish(search.advance(step, state))
 
-    def unfinished(index, last, ids, gains, score, lengths, done, cache):
-        return ops.logical_and(index < max_length, ops.logical_not(ops.all(done)))
 
-    def advance(index, last, ids, gains, score, lengths, done, cache):
-        logits, cache = step(last, index, cache)
-        history = History(ids, index)
-        forced = forced_tokens(prefix, index)
-        logits, normalizer, broken = score_tokens(logits, history, processors, forced)
-        if noise is None:
-            best, token = best_tokens(logits, 1)
+class Sample:
+    """The way of greedy and sampled search, apart from what it searches.
+
+    Args:
+        processors: functions `(logits, history) -> logits`, in their order.
+        start_id: int. The token before the first.
+        end_id: int. The token that ends a hypothesis.
+        length_penalty: float >= 0, of the score; it changes no token.
+        length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
+        return_token_scores: bool. Give the log-probability of each token.
+        return_attention: bool. Give what each token attended to. Needs
+            `cache["attention"]`.
+    """
+
+    def __init__(
+        self,
+        processors: Sequence[Callable] = (),
+        start_id: int = 2,
+        end_id: int = 3,
+        length_penalty: float = 1.0,
+        length_penalty_form: str = "mean",
+        return_token_scores: bool = False,
+        return_attention: bool = False,
+    ):
+        penalty(1, length_penalty, length_penalty_form)  # raises, if it must
+        self.processors = tuple(processors)
+        self.num_hypotheses = 1
+        self.start_id = start_id
+        self.end_id = end_id
+        self.length_penalty = (length_penalty, length_penalty_form)
+        self.return_token_scores = return_token_scores
+        self.return_attention = return_attention
+
+    def start(self, cache, active, room, limits=None, prefix=None, noise=None) -> dict:
+        """Makes the state before the first step.
+
+        Args:
+            cache, active, limits, prefix, noise: of `sample`.
+            room: int, or scalar int tensor: tokens that there is room for.
+
+        Returns:
+            A dictionary of tensors: `"index"` is a scalar, and every other
+            has the batch first.
+        """
+        size, count = ops.shape(active)[0], 1 if noise is None else noise.shape[1]
+        if limits is None:
+            limits = ops.full((size,), room, "int32")
+        inactive = ops.logical_not(active)
+        opened = {"ids": ops.zeros((size, count, room), "int32")}
+        if self.return_token_scores:
+            opened["gains"] = ops.zeros_like(opened["ids"], "float32")
+        state = {
+            "index": ops.convert_to_tensor(0, "int32"),
+            "last": ops.full((size, count), self.start_id, "int32"),
+            "open": opened,
+            "totals": ops.zeros((size, count), "float32"),
+            "lengths": ops.zeros((size, count), "int32"),
+            "done": ops.broadcast_to(inactive[:, None], (size, count)),
+            "active": active,
+            "limits": limits,
+            "cache": cache,
+        }
+        if self.return_attention:
+            length = ops.shape(cache["attention"])[-1]
+            state["attention"] = ops.zeros((size, room, count, length))
+        if prefix is not None and prefix.shape[1]:
+            state["prefix"] = prefix
+        if noise is not None:
+            state["noise"] = noise
+        return state
+
+    def advance(self, step: Callable, state: dict, until=None) -> dict:
+        """Takes steps until all rows are done or there is no more room.
+
+        Args:
+            step: of `sample`.
+            state: of `start`, `resize` or `advance`.
+            until: scalar int tensor: the index not to pass; or None.
+
+        Returns:
+            The state after them.
+        """
+        return states.advance(lambda state: self._advance(step, state), state, until)
+
+    def finish(self, state: dict) -> Hypotheses:
+        """Gives the hypotheses of the rows that are done.
+
+        Args:
+            state: of `advance`.
+
+        Returns:
+            `Hypotheses`. For rows that are not done, what they have so far.
+        """
+        lengths, opened = state["lengths"], state["open"]
+        divisor = penalty(ops.maximum(lengths, 1), *self.length_penalty)
+        active = state["active"][:, None]
+        score = ops.where(active, state["totals"] / divisor, -float("inf"))
+        # Where at some step nothing was allowed there is no hypothesis.
+        none = ops.equal(score, -float("inf"))
+        ids = ops.where(none[:, :, None], 0, opened["ids"])
+        lengths = ops.where(none, 0, lengths)
+        gains = attention = None
+        if self.return_token_scores:
+            gains = ops.where(none[:, :, None], 0.0, opened["gains"])
+        if self.return_attention:
+            attention = ops.transpose(state["attention"], (0, 2, 1, 3))
+            attention = ops.where(ops.equal(ids, 0)[..., None], 0.0, attention)
+        found = Hypotheses(ids, score, lengths, gains, attention)
+        return found if score.shape[1] == 1 else _best_first(found)
+
+    def _advance(self, step, state):
+        index, opened, done = state["index"], dict(state["open"]), state["done"]
+        logits, cache = step(state["last"], index, state["cache"])
+        forced = forced_tokens(state.get("prefix"), index)
+        history = History(opened["ids"], index)
+        logits = processed_logits(logits, history, self.processors, forced)
+        if "noise" in state:
+            gains, broken = normalized(logits)
+            noise = ops.take(state["noise"], ops.reshape(index, (1,)), axis=-1)
+            token = _draw(gains, noise)
+            if forced is not None:
+                forced = forced[:, None, None]
+                token = ops.where(forced > 0, forced, token)
+            gain = ops.take_along_axis(gains, token, axis=-1)
         else:
-            place = ops.reshape(index, (1,))
-            token = _draw(logits - normalizer, ops.take(noise, place, axis=-1))
-            best = ops.take_along_axis(logits, token, axis=-1)
-        token, gain = token[:, :, 0], (best - normalizer)[:, :, 0]
-        gain = ops.where(broken, float("nan"), gain)
-        token = ops.where(ops.logical_or(done, broken), 0, token)
-        score = ops.where(done, score, score + gain)
-        lengths = ops.where(done, lengths, lengths + 1)
-        here = ops.logical_and(
-            ops.equal(position, index), ops.logical_not(done)[:, :, None]
-        )
-        ids = ops.where(here, token[:, :, None], ids)
-        if return_token_scores:
-            gains = ops.where(here, gain[:, :, None], gains)
-        ended = ops.logical_or(ops.equal(token, end_id), broken)
-        ended = ops.logical_or(ended, ops.greater_equal(lengths, limits[:, None]))
-        done = ops.logical_or(done, ended)
-        return index + 1, token, ids, gains, score, lengths, done, cache
-
-    _, _, ids, gains, score, lengths, _, _ = ops.while_loop(
-        unfinished,
-        advance,
-        (
-            ops.convert_to_tensor(0, "int32"),
-            ops.full((batch_size, count), start_id, "int32"),
-            ops.zeros(shape, "int32"),
-            ops.zeros(shape if return_token_scores else (0,), "float32"),
-            ops.zeros((batch_size, count), "float32"),
-            ops.zeros((batch_size, count), "int32"),
-            ops.broadcast_to(ops.logical_not(active)[:, None], (batch_size, count)),
-            cache,
-        ),
-    )
-    divisor = penalty(ops.maximum(lengths, 1), length_penalty, length_penalty_form)
-    score = ops.where(active[:, None], score / divisor, -float("inf"))
-    # Where at some step nothing was allowed there is no hypothesis.
-    none = ops.equal(score, -float("inf"))
-    ids, lengths = ops.where(none[:, :, None], 0, ids), ops.where(none, 0, lengths)
-    if return_token_scores:
-        gains = ops.where(none[:, :, None], 0.0, gains)
-    found = Hypotheses(ids, score, lengths, gains if return_token_scores else None)
-    return found if count == 1 else _best_first(found)
+            best, token, normalizer, broken = best_tokens(logits, 1, forced)
+            gain = best - normalizer
+        token = ops.where(ops.logical_or(done, broken), 0, token[:, :, 0])
+        gain = ops.where(broken, float("nan"), gain[:, :, 0])
+        room = ops.shape(opened["ids"])[-1]
+        here = ops.equal(ops.arange(room)[None, None], index)
+        here = ops.logical_and(here, ops.logical_not(done)[:, :, None])
+        opened["ids"] = states.write(opened["ids"], here, token)
+        if "gains" in opened:
+            opened["gains"] = states.write(opened["gains"], here, gain)
+        lengths = ops.where(done, state["lengths"], state["lengths"] + 1)
+        ended = ops.logical_or(ops.equal(token, self.end_id), broken)
+        limited = ops.greater_equal(lengths, state["limits"][:, None])
+        state = {
+            **state,
+            "index": index + 1,
+            "last": token,
+            "open": opened,
+            "totals": ops.where(done, state["totals"], state["totals"] + gain),
+            "lengths": lengths,
+            "done": ops.logical_or(done, ops.logical_or(ended, limited)),
+            "cache": cache,
+        }
+        if "attention" in state:
+            attention = ops.cast(cache["attention"], "float32")[:, None]
+            state["attention"] = ops.slice_update(
+                state["attention"], (0, index, 0, 0), attention
+            )
+        return state
 
 
 def _draw(choices, noise):
@@ -154,11 +247,6 @@ def _draw(choices, noise):
 
 def _best_first(hypotheses):
     order = ops.argsort(-hypotheses.scores, axis=-1)
-
-    def sort(x):
-        if x is None:
-            return None
-        places = order if len(x.shape) == 2 else order[:, :, None]
-        return ops.take_along_axis(x, places, axis=1)
-
-    return Hypotheses(*map(sort, hypotheses))
+    return Hypotheses(
+        *(x if x is None else states.follow(x, order) for x in hypotheses)
+    )

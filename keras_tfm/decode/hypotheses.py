@@ -5,7 +5,10 @@ from typing import NamedTuple
 
 from keras import ops
 
-CHUNK = 64  # tokens of the vocabulary that a top-k looks at together
+# Tokens of the vocabulary that a top-k looks at together, and other numbers of
+# them that are as good where they divide the vocabulary.
+CHUNK = 64
+CHUNKS = (64, 80, 50, 100, 40, 128, 125, 96, 72, 60, 48, 32, 25, 16)
 
 
 class Hypotheses(NamedTuple):
@@ -20,12 +23,16 @@ class Hypotheses(NamedTuple):
         lengths: int32 `(B, n)`, in tokens, the end token included.
         token_scores: float32 `(B, n, T)`, the log-probability of each token,
             0 where there is none; or None where they were not asked for.
+        attention: float32 `(B, n, T, S)`, how much each token attended to
+            each source token, as the model's `step` tells it, 0 where there
+            is no token; or None where it was not asked for.
     """
 
     ids: object
     scores: object
     lengths: object
     token_scores: object = None
+    attention: object = None
 
 
 class History(NamedTuple):
@@ -70,84 +77,120 @@ def penalty(length, length_penalty, form="mean"):
     return ops.power(length, length_penalty)
 
 
-def score_tokens(
+def processed_logits(
     logits, history: History, processors: Sequence[Callable] = (), forced=None
 ):
-    """Prepares logits: a token's log-probability is its logit less a number.
-
-    The difference is left to the search, which wants it for few tokens.
+    """Lets processors change logits, but not where a token is forced.
 
     Args:
         logits: float `(B, K, V)`.
         history: `History`.
         processors: functions `(logits, history) -> logits`, in their order.
         forced: int32 `(B,)` or None: the token that a row has to take, 0 where
-            it may choose. A forced token has its probability among all tokens,
-            without processors.
+            it may choose. A forced token has its probability among all tokens.
 
     Returns:
-        float32 `(B, K, V)`, logits, minus infinity for tokens that cannot be
-        taken; float32 `(B, K, 1)`, what to subtract; and bool `(B, K)`, True
-        where some of the logits were NaN.
+        float32 `(B, K, V)`.
     """
     logits = processed = ops.cast(logits, "float32")
     for process in processors:
         processed = process(processed, history)
-    if forced is None:
-        return processed, *_normalizer(processed)
-    is_forced = ops.greater(forced, 0)[:, None, None]
-    logits = ops.where(is_forced, logits, processed)
-    normalizer, broken = _normalizer(logits)
-    token = ops.arange(logits.shape[-1], dtype="int32")
-    other = ops.not_equal(token[None, None], forced[:, None, None])
-    banned = ops.logical_and(is_forced, other)
-    return ops.where(banned, -float("inf"), logits), normalizer, broken
+    if forced is None or not processors:
+        return processed
+    return ops.where(ops.greater(forced, 0)[:, None, None], logits, processed)
 
 
-def _normalizer(logits):
-    """Log of the sum of exponentials; 0 where nothing is allowed.
-
-    It tells whether any of the logits was NaN, or infinite, at no cost.
-    """
-    normalizer = ops.logsumexp(logits, axis=-1, keepdims=True)
-    broken = ops.logical_or(ops.isnan(normalizer), ops.equal(normalizer, float("inf")))
-    normalizer = ops.where(ops.equal(normalizer, -float("inf")), 0.0, normalizer)
-    return normalizer, broken[..., 0]
-
-
-def best_tokens(logits, count: int):
+def best_tokens(logits, count: int, forced=None):
     """Finds the best tokens of each hypothesis.
 
     The best are in those chunks of the vocabulary whose best tokens are best.
-    So no top-k is over all tokens, which would take 5 to 9 times as long.
+    So no top-k is over all tokens, which would take 5 to 9 times as long. And
+    all is read but twice: a token's log-probability is its logit less a number,
+    and the difference is left to the search, which wants it for few tokens.
+
+    Args:
+        logits: float32 `(B, K, V)`; minus infinity where a token is forbidden.
+        count: int >= 1, at most V.
+        forced: int32 `(B,)` or None: the only token that a row may take, 0
+            where it may choose.
+
+    Returns:
+        Their logits, float32 `(B, K, count)`, best first, minus infinity where
+        fewer may be taken; int32 ids; float32 `(B, K, 1)`, what to subtract;
+        and bool `(B, K)`, True where some of the logits were NaN or infinite.
+    """
+    size = logits.shape[-1]
+    chunk = _chunk(size, count)
+    if chunk is None:
+        best, token = ops.top_k(logits, count)
+        token, peak = ops.cast(token, "int32"), best[..., :1]
+    else:
+        best, token, peak = _best_of_chunks(logits, count, chunk)
+    normalizer, broken = _normalizer(logits, peak)
+    if forced is not None:
+        only = ops.broadcast_to(forced[:, None, None], ops.shape(token))
+        is_forced = ops.greater(only, 0)
+        first = ops.equal(ops.arange(count), 0)
+        logit = ops.take_along_axis(logits, only[..., :1], axis=-1)
+        best = ops.where(is_forced, ops.where(first, logit, -float("inf")), best)
+        token = ops.where(is_forced, only, token)
+    return best, token, normalizer, broken
+
+
+def normalized(logits):
+    """Gives log-probabilities, and where logits were NaN or infinite.
 
     Args:
         logits: float32 `(B, K, V)`.
-        count: int >= 1, at most V.
 
     Returns:
-        Their logits, float32 `(B, K, count)`, best first, and int32 ids.
+        float32 `(B, K, V)` and bool `(B, K)`.
     """
-    size = logits.shape[-1]
+    normalizer, broken = _normalizer(logits, ops.max(logits, axis=-1, keepdims=True))
+    return logits - normalizer, broken
+
+
+def _normalizer(logits, peak):
+    """Log of the sum of exponentials; 0 where nothing is allowed.
+
+    `peak` is the largest. Whether any was NaN is then seen at no cost.
+    """
+    peak = ops.where(ops.isfinite(peak), peak, 0.0)
+    total = ops.sum(ops.exp(logits - peak), axis=-1, keepdims=True)
+    none = ops.equal(total, 0.0)
+    normalizer = ops.where(none, 0.0, peak + ops.log(ops.where(none, 1.0, total)))
+    broken = ops.logical_or(ops.isnan(total), ops.equal(total, float("inf")))
+    return normalizer, broken[..., 0]
+
+
+def _chunk(size, count):
+    """Tokens that are looked at together; None for all."""
     if size <= count * CHUNK:
-        best, token = ops.top_k(logits, count)
-        return best, ops.cast(token, "int32")
-    spare = -size % CHUNK
+        return None
+    # One that divides the vocabulary needs no copy of the logits.
+    return next((c for c in CHUNKS if size % c == 0), CHUNK)
+
+
+def _best_of_chunks(logits, count, chunk):
+    size = logits.shape[-1]
+    spare = -size % chunk
     if spare:
         padding = [[0, 0], [0, 0], [0, spare]]
         logits = ops.pad(logits, padding, constant_values=-float("inf"))
-    shape = (-1, logits.shape[1], (size + spare) // CHUNK, CHUNK)
+    shape = (-1, logits.shape[1], (size + spare) // chunk, chunk)
     chunks = ops.reshape(logits, shape)
-    chosen = ops.top_k(ops.max(chunks, axis=-1), count)[1]
+    peaks = ops.max(chunks, axis=-1)
+    chosen = ops.top_k(peaks, count)[1]
     # In their order, so that of equal tokens the first is taken, as over all.
     chosen = ops.sort(ops.cast(chosen, "int32"), axis=-1)  # (B, K, count)
     inside = ops.take_along_axis(chunks, chosen[:, :, :, None], axis=2)
-    flat = ops.reshape(inside, (-1, logits.shape[1], count * CHUNK))
+    flat = ops.reshape(inside, (-1, logits.shape[1], count * chunk))
     best, place = ops.top_k(flat, count)
     place = ops.cast(place, "int32")
-    chunk = ops.take_along_axis(chosen, place // CHUNK, axis=-1)
+    at = ops.take_along_axis(chosen, place // chunk, axis=-1)
     # Where too few can be taken it may have been the padding.
-    return best, ops.minimum(chunk * CHUNK + place % CHUNK, size - 1)
+    token = ops.minimum(at * chunk + place % chunk, size - 1)
+    return best, token, ops.max(peaks, axis=-1, keepdims=True)
 
 
 def forced_tokens(prefix, index):

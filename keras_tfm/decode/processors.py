@@ -19,12 +19,14 @@ def suppress(ids: Sequence[int]) -> Callable:
     Args:
         ids: ints.
     """
-    ids = tuple(ids)
+    ids = sorted(set(ids))
 
     def process(logits, history):
-        if not ids:
-            return logits
-        return ops.where(_any_of(ids, logits.shape[-1]), FORBIDDEN, logits)
+        for first, count in _runs(ids):
+            shape = (*ops.shape(logits)[:2], count)
+            # Written over: a choice between two would read and write them all.
+            logits = _put(logits, first, ops.full(shape, FORBIDDEN, logits.dtype))
+        return logits
 
     return process
 
@@ -38,9 +40,9 @@ def minimum_length(length: int, end_id: int) -> Callable:
     """
 
     def process(logits, history):
-        too_short = ops.less(history.index, length)
-        is_end = _any_of((end_id,), logits.shape[-1])
-        return ops.where(ops.logical_and(too_short, is_end), FORBIDDEN, logits)
+        end = logits[:, :, end_id : end_id + 1]
+        end = ops.where(ops.less(history.index, length), FORBIDDEN, end)
+        return _put(logits, end_id, end)
 
     return process
 
@@ -118,8 +120,8 @@ def suppress_sequences(sequences: Sequence[Sequence[int]]) -> Callable:
                 place = ops.maximum(index - len(before) + i, 0)
                 said = ops.take(ids, ops.reshape(place, (1,)), axis=-1)
                 matches = ops.logical_and(matches, ops.equal(said, token))
-            banned = ops.logical_and(matches, _any_of((last,), logits.shape[-1]))
-            logits = ops.where(banned, FORBIDDEN, logits)
+            logit = logits[:, :, last : last + 1]
+            logits = _put(logits, last, ops.where(matches, FORBIDDEN, logit))
         return logits
 
     return process
@@ -222,13 +224,20 @@ def _check(name, value, fits, wanted):
         raise ValueError(f"`{name}` must be {wanted}. Received: {value}.")
 
 
-def _any_of(ids, size):
-    """bool `(V,)`, True at the given tokens."""
-    tokens = ops.arange(size, dtype="int32")
-    found = ops.equal(tokens, ids[0])
-    for token in ids[1:]:
-        found = ops.logical_or(found, ops.equal(tokens, token))
-    return found
+def _runs(ids):
+    """Pairs of the first and the number of tokens that follow each other."""
+    runs = []
+    for token in ids:
+        if runs and token == sum(runs[-1]):
+            runs[-1] = (runs[-1][0], runs[-1][1] + 1)
+        else:
+            runs.append((token, 1))
+    return runs
+
+
+def _put(logits, first, values):
+    """Writes values `(B, K, M)` to the tokens from one on."""
+    return ops.slice_update(logits, (0, 0, first), values)
 
 
 def _said(history):

@@ -1,34 +1,47 @@
-"""From source ids to target ids, as one compiled program."""
+"""From source ids to target ids, in compiled programs."""
 
-from collections.abc import Callable, Sequence
+import copy
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 from keras import ops
 
+from keras_tfm.decode import inputs, schedule, states
 from keras_tfm.decode import processors as processing
-from keras_tfm.decode.beam import beam, check_beam
+from keras_tfm.decode.beam import Beam, check_beam, check_groups
 from keras_tfm.decode.compile import compiled
-from keras_tfm.decode.greedy import sample
-from keras_tfm.decode.hypotheses import Hypotheses, penalty
+from keras_tfm.decode.greedy import Sample
+from keras_tfm.decode.hypotheses import Hypotheses
 
-# Source lengths are rounded up to these, so that few programs are compiled.
-LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
-PREFIX_LENGTHS = (0, 4, *LENGTHS)
+# A search makes room for so many tokens, and for more only when they come: a
+# step costs what it has room for.
+ROOMS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096)
 
 
 class Search:
-    """Decodes batches of source ids with a model, in one compiled program.
+    """Decodes source ids with a model, in compiled programs.
 
-    Options are named as in CTranslate2 and mean the same.
+    Options are named as in CTranslate2 and mean the same; those of groups are
+    named as in Hugging Face transformers.
+
+    A program takes a stretch of steps: to the 16th, to the 32nd and so on.
+    Between them rows that are done leave. So neither a step nor compiling
+    costs more because a limit is high, and each length is compiled when it is
+    first needed.
 
     Args:
         model: what has `begin(source_ids, max_length, beam_size)` and
-            `step(ids, index, cache)`, such as `Transformer`.
+            `step(ids, index, cache)`, such as `Transformer`. Without
+            `extend(cache, max_length)` it gets room for the limit at once.
         beam_size: int >= 1, K. 1 is greedy search, or sampling.
         num_hypotheses: int from 1 to K, n; when sampling any number from 1.
         length_penalty: float >= 0, see `penalty`.
         length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
-        patience: float > 0, see `beam`.
+        coverage_penalty: float >= 0, see `Beam`.
+        patience: float > 0, see `Beam`.
+        num_beam_groups: int >= 1 that divides K, see `Beam`.
+        diversity_penalty: float >= 0, see `Beam`.
         max_decoding_length: int >= 1, in tokens, the end token included; or a
             pair (m, c) for m times the source and c more; or None for (2, 16).
             Never more than the model has learned positions for. What has not
@@ -49,7 +62,11 @@ class Search:
         processors: functions `(logits, history) -> logits` of your own, see
             `keras_tfm.decode.processors`. Used after those of the options,
             and before those that narrow a draw.
+        return_alternatives: bool. Take the n likeliest tokens after the
+            prefix, then the best that each is followed by: they come in the
+            order of these tokens. n may then be above K.
         return_token_scores: bool. Give `Hypotheses.token_scores` too.
+        return_attention: bool. Give `Hypotheses.attention` too.
         start_id: int. The token before the first.
         end_id: int. The token that ends a hypothesis.
         unk_id: int. The unknown token.
@@ -66,7 +83,10 @@ class Search:
         num_hypotheses=1,
         length_penalty=1.0,
         length_penalty_form="mean",
+        coverage_penalty=0.0,
         patience=1.0,
+        num_beam_groups=1,
+        diversity_penalty=0.0,
         max_decoding_length=None,
         min_decoding_length=0,
         repetition_penalty=1.0,
@@ -80,23 +100,23 @@ class Search:
         sampling_epsilon=0.0,
         sampling_temperature=1.0,
         processors=(),
+        return_alternatives=False,
         return_token_scores=False,
+        return_attention=False,
         start_id=2,
         end_id=3,
         unk_id=1,
         jit_compile=True,
     ):
-        self.samples = sampling_topk != 1
-        _check_sampling(self.samples, beam_size, num_hypotheses)
-        if not self.samples:
-            check_beam(beam_size, num_hypotheses, patience)
-        penalty(1, length_penalty, length_penalty_form)  # raises, if it must
+        samples = sampling_topk != 1
+        _check_sampling(samples, beam_size, num_hypotheses, coverage_penalty)
         self.length_rule = _length_rule(max_decoding_length, min_decoding_length)
         self.model = model
-        self.beam_size = beam_size
         self.num_hypotheses = num_hypotheses
+        self.end_id = end_id
+        self.samples = samples
         suppressed = [*suppress_ids, *([unk_id] if disable_unk else [])]
-        self.processors = [
+        chosen = [
             *_general_processors(
                 min_decoding_length,
                 repetition_penalty,
@@ -107,33 +127,60 @@ class Search:
             ),
             *processors,
         ]
-        if self.samples:
-            self.processors += _sampling_processors(
-                sampling_temperature,
-                sampling_topk,
-                sampling_topp,
-                sampling_minp,
-                sampling_epsilon,
-            )
-        self.options = {
+        narrowing = (
+            sampling_temperature,
+            sampling_topk,
+            sampling_topp,
+            sampling_minp,
+            sampling_epsilon,
+        )
+        options = {
             "start_id": start_id,
             "end_id": end_id,
             "length_penalty": length_penalty,
             "length_penalty_form": length_penalty_form,
             "return_token_scores": return_token_scores,
+            "return_attention": return_attention,
+            "processors": chosen
+            + (_sampling_processors(*narrowing) if samples else []),
         }
-        if beam_size > 1:
-            self.options |= {
-                "beam_size": beam_size,
-                "num_hypotheses": num_hypotheses,
-                "patience": patience,
-            }
+        if samples:
+            chosen += _sampling_processors(*narrowing)
+        own = 1 if return_alternatives else num_hypotheses
+        self.width = num_hypotheses if samples else beam_size
+        if samples or (beam_size == 1 and not coverage_penalty and own == 1):
+            check_groups(beam_size, num_beam_groups, diversity_penalty)
+            self.way = Sample(**options)
+        else:
+            self.way = Beam(
+                beam_size=beam_size,
+                num_hypotheses=own,
+                coverage_penalty=coverage_penalty,
+                patience=patience,
+                num_beam_groups=num_beam_groups,
+                diversity_penalty=diversity_penalty,
+                **options,
+            )
+        check_beam(self.width, own, patience)
         self.longest = _longest(model)  # int or None
         if self.longest and self.length_rule[0] == 0:
             _check_room(self.length_rule[1], self.longest)
-        self._program = compiled(self.decode, model, jit_compile)
+        self._begin_options = {}
+        if return_attention or coverage_penalty:
+            self._begin_options = {"return_attention": True}
+        self._compiled = functools.partial(
+            compiled, model=model, jit_compile=jit_compile
+        )
+        self._programs = {}
+        self._first_tokens = None
+        if return_alternatives:
+            first = {**options, "beam_size": num_hypotheses}
+            self._first_tokens = copy.copy(self)
+            self._first_tokens.way = Beam(num_hypotheses=num_hypotheses, **first)
+            self._first_tokens.width = num_hypotheses
+            self._first_tokens._programs = {}
 
-    def __call__(self, source_ids, target_prefix=None, seed=None):
+    def __call__(self, source_ids, target_prefix=None, constraints=None, seed=None):
         """Decodes a batch.
 
         Args:
@@ -142,124 +189,303 @@ class Search:
             target_prefix: B lists of ids, of any length, that the hypotheses
                 begin with; or None. Forced tokens have their probability
                 among all tokens.
+            constraints: B lists of phrases, lists of ids, that the hypotheses
+                contain, in any order, see `Constraints`; or None.
             seed: int, or None for another each time. Of sampling: the same
-                tokens are drawn on every backend.
+                tokens are drawn on every backend, and in any batch.
 
         Returns:
             `Hypotheses` of NumPy arrays.
 
         Raises:
             ValueError: another rank or dtype, an id outside the model's
-                vocabulary, a prefix that leaves no room below the limit, or
-                logits that are NaN.
+                vocabulary, a prefix or constraints that leave no room below
+                the limit, constraints without a beam, or logits that are NaN.
         """
-        source_ids = np.asarray(ops.convert_to_numpy(source_ids))
-        self._check(source_ids)
-        rows, length = source_ids.shape
-        rounded = next((size for size in LENGTHS if size >= length), length)
-        rounded = max(length, min(rounded, self.longest or rounded))
-        prefix = self._prefix(source_ids, target_prefix)
-        source_ids = np.pad(source_ids, ((0, 0), (0, rounded - length)))
-        noise = np.zeros((rows, 0, 0), "float32")
-        if self.samples:
-            shape = (rows, self.num_hypotheses, self._limit(rounded))
-            noise = np.random.default_rng(seed).random(shape, "float32")
-        result = self._program(
-            ops.convert_to_tensor(source_ids, "int32"),
-            ops.convert_to_tensor(prefix, "int32"),
-            ops.convert_to_tensor(noise),
-        )
-        result = [x if x is None else ops.convert_to_numpy(x) for x in result]
-        return _checked(Hypotheses(*result))
+        size = getattr(self.model, "vocabulary_size", None)
+        source_ids = inputs.check_sources(source_ids, size)
+        if self._first_tokens is None:
+            return self._call(source_ids, target_prefix, constraints, seed)
+        return self._alternatives(source_ids, target_prefix, constraints)
 
-    def decode(self, source_ids, prefix=None, noise=None):
-        """Decodes a batch of tensors; what is compiled.
+    def bulk(
+        self,
+        rows: Iterable[Sequence[int]],
+        batch_tokens: int = 2048,
+        batch_size: int = 64,
+        seed=None,
+    ) -> Iterator[tuple[int, Hypotheses]]:
+        """Decodes any number of sources, in the order that is fastest.
+
+        They are sorted by length, so that sources of one length share a
+        batch; of those that are not done when most of it is, batches of their
+        own are made.
+
+        Args:
+            rows: lists of ids; an empty one gives an empty hypothesis.
+            batch_tokens: int >= 1: source tokens of a batch, with padding.
+            batch_size: int >= 1: sources of a batch, at most.
+            seed: as in a call.
+
+        Yields:
+            The number of a source, and its `Hypotheses` with B = 1.
+
+        Raises:
+            ValueError: a size below 1, an id outside the model's vocabulary,
+                or logits that are NaN.
+        """
+        if batch_tokens < 1 or batch_size < 1:
+            raise ValueError(
+                "A batch has at least one source of at least one token. Received: "
+                f"batch_tokens={batch_tokens}, batch_size={batch_size}."
+            )
+        rows = [list(row) for row in rows]
+        every = np.array([[token for row in rows for token in row]], "int64")
+        inputs.check_sources(every, getattr(self.model, "vocabulary_size", None))
+        order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+
+        def batches():
+            place = 0
+            while place < len(order):
+                width = self._width_of(len(rows[order[place]]))
+                count = max(1, min(batch_size, batch_tokens // width))
+                count = min(count, len(order) - place)
+                chosen = order[place : place + count]
+                place += count
+                ids = inputs.padded_rows([rows[i] for i in chosen], width)
+                yield chosen, self._arguments(ids, numbers=chosen, seed=seed)
+
+        for numbers, found in schedule.run(batches(), self._start, self._carry_on):
+            for place, number in enumerate(numbers):
+                parts = (x if x is None else x[place : place + 1] for x in found)
+                yield int(number), _checked(Hypotheses(*parts), [number])
+
+    def stream(self, source_ids, target_prefix=None) -> Iterator[np.ndarray]:
+        """Decodes greedily, and gives tokens as they come.
+
+        Args:
+            source_ids, target_prefix: as in a call.
+
+        Yields:
+            int32 `(B,)`, the next token of each row; 0 where it is done.
+
+        Raises:
+            ValueError: this is no greedy search; or as a call.
+        """
+        if self.samples or not isinstance(self.way, Sample):
+            raise ValueError(
+                "Only the tokens of a greedy search are known as they come. "
+                f"Received: beam_size={self.width}, or sampling. Set beam_size=1."
+            )
+        size = getattr(self.model, "vocabulary_size", None)
+        source_ids = self._padded(inputs.check_sources(source_ids, size))
+        arguments = self._arguments(source_ids, target_prefix=target_prefix)
+        return self._stream(arguments)
+
+    def decode(self, source_ids):
+        """Decodes a batch of tensors, as part of a program of one's own.
 
         Args:
             source_ids: int32 `(B, S)`.
-            prefix: int32 `(B, P)` padded with 0, or None.
-            noise: float32 `(B, n, max_length)` where tokens are sampled.
 
         Returns:
             `Hypotheses` of tensors.
         """
         tokens = ops.sum(ops.cast(ops.not_equal(source_ids, 0), "int32"), axis=-1)
-        max_length = self._limit(ops.shape(source_ids)[1])
         # Each row has its own, or a translation would depend on its neighbours.
-        limits = self._limit(tokens) + ops.zeros_like(tokens)
-        width = self.num_hypotheses if self.samples else self.beam_size
-        cache = self.model.begin(source_ids, max_length, width)
-        options = {
-            **self.options,
-            "limits": limits,
-            "prefix": prefix,
-            "processors": self.processors,
-        }
-        active = ops.greater(tokens, 0)
-        if self.beam_size > 1:
-            return beam(self.model.step, cache, active, max_length, **options)
-        noise = noise if self.samples else None
-        return sample(self.model.step, cache, active, max_length, noise, **options)
+        limits = ops.where(ops.greater(tokens, 0), self._limit(tokens), 0)
+        room = self._limit(ops.shape(source_ids)[1])
+        state = self._begin(room, source_ids, limits)
+        return self.way.finish(self.way.advance(self.model.step, state))
+
+    def _call(self, source_ids, prefix=None, constraints=None, seed=None, limits=None):
+        count, length = source_ids.shape
+        padded = self._padded(source_ids)
+        arguments = self._arguments(padded, limits, prefix, constraints, seed=seed)
+        batches = [(np.arange(count), arguments)] if count else []
+        found = schedule.run(batches, self._start, self._carry_on)
+        return _checked(self._joined(list(found), count, length, padded.shape[1]))
+
+    def _alternatives(self, source_ids, target_prefix, constraints):
+        """Each of the likeliest next tokens, and what follows it."""
+        count, each = len(source_ids), self.num_hypotheses
+        prefixes = [[]] * count if target_prefix is None else list(target_prefix)
+        limits = [
+            len(prefix) + 1 if row.any() else 0
+            for prefix, row in zip(prefixes, source_ids, strict=False)
+        ]
+        first = self._first_tokens._call(source_ids, prefixes, limits=limits)
+        # What has ended with its first token is not searched again.
+        numbers = np.arange(count)[:, None]
+        tokens = first.ids[numbers, np.arange(each), np.maximum(first.lengths - 1, 0)]
+        goes_on = (first.lengths > 0) & (tokens != self.end_id)
+        sources = np.repeat(source_ids, each, axis=0)
+        sources[~goes_on.reshape(-1)] = 0
+        longer = [
+            [*prefixes[row], int(token)] if goes_on[row, i] else []
+            for row in range(count)
+            for i, token in enumerate(tokens[row])
+        ]
+        if constraints is not None:
+            constraints = [phrases for phrases in constraints for _ in range(each)]
+        found = self._call(sources, longer, constraints)
+
+        def chosen(following, ending):
+            if following is None:
+                return None
+            following = following.reshape((count, each, *following.shape[2:]))
+            if following.ndim > 2:
+                sizes = zip(ending.shape, following.shape, strict=True)
+                more = [(0, full - size) for size, full in sizes]
+                ending = np.pad(ending, more)
+            mask = goes_on.reshape(goes_on.shape + (1,) * (following.ndim - 2))
+            return np.where(mask, following, ending)
+
+        return Hypotheses(*map(chosen, found, first))
+
+    def _stream(self, arguments):
+        state, taken = None, 0
+        while state is None or not np.all(ops.convert_to_numpy(state["done"])):
+            if state is None:
+                state, found = self._start(*arguments, until=1)
+            else:
+                state, found = self._carry_on(state, until=taken + 1)
+            found = Hypotheses(
+                *(x if x is None else ops.convert_to_numpy(x) for x in found)
+            )
+            yield _checked(found).ids[:, 0, taken]
+            taken += 1
+
+    def _start(self, *arguments, until=None):
+        """The first stretch: gives the state and the hypotheses so far."""
+        width = arguments[0].shape[1]
+        room = self._room_above(0, width)
+        if room not in self._programs:
+            self._programs[room] = self._compiled(
+                lambda until, *rest: self._go(self._begin(room, *rest), until)
+            )
+        return self._programs[room](_scalar(until or room), *arguments)
+
+    def _carry_on(self, state, until=None):
+        """One more stretch, with more room if there is none."""
+        index, room = int(state["index"]), state["open"]["ids"].shape[-1]
+        wider = self._room_above(index) if index >= room else room
+        if (room, wider) not in self._programs:
+
+            def go(until, state):
+                if wider > room:
+                    cache = self.model.extend(state["cache"], wider)
+                    state = {**states.resize(state, wider), "cache": cache}
+                return self._go(state, until)
+
+            self._programs[room, wider] = self._compiled(go)
+        return self._programs[room, wider](_scalar(until or wider), state)
+
+    def _begin(self, room, source_ids, limits, *rest):
+        cache = self.model.begin(source_ids, room, self.width, **self._begin_options)
+        return self.way.start(cache, ops.greater(limits, 0), room, limits, *rest)
+
+    def _go(self, state, until):
+        state = self.way.advance(self.model.step, state, until)
+        return state, self.way.finish(state)
+
+    def _room_above(self, index, width=None):
+        """Tokens to make room for."""
+        if not hasattr(self.model, "extend"):
+            return self._limit(width)
+        room = next(room for room in ROOMS if room > index)
+        constant = [] if self.length_rule[0] else [self.length_rule[1]]
+        return min([room, *constant, *([self.longest] if self.longest else [])])
+
+    def _width_of(self, length):
+        """Source tokens that a program is compiled for."""
+        width = inputs.rounded_up(length, inputs.LENGTHS)
+        return max(length, min(width, self.longest or width))
+
+    def _padded(self, source_ids):
+        length = source_ids.shape[1]
+        return np.pad(source_ids, ((0, 0), (0, self._width_of(length) - length)))
+
+    def _arguments(
+        self,
+        source_ids,
+        limits=None,
+        target_prefix=None,
+        constraints=None,
+        numbers=None,
+        seed=None,
+    ):
+        """Checks what a batch is given, and gives it as tensors."""
+        if constraints is not None and isinstance(self.way, Sample):
+            raise ValueError(
+                "Constraints need a beam. Received: constraints, and beam_size="
+                f"{self.width}. Set beam_size, best to 5 or more."
+            )
+        counts = np.count_nonzero(source_ids, axis=1).tolist()
+        if limits is None:
+            limits = [self._limit(count) if count else 0 for count in counts]
+        size = getattr(self.model, "target_vocabulary_size", None)
+        parts = [source_ids, limits]
+        parts.append(inputs.check_prefixes(target_prefix, limits, size, self.end_id))
+        parts = [ops.convert_to_tensor(part, "int32") for part in parts]
+        if isinstance(self.way, Beam):
+            phrases = inputs.check_constraints(constraints, limits, size, self.end_id)
+            return (*parts, ops.convert_to_tensor(phrases, "int32"))
+        if not self.samples:
+            return tuple(parts)
+        # Of each row by its number: the same in any batch, and of any length.
+        shape = (self._limit(source_ids.shape[1]), self.num_hypotheses)
+        base = np.random.SeedSequence(seed).entropy
+        noise = [
+            np.random.default_rng([base, number]).random(shape, "float32").T
+            for number in (range(len(source_ids)) if numbers is None else numbers)
+        ]
+        noise = np.reshape(noise, (len(source_ids), *shape[::-1])).astype("float32")
+        return (*parts, ops.convert_to_tensor(noise))
+
+    def _joined(self, parts, count, length, width):
+        """Puts rows that came one after another in their order."""
+        limit, each = self._limit(width), self.way.num_hypotheses
+        each = self.num_hypotheses if self.samples else each
+        numbers = [numbers for numbers, _ in parts]
+        found = [hypotheses for _, hypotheses in parts]
+
+        def placed(name, dtype, *shape):
+            if not parts:
+                return np.zeros((count, each, *shape), dtype)
+            if getattr(found[0], name) is None:
+                return None
+            whole = np.zeros((count, each, *shape), dtype)
+            for rows, one in zip(numbers, found, strict=True):
+                one = getattr(one, name)
+                one = one[tuple(slice(size) for size in (None, None, *shape))]
+                inside = tuple(slice(size) for size in one.shape[1:])
+                whole[(rows, *inside)] = one
+            return whole
+
+        return Hypotheses(
+            placed("ids", "int32", limit),
+            placed("scores", "float32"),
+            placed("lengths", "int32"),
+            placed("token_scores", "float32", limit),
+            placed("attention", "float32", limit, length),
+        )
 
     def _limit(self, source_length):
-        """Tokens that a translation may have, from an int, array or tensor."""
+        """Tokens that a translation may have, from an int or a tensor."""
         multiple, constant = self.length_rule
-        limit = multiple * source_length + constant if multiple else constant
+        if not multiple:
+            source_length = source_length * 0
+        limit = multiple * source_length + constant
         if self.longest is None:
             return limit
-        if isinstance(limit, (int, np.ndarray)):
-            return np.minimum(limit, self.longest).tolist()
+        if isinstance(limit, int):
+            return min(limit, self.longest)
         return ops.minimum(limit, self.longest)
 
-    def _check(self, source_ids):
-        if source_ids.ndim != 2 or source_ids.dtype.kind not in "iu":
-            raise ValueError(
-                "Source ids are integers of shape (batch, length). Received: "
-                f"shape={source_ids.shape}, dtype={source_ids.dtype}."
-            )
-        size = getattr(self.model, "vocabulary_size", None)
-        if size is None or not source_ids.size:
-            return
-        low, high = source_ids.min(), source_ids.max()
-        if low < 0 or high >= size:
-            raise ValueError(
-                "Source ids are from 0 to the vocabulary size - 1. Received: ids "
-                f"from {low} to {high}; vocabulary_size={size}. Use the "
-                "vocabulary the model was trained with."
-            )
 
-    def _prefix(self, source_ids, target_prefix):
-        """Checks and pads what hypotheses have to begin with."""
-        if target_prefix is None:
-            return np.zeros((len(source_ids), 0), "int32")
-        rows = [[int(token) for token in row] for row in target_prefix]
-        if len(rows) != len(source_ids):
-            raise ValueError(
-                "Each source has its prefix, an empty one if need be. Received: "
-                f"{len(rows)} prefixes for {len(source_ids)} sources."
-            )
-        size = getattr(self.model, "target_vocabulary_size", None)
-        end_id = self.options["end_id"]
-        for number, row in enumerate(rows):
-            wrong = [t for t in row if t < 1 or t == end_id or (size and t >= size)]
-            if wrong:
-                raise ValueError(
-                    "A prefix is of tokens of the target vocabulary, without padding "
-                    f"and end. Received: {wrong} in prefix {number}."
-                )
-            limit = self._limit(int(np.count_nonzero(source_ids[number])))
-            if len(row) >= limit and source_ids[number].any():
-                raise ValueError(
-                    "A prefix must leave room for a token. Received: prefix "
-                    f"{number} of {len(row)} tokens, and a limit of {limit}. Raise "
-                    "`max_decoding_length`."
-                )
-        longest = max(map(len, rows), default=0)
-        width = next((size for size in PREFIX_LENGTHS if size >= longest), longest)
-        prefix = np.zeros((len(rows), width), "int32")
-        for row, tokens in zip(prefix, rows, strict=True):
-            row[: len(tokens)] = tokens
-        return prefix
+def _scalar(number):
+    return ops.convert_to_tensor(number, "int32")
 
 
 def _length_rule(longest, shortest) -> tuple[int, int]:
@@ -287,7 +513,12 @@ def _check_room(longest, positions):
         )
 
 
-def _check_sampling(samples, beam_size, num_hypotheses):
+def _check_sampling(samples, beam_size, num_hypotheses, coverage_penalty):
+    if samples and coverage_penalty:
+        raise ValueError(
+            "Coverage is of a beam, and sampling has none. Received: "
+            f"coverage_penalty={coverage_penalty}, and sampling."
+        )
     if samples and (beam_size != 1 or num_hypotheses < 1):
         raise ValueError(
             "Sampling follows each hypothesis by itself, without a beam, and gives "
@@ -328,15 +559,16 @@ def _sampling_processors(temperature, topk, topp, minp, epsilon) -> Sequence[Cal
     return chosen + ([processing.epsilon(epsilon)] if epsilon else [])
 
 
-def _checked(hypotheses):
+def _checked(hypotheses, numbers=None):
     """Raises ValueError where a score says that logits were NaN."""
     rows = np.flatnonzero(np.isnan(hypotheses.scores).any(axis=-1))
     if rows.size:
         row = int(rows[0])
         broken = np.isnan(hypotheses.scores[row])
+        number = row if numbers is None else int(numbers[row])
         step = int(hypotheses.lengths[row][broken].min()) - 1
         raise ValueError(
-            f"The model gave NaN logits. Received: NaN at step {step} of row {row} "
+            f"The model gave NaN logits. Received: NaN at step {step} of row {number} "
             f"({rows.size} of {len(hypotheses.scores)} rows). Look at its weights, or "
             "decode in float32."
         )

@@ -219,6 +219,24 @@ class MultiHeadAttention(keras.layers.Layer):
             ops.zeros((*heads, length, self._value_dim), self.compute_dtype),
         )
 
+    def extend_cache(self, cache, length):
+        """Makes more room in a cache.
+
+        Args:
+            cache: pair of `(B, H, d_k, L)` and `(B, H, L, d_v)`.
+            length: int >= L, in slots.
+
+        Returns:
+            The same with that many slots, zeros in the new ones.
+        """
+        keys, values = cache
+        more = [0, length - keys.shape[3]]
+        none = [0, 0]
+        return (
+            ops.pad(keys, [none, none, none, more]),
+            ops.pad(values, [none, none, more, none]),
+        )
+
     def compute_output_spec(self, *args, **kwargs):
         given = inspect.signature(self.call).bind(*args, **kwargs).arguments
         query, cache = given["query"], given.get("cache")

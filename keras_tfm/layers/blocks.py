@@ -368,6 +368,18 @@ class TransformerDecoder(_Block):
         """
         return self.self_attention.empty_cache(batch_size, length)
 
+    def extend_cache(self, cache, length):
+        """Makes more room in a cache of this block's past.
+
+        Args:
+            cache: of `empty_cache`.
+            length: int, in slots, no less than there are.
+
+        Returns:
+            The same with that many slots.
+        """
+        return self.self_attention.extend_cache(cache, length)
+
     def compute_output_shape(self, x_shape, encoder_sequence_shape=None):
         return tuple(x_shape)
 

@@ -144,21 +144,24 @@ class Transformer(keras.Model):
         model.dtype_policy = self.dtype_policy  # As above, for `compile`.
         return model
 
-    def begin(self, source_ids, max_length, beam_size=1):
+    def begin(self, source_ids, max_length, beam_size=1, return_attention=False):
         """Encodes the source once and makes room for decoding.
 
         Args:
             source_ids: integer `(B, S)`.
             max_length: int >= 1, or scalar int tensor, in tokens. The most
-                `step` will be called.
+                `step` will be called before `extend`.
             beam_size: int >= 1, K: hypotheses for each source.
+            return_attention: bool. Let each step tell what it attends to.
 
         Returns:
             The cache, a dictionary. `"memory"` holds keys and values of
             cross-attention and belongs to the source: it is not repeated for
             the beams. `"past"` has a slot for each step and beam, and what is
             written stays where it is. `"beams"` follows the hypotheses: which
-            slots are ancestors of each, bool `(B, K, max_length * K)`.
+            slots are ancestors of each, bool `(B, K, max_length * K)`. If
+            asked for, `"attention"` is what the last step attended to, float
+            `(B, K, S)`: the weights of the last block, mean of its heads.
 
         Raises:
             ValueError: `max_length` or S past a table of learned positions.
@@ -170,11 +173,41 @@ class Transformer(keras.Model):
         memory = self.encode(source_ids)
         batch_size, slots = ops.shape(source_ids)[0], max_length * beam_size
         blocks = self.decoder_blocks
-        return {
+        cache = {
             "memory": [b.cross_attention.keys_and_values(memory) for b in blocks],
             "memory_mask": mask,
             "past": [b.empty_cache(batch_size, slots) for b in blocks],
             "beams": {"ancestors": ops.zeros((batch_size, beam_size, slots), "bool")},
+        }
+        if return_attention:
+            shape = (batch_size, beam_size, ops.shape(source_ids)[1])
+            cache["attention"] = ops.zeros(shape, "float32")
+        return cache
+
+    def extend(self, cache, max_length):
+        """Makes room for more steps.
+
+        Args:
+            cache: from `begin` or `step`.
+            max_length: int, in tokens, no less than there is room for.
+
+        Returns:
+            The cache with that room.
+
+        Raises:
+            ValueError: `max_length` past a table of learned positions.
+        """
+        positions = self.target_embedding.position_layer
+        if isinstance(positions, LearnedPositions):
+            positions.check_length(max_length)
+        ancestors = cache["beams"]["ancestors"]
+        slots = max_length * ancestors.shape[1]
+        more = [[0, 0], [0, 0], [0, slots - ancestors.shape[2]]]
+        past = zip(self.decoder_blocks, cache["past"], strict=True)
+        return {
+            **cache,
+            "past": [block.extend_cache(one, slots) for block, one in past],
+            "beams": {"ancestors": ops.pad(ancestors, more)},
         }
 
     def step(self, ids, index, cache):
@@ -199,20 +232,24 @@ class Transformer(keras.Model):
         # rows and then attend as if they were K queries of one sequence.
         x = self.target_embedding(ops.reshape(ids, (-1, 1)), offset=index)
         x = ops.reshape(x, (batch_size, beam_size, x.shape[-1]))  # (B, K, D)
-        past = []
+        past, last = [], len(self.decoder_blocks) - 1
         for i, block in enumerate(self.decoder_blocks):
-            x, (written, _) = block(
+            x, *scores, (written, _) = block(
                 x,
                 attention_mask=ancestors,
                 encoder_padding_mask=cache["memory_mask"],
                 use_causal_mask=False,
                 cache=(cache["past"][i], cache["memory"][i]),
                 cache_index=slot,
+                return_attention_scores="attention" in cache and i == last,
             )
             past.append(written)
         if self.decoder_norm is not None:
             x = self.decoder_norm(x)
         cache = {**cache, "past": past, "beams": {"ancestors": ancestors}}
+        if "attention" in cache:
+            attention = ops.cast(scores[-1], "float32")  # (B, H, K, S)
+            cache["attention"] = ops.mean(attention, axis=1)
         return self.as_logits(x), cache
 
     def encode(self, source_ids):

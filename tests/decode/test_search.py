@@ -210,7 +210,7 @@ def test_a_prefix_goes_through_the_model(beam_size, transformer, uncached):
 @pytest.mark.parametrize(
     ("prefix", "message"),
     [
-        ([[5]], "1 prefixes for 2 sources"),
+        ([[5]], "has its prefix, .* Received: 1 for 2 sources"),
         ([[5], [6, 3]], r"without padding and end. Received: \[3\] in prefix 1"),
         ([[5, 0], []], r"Received: \[0\] in prefix 0"),
         ([[99], []], r"Received: \[99\] in prefix 0"),

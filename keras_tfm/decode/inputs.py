@@ -1,0 +1,153 @@
+"""What a search is given: checked, and padded to one of a few sizes."""
+
+import numpy as np
+from keras import ops
+
+# Source lengths are rounded up to these, so that few programs are compiled.
+LENGTHS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+PREFIX_LENGTHS = (0, 4, *LENGTHS)
+PHRASES = (0, 1, 2, 4, 8, 16)
+
+
+def rounded_up(size, sizes):
+    """Gives the least of some sizes that is enough, or else the size itself."""
+    return next((one for one in sizes if one >= size), size)
+
+
+def check_sources(source_ids, vocabulary_size=None):
+    """Gives source ids as an array.
+
+    Args:
+        source_ids: integers `(B, S)`, NumPy or tensor.
+        vocabulary_size: int or None, unknown.
+
+    Returns:
+        integers `(B, S)`.
+
+    Raises:
+        ValueError: another rank or dtype, or an id outside the vocabulary.
+    """
+    source_ids = np.asarray(ops.convert_to_numpy(source_ids))
+    if source_ids.ndim != 2 or source_ids.dtype.kind not in "iu":
+        raise ValueError(
+            "Source ids are integers of shape (batch, length). Received: "
+            f"shape={source_ids.shape}, dtype={source_ids.dtype}."
+        )
+    if vocabulary_size is None or not source_ids.size:
+        return source_ids
+    low, high = source_ids.min(), source_ids.max()
+    if low < 0 or high >= vocabulary_size:
+        raise ValueError(
+            "Source ids are from 0 to the vocabulary size - 1. Received: ids "
+            f"from {low} to {high}; vocabulary_size={vocabulary_size}. Use the "
+            "vocabulary the model was trained with."
+        )
+    return source_ids
+
+
+def padded_rows(rows, width):
+    """Pads lists of ids with 0.
+
+    Args:
+        rows: lists of ids.
+        width: int, no less than the longest has.
+
+    Returns:
+        int32 `(B, width)`.
+    """
+    ids = np.zeros((len(rows), width), "int32")
+    for row, tokens in zip(ids, rows, strict=True):
+        row[: len(tokens)] = tokens
+    return ids
+
+
+def check_prefixes(target_prefix, limits, vocabulary_size, end_id):
+    """Gives what hypotheses have to begin with, padded.
+
+    Args:
+        target_prefix: lists of ids, one for each row; or None.
+        limits: int for each row, the tokens that it may have; 0 where it is
+            not decoded.
+        vocabulary_size: int or None, unknown.
+        end_id: int.
+
+    Returns:
+        int32 `(B, P)`.
+
+    Raises:
+        ValueError: another number of rows, a token that no prefix has, or a
+            prefix that leaves no room.
+    """
+    if target_prefix is None:
+        return np.zeros((len(limits), 0), "int32")
+    rows = [[int(token) for token in row] for row in target_prefix]
+    _check_count("prefix", rows, limits)
+    for number, (row, limit) in enumerate(zip(rows, limits, strict=True)):
+        _check_tokens("prefix", number, row, vocabulary_size, end_id)
+        if limit and len(row) >= limit:
+            raise ValueError(
+                "A prefix must leave room for a token. Received: prefix "
+                f"{number} of {len(row)} tokens, and a limit of {limit}. Raise "
+                "`max_decoding_length`."
+            )
+    longest = max(map(len, rows), default=0)
+    return padded_rows(rows, rounded_up(longest, PREFIX_LENGTHS))
+
+
+def check_constraints(constraints, limits, vocabulary_size, end_id):
+    """Gives the phrases that hypotheses must contain, padded.
+
+    Args:
+        constraints: a list of phrases, lists of ids, for each row; or None.
+        limits, vocabulary_size, end_id: of `check_prefixes`.
+
+    Returns:
+        int32 `(B, J, P)`.
+
+    Raises:
+        ValueError: another number of rows, an empty phrase, a token that no
+            phrase has, or phrases that do not fit below the limit.
+    """
+    if constraints is None:
+        return np.zeros((len(limits), 0, 0), "int32")
+    rows = [[list(map(int, phrase)) for phrase in row] for row in constraints]
+    _check_count("list of constraints", rows, limits)
+    for number, (row, limit) in enumerate(zip(rows, limits, strict=True)):
+        for phrase in row:
+            if not phrase:
+                raise ValueError(
+                    f"A constraint has a token at least. Received: [] in row {number}."
+                )
+            _check_tokens("constraint", number, phrase, vocabulary_size, end_id)
+        length = sum(map(len, row))
+        if limit and length >= limit:
+            raise ValueError(
+                "Constraints must leave room for the end. Received: constraints of "
+                f"{length} tokens in row {number}, and a limit of {limit}. Raise "
+                "`max_decoding_length`."
+            )
+    count = rounded_up(max(map(len, rows), default=0), PHRASES)
+    lengths = [len(phrase) for row in rows for phrase in row]
+    width = rounded_up(max(lengths, default=0), PREFIX_LENGTHS)
+    phrases = np.zeros((len(rows), count, width), "int32")
+    for row, given in zip(phrases, rows, strict=True):
+        for place, phrase in zip(row, given, strict=False):
+            place[: len(phrase)] = phrase
+    return phrases
+
+
+def _check_count(name, rows, limits):
+    if len(rows) != len(limits):
+        raise ValueError(
+            f"Each source has its {name}, an empty one if need be. Received: "
+            f"{len(rows)} for {len(limits)} sources."
+        )
+
+
+def _check_tokens(name, number, tokens, size, end_id):
+    wrong = [t for t in tokens if t < 1 or t == end_id or (size and t >= size)]
+    if wrong:
+        raise ValueError(
+            f"A {name} is of tokens of the target vocabulary, without padding and "
+            f"end. Received: {wrong} in {name} {number}."
+        )

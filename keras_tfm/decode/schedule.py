@@ -1,0 +1,102 @@
+"""Rows that are done leave their batch, and those left over share the next."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_tfm.decode.hypotheses import Hypotheses
+
+
+def run(batches: Iterable, start: Callable, carry_on: Callable) -> Iterator:
+    """Decodes batches of rows, a stretch of steps at a time.
+
+    Between two stretches the rows that are done are given out. The others wait
+    until they fill a batch with those of other batches that have come as far;
+    when no more come, they go on in a smaller one. So a row that is done costs
+    nothing but the rest of its stretch.
+
+    Args:
+        batches: pairs of the numbers of the rows, int `(B,)`, -1 for a row
+            that nobody waits for, and the arguments of `start`. Only rows
+            whose arguments have one shape share a batch.
+        start: `(*arguments) -> (state, hypotheses)`, the first stretch.
+        carry_on: `state -> (state, hypotheses)`, the stretch after that.
+
+    Yields:
+        Pairs of numbers of rows, int `(M,)`, and their `Hypotheses` of NumPy
+        arrays.
+    """
+    waiting = {}  # pairs of numbers and state, by their step
+    shapes, size = None, 0
+    for numbers, arguments in batches:
+        own = [tuple(x.shape[1:]) for x in arguments]
+        if own != shapes:
+            yield from _rest(waiting, size, carry_on)
+        shapes, size = own, len(numbers)
+        yield from _settle(waiting, np.asarray(numbers), *start(*arguments))
+        while full := [i for i, parts in waiting.items() if _count(parts) >= size]:
+            numbers, state = _take(waiting, full[0], size)
+            yield from _settle(waiting, numbers, *carry_on(state))
+    yield from _rest(waiting, size, carry_on)
+
+
+def _rest(waiting, size, carry_on):
+    while waiting:
+        numbers, state = _take(waiting, min(waiting), size)
+        yield from _settle(waiting, numbers, *carry_on(state))
+
+
+def _settle(waiting, numbers, state, hypotheses):
+    """Gives out the rows that are done, and lets the others wait."""
+    done = ops.convert_to_numpy(state["done"]).all(axis=-1)
+    over = done & (numbers >= 0)
+    left = np.where(done, -1, numbers)
+    if (left >= 0).any():
+        index = int(ops.convert_to_numpy(state["index"]))
+        waiting.setdefault(index, []).append((left, state))
+    if over.any():
+        parts = (None if x is None else ops.convert_to_numpy(x) for x in hypotheses)
+        yield numbers[over], Hypotheses(*(x if x is None else x[over] for x in parts))
+
+
+def _count(parts):
+    """Rows that somebody waits for."""
+    return sum(int((numbers >= 0).sum()) for numbers, _ in parts)
+
+
+def _take(waiting, index, size):
+    """Makes a batch of the rows that wait at a step; what is too much stays."""
+    parts = waiting.pop(index)
+    wanted = size
+    while wanted // 4 >= _count(parts):
+        wanted //= 4
+    if len(parts) == 1 and len(parts[0][0]) == wanted:
+        return parts[0]
+    chosen, more = [], wanted
+    for numbers, state in parts:
+        rows = np.flatnonzero(numbers >= 0)
+        chosen.append((numbers, state, rows[:more]))
+        if len(rows) > more:
+            left = numbers.copy()
+            left[rows[:more]] = -1
+            waiting.setdefault(index, []).append((left, state))
+        more -= len(rows[:more])
+    numbers = np.concatenate([numbers[rows] for numbers, _, rows in chosen])
+    numbers = np.pad(numbers, (0, more), constant_values=-1)
+
+    def joined(*tensors):
+        if not tensors[0].shape:
+            return tensors[0]
+        dtype = keras.backend.standardize_dtype(tensors[0].dtype)
+        rows = [
+            ops.convert_to_numpy(x)[rows]
+            for x, (_, _, rows) in zip(tensors, chosen, strict=True)
+        ]
+        rows.append(np.repeat(rows[0][:1], more, axis=0))
+        return ops.convert_to_tensor(np.concatenate(rows), dtype)
+
+    state = keras.tree.map_structure(joined, *(state for _, state, _ in chosen))
+    done = ops.convert_to_numpy(state["done"]) | (numbers < 0)[:, None]
+    return numbers, {**state, "done": ops.convert_to_tensor(done)}
