@@ -94,7 +94,7 @@ def answer(process):
     """Reads one line of a program."""
     line = process.stdout.readline()
     if not line:
-        raise RuntimeError(f"{process.args} ended with {process.wait()}")
+        raise RuntimeError(f"{process.args[3]} ended with {process.wait()}")
     return json.loads(line)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from keras import ops
 
+from keras_tfm.decode import processors as processing
 from keras_tfm.decode import states
 from keras_tfm.decode.constraints import Constraints
 from keras_tfm.decode.hypotheses import (
@@ -95,6 +96,8 @@ class Beam:
         num_beam_groups: int >= 1 that divides K.
         diversity_penalty: float >= 0, taken from the log-probability of a
             token for every hypothesis of the groups before that has it.
+        suppress_ids: ints. Tokens that are never taken where none is forced; a
+            few cost less here than as a processor.
         processors: functions `(logits, history) -> logits`, in their order.
         return_token_scores: bool. Give the log-probability of each token.
         return_attention: bool. Give what each token attended to. Needs
@@ -120,6 +123,7 @@ class Beam:
         patience: float = 1.0,
         num_beam_groups: int = 1,
         diversity_penalty: float = 0.0,
+        suppress_ids: Sequence[int] = (),
         processors: Sequence[Callable] = (),
         return_token_scores: bool = False,
         return_attention: bool = False,
@@ -142,6 +146,7 @@ class Beam:
         self.width = beam_size // num_beam_groups  # of a group
         self.kept = num_hypotheses if self.groups == 1 else self.width
         self.diversity_penalty = diversity_penalty
+        self.suppress_ids = tuple(suppress_ids)
         self.processors = tuple(processors)
         self.return_token_scores = return_token_scores
         self.return_attention = return_attention
@@ -294,13 +299,20 @@ class Beam:
         """
         count = min(2 * self.width, logits.shape[-1])
         totals = state["open"]["totals"]
-        if "constraints" in state:
-            return Constraints(self.end_id).candidates(state, logits, count, forced)
         if self.groups == 1:
-            best, token, normalizer, broken = best_tokens(logits, count, forced)
-            found = _best_of(totals, best - normalizer, token, 2 * self.width)
-            return found, ops.any(broken, axis=-1)
-        logits, broken = normalized(logits)
+            found = best_tokens(logits, count, forced, self.suppress_ids)
+            best, token, normalizer, broken = found
+            broken, gain = ops.any(broken, axis=-1), best - normalizer
+            if "constraints" in state:
+                rest = (logits, normalizer, forced)
+                return Constraints(self.end_id).candidates(
+                    state, gain, token, *rest
+                ), broken
+            return _best_of(totals, gain, token, 2 * self.width), broken
+        suppressed = processing.suppress(self.suppress_ids)(logits, None)
+        if forced is not None:
+            suppressed = ops.where((forced > 0)[:, None, None], logits, suppressed)
+        logits, broken = normalized(suppressed)
         said = ops.zeros_like(logits[:, :1])  # (B, 1, V)
         groups = []
         for i in range(self.groups):

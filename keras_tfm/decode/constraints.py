@@ -2,7 +2,6 @@
 
 from keras import ops
 
-from keras_tfm.decode.hypotheses import best_tokens
 from keras_tfm.decode.states import follow
 
 
@@ -26,24 +25,24 @@ class Constraints:
     def __init__(self, end_id: int):
         self.end_id = end_id
 
-    def candidates(self, state, logits, count, forced=None):
+    def candidates(self, state, gain, token, logits, normalizer, forced=None):
         """Finds the continuations of a step in the order to keep them.
 
         Args:
             state: of `Beam`, with `"constraints"`, int32 `(B, J, P)` padded
                 with 0.
+            gain: float32 `(B, K, M)`: log-probabilities of the best tokens.
+            token: int32 `(B, K, M)`: these tokens.
             logits: float32 `(B, K, V)`.
-            count: int. Tokens of each hypothesis to look at.
+            normalizer: float32 `(B, K, 1)`: logits less log-probabilities.
             forced: int32 `(B,)` or None, see `best_tokens`.
 
         Returns:
             A dictionary of `"total"`, `"parent"`, `"token"`, each `(B, 2K)`,
-            and `"met"`, bool `(B, 2K, J)`; and bool `(B,)`, True where logits
-            were NaN.
+            and `"met"`, bool `(B, 2K, J)`.
         """
         opened, phrases = state["open"], state["constraints"]
         beam_size = logits.shape[1]
-        best, token, normalizer, broken = best_tokens(logits, count, forced)
         tail = _tail(opened["ids"], state["index"], phrases.shape[2])  # (B, K, P)
         progress = _progress(tail, phrases)  # (B, K, J)
         lengths = ops.sum(ops.cast(phrases > 0, "int32"), axis=-1)[:, None]
@@ -57,7 +56,7 @@ class Constraints:
         logit = ops.where(wanted, logit, -float("inf"))
         logit = ops.where(_there_before(following, wanted, token), -float("inf"), logit)
         token = ops.concatenate([token, following], axis=-1)  # (B, K, M)
-        gain = ops.concatenate([best, logit], axis=-1) - normalizer
+        gain = ops.concatenate([gain, logit - normalizer], axis=-1)
 
         each = token.shape[2]
         flat = (-1, beam_size * each)
@@ -75,7 +74,7 @@ class Constraints:
         total = ops.where(early, -float("inf"), total)
         bank = ops.sum(ops.where(met, lengths, progress), axis=-1)
         found = {"total": total, "parent": parent, "token": token, "met": met}
-        return _in_turn(found, bank, 2 * beam_size), ops.any(broken, axis=-1)
+        return _in_turn(found, bank, 2 * beam_size)
 
 
 def _tail(ids, index, size):

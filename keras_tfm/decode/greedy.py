@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from keras import ops
 
+from keras_tfm.decode import processors as processing
 from keras_tfm.decode import states
 from keras_tfm.decode.hypotheses import (
     History,
@@ -83,6 +84,8 @@ class Sample:
     """The way of greedy and sampled search, apart from what it searches.
 
     Args:
+        suppress_ids: ints. Tokens that are never taken where none is forced; a
+            few cost less here than as a processor.
         processors: functions `(logits, history) -> logits`, in their order.
         start_id: int. The token before the first.
         end_id: int. The token that ends a hypothesis.
@@ -95,6 +98,7 @@ class Sample:
 
     def __init__(
         self,
+        suppress_ids: Sequence[int] = (),
         processors: Sequence[Callable] = (),
         start_id: int = 2,
         end_id: int = 3,
@@ -104,6 +108,7 @@ class Sample:
         return_attention: bool = False,
     ):
         penalty(1, length_penalty, length_penalty_form)  # raises, if it must
+        self.suppress_ids = tuple(suppress_ids)
         self.processors = tuple(processors)
         self.num_hypotheses = 1
         self.start_id = start_id
@@ -196,7 +201,11 @@ class Sample:
         history = History(opened["ids"], index)
         logits = processed_logits(logits, history, self.processors, forced)
         if "noise" in state:
-            gains, broken = normalized(logits)
+            suppressed = processing.suppress(self.suppress_ids)(logits, history)
+            if forced is not None:
+                is_forced = (forced > 0)[:, None, None]
+                suppressed = ops.where(is_forced, logits, suppressed)
+            gains, broken = normalized(suppressed)
             noise = ops.take(state["noise"], ops.reshape(index, (1,)), axis=-1)
             token = _draw(gains, noise)
             if forced is not None:
@@ -204,7 +213,8 @@ class Sample:
                 token = ops.where(forced > 0, forced, token)
             gain = ops.take_along_axis(gains, token, axis=-1)
         else:
-            best, token, normalizer, broken = best_tokens(logits, 1, forced)
+            found = best_tokens(logits, 1, forced, self.suppress_ids)
+            best, token, normalizer, broken = found
             gain = best - normalizer
         token = ops.where(ops.logical_or(done, broken), 0, token[:, :, 0])
         gain = ops.where(broken, float("nan"), gain[:, :, 0])

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 from keras import ops
 
-# Tokens of the vocabulary that a top-k looks at together, and other numbers of
-# them that are as good where they divide the vocabulary.
-CHUNK = 64
-CHUNKS = (64, 80, 50, 100, 40, 128, 125, 96, 72, 60, 48, 32, 25, 16)
+# Sizes that the vocabulary may be cut into for a top-k.
+CHUNKS = (32, 36, 40, 48, 50, 56, 60, 64, 72, 80, 96, 100, 112, 125, 128, 160, 200)
 
 
 class Hypotheses(NamedTuple):
@@ -100,19 +99,21 @@ def processed_logits(
     return ops.where(ops.greater(forced, 0)[:, None, None], logits, processed)
 
 
-def best_tokens(logits, count: int, forced=None):
+def best_tokens(logits, count: int, forced=None, suppressed: Sequence[int] = ()):
     """Finds the best tokens of each hypothesis.
 
     The best are in those chunks of the vocabulary whose best tokens are best.
-    So no top-k is over all tokens, which would take 5 to 9 times as long. And
-    all is read but twice: a token's log-probability is its logit less a number,
-    and the difference is left to the search, which wants it for few tokens.
+    So no top-k is over all tokens, which would take 5 to 9 times as long. All
+    is read but twice, and never copied: what is suppressed is taken out of its
+    chunk alone, and a token's log-probability is its logit less a number; the
+    difference is left to the search, which wants it for few tokens.
 
     Args:
         logits: float32 `(B, K, V)`; minus infinity where a token is forbidden.
         count: int >= 1, at most V.
         forced: int32 `(B,)` or None: the only token that a row may take, 0
-            where it may choose.
+            where it may choose. It has its probability among all tokens.
+        suppressed: ints. Tokens that are never taken where none is forced.
 
     Returns:
         Their logits, float32 `(B, K, count)`, best first, minus infinity where
@@ -121,15 +122,49 @@ def best_tokens(logits, count: int, forced=None):
     """
     size = logits.shape[-1]
     chunk = _chunk(size, count)
-    if chunk is None:
-        best, token = ops.top_k(logits, count)
-        token, peak = ops.cast(token, "int32"), best[..., :1]
-    else:
-        best, token, peak = _best_of_chunks(logits, count, chunk)
-    normalizer, broken = _normalizer(logits, peak)
+    chunks, spare = logits, -size % chunk
+    if spare:
+        padding = [[0, 0], [0, 0], [0, spare]]
+        chunks = ops.pad(logits, padding, constant_values=-float("inf"))
+    chunks = ops.reshape(chunks, (-1, logits.shape[1], (size + spare) // chunk, chunk))
+    is_forced = None if forced is None else ops.greater(forced, 0)[:, None, None]
+    apart = {}  # chunks of suppressed tokens, without these
+    for number in sorted({token // chunk for token in suppressed}):
+        inside = np.arange(number * chunk, (number + 1) * chunk)
+        banned = np.isin(inside, list(suppressed))
+        part = chunks[:, :, number]
+        masked = ops.where(ops.convert_to_tensor(banned), -float("inf"), part)
+        apart[number] = masked if forced is None else ops.where(is_forced, part, masked)
+    peaks = ops.max(chunks, axis=-1)
+    for at, part in apart.items():
+        here = ops.equal(ops.arange(peaks.shape[-1]), at)
+        peaks = ops.where(here, ops.max(part, axis=-1, keepdims=True), peaks)
+    peak = ops.max(peaks, axis=-1, keepdims=True)
+    peak = ops.where(ops.isfinite(peak), peak, 0.0)
+    shares = ops.exp(logits - peak)
+    if suppressed:
+        allowed = ops.convert_to_tensor(~np.isin(np.arange(size), list(suppressed)))
+        if forced is not None:
+            allowed = ops.logical_or(is_forced, allowed)
+        shares = ops.where(allowed, shares, 0.0)
+    normalizer, broken = _normalizer(ops.sum(shares, axis=-1, keepdims=True), peak)
+
+    number = min(count, peaks.shape[-1])
+    chosen = ops.top_k(peaks, number)[1]
+    # In their order, so that of equal tokens the first is taken, as over all.
+    chosen = ops.sort(ops.cast(chosen, "int32"), axis=-1)  # (B, K, number)
+    inside = ops.take_along_axis(chunks, chosen[..., None], axis=2)
+    tokens = chosen[..., None] * chunk + ops.arange(chunk, dtype="int32")
+    for token in suppressed:
+        inside = ops.where(ops.equal(tokens, token), -float("inf"), inside)
+    flat = ops.reshape(inside, (-1, logits.shape[1], number * chunk))
+    best, place = ops.top_k(flat, count)
+    place = ops.cast(place, "int32")
+    at = ops.take_along_axis(chosen, place // chunk, axis=-1)
+    # Where too few can be taken it may have been the padding.
+    token = ops.minimum(at * chunk + place % chunk, size - 1)
     if forced is not None:
         only = ops.broadcast_to(forced[:, None, None], ops.shape(token))
-        is_forced = ops.greater(only, 0)
         first = ops.equal(ops.arange(count), 0)
         logit = ops.take_along_axis(logits, only[..., :1], axis=-1)
         best = ops.where(is_forced, ops.where(first, logit, -float("inf")), best)
@@ -146,17 +181,18 @@ def normalized(logits):
     Returns:
         float32 `(B, K, V)` and bool `(B, K)`.
     """
-    normalizer, broken = _normalizer(logits, ops.max(logits, axis=-1, keepdims=True))
+    peak = ops.max(logits, axis=-1, keepdims=True)
+    peak = ops.where(ops.isfinite(peak), peak, 0.0)
+    total = ops.sum(ops.exp(logits - peak), axis=-1, keepdims=True)
+    normalizer, broken = _normalizer(total, peak)
     return logits - normalizer, broken
 
 
-def _normalizer(logits, peak):
-    """Log of the sum of exponentials; 0 where nothing is allowed.
+def _normalizer(total, peak):
+    """Log of a sum of exponentials less their peak; 0 where it is of nothing.
 
-    `peak` is the largest. Whether any was NaN is then seen at no cost.
+    Whether any was NaN is then seen at no cost.
     """
-    peak = ops.where(ops.isfinite(peak), peak, 0.0)
-    total = ops.sum(ops.exp(logits - peak), axis=-1, keepdims=True)
     none = ops.equal(total, 0.0)
     normalizer = ops.where(none, 0.0, peak + ops.log(ops.where(none, 1.0, total)))
     broken = ops.logical_or(ops.isnan(total), ops.equal(total, float("inf")))
@@ -164,33 +200,12 @@ def _normalizer(logits, peak):
 
 
 def _chunk(size, count):
-    """Tokens that are looked at together; None for all."""
-    if size <= count * CHUNK:
-        return None
+    """Tokens that are looked at together, so that two top-k are over few."""
+    if size <= count * CHUNKS[0]:
+        return size
     # One that divides the vocabulary needs no copy of the logits.
-    return next((c for c in CHUNKS if size % c == 0), CHUNK)
-
-
-def _best_of_chunks(logits, count, chunk):
-    size = logits.shape[-1]
-    spare = -size % chunk
-    if spare:
-        padding = [[0, 0], [0, 0], [0, spare]]
-        logits = ops.pad(logits, padding, constant_values=-float("inf"))
-    shape = (-1, logits.shape[1], (size + spare) // chunk, chunk)
-    chunks = ops.reshape(logits, shape)
-    peaks = ops.max(chunks, axis=-1)
-    chosen = ops.top_k(peaks, count)[1]
-    # In their order, so that of equal tokens the first is taken, as over all.
-    chosen = ops.sort(ops.cast(chosen, "int32"), axis=-1)  # (B, K, count)
-    inside = ops.take_along_axis(chunks, chosen[:, :, :, None], axis=2)
-    flat = ops.reshape(inside, (-1, logits.shape[1], count * chunk))
-    best, place = ops.top_k(flat, count)
-    place = ops.cast(place, "int32")
-    at = ops.take_along_axis(chosen, place // chunk, axis=-1)
-    # Where too few can be taken it may have been the padding.
-    token = ops.minimum(at * chunk + place % chunk, size - 1)
-    return best, token, ops.max(peaks, axis=-1, keepdims=True)
+    fitting = [chunk for chunk in CHUNKS if size % chunk == 0] or [64]
+    return min(fitting, key=lambda chunk: size // chunk + count * chunk)
 
 
 def forced_tokens(prefix, index):

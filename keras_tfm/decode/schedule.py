@@ -12,17 +12,17 @@ from keras_tfm.decode.hypotheses import Hypotheses
 def run(batches: Iterable, start: Callable, carry_on: Callable) -> Iterator:
     """Decodes batches of rows, a stretch of steps at a time.
 
-    Between two stretches the rows that are done are given out. The others wait
-    until they fill a batch with those of other batches that have come as far;
-    when no more come, they go on in a smaller one. So a row that is done costs
-    nothing but the rest of its stretch.
+    Between two stretches the rows that are done are given out. Once these are
+    a quarter of a batch, the others wait until they fill it with those of other
+    batches that have come as far; when no more come, they go on in a smaller
+    one. So rows that are done cost little.
 
     Args:
         batches: pairs of the numbers of the rows, int `(B,)`, -1 for a row
             that nobody waits for, and the arguments of `start`. Only rows
             whose arguments have one shape share a batch.
-        start: `(*arguments) -> (state, hypotheses)`, the first stretch.
-        carry_on: `state -> (state, hypotheses)`, the stretch after that.
+        start: `(*arguments) -> state`, before the first step.
+        carry_on: `state -> (state, hypotheses)`, a stretch of steps.
 
     Yields:
         Pairs of numbers of rows, int `(M,)`, and their `Hypotheses` of NumPy
@@ -35,9 +35,9 @@ def run(batches: Iterable, start: Callable, carry_on: Callable) -> Iterator:
         if own != shapes:
             yield from _rest(waiting, size, carry_on)
         shapes, size = own, len(numbers)
-        yield from _settle(waiting, np.asarray(numbers), *start(*arguments))
-        while full := [i for i, parts in waiting.items() if _count(parts) >= size]:
-            numbers, state = _take(waiting, full[0], size)
+        waiting.setdefault(0, []).append((np.asarray(numbers), start(*arguments)))
+        while ready := [i for i, parts in waiting.items() if _is_full(parts, size)]:
+            numbers, state = _take(waiting, ready[0], size)
             yield from _settle(waiting, numbers, *carry_on(state))
     yield from _rest(waiting, size, carry_on)
 
@@ -59,6 +59,10 @@ def _settle(waiting, numbers, state, hypotheses):
     if over.any():
         parts = (None if x is None else ops.convert_to_numpy(x) for x in hypotheses)
         yield numbers[over], Hypotheses(*(x if x is None else x[over] for x in parts))
+
+
+def _is_full(parts, size):
+    return _count(parts) >= (size if len(parts) > 1 else 0.75 * size)
 
 
 def _count(parts):
@@ -87,15 +91,15 @@ def _take(waiting, index, size):
     numbers = np.pad(numbers, (0, more), constant_values=-1)
 
     def joined(*tensors):
-        if not tensors[0].shape:
+        if len(tensors[0].shape) == 0:
             return tensors[0]
-        dtype = keras.backend.standardize_dtype(tensors[0].dtype)
-        rows = [
+        taken = [
             ops.convert_to_numpy(x)[rows]
             for x, (_, _, rows) in zip(tensors, chosen, strict=True)
         ]
-        rows.append(np.repeat(rows[0][:1], more, axis=0))
-        return ops.convert_to_tensor(np.concatenate(rows), dtype)
+        taken.append(np.repeat(taken[0][:1], more, axis=0))
+        dtype = keras.backend.standardize_dtype(tensors[0].dtype)
+        return ops.convert_to_tensor(np.concatenate(taken), dtype)
 
     state = keras.tree.map_structure(joined, *(state for _, state, _ in chosen))
     done = ops.convert_to_numpy(state["done"]) | (numbers < 0)[:, None]

@@ -115,14 +115,15 @@ class Search:
         self.num_hypotheses = num_hypotheses
         self.end_id = end_id
         self.samples = samples
-        suppressed = [*suppress_ids, *([unk_id] if disable_unk else [])]
+        suppressed = {*suppress_ids, *([unk_id] if disable_unk else [])}
+        few = len(suppressed) <= 16 and not samples
         chosen = [
             *_general_processors(
                 min_decoding_length,
                 repetition_penalty,
                 no_repeat_ngram_size,
                 suppress_sequences,
-                suppressed,
+                () if few else suppressed,
                 end_id,
             ),
             *processors,
@@ -141,8 +142,8 @@ class Search:
             "length_penalty_form": length_penalty_form,
             "return_token_scores": return_token_scores,
             "return_attention": return_attention,
-            "processors": chosen
-            + (_sampling_processors(*narrowing) if samples else []),
+            "suppress_ids": sorted(suppressed) if few else (),
+            "processors": chosen,
         }
         if samples:
             chosen += _sampling_processors(*narrowing)
@@ -255,7 +256,12 @@ class Search:
                 ids = inputs.padded_rows([rows[i] for i in chosen], width)
                 yield chosen, self._arguments(ids, numbers=chosen, seed=seed)
 
-        for numbers, found in schedule.run(batches(), self._start, self._carry_on):
+        def carry_on(state):
+            # Between stretches states are copied; in them nothing leaves.
+            index = int(state["index"])
+            return self._carry_on(state, steps=max(4, index // 4) if index else 8)
+
+        for numbers, found in schedule.run(batches(), self._start, carry_on):
             for place, number in enumerate(numbers):
                 parts = (x if x is None else x[place : place + 1] for x in found)
                 yield int(number), _checked(Hypotheses(*parts), [number])
@@ -344,48 +350,50 @@ class Search:
         return Hypotheses(*map(chosen, found, first))
 
     def _stream(self, arguments):
-        state, taken = None, 0
-        while state is None or not np.all(ops.convert_to_numpy(state["done"])):
-            if state is None:
-                state, found = self._start(*arguments, until=1)
-            else:
-                state, found = self._carry_on(state, until=taken + 1)
+        state, taken = self._start(*arguments), 0
+        while not np.all(ops.convert_to_numpy(state["done"])):
+            state, found = self._carry_on(state, steps=1)
             found = Hypotheses(
                 *(x if x is None else ops.convert_to_numpy(x) for x in found)
             )
             yield _checked(found).ids[:, 0, taken]
             taken += 1
 
-    def _start(self, *arguments, until=None):
-        """The first stretch: gives the state and the hypotheses so far."""
-        width = arguments[0].shape[1]
-        room = self._room_above(0, width)
-        if room not in self._programs:
-            self._programs[room] = self._compiled(
-                lambda until, *rest: self._go(self._begin(room, *rest), until)
-            )
-        return self._programs[room](_scalar(until or room), *arguments)
+    def _start(self, *arguments):
+        """Gives the state before the first step."""
+        room = self._room_above(0, arguments[0].shape[1])
+        begin = functools.partial(self._begin, room)
+        return self._program(("begin", room), begin)(*arguments)
 
-    def _carry_on(self, state, until=None):
-        """One more stretch, with more room if there is none."""
+    def _carry_on(self, state, steps=None):
+        """Takes some steps, or as many as there is room for; makes room first.
+
+        Gives the state and the hypotheses so far.
+        """
         index, room = int(state["index"]), state["open"]["ids"].shape[-1]
-        wider = self._room_above(index) if index >= room else room
-        if (room, wider) not in self._programs:
+        if index >= room:
+            room = self._room_above(index)
+            extend = functools.partial(self._extend, room)
+            state = self._program(("extend", room), extend)(state)
+        until = room if steps is None else min(room, index + steps)
+        until = ops.convert_to_tensor(until, "int32")
+        return self._program("advance", self._advance)(state, until)
 
-            def go(until, state):
-                if wider > room:
-                    cache = self.model.extend(state["cache"], wider)
-                    state = {**states.resize(state, wider), "cache": cache}
-                return self._go(state, until)
-
-            self._programs[room, wider] = self._compiled(go)
-        return self._programs[room, wider](_scalar(until or wider), state)
+    def _program(self, key, function):
+        """The function, compiled once."""
+        if key not in self._programs:
+            self._programs[key] = self._compiled(function)
+        return self._programs[key]
 
     def _begin(self, room, source_ids, limits, *rest):
         cache = self.model.begin(source_ids, room, self.width, **self._begin_options)
         return self.way.start(cache, ops.greater(limits, 0), room, limits, *rest)
 
-    def _go(self, state, until):
+    def _extend(self, room, state):
+        cache = self.model.extend(state["cache"], room)
+        return {**states.resize(state, room), "cache": cache}
+
+    def _advance(self, state, until):
         state = self.way.advance(self.model.step, state, until)
         return state, self.way.finish(state)
 
@@ -482,10 +490,6 @@ class Search:
         if isinstance(limit, int):
             return min(limit, self.longest)
         return ops.minimum(limit, self.longest)
-
-
-def _scalar(number):
-    return ops.convert_to_tensor(number, "int32")
 
 
 def _length_rule(longest, shortest) -> tuple[int, int]:
