@@ -204,6 +204,11 @@ class Beam:
         if prefix is not None and prefix.shape[1]:
             state["prefix"] = prefix
         if constraints is not None and constraints.shape[1]:
+            if self.groups > 1:
+                raise ValueError(
+                    "Constraints are of a whole beam, and have no groups. Received: "
+                    f"constraints, and num_beam_groups={self.groups}."
+                )
             state["constraints"] = constraints
             met = ops.zeros((size, beam_size, constraints.shape[1]), "bool")
             opened["met"] = met

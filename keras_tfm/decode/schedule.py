@@ -70,6 +70,13 @@ def _count(parts):
     return sum(int((numbers >= 0).sum()) for numbers, _ in parts)
 
 
+def _array(tensor):
+    """A tensor as an array, where it can be without a copy."""
+    if keras.backend.backend() == "torch":
+        return ops.convert_to_numpy(tensor)
+    return np.asarray(tensor)
+
+
 def _take(waiting, index, size):
     """Makes a batch of the rows that wait at a step; what is too much stays."""
     parts = waiting.pop(index)
@@ -94,8 +101,7 @@ def _take(waiting, index, size):
         if len(tensors[0].shape) == 0:
             return tensors[0]
         taken = [
-            ops.convert_to_numpy(x)[rows]
-            for x, (_, _, rows) in zip(tensors, chosen, strict=True)
+            _array(x)[rows] for x, (_, _, rows) in zip(tensors, chosen, strict=True)
         ]
         taken.append(np.repeat(taken[0][:1], more, axis=0))
         dtype = keras.backend.standardize_dtype(tensors[0].dtype)

@@ -249,12 +249,15 @@ class Search:
             place = 0
             while place < len(order):
                 width = self._width_of(len(rows[order[place]]))
-                count = max(1, min(batch_size, batch_tokens // width))
-                count = min(count, len(order) - place)
+                count = max(1, min(batch_size, batch_tokens // width, len(order)))
                 chosen = order[place : place + count]
                 place += count
-                ids = inputs.padded_rows([rows[i] for i in chosen], width)
-                yield chosen, self._arguments(ids, numbers=chosen, seed=seed)
+                # Filled up, since another number would be another program.
+                spare = count - len(chosen)
+                ids = [rows[i] for i in chosen] + [[]] * spare
+                ids = inputs.padded_rows(ids, width)
+                numbers = [*chosen, *[-1] * spare]
+                yield numbers, self._arguments(ids, numbers=numbers, seed=seed)
 
         def carry_on(state):
             # Between stretches states are copied; in them nothing leaves.
@@ -445,7 +448,7 @@ class Search:
         shape = (self._limit(source_ids.shape[1]), self.num_hypotheses)
         base = np.random.SeedSequence(seed).entropy
         noise = [
-            np.random.default_rng([base, number]).random(shape, "float32").T
+            np.random.default_rng([base, max(number, 0)]).random(shape, "float32").T
             for number in (range(len(source_ids)) if numbers is None else numbers)
         ]
         noise = np.reshape(noise, (len(source_ids), *shape[::-1])).astype("float32")

@@ -1,0 +1,277 @@
+"""Searches in stretches, with rows that come and go, and their company."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm import decode
+from keras_tfm.decode import schedule
+from tests.decode.conftest import VOCABULARY_SIZE, draw_transformer
+
+START, END = 2, 3
+FEW = {"jit_compile": False}
+LONG = {"max_decoding_length": 40, **FEW}
+
+
+@pytest.fixture(scope="module")
+def wordy():
+    """A model whose hypotheses have from few tokens to very many."""
+    model = draw_transformer(seed=7)
+    kernel = ops.convert_to_numpy(model.projection.kernel)
+    kernel[:, END] *= 0.7
+    model.projection.kernel.assign(kernel)
+    return model
+
+
+def draw_rows(count, longest=9, seed=0):
+    draw = np.random.default_rng(seed)
+    lengths = draw.integers(1, longest + 1, count)
+    return [draw.integers(4, VOCABULARY_SIZE, n).tolist() for n in lengths]
+
+
+def as_ids(rows, width=None):
+    ids = np.zeros((len(rows), width or max(map(len, rows))), "int32")
+    for row, tokens in zip(ids, rows, strict=True):
+        row[: len(tokens)] = tokens
+    return ids
+
+
+def assert_same(found, wanted):
+    """Holds hypotheses against others that may be padded further."""
+    size = min(found.ids.shape[-1], wanted.ids.shape[-1])
+    for one, other in ((found, wanted), (wanted, found)):
+        assert not one.ids[..., size:].any()
+        assert one.ids[..., :size].tolist() == other.ids[..., :size].tolist()
+    assert found.lengths.tolist() == wanted.lengths.tolist()
+    np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-5)
+
+
+def in_one_program(search, ids):
+    """The whole search without stretches, room for the limit from the first."""
+    program = decode.compiled(search.decode, search.model, jit_compile=False)
+    found = program(ops.convert_to_tensor(ids))
+    return decode.Hypotheses(
+        *(x if x is None else ops.convert_to_numpy(x) for x in found)
+    )
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_stretches_change_nothing(beam_size, wordy):
+    options = {"num_hypotheses": beam_size, "return_token_scores": True, **LONG}
+    search = decode.Search(wordy, beam_size, **options)
+    ids = as_ids([*draw_rows(7), []], 16)
+    found, wanted = search(ids), in_one_program(search, ids)
+    lengths = wanted.lengths[:-1, 0]
+    assert lengths.min() < 16 < 32 < lengths.max()  # through three rooms
+    assert_same(found, wanted)
+    np.testing.assert_allclose(
+        found.token_scores, wanted.token_scores[..., :40], atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_in_bulk_each_row_is_as_alone(beam_size, wordy):
+    search = decode.Search(wordy, beam_size, num_hypotheses=beam_size, **LONG)
+    rows = [*draw_rows(23, longest=20), []]
+    found = dict(search.bulk(rows, batch_size=5, batch_tokens=100))
+    assert sorted(found) == list(range(len(rows)))
+    width = max(map(len, rows))
+    together = search(as_ids(rows, width))
+    for number in range(len(rows)):
+        alone = decode.Hypotheses(*(x[number : number + 1] for x in together[:3]))
+        assert_same(found[number], alone)
+
+
+def test_in_bulk_the_same_is_drawn_as_in_a_call(wordy):
+    options = {"num_hypotheses": 2, "sampling_topk": 0, **LONG}
+    search = decode.Search(wordy, **options)
+    rows = draw_rows(9)
+    found = dict(search.bulk(rows, batch_size=4, seed=5))
+    call = search(as_ids(rows), seed=5)
+    for number in range(len(rows)):
+        wanted = decode.Hypotheses(*(x[number : number + 1] for x in call[:3]))
+        assert_same(found[number], wanted)
+    alone = search(as_ids(rows[:3], 30), seed=5)  # other padding, fewer rows
+    assert_same(alone, decode.Hypotheses(*(x[:3] for x in call[:3])))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"batch_size": 0}, "at least one token. Received: batch_tokens=2048, batch_s"),
+        ({"batch_tokens": 0}, "batch_tokens=0"),
+        ({"rows": [[5], [99]]}, "ids from 5 to 99; vocabulary_size=14"),
+    ],
+)
+def test_bulk_refuses_what_it_cannot_do(wrong, message, wordy):
+    arguments = {"rows": [[5]], **wrong}
+    with pytest.raises(ValueError, match=message):
+        list(decode.Search(wordy, **FEW).bulk(**arguments))
+
+
+def test_bulk_of_nothing_is_nothing(wordy):
+    assert list(decode.Search(wordy, **FEW).bulk([])) == []
+
+
+def test_a_stream_gives_the_tokens_of_the_search(wordy):
+    search = decode.Search(wordy, **LONG)
+    ids = as_ids([*draw_rows(3), []])
+    tokens = np.stack(list(search.stream(ids)), axis=1)
+    wanted = search(ids)
+    assert tokens.shape[1] == wanted.lengths.max() > 16
+    assert tokens.tolist() == wanted.ids[:, 0, : tokens.shape[1]].tolist()
+    prefixed = search.stream(ids, target_prefix=[[7, 8], [], [9], []])
+    assert next(prefixed)[[0, 2]].tolist() == [7, 9]
+    assert next(prefixed)[0] == 8
+    with pytest.raises(ValueError, match="as they come. Received: beam_size=2"):
+        decode.Search(wordy, 2, **FEW).stream(ids)
+
+
+def test_attention_is_that_of_the_model_on_the_hypothesis(wordy):
+    search = decode.Search(wordy, 3, num_hypotheses=2, return_attention=True, **LONG)
+    rows = draw_rows(4)
+    ids = as_ids(rows)
+    found = search(ids)
+    assert found.attention.shape == (4, 2, 40, ids.shape[1])
+    greedy = decode.Search(wordy, return_attention=True, **LONG)(ids)
+    for one in (found, greedy):
+        for n in range(one.ids.shape[1]):
+            best = one.ids[:, n]
+            said = np.concatenate([np.full((4, 1), START), best[:, :-1]], axis=1)
+            maps = wordy.attention_maps(
+                ops.convert_to_tensor(ids), ops.convert_to_tensor(said, "int32")
+            )
+            wanted = ops.convert_to_numpy(maps["cross"][-1]).mean(axis=1)
+            for row in range(4):
+                length = one.lengths[row, n]
+                np.testing.assert_allclose(
+                    one.attention[row, n, :length], wanted[row, :length], atol=1e-5
+                )
+                assert not one.attention[row, n, length:].any()
+                assert not one.attention[row, n, :, len(rows[row]) :].any()
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_alternatives_are_the_likeliest_tokens_after_a_prefix(beam_size, wordy):
+    options = {"beam_size": beam_size, **LONG}
+    search = decode.Search(wordy, num_hypotheses=4, return_alternatives=True, **options)
+    plain = decode.Search(wordy, **options)
+    ids = as_ids([*draw_rows(2), []])
+    prefixes = [[7, 8], [], []]
+    found = search(ids, target_prefix=prefixes)
+    assert found.ids.shape == (3, 4, 40)
+    # The tokens that a search of one more token finds, likeliest first.
+    for row in (0, 1):
+        length = len(prefixes[row])
+        first = decode.Search(
+            wordy, 4, num_hypotheses=4, max_decoding_length=length + 1, **FEW
+        )(ids[row : row + 1], target_prefix=[prefixes[row]])
+        for i in range(4):
+            start = first.ids[0, i, : length + 1].tolist()
+            assert found.ids[row, i, : length + 1].tolist() == start
+            if start[-1] == END:
+                assert found.lengths[row, i] == length + 1
+                assert found.scores[row, i] == pytest.approx(first.scores[0, i])
+                continue
+            wanted = plain(ids[row : row + 1], target_prefix=[start])
+            one = decode.Hypotheses(*(x[row : row + 1, i : i + 1] for x in found[:3]))
+            assert_same(one, wanted)
+    assert found.scores[2].tolist() == [-np.inf] * 4
+    assert not found.ids[2].any()
+
+
+def test_constraints_are_kept_by_the_search(wordy):
+    search = decode.Search(wordy, 6, num_hypotheses=2, **LONG)
+    ids = as_ids(draw_rows(4))
+    phrases = [[[9, 4, 9]], [], [[5, 6], [13]], [[1]]]
+    found, free = search(ids, constraints=phrases), search(ids)
+    for row, wanted in enumerate(phrases):
+        for n in range(2):
+            said = " ".join(map(str, found.ids[row, n, : found.lengths[row, n]]))
+            assert all(f" {' '.join(map(str, p))} " in f" {said} " for p in wanted)
+    assert found.ids[1].tolist() == free.ids[1].tolist()
+    assert found.ids.tolist() != free.ids.tolist()
+    alone = search(ids[2:3], constraints=phrases[2:3])
+    assert_same(alone, decode.Hypotheses(*(x[2:3] for x in found[:3])))
+
+
+@pytest.mark.parametrize(
+    ("constraints", "message"),
+    [
+        ([[[5]]], "has its list of constraints.*Received: 1 for 2 sources"),
+        ([[[5]], [[]]], r"a token at least. Received: \[\] in row 1"),
+        (
+            [[[5]], [[6, 3]]],
+            r"without padding and end. Received: \[3\] in constraint 1",
+        ),
+        ([[[5]], [[99]]], r"Received: \[99\] in constraint 1"),
+        ([[[5] * 20, [6] * 20], []], "of 40 tokens in row 0, and a limit of 40. Raise"),
+    ],
+)
+def test_constraints_that_cannot_be_are_refused(constraints, message, wordy):
+    search = decode.Search(wordy, 2, **LONG)
+    with pytest.raises(ValueError, match=message):
+        search(np.array([[5], [6]]), constraints=constraints)
+
+
+def test_constraints_need_a_beam(wordy):
+    with pytest.raises(ValueError, match="need a beam.*beam_size=1. Set beam_size"):
+        decode.Search(wordy, **FEW)(np.array([[5]]), constraints=[[[6]]])
+
+
+class Counting:
+    """Rows that are done after a number of steps of their own."""
+
+    def __init__(self, stretch):
+        self.stretch, self.sizes, self.work = stretch, [], 0
+
+    def start(self, lengths):
+        size = len(lengths)
+        return {
+            "index": ops.convert_to_tensor(0, "int32"),
+            "left": lengths,
+            "done": ops.zeros((size, 1), "bool"),
+        }
+
+    def carry_on(self, state):
+        state = {k: ops.convert_to_numpy(v) for k, v in state.items()}
+        self.sizes.append((int(state["index"]), len(state["left"])))
+        self.work += self.stretch * len(state["left"])
+        left = state["left"]
+        index = state["index"] + self.stretch
+        done = state["done"] | (left <= index)[:, None]
+        state = {"index": index, "left": left, "done": done}
+        state = {k: ops.convert_to_tensor(v) for k, v in state.items()}
+        scores = ops.cast(ops.convert_to_tensor(left)[:, None], "float32")
+        return state, decode.Hypotheses(state["done"], scores, state["done"])
+
+
+def test_rows_that_wait_share_batches():
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(1, 40, 200).astype("int32")
+    toy = Counting(stretch=4)
+    batches = [
+        (np.arange(i, i + 20), [ops.convert_to_tensor(lengths[i : i + 20])])
+        for i in range(0, 200, 20)
+    ]
+    found = {}
+    for numbers, hypotheses in schedule.run(batches, toy.start, toy.carry_on):
+        for number, score in zip(numbers, hypotheses.scores[:, 0], strict=True):
+            assert number not in found
+            found[number] = score
+    assert found == dict(enumerate(lengths))
+    # Each row needs its own steps, rounded up; waiting for the longest of the
+    # batch would be 10 batches of 40 steps.
+    least = (-(-lengths // 4) * 4).sum()
+    assert least <= toy.work < 0.8 * 200 * 40
+    assert toy.work < 1.35 * least
+    assert {size for _, size in toy.sizes} <= {20, 5, 1}
+
+
+def test_a_row_nobody_waits_for_is_not_given_out():
+    toy = Counting(stretch=2)
+    lengths = ops.convert_to_tensor(np.array([3, 9, 5], "int32"))
+    batches = [(np.array([7, -1, 8]), [lengths])]
+    found = [n for n, _ in schedule.run(batches, toy.start, toy.carry_on)]
+    assert [n.tolist() for n in found] == [[7], [8]]
+    assert max(index for index, _ in toy.sizes) == 4  # not on to 9
