@@ -4,13 +4,17 @@ from keras_tfm.decode import processors
 from keras_tfm.decode.beam import Beam, beam
 from keras_tfm.decode.compile import compiled
 from keras_tfm.decode.constraints import Constraints
+from keras_tfm.decode.ensemble import Ensemble
 from keras_tfm.decode.greedy import Sample, greedy, sample
 from keras_tfm.decode.hypotheses import History, Hypotheses, penalty
+from keras_tfm.decode.risk import Choice, minimum_bayes_risk
 from keras_tfm.decode.search import Search
 
 __all__ = [
     "Beam",
+    "Choice",
     "Constraints",
+    "Ensemble",
     "History",
     "Hypotheses",
     "Sample",
@@ -18,6 +22,7 @@ __all__ = [
     "beam",
     "compiled",
     "greedy",
+    "minimum_bayes_risk",
     "penalty",
     "processors",
     "sample",

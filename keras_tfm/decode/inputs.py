@@ -136,6 +136,41 @@ def check_constraints(constraints, limits, vocabulary_size, end_id):
     return phrases
 
 
+def check_targets(target_ids, count, vocabulary_size=None, longest=None):
+    """Gives targets to be scored, padded.
+
+    Args:
+        target_ids: lists of ids, one for each source.
+        count: int, how many sources there are.
+        vocabulary_size: int or None, unknown.
+        longest: int or None: tokens that the model has positions for.
+
+    Returns:
+        int32 `(B, T)`.
+
+    Raises:
+        ValueError: another number of rows, a token outside the vocabulary, or
+            a target that is too long.
+    """
+    rows = [[int(token) for token in row] for row in target_ids]
+    if len(rows) != count:
+        raise ValueError(
+            f"Each source has its target. Received: {len(rows)} targets for {count} "
+            "sources."
+        )
+    for number, row in enumerate(rows):
+        wrong = [t for t in row if t < 1 or (vocabulary_size and t >= vocabulary_size)]
+        if wrong or (longest and len(row) > longest):
+            raise ValueError(
+                "A target is of tokens of the target vocabulary, without padding, as "
+                f"many as the model has positions for. Received: {len(row)} tokens in "
+                f"target {number}, positions={longest}, outside the vocabulary {wrong}."
+            )
+    size = max(1, *map(len, rows)) if rows else 1
+    width = rounded_up(size, LENGTHS)
+    return padded_rows(rows, max(size, min(width, longest or width)))
+
+
 def _check_count(name, rows, limits):
     if len(rows) != len(limits):
         raise ValueError(

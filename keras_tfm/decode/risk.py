@@ -63,6 +63,6 @@ def _chrf():
     from sacrebleu.metrics import CHRF
 
     metric = CHRF()
-    return lambda candidate, reference: metric.sentence_score(
-        candidate, [reference]
-    ).score
+    return lambda candidate, reference: (
+        metric.sentence_score(candidate, [reference]).score
+    )

@@ -11,8 +11,9 @@ from keras_tfm.decode import inputs, schedule, states
 from keras_tfm.decode import processors as processing
 from keras_tfm.decode.beam import Beam, check_beam, check_groups
 from keras_tfm.decode.compile import compiled
+from keras_tfm.decode.ensemble import longest
 from keras_tfm.decode.greedy import Sample
-from keras_tfm.decode.hypotheses import Hypotheses
+from keras_tfm.decode.hypotheses import Hypotheses, normalized, penalty
 
 # A search makes room for so many tokens, and for more only when they come: a
 # step costs what it has room for.
@@ -163,7 +164,7 @@ class Search:
                 **options,
             )
         check_beam(self.width, own, patience)
-        self.longest = _longest(model)  # int or None
+        self.longest = longest(model)  # int or None
         if self.longest and self.length_rule[0] == 0:
             _check_room(self.length_rule[1], self.longest)
         self._begin_options = {}
@@ -291,6 +292,34 @@ class Search:
         arguments = self._arguments(source_ids, target_prefix=target_prefix)
         return self._stream(arguments)
 
+    def score(self, source_ids, target_ids) -> Hypotheses:
+        """Scores targets that are given.
+
+        Args:
+            source_ids: integers `(B, S)`, NumPy or tensor, padded with 0.
+            target_ids: B lists of ids, without the start token; with the end
+                token where that is to be scored too.
+
+        Returns:
+            `Hypotheses` of NumPy arrays, n = 1, with the log-probability of
+            each token among all tokens, and the score of this search's length
+            penalty. A row without source or target has minus infinity.
+
+        Raises:
+            ValueError: as a call; or a token outside the target vocabulary.
+
+        Cost: one call of the model, with `(B, T, V)` logits.
+        """
+        size = getattr(self.model, "vocabulary_size", None)
+        source_ids = self._padded(inputs.check_sources(source_ids, size))
+        size = getattr(self.model, "target_vocabulary_size", None)
+        targets = inputs.check_targets(target_ids, len(source_ids), size, self.longest)
+        if not len(source_ids):
+            return Hypotheses(*(np.zeros((0, 1, *s)) for s in ((0,), (), (), (0,))))
+        program = self._program("score", self._score)
+        tensors = (ops.convert_to_tensor(x, "int32") for x in (source_ids, targets))
+        return _checked(Hypotheses(*map(ops.convert_to_numpy, program(*tensors))))
+
     def decode(self, source_ids):
         """Decodes a batch of tensors, as part of a program of one's own.
 
@@ -306,6 +335,28 @@ class Search:
         room = self._limit(ops.shape(source_ids)[1])
         state = self._begin(room, source_ids, limits)
         return self.way.finish(self.way.advance(self.model.step, state))
+
+    def _score(self, source_ids, target_ids):
+        start = ops.full_like(target_ids[:, :1], self.way.start_id)
+        before = ops.concatenate([start, target_ids[:, :-1]], axis=1)
+        logits = self.model({"source_ids": source_ids, "target_ids": before})
+        logits = ops.cast(logits, "float32")
+        real = ops.not_equal(target_ids, 0)
+        real = ops.logical_and(real, ops.any(source_ids != 0, axis=-1)[:, None])
+        gains, broken = normalized(logits)
+        gains = ops.take_along_axis(gains, target_ids[:, :, None], axis=-1)[..., 0]
+        gains = ops.where(real, gains, 0.0)
+        lengths = ops.sum(ops.cast(real, "int32"), axis=-1)
+        divisor = penalty(ops.maximum(lengths, 1), *self.way.length_penalty)
+        score = ops.where(lengths > 0, ops.sum(gains, axis=-1) / divisor, -float("inf"))
+        # Where logits were NaN: at which step.
+        broken = ops.logical_and(broken, real)
+        first = ops.argmax(ops.cast(broken, "int32"), axis=-1)
+        is_broken = ops.any(broken, axis=-1)
+        score = ops.where(is_broken, float("nan"), score)
+        lengths = ops.where(is_broken, ops.cast(first, "int32") + 1, lengths)
+        ids = ops.where(real, target_ids, 0)
+        return ids[:, None], score[:, None], lengths[:, None], gains[:, None]
 
     def _call(self, source_ids, prefix=None, constraints=None, seed=None, limits=None):
         count, length = source_ids.shape
@@ -580,12 +631,3 @@ def _checked(hypotheses, numbers=None):
             "decode in float32."
         )
     return hypotheses
-
-
-def _longest(model):
-    """Tokens that a model of learned positions has room for; else None."""
-    settings = getattr(model, "settings", {})
-    positions = settings.get("positions")
-    if positions == "learned":
-        return settings["sequence_length"]
-    return getattr(positions, "sequence_length", None)
