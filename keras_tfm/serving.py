@@ -1,13 +1,13 @@
 """From sentence to sentence: a model with its vocabulary and a search."""
 
+import itertools
 import json
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import keras
-import numpy as np
 
 from keras_tfm.decode.search import Search
 from keras_tfm.text.vocabulary import Vocabulary
@@ -26,14 +26,15 @@ class Translator:
         target_vocabulary: `Vocabulary` of the target, or None.
         beam_size: int >= 1. 1 is greedy search.
         length_penalty: float >= 0, see `keras_tfm.decode.penalty`.
-        batch_size: int >= 1, in sentences. Decoded at once.
+        batch_size: int >= 1, in sentences: decoded at once, at most.
+        batch_tokens: int >= 1, in source tokens with padding, likewise.
         max_source_length: int >= 1, in tokens. A longer text is refused, as
             is one of more tokens than the model has learned positions for.
         **search: further settings of `keras_tfm.decode.Search`.
 
     Attributes:
-        cut: int. Translations of the last call that came to their limit of
-            tokens, `max_decoding_length`, before their end.
+        cut: int. Translations of the last call, or of `bulk` so far, that came
+            to their limit of tokens, `max_decoding_length`, before their end.
 
     Call arguments:
         texts: str, or list of str.
@@ -56,18 +57,21 @@ class Translator:
         beam_size=4,
         length_penalty=1.0,
         batch_size=64,
+        batch_tokens=2048,
         max_source_length=1024,
         **search,
     ):
-        if batch_size < 1 or max_source_length < 1:
+        if min(batch_size, batch_tokens, max_source_length) < 1:
             raise ValueError(
                 "A batch has at least one sentence of at least one token. Received: "
-                f"batch_size={batch_size}, max_source_length={max_source_length}."
+                f"batch_size={batch_size}, batch_tokens={batch_tokens}, "
+                f"max_source_length={max_source_length}."
             )
         self.model = model
         self.vocabulary = vocabulary
         self.target_vocabulary = target_vocabulary or vocabulary
         self.batch_size = batch_size
+        self.batch_tokens = batch_tokens
         self.cut = 0
         sides = (
             ("vocabulary_size", self.vocabulary),
@@ -86,6 +90,7 @@ class Translator:
             "beam_size": beam_size,
             "length_penalty": length_penalty,
             "batch_size": batch_size,
+            "batch_tokens": batch_tokens,
             "max_source_length": max_source_length,
             **search,
         }
@@ -105,23 +110,38 @@ class Translator:
         if isinstance(texts, str):
             return self([texts], progress)[0]
         rows = self._rows(texts)
-        # Longest first: what does not fit in memory fails at once. Sentences
-        # of one length share a batch, and so waste no steps on each other.
-        order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
-        translations, self.cut = [""] * len(rows), 0
         bar = keras.utils.Progbar(len(rows), unit_name="sentence") if progress else None
-        for start in range(0, len(order), self.batch_size):
-            chosen = order[start : start + self.batch_size]
-            hypotheses = self.search(self._padded([rows[i] for i in chosen]))
-            ids = hypotheses.ids[: len(chosen), 0]
-            best = self.target_vocabulary.decode(ids)
-            ended = (ids == self.target_vocabulary.end_id).any(-1)
-            self.cut += int(np.sum((ids != 0).any(-1) & ~ended))
-            for i, translation in zip(chosen, best, strict=True):
-                translations[i] = translation
+        translations, self.cut, end_id = [""] * len(rows), 0, self.search.end_id
+        found = self.search.bulk(rows, self.batch_tokens, self.batch_size)
+        for number, hypotheses in found:
+            ids = hypotheses.ids[0, :1]
+            translations[number] = self.target_vocabulary.decode(ids)[0]
+            self.cut += bool(ids.any() and not (ids == end_id).any())
             if bar:
-                bar.update(min(start + self.batch_size, len(order)))
+                bar.add(1)
         return translations
+
+    def bulk(self, texts: Iterable[str], window: int = 10_000) -> Iterator[str]:
+        """Translates any number of texts in bounded memory.
+
+        Args:
+            texts: iterable of str, such as an open file of lines.
+            window: int >= 1: texts that are read before they are translated,
+                in the order of their lengths.
+
+        Yields:
+            str, in the order of the texts.
+
+        Raises:
+            ValueError: a window below 1, or as a call.
+        """
+        if window < 1:
+            raise ValueError(f"`window` must be 1 or more. Received: {window}.")
+        texts, cut = iter(texts), 0
+        while some := list(itertools.islice(texts, window)):
+            translations = self(some)
+            self.cut = cut = cut + self.cut
+            yield from translations
 
     def save(self, folder):
         """Writes model, vocabularies and settings to a folder.
@@ -253,15 +273,6 @@ class Translator:
                     f"{self.max_source_length}. Split it into sentences."
                 )
         return rows
-
-    def _padded(self, rows):
-        """One batch of a fixed number of rows, so that shapes are few."""
-        counts = (1, min(8, self.batch_size), self.batch_size)
-        count = next(count for count in counts if count >= len(rows))
-        ids = np.zeros((count, max(1, *map(len, rows))), "int32")
-        for i, row in enumerate(rows):
-            ids[i, : len(row)] = row
-        return ids
 
 
 def _plain(value):

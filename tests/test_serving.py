@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_tfm.decode.inputs import padded_rows
 from keras_tfm.serving import Translator
 from keras_tfm.text import Vocabulary
 from tests.decode.conftest import draw_transformer
@@ -36,6 +37,7 @@ SETTINGS = {
     "beam_size": 2,
     "length_penalty": 0.7,
     "batch_size": 4,
+    "batch_tokens": 2000,
     "max_source_length": 60,
     "length_penalty_form": "gnmt",
     **FAST,
@@ -92,20 +94,24 @@ def test_progress_is_shown_when_asked_for(translator, translations, capsys):
     assert "9/9" in capsys.readouterr().out
 
 
-def test_batches_have_few_shapes(translator, monkeypatch):
-    shapes = []
+def test_any_number_of_texts_is_translated_in_windows(translator, translations):
+    read = []
 
-    def search(ids):
-        shapes.append(ids.shape)
-        return original(ids)
+    def lines():
+        for text in TEXTS:
+            read.append(text)
+            yield text
 
-    original = translator.search
-    monkeypatch.setattr(translator, "search", search)
-    translator(TEXTS)  # 9 rows: two batches of 4, longest first, and the last
-    translator(TEXTS[:3])
-    assert [rows for rows, _ in shapes] == [4, 4, 1, 4]
-    widths = [width for _, width in shapes[:3]]
-    assert widths == sorted(widths, reverse=True)
+    found = translator.bulk(lines(), window=4)
+    first = next(found)
+    assert len(read) == 4
+    assert [first, *found] == translations
+    cut = translator.cut
+    translator(TEXTS)
+    assert cut == translator.cut > 0
+    assert list(translator.bulk([])) == []
+    with pytest.raises(ValueError, match="`window` must be 1 or more. Received: 0"):
+        next(translator.bulk(TEXTS, window=0))
 
 
 def test_what_is_no_text_is_refused(translator):
@@ -192,7 +198,8 @@ def changed(translator, change):
 @pytest.mark.parametrize("change", ["lora", "int8"])
 def test_a_changed_model_is_saved_as_it_is(translator, change, tmp_path):
     other = changed(translator, change)
-    ids = translator._padded(translator.vocabulary.encode(TEXTS[3:6]))[:3]
+    rows = translator.vocabulary.encode(TEXTS[3:6])
+    ids = padded_rows(rows, max(map(len, rows)))
     wanted = other.search(ids)
     assert np.abs(wanted.scores - translator.search(ids).scores).max() > 1e-4
     other.save(tmp_path)

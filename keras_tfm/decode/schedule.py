@@ -34,7 +34,8 @@ def run(batches: Iterable, start: Callable, carry_on: Callable) -> Iterator:
         own = [tuple(x.shape[1:]) for x in arguments]
         if own != shapes:
             yield from _rest(waiting, size, carry_on)
-        shapes, size = own, len(numbers)
+            shapes, size = own, 0
+        size = max(size, len(numbers))
         waiting.setdefault(0, []).append((np.asarray(numbers), start(*arguments)))
         while ready := [i for i, parts in waiting.items() if _is_full(parts, size)]:
             numbers, state = _take(waiting, ready[0], size)
@@ -83,7 +84,7 @@ def _take(waiting, index, size):
     wanted = size
     while wanted // 4 >= _count(parts):
         wanted //= 4
-    if len(parts) == 1 and len(parts[0][0]) == wanted:
+    if len(parts) == 1 and len(parts[0][0]) <= wanted:
         return parts[0]
     chosen, more = [], wanted
     for numbers, state in parts:

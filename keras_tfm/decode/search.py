@@ -250,7 +250,10 @@ class Search:
             place = 0
             while place < len(order):
                 width = self._width_of(len(rows[order[place]]))
-                count = max(1, min(batch_size, batch_tokens // width, len(order)))
+                count = max(1, min(batch_size, batch_tokens // width))
+                left = len(order) - place
+                if left < count:
+                    count = inputs.rounded_up(left, (1, min(8, count), count))
                 chosen = order[place : place + count]
                 place += count
                 # Filled up, since another number would be another program.

