@@ -146,7 +146,8 @@ def main(settings: Settings):
         first = first or found
         ids = [np.array([ids]) for ids, _ in found]
         texts = [vocabulary.decode(one)[0] for one in ids]
-        bleu = sacrebleu.corpus_bleu(texts, [references], tokenize="none").score
+        options = {"tokenize": "none", "force": True}
+        bleu = sacrebleu.corpus_bleu(texts, [references], **options).score
         pairs = list(zip(found, first, strict=True))
         same = [abs(s - t) for (a, s), (b, t) in pairs if a == b]
         other = [abs(s - t) for (a, s), (b, t) in pairs if a != b]
