@@ -109,7 +109,17 @@ class Translator:
     def __call__(self, texts, progress=False):
         if isinstance(texts, str):
             return self([texts], progress)[0]
-        rows = self._rows(texts)
+        return self._translate(texts, progress)
+
+    def _check_is_one_model(self):
+        if not isinstance(self.model, keras.Model):
+            raise TypeError(
+                "A translator of one Keras model is saved. Received: a model of type "
+                f"{type(self.model).__name__!r}. Save the models of an ensemble apart."
+            )
+
+    def _translate(self, texts, progress=False, first=0):
+        rows = self._rows(texts, first)
         bar = keras.utils.Progbar(len(rows), unit_name="sentence") if progress else None
         translations, self.cut, end_id = [""] * len(rows), 0, self.search.end_id
         found = self.search.bulk(rows, self.batch_tokens, self.batch_size)
@@ -137,10 +147,16 @@ class Translator:
         """
         if window < 1:
             raise ValueError(f"`window` must be 1 or more. Received: {window}.")
-        texts, cut = iter(texts), 0
+        if isinstance(texts, (str, bytes)):
+            raise TypeError(
+                "Texts are many. Received: one of type "
+                f"{type(texts).__name__!r}. Call the translator with it."
+            )
+        texts, cut, first = iter(texts), 0, 0
         while some := list(itertools.islice(texts, window)):
-            translations = self(some)
-            self.cut = cut = cut + self.cut
+            translations = self._translate(some, first=first)
+            self.cut, first = cut + self.cut, first + window
+            cut = self.cut
             yield from translations
 
     def save(self, folder):
@@ -153,6 +169,7 @@ class Translator:
         Args:
             folder: path. Made if it is not there.
         """
+        self._check_is_one_model()
         folder = pathlib.Path(folder)
         settings = json.dumps(self.settings, indent=1, default=_plain)
         folder.mkdir(parents=True, exist_ok=True)
@@ -225,6 +242,7 @@ class Translator:
                 f"backend={keras.config.backend()!r}. Save the translator, and load "
                 "and export it with KERAS_BACKEND=tensorflow."
             )
+        self._check_is_one_model()
         import tensorflow as tf
 
         tokenizer = self.vocabulary.tensorflow_tokenizer()
@@ -264,12 +282,12 @@ class Translator:
             signatures={"serving_default": translate.get_concrete_function()},
         )
 
-    def _rows(self, texts):
+    def _rows(self, texts, first=0):
         rows = self.vocabulary.encode(_text_list(texts))
         for i, row in enumerate(rows):
             if len(row) > self.max_source_length:
                 raise ValueError(
-                    f"Text {i} has {len(row)} tokens; max_source_length="
+                    f"Text {first + i} has {len(row)} tokens; max_source_length="
                     f"{self.max_source_length}. Split it into sentences."
                 )
         return rows

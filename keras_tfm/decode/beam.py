@@ -169,7 +169,8 @@ class Beam:
         if limits is None:
             limits = ops.full((size,), room, "int32")
         first = ops.equal(ops.arange(beam_size) % self.width, 0)
-        first = ops.where(first, 0.0, -float("inf"))
+        never = ops.full((beam_size,), -float("inf"), "float32")
+        first = ops.where(first, ops.zeros_like(never), never)
         opened = {
             "ids": ops.zeros((size, beam_size, room), "int32"),
             "totals": ops.broadcast_to(first[None], (size, beam_size)),
@@ -200,7 +201,7 @@ class Beam:
             for part in (opened, pool):
                 part["beams"] = ops.zeros_like(part["ids"])
             length = ops.shape(cache["attention"])[-1]
-            state["attention"] = ops.zeros((size, room, beam_size, length))
+            state["attention"] = ops.zeros((size, room, beam_size, length), "float32")
         if prefix is not None and prefix.shape[1]:
             state["prefix"] = prefix
         if constraints is not None and constraints.shape[1]:
@@ -485,4 +486,9 @@ def check_groups(beam_size, num_beam_groups, diversity_penalty):
     if not diversity_penalty >= 0:
         raise ValueError(
             f"`diversity_penalty` must be 0 or more. Received: {diversity_penalty}."
+        )
+    if diversity_penalty and num_beam_groups == 1:
+        raise ValueError(
+            "Diversity is of groups. Received: diversity_penalty="
+            f"{diversity_penalty}, and num_beam_groups=1. Set num_beam_groups too."
         )

@@ -54,7 +54,8 @@ class Constraints:
             wanted = ops.logical_and(wanted, (forced == 0)[:, None, None])
         logit = ops.take_along_axis(logits, ops.where(wanted, following, 0), axis=-1)
         logit = ops.where(wanted, logit, -float("inf"))
-        logit = ops.where(_there_before(following, wanted, token), -float("inf"), logit)
+        there = ops.where(ops.isfinite(gain), token, -1)
+        logit = ops.where(_there_before(following, wanted, there), -float("inf"), logit)
         token = ops.concatenate([token, following], axis=-1)  # (B, K, M)
         gain = ops.concatenate([gain, logit - normalizer], axis=-1)
 

@@ -148,7 +148,7 @@ class Sample:
         }
         if self.return_attention:
             length = ops.shape(cache["attention"])[-1]
-            state["attention"] = ops.zeros((size, room, count, length))
+            state["attention"] = ops.zeros((size, room, count, length), "float32")
         if prefix is not None and prefix.shape[1]:
             state["prefix"] = prefix
         if noise is not None:

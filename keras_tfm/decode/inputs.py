@@ -81,7 +81,7 @@ def check_prefixes(target_prefix, limits, vocabulary_size, end_id):
     if target_prefix is None:
         return np.zeros((len(limits), 0), "int32")
     rows = [[int(token) for token in row] for row in target_prefix]
-    _check_count("prefix", rows, limits)
+    check_count("prefix", rows, len(limits))
     for number, (row, limit) in enumerate(zip(rows, limits, strict=True)):
         _check_tokens("prefix", number, row, vocabulary_size, end_id)
         if limit and len(row) >= limit:
@@ -94,24 +94,28 @@ def check_prefixes(target_prefix, limits, vocabulary_size, end_id):
     return padded_rows(rows, rounded_up(longest, PREFIX_LENGTHS))
 
 
-def check_constraints(constraints, limits, vocabulary_size, end_id):
+def check_constraints(
+    constraints, limits, vocabulary_size, end_id, target_prefix=None, suppressed=()
+):
     """Gives the phrases that hypotheses must contain, padded.
 
     Args:
         constraints: a list of phrases, lists of ids, for each row; or None.
-        limits, vocabulary_size, end_id: of `check_prefixes`.
+        limits, vocabulary_size, end_id, target_prefix: of `check_prefixes`.
+        suppressed: ints. Tokens that are never generated.
 
     Returns:
         int32 `(B, J, P)`.
 
     Raises:
         ValueError: another number of rows, an empty phrase, a token that no
-            phrase has, or phrases that do not fit below the limit.
+            phrase has or that is suppressed, or phrases that do not fit between
+            the prefix and the limit.
     """
     if constraints is None:
         return np.zeros((len(limits), 0, 0), "int32")
     rows = [[list(map(int, phrase)) for phrase in row] for row in constraints]
-    _check_count("list of constraints", rows, limits)
+    check_count("list of constraints", rows, len(limits))
     for number, (row, limit) in enumerate(zip(rows, limits, strict=True)):
         for phrase in row:
             if not phrase:
@@ -119,8 +123,15 @@ def check_constraints(constraints, limits, vocabulary_size, end_id):
                     f"A constraint has a token at least. Received: [] in row {number}."
                 )
             _check_tokens("constraint", number, phrase, vocabulary_size, end_id)
-        length = sum(map(len, row))
-        if limit and length >= limit:
+            never = sorted(set(phrase) & set(suppressed))
+            if never:
+                raise ValueError(
+                    "A constraint is of tokens that may be generated. Received: "
+                    f"suppressed tokens {never} in constraint {number}."
+                )
+        prefix = [] if target_prefix is None else list(map(int, target_prefix[number]))
+        length = sum(_still_to_say(phrase, prefix) for phrase in row)
+        if limit and len(prefix) + length >= limit:
             raise ValueError(
                 "Constraints must leave room for the end. Received: constraints of "
                 f"{length} tokens in row {number}, and a limit of {limit}. Raise "
@@ -134,6 +145,15 @@ def check_constraints(constraints, limits, vocabulary_size, end_id):
         for place, phrase in zip(row, given, strict=False):
             place[: len(phrase)] = phrase
     return phrases
+
+
+def _still_to_say(phrase, prefix):
+    """Tokens of a phrase that a prefix leaves to be said."""
+    size = len(phrase)
+    if any(prefix[i : i + size] == phrase for i in range(len(prefix) - size + 1)):
+        return 0
+    begun = (n for n in range(size - 1, 0, -1) if prefix[-n:] == phrase[:n])
+    return size - next(begun, 0)
 
 
 def check_targets(target_ids, count, vocabulary_size=None, longest=None):
@@ -153,11 +173,7 @@ def check_targets(target_ids, count, vocabulary_size=None, longest=None):
             a target that is too long.
     """
     rows = [[int(token) for token in row] for row in target_ids]
-    if len(rows) != count:
-        raise ValueError(
-            f"Each source has its target. Received: {len(rows)} targets for {count} "
-            "sources."
-        )
+    check_count("target", rows, count)
     for number, row in enumerate(rows):
         wrong = [t for t in row if t < 1 or (vocabulary_size and t >= vocabulary_size)]
         if wrong or (longest and len(row) > longest):
@@ -171,11 +187,21 @@ def check_targets(target_ids, count, vocabulary_size=None, longest=None):
     return padded_rows(rows, max(size, min(width, longest or width)))
 
 
-def _check_count(name, rows, limits):
-    if len(rows) != len(limits):
+def check_count(name, rows, count):
+    """Refuses what is not one for each source.
+
+    Args:
+        name: str, what it is called.
+        rows: list.
+        count: int, how many sources there are.
+
+    Raises:
+        ValueError: there are more or fewer.
+    """
+    if len(rows) != count:
         raise ValueError(
             f"Each source has its {name}, an empty one if need be. Received: "
-            f"{len(rows)} for {len(limits)} sources."
+            f"{len(rows)} for {count} sources."
         )
 
 

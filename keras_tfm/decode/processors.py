@@ -80,9 +80,8 @@ def no_repeat_ngram(size: int) -> Callable:
 
     def process(logits, history):
         ids, index = history
-        length = ids.shape[-1]
-        places = length - size + 1  # where an n-gram can begin
-        if places < 1:
+        places = ops.shape(ids)[-1] - size + 1  # where an n-gram can begin
+        if isinstance(places, int) and places < 1:
             return logits
         begins = ops.arange(places)
         repeats = ops.less_equal(begins + size, index)
@@ -242,7 +241,7 @@ def _put(logits, first, values):
 
 def _said(history):
     """bool `(B, K, T)`, True where there is a token already."""
-    places = ops.arange(history.ids.shape[-1], dtype="int32")
+    places = ops.arange(ops.shape(history.ids)[-1], dtype="int32")
     return ops.broadcast_to(places < history.index, ops.shape(history.ids))
 
 
@@ -256,7 +255,8 @@ def _replace(logits, ids, values, where):
     # What is put nowhere is put into one more column, and dropped with it.
     wider = ops.pad(logits, [[0, 0], [0, 0], [0, 1]])
     start = ops.reshape(ops.arange(rows, dtype="int32") * (size + 1), (-1, 1))
-    places = start + ops.reshape(ops.where(where, ids, size), (-1, ids.shape[-1]))
+    width = ops.shape(ids)[-1]
+    places = start + ops.reshape(ops.where(where, ids, size), (-1, width))
     flat = ops.scatter_update(
         ops.reshape(wider, (-1,)),
         ops.reshape(places, (-1, 1)),

@@ -1,12 +1,24 @@
 """Rows that are done leave their batch, and those left over share the next."""
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_tfm.decode.hypotheses import Hypotheses
+
+
+class _Part(NamedTuple):
+    """Rows that wait: their numbers, -1 for others, and their state.
+
+    `runs` tells whether their state is a batch that a program is there for.
+    """
+
+    numbers: np.ndarray
+    state: dict
+    runs: bool
 
 
 def run(batches: Iterable, start: Callable, carry_on: Callable) -> Iterator:
@@ -28,7 +40,7 @@ def run(batches: Iterable, start: Callable, carry_on: Callable) -> Iterator:
         Pairs of numbers of rows, int `(M,)`, and their `Hypotheses` of NumPy
         arrays.
     """
-    waiting = {}  # pairs of numbers and state, by their step
+    waiting = {}  # lists of parts, by their step
     shapes, size = None, 0
     for numbers, arguments in batches:
         own = [tuple(x.shape[1:]) for x in arguments]
@@ -36,7 +48,8 @@ def run(batches: Iterable, start: Callable, carry_on: Callable) -> Iterator:
             yield from _rest(waiting, size, carry_on)
             shapes, size = own, 0
         size = max(size, len(numbers))
-        waiting.setdefault(0, []).append((np.asarray(numbers), start(*arguments)))
+        part = _Part(np.asarray(numbers), start(*arguments), True)
+        waiting.setdefault(0, []).append(part)
         while ready := [i for i, parts in waiting.items() if _is_full(parts, size)]:
             numbers, state = _take(waiting, ready[0], size)
             yield from _settle(waiting, numbers, *carry_on(state))
@@ -54,9 +67,13 @@ def _settle(waiting, numbers, state, hypotheses):
     done = ops.convert_to_numpy(state["done"]).all(axis=-1)
     over = done & (numbers >= 0)
     left = np.where(done, -1, numbers)
-    if (left >= 0).any():
+    rows = np.flatnonzero(left >= 0)
+    if rows.size:
+        part = _Part(left, state, True)
+        if rows.size <= len(left) // 4:  # the others are not held in memory
+            part = _Part(left[rows], _of_rows([state], [rows]), False)
         index = int(ops.convert_to_numpy(state["index"]))
-        waiting.setdefault(index, []).append((left, state))
+        waiting.setdefault(index, []).append(part)
     if over.any():
         parts = (None if x is None else ops.convert_to_numpy(x) for x in hypotheses)
         yield numbers[over], Hypotheses(*(x if x is None else x[over] for x in parts))
@@ -68,7 +85,7 @@ def _is_full(parts, size):
 
 def _count(parts):
     """Rows that somebody waits for."""
-    return sum(int((numbers >= 0).sum()) for numbers, _ in parts)
+    return sum(int((part.numbers >= 0).sum()) for part in parts)
 
 
 def _array(tensor):
@@ -84,30 +101,37 @@ def _take(waiting, index, size):
     wanted = size
     while wanted // 4 >= _count(parts):
         wanted //= 4
-    if len(parts) == 1 and len(parts[0][0]) <= wanted:
-        return parts[0]
-    chosen, more = [], wanted
-    for numbers, state in parts:
-        rows = np.flatnonzero(numbers >= 0)
-        chosen.append((numbers, state, rows[:more]))
+    if len(parts) == 1 and parts[0].runs and len(parts[0].numbers) <= wanted:
+        return parts[0].numbers, parts[0].state
+    chosen, taken, more = [], [], wanted
+    for part in parts:
+        if more == 0:
+            waiting.setdefault(index, []).append(part)
+            continue
+        rows = np.flatnonzero(part.numbers >= 0)
+        chosen.append(part)
+        taken.append(rows[:more])
         if len(rows) > more:
-            left = numbers.copy()
+            left = part.numbers.copy()
             left[rows[:more]] = -1
-            waiting.setdefault(index, []).append((left, state))
-        more -= len(rows[:more])
-    numbers = np.concatenate([numbers[rows] for numbers, _, rows in chosen])
-    numbers = np.pad(numbers, (0, more), constant_values=-1)
+            waiting.setdefault(index, []).append(_Part(left, part.state, False))
+        more -= len(taken[-1])
+    numbers = [part.numbers[rows] for part, rows in zip(chosen, taken, strict=True)]
+    numbers = np.pad(np.concatenate(numbers), (0, more), constant_values=-1)
+    state = _of_rows([part.state for part in chosen], taken, more)
+    done = ops.convert_to_numpy(state["done"]) | (numbers < 0)[:, None]
+    return numbers, {**state, "done": ops.convert_to_tensor(done)}
+
+
+def _of_rows(states, rows, more=0):
+    """One state of rows of several, the first of them `more` times again."""
 
     def joined(*tensors):
         if len(tensors[0].shape) == 0:
             return tensors[0]
-        taken = [
-            _array(x)[rows] for x, (_, _, rows) in zip(tensors, chosen, strict=True)
-        ]
+        taken = [_array(x)[own] for x, own in zip(tensors, rows, strict=True)]
         taken.append(np.repeat(taken[0][:1], more, axis=0))
         dtype = keras.backend.standardize_dtype(tensors[0].dtype)
         return ops.convert_to_tensor(np.concatenate(taken), dtype)
 
-    state = keras.tree.map_structure(joined, *(state for _, state, _ in chosen))
-    done = ops.convert_to_numpy(state["done"]) | (numbers < 0)[:, None]
-    return numbers, {**state, "done": ops.convert_to_tensor(done)}
+    return keras.tree.map_structure(joined, *states)

@@ -62,7 +62,8 @@ class Search:
         sampling_temperature: float > 0.
         processors: functions `(logits, history) -> logits` of your own, see
             `keras_tfm.decode.processors`. Used after those of the options,
-            and before those that narrow a draw.
+            before those that narrow a draw, and where few tokens are
+            suppressed before these are taken out.
         return_alternatives: bool. Take the n likeliest tokens after the
             prefix, then the best that each is followed by: they come in the
             order of these tokens. n may then be above K.
@@ -111,12 +112,25 @@ class Search:
     ):
         samples = sampling_topk != 1
         _check_sampling(samples, beam_size, num_hypotheses, coverage_penalty)
+        if samples and return_alternatives:
+            raise ValueError(
+                "Alternatives are the likeliest tokens, and sampling draws others. "
+                "Received: return_alternatives=True, and sampling."
+            )
         self.length_rule = _length_rule(max_decoding_length, min_decoding_length)
         self.model = model
         self.num_hypotheses = num_hypotheses
         self.end_id = end_id
         self.samples = samples
         suppressed = {*suppress_ids, *([unk_id] if disable_unk else [])}
+        size = getattr(model, "target_vocabulary_size", None)
+        wrong = [t for t in suppressed if t < 0 or (size is not None and t >= size)]
+        if wrong:
+            raise ValueError(
+                "Suppressed tokens are of the target vocabulary. Received: "
+                f"{wrong}; target_vocabulary_size={size}."
+            )
+        self.suppressed = suppressed
         few = len(suppressed) <= 16 and not samples
         chosen = [
             *_general_processors(
@@ -148,6 +162,13 @@ class Search:
         }
         if samples:
             chosen += _sampling_processors(*narrowing)
+        elif narrowing != (1.0, 1, 1.0, 0.0, 0.0):
+            raise ValueError(
+                "What narrows a draw needs one. Received: sampling_temperature="
+                f"{sampling_temperature}, sampling_topp={sampling_topp}, sampling_minp="
+                f"{sampling_minp}, sampling_epsilon={sampling_epsilon}, and "
+                "sampling_topk=1. Set sampling_topk=0 to draw from all tokens."
+            )
         own = 1 if return_alternatives else num_hypotheses
         self.width = num_hypotheses if samples else beam_size
         if samples or (beam_size == 1 and not coverage_penalty and own == 1):
@@ -236,6 +257,11 @@ class Search:
             ValueError: a size below 1, an id outside the model's vocabulary,
                 or logits that are NaN.
         """
+        if self._first_tokens is not None:
+            raise ValueError(
+                "Alternatives are found by a call, not in bulk. Received: "
+                "return_alternatives=True."
+            )
         if batch_tokens < 1 or batch_size < 1:
             raise ValueError(
                 "A batch has at least one source of at least one token. Received: "
@@ -285,10 +311,12 @@ class Search:
         Raises:
             ValueError: this is no greedy search; or as a call.
         """
-        if self.samples or not isinstance(self.way, Sample):
+        others = self.samples or self._first_tokens is not None
+        if others or not isinstance(self.way, Sample):
             raise ValueError(
-                "Only the tokens of a greedy search are known as they come. "
-                f"Received: beam_size={self.width}, or sampling. Set beam_size=1."
+                "Only the tokens of a greedy search are known as they come. Received: "
+                f"beam_size={self.width}, or sampling, or alternatives. Set "
+                "beam_size=1."
             )
         size = getattr(self.model, "vocabulary_size", None)
         source_ids = self._padded(inputs.check_sources(source_ids, size))
@@ -318,7 +346,7 @@ class Search:
         size = getattr(self.model, "target_vocabulary_size", None)
         targets = inputs.check_targets(target_ids, len(source_ids), size, self.longest)
         if not len(source_ids):
-            return Hypotheses(*(np.zeros((0, 1, *s)) for s in ((0,), (), (), (0,))))
+            return self._joined([], 0, 0, 0)
         program = self._program("score", self._score)
         tensors = (ops.convert_to_tensor(x, "int32") for x in (source_ids, targets))
         return _checked(Hypotheses(*map(ops.convert_to_numpy, program(*tensors))))
@@ -330,8 +358,16 @@ class Search:
             source_ids: int32 `(B, S)`.
 
         Returns:
-            `Hypotheses` of tensors.
+            `Hypotheses` of tensors; where logits were NaN a score is NaN.
+
+        Raises:
+            ValueError: this search samples, or gives alternatives.
         """
+        if self.samples or self._first_tokens is not None:
+            raise ValueError(
+                "A program of one's own holds a greedy search or a beam. Received: a "
+                "search that samples, or return_alternatives=True."
+            )
         tokens = ops.sum(ops.cast(ops.not_equal(source_ids, 0), "int32"), axis=-1)
         # Each row has its own, or a translation would depend on its neighbours.
         limits = ops.where(ops.greater(tokens, 0), self._limit(tokens), 0)
@@ -373,15 +409,24 @@ class Search:
         """Each of the likeliest next tokens, and what follows it."""
         count, each = len(source_ids), self.num_hypotheses
         prefixes = [[]] * count if target_prefix is None else list(target_prefix)
+        most = self._limits(source_ids)
+        size = getattr(self.model, "target_vocabulary_size", None)
+        inputs.check_prefixes(prefixes, most, size, self.end_id)
+        if constraints is not None:
+            raise ValueError(
+                "Alternatives are not held to phrases. Received: constraints, and "
+                "return_alternatives=True."
+            )
         limits = [
-            len(prefix) + 1 if row.any() else 0
-            for prefix, row in zip(prefixes, source_ids, strict=False)
+            len(prefix) + 1 if limit else 0
+            for prefix, limit in zip(prefixes, most, strict=True)
         ]
         first = self._first_tokens._call(source_ids, prefixes, limits=limits)
         # What has ended with its first token is not searched again.
         numbers = np.arange(count)[:, None]
         tokens = first.ids[numbers, np.arange(each), np.maximum(first.lengths - 1, 0)]
         goes_on = (first.lengths > 0) & (tokens != self.end_id)
+        goes_on &= (np.array(limits) < most)[:, None]
         sources = np.repeat(source_ids, each, axis=0)
         sources[~goes_on.reshape(-1)] = 0
         longer = [
@@ -389,9 +434,7 @@ class Search:
             for row in range(count)
             for i, token in enumerate(tokens[row])
         ]
-        if constraints is not None:
-            constraints = [phrases for phrases in constraints for _ in range(each)]
-        found = self._call(sources, longer, constraints)
+        found = self._call(sources, longer)
 
         def chosen(following, ending):
             if following is None:
@@ -458,7 +501,7 @@ class Search:
         """Tokens to make room for."""
         if not hasattr(self.model, "extend"):
             return self._limit(width)
-        room = next(room for room in ROOMS if room > index)
+        room = next((room for room in ROOMS if room > index), 2 * index)
         constant = [] if self.length_rule[0] else [self.length_rule[1]]
         return min([room, *constant, *([self.longest] if self.longest else [])])
 
@@ -486,15 +529,16 @@ class Search:
                 "Constraints need a beam. Received: constraints, and beam_size="
                 f"{self.width}. Set beam_size, best to 5 or more."
             )
-        counts = np.count_nonzero(source_ids, axis=1).tolist()
         if limits is None:
-            limits = [self._limit(count) if count else 0 for count in counts]
+            limits = self._limits(source_ids)
         size = getattr(self.model, "target_vocabulary_size", None)
         parts = [source_ids, limits]
         parts.append(inputs.check_prefixes(target_prefix, limits, size, self.end_id))
         parts = [ops.convert_to_tensor(part, "int32") for part in parts]
         if isinstance(self.way, Beam):
-            phrases = inputs.check_constraints(constraints, limits, size, self.end_id)
+            phrases = inputs.check_constraints(
+                constraints, limits, size, self.end_id, target_prefix, self.suppressed
+            )
             return (*parts, ops.convert_to_tensor(phrases, "int32"))
         if not self.samples:
             return tuple(parts)
@@ -515,10 +559,8 @@ class Search:
         numbers = [numbers for numbers, _ in parts]
         found = [hypotheses for _, hypotheses in parts]
 
-        def placed(name, dtype, *shape):
-            if not parts:
-                return np.zeros((count, each, *shape), dtype)
-            if getattr(found[0], name) is None:
+        def placed(name, dtype, *shape, wanted=True):
+            if not wanted:
                 return None
             whole = np.zeros((count, each, *shape), dtype)
             for rows, one in zip(numbers, found, strict=True):
@@ -532,9 +574,18 @@ class Search:
             placed("ids", "int32", limit),
             placed("scores", "float32"),
             placed("lengths", "int32"),
-            placed("token_scores", "float32", limit),
-            placed("attention", "float32", limit, length),
+            placed(
+                "token_scores", "float32", limit, wanted=self.way.return_token_scores
+            ),
+            placed(
+                "attention", "float32", limit, length, wanted=self.way.return_attention
+            ),
         )
+
+    def _limits(self, source_ids):
+        """Tokens that each row may have, 0 where there is no source."""
+        counts = np.count_nonzero(source_ids, axis=1).tolist()
+        return [self._limit(count) if count else 0 for count in counts]
 
     def _limit(self, source_length):
         """Tokens that a translation may have, from an int or a tensor."""
@@ -553,10 +604,11 @@ def _length_rule(longest, shortest) -> tuple[int, int]:
     """The pair (m, c) of `max_decoding_length`."""
     rule = (2, 16) if longest is None else longest
     rule = (0, rule) if isinstance(rule, (int, np.integer)) else tuple(rule)
-    if len(rule) != 2 or min(rule) < 0 or max(rule) < 1:
+    whole = all(isinstance(number, (int, np.integer)) for number in rule)
+    if not whole or len(rule) != 2 or min(rule) < 0 or max(rule) < 1:
         raise ValueError(
-            "`max_decoding_length` must be 1 or more, or a pair (m, c) for m times "
-            f"the source and c more. Received: {longest}."
+            "`max_decoding_length` must be 1 or more, or a pair (m, c) of ints for m "
+            f"times the source and c more. Received: {longest}."
         )
     if shortest < 0 or (not rule[0] and shortest >= rule[1]):
         raise ValueError(

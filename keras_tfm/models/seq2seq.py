@@ -220,7 +220,8 @@ class Transformer(keras.Model):
                 order of the hypotheses.
 
         Returns:
-            float `(B, K, V)` logits of the next token, and the new cache.
+            float `(B, K, V)` logits of the next token, and the new cache. In
+            PyTorch's inference mode the cache given is written over.
         """
         batch_size, beam_size = ops.shape(ids)[0], ids.shape[1]
         slot = index * beam_size

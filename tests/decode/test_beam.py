@@ -301,3 +301,39 @@ def test_infinite_logits_are_as_bad_as_nan():
     _, _, normalizer, broken = found
     assert ops.convert_to_numpy(broken).tolist() == [[True, True, False]]
     assert ops.convert_to_numpy(normalizer)[0, 2, 0] == 0.0
+
+
+def test_a_language_in_which_the_search_of_keras_hub_goes_wrong():
+    keras_hub = pytest.importorskip("keras_hub")
+    # 4 ends at once, and what a model says after an end is worth nothing; 5
+    # goes on and on, and is less likely from its first token.
+    table = np.full((6, 6), 1e-6, "float32")
+    table[2, [4, 5]] = 0.6, 0.4
+    table[4, END], table[5, 5], table[END] = 1.0, 0.95, 1 / 6
+    gains = np.log(table / table.sum(-1, keepdims=True))
+
+    def ask(histories):
+        return np.array([gains[[2, *ids][-1]] for ids in histories])
+
+    def follow(prompt, cache, index):
+        last = ops.take(prompt, ops.reshape(index - 1, (1,)), axis=1)[:, 0]
+        return ops.take(ops.convert_to_tensor(gains), last, axis=0), None, cache
+
+    def step(ids, index, cache):
+        return ops.take(ops.convert_to_tensor(gains), ids, axis=0), cache
+
+    best_score, best = every_hypothesis(ask, 5, length_penalty=0.0)[0]
+    assert best == (4, END)
+    options = {"beam_size": 2, "length_penalty": 0.0, "end_id": END}
+    found = decode.beam(step, {}, ops.convert_to_tensor([True]), 5, **options)
+    assert_found(found, 0, [(best_score, best)])
+
+    prompt = ops.convert_to_tensor([[2, 0, 0, 0, 0, 0]], "int32")
+    theirs = keras_hub.samplers.BeamSampler(num_beams=2)(
+        next=follow,
+        prompt=prompt,
+        index=1,
+        mask=ops.convert_to_tensor([[True, *[False] * 5]]),
+        stop_token_ids=(END,),
+    )
+    assert ops.convert_to_numpy(theirs)[0, 1:].tolist() == [5] * 5

@@ -207,7 +207,7 @@ def test_alternatives_are_the_likeliest_tokens_after_a_prefix(wordy):
 def test_constraints_are_kept_by_the_search(wordy):
     search = decode.Search(wordy, 6, num_hypotheses=2, **SHORT)
     ids = as_ids(draw_rows(4))
-    phrases = [[[9, 4, 9]], [], [[5, 6], [13]], [[1]]]
+    phrases = [[[9, 4, 9]], [], [[5, 6], [13]], [[8]]]
     found, free = search(ids, constraints=phrases), search(ids)
     for row, wanted in enumerate(phrases):
         for n in range(2):
@@ -230,6 +230,7 @@ def test_constraints_are_kept_by_the_search(wordy):
             r"without padding and end. Received: \[3\] in constraint 1",
         ),
         ([[[5]], [[99]]], r"Received: \[99\] in constraint 1"),
+        ([[[5]], [[1, 6]]], r"suppressed tokens \[1\] in constraint 1"),
         ([[[5] * 20, [6] * 20], []], "of 40 tokens in row 0, and a limit of 40. Raise"),
     ],
 )
@@ -237,6 +238,49 @@ def test_constraints_that_cannot_be_are_refused(constraints, message, wordy):
     search = decode.Search(wordy, 2, **LONG)
     with pytest.raises(ValueError, match=message):
         search(np.array([[5], [6]]), constraints=constraints)
+
+
+def test_constraints_that_a_prefix_holds_need_no_room(wordy):
+    options = {"max_decoding_length": 5, **FEW}
+    search = decode.Search(wordy, 3, **options)
+    ids, phrase = np.array([[5, 6]]), [[[7, 8, 9]]]
+    found = search(ids, target_prefix=[[7, 8]], constraints=phrase)
+    assert found.ids[0, 0, :3].tolist() == [7, 8, 9]
+    assert np.isfinite(found.scores[0, 0])
+    with pytest.raises(ValueError, match="of 3 tokens in row 0, and a limit of 5"):
+        search(ids, target_prefix=[[7, 9]], constraints=phrase)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampling_topk": 0}, "and sampling draws others"),
+        ({"sampling_topp": 0.5, "return_alternatives": False}, "Set sampling_topk=0"),
+        ({"suppress_ids": [0, 99]}, r"Received: \[99\]; target_vocabulary_size=14"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options, message, wordy):
+    with pytest.raises(ValueError, match=message):
+        decode.Search(wordy, **{"return_alternatives": True, **options})
+
+
+def test_alternatives_after_a_prefix_as_long_as_can_be(wordy):
+    options = {"num_hypotheses": 3, "max_decoding_length": 3, **FEW}
+    search = decode.Search(wordy, return_alternatives=True, **options)
+    ids = np.array([[5, 6], [7, 0]])
+    found = search(ids, target_prefix=[[7, 8], []])
+    assert found.lengths[0].tolist() == [3] * 3
+    assert len(set(found.ids[0, :, 2].tolist())) == 3
+    assert (np.diff(found.scores[0]) < 0).all()
+    with pytest.raises(ValueError, match="prefix 0 of 3 tokens, and a limit of 3"):
+        search(ids, target_prefix=[[7, 8, 9], []])
+    for refused in (lambda: next(search.bulk([[5]])), lambda: search.stream(ids)):
+        with pytest.raises(ValueError, match="lternatives"):
+            refused()
+    with pytest.raises(ValueError, match="return_alternatives=True"):
+        search.decode(ops.convert_to_tensor(ids))
+    with pytest.raises(ValueError, match="not held to phrases"):
+        search(ids, constraints=[[[5]], []])
 
 
 def test_constraints_need_a_beam(wordy):

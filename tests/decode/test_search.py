@@ -155,6 +155,29 @@ def test_lengths_are_rounded_up_so_that_programs_are_few(caplog):
     assert not caplog.records  # TensorFlow would warn of many shapes
 
 
+@pytest.mark.backend("tensorflow")  # elsewhere every shape is known
+def test_every_option_works_where_shapes_are_not_known(transformer):
+    import tensorflow as tf
+
+    options = {
+        "repetition_penalty": 1.3,
+        "no_repeat_ngram_size": 2,
+        "min_decoding_length": 2,
+        "suppress_sequences": [[5, 6]],
+        "coverage_penalty": 0.2,
+        "return_token_scores": True,
+        "return_attention": True,
+    }
+    search = decode.Search(transformer, 4, num_beam_groups=2, **options, **OPTIONS)
+    signature = [tf.TensorSpec([None, None], tf.int32)]
+    program = tf.function(search.decode, input_signature=signature, autograph=False)
+    sources = draw_sources()
+    found, wanted = program(sources), search(sources)
+    assert found.ids.numpy().tolist() == wanted.ids.tolist()
+    np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-5)
+    np.testing.assert_allclose(found.attention, wanted.attention, atol=1e-5)
+
+
 def test_a_model_of_learned_positions_decodes_as_far_as_they_go():
     model = draw_transformer(positions="learned", sequence_length=11)
     sources = draw_sources(length=10)
