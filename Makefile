@@ -30,6 +30,9 @@ $(SUITES): test-%: $(TO_TEST)
 # PyTorch's threads get in each other's way on the tests' small tensors.
 test-torch: export OMP_NUM_THREADS = 1
 
+# Tests compile many programs and run each for milliseconds.
+test-jax: export JAX_DISABLE_MOST_OPTIMIZATIONS = 1
+
 lint: $(TO_TEST)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
