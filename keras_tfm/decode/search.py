@@ -290,9 +290,12 @@ class Search:
                 yield numbers, self._arguments(ids, numbers=numbers, seed=seed)
 
         def carry_on(state):
-            # Between stretches states are copied; in them nothing leaves.
+            # Between stretches states are copied, and in them nothing leaves:
+            # long ones as long as nothing would.
             index = int(state["index"])
-            return self._carry_on(state, steps=max(4, index // 4) if index else 8)
+            leave = ops.convert_to_numpy(state["done"]).all(axis=-1).any()
+            steps = max(4, index // 4) if leave else max(8, index)
+            return self._carry_on(state, steps=steps)
 
         for numbers, found in schedule.run(batches(), self._start, carry_on):
             for place, number in enumerate(numbers):
