@@ -44,6 +44,10 @@ SETTINGS = {
 }
 
 
+def as_ids(rows):
+    return padded_rows(rows, max(map(len, rows)))
+
+
 @pytest.fixture(scope="module")
 def vocabulary():
     return Vocabulary.train([text for text in TEXTS if text.isascii()] * 20, size=280)
@@ -198,8 +202,7 @@ def changed(translator, change):
 @pytest.mark.parametrize("change", ["lora", "int8"])
 def test_a_changed_model_is_saved_as_it_is(translator, change, tmp_path):
     other = changed(translator, change)
-    rows = translator.vocabulary.encode(TEXTS[3:6])
-    ids = padded_rows(rows, max(map(len, rows)))
+    ids = as_ids(translator.vocabulary.encode(TEXTS[3:6]))
     wanted = other.search(ids)
     assert np.abs(wanted.scores - translator.search(ids).scores).max() > 1e-4
     other.save(tmp_path)
@@ -289,7 +292,7 @@ def test_the_savedmodel_says_what_the_translator_says(
     assert all_texts == translations
     assert one == translations[3:4]
     assert nothing == [["", ""], [-np.inf] * 2, [True] * 2]
-    ids = translator._padded(translator.vocabulary.encode(TEXTS[:4]))
+    ids = as_ids(translator.vocabulary.encode(TEXTS[:4]))
     wanted = translator.search(ids)
     np.testing.assert_allclose(scores[:4], wanted.scores[:, 0], atol=1e-4)
     translator(TEXTS)
@@ -308,7 +311,7 @@ def test_the_savedmodel_keeps_the_limits(positions, vocabulary, tmp_path):
     texts = ["a house", "an old man in a small boat", "the"]
     wanted = translator(texts)
     assert translator.cut == 3
-    lengths = translator.search(translator._padded(vocabulary.encode(texts))).lengths
+    lengths = translator.search(as_ids(vocabulary.encode(texts))).lengths
     limits = [2 * len(row) + 16 for row in vocabulary.encode(texts)]
     longest = 30 if positions == "learned" else 1000
     assert lengths[:3, 0].tolist() == [min(limit, longest) for limit in limits]
