@@ -118,9 +118,7 @@ def _take(waiting, index, size):
         more -= len(taken[-1])
     numbers = [part.numbers[rows] for part, rows in zip(chosen, taken, strict=True)]
     numbers = np.pad(np.concatenate(numbers), (0, more), constant_values=-1)
-    state = _of_rows([part.state for part in chosen], taken, more)
-    done = ops.convert_to_numpy(state["done"]) | (numbers < 0)[:, None]
-    return numbers, {**state, "done": ops.convert_to_tensor(done)}
+    return numbers, _of_rows([part.state for part in chosen], taken, more)
 
 
 def _of_rows(states, rows, more=0):

@@ -116,6 +116,65 @@ def test_a_narrow_beam_says_every_phrase(seed, sharpness, beam_size):
     assert_found(found, 0, by_hand(tree_gains(table[0]), LENGTH, beam_size, beam_size))
 
 
+def progress(ids, phrase):
+    """Tokens of a phrase that are said; the phrase once is all of them."""
+    if contains(ids, phrase):
+        return len(phrase)
+    sizes = range(len(phrase) - 1, 0, -1)
+    return next((n for n in sizes if list(ids[-n:]) == phrase[:n]), 0)
+
+
+def constrained_by_hand(ask, phrases, max_length, beam_size):
+    """Dynamic beam allocation, one row, in Python."""
+    pool, ended, opened = [], 0, [((), 0.0)]
+    for length in range(1, max_length + 1):
+        candidates = []
+        gains = ask([ids for ids, _ in opened])
+        for (ids, total), row in zip(opened, gains, strict=True):
+            tokens = np.argsort(-row, kind="stable")[: 2 * beam_size].tolist()
+            lacking = [p for p in phrases if not contains(ids, p)]
+            tokens += [p[progress(ids, p)] for p in lacking]
+            for token in dict.fromkeys(tokens):
+                longer = (*ids, token)
+                if token != END or not lacking:
+                    candidates.append((total + row[token], longer))
+        candidates.sort(reverse=True)
+        turns, keys = {}, []
+        for _, ids in candidates:
+            bank = sum(progress(ids, phrase) for phrase in phrases)
+            turns[bank] = turns.get(bank, 0) + 1
+            keys.append((turns[bank], -bank))
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        best = [candidates[i] for i in order][: 2 * beam_size]
+        ends = [one for one in best[:beam_size] if one[1][-1] == END]
+        ended += len(ends)
+        pool += [(total / length, ids) for total, ids in ends]
+        opened = [(i, t) for t, i in best if i[-1] != END][:beam_size]
+        if length == max_length:
+            full = [(i, t) for i, t in opened if all(contains(i, p) for p in phrases)]
+            pool += [(total / length, ids) for ids, total in full]
+        pool = sorted(pool, reverse=True)[:beam_size]
+        if not opened:
+            return pool
+        top = max(total for _, total in opened)
+        if len(pool) == beam_size:
+            worst = pool[-1][0]
+            enough = ended >= beam_size and top / length <= worst
+            if enough or top / max_length <= worst:
+                return pool
+    return pool
+
+
+@some_languages
+@given(**LANGUAGES, beam_size=st.sampled_from([2, 3]))
+def test_a_narrow_beam_goes_as_one_by_hand(seed, sharpness, beam_size):
+    table = draw_language(seed, ROWS, 5, LENGTH, sharpness)
+    found = run(table, beam_size=beam_size, num_hypotheses=beam_size)
+    for row, phrases in enumerate(PHRASES):
+        ask = tree_gains(table[row])
+        assert_found(found, row, constrained_by_hand(ask, phrases, LENGTH, beam_size))
+
+
 @some_languages
 @given(**LANGUAGES)
 def test_phrases_may_stand_in_a_prefix_or_after_it(seed, sharpness):
