@@ -148,6 +148,8 @@ class Beam:
         self.diversity_penalty = diversity_penalty
         self.suppress_ids = tuple(suppress_ids)
         self.processors = tuple(processors)
+        if self.groups > 1:  # which read all tokens whatever is suppressed
+            self.processors += (processing.suppress(suppress_ids),)
         self.return_token_scores = return_token_scores
         self.return_attention = return_attention
 
@@ -310,15 +312,12 @@ class Beam:
             best, token, normalizer, broken = found
             broken, gain = ops.any(broken, axis=-1), best - normalizer
             if "constraints" in state:
-                rest = (logits, normalizer, forced)
-                return Constraints(self.end_id).candidates(
-                    state, gain, token, *rest
-                ), broken
+                found = Constraints(self.end_id).candidates(
+                    state, gain, token, logits, normalizer, forced
+                )
+                return found, broken
             return _best_of(totals, gain, token, 2 * self.width), broken
-        suppressed = processing.suppress(self.suppress_ids)(logits, None)
-        if forced is not None:
-            suppressed = ops.where((forced > 0)[:, None, None], logits, suppressed)
-        logits, broken = normalized(suppressed)
+        logits, broken = normalized(logits)
         said = ops.zeros_like(logits[:, :1])  # (B, 1, V)
         groups = []
         for i in range(self.groups):

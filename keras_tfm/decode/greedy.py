@@ -199,13 +199,12 @@ class Sample:
         logits, cache = step(state["last"], index, state["cache"])
         forced = forced_tokens(state.get("prefix"), index)
         history = History(opened["ids"], index)
-        logits = processed_logits(logits, history, self.processors, forced)
+        processors = self.processors
+        if "noise" in state:  # where all tokens are read whatever is suppressed
+            processors = (*processors, processing.suppress(self.suppress_ids))
+        logits = processed_logits(logits, history, processors, forced)
         if "noise" in state:
-            suppressed = processing.suppress(self.suppress_ids)(logits, history)
-            if forced is not None:
-                is_forced = (forced > 0)[:, None, None]
-                suppressed = ops.where(is_forced, logits, suppressed)
-            gains, broken = normalized(suppressed)
+            gains, broken = normalized(logits)
             noise = ops.take(state["noise"], ops.reshape(index, (1,)), axis=-1)
             token = _draw(gains, noise)
             if forced is not None:

@@ -345,3 +345,13 @@ def test_a_row_nobody_waits_for_is_not_given_out():
     found = [n for n, _ in schedule.run(batches, toy.start, toy.carry_on)]
     assert [n.tolist() for n in found] == [[7], [8]]
     assert max(index for index, _ in toy.sizes) == 4  # not on to 9
+
+
+def test_groups_take_what_is_suppressed_only_where_it_is_forced(wordy):
+    options = {"num_beam_groups": 2, "diversity_penalty": 1.0, **SHORT}
+    search = decode.Search(wordy, 4, 4, suppress_ids=(0, 2, 5, 6, 7), **options)
+    found = search(as_ids(draw_rows(2)), target_prefix=[[5], []])
+    assert (found.ids[0, :, 0] == 5).all()
+    assert np.isfinite(found.scores).all()
+    assert not np.isin(found.ids[0, :, 1:], (2, 5, 6, 7)).any()
+    assert not np.isin(found.ids[1], (2, 5, 6, 7)).any()
