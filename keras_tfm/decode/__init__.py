@@ -9,6 +9,7 @@ from keras_tfm.decode.greedy import Sample, greedy, sample
 from keras_tfm.decode.hypotheses import History, Hypotheses, penalty
 from keras_tfm.decode.risk import Choice, minimum_bayes_risk
 from keras_tfm.decode.search import Search
+from keras_tfm.decode.shortlist import Shortlist
 
 __all__ = [
     "Beam",
@@ -19,6 +20,7 @@ __all__ = [
     "Hypotheses",
     "Sample",
     "Search",
+    "Shortlist",
     "beam",
     "compiled",
     "greedy",

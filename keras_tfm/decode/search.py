@@ -64,6 +64,9 @@ class Search:
             `keras_tfm.decode.processors`. Used after those of the options,
             before those that narrow a draw, and where few tokens are
             suppressed before these are taken out.
+        shortlist: `Shortlist` or None: the few tokens that each source can
+            give, the only ones that are then looked at. `score` looks at all.
+            `begin` of the model must take `candidates`.
         return_alternatives: bool. Take the n likeliest tokens after the
             prefix, then the best that each is followed by: they come in the
             order of these tokens. n may then be above K.
@@ -75,7 +78,8 @@ class Search:
         jit_compile: bool. On TensorFlow, compile with XLA.
 
     Raises:
-        ValueError: a number out of its range, or sampling in a beam.
+        ValueError: a number out of its range, sampling in a beam, or what
+            looks at all tokens together with a shortlist.
     """
 
     def __init__(
@@ -102,6 +106,7 @@ class Search:
         sampling_epsilon=0.0,
         sampling_temperature=1.0,
         processors=(),
+        shortlist=None,
         return_alternatives=False,
         return_token_scores=False,
         return_attention=False,
@@ -131,6 +136,13 @@ class Search:
                 f"{wrong}; target_vocabulary_size={size}."
             )
         self.suppressed = suppressed
+        self.shortlist = shortlist
+        self._special = 1 + max(start_id, end_id, unk_id)
+        if shortlist is not None:
+            _check_shortlist(shortlist, size, processors, suppress_sequences)
+            # A token below has one number among all and in a shortlist; one
+            # above that is suppressed is in none.
+            suppressed = {token for token in suppressed if token < self._special}
         few = len(suppressed) <= 16 and not samples
         chosen = [
             *_general_processors(
@@ -364,18 +376,22 @@ class Search:
             `Hypotheses` of tensors; where logits were NaN a score is NaN.
 
         Raises:
-            ValueError: this search samples, or gives alternatives.
+            ValueError: this search samples, gives alternatives, or has a
+                shortlist.
         """
-        if self.samples or self._first_tokens is not None:
+        apart = self._first_tokens is not None or self.shortlist is not None
+        if self.samples or apart:
             raise ValueError(
-                "A program of one's own holds a greedy search or a beam. Received: a "
-                "search that samples, or return_alternatives=True."
+                "A program of one's own holds a greedy search or a beam over all "
+                "tokens. Received: a search that samples, return_alternatives=True, "
+                "or a shortlist."
             )
         tokens = ops.sum(ops.cast(ops.not_equal(source_ids, 0), "int32"), axis=-1)
         # Each row has its own, or a translation would depend on its neighbours.
         limits = ops.where(ops.greater(tokens, 0), self._limit(tokens), 0)
         room = self._limit(ops.shape(source_ids)[1])
-        state = self._begin(room, source_ids, limits)
+        none = ops.zeros((ops.shape(source_ids)[0], 0), "int32")
+        state = self._begin(room, source_ids, none, limits)
         return self.way.finish(self.way.advance(self.model.step, state))
 
     def _score(self, source_ids, target_ids):
@@ -488,17 +504,33 @@ class Search:
             self._programs[key] = self._compiled(function)
         return self._programs[key]
 
-    def _begin(self, room, source_ids, limits, *rest):
-        cache = self.model.begin(source_ids, room, self.width, **self._begin_options)
-        return self.way.start(cache, ops.greater(limits, 0), room, limits, *rest)
+    def _begin(self, room, source_ids, candidates, limits, *rest):
+        options, shortlisted = self._begin_options, candidates.shape[1] > 0
+        if shortlisted:
+            options = {**options, "candidates": candidates}
+        cache = self.model.begin(source_ids, room, self.width, **options)
+        active = ops.greater(limits, 0)
+        state = self.way.start(cache, active, room, limits, *rest)
+        return {**state, "candidates": candidates} if shortlisted else state
 
     def _extend(self, room, state):
         cache = self.model.extend(state["cache"], room)
         return {**states.resize(state, room), "cache": cache}
 
     def _advance(self, state, until):
-        state = self.way.advance(self.model.step, state, until)
-        return state, self.way.finish(state)
+        if "candidates" not in state:
+            state = self.way.advance(self.model.step, state, until)
+            return state, self.way.finish(state)
+        candidates = state["candidates"]  # (B, C)
+
+        def step(ids, index, cache):
+            ids = ops.take_along_axis(candidates, ids, axis=1)
+            return self.model.step(ids, index, cache)
+
+        state = self.way.advance(step, state, until)
+        found = self.way.finish(state)
+        ids = ops.take_along_axis(candidates[:, None], found.ids, axis=2)
+        return state, found._replace(ids=ids)
 
     def _room_above(self, index, width=None):
         """Tokens to make room for."""
@@ -535,14 +567,22 @@ class Search:
         if limits is None:
             limits = self._limits(source_ids)
         size = getattr(self.model, "target_vocabulary_size", None)
-        parts = [source_ids, limits]
-        parts.append(inputs.check_prefixes(target_prefix, limits, size, self.end_id))
-        parts = [ops.convert_to_tensor(part, "int32") for part in parts]
+        prefix = inputs.check_prefixes(target_prefix, limits, size, self.end_id)
+        rows = [prefix]
         if isinstance(self.way, Beam):
             phrases = inputs.check_constraints(
                 constraints, limits, size, self.end_id, target_prefix, self.suppressed
             )
-            return (*parts, ops.convert_to_tensor(phrases, "int32"))
+            rows.append(phrases)
+        candidates = np.zeros((len(source_ids), 0), "int32")
+        if self.shortlist is not None:
+            forced = np.concatenate([x.reshape(len(x), -1) for x in rows], axis=1)
+            candidates = self.shortlist.rows(
+                source_ids, self._special, forced, self.suppressed
+            )
+            rows = [_places(candidates, tokens) for tokens in rows]
+        parts = [source_ids, candidates, limits, *rows]
+        parts = [ops.convert_to_tensor(part, "int32") for part in parts]
         if not self.samples:
             return tuple(parts)
         # Of each row by its number: the same in any batch, and of any length.
@@ -627,6 +667,27 @@ def _check_room(longest, positions):
             "A hypothesis cannot be longer than the table of learned positions. "
             f"Received: max_decoding_length={longest}; sequence_length={positions}."
         )
+
+
+def _check_shortlist(shortlist, size, processors, suppress_sequences):
+    if size is not None and shortlist.vocabulary_size != size:
+        raise ValueError(
+            "A shortlist is of the model's target vocabulary. Received: one of "
+            f"{shortlist.vocabulary_size} tokens; target_vocabulary_size={size}."
+        )
+    if processors or suppress_sequences:
+        raise ValueError(
+            "With a shortlist logits are of other tokens in each row. Received: a "
+            "shortlist, and processors of your own or suppress_sequences, which take "
+            "a token for its place in the vocabulary."
+        )
+
+
+def _places(candidates, tokens):
+    """Where tokens `(B, ...)` stand among the candidates `(B, C)` of a row."""
+    pairs = zip(candidates, tokens, strict=True)
+    places = [np.searchsorted(own, some) for own, some in pairs]
+    return np.array(places, "int32").reshape(tokens.shape)
 
 
 def _check_sampling(samples, beam_size, num_hypotheses, coverage_penalty):

@@ -144,7 +144,14 @@ class Transformer(keras.Model):
         model.dtype_policy = self.dtype_policy  # As above, for `compile`.
         return model
 
-    def begin(self, source_ids, max_length, beam_size=1, return_attention=False):
+    def begin(
+        self,
+        source_ids,
+        max_length,
+        beam_size=1,
+        return_attention=False,
+        candidates=None,
+    ):
         """Encodes the source once and makes room for decoding.
 
         Args:
@@ -153,6 +160,8 @@ class Transformer(keras.Model):
                 `step` will be called before `extend`.
             beam_size: int >= 1, K: hypotheses for each source.
             return_attention: bool. Let each step tell what it attends to.
+            candidates: int32 `(B, C)`: the only tokens whose logits each row
+                wants; or None for all.
 
         Returns:
             The cache, a dictionary. `"memory"` holds keys and values of
@@ -161,10 +170,12 @@ class Transformer(keras.Model):
             written stays where it is. `"beams"` follows the hypotheses: which
             slots are ancestors of each, bool `(B, K, max_length * K)`. If
             asked for, `"attention"` is what the last step attended to, float
-            `(B, K, S)`: the weights of the last block, mean of its heads.
+            `(B, K, S)`: the weights of the last block, mean of its heads. With
+            candidates, `"projection"` has their columns, float `(B, D, C)`.
 
         Raises:
-            ValueError: `max_length` or S past a table of learned positions.
+            ValueError: `max_length` or S past a table of learned positions; or
+                candidates, and an untied projection in int8.
         """
         positions = self.target_embedding.position_layer
         if isinstance(positions, LearnedPositions) and isinstance(max_length, int):
@@ -182,6 +193,8 @@ class Transformer(keras.Model):
         if return_attention:
             shape = (batch_size, beam_size, ops.shape(source_ids)[1])
             cache["attention"] = ops.zeros(shape, "float32")
+        if candidates is not None:
+            cache["projection"] = self._columns(candidates)
         return cache
 
     def extend(self, cache, max_length):
@@ -220,8 +233,9 @@ class Transformer(keras.Model):
                 order of the hypotheses.
 
         Returns:
-            float `(B, K, V)` logits of the next token, and the new cache. In
-            PyTorch's inference mode the cache given is written over.
+            float `(B, K, V)` logits of the next token, `(B, K, C)` where
+            `begin` had candidates, and the new cache. In PyTorch's inference
+            mode the cache given is written over.
         """
         batch_size, beam_size = ops.shape(ids)[0], ids.shape[1]
         slot = index * beam_size
@@ -251,6 +265,8 @@ class Transformer(keras.Model):
         if "attention" in cache:
             attention = ops.cast(scores[-1], "float32")  # (B, H, K, S)
             cache["attention"] = ops.mean(attention, axis=1)
+        if "projection" in cache:
+            return ops.matmul(x, cache["projection"]), cache
         return self.as_logits(x), cache
 
     def encode(self, source_ids):
@@ -345,6 +361,21 @@ class Transformer(keras.Model):
                 config["positions"], custom_objects=custom_objects
             )
         return cls(**config)
+
+    def _columns(self, candidates):
+        """`(B, D, C)`, what some tokens' logits are projected with."""
+        if self.projection is None:
+            rows = self.target_embedding.token_embedding(candidates)
+            return ops.transpose(rows, (0, 2, 1))
+        if self.projection.quantization_mode is not None:
+            raise ValueError(
+                "The columns of a quantised projection are not taken apart. Received: "
+                f"candidates, and a projection in {self.projection.quantization_mode}. "
+                "Search without a shortlist, or tie the projection."
+            )
+        kernel = ops.cast(self.projection.kernel, self.projection.compute_dtype)
+        columns = ops.take(kernel, candidates, axis=1)  # (D, B, C)
+        return ops.transpose(columns, (1, 0, 2))
 
     def _encode(self, source_ids, return_attention_scores=False):
         x, maps = self.source_embedding(source_ids), []

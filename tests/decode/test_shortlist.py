@@ -1,0 +1,273 @@
+"""The few tokens that a source can give."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm import decode
+from keras_tfm.decode import Shortlist
+from tests.decode.conftest import draw_transformer
+from tests.decode.test_bulk import as_ids, assert_same
+
+SIZE, START, END = 150, 2, 3
+FEW = {"max_decoding_length": 7, "jit_compile": False, "disable_unk": False}
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """A model of more tokens than a shortlist has."""
+    return draw_transformer(vocabulary_size=SIZE)
+
+
+@pytest.fixture(scope="module")
+def wide_tied():
+    return draw_transformer(vocabulary_size=SIZE, tie="target")
+
+
+def draw_shortlist(**options):
+    draw = np.random.default_rng(3)
+    translations = draw.integers(4, SIZE, (SIZE, 8))
+    order = np.concatenate([np.arange(4), 4 + draw.permutation(SIZE - 4)])
+    return Shortlist(translations, order, **{"frequent": 5, "each": 2, **options})
+
+
+def draw_rows(count=5, seed=0):
+    draw = np.random.default_rng(seed)
+    return [draw.integers(4, SIZE, n).tolist() for n in draw.integers(1, 8, count)]
+
+
+SEARCHES = {
+    "beam": {"beam_size": 3, "num_hypotheses": 2, "return_token_scores": True},
+    "groups": {"beam_size": 4, "num_beam_groups": 2, "diversity_penalty": 0.7},
+    "general": {
+        "beam_size": 2,
+        "min_decoding_length": 3,
+        "no_repeat_ngram_size": 2,
+        "repetition_penalty": 1.3,
+    },
+    "sampled": {"sampling_topk": 20, "sampling_topp": 0.9, "num_hypotheses": 2},
+}
+
+
+@pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
+def test_a_list_of_all_tokens_changes_nothing(options, wide):
+    whole = decode.Search(wide, **FEW, **options)
+    listed = decode.Search(wide, shortlist=draw_shortlist(each=20), **FEW, **options)
+    ids = as_ids(draw_rows())
+    found, wanted = listed(ids, seed=1), whole(ids, seed=1)
+    assert_same(found, wanted)
+    if wanted.token_scores is not None:
+        np.testing.assert_allclose(found.token_scores, wanted.token_scores, atol=1e-5)
+
+
+def only(candidates):
+    """A processor: all tokens but those of its row `(B, C)` are impossible."""
+    others = np.full((len(candidates), 1, SIZE), -np.inf, "float32")
+    for row, own in zip(others, candidates, strict=True):
+        row[:, own] = 0.0
+    return lambda logits, history: logits + ops.convert_to_tensor(others)
+
+
+@pytest.mark.parametrize(("beam_size", "model"), [(1, "wide"), (3, "wide_tied")])
+def test_it_is_a_search_in_which_others_are_impossible(beam_size, model, request):
+    model, shortlist = request.getfixturevalue(model), draw_shortlist()
+    suppressed = (0, START, 50, 51, 52)
+    options = {"beam_size": beam_size, "suppress_ids": suppressed, **FEW}
+    ids = as_ids(draw_rows(), 16)  # what a search pads to: C hangs on it
+    candidates = shortlist.rows(ids, 4, suppressed=suppressed)
+    assert candidates.shape[1] == 64
+    whole = decode.Search(model, processors=[only(candidates)], **options)
+    wanted = whole(ids)
+    assert_same(decode.Search(model, shortlist=shortlist, **options)(ids), wanted)
+    free = decode.Search(model, **options)(ids)
+    assert free.ids.tolist() != wanted.ids.tolist()  # it does take something away
+
+
+def test_a_row_does_not_hang_on_its_company(wide):
+    search = decode.Search(wide, 2, shortlist=draw_shortlist(), **FEW)
+    rows = draw_rows(11)
+    together = dict(search.bulk(rows, batch_size=4))
+    for i, row in enumerate(rows):
+        assert_same(together[i], search(as_ids([row])))
+
+
+def test_prefixes_and_phrases_may_say_what_no_list_has(wide):
+    shortlist, row = draw_shortlist(), [5, 6, 7]
+    candidates = shortlist.rows(as_ids([row], 16), 4)[0]
+    foreign = [token for token in range(4, SIZE) if token not in candidates][:3]
+    search = decode.Search(wide, 4, shortlist=shortlist, **FEW)
+    found = search(as_ids([row]), target_prefix=[foreign[:2]])
+    assert found.ids[0, 0, :2].tolist() == foreign[:2]
+    assert np.isfinite(found.scores).all()
+    found = search(as_ids([row]), constraints=[[foreign[:2], foreign[2:]]])
+    said = found.ids[0, 0].tolist()
+    assert foreign[2] in said
+    assert said[said.index(foreign[0]) + 1] == foreign[1]
+    stream = decode.Search(wide, shortlist=shortlist, **FEW)
+    tokens = list(stream.stream(as_ids([row]), target_prefix=[foreign]))
+    assert [int(one[0]) for one in tokens][:3] == foreign
+
+
+def test_alternatives_are_of_the_list(wide):
+    shortlist, row = draw_shortlist(), [5, 6, 7]
+    options = {"num_hypotheses": 3, "return_alternatives": True, **FEW}
+    found = decode.Search(wide, 4, shortlist=shortlist, **options)(as_ids([row]))
+    candidates = shortlist.rows(as_ids([row], 16), 4)[0]
+    assert np.isin(found.ids[0, :, 0], candidates).all()
+    assert len(set(found.ids[0, :, 0].tolist())) == 3
+
+
+def test_an_ensemble_takes_one(wide):
+    other = draw_transformer(seed=2, vocabulary_size=SIZE)
+    both = decode.Ensemble([wide, other])
+    shortlist, ids = draw_shortlist(each=20), as_ids(draw_rows())
+    wanted = decode.Search(both, 2, **FEW)(ids)
+    assert_same(decode.Search(both, 2, shortlist=shortlist, **FEW)(ids), wanted)
+
+
+def test_rows_have_the_frequent_the_best_and_the_forced():
+    shortlist = draw_shortlist(frequent=9, each=1)
+    ids, forced = as_ids([[7, 9, 7], []], 16), [[140], []]
+    rows = shortlist.rows(ids, 4, forced)
+    assert rows.shape == (2, 64)
+    assert (np.diff(rows, axis=1) > 0).all()
+    for row in rows:
+        assert set(range(4)) | set(shortlist.order[:9].tolist()) <= set(row.tolist())
+    best = shortlist.translations[[7, 9]].ravel()
+    assert {140, *best.tolist()} <= set(rows[0].tolist())
+    # What nothing asks for is filled up with the next frequent.
+    assert rows[1].tolist() == sorted(shortlist.order[:64].tolist())
+    banned = shortlist.order[:20].tolist()
+    rows = shortlist.rows(ids, 4, suppressed=banned)
+    assert set(rows.ravel().tolist()) & set(banned) == {0, 1, 2, 3}
+
+
+def test_the_best_of_each_word_come_before_the_second_best():
+    translations = np.zeros((200, 32), "int32")
+    translations[4:] = 1000 + np.arange(196)[:, None] * 32 + np.arange(32)
+    shortlist = Shortlist(translations, np.arange(10_000), frequent=0, each=2)
+    ids = np.arange(4, 104)[None]
+    row = shortlist.rows(ids, 4)[0]
+    assert len(row) == 256  # 4 and 200, rounded up
+    assert set(translations[4:104, :2].ravel().tolist()) <= set(row.tolist())
+    third = set(translations[4:104, 2].tolist()) & set(row.tolist())
+    assert len(third) == 256 - 4 - 200
+
+
+def test_a_vocabulary_of_both_lets_words_stand_as_they_are():
+    shortlist = draw_shortlist(shared=True, each=1)
+    ids = as_ids([[148, 149]], 16)
+    assert {148, 149} <= set(shortlist.rows(ids, 4)[0].tolist())
+
+
+def test_it_learns_what_stands_for_what():
+    draw = np.random.default_rng(0)
+    meaning = 4 + draw.permutation(40)  # of 4 to 43
+    pairs = []
+    for _ in range(400):
+        source = draw.integers(4, 44, draw.integers(2, 8))
+        target = draw.permutation(meaning[source - 4])
+        pairs.append((source.tolist(), [45, *target]))  # 45 stands for nothing
+    shortlist = Shortlist.from_pairs(pairs, 50, 46)
+    assert shortlist.translations.shape == (50, 32)
+    assert shortlist.translations[4:44, 0].tolist() == meaning.tolist()
+    assert not shortlist.translations[44:].any()
+    assert shortlist.order[0] == 45
+    again = Shortlist.from_pairs(reversed(pairs), 50, 46)
+    assert (again.order == shortlist.order).all()
+
+
+def test_model_1_by_hand():
+    """One step of expectation maximisation, as in Brown et al. 1993."""
+    pairs = [([4], [5]), ([4, 6], [5, 7])]
+    found = Shortlist.from_pairs(pairs, 8, iterations=1).translations
+    # Of 4: 5 has 1/2 of one pair and 1/3 of the other, 7 has 1/3.
+    assert found[4, :3].tolist() == [5, 7, 0]
+    # Of 6: both have 1/3, and the lower id is first.
+    assert found[6, :3].tolist() == [5, 7, 0]
+    more = Shortlist.from_pairs(pairs, 8, iterations=5).translations
+    assert more[6, :2].tolist() == [7, 5]
+
+
+def test_a_file_gives_back_what_it_took(tmp_path):
+    shortlist = draw_shortlist(frequent=3, each=5, shared=True)
+    shortlist.save(tmp_path / "shortlist.npz")
+    again = Shortlist.load(tmp_path / "shortlist.npz")
+    assert (again.frequent, again.each, again.shared) == (3, 5, True)
+    ids = as_ids(draw_rows(), 16)
+    assert again.rows(ids, 4).tolist() == shortlist.rows(ids, 4).tolist()
+
+
+def test_it_reads_what_marian_reads(tmp_path):
+    path = tmp_path / "lex.s2t"
+    lines = ["haus house 0.7", "heim house 0.2", "NULL house 0.1", "der the 0.6"]
+    path.write_text("\n".join([*lines, "die the 0.3", "weg way 0.9"]) + "\n")
+    pieces = ["<pad>", "<unk>", "<s>", "</s>", "the", "house"]
+    target = [*pieces[:4], "die", "haus", "der", "heim"]
+    shortlist = Shortlist.read(path, pieces, target, each=3)
+    assert shortlist.translations[5, :3].tolist() == [5, 7, 0]
+    assert shortlist.translations[4, :3].tolist() == [6, 4, 0]
+    assert shortlist.order.tolist() == list(range(8))
+    assert shortlist.each == 3
+    with pytest.raises(ValueError, match="names pieces of both .* none of them"):
+        Shortlist.read(path, target, pieces)
+    path.write_text("haus house 0.7\nhaus house\n")
+    with pytest.raises(ValueError, match="Received: 'haus house', line 2 of"):
+        Shortlist.read(path, pieces, target)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: draw_shortlist(each=0), "Received: frequent=5, each=0"),
+        (lambda: draw_shortlist(frequent=-1), "Received: frequent=-1"),
+        (lambda: Shortlist([[1]], [0, 1, 1]), "each target id .* once"),
+        (lambda: Shortlist([[7]], [0, 1]), "ids from 0 to 7, and a target vocab"),
+        (lambda: Shortlist.from_pairs([([], [4])], 8), "Received: none"),
+        (lambda: Shortlist.from_pairs([([4], [8])], 8), "from 8 to 8; voc"),
+        (lambda: Shortlist.from_pairs([([9], [4])], 8), "source ids from 9 to 9"),
+        (lambda: Shortlist.from_pairs([([0], [4])], 8), "source ids from 0 to 0"),
+    ],
+)
+def test_bad_lists_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_bad_searches_are_refused(wide, transformer):
+    shortlist = draw_shortlist()
+    with pytest.raises(ValueError, match="one of 150 tokens; target_voc.*=14"):
+        decode.Search(transformer, shortlist=shortlist, **FEW)
+    for options in ({"processors": [only([[5]])]}, {"suppress_sequences": [[5, 6]]}):
+        with pytest.raises(ValueError, match="logits are of other tokens in each row"):
+            decode.Search(wide, shortlist=shortlist, **options, **FEW)
+    search = decode.Search(wide, shortlist=shortlist, suppress_ids=(0, 99), **FEW)
+    with pytest.raises(ValueError, match=r"suppressed and forced .*: \[99\]"):
+        search(as_ids([[5]]), target_prefix=[[99]])
+    program = decode.compiled(search.decode, wide, jit_compile=False)
+    with pytest.raises(ValueError, match="over all tokens.* or a shortlist"):
+        program(ops.convert_to_tensor(as_ids([[5]])))
+    few = Shortlist(np.zeros((4, 2)), np.arange(SIZE))
+    with pytest.raises(ValueError, match="id 9; it knows 4"):
+        decode.Search(wide, shortlist=few, **FEW)(as_ids([[9]]))
+
+
+@pytest.mark.skipif(
+    keras.backend.backend() != "torch", reason="quantizing is slow, and all the same"
+)
+@pytest.mark.filterwarnings("ignore:The use of `x.T`")  # of Keras
+def test_a_tied_table_may_be_of_int8():
+    model = draw_transformer(vocabulary_size=SIZE, tie="all", embedding_dim=16)
+    model.quantize("int8")
+    ids = as_ids(draw_rows())
+    wanted = decode.Search(model, 2, **FEW)(ids)
+    shortlist = draw_shortlist(each=20)
+    found = decode.Search(model, 2, shortlist=shortlist, **FEW)(ids)
+    assert found.lengths.tolist() == wanted.lengths.tolist()
+    np.testing.assert_allclose(found.scores, wanted.scores, atol=2e-2)
+    model = draw_transformer(vocabulary_size=SIZE)
+    model.quantize("int8")
+    search = decode.Search(model, shortlist=shortlist, **FEW)
+    with pytest.raises(ValueError, match="projection in int8"):
+        search(ids)
