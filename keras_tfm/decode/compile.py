@@ -8,7 +8,7 @@ function of tensors.
 import keras
 
 
-def compiled(function, model, jit_compile=True):
+def compiled(function, model, jit_compile=True, donate=False):
     """Compiles a function that calls the layers of a model.
 
     The model's weights are read anew at every call, so that a function
@@ -21,6 +21,8 @@ def compiled(function, model, jit_compile=True):
         jit_compile: bool. On TensorFlow, compile with XLA; else a graph. JAX
             always compiles; PyTorch runs eagerly, which is faster than
             `torch.compile` for a search of changing shapes.
+        donate: bool. The first argument is given away: on JAX the result is
+            written where it stood, without a copy.
 
     Returns:
         A function of the same arguments, which always have one structure. Each
@@ -64,7 +66,7 @@ def compiled(function, model, jit_compile=True):
             with keras.StatelessScope(zip(variables(), values, strict=True)):
                 return function(*arguments)
 
-        program = jax.jit(stateless)
+        program = jax.jit(stateless, donate_argnums=(1,) if donate else ())
         return lambda *arguments: program(
             [variable.value for variable in variables()], *arguments
         )

@@ -1,5 +1,8 @@
 """Rows that are done leave their batch, and those left over share the next."""
 
+import collections
+import concurrent.futures
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -21,7 +24,9 @@ class _Part(NamedTuple):
     runs: bool
 
 
-def run(batches: Iterable, start: Callable, carry_on: Callable) -> Iterator:
+def run(
+    batches: Iterable, start: Callable, carry_on: Callable, inter_threads: int = 1
+) -> Iterator:
     """Decodes batches of rows, a stretch of steps at a time.
 
     Between two stretches the rows that are done are given out. Once these are
@@ -29,54 +34,93 @@ def run(batches: Iterable, start: Callable, carry_on: Callable) -> Iterator:
     batches that have come as far; when no more come, they go on in a smaller
     one. So rows that are done cost little.
 
+    What is decoded together hangs on what the stretches give and never on how
+    long they take: results are settled in the order in which they were begun.
+
     Args:
         batches: pairs of the numbers of the rows, int `(B,)`, -1 for a row
             that nobody waits for, and the arguments of `start`. Only rows
             whose arguments have one shape share a batch.
         start: `(*arguments) -> state`, before the first step.
         carry_on: `state -> (state, hypotheses)`, a stretch of steps.
+        inter_threads: int >= 1: stretches, of one batch each, taken at once.
 
     Yields:
         Pairs of numbers of rows, int `(M,)`, and their `Hypotheses` of NumPy
         arrays.
     """
-    waiting = {}  # lists of parts, by their step
-    shapes, size = None, 0
-    for numbers, arguments in batches:
-        own = [tuple(x.shape[1:]) for x in arguments]
-        if own != shapes:
-            yield from _rest(waiting, size, carry_on)
-            shapes, size = own, 0
-        size = max(size, len(numbers))
-        part = _Part(np.asarray(numbers), start(*arguments), True)
-        waiting.setdefault(0, []).append(part)
-        while ready := [i for i, parts in waiting.items() if _is_full(parts, size)]:
-            numbers, state = _take(waiting, ready[0], size)
-            yield from _settle(waiting, numbers, *carry_on(state))
-    yield from _rest(waiting, size, carry_on)
+    with concurrent.futures.ThreadPoolExecutor(inter_threads) as pool:
+        work = _Work(batches, start)
+
+        def stretch(make_state):
+            state, hypotheses = carry_on(make_state())
+            return state, hypotheses, ops.convert_to_numpy(state["done"])
+
+        while True:
+            while len(work.running) < inter_threads and (job := work.next()):
+                kind, numbers, make_state = job
+                work.running.append((kind, numbers, pool.submit(stretch, make_state)))
+            if not work.running:
+                return
+            kind, numbers, future = work.running.popleft()
+            yield from work.settle(kind, numbers, *future.result())
 
 
-def _rest(waiting, size, carry_on):
-    while waiting:
-        numbers, state = _take(waiting, min(waiting), size)
-        yield from _settle(waiting, numbers, *carry_on(state))
+class _Work:
+    """What there is to do next, and what is being done."""
 
+    def __init__(self, batches, start):
+        self.batches, self.start = iter(batches), start
+        self.running = collections.deque()  # kinds, numbers and futures
+        self.waiting = {}  # lists of parts, by their kind and step
+        self.kind, self.shapes = 0, None
+        self.sizes = {}  # rows of the largest batch of a kind
 
-def _settle(waiting, numbers, state, hypotheses):
-    """Gives out the rows that are done, and lets the others wait."""
-    done = ops.convert_to_numpy(state["done"]).all(axis=-1)
-    over = done & (numbers >= 0)
-    left = np.where(done, -1, numbers)
-    rows = np.flatnonzero(left >= 0)
-    if rows.size:
-        part = _Part(left, state, True)
-        if rows.size <= len(left) // 4:  # the others are not held in memory
-            part = _Part(left[rows], _of_rows([state], [rows]), False)
-        index = int(ops.convert_to_numpy(state["index"]))
-        waiting.setdefault(index, []).append(part)
-    if over.any():
-        parts = (None if x is None else ops.convert_to_numpy(x) for x in hypotheses)
-        yield numbers[over], Hypotheses(*(x if x is None else x[over] for x in parts))
+    def next(self):
+        """Gives a kind, numbers, and what makes their state; or None."""
+        for at, parts in self.waiting.items():
+            if _is_full(parts, self.sizes[at[0]]):
+                return self._taken(at)
+        # No more of another kind will come, unless from what is running.
+        coming = {self.kind, *(kind for kind, *_ in self.running)}
+        for at in sorted(self.waiting):
+            if at[0] not in coming:
+                return self._taken(at)
+        for numbers, arguments in self.batches:
+            shapes = [tuple(x.shape[1:]) for x in arguments]
+            if shapes != self.shapes:
+                self.kind, self.shapes = self.kind + 1, shapes
+            size = max(len(numbers), self.sizes.get(self.kind, 0))
+            self.sizes[self.kind] = size
+            make_state = functools.partial(self.start, *arguments)
+            return self.kind, np.asarray(numbers), make_state
+        if self.waiting and not self.running:
+            return self._taken(min(self.waiting))
+        return None
+
+    def _taken(self, at):
+        parts, size = self.waiting.pop(at), self.sizes[at[0]]
+        numbers, make_state, left = _take(parts, size)
+        if left:
+            self.waiting[at] = left
+        return at[0], numbers, make_state
+
+    def settle(self, kind, numbers, state, hypotheses, done):
+        """Gives out the rows that are done, and lets the others wait."""
+        done = done.all(axis=-1)
+        over = done & (numbers >= 0)
+        left = np.where(done, -1, numbers)
+        rows = np.flatnonzero(left >= 0)
+        if rows.size:
+            part = _Part(left, state, True)
+            if rows.size <= len(left) // 4:  # the others are not held in memory
+                part = _Part(left[rows], _of_rows([state], [rows]), False)
+            at = kind, int(ops.convert_to_numpy(state["index"]))
+            self.waiting.setdefault(at, []).append(part)
+        if over.any():
+            parts = (x if x is None else ops.convert_to_numpy(x) for x in hypotheses)
+            parts = (x if x is None else x[over] for x in parts)
+            yield numbers[over], Hypotheses(*parts)
 
 
 def _is_full(parts, size):
@@ -95,18 +139,17 @@ def _array(tensor):
     return np.asarray(tensor)
 
 
-def _take(waiting, index, size):
-    """Makes a batch of the rows that wait at a step; what is too much stays."""
-    parts = waiting.pop(index)
+def _take(parts, size):
+    """Makes a batch of rows that wait at one step; gives what is too much."""
     wanted = size
     while wanted // 4 >= _count(parts):
         wanted //= 4
     if len(parts) == 1 and parts[0].runs and len(parts[0].numbers) <= wanted:
-        return parts[0].numbers, parts[0].state
-    chosen, taken, more = [], [], wanted
+        return parts[0].numbers, lambda: parts[0].state, []
+    chosen, taken, over, more = [], [], [], wanted
     for part in parts:
         if more == 0:
-            waiting.setdefault(index, []).append(part)
+            over.append(part)
             continue
         rows = np.flatnonzero(part.numbers >= 0)
         chosen.append(part)
@@ -114,11 +157,12 @@ def _take(waiting, index, size):
         if len(rows) > more:
             left = part.numbers.copy()
             left[rows[:more]] = -1
-            waiting.setdefault(index, []).append(_Part(left, part.state, False))
+            over.append(_Part(left, part.state, False))
         more -= len(taken[-1])
     numbers = [part.numbers[rows] for part, rows in zip(chosen, taken, strict=True)]
     numbers = np.pad(np.concatenate(numbers), (0, more), constant_values=-1)
-    return numbers, _of_rows([part.state for part in chosen], taken, more)
+    states = [part.state for part in chosen]
+    return numbers, functools.partial(_of_rows, states, taken, more), over
 
 
 def _of_rows(states, rows, more=0):

@@ -248,6 +248,7 @@ class Search:
         rows: Iterable[Sequence[int]],
         batch_tokens: int = 2048,
         batch_size: int = 64,
+        inter_threads: int = 2,
         seed=None,
     ) -> Iterator[tuple[int, Hypotheses]]:
         """Decodes any number of sources, in the order that is fastest.
@@ -260,6 +261,8 @@ class Search:
             rows: lists of ids; an empty one gives an empty hypothesis.
             batch_tokens: int >= 1: source tokens of a batch, with padding.
             batch_size: int >= 1: sources of a batch, at most.
+            inter_threads: int >= 1: batches decoded at once. Small models do
+                not keep two cores busy with one.
             seed: as in a call.
 
         Yields:
@@ -274,10 +277,11 @@ class Search:
                 "Alternatives are found by a call, not in bulk. Received: "
                 "return_alternatives=True."
             )
-        if batch_tokens < 1 or batch_size < 1:
+        if min(batch_tokens, batch_size, inter_threads) < 1:
             raise ValueError(
-                "A batch has at least one source of at least one token. Received: "
-                f"batch_tokens={batch_tokens}, batch_size={batch_size}."
+                "There is at least one batch at once, of at least one source of at "
+                f"least one token. Received: batch_tokens={batch_tokens}, batch_size="
+                f"{batch_size}, inter_threads={inter_threads}."
             )
         rows = [list(row) for row in rows]
         every = np.array([[token for row in rows for token in row]], "int64")
@@ -309,7 +313,8 @@ class Search:
             steps = max(4, index // 4) if leave else max(8, index)
             return self._carry_on(state, steps=steps)
 
-        for numbers, found in schedule.run(batches(), self._start, carry_on):
+        parts = schedule.run(batches(), self._start, carry_on, inter_threads)
+        for numbers, found in parts:
             for place, number in enumerate(numbers):
                 parts = (x if x is None else x[place : place + 1] for x in found)
                 yield int(number), _checked(Hypotheses(*parts), [number])
@@ -496,12 +501,12 @@ class Search:
             state = self._program(("extend", room), extend)(state)
         until = room if steps is None else min(room, index + steps)
         until = ops.convert_to_tensor(until, "int32")
-        return self._program("advance", self._advance)(state, until)
+        return self._program("advance", self._advance, donate=True)(state, until)
 
-    def _program(self, key, function):
+    def _program(self, key, function, donate=False):
         """The function, compiled once."""
         if key not in self._programs:
-            self._programs[key] = self._compiled(function)
+            self._programs[key] = self._compiled(function, donate=donate)
         return self._programs[key]
 
     def _begin(self, room, source_ids, candidates, limits, *rest):

@@ -1,5 +1,7 @@
 """Searches in stretches, with rows that come and go, and their company."""
 
+import time
+
 import numpy as np
 import pytest
 from keras import ops
@@ -92,12 +94,23 @@ def test_in_bulk_shapes_are_few(wordy, monkeypatch):
 
     monkeypatch.setattr(search, "_start", recorded)
     rows = [[5] * 20, *[[5] * 3] * 8]
-    list(search.bulk(rows, batch_size=4))
-    list(search.bulk(rows[:3], batch_size=4))
-    assert shapes == [(4, 32), (4, 16), (1, 16), (4, 32)]
+    list(search.bulk(rows, batch_size=4, inter_threads=1))
+    list(search.bulk(rows[:3], batch_size=4, inter_threads=1))
+    assert shapes == [(4, 24), (4, 16), (1, 16), (4, 24)]
     shapes.clear()
-    list(search.bulk(rows, batch_tokens=64))
-    assert shapes == [(2, 32), (4, 16), (4, 16)]
+    list(search.bulk(rows, batch_tokens=64, inter_threads=1))
+    assert shapes == [(2, 24), (4, 16), (4, 16)]
+
+
+@pytest.mark.parametrize("inter_threads", [1, 3])
+def test_batches_at_once_change_nothing(inter_threads, wordy):
+    search = decode.Search(wordy, 2, **SHORT)
+    rows = draw_rows(30, longest=20)
+    wanted = dict(search.bulk(rows, batch_size=4, inter_threads=2))
+    found = dict(search.bulk(rows, batch_size=4, inter_threads=inter_threads))
+    assert sorted(found) == list(range(30))
+    for number in range(30):
+        assert_same(found[number], wanted[number])
 
 
 def test_in_bulk_the_same_is_drawn_as_in_a_call(wordy):
@@ -117,8 +130,9 @@ def test_in_bulk_the_same_is_drawn_as_in_a_call(wordy):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"batch_size": 0}, "at least one token. Received: batch_tokens=2048, batch_s"),
+        ({"batch_size": 0}, "least one token. Received: batch_tokens=2048, batch_s"),
         ({"batch_tokens": 0}, "batch_tokens=0"),
+        ({"inter_threads": 0}, "inter_threads=0"),
         ({"rows": [[5], [99]]}, "ids from 5 to 99; vocabulary_size=14"),
     ],
 )
@@ -336,6 +350,45 @@ def test_rows_that_wait_share_batches():
     assert least <= toy.work < 0.8 * 200 * 40
     assert toy.work < 1.35 * least
     assert {size for _, size in toy.sizes} <= {20, 5, 1}
+
+
+def test_what_shares_a_batch_does_not_hang_on_time():
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(1, 40, 120).astype("int32")
+    shapes = [(120 // 10, 1), (120 // 10, 2)]  # of two kinds, one after the other
+    work, orders = [], []
+    for slow in (0, 1):
+        toy = Counting(stretch=4)
+        carry_on = toy.carry_on
+
+        def dawdling(state, carry_on=carry_on, slow=slow):
+            time.sleep(
+                0.002 * (len(state["left"]) + slow * int(state["index"])) % 0.007
+            )
+            return carry_on(state)
+
+        batches = []
+        for i in range(0, 120, 12):
+            part = ops.convert_to_tensor(lengths[i : i + 12])
+            kind = ops.zeros(shapes[i >= 60])
+            batches.append((np.arange(i, i + 12), [part, kind]))
+        found = schedule.run(
+            batches, lambda part, kind, toy=toy: toy.start(part), dawdling, 2
+        )
+        orders.append([numbers.tolist() for numbers, _ in found])
+        work.append(sorted(toy.sizes))
+    assert work[0] == work[1]
+    assert orders[0] == orders[1]
+    assert sorted(sum(orders[0], [])) == list(range(120))
+
+
+def test_a_fault_in_a_stretch_is_raised():
+    def start(lengths):
+        raise ValueError("a stretch that fails")
+
+    batches = [(np.arange(2), [ops.zeros((2,), "int32")])] * 3
+    with pytest.raises(ValueError, match="a stretch that fails"):
+        list(schedule.run(batches, start, None, 2))
 
 
 def test_a_row_nobody_waits_for_is_not_given_out():
