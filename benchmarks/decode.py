@@ -46,12 +46,20 @@ class Settings:
     """Folder of a `Translator`; empty: base size with random weights."""
     text: str = ""
     """File of source sentences for that model."""
+    shortlist: str = ""
+    """File of a `Shortlist` for that model; at random weights one is drawn."""
 
 
 def programs(cores):
     """The rows of the table: name, peer, environment, further settings."""
     backends = ("tensorflow", "jax", "torch")
     rows = {f"ours, {name}": ("ours", name, {}) for name in backends}
+    for name in backends:
+        rows[f"ours, {name}, shortlist"] = ("ours", name, {"listed": True})
+    half = {"policy": "mixed_bfloat16"}
+    rows["ours, torch, bfloat16"] = ("ours", "torch", half)
+    half = {**half, "listed": True}
+    rows["ours, torch, bfloat16, shortlist"] = ("ours", "torch", half)
     workers = [(1, cores)] if cores == 1 else [(1, cores), (cores, 1)]
     for count, threads in workers:
         for kind in ("float32", "int8"):

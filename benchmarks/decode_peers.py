@@ -31,10 +31,30 @@ def model_of(job):
 
     from keras_tfm import models
 
-    if job["model"]:
-        return keras.models.load_model(os.path.join(job["model"], "model.keras"))
-    keras.utils.set_random_seed(0)
-    return models.transformer_base(job["vocabulary_size"], dropout=0.0)
+    if not job["model"]:
+        keras.utils.set_random_seed(0)
+        policy = job.get("policy")
+        return models.transformer_base(
+            job["vocabulary_size"], dropout=0.0, dtype=policy
+        )
+    model = keras.models.load_model(os.path.join(job["model"], "model.keras"))
+    if "policy" not in job:
+        return model
+    config = {**model.get_config(), "dtype": job["policy"]}
+    half = type(model).from_config(config)
+    half.set_weights(model.get_weights())
+    return half
+
+
+def shortlist_of(job):
+    """Loads a shortlist, or draws one, which is as fast."""
+    from keras_tfm.decode import Shortlist
+
+    if job["shortlist"]:
+        return Shortlist.load(job["shortlist"])
+    size = job["vocabulary_size"]
+    draw = np.random.default_rng(0)
+    return Shortlist(draw.integers(FIRST, size, (size, 32)), np.arange(size))
 
 
 def ours(job):
@@ -50,6 +70,7 @@ def ours(job):
         beam_size=job["beam_size"],
         max_decoding_length=length,
         suppress_ids=suppressed,
+        shortlist=shortlist_of(job) if job.get("listed") else None,
     )
     rows = sources(job)
     size = {"batch_size": job["batch_size"], "batch_tokens": 1_000_000}

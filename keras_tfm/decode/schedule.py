@@ -56,10 +56,17 @@ def run(
             state, hypotheses = carry_on(make_state())
             return state, hypotheses, ops.convert_to_numpy(state["done"])
 
+        def begun(make_state):
+            if inter_threads > 1:
+                return pool.submit(stretch, make_state)
+            future = concurrent.futures.Future()
+            future.set_result(stretch(make_state))
+            return future
+
         while True:
             while len(work.running) < inter_threads and (job := work.next()):
                 kind, numbers, make_state = job
-                work.running.append((kind, numbers, pool.submit(stretch, make_state)))
+                work.running.append((kind, numbers, begun(make_state)))
             if not work.running:
                 return
             kind, numbers, future = work.running.popleft()

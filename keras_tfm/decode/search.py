@@ -4,6 +4,7 @@ import copy
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -248,7 +249,7 @@ class Search:
         rows: Iterable[Sequence[int]],
         batch_tokens: int = 2048,
         batch_size: int = 64,
-        inter_threads: int = 2,
+        inter_threads: int | None = None,
         seed=None,
     ) -> Iterator[tuple[int, Hypotheses]]:
         """Decodes any number of sources, in the order that is fastest.
@@ -261,8 +262,9 @@ class Search:
             rows: lists of ids; an empty one gives an empty hypothesis.
             batch_tokens: int >= 1: source tokens of a batch, with padding.
             batch_size: int >= 1: sources of a batch, at most.
-            inter_threads: int >= 1: batches decoded at once. Small models do
-                not keep two cores busy with one.
+            inter_threads: int >= 1: batches decoded at once; or None for 2,
+                and 1 on PyTorch. Small models do not keep two cores busy with
+                one; PyTorch's threads get in each other's way.
             seed: as in a call.
 
         Yields:
@@ -277,6 +279,8 @@ class Search:
                 "Alternatives are found by a call, not in bulk. Received: "
                 "return_alternatives=True."
             )
+        if inter_threads is None:
+            inter_threads = 1 if keras.config.backend() == "torch" else 2
         if min(batch_tokens, batch_size, inter_threads) < 1:
             raise ValueError(
                 "There is at least one batch at once, of at least one source of at "
