@@ -34,6 +34,8 @@ class Settings:
     """File of their translations."""
     beam_size: int = 4
     """1 is greedy."""
+    shortlist: str = ""
+    """File of a `Shortlist`, for rows with one."""
 
 
 ROWS = {
@@ -41,6 +43,8 @@ ROWS = {
     "jax": ("jax", "float32"),
     "torch": ("torch", "float32"),
     "jax, one sentence at a time": ("jax", "alone"),
+    "tensorflow, shortlist": ("tensorflow", "shortlist"),
+    "jax, shortlist": ("jax", "shortlist"),
     "CTranslate2 float32": ("torch", "ctranslate2"),
     "CTranslate2 int8": ("torch", "ctranslate2 int8"),
     "tensorflow, mixed_bfloat16": ("tensorflow", "mixed_bfloat16"),
@@ -50,10 +54,10 @@ ROWS = {
 
 
 def ours(settings, kind):
-    """Ids and scores of our search; kind is a policy, or "alone"."""
+    """Ids and scores of our search; kind is a policy, or another word."""
     import keras
 
-    from keras_tfm.decode import Search
+    from keras_tfm.decode import Search, Shortlist
     from keras_tfm.text import Vocabulary
 
     model = keras.models.load_model(os.path.join(settings.model, "model.keras"))
@@ -63,7 +67,8 @@ def ours(settings, kind):
         model = type(model).from_config({**model.get_config(), "dtype": kind})
         model.set_weights(weights)
     rows = encoded(settings, Vocabulary)
-    search = Search(model, beam_size=settings.beam_size)
+    listed = Shortlist.load(settings.shortlist) if kind == "shortlist" else None
+    search = Search(model, beam_size=settings.beam_size, shortlist=listed)
     size = {"batch_size": 1} if kind == "alone" else {}
     return {
         number: (found.ids[0, 0, : found.lengths[0, 0]].tolist(), found.scores[0, 0])
@@ -136,6 +141,8 @@ def main(settings: Settings):
     )
     print("|---|---|---|---|---|---|")
     for name, (backend, kind) in ROWS.items():
+        if kind == "shortlist" and not settings.shortlist:
+            continue
         command = [sys.executable, "-m", "benchmarks.agreement", "worker"]
         job = json.dumps([dataclasses.asdict(settings), kind])
         environment = {**os.environ, "KERAS_BACKEND": backend}

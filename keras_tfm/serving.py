@@ -1,5 +1,6 @@
 """From sentence to sentence: a model with its vocabulary and a search."""
 
+import functools
 import itertools
 import json
 import os
@@ -10,10 +11,12 @@ from collections.abc import Iterable, Iterator
 import keras
 
 from keras_tfm.decode.search import Search
+from keras_tfm.decode.shortlist import Shortlist
 from keras_tfm.text.vocabulary import Vocabulary
 
 # Of a saved translator.
 FILES = ("model.keras", "source.model", "target.model", "search.json")
+SHORTLIST = "shortlist.npz"  # if it has one
 
 
 class Translator:
@@ -30,6 +33,8 @@ class Translator:
         batch_tokens: int >= 1, in source tokens with padding, likewise.
         max_source_length: int >= 1, in tokens. A longer text is refused, as
             is one of more tokens than the model has learned positions for.
+        shortlist: `keras_tfm.decode.Shortlist` or None, see `Search`. It is
+            saved with the translator; an export has none.
         **search: further settings of `keras_tfm.decode.Search`.
 
     Attributes:
@@ -59,6 +64,7 @@ class Translator:
         batch_size=64,
         batch_tokens=2048,
         max_source_length=1024,
+        shortlist=None,
         **search,
     ):
         if min(batch_size, batch_tokens, max_source_length) < 1:
@@ -94,7 +100,9 @@ class Translator:
             "max_source_length": max_source_length,
             **search,
         }
-        self.search = Search(
+        self.shortlist = shortlist
+        self._search_of = functools.partial(
+            Search,
             model,
             beam_size=beam_size,
             length_penalty=length_penalty,
@@ -102,6 +110,7 @@ class Translator:
             end_id=self.target_vocabulary.end_id,
             **search,
         )
+        self.search = self._search_of(shortlist=shortlist)
         self.max_source_length = min(
             max_source_length, self.search.longest or max_source_length
         )
@@ -186,6 +195,11 @@ class Translator:
             (part / FILES[3]).write_text(settings + "\n", encoding="utf-8")
             for name in FILES:
                 os.replace(part / name, folder / name)
+            if self.shortlist is None:
+                (folder / SHORTLIST).unlink(missing_ok=True)
+            else:
+                self.shortlist.save(part / SHORTLIST)
+                os.replace(part / SHORTLIST, folder / SHORTLIST)
 
     @classmethod
     def load(cls, folder, **settings):
@@ -211,6 +225,8 @@ class Translator:
             )
         model, source, target, search = (folder / name for name in FILES)
         saved = json.loads(search.read_text(encoding="utf-8"))
+        if (folder / SHORTLIST).is_file():
+            saved["shortlist"] = Shortlist.load(folder / SHORTLIST)
         return cls(
             keras.models.load_model(model),
             Vocabulary.load(source),
@@ -247,7 +263,7 @@ class Translator:
 
         tokenizer = self.vocabulary.tensorflow_tokenizer()
         detokenizer = self.target_vocabulary.tensorflow_tokenizer()
-        search, target_size = self.search, self.target_vocabulary.size
+        search, target_size = self._search_of(), self.target_vocabulary.size
         end_id = self.target_vocabulary.end_id
         limit = self.max_source_length
         message = f"A text has more than {limit} tokens. Split it into sentences."

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_tfm.decode import Shortlist
 from keras_tfm.decode.inputs import padded_rows
 from keras_tfm.serving import Translator
 from keras_tfm.text import Vocabulary
@@ -166,6 +167,25 @@ def test_a_saved_translator_translates_the_same(translator, translations, tmp_pa
     assert greedy.settings == {**SETTINGS, "beam_size": 1}
     assert not getattr(loaded.model, "optimizer", None)
     assert translator.model.optimizer is not None  # of the one that was saved
+
+
+def test_a_shortlist_goes_with_its_translator(translator, tmp_path):
+    sizes = translator.model.vocabulary_size, translator.model.target_vocabulary_size
+    draw = np.random.default_rng(0)
+    best = draw.integers(260, sizes[1], (sizes[0], 4))
+    shortlist = Shortlist(best, np.arange(sizes[1])[::-1], frequent=0, each=1)
+    both = translator.vocabulary, translator.target_vocabulary
+    listed = Translator(translator.model, *both, shortlist=shortlist, **SETTINGS)
+    said = listed(TEXTS)
+    listed.save(tmp_path)
+    again = Translator.load(tmp_path)
+    assert again.shortlist.each == 1
+    assert again(TEXTS) == said
+    again.shortlist = None
+    again.save(tmp_path)
+    assert Translator.load(tmp_path).shortlist is None
+    if keras.backend.backend() == "tensorflow":
+        listed.export(tmp_path / "export")  # over all tokens
 
 
 def test_settings_of_any_kind_of_number_are_saved(translator, tmp_path):
