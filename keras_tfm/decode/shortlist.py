@@ -95,20 +95,12 @@ class Shortlist:
         target_size = target_vocabulary_size or vocabulary_size
         counts, parts, said = np.zeros(target_size, "int64"), [], 0
         for source, target in pairs:
-            source, target = np.unique(np.asarray(source, "int64")), np.asarray(target)
-            target = target.astype("int64")
+            source = np.unique(np.asarray(source, "int64"))
+            target = np.asarray(target, "int64")
             if not source.size or not target.size:
                 continue
-            top, most = source[-1], target.max()
-            if source[0] < 1 or target.min() < 1 or top >= vocabulary_size:
-                most = target_size
-            if most >= target_size:
-                raise ValueError(
-                    "Ids are from 1 to the vocabulary size - 1. Received: source ids "
-                    f"from {source[0]} to {top}, target ids from {target.min()} to "
-                    f"{target.max()}; vocabularies of {vocabulary_size} and "
-                    f"{target_size}."
-                )
+            _check_ids("source", source, vocabulary_size)
+            _check_ids("target", target, target_size)
             counts += np.bincount(target, minlength=target_size)
             source = np.concatenate([[0], source])  # 0: what comes from no word
             keys = source[None] * target_size + target[:, None]
@@ -262,6 +254,14 @@ class Shortlist:
             kept = tokens[np.argsort(places)][: count - 1]
             row[1:] = np.sort(kept)
         return rows
+
+
+def _check_ids(side, ids, size):
+    if ids.min() < 1 or ids.max() >= size:
+        raise ValueError(
+            "Ids are from 1 to the vocabulary size - 1. Received: "
+            f"{side} ids from {ids.min()} to {ids.max()}; a vocabulary of {size}."
+        )
 
 
 def _best(sources, targets, probabilities, vocabulary_size):

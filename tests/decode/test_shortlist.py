@@ -225,7 +225,7 @@ def test_it_reads_what_marian_reads(tmp_path):
         (lambda: Shortlist([[1]], [0, 1, 1]), "each target id .* once"),
         (lambda: Shortlist([[7]], [0, 1]), "ids from 0 to 7, and a target vocab"),
         (lambda: Shortlist.from_pairs([([], [4])], 8), "Received: none"),
-        (lambda: Shortlist.from_pairs([([4], [8])], 8), "from 8 to 8; voc"),
+        (lambda: Shortlist.from_pairs([([4], [8])], 8), "target ids from 8 to 8"),
         (lambda: Shortlist.from_pairs([([9], [4])], 8), "source ids from 9 to 9"),
         (lambda: Shortlist.from_pairs([([0], [4])], 8), "source ids from 0 to 0"),
     ],
