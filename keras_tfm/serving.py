@@ -112,7 +112,7 @@ class Translator:
         )
         self.search = self._search_of(shortlist=shortlist)
         self.max_source_length = min(
-            max_source_length, self.search.longest or max_source_length
+            max_source_length, self.search.lengths.longest or max_source_length
         )
 
     def __call__(self, texts, progress=False):

@@ -21,7 +21,10 @@ MAY_IMPORT = {
 MAY_IMPORT[""] = set(MAY_IMPORT)
 BACKENDS = {"tensorflow", "tensorflow_text", "jax", "torch"}
 # Where a backend may be imported, inside a function.
-BACKEND_PLACES = re.compile(r"keras_tfm/(text/|serving[/.]|decode/compile\.py$)")
+BACKEND_PLACES = re.compile(
+    r"keras_tfm/(text/|serving[/.]|decode/(compile|record)\.py$)"
+)
+LATER = {"keras_tfm/decode/record.py"}  # itself imported inside a function
 # What `import keras_tfm` may load; the rest is imported where it is used.
 AT_IMPORT = {"keras", "keras_tfm", "numpy", "sentencepiece", *sys.stdlib_module_names}
 NAMELESS = {"utils.py", "common.py", "helpers.py"}
@@ -106,6 +109,7 @@ def place_fault(path, name, inside):
     top = name.split(".")[0]
     if top in BACKENDS and not BACKEND_PLACES.match(path):
         return "a backend's own API belongs in text, serving or decode/compile.py"
+    inside = inside or path in LATER
     if path.startswith("keras_tfm/") and not inside and top not in AT_IMPORT:
         return "import it inside the function that uses it"
     return None

@@ -1,21 +1,14 @@
 """Beam search: the best few hypotheses at once."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from keras import ops
 
 from keras_tfm.decode import processors as processing
 from keras_tfm.decode import states
 from keras_tfm.decode.constraints import Constraints
-from keras_tfm.decode.hypotheses import (
-    History,
-    Hypotheses,
-    best_tokens,
-    forced_tokens,
-    normalized,
-    penalty,
-    processed_logits,
-)
+from keras_tfm.decode.hypotheses import Hypotheses, best_tokens, normalized, penalty
+from keras_tfm.decode.way import Way
 
 
 def beam(
@@ -66,7 +59,7 @@ def beam(
     return search.finish(search.advance(step, state))
 
 
-class Beam:
+class Beam(Way):
     """The way of beam search, apart from what it searches.
 
     A hypothesis that takes the end token leaves the beam for a pool of its
@@ -83,11 +76,6 @@ class Beam:
     Args:
         beam_size: int >= 1, K.
         num_hypotheses: int from 1 to K, n: how many to give.
-        start_id: int. The token before the first.
-        end_id: int. The token that ends a hypothesis.
-        length_penalty: float >= 0; scores are log-probabilities divided by
-            `penalty(length, length_penalty, length_penalty_form)`.
-        length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
         coverage_penalty: float >= 0, beta: a score is raised by beta times the
             sum, over source tokens, of the logarithm of the attention that
             each has had from the whole hypothesis, at most 1. Needs
@@ -96,12 +84,7 @@ class Beam:
         num_beam_groups: int >= 1 that divides K.
         diversity_penalty: float >= 0, taken from the log-probability of a
             token for every hypothesis of the groups before that has it.
-        suppress_ids: ints. Tokens that are never taken where none is forced; a
-            few cost less here than as a processor.
-        processors: functions `(logits, history) -> logits`, in their order.
-        return_token_scores: bool. Give the log-probability of each token.
-        return_attention: bool. Give what each token attended to. Needs
-            `cache["attention"]`.
+        **options: of `Sample`, with the same meaning.
 
     Raises:
         ValueError: a size or a number that is out of its range.
@@ -115,43 +98,29 @@ class Beam:
         self,
         beam_size: int = 4,
         num_hypotheses: int = 1,
-        start_id: int = 2,
-        end_id: int = 3,
-        length_penalty: float = 1.0,
-        length_penalty_form: str = "mean",
         coverage_penalty: float = 0.0,
         patience: float = 1.0,
         num_beam_groups: int = 1,
         diversity_penalty: float = 0.0,
-        suppress_ids: Sequence[int] = (),
-        processors: Sequence[Callable] = (),
-        return_token_scores: bool = False,
-        return_attention: bool = False,
+        **options,
     ):
+        super().__init__(**options)
         check_beam(beam_size, num_hypotheses, patience)
         check_groups(beam_size, num_beam_groups, diversity_penalty)
-        penalty(1, length_penalty, length_penalty_form)  # raises, if it must
         if not coverage_penalty >= 0:
             raise ValueError(
                 f"`coverage_penalty` must be 0 or more. Received: {coverage_penalty}."
             )
         self.beam_size = beam_size
         self.num_hypotheses = num_hypotheses
-        self.start_id = start_id
-        self.end_id = end_id
-        self.length_penalty = (length_penalty, length_penalty_form)
         self.coverage_penalty = coverage_penalty
         self.patience = patience
         self.groups = num_beam_groups
         self.width = beam_size // num_beam_groups  # of a group
         self.kept = num_hypotheses if self.groups == 1 else self.width
         self.diversity_penalty = diversity_penalty
-        self.suppress_ids = tuple(suppress_ids)
-        self.processors = tuple(processors)
         if self.groups > 1:  # which read all tokens whatever is suppressed
-            self.processors += (processing.suppress(suppress_ids),)
-        self.return_token_scores = return_token_scores
-        self.return_attention = return_attention
+            self.processors += (processing.suppress(self.suppress_ids),)
 
     def start(
         self, cache, active, room, limits=None, prefix=None, constraints=None
@@ -168,8 +137,6 @@ class Beam:
         """
         size, beam_size = ops.shape(active)[0], self.beam_size
         pooled = self.kept * self.groups
-        if limits is None:
-            limits = ops.full((size,), room, "int32")
         first = ops.equal(ops.arange(beam_size) % self.width, 0)
         never = ops.full((beam_size,), -float("inf"), "float32")
         first = ops.where(first, ops.zeros_like(never), never)
@@ -184,15 +151,12 @@ class Beam:
         }
         inactive = ops.logical_not(active)
         state = {
-            "index": ops.convert_to_tensor(0, "int32"),
-            "last": ops.full((size, beam_size), self.start_id, "int32"),
+            **self._begin(cache, active, beam_size, room, limits, prefix),
             "open": opened,
             "pool": pool,
             "ended": ops.zeros((size, self.groups), "int32"),
             "broken": ops.zeros((size,), "int32"),
             "done": ops.broadcast_to(inactive[:, None], (size, self.groups)),
-            "limits": limits,
-            "cache": cache,
         }
         if self.return_token_scores:
             for part in (opened, pool):
@@ -202,10 +166,6 @@ class Beam:
         if self.return_attention:
             for part in (opened, pool):
                 part["beams"] = ops.zeros_like(part["ids"])
-            length = ops.shape(cache["attention"])[-1]
-            state["attention"] = ops.zeros((size, room, beam_size, length), "float32")
-        if prefix is not None and prefix.shape[1]:
-            state["prefix"] = prefix
         if constraints is not None and constraints.shape[1]:
             if self.groups > 1:
                 raise ValueError(
@@ -216,19 +176,6 @@ class Beam:
             met = ops.zeros((size, beam_size, constraints.shape[1]), "bool")
             opened["met"] = met
         return state
-
-    def advance(self, step: Callable, state: dict, until=None) -> dict:
-        """Takes steps until all rows are done or there is no more room.
-
-        Args:
-            step: of `beam`.
-            state: of `start`, `resize` or `advance`.
-            until: scalar int tensor: the index not to pass; or None.
-
-        Returns:
-            The state after them.
-        """
-        return states.advance(lambda state: self._advance(step, state), state, until)
 
     def finish(self, state: dict) -> Hypotheses:
         """Gives the hypotheses of the rows that are done.
@@ -259,16 +206,12 @@ class Beam:
         lengths = ops.where(ops.greater(broken, 0), broken, lengths)
         return Hypotheses(ids, scores, lengths, gains, attention)
 
-    def _advance(self, step, state):
-        index, opened = state["index"], state["open"]
-        logits, cache = step(state["last"], index, state["cache"])
-        forced = forced_tokens(state.get("prefix"), index)
-        history = History(opened["ids"], index)
-        logits = processed_logits(logits, history, self.processors, forced)
+    def take_step(self, step, state):
+        logits, forced, state = self._logits(step, state, self.processors)
+        opened = state["open"]
         best, is_nan = self._candidates(state, logits, forced)
         parent, token = best["parent"], best["token"]  # (B, 2K), best first
-        room = ops.shape(opened["ids"])[-1]
-        here = ops.equal(ops.arange(room)[None, None], index)
+        here = self._here(state)
 
         def with_new(name, new):
             return states.write(states.follow(opened[name], parent), here, new)
@@ -285,16 +228,10 @@ class Beam:
         if "beams" in opened:
             continued["beams"] = with_new("beams", parent)
         if "coverage" in opened:
-            coverage = opened["coverage"] + cache["attention"]
+            coverage = opened["coverage"] + state["cache"]["attention"]
             continued["coverage"] = states.follow(coverage, parent)
         if "met" in opened:
             continued["met"] = best["met"]
-        state = {**state, "cache": cache}
-        if "attention" in state:
-            attention = ops.cast(cache["attention"], "float32")[:, None]
-            state["attention"] = ops.slice_update(
-                state["attention"], (0, index, 0, 0), attention
-            )
         return self._select(state, continued, is_nan)
 
     def _candidates(self, state, logits, forced):

@@ -1,11 +1,13 @@
 """One compiled program from a function of a model, on each backend.
 
-The one place outside `text` and `serving` where a backend's own API stands:
-Keras compiles what `fit` and `predict` run, but has no call that compiles a
-function of tensors.
+The one place outside `text` and `serving` where a backend's own API stands,
+with `record`, which it uses: Keras compiles what `fit` and `predict` run, but
+has no call that compiles a function of tensors.
 """
 
 import keras
+
+from keras_tfm.decode import states
 
 
 def compiled(function, model, jit_compile=True, donate=False):
@@ -77,3 +79,31 @@ def compiled(function, model, jit_compile=True, donate=False):
             return function(*arguments)
 
     return eager
+
+
+def loop(take_step, model):
+    """Makes a loop of steps, to stand in a compiled function.
+
+    Args:
+        take_step: `state -> state`.
+        model: as of `compiled`.
+
+    Returns:
+        A function `(state, until) -> state`, see `states.advance`. On PyTorch
+        it plays each step as it was recorded, see `keras_tfm.decode.record`.
+    """
+    if keras.config.backend() != "torch":
+        return lambda state, until: states.advance(take_step, state, until)
+    from keras_tfm.decode.record import Recorded
+
+    recorded, variables_then = Recorded(take_step), []
+
+    def play(state, until):
+        # LoRA and quantisation give a model other variables.
+        variables = [variable.value for variable in getattr(model, "variables", [])]
+        if [*map(id, variables)] != [*map(id, variables_then)]:
+            recorded.forget()
+            variables_then[:] = variables
+        return states.advance(recorded, state, until)
+
+    return play

@@ -1,20 +1,18 @@
 """Searches that follow each hypothesis by itself: greedy and sampled."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from keras import ops
 
 from keras_tfm.decode import processors as processing
 from keras_tfm.decode import states
 from keras_tfm.decode.hypotheses import (
-    History,
     Hypotheses,
     best_tokens,
-    forced_tokens,
     normalized,
     penalty,
-    processed_logits,
 )
+from keras_tfm.decode.way import Way
 
 
 def greedy(
@@ -80,7 +78,7 @@ def sample(
     return search.finish(search.advance(step, state))
 
 
-class Sample:
+class Sample(Way):
     """The way of greedy and sampled search, apart from what it searches.
 
     Args:
@@ -89,33 +87,14 @@ class Sample:
         processors: functions `(logits, history) -> logits`, in their order.
         start_id: int. The token before the first.
         end_id: int. The token that ends a hypothesis.
-        length_penalty: float >= 0, of the score; it changes no token.
+        length_penalty: float >= 0; scores are log-probabilities divided by
+            `penalty(length, length_penalty, length_penalty_form)`. Here it
+            changes no token.
         length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
         return_token_scores: bool. Give the log-probability of each token.
         return_attention: bool. Give what each token attended to. Needs
             `cache["attention"]`.
     """
-
-    def __init__(
-        self,
-        suppress_ids: Sequence[int] = (),
-        processors: Sequence[Callable] = (),
-        start_id: int = 2,
-        end_id: int = 3,
-        length_penalty: float = 1.0,
-        length_penalty_form: str = "mean",
-        return_token_scores: bool = False,
-        return_attention: bool = False,
-    ):
-        penalty(1, length_penalty, length_penalty_form)  # raises, if it must
-        self.suppress_ids = tuple(suppress_ids)
-        self.processors = tuple(processors)
-        self.num_hypotheses = 1
-        self.start_id = start_id
-        self.end_id = end_id
-        self.length_penalty = (length_penalty, length_penalty_form)
-        self.return_token_scores = return_token_scores
-        self.return_attention = return_attention
 
     def start(self, cache, active, room, limits=None, prefix=None, noise=None) -> dict:
         """Makes the state before the first step.
@@ -129,44 +108,21 @@ class Sample:
             has the batch first.
         """
         size, count = ops.shape(active)[0], 1 if noise is None else noise.shape[1]
-        if limits is None:
-            limits = ops.full((size,), room, "int32")
-        inactive = ops.logical_not(active)
         opened = {"ids": ops.zeros((size, count, room), "int32")}
         if self.return_token_scores:
             opened["gains"] = ops.zeros_like(opened["ids"], "float32")
+        inactive = ops.logical_not(active)
         state = {
-            "index": ops.convert_to_tensor(0, "int32"),
-            "last": ops.full((size, count), self.start_id, "int32"),
+            **self._begin(cache, active, count, room, limits, prefix),
             "open": opened,
             "totals": ops.zeros((size, count), "float32"),
             "lengths": ops.zeros((size, count), "int32"),
             "done": ops.broadcast_to(inactive[:, None], (size, count)),
             "active": active,
-            "limits": limits,
-            "cache": cache,
         }
-        if self.return_attention:
-            length = ops.shape(cache["attention"])[-1]
-            state["attention"] = ops.zeros((size, room, count, length), "float32")
-        if prefix is not None and prefix.shape[1]:
-            state["prefix"] = prefix
         if noise is not None:
             state["noise"] = noise
         return state
-
-    def advance(self, step: Callable, state: dict, until=None) -> dict:
-        """Takes steps until all rows are done or there is no more room.
-
-        Args:
-            step: of `sample`.
-            state: of `start`, `resize` or `advance`.
-            until: scalar int tensor: the index not to pass; or None.
-
-        Returns:
-            The state after them.
-        """
-        return states.advance(lambda state: self._advance(step, state), state, until)
 
     def finish(self, state: dict) -> Hypotheses:
         """Gives the hypotheses of the rows that are done.
@@ -194,15 +150,12 @@ class Sample:
         found = Hypotheses(ids, score, lengths, gains, attention)
         return found if score.shape[1] == 1 else _best_first(found)
 
-    def _advance(self, step, state):
+    def take_step(self, step, state):
         index, opened, done = state["index"], dict(state["open"]), state["done"]
-        logits, cache = step(state["last"], index, state["cache"])
-        forced = forced_tokens(state.get("prefix"), index)
-        history = History(opened["ids"], index)
         processors = self.processors
         if "noise" in state:  # where all tokens are read whatever is suppressed
             processors = (*processors, processing.suppress(self.suppress_ids))
-        logits = processed_logits(logits, history, processors, forced)
+        logits, forced, state = self._logits(step, state, processors)
         if "noise" in state:
             gains, broken = normalized(logits)
             noise = ops.take(state["noise"], ops.reshape(index, (1,)), axis=-1)
@@ -217,16 +170,14 @@ class Sample:
             gain = best - normalizer
         token = ops.where(ops.logical_or(done, broken), 0, token[:, :, 0])
         gain = ops.where(broken, float("nan"), gain[:, :, 0])
-        room = ops.shape(opened["ids"])[-1]
-        here = ops.equal(ops.arange(room)[None, None], index)
-        here = ops.logical_and(here, ops.logical_not(done)[:, :, None])
+        here = ops.logical_and(self._here(state), ops.logical_not(done)[:, :, None])
         opened["ids"] = states.write(opened["ids"], here, token)
         if "gains" in opened:
             opened["gains"] = states.write(opened["gains"], here, gain)
         lengths = ops.where(done, state["lengths"], state["lengths"] + 1)
         ended = ops.logical_or(ops.equal(token, self.end_id), broken)
         limited = ops.greater_equal(lengths, state["limits"][:, None])
-        state = {
+        return {
             **state,
             "index": index + 1,
             "last": token,
@@ -234,14 +185,7 @@ class Sample:
             "totals": ops.where(done, state["totals"], state["totals"] + gain),
             "lengths": lengths,
             "done": ops.logical_or(done, ops.logical_or(ended, limited)),
-            "cache": cache,
         }
-        if "attention" in state:
-            attention = ops.cast(cache["attention"], "float32")[:, None]
-            state["attention"] = ops.slice_update(
-                state["attention"], (0, index, 0, 0), attention
-            )
-        return state
 
 
 def _draw(choices, noise):

@@ -8,17 +8,15 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_tfm.decode import inputs, schedule, states
+from keras_tfm.decode import inputs, schedule, scoring, states
 from keras_tfm.decode import processors as processing
+from keras_tfm.decode.alternatives import Alternatives
 from keras_tfm.decode.beam import Beam, check_beam, check_groups
-from keras_tfm.decode.compile import compiled
+from keras_tfm.decode.compile import compiled, loop
 from keras_tfm.decode.ensemble import longest
 from keras_tfm.decode.greedy import Sample
-from keras_tfm.decode.hypotheses import Hypotheses, normalized, penalty
-
-# A search makes room for so many tokens, and for more only when they come: a
-# step costs what it has room for.
-ROOMS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096)
+from keras_tfm.decode.hypotheses import Hypotheses
+from keras_tfm.decode.lengths import Lengths
 
 
 class Search:
@@ -116,27 +114,20 @@ class Search:
         unk_id=1,
         jit_compile=True,
     ):
-        samples = sampling_topk != 1
-        _check_sampling(samples, beam_size, num_hypotheses, coverage_penalty)
-        if samples and return_alternatives:
-            raise ValueError(
-                "Alternatives are the likeliest tokens, and sampling draws others. "
-                "Received: return_alternatives=True, and sampling."
-            )
-        self.length_rule = _length_rule(max_decoding_length, min_decoding_length)
         self.model = model
         self.num_hypotheses = num_hypotheses
         self.end_id = end_id
-        self.samples = samples
-        suppressed = {*suppress_ids, *([unk_id] if disable_unk else [])}
-        size = getattr(model, "target_vocabulary_size", None)
-        wrong = [t for t in suppressed if t < 0 or (size is not None and t >= size)]
-        if wrong:
-            raise ValueError(
-                "Suppressed tokens are of the target vocabulary. Received: "
-                f"{wrong}; target_vocabulary_size={size}."
+        self.samples = samples = sampling_topk != 1
+        if samples:
+            _check_sampling(
+                beam_size, num_hypotheses, coverage_penalty, return_alternatives
             )
-        self.suppressed = suppressed
+        limits = (max_decoding_length, min_decoding_length)
+        self.lengths = Lengths(*limits, longest(model))
+        self.suppressed = {*suppress_ids, *([unk_id] if disable_unk else [])}
+        suppressed = self.suppressed
+        size = getattr(model, "target_vocabulary_size", None)
+        _check_suppressed(suppressed, size)
         self.shortlist = shortlist
         self._special = 1 + max(start_id, end_id, unk_id)
         if shortlist is not None:
@@ -145,24 +136,6 @@ class Search:
             # above that is suppressed is in none.
             suppressed = {token for token in suppressed if token < self._special}
         few = len(suppressed) <= 16 and not samples
-        chosen = [
-            *_general_processors(
-                min_decoding_length,
-                repetition_penalty,
-                no_repeat_ngram_size,
-                suppress_sequences,
-                () if few else suppressed,
-                end_id,
-            ),
-            *processors,
-        ]
-        narrowing = (
-            sampling_temperature,
-            sampling_topk,
-            sampling_topp,
-            sampling_minp,
-            sampling_epsilon,
-        )
         options = {
             "start_id": start_id,
             "end_id": end_id,
@@ -171,50 +144,59 @@ class Search:
             "return_token_scores": return_token_scores,
             "return_attention": return_attention,
             "suppress_ids": sorted(suppressed) if few else (),
-            "processors": chosen,
+            "processors": [
+                *_general_processors(
+                    min_decoding_length,
+                    repetition_penalty,
+                    no_repeat_ngram_size,
+                    suppress_sequences,
+                    () if few else suppressed,
+                    end_id,
+                ),
+                *processors,
+                *_sampling_processors(
+                    samples,
+                    sampling_temperature,
+                    sampling_topk,
+                    sampling_topp,
+                    sampling_minp,
+                    sampling_epsilon,
+                ),
+            ],
         }
-        if samples:
-            chosen += _sampling_processors(*narrowing)
-        elif narrowing != (1.0, 1, 1.0, 0.0, 0.0):
-            raise ValueError(
-                "What narrows a draw needs one. Received: sampling_temperature="
-                f"{sampling_temperature}, sampling_topp={sampling_topp}, sampling_minp="
-                f"{sampling_minp}, sampling_epsilon={sampling_epsilon}, and "
-                "sampling_topk=1. Set sampling_topk=0 to draw from all tokens."
-            )
-        own = 1 if return_alternatives else num_hypotheses
+        self.each = 1 if return_alternatives else num_hypotheses
         self.width = num_hypotheses if samples else beam_size
-        if samples or (beam_size == 1 and not coverage_penalty and own == 1):
+        if samples or (beam_size == 1 and not coverage_penalty and self.each == 1):
             check_groups(beam_size, num_beam_groups, diversity_penalty)
             self.way = Sample(**options)
         else:
             self.way = Beam(
                 beam_size=beam_size,
-                num_hypotheses=own,
+                num_hypotheses=self.each,
                 coverage_penalty=coverage_penalty,
                 patience=patience,
                 num_beam_groups=num_beam_groups,
                 diversity_penalty=diversity_penalty,
                 **options,
             )
-        check_beam(self.width, own, patience)
-        self.longest = longest(model)  # int or None
-        if self.longest and self.length_rule[0] == 0:
-            _check_room(self.length_rule[1], self.longest)
-        self._begin_options = {}
-        if return_attention or coverage_penalty:
-            self._begin_options = {"return_attention": True}
-        self._compiled = functools.partial(
-            compiled, model=model, jit_compile=jit_compile
-        )
+        check_beam(self.width, self.each, patience)
+        with_attention = return_attention or coverage_penalty
+        self._begin_options = {"return_attention": True} if with_attention else {}
+        self._jit_compile = jit_compile
         self._programs = {}
-        self._first_tokens = None
+        self._loop = loop(self._take_step, model)
+        self._alternatives = None
         if return_alternatives:
-            first = {**options, "beam_size": num_hypotheses}
-            self._first_tokens = copy.copy(self)
-            self._first_tokens.way = Beam(num_hypotheses=num_hypotheses, **first)
-            self._first_tokens.width = num_hypotheses
-            self._first_tokens._programs = {}
+            first = Beam(num_hypotheses, num_hypotheses, **options)
+            self._alternatives = Alternatives(self, self._by(first))
+
+    def _by(self, way):
+        """This search, but by another way."""
+        search = copy.copy(self)
+        search.way, search.width, search.each = way, way.beam_size, way.num_hypotheses
+        search._programs = {}
+        search._loop = loop(search._take_step, self.model)
+        return search
 
     def __call__(self, source_ids, target_prefix=None, constraints=None, seed=None):
         """Decodes a batch.
@@ -240,9 +222,14 @@ class Search:
         """
         size = getattr(self.model, "vocabulary_size", None)
         source_ids = inputs.check_sources(source_ids, size)
-        if self._first_tokens is None:
-            return self._call(source_ids, target_prefix, constraints, seed)
-        return self._alternatives(source_ids, target_prefix, constraints)
+        if self._alternatives is None:
+            return self.decoded(source_ids, target_prefix, constraints, seed)
+        if constraints is not None:
+            raise ValueError(
+                "Alternatives are not held to phrases. Received: constraints, and "
+                "return_alternatives=True."
+            )
+        return self._alternatives(source_ids, target_prefix)
 
     def bulk(
         self,
@@ -274,7 +261,7 @@ class Search:
             ValueError: a size below 1, an id outside the model's vocabulary,
                 or logits that are NaN.
         """
-        if self._first_tokens is not None:
+        if self._alternatives is not None:
             raise ValueError(
                 "Alternatives are found by a call, not in bulk. Received: "
                 "return_alternatives=True."
@@ -295,7 +282,7 @@ class Search:
         def batches():
             place = 0
             while place < len(order):
-                width = self._width_of(len(rows[order[place]]))
+                width = self.lengths.width(len(rows[order[place]]))
                 count = max(1, min(batch_size, batch_tokens // width))
                 left = len(order) - place
                 if left < count:
@@ -335,7 +322,7 @@ class Search:
         Raises:
             ValueError: this is no greedy search; or as a call.
         """
-        others = self.samples or self._first_tokens is not None
+        others = self.samples or self._alternatives is not None
         if others or not isinstance(self.way, Sample):
             raise ValueError(
                 "Only the tokens of a greedy search are known as they come. Received: "
@@ -343,7 +330,7 @@ class Search:
                 "beam_size=1."
             )
         size = getattr(self.model, "vocabulary_size", None)
-        source_ids = self._padded(inputs.check_sources(source_ids, size))
+        source_ids = self.lengths.padded(inputs.check_sources(source_ids, size))
         arguments = self._arguments(source_ids, target_prefix=target_prefix)
         return self._stream(arguments)
 
@@ -366,14 +353,16 @@ class Search:
         Cost: one call of the model, with `(B, T, V)` logits.
         """
         size = getattr(self.model, "vocabulary_size", None)
-        source_ids = self._padded(inputs.check_sources(source_ids, size))
+        source_ids = self.lengths.padded(inputs.check_sources(source_ids, size))
         size = getattr(self.model, "target_vocabulary_size", None)
-        targets = inputs.check_targets(target_ids, len(source_ids), size, self.longest)
+        targets = inputs.check_targets(
+            target_ids, len(source_ids), size, self.lengths.longest
+        )
         if not len(source_ids):
             return self._joined([], 0, 0, 0)
         program = self._program("score", self._score)
         tensors = (ops.convert_to_tensor(x, "int32") for x in (source_ids, targets))
-        return _checked(Hypotheses(*map(ops.convert_to_numpy, program(*tensors))))
+        return _checked(_arrays(program(*tensors)))
 
     def decode(self, source_ids):
         """Decodes a batch of tensors, as part of a program of one's own.
@@ -388,7 +377,7 @@ class Search:
             ValueError: this search samples, gives alternatives, or has a
                 shortlist.
         """
-        apart = self._first_tokens is not None or self.shortlist is not None
+        apart = self._alternatives is not None or self.shortlist is not None
         if self.samples or apart:
             raise ValueError(
                 "A program of one's own holds a greedy search or a beam over all "
@@ -397,94 +386,45 @@ class Search:
             )
         tokens = ops.sum(ops.cast(ops.not_equal(source_ids, 0), "int32"), axis=-1)
         # Each row has its own, or a translation would depend on its neighbours.
-        limits = ops.where(ops.greater(tokens, 0), self._limit(tokens), 0)
-        room = self._limit(ops.shape(source_ids)[1])
+        limits = ops.where(ops.greater(tokens, 0), self.lengths.limit(tokens), 0)
+        room = self.lengths.limit(ops.shape(source_ids)[1])
         none = ops.zeros((ops.shape(source_ids)[0], 0), "int32")
         state = self._begin(room, source_ids, none, limits)
         return self.way.finish(self.way.advance(self.model.step, state))
 
     def _score(self, source_ids, target_ids):
-        start = ops.full_like(target_ids[:, :1], self.way.start_id)
-        before = ops.concatenate([start, target_ids[:, :-1]], axis=1)
-        logits = self.model({"source_ids": source_ids, "target_ids": before})
-        logits = ops.cast(logits, "float32")
-        real = ops.not_equal(target_ids, 0)
-        real = ops.logical_and(real, ops.any(source_ids != 0, axis=-1)[:, None])
-        gains, broken = normalized(logits)
-        gains = ops.take_along_axis(gains, target_ids[:, :, None], axis=-1)[..., 0]
-        gains = ops.where(real, gains, 0.0)
-        lengths = ops.sum(ops.cast(real, "int32"), axis=-1)
-        divisor = penalty(ops.maximum(lengths, 1), *self.way.length_penalty)
-        score = ops.where(lengths > 0, ops.sum(gains, axis=-1) / divisor, -float("inf"))
-        # Where logits were NaN: at which step.
-        broken = ops.logical_and(broken, real)
-        first = ops.argmax(ops.cast(broken, "int32"), axis=-1)
-        is_broken = ops.any(broken, axis=-1)
-        score = ops.where(is_broken, float("nan"), score)
-        lengths = ops.where(is_broken, ops.cast(first, "int32") + 1, lengths)
-        ids = ops.where(real, target_ids, 0)
-        return ids[:, None], score[:, None], lengths[:, None], gains[:, None]
+        way = self.way
+        return scoring.score(
+            self.model, source_ids, target_ids, way.start_id, way.length_penalty
+        )
 
-    def _call(self, source_ids, prefix=None, constraints=None, seed=None, limits=None):
+    def decoded(
+        self, source_ids, target_prefix=None, constraints=None, seed=None, limits=None
+    ):
+        """Decodes a batch of sources that are checked, each to its own limit.
+
+        Args:
+            source_ids, target_prefix, constraints, seed: as in a call.
+            limits: int for each row, in tokens, 0 where it is not decoded; or
+                None for those of the options.
+
+        Returns:
+            `Hypotheses` of NumPy arrays.
+        """
         count, length = source_ids.shape
-        padded = self._padded(source_ids)
-        arguments = self._arguments(padded, limits, prefix, constraints, seed=seed)
+        padded = self.lengths.padded(source_ids)
+        arguments = self._arguments(
+            padded, limits, target_prefix, constraints, seed=seed
+        )
         batches = [(np.arange(count), arguments)] if count else []
         found = schedule.run(batches, self._start, self._carry_on)
         return _checked(self._joined(list(found), count, length, padded.shape[1]))
-
-    def _alternatives(self, source_ids, target_prefix, constraints):
-        """Each of the likeliest next tokens, and what follows it."""
-        count, each = len(source_ids), self.num_hypotheses
-        prefixes = [[]] * count if target_prefix is None else list(target_prefix)
-        most = self._limits(source_ids)
-        size = getattr(self.model, "target_vocabulary_size", None)
-        inputs.check_prefixes(prefixes, most, size, self.end_id)
-        if constraints is not None:
-            raise ValueError(
-                "Alternatives are not held to phrases. Received: constraints, and "
-                "return_alternatives=True."
-            )
-        limits = [
-            len(prefix) + 1 if limit else 0
-            for prefix, limit in zip(prefixes, most, strict=True)
-        ]
-        first = self._first_tokens._call(source_ids, prefixes, limits=limits)
-        # What has ended with its first token is not searched again.
-        numbers = np.arange(count)[:, None]
-        tokens = first.ids[numbers, np.arange(each), np.maximum(first.lengths - 1, 0)]
-        goes_on = (first.lengths > 0) & (tokens != self.end_id)
-        goes_on &= (np.array(limits) < most)[:, None]
-        sources = np.repeat(source_ids, each, axis=0)
-        sources[~goes_on.reshape(-1)] = 0
-        longer = [
-            [*prefixes[row], int(token)] if goes_on[row, i] else []
-            for row in range(count)
-            for i, token in enumerate(tokens[row])
-        ]
-        found = self._call(sources, longer)
-
-        def chosen(following, ending):
-            if following is None:
-                return None
-            following = following.reshape((count, each, *following.shape[2:]))
-            if following.ndim > 2:
-                sizes = zip(ending.shape, following.shape, strict=True)
-                more = [(0, full - size) for size, full in sizes]
-                ending = np.pad(ending, more)
-            mask = goes_on.reshape(goes_on.shape + (1,) * (following.ndim - 2))
-            return np.where(mask, following, ending)
-
-        return Hypotheses(*map(chosen, found, first))
 
     def _stream(self, arguments):
         state, taken = self._start(*arguments), 0
         while not np.all(ops.convert_to_numpy(state["done"])):
             state, found = self._carry_on(state, steps=1)
-            found = Hypotheses(
-                *(x if x is None else ops.convert_to_numpy(x) for x in found)
-            )
-            yield _checked(found).ids[:, 0, taken]
+            yield _checked(_arrays(found)).ids[:, 0, taken]
             taken += 1
 
     def _start(self, *arguments):
@@ -510,7 +450,9 @@ class Search:
     def _program(self, key, function, donate=False):
         """The function, compiled once."""
         if key not in self._programs:
-            self._programs[key] = self._compiled(function, donate=donate)
+            self._programs[key] = compiled(
+                function, self.model, self._jit_compile, donate
+            )
         return self._programs[key]
 
     def _begin(self, room, source_ids, candidates, limits, *rest):
@@ -527,36 +469,26 @@ class Search:
         return {**states.resize(state, room), "cache": cache}
 
     def _advance(self, state, until):
-        if "candidates" not in state:
-            state = self.way.advance(self.model.step, state, until)
-            return state, self.way.finish(state)
-        candidates = state["candidates"]  # (B, C)
+        state = self._loop(state, until)
+        found = self.way.finish(state)
+        if "candidates" in state:
+            own = state["candidates"][:, None]
+            found = found._replace(ids=ops.take_along_axis(own, found.ids, axis=2))
+        return state, found
 
+    def _take_step(self, state):
         def step(ids, index, cache):
-            ids = ops.take_along_axis(candidates, ids, axis=1)
+            if "candidates" in state:  # (B, C), of whose numbers the ids are
+                ids = ops.take_along_axis(state["candidates"], ids, axis=1)
             return self.model.step(ids, index, cache)
 
-        state = self.way.advance(step, state, until)
-        found = self.way.finish(state)
-        ids = ops.take_along_axis(candidates[:, None], found.ids, axis=2)
-        return state, found._replace(ids=ids)
+        return self.way.take_step(step, state)
 
     def _room_above(self, index, width=None):
         """Tokens to make room for."""
         if not hasattr(self.model, "extend"):
-            return self._limit(width)
-        room = next((room for room in ROOMS if room > index), 2 * index)
-        constant = [] if self.length_rule[0] else [self.length_rule[1]]
-        return min([room, *constant, *([self.longest] if self.longest else [])])
-
-    def _width_of(self, length):
-        """Source tokens that a program is compiled for."""
-        width = inputs.rounded_up(length, inputs.LENGTHS)
-        return max(length, min(width, self.longest or width))
-
-    def _padded(self, source_ids):
-        length = source_ids.shape[1]
-        return np.pad(source_ids, ((0, 0), (0, self._width_of(length) - length)))
+            return self.lengths.limit(width)
+        return self.lengths.room_above(index)
 
     def _arguments(
         self,
@@ -574,7 +506,7 @@ class Search:
                 f"{self.width}. Set beam_size, best to 5 or more."
             )
         if limits is None:
-            limits = self._limits(source_ids)
+            limits = self.lengths.limits(source_ids)
         size = getattr(self.model, "target_vocabulary_size", None)
         prefix = inputs.check_prefixes(target_prefix, limits, size, self.end_id)
         rows = [prefix]
@@ -595,7 +527,7 @@ class Search:
         if not self.samples:
             return tuple(parts)
         # Of each row by its number: the same in any batch, and of any length.
-        shape = (self._limit(source_ids.shape[1]), self.num_hypotheses)
+        shape = (self.lengths.limit(source_ids.shape[1]), self.num_hypotheses)
         base = np.random.SeedSequence(seed).entropy
         noise = [
             np.random.default_rng([base, max(number, 0)]).random(shape, "float32").T
@@ -606,8 +538,7 @@ class Search:
 
     def _joined(self, parts, count, length, width):
         """Puts rows that came one after another in their order."""
-        limit, each = self._limit(width), self.way.num_hypotheses
-        each = self.num_hypotheses if self.samples else each
+        limit, each = self.lengths.limit(width), self.each
         numbers = [numbers for numbers, _ in parts]
         found = [hypotheses for _, hypotheses in parts]
 
@@ -634,47 +565,20 @@ class Search:
             ),
         )
 
-    def _limits(self, source_ids):
-        """Tokens that each row may have, 0 where there is no source."""
-        counts = np.count_nonzero(source_ids, axis=1).tolist()
-        return [self._limit(count) if count else 0 for count in counts]
 
-    def _limit(self, source_length):
-        """Tokens that a translation may have, from an int or a tensor."""
-        multiple, constant = self.length_rule
-        if not multiple:
-            source_length = source_length * 0
-        limit = multiple * source_length + constant
-        if self.longest is None:
-            return limit
-        if isinstance(limit, int):
-            return min(limit, self.longest)
-        return ops.minimum(limit, self.longest)
+def _arrays(hypotheses):
+    """The same as NumPy arrays."""
+    return Hypotheses(
+        *(x if x is None else ops.convert_to_numpy(x) for x in hypotheses)
+    )
 
 
-def _length_rule(longest, shortest) -> tuple[int, int]:
-    """The pair (m, c) of `max_decoding_length`."""
-    rule = (2, 16) if longest is None else longest
-    rule = (0, rule) if isinstance(rule, (int, np.integer)) else tuple(rule)
-    whole = all(isinstance(number, (int, np.integer)) for number in rule)
-    if not whole or len(rule) != 2 or min(rule) < 0 or max(rule) < 1:
+def _check_suppressed(suppressed, size):
+    wrong = [t for t in suppressed if t < 0 or (size is not None and t >= size)]
+    if wrong:
         raise ValueError(
-            "`max_decoding_length` must be 1 or more, or a pair (m, c) of ints for m "
-            f"times the source and c more. Received: {longest}."
-        )
-    if shortest < 0 or (not rule[0] and shortest >= rule[1]):
-        raise ValueError(
-            "`min_decoding_length` must be 0 or more and below the greatest length. "
-            f"Received: {shortest}, and max_decoding_length={longest}."
-        )
-    return tuple(map(int, rule))
-
-
-def _check_room(longest, positions):
-    if longest > positions:
-        raise ValueError(
-            "A hypothesis cannot be longer than the table of learned positions. "
-            f"Received: max_decoding_length={longest}; sequence_length={positions}."
+            "Suppressed tokens are of the target vocabulary. Received: "
+            f"{wrong}; target_vocabulary_size={size}."
         )
 
 
@@ -699,17 +603,22 @@ def _places(candidates, tokens):
     return np.array(places, "int32").reshape(tokens.shape)
 
 
-def _check_sampling(samples, beam_size, num_hypotheses, coverage_penalty):
-    if samples and coverage_penalty:
+def _check_sampling(beam_size, num_hypotheses, coverage_penalty, alternatives):
+    if coverage_penalty:
         raise ValueError(
             "Coverage is of a beam, and sampling has none. Received: "
             f"coverage_penalty={coverage_penalty}, and sampling."
         )
-    if samples and (beam_size != 1 or num_hypotheses < 1):
+    if beam_size != 1 or num_hypotheses < 1:
         raise ValueError(
             "Sampling follows each hypothesis by itself, without a beam, and gives "
             f"one or more. Received: beam_size={beam_size}, num_hypotheses="
             f"{num_hypotheses}. Use sampling_topk=1, or beam_size=1."
+        )
+    if alternatives:
+        raise ValueError(
+            "Alternatives are the likeliest tokens, and sampling draws others. "
+            "Received: return_alternatives=True, and sampling."
         )
 
 
@@ -736,8 +645,19 @@ def _general_processors(
     return chosen
 
 
-def _sampling_processors(temperature, topk, topp, minp, epsilon) -> Sequence[Callable]:
+def _sampling_processors(
+    samples, temperature, topk, topp, minp, epsilon
+) -> Sequence[Callable]:
     """The processors of sampling, with those that change nothing left out."""
+    if not samples:
+        if (temperature, topp, minp, epsilon) != (1.0, 1.0, 0.0, 0.0):
+            raise ValueError(
+                "What narrows a draw needs one. Received: sampling_temperature="
+                f"{temperature}, sampling_topp={topp}, sampling_minp={minp}, "
+                f"sampling_epsilon={epsilon}, and sampling_topk=1. Set "
+                "sampling_topk=0 to draw from all tokens."
+            )
+        return []
     chosen = [processing.temperature(temperature)] if temperature != 1 else []
     chosen += [processing.top_k(topk)] if topk else []
     chosen += [processing.top_p(topp)] if topp != 1 else []

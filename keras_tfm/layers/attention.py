@@ -308,8 +308,8 @@ class MultiHeadAttention(keras.layers.Layer):
         keys, values = _to_cache(*self._project(query, value, key))
         keys, values = (ops.cast(x, cache[0].dtype) for x in (keys, values))
         return (
-            _written(cache[0], (0, 0, 0, cache_index), keys),
-            _written(cache[1], (0, 0, cache_index, 0), values),
+            _written(cache[0], 3, cache_index, keys),
+            _written(cache[1], 2, cache_index, values),
         )
 
     def _attend(self, queries, keys, values, mask, training):
@@ -415,17 +415,18 @@ def _to_cache(keys, values):
     return ops.transpose(keys, (0, 2, 3, 1)), ops.transpose(values, (0, 2, 1, 3))
 
 
-def _written(cache, start, update):
-    """Writes into a cache.
+def _written(cache, axis, start, update):
+    """Writes into a cache, along an axis from a slot on.
 
     On PyTorch `slice_update` copies the whole of it. Tensors of its inference
     mode, in which a search runs, are written in place: nobody else has them.
     """
-    if not getattr(cache, "is_inference", bool)():
-        return ops.slice_update(cache, start, update)
-    sizes = zip(start, update.shape, strict=True)
-    cache[tuple(slice(int(i), int(i) + size) for i, size in sizes)] = update
-    return cache
+    if getattr(cache, "is_inference", bool)():
+        slots = ops.arange(update.shape[axis], dtype="int64") + start
+        return cache.index_copy_(axis, slots, update)
+    starts = [0, 0, 0, 0]
+    starts[axis] = start
+    return ops.slice_update(cache, starts, update)
 
 
 def _open_rows(mask):

@@ -226,6 +226,7 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         sizes = hidden.shape[:-1]
         known = all(isinstance(size, int) for size in sizes)
         plain = self.token_embedding.quantization_mode is None
+        plain = plain and self.compute_dtype == "float32"
         return plain and known and math.prod(sizes) <= FEW_ROWS
 
     def _project_few(self, hidden):

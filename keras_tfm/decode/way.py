@@ -1,0 +1,114 @@
+"""What greedy search, sampling and beam search have in common."""
+
+import functools
+from collections.abc import Callable, Sequence
+
+from keras import ops
+
+from keras_tfm.decode import states
+from keras_tfm.decode.hypotheses import (
+    History,
+    forced_tokens,
+    penalty,
+    processed_logits,
+)
+
+
+class Way:
+    """The way of a search, apart from what it searches.
+
+    Args:
+        suppress_ids: ints. Tokens that are never taken where none is forced; a
+            few cost less here than as a processor.
+        processors: functions `(logits, history) -> logits`, in their order.
+        start_id: int. The token before the first.
+        end_id: int. The token that ends a hypothesis.
+        length_penalty: float >= 0; scores are log-probabilities divided by
+            `penalty(length, length_penalty, length_penalty_form)`.
+        length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
+        return_token_scores: bool. Give the log-probability of each token.
+        return_attention: bool. Give what each token attended to. Needs
+            `cache["attention"]`.
+    """
+
+    def __init__(
+        self,
+        suppress_ids: Sequence[int] = (),
+        processors: Sequence[Callable] = (),
+        start_id: int = 2,
+        end_id: int = 3,
+        length_penalty: float = 1.0,
+        length_penalty_form: str = "mean",
+        return_token_scores: bool = False,
+        return_attention: bool = False,
+    ):
+        penalty(1, length_penalty, length_penalty_form)  # raises, if it must
+        self.suppress_ids = tuple(suppress_ids)
+        self.processors = tuple(processors)
+        self.start_id = start_id
+        self.end_id = end_id
+        self.length_penalty = (length_penalty, length_penalty_form)
+        self.return_token_scores = return_token_scores
+        self.return_attention = return_attention
+
+    def advance(self, step: Callable, state: dict, until=None) -> dict:
+        """Takes steps until all rows are done or there is no more room.
+
+        Args:
+            step: `(ids (B, K), index, cache) -> (logits (B, K, V), cache)`.
+            state: of `start`, `states.resize` or `advance`.
+            until: scalar int tensor: the index not to pass; or None.
+
+        Returns:
+            The state after them.
+        """
+        return states.advance(functools.partial(self.take_step, step), state, until)
+
+    def take_step(self, step: Callable, state: dict) -> dict:
+        """Takes one step.
+
+        Args:
+            step, state: of `advance`.
+
+        Returns:
+            The state after it.
+        """
+        raise NotImplementedError
+
+    def _begin(self, cache, active, count, room, limits, prefix):
+        """The part of a state that every way has, for `count` hypotheses."""
+        size = ops.shape(active)[0]
+        if limits is None:
+            limits = ops.full((size,), room, "int32")
+        state = {
+            "index": ops.convert_to_tensor(0, "int32"),
+            "last": ops.full((size, count), self.start_id, "int32"),
+            "limits": limits,
+            "cache": cache,
+        }
+        if self.return_attention:
+            length = ops.shape(cache["attention"])[-1]
+            state["attention"] = ops.zeros((size, room, count, length), "float32")
+        if prefix is not None and prefix.shape[1]:
+            state["prefix"] = prefix
+        return state
+
+    def _logits(self, step, state, processors):
+        """Gives processed logits, the forced tokens, and the new state."""
+        index = state["index"]
+        logits, cache = step(state["last"], index, state["cache"])
+        forced = forced_tokens(state.get("prefix"), index)
+        history = History(state["open"]["ids"], index)
+        logits = processed_logits(logits, history, processors, forced)
+        state = {**state, "cache": cache}
+        if "attention" in state:
+            attention = ops.cast(cache["attention"], "float32")[:, None]
+            state["attention"] = ops.slice_update(
+                state["attention"], (0, index, 0, 0), attention
+            )
+        return logits, forced, state
+
+    def _here(self, state):
+        """bool `(1, 1, T)`, True at the place of the token of this step."""
+        room = ops.shape(state["open"]["ids"])[-1]
+        return ops.equal(ops.arange(room)[None, None], state["index"])

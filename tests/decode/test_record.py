@@ -1,0 +1,94 @@
+"""What PyTorch plays again is what Keras does."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm import decode
+from tests.decode.conftest import draw_transformer
+from tests.decode.test_bulk import as_ids, draw_rows
+
+pytestmark = pytest.mark.backend("torch")
+
+
+def counted(function):
+    """A recorded function, and how often it is called itself."""
+    from keras_tfm.decode.record import Recorded
+
+    calls = []
+
+    def call(*arguments):
+        calls.append(len(calls))
+        return function(*arguments)
+
+    return Recorded(call), calls
+
+
+def test_a_function_is_called_twice_for_each_shape():
+    dense = keras.layers.Dense(3)
+    dense.build((None, 4))
+    recorded, calls = counted(lambda parts: {"y": dense(parts["x"]) + parts["add"]})
+    draw = np.random.default_rng(0)
+    for size in (2, 5, 2, 5):
+        for _ in range(3):
+            x = ops.convert_to_tensor(draw.normal(size=(size, 4)), "float32")
+            add = ops.convert_to_tensor(draw.normal(), "float32")
+            found = recorded({"x": x, "add": add})["y"]
+            np.testing.assert_array_equal(
+                ops.convert_to_numpy(found), ops.convert_to_numpy(dense(x) + add)
+            )
+    assert len(calls) == 4
+    dense.set_weights([np.ones((4, 3)), np.ones(3)])  # where the others stood
+    x = np.ones((2, 4), "float32")
+    x, none = ops.convert_to_tensor(x), ops.convert_to_tensor(0.0)
+    assert recorded({"x": x, "add": none})["y"].tolist() == [[5.0] * 3] * 2
+    assert len(calls) == 4
+
+
+def test_what_is_written_in_place_is_written_when_played():
+    def function(x, index):
+        x[index] = 7.0
+        return x, index + 1
+
+    recorded, calls = counted(function)
+    x, index = ops.zeros((6,)), ops.convert_to_tensor([0])
+    for _ in range(5):
+        x, index = recorded(x, index)
+    assert x.tolist() == [7.0] * 5 + [0.0]
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, index: x * 2 if int(index) < 3 else x,
+        lambda x, index: (x, 3.0),
+        lambda x, index: x + ops.convert_to_tensor(np.array(index) * 2),
+    ],
+    ids=["number", "no tensor", "array"],
+)
+def test_what_cannot_be_played_is_called(function):
+    recorded, calls = counted(function)
+    for index in range(6):
+        arguments = ops.ones((2,)), ops.convert_to_tensor(index)
+        found, wanted = recorded(*arguments), function(*arguments)
+        found, wanted = ops.convert_to_numpy(found[0]), ops.convert_to_numpy(wanted[0])
+        np.testing.assert_array_equal(found, wanted)
+    assert len(calls) == 6
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_search_plays_its_steps(beam_size, monkeypatch):
+    model = draw_transformer()
+    steps, step = [], model.step
+    monkeypatch.setattr(model, "step", lambda *a: steps.append(1) or step(*a))
+    search = decode.Search(model, beam_size, max_decoding_length=20)
+    ids = as_ids(draw_rows(5))
+    wanted = search(ids)
+    taken = len(steps)
+    assert 2 <= taken <= 4  # two for each room that was made
+    found = search(ids)
+    assert len(steps) == taken
+    np.testing.assert_array_equal(found.ids, wanted.ids)
+    np.testing.assert_array_equal(found.scores, wanted.scores)
