@@ -36,6 +36,8 @@ class Settings:
     """1 is greedy."""
     shortlist: str = ""
     """File of a `Shortlist`, for rows with one."""
+    rows: tuple[str, ...] = ()
+    """Which rows, by the names in the table; all if none is named."""
 
 
 ROWS = {
@@ -50,6 +52,7 @@ ROWS = {
     "tensorflow, mixed_bfloat16": ("tensorflow", "mixed_bfloat16"),
     "tensorflow, mixed_float16": ("tensorflow", "mixed_float16"),
     "torch, mixed_bfloat16": ("torch", "mixed_bfloat16"),
+    "torch, bfloat16": ("torch", "bfloat16"),
 }
 
 
@@ -61,7 +64,7 @@ def ours(settings, kind):
     from keras_tfm.text import Vocabulary
 
     model = keras.models.load_model(os.path.join(settings.model, "model.keras"))
-    if kind.startswith("mixed"):
+    if kind.endswith("float16"):
         weights = model.get_weights()
         keras.config.set_dtype_policy(kind)
         model = type(model).from_config({**model.get_config(), "dtype": kind})
@@ -140,7 +143,8 @@ def main(settings: Settings):
         "| program | the same | near ties | others | largest score difference | BLEU |"
     )
     print("|---|---|---|---|---|---|")
-    for name, (backend, kind) in ROWS.items():
+    for name in settings.rows or ROWS:
+        backend, kind = ROWS[name]
         if kind == "shortlist" and not settings.shortlist:
             continue
         command = [sys.executable, "-m", "benchmarks.agreement", "worker"]

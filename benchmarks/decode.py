@@ -56,7 +56,7 @@ def programs(cores):
     rows = {f"ours, {name}": ("ours", name, {}) for name in backends}
     for name in backends:
         rows[f"ours, {name}, shortlist"] = ("ours", name, {"listed": True})
-    half = {"policy": "mixed_bfloat16"}
+    half = {"policy": "bfloat16"}
     rows["ours, torch, bfloat16"] = ("ours", "torch", half)
     half = {**half, "listed": True}
     rows["ours, torch, bfloat16, shortlist"] = ("ours", "torch", half)

@@ -37,7 +37,7 @@ class Shortlist:
     https://arxiv.org/abs/1412.2007
     """
 
-    def __init__(self, translations, order, frequent=100, each=12, shared=False):
+    def __init__(self, translations, order, frequent=100, each=16, shared=False):
         if frequent < 0 or each < 1:
             raise ValueError(
                 "A shortlist has 0 or more frequent tokens and 1 or more for each "

@@ -184,6 +184,7 @@ def test_attention_is_that_of_the_model_on_the_hypothesis(wordy):
                 assert not one.attention[row, n, :, len(rows[row]) :].any()
 
 
+@pytest.mark.backend("tensorflow", "torch")  # many programs, for NumPy's work
 def test_alternatives_are_the_likeliest_tokens_after_a_prefix(wordy):
     options = {"beam_size": 2, **SHORT}
     search = decode.Search(wordy, num_hypotheses=4, return_alternatives=True, **options)
