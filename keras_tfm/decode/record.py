@@ -43,6 +43,9 @@ class Recorded:
         leaves, form = tree_flatten(arguments)
         if not all(isinstance(x, torch.Tensor) for x in leaves):
             return self.function(*arguments)
+        # What is written down is right for one order in memory.
+        leaves = [x.contiguous() for x in leaves]
+        arguments = tree_unflatten(leaves, form)
         key = (form, *((tuple(x.shape), x.dtype, x.device) for x in leaves))
         if key not in self.records:
             result, self.records[key] = _record(self.function, leaves, form)
@@ -102,6 +105,9 @@ class _Record(TorchDispatchMode):
 
 def _record(function, leaves, form):
     """Calls a function: gives its result and its record, or None for that."""
+    # One tensor that stands in two places may be two in the next call.
+    places = {id(x): i for i, x in enumerate(leaves)}
+    leaves = [x if places[id(x)] == i else x.clone() for i, x in enumerate(leaves)]
     with _Record(leaves) as record:
         result = function(*tree_unflatten(leaves, form))
     parts, form = tree_flatten(result)
