@@ -32,6 +32,7 @@ test-torch: export OMP_NUM_THREADS = 1
 
 # Tests compile many programs and run each for milliseconds.
 test-jax: export JAX_DISABLE_MOST_OPTIMIZATIONS = 1
+test-tensorflow: export XLA_FLAGS = --xla_backend_optimization_level=0
 
 lint: $(TO_TEST)
 	$(RUN) -m ruff check .
