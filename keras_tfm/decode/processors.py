@@ -2,7 +2,9 @@
 
 A processor is a function `(logits, history) -> logits` of float32 `(B, K, V)`
 and a `History`; minus infinity forbids a token. The functions here make the
-usual ones; one of the user's own stands beside them in a search's list.
+usual ones; one of the user's own stands beside them in a search's list. It is
+a function of its arguments alone, in `keras.ops`: programs are made of it once,
+and what else it looks at stays as it was then.
 """
 
 import math

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import keras
@@ -359,7 +360,9 @@ class Search:
             target_ids, len(source_ids), size, self.lengths.longest
         )
         if not len(source_ids):
-            return self._joined([], 0, 0, 0)
+            none = np.zeros((0, 1, targets.shape[1]), "float32")
+            ids, scores = none.astype("int32"), none[:, :, 0]
+            return Hypotheses(ids, scores, scores.astype("int32"), none)
         program = self._program("score", self._score)
         tensors = (ops.convert_to_tensor(x, "int32") for x in (source_ids, targets))
         return _checked(_arrays(program(*tensors)))
@@ -517,7 +520,8 @@ class Search:
             rows.append(phrases)
         candidates = np.zeros((len(source_ids), 0), "int32")
         if self.shortlist is not None:
-            forced = np.concatenate([x.reshape(len(x), -1) for x in rows], axis=1)
+            forced = [x.reshape(len(x), math.prod(x.shape[1:])) for x in rows]
+            forced = np.concatenate(forced, axis=1)
             candidates = self.shortlist.rows(
                 source_ids, self._special, forced, self.suppressed
             )

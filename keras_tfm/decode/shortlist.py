@@ -59,6 +59,11 @@ class Shortlist:
                 f"{self.translations.shape}, ids from {low} to {high}, and a target "
                 f"vocabulary of {size}."
             )
+        if shared and len(self.translations) != size:
+            raise ValueError(
+                "A shortlist that is shared is of one vocabulary. Received: "
+                f"{len(self.translations)} source ids, {size} target ids, shared=True."
+            )
         self.frequent = frequent
         self.each = each
         self.shared = shared

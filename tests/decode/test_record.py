@@ -1,5 +1,7 @@
 """What PyTorch plays again is what Keras does."""
 
+import time
+
 import keras
 import numpy as np
 import pytest
@@ -76,16 +78,32 @@ def test_the_order_in_memory_does_not_matter():
     assert len(calls) == 2
 
 
-@pytest.mark.parametrize(
-    "function",
-    [
-        lambda x, index: x * 2 if int(index) < 3 else x,
-        lambda x, index: (x, 3.0),
-        lambda x, index: x + ops.convert_to_tensor(np.array(index) * 2),
-    ],
-    ids=["number", "no tensor", "array"],
-)
-def test_what_cannot_be_played_is_called(function):
+def written_constant(x, index):
+    import torch
+
+    constant = torch.tensor([0.0] * 6)
+    constant[ops.maximum(index - 1, 0).reshape(1).long()] = 7.0
+    return x + constant[:2], constant
+
+
+CHANGING = {
+    "number": lambda x, index: x * 2 if int(index) < 3 else x,
+    "truth": lambda x, index: x * 2 if index < 3 else x,
+    "array": lambda x, index: x * 2 if ops.convert_to_numpy(index) < 3 else x,
+    "list": lambda x, index: x * 2 if index.tolist() < 3 else x,
+    "equal": lambda x, index: x * 2 if index.equal(0 * index + 4) else x,
+    "no tensor": lambda x, index: (x, 3.0),
+    "constant": lambda x, index: x + ops.convert_to_tensor(np.array(index) * 2),
+    "written": written_constant,
+    "drawn": lambda x, index: x + keras.random.normal((2,), seed=5),
+    "size": lambda x, index: x + len(ops.nonzero(ops.arange(8) < index)[0]),
+    "chosen": lambda x, index: x + ops.arange(8)[ops.arange(8) < index].sum(),
+}
+
+
+@pytest.mark.parametrize("name", CHANGING)
+def test_what_cannot_be_played_is_called(name):
+    function = CHANGING[name]
     recorded, calls = counted(function)
     for index in range(6):
         arguments = ops.ones((2,)), ops.convert_to_tensor(index)
@@ -93,6 +111,46 @@ def test_what_cannot_be_played_is_called(function):
         found, wanted = ops.convert_to_numpy(found[0]), ops.convert_to_numpy(wanted[0])
         np.testing.assert_array_equal(found, wanted)
     assert len(calls) == 6
+
+
+def test_whole_numbers_are_held_to_be_equal_as_they_are():
+    recorded, calls = counted(lambda x: x + ops.convert_to_tensor(30_000 + len(calls)))
+    found = [int(recorded(ops.zeros((1,), "int32"))) for _ in range(5)]
+    assert found == [30_001, 30_002, 30_003, 30_004, 30_005]
+
+
+def test_records_are_so_many_at_most(monkeypatch):
+    from keras_tfm.decode import record
+
+    monkeypatch.setattr(record, "MOST", 3)
+    recorded, calls = counted(lambda x: x + 1)
+    for size in (1, 2, 3, 4, 5, 5, 5, 1):
+        assert recorded(ops.ones((size,))).tolist() == [2.0] * size
+    assert len(recorded.records) == 3
+    assert len(calls) == 7
+
+
+def test_threads_share_a_record():
+    import threading
+
+    def function(x, index):
+        time.sleep(0.01)
+        return x + ops.convert_to_tensor(np.array(index) * 2)
+
+    recorded, _ = counted(function)
+    wrong = []
+
+    def play():
+        for index in range(6):
+            found = recorded(ops.zeros((1,)), ops.convert_to_tensor([index]))
+            wrong.extend([index] if found.tolist() != [2.0 * index] else [])
+
+    threads = [threading.Thread(target=play) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])

@@ -271,3 +271,14 @@ def test_a_tied_table_may_be_of_int8():
     search = decode.Search(model, shortlist=shortlist, **FEW)
     with pytest.raises(ValueError, match="projection in int8"):
         search(ids)
+
+
+@pytest.mark.parametrize("beam_size", [1, 2])
+def test_an_empty_batch_is_empty(wide, beam_size):
+    search = decode.Search(wide, beam_size, shortlist=draw_shortlist(), **FEW)
+    assert search(np.zeros((0, 5), "int32")).ids.shape == (0, 1, 7)
+
+
+def test_a_shared_list_is_of_one_vocabulary():
+    with pytest.raises(ValueError, match="20 source ids, 14 target ids"):
+        Shortlist(np.zeros((20, 2), "int32"), np.arange(14), shared=True)

@@ -154,3 +154,9 @@ def test_by_default_the_utility_is_chrf():
     assert chosen.utility == pytest.approx(max(expected))
     with pytest.raises(ValueError, match="Among no candidates"):
         decode.minimum_bayes_risk([])
+
+
+def test_a_score_of_nothing_is_empty(transformer):
+    search = decode.Search(transformer, 2, num_hypotheses=2)
+    found = search.score(np.zeros((0, 5), "int32"), [])
+    assert [x.shape for x in found[:4]] == [(0, 1, 16), (0, 1), (0, 1), (0, 1, 16)]
