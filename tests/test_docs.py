@@ -184,11 +184,15 @@ def script(text):
 
 
 def run_blocks(text, folder):
-    """Runs the Python blocks of `text` in a fresh process inside `folder`."""
+    """Runs the Python blocks of `text` in a fresh process inside `folder`.
+
+    As a reader does: with XLA's optimisations, which other tests are without.
+    """
+    environment = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
     return subprocess.run(
         [sys.executable, "-c", script(text)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "tensorflow"},
+        env={**environment, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "tensorflow"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
