@@ -92,8 +92,8 @@ class Shortlist:
         Raises:
             ValueError: no pairs, or an id outside its vocabulary.
 
-        Cost: some 40 bytes for each source token of each target token: 1 GB
-        for 100,000 pairs of 16 tokens. A part of the pairs is often enough.
+        Cost: memory by the number of pairs of a source and a target token in
+        one sentence. Where it is too much, give a part of the sentences.
 
         Source: Brown et al. 1993, model 1. https://aclanthology.org/J93-2003
         """

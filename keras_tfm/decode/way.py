@@ -17,18 +17,12 @@ from keras_tfm.decode.hypotheses import (
 class Way:
     """The way of a search, apart from what it searches.
 
+    What a way of its own adds is `start`, `take_step` and `finish`.
+
     Args:
-        suppress_ids: ints. Tokens that are never taken where none is forced; a
-            few cost less here than as a processor.
-        processors: functions `(logits, history) -> logits`, in their order.
-        start_id: int. The token before the first.
-        end_id: int. The token that ends a hypothesis.
-        length_penalty: float >= 0; scores are log-probabilities divided by
-            `penalty(length, length_penalty, length_penalty_form)`.
-        length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
-        return_token_scores: bool. Give the log-probability of each token.
-        return_attention: bool. Give what each token attended to. Needs
-            `cache["attention"]`.
+        suppress_ids, processors, start_id, end_id, length_penalty,
+            length_penalty_form, return_token_scores, return_attention: of
+            `Sample`.
     """
 
     def __init__(
@@ -73,7 +67,7 @@ class Way:
         Returns:
             The state after it.
         """
-        raise NotImplementedError
+        raise NotImplementedError  # each way has its own
 
     def _begin(self, cache, active, count, room, limits, prefix):
         """The part of a state that every way has, for `count` hypotheses."""
