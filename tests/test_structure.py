@@ -22,9 +22,10 @@ MAY_IMPORT[""] = set(MAY_IMPORT)
 BACKENDS = {"tensorflow", "tensorflow_text", "jax", "torch"}
 # Where a backend may be imported, inside a function.
 BACKEND_PLACES = re.compile(
-    r"keras_tfm/(text/|serving[/.]|decode/(compile|record)\.py$)"
+    r"keras_tfm/(text/|serving[/.]|decode/(compile|record|packed)\.py$)"
 )
-LATER = {"keras_tfm/decode/record.py"}  # itself imported inside a function
+# Themselves imported inside a function.
+LATER = {"keras_tfm/decode/record.py", "keras_tfm/decode/packed.py"}
 # What `import keras_tfm` may load; the rest is imported where it is used.
 AT_IMPORT = {"keras", "keras_tfm", "numpy", "sentencepiece", *sys.stdlib_module_names}
 NAMELESS = {"utils.py", "common.py", "helpers.py"}

@@ -1,13 +1,11 @@
 """One compiled program from a function of a model, on each backend.
 
 The one place outside `text` and `serving` where a backend's own API stands,
-with `record`, which it uses: Keras compiles what `fit` and `predict` run, but
-has no call that compiles a function of tensors.
+with `record` and `packed`, which it uses: Keras compiles what `fit` and
+`predict` run, but has no call that compiles a function of tensors.
 """
 
 import keras
-
-from keras_tfm.decode import states
 
 
 def compiled(function, model, jit_compile=True, donate=False):
@@ -81,29 +79,32 @@ def compiled(function, model, jit_compile=True, donate=False):
     return eager
 
 
-def loop(take_step, model):
-    """Makes a loop of steps, to stand in a compiled function.
+def player(function, model):
+    """Makes what on PyTorch plays a function as it was recorded.
+
+    It stands in a compiled function, and elsewhere does nothing.
 
     Args:
-        take_step: `state -> state`.
+        function: a function of structures of tensors, giving another, without
+            loops; see `keras_tfm.decode.record`.
         model: as of `compiled`.
 
     Returns:
-        A function `(state, until) -> state`, see `states.advance`. On PyTorch
-        it plays each step as it was recorded, see `keras_tfm.decode.record`.
+        A function without arguments, which gives the function to call. That
+        may be called as long as no other weights take the place of the model's.
     """
     if keras.config.backend() != "torch":
-        return lambda state, until: states.advance(take_step, state, until)
+        return lambda: function
     from keras_tfm.decode.record import Recorded
 
-    recorded, variables_then = Recorded(take_step), []
+    recorded, variables_then = Recorded(function), []
 
-    def play(state, until):
+    def ready():
         # LoRA and quantisation give a model other variables.
         variables = [variable.value for variable in getattr(model, "variables", [])]
         if [*map(id, variables)] != [*map(id, variables_then)]:
             recorded.forget()
             variables_then[:] = variables
-        return states.advance(recorded, state, until)
+        return recorded
 
-    return play
+    return ready

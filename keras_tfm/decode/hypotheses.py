@@ -141,13 +141,13 @@ def best_tokens(logits, count: int, forced=None, suppressed: Sequence[int] = ())
         peaks = ops.where(here, ops.max(part, axis=-1, keepdims=True), peaks)
     peak = ops.max(peaks, axis=-1, keepdims=True)
     peak = ops.where(ops.isfinite(peak), peak, 0.0)
-    shares = ops.exp(logits - peak)
-    if suppressed:
-        allowed = ops.convert_to_tensor(~np.isin(np.arange(size), list(suppressed)))
-        if forced is not None:
-            allowed = ops.logical_or(is_forced, allowed)
-        shares = ops.where(allowed, shares, 0.0)
-    normalizer, broken = _normalizer(ops.sum(shares, axis=-1, keepdims=True), peak)
+    # Of runs of tokens, as a mask over all would be another copy of the logits.
+    total = sum(_share(logits[..., run], peak) for run in _runs(size, suppressed))
+    if suppressed and forced is not None:
+        others = [slice(token, token + 1) for token in suppressed]
+        others = sum(_share(logits[..., token], peak) for token in others)
+        total = total + ops.where(is_forced, others, 0.0)
+    normalizer, broken = _normalizer(total, peak)
 
     number = min(count, peaks.shape[-1])
     chosen = ops.top_k(peaks, number)[1]
@@ -172,6 +172,18 @@ def best_tokens(logits, count: int, forced=None, suppressed: Sequence[int] = ())
     return best, token, normalizer, broken
 
 
+def _share(logits, peak):
+    return ops.sum(ops.exp(logits - peak), axis=-1, keepdims=True)
+
+
+def _runs(size, suppressed):
+    """The slices of a vocabulary that lie between suppressed tokens."""
+    marks = [-1, *sorted(set(suppressed)), size]
+    starts = [mark + 1 for mark in marks[:-1]]
+    pairs = zip(starts, marks[1:], strict=True)
+    return [slice(start, end) for start, end in pairs if start < end]
+
+
 def normalized(logits):
     """Gives log-probabilities, and where logits were NaN or infinite.
 
@@ -183,8 +195,7 @@ def normalized(logits):
     """
     peak = ops.max(logits, axis=-1, keepdims=True)
     peak = ops.where(ops.isfinite(peak), peak, 0.0)
-    total = ops.sum(ops.exp(logits - peak), axis=-1, keepdims=True)
-    normalizer, broken = _normalizer(total, peak)
+    normalizer, broken = _normalizer(_share(logits, peak), peak)
     return logits - normalizer, broken
 
 

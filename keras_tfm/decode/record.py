@@ -13,6 +13,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
+from torch.utils.weak import WeakIdKeyDictionary
+
+from keras_tfm.decode.packed import COMPOSED, PRODUCTS, TURNING, Packed, Weight
 
 MOST = 64  # records that are kept
 # What a call draws, or what hangs on the values of tensors, is no record.
@@ -50,11 +53,13 @@ class Recorded:
         self.function = function
         self.lock = threading.RLock()
         self.records = {}  # by shapes: a record, and whether it is held to be right
+        self.packed = {}  # weights, for all records
 
     def forget(self):
         """Drops what is recorded."""
         with self.lock:
             self.records.clear()
+            self.packed.clear()
 
     def __call__(self, *arguments):
         leaves, form = tree_flatten(arguments)
@@ -66,7 +71,7 @@ class Recorded:
         key += (torch.is_autocast_enabled(leaves[0].device.type),) if leaves else ()
         record, right = self.records.get(key, (None, False))
         if right:
-            return self.function(*arguments) if record is None else record(leaves)
+            return self.function(*arguments) if record is None else record(leaves, True)
         with self.lock:
             return self._prepare(key, leaves, form)
 
@@ -74,7 +79,7 @@ class Recorded:
         """Records or checks a record, and gives the result of the call."""
         record, right = self.records.get(key, (None, True))
         if key not in self.records:
-            result, record = _record(self.function, leaves, form)
+            result, record = _record(self.function, leaves, form, self.packed)
             if len(self.records) >= MOST:
                 del self.records[next(iter(self.records))]
             self.records[key] = record, record is None
@@ -100,33 +105,43 @@ class _Reading(TorchFunctionMode):
 
 
 class _Recording(TorchDispatchMode):
-    """Writes down every operation that is done while it is entered."""
+    """Writes down every operation that is done while it is entered.
 
-    def __init__(self, inputs):
+    Args:
+        inputs: tensors.
+        packed: a dictionary of `Packed`, which it adds to.
+    """
+
+    def __init__(self, inputs, packed):
         super().__init__()
         self.graph, self.constants = torch.fx.Graph(), {}
-        self.nodes, self.tensors = {}, []  # by the tensors' ids, so these stay
-        self.storages = set()  # of constants
+        self.nodes = WeakIdKeyDictionary()  # of tensors: they may go
+        self.weights = WeakIdKeyDictionary()  # constants, and these turned
+        self.packed, self.used = packed, {}
+        self.storages, self.written = set(), set()  # of constants; written to
         self.fails = False
+        self.fast = self.graph.placeholder("fast")
         for i, tensor in enumerate(inputs):
-            self._is(tensor, self.graph.placeholder(f"input_{i}"))
-
-    def _is(self, tensor, node):
-        self.nodes[id(tensor)] = node
-        self.tensors.append(tensor)
+            self.nodes[tensor] = self.graph.placeholder(f"input_{i}")
 
     def node(self, tensor):
         """What a tensor is in the record: a constant, if from outside."""
-        if id(tensor) not in self.nodes:
-            name = f"constant_{len(self.tensors)}"
+        if tensor not in self.nodes:
+            name = f"constant_{len(self.constants)}"
             self.constants[name] = tensor
-            self.storages.add(tensor.untyped_storage().data_ptr())
-            self._is(tensor, self.graph.get_attr(name))
-        return self.nodes[id(tensor)]
+            self.storages.add(_storage(tensor))
+            self.nodes[tensor] = self.graph.get_attr(name)
+            self.weights[tensor] = Weight(tensor)
+        return self.nodes[tensor]
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
+        if function in COMPOSED:
+            with self:
+                return function.decompose(*args, **kwargs)
         result = function(*args, **kwargs)
+        if args and result is args[0] and not function._schema.is_mutable:
+            return result
         given = tree_map_only(torch.Tensor, self.node, (args, kwargs))
         parts = result if isinstance(result, (tuple, list)) else [result]
         self.fails |= (
@@ -137,14 +152,30 @@ class _Recording(TorchDispatchMode):
         )
         if self.fails:
             return result
-        node = self.graph.call_function(function, *given)
         if isinstance(result, torch.Tensor):
-            self._is(result, node)
+            node = self._product(function, args, given[0])
+            self.nodes[result] = node or self.graph.call_function(function, *given)
+            if function in TURNING and args[0] in self.weights:
+                weight = self.weights[args[0]].turned(function, args[1:], kwargs)
+                self.weights[result] = weight
             return result
+        node = self.graph.call_function(function, *given)
         for i, part in enumerate(parts):
             if part is not None:
-                self._is(part, self.graph.call_function(operator.getitem, (node, i)))
+                item = self.graph.call_function(operator.getitem, (node, i))
+                self.nodes[part] = item
         return result
+
+    def _product(self, function, args, given):
+        """The node of a product by a weight; or None."""
+        if function not in PRODUCTS or args[1] not in self.weights:
+            return None
+        weight = self.weights[args[1]]
+        if _storage(args[1]) in self.written or not Packed.fits(weight, args[1]):
+            return None
+        packed = self.packed.setdefault(weight.key(), Packed(weight))
+        name = self.used.setdefault(packed, f"packed_{len(self.used)}")
+        return self.graph.call_module(name, (given[0], self.fast))
 
     def _writes_constant(self, function, args, kwargs):
         """Whether it writes to what would hold that write in the next call."""
@@ -156,7 +187,13 @@ class _Recording(TorchDispatchMode):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 written.append(args[i] if i < len(args) else kwargs.get(argument.name))
         tensors = (x for x in tree_flatten(written)[0] if isinstance(x, torch.Tensor))
-        return any(x.untyped_storage().data_ptr() in self.storages for x in tensors)
+        written = {*map(_storage, tensors)}
+        self.written |= written
+        return bool(written & self.storages)
+
+
+def _storage(tensor):
+    return tensor.untyped_storage().data_ptr()
 
 
 def _changes(function, args):
@@ -165,27 +202,35 @@ def _changes(function, args):
     return bool(CHANGING & set(function.tags))
 
 
-def _record(function, leaves, form):
+def _record(function, leaves, form, packed):
     """Calls a function: gives its result and its record, or None for that."""
     # One tensor that stands in two places may be two in the next call.
     places = {id(x): i for i, x in enumerate(leaves)}
     leaves = [x if places[id(x)] == i else x.clone() for i, x in enumerate(leaves)]
-    with _Reading() as reading, _Recording(leaves) as recording:
+    with _Reading() as reading, _Recording(leaves, packed) as recording:
         result = function(*tree_unflatten(leaves, form))
     parts, form = tree_flatten(result)
     tensors = all(isinstance(x, torch.Tensor) for x in parts)
     if reading.seen or recording.fails or not tensors:
         return result, None
-    recording.graph.output([recording.node(x) for x in parts])
-    root = torch.nn.Module()
+    graph = recording.graph
+    graph.output([recording.node(x) for x in parts])
+    graph.owning_module = root = torch.nn.Module()
     for name, tensor in recording.constants.items():
         root.register_buffer(name, tensor)
+    for packed, name in recording.used.items():
+        root.add_module(name, packed)
+    graph.eliminate_dead_code()  # such as the turning of packed weights
     # Not as a GraphModule: PyTorch keeps the source of each for ever.
-    code = recording.graph.python_code(root_module="self")
+    code = graph.python_code(root_module="self")
     names = dict(code.globals)
     exec(code.src, names)
     forward = names["forward"]
-    return result, lambda leaves: tree_unflatten(forward(root, *leaves), form)
+
+    def record(leaves, fast=False):
+        return tree_unflatten(forward(root, fast, *leaves), form)
+
+    return result, record
 
 
 def _same(record, leaves, wanted):

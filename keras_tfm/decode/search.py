@@ -13,7 +13,7 @@ from keras_tfm.decode import inputs, schedule, scoring, states
 from keras_tfm.decode import processors as processing
 from keras_tfm.decode.alternatives import Alternatives
 from keras_tfm.decode.beam import Beam, check_beam, check_groups
-from keras_tfm.decode.compile import compiled, loop
+from keras_tfm.decode.compile import compiled, player
 from keras_tfm.decode.ensemble import longest
 from keras_tfm.decode.greedy import Sample
 from keras_tfm.decode.hypotheses import Hypotheses
@@ -185,7 +185,7 @@ class Search:
         self._begin_options = {"return_attention": True} if with_attention else {}
         self._jit_compile = jit_compile
         self._programs = {}
-        self._loop = loop(self._take_step, model)
+        self._player = player(self._take_step, model)
         self._alternatives = None
         if return_alternatives:
             first = Beam(num_hypotheses, num_hypotheses, **options)
@@ -196,7 +196,7 @@ class Search:
         search = copy.copy(self)
         search.way, search.width, search.each = way, way.beam_size, way.num_hypotheses
         search._programs = {}
-        search._loop = loop(search._take_step, self.model)
+        search._player = player(search._take_step, self.model)
         return search
 
     def __call__(self, source_ids, target_prefix=None, constraints=None, seed=None):
@@ -433,8 +433,9 @@ class Search:
     def _start(self, *arguments):
         """Gives the state before the first step."""
         room = self._room_above(0, arguments[0].shape[1])
-        begin = functools.partial(self._begin, room)
-        return self._program(("begin", room), begin)(*arguments)
+        begin = player(functools.partial(self._begin, room), self.model)
+        program = self._program(("begin", room), lambda *inputs: begin()(*inputs))
+        return program(*arguments)
 
     def _carry_on(self, state, steps=None):
         """Takes some steps, or as many as there is room for; makes room first.
@@ -472,7 +473,7 @@ class Search:
         return {**states.resize(state, room), "cache": cache}
 
     def _advance(self, state, until):
-        state = self._loop(state, until)
+        state = states.advance(self._player(), state, until)
         found = self.way.finish(state)
         if "candidates" in state:
             own = state["candidates"][:, None]

@@ -227,6 +227,7 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         known = all(isinstance(size, int) for size in sizes)
         plain = self.token_embedding.quantization_mode is None
         plain = plain and self.compute_dtype == "float32"
+        plain = plain and backend.backend() == "tensorflow"
         return plain and known and math.prod(sizes) <= FEW_ROWS
 
     def _project_few(self, hidden):
