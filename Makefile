@@ -6,7 +6,8 @@
 
 PYTHON ?= python3
 KERAS_BACKEND ?= tensorflow
-PYTEST_OPTIONS ?= -p no:cacheprovider --durations=8 --numprocesses=2 --dist=loadfile
+PYTEST_OPTIONS ?= -p no:cacheprovider --durations=8 --numprocesses=2 --dist=loadfile \
+	--no-loadscope-reorder
 TF_CPP_MIN_LOG_LEVEL ?= 2
 export KERAS_BACKEND TF_CPP_MIN_LOG_LEVEL
 
