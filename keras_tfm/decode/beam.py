@@ -269,8 +269,10 @@ class Beam(Way):
             found["total"] = ops.where(dead, -float("inf"), found["total"] + lost)
             found["parent"] = found["parent"] + i * self.width
             taken = found["token"][:, : self.width]
-            alive = ops.cast(ops.isfinite(found["total"][:, : self.width]), "float32")
-            new = ops.one_hot(taken, logits.shape[-1]) * alive[..., None]
+            alive = ops.isfinite(found["total"][:, : self.width])
+            alive = ops.logical_and(alive, ops.logical_not(state["done"])[:, i, None])
+            new = ops.one_hot(taken, logits.shape[-1])
+            new = new * ops.cast(alive, new.dtype)[..., None]
             said = said + ops.sum(new, axis=1, keepdims=True)
             groups.append(found)
         joined = {

@@ -199,6 +199,8 @@ def diverse_by_hand(ask, max_length, width, groups, strength):
     for length in range(1, max_length + 1):
         said = []
         for g in range(groups):
+            if done[g]:
+                continue
             candidates = []
             if opened[g]:
                 gains = ask([ids for ids, _ in opened[g]])
@@ -212,8 +214,6 @@ def diverse_by_hand(ask, max_length, width, groups, strength):
             said += [ids[-1] for _, ids in best[:width]]
             ends = [one for one in best[:width] if one[1][-1] == END]
             opened[g] = [(i, t) for t, i in best if i[-1] != END][:width]
-            if done[g]:
-                continue
             pools[g] += [(t / divisor(length, 1, "mean"), i) for t, i in ends]
             ended[g] += len(ends)
             if length == max_length:
