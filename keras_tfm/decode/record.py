@@ -68,7 +68,9 @@ class Recorded:
         # What is written down is right for one order in memory.
         leaves = [x.contiguous() for x in leaves]
         key = (form, *((tuple(x.shape), x.dtype, x.device) for x in leaves))
-        key += (torch.is_autocast_enabled(leaves[0].device.type),) if leaves else ()
+        kind = leaves[0].device.type if leaves else "cpu"
+        if torch.is_autocast_enabled(kind):
+            key += (torch.get_autocast_dtype(kind),)
         record, right = self.records.get(key, (None, False))
         if right:
             return self.function(*arguments) if record is None else record(leaves, True)

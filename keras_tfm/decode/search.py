@@ -128,6 +128,7 @@ class Search:
         self.suppressed = {*suppress_ids, *([unk_id] if disable_unk else [])}
         suppressed = self.suppressed
         size = getattr(model, "target_vocabulary_size", None)
+        _check_ends(start_id, end_id, size)
         _check_suppressed(suppressed, size)
         self.shortlist = shortlist
         self._special = 1 + max(start_id, end_id, unk_id)
@@ -576,6 +577,15 @@ def _arrays(hypotheses):
     return Hypotheses(
         *(x if x is None else ops.convert_to_numpy(x) for x in hypotheses)
     )
+
+
+def _check_ends(start_id, end_id, size):
+    for name, token in (("start_id", start_id), ("end_id", end_id)):
+        if token < 1 or (size is not None and token >= size):
+            raise ValueError(
+                f"`{name}` is a token of the target vocabulary; 0 is padding. "
+                f"Received: {name}={token}; target_vocabulary_size={size}."
+            )
 
 
 def _check_suppressed(suppressed, size):

@@ -273,6 +273,8 @@ def test_constraints_that_a_prefix_holds_need_no_room(wordy):
         ({"sampling_topk": 0}, "and sampling draws others"),
         ({"sampling_topp": 0.5, "return_alternatives": False}, "Set sampling_topk=0"),
         ({"suppress_ids": [0, 99]}, r"Received: \[99\]; target_vocabulary_size=14"),
+        ({"start_id": 0}, "0 is padding. Received: start_id=0; target_voc.*=14"),
+        ({"end_id": 14}, "Received: end_id=14; target_vocabulary_size=14"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options, message, wordy):

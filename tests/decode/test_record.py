@@ -153,6 +153,18 @@ def test_threads_share_a_record():
     assert not wrong
 
 
+def test_autocast_has_records_of_its_own():
+    import torch
+
+    recorded, _ = counted(lambda x: x @ x)
+    x = ops.ones((2, 2))
+    for _ in range(3):
+        for dtype in (torch.bfloat16, torch.float16):
+            with torch.autocast("cpu", dtype=dtype):
+                assert recorded(x).dtype == dtype
+        assert recorded(x).dtype == torch.float32
+
+
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_search_plays_its_steps(beam_size, monkeypatch):
     model = draw_transformer()
