@@ -105,6 +105,7 @@ def player(function, model):
         if [*map(id, variables)] != [*map(id, variables_then)]:
             recorded.forget()
             variables_then[:] = variables
+        recorded.look()
         return recorded
 
     return ready

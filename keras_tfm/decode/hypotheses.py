@@ -104,9 +104,10 @@ def best_tokens(logits, count: int, forced=None, suppressed: Sequence[int] = ())
 
     The best are in those chunks of the vocabulary whose best tokens are best.
     So no top-k is over all tokens, which would take 5 to 9 times as long. All
-    is read but twice, and never copied: what is suppressed is taken out of its
-    chunk alone, and a token's log-probability is its logit less a number; the
-    difference is left to the search, which wants it for few tokens.
+    is read but twice, and where operations are joined, as by XLA, never copied:
+    what is suppressed is taken out of its chunk alone, and a token's
+    log-probability is its logit less a number; the difference is left to the
+    search, which wants it for few tokens.
 
     Args:
         logits: float32 `(B, K, V)`; minus infinity where a token is forbidden.
@@ -120,7 +121,7 @@ def best_tokens(logits, count: int, forced=None, suppressed: Sequence[int] = ())
         fewer may be taken; int32 ids; float32 `(B, K, 1)`, what to subtract;
         and bool `(B, K)`, True where some of the logits were NaN or infinite.
     """
-    size = logits.shape[-1]
+    size, suppressed = logits.shape[-1], sorted(set(suppressed))
     chunk = _chunk(size, count)
     chunks, spare = logits, -size % chunk
     if spare:
@@ -131,7 +132,7 @@ def best_tokens(logits, count: int, forced=None, suppressed: Sequence[int] = ())
     apart = {}  # chunks of suppressed tokens, without these
     for number in sorted({token // chunk for token in suppressed}):
         inside = np.arange(number * chunk, (number + 1) * chunk)
-        banned = np.isin(inside, list(suppressed))
+        banned = np.isin(inside, suppressed)
         part = chunks[:, :, number]
         masked = ops.where(ops.convert_to_tensor(banned), -float("inf"), part)
         apart[number] = masked if forced is None else ops.where(is_forced, part, masked)
@@ -142,7 +143,8 @@ def best_tokens(logits, count: int, forced=None, suppressed: Sequence[int] = ())
     peak = ops.max(peaks, axis=-1, keepdims=True)
     peak = ops.where(ops.isfinite(peak), peak, 0.0)
     # Of runs of tokens, as a mask over all would be another copy of the logits.
-    total = sum(_share(logits[..., run], peak) for run in _runs(size, suppressed))
+    shares = [_share(logits[..., run], peak) for run in _runs(size, suppressed)]
+    total = sum(shares, start=ops.zeros_like(peak))
     if suppressed and forced is not None:
         others = [slice(token, token + 1) for token in suppressed]
         others = sum(_share(logits[..., token], peak) for token in others)
@@ -177,8 +179,8 @@ def _share(logits, peak):
 
 
 def _runs(size, suppressed):
-    """The slices of a vocabulary that lie between suppressed tokens."""
-    marks = [-1, *sorted(set(suppressed)), size]
+    """The slices of a vocabulary that lie between suppressed tokens, sorted."""
+    marks = [-1, *suppressed, size]
     starts = [mark + 1 for mark in marks[:-1]]
     pairs = zip(starts, marks[1:], strict=True)
     return [slice(start, end) for start, end in pairs if start < end]

@@ -9,29 +9,23 @@ beside the weight.
 import torch
 
 PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.bmm.default}
-# What PyTorch makes of these is a product, and what turns its sides.
-COMPOSED = {
-    torch.ops.aten.matmul.default,
-    torch.ops.aten.einsum.default,
-    torch.ops.aten.linear.default,
-}
 # What gives the same numbers in another shape or dtype.
 TURNING = {
     torch.ops.aten.view.default,
-    torch.ops.aten.reshape.default,
     torch.ops.aten._unsafe_view.default,
     torch.ops.aten.permute.default,
     torch.ops.aten.transpose.int,
     torch.ops.aten.t.default,
-    torch.ops.aten.numpy_T.default,
     torch.ops.aten.unsqueeze.default,
     torch.ops.aten.squeeze.dim,
     torch.ops.aten.expand.default,
-    torch.ops.aten.to.dtype,
-    torch.ops.aten.to.dtype_layout,
+    torch.ops.aten.clone.default,
+    torch.ops.aten.detach.default,
+    torch.ops.aten.lift_fresh.default,
     torch.ops.aten._to_copy.default,
 }
 DTYPES = {torch.float32, torch.bfloat16}
+SOME = 100  # numbers of a weight that are looked at
 LEAST = 2**16  # elements; with less the call takes longer than it saves
 
 
@@ -65,12 +59,14 @@ class Packed(torch.nn.Module):
         super().__init__()
         self.weight = weight
         self.version, self.packed = None, None
+        self.some = None  # of its numbers, as they were when it was packed
 
     @staticmethod
     def fits(weight, value):
         """Whether a weight, of this value, can be packed."""
         return (
             torch.backends.mkldnn.is_available()
+            and torch.backends.mkldnn.enabled
             and value.device.type == "cpu"
             and value.dtype in DTYPES
             and value.numel() >= LEAST
@@ -94,5 +90,19 @@ class Packed(torch.nn.Module):
             value = self.weight.value()
             value = value.reshape(value.shape[-2:]).t()
             self.packed = torch.ops.mkldnn._reorder_linear_weight(value)
-            self.version = version
+            self.some, self.version = self._some(), version
         return torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "none", [], "")
+
+    def look(self):
+        """Has it packed anew if some of its numbers are others.
+
+        What a fused optimizer of PyTorch's or a write to `.data` does is in no
+        version. It mostly changes all numbers; a change of few is not seen.
+        """
+        if self.some is not None and not torch.equal(self._some(), self.some):
+            self.version = None
+
+    def _some(self):
+        origin = self.weight.origin
+        whole = origin.view(-1) if origin.is_contiguous() else origin.flatten()
+        return whole[:: max(1, len(whole) // SOME)].clone()

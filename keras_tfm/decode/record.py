@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 from torch.utils.weak import WeakIdKeyDictionary
 
-from keras_tfm.decode.packed import COMPOSED, PRODUCTS, TURNING, Packed, Weight
+from keras_tfm.decode.packed import PRODUCTS, TURNING, Packed, Weight
 
 MOST = 64  # records that are kept
 # What a call draws, or what hangs on the values of tensors, is no record.
@@ -42,7 +42,8 @@ class Recorded:
     differ, or where the function draws or reads the values of tensors, it is
     called itself from then on. Otherwise it has to be a function of its
     arguments alone: what else it looked at is as it was when it was recorded.
-    Weights may be assigned; after others have taken their place, call `forget`.
+    Weights may be assigned; call `look` where that may have been past PyTorch's
+    count of versions, and `forget` after others have taken their place.
 
     Args:
         function: a function of structures of tensors, giving another. It may
@@ -54,6 +55,11 @@ class Recorded:
         self.lock = threading.RLock()
         self.records = {}  # by shapes: a record, and whether it is held to be right
         self.packed = {}  # weights, for all records
+
+    def look(self):
+        """Looks whether weights have changed, as far as that can be seen."""
+        for packed in [*self.packed.values()]:
+            packed.look()
 
     def forget(self):
         """Drops what is recorded."""
@@ -138,16 +144,17 @@ class _Recording(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        if function in COMPOSED:
-            with self:
-                return function.decompose(*args, **kwargs)
+        with self:  # what it is made of, where it is made of others
+            result = function.decompose(*args, **kwargs)
+        if result is not NotImplemented:
+            return result
         result = function(*args, **kwargs)
         if args and result is args[0] and not function._schema.is_mutable:
             return result
         given = tree_map_only(torch.Tensor, self.node, (args, kwargs))
         parts = result if isinstance(result, (tuple, list)) else [result]
         self.fails |= (
-            _changes(function, args)
+            self._changes(function, args)
             or not all(isinstance(x, (torch.Tensor, type(None))) for x in parts)
             or any(isinstance(x, torch.Generator) for x in tree_flatten(given)[0])
             or self._writes_constant(function, args, kwargs)
@@ -179,6 +186,16 @@ class _Recording(TorchDispatchMode):
         name = self.used.setdefault(packed, f"packed_{len(self.used)}")
         return self.graph.call_module(name, (given[0], self.fast))
 
+    def _changes(self, function, args):
+        """Whether another call may do something else here."""
+        if function is torch.ops.aten.index.Tensor:  # by numbers, not by truth
+            return any(x is not None and x.dtype == torch.bool for x in args[1])
+        changing = CHANGING & set(function.tags)
+        if not changing or torch.Tag.nondeterministic_seeded in changing:
+            return bool(changing)
+        tensors = (x for x in tree_flatten(args)[0] if isinstance(x, torch.Tensor))
+        return not all(x in self.weights for x in tensors)
+
     def _writes_constant(self, function, args, kwargs):
         """Whether it writes to what would hold that write in the next call."""
         schema = function._schema
@@ -196,12 +213,6 @@ class _Recording(TorchDispatchMode):
 
 def _storage(tensor):
     return tensor.untyped_storage().data_ptr()
-
-
-def _changes(function, args):
-    if function is torch.ops.aten.index.Tensor:  # by numbers, not by truth
-        return any(x is not None and x.dtype == torch.bool for x in args[1])
-    return bool(CHANGING & set(function.tags))
 
 
 def _record(function, leaves, form, packed):

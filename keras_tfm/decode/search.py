@@ -434,9 +434,8 @@ class Search:
     def _start(self, *arguments):
         """Gives the state before the first step."""
         room = self._room_above(0, arguments[0].shape[1])
-        begin = player(functools.partial(self._begin, room), self.model)
-        program = self._program(("begin", room), lambda *inputs: begin()(*inputs))
-        return program(*arguments)
+        begin = functools.partial(self._begin, room)
+        return self._program(("begin", room), begin)(*arguments)
 
     def _carry_on(self, state, steps=None):
         """Takes some steps, or as many as there is room for; makes room first.

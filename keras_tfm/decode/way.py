@@ -37,6 +37,10 @@ class Way:
         return_attention: bool = False,
     ):
         penalty(1, length_penalty, length_penalty_form)  # raises, if it must
+        if any(token < 0 for token in suppress_ids):
+            raise ValueError(
+                f"Suppressed tokens are 0 or more. Received: {sorted(suppress_ids)}."
+            )
         self.suppress_ids = tuple(suppress_ids)
         self.processors = tuple(processors)
         self.start_id = start_id

@@ -161,6 +161,47 @@ def test_weights_whose_writes_cannot_be_seen_are_not_packed(packs):
     assert not packs
 
 
+def fused_step(weight):
+    import torch
+
+    weight.grad = torch.ones_like(weight)
+    torch.optim.SGD([weight], 0.5, fused=True).step()
+
+
+UNCOUNTED = {
+    "fused optimizer": fused_step,
+    "data written": lambda weight: weight.data.mul_(2.0),
+    "data assigned": lambda weight: setattr(weight, "data", weight.data * 2.0),
+}
+
+
+@pytest.mark.parametrize("name", UNCOUNTED)
+def test_a_search_sees_writes_that_no_version_counts(name, packs):
+    model, ids = draw_transformer(), as_ids(draw_rows(5))
+    search = decode.Search(model, 2, max_decoding_length=12)
+    for _ in range(3):
+        before = search(ids)
+    count = len(packs)
+    for weight in model.weights:
+        UNCOUNTED[name](weight.value)
+    found = search(ids)
+    assert len(packs) == 2 * count
+    fresh = decode.Search(model, 2, max_decoding_length=12)(ids)
+    assert not np.allclose(before.scores, fresh.scores)
+    np.testing.assert_array_equal(found.ids, fresh.ids)
+    np.testing.assert_allclose(found.scores, fresh.scores, rtol=1e-5)
+
+
+def test_no_weight_is_packed_where_onednn_is_switched_off(packs, monkeypatch):
+    import torch
+
+    call, x = recorded(keras.layers.Dense(7))
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
+    for _ in range(3):
+        called(call, x)
+    assert not packs
+
+
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_search_after_training_is_by_the_weights_after_it(beam_size, packs):
     model, ids = draw_transformer(), as_ids(draw_rows(5))

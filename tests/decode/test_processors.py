@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_tfm import decode
-from keras_tfm.decode import processors
+from keras_tfm.decode import hypotheses, processors
 from tests.decode.languages import (
     END,
     assert_found,
@@ -253,3 +253,27 @@ def test_what_narrows_a_draw_keeps_what_it_says(seed):
 def test_numbers_out_of_range_are_refused(make, value, message):
     with pytest.raises(ValueError, match=message):
         make(value)
+
+
+@pytest.mark.parametrize("suppressed", [(1,), (1, 1), (3, 0, 1, 0), range(4)])
+def test_suppressed_tokens_count_once_and_only_where_none_is_forced(suppressed):
+    logits = np.log(np.array([0.1, 0.2, 0.3, 0.4], "float32"))
+    logits = ops.convert_to_tensor(np.tile(logits, (2, 1, 1)))
+    forced = ops.convert_to_tensor([1, 0], "int32")
+    best, token, normalizer, broken = hypotheses.best_tokens(
+        logits, 4, forced, tuple(suppressed)
+    )
+    gains = ops.convert_to_numpy(best - normalizer)
+    assert int(token[0, 0, 0]) == 1
+    assert gains[0, 0, 0] == pytest.approx(np.log(0.2), abs=1e-6)
+    left = sorted({0, 1, 2, 3} - set(suppressed), reverse=True)
+    shares = np.array([0.1, 0.2, 0.3, 0.4])[left]
+    found = gains[1, 0][: len(left)]
+    np.testing.assert_allclose(found, np.log(shares / shares.sum()), atol=1e-6)
+    assert np.isneginf(gains[1, 0][len(left) :]).all()
+    assert not ops.convert_to_numpy(broken).any()
+
+
+def test_suppressed_tokens_are_not_negative():
+    with pytest.raises(ValueError, match=r"0 or more. Received: \[-2, 1\]"):
+        decode.Beam(2, suppress_ids=[1, -2])

@@ -98,6 +98,8 @@ CHANGING = {
     "drawn": lambda x, index: x + keras.random.normal((2,), seed=5),
     "size": lambda x, index: x + len(ops.nonzero(ops.arange(8) < index)[0]),
     "chosen": lambda x, index: x + ops.arange(8)[ops.arange(8) < index].sum(),
+    "where": lambda x, index: x + len(ops.where(ops.arange(8) < index)[0]),
+    "repeated": lambda x, index: x + len(x.repeat_interleave(index)),
 }
 
 
