@@ -146,8 +146,7 @@ def best_tokens(logits, count: int, forced=None, suppressed: Sequence[int] = ())
     shares = [_share(logits[..., run], peak) for run in _runs(size, suppressed)]
     total = sum(shares, start=ops.zeros_like(peak))
     if suppressed and forced is not None:
-        others = [slice(token, token + 1) for token in suppressed]
-        others = sum(_share(logits[..., token], peak) for token in others)
+        others = _share(ops.take(logits, suppressed, axis=-1), peak)
         total = total + ops.where(is_forced, others, 0.0)
     normalizer, broken = _normalizer(total, peak)
 
