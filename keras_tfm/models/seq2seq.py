@@ -234,8 +234,10 @@ class Transformer(keras.Model):
 
         Returns:
             float `(B, K, V)` logits of the next token, `(B, K, C)` where
-            `begin` had candidates, and the new cache. In PyTorch's inference
-            mode the cache given is written over.
+            `begin` had candidates, and the new cache. With a mixed policy they
+            are float32: near 20 a bfloat16 is a multiple of 1/8, too rough to
+            tell likely tokens apart. In PyTorch's inference mode the cache
+            given is written over.
         """
         batch_size, beam_size = ops.shape(ids)[0], ids.shape[1]
         slot = index * beam_size
@@ -266,7 +268,13 @@ class Transformer(keras.Model):
             attention = ops.cast(scores[-1], "float32")  # (B, H, K, S)
             cache["attention"] = ops.mean(attention, axis=1)
         if "projection" in cache:
-            return ops.matmul(x, cache["projection"]), cache
+            columns = cache["projection"]
+            return ops.matmul(ops.cast(x, columns.dtype), columns), cache
+        if self._projects_precisely():
+            x = ops.cast(x, "float32")
+            if self.projection is None:
+                return ops.matmul(x, ops.transpose(self._table())), cache
+            return ops.matmul(x, self.projection.kernel), cache
         return self.as_logits(x), cache
 
     def encode(self, source_ids):
@@ -364,8 +372,12 @@ class Transformer(keras.Model):
 
     def _columns(self, candidates):
         """`(B, D, C)`, what some tokens' logits are projected with."""
+        precise = self._projects_precisely()
         if self.projection is None:
-            rows = self.target_embedding.token_embedding(candidates)
+            if precise:
+                rows = ops.take(self._table(), candidates, axis=0)
+            else:
+                rows = self.target_embedding.token_embedding(candidates)
             return ops.transpose(rows, (0, 2, 1))
         if self.projection.quantization_mode is not None:
             raise ValueError(
@@ -373,9 +385,20 @@ class Transformer(keras.Model):
                 f"candidates, and a projection in {self.projection.quantization_mode}. "
                 "Search without a shortlist, or tie the projection."
             )
-        kernel = ops.cast(self.projection.kernel, self.projection.compute_dtype)
+        dtype = "float32" if precise else self.projection.compute_dtype
+        kernel = ops.cast(self.projection.kernel, dtype)
         columns = ops.take(kernel, candidates, axis=1)  # (D, B, C)
         return ops.transpose(columns, (1, 0, 2))
+
+    def _projects_precisely(self):
+        """Whether a step's logits are float32 though the rest is in half."""
+        tied = self.projection is None
+        layer = self.target_embedding.token_embedding if tied else self.projection
+        mixed = layer.compute_dtype != layer.variable_dtype == "float32"
+        return mixed and layer.quantization_mode is None
+
+    def _table(self):
+        return ops.convert_to_tensor(self.target_embedding.embeddings)
 
     def _encode(self, source_ids, return_attention_scores=False):
         x, maps = self.source_embedding(source_ids), []

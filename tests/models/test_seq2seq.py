@@ -338,6 +338,22 @@ def test_half_precision_trains(policy):
     np.testing.assert_allclose(numpy(step)[:, 0], numpy(model(BATCH))[:, 0], atol=0.1)
 
 
+@pytest.mark.parametrize("tie", ["all", None])
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision_projects_in_float32_where_it_decodes(policy, tie):
+    model = small(num_layers=1, tie=tie, dtype=policy)
+    candidates = ops.convert_to_tensor([range(3, 9)] * len(SOURCE), "int32")
+    cache = model.begin(ops.convert_to_tensor(SOURCE), 4)
+    few = model.begin(ops.convert_to_tensor(SOURCE), 4, candidates=candidates)
+    logits, _ = model.step(TARGET[:, :1], 0, cache)
+    of_few, _ = model.step(TARGET[:, :1], 0, few)
+    for found in (logits, of_few):
+        assert keras.backend.standardize_dtype(found.dtype) == "float32"
+        rounded = ops.cast(ops.cast(found, policy[6:]), "float32")
+        assert abs(numpy(found) - numpy(rounded)).max() > 0
+    np.testing.assert_allclose(numpy(of_few), numpy(logits)[..., 3:9], rtol=1e-5)
+
+
 @pytest.mark.backend("tensorflow")
 def test_the_forward_pass_is_exported_with_any_batch_and_length(tmp_path):
     import tensorflow as tf
