@@ -90,10 +90,20 @@ def processed_logits(
 
     Returns:
         float32 `(B, K, V)`.
+
+    Raises:
+        ValueError: a processor gives another shape.
     """
     logits = processed = ops.cast(logits, "float32")
     for process in processors:
         processed = process(processed, history)
+        shape = getattr(processed, "shape", None)
+        if shape is None or tuple(shape) != tuple(logits.shape):
+            raise ValueError(
+                "A processor gives logits of the shape that it gets. Received: "
+                f"{shape or type(processed).__name__} from {process}, not "
+                f"{tuple(logits.shape)}."
+            )
     if forced is None or not processors:
         return processed
     return ops.where(ops.greater(forced, 0)[:, None, None], logits, processed)

@@ -1,5 +1,7 @@
 """What a search is given: checked, and padded to one of a few sizes."""
 
+from numbers import Integral
+
 import numpy as np
 from keras import ops
 
@@ -18,7 +20,8 @@ def check_sources(source_ids, vocabulary_size=None):
     """Gives source ids as an array.
 
     Args:
-        source_ids: integers `(B, S)`, NumPy or tensor.
+        source_ids: integers `(B, S)`, NumPy or tensor; or B lists of ids, of
+            any length.
         vocabulary_size: int or None, unknown.
 
     Returns:
@@ -27,6 +30,9 @@ def check_sources(source_ids, vocabulary_size=None):
     Raises:
         ValueError: another rank or dtype, or an id outside the vocabulary.
     """
+    if isinstance(source_ids, (list, tuple)):
+        rows = as_rows("source", source_ids)
+        source_ids = padded_rows(rows, max(map(len, rows), default=0), "int64")
     source_ids = np.asarray(ops.convert_to_numpy(source_ids))
     if source_ids.ndim != 2 or source_ids.dtype.kind not in "iu":
         raise ValueError(
@@ -45,17 +51,42 @@ def check_sources(source_ids, vocabulary_size=None):
     return source_ids
 
 
-def padded_rows(rows, width):
+def as_rows(name, rows):
+    """Gives lists of ids, of any length, as lists of int.
+
+    Args:
+        name: str, what a row is called in an error.
+        rows: lists or arrays of integers, one for each row; or a tensor.
+
+    Raises:
+        ValueError: something else, such as text or one list alone.
+    """
+    found = []
+    rows = ops.convert_to_numpy(rows) if hasattr(rows, "shape") else rows
+    for number, row in enumerate(rows):
+        row = row.tolist() if isinstance(row, np.ndarray) else row
+        fits = isinstance(row, (list, tuple))
+        if not fits or not all(isinstance(one, Integral) for one in row):
+            raise ValueError(
+                f"Each {name} is a list of ids, as `Vocabulary.encode` gives them for "
+                f"lines. Received: {name} {number} is {row!r}."
+            )
+        found.append([int(one) for one in row])
+    return found
+
+
+def padded_rows(rows, width, dtype="int32"):
     """Pads lists of ids with 0.
 
     Args:
         rows: lists of ids.
         width: int, no less than the longest has.
+        dtype: str, of integers.
 
     Returns:
-        int32 `(B, width)`.
+        integers `(B, width)`.
     """
-    ids = np.zeros((len(rows), width), "int32")
+    ids = np.zeros((len(rows), width), dtype)
     for row, tokens in zip(ids, rows, strict=True):
         row[: len(tokens)] = tokens
     return ids
@@ -80,7 +111,7 @@ def check_prefixes(target_prefix, limits, vocabulary_size, end_id):
     """
     if target_prefix is None:
         return np.zeros((len(limits), 0), "int32")
-    rows = [[int(token) for token in row] for row in target_prefix]
+    rows = as_rows("prefix", target_prefix)
     check_count("prefix", rows, len(limits))
     for number, (row, limit) in enumerate(zip(rows, limits, strict=True)):
         _check_tokens("prefix", number, row, vocabulary_size, end_id)
@@ -114,7 +145,7 @@ def check_constraints(
     """
     if constraints is None:
         return np.zeros((len(limits), 0, 0), "int32")
-    rows = [[list(map(int, phrase)) for phrase in row] for row in constraints]
+    rows = [as_rows("phrase", row) for row in constraints]
     check_count("list of constraints", rows, len(limits))
     for number, (row, limit) in enumerate(zip(rows, limits, strict=True)):
         for phrase in row:
@@ -160,7 +191,8 @@ def check_targets(target_ids, count, vocabulary_size=None, longest=None):
     """Gives targets to be scored, padded.
 
     Args:
-        target_ids: lists of ids, one for each source.
+        target_ids: lists of ids, one for each source; padding at their ends is
+            left out.
         count: int, how many sources there are.
         vocabulary_size: int or None, unknown.
         longest: int or None: tokens that the model has positions for.
@@ -172,9 +204,11 @@ def check_targets(target_ids, count, vocabulary_size=None, longest=None):
         ValueError: another number of rows, a token outside the vocabulary, or
             a target that is too long.
     """
-    rows = [[int(token) for token in row] for row in target_ids]
+    rows = as_rows("target", target_ids)
     check_count("target", rows, count)
     for number, row in enumerate(rows):
+        while row and row[-1] == 0:
+            row.pop()
         wrong = [t for t in row if t < 1 or (vocabulary_size and t >= vocabulary_size)]
         if wrong or (longest and len(row) > longest):
             raise ValueError(

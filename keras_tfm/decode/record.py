@@ -156,7 +156,6 @@ class _Recording(TorchDispatchMode):
         self.fails |= (
             self._changes(function, args)
             or not all(isinstance(x, (torch.Tensor, type(None))) for x in parts)
-            or any(isinstance(x, torch.Generator) for x in tree_flatten(given)[0])
             or self._writes_constant(function, args, kwargs)
         )
         if self.fails:

@@ -37,13 +37,18 @@ def minimum_bayes_risk(
         `Choice`; of equal ones the first.
 
     Raises:
-        ValueError: there is no candidate.
+        ValueError: there is no candidate, or one text and no list.
         ImportError: sacrebleu is wanted and not there.
 
     Cost: calls of the utility for each pair of candidates that differ.
 
     Source: Eikema and Aziz 2020, section 5. https://arxiv.org/abs/2005.10283
     """
+    if isinstance(candidates, str):
+        raise ValueError(
+            "Candidates are a list of texts; one alone has no rivals. Received: "
+            f"{candidates!r}."
+        )
     counts = Counter(candidates)
     if not counts:
         raise ValueError("Among no candidates none is best. Received: [].")

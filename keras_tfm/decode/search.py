@@ -4,6 +4,7 @@ import copy
 import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from numbers import Integral
 
 import keras
 import numpy as np
@@ -39,7 +40,8 @@ class Search:
         num_hypotheses: int from 1 to K, n; when sampling any number from 1.
         length_penalty: float >= 0, see `penalty`.
         length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
-        coverage_penalty: float >= 0, see `Beam`.
+        coverage_penalty: float >= 0, see `Beam`. It is not divided by the
+            length: with it choose the form `"gnmt"`, and both about 0.2.
         patience: float > 0, see `Beam`.
         num_beam_groups: int >= 1 that divides K, see `Beam`.
         diversity_penalty: float >= 0, see `Beam`.
@@ -47,7 +49,8 @@ class Search:
             pair (m, c) for m times the source and c more; or None for (2, 16).
             Never more than the model has learned positions for. What has not
             ended by then is cut.
-        min_decoding_length: int >= 0, in tokens, without the end token.
+        min_decoding_length: int >= 0, in tokens, without the end token. Never
+            more than a row's limit, which cuts it.
         repetition_penalty: float > 0. 1 is none.
         no_repeat_ngram_size: int >= 0. 0 lets everything repeat.
         suppress_sequences: lists of ids that are never generated in a row.
@@ -128,8 +131,11 @@ class Search:
         self.suppressed = {*suppress_ids, *([unk_id] if disable_unk else [])}
         suppressed = self.suppressed
         size = getattr(model, "target_vocabulary_size", None)
+        _check_model(model)
         _check_ends(start_id, end_id, size)
         _check_suppressed(suppressed, size)
+        for sequence in suppress_sequences:
+            _check_suppressed(sequence, size)
         self.shortlist = shortlist
         self._special = 1 + max(start_id, end_id, unk_id)
         if shortlist is not None:
@@ -204,13 +210,16 @@ class Search:
         """Decodes a batch.
 
         Args:
-            source_ids: integers `(B, S)`, NumPy or tensor, padded with 0; a
-                row of nothing but 0 gives an empty hypothesis.
+            source_ids: integers `(B, S)`, NumPy or tensor, padded with 0 at
+                the end; or B lists of ids, of any length. A row without any
+                gives an empty hypothesis.
             target_prefix: B lists of ids, of any length, that the hypotheses
                 begin with; or None. Forced tokens have their probability
                 among all tokens.
             constraints: B lists of phrases, lists of ids, that the hypotheses
-                contain, in any order, see `Constraints`; or None.
+                contain, in any order, see `Constraints`; or None. Equal ones
+                are met together. Where processors forbid them, a row is empty
+                and has a score of minus infinity.
             seed: int, or None for another each time. Of sampling: the same
                 tokens are drawn on every backend, and in any batch.
 
@@ -276,7 +285,7 @@ class Search:
                 f"least one token. Received: batch_tokens={batch_tokens}, batch_size="
                 f"{batch_size}, inter_threads={inter_threads}."
             )
-        rows = [list(row) for row in rows]
+        rows = inputs.as_rows("source", rows)
         every = np.array([[token for row in rows for token in row]], "int64")
         inputs.check_sources(every, getattr(self.model, "vocabulary_size", None))
         order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
@@ -342,12 +351,14 @@ class Search:
         Args:
             source_ids: integers `(B, S)`, NumPy or tensor, padded with 0.
             target_ids: B lists of ids, without the start token; with the end
-                token where that is to be scored too.
+                token where that is to be scored too. Padding at their ends is
+                left out.
 
         Returns:
             `Hypotheses` of NumPy arrays, n = 1, with the log-probability of
             each token among all tokens, and the score of this search's length
-            penalty. A row without source or target has minus infinity.
+            penalty; without attention (the model's `attention_maps` gives
+            it). A row without source or target has minus infinity.
 
         Raises:
             ValueError: as a call; or a token outside the target vocabulary.
@@ -578,7 +589,20 @@ def _arrays(hypotheses):
     )
 
 
+def _check_model(model):
+    if not (hasattr(model, "begin") and hasattr(model, "step")):
+        raise ValueError(
+            "A search wants a model with `begin` and `step`, such as a Transformer. "
+            f"Received: {type(model).__name__}. Of a translator give its `.model`."
+        )
+
+
 def _check_ends(start_id, end_id, size):
+    if start_id == end_id:
+        raise ValueError(
+            "The start and the end of a hypothesis are two tokens. Received: "
+            f"start_id={start_id}, end_id={end_id}."
+        )
     for name, token in (("start_id", start_id), ("end_id", end_id)):
         if token < 1 or (size is not None and token >= size):
             raise ValueError(
@@ -588,7 +612,8 @@ def _check_ends(start_id, end_id, size):
 
 
 def _check_suppressed(suppressed, size):
-    wrong = [t for t in suppressed if t < 0 or (size is not None and t >= size)]
+    top = math.inf if size is None else size
+    wrong = [t for t in suppressed if not (isinstance(t, Integral) and 0 <= t < top)]
     if wrong:
         raise ValueError(
             "Suppressed tokens are of the target vocabulary. Received: "

@@ -378,3 +378,58 @@ def test_settings_out_of_range_are_refused_when_it_is_made(transformer, wrong, m
 def test_sources_that_are_no_ids_of_the_model_are_refused(greedy, sources, message):
     with pytest.raises(ValueError, match=message):
         greedy(sources)
+
+
+def test_lists_of_ids_are_padded(transformer):
+    search = decode.Search(transformer, max_decoding_length=4)
+    rows = [[5, 6, 7], [8], []]
+    found = search(rows)
+    padded = np.array([[5, 6, 7], [8, 0, 0], [0, 0, 0]])
+    assert_same(found, search(padded))
+    assert search([]).ids.shape[0] == 0
+    ids = found.ids[:, 0]
+    targets = [row[row > 0].tolist() for row in ids]
+    assert_same(
+        search.score(rows, np.pad(ids, [[0, 0], [0, 3]])), search.score(rows, targets)
+    )
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda s: s(["a b"]), "Each source is a list of ids.*source 0 is 'a b'"),
+        (lambda s: s([5, 6]), "Each source is a list of ids.*source 0 is 5"),
+        (lambda s: list(s.bulk(["a"])), "Each source.*source 0 is 'a'"),
+        (lambda s: s([[5]], target_prefix=[[5.5]]), r"Each prefix.*0 is \[5.5\]"),
+        (lambda s: s([[5]], target_prefix=[None]), "Each prefix.*0 is None"),
+        (lambda s: s.score([[5]], [5]), "Each target.*target 0 is 5"),
+    ],
+)
+def test_what_is_no_list_of_ids_is_refused(use, message, transformer):
+    with pytest.raises(ValueError, match=message):
+        use(decode.Search(transformer, max_decoding_length=4))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"end_id": 2}, "two tokens. Received: start_id=2, end_id=2"),
+        ({"suppress_ids": [7.5]}, r"of the target vocabulary. Received: \[7.5\]"),
+        ({"suppress_sequences": [[5, 999]]}, r"Received: \[999\]"),
+    ],
+)
+def test_tokens_that_are_none_are_refused(options, message, transformer):
+    with pytest.raises(ValueError, match=message):
+        decode.Search(transformer, **options)
+
+
+def test_what_is_no_model_is_refused():
+    with pytest.raises(ValueError, match="`begin` and `step`.*Received: int"):
+        decode.Search(5)
+
+
+def test_processors_keep_the_shape(transformer):
+    for process, got in ((lambda x, _: x[..., :5], "5"), (lambda x, _: None, "None")):
+        search = decode.Search(transformer, processors=[process])
+        with pytest.raises(ValueError, match=f"of the shape that it gets.*{got}"):
+            search([[5]])

@@ -95,7 +95,8 @@ def test_a_row_does_not_hang_on_its_company(wide):
 def test_prefixes_and_phrases_may_say_what_no_list_has(wide):
     shortlist, row = draw_shortlist(), [5, 6, 7]
     candidates = shortlist.rows(as_ids([row], 16), 4)[0]
-    foreign = [token for token in range(4, SIZE) if token not in candidates][:3]
+    # Not the first of them: these stand at their own numbers in a longer list.
+    foreign = [token for token in range(4, SIZE) if token not in candidates][-3:]
     search = decode.Search(wide, 4, shortlist=shortlist, **FEW)
     found = search(as_ids([row]), target_prefix=[foreign[:2]])
     assert found.ids[0, 0, :2].tolist() == foreign[:2]
@@ -188,6 +189,35 @@ def test_model_1_by_hand():
     assert found[6, :3].tolist() == [5, 7, 0]
     more = Shortlist.from_pairs(pairs, 8, iterations=5).translations
     assert more[6, :2].tolist() == [7, 5]
+
+
+def test_model_1_is_that_of_the_paper():
+    """Equations 10, 11 and 14 of Brown et al. 1993, token by token."""
+    draw = np.random.default_rng(5)
+    lengths = draw.integers(1, 5, (60, 2))
+    # Some words are frequent, so that counts and probabilities differ.
+    pairs = [(8 * draw.random((2, 4)) ** 2 + 4).astype(int).tolist() for _ in lengths]
+    pairs = [(f[:m], e[:n]) for (f, e), (m, n) in zip(pairs, lengths, strict=True)]
+    likely = {}
+    for source, target in pairs:
+        likely.update(
+            dict.fromkeys(((f, e) for f in {0, *source} for e in target), 1.0)
+        )
+    for _ in range(4):
+        counts = dict.fromkeys(likely, 0.0)
+        for source, target in pairs:
+            for e in target:
+                total = sum(likely[f, e] for f in {0, *source})
+                for f in {0, *source}:
+                    counts[f, e] += likely[f, e] / total
+        totals = dict.fromkeys((f for f, _ in counts), 0.0)
+        for (f, _), count in counts.items():
+            totals[f] += count
+        likely = {(f, e): count / totals[f] for (f, e), count in counts.items()}
+    found = Shortlist.from_pairs(pairs, 12, iterations=4).translations
+    for f in range(4, 12):
+        own = [(-round(p, 12), e) for (word, e), p in likely.items() if word == f]
+        assert found[f][found[f] > 0].tolist() == [e for _, e in sorted(own)], f
 
 
 def test_a_file_gives_back_what_it_took(tmp_path):

@@ -154,6 +154,8 @@ def test_by_default_the_utility_is_chrf():
     assert chosen.utility == pytest.approx(max(expected))
     with pytest.raises(ValueError, match="Among no candidates"):
         decode.minimum_bayes_risk([])
+    with pytest.raises(ValueError, match="list of texts.*Received: 'hallo'"):
+        decode.minimum_bayes_risk("hallo")
 
 
 def test_a_score_of_nothing_is_empty(transformer):
