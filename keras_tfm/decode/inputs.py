@@ -58,6 +58,9 @@ def as_rows(name, rows):
         name: str, what a row is called in an error.
         rows: lists or arrays of integers, one for each row; or a tensor.
 
+    Returns:
+        List of lists of int.
+
     Raises:
         ValueError: something else, such as text or one list alone.
     """
