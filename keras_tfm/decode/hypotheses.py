@@ -162,7 +162,8 @@ def best_tokens(logits, count: int, forced=None, suppressed: Sequence[int] = ())
 
     number = min(count, peaks.shape[-1])
     chosen = ops.top_k(peaks, number)[1]
-    # In their order, so that of equal tokens the first is taken, as over all.
+    # In their order, so that of equal tokens the first is taken, as over all,
+    # but on PyTorch, whose `topk` takes any of equal chunks.
     chosen = ops.sort(ops.cast(chosen, "int32"), axis=-1)  # (B, K, number)
     inside = ops.take_along_axis(chunks, chosen[..., None], axis=2)
     tokens = chosen[..., None] * chunk + ops.arange(chunk, dtype="int32")

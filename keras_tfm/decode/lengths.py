@@ -16,12 +16,17 @@ class Lengths:
     Args:
         max_decoding_length, min_decoding_length: of `Search`.
         longest: int or None: tokens that the model has positions for.
+        continues: bool. What a row says stands after its source, as after the
+            prompt of a language model, and has what positions are left.
 
     Raises:
         ValueError: a length out of its range, or past the positions.
     """
 
-    def __init__(self, max_decoding_length, min_decoding_length, longest=None):
+    def __init__(
+        self, max_decoding_length, min_decoding_length, longest=None, continues=False
+    ):
+        self.continues = continues
         self.multiple, self.constant = _rule(max_decoding_length, min_decoding_length)
         self.longest = longest
         if longest and not self.multiple and self.constant > longest:
@@ -32,7 +37,7 @@ class Lengths:
             )
 
     def limit(self, source_length):
-        """Gives the tokens that a translation may have.
+        """Gives the tokens that a translation may have, and room for them.
 
         Args:
             source_length: int, or int tensor, in tokens.
@@ -47,6 +52,21 @@ class Lengths:
             return min(limit, self.longest)
         return ops.minimum(limit, self.longest)
 
+    def limit_of_row(self, source_length):
+        """Gives the tokens that a row may have.
+
+        Args:
+            source_length: int, or int tensor, in tokens, without padding.
+
+        Returns:
+            int, or int tensor of that shape; what `limit` gives, or less.
+        """
+        limit = self.limit(source_length)
+        if self.longest is None or not self.continues:
+            return limit
+        left = self.longest + 1 - source_length  # its last is read by a step
+        return min(limit, left) if isinstance(left, int) else ops.minimum(limit, left)
+
     def limits(self, source_ids):
         """Gives the tokens that each row may have.
 
@@ -57,7 +77,7 @@ class Lengths:
             List of B ints, 0 where there is no source.
         """
         counts = np.count_nonzero(source_ids, axis=1).tolist()
-        return [self.limit(count) if count else 0 for count in counts]
+        return [self.limit_of_row(count) if count else 0 for count in counts]
 
     def room_above(self, index):
         """Gives the tokens to make room for.

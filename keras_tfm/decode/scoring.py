@@ -10,7 +10,8 @@ def score(model, source_ids, target_ids, start_id, length_penalty) -> Hypotheses
 
     Args:
         model: of a dictionary of `"source_ids"` and `"target_ids"`, giving
-            logits `(B, T, V)`.
+            logits `(B, T, V)`; or with `logits_after(source_ids, target_ids)`,
+            as a language model has, which does.
         source_ids: int32 `(B, S)`, padded with 0.
         target_ids: int32 `(B, T)`, without the start, padded with 0.
         start_id: int. The token before the first.
@@ -23,7 +24,10 @@ def score(model, source_ids, target_ids, start_id, length_penalty) -> Hypotheses
     """
     start = ops.full_like(target_ids[:, :1], start_id)
     before = ops.concatenate([start, target_ids[:, :-1]], axis=1)
-    logits = model({"source_ids": source_ids, "target_ids": before})
+    if hasattr(model, "logits_after"):
+        logits = model.logits_after(source_ids, before)
+    else:
+        logits = model({"source_ids": source_ids, "target_ids": before})
     real = ops.not_equal(target_ids, 0)
     real = ops.logical_and(real, ops.any(source_ids != 0, axis=-1)[:, None])
     gains, broken = normalized(ops.cast(logits, "float32"))

@@ -127,7 +127,8 @@ class Search:
                 beam_size, num_hypotheses, coverage_penalty, return_alternatives
             )
         limits = (max_decoding_length, min_decoding_length)
-        self.lengths = Lengths(*limits, longest(model))
+        continues = hasattr(model, "logits_after")
+        self.lengths = Lengths(*limits, longest(model), continues)
         self.suppressed = {*suppress_ids, *([unk_id] if disable_unk else [])}
         suppressed = self.suppressed
         size = getattr(model, "target_vocabulary_size", None)
@@ -401,7 +402,7 @@ class Search:
             )
         tokens = ops.sum(ops.cast(ops.not_equal(source_ids, 0), "int32"), axis=-1)
         # Each row has its own, or a translation would depend on its neighbours.
-        limits = ops.where(ops.greater(tokens, 0), self.lengths.limit(tokens), 0)
+        limits = ops.where(ops.greater(tokens, 0), self.lengths.limit_of_row(tokens), 0)
         room = self.lengths.limit(ops.shape(source_ids)[1])
         none = ops.zeros((ops.shape(source_ids)[0], 0), "int32")
         state = self._begin(room, source_ids, none, limits)

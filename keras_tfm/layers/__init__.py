@@ -7,17 +7,34 @@ beams, `N` layers. Batch first; ids are int32, pad is id 0.
 """
 
 from keras_tfm.layers import masks
-from keras_tfm.layers.attention import MultiHeadAttention
+from keras_tfm.layers.attention import Attention
 from keras_tfm.layers.blocks import TransformerDecoder, TransformerEncoder
 from keras_tfm.layers.embedding import TokenAndPositionEmbedding
 from keras_tfm.layers.feed_forward import FeedForward
+from keras_tfm.layers.multi_head import MultiHeadAttention
+from keras_tfm.layers.pooling import AttentionPooling, Pooling
 from keras_tfm.layers.positions import LearnedPositions, SinusoidalPositions
+from keras_tfm.layers.relative import (
+    AlibiPositions,
+    RotaryPositions,
+    ShawPositions,
+    T5Positions,
+)
+from keras_tfm.layers.scores import Score
 
 __all__ = [
+    "AlibiPositions",
+    "Attention",
+    "AttentionPooling",
     "FeedForward",
     "LearnedPositions",
     "MultiHeadAttention",
+    "Pooling",
+    "RotaryPositions",
+    "Score",
+    "ShawPositions",
     "SinusoidalPositions",
+    "T5Positions",
     "TokenAndPositionEmbedding",
     "TransformerDecoder",
     "TransformerEncoder",

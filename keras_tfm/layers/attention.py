@@ -1,44 +1,36 @@
-"""Multi-head attention, with a cache for decoding."""
-
-import inspect
-import math
+"""Attention as one network of queries, keys and values, without heads."""
 
 import keras
 from keras import ops
 
 from keras_tfm.layers.initialization import fresh
-from keras_tfm.layers.masks import causal_mask, check_mask, combine, implicit_mask
+from keras_tfm.layers.masks import (
+    check_fits,
+    check_mask,
+    combine,
+    implicit_mask,
+    masked_softmax,
+)
 from keras_tfm.layers.quantization import dtype_config, settle_policies
+from keras_tfm.layers.scores import Score
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-class MultiHeadAttention(keras.layers.Layer):
-    """Lets each query gather values, weighted by how well their keys fit.
+class Attention(keras.layers.Layer):
+    """The mean of the values, weighted by how well their keys fit a query.
 
-    `softmax(Q K^T / sqrt(d_k)) V` in each head; heads are concatenated and
-    projected. Weights have the layout of `keras.layers.MultiHeadAttention`
-    (query, key, value, output; kernel, then bias), so that they can be copied
-    with `set_weights`. Glorot's bounds are taken from each projection as the
-    matrix (D, H d) that it is; Keras takes the first axis for a convolution
-    window and starts about sqrt(D / 2) times too small.
-
-    The fused path (`keras.ops.dot_product_attention`, flash attention where
-    the backend has it) is taken whenever no dropout is active in this call
-    and no map is asked for. A query that may attend to nothing gives zeros
-    before the output projection.
+    `ATT(Q, K, V) = softmax(score(Q, K)) V`; without keys the values are their
+    own, `ATT(Q, V)`. Nothing is projected but what the score itself projects,
+    so `"dot"` and `"scaled_dot"` have no weights. `MultiHeadAttention` has the
+    same scores in each head.
 
     Args:
-        num_heads: int >= 1, H.
-        key_dim: int >= 1, d_k, width of a head's queries and keys. None:
-            width of the query / H, which must divide.
-        value_dim: int >= 1, d_v, width of a head's values. None: `key_dim`.
-        output_dim: int >= 1. None: the width of the query.
-        dropout: float in [0, 1). Share of attention weights dropped.
-        use_bias: bool. Projections add a bias.
-        flash_attention: bool or None. Passed to
-            `keras.ops.dot_product_attention`; None lets the backend choose.
-        kernel_initializer: Keras initializer of the four matrices.
-        bias_initializer: Keras initializer of the biases.
+        score: `"scaled_dot"`, `"dot"`, `"multiplicative"` or `"additive"`, see
+            `Score`.
+        units: int >= 1: width of the two projections that `"additive"` adds.
+            None: the width of the query.
+        dropout: float in [0, 1). Share of weights dropped.
+        kernel_initializer: Keras initializer of all matrices.
         **kwargs: of `keras.layers.Layer`.
 
     Call arguments:
@@ -48,91 +40,63 @@ class MultiHeadAttention(keras.layers.Layer):
         padding_mask: bool `(B, S)`. Keys that are real. None: the implicit
             Keras mask of `key` or `value`, if it has one and no
             `attention_mask` is given.
-        attention_mask: bool `(B, T, S)` or `(B, H, T, S)`, True = may be
-            attended to; axes of size 1 are broadcast.
-        use_causal_mask: bool. Query t attends to keys 0 to t, counted from
-            `cache_index` when a cache is written.
-        cache: pair of float `(B, H, d_k, L)` and `(B, H, L, d_v)`: keys and
-            values that are there already. Without `cache_index` they are
-            attended to as they are, and `value` is not needed.
-        cache_index: int or scalar int tensor. The keys and values of this
-            call are written to the cache from this slot on.
+        attention_mask: bool `(B, T, S)`, True = may be attended to; axes of
+            size 1 are broadcast.
+        use_causal_mask: bool. Query t attends to keys 0 to t.
+        cache: of `keys_and_values`, instead of value and key. It carries no
+            implicit mask, so pass `padding_mask`.
         return_attention_scores: bool. Also give the weights.
 
     Returns:
-        float `(B, T, output_dim)`; or a tuple of it, the weights
-        `(B, H, T, S)` if asked for, and the new cache if one was written.
+        float `(B, T, D')`; with `return_attention_scores` a pair of it and the
+        weights `(B, T, S)`, which sum to one over what may be attended to, or
+        are zeros where that is nothing.
 
     Raises:
-        ValueError: sizes below 1, a width that H does not divide, sequences
-            that do not fit the layer or each other, a mask whose rank, dtype
-            or shape does not fit, or a `cache_index` without a cache.
+        ValueError: an unknown score, `units` for a score without them, widths
+            that do not fit it, sequences that do not fit the layer or each
+            other, or a mask of another rank, dtype or shape.
 
-    Source: Vaswani et al. 2017, section 3.2. https://arxiv.org/abs/1706.03762
+    Source: Bahdanau et al. 2015, appendix A.1.2, https://arxiv.org/abs/1409.0473;
+    Luong et al. 2015, section 3.1, https://arxiv.org/abs/1508.04025;
+    Vaswani et al. 2017, section 3.2.1, https://arxiv.org/abs/1706.03762
     """
 
     def __init__(
         self,
-        num_heads,
-        key_dim=None,
-        value_dim=None,
-        output_dim=None,
+        score="scaled_dot",
+        units=None,
         dropout=0.0,
-        use_bias=True,
-        flash_attention=None,
         kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
         **kwargs,
     ):
         super().__init__(**kwargs)
-        sizes = {"num_heads": num_heads, "key_dim": key_dim}
-        sizes |= {"value_dim": value_dim, "output_dim": output_dim}
-        for name, size in sizes.items():
-            if size is not None and size < 1:
-                raise ValueError(f"`{name}` must be 1 or more. Received: {size}.")
-        self.num_heads = num_heads
-        self.key_dim = key_dim
-        self.value_dim = value_dim
-        self.output_dim = output_dim
+        if units is not None and (units < 1 or score != "additive"):
+            raise ValueError(
+                "`units` is the width, 1 or more, of what 'additive' adds. Received: "
+                f"units={units}, score={score!r}. Leave it out for another score."
+            )
+        self.score = score
+        self.units = units
         self.dropout = dropout
-        self.use_bias = use_bias
-        self.flash_attention = flash_attention
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
         self.supports_masking = True
+        self.score_layer = Score(
+            score, kernel_initializer, dtype=self.dtype_policy, name="score"
+        )
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, query_shape, value_shape=None, key_shape=None):
         value_shape = value_shape or query_shape
         key_shape = key_shape or value_shape
-        shapes = {"query": query_shape, "value": value_shape, "key": key_shape}
-        self._widths = {name: shape[-1] for name, shape in shapes.items()}
-        self._check_sequences(**shapes)
-        width = query_shape[-1]
-        if self.key_dim is None and width % self.num_heads:
-            raise ValueError(
-                "The width of the query must divide evenly among the heads. "
-                f"Received: width={width}, num_heads={self.num_heads}. Choose "
-                "another number of heads, or set `key_dim`."
-            )
-        self._key_dim = self.key_dim or width // self.num_heads
-        self._value_dim = self.value_dim or self._key_dim
-        self._scale = 1.0 / math.sqrt(self._key_dim)
-        output_dim = self.output_dim or width
-        heads = self.num_heads
-        self.query_dense = self._projection("query", query_shape, self._key_dim)
-        self.key_dense = self._projection("key", key_shape, self._key_dim)
-        self.value_dense = self._projection("value", value_shape, self._value_dim)
-        self.output_dense = keras.layers.EinsumDense(
-            "bthd,hde->bte",
-            output_shape=(None, output_dim),
-            bias_axes="e" if self.use_bias else None,
-            kernel_initializer=self._flat(heads * self._value_dim, output_dim),
-            bias_initializer=fresh(self.bias_initializer),
-            dtype=self.dtype_policy,
-            name="attention_output",
-        )
-        self.output_dense.build((None, None, heads, self._value_dim))
+        widths = query_shape[-1], key_shape[-1]
+        self._widths = dict(zip(("query", "key"), widths, strict=True))
+        if self.score == "additive":
+            units = self.units or query_shape[-1]
+            self.query_dense = self._projection("query", widths[0], units)
+            self.key_dense = self._projection("key", widths[1], units)
+            widths = units, units
+        self.score_layer.build((None, 1, None, widths[0]), (None, 1, widths[1], None))
         settle_policies(self)
 
     def call(
@@ -144,42 +108,27 @@ class MultiHeadAttention(keras.layers.Layer):
         attention_mask=None,
         use_causal_mask=False,
         cache=None,
-        cache_index=None,
         return_attention_scores=False,
         training=False,
     ):
-        self._check_given(cache=cache, cache_index=cache_index)
-        self._check_sequences(**_shapes(query, value, key))
+        value = query if value is None and cache is None else value
+        self._check_given(query, value, key, padding_mask, attention_mask)
         if padding_mask is None and attention_mask is None and cache is None:
-            padding_mask = implicit_mask(_attended(query, value, key))
-        fuse = cache is None and self._can_fuse(return_attention_scores, training)
-        if cache is None:
-            keys, values = self._project(query, value, key)
-            if not fuse:
-                keys, values = _to_cache(keys, values)
-        elif cache_index is None:
-            keys, values = cache
-        else:
-            keys, values = self._write(query, value, key, cache, cache_index)
-        queries = self.query_dense(query)  # (B, T, H, d_k)
-        length, memory = ops.shape(queries)[1], ops.shape(keys)[1 if fuse else 3]
+            padding_mask = implicit_mask(value if key is None else key)
+        keys, values = self.keys_and_values(value, key) if cache is None else cache
+        queries = self.query_dense(query) if self.score == "additive" else query
+        scores = self.score_layer(queries[:, None], keys[:, None])[:, 0]  # (B, T, S)
         causal = None
         if use_causal_mask:
-            first = 0 if cache_index is None else cache_index
-            causal = _causal(length, memory, first)
+            length, memory = ops.shape(scores)[1:]
+            causal = ops.arange(length)[:, None] >= ops.arange(memory)[None]
         mask = combine(attention_mask, padding_mask=padding_mask, causal_mask=causal)
         if mask is not None:
-            mask = mask[:, None] if len(mask.shape) == 3 else mask  # (B, H, T, S)
-            wanted = (queries.shape[0], self.num_heads, queries.shape[1])
-            _check_fits(mask, (*wanted, keys.shape[1 if fuse else 3]))
-        attend = self._attend_fused if fuse else self._attend
-        heard, scores = attend(queries, keys, values, mask, training)
-        results = [self.output_dense(heard)]
-        if return_attention_scores:
-            results.append(scores)
-        if cache_index is not None:
-            results.append((keys, values))
-        return results[0] if len(results) == 1 else tuple(results)
+            check_fits(mask[:, None], (scores.shape[0], 1, *scores.shape[1:]))
+        weights = ops.cast(masked_softmax(scores, mask), self.compute_dtype)
+        dropped = self.dropout_layer(weights, training=training)
+        heard = ops.matmul(dropped, values)
+        return (heard, weights) if return_attention_scores else heard
 
     def keys_and_values(self, value, key=None):
         """Projects what is attended to, once, for many later queries.
@@ -189,290 +138,89 @@ class MultiHeadAttention(keras.layers.Layer):
             key: float `(B, S, D'')`, or None for `value`.
 
         Returns:
-            float `(B, H, d_k, S)` and `(B, H, S, d_v)`, to pass as `cache`.
-            Both are then the right side of a plain matrix product.
-
-        Raises:
-            ValueError: the layer is not built, or the shapes do not fit.
-        """
-        self._check_built()
-        self._check_sequences(**_shapes(None, value, value if key is None else key))
-        return _to_cache(*self._project(None, value, key))
-
-    def empty_cache(self, batch_size, length):
-        """Makes room for keys and values to be written later.
-
-        Args:
-            batch_size: int, or scalar int tensor: B.
-            length: int: L, in slots.
-
-        Returns:
-            zeros `(B, H, d_k, L)` and `(B, H, L, d_v)` in the compute dtype.
+            float `(B, D_k, S)` and `(B, S, D')`, to pass as `cache`. D_k is
+            the width of what is scored: `units`, or D''.
 
         Raises:
             ValueError: the layer is not built.
         """
-        self._check_built()
-        heads = (batch_size, self.num_heads)
-        return (
-            ops.zeros((*heads, self._key_dim, length), self.compute_dtype),
-            ops.zeros((*heads, length, self._value_dim), self.compute_dtype),
-        )
-
-    def extend_cache(self, cache, length):
-        """Makes more room in a cache.
-
-        Args:
-            cache: pair of `(B, H, d_k, L)` and `(B, H, L, d_v)`.
-            length: int >= L, in slots.
-
-        Returns:
-            The same with that many slots, zeros in the new ones.
-        """
-        keys, values = cache
-        more = [0, length - keys.shape[3]]
-        none = [0, 0]
-        return (
-            ops.pad(keys, [none, none, none, more]),
-            ops.pad(values, [none, none, more, none]),
-        )
-
-    def compute_output_spec(self, *args, **kwargs):
-        given = inspect.signature(self.call).bind(*args, **kwargs).arguments
-        query, cache = given["query"], given.get("cache")
-        self._check_given(**given)
-        self._check_sequences(**_shapes(query, given.get("value"), given.get("key")))
-        attended = _attended(query, given.get("value"), given.get("key"))
-        batch_size, length = query.shape[:2]
-        memory = attended.shape[1] if cache is None else cache[0].shape[3]
-        heads, dtype = self.num_heads, self.compute_dtype
-        shapes = [self.compute_output_shape(query.shape)]
-        if given.get("return_attention_scores"):
-            shapes.append((batch_size, heads, length, memory))
-        results = [keras.KerasTensor(shape, dtype) for shape in shapes]
-        if given.get("cache_index") is not None:
-            keys = (batch_size, heads, self._key_dim, memory)
-            keys = keras.KerasTensor(keys, dtype)
-            values = (batch_size, heads, memory, self._value_dim)
-            values = keras.KerasTensor(values, dtype)
-            results.append((keys, values))
-        return results[0] if len(results) == 1 else tuple(results)
-
-    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
-        return (*query_shape[:-1], self.output_dim or query_shape[-1])
-
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "dtype": dtype_config(self),
-            "num_heads": self.num_heads,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "output_dim": self.output_dim,
-            "dropout": self.dropout,
-            "use_bias": self.use_bias,
-            "flash_attention": self.flash_attention,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-        }
-
-    def _projection(self, name, input_shape, head_dim):
-        dense = keras.layers.EinsumDense(
-            "btd,dhk->bthk",
-            output_shape=(None, self.num_heads, head_dim),
-            bias_axes="hk" if self.use_bias else None,
-            kernel_initializer=self._flat(input_shape[-1], self.num_heads * head_dim),
-            bias_initializer=fresh(self.bias_initializer),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        dense.supports_masking = True  # Keras warns otherwise.
-        dense.build((None, None, input_shape[-1]))
-        return dense
-
-    def _flat(self, rows, columns):
-        """The kernel initializer, on the projection as a matrix."""
-        initializer = fresh(self.kernel_initializer)
-
-        def initialize(shape, dtype=None):
-            return ops.reshape(initializer((rows, columns), dtype=dtype), shape)
-
-        return initialize
-
-    def _project(self, query, value, key):
-        """Keys `(B, S, H, d_k)` and values `(B, S, H, d_v)`."""
-        value = query if value is None else value
-        return self.key_dense(value if key is None else key), self.value_dense(value)
-
-    def _write(self, query, value, key, cache, cache_index):
-        keys, values = _to_cache(*self._project(query, value, key))
-        keys, values = (ops.cast(x, cache[0].dtype) for x in (keys, values))
-        return (
-            _written(cache[0], 3, cache_index, keys),
-            _written(cache[1], 2, cache_index, values),
-        )
-
-    def _attend(self, queries, keys, values, mask, training):
-        """Gives `(B, T, H, d_v)` and the weights."""
-        mask, allowed = _open_rows(mask)
-        scores = ops.matmul(ops.transpose(queries * self._scale, (0, 2, 1, 3)), keys)
-        scores = ops.cast(scores, "float32")  # (B, H, T, S)
-        if mask is not None:
-            scores = ops.where(mask, scores, -1e30)
-        # Keras warns of a softmax over a single key, which gets all.
-        alone = scores.shape[-1] == 1
-        scores = ops.ones_like(scores) if alone else ops.softmax(scores, axis=-1)
-        if allowed is not None:
-            scores = ops.where(allowed, scores, 0.0)
-        scores = ops.cast(scores, self.compute_dtype)
-        heard = ops.matmul(self.dropout_layer(scores, training=training), values)
-        return ops.transpose(heard, (0, 2, 1, 3)), scores
-
-    def _attend_fused(self, queries, keys, values, mask, training):
-        """Gives `(B, T, H, d_v)`, from keys and values as projected."""
-        mask, allowed = _open_rows(mask)
-        heard = ops.dot_product_attention(
-            queries,
-            keys,
-            values,
-            mask=mask,
-            scale=self._scale,
-            flash_attention=self.flash_attention,
-        )
-        if allowed is not None:
-            heard = ops.where(ops.transpose(allowed, (0, 2, 1, 3)), heard, 0)
-        return heard, None
-
-    def _can_fuse(self, with_scores, training):
-        """No map, no dropout; and for JAX one width, no float16 on a CPU."""
-        if with_scores or (training and self.dropout > 0):
-            return False
-        if self._key_dim != self._value_dim:
-            return False
-        if keras.backend.backend() != "jax" or self.compute_dtype != "float16":
-            return True
-        return not keras.distribution.list_devices()[0].startswith("cpu")
-
-    def _check_built(self):
         if not self.built:
             raise ValueError(
                 "Only a built layer knows its widths. Received: "
                 f"{self.name!r}, not built. Call it, or build it, first."
             )
+        key = value if key is None else key
+        keys = self.key_dense(key) if self.score == "additive" else key
+        return ops.transpose(keys, (0, 2, 1)), value
 
-    def _check_sequences(self, **shapes):
-        """Refuses sequences that do not fit the layer or each other."""
-        given = {name: tuple(shape) for name, shape in shapes.items() if shape}
-        wanted = {name: self._widths[name] for name in given}
-        fits = all(
-            len(shape) == 3 and _same(shape[-1], wanted[name])
-            for name, shape in given.items()
-        )
-        if fits:
-            first, *others = given.values()
-            fits = all(_same(first[0], other[0]) for other in others)
-        if fits and "value" in given and "key" in given:
-            fits = _same(given["value"][1], given["key"][1])
-        if not fits:
-            raise ValueError(
-                "Query, value and key are (batch, length, width), value and key of "
-                f"one length. Received: {given}; wanted are the widths {wanted}."
-            )
-
-    def _check_given(
+    def compute_output_spec(
         self,
+        query,
+        value=None,
+        key=None,
         padding_mask=None,
         attention_mask=None,
         cache=None,
-        cache_index=None,
+        return_attention_scores=False,
         **others,
     ):
+        value = query if value is None and cache is None else value
+        self._check_given(query, value, key, padding_mask, attention_mask)
+        value = value if cache is None else cache[1]
+        shape = (*query.shape[:2], value.shape[-1])
+        heard = keras.KerasTensor(shape, self.compute_dtype)
+        if not return_attention_scores:
+            return heard
+        shape = (*query.shape[:2], value.shape[1])
+        return heard, keras.KerasTensor(shape, self.compute_dtype)
+
+    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
+        return (*query_shape[:-1], (value_shape or query_shape)[-1])
+
+    def get_config(self):
+        return {
+            **super().get_config(),
+            "dtype": dtype_config(self),
+            "score": self.score,
+            "units": self.units,
+            "dropout": self.dropout,
+            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
+        }
+
+    def _check_given(self, query, value, key, padding_mask, attention_mask):
         """Refuses, in a functional model too, what no call can use."""
         if padding_mask is not None:
             check_mask("padding_mask", padding_mask, (2,))
         if attention_mask is not None:
-            check_mask("attention mask", attention_mask, (3, 4))
-        if cache_index is None:
-            return
-        if cache is None:
-            raise ValueError(
-                "`cache_index` is a slot of a cache. Received: "
-                f"cache_index={cache_index} and no cache. Pass the cache of the "
-                "step before, or one from `empty_cache`."
+            check_mask("attention mask", attention_mask, (3,))
+        given = {"query": query, "value": value, "key": value if key is None else key}
+        shapes = {k: tuple(x.shape) for k, x in given.items() if x is not None}
+        fits = all(len(shape) == 3 for shape in shapes.values())
+        if fits:
+            pairs = [(shape[0], shapes["query"][0]) for shape in shapes.values()]
+            pairs += [(shapes[k][-1], self._widths[k]) for k in shapes if k != "value"]
+            if "value" in shapes:
+                pairs.append((shapes["value"][1], shapes["key"][1]))
+            # A size may be unknown, or a symbol of an export.
+            fits = all(
+                one == other
+                for one, other in pairs
+                if isinstance(one, int) and isinstance(other, int)
             )
-        room = cache[0].shape[3]
-        known = isinstance(cache_index, int) and room is not None
-        if known and not 0 <= cache_index < room:
+        if not fits:
             raise ValueError(
-                "`cache_index` must be a slot of the cache. Received: "
-                f"cache_index={cache_index}, and a cache of {room} slots. Make it "
-                "longer, or stop."
+                "Query, value and key are (batch, length, width), value and key of "
+                f"one length. Received: {shapes}; wanted are the widths "
+                f"{self._widths}."
             )
 
-
-def _to_cache(keys, values):
-    """The layout of a cache, from `(B, S, H, d_k)` and `(B, S, H, d_v)`."""
-    return ops.transpose(keys, (0, 2, 3, 1)), ops.transpose(values, (0, 2, 1, 3))
-
-
-def _written(cache, axis, start, update):
-    """Writes into a cache, along an axis from a slot on.
-
-    On PyTorch `slice_update` copies the whole of it. Tensors of its inference
-    mode, in which a search runs, are written in place: nobody else has them.
-    """
-    if getattr(cache, "is_inference", bool)():
-        slots = ops.arange(update.shape[axis], dtype="int64") + start
-        return cache.index_copy_(axis, slots, update)
-    starts = [0, 0, 0, 0]
-    starts[axis] = start
-    return ops.slice_update(cache, starts, update)
-
-
-def _open_rows(mask):
-    """Lets a query that may attend to nothing attend to all, without a NaN.
-
-    Returns:
-        The mask, and bool `(B, H, T, 1)`, False where the result is to be
-        set to zero afterwards; or None twice.
-    """
-    if mask is None:
-        return None, None
-    allowed = ops.any(mask, axis=-1, keepdims=True)
-    return ops.logical_or(mask, ops.logical_not(allowed)), allowed
-
-
-def _check_fits(mask, wanted):
-    """Refuses a mask that would broadcast to something else."""
-    for size, full in zip(mask.shape, wanted, strict=True):
-        if size is None or full is None or size in (1, full):
-            continue
-        raise ValueError(
-            "The attention mask must be (B, T, S) or (B, H, T, S), or have "
-            f"axes of size 1. Received, as (B, H, T, S): {tuple(mask.shape)}; "
-            f"wanted: {wanted}."
+    def _projection(self, name, width, units):
+        dense = keras.layers.Dense(
+            units,
+            use_bias=False,
+            kernel_initializer=fresh(self.kernel_initializer),
+            dtype=self.dtype_policy,
+            name=name,
         )
-
-
-def _shapes(query, value, key):
-    """The shapes of those that are given."""
-    given = {"query": query, "value": value, "key": key}
-    return {name: x.shape for name, x in given.items() if x is not None}
-
-
-def _same(size, other):
-    """False if two sizes are known and differ; they may be None or symbols."""
-    known = isinstance(size, int) and isinstance(other, int)
-    return not known or size == other
-
-
-def _causal(length, memory, first):
-    if isinstance(first, int) and first == 0 and length is memory:
-        return causal_mask(length)
-    query = ops.arange(length) + first
-    return ops.greater_equal(query[:, None], ops.arange(memory)[None, :])
-
-
-def _attended(query, value, key):
-    """The sequence whose positions are attended to."""
-    return next(x for x in (key, value, query) if x is not None)
+        dense.build((None, width))
+        return dense

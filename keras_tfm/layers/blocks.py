@@ -4,30 +4,42 @@ import inspect
 
 import keras
 
-from keras_tfm.layers.attention import MultiHeadAttention
 from keras_tfm.layers.feed_forward import FeedForward
 from keras_tfm.layers.masks import implicit_mask
+from keras_tfm.layers.multi_head import MultiHeadAttention
 from keras_tfm.layers.quantization import dtype_config
+from keras_tfm.layers.relative import relative_positions
 
 NORMALIZATIONS = {
     "layer_norm": keras.layers.LayerNormalization,
     "rms_norm": keras.layers.RMSNormalization,
+    "batch_norm": keras.layers.BatchNormalization,
 }
 
 
 def normalization_layer(kind, epsilon, **kwargs):
-    """Makes a normalisation over the last axis.
+    """Makes a normalisation over the last axis, or of each feature.
+
+    `"batch_norm"` gives each feature mean 0 and variance 1 over batch and
+    positions, in training those of the batch, else moving averages of them.
+    To leave out padding it wants `mask=padding_mask` in its call. In a decoder
+    the statistics of training tell a position of later ones.
 
     Args:
-        kind: `"layer_norm"` or `"rms_norm"`.
+        kind: `"layer_norm"`, `"rms_norm"` or `"batch_norm"`.
         epsilon: float > 0, added to the variance.
         **kwargs: of the Keras layer.
 
     Returns:
-        `keras.layers.LayerNormalization` or `keras.layers.RMSNormalization`.
+        `keras.layers.LayerNormalization`, `keras.layers.RMSNormalization` or
+        `keras.layers.BatchNormalization`.
 
     Raises:
         ValueError: an unknown kind.
+
+    Source: Ba et al. 2016, https://arxiv.org/abs/1607.06450; Zhang and
+    Sennrich 2019, https://arxiv.org/abs/1910.07467; Ioffe and Szegedy 2015,
+    https://arxiv.org/abs/1502.03167
     """
     if kind not in NORMALIZATIONS:
         raise ValueError(
@@ -56,6 +68,9 @@ class _Block(keras.layers.Layer):
         normalization="layer_norm",
         epsilon=1e-5,
         use_bias=True,
+        score="scaled_dot",
+        num_key_value_heads=None,
+        positions=None,
         kernel_initializer="glorot_uniform",
         bias_initializer="zeros",
         **kwargs,
@@ -74,11 +89,14 @@ class _Block(keras.layers.Layer):
         self.normalization = normalization
         self.epsilon = epsilon
         self.use_bias = use_bias
+        self.score = score
+        self.num_key_value_heads = num_key_value_heads
+        self.positions = relative_positions(positions, dtype=self.dtype_policy)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.supports_masking = True
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
-        self.self_attention = self._attention("self_attention")
+        self.self_attention = self._attention("self_attention", self.positions)
         self.self_attention_norm = self._norm("self_attention_norm")
         self.feed_forward = FeedForward(
             intermediate_dim,
@@ -114,6 +132,9 @@ class _Block(keras.layers.Layer):
             "normalization": self.normalization,
             "epsilon": self.epsilon,
             "use_bias": self.use_bias,
+            "score": self.score,
+            "num_key_value_heads": self.num_key_value_heads,
+            "positions": keras.saving.serialize_keras_object(self.positions),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }
@@ -126,12 +147,15 @@ class _Block(keras.layers.Layer):
             "dtype": self.dtype_policy,
         }
 
-    def _attention(self, name):
+    def _attention(self, name, positions=None):
         return MultiHeadAttention(
             self.num_heads,
             key_dim=self.key_dim,
             value_dim=self.value_dim,
             dropout=self.attention_dropout,
+            score=self.score,
+            num_key_value_heads=self.num_key_value_heads,
+            positions=positions,
             name=name,
             **self._weights(),
         )
@@ -141,19 +165,26 @@ class _Block(keras.layers.Layer):
             self.normalization, self.epsilon, name=name, dtype=self.dtype_policy
         )
 
-    def _before(self, norm, x):
-        """What a layer inside a residual gets."""
-        return norm(x) if self.normalize_first else x
+    def _normalized(self, norm, x, real, training):
+        """Normalises x, by statistics of real positions alone."""
+        if self.normalization != "batch_norm":
+            return norm(x)
+        # Not by `__call__`, which hands an explicit mask on as an implicit one.
+        return norm.call(x, training=training, mask=real)
 
-    def _after(self, norm, x, heard, training):
+    def _before(self, norm, x, real, training):
+        """What a layer inside a residual gets."""
+        return self._normalized(norm, x, real, training) if self.normalize_first else x
+
+    def _after(self, norm, x, heard, real, training):
         """The residual, closed around what the layer gave."""
         x = x + self.dropout_layer(heard, training=training)
-        return x if self.normalize_first else norm(x)
+        return x if self.normalize_first else self._normalized(norm, x, real, training)
 
-    def _feed(self, x, training):
-        inner = self._before(self.feed_forward_norm, x)
+    def _feed(self, x, real, training):
+        inner = self._before(self.feed_forward_norm, x, real, training)
         fed = self.feed_forward(inner, training=training)
-        return self._after(self.feed_forward_norm, x, fed, training)
+        return self._after(self.feed_forward_norm, x, fed, real, training)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -175,9 +206,14 @@ class TransformerEncoder(_Block):
         activation: Keras activation of the feed-forward network.
         gated: bool. Gated linear unit in the feed-forward network.
         normalize_first: bool. Pre-norm.
-        normalization: `"layer_norm"` or `"rms_norm"`.
+        normalization: `"layer_norm"`, `"rms_norm"` or `"batch_norm"`, see
+            `normalization_layer`.
         epsilon: float > 0, of the normalisations.
         use_bias: bool. Projections add a bias.
+        score: `"scaled_dot"` or another of `Score`.
+        num_key_value_heads: int or None, G, see `MultiHeadAttention`.
+        positions: `"rotary"`, `"alibi"`, `"t5"`, `"shaw"`, or a layer of
+            `RelativePositions`, inside self-attention; None for none.
         kernel_initializer: Keras initializer of the matrices.
         bias_initializer: Keras initializer of the biases.
         **kwargs: of `keras.layers.Layer`.
@@ -214,18 +250,19 @@ class TransformerEncoder(_Block):
         return_attention_scores=False,
         training=False,
     ):
+        real = implicit_mask(x) if padding_mask is None else padding_mask
         if padding_mask is None and attention_mask is None:
-            padding_mask = implicit_mask(x)
+            padding_mask = real
         heard = self.self_attention(
-            self._before(self.self_attention_norm, x),
+            self._before(self.self_attention_norm, x, real, training),
             padding_mask=padding_mask,
             attention_mask=attention_mask,
             return_attention_scores=return_attention_scores,
             training=training,
         )
         heard, scores = heard if return_attention_scores else (heard, None)
-        x = self._after(self.self_attention_norm, x, heard, training)
-        x = self._feed(x, training)
+        x = self._after(self.self_attention_norm, x, heard, real, training)
+        x = self._feed(x, real, training)
         return (x, scores) if return_attention_scores else x
 
     def _spec(self, x, training=False, **others):
@@ -251,9 +288,14 @@ class TransformerDecoder(_Block):
         activation: Keras activation of the feed-forward network.
         gated: bool. Gated linear unit in the feed-forward network.
         normalize_first: bool. Pre-norm.
-        normalization: `"layer_norm"` or `"rms_norm"`.
+        normalization: `"layer_norm"`, `"rms_norm"` or `"batch_norm"`, see
+            `normalization_layer`.
         epsilon: float > 0, of the normalisations.
         use_bias: bool. Projections add a bias.
+        score: `"scaled_dot"` or another of `Score`.
+        num_key_value_heads: int or None, G, see `MultiHeadAttention`.
+        positions: `"rotary"`, `"alibi"`, `"t5"`, `"shaw"`, or a layer of
+            `RelativePositions`, inside self-attention; None for none.
         kernel_initializer: Keras initializer of the matrices.
         bias_initializer: Keras initializer of the biases.
         **kwargs: of `keras.layers.Layer`.
@@ -273,6 +315,10 @@ class TransformerDecoder(_Block):
             `cross_attention.keys_and_values`), the second None in a language
             model. `encoder_sequence` is then not needed.
         cache_index: int or scalar int tensor: the slot of `x[:, 0]`.
+        query_positions: int `(T,)` or `(B, T)`, in tokens, for `positions`.
+            None: from 0, or from `cache_index`, on.
+        key_positions: int `(T,)` or `(B, T)`, with a cache of all its slots.
+            None: from 0 on.
         return_attention_scores: bool.
 
     Returns:
@@ -310,6 +356,8 @@ class TransformerDecoder(_Block):
         use_causal_mask=True,
         cache=None,
         cache_index=None,
+        query_positions=None,
+        key_positions=None,
         return_attention_scores=False,
         training=False,
     ):
@@ -320,26 +368,31 @@ class TransformerDecoder(_Block):
             )
         past, memory = (None, None) if cache is None else cache
         self._check_encoder(encoder_sequence if memory is None else memory)
-        if padding_mask is None and attention_mask is None and cache is None:
-            padding_mask = implicit_mask(x)
+        real = implicit_mask(x) if padding_mask is None else padding_mask
+        if cache is not None:
+            real = None  # A padding mask is then of the slots.
+        elif padding_mask is None and attention_mask is None:
+            padding_mask = real
         if encoder_padding_mask is None:
             encoder_padding_mask = implicit_mask(encoder_sequence)
         heard = self.self_attention(
-            self._before(self.self_attention_norm, x),
+            self._before(self.self_attention_norm, x, real, training),
             padding_mask=padding_mask,
             attention_mask=attention_mask,
             use_causal_mask=use_causal_mask,
             cache=past,
             cache_index=cache_index,
+            query_positions=query_positions,
+            key_positions=key_positions,
             return_attention_scores=return_attention_scores,
             training=training,
         )
         heard, *more = heard if isinstance(heard, tuple) else (heard,)
-        x = self._after(self.self_attention_norm, x, heard, training)
+        x = self._after(self.self_attention_norm, x, heard, real, training)
         scores = more[:1] if return_attention_scores else []
         if self.cross_attention is not None:
             heard = self.cross_attention(
-                self._before(self.cross_attention_norm, x),
+                self._before(self.cross_attention_norm, x, real, training),
                 encoder_sequence,
                 padding_mask=encoder_padding_mask,
                 cache=memory,
@@ -349,8 +402,8 @@ class TransformerDecoder(_Block):
             if return_attention_scores:
                 heard, cross_scores = heard
                 scores.append(cross_scores)
-            x = self._after(self.cross_attention_norm, x, heard, training)
-        x = self._feed(x, training)
+            x = self._after(self.cross_attention_norm, x, heard, real, training)
+        x = self._feed(x, real, training)
         results = [x, *scores]
         if cache is not None:
             results.append((more[-1], memory))

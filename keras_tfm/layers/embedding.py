@@ -44,7 +44,7 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
 
     Call arguments:
         inputs: integer ids `(B, T)`; with `reverse` float vectors `(..., D)`.
-        offset: int or scalar int tensor, in tokens. Position of
+        offset: int, or int tensor, scalar or `(B,)`, in tokens. Position of
             `inputs[:, 0]`.
         reverse: bool. Project vectors to logits, as `as_logits` does.
 

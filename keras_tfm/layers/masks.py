@@ -127,6 +127,62 @@ def implicit_mask(x):
     return mask
 
 
+def open_rows(mask):
+    """Lets a query that may attend to nothing attend to all, without a NaN.
+
+    Args:
+        mask: bool `(..., S)`, or None.
+
+    Returns:
+        The mask, and bool `(..., 1)`, False where the result is to be set to
+        zero afterwards; or None twice.
+    """
+    if mask is None:
+        return None, None
+    allowed = ops.any(mask, axis=-1, keepdims=True)
+    return ops.logical_or(mask, ops.logical_not(allowed)), allowed
+
+
+def masked_softmax(scores, mask=None):
+    """Turns scores to weights, which sum to one over what a mask allows.
+
+    Args:
+        scores: float `(..., S)`.
+        mask: bool, of a shape that broadcasts to it, or None.
+
+    Returns:
+        float32 `(..., S)`; zeros in a row that allows nothing.
+    """
+    mask, allowed = open_rows(mask)
+    scores = ops.cast(scores, "float32")
+    if mask is not None:
+        scores = ops.where(mask, scores, -1e30)
+    # Keras warns of a softmax over a single key, which gets all.
+    alone = scores.shape[-1] == 1
+    weights = ops.ones_like(scores) if alone else ops.softmax(scores, axis=-1)
+    return weights if allowed is None else ops.where(allowed, weights, 0.0)
+
+
+def check_fits(mask, wanted):
+    """Refuses a mask that would broadcast to something else.
+
+    Args:
+        mask: bool `(B, H, T, S)`.
+        wanted: four sizes, None where unknown.
+
+    Raises:
+        ValueError: a known size is neither 1 nor the one wanted.
+    """
+    for size, full in zip(mask.shape, wanted, strict=True):
+        if size is None or full is None or size in (1, full):
+            continue
+        raise ValueError(
+            "The attention mask must be (B, T, S) or (B, H, T, S), or have "
+            f"axes of size 1. Received, as (B, H, T, S): {tuple(mask.shape)}; "
+            f"wanted: {wanted}."
+        )
+
+
 _WANTED = {
     (2,): "(B, S)",
     (3, 4): "(B, T, S) or (B, H, T, S)",

@@ -21,8 +21,8 @@ class Positions(keras.layers.Layer):
 
     Call arguments:
         x: float `(B, T, D)`.
-        offset: int or scalar int tensor, in tokens. Position of `x[:, 0]`;
-            above 0 when decoding from a cache.
+        offset: int, or int tensor, scalar or `(B,)`, in tokens. Position of
+            `x[:, 0]`; above 0 when decoding from a cache.
 
     Returns:
         float `(B, T, D)`, in the dtype of `x`.
@@ -60,7 +60,8 @@ class Positions(keras.layers.Layer):
             settle_policies(self)
 
     def call(self, x, offset=0):
-        signal = self.signal(ops.shape(x)[1], offset, x.shape[-1])  # (T, D)
+        # (T, D), or (B, T, D)
+        signal = self.signal(ops.shape(x)[1], offset, x.shape[-1])
         signal = ops.cast(signal, x.dtype)
         if self.combine == "add":
             return x + signal
@@ -102,8 +103,8 @@ class SinusoidalPositions(Positions):
 
     Call arguments:
         x: float `(B, T, D)`, D even.
-        offset: int or scalar int tensor, in tokens. Position of `x[:, 0]`;
-            above 0 when decoding from a cache.
+        offset: int, or int tensor, scalar or `(B,)`, in tokens. Position of
+            `x[:, 0]`; above 0 when decoding from a cache.
 
     Returns:
         float `(B, T, D)`, in the dtype of `x`.
@@ -157,25 +158,24 @@ class SinusoidalPositions(Positions):
 
         Args:
             length: int, or scalar int tensor: T, in tokens.
-            offset: int, or scalar int tensor, in tokens.
+            offset: int, or int tensor, scalar or `(B,)`, in tokens.
             width: int, even: D.
 
         Returns:
-            float32 `(T, D)`. Never in half precision, which cannot tell
-            position 2049 from 2048.
+            float32 `(T, D)`, or `(B, T, D)`. Never in half precision, which
+            cannot tell position 2049 from 2048.
         """
         waves = width // 2
         steps = max(waves - 1, 1) if self.reach_max_period else waves
         exponent = np.arange(waves, dtype="float64") / steps
         speed = np.exp(-math.log(self.max_period) * exponent)  # (D/2,)
-        position = ops.arange(length) + (offset + self.first_position)
-        angle = ops.cast(position, "float32")[:, None] * ops.convert_to_tensor(
-            speed[None, :], dtype="float32"
-        )  # (T, D/2)
+        position = _from(offset, length) + self.first_position
+        speed = ops.convert_to_tensor(speed, dtype="float32")
+        angle = ops.cast(position, "float32")[..., None] * speed
         if self.style == "halves":
             return ops.concatenate([ops.sin(angle), ops.cos(angle)], axis=-1)
         pairs = ops.stack([ops.sin(angle), ops.cos(angle)], axis=-1)
-        return ops.reshape(pairs, (-1, width))
+        return ops.reshape(pairs, (*ops.shape(position), width))
 
     def get_config(self):
         return {
@@ -200,8 +200,8 @@ class LearnedPositions(Positions):
 
     Call arguments:
         x: float `(B, T, D)`.
-        offset: int or scalar int tensor, in tokens. Position of `x[:, 0]`. A
-            tensor is not checked against the table.
+        offset: int, or int tensor, scalar or `(B,)`, in tokens. Position of
+            `x[:, 0]`. A tensor is not checked against the table.
 
     Returns:
         float `(B, T, D)`, in the dtype of `x`.
@@ -240,11 +240,11 @@ class LearnedPositions(Positions):
 
         Args:
             length: int, or scalar int tensor: T, in tokens.
-            offset: int, or scalar int tensor, in tokens.
+            offset: int, or int tensor, scalar or `(B,)`, in tokens.
             width: int: D.
 
         Returns:
-            float `(T, D)`.
+            float `(T, D)`, or `(B, T, D)`.
         """
         if isinstance(offset, int):
             if isinstance(length, int):
@@ -252,7 +252,7 @@ class LearnedPositions(Positions):
             # A slice past the end comes out short, so that the sum with the
             # token vectors fails; a lookup would repeat the last row on JAX.
             return self.table[offset : offset + length]
-        return ops.take(self.table, ops.arange(length) + offset, axis=0)
+        return ops.take(self.table, _from(offset, length), axis=0)
 
     def compute_output_spec(self, x, offset=0):
         if x.shape[1] is not None and isinstance(offset, int):
@@ -281,3 +281,9 @@ class LearnedPositions(Positions):
             "sequence_length": self.sequence_length,
             "initializer": keras.initializers.serialize(self.initializer),
         }
+
+
+def _from(offset, length):
+    """int `(T,)`, or `(B, T)`: positions from an offset, or from several."""
+    rank = 0 if isinstance(offset, int) else len(offset.shape)
+    return ops.arange(length) + (offset[:, None] if rank else offset)

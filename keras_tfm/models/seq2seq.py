@@ -1,19 +1,17 @@
 """The encoder-decoder Transformer, as one functional Keras model."""
 
+import functools
 import types
 
 import keras
 from keras import ops
 
-from keras_tfm.layers.blocks import (
-    TransformerDecoder,
-    TransformerEncoder,
-    normalization_layer,
-)
-from keras_tfm.layers.embedding import TokenAndPositionEmbedding
+from keras_tfm.layers.blocks import TransformerDecoder, TransformerEncoder
 from keras_tfm.layers.masks import padding_mask
 from keras_tfm.layers.positions import LearnedPositions
 from keras_tfm.layers.quantization import dtype_config, settle_policies
+from keras_tfm.layers.relative import is_relative
+from keras_tfm.models import stacks
 
 TIES = ("all", "target", None)
 
@@ -39,7 +37,9 @@ class Transformer(keras.Model):
         value_dim: int or None, d_v. None: `key_dim`.
         tie: `"all"`: one table for source, target and output, as in the
             paper; `"target"`: one for target and output; None: three.
-        positions: `"sinusoidal"`, `"learned"`, a layer of positions, or None.
+        positions: `"sinusoidal"`, `"learned"`, or a layer of positions, added
+            to embedded tokens; or `"rotary"`, `"alibi"`, `"t5"`, `"shaw"`, or a
+            layer of `RelativePositions`, inside self-attention; or None.
         sequence_length: int or None, in tokens. For learned positions.
         dropout: float in [0, 1), of residuals and of embedded tokens.
         attention_dropout: float in [0, 1), of the attention weights.
@@ -51,6 +51,8 @@ class Transformer(keras.Model):
         normalization: `"layer_norm"` or `"rms_norm"`.
         epsilon: float > 0, of the normalisations.
         use_bias: bool. Projections inside the blocks add a bias.
+        score: `"scaled_dot"` or another of `layers.Score`.
+        num_key_value_heads: int or None, G, see `layers.MultiHeadAttention`.
         **kwargs: `name`, `dtype`, `trainable` of a Keras model.
 
     Raises:
@@ -82,12 +84,12 @@ class Transformer(keras.Model):
         normalization="layer_norm",
         epsilon=1e-5,
         use_bias=True,
+        score="scaled_dot",
+        num_key_value_heads=None,
         **kwargs,
     ):
         _check_tie(tie, vocabulary_size, target_vocabulary_size)
-        policy = keras.dtype_policies.get(
-            kwargs.pop("dtype", None) or keras.config.dtype_policy()
-        )
+        policy = stacks.policy_of(kwargs.pop("dtype", None))
         settings = {
             "vocabulary_size": vocabulary_size,
             "num_layers": num_layers,
@@ -111,6 +113,8 @@ class Transformer(keras.Model):
             "normalization": normalization,
             "epsilon": epsilon,
             "use_bias": use_bias,
+            "score": score,
+            "num_key_value_heads": num_key_value_heads,
         }
         parts = _parts(settings, block, policy)
         inputs, hidden, logits = _network(parts)
@@ -194,7 +198,8 @@ class Transformer(keras.Model):
             shape = (batch_size, beam_size, ops.shape(source_ids)[1])
             cache["attention"] = ops.zeros(shape, "float32")
         if candidates is not None:
-            cache["projection"] = self._columns(candidates)
+            table = self.target_embedding
+            cache["projection"] = stacks.columns(table, self.projection, candidates)
         return cache
 
     def extend(self, cache, max_length):
@@ -249,6 +254,11 @@ class Transformer(keras.Model):
         # rows and then attend as if they were K queries of one sequence.
         x = self.target_embedding(ops.reshape(ids, (-1, 1)), offset=index)
         x = ops.reshape(x, (batch_size, beam_size, x.shape[-1]))  # (B, K, D)
+        places = {}
+        if is_relative(self.settings["positions"]):
+            slots = ops.arange(ancestors.shape[-1])
+            places["query_positions"] = ops.broadcast_to(index, (beam_size,))
+            places["key_positions"] = slots // beam_size
         past, last = [], len(self.decoder_blocks) - 1
         for i, block in enumerate(self.decoder_blocks):
             x, *scores, (written, _) = block(
@@ -258,6 +268,7 @@ class Transformer(keras.Model):
                 use_causal_mask=False,
                 cache=(cache["past"][i], cache["memory"][i]),
                 cache_index=slot,
+                **places,
                 return_attention_scores="attention" in cache and i == last,
             )
             past.append(written)
@@ -267,15 +278,8 @@ class Transformer(keras.Model):
         if "attention" in cache:
             attention = ops.cast(scores[-1], "float32")  # (B, H, K, S)
             cache["attention"] = ops.mean(attention, axis=1)
-        if "projection" in cache:
-            columns = cache["projection"]
-            return ops.matmul(ops.cast(x, columns.dtype), columns), cache
-        if self._projects_precisely():
-            x = ops.cast(x, "float32")
-            if self.projection is None:
-                return ops.matmul(x, ops.transpose(self._table())), cache
-            return ops.matmul(x, self.projection.kernel), cache
-        return self.as_logits(x), cache
+        table, columns = self.target_embedding, cache.get("projection")
+        return stacks.step_logits(x, table, self.projection, columns), cache
 
     def encode(self, source_ids):
         """Runs the encoder.
@@ -346,16 +350,8 @@ class Transformer(keras.Model):
             attention.value_dense.enable_lora(rank)
 
     def get_config(self):
-        positions = self.settings["positions"]
-        if isinstance(positions, keras.layers.Layer):
-            positions = keras.saving.serialize_keras_object(positions)
-        activation = self.settings["activation"]
-        if callable(activation):
-            activation = keras.activations.serialize(activation)
         return {
-            **self.settings,
-            "positions": positions,
-            "activation": activation,
+            **stacks.plain(self.settings),
             "name": self.name,
             "trainable": self.trainable,
             "dtype": dtype_config(self),
@@ -363,42 +359,7 @@ class Transformer(keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        if isinstance(config["positions"], dict):
-            config["positions"] = keras.saving.deserialize_keras_object(
-                config["positions"], custom_objects=custom_objects
-            )
-        return cls(**config)
-
-    def _columns(self, candidates):
-        """`(B, D, C)`, what some tokens' logits are projected with."""
-        precise = self._projects_precisely()
-        if self.projection is None:
-            if precise:
-                rows = ops.take(self._table(), candidates, axis=0)
-            else:
-                rows = self.target_embedding.token_embedding(candidates)
-            return ops.transpose(rows, (0, 2, 1))
-        if self.projection.quantization_mode is not None:
-            raise ValueError(
-                "The columns of a quantised projection are not taken apart. Received: "
-                f"candidates, and a projection in {self.projection.quantization_mode}. "
-                "Search without a shortlist, or tie the projection."
-            )
-        dtype = "float32" if precise else self.projection.compute_dtype
-        kernel = ops.cast(self.projection.kernel, dtype)
-        columns = ops.take(kernel, candidates, axis=1)  # (D, B, C)
-        return ops.transpose(columns, (1, 0, 2))
-
-    def _projects_precisely(self):
-        """Whether a step's logits are float32 though the rest is in half."""
-        tied = self.projection is None
-        layer = self.target_embedding.token_embedding if tied else self.projection
-        mixed = layer.compute_dtype != layer.variable_dtype == "float32"
-        return mixed and layer.quantization_mode is None
-
-    def _table(self):
-        return ops.convert_to_tensor(self.target_embedding.embeddings)
+        return cls(**stacks.from_plain(config, custom_objects))
 
     def _encode(self, source_ids, return_attention_scores=False):
         x, maps = self.source_embedding(source_ids), []
@@ -426,34 +387,7 @@ def _parts(settings, block, policy):
     )
 
     def embedding(size, name):
-        positions = settings["positions"]
-        if isinstance(positions, keras.layers.Layer):  # one of its own for each
-            if positions.weights:
-                raise ValueError(
-                    "Every embedding makes a layer of positions of its own, from the "
-                    "settings of the one it is given. Received: "
-                    f"positions={positions!r}, which has weights. Give a new layer, "
-                    "and set the weights in the model."
-                )
-            positions = type(positions).from_config(
-                {**positions.get_config(), "dtype": policy}
-            )
-        return TokenAndPositionEmbedding(
-            size,
-            settings["embedding_dim"],
-            sequence_length=settings["sequence_length"],
-            positions=positions,
-            dropout=block["dropout"],
-            dtype=policy,
-            name=name,
-        )
-
-    def norm(name):
-        if not block["normalize_first"]:
-            return None
-        return normalization_layer(
-            block["normalization"], block["epsilon"], dtype=policy, name=name
-        )
+        return stacks.embedding(size, settings, policy, name, block["dropout"])
 
     if settings["tie"] == "all":
         embeddings = (embedding(target_size, "embedding"),) * 2
@@ -462,6 +396,9 @@ def _parts(settings, block, policy):
             embedding(source_size, "source_embedding"),
             embedding(target_size, "target_embedding"),
         )
+    stack = functools.partial(
+        stacks.blocks, settings=block, positions=settings["positions"], policy=policy
+    )
     projection = None
     if settings["tie"] is None:
         projection = keras.layers.Dense(
@@ -470,16 +407,13 @@ def _parts(settings, block, policy):
     return {
         "embeddings": embeddings,
         "blocks": (
-            [
-                TransformerEncoder(**block, dtype=policy, name=f"encoder_{i}")
-                for i in range(encoder_depth)
-            ],
-            [
-                TransformerDecoder(**block, dtype=policy, name=f"decoder_{i}")
-                for i in range(decoder_depth)
-            ],
+            stack(TransformerEncoder, encoder_depth, name="encoder"),
+            stack(TransformerDecoder, decoder_depth, name="decoder"),
         ),
-        "norms": (norm("encoder_norm"), norm("decoder_norm")),
+        "norms": tuple(
+            stacks.last_norm(block, policy, f"{name}_norm")
+            for name in ("encoder", "decoder")
+        ),
         "projection": projection,
     }
 

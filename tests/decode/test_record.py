@@ -48,6 +48,13 @@ def test_a_function_is_called_twice_for_each_shape():
     assert len(calls) == 4
 
 
+def test_what_is_written_in_place_is_written_once_a_call():
+    recorded, _ = counted(lambda x: x.add_(1.0))
+    x = ops.zeros((2,))
+    for number in range(1, 6):
+        assert recorded(x).tolist() == [number] * 2 == x.tolist()
+
+
 def test_what_is_written_in_place_is_written_when_played():
     def function(x, index):
         x[index] = 7.0
@@ -167,9 +174,12 @@ def test_autocast_has_records_of_its_own():
         assert recorded(x).dtype == torch.float32
 
 
-@pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_search_plays_its_steps(beam_size, monkeypatch):
-    model = draw_transformer()
+@pytest.mark.parametrize(
+    ("beam_size", "positions"),
+    [(1, "sinusoidal"), (3, "sinusoidal"), (3, "rotary"), (3, "t5"), (3, "shaw")],
+)
+def test_a_search_plays_its_steps(beam_size, positions, monkeypatch):
+    model = draw_transformer(positions=positions)
     steps, step = [], model.step
     monkeypatch.setattr(model, "step", lambda *a: steps.append(1) or step(*a))
     search = decode.Search(model, beam_size, max_decoding_length=20)

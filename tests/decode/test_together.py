@@ -93,6 +93,12 @@ def test_an_ensemble_averages_probabilities(transformer, others, beam_size=3):
         )
         wanted = np.log(shares / 6)[np.arange(size), ids]
         np.testing.assert_allclose(found.token_scores[row, 0, :size], wanted, atol=1e-4)
+        maps = [m.attention_maps(**inputs)["cross"][-1] for m in models]
+        maps = [ops.convert_to_numpy(each)[0].mean(0) for each in maps]
+        wanted = np.mean(maps, axis=0)
+        attended = found.attention[row, 0, :size, :4]
+        np.testing.assert_allclose(attended, wanted[:, :4], atol=1e-4)
+    assert len(ensemble.variables) == sum(len(m.variables) for m in models)
     scored = search.score(SOURCES[:1], [found.ids[0, 0, : found.lengths[0, 0]]])
     np.testing.assert_allclose(scored.scores[0], found.scores[0], atol=1e-5)
     alone = decode.Search(others[0], beam_size, **options, **FEW)(SOURCES)

@@ -37,8 +37,10 @@ def check_shapes(layer, expected, *inputs, **masks):
     names = list(inspect.signature(layer.compute_output_shape).parameters)
     shapes = [array.shape for array in inputs][: len(names)]
     assert tuple(layer.compute_output_shape(*shapes)) == expected.shape
-    unknown = symbolic(layer, *inputs, **masks)[1]
-    assert unknown.shape == (None,) * (expected.ndim - 1) + expected.shape[-1:]
+    symbols, unknown = symbolic(layer, *inputs, **masks)
+    shapes = [symbol.shape for symbol in symbols][: len(names)]
+    assert unknown.shape == tuple(layer.compute_output_shape(*shapes))
+    assert unknown.shape[0] is None
 
 
 def check_config(layer):

@@ -20,7 +20,10 @@ def draw_weights(layer, seed=0):
         rows = max(1, int(np.prod(weight.shape[:-1])))
         value = rng.normal(size=weight.shape)
         value *= 0.3 if len(weight.shape) == 1 else rows**-0.5
-        values.append(value + weight.path.endswith(("gamma", "scale")))
+        value += weight.path.endswith(("gamma", "scale"))
+        if weight.path.endswith("variance"):
+            value = 0.5 + abs(value)
+        values.append(value)
     layer.set_weights([value.astype("float32") for value in values])
     return layer
 
@@ -51,7 +54,12 @@ def softmax(x):
 
 
 def attention(w, query, value=None, key=None, mask=None):
-    """Vaswani et al. 2017, section 3.2: the output, and the weights."""
+    """Vaswani et al. 2017, section 3.2: the output, and the weights.
+
+    With a matrix or vector of a score Luong et al. 2015, "general", or Bahdanau
+    et al. 2015, appendix A.1.2. Heads of queries share those of keys and values
+    as in Ainslie et al. 2023, figure 2.
+    """
     value = query if value is None else value
     key = value if key is None else key
 
@@ -61,14 +69,24 @@ def attention(w, query, value=None, key=None, mask=None):
         )
 
     queries, keys = project("query", query), project("key", key)
-    scores = np.einsum("bthk,bshk->bhts", queries, keys) / queries.shape[-1] ** 0.5
+    values = project("value", value)
+    times = queries.shape[2] // keys.shape[2]
+    keys, values = (np.repeat(x, times, axis=2) for x in (keys, values))
+    if "score/kernel" in w:
+        queries = np.einsum("bthd,hdk->bthk", queries, w["score/kernel"])
+        scores = np.einsum("bthk,bshk->bhts", queries, keys)
+    elif "score/vector" in w:
+        both = np.tanh(queries[:, :, None] + keys[:, None])
+        scores = np.einsum("btshk,hk->bhts", both, w["score/vector"][..., 0])
+    else:
+        scores = np.einsum("bthk,bshk->bhts", queries, keys) / keys.shape[-1] ** 0.5
     if mask is not None:
         mask = mask[:, None] if mask.ndim == 3 else mask
         scores = np.where(mask, scores, -1e300)
     scores = softmax(scores)
     if mask is not None:
         scores = np.where(mask.any(-1, keepdims=True), scores, 0)
-    heard = np.einsum("bhts,bshv->bthv", scores, project("value", value))
+    heard = np.einsum("bhts,bshv->bthv", scores, values)
     output = np.einsum("bthv,hve->bte", heard, w["attention_output/kernel"])
     return output + w.get("attention_output/bias", 0), scores
 
@@ -96,8 +114,18 @@ def feed_forward(w, x, activation=relu):
     return inner @ w["output/kernel"] + w.get("output/bias", 0)
 
 
-def normalize(w, x, epsilon):
-    """Layer normalisation; without a `beta`, RMS normalisation."""
+def normalize(w, x, epsilon, real=None):
+    """Layer normalisation; without a `beta`, RMS normalisation.
+
+    Batch normalisation if there are moving averages; with `real` by the mean
+    and variance of these positions, as in training (Ioffe and Szegedy 2015,
+    algorithm 1).
+    """
+    if "moving_mean" in w:
+        mean, variance = w["moving_mean"], w["moving_variance"]
+        if real is not None:
+            mean, variance = x[real].mean(0), x[real].var(0)
+        return (x - mean) / np.sqrt(variance + epsilon) * w["gamma"] + w["beta"]
     if "beta" not in w:
         return x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon) * w["scale"]
     centred = x - x.mean(-1, keepdims=True)
@@ -115,16 +143,16 @@ def block(w, x, memory=None, mask=None, memory_mask=None, first=False, **setting
         mask: of self-attention, or None.
         memory_mask: of cross-attention, or None.
         first: bool. Pre-norm.
-        **settings: `epsilon`, `activation`.
+        **settings: `epsilon`, `activation`, `real` of `normalize`.
     """
-    epsilon = settings.get("epsilon", 1e-5)
+    epsilon, real = settings.get("epsilon", 1e-5), settings.get("real")
     activation = settings.get("activation", relu)
 
     def residual(name, x, layer):
         norm = below(w, name + "_norm")
         if first:
-            return x + layer(normalize(norm, x, epsilon))
-        return normalize(norm, x + layer(x), epsilon)
+            return x + layer(normalize(norm, x, epsilon, real))
+        return normalize(norm, x + layer(x), epsilon, real)
 
     def attend(name, value, mask):
         return lambda x: attention(below(w, name), x, value, mask=mask)[0]
@@ -135,3 +163,31 @@ def block(w, x, memory=None, mask=None, memory_mask=None, first=False, **setting
         x = residual("cross_attention", x, cross)
     feed = below(w, "feed_forward")
     return residual("feed_forward", x, lambda x: feed_forward(feed, x, activation))
+
+
+def score(w, kind, query, key):
+    """Luong et al. 2015, section 3.1; Bahdanau et al. 2015, appendix A.1.2.
+
+    Args:
+        w: weights of `Attention`.
+        kind: of the score.
+        query: `(B, T, D)`.
+        key: `(B, S, D'')`.
+    """
+    if kind == "additive":
+        query, key = query @ w["query/kernel"], key @ w["key/kernel"]
+        sums = query[:, :, None] + key[:, None]  # (B, T, S, units)
+        return np.tanh(sums) @ w["score/vector"][0, :, 0]
+    if kind == "multiplicative":
+        query = query @ w["score/kernel"][0]
+    scores = np.einsum("btd,bsd->bts", query, key)
+    return scores / query.shape[-1] ** 0.5 if kind == "scaled_dot" else scores
+
+
+def weighted(scores, value, mask=None):
+    """The mean of the values by the softmax of the scores, and the weights."""
+    if mask is None:
+        mask = np.ones(scores.shape, bool)
+    weights = softmax(np.where(mask, scores, -1e300))
+    weights = np.where(mask.any(-1, keepdims=True), weights, 0)
+    return weights @ value, weights

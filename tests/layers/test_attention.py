@@ -1,49 +1,48 @@
-"""MultiHeadAttention: the formula, its masks, its cache, its peers."""
+"""Attention without heads: every score, its masks, its cache, its peers."""
 
 import keras
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from keras import ops
 
-from keras_tfm.layers import MultiHeadAttention, TransformerEncoder
+from keras_tfm.layers import Attention
+from keras_tfm.layers.scores import SCORES
 from tests.layers import formulas
 from tests.layers.contract import check_layer
 from tests.layers.formulas import causal, draw, draw_weights, numpy, weights_of
 from tests.layers.gradients import gradient
+from tests.layers.quantized import QUANTIZED, quantize
 
-B, T, S, D, H = 2, 4, 5, 6, 3
-QUERY, VALUE, KEY = draw(B, T, D), draw(B, S, 5, seed=2), draw(B, S, 7, seed=3)
-RNG = np.random.default_rng(4)
+B, T, S, D = 2, 4, 5, 6
+QUERY, VALUE, KEY = draw(B, T, D), draw(B, S, 3, seed=2), draw(B, S, D, seed=3)
+WIDE = draw(B, S, 7, seed=4)  # a key that only some scores take
 PADDING = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
-ROWS = RNG.random((B, T, S)) < 0.6
-HEADS = RNG.random((B, H, T, S)) < 0.6
-ROWS[0, 1] = HEADS[1, 2, 3] = False  # queries that may attend to nothing
+ROWS = np.random.default_rng(5).random((B, T, S)) < 0.6
+ROWS[0, 1] = False  # a query that may attend to nothing
+CAUSAL = np.arange(T)[:, None] >= np.arange(S)
 
-SETTINGS = {
-    "plain": {},
-    "no bias": {"use_bias": False},
-    "H d_k is not D": {"key_dim": 5},
-    "d_v is not d_k": {"value_dim": 4},
-    "all": {"key_dim": 5, "value_dim": 4, "output_dim": 8, "use_bias": False},
+KEYS = {  # the keys that each score is tested with
+    "dot": [KEY],
+    "scaled_dot": [KEY],
+    "multiplicative": [KEY, WIDE],
+    "additive": [KEY, WIDE],
 }
 MASKS = {
     "none": ({}, None),
-    "padding": ({"padding_mask": PADDING}, PADDING[:, None]),
+    "padding": ({"padding_mask": PADDING}, PADDING[:, None] & np.ones((T, 1), bool)),
     "rows": ({"attention_mask": ROWS}, ROWS),
-    "heads": ({"attention_mask": HEADS}, HEADS),
-    "one for all": ({"attention_mask": ROWS[:1, None]}, ROWS[:1, None]),
-    "heads and padding": (
-        {"attention_mask": HEADS, "padding_mask": PADDING},
-        HEADS & PADDING[:, None, None],
+    "one for all": ({"attention_mask": ROWS[:1, 2:3]}, ROWS[:1, 2:3]),
+    "causal": ({"use_causal_mask": True}, CAUSAL[None]),
+    "all": (
+        {"attention_mask": ROWS, "padding_mask": PADDING, "use_causal_mask": True},
+        ROWS & PADDING[:, None] & CAUSAL,
     ),
 }
 
 
-def made(*inputs, **settings):
+def made(score, *inputs, **settings):
     # Zeros at first: JAX compiles a random generator for each shape.
-    layer = MultiHeadAttention(H, kernel_initializer="zeros", **settings)
+    layer = Attention(score, kernel_initializer="zeros", **settings)
     layer.build(*(x.shape for x in inputs))
     return draw_weights(layer)
 
@@ -52,480 +51,338 @@ def attend(layer, *inputs, **call):
     return keras.tree.map_structure(numpy, layer(*inputs, **call))
 
 
-@pytest.mark.parametrize(
-    ("settings", "mask"),
-    [("plain", mask) for mask in MASKS]
-    + [
-        (name, mask)
-        for name in SETTINGS
-        for mask in ("none", "heads")
-        if name != "plain"
-    ],
-)
-def test_the_formula(settings, mask):
-    """On both paths: with the map asked for, and fused."""
-    layer = made(QUERY, VALUE, KEY, **SETTINGS[settings])
+def expected(layer, query, value, key, mask=None):
+    query, value, key = (x.astype("float64") for x in (query, value, key))
+    scores = formulas.score(weights_of(layer), layer.score, query, key)
+    mask = None if mask is None else np.broadcast_to(mask, scores.shape)
+    return formulas.weighted(scores, value, mask)
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("score", SCORES)
+def test_the_formula(score, mask):
     call, mask = MASKS[mask]
-    wanted, scores = formulas.attention(weights_of(layer), QUERY, VALUE, KEY, mask)
-    output, found = attend(
-        layer, QUERY, VALUE, KEY, return_attention_scores=True, **call
-    )
-    np.testing.assert_allclose(found, scores, atol=1e-5)
-    np.testing.assert_allclose(output, wanted, atol=1e-5)
-    fused = attend(layer, QUERY, VALUE, KEY, **call)
-    np.testing.assert_allclose(fused, wanted, atol=1e-5)
+    for key in KEYS[score]:
+        layer = made(score, QUERY, VALUE, key)
+        wanted = expected(layer, QUERY, VALUE, key, mask)
+        found = attend(layer, QUERY, VALUE, key, return_attention_scores=True, **call)
+        np.testing.assert_allclose(found[1], wanted[1], atol=1e-5)
+        np.testing.assert_allclose(found[0], wanted[0], atol=1e-5)
+        alone = attend(layer, QUERY, VALUE, key, **call)
+        np.testing.assert_allclose(alone, found[0], atol=1e-6)
 
 
-def test_self_attention_and_a_causal_mask():
-    layer = made(QUERY)
-    wanted, _ = formulas.attention(weights_of(layer), QUERY, mask=causal(T))
-    np.testing.assert_allclose(
-        attend(layer, QUERY, use_causal_mask=True), wanted, atol=1e-5
-    )
-    wanted, _ = formulas.attention(weights_of(layer), QUERY)
+@pytest.mark.parametrize("score", SCORES)
+def test_weights_sum_to_one_over_what_may_be_attended_to(score):
+    layer = made(score, QUERY, VALUE, KEY)
+    call = {"attention_mask": ROWS, "return_attention_scores": True}
+    heard, weights = attend(layer, QUERY, VALUE, KEY, **call)
+    assert (weights[~ROWS] == 0).all()
+    assert (weights[ROWS] > 0).all()
+    full = np.ones((B, T))
+    full[0, 1] = 0
+    np.testing.assert_allclose(weights.sum(-1), full, atol=1e-6)
+    assert (heard[0, 1] == 0).all()
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_without_a_key_values_are_their_own_and_without_a_value_queries(score):
+    layer = made(score, QUERY, KEY)
+    wanted, _ = expected(layer, QUERY, KEY, KEY)
+    np.testing.assert_allclose(attend(layer, QUERY, KEY), wanted, atol=1e-5)
+    wanted, _ = expected(layer, QUERY, QUERY, QUERY)
     np.testing.assert_allclose(attend(layer, QUERY), wanted, atol=1e-5)
 
 
-@pytest.fixture
-def fused_calls(monkeypatch):
-    """Counts how often the fused path is taken."""
-    calls, original = [], ops.dot_product_attention
-
-    def counted(*args, **kwargs):
-        calls.append(kwargs)
-        return original(*args, **kwargs)
-
-    monkeypatch.setattr(ops, "dot_product_attention", counted)
-    return calls
+def test_what_is_added_is_as_wide_as_units_or_as_the_query():
+    shapes = {"query/kernel": (D, 4), "key/kernel": (7, 4), "score/vector": (1, 4, 1)}
+    layer = made("additive", QUERY, VALUE, WIDE, units=4)
+    assert {k: v.shape for k, v in weights_of(layer).items()} == shapes
+    wanted, _ = expected(layer, QUERY, VALUE, WIDE)
+    np.testing.assert_allclose(attend(layer, QUERY, VALUE, WIDE), wanted, atol=1e-5)
+    layer = made("additive", QUERY, VALUE, WIDE)
+    shapes = {"query/kernel": (D, D), "key/kernel": (7, D), "score/vector": (1, D, 1)}
+    assert {k: v.shape for k, v in weights_of(layer).items()} == shapes
 
 
-@pytest.mark.parametrize(
-    ("dropout", "call", "fused"),
-    [
-        (0.0, {}, True),
-        (0.0, {"training": True}, True),
-        (0.5, {}, True),
-        (0.5, {"training": False, "padding_mask": PADDING}, True),
-        (0.5, {"training": True}, False),
-        (0.0, {"return_attention_scores": True}, False),
-    ],
-)
-def test_the_fused_path_is_taken_unless_dropout_is_active_or_a_map_wanted(
-    fused_calls, dropout, call, fused
-):
-    layer = made(QUERY, VALUE, dropout=dropout)
-    layer(QUERY, VALUE, **call)
-    assert len(fused_calls) == int(fused)
+def test_dot_products_have_no_weights_and_luongs_general_has_one():
+    assert made("dot", QUERY, VALUE, KEY).weights == []
+    assert made("scaled_dot", QUERY, VALUE, KEY).weights == []
+    weights = weights_of(made("multiplicative", QUERY, VALUE, WIDE))
+    assert {k: v.shape for k, v in weights.items()} == {"score/kernel": (1, D, 7)}
 
 
-@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_half_precision_gives_what_float32_gives(policy):
-    """Where the widths of keys and values are one, so that it may be fused."""
-    layer, whole = made(QUERY, dtype=policy), made(QUERY)
-    output = layer(QUERY, padding_mask=PADDING[:, :T])
-    assert ops.dtype(output) == policy.removeprefix("mixed_")
-    wanted = attend(whole, QUERY, padding_mask=PADDING[:, :T])
-    np.testing.assert_allclose(numpy(output), wanted, atol=0.1)
+def test_each_matrix_is_drawn_by_itself():
+    layer = Attention("additive", kernel_initializer="random_normal")
+    layer(QUERY)
+    weights = weights_of(layer)
+    assert abs(weights["query/kernel"] - weights["key/kernel"]).max() > 1e-3
 
 
-def test_a_single_key_gets_all_the_weight_without_a_warning():
-    layer = made(QUERY, VALUE)
-    call = {"return_attention_scores": True}
-    output, scores = attend(layer, QUERY, VALUE[:, :1], **call)
-    assert (scores == 1).all()
-    wanted, _ = formulas.attention(weights_of(layer), QUERY, VALUE[:, :1])
-    np.testing.assert_allclose(output, wanted, atol=1e-5)
-    mask = np.array([[[True]] * T, [[False]] * T])
-    _, scores = attend(layer, QUERY, VALUE[:, :1], attention_mask=mask, **call)
-    assert (scores[0] == 1).all() and (scores[1] == 0).all()
+@pytest.mark.parametrize("score", SCORES)
+def test_a_query_without_keys_gives_zeros_and_no_nan(score):
+    layer = made(score, QUERY, VALUE, KEY)
+    padding = PADDING.copy()
+    padding[1] = False
 
+    def heard(query):
+        return layer(query, VALUE, KEY, padding_mask=padding)
 
-def test_flash_attention_is_passed_on_and_kept(fused_calls):
-    layer = made(QUERY, VALUE, flash_attention=False)
-    layer(QUERY, VALUE)
-    assert fused_calls[-1]["flash_attention"] is False
-    assert layer.get_config()["flash_attention"] is False
-
-
-@pytest.mark.parametrize("call", [{}, {"training": True, "dropout": 0.01}])
-def test_a_query_without_keys_gives_zeros_and_no_nan(call):
-    call = dict(call)
-    layer = made(QUERY, VALUE, dropout=call.pop("dropout", 0.0))
-    mask = np.ones((B, T, S), bool)
-    mask[0, 2] = mask[1] = False
-
-    def heard(query, mask):
-        return layer(query, VALUE, attention_mask=mask, **call)
-
-    output = numpy(heard(QUERY, mask))
-    # Zeros before the projection: what is left is its bias.
-    bias = weights_of(layer)["attention_output/bias"]
-    nothing = np.broadcast_to(bias, (T, D))
-    np.testing.assert_allclose(output[1], nothing, atol=1e-6)
-    np.testing.assert_allclose(output[0, 2], bias, atol=1e-6)
-    assert abs(output[0, 1] - bias).max() > 0.1
-    slope = gradient(lambda query: ops.sum(heard(query, mask) ** 2), QUERY)
+    output = numpy(heard(QUERY))
+    assert (output[1] == 0).all()
+    assert abs(output[0]).max() > 0.1
+    slope = gradient(lambda query: ops.sum(heard(query) ** 2), QUERY)
     assert np.isfinite(slope).all()
     assert (slope[1] == 0).all()
-    assert abs(slope[0, 1]).max() > 1e-3
+    assert abs(slope[0]).max() > 1e-3
 
 
-@pytest.mark.parametrize("scores", [False, True], ids=["fused", "plain"])
-def test_the_future_cannot_change_the_past(scores):
-    layer = made(QUERY)
-    later = QUERY.copy()
-    later[:, 2:] += 1.0
-    call = {"use_causal_mask": True, "return_attention_scores": scores}
-    before, after = (attend(layer, x, **call) for x in (QUERY, later))
-    if scores:
-        before, after = before[0], after[0]
-    np.testing.assert_allclose(before[:, :2], after[:, :2], atol=1e-6)
-    assert np.abs(before[:, 2:] - after[:, 2:]).max() > 0.1  # it can fail
-
-
-def test_the_future_cannot_change_the_past_while_dropout_is_active():
-    layer = made(QUERY, dropout=0.5)
-    call = {"use_causal_mask": True, "training": True}
-    slope = gradient(lambda x: ops.sum(layer(x, **call)[:, :2]), QUERY)
-    assert (slope[:, 2:] == 0).all()
-    assert abs(slope[:, :2]).max() > 1e-3
-
-
-def test_dropout_drops_in_training_only():
-    layer = made(QUERY, dropout=0.5)
-    still = attend(layer, QUERY)
-    np.testing.assert_array_equal(still, attend(layer, QUERY, training=False))
-    assert abs(still - attend(layer, QUERY, training=True)).max() > 0.1
-    once, twice = (attend(layer, QUERY, training=True) for _ in range(2))
-    assert abs(once - twice).max() > 0.1
+@pytest.mark.parametrize("score", SCORES)
+def test_padding_and_batch_order_change_nothing(score):
+    layer = made(score, QUERY, VALUE, KEY)
+    whole = attend(layer, QUERY, VALUE, KEY, padding_mask=PADDING)
+    loud = [np.where(PADDING[..., None], x, 9).astype("float32") for x in (VALUE, KEY)]
+    found = attend(layer, QUERY, *loud, padding_mask=PADDING)
+    np.testing.assert_allclose(found, whole, atol=1e-5)
+    short = attend(layer, QUERY[:1], VALUE[:1, :3], KEY[:1, :3])
+    np.testing.assert_allclose(short, whole[:1], atol=1e-5)
+    turned = [x[::-1].copy() for x in (QUERY, VALUE, KEY)]
+    turned = attend(layer, *turned, padding_mask=PADDING[::-1].copy())
+    np.testing.assert_allclose(turned[::-1], whole, atol=1e-5)
+    assert abs(attend(layer, QUERY, VALUE, KEY) - whole).max() > 0.01  # it can fail
 
 
 def masked(x, mask):
-    """A tensor with an implicit Keras mask."""
-    layer = keras.layers.Masking()
+    """A tensor with an implicit Keras mask, and the same without."""
     x = np.where(mask[..., None], x, 0).astype("float32")
-    return layer(ops.convert_to_tensor(x)), x
+    return keras.layers.Masking()(ops.convert_to_tensor(x)), x
 
 
-def test_an_implicit_mask_counts_unless_an_explicit_one_is_given():
-    layer = made(QUERY, VALUE)
-    carrying, value = masked(VALUE, PADDING)
-    found = attend(layer, QUERY, carrying)
-    wanted = attend(layer, QUERY, value, padding_mask=PADDING)
+@pytest.mark.parametrize("with_key", [False, True])
+def test_an_implicit_mask_counts_unless_an_explicit_one_is_given(with_key):
+    carrying, plain = ([VALUE, x] if with_key else [x] for x in masked(KEY, PADDING))
+    layer = made("dot", QUERY, *plain)
+    found = attend(layer, QUERY, *carrying)
+    wanted = attend(layer, QUERY, *plain, padding_mask=PADDING)
     np.testing.assert_allclose(found, wanted, atol=1e-6)
-    assert abs(found - attend(layer, QUERY, value)).max() > 0.01  # it can fail
-
-    other = ~PADDING | (np.arange(S) == 0)
-    found = attend(layer, QUERY, carrying, padding_mask=other)
-    wanted = attend(layer, QUERY, value, padding_mask=other)
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
-    rows = {"attention_mask": ROWS}
-    found, wanted = (
-        attend(layer, QUERY, carrying, **rows),
-        attend(layer, QUERY, value, **rows),
-    )
-    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert abs(found - attend(layer, QUERY, *plain)).max() > 0.01  # it can fail
+    for explicit in (
+        {"padding_mask": ~PADDING | (np.arange(S) == 0)},
+        {"attention_mask": ROWS},
+    ):
+        found = attend(layer, QUERY, *carrying, **explicit)
+        wanted = attend(layer, QUERY, *plain, **explicit)
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
 def test_the_mask_of_the_query_goes_on_to_what_follows():
-    layer = made(QUERY)
     mask = PADDING[:, :T]
     carrying, _ = masked(QUERY, mask)
-    after = keras.layers.GlobalAveragePooling1D()
-    found = numpy(after(layer(carrying)))
+    layer = made("dot", QUERY)
     whole = attend(layer, carrying)
-    wanted = np.stack(
-        [whole[i, mask[i]].mean(0) for i in range(B)],
-    )
+    found = numpy(keras.layers.GlobalAveragePooling1D()(layer(carrying)))
+    wanted = np.stack([whole[i, mask[i]].mean(0) for i in range(B)])
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
+@pytest.mark.parametrize("score", SCORES)
+def test_the_future_cannot_change_the_past(score):
+    layer = made(score, QUERY)
+    later = QUERY.copy()
+    later[:, 2:] += np.random.default_rng(0).normal(size=(B, 2, D))
+    before, after = (attend(layer, x, use_causal_mask=True) for x in (QUERY, later))
+    np.testing.assert_allclose(before[:, :2], after[:, :2], atol=1e-6)
+    assert np.abs(before[:, 2:] - after[:, 2:]).max() > 0.1  # it can fail
+    wanted, _ = expected(layer, QUERY, QUERY, QUERY, causal(T))
+    np.testing.assert_allclose(before, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("score", SCORES)
+def test_keys_and_values_may_be_projected_once(score):
+    key = KEYS[score][-1]
+    settings = {"units": 4} if score == "additive" else {}
+    layer = made(score, QUERY, VALUE, key, **settings)
+    cache = layer.keys_and_values(*map(ops.convert_to_tensor, (VALUE, key)))
+    width = 4 if score == "additive" else key.shape[-1]
+    assert [tuple(each.shape) for each in cache] == [(B, width, S), (B, S, 3)]
+    for call in (
+        {},
+        {"padding_mask": PADDING, "return_attention_scores": True},
+        {"attention_mask": ROWS, "use_causal_mask": True},
+    ):
+        found = attend(layer, QUERY, cache=cache, **call)
+        wanted = attend(layer, QUERY, VALUE, key, **call)
+        keras.tree.map_structure(
+            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, wanted
+        )
+    for t in range(T):  # a query a step, as in a decoder
+        found = attend(layer, QUERY[:, t : t + 1], cache=cache)
+        wanted = attend(layer, QUERY, VALUE, key)[:, t : t + 1]
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
+    own = layer.keys_and_values(ops.convert_to_tensor(key))
+    wanted = attend(layer, QUERY, key)
+    np.testing.assert_allclose(attend(layer, QUERY, cache=own), wanted, atol=1e-6)
+
+
+def test_dropout_drops_weights_in_training_only():
+    layer = made("dot", QUERY, dropout=0.5)
+    still = attend(layer, QUERY)
+    np.testing.assert_array_equal(still, attend(made("dot", QUERY), QUERY))
+    call = {"training": True, "return_attention_scores": True}
+    heard, weights = attend(layer, QUERY, **call)
+    assert abs(heard - still).max() > 0.1
+    # What is shown is what was there before some of it was dropped.
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
+    assert abs(heard - attend(layer, QUERY, training=True)).max() > 0.1
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+@pytest.mark.parametrize("score", SCORES)
+def test_half_precision_gives_what_float32_gives(score, policy):
+    layer = made(score, QUERY, VALUE, KEY, dtype=policy)
+    call = {"attention_mask": ROWS, "return_attention_scores": True}
+    heard, weights = layer(QUERY, VALUE, KEY, **call)
+    dtype = policy.removeprefix("mixed_")
+    assert ops.dtype(heard) == ops.dtype(weights) == dtype
+    wanted = attend(made(score, QUERY, VALUE, KEY), QUERY, VALUE, KEY, **call)
+    np.testing.assert_allclose(numpy(heard), wanted[0], atol=0.1)
+    np.testing.assert_allclose(numpy(weights), wanted[1], atol=0.05)
+    assert (numpy(heard)[0, 1] == 0).all()
+
+
+def test_a_single_key_gets_all_the_weight_without_a_warning():
+    layer = made("dot", QUERY, VALUE, KEY)
+    call = {"return_attention_scores": True}
+    heard, weights = attend(layer, QUERY, VALUE[:, :1], KEY[:, :1], **call)
+    assert (weights == 1).all()
+    np.testing.assert_allclose(heard, np.repeat(VALUE[:, :1], T, axis=1), atol=1e-6)
+
+
+def test_wrong_settings_are_refused():
+    with pytest.raises(ValueError, match=r"`score` is one of .*'additive'.*'concat'"):
+        Attention("concat")
+    with pytest.raises(ValueError, match="width, 1 or more, .*units=0, score='addi"):
+        Attention("additive", units=0)
+    with pytest.raises(ValueError, match="units=3, score='dot'. Leave it out"):
+        Attention("dot", units=3)
+
+
+@pytest.mark.parametrize("score", ["dot", "scaled_dot"])
+def test_widths_that_a_product_cannot_take_are_refused(score):
+    message = f"'{score}' wants .* one width. Received: widths 6 and 7.*'multiplicat"
+    with pytest.raises(ValueError, match=message):
+        Attention(score)(QUERY, VALUE, WIDE)
+
+
 def test_a_mask_that_could_be_another_is_refused():
-    layer = made(QUERY, VALUE)
-    message = r"attention mask.*\(B, T, S\) or \(B, H, T, S\).*shape=\(2, 5\)"
-    with pytest.raises(ValueError, match=message):
-        layer(QUERY, VALUE, attention_mask=PADDING)
+    query, layer = keras.Input(QUERY.shape[1:]), made("dot", QUERY, KEY)
     additive = np.where(ROWS, 0.0, -1e9).astype("float32")
-    with pytest.raises(ValueError, match="dtype=float32.*`mask == 0` first"):
-        layer(QUERY, VALUE, attention_mask=additive)
-    with pytest.raises(ValueError, match=r"`padding_mask` must be boolean \(B, S\)"):
-        layer(QUERY, VALUE, padding_mask=PADDING[:, None])
+    for call, message in [
+        ({"attention_mask": PADDING}, r"`attention mask` must be .*shape=\(2, 5\)"),
+        ({"attention_mask": ROWS[:, None]}, r"of rank \(3,\).*shape=\(2, 1, 4, 5\)"),
+        ({"attention_mask": additive}, "dtype=float32.*`mask == 0` first"),
+        ({"padding_mask": PADDING[:, None]}, r"`padding_mask` must be boolean \(B, S"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            layer(QUERY, KEY, **call)
+        for name, mask in call.items():  # in a functional model too
+            symbol = keras.Input(mask.shape[1:], dtype=str(mask.dtype))
+            with pytest.raises(ValueError, match="must be boolean"):
+                layer(query, query, **{name: symbol})
 
 
-def test_a_functional_model_refuses_a_wrong_mask_when_it_is_built():
-    query = keras.Input(QUERY.shape[1:])
-    layer, block = made(QUERY), TransformerEncoder(8, 2)
-    for call in (layer, block):
-        with pytest.raises(ValueError, match=r"`padding_mask` must be.*dtype=float32"):
-            call(query, padding_mask=keras.Input((None,)))
-        with pytest.raises(ValueError, match=r"attention mask.*shape=\(None, 5\)"):
-            call(query, attention_mask=keras.Input((5,), dtype="bool"))
-
-
-@pytest.mark.parametrize(
-    "mask", [ROWS[:, :, :4], ROWS[:, :3], np.repeat(HEADS, 2, 1), ROWS[[0, 1, 1]]]
-)
+@pytest.mark.parametrize("mask", [ROWS[:, :, :4], ROWS[:, :3], ROWS[[0, 1, 1]]])
 def test_a_mask_of_another_size_is_refused(mask):
-    layer = made(QUERY, VALUE)
-    with pytest.raises(ValueError, match=r"wanted: \(2, 3, 4, 5\)") as error:
-        layer(QUERY, VALUE, attention_mask=mask)
-    full = mask if mask.ndim == 4 else mask[:, None]
-    assert f"as (B, H, T, S): {full.shape}" in str(error.value)
-
-
-def test_wrong_sizes_are_refused():
-    message = "divide evenly.*width=6, num_heads=4.*`key_dim`"
-    with pytest.raises(ValueError, match=message):
-        MultiHeadAttention(4)(QUERY)
-    MultiHeadAttention(4, key_dim=2)(QUERY)  # needs no division
-    for name in ("num_heads", "key_dim", "value_dim", "output_dim"):
-        with pytest.raises(ValueError, match=f"`{name}` must be 1 or more.*: 0"):
-            MultiHeadAttention(**{"num_heads": 2, name: 0})
+    layer = made("dot", QUERY, KEY)
+    with pytest.raises(ValueError, match=r"wanted: \(2, 1, 4, 5\)"):
+        layer(QUERY, KEY, attention_mask=mask)
 
 
 @pytest.mark.parametrize(
     "shapes",
     [
-        [(2, 8)],
-        [(2, 3, 4, 8)],
-        [(2, 3, 6)],
-        [(2, 3, 8), (2, 4, 6)],
-        [(2, 3, 8), (3, 4, 8)],
-        [(2, 3, 8), (2, 4, 8), (2, 5, 8)],
+        [(2, 6)],
+        [(2, 3, 4, 6)],
+        [(2, 3, 5)],
+        [(2, 3, 6), (2, 4, 5)],
+        [(2, 3, 6), (3, 4, 6)],
+        [(2, 3, 6), (2, 4, 3), (2, 5, 6)],
     ],
 )
 def test_sequences_that_do_not_fit_are_refused(shapes):
-    built = MultiHeadAttention(2)
-    built(np.ones((2, 3, 8), "float32"))
-    for layer in (built, MultiHeadAttention(2)):
-        if layer is not built and 6 in (shapes[0][-1], shapes[-1][-1]):
-            continue  # the first call decides on widths
-        with pytest.raises(ValueError, match=r"Received: \{'query': \(2, .*wanted are"):
-            layer(*[np.ones(shape, "float32") for shape in shapes])
+    layer = made("dot", QUERY)
+    message = r"value and key of one length. Received: \{'query': \(2, .*'key': 6\}"
+    with pytest.raises(ValueError, match=message):
+        layer(*[np.ones(shape, "float32") for shape in shapes])
     with pytest.raises(ValueError, match="value and key of one length"):
-        built(*[keras.Input(batch_shape=shape) for shape in shapes])
-
-
-@pytest.mark.backend("tensorflow")
-def test_widths_may_be_unknown_while_tracing():
-    import tensorflow as tf
-
-    layer = MultiHeadAttention(2)
-    x = np.ones((2, 3, 8), "float32")
-    wanted = layer(x)
-    unknown = tf.TensorSpec([None, None, None])
-    traced = tf.function(layer.call, input_signature=[unknown])
-    np.testing.assert_allclose(traced(x), wanted, atol=1e-6)
-
-
-@pytest.mark.backend("torch")
-def test_sizes_may_be_symbols_of_an_export():
-    import torch
-
-    layer = MultiHeadAttention(2)
-    layer(np.ones((2, 3, 8), "float32"))
-    sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
-    program = torch.export.export(
-        layer, (torch.ones(2, 3, 8),), dynamic_shapes=((sizes,),), strict=False
-    )
-    x = torch.tensor(draw(4, 5, 8))
-    np.testing.assert_allclose(numpy(program.module()(x)), numpy(layer(x)), atol=1e-6)
+        layer(*[keras.Input(batch_shape=shape) for shape in shapes])
 
 
 def test_a_layer_without_widths_says_so():
-    layer = MultiHeadAttention(2, name="mine")
-    with pytest.raises(ValueError, match="knows its widths. Received: 'mine', not bu"):
-        layer.empty_cache(2, 3)
-    with pytest.raises(ValueError, match="Call it, or build it, first"):
-        layer.keys_and_values(np.ones((2, 3, 8), "float32"))
-
-
-def test_a_slot_without_a_cache_is_refused():
-    layer = made(QUERY)
-    with pytest.raises(ValueError, match="cache_index=3 and no cache.*empty_cache"):
-        layer(QUERY, cache_index=3)
-    for index in (-1, 3):
-        with pytest.raises(ValueError, match=f"cache_index={index}, .* of 3 slots"):
-            layer(QUERY[:, :1], cache=layer.empty_cache(2, 3), cache_index=index)
-
-
-def test_matrices_start_within_glorots_bound_for_a_matrix():
-    layer = MultiHeadAttention(8, key_dim=16, value_dim=4)
-    layer(draw(1, 2, 96))
-    for name, rows, columns in [
-        ("query", 96, 128),
-        ("key", 96, 128),
-        ("value", 96, 32),
-        ("attention_output", 32, 96),
-    ]:
-        bound = (6 / (rows + columns)) ** 0.5
-        largest = abs(weights_of(layer)[f"{name}/kernel"]).max()
-        assert 0.97 * bound < largest <= bound
-
-
-def test_each_projection_is_drawn_by_itself():
-    layer = MultiHeadAttention(H, bias_initializer="random_normal")
-    layer(QUERY)
-    weights = weights_of(layer)
-    for kind in ("kernel", "bias"):
-        for one, other in [("query", "key"), ("query", "value"), ("key", "value")]:
-            difference = weights[f"{one}/{kind}"] - weights[f"{other}/{kind}"]
-            assert abs(difference).max() > 1e-3
-
-
-# Few sizes in many orders, since JAX compiles each operation for each size.
-@settings(max_examples=5)
-@given(
-    sizes=st.sampled_from([(1, 3, 2), (3, 2, 2)]),
-    chunks=st.sampled_from([[1, 1, 1, 1], [2, 2], [1, 2, 1], [2, 1, 1], [1, 1, 2]]),
-    spare=st.sampled_from([0, 2]),
-    tensor=st.booleans(),
-)
-def test_cached_equals_uncached_at_every_position(sizes, chunks, spare, tensor):
-    """However the sequence is cut, and however much room is left."""
-    length = sum(chunks)
-    x = draw(2, length, 4, seed=length)
-    layer = MultiHeadAttention(*sizes, kernel_initializer="zeros")
-    layer.build(x.shape)
-    draw_weights(layer)
-    wanted = attend(layer, x, use_causal_mask=True)
-    cache, start, found = layer.empty_cache(2, length + spare), 0, []
-    for chunk in chunks:
-        index = ops.convert_to_tensor(start, "int32") if tensor else start
-        output, cache = layer(
-            x[:, start : start + chunk],
-            use_causal_mask=True,
-            cache=cache,
-            cache_index=index,
-        )
-        found.append(numpy(output))
-        start += chunk
-    np.testing.assert_allclose(np.concatenate(found, axis=1), wanted, atol=1e-5)
-
-
-@pytest.mark.backend("tensorflow", "jax")
-def test_the_slot_may_be_known_only_when_the_program_runs():
-    layer = made(QUERY)
-    wanted = attend(layer, QUERY, use_causal_mask=True)
-
-    def step(x, index, keys, values):
-        call = {"cache": (keys, values), "cache_index": index}
-        return layer(x, use_causal_mask=True, **call)
-
-    if keras.backend.backend() == "jax":
-        import jax
-
-        step = jax.jit(step)
-    else:
-        import tensorflow as tf
-
-        step = tf.function(step, jit_compile=True)
-    cache = layer.empty_cache(B, T)
-    for t in range(T):
-        index = ops.convert_to_tensor(t, "int32")
-        x = ops.convert_to_tensor(QUERY[:, t : t + 1])
-        output, cache = step(x, index, *cache)
-        np.testing.assert_allclose(numpy(output)[:, 0], wanted[:, t], atol=1e-5)
-
-
-def test_keys_and_values_may_be_projected_once():
-    layer = made(QUERY, VALUE, KEY, value_dim=4)
-    cache = layer.keys_and_values(ops.convert_to_tensor(VALUE), KEY)
-    assert [tuple(each.shape) for each in cache] == [(B, H, 2, S), (B, H, S, 4)]
-    for call in ({}, {"padding_mask": PADDING}, {"return_attention_scores": True}):
-        found = attend(layer, QUERY, cache=cache, **call)
-        wanted = attend(layer, QUERY, VALUE, KEY, **call)
-        keras.tree.map_structure(
-            lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), found, wanted
-        )
-
-
-def test_an_empty_cache_has_the_compute_dtype():
-    layer = MultiHeadAttention(H, value_dim=4, dtype="mixed_bfloat16")
-    layer.build(QUERY.shape)
-    keys, values = layer.empty_cache(B, 9)
-    assert (keys.shape, values.shape) == ((B, H, 2, 9), (B, H, 9, 4))
-    assert ops.dtype(keys) == ops.dtype(values) == "bfloat16"
-    assert not numpy(keys).any()
+    layer = Attention("additive", name="mine")
+    with pytest.raises(ValueError, match="'mine', not built. Call it, or build it"):
+        layer.keys_and_values(VALUE)
 
 
 def test_symbols_have_the_shapes_of_what_comes_back():
-    layer = MultiHeadAttention(H, value_dim=4, output_dim=9)
-    query, value = keras.Input((None, D)), keras.Input((S, 5))
-    output, scores = layer(query, value, return_attention_scores=True)
-    assert output.shape == (None, None, 9)
-    assert scores.shape == (None, H, None, S)
-    model = keras.Model([query, value], [output, scores])
-    shapes = [x.shape for x in model.predict([QUERY, VALUE], verbose=0)]
-    assert shapes == [(B, T, 9), (B, H, T, S)]
-
-    layer = MultiHeadAttention(H)
-    layer(QUERY)
-    step = keras.Input((1, D))
-    keys, values = keras.Input((H, 2, 8)), keras.Input((H, 8, 2))
-    index = keras.Input(batch_shape=(), dtype="int32")
-    output, cache = layer(step, cache=(keys, values), cache_index=index)
-    assert output.shape == (None, 1, D)
-    assert [each.shape for each in cache] == [(None, H, 2, 8), (None, H, 8, 2)]
+    layer = Attention("multiplicative")
+    query, value, key = (keras.Input((None, n)) for n in (D, 3, 7))
+    heard, weights = layer(query, value, key, return_attention_scores=True)
+    assert heard.shape == (None, None, 3)
+    assert weights.shape == (None, None, None)
+    model = keras.Model([query, value, key], [heard, weights])
+    shapes = [x.shape for x in model.predict([QUERY, VALUE, WIDE], verbose=0)]
+    assert shapes == [(B, T, 3), (B, T, S)]
+    keys, values = keras.Input((7, S)), keras.Input((S, 3))
+    heard, weights = layer(query, cache=(keys, values), return_attention_scores=True)
+    assert (heard.shape, weights.shape) == ((None, None, 3), (None, None, S))
+    assert layer.compute_output_shape(QUERY.shape) == QUERY.shape
 
 
-@pytest.mark.parametrize(
-    "settings", [{}, {"key_dim": 5, "value_dim": 4, "output_dim": 8}]
-)
-def test_parity_with_keras(settings):
-    ours = made(QUERY, VALUE, KEY, **settings)
-    theirs = keras.layers.MultiHeadAttention(
-        H,
-        settings.get("key_dim", D // H),
-        settings.get("value_dim"),
-        kernel_initializer="zeros",
-        output_shape=settings.get("output_dim"),
-    )
-    # Its fused path fails on JAX where d_v is not d_k, so it gives the map too.
-    theirs(QUERY, VALUE, KEY, return_attention_scores=True)
-    theirs.set_weights(ours.get_weights())
-    for mask in (None, HEADS | (np.arange(S) == 0), ROWS | (np.arange(S) == 0)):
-        call = {"attention_mask": mask, "return_attention_scores": True}
-        found = attend(ours, QUERY, VALUE, KEY, **call)
-        wanted = attend(theirs, QUERY, VALUE, KEY, **call)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("score", ["dot", "scaled_dot", "additive"])
+def test_parity_with_keras(score, causal):
+    """Keras adds query and key as they are: with identities for matrices."""
+    ours = made(score, QUERY, VALUE, KEY)
+    if score == "additive":
+        theirs = keras.layers.AdditiveAttention()
+    else:
+        theirs = keras.layers.Attention(use_scale=score == "scaled_dot")
+    theirs.build([QUERY.shape, VALUE.shape, KEY.shape])
+    if score == "scaled_dot":
+        theirs.scale.assign(D**-0.5)
+    if score == "additive":
+        vector = draw(D, seed=6)
+        theirs.scale.assign(vector)
+        ours.query_dense.kernel.assign(np.eye(D))
+        ours.key_dense.kernel.assign(np.eye(D))
+        ours.score_layer.vector.assign(vector[None, :, None])
+    for mask in (None, PADDING):
+        call = {"return_attention_scores": True, "use_causal_mask": causal}
+        found = attend(ours, QUERY, VALUE, KEY, padding_mask=mask, **call)
+        given = None if mask is None else [None, ops.convert_to_tensor(mask)]
+        wanted = attend(theirs, [QUERY, VALUE, KEY], mask=given, **call)
         np.testing.assert_allclose(found[0], wanted[0], atol=1e-5)
         np.testing.assert_allclose(found[1], wanted[1], atol=1e-5)
 
 
-@pytest.mark.backend("torch")
-def test_parity_with_pytorch():
-    import torch
-
-    ours = made(QUERY, VALUE, KEY)
-    theirs = torch.nn.MultiheadAttention(D, H, batch_first=True, kdim=7, vdim=5)
-    w = weights_of(ours)
-
-    def matrix(name):
-        return torch.tensor(w[f"{name}/kernel"].reshape(-1, D).T)
-
-    with torch.no_grad():
-        theirs.double()
-        theirs.q_proj_weight.copy_(matrix("query"))
-        theirs.k_proj_weight.copy_(matrix("key"))
-        theirs.v_proj_weight.copy_(matrix("value"))
-        biases = [w[f"{name}/bias"].ravel() for name in ("query", "key", "value")]
-        theirs.in_proj_bias.copy_(torch.tensor(np.concatenate(biases)))
-        theirs.out_proj.weight.copy_(
-            torch.tensor(w["attention_output/kernel"].reshape(D, D).T)
-        )
-        theirs.out_proj.bias.copy_(torch.tensor(w["attention_output/bias"]))
-        wanted, scores = theirs(
-            *(torch.tensor(x).double() for x in (QUERY, KEY, VALUE)),
-            key_padding_mask=torch.tensor(~PADDING),
-            average_attn_weights=False,
-        )
-    call = {"padding_mask": PADDING, "return_attention_scores": True}
-    found = attend(ours, QUERY, VALUE, KEY, **call)
-    np.testing.assert_allclose(found[0], wanted.numpy(), atol=1e-5)
-    np.testing.assert_allclose(found[1], scores.numpy(), atol=1e-5)
+@QUANTIZED
+def test_a_quantized_layer_is_saved(tmp_path):
+    query, value = keras.Input((None, D)), keras.Input((None, 7))
+    model = keras.Model([query, value], Attention("additive")(query, value))
+    draw_weights(model)
+    wanted = numpy(model([QUERY, WIDE]))
+    quantize(model)
+    found = numpy(model([QUERY, WIDE]))
+    np.testing.assert_allclose(found, wanted, atol=0.1)
+    assert [weight.dtype for weight in model.weights].count("int8") == 2
+    for _ in range(2):  # and what was read is saved again
+        model.save(tmp_path / "model.keras")
+        model = keras.models.load_model(tmp_path / "model.keras")
+        np.testing.assert_allclose(numpy(model([QUERY, WIDE])), found, atol=1e-6)
 
 
-@pytest.mark.parametrize("masks", [{}, {"attention_mask": HEADS}], ids=["", "mask"])
+@pytest.mark.parametrize("masks", [{}, {"attention_mask": ROWS}], ids=["", "mask"])
 def test_contract(masks, tmp_path):
-    layer = MultiHeadAttention(H, 5, 4, 8, 0.1, False, False, "zeros", "ones")
-    check_layer(layer, QUERY, VALUE, KEY, folder=tmp_path, **masks)
+    layer = Attention("additive", 4, 0.1, "zeros")
+    check_layer(layer, QUERY, VALUE, WIDE, folder=tmp_path, **masks)

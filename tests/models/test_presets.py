@@ -104,3 +104,28 @@ def test_a_preset_is_a_starting_point():
 def test_a_row_that_is_not_there_is_refused():
     with pytest.raises(ValueError, match="rows .*'base', 'A1'.*Received: 'F1'"):
         models.transformer_table_3("F1", 100)
+
+
+# Parameters of the checkpoints, but for the layer upon the first token, which
+# is a classifier's: `D * D + D` of BERT's, MiniLM's and RoBERTa's; and but for
+# the two rows of RoBERTa's table of positions, and its one segment.
+ENCODERS = {
+    "bert_base": 109_482_240 - 768 * 768 - 768,
+    "bert_tiny": 4_385_920 - 128 * 128 - 128,
+    "distilbert_base": 66_362_880,
+    "minilm_l6": 22_713_216 - 384 * 384 - 384,
+    "roberta_base": 124_645_632 - 768 * 768 - 768 - 3 * 768,
+}
+
+
+@pytest.mark.parametrize("name", ENCODERS)
+def test_encoders_have_the_sizes_of_their_checkpoints(name):
+    assert parameters(getattr(models, name)) == ENCODERS[name]
+
+
+def test_settings_go_before_those_of_an_encoder():
+    with without_values():
+        model = models.bert_tiny(50, num_layers=1, num_segments=0)
+        small = models.encoder_small(50, dropout=0.3)
+    assert len(model.blocks) == 1 and list(model.input) == ["token_ids"]
+    assert small.settings["dropout"] == 0.3

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_tfm.layers import LearnedPositions, SinusoidalPositions
+from keras_tfm.layers import LearnedPositions, SinusoidalPositions, T5Positions
 from keras_tfm.models import Transformer
 from keras_tfm.training import SmoothedCrossentropy
 from tests.layers import formulas
@@ -30,6 +30,10 @@ KINDS = {
         "tie": "target",
     },
     "learned": {"positions": "learned", "sequence_length": 6, "tie": None},
+    "rotary, one head of keys": {"positions": "rotary", "num_key_value_heads": 1},
+    "alibi, multiplicative": {"positions": "alibi", "score": "multiplicative"},
+    "t5, additive": {"positions": "t5", "score": "additive"},
+    "shaw": {"positions": "shaw", "num_layers": (2, 2)},
     "narrow heads": {"key_dim": 3, "value_dim": 2, "num_layers": (2, 1)},
 }
 
@@ -128,12 +132,13 @@ def test_steps_give_what_the_call_gives(kind):
         np.testing.assert_allclose(numpy(logits)[:, 0], wanted[:, t], atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["pre-norm", "rotary, one head of keys", "shaw"])
 @settings(max_examples=3)
 @given(seed=st.integers(0, 999))
-def test_beams_that_change_places_keep_their_own_past(seed):
+def test_beams_that_change_places_keep_their_own_past(kind, seed):
     """Every hypothesis gets the logits of its own tokens, whatever its way."""
     rng, (rows, beams, length) = np.random.default_rng(seed), (2, 3, 4)
-    model = MODELS.setdefault("pre-norm", small(**KINDS["pre-norm"]))
+    model = MODELS.get(kind) or MODELS.setdefault(kind, small(**KINDS[kind]))
     cache = model.begin(ops.convert_to_tensor(SOURCE), length, beams)
     histories = np.full((rows, beams, 1), 2, "int32")
     found = []
@@ -236,14 +241,20 @@ EVERY_SETTING = {
     "normalization": "rms_norm",
     "epsilon": 1e-3,
     "use_bias": False,
+    "score": "multiplicative",
+    "num_key_value_heads": 1,
     "name": "translator",
 }
 
 
 @pytest.mark.parametrize(
     "positions",
-    [lambda: "learned", lambda: SinusoidalPositions("halves", combine="concat")],
-    ids=["name", "layer"],
+    [
+        lambda: "learned",
+        lambda: SinusoidalPositions("halves", combine="concat"),
+        lambda: T5Positions(4, 8),
+    ],
+    ids=["name", "layer", "shared inside attention"],
 )
 def test_a_saved_model_comes_back_whole(positions, tmp_path):
     model = Transformer(V, positions=positions(), **EVERY_SETTING)
@@ -352,6 +363,17 @@ def test_half_precision_projects_in_float32_where_it_decodes(policy, tie):
         rounded = ops.cast(ops.cast(found, policy[6:]), "float32")
         assert abs(numpy(found) - numpy(rounded)).max() > 0
     np.testing.assert_allclose(numpy(of_few), numpy(logits)[..., 3:9], rtol=1e-5)
+
+
+def test_only_what_is_mixed_and_not_quantised_projects_in_float32():
+    model = small(num_layers=1, dtype="bfloat16")
+    cache = model.begin(ops.convert_to_tensor(SOURCE), 4)
+    assert ops.dtype(model.step(TARGET[:, :1], 0, cache)[0]) == "bfloat16"
+    model = small(num_layers=1, tie=None, dtype="mixed_bfloat16")
+    quantize(model)
+    cache = model.begin(ops.convert_to_tensor(SOURCE), 4)
+    step, _ = model.step(TARGET[:, :1], 0, cache)
+    np.testing.assert_allclose(numpy(step)[:, 0], numpy(model(BATCH))[:, 0], atol=0.2)
 
 
 @pytest.mark.backend("tensorflow")

@@ -1,0 +1,210 @@
+"""What the models have in common: embeddings, stacks of blocks, settings."""
+
+import keras
+from keras import ops
+
+from keras_tfm.layers.blocks import normalization_layer
+from keras_tfm.layers.embedding import TokenAndPositionEmbedding
+from keras_tfm.layers.relative import is_relative, of_blocks, relative_positions
+
+
+def embedding(size, settings, policy, name, dropout=0.0):
+    """Makes a table of tokens, with the positions that are added to them.
+
+    Args:
+        size: int, V.
+        settings: dict with `embedding_dim`, `positions` and `sequence_length`.
+        policy: dtype policy.
+        name: str.
+        dropout: float in [0, 1).
+
+    Returns:
+        `TokenAndPositionEmbedding`. A layer of positions is made anew from the
+        settings of the one given.
+
+    Raises:
+        ValueError: the layer of positions that is given has weights.
+    """
+    positions = settings["positions"]
+    if is_relative(positions):
+        positions = None
+    if isinstance(positions, keras.layers.Layer):  # one of its own for each
+        if positions.weights:
+            raise ValueError(
+                "Every embedding makes a layer of positions of its own, from the "
+                "settings of the one it is given. Received: "
+                f"positions={positions!r}, which has weights. Give a new layer, "
+                "and set the weights in the model."
+            )
+        positions = type(positions).from_config(
+            {**positions.get_config(), "dtype": policy}
+        )
+    return TokenAndPositionEmbedding(
+        size,
+        settings["embedding_dim"],
+        sequence_length=settings["sequence_length"],
+        positions=positions,
+        dropout=dropout,
+        dtype=policy,
+        name=name,
+    )
+
+
+def blocks(kind, count, settings, positions, policy, name):
+    """Makes a stack of blocks.
+
+    Args:
+        kind: `TransformerEncoder` or `TransformerDecoder`.
+        count: int, N.
+        settings: dict, of a block.
+        positions: what a model is given as `positions`; those inside attention
+            count here.
+        policy: dtype policy.
+        name: str, before the number of each.
+
+    Returns:
+        List of blocks.
+    """
+    inside = relative_positions(positions) if is_relative(positions) else None
+    bidirectional = kind.__name__ == "TransformerEncoder"
+    return [
+        kind(**settings, positions=each, dtype=policy, name=f"{name}_{i}")
+        for i, each in enumerate(of_blocks(inside, count, bidirectional, policy))
+    ]
+
+
+def last_norm(settings, policy, name):
+    """Makes the normalisation at the end of a pre-norm stack.
+
+    Args:
+        settings: dict, of a block.
+        policy: dtype policy.
+        name: str.
+
+    Returns:
+        A layer, or None for a post-norm stack.
+    """
+    if not settings["normalize_first"]:
+        return None
+    kind, epsilon = settings["normalization"], settings["epsilon"]
+    return normalization_layer(kind, epsilon, dtype=policy, name=name)
+
+
+def step_logits(hidden, table, projection, columns=None):
+    """Projects what a decoding step gives to logits.
+
+    With a mixed policy they are float32: near 20 a bfloat16 is a multiple of
+    1/8, too rough to tell likely tokens apart.
+
+    Args:
+        hidden: float `(..., D)`.
+        table: `TokenAndPositionEmbedding`.
+        projection: `keras.layers.Dense`, or None for the table.
+        columns: float `(B, D, C)` of `columns`; or None for all.
+
+    Returns:
+        float `(..., V)`, or `(B, K, C)`.
+    """
+    if columns is not None:
+        return ops.matmul(ops.cast(hidden, columns.dtype), columns)
+    if not projects_precisely(table, projection):
+        return table.as_logits(hidden) if projection is None else projection(hidden)
+    hidden = ops.cast(hidden, "float32")
+    if projection is None:
+        rows = ops.convert_to_tensor(table.embeddings)
+        return ops.matmul(hidden, ops.transpose(rows))
+    return ops.matmul(hidden, projection.kernel)
+
+
+def columns(table, projection, candidates):
+    """Gives what the logits of some tokens are projected with.
+
+    Args:
+        table: `TokenAndPositionEmbedding`.
+        projection: `keras.layers.Dense`, or None for the table.
+        candidates: int32 `(B, C)`.
+
+    Returns:
+        float `(B, D, C)`.
+
+    Raises:
+        ValueError: the projection is quantised.
+    """
+    precise = projects_precisely(table, projection)
+    if projection is None:
+        if precise:
+            rows = ops.take(ops.convert_to_tensor(table.embeddings), candidates, axis=0)
+        else:
+            rows = table.token_embedding(candidates)
+        return ops.transpose(rows, (0, 2, 1))
+    if projection.quantization_mode is not None:
+        raise ValueError(
+            "The columns of a quantised projection are not taken apart. Received: "
+            f"candidates, and a projection in {projection.quantization_mode}. "
+            "Search without a shortlist, or tie the projection."
+        )
+    dtype = "float32" if precise else projection.compute_dtype
+    taken = ops.take(ops.cast(projection.kernel, dtype), candidates, axis=1)
+    return ops.transpose(taken, (1, 0, 2))  # from (D, B, C)
+
+
+def projects_precisely(table, projection):
+    """Tells whether logits are float32 though the rest is in half precision.
+
+    Args:
+        table: `TokenAndPositionEmbedding`.
+        projection: `keras.layers.Dense`, or None for the table.
+
+    Returns:
+        bool.
+    """
+    layer = table.token_embedding if projection is None else projection
+    mixed = layer.compute_dtype != layer.variable_dtype == "float32"
+    return mixed and layer.quantization_mode is None
+
+
+def policy_of(dtype):
+    """Gives the dtype policy that a model is to have.
+
+    Args:
+        dtype: a policy, its name or config; None for Keras' own.
+
+    Returns:
+        `keras.DTypePolicy`.
+    """
+    return keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+
+
+def plain(settings):
+    """Gives settings as a config has them.
+
+    Args:
+        settings: dict; `positions` may be a layer, `activation` a function.
+
+    Returns:
+        dict of plain values.
+    """
+    config, positions = dict(settings), settings["positions"]
+    if isinstance(positions, keras.layers.Layer):
+        config["positions"] = keras.saving.serialize_keras_object(positions)
+    if callable(settings["activation"]):
+        config["activation"] = keras.activations.serialize(settings["activation"])
+    return config
+
+
+def from_plain(config, custom_objects=None):
+    """Gives the arguments of a model from its config.
+
+    Args:
+        config: dict, with what `plain` gives.
+        custom_objects: dict or None, classes by name.
+
+    Returns:
+        dict.
+    """
+    config = dict(config)
+    if isinstance(config["positions"], dict):
+        config["positions"] = keras.saving.deserialize_keras_object(
+            config["positions"], custom_objects=custom_objects
+        )
+    return config

@@ -1,0 +1,179 @@
+"""Options of a search do what the parts that they stand for do."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm import decode
+
+END = 3
+
+
+class Fixed:
+    """Always has the same logits, and notes what it is asked to score."""
+
+    def __init__(self, logits, at=None):
+        self.logits = np.asarray(logits, "float32")
+        self.at, self.asked = at, []
+
+    def begin(self, source_ids, max_length, beam_size):
+        return {}
+
+    def step(self, ids, index, cache):
+        shape = (*ops.shape(ids), len(self.logits))
+        return ops.broadcast_to(ops.convert_to_tensor(self.logits), shape), cache
+
+    def __call__(self, inputs):
+        ids = inputs["target_ids"]
+        self.asked.append(ids)
+        logits = self.step(ids, 0, {})[0]
+        if self.at is None:
+            return logits
+        here = ops.equal(ops.arange(ids.shape[1]), self.at)[:, None]
+        return ops.where(here, float("nan"), logits)
+
+
+def said(logits, max_length=6, seed=None, **options):
+    """What a search says first, without padding."""
+    options = {"max_decoding_length": max_length, "jit_compile": False, **options}
+    ids = decode.Search(Fixed(logits), **options)([[5]], seed=seed).ids[0, 0]
+    return ids[ids > 0].tolist()
+
+
+# Of tokens 0 to 6 the fourth is best, then 5, 6, and the end.
+FALLING = [-9, -9, -9, 2.7, 3, 2.9, 2.8]
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, [4, 4, 4, 4, 4, 4]),
+        ({"no_repeat_ngram_size": 2}, [4, 4, 5, 4, 6, 4]),
+        ({"suppress_sequences": [[4, 4]]}, [4, 5, 4, 5, 4, 5]),
+        ({"repetition_penalty": 3.0}, [4, 5, 6, END]),
+        ({"suppress_ids": (0, 2, 4)}, [5, 5, 5, 5, 5, 5]),
+    ],
+)
+def test_processors_of_a_search_have_its_options(options, wanted):
+    assert said(FALLING, **options) == wanted
+
+
+def test_a_shortest_length_of_two_is_two():
+    ends = [-9, -9, -9, 3, 2.9, -9]
+    assert said(ends) == [END]
+    assert said(ends, min_decoding_length=2) == [4, 4, END]
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"sampling_minp": 0.99},
+        {"sampling_epsilon": 0.3},
+        {"sampling_topp": 0.2},
+        {"sampling_temperature": 1e-3},
+        {"sampling_topk": 1},
+    ],
+)
+def test_each_option_of_sampling_alone_narrows_a_draw(option):
+    options = {"sampling_topk": 0, **option}
+    assert said([-9, -9, -9, -9, 0.8, 0.4, 0.4, 0.4], seed=1, **options) == [4] * 6
+
+
+def test_the_likeliest_are_drawn_from_and_all_of_them():
+    flat = [-9, -9, -9, -9, 1, 1.1, 0.9, 0.9]
+    drawn = said(flat, 50, seed=2, sampling_topk=2)
+    assert set(drawn) == {4, 5}
+    everything = said(flat, 50, seed=2, sampling_topk=0)
+    assert set(everything) >= {4, 5, 6, 7}
+
+
+def test_without_a_seed_draws_differ_and_rows_always_do():
+    options = {"max_decoding_length": 8, "jit_compile": False}
+    flat = [-9, -9, -9, -9, 1, 1, 1, 1]
+    search = decode.Search(Fixed(flat), sampling_topk=0, **options)
+    rows = [[5]] * 4
+    one, other = search(rows), search(rows)
+    assert one.ids.tolist() != other.ids.tolist()
+    same = search(rows, seed=1).ids[:, 0]
+    assert len({tuple(row) for row in same.tolist()}) == 4
+    assert search(rows, seed=1).ids[:, 0].tolist() == same.tolist()
+
+
+def test_a_score_begins_with_the_start_of_the_search():
+    model = Fixed(FALLING)
+    search = decode.Search(model, start_id=6, max_decoding_length=4, jit_compile=False)
+    scored = search.score([[5]], [[4, 5]])
+    if keras.backend.backend() == "torch":  # elsewhere it is traced
+        assert ops.convert_to_numpy(model.asked[-1])[0, :2].tolist() == [6, 4]
+    logits = np.array(FALLING)
+    gains = logits - np.log(np.exp(logits).sum())
+    found = scored.token_scores[0, 0, :2]
+    np.testing.assert_allclose(found, gains[[4, 5]], atol=1e-5)
+
+
+def test_nan_in_a_score_counts_where_a_target_is_and_is_named_there():
+    options = {"max_decoding_length": 4, "jit_compile": False}
+    search = decode.Search(Fixed(FALLING, at=1), **options)
+    assert np.isfinite(search.score([[5]], [[4]]).scores).all()
+    with pytest.raises(ValueError, match="at step 1 of row 1"):
+        search.score([[5], [5]], [[4], [4, 5]])
+
+
+@pytest.mark.parametrize("sizes", [(2, 4), (4, 1), (1, 8)])
+def test_rows_prefixes_and_phrases_may_come_in_any_order_of_length(sizes):
+    """The longest last too, and a prefix that fills what it is padded to."""
+    draw = np.random.default_rng(1)
+    rows = [draw.integers(4, 9, size).tolist() for size in sizes]
+    options = {"max_decoding_length": 16, "jit_compile": False}
+    flat = np.linspace(1, 0, 10)
+    found = decode.Search(Fixed(flat), **options)(rows, target_prefix=rows)
+    for ids, row in zip(found.ids[:, 0], rows, strict=True):
+        assert ids[: len(row)].tolist() == row
+    beam = decode.Search(Fixed(flat), beam_size=4, **options)
+    found = beam(rows, constraints=[rows, rows])
+    for ids in found.ids[:, 0].tolist():
+        for row in rows:
+            places = range(len(ids) - len(row) + 1)
+            assert any(ids[i : i + len(row)] == row for i in places)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampling_topk": 0, "coverage_penalty": 0.2}, "sampling has none"),
+        ({"num_beam_groups": 2}, "divides `beam_size`"),
+        ({"diversity_penalty": 0.5}, "Diversity is of groups"),
+        ({"sampling_temperature": 2.0}, "Set sampling_topk=0"),
+        ({"sampling_minp": 0.1}, "Set sampling_topk=0"),
+        ({"sampling_epsilon": 0.1}, "Set sampling_topk=0"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        decode.Search(Fixed(FALLING), **options)
+
+
+def test_what_samples_is_not_decoded_in_a_program_nor_streamed():
+    search = decode.Search(Fixed(FALLING), sampling_topk=0, max_decoding_length=4)
+    with pytest.raises(ValueError, match="search that samples"):
+        search.decode(ops.convert_to_tensor([[5]]))
+    with pytest.raises(ValueError, match="or sampling"):
+        search.stream([[5]])
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda s: s([np.array([5.5])]), "Each source"),
+        (lambda s: s([[5]], target_prefix=[np.array([5.5])]), "Each prefix"),
+        (lambda s: s([[5]], target_prefix=np.array([[5.5]])), "Each prefix"),
+    ],
+)
+def test_floats_are_no_ids(use, message):
+    with pytest.raises(ValueError, match=message):
+        use(decode.Search(Fixed(FALLING), max_decoding_length=4))
+
+
+def test_the_first_of_equal_candidates_is_chosen():
+    assert decode.minimum_bayes_risk(["b", "a"], lambda c, r: 0.0).index == 0

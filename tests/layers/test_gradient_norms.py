@@ -1,0 +1,101 @@
+"""Why post-norm wants a warm-up: gradients of deep stacks at initialisation.
+
+Xiong et al. 2020, section 3. https://arxiv.org/abs/2002.04745
+"""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm.layers import TransformerDecoder
+from keras_tfm.layers.blocks import normalization_layer
+from tests.layers.formulas import draw
+from tests.layers.gradients import gradient
+
+B, T, S, D, H = 8, 4, 1, 32, 2
+DEPTHS = (4, 16)
+SEEDS = 3
+NORMALIZE_FIRST = {"post-norm": False, "pre-norm": True}
+
+
+def gradient_norms(depth, normalize_first):
+    """Measures the gradient of the last matrix of each feed-forward network.
+
+    Blocks start as Glorot and Bengio's matrices have it and are as wide inside
+    as outside, as in the paper's theory. They are blocks of a decoder, since
+    what they hear of the encoder, here of one position, is the part of the sum
+    that hands no gradient down. The loss is linear in what the stack gives, so
+    that the gradient that arrives at the top is as large at every depth.
+
+    Returns:
+        float64 `(depth,)`, from input to output: root mean squares over seeds.
+    """
+    # One stack, with new weights for each seed.
+    settings = {"normalize_first": normalize_first, "kernel_initializer": "zeros"}
+    blocks = [TransformerDecoder(D, H, **settings) for _ in range(depth)]
+    for block in blocks:
+        block.build((B, T, D), (B, S, D))
+    last = normalization_layer("layer_norm", 1e-5)
+    last.build((B, T, D))
+    kernels = [block.feed_forward.output_dense.kernel for block in blocks]
+    squares = []
+    for seed in range(SEEDS):
+        start(blocks, seed)
+        x, slope = draw(B, T, D, seed=seed), draw(B, T, D, seed=100 + seed)
+        memory = ops.convert_to_tensor(draw(B, S, D, seed=200 + seed))
+
+        def loss(values, x=x, slope=slope, memory=memory):
+            pairs = [(kernel, values[i]) for i, kernel in enumerate(kernels)]
+            with keras.StatelessScope(state_mapping=pairs):
+                for block in blocks:
+                    x = block(x, memory)
+                x = last(x) if normalize_first else x
+                return ops.sum(ops.multiply(x, slope))
+
+        found = gradient(loss, np.stack([kernel.numpy() for kernel in kernels]))
+        squares.append((found.astype("float64") ** 2).sum(axis=(1, 2)))
+    return np.sqrt(np.mean(squares, axis=0))
+
+
+def start(blocks, seed):
+    """Draws each matrix D x D uniformly within Glorot and Bengio's bound."""
+    rng, bound = np.random.default_rng(seed), (6 / (D + D)) ** 0.5
+    for block in blocks:
+        for weight in block.weights:
+            if weight.path.endswith("kernel"):
+                assert np.prod(weight.shape) == D * D
+                weight.assign(rng.uniform(-bound, bound, size=weight.shape))
+
+
+@pytest.fixture(scope="module")
+def norms():
+    """Gradient norms by kind and depth."""
+    return {
+        kind: {depth: gradient_norms(depth, first) for depth in DEPTHS}
+        for kind, first in NORMALIZE_FIRST.items()
+    }
+
+
+def test_at_the_top_post_norms_gradient_does_not_shrink_with_depth(norms):
+    """Theorem 1: O(1) in the depth L."""
+    shallow, deep = (norms["post-norm"][depth][-1] for depth in DEPTHS)
+    assert 0.85 < deep / shallow < 1.15
+
+
+def test_at_the_top_pre_norms_gradient_shrinks_as_the_root_of_the_depth(norms):
+    """Theorem 1: O(1 / sqrt(L))."""
+    shallow, deep = (norms["pre-norm"][depth][-1] for depth in DEPTHS)
+    wanted = (DEPTHS[0] / DEPTHS[1]) ** 0.5
+    assert 0.8 < deep / shallow / wanted < 1.25
+
+
+def test_post_norms_gradients_grow_toward_the_output_and_pre_norms_do_not(norms):
+    """Section 3.3, figure 3: what reaches the lower layers."""
+    quarter = DEPTHS[-1] // 4
+    bottom, top = (
+        {kind: each[DEPTHS[-1]][part].mean() for kind, each in norms.items()}
+        for part in (slice(quarter), slice(-quarter, None))
+    )
+    assert top["post-norm"] / bottom["post-norm"] > 8
+    assert 0.4 < top["pre-norm"] / bottom["pre-norm"] < 1.5

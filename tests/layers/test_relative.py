@@ -1,0 +1,349 @@
+"""Positions inside attention: each paper's formula, caches, peers."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm.layers import (
+    AlibiPositions,
+    MultiHeadAttention,
+    RotaryPositions,
+    ShawPositions,
+    T5Positions,
+    TransformerDecoder,
+    TransformerEncoder,
+)
+from keras_tfm.layers.relative import RelativePositions, of_blocks
+from tests.layers import formulas
+from tests.layers.contract import check_config
+from tests.layers.formulas import causal, draw, draw_weights, numpy, weights_of
+
+B, T, D, H = 2, 7, 8, 2
+X = draw(B, T, D)
+PADDING = np.array([[1] * 7, [1] * 4 + [0] * 3], bool)
+
+
+def rotated(x, position, style="interleaved", period=10_000.0):
+    """Su et al. 2021, equation 15: a rotation matrix for one position."""
+    width = x.shape[-1]
+    matrix = np.zeros((width, width))
+    for i in range(width // 2):
+        angle = position * period ** (-2 * i / width)
+        both = (2 * i, 2 * i + 1) if style == "interleaved" else (i, i + width // 2)
+        matrix[np.ix_(both, both)] = [
+            [math.cos(angle), -math.sin(angle)],
+            [math.sin(angle), math.cos(angle)],
+        ]
+    return x @ matrix.T
+
+
+def turned(x, **settings):
+    """`(B, T, H, d)`, each position by its own matrix."""
+    return np.stack([rotated(x[:, t], t, **settings) for t in range(x.shape[1])], 1)
+
+
+def alibi(length):
+    """Press et al. 2022, section 3, for two heads: 2^-4 and 2^-8."""
+    distance = abs(np.arange(length)[:, None] - np.arange(length)[None])
+    return np.stack([-distance / 16, -distance / 256])
+
+
+def shaw(table, length, most):
+    """Shaw et al. 2018, equation 4, as `(T, S, d)`."""
+    rows = [
+        [table[max(-most, min(most, j - i)) + most] for j in range(length)]
+        for i in range(length)
+    ]
+    return np.array(rows)
+
+
+def t5_bucket(distance, bidirectional, buckets, most):
+    """Raffel et al. 2020, section 2.1: a key so far after its query."""
+    first = 0
+    if bidirectional:
+        buckets //= 2
+        first = buckets if distance > 0 else 0
+        distance = abs(distance)
+    else:
+        distance = max(-distance, 0)
+    exact = buckets // 2
+    if distance < exact:
+        return first + distance
+    share = math.log(distance / exact) / math.log(most / exact)
+    return first + min(exact + int(share * (buckets - exact) + 1e-9), buckets - 1)
+
+
+def attention(w, x, kind, mask=None):
+    """Multi-head attention with positions inside, in float64."""
+    length = x.shape[1]
+
+    def project(name):
+        return np.einsum("btd,dhk->bthk", x, w[f"{name}/kernel"]) + w[f"{name}/bias"]
+
+    queries, keys, values = map(project, ("query", "key", "value"))
+    if kind == "rotary":
+        queries, keys = turned(queries), turned(keys)
+    width = queries.shape[-1]
+    scores = np.einsum("bthk,bshk->bhts", queries, keys)
+    if kind == "shaw":
+        edges = shaw(w["shaw_positions/keys"], length, 16)
+        scores = scores + np.einsum("bthk,tsk->bhts", queries, edges)
+    scores = scores / width**0.5
+    if kind == "alibi":
+        scores = scores + alibi(length)
+    if kind == "t5":
+        bucket = [
+            [t5_bucket(j - i, True, 32, 128) for j in range(length)]
+            for i in range(length)
+        ]
+        scores = scores + w["t5_positions/table"][bucket].transpose(2, 0, 1)
+    if mask is not None:
+        scores = np.where(mask, scores, -1e300)
+    weights = formulas.softmax(scores)
+    heard = np.einsum("bhts,bshv->bthv", weights, values)
+    if kind == "shaw":
+        edges = shaw(w["shaw_positions/values"], length, 16)
+        heard = heard + np.einsum("bhts,tsv->bthv", weights, edges)
+    output = np.einsum("bthv,hve->bte", heard, w["attention_output/kernel"])
+    return output + w["attention_output/bias"], weights
+
+
+KINDS = {
+    "rotary": RotaryPositions,
+    "alibi": AlibiPositions,
+    "t5": T5Positions,
+    "shaw": ShawPositions,
+}
+
+
+def made(positions, **settings):
+    settings = {"num_heads": H, "kernel_initializer": "zeros", **settings}
+    layer = MultiHeadAttention(positions=positions, **settings)
+    layer.build(X.shape)
+    return draw_weights(layer)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_attention_is_the_formula_of_the_paper(kind):
+    layer = made(KINDS[kind](name=f"{kind}_positions"))
+    for masks, mask in (
+        ({}, None),
+        ({"padding_mask": PADDING}, PADDING[:, None, None]),
+    ):
+        wanted, weights = attention(weights_of(layer), X, kind, mask)
+        found, scores = layer(X, return_attention_scores=True, **masks)
+        np.testing.assert_allclose(numpy(scores), weights, atol=1e-5)
+        np.testing.assert_allclose(numpy(found), wanted, atol=1e-5)
+        np.testing.assert_allclose(numpy(layer(X, **masks)), wanted, atol=1e-5)
+    wanted, _ = attention(weights_of(layer), X, kind, causal(T))
+    found = numpy(layer(X, use_causal_mask=True))
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    name = numpy(made(kind)(X))
+    np.testing.assert_allclose(name, numpy(layer(X)), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("groups", [None, 1])
+def test_cached_equals_uncached(kind, groups):
+    layer = made(kind, num_key_value_heads=groups)
+    wanted = numpy(layer(X, use_causal_mask=True))
+    cache, found = layer.empty_cache(B, T + 1), []
+    for start, length in ((0, 3), (3, 1), (4, 1), (5, 2)):
+        known = start != 4
+        output, cache = layer(
+            X[:, start : start + length],
+            use_causal_mask=True,
+            cache=cache,
+            cache_index=start if known else ops.convert_to_tensor(start, "int32"),
+        )
+        found.append(numpy(output))
+    np.testing.assert_allclose(np.concatenate(found, 1), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_slots_may_lie_in_any_order(kind):
+    """Positions are what they are said to be, wherever a key is kept."""
+    layer = made(kind)
+    wanted = numpy(layer(X))
+    order = np.array([3, 0, 6, 2, 5, 1, 4], "int32")
+    found = layer(X[:, order], query_positions=order, key_positions=order)
+    np.testing.assert_allclose(numpy(found), wanted[:, order], atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["rotary", "alibi", "t5", "shaw"])
+def test_only_distances_count(kind):
+    layer = made(kind)
+    later = np.arange(T, dtype="int32") + 50
+    found = layer(X, query_positions=later, key_positions=later)
+    np.testing.assert_allclose(numpy(found), numpy(layer(X)), atol=2e-5)
+    apart = layer(X, query_positions=later)
+    assert abs(numpy(apart) - numpy(layer(X))).max() > 1e-3
+
+
+def test_rotary_turns_by_the_angle_of_the_paper():
+    x = draw(B, T, H, 6, seed=3)
+    for style in ("interleaved", "halves"):
+        layer = RotaryPositions(style, max_period=50.0)
+        wanted = turned(x, style=style, period=50.0)
+        np.testing.assert_allclose(numpy(layer(x)), wanted, atol=1e-5)
+    part = RotaryPositions(rotary_dim=4)(x)
+    np.testing.assert_allclose(numpy(part)[..., 4:], x[..., 4:])
+    np.testing.assert_allclose(
+        numpy(part)[..., :4], turned(x[..., :4].astype("float64")), atol=1e-5
+    )
+    far = RotaryPositions(dtype="float16")
+    places = np.arange(4090, 4090 + T, dtype="int32")
+    found = numpy(far(x.astype("float16"), places)).astype("float64")
+    wanted = np.stack([rotated(x[:, t], 4090 + t) for t in range(T)], 1)
+    np.testing.assert_allclose(found, wanted, atol=5e-3)
+
+
+def test_rotary_parity_with_keras_hub():
+    keras_hub = pytest.importorskip("keras_hub")
+    x = draw(B, T, H, 6)
+    wanted = keras_hub.layers.RotaryEmbedding()(x)
+    found = RotaryPositions("halves")(x)
+    np.testing.assert_allclose(numpy(found), numpy(wanted), atol=1e-5)
+
+
+@pytest.mark.parametrize("heads", [1, 2, 8, 12, 16])
+def test_alibi_slopes_parity_with_keras_hub(heads):
+    keras_hub = pytest.importorskip("keras_hub")
+    theirs = keras_hub.layers.AlibiBias()
+    wanted = theirs(np.zeros((1, heads, 1, T), "float32"))  # of the last query
+    last, places = np.array([T - 1], "int32"), np.arange(T, dtype="int32")
+    found = AlibiPositions()(np.zeros((1, 1, heads, 4), "float32"), last, places)
+    np.testing.assert_allclose(numpy(found), numpy(wanted), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("bidirectional", "buckets", "most"),
+    [(True, 32, 128), (False, 32, 128), (True, 8, 20), (False, 5, 40)],
+)
+def test_t5_buckets(bidirectional, buckets, most):
+    layer = T5Positions(buckets, most, bidirectional)
+    query = np.array([150], "int32")
+    places = np.arange(300, dtype="int32")
+    layer.build((None, None, 1, 4))
+    layer.set_weights([np.arange(buckets, dtype="float32")[:, None]])
+    found = numpy(layer(np.zeros((1, 1, 1, 4), "float32"), query, places))
+    wanted = [t5_bucket(s - 150, bidirectional, buckets, most) for s in places]
+    np.testing.assert_array_equal(found[0, 0, 0], wanted)
+    t5 = pytest.importorskip("keras_hub.src.models.t5.t5_multi_head_attention")
+    theirs = t5.T5MultiHeadAttention._relative_position_bucket(
+        ops.convert_to_tensor(places - 150), bidirectional, buckets, most
+    )
+    np.testing.assert_array_equal(found[0, 0, 0], numpy(theirs))
+
+
+def test_blocks_of_a_stack_share_what_t5_shares_and_nothing_else():
+    for kind, shared in (("t5", True), ("shaw", False), ("rotary", False)):
+        one, two = of_blocks(KINDS[kind](), 2, bidirectional=False)
+        assert (one is two) is shared
+    assert one is not None and of_blocks(None, 2, True) == [None, None]
+    decoder = of_blocks(T5Positions(bidirectional=True), 1, bidirectional=False)
+    assert decoder[0].bidirectional is False
+    built = ShawPositions()
+    built.build((None, None, H, 4))
+    with pytest.raises(ValueError, match="which has weights. Give a new layer"):
+        of_blocks(built, 1, True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_blocks_pass_positions_on_and_are_saved(kind, tmp_path):
+    ids = keras.Input((None, D))
+    x = TransformerEncoder(12, H, positions=KINDS[kind]())(ids)
+    x = TransformerDecoder(12, H, positions=kind)(x)
+    model = keras.Model(ids, x)
+    draw_weights(model)
+    model.save(str(tmp_path / "m.keras"))
+    loaded = keras.models.load_model(str(tmp_path / "m.keras"))
+    np.testing.assert_allclose(numpy(loaded(X)), numpy(model(X)), atol=1e-6)
+    # Without positions a block's output goes along with the order of its input.
+    block, plain = model.layers[1], TransformerEncoder(12, H)
+    plain(X)
+    np.testing.assert_allclose(
+        numpy(plain(X[:, ::-1]))[:, ::-1], numpy(plain(X)), atol=1e-5
+    )
+    ahead = X[:, [1, 0, *range(2, T)]]
+    assert abs(numpy(block(ahead))[:, 2:] - numpy(block(X))[:, 2:]).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        RotaryPositions("halves", 100.0, 4),
+        AlibiPositions(),
+        T5Positions(8, 30, False, "zeros"),
+        ShawPositions(3, "zeros"),
+    ],
+    ids=KINDS,
+)
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_settings_and_half_precision(layer, policy):
+    if not isinstance(layer, AlibiPositions):  # which has no settings
+        check_config(layer)
+    whole = made(type(layer).from_config(layer.get_config()), key_dim=6)
+    half = type(layer).from_config({**layer.get_config(), "dtype": policy})
+    half = made(half, key_dim=6, dtype=policy)
+    found = half(X, padding_mask=PADDING, use_causal_mask=True)
+    assert ops.dtype(found) == policy.removeprefix("mixed_")
+    wanted = numpy(whole(X, padding_mask=PADDING, use_causal_mask=True))
+    np.testing.assert_allclose(numpy(found), wanted, atol=0.1)
+    assert np.isfinite(numpy(found)).all()
+
+
+@pytest.mark.parametrize("kind", ["t5", "shaw"])
+def test_tables_are_trained(kind):
+    layer = made(kind, dropout=0.1)
+    before = [numpy(weight) for weight in layer.positions.weights]
+    model = keras.Sequential([keras.Input((T, D)), layer])
+    model.compile("sgd", "mse")
+    model.train_on_batch(X, np.ones_like(X))
+    for weight, old in zip(layer.positions.weights, before, strict=True):
+        assert abs(numpy(weight) - old).max() > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: MultiHeadAttention(2, positions="rope"), "Positions inside .*'rope'"),
+        (lambda: RotaryPositions("pairs"), "interleaved.*'pairs'"),
+        (lambda: RotaryPositions(max_period=1), "above 1. Received: max_period=1"),
+        (lambda: made(RotaryPositions(rotary_dim=3)), "rotary_dim=3, d_k=4"),
+        (lambda: made("rotary", key_dim=5), "rotary_dim=None, d_k=5"),
+        (lambda: T5Positions(3), "Received: num_buckets=3"),
+        (lambda: T5Positions(32, 8), "max_distance=8"),
+        (lambda: ShawPositions(0), "1 or more. Received: max_distance=0"),
+    ],
+)
+def test_wrong_settings_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_the_base_adds_nothing():
+    plain, based = made(None), made(RelativePositions())
+    np.testing.assert_allclose(numpy(based(X)), numpy(plain(X)), atol=1e-6)
+
+
+def test_values_of_another_width_have_vectors_of_their_own():
+    layer = made("shaw", key_dim=6, value_dim=3)
+    shapes = [tuple(weight.shape) for weight in layer.positions.weights]
+    assert shapes == [(33, 6), (33, 3)]
+    assert numpy(layer(X)).shape == (B, T, D)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_may_stand_elsewhere(kind):
+    layer = made(kind)
+    rng = np.random.default_rng(5)
+    places = rng.permuted(np.tile(np.arange(T), (B, 1)), axis=1).astype("int32")
+    found = numpy(layer(X, query_positions=places, key_positions=places))
+    for row in range(B):
+        own = {"query_positions": places[row], "key_positions": places[row]}
+        wanted = numpy(layer(X[row : row + 1], **own))
+        np.testing.assert_allclose(found[row], wanted[0], atol=1e-5)

@@ -1,0 +1,198 @@
+"""The language model: its formula, its prompts, its search."""
+
+import json
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm import decode
+from keras_tfm.layers import SinusoidalPositions
+from keras_tfm.models import CausalLM
+from tests.layers import formulas
+from tests.layers.formulas import below, causal, draw_weights, numpy
+
+V = 13
+IDS = np.array([[2, 8, 6, 11, 4, 9], [2, 10, 5, 7, 0, 0]], "int32")
+PROMPTS = np.array([[2, 8, 6, 0], [2, 0, 0, 0], [2, 5, 9, 4]], "int32")
+KINDS = {
+    "rotary": {},
+    "learned": {"positions": "learned", "sequence_length": 12, "tie": False},
+    "sinusoids": {"positions": "sinusoidal", "normalize_first": False},
+    "alibi": {"positions": "alibi", "num_key_value_heads": 1},
+    "t5": {"positions": "t5", "gated": True, "normalization": "rms_norm"},
+    "shaw": {"positions": "shaw"},
+}
+
+
+def small(seed=0, **settings):
+    sizes = {"embedding_dim": 8, "intermediate_dim": 12, "num_heads": 2}
+    settings = {"num_layers": 2, "dropout": 0.0, **sizes, **settings}
+    return draw_weights(CausalLM(V, **settings), seed)
+
+
+def logits_of(model, ids):
+    return numpy(model({"token_ids": np.asarray(ids, "int32")}))
+
+
+def test_the_network_is_the_formula():
+    model = small(positions=None, activation="relu")
+    w = {w.path: numpy(w).astype("float64") for w in model.weights}
+    table = w["embedding/token_embedding/embeddings"]
+    x = table[IDS] * 8**0.5
+    mask = causal(6) & (IDS != 0)[:, None]
+    for i in range(2):
+        x = formulas.block(below(w, f"decoder_{i}"), x, mask=mask, first=True)
+    wanted = formulas.normalize(below(w, "decoder_norm"), x, 1e-5) @ table.T
+    np.testing.assert_allclose(logits_of(model, IDS), wanted, atol=5e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_steps_after_prompts_give_what_the_call_gives(kind):
+    """Prompts of several lengths in one batch, and room made on the way."""
+    model = small(**KINDS[kind])
+    rng = np.random.default_rng(1)
+    beams, said = 2, 5
+    cache = model.begin(ops.convert_to_tensor(PROMPTS), 2, beams)
+    tokens = rng.integers(3, V, (3, beams, said)).astype("int32")
+    ids, found = np.full((3, beams), 1, "int32"), []  # the first is not read
+    for t in range(said):
+        if t in (2, 4):
+            cache = model.extend(cache, t + 2)
+        index = ops.convert_to_tensor(t, "int32") if t % 2 else t
+        logits, cache = model.step(ids, index, cache)
+        found.append(numpy(logits))
+        ids = tokens[:, :, t]
+    for row, prompt in enumerate(PROMPTS):
+        prompt = prompt[prompt != 0]
+        for beam in range(beams):
+            whole = [*prompt, *tokens[row, beam, :-1]]
+            wanted = logits_of(model, [whole])[0, len(prompt) - 1 :]
+            one = [logits[row, beam] for logits in found]
+            np.testing.assert_allclose(one, wanted, atol=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["rotary", "learned"])
+def test_beam_search_finds_what_enumeration_finds(kind):
+    model = small(**KINDS[kind])
+    settings = {"num_hypotheses": 3, "max_decoding_length": 2, "disable_unk": False}
+    search = decode.Search(model, beam_size=30, **settings)
+    found = search(PROMPTS)
+    for row, prompt in enumerate(PROMPTS):
+        prompt = [int(token) for token in prompt if token]
+        scored = enumerate_continuations(model, prompt)
+        best = sorted(scored, key=scored.get, reverse=True)[:3]
+        ids = [tuple(int(t) for t in one if t) for one in found.ids[row]]
+        assert ids == best
+        np.testing.assert_allclose(
+            found.scores[row], [scored[one] for one in best], atol=1e-4
+        )
+
+
+def enumerate_continuations(model, prompt, end=3):
+    """Mean log-probability of everything of one or two tokens."""
+
+    def log_probabilities(after):
+        logits = logits_of(model, [[*prompt, *after]])[0, -1].astype("float64")
+        logits[[0, 2]] = -np.inf  # padding and start are never said
+        return logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
+
+    first = log_probabilities([])
+    scored = {(end,): first[end]}
+    for token in (1, *range(4, V)):
+        second = log_probabilities([token])
+        for other in (1, *range(3, V)):
+            scored[token, other] = (first[token] + second[other]) / 2
+    return scored
+
+
+def test_greedy_search_and_streams_and_scores_agree():
+    model = small()
+    search = decode.Search(model, beam_size=1, max_decoding_length=6)
+    found = search(PROMPTS)
+    for row, prompt in enumerate(PROMPTS):
+        said = [int(token) for token in prompt if token]
+        wanted, gains = [], []
+        while len(wanted) < 6 and (not wanted or wanted[-1] != 3):
+            logits = logits_of(model, [said + wanted])[0, -1].astype("float64")
+            gains.append(logits - np.log(np.exp(logits).sum()))
+            wanted.append(3 + int(np.argmax(logits[3:])))
+        assert [int(t) for t in found.ids[row, 0] if t] == wanted
+        scored = search.score([said], [wanted])
+        wanted = [gain[token] for gain, token in zip(gains, wanted, strict=True)]
+        np.testing.assert_allclose(
+            scored.token_scores[0, 0, : len(wanted)], wanted, atol=1e-4
+        )
+    targets = [[int(t) for t in row[0] if t] for row in found.ids]
+    together = search.score(PROMPTS, targets)
+    for row, prompt in enumerate(PROMPTS):
+        alone = search.score([[int(t) for t in prompt if t]], [targets[row]])
+        np.testing.assert_allclose(alone.scores[0], together.scores[row], atol=1e-5)
+
+
+def test_learned_positions_limit_what_a_prompt_leaves():
+    model = small(**{**KINDS["learned"], "sequence_length": 6})
+    search = decode.Search(
+        model, beam_size=1, max_decoding_length=6, min_decoding_length=5
+    )
+    found = search(PROMPTS)
+    np.testing.assert_array_equal(found.lengths[:, 0] <= [4, 6, 3], True)
+    assert found.lengths[1, 0] >= 5
+    whole = [int(t) for t in [*PROMPTS[2], *found.ids[2, 0]] if t]
+    assert len(whole) == 7  # the last is not read
+    assert int(np.argmax(logits_of(model, [whole[:-1]])[0, -1])) == whole[-1]
+    with pytest.raises(ValueError, match="longer than the table"):
+        search(np.array([[2, 5, 5, 5, 5, 5, 5]]))
+
+
+def test_a_batch_changes_nothing():
+    model = small()
+    search = decode.Search(model, beam_size=3, max_decoding_length=5)
+    whole = search(PROMPTS)
+    for row in range(3):
+        alone = search(PROMPTS[row : row + 1])
+        np.testing.assert_array_equal(alone.ids[0], whole.ids[row])
+    bulk = list(search.bulk([[int(t) for t in row if t] for row in PROMPTS]))
+    assert len(bulk) == 3
+
+
+@pytest.mark.parametrize(
+    "positions", [lambda: "shaw", lambda: SinusoidalPositions("halves")]
+)
+def test_a_saved_model_comes_back_whole(positions, tmp_path):
+    model = small(
+        positions=positions(), tie=False, activation=keras.activations.silu, name="lm"
+    )
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    np.testing.assert_allclose(logits_of(loaded, IDS), logits_of(model, IDS), atol=1e-6)
+    config = json.loads(json.dumps(model.get_config()))
+    assert json.loads(json.dumps(loaded.get_config())) == config
+    assert loaded.name == "lm"
+
+
+def test_it_learns_a_text():
+    from keras_tfm import training
+
+    model = small(num_layers=1)
+    model.compile(keras.optimizers.Adam(0.05), training.SmoothedCrossentropy())
+    text = np.array([[2, 5, 6, 7, 8, 3]] * 4, "int32")
+    inputs, labels = {"token_ids": text[:, :-1]}, text[:, 1:]
+    model.fit(inputs, labels, epochs=25, verbose=0)
+    search = decode.Search(model, beam_size=1, max_decoding_length=6)
+    found = search([[2, 5, 6], [2]])
+    assert [int(t) for t in found.ids[0, 0] if t] == [7, 8, 3]
+    assert [int(t) for t in found.ids[1, 0] if t] == [5, 6, 7, 8, 3]
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision_projects_in_float32_where_it_decodes(policy):
+    found = []
+    for model in (small(), small(dtype=policy)):
+        cache = model.begin(ops.convert_to_tensor(PROMPTS), 2)
+        logits, _ = model.step(np.full((3, 1), 2, "int32"), 0, cache)
+        assert ops.dtype(logits) == "float32"
+        found.append(numpy(logits))
+    np.testing.assert_allclose(*found, atol=0.1)

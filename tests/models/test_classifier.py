@@ -1,0 +1,225 @@
+"""The encoder and the classifier upon it."""
+
+import json
+import math
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm.layers import SinusoidalPositions
+from keras_tfm.models import Classifier, Encoder
+from tests.layers import formulas
+from tests.layers.formulas import below, draw_weights, numpy
+
+V, D, C = 13, 8, 3
+IDS = np.array([[2, 8, 6, 11, 3], [2, 10, 3, 0, 0]], "int32")
+SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 0, 0, 0, 0]], "int32")
+ONE, PAIR = {"token_ids": IDS}, {"token_ids": IDS, "segment_ids": SEGMENTS}
+BERT = {
+    "num_segments": 2,
+    "positions": "learned",
+    "sequence_length": 6,
+    "normalize_embedding": True,
+    "activation": "gelu",
+    "epsilon": 1e-12,
+}
+KINDS = {
+    "paper's": ({}, ONE),
+    "pre-norm": ({"normalize_first": True, "positions": "rotary"}, ONE),
+    "BERT's": (BERT, PAIR),
+}
+
+
+def encoder(seed=0, **settings):
+    sizes = {"embedding_dim": D, "intermediate_dim": 12, "num_heads": 2}
+    settings = {"num_layers": 2, "dropout": 0.0, **sizes, **settings}
+    return draw_weights(Encoder(V, **settings), seed)
+
+
+def classifier(inner=None, **settings):
+    settings = {"dropout": 0.0, **settings}
+    return draw_weights(Classifier(inner or encoder(), C, **settings), 3)
+
+
+def run(model, inputs):
+    return numpy(model({name: np.asarray(x) for name, x in inputs.items()}))
+
+
+def gelu(x):
+    return x * (1 + np.vectorize(math.erf)(x / 2**0.5)) / 2
+
+
+def test_the_shape_of_bert_is_the_formula():
+    """Devlin et al. 2019, section 3.2: tokens, positions and segments added."""
+    model = encoder(**BERT)
+    w = {w.path: numpy(w).astype("float64") for w in model.weights}
+    x = w["embedding/token_embedding/embeddings"][IDS]
+    x = x + w["embedding/positions/table"][:5]
+    x = x + w["segment_embedding/embeddings"][SEGMENTS]
+    x = formulas.normalize(below(w, "embedding_norm"), x, 1e-12)
+    states, mask = [x], (IDS != 0)[:, None]
+    for i in range(2):
+        settings = {"epsilon": 1e-12, "activation": gelu}
+        x = formulas.block(below(w, f"encoder_{i}"), x, mask=mask, **settings)
+        states.append(x)
+    np.testing.assert_allclose(run(model, PAIR), x, atol=5e-5)
+    found = model.hidden_states(PAIR)
+    for one, wanted in zip(found, states, strict=True):
+        np.testing.assert_allclose(numpy(one), wanted, atol=5e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_padding_and_batch_order_change_nothing(kind):
+    settings, inputs = KINDS[kind]
+    model = classifier(encoder(**settings))
+    whole = run(model, inputs)
+    alone = run(model, {name: x[1:, :3] for name, x in inputs.items()})
+    np.testing.assert_allclose(alone[0], whole[1], atol=1e-5)
+    turned = run(model, {name: x[::-1] for name, x in inputs.items()})
+    np.testing.assert_allclose(turned[::-1], whole, atol=1e-5)
+
+
+def test_padding_may_be_another_id():
+    """Id 1 as in RoBERTa, and then 0 is a token."""
+    swapped = np.where(IDS == 0, 1, IDS)
+    model, other = encoder(pad_id=1), encoder()
+    table = other.weights[0]
+    np.testing.assert_allclose(
+        run(model, {"token_ids": swapped})[1, :3],
+        run(other, ONE)[1, :3],
+        atol=1e-5,
+    )
+    assert table.shape == (V, D)
+    real = run(other, {"token_ids": swapped})[1, :3]
+    assert abs(real - run(other, ONE)[1, :3]).max() > 1e-3
+    head = classifier(model)
+    short = run(head, {"token_ids": swapped[1:, :3]})
+    np.testing.assert_allclose(
+        short[0], run(head, {"token_ids": swapped})[1], atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_maps_are_one_a_layer_and_sum_to_one_over_real_tokens(kind):
+    settings, inputs = KINDS[kind]
+    model = encoder(**settings)
+    maps = model.attention_maps(inputs)
+    assert [tuple(each.shape) for each in maps] == [(2, 2, 5, 5)] * 2
+    for each in maps:
+        np.testing.assert_allclose(numpy(each).sum(-1), 1, atol=1e-5)
+        assert numpy(each)[1, :, :, 3:].max() == 0
+    states = model.hidden_states(inputs)
+    last = states[-1] if model.norm is None else model.norm(states[-1])
+    np.testing.assert_allclose(numpy(last), run(model, inputs), atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["attention", "mean", "max", "first"])
+def test_a_classifier_pools_and_projects(pooling):
+    inner = encoder()
+    model = classifier(inner, pooling=pooling, hidden_dim=4)
+    hidden, real = run(inner, ONE).astype("float64"), IDS != 0
+    w = {w.path: numpy(w).astype("float64") for w in model.weights}
+    if pooling == "attention":
+        scores = hidden @ w["pooling/queries"][0] / D**0.5
+        weights = formulas.softmax(np.where(real, scores, -1e300))
+        found = numpy(model.pooling_weights(ONE))
+        np.testing.assert_allclose(found, weights, atol=1e-5)
+        pooled = np.einsum("bs,bsd->bd", weights, hidden)
+    elif pooling == "first":
+        pooled = hidden[:, 0]
+    elif pooling == "max":
+        pooled = np.where(real[..., None], hidden, -np.inf).max(1)
+    else:
+        pooled = np.stack([hidden[i, own].mean(0) for i, own in enumerate(real)])
+    pooled = np.tanh(pooled @ w["hidden/kernel"] + w["hidden/bias"])
+    wanted = pooled @ w["logits/kernel"] + w["logits/bias"]
+    np.testing.assert_allclose(run(model, ONE), wanted, atol=1e-5)
+    if pooling != "attention":
+        with pytest.raises(ValueError, match=f"by attention.*pooling='{pooling}'"):
+            model.pooling_weights(ONE)
+
+
+def test_probabilities_are_of_one_label_or_of_each():
+    logits = np.array([[0.0, 1.0, -2.0]], "float32")
+    one = numpy(classifier().probabilities(logits))
+    np.testing.assert_allclose(one, formulas.softmax(logits), atol=1e-6)
+    several = numpy(classifier(multi_label=True).probabilities(logits))
+    np.testing.assert_allclose(several, 1 / (1 + np.exp(-logits)), atol=1e-6)
+
+
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_it_learns(multi_label):
+    model = classifier(encoder(num_layers=1), multi_label=multi_label)
+    labels, loss = np.array([2, 0]), "SparseCategoricalCrossentropy"
+    if multi_label:
+        labels = np.array([[1, 0, 1], [0, 1, 0]], "float32")
+        loss = "BinaryCrossentropy"
+    loss = getattr(keras.losses, loss)(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.03), loss)
+    before = [numpy(weight) for weight in model.weights]
+    model.fit(ONE, labels, epochs=30, verbose=0)
+    found = numpy(model.probabilities(model(ONE)))
+    if multi_label:
+        np.testing.assert_array_equal(found > 0.5, labels == 1)
+    else:
+        assert found.argmax(-1).tolist() == [2, 0]
+    for weight, old in zip(model.weights, before, strict=True):
+        if "key/bias" not in weight.path:  # a softmax does not see it
+            assert abs(numpy(weight) - old).max() > 0, weight.path
+
+
+@pytest.mark.parametrize(
+    "positions", [lambda: "shaw", lambda: SinusoidalPositions("halves")]
+)
+def test_a_saved_model_comes_back_whole(positions, tmp_path):
+    inner = encoder(
+        positions=positions(), num_segments=2, activation=keras.activations.silu
+    )
+    settings = {"hidden_dim": 4, "hidden_activation": "relu", "dropout": 0.2}
+    model = Classifier(inner, C, "mean", multi_label=True, name="labels", **settings)
+    model.save(str(tmp_path / "model.keras"))
+    loaded = keras.models.load_model(str(tmp_path / "model.keras"))
+    np.testing.assert_allclose(run(loaded, PAIR), run(model, PAIR), atol=1e-6)
+    config = json.loads(json.dumps(model.get_config()))
+    assert json.loads(json.dumps(loaded.get_config())) == config
+    assert loaded.multi_label and loaded.name == "labels"
+    alone = tmp_path / "encoder.keras"
+    inner.save(str(alone))
+    again = keras.models.load_model(str(alone))
+    np.testing.assert_allclose(run(again, PAIR), run(inner, PAIR), atol=1e-6)
+
+
+def test_lora_and_a_frozen_encoder_train_what_they_say():
+    model = classifier(encoder(num_layers=1))
+    model.encoder.trainable = False
+    names = {weight.path.split("/")[0] for weight in model.trainable_weights}
+    assert names == {"pooling", "logits"}
+    model = classifier(encoder(num_layers=1))
+    model.encoder.enable_lora(2)
+    inside = [w.path for w in model.encoder.trainable_weights]
+    assert len(inside) == 4 and all("lora" in path for path in inside)
+
+
+@pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
+def test_half_precision_gives_what_float32_gives(policy):
+    whole = run(classifier(encoder(**BERT)), PAIR)
+    half = classifier(encoder(**BERT, dtype=policy))
+    found = half(PAIR)
+    assert ops.dtype(found) == policy.removeprefix("mixed_")
+    np.testing.assert_allclose(numpy(found), whole, atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Classifier(encoder(), 1), "num_classes=1, multi_label=False"),
+        (lambda: Classifier(encoder(), 2, "last"), "'attention' or .*: 'last'"),
+        (lambda: Encoder(V, pad_id=V), "pad_id=13, vocabulary_size=13"),
+        (lambda: Encoder(V, num_segments=-1), "num_segments=-1"),
+    ],
+)
+def test_wrong_settings_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,261 @@
+"""Models a user would write: ours are Keras layers like any other.
+
+Each is written in one of the three forms of Keras, trains, is saved and
+loaded, and is exported for a server.
+"""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm.layers import (
+    AttentionPooling,
+    LearnedPositions,
+    MultiHeadAttention,
+    Pooling,
+    SinusoidalPositions,
+    TokenAndPositionEmbedding,
+    TransformerDecoder,
+    TransformerEncoder,
+)
+from keras_tfm.layers.masks import padding_mask
+from tests.layers.formulas import draw, numpy
+
+D, H, F, V = 8, 2, 12, 11
+BACKEND = keras.backend.backend()
+REGISTERED = keras.saving.register_keras_serializable("tests")
+
+
+def forecaster():
+    """Functional: the next 3 values of a series whose calendar is known."""
+    past, calendar = keras.Input((None, 2)), keras.Input((3, 1))
+    positions = SinusoidalPositions()
+    memory = positions(keras.layers.Dense(D)(past))
+    memory = TransformerEncoder(F, H, normalize_first=True)(memory)
+    x = keras.layers.Dense(D)(calendar)
+    x = TransformerDecoder(F, H, activation="gelu")(x, memory)
+    return keras.Model([past, calendar], keras.layers.Dense(1)(x))
+
+
+@REGISTERED
+class NextValues(keras.Model):
+    """Subclass: the next value of a series at each of its positions."""
+
+    def __init__(self, depth, **kwargs):
+        super().__init__(**kwargs)
+        self.depth = depth
+        self.enter = keras.layers.Dense(D)
+        self.positions = LearnedPositions(8)
+        self.blocks = [TransformerDecoder(F, H) for _ in range(depth)]
+        self.leave = keras.layers.Dense(2)
+
+    def call(self, x):
+        x = self.positions(self.enter(x))
+        for block in self.blocks:
+            x = block(x)
+        return self.leave(x)
+
+    def get_config(self):
+        return {**super().get_config(), "depth": self.depth}
+
+
+def vision():
+    """Sequential: the class of an image, from patches of 4 by 4."""
+    return keras.Sequential(
+        [
+            keras.Input((16, 16, 1)),
+            keras.layers.Conv2D(D, 4, strides=4),
+            keras.layers.Reshape((16, D)),
+            LearnedPositions(16),
+            TransformerEncoder(F, H, normalize_first=True, normalization="batch_norm"),
+            keras.layers.LayerNormalization(),
+            Pooling("mean"),
+            keras.layers.Dense(3),
+        ]
+    )
+
+
+def set_encoder():
+    """Sequential: a property of a set of points; rows of zeros are padding."""
+    return keras.Sequential(
+        [
+            keras.Input((None, 4)),
+            keras.layers.Masking(),
+            keras.layers.Dense(D),
+            TransformerEncoder(F, H, normalization="rms_norm", gated=True),
+            AttentionPooling(2, "additive"),
+            keras.layers.Flatten(),
+            keras.layers.Dense(1),
+        ]
+    )
+
+
+def pair_scorer():
+    """Functional: how well two texts fit, with masks passed by hand."""
+    first, second = (keras.Input((None,), dtype="int32") for _ in range(2))
+    embed = TokenAndPositionEmbedding(V, D)
+    heard = MultiHeadAttention(H)(
+        embed(first), embed(second), padding_mask=padding_mask(second)
+    )
+    x = keras.layers.Add()([embed(first), heard])
+    x = Pooling("max")(x, padding_mask=padding_mask(first))
+    return keras.Model([first, second], keras.layers.Dense(1)(x))
+
+
+@REGISTERED
+class PairScorer(keras.Model):
+    """Subclass: the same by a decoder block, with the masks of the ids."""
+
+    def __init__(self, width, **kwargs):
+        super().__init__(**kwargs)
+        self.width = width
+        # Keras builds and traces a subclass with floats, which ours refuses.
+        self.embed = keras.layers.Embedding(V, width, mask_zero=True)
+        self.positions = SinusoidalPositions()
+        self.block = TransformerDecoder(F, H)
+        self.pool = AttentionPooling()
+        self.score = keras.layers.Dense(1)
+
+    def call(self, pair):
+        first, second = (self.positions(self.embed(ids)) for ids in pair)
+        return self.score(self.pool(self.block(first, second, use_causal_mask=False)))
+
+    def get_config(self):
+        return {**super().get_config(), "width": self.width}
+
+
+def ids(length, seed=0):
+    """Two texts, the second with two places of padding."""
+    drawn = np.random.default_rng(seed).integers(1, V, size=(2, length), dtype="int32")
+    drawn[1, -2:] = 0
+    return drawn
+
+
+SET = draw(2, 5, 4)
+SET[1, 3:] = 0
+PAIR = [ids(5), ids(6, seed=1)]
+# What makes each model, what goes in, and the shape of what comes out.
+MODELS = {
+    "forecaster": (forecaster, [draw(2, 6, 2), draw(2, 3, 1)], (2, 3, 1)),
+    "next values": (lambda: NextValues(2), draw(2, 6, 2), (2, 6, 2)),
+    "vision": (vision, draw(2, 16, 16, 1), (2, 3)),
+    "set encoder": (set_encoder, SET, (2, 1)),
+    "pair scorer": (pair_scorer, PAIR, (2, 1)),
+    "pair scorer class": (lambda: PairScorer(D), PAIR, (2, 1)),
+}
+
+
+def run(model, x):
+    return numpy(model(keras.tree.map_structure(ops.convert_to_tensor, x)))
+
+
+@pytest.fixture(scope="module")
+def trained():
+    """Trains each model two steps, once for all tests."""
+    kept = {}
+
+    def train(name):
+        if name not in kept:
+            make, x, shape = MODELS[name]
+            model = make()
+            run(model, x)
+            before = model.get_weights()
+            model.compile(keras.optimizers.SGD(1e-3), "mse")
+            losses = [model.train_on_batch(x, draw(*shape)) for _ in range(2)]
+            kept[name] = model, before, [float(loss) for loss in losses]
+        return kept[name]
+
+    return train
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_two_steps_of_training_lower_the_loss_and_reach_every_weight(trained, name):
+    model, before, losses = trained(name)
+    assert losses[1] < losses[0] < np.inf
+    after = model.get_weights()
+    for old, weight, new in zip(before, model.weights, after, strict=True):
+        # A bias of keys moves all scores of a query alike.
+        if not weight.path.endswith("key/bias"):
+            assert abs(new - old).max() > 1e-8, weight.path
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_compiled_model_gives_what_it_gives_step_by_step(trained, name):
+    (model, *_), (_, x, shape) = trained(name), MODELS[name]
+    found = model.predict(x, verbose=0)
+    assert found.shape == shape
+    np.testing.assert_allclose(found, run(model, x), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_saved_model_gives_the_same(trained, name, tmp_path):
+    model, x = trained(name)[0], MODELS[name][1]
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(run(loaded, x), run(model, x), atol=1e-6)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_an_exported_model_gives_the_same(trained, name, tmp_path):
+    model, x = trained(name)[0], MODELS[name][1]
+    served, wanted = export(model, x, tmp_path), run(model, x)
+    np.testing.assert_allclose(served(x), wanted, atol=1e-5)
+    first = keras.tree.map_structure(lambda each: each[:1], x)
+    np.testing.assert_allclose(served(first), wanted[:1], atol=1e-5)
+
+
+def export(model, x, folder):
+    """Exports for a server, and gives what the server would call."""
+    signature = keras.tree.map_structure(
+        lambda each: keras.InputSpec(each.dtype, (None, *each.shape[1:])), x
+    )
+    call = {"input_signature": [signature], "verbose": False}
+    if BACKEND == "torch":
+        import torch
+
+        batch = {0: torch.export.Dim("batch")}
+        sizes = keras.tree.map_structure(lambda each: batch, x)
+        call |= {"format": "torch", "dynamic_shapes": [(sizes,)]}
+        model.export(folder / "model.pt2", **call)
+        module = torch.export.load(folder / "model.pt2").module()
+
+        def served(x):
+            return module(keras.tree.map_structure(torch.tensor, x)).detach().numpy()
+
+        return served
+    import tensorflow as tf
+
+    model.export(folder / "model", format="tf_saved_model", **call)
+    loaded = tf.saved_model.load(folder / "model")
+    return lambda x: loaded.serve(x).numpy()
+
+
+def test_a_set_has_no_order_and_no_padding(trained):
+    model = trained("set encoder")[0]
+    wanted = run(model, SET)
+    mixed = np.random.default_rng(1).permutation(SET.shape[1])
+    np.testing.assert_allclose(run(model, SET[:, mixed]), wanted, atol=1e-5)
+    padded = np.pad(SET, [(0, 0), (0, 2), (0, 0)])
+    np.testing.assert_allclose(run(model, padded), wanted, atol=1e-5)
+    other = SET.copy()
+    other[:, 0] += 1
+    assert abs(run(model, other) - wanted).min() > 1e-3  # it can fail
+
+
+@pytest.mark.parametrize("name", ["pair scorer", "pair scorer class"])
+def test_the_padding_of_a_pair_changes_nothing(trained, name):
+    model, (first, second) = trained(name)[0], PAIR
+    wanted = run(model, PAIR)
+    padded = [np.pad(first, [(0, 0), (0, 2)]), np.pad(second, [(0, 0), (0, 1)])]
+    np.testing.assert_allclose(run(model, padded), wanted, atol=1e-5)
+    assert abs(run(model, [second, first]) - wanted).max() > 1e-3  # it can fail
+
+
+def test_the_next_value_is_not_seen_before(trained):
+    model, x = trained("next values")[0], MODELS["next values"][1]
+    later = x.copy()
+    later[:, 3:] += 1
+    before, after = run(model, x), run(model, later)
+    np.testing.assert_allclose(before[:, :3], after[:, :3], atol=1e-6)
+    assert abs(before[:, 3:] - after[:, 3:]).max() > 0.01  # it can fail
