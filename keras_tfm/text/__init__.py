@@ -1,4 +1,4 @@
-"""From files to batches: pairs of sentences, subword vocabularies, pipelines.
+"""From files to batches: pairs, labelled texts, vocabularies, pipelines.
 
 Shapes are written in the letters of `keras_tfm.layers`: `B` rows of a batch,
 `S` source length, `T` target length, `V` pieces of a vocabulary. Pad is id 0,
@@ -12,19 +12,26 @@ from keras_tfm.text.files import (
     iterate_pairs_jsonl,
     iterate_pairs_tsv,
 )
+from keras_tfm.text.label_batches import LabelBatches
+from keras_tfm.text.labelled import Labelled, read_labelled
 from keras_tfm.text.pairs import Pairs, read_pairs, read_pairs_jsonl, read_pairs_tsv
+from keras_tfm.text.splitting import split
 from keras_tfm.text.streaming import stream
 from keras_tfm.text.vocabulary import Vocabulary
 
 __all__ = [
     "Batches",
+    "LabelBatches",
+    "Labelled",
     "Pairs",
     "Vocabulary",
     "iterate_pairs",
     "iterate_pairs_jsonl",
     "iterate_pairs_tsv",
+    "read_labelled",
     "read_pairs",
     "read_pairs_jsonl",
     "read_pairs_tsv",
+    "split",
     "stream",
 ]
