@@ -185,6 +185,7 @@ def check_fits(mask, wanted):
 
 _WANTED = {
     (2,): "(B, S)",
+    (3,): "(B, T, S)",
     (3, 4): "(B, T, S) or (B, H, T, S)",
 }
 

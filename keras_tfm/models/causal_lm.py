@@ -120,7 +120,7 @@ class CausalLM(keras.Model):
         x, mask = embedding(token_ids), padding_mask(token_ids)
         for one in blocks:
             x = one(x, padding_mask=mask)
-        x = norm(x) if norm else x
+        x = stacks.normalized(norm, x, mask)
         logits = (projection or embedding.as_logits)(x)
         super().__init__(inputs={"token_ids": token_ids}, outputs=logits, **kwargs)
         settle_policies(self)
@@ -251,7 +251,7 @@ class CausalLM(keras.Model):
                 key_positions=places,
             )
             past.append(written)
-        x = self.norm(x) if self.norm is not None else x
+        x = stacks.normalized(self.norm, x)
         cache = {**cache, "past": past, "beams": {"ancestors": ancestors}}
         return stacks.step_logits(x, self.embedding, self.projection), cache
 

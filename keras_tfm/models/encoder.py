@@ -135,9 +135,8 @@ class Encoder(keras.Model):
             x = embedding(token_ids)
             if segment_embedding is not None:
                 x = x + segment_embedding(segment_ids)
-            if embedding_norm is not None:
-                x = embedding_norm(x)
-            return dropout_layer(x)
+            mask = ops.not_equal(token_ids, pad_id)
+            return dropout_layer(stacks.normalized(embedding_norm, x, mask))
 
         inputs = {"token_ids": keras.Input((None,), dtype="int32", name="token_ids")}
         if num_segments:
@@ -147,7 +146,8 @@ class Encoder(keras.Model):
         mask = ops.not_equal(inputs["token_ids"], pad_id)
         for one in blocks:
             x = one(x, padding_mask=mask)
-        super().__init__(inputs=inputs, outputs=norm(x) if norm else x, **kwargs)
+        outputs = stacks.normalized(norm, x, mask)
+        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
         settle_policies(self)
         self.dtype_policy = policy  # `compile` scales the loss of mixed_float16.
         self.embedding, self.segment_embedding = embedding, segment_embedding

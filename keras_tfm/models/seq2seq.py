@@ -48,7 +48,7 @@ class Transformer(keras.Model):
         gated: bool. Gated linear units in the feed-forward networks.
         normalize_first: bool. Pre-norm blocks, and a normalisation at the end
             of each stack; else post-norm, as in the paper.
-        normalization: `"layer_norm"` or `"rms_norm"`.
+        normalization: `"layer_norm"`, `"rms_norm"` or `"batch_norm"`.
         epsilon: float > 0, of the normalisations.
         use_bias: bool. Projections inside the blocks add a bias.
         score: `"scaled_dot"` or another of `layers.Score`.
@@ -272,8 +272,7 @@ class Transformer(keras.Model):
                 return_attention_scores="attention" in cache and i == last,
             )
             past.append(written)
-        if self.decoder_norm is not None:
-            x = self.decoder_norm(x)
+        x = stacks.normalized(self.decoder_norm, x)
         cache = {**cache, "past": past, "beams": {"ancestors": ancestors}}
         if "attention" in cache:
             attention = ops.cast(scores[-1], "float32")  # (B, H, K, S)
@@ -372,8 +371,7 @@ class Transformer(keras.Model):
             if return_attention_scores:
                 x, scores = x
                 maps.append(scores)
-        if self.encoder_norm is not None:
-            x = self.encoder_norm(x)
+        x = stacks.normalized(self.encoder_norm, x, padding_mask(source_ids))
         return x, maps
 
 
@@ -430,8 +428,7 @@ def _network(parts):
     memory = source_embedding(source_ids)
     for block in encoder_blocks:
         memory = block(memory, padding_mask=source_mask)
-    if encoder_norm is not None:
-        memory = encoder_norm(memory)
+    memory = stacks.normalized(encoder_norm, memory, source_mask)
 
     target_mask = padding_mask(target_ids)
     hidden = target_embedding(target_ids)
@@ -442,8 +439,7 @@ def _network(parts):
             padding_mask=target_mask,
             encoder_padding_mask=source_mask,
         )
-    if decoder_norm is not None:
-        hidden = decoder_norm(hidden)
+    hidden = stacks.normalized(decoder_norm, hidden, target_mask)
     project = parts["projection"] or target_embedding.as_logits
     inputs = {"source_ids": source_ids, "target_ids": target_ids}
     return inputs, hidden, project(hidden)

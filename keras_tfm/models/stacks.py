@@ -90,6 +90,25 @@ def last_norm(settings, policy, name):
     return normalization_layer(kind, epsilon, dtype=policy, name=name)
 
 
+def normalized(norm, x, mask=None):
+    """Applies the normalisation at the end of a stack, if there is one.
+
+    Args:
+        norm: of `last_norm`.
+        x: float `(B, S, D)`.
+        mask: bool `(B, S)`, True where x is real: statistics of a batch are
+            taken there.
+
+    Returns:
+        float `(B, S, D)`.
+    """
+    if norm is None:
+        return x
+    if isinstance(norm, keras.layers.BatchNormalization):
+        return norm(x, mask=mask)
+    return norm(x)
+
+
 def step_logits(hidden, table, projection, columns=None):
     """Projects what a decoding step gives to logits.
 

@@ -386,6 +386,9 @@ EVERY_SETTING = {
     "normalization": "rms_norm",
     "epsilon": 1e-3,
     "use_bias": False,
+    "score": "multiplicative",
+    "num_key_value_heads": 1,
+    "positions": "shaw",
     "kernel_initializer": "zeros",
     "bias_initializer": "ones",
 }

@@ -14,8 +14,8 @@ from tests.layers.formulas import draw
 from tests.layers.gradients import gradient
 
 B, T, S, D, H = 8, 4, 1, 32, 2
-DEPTHS = (4, 16)
-SEEDS = 3
+DEPTHS = (3, 12)
+SEEDS = 2
 NORMALIZE_FIRST = {"post-norm": False, "pre-norm": True}
 
 

@@ -81,6 +81,19 @@ def test_padding_and_batch_order_change_nothing(kind):
     np.testing.assert_allclose(turned[::-1], whole, atol=1e-5)
 
 
+def test_padding_stays_out_of_the_statistics_of_a_batch():
+    settings = {"normalize_first": True, "normalization": "batch_norm"}
+    wide = np.pad(IDS, ((0, 0), (0, 3)))
+    found = []
+    for ids in (IDS, wide):
+        model = encoder(**settings, normalize_embedding=True)
+        found.append(numpy(model({"token_ids": ids}, training=True))[:, :5])
+    real = IDS != 0
+    np.testing.assert_allclose(found[0][real], found[1][real], atol=1e-4)
+    quiet = run(model, ONE)  # by averages that have moved
+    assert abs(quiet - found[0])[real].max() > 1e-2
+
+
 def test_padding_may_be_another_id():
     """Id 1 as in RoBERTa, and then 0 is a token."""
     swapped = np.where(IDS == 0, 1, IDS)

@@ -31,6 +31,7 @@ KINDS = {
     },
     "learned": {"positions": "learned", "sequence_length": 6, "tie": None},
     "rotary, one head of keys": {"positions": "rotary", "num_key_value_heads": 1},
+    "batch norm": {"normalize_first": True, "normalization": "batch_norm"},
     "shaw, additive": {"positions": "shaw", "score": "additive"},
     "narrow heads": {"key_dim": 3, "value_dim": 2, "num_layers": (2, 1)},
 }
