@@ -8,7 +8,7 @@ from keras_tfm.layers.feed_forward import FeedForward
 from keras_tfm.layers.masks import implicit_mask
 from keras_tfm.layers.multi_head import MultiHeadAttention
 from keras_tfm.layers.quantization import dtype_config
-from keras_tfm.layers.relative import relative_positions
+from keras_tfm.layers.relative import positions_config, relative_positions
 
 NORMALIZATIONS = {
     "layer_norm": keras.layers.LayerNormalization,
@@ -134,7 +134,7 @@ class _Block(keras.layers.Layer):
             "use_bias": self.use_bias,
             "score": self.score,
             "num_key_value_heads": self.num_key_value_heads,
-            "positions": keras.saving.serialize_keras_object(self.positions),
+            "positions": positions_config(self.positions),
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }

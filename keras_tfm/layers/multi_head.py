@@ -16,7 +16,7 @@ from keras_tfm.layers.masks import (
     open_rows,
 )
 from keras_tfm.layers.quantization import dtype_config, settle_policies
-from keras_tfm.layers.relative import relative_positions
+from keras_tfm.layers.relative import positions_config, relative_positions
 from keras_tfm.layers.scores import Score
 
 
@@ -334,7 +334,7 @@ class MultiHeadAttention(keras.layers.Layer):
             "use_bias": self.use_bias,
             "score": self.score,
             "num_key_value_heads": self.num_key_value_heads,
-            "positions": keras.saving.serialize_keras_object(self.positions),
+            "positions": positions_config(self.positions),
             "flash_attention": self.flash_attention,
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),

@@ -515,6 +515,23 @@ def relative_positions(kind, **kwargs):
     return dict(zip(KINDS, classes, strict=True))[kind](**kwargs)
 
 
+def positions_config(positions):
+    """Serialises a layer of positions for the config of the one around it.
+
+    Args:
+        positions: `RelativePositions`, or None.
+
+    Returns:
+        dict, or None. Without what it was built for, of which the layer around
+        it knows more than Keras.
+    """
+    if positions is None:
+        return None
+    config = keras.saving.serialize_keras_object(positions)
+    config.pop("build_config", None)
+    return config
+
+
 def is_relative(kind):
     """Tells positions inside attention from those added to tokens.
 
