@@ -2,7 +2,8 @@
 
 Run      python -m recipes.translation --data phrases --target de
 Needs    see the table of runs in recipes/README.md
-Follows  Vaswani et al. 2017; for small corpora Wu et al. 2021, section 3
+Follows  Vaswani et al. 2017; for small corpora Wu et al. 2021, section 3;
+         with `--model recurrent` Bahdanau et al. 2015
 """
 
 import dataclasses
@@ -74,6 +75,13 @@ PRESETS = {
     "base": models.transformer_base,
     "big": models.transformer_big,
 }
+# With about as many parameters, embeddings apart.
+RECURRENT = {
+    "small": {"num_layers": 1, "embedding_dim": 128, "units": 136},
+    "tiny": {"num_layers": 1, "embedding_dim": 128, "units": 216},
+    "base": {"num_layers": 2, "embedding_dim": 512, "units": 864},
+    "big": {"num_layers": 2, "embedding_dim": 1024, "units": 1728},
+}
 
 # Of files of one's own, under and from 50,000 pairs.
 OWN = {
@@ -110,6 +118,8 @@ class Settings:
     """Pairs to draw where a corpus has no validation or no test part."""
     out: str | None = None
     """Folder of the run, continued if it is there. None: a name under runs/."""
+    model: Literal["transformer", "recurrent"] = "transformer"
+    """recurrent: what the Transformer replaced, with about as many weights."""
     preset: Literal["small", "tiny", "base", "big"] | None = None
     """Shape of the model; small is two layers of tiny."""
     vocabulary_size: int | None = None
@@ -209,6 +219,10 @@ def check(settings: Settings):
         raise ValueError(
             f"--preset is one of {sorted(PRESETS)}. Received: {settings.preset!r}."
         )
+    if settings.model not in ("transformer", "recurrent"):
+        raise ValueError(
+            f"--model is transformer or recurrent. Received: {settings.model!r}."
+        )
     names = ("epochs", "average", "score_every", "beam_size", "batch", "held_out")
     for name in names:
         value = getattr(settings, name)
@@ -231,6 +245,8 @@ def complete(settings: Settings, pairs: int) -> Settings:
         chosen["bleu_tokenize"] = "char"
     label = pathlib.Path(settings.data.split(",")[0]).resolve().name.split(".")[0]
     chosen["out"] = f"runs/{label}-{settings.source}-{settings.target}"
+    if settings.model == "recurrent":
+        chosen["out"] += "-recurrent"
     unset = {k: v for k, v in chosen.items() if getattr(settings, k) is None}
     return dataclasses.replace(settings, **unset)
 
@@ -311,7 +327,13 @@ def make_model(settings, vocabulary) -> tuple[keras.Model, keras.Model]:
     The loss takes the decoder's output and the table of the tied embedding,
     so that the logits of a batch never exist as a whole.
     """
-    model = PRESETS[settings.preset](vocabulary.size, dropout=settings.dropout)
+    if settings.model == "recurrent":
+        shape = RECURRENT[settings.preset]
+        model = models.RecurrentSeq2Seq(
+            vocabulary.size, dropout=settings.dropout, **shape
+        )
+    else:
+        model = PRESETS[settings.preset](vocabulary.size, dropout=settings.dropout)
     network = model.hidden_model()
     network.compile(
         optimizer=keras.optimizers.Adam(

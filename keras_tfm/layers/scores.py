@@ -87,7 +87,9 @@ class Score(keras.layers.Layer):
         """
         if self.kind != "multiplicative":
             return queries
-        return ops.matmul(queries, ops.cast(self.kernel, self.compute_dtype))
+        kernel = ops.cast(self.kernel, self.compute_dtype)
+        # Not `matmul`, in which TensorFlow 2.21 crashes on a CPU with one head.
+        return ops.einsum("bhtd,hdk->bhtk", queries, kernel)
 
     def compute_output_shape(self, queries_shape, keys_shape):
         return (*queries_shape[:3], keys_shape[3])

@@ -150,7 +150,7 @@ class RecurrentSeq2Seq(keras.Model):
             self.decoder.first_states(memory),
         )
         cache = {
-            "memory": self.decoder.attention_layer.keys_and_values(memory),
+            "memory": self.decoder.keys_and_values(memory),
             "memory_mask": padding_mask(source_ids),
             "beams": {"states": states},
         }
@@ -362,9 +362,17 @@ class RecurrentDecoder(keras.layers.Layer):
         self.attention = attention
         self.dropout = dropout
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        # Luong's "general" score is a product with keys that are projected
+        # once for a source, and not with queries projected at every step.
+        score = "additive" if attention == "additive" else "dot"
         self.attention_layer = Attention(
-            attention, dtype=self.dtype_policy, name="attention"
+            score, dtype=self.dtype_policy, name="attention"
         )
+        self.key_dense = None
+        if attention == "multiplicative":
+            self.key_dense = keras.layers.Dense(
+                units, use_bias=False, dtype=self.dtype_policy, name="key"
+            )
         self.layers = [_recurrent(self, f"layer_{i}") for i in range(num_layers)]
         self.bridge = keras.layers.Dense(
             units * sum(len(layer.state_size) for layer in self.layers),
@@ -386,7 +394,12 @@ class RecurrentDecoder(keras.layers.Layer):
             self.layers, [width] + [units] * (self.num_layers - 1), strict=True
         ):
             layer.build((None, None, below + into))
-        self.attention_layer.build((None, None, units), (None, None, heard))
+        key = heard
+        if self.key_dense is not None:
+            self.key_dense.build((None, None, heard))
+            key = units
+        shapes = [(None, None, size) for size in (units, heard, key)]
+        self.attention_layer.build(*shapes)
         self.bridge.build((None, units))
         self.readout = keras.layers.Dense(
             2 * width if is_additive else width,
@@ -401,7 +414,7 @@ class RecurrentDecoder(keras.layers.Layer):
 
     def call(self, x, memory, padding_mask, training=False):
         states = self.first_states(memory)
-        memory, context = self.attention_layer.keys_and_values(memory), None
+        memory, context = self.keys_and_values(memory), None
         if self.attention == "additive":
             h, context = self._attend_at_each_step(x, states[0], memory, padding_mask)
         else:
@@ -419,7 +432,7 @@ class RecurrentDecoder(keras.layers.Layer):
         Args:
             x: float `(B, K, D)`, the token before of each.
             states: of `first_states` or the step before, each `(B, K, units)`.
-            memory: of `attention_layer.keys_and_values`.
+            memory: of `keys_and_values`.
             padding_mask: bool `(B, S)`, of the memory.
 
         Returns:
@@ -443,6 +456,18 @@ class RecurrentDecoder(keras.layers.Layer):
         if context is None:
             context, weights = attend(h)
         return self._hidden(x, h, context), new, weights
+
+    def keys_and_values(self, memory):
+        """Projects what is attended to, once for all steps.
+
+        Args:
+            memory: float `(B, S, 2 * units)`.
+
+        Returns:
+            float `(B, units, S)` and `(B, S, 2 * units)`.
+        """
+        key = None if self.key_dense is None else self.key_dense(memory)
+        return self.attention_layer.keys_and_values(memory, key)
 
     def first_states(self, memory):
         """Gives the states before the first token.

@@ -279,7 +279,7 @@ def test_a_mask_that_could_be_another_is_refused():
     additive = np.where(ROWS, 0.0, -1e9).astype("float32")
     for call, message in [
         ({"attention_mask": PADDING}, r"`attention mask` must be .*shape=\(2, 5\)"),
-        ({"attention_mask": ROWS[:, None]}, r"of rank \(3,\).*shape=\(2, 1, 4, 5\)"),
+        ({"attention_mask": ROWS[:, None]}, r"boolean \(B, T, S\).*shape=\(2, 1, 4, 5\)"),
         ({"attention_mask": additive}, "dtype=float32.*`mask == 0` first"),
         ({"padding_mask": PADDING[:, None]}, r"`padding_mask` must be boolean \(B, S"),
     ]:
@@ -386,3 +386,15 @@ def test_a_quantized_layer_is_saved(tmp_path):
 def test_contract(masks, tmp_path):
     layer = Attention("additive", 4, 0.1, "zeros")
     check_layer(layer, QUERY, VALUE, WIDE, folder=tmp_path, **masks)
+
+
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize("score", SCORES)
+def test_a_graph_gives_the_same(score):
+    """Without XLA, where TensorFlow's product of one head may crash."""
+    import tensorflow as tf
+
+    layer = made(score, QUERY, VALUE, KEY)
+    found = tf.function(lambda: layer(QUERY, VALUE, KEY))()
+    wanted = attend(layer, QUERY, VALUE, KEY)
+    np.testing.assert_allclose(numpy(found), wanted, atol=1e-5)

@@ -8,7 +8,7 @@ import sys
 import pytest
 import sacrebleu
 
-from keras_tfm import serving
+from keras_tfm import models, serving
 from recipes import translation
 from recipes.phrases import phrases
 
@@ -87,6 +87,17 @@ def test_a_second_start_goes_on(settings, result, capsys):
         translation.main(settings)
 
 
+def test_a_recurrent_model_goes_through_the_same_steps(settings):
+    out = settings.out + "-recurrent"
+    few = {"epochs": 1, "average": 1, "held_out": 8, "beam_size": 1}
+    other = dataclasses.replace(settings, model="recurrent", out=out, **few)
+    result = translation.main(other)
+    assert result["settings"]["model"] == "recurrent"
+    translator = serving.Translator.load(translation.pathlib.Path(out) / "model")
+    assert isinstance(translator.model, models.RecurrentSeq2Seq)
+    assert (translation.pathlib.Path(out) / "attention.png").exists()
+
+
 def test_another_setting_is_refused_before_anything_is_lost(settings, result):
     dropout = settings.dropout or translation.OWN["small"]["dropout"]
     other = dataclasses.replace(settings, dropout=0.25)
@@ -118,6 +129,14 @@ def test_a_test_sentence_too_long_to_translate_is_refused_first(settings, tmp_pa
         translation.main(other)
 
 
+@pytest.mark.parametrize("preset", ["small", "tiny"])
+def test_a_recurrent_model_has_about_as_many_weights(preset):
+    network = models.RecurrentSeq2Seq(500, **translation.RECURRENT[preset])
+    table = 500 * network.settings["embedding_dim"]
+    wanted = translation.PRESETS[preset](500).count_params() - table
+    assert abs((network.count_params() - table) / wanted - 1) < 0.03
+
+
 def test_defaults_hang_on_the_corpus():
     own = translation.Settings(data="pairs.tsv")
     small, large = (translation.complete(own, n) for n in (49_999, 50_000))
@@ -131,6 +150,7 @@ def test_defaults_hang_on_the_corpus():
     ("changed", "message"),
     [
         ({"preset": "huge"}, "--preset is one of .* Received: 'huge'"),
+        ({"model": "gru"}, "--model is transformer or recurrent. Received: 'gru'"),
         ({"epochs": 0}, "--epochs must be 1 or more. Received: 0"),
         ({"held_out": 0}, "--held-out must be 1 or more. Received: 0"),
     ],
