@@ -279,7 +279,10 @@ def test_a_mask_that_could_be_another_is_refused():
     additive = np.where(ROWS, 0.0, -1e9).astype("float32")
     for call, message in [
         ({"attention_mask": PADDING}, r"`attention mask` must be .*shape=\(2, 5\)"),
-        ({"attention_mask": ROWS[:, None]}, r"boolean \(B, T, S\).*shape=\(2, 1, 4, 5\)"),
+        (
+            {"attention_mask": ROWS[:, None]},
+            r"boolean \(B, T, S\).*shape=\(2, 1, 4, 5\)",
+        ),
         ({"attention_mask": additive}, "dtype=float32.*`mask == 0` first"),
         ({"padding_mask": PADDING[:, None]}, r"`padding_mask` must be boolean \(B, S"),
     ]:
