@@ -78,6 +78,7 @@ class CausalLM(keras.Model):
         num_key_value_heads=None,
         **kwargs,
     ):
+        block = stacks.of_block(locals())
         policy = stacks.policy_of(kwargs.pop("dtype", None))
         settings = {
             "vocabulary_size": vocabulary_size,
@@ -86,23 +87,6 @@ class CausalLM(keras.Model):
             "tie": tie,
             "positions": positions,
             "sequence_length": sequence_length,
-        }
-        block = {
-            "intermediate_dim": intermediate_dim,
-            "num_heads": num_heads,
-            "key_dim": key_dim,
-            "value_dim": value_dim,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "activation_dropout": activation_dropout,
-            "activation": activation,
-            "gated": gated,
-            "normalize_first": normalize_first,
-            "normalization": normalization,
-            "epsilon": epsilon,
-            "use_bias": use_bias,
-            "score": score,
-            "num_key_value_heads": num_key_value_heads,
         }
         embedding = stacks.embedding(
             vocabulary_size, settings, policy, "embedding", dropout

@@ -45,8 +45,6 @@ class Classifier(keras.Model):
         multi_label=False,
         **kwargs,
     ):
-        if isinstance(encoder, dict):
-            encoder = keras.saving.deserialize_keras_object(encoder)
         if num_classes < (1 if multi_label else 2):
             raise ValueError(
                 "One of two classes or more is chosen. Received: "
@@ -72,7 +70,7 @@ class Classifier(keras.Model):
         dropout_layer = keras.layers.Dropout(dropout, **made, name="head_dropout")
         output_dense = keras.layers.Dense(num_classes, **made, name="logits")
 
-        inputs = {name: tensor for name, tensor in _inputs(encoder).items()}
+        inputs = _inputs(encoder)
         mask = ops.not_equal(inputs["token_ids"], encoder.pad_id)
         pooled = pooling_layer(encoder(inputs), padding_mask=mask)
         if hidden_dense is not None:

@@ -81,6 +81,7 @@ class Encoder(keras.Model):
         num_key_value_heads=None,
         **kwargs,
     ):
+        block = stacks.of_block(locals())
         policy = stacks.policy_of(kwargs.pop("dtype", None))
         if num_segments < 0 or not 0 <= pad_id < vocabulary_size:
             raise ValueError(
@@ -97,23 +98,6 @@ class Encoder(keras.Model):
             "positions": positions,
             "sequence_length": sequence_length,
             "normalize_embedding": normalize_embedding,
-        }
-        block = {
-            "intermediate_dim": intermediate_dim,
-            "num_heads": num_heads,
-            "key_dim": key_dim,
-            "value_dim": value_dim,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "activation_dropout": activation_dropout,
-            "activation": activation,
-            "gated": gated,
-            "normalize_first": normalize_first,
-            "normalization": normalization,
-            "epsilon": epsilon,
-            "use_bias": use_bias,
-            "score": score,
-            "num_key_value_heads": num_key_value_heads,
         }
         embedding = stacks.embedding(vocabulary_size, settings, policy, "embedding")
         segment_embedding = embedding_norm = None

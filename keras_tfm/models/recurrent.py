@@ -10,7 +10,7 @@ from keras_tfm.layers.embedding import TokenAndPositionEmbedding
 from keras_tfm.layers.masks import padding_mask
 from keras_tfm.layers.quantization import dtype_config, settle_policies
 from keras_tfm.models import stacks
-from keras_tfm.models.seq2seq import Transformer, _check_tie
+from keras_tfm.models.seq2seq import Transformer
 
 CELLS = {"gru": keras.layers.GRU, "lstm": keras.layers.LSTM}
 ATTENTIONS = ("additive", "multiplicative")
@@ -82,10 +82,8 @@ class RecurrentSeq2Seq(keras.Model):
         dropout=0.1,
         **kwargs,
     ):
-        _check_tie(tie, vocabulary_size, target_vocabulary_size)
-        policy = keras.dtype_policies.get(
-            kwargs.pop("dtype", None) or keras.config.dtype_policy()
-        )
+        stacks.check_tie(tie, vocabulary_size, target_vocabulary_size)
+        policy = stacks.policy_of(kwargs.pop("dtype", None))
         settings = {
             "vocabulary_size": vocabulary_size,
             "num_layers": num_layers,
@@ -581,8 +579,7 @@ def _check(units, num_layers, cell):
 
 def _parts(settings, policy):
     """Makes the layers of the network."""
-    source_size, depths = settings["vocabulary_size"], settings["num_layers"]
-    target_size = settings["target_vocabulary_size"] or source_size
+    depths = settings["num_layers"]
     depths = (depths, depths) if isinstance(depths, int) else depths
     common = {"dropout": settings["dropout"], "dtype": policy}
 
@@ -596,18 +593,7 @@ def _parts(settings, policy):
             **common,
         )
 
-    if settings["tie"] == "all":
-        embeddings = (embedding(target_size, "embedding"),) * 2
-    else:
-        embeddings = (
-            embedding(source_size, "source_embedding"),
-            embedding(target_size, "target_embedding"),
-        )
-    projection = None
-    if settings["tie"] is None:
-        projection = keras.layers.Dense(
-            target_size, use_bias=False, dtype=policy, name="projection"
-        )
+    embeddings, projection = stacks.tied(settings, embedding, policy)
     common |= {"units": settings["units"], "cell": settings["cell"]}
     return {
         "embeddings": embeddings,

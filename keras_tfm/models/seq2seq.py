@@ -13,8 +13,6 @@ from keras_tfm.layers.quantization import dtype_config, settle_policies
 from keras_tfm.layers.relative import is_relative
 from keras_tfm.models import stacks
 
-TIES = ("all", "target", None)
-
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
 class Transformer(keras.Model):
@@ -88,7 +86,8 @@ class Transformer(keras.Model):
         num_key_value_heads=None,
         **kwargs,
     ):
-        _check_tie(tie, vocabulary_size, target_vocabulary_size)
+        stacks.check_tie(tie, vocabulary_size, target_vocabulary_size)
+        block = stacks.of_block(locals())
         policy = stacks.policy_of(kwargs.pop("dtype", None))
         settings = {
             "vocabulary_size": vocabulary_size,
@@ -98,23 +97,6 @@ class Transformer(keras.Model):
             "tie": tie,
             "positions": positions,
             "sequence_length": sequence_length,
-        }
-        block = {
-            "intermediate_dim": intermediate_dim,
-            "num_heads": num_heads,
-            "key_dim": key_dim,
-            "value_dim": value_dim,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "activation_dropout": activation_dropout,
-            "activation": activation,
-            "gated": gated,
-            "normalize_first": normalize_first,
-            "normalization": normalization,
-            "epsilon": epsilon,
-            "use_bias": use_bias,
-            "score": score,
-            "num_key_value_heads": num_key_value_heads,
         }
         parts = _parts(settings, block, policy)
         inputs, hidden, logits = _network(parts)
@@ -377,8 +359,6 @@ class Transformer(keras.Model):
 
 def _parts(settings, block, policy):
     """Makes the layers of the network."""
-    source_size = settings["vocabulary_size"]
-    target_size = settings["target_vocabulary_size"] or source_size
     depths = settings["num_layers"]
     encoder_depth, decoder_depth = (
         (depths, depths) if isinstance(depths, int) else depths
@@ -387,21 +367,10 @@ def _parts(settings, block, policy):
     def embedding(size, name):
         return stacks.embedding(size, settings, policy, name, block["dropout"])
 
-    if settings["tie"] == "all":
-        embeddings = (embedding(target_size, "embedding"),) * 2
-    else:
-        embeddings = (
-            embedding(source_size, "source_embedding"),
-            embedding(target_size, "target_embedding"),
-        )
+    embeddings, projection = stacks.tied(settings, embedding, policy)
     stack = functools.partial(
         stacks.blocks, settings=block, positions=settings["positions"], policy=policy
     )
-    projection = None
-    if settings["tie"] is None:
-        projection = keras.layers.Dense(
-            target_size, use_bias=False, dtype=policy, name="projection"
-        )
     return {
         "embeddings": embeddings,
         "blocks": (
@@ -443,16 +412,3 @@ def _network(parts):
     project = parts["projection"] or target_embedding.as_logits
     inputs = {"source_ids": source_ids, "target_ids": target_ids}
     return inputs, hidden, project(hidden)
-
-
-def _check_tie(tie, vocabulary_size, target_vocabulary_size):
-    if tie not in TIES:
-        raise ValueError(f"`tie` is one of {TIES}. Received: {tie!r}.")
-    two = target_vocabulary_size not in (None, vocabulary_size)
-    if tie == "all" and two:
-        raise ValueError(
-            "One table cannot serve two vocabularies. "
-            f"Received: vocabulary_size={vocabulary_size}, "
-            f"target_vocabulary_size={target_vocabulary_size}, tie='all'. "
-            "Train a joint vocabulary, or pass tie='target' or tie=None."
-        )

@@ -7,6 +7,90 @@ from keras_tfm.layers.blocks import normalization_layer
 from keras_tfm.layers.embedding import TokenAndPositionEmbedding
 from keras_tfm.layers.relative import is_relative, of_blocks, relative_positions
 
+TIES = ("all", "target", None)
+# What a model is given for its blocks, and a block by the same name.
+OF_BLOCK = (
+    "intermediate_dim",
+    "num_heads",
+    "key_dim",
+    "value_dim",
+    "dropout",
+    "attention_dropout",
+    "activation_dropout",
+    "activation",
+    "gated",
+    "normalize_first",
+    "normalization",
+    "epsilon",
+    "use_bias",
+    "score",
+    "num_key_value_heads",
+)
+
+
+def of_block(given):
+    """Takes the settings of a block from what a model is given.
+
+    Args:
+        given: dict, the arguments of the model by name.
+
+    Returns:
+        dict.
+    """
+    return {name: given[name] for name in OF_BLOCK}
+
+
+def check_tie(tie, vocabulary_size, target_vocabulary_size):
+    """Refuses a way of tying that there is not.
+
+    Args:
+        tie: str or None.
+        vocabulary_size: int, V of the source.
+        target_vocabulary_size: int or None.
+
+    Raises:
+        ValueError: an unknown `tie`, or two vocabularies under one table.
+    """
+    if tie not in TIES:
+        raise ValueError(f"`tie` is one of {TIES}. Received: {tie!r}.")
+    two = target_vocabulary_size not in (None, vocabulary_size)
+    if tie == "all" and two:
+        raise ValueError(
+            "One table cannot serve two vocabularies. "
+            f"Received: vocabulary_size={vocabulary_size}, "
+            f"target_vocabulary_size={target_vocabulary_size}, tie='all'. "
+            "Train a joint vocabulary, or pass tie='target' or tie=None."
+        )
+
+
+def tied(settings, make_embedding, policy):
+    """Makes the tables of source and target, and what gives the logits.
+
+    Args:
+        settings: dict with `tie`, `vocabulary_size`, `target_vocabulary_size`.
+        make_embedding: `(size, name) -> TokenAndPositionEmbedding`.
+        policy: dtype policy.
+
+    Returns:
+        A pair of embeddings, which are one with `tie="all"`, and a
+        `keras.layers.Dense`, or None where the target's table projects.
+    """
+    tie, size = settings["tie"], settings["vocabulary_size"]
+    target_size = settings["target_vocabulary_size"] or size
+    if tie == "all":
+        embeddings = (make_embedding(target_size, "embedding"),) * 2
+    else:
+        embeddings = (
+            make_embedding(size, "source_embedding"),
+            make_embedding(target_size, "target_embedding"),
+        )
+    projection = None
+    if tie is None:
+        projection = keras.layers.Dense(
+            target_size, use_bias=False, dtype=policy, name="projection"
+        )
+    return embeddings, projection
+
 
 def embedding(size, settings, policy, name, dropout=0.0):
     """Makes a table of tokens, with the positions that are added to them.
