@@ -1,7 +1,7 @@
 """The Transformer of *Attention Is All You Need* as a Keras 3 library."""
 
-from keras_tfm import decode, layers, models, serving, text, training
+from keras_tfm import decode, layers, models, serving, text, training, zoo
 
 __version__ = "0.1.0"
 
-__all__ = ["decode", "layers", "models", "serving", "text", "training"]
+__all__ = ["decode", "layers", "models", "serving", "text", "training", "zoo"]

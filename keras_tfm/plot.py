@@ -23,7 +23,7 @@ FONTS = (
 )
 WORD_START = "\u2581"  # SentencePiece's mark
 ENDS = ("</s>", "(end)")
-SCORES = {"val_bleu": "BLEU", "val_chrf": "chrF"}
+SCORES = {"val_bleu": "BLEU", "val_chrf": "chrF", "val_accuracy": "accuracy, %"}
 LOSSES = {"loss": "training", "val_loss": "validation"}
 
 
@@ -91,7 +91,8 @@ def training_curves(history, ax=None):
     Args:
         history: dict of lists of floats, one for each epoch, as in
             `History.history` of Keras: `"loss"`, `"val_loss"`, `"val_bleu"`,
-            `"val_chrf"`, whichever are there; others are passed over. A
+            `"val_chrf"`, `"val_accuracy"` from 0 to 1, whichever are there;
+            others are passed over. A
             shorter list is of the last epochs. A score that repeats the one
             before it, or is NaN, was not computed, and gets no point.
         ax: pair of Matplotlib `Axes` for losses and scores, one for losses
@@ -105,6 +106,9 @@ def training_curves(history, ax=None):
     """
     losses = {LOSSES[name]: history[name] for name in LOSSES if name in history}
     scores = {SCORES[name]: history[name] for name in SCORES if name in history}
+    if "val_accuracy" in history:
+        share = np.asarray(history["val_accuracy"], "float64")
+        scores[SCORES["val_accuracy"]] = 100 * share
     _check_history(history, losses)
     panels = 2 if scores else 1
     if ax is None:
@@ -124,6 +128,69 @@ def training_curves(history, ax=None):
         axes[1].set_ylim(bottom=max(0.0, axes[1].get_ylim()[0]))
         _mark_highest(axes[1])
     return axes[0].figure
+
+
+def confusion_matrix(counts, classes, ax=None, title=None):
+    """Draws which classes are taken for which.
+
+    Colours are shares of a row, numbers are counts: the diagonal is right.
+
+    Args:
+        counts: int `(C, C)`. Row i, column j: texts of class i that were
+            labelled j.
+        classes: list of C str.
+        ax: Matplotlib `Axes` to draw in, or None for a figure of its own.
+        title: str or None. Shown as it is, without mathematics.
+
+    Returns:
+        Matplotlib `Figure`.
+
+    Raises:
+        ValueError: counts that are negative, of another shape, or none.
+    """
+    counts = np.asarray(keras.ops.convert_to_numpy(counts))
+    size = len(classes)
+    if not size or counts.shape != (size, size) or counts.min() < 0:
+        raise ValueError(
+            "Counts are (C, C) and 0 or more, for C classes. Received: shape="
+            f"{counts.shape}, {size} classes. Count with "
+            "`sklearn.metrics.confusion_matrix(..., labels=range(C))`."
+        )
+    cell = 0.62 if size <= 12 else 0.4
+    if ax is None:
+        ax = _figure((2.6 + cell * size, 2.0 + cell * size)).add_subplot()
+    total = counts.sum(axis=1, keepdims=True)
+    shares = np.divide(counts, total, where=total > 0, out=np.zeros(counts.shape))
+    image = ax.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0, aspect="equal")
+    font = {"color": INK, "fontfamily": _installed_fonts(), "parse_math": False}
+    turned = 90 if max(map(len, classes)) > 5 else 0
+    ax.set_xticks(range(size), classes, rotation=turned, fontsize=9, **font)
+    ax.set_yticks(range(size), classes, fontsize=9, **font)
+    ax.tick_params(length=0, pad=4)
+    ax.spines[:].set_color(QUIET)
+    ax.set_xlabel("labelled", fontsize=9, color=QUIET)
+    ax.set_ylabel("right", fontsize=9, color=QUIET)
+    if size <= 30:  # more would not be readable
+        for (row, column), share in np.ndenumerate(shares):
+            if counts[row, column]:
+                colour = "white" if share > 0.55 else INK
+                number = f"{counts[row, column]:,}"
+                ax.text(
+                    column,
+                    row,
+                    number,
+                    ha="center",
+                    va="center",
+                    fontsize=8,
+                    color=colour,
+                )
+    bar = ax.figure.colorbar(image, ax=ax, fraction=0.05, pad=0.03, aspect=24)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, labelsize=8, labelcolor=QUIET)
+    bar.set_label("share of the row", fontsize=8, color=QUIET)
+    if title is not None:
+        ax.set_title(title, pad=12, fontsize=11, **font)
+    return ax.figure
 
 
 def _points(values, epochs):

@@ -9,13 +9,9 @@ Follows  Vaswani et al. 2017; for small corpora Wu et al. 2021, section 3;
 import dataclasses
 import functools
 import hashlib
-import json
-import os
 import pathlib
-import subprocess
 import sys
 import time
-from importlib import metadata
 from typing import Literal
 
 import keras
@@ -24,7 +20,7 @@ import sacrebleu
 import tyro
 
 from keras_tfm import models, plot, serving, text, training
-from recipes import corpora
+from recipes import corpora, runs
 
 # What a corpus needs unless the command line says otherwise.
 DEFAULTS = {
@@ -99,6 +95,8 @@ OWN = {
 WITHOUT_SPACES = ("ja", "km", "lo", "my", "th", "zh")
 WITHOUT_SPACES += ("cmn", "jpn", "khm", "lao", "mya", "tha", "yue", "zho")
 MAX_SOURCE_LENGTH = 1_024
+# What may be another when a run goes on.
+FREE = ("out", "epochs", "average", "score_every", "beam_size", "length_penalty")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,11 +169,12 @@ def main(settings: Settings) -> dict:
     )
     print(f"{corpus.name}, {corpus.origin}", *corpus.notes, sep="\n")
     settings = complete(settings, len(corpus.train))
-    out = check_folder(settings, corpus)
+    out = pathlib.Path(settings.out)
+    runs.check_folder(out, described(settings, corpus), FREE)
     keras.utils.set_random_seed(settings.seed)
     vocabulary = get_vocabulary(settings, corpus, out)
     check_lengths(corpus, vocabulary)
-    write_json(out / "settings.json", described(settings, corpus))
+    runs.write_json(out / "settings.json", described(settings, corpus))
     batches = text.Batches(
         corpus.train,
         vocabulary,
@@ -203,12 +202,12 @@ def main(settings: Settings) -> dict:
         "pairs": len(corpus.train),
         "epochs_averaged": averaged,
         "training_minutes": round(sum(history["seconds"]) / 60, 2),
-        "peak_memory_gib": peak_memory(),
+        "peak_memory_gib": runs.peak_memory(),
         "settings": dataclasses.asdict(settings),
-        "versions": versions(),
+        "versions": runs.versions("sacrebleu", "Babel"),
         "finished": time.strftime("%Y-%m-%d"),
     }
-    write_json(out / "result.json", result)
+    runs.write_json(out / "result.json", result)
     print(f"\nEverything is in {out}")
     return result
 
@@ -251,33 +250,6 @@ def complete(settings: Settings, pairs: int) -> Settings:
     return dataclasses.replace(settings, **unset)
 
 
-def check_folder(settings: Settings, corpus) -> pathlib.Path:
-    """Checks that a run that is already in the folder has the same settings."""
-    out = pathlib.Path(settings.out)
-    file, now = out / "settings.json", described(settings, corpus)
-    if has_begun(out):
-        before = json.loads(file.read_text(encoding="utf-8"))
-        free = ("out", "epochs", "average", "score_every", "beam_size")
-        free += ("length_penalty",)
-        changed = [
-            f"{k}: {before.get(k)!r} before, {now[k]!r} now"
-            for k in now
-            if k not in free and before.get(k) != now[k]
-        ]
-        if changed:
-            raise ValueError(
-                f"{out} holds a run of other settings ({'; '.join(changed)}). "
-                "Name another folder with --out, or remove that one."
-            )
-        print(f"Continuing the run in {out}")
-    return out
-
-
-def has_begun(out: pathlib.Path) -> bool:
-    """Tells whether an epoch is finished: before that, nothing is bound."""
-    return (out / "restart" / "restart.npz").exists()
-
-
 def described(settings: Settings, corpus) -> dict:
     """Gives what has to be the same when a run goes on."""
     digest = hashlib.sha256()
@@ -306,7 +278,7 @@ def check_lengths(corpus, vocabulary):
 def get_vocabulary(settings, corpus, out) -> text.Vocabulary:
     """Loads the run's vocabulary, or trains one on the training pairs."""
     file = out / "vocabulary.model"
-    if has_begun(out):
+    if runs.has_begun(out):
         return text.Vocabulary.load(file)
     tokenized = settings.data == "multi30k" and settings.form == "tok"
     vocabulary = text.Vocabulary.train(
@@ -385,7 +357,7 @@ def train(settings, model, network, vocabulary, corpus, batches, out):
             verbose=1 if sys.stdout.isatty() else 2,
             callbacks=[
                 bleu,
-                Seconds(),
+                runs.Seconds(),
                 average,
                 keras.callbacks.TensorBoard(out / "tensorboard"),
                 restart,
@@ -394,16 +366,6 @@ def train(settings, model, network, vocabulary, corpus, batches, out):
     averaged = len(average.apply(network))
     print(f"\nWeights averaged over the last {averaged} epochs")
     return restart.history, averaged
-
-
-class Seconds(keras.callbacks.Callback):
-    """Puts the seconds that an epoch and its score took into the logs."""
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.start = time.perf_counter()
-
-    def on_epoch_end(self, epoch, logs=None):
-        logs["seconds"] = round(time.perf_counter() - self.start, 2)
 
 
 def evaluate(settings, translator, corpus, out) -> dict:
@@ -483,43 +445,6 @@ def draw(translator, corpus, history, out):
         title="Cross-attention, last layer, mean of the heads",
     )
     figure.savefig(out / "attention.png", dpi=150)
-
-
-def peak_memory() -> float | None:
-    """Gives the most memory the process has held, in GiB; None on Windows."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    unit = 2**30 if sys.platform == "darwin" else 2**20
-    return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 2)
-
-
-def versions() -> dict:
-    """Versions of what the run stands on, and the commit of the checkout."""
-    names = ("keras", "tensorflow", "jax", "torch", "sentencepiece", "sacrebleu")
-    found = {"python": sys.version.split()[0], "backend": keras.config.backend()}
-    for name in (*names, "Babel"):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = None
-    here = pathlib.Path(__file__).parent
-    command = ["git", "-C", os.fspath(here), "rev-parse", "--short", "HEAD"]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=False)
-        found["commit"] = answer.stdout.strip() or None
-    except OSError:  # no git
-        found["commit"] = None
-    return found
-
-
-def write_json(file: pathlib.Path, content: dict):
-    """Writes a file whole or not at all."""
-    half = file.with_suffix(".half")
-    content = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    half.write_text(content, encoding="utf-8")
-    half.replace(file)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from keras_tfm.models.causal_lm import CausalLM
 from keras_tfm.models.classifier import Classifier
 from keras_tfm.models.encoder import Encoder
+from keras_tfm.models.masked_lm import MaskedLM
 from keras_tfm.models.presets import (
     bert_base,
     bert_tiny,
@@ -22,6 +23,7 @@ __all__ = [
     "CausalLM",
     "Classifier",
     "Encoder",
+    "MaskedLM",
     "RecurrentSeq2Seq",
     "Transformer",
     "bert_base",

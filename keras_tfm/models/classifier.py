@@ -5,6 +5,7 @@ from keras import ops
 
 from keras_tfm.layers.pooling import POOLINGS, AttentionPooling, Pooling
 from keras_tfm.layers.quantization import dtype_config, settle_policies
+from keras_tfm.models.stacks import inputs_of
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -70,7 +71,7 @@ class Classifier(keras.Model):
         dropout_layer = keras.layers.Dropout(dropout, **made, name="head_dropout")
         output_dense = keras.layers.Dense(num_classes, **made, name="logits")
 
-        inputs = _inputs(encoder)
+        inputs = inputs_of(encoder)
         mask = ops.not_equal(inputs["token_ids"], encoder.pad_id)
         pooled = pooling_layer(encoder(inputs), padding_mask=mask)
         if hidden_dense is not None:
@@ -146,11 +147,3 @@ class Classifier(keras.Model):
             config["encoder"], custom_objects=custom_objects
         )
         return cls(**config)
-
-
-def _inputs(encoder):
-    """New inputs of the names that an encoder has."""
-    return {
-        tensor.name: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=tensor.name)
-        for tensor in encoder.inputs
-    }

@@ -266,6 +266,21 @@ def projects_precisely(table, projection):
     return mixed and layer.quantization_mode is None
 
 
+def inputs_of(model):
+    """Makes new inputs of the names, shapes and dtypes that a model has.
+
+    Args:
+        model: functional Keras model of a dict.
+
+    Returns:
+        dict of `keras.KerasTensor` by name.
+    """
+    return {
+        tensor.name: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=tensor.name)
+        for tensor in model.inputs
+    }
+
+
 def policy_of(dtype):
     """Gives the dtype policy that a model is to have.
 

@@ -17,6 +17,7 @@ from keras_tfm.text.labelled import Labelled, read_labelled
 from keras_tfm.text.pairs import Pairs, read_pairs, read_pairs_jsonl, read_pairs_tsv
 from keras_tfm.text.splitting import split
 from keras_tfm.text.streaming import stream
+from keras_tfm.text.tokenizers_vocabulary import TokenizersVocabulary, load_vocabulary
 from keras_tfm.text.vocabulary import Vocabulary
 
 __all__ = [
@@ -24,10 +25,12 @@ __all__ = [
     "LabelBatches",
     "Labelled",
     "Pairs",
+    "TokenizersVocabulary",
     "Vocabulary",
     "iterate_pairs",
     "iterate_pairs_jsonl",
     "iterate_pairs_tsv",
+    "load_vocabulary",
     "read_labelled",
     "read_pairs",
     "read_pairs_jsonl",

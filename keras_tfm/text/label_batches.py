@@ -6,6 +6,7 @@ import logging
 import numpy as np
 
 from keras_tfm.text.encoded import EncodedSide
+from keras_tfm.text.joined import count_marks, join, kept_tokens
 from keras_tfm.text.labelled import Labelled
 from keras_tfm.text.pipeline import import_tensorflow
 from keras_tfm.text.shapes import assign, choose_lengths, share_out
@@ -38,7 +39,7 @@ class LabelBatches:
     text is cut first. Such texts are counted in `report` and logged.
 
     An element is `({"token_ids": (B, S)}, labels)`, for pairs with
-    `"segment_ids"` `(B, S)` too, all int32 and padded with 0. Labels are int32
+    `"segment_ids"` `(B, S)` too, all int32 and padded. Labels are int32
     `(B,)`, or float32 `(B, C)` of 0 and 1 where a text may have several. With
     `class_weight`, `dataset` adds weights, float32 `(B,)`. No batch has empty
     rows: the last of the longest shape has fewer.
@@ -62,6 +63,7 @@ class LabelBatches:
         class_weight: None; `"balanced"`, by which all classes together weigh
             the same and a row 1 on average; or a dictionary from each class to
             a float of 0 or more. For one label a text.
+        segments: bool. Give `"segment_ids"`; None: where texts are pairs.
 
     Attributes:
         steps_per_epoch: int.
@@ -90,14 +92,15 @@ class LabelBatches:
         subword_sampling: float | None = None,
         word_dropout: float = 0.0,
         class_weight: str | dict | None = None,
+        segments: bool | None = None,
     ):
         if not isinstance(labelled, Labelled):
             raise TypeError(
                 f"`labelled` must be `Labelled`. Received: {type(labelled).__name__}. "
                 "Make it with `Labelled(texts, labels)` or `read_labelled`."
             )
-        marks = 3 if labelled.paired else 2  # start and each end
-        _refuse_settings(num_shapes, max_length, 2 * marks - 1, seed)
+        marks = count_marks(vocabulary, 1 + labelled.paired)
+        _refuse_settings(num_shapes, max_length, marks + 1 + labelled.paired, seed)
         _refuse_chances(subword_sampling, word_dropout)
         self.labelled = labelled
         self.seed = seed
@@ -112,6 +115,7 @@ class LabelBatches:
             for texts in (sides or [labelled.texts])
         ]
         self._vocabulary = vocabulary
+        self._segments = labelled.paired if segments is None else segments
         tokens = np.stack([side.tokens for side in self._sides])
         if not tokens.any():
             raise ValueError(
@@ -119,7 +123,7 @@ class LabelBatches:
                 f"{len(labelled):,} texts that come to nothing in this vocabulary, "
                 f"such as {labelled.texts[0]!r}. Check the texts and its normalisation."
             )
-        self._kept = _kept_tokens(tokens, max_length - marks)
+        self._kept = kept_tokens(tokens, max_length - marks)
         length = self._kept.sum(0) + marks
         cut = tokens.sum(0) - self._kept.sum(0)
         self._cut = cut > 0
@@ -274,7 +278,7 @@ class LabelBatches:
         if self.labelled.multi_label:
             labels = tf.TensorSpec((None, len(self.labelled.classes)), "float32")
         inputs = {"token_ids": ids}
-        if self.labelled.paired:
+        if self._segments:
             inputs["segment_ids"] = ids
         weights = (tf.TensorSpec((None,), "float32"),) * weighted
         dataset = tf.data.Dataset.from_generator(
@@ -305,23 +309,12 @@ class LabelBatches:
                 self._vocabulary.encode_sampled(sources, self.subword_sampling, seed)
             )
         for index, new in zip(whole, zip(*sides, strict=True), strict=True):
-            if sum(map(len, new)) + len(new) + 1 <= length:
+            marks = count_marks(self._vocabulary, len(new))
+            if sum(map(len, new)) + marks <= length:
                 texts[index] = new
 
     def _inputs(self, texts: list[tuple], length: int) -> dict[str, np.ndarray]:
-        special = self._vocabulary
-        token_ids = np.full((len(texts), length), special.pad_id, "int32")
-        segment_ids = np.zeros((len(texts), length), "int32")
-        for ids, segments, sides in zip(token_ids, segment_ids, texts, strict=True):
-            ids[0], place = special.start_id, 1
-            for segment, side in enumerate(sides):
-                end = place + len(side)
-                ids[place:end] = side
-                ids[end] = special.end_id
-                segments[place : end + 1] = segment
-                place = end + 1
-        inputs = {"token_ids": token_ids}
-        return inputs | ({"segment_ids": segment_ids} if self.labelled.paired else {})
+        return join(texts, length, self._vocabulary, self._segments)
 
     def _batches_of(self, epoch: int) -> list[tuple[LabelShape, np.ndarray]]:
         known, plan = self._plan
@@ -361,14 +354,6 @@ def _shapes(length, num_shapes: int, batch_tokens: int):
     shared = share_out(pairs, counts, batch_tokens, rows_multiple=1, fullness=0.75)
     shapes = [LabelShape(s.target_length, s.rows, s.batches) for s in shared]
     return shape_of, shapes
-
-
-def _kept_tokens(tokens, room: int):
-    """Gives the tokens kept of each side, `(sides, N)`: the longer is cut."""
-    if len(tokens) == 1:
-        return np.minimum(tokens, room)
-    first = np.minimum(tokens[0], np.maximum(room - tokens[1], room - room // 2))
-    return np.stack([first, np.minimum(tokens[1], room - first)])
 
 
 def _class_weights(labelled: Labelled, class_weight):

@@ -27,6 +27,7 @@ def learn_model(
     split_digits: bool,
     max_texts,
     special,
+    exact: bool,
 ) -> bytes:
     """Learns a model with byte fallback and a piece for every character.
 
@@ -38,6 +39,7 @@ def learn_model(
         split_digits: bool. Each digit is a piece of its own.
         max_texts: int or None, texts at most.
         special: ids of pad, unknown, start and end.
+        exact: bool. False takes fewer pieces where the text has no more.
 
     Returns:
         bytes of the model.
@@ -50,7 +52,7 @@ def learn_model(
     _check_known("model_type", model_type, _MODEL_TYPES)
     _check_known("normalization", normalization, _NORMALIZATIONS)
     faults = []
-    lines = _remembering(_training_lines(texts), faults)
+    lines = _remembering(training_lines(texts), faults)
     lines = itertools.islice(lines, max_texts)
     first = next(lines, None)
     if first is None:
@@ -72,6 +74,7 @@ def learn_model(
             split_digits=split_digits,
             max_sentence_length=_LONGEST_LINE,
             minloglevel=2,
+            hard_vocab_limit=exact,
             **dict(zip(names, special, strict=True)),
         )
     except RuntimeError as error:
@@ -81,7 +84,15 @@ def learn_model(
     return writer.getvalue()
 
 
-def _training_lines(texts) -> Iterable[str]:
+def training_lines(texts) -> Iterable[str]:
+    """Yields the lines of texts or files that are not blank.
+
+    Args:
+        texts: strings or `pathlib.Path`s, as in `Vocabulary.train`.
+
+    Raises:
+        TypeError: `texts` is one string or holds something else.
+    """
     if isinstance(texts, str):
         raise TypeError(
             f"`texts` must be a list. Received one string: {texts[:40]!r}. Give a "

@@ -1,6 +1,7 @@
 """Subword vocabularies: SentencePiece with this project's four first pieces."""
 
 import hashlib
+import itertools
 import os
 import pathlib
 import threading
@@ -11,6 +12,7 @@ import sentencepiece
 
 from keras_tfm.text.learning import learn_model
 
+WORD_START = "\u2581"  # SentencePiece's mark
 _SAMPLING = threading.Lock()
 
 
@@ -42,6 +44,7 @@ class Vocabulary:
     unknown_id = 1
     start_id = 2
     end_id = 3
+    between_ids = (3,)  # what stands between two texts of a row
 
     def __init__(self, model: bytes):
         if not isinstance(model, bytes):
@@ -78,6 +81,7 @@ class Vocabulary:
         normalization: str = "nmt_nfkc",
         split_digits: bool = False,
         max_texts: int | None = None,
+        exact: bool = True,
     ) -> "Vocabulary":
         """Learns a vocabulary from text.
 
@@ -97,6 +101,7 @@ class Vocabulary:
             split_digits: bool. Each digit is a piece of its own, so that a
                 number never seen in training can be copied.
             max_texts: int or None. Learn from the first so many texts only.
+            exact: bool. False takes fewer pieces where the text has no more.
 
         Raises:
             ValueError: `size` is larger or smaller than the text allows (the
@@ -106,7 +111,14 @@ class Vocabulary:
         special = (cls.pad_id, cls.unknown_id, cls.start_id, cls.end_id)
         return cls(
             learn_model(
-                texts, size, model_type, normalization, split_digits, max_texts, special
+                texts,
+                size,
+                model_type,
+                normalization,
+                split_digits,
+                max_texts,
+                special,
+                exact,
             )
         )
 
@@ -153,7 +165,7 @@ class Vocabulary:
         Raises:
             TypeError: `texts` is one string.
         """
-        return self._processor.encode(_text_list(texts), num_threads=-1)
+        return self._processor.encode(text_list(texts), num_threads=-1)
 
     def encode_sampled(self, texts: list[str], alpha: float, seed: int):
         """Cuts each text in a random way, another one for each seed.
@@ -174,7 +186,7 @@ class Vocabulary:
         Source: Kudo 2018, https://arxiv.org/abs/1804.10959; Provilkov et al.
         2020, https://arxiv.org/abs/1910.13267
         """
-        texts = _text_list(texts)
+        texts = text_list(texts)
         # The seed is one for the whole process, and each thread that
         # SentencePiece starts takes a generator of its own.
         with _SAMPLING:
@@ -229,6 +241,29 @@ class Vocabulary:
             for index in map(int, ids)
         ]
 
+    def word_numbers(self, ids) -> list[int]:
+        """Tells which word each piece belongs to.
+
+        Args:
+            ids: list or array of ints `(T,)`, of `encode`.
+
+        Returns:
+            list of T ints from 0.
+        """
+        return count_words(piece.startswith(WORD_START) for piece in self.pieces(ids))
+
+    def words(self, ids) -> list[str]:
+        """Gives the words that pieces make.
+
+        Args:
+            ids: list or array of ints `(T,)`, of `encode`.
+
+        Returns:
+            list of str, of as many words as `word_numbers` counts.
+        """
+        groups = word_groups(ids, self.word_numbers(ids))
+        return [word.strip() for word in self.decode(groups)]
+
     def tensorflow_tokenizer(self):
         """Gives the same tokenizer as a TensorFlow op, for graphs and exports.
 
@@ -267,7 +302,22 @@ class Vocabulary:
         return [i for i in row if 0 <= i < self.size and i not in skipped]
 
 
-def _text_list(texts) -> list[str]:
+def count_words(starts: Iterable[bool]) -> list[int]:
+    """Numbers pieces by their words, given which pieces start one."""
+    starts = list(map(int, starts))
+    starts[:1] = [0] * len(starts[:1])  # a word in any case
+    return list(itertools.accumulate(starts))
+
+
+def word_groups(ids, numbers: list[int]) -> list[list[int]]:
+    """Puts the pieces of each word together."""
+    groups = [[] for _ in range(max(numbers, default=-1) + 1)]
+    for number, index in zip(numbers, ids, strict=True):
+        groups[number].append(int(index))
+    return groups
+
+
+def text_list(texts) -> list[str]:
     if isinstance(texts, str):
         raise TypeError(
             "`texts` must be a list of strings. Received one string: "

@@ -2,6 +2,7 @@
 
 from keras_tfm.training.average import CheckpointAverage, average_weights
 from keras_tfm.training.bleu import Bleu
+from keras_tfm.training.calibration import calibration_error
 from keras_tfm.training.losses import SmoothedCrossentropy
 from keras_tfm.training.metrics import Perplexity, TokenAccuracy
 from keras_tfm.training.projected import ProjectedCrossentropy
@@ -19,4 +20,5 @@ __all__ = [
     "SmoothedCrossentropy",
     "TokenAccuracy",
     "average_weights",
+    "calibration_error",
 ]

@@ -1,0 +1,213 @@
+"""Encoders of BERT's kin: their settings and the names of their weights."""
+
+import operator
+
+import keras
+
+from keras_tfm.models import Classifier, Encoder, MaskedLM
+
+HEADS = ("encoder", "masked_lm", "classifier")
+ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "silu": "silu", "swish": "silu"}
+# Names inside a block: ours, then BERT's and RoBERTa's, then DistilBERT's.
+BLOCK = {
+    "self_attention.query_dense": ("attention.self.query", "attention.q_lin"),
+    "self_attention.key_dense": ("attention.self.key", "attention.k_lin"),
+    "self_attention.value_dense": ("attention.self.value", "attention.v_lin"),
+    "self_attention.output_dense": ("attention.output.dense", "attention.out_lin"),
+    "self_attention_norm": ("attention.output.LayerNorm", "sa_layer_norm"),
+    "feed_forward.inner_dense": ("intermediate.dense", "ffn.lin1"),
+    "feed_forward.output_dense": ("output.dense", "ffn.lin2"),
+    "feed_forward_norm": ("output.LayerNorm", "output_layer_norm"),
+}
+# What of a file may be left over: buffers, and heads that are not asked for.
+LEFT = ("position_ids", "pooler.", "cls.", "classifier.", "pre_classifier.")
+LEFT += ("vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "lm_head.")
+
+
+def model_of(config, weights, head, num_classes, settings):
+    """Makes the model of a configuration, and finds its weights.
+
+    Args:
+        config: dict, the `config.json` of a BERT, DistilBERT or RoBERTa.
+        weights: `Weights`.
+        head: one of `HEADS`.
+        num_classes: int or None: of a classifier, other than the file's.
+        settings: dict of `Encoder`, over those of the configuration.
+
+    Returns:
+        The model; and a list of pairs of a variable and what gives its value:
+        names, and a function of their arrays.
+
+    Raises:
+        ValueError: the configuration is of something else.
+    """
+    kind = config["model_type"]
+    distilled = kind == "distilbert"
+    encoder = Encoder(**{**_settings(config), **settings})
+    start = f"{kind}." if any(n.startswith(f"{kind}.") for n in weights.shapes) else ""
+    plan = _embedding_plan(encoder, config, start)
+    for number, block in enumerate(encoder.blocks):
+        stem = "transformer.layer" if distilled else "encoder.layer"
+        for ours, theirs in BLOCK.items():
+            name = f"{start}{stem}.{number}.{theirs[distilled]}"
+            plan += _layer_plan(operator.attrgetter(ours)(block), name)
+    if head == "encoder":
+        return encoder, plan
+    if head == "masked_lm":
+        model = MaskedLM(encoder, _activation(config))
+        return model, plan + _masked_plan(model, kind)
+    return _classifier(encoder, config, plan, num_classes, weights)
+
+
+def _settings(config):
+    kind = config["model_type"]
+    if config.get("position_embedding_type", "absolute") != "absolute":
+        raise ValueError(
+            "Learned absolute positions are read. Received: position_embedding_type="
+            f"{config['position_embedding_type']!r}."
+        )
+    if config.get("is_decoder") or config.get("add_cross_attention"):
+        raise ValueError("An encoder is read. Received: a configuration of a decoder.")
+    shared = {
+        "vocabulary_size": config["vocab_size"],
+        "positions": "learned",
+        "normalize_embedding": True,
+        "activation": _activation(config),
+    }
+    if kind == "distilbert":
+        return shared | {
+            "num_layers": config["n_layers"],
+            "embedding_dim": config["dim"],
+            "intermediate_dim": config["hidden_dim"],
+            "num_heads": config["n_heads"],
+            "sequence_length": config["max_position_embeddings"],
+            "dropout": config["dropout"],
+            "attention_dropout": config["attention_dropout"],
+            "epsilon": 1e-12,
+            "pad_id": config.get("pad_token_id") or 0,
+        }
+    roberta = kind == "roberta"
+    pad_id = config.get("pad_token_id")
+    pad_id = (1 if roberta else 0) if pad_id is None else pad_id
+    # RoBERTa counts places from the row after padding's.
+    spare = pad_id + 1 if roberta else 0
+    return shared | {
+        "num_layers": config["num_hidden_layers"],
+        "embedding_dim": config["hidden_size"],
+        "intermediate_dim": config["intermediate_size"],
+        "num_heads": config["num_attention_heads"],
+        # A table of one segment says nothing: it is added to the positions.
+        "num_segments": 0
+        if config["type_vocab_size"] == 1
+        else config["type_vocab_size"],
+        "sequence_length": config["max_position_embeddings"] - spare,
+        "dropout": config["hidden_dropout_prob"],
+        "attention_dropout": config["attention_probs_dropout_prob"],
+        "epsilon": config["layer_norm_eps"],
+        "pad_id": pad_id,
+    }
+
+
+def _activation(config):
+    name = config[
+        "activation" if config["model_type"] == "distilbert" else "hidden_act"
+    ]
+    if name not in ACTIVATIONS:
+        raise ValueError(
+            f"Activations that are read: {sorted(ACTIVATIONS)}. Received: {name!r}."
+        )
+    return ACTIVATIONS[name]
+
+
+def _embedding_plan(encoder, config, start):
+    stem = f"{start}embeddings."
+    rows = encoder.settings["sequence_length"]
+    segments = f"{stem}token_type_embeddings.weight"
+    places = [f"{stem}position_embeddings.weight"]
+    if config["model_type"] != "distilbert" and not encoder.settings["num_segments"]:
+        places.append(segments)
+
+    def last_rows(table, segment=0.0):
+        return table[-rows:] + segment
+
+    embedding = encoder.embedding
+    plan = [
+        (
+            embedding.token_embedding.embeddings,
+            [f"{stem}word_embeddings.weight"],
+            _same,
+        ),
+        (embedding.position_layer.table, places, last_rows),
+        *_layer_plan(encoder.embedding_norm, f"{stem}LayerNorm"),
+    ]
+    if encoder.settings["num_segments"]:
+        plan.append((encoder.segment_embedding.embeddings, [segments], _same))
+    return plan
+
+
+def _masked_plan(model, kind):
+    names = {
+        "bert": (
+            "cls.predictions.transform.dense",
+            "cls.predictions.transform.LayerNorm",
+        ),
+        "distilbert": ("vocab_transform", "vocab_layer_norm"),
+        "roberta": ("lm_head.dense", "lm_head.layer_norm"),
+    }[kind]
+    bias = {"bert": "cls.predictions.bias", "roberta": "lm_head.bias"}
+    bias = bias.get(kind, "vocab_projector.bias")
+    return [
+        *_layer_plan(model.dense, names[0]),
+        *_layer_plan(model.norm, names[1]),
+        (model.bias.bias, [bias], _same),
+    ]
+
+
+def _classifier(encoder, config, plan, num_classes, weights):
+    hidden, output = {
+        "bert": ("bert.pooler.dense", "classifier"),
+        "distilbert": ("pre_classifier", "classifier"),
+        "roberta": ("classifier.dense", "classifier.out_proj"),
+    }[config["model_type"]]
+    found = weights.shapes.get(f"{output}.weight")
+    if num_classes is None and found is None:
+        raise ValueError(
+            f"A classifier has a projection. Received: weights without {output!r}. "
+            "Read the encoder alone, or give `num_classes` for a new one."
+        )
+    dropouts = ("classifier_dropout", "seq_classif_dropout", "hidden_dropout_prob")
+    dropouts = [config[name] for name in dropouts if config.get(name) is not None]
+    model = Classifier(
+        encoder,
+        num_classes or found[0],
+        pooling="first",
+        hidden_dim=encoder.embedding_dim,
+        hidden_activation="relu" if config["model_type"] == "distilbert" else "tanh",
+        dropout=dropouts[0],
+        multi_label=config.get("problem_type") == "multi_label_classification",
+    )
+    if f"{hidden}.weight" not in weights.shapes:
+        hidden = hidden.removeprefix("bert.")
+    plan = plan + _layer_plan(model.hidden_dense, hidden)
+    if num_classes is None:
+        plan += _layer_plan(model.output_dense, output)
+    return model, plan
+
+
+def _layer_plan(layer, name):
+    """Plans the two variables of a projection or a normalisation."""
+    if isinstance(layer, keras.layers.LayerNormalization):
+        pairs = ((layer.gamma, "weight", _same), (layer.beta, "bias", _same))
+    else:
+        kernel, bias = layer.kernel, layer.bias
+        shape, bias_shape = kernel.shape, bias.shape
+        # Theirs map by x W^T + b, without an axis of heads.
+        pairs = (
+            (kernel, "weight", lambda array: array.T.reshape(shape)),
+            (bias, "bias", lambda array: array.reshape(bias_shape)),
+        )
+    return [(variable, [f"{name}.{part}"], make) for variable, part, make in pairs]
+
+
+def _same(array):
+    return array

@@ -1,0 +1,185 @@
+"""Models that `save_pretrained` of transformers has written."""
+
+import json
+import os
+import pathlib
+from typing import NamedTuple
+
+import keras
+
+from keras_tfm.text import TokenizersVocabulary
+from keras_tfm.zoo import bert
+from keras_tfm.zoo.weights import Weights
+
+FAMILIES = {"bert": bert, "distilbert": bert, "roberta": bert}
+# What `architectures` of a configuration ends with.
+HEADS = {
+    "ForMaskedLM": "masked_lm",
+    "ForPreTraining": "masked_lm",
+    "ForSequenceClassification": "classifier",
+    "Model": "encoder",
+}
+
+
+class Imported(NamedTuple):
+    """What a folder held.
+
+    Args:
+        model: Keras model.
+        vocabulary: `TokenizersVocabulary`; None if the folder has none.
+        classes: list of str, the classes of a classifier; else None.
+    """
+
+    model: keras.Model
+    vocabulary: TokenizersVocabulary | None
+    classes: list[str] | None
+
+
+def from_hugging_face(source, head=None, num_classes=None, **settings) -> Imported:
+    """Loads a model of transformers: BERT, DistilBERT, MiniLM, RoBERTa.
+
+    Weights come from safetensors alone. Whatever of them is missing or unknown
+    is named, and nothing is loaded; heads that are not asked for are left.
+
+    Args:
+        source: path of a folder with `config.json`, `model.safetensors` and
+            `tokenizer.json`; or the name of a repository such as
+            `"distilbert/distilbert-base-uncased"`, which is fetched once into
+            the cache of huggingface-hub.
+        head: `"encoder"`, `"masked_lm"`, `"classifier"`, or None for what the
+            configuration names.
+        num_classes: int or None. Of a classifier with a new last projection.
+        **settings: of the `Encoder`, such as `dropout`, over those of the
+            configuration.
+
+    Returns:
+        `Imported`.
+
+    Raises:
+        FileNotFoundError: the folder lacks its configuration or weights.
+        ImportError: `safetensors`, `tokenizers` or `huggingface-hub` is wanted
+            and not installed.
+        ValueError: a file is damaged, of an architecture that is not read, or
+            does not fit the others.
+    """
+    folder = _folder(source)
+    config = _config(folder)
+    if num_classes is not None and head is None:
+        head = "classifier"
+    head = head or _head(config)
+    if head not in bert.HEADS or (num_classes is not None and head != "classifier"):
+        raise ValueError(
+            f"`head` is one of {bert.HEADS}, and `num_classes` of a classifier. "
+            f"Received: head={head!r}, num_classes={num_classes}."
+        )
+    weights = Weights(folder)
+    family = FAMILIES[config["model_type"]]
+    try:
+        model, plan = family.model_of(config, weights, head, num_classes, settings)
+    except KeyError as error:
+        raise ValueError(
+            f"{folder}: the configuration lacks {error}. Received: "
+            f"{sorted(config)}. Fetch `config.json` again."
+        ) from error
+    _check(folder, plan, weights, family.LEFT)
+    for variable, names, make in plan:
+        array = make(*map(weights.array, names))
+        if array.shape != tuple(variable.shape):
+            raise ValueError(
+                f"{folder}: {names[0]!r} does not fit the configuration. Received: "
+                f"shape {weights.shapes[names[0]]} for {variable.path} of shape "
+                f"{tuple(variable.shape)}."
+            )
+        variable.assign(array)
+    vocabulary = _vocabulary(folder, model)
+    return Imported(model, vocabulary, _classes(config, model, num_classes))
+
+
+def _folder(source):
+    folder = pathlib.Path(source)
+    if folder.is_dir():
+        return folder
+    name = os.fspath(source)
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise FileNotFoundError(
+            "A folder, or a repository as 'owner/name', is wanted. Received: "
+            f"{name!r}, which is neither. Check the path."
+        )
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise ImportError(
+            f"There is no folder {name!r}, and to fetch a repository huggingface-hub "
+            f"is needed ({error}). Install `keras-tfm[zoo]`."
+        ) from error
+    files = ["config.json", "tokenizer.json", "*.safetensors", "*.index.json"]
+    return pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=files))
+
+
+def _config(folder):
+    file = folder / "config.json"
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"No `config.json` in {os.fspath(folder)!r}. Received: "
+            f"{sorted(path.name for path in folder.iterdir())[:8]}. Name a folder "
+            "that `save_pretrained` of transformers has written."
+        )
+    try:
+        config = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is no JSON ({error}). Fetch it again.") from error
+    kind = config.get("model_type") if isinstance(config, dict) else None
+    if kind not in FAMILIES:
+        raise ValueError(
+            f"{file}: models that are read: {sorted(FAMILIES)} (MiniLM is a bert). "
+            f"Received: model_type={kind!r}."
+        )
+    return config
+
+
+def _head(config):
+    for name in config.get("architectures") or []:
+        for ending, head in HEADS.items():
+            if name.endswith(ending):
+                return head
+    return "encoder"
+
+
+def _check(folder, plan, weights, left):
+    """Refuses weights of which some are missing, or mean nothing here."""
+    wanted = {name for _, names, _ in plan for name in names}
+    missing = sorted(wanted - set(weights.shapes))
+    unknown = sorted(
+        name
+        for name in set(weights.shapes) - wanted
+        if not any(part in name for part in left)
+    )
+    if missing or unknown:
+        raise ValueError(
+            f"{folder}: weights and configuration do not fit. Received: {len(missing)} "
+            f"missing, {missing[:8]}; {len(unknown)} unknown, {unknown[:8]}. Check "
+            "that both are of one model, or ask for another `head`."
+        )
+
+
+def _vocabulary(folder, model):
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        return None
+    vocabulary = TokenizersVocabulary.load(file)
+    encoder = getattr(model, "encoder", model)
+    if vocabulary.size > encoder.vocabulary_size:
+        raise ValueError(
+            f"{file}: the vocabulary has more pieces than the model has rows. "
+            f"Received: {vocabulary.size} pieces, vocab_size="
+            f"{encoder.vocabulary_size}. Fetch both from one model."
+        )
+    return vocabulary
+
+
+def _classes(config, model, num_classes):
+    count = getattr(model, "num_classes", None)
+    if count is None or num_classes is not None:
+        return None
+    names = config.get("id2label") or {}
+    return [str(names.get(str(i), f"LABEL_{i}")) for i in range(count)]

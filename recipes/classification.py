@@ -1,0 +1,494 @@
+"""Train an encoder to label texts with `model.fit`, and label texts with it.
+
+Run      python -m recipes.classification --data imdb
+Needs    see the table of runs in recipes/README.md
+Follows  Vaswani et al. 2017 for the encoder; Yang et al. 2016, section 2.2,
+         for its pooling
+"""
+
+import dataclasses
+import hashlib
+import pathlib
+import sys
+import time
+from typing import Annotated, Literal
+
+import keras
+import numpy as np
+import tyro
+
+from keras_tfm import models, plot, serving, text, training, zoo
+from recipes import label_scores, labelled_corpora, runs
+
+# What a corpus needs unless the command line says otherwise.
+DEFAULTS = {
+    "imdb": {
+        "vocabulary_size": 16_000,
+        "max_length": 400,
+        "batch": 8_192,
+        "epochs": 8,
+        "peak_rate": 2e-3,
+    },
+    "sst2": {
+        "vocabulary_size": 8_000,
+        "max_length": 64,
+        "batch": 2_048,
+        "epochs": 8,
+        "peak_rate": 1e-3,
+    },
+    "trec": {
+        "vocabulary_size": 4_000,
+        "max_length": 64,
+        "batch": 1_024,
+        "epochs": 30,
+        "peak_rate": 2e-3,
+    },
+    "ag_news": {
+        "vocabulary_size": 16_000,
+        "max_length": 128,
+        "batch": 4_096,
+        "epochs": 10,
+        "peak_rate": 2e-3,
+    },
+}
+OWN = {
+    "vocabulary_size": 8_000,
+    "max_length": 256,
+    "batch": 4_096,
+    "epochs": 10,
+    "peak_rate": 1e-3,
+}
+# Of weights that were trained elsewhere.
+IMPORTED = {
+    "batch": 2_048,
+    "epochs": 3,
+    "peak_rate": 1e-4,
+    "dropout": 0.1,
+    "word_dropout": 0.0,
+    "average": 1,
+    "patience": 2,
+}
+IMPORTED_LENGTH = 256
+SHARED = {"dropout": 0.3, "word_dropout": 0.1, "average": 3, "patience": 3}
+# What may be another when a run goes on.
+FREE = ("out", "average", "patience")
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """Settings of a run. What is None is chosen for the corpus."""
+
+    data: str = "imdb"
+    """imdb (built in), sst2, trec, ag_news, or a .tsv, .csv or .jsonl file."""
+    validation: str | None = None
+    """File to choose by; None: a tenth of the training rows."""
+    test: str | None = None
+    """File to score; None: a tenth of the training rows."""
+    text: str | None = None
+    """Column of the texts in files, or several with commas; None: text."""
+    label: str | None = None
+    """Column of the labels in files; None: label."""
+    text_pair: str | None = None
+    """Column of second texts, where pairs of texts are labelled."""
+    label_separator: str | None = None
+    """What stands between labels where a text may have several."""
+    out: str | None = None
+    """Folder of the run, continued if it is there. None: a name under runs/."""
+    weights: Annotated[str | None, tyro.conf.arg(name="from")] = None
+    """Folder of transformers' `save_pretrained`, or the name of a repository:
+    a BERT, DistilBERT, MiniLM or RoBERTa to start from."""
+    lora_rank: int | None = None
+    """With --from: train low-rank updates of queries and values alone."""
+    frozen_layers: int = 0
+    """With --from: the first so many blocks, and what is below, stay."""
+    preset: Literal["small", "tiny"] = "small"
+    """Shape of the encoder; tiny is one layer of half the width."""
+    pooling: Literal["attention", "mean", "max", "first"] = "attention"
+    """How the vectors of the tokens become one."""
+    vocabulary_size: int | None = None
+    """Pieces of the subword vocabulary, at most."""
+    vocabulary_kind: Literal["unigram", "bpe", "wordpiece"] = "unigram"
+    """Algorithm of SentencePiece, or BERT's."""
+    max_length: int | None = None
+    """Tokens of a text; what is over is cut off, and counted."""
+    batch: int | None = None
+    """Tokens in a batch, padding included."""
+    epochs: int | None = None
+    """Passes over the training texts, at most."""
+    patience: int | None = None
+    """Epochs without a better validation score after which training ends."""
+    peak_rate: float | None = None
+    """Learning rate after the first tenth of the updates; it ends at 0."""
+    weight_decay: float = 0.01
+    """Of AdamW, on matrices."""
+    dropout: float | None = None
+    """Share of channels dropped from residuals, embeddings, pooled vectors."""
+    word_dropout: float | None = None
+    """Share of tokens replaced by the unknown one in training."""
+    subword_sampling: float | None = None
+    """Alpha of subword sampling in training; None: the best segmentation."""
+    class_weight: Literal["balanced"] | None = None
+    """balanced: all classes together weigh the same."""
+    clip_norm: float = 1.0
+    """Largest global norm of the gradients."""
+    average: int | None = None
+    """Epochs, the last ones, whose mean weights are tried; 1 for none."""
+    jit_compile: bool = False
+    """XLA in training on TensorFlow; each of the eight shapes compiles once."""
+    seed: int = 0
+    """Of weights, dropout, shuffling, and what is held out."""
+
+
+def main(settings: Settings) -> dict:
+    """Runs all steps and returns what it writes to `result.json`."""
+    check(settings)
+    corpus = labelled_corpora.load(
+        settings.data,
+        settings.validation,
+        settings.test,
+        settings.seed,
+        text=settings.text and settings.text.split(","),
+        label=settings.label,
+        text_pair=settings.text_pair and settings.text_pair.split(","),
+        label_separator=settings.label_separator,
+    )
+    parts = (corpus.train, corpus.validation, corpus.test)
+    print(f"{corpus.name}, {corpus.origin}", *corpus.notes, sep="\n")
+    print(*(part.report for part in parts), sep="\n")
+    settings = complete(settings)
+    out = pathlib.Path(settings.out)
+    runs.check_folder(out, described(settings, corpus), FREE)
+    keras.utils.set_random_seed(settings.seed)
+    encoder, vocabulary = get_encoder(settings, corpus, out)
+    out.mkdir(parents=True, exist_ok=True)
+    runs.write_json(out / "settings.json", described(settings, corpus))
+    batches = [
+        text.LabelBatches(
+            part,
+            vocabulary,
+            batch_tokens=settings.batch,
+            max_length=settings.max_length,
+            seed=settings.seed,
+            subword_sampling=settings.subword_sampling,
+            word_dropout=settings.word_dropout,
+            segments=encoder.settings["num_segments"] > 0,
+            class_weight=settings.class_weight if part is corpus.train else None,
+        )
+        for part in parts[:2]
+    ]
+    print(batches[0].report)
+    model = make_model(settings, corpus.train, encoder, batches[0].steps_per_epoch)
+    history, weights = train(settings, model, *batches, out)
+    classifier = serving.Classifier(
+        model,
+        vocabulary,
+        corpus.train.classes,
+        paired=corpus.train.paired,
+        max_length=settings.max_length,
+        batch_tokens=max(settings.batch, settings.max_length),
+    )
+    classifier.save(out / "model")
+    result = evaluate(settings, classifier, corpus, out)
+    plot.training_curves(history).savefig(out / "curves.png", dpi=150)
+    result |= {
+        "parameters": model.count_params(),
+        "texts": len(corpus.train),
+        "weights_kept": weights,
+        "training_minutes": round(sum(history["seconds"]) / 60, 2),
+        "peak_memory_gib": runs.peak_memory(),
+        "settings": dataclasses.asdict(settings),
+        "versions": runs.versions("scikit-learn"),
+        "finished": time.strftime("%Y-%m-%d"),
+    }
+    runs.write_json(out / "result.json", result)
+    print(f"\nEverything is in {out}")
+    return result
+
+
+def check(settings: Settings):
+    """Refuses settings that no corpus makes good."""
+    for name in ("epochs", "average", "patience", "batch", "max_length"):
+        value = getattr(settings, name)
+        if value is not None and value < 1:
+            flag = name.replace("_", "-")
+            raise ValueError(f"--{flag} must be 1 or more. Received: {value}.")
+    if settings.weights is None and (settings.lora_rank or settings.frozen_layers):
+        raise ValueError(
+            "What is frozen was trained before. Received: --lora-rank "
+            f"{settings.lora_rank}, --frozen-layers {settings.frozen_layers}, and no "
+            "--from. Name weights to start from."
+        )
+
+
+def complete(settings: Settings) -> Settings:
+    """Fills what is None with what suits the corpus."""
+    chosen = {**SHARED, **DEFAULTS.get(settings.data, OWN)}
+    label = pathlib.Path(settings.data).resolve().name.split(".")[0]
+    chosen["out"] = f"runs/{label}"
+    if settings.weights is not None:
+        chosen |= IMPORTED
+        chosen["max_length"] = min(chosen["max_length"], IMPORTED_LENGTH)
+        chosen["out"] += f"-{pathlib.Path(settings.weights).name}"
+    unset = {k: v for k, v in chosen.items() if getattr(settings, k) is None}
+    return dataclasses.replace(settings, **unset)
+
+
+def described(settings: Settings, corpus) -> dict:
+    """Gives what has to be the same when a run goes on."""
+    digest = hashlib.sha256()
+    for part in (corpus.train, corpus.validation):
+        for row in part:
+            digest.update(repr(row).encode() + b"\n")
+    return dataclasses.asdict(settings) | {
+        "backend": keras.config.backend(),
+        "text_sha256": digest.hexdigest(),
+    }
+
+
+def get_encoder(settings, corpus, out):
+    """Makes or imports the encoder, and its vocabulary."""
+    if settings.weights is None:
+        vocabulary = get_vocabulary(settings, corpus, out)
+        shape = {"dropout": settings.dropout, "num_segments": 2 * corpus.train.paired}
+        if settings.preset == "tiny":
+            shape |= {"num_layers": 1, "embedding_dim": 64, "intermediate_dim": 128}
+        encoder = models.encoder_small(
+            vocabulary.size, pad_id=vocabulary.pad_id, **shape
+        )
+        return encoder, vocabulary
+    encoder, vocabulary, _ = zoo.from_hugging_face(
+        settings.weights, head="encoder", dropout=settings.dropout
+    )
+    if vocabulary is None:
+        raise ValueError(
+            f"Texts are cut as they were in training. Received: {settings.weights!r}, "
+            "which has no `tokenizer.json`. Write it with `save_pretrained` of the "
+            "tokenizer."
+        )
+    if settings.frozen_layers > len(encoder.blocks):
+        raise ValueError(
+            f"The encoder has {len(encoder.blocks)} blocks. Received: --frozen-layers "
+            f"{settings.frozen_layers}."
+        )
+    if settings.lora_rank:
+        encoder.enable_lora(settings.lora_rank)
+    if settings.frozen_layers:
+        below = [encoder.embedding, encoder.segment_embedding, encoder.embedding_norm]
+        for layer in (*below, *encoder.blocks[: settings.frozen_layers]):
+            if layer is not None:
+                layer.trainable = False
+    return encoder, vocabulary
+
+
+def get_vocabulary(settings, corpus, out):
+    """Loads the run's vocabulary, or trains one on the training texts."""
+    file = out / "vocabulary.model"
+    if runs.has_begun(out):
+        return text.load_vocabulary(file)
+    texts = corpus.train.texts
+    if corpus.train.paired:
+        texts = [side for pair in texts for side in pair]
+    if settings.vocabulary_kind == "wordpiece":
+        vocabulary = text.TokenizersVocabulary.train(texts, settings.vocabulary_size)
+    else:
+        vocabulary = text.Vocabulary.train(
+            texts,
+            size=settings.vocabulary_size,
+            model_type=settings.vocabulary_kind,
+            normalization="nmt_nfkc_cf",
+            exact=False,
+        )
+    out.mkdir(parents=True, exist_ok=True)  # from here on the input is good
+    vocabulary.save(file)
+    return vocabulary
+
+
+def make_model(settings, train, encoder, steps):
+    """Makes the model, compiled."""
+    model = models.Classifier(
+        encoder,
+        len(train.classes),
+        pooling=settings.pooling,
+        dropout=settings.dropout,
+        multi_label=train.multi_label,
+    )
+    updates = settings.epochs * steps
+    optimizer = keras.optimizers.AdamW(
+        keras.optimizers.schedules.CosineDecay(
+            0.0,
+            updates - updates // 10,
+            warmup_target=settings.peak_rate,
+            warmup_steps=max(updates // 10, 1),
+        ),
+        weight_decay=settings.weight_decay,
+        beta_2=0.98,
+        global_clipnorm=settings.clip_norm,
+    )
+    optimizer.exclude_from_weight_decay(
+        [weight for weight in model.trainable_variables if len(weight.shape) < 2]
+    )
+    loss, accuracy = losses(train.multi_label)
+    model.compile(
+        optimizer,
+        loss,
+        weighted_metrics=[accuracy],
+        jit_compile=settings.jit_compile or keras.config.backend() == "jax",
+    )
+    return model
+
+
+def losses(multi_label):
+    """Gives the loss and the accuracy for one label a text, or for several."""
+    if multi_label:
+        return (
+            keras.losses.BinaryCrossentropy(from_logits=True),
+            keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0),
+        )
+    return (
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
+    )
+
+
+def train(settings, model, batches, validation, out):
+    """Fits the model from where the run stands.
+
+    Returns the curves, and which weights the model has: those of the epoch
+    that was best on the validation part, or the mean of the last ones if that
+    is better there.
+    """
+    stopping = keras.callbacks.EarlyStopping(
+        "val_accuracy",
+        mode="max",
+        patience=settings.patience,
+        restore_best_weights=True,
+    )
+    average = training.CheckpointAverage(out / "averages", last=settings.average)
+    restart = training.Restart(out / "restart", callbacks=[stopping])
+    first_epoch, steps = restart.restore(model), batches.steps_per_epoch
+    if not restart.stopped:
+        model.fit(
+            batches.dataset(first_step=first_epoch * steps),
+            validation_data=validation.ordered(),
+            steps_per_epoch=steps,
+            initial_epoch=first_epoch,
+            epochs=settings.epochs,
+            shuffle=False,
+            verbose=1 if sys.stdout.isatty() else 2,
+            callbacks=[
+                runs.Seconds(),
+                average,
+                stopping,
+                keras.callbacks.TensorBoard(out / "tensorboard"),
+                restart,
+            ],
+        )
+    history = restart.history
+    best = model.get_weights()
+    scores = [max(history["val_accuracy"])]
+    count = len(average.apply(model))
+    scores.append(model.evaluate(validation.ordered(), return_dict=True, verbose=0))
+    scores[1] = scores[1]["accuracy"]
+    names = (
+        f"epoch {1 + int(np.argmax(history['val_accuracy']))}",
+        f"mean of the last {count} epochs",
+    )
+    for name, score in zip(names, scores, strict=True):
+        print(f"Validation accuracy {score:.2%}, {name}")
+    if scores[0] > scores[1]:
+        model.set_weights(best)
+    return history, names[scores[0] <= scores[1]]
+
+
+def evaluate(settings, classifier, corpus, out) -> dict:
+    """Labels the test part, scores it, and shows some of it."""
+    from sklearn import metrics
+
+    start = time.perf_counter()
+    probabilities = classifier.probabilities(corpus.test.texts)
+    seconds = time.perf_counter() - start
+    several = corpus.train.multi_label
+    wanted = corpus.test.encoded_labels()
+    found = label_scores.decided(probabilities, several, classifier.threshold)
+    scores = label_scores.scores(wanted, probabilities, several, classifier.threshold)
+    print(f"\nTest, {len(corpus.test):,} texts:")
+    print(
+        metrics.classification_report(
+            wanted,
+            found,
+            labels=range(len(classifier.classes)),
+            target_names=classifier.classes,
+            digits=3,
+            zero_division=0,
+        )
+    )
+    error = training.calibration_error(probabilities, wanted)
+    baseline = label_scores.tf_idf_scores(corpus)
+    half = 1.96 * np.sqrt(scores["accuracy"] * (1 - scores["accuracy"]) / len(wanted))
+    print(
+        f"Accuracy {scores['accuracy']:.2%} ± {half:.2%} (95%), macro F1 "
+        f"{scores['macro_f1']:.2%}, expected calibration error {error:.2%}"
+    )
+    print(
+        f"TF-IDF and logistic regression: accuracy {baseline['accuracy']:.2%}, macro "
+        f"F1 {baseline['macro_f1']:.2%}"
+    )
+    names = [_named(row, classifier.classes, several) for row in found]
+    write_predictions(out / "predictions.tsv", corpus.test, names, probabilities)
+    if not several:
+        counts = metrics.confusion_matrix(
+            wanted, found, labels=range(len(classifier.classes))
+        )
+        figure = plot.confusion_matrix(counts, classifier.classes)
+        figure.savefig(out / "confusion.png", dpi=150)
+    if settings.pooling == "attention":
+        show_words(settings, classifier, corpus.test, names)
+    return {
+        **{name: round(100 * value, 2) for name, value in scores.items()},
+        "accuracy_half_width_95": round(100 * float(half), 2),
+        "calibration_error": round(100 * error, 2),
+        "tf_idf": {
+            name: round(100 * value, 2) if name != "c" else value
+            for name, value in baseline.items()
+        },
+        "test_texts": len(corpus.test),
+        "test_truncated": classifier.truncated,
+        "labelling_seconds": round(seconds, 1),
+    }
+
+
+def _named(row, classes, several):
+    if several:
+        return ", ".join(name for name, on in zip(classes, row, strict=True) if on)
+    return classes[row]
+
+
+def _one_line(one):
+    return " ".join((one if isinstance(one, str) else " | ".join(one)).split())
+
+
+def write_predictions(file, test, names, probabilities):
+    """Writes a line for each test text: label, prediction, probability."""
+    lines = ["label\tpredicted\tprobability\ttext"]
+    rows = zip(test, names, probabilities.max(-1), strict=True)
+    for (one, label), name, probability in rows:
+        label = label if isinstance(label, str) else ", ".join(label)
+        lines.append(f"{label}\t{name}\t{probability:.4f}\t{_one_line(one)}")
+    file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def show_words(settings, classifier, test, names):
+    """Prints the words that weigh most in the pooled vectors of some texts."""
+    print("\nThe words that weigh most:")
+    drawn = np.random.default_rng(settings.seed).permutation(len(test))[:6]
+    for row in drawn:
+        weights = {}
+        for word, weight in classifier.word_weights(test.texts[row]):
+            weights[word] = weights.get(word, 0.0) + weight
+        most = sorted(weights.items(), key=lambda item: -item[1])[:8]
+        print(f"  {names[row]} (right: {test.labels[row]}): ", end="")
+        print(", ".join(f"{word} {weight:.0%}" for word, weight in most))
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings, description=__doc__))
