@@ -102,6 +102,12 @@ class LabelBatches:
         marks = count_marks(vocabulary, 1 + labelled.paired)
         _refuse_settings(num_shapes, max_length, marks + 1 + labelled.paired, seed)
         _refuse_chances(subword_sampling, word_dropout)
+        if subword_sampling is not None and not hasattr(vocabulary, "encode_sampled"):
+            raise ValueError(
+                "Texts are cut in other ways by SentencePiece, not by WordPiece or "
+                f"other tokenizers. Received: subword_sampling={subword_sampling}, "
+                f"vocabulary={type(vocabulary).__name__}. Leave it out."
+            )
         self.labelled = labelled
         self.seed = seed
         self.subword_sampling = subword_sampling

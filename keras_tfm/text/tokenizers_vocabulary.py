@@ -210,7 +210,8 @@ class TokenizersVocabulary:
             list of str, of as many words as `word_numbers` counts.
         """
         groups = word_groups(ids, self.word_numbers(ids))
-        return [word.strip() for word in self.decode(groups)]
+        words = self._tokenizer.decode_batch(groups, skip_special_tokens=False)
+        return [word.strip() for word in words]
 
     def _marks(self):
         """Reads off what stands before, between and after two texts."""

