@@ -1,0 +1,197 @@
+"""The recipe, on texts few enough to wait for."""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+
+from keras_tfm import serving, zoo
+from keras_tfm.text import Labelled, TokenizersVocabulary
+from recipes import classification, label_scores
+from recipes.labelled_corpora import LabelledCorpus
+
+pytestmark = pytest.mark.backend("tensorflow")
+KINDS = {
+    "good": ["fine", "great", "lovely", "superb"],
+    "bad": ["awful", "dull", "poor", "weak"],
+}
+
+
+def write(file, count, several=False):
+    """Writes texts of which one word tells the label, or each of two."""
+    draw = np.random.default_rng(0)
+    rows = ["text\tlabel"]
+    for i in range(count):
+        labels = list(KINDS) if several and i % 3 == 2 else [list(KINDS)[i % 2]]
+        words = [*(draw.choice(KINDS[label]) for label in labels), "film", f"n{i}"]
+        rows.append(f"{' '.join(words)}\t{','.join(labels)}")
+    file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    return classification.Settings(
+        data=write(folder / "texts.tsv", 300),
+        out=str(folder / "out"),
+        preset="tiny",
+        batch=1024,
+        epochs=3,
+        peak_rate=2e-2,
+        average=2,
+    )
+
+
+@pytest.fixture(scope="module")
+def result(settings):
+    return classification.main(settings)
+
+
+def test_a_run_learns_and_leaves_what_the_page_says(settings, result):
+    out = pathlib.Path(settings.out)
+    assert {path.name for path in out.iterdir()} >= {
+        "model",
+        "result.json",
+        "predictions.tsv",
+        "confusion.png",
+        "curves.png",
+        "tensorboard",
+        "vocabulary.model",
+        "settings.json",
+    }
+    stored = json.loads((out / "result.json").read_text())
+    assert stored == json.loads(json.dumps(result))
+    assert result["accuracy"] > 90 and result["tf_idf"]["accuracy"] > 90
+    assert result["test_texts"] == 30 and result["texts"] == 240
+
+
+def test_what_is_saved_says_what_the_run_said(settings, result):
+    out = pathlib.Path(settings.out)
+    lines = (out / "predictions.tsv").read_text(encoding="utf-8").splitlines()
+    rows = [line.split("\t") for line in lines[1:]]
+    classifier = serving.Classifier.load(out / "model")
+    found = classifier([row[3] for row in rows])
+    assert [one.label for one in found] == [row[1] for row in rows]
+    right = np.mean([row[0] == row[1] for row in rows])
+    assert result["accuracy"] == round(100 * right, 2)
+
+
+def test_a_second_start_trains_nothing_more(settings, result, capsys):
+    again = classification.main(dataclasses.replace(settings, average=1))
+    printed = capsys.readouterr().out
+    assert "Continuing the run" in printed and "Epoch 1/" not in printed
+    assert again["training_minutes"] == result["training_minutes"]
+    with pytest.raises(ValueError, match="dropout: 0.3 before, 0.25 now"):
+        classification.main(dataclasses.replace(settings, dropout=0.25))
+
+
+def test_a_text_may_have_several_labels(settings, tmp_path):
+    out = tmp_path / "out"
+    several = dataclasses.replace(
+        settings,
+        data=write(tmp_path / "several.tsv", 300, several=True),
+        label_separator=",",
+        pooling="max",
+        out=str(out),
+    )
+    result = classification.main(several)
+    assert result["accuracy"] > 80  # of both labels at once
+    classifier = serving.Classifier.load(out / "model")
+    assert sorted(classifier("superb film awful").label) == ["bad", "good"]
+
+
+def test_it_starts_from_the_weights_of_others(settings, tmp_path):
+    import torch
+    import transformers
+
+    lines = pathlib.Path(settings.data).read_text(encoding="utf-8").splitlines()
+    texts = [line.split("\t")[0] for line in lines]
+    vocabulary = TokenizersVocabulary.train(texts, size=200)
+    folder = tmp_path / "bert"
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=vocabulary.size,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=24,
+        max_position_embeddings=40,
+    )
+    transformers.BertModel(config).save_pretrained(folder)
+    vocabulary.save(folder / "tokenizer.json")
+    chosen = {"max_length": 32, "word_dropout": 0.0, "epochs": 1}
+    chosen |= {"frozen_layers": 1, "weights": str(folder), "out": str(tmp_path / "out")}
+    run = dataclasses.replace(settings, **chosen)
+    result = classification.main(run)
+    assert result["settings"]["weights"] == str(folder)
+    classifier = serving.Classifier.load(tmp_path / "out" / "model")
+    assert isinstance(classifier.vocabulary, TokenizersVocabulary)
+    before = zoo.from_hugging_face(folder).model
+    for number, same in ((0, True), (1, False)):
+        kernels = [
+            np.array(encoder.blocks[number].feed_forward.inner_dense.kernel)
+            for encoder in (before, classifier.model.encoder)
+        ]
+        assert np.array_equal(*kernels) == same
+
+
+def test_settings_that_no_corpus_makes_good_are_refused(settings):
+    for name, value in (("epochs", 0), ("max_length", 0), ("patience", 0)):
+        other = dataclasses.replace(settings, **{name: value})
+        with pytest.raises(ValueError, match="must be 1 or more. Received: 0"):
+            classification.main(other)
+    with pytest.raises(ValueError, match="--lora-rank 4, .* and no --from"):
+        classification.main(dataclasses.replace(settings, lora_rank=4))
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["text\tkind", "a film\tgood"], "lacks|no column"),
+        (["text\tlabel"] + ["a film\tgood"] * 9, "2 classes at least"),
+        (["text\tlabel"] + [f"good\tfilm {i}" for i in range(9)], "swapped"),
+        (["text\tlabel", "a film\tgood", " \tbad"], "line 3: the text is empty"),
+    ],
+)
+def test_bad_files_are_refused_before_training(rows, message, settings, tmp_path):
+    file = tmp_path / "bad.tsv"
+    file.write_text("\n".join(rows) + "\n")
+    run = dataclasses.replace(settings, data=str(file), out=str(tmp_path / "out"))
+    with pytest.raises(ValueError, match=message):
+        classification.main(run)
+    assert not (tmp_path / "out").exists()
+
+
+def test_scores_are_those_counted_by_hand():
+    probabilities = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.4, 0.5, 0.1]])
+    scores = label_scores.scores(np.array([0, 1, 0]), probabilities, several=False)
+    # Class 0: one of one found is right, one of two is found; class 1: half.
+    assert scores["accuracy"] == pytest.approx(2 / 3)
+    assert scores["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)
+    wanted = np.array([[1, 0, 0], [0, 1, 1], [0, 1, 0]])
+    scores = label_scores.scores(wanted, probabilities, several=True)
+    assert scores["accuracy"] == pytest.approx(2 / 3)
+    assert scores["macro_f1"] == pytest.approx((1 + 1 + 0) / 3)
+
+
+def test_the_first_line_never_sees_the_test_part():
+    """Its strength is chosen on the validation part."""
+
+    def part(texts, labels):
+        return Labelled(texts, labels, classes=["a", "b"], allow_missing=True)
+
+    train = part(["x x x", "y y y", "x y x", "y x y"] * 3, ["a", "b", "a", "b"] * 3)
+    test = part(["x z", "y z"], ["a", "b"])
+    corpus = LabelledCorpus("c", train, test, test, "", "")
+    found = label_scores.tf_idf_scores(corpus)
+    assert found["accuracy"] == 1.0 and found["c"] == label_scores.STRENGTHS[0]
+    wrong = part(["x z", "y z"], ["b", "a"])
+    other = dataclasses.replace(corpus, test=wrong)
+    assert label_scores.tf_idf_scores(other) == {
+        "accuracy": 0.0,
+        "macro_f1": 0.0,
+        "c": found["c"],
+    }
