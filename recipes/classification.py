@@ -313,19 +313,13 @@ def make_model(settings, train, encoder, steps):
         multi_label=train.multi_label,
     )
     updates = settings.epochs * steps
-    optimizer = keras.optimizers.AdamW(
-        keras.optimizers.schedules.CosineDecay(
-            0.0,
-            updates - updates // 10,
-            warmup_target=settings.peak_rate,
-            warmup_steps=max(updates // 10, 1),
-        ),
+    optimizer = runs.falling_adamw(
+        model,
+        settings.peak_rate,
+        updates,
+        rise=updates // 10,
         weight_decay=settings.weight_decay,
-        beta_2=0.98,
-        global_clipnorm=settings.clip_norm,
-    )
-    optimizer.exclude_from_weight_decay(
-        [weight for weight in model.trainable_variables if len(weight.shape) < 2]
+        clip_norm=settings.clip_norm,
     )
     loss, accuracy = losses(train.multi_label)
     model.compile(

@@ -46,6 +46,38 @@ def check_folder(out: pathlib.Path, now: dict, free: tuple):
     print(f"Continuing the run in {out}")
 
 
+def falling_adamw(
+    model, peak_rate: float, updates: int, rise: int, weight_decay, clip_norm
+):
+    """Makes AdamW whose rate rises in a line and falls to 0 as a cosine.
+
+    Args:
+        model: built Keras model. Its vectors, biases and the scales of
+            normalisations, do not decay.
+        peak_rate: float > 0.
+        updates: int, of the whole run.
+        rise: int, the updates until the peak; at least one.
+        weight_decay: float >= 0.
+        clip_norm: float > 0, the largest global norm of the gradients.
+
+    Returns:
+        `keras.optimizers.AdamW`.
+    """
+    rise = max(rise, 1)
+    optimizer = keras.optimizers.AdamW(
+        keras.optimizers.schedules.CosineDecay(
+            0.0, max(updates - rise, 1), warmup_target=peak_rate, warmup_steps=rise
+        ),
+        weight_decay=weight_decay,
+        beta_2=0.98,
+        global_clipnorm=clip_norm,
+    )
+    optimizer.exclude_from_weight_decay(
+        [weight for weight in model.trainable_variables if len(weight.shape) < 2]
+    )
+    return optimizer
+
+
 class Seconds(keras.callbacks.Callback):
     """Puts the seconds that an epoch and its score took into the logs."""
 

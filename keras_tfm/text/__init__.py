@@ -17,6 +17,7 @@ from keras_tfm.text.labelled import Labelled, read_labelled
 from keras_tfm.text.pairs import Pairs, read_pairs, read_pairs_jsonl, read_pairs_tsv
 from keras_tfm.text.splitting import split
 from keras_tfm.text.streaming import stream
+from keras_tfm.text.token_rows import TokenRows
 from keras_tfm.text.tokenizers_vocabulary import TokenizersVocabulary, load_vocabulary
 from keras_tfm.text.vocabulary import Vocabulary
 
@@ -25,6 +26,7 @@ __all__ = [
     "LabelBatches",
     "Labelled",
     "Pairs",
+    "TokenRows",
     "TokenizersVocabulary",
     "Vocabulary",
     "iterate_pairs",

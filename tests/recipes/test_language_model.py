@@ -1,0 +1,125 @@
+"""The recipe, on lines few enough to wait for."""
+
+import dataclasses
+import json
+import math
+import pathlib
+
+import keras
+import numpy as np
+import pytest
+
+from keras_tfm.models import CausalLM
+from keras_tfm.text import TokenRows, Vocabulary
+from recipes import language_model
+
+pytestmark = pytest.mark.backend("tensorflow")
+LINES = [
+    f"I have {n} {animal} and {'no' if n % 2 else 'many'} mice ."
+    for n in range(120)
+    for animal in ("cats", "dogs", "birds")
+]
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    file = folder / "lines.txt"
+    file.write_text("\n\n".join(LINES) + "\n", encoding="utf-8")
+    return language_model.Settings(
+        data=str(file),
+        out=str(folder / "out"),
+        vocabulary_size=320,
+        length=16,
+        rows=16,
+        epochs=2,
+        peak_rate=1e-2,
+        max_new_tokens=8,
+        prompt=("I have 7",),
+    )
+
+
+@pytest.fixture(scope="module")
+def result(settings):
+    return language_model.main(settings)
+
+
+def test_a_run_learns_and_leaves_what_the_page_says(settings, result):
+    out = pathlib.Path(settings.out)
+    stored = json.loads((out / "result.json").read_text())
+    assert stored == json.loads(json.dumps(result))
+    assert {path.name for path in out.iterdir()} >= {
+        "model",
+        "curves.png",
+        "samples.txt",
+        "settings.json",
+        "tensorboard",
+        "vocabulary.model",
+    }
+    said = (out / "samples.txt").read_text(encoding="utf-8").splitlines()
+    assert [line.split(":")[0] for line in said] == ["greedy", "drawn"]
+    assert said[0].startswith("greedy: I have 7")
+    assert result["test_perplexity"] < 10  # 320 pieces
+
+
+def test_perplexities_are_counted_from_the_logits(settings, result):
+    """Over every token but the first, as `logits_after` has them."""
+    out = pathlib.Path(settings.out)
+    model = keras.models.load_model(out / "model" / "model.keras")
+    assert isinstance(model, CausalLM)
+    vocabulary = Vocabulary.load(out / "model" / "vocabulary.model")
+    parts, _ = language_model.load(settings)
+    rows = TokenRows(parts["test"], vocabulary, settings.length, settings.rows)
+    nats = count = 0
+    for inputs, labels in rows.ordered().as_numpy_iterator():
+        logits = keras.ops.convert_to_numpy(model(inputs)).astype("float64")
+        logits -= logits.max(-1, keepdims=True)
+        chances = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        own = np.take_along_axis(chances, labels[..., None], -1)[..., 0]
+        nats -= own[labels != 0].sum()
+        count += (labels != 0).sum()
+    words = sum(len(line.split()) for line in parts["test"])
+    characters = sum(map(len, parts["test"]))
+    wanted = {
+        "perplexity": math.exp(nats / count),
+        "word_perplexity": math.exp(nats / words),
+        "bits_per_character": nats / math.log(2) / characters,
+    }
+    for name, value in wanted.items():
+        assert result[f"test_{name}"] == pytest.approx(value, rel=2e-3)
+
+
+def test_parts_share_no_line_and_a_second_start_goes_on(settings, result, capsys):
+    parts, _ = language_model.load(settings)
+    sets = [set(parts[name]) for name in ("train", "validation", "test")]
+    assert [len(one) for one in sets] == [324, 18, 18]
+    assert set.union(*sets) == set(LINES)
+    again = language_model.main(dataclasses.replace(settings, prompt=("I",)))
+    assert "Epoch" not in capsys.readouterr().out
+    assert again["test_perplexity"] == pytest.approx(result["test_perplexity"])
+    with pytest.raises(ValueError, match="length: 16 before, 8 now"):
+        language_model.main(dataclasses.replace(settings, length=8))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"data": "nowhere.txt"}, "'nowhere.txt'; there is no such file"),
+        ({"epochs": 0}, "--epochs must be 1 or more"),
+        ({"max_new_tokens": 0}, "--max-new-tokens must be 1 or more"),
+        ({"prompt": ("good", " ")}, "A prompt has words"),
+        ({"length": 4_000}, "A batch has 16 rows of 4000 tokens"),
+    ],
+)
+def test_what_no_text_makes_good_is_refused(settings, change, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        language_model.main(
+            dataclasses.replace(settings, out=str(tmp_path / "out"), **change)
+        )
+
+
+def test_a_file_of_one_line_is_refused(settings, tmp_path):
+    file = tmp_path / "one.txt"
+    file.write_text("I have 7 cats\n")
+    with pytest.raises(ValueError, match="1 different ones. Put a text on each"):
+        language_model.main(dataclasses.replace(settings, data=str(file)))

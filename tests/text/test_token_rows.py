@@ -1,0 +1,106 @@
+"""Rows of running text: every token once, cuts that move, the last row."""
+
+import numpy as np
+import pytest
+
+from keras_tfm.text import TokenRows
+
+pytestmark = pytest.mark.backend("tensorflow")
+TEXTS = [
+    " ".join("abcde"[(i * j) % 5] * 2 for j in range(i % 7 + 3)) for i in range(40)
+]
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    from keras_tfm.text import Vocabulary
+
+    return Vocabulary.train(TEXTS, size=300, exact=False)
+
+
+@pytest.fixture(scope="module")
+def rows(vocabulary):
+    return TokenRows(TEXTS, vocabulary, length=7, rows=4, seed=3)
+
+
+@pytest.fixture(scope="module")
+def stream(vocabulary):
+    ids = vocabulary.encode(TEXTS)
+    return [i for row in ids for i in (2, *row, 3)]
+
+
+def test_each_row_is_a_stretch_of_the_running_text(rows, stream):
+    assert rows.tokens == len(stream)
+    assert rows.words == sum(len(text.split()) for text in TEXTS)
+    text = " ".join(map(str, stream))
+    for step in range(2 * rows.steps_per_epoch):
+        inputs, labels = rows.batch(step)
+        assert inputs["token_ids"].shape == labels.shape == (4, 7)
+        np.testing.assert_array_equal(inputs["token_ids"][:, 1:], labels[:, :-1])
+        for ids, last in zip(inputs["token_ids"], labels[:, -1], strict=True):
+            assert " ".join(map(str, [*ids, last])) in text
+
+
+def starts(rows, stream, epoch):
+    """Where the rows of an epoch begin, found by their tokens."""
+    steps = range(epoch * rows.steps_per_epoch, (epoch + 1) * rows.steps_per_epoch)
+    found = []
+    for step in steps:
+        for ids in rows.batch(step)[0]["token_ids"]:
+            places = range(len(stream) - 6)
+            found.append({p for p in places if stream[p : p + 7] == list(ids)})
+    return found
+
+
+def test_an_epoch_takes_each_place_once_and_cuts_elsewhere(vocabulary):
+    texts = [" ".join(f"{i}{j}" for j in range(5)) for i in range(100, 130)]
+    from keras_tfm.text import Vocabulary
+
+    vocabulary = Vocabulary.train(texts, size=290, exact=False)
+    stream = [i for row in vocabulary.encode(texts) for i in (2, *row, 3)]
+    rows = TokenRows(texts, vocabulary, length=7, rows=4, seed=3)
+    # A row of seven tokens may stand at a few places: count those it can be.
+    first, second = starts(rows, stream, 0), starts(rows, stream, 1)
+    for found in (first, second):
+        sure = [next(iter(places)) for places in found if len(places) == 1]
+        assert len(set(sure)) == len(sure) > 0.9 * len(found)
+        assert len({place % 7 for place in sure}) == 1
+    assert {min(p) % 7 for p in first if len(p) == 1} != {
+        min(p) % 7 for p in second if len(p) == 1
+    }
+    left = len(stream) - 7 * 4 * rows.steps_per_epoch
+    assert left < 7 * (4 + 2)
+
+
+def test_evaluation_asks_for_every_token_once_in_order(rows, stream):
+    labels = np.concatenate([y.ravel() for _, y in rows.ordered().as_numpy_iterator()])
+    assert labels[labels != 0].tolist() == stream[1:]
+    inputs = [x["token_ids"].ravel() for x, _ in rows.ordered().as_numpy_iterator()]
+    inputs = np.concatenate(inputs)
+    assert inputs[inputs != 0].tolist() == stream[:-1]
+    assert (inputs == 0).sum() == (labels == 0).sum() < 7
+    assert rows.ordered().cardinality() == len(list(rows.ordered()))
+
+
+def test_a_dataset_goes_on_where_a_run_was_left_and_is_read_again(rows):
+    steps = rows.steps_per_epoch
+    data = rows.dataset(first_step=steps - 1).take(2)
+    for _ in range(2):
+        for place, (inputs, labels) in enumerate(data.as_numpy_iterator()):
+            wanted = rows.batch(steps - 1 + place)
+            np.testing.assert_array_equal(inputs["token_ids"], wanted[0]["token_ids"])
+            np.testing.assert_array_equal(labels, wanted[1])
+
+
+def test_too_little_text_or_a_bad_size_is_refused(vocabulary):
+    with pytest.raises(ValueError, match=r"Received: 4 tokens, and 36 are wanted"):
+        TokenRows(["aa bb"], vocabulary, length=7, rows=4).dataset()
+    few = TokenRows(["aa bb"], vocabulary, length=7, rows=4)
+    [(inputs, labels)] = few.ordered().as_numpy_iterator()
+    assert (labels != 0).sum() == few.tokens - 1 == (inputs["token_ids"] != 0).sum()
+    with pytest.raises(ValueError, match="There must be text"):
+        TokenRows([], vocabulary)
+    with pytest.raises(ValueError, match="length=0, rows=4"):
+        TokenRows(TEXTS, vocabulary, length=0, rows=4)
+    with pytest.raises(TypeError, match="Received one string"):
+        TokenRows("aa bb", vocabulary)
