@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 class Prediction(NamedTuple):
     """What a classifier says of one text.
 
-    Args:
+    Attributes:
         label: str, the likeliest class; or a list of str, those at or above
             the threshold, where a text may have several.
         probability: float, of the likeliest class.

@@ -24,7 +24,7 @@ HEADS = {
 class Imported(NamedTuple):
     """What a folder held.
 
-    Args:
+    Attributes:
         model: Keras model.
         vocabulary: `TokenizersVocabulary`; None if the folder has none.
         classes: list of str, the classes of a classifier; else None.
