@@ -184,8 +184,8 @@ def test_a_shortlist_goes_with_its_translator(translator, tmp_path):
     again.shortlist = None
     again.save(tmp_path)
     assert Translator.load(tmp_path).shortlist is None
-    if keras.backend.backend() == "tensorflow":
-        listed.export(tmp_path / "export")  # over all tokens
+    assert listed.search.shortlist is shortlist
+    assert listed._search_of().shortlist is None  # what an export searches with
 
 
 def test_settings_of_any_kind_of_number_are_saved(translator, tmp_path):
