@@ -168,8 +168,8 @@ def confusion_matrix(counts, classes, ax=None, title=None):
     ax.set_yticks(range(size), classes, fontsize=9, **font)
     ax.tick_params(length=0, pad=4)
     ax.spines[:].set_color(QUIET)
-    ax.set_xlabel("labelled", fontsize=9, color=QUIET)
-    ax.set_ylabel("right", fontsize=9, color=QUIET)
+    ax.set_xlabel("labelled as", fontsize=9, color=QUIET)
+    ax.set_ylabel("true label", fontsize=9, color=QUIET)
     if size <= 30:  # more would not be readable
         for (row, column), share in np.ndenumerate(shares):
             if counts[row, column]:

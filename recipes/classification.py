@@ -40,15 +40,18 @@ DEFAULTS = {
         "vocabulary_size": 4_000,
         "max_length": 64,
         "batch": 1_024,
-        "epochs": 30,
+        "epochs": 12,
         "peak_rate": 2e-3,
+        "pooling": "mean",
+        "weight_decay": 2.0,
     },
     "ag_news": {
         "vocabulary_size": 16_000,
         "max_length": 128,
         "batch": 4_096,
-        "epochs": 10,
+        "epochs": 6,
         "peak_rate": 2e-3,
+        "pooling": "mean",
     },
 }
 OWN = {
@@ -67,9 +70,18 @@ IMPORTED = {
     "word_dropout": 0.0,
     "average": 1,
     "patience": 2,
+    "weight_decay": 0.01,
 }
 IMPORTED_LENGTH = 256
-SHARED = {"dropout": 0.3, "word_dropout": 0.1, "average": 3, "patience": 3}
+SHARED = {
+    "preset": "tiny",
+    "pooling": "attention",
+    "dropout": 0.3,
+    "word_dropout": 0.1,
+    "average": 3,
+    "patience": 3,
+    "weight_decay": 0.5,
+}
 # What may be another when a run goes on.
 FREE = ("out", "average", "patience")
 
@@ -101,9 +113,9 @@ class Settings:
     """With --from: train low-rank updates of queries and values alone."""
     frozen_layers: int = 0
     """With --from: the first so many blocks, and what is below, stay."""
-    preset: Literal["small", "tiny"] = "small"
+    preset: Literal["small", "tiny"] | None = None
     """Shape of the encoder; tiny is one layer of half the width."""
-    pooling: Literal["attention", "mean", "max", "first"] = "attention"
+    pooling: Literal["attention", "mean", "max", "first"] | None = None
     """How the vectors of the tokens become one."""
     vocabulary_size: int | None = None
     """Pieces of the subword vocabulary, at most."""
@@ -119,7 +131,7 @@ class Settings:
     """Epochs without a better validation score after which training ends."""
     peak_rate: float | None = None
     """Learning rate after the first tenth of the updates; it ends at 0."""
-    weight_decay: float = 0.01
+    weight_decay: float | None = None
     """Of AdamW, on matrices."""
     dropout: float | None = None
     """Share of channels dropped from residuals, embeddings, pooled vectors."""
