@@ -107,8 +107,9 @@ class Settings:
     out: str | None = None
     """Folder of the run, continued if it is there. None: a name under runs/."""
     weights: Annotated[str | None, tyro.conf.arg(name="from")] = None
-    """Folder of transformers' `save_pretrained`, or the name of a repository:
-    a BERT, DistilBERT, MiniLM or RoBERTa to start from."""
+    """A BERT, DistilBERT, MiniLM or RoBERTa to start from: a folder of
+    transformers' `save_pretrained`, the name of a repository (owner/name), or a
+    preset of KerasHub (a name or a folder)."""
     lora_rank: int | None = None
     """With --from: train low-rank updates of queries and values alone."""
     frozen_layers: int = 0
@@ -268,14 +269,22 @@ def get_encoder(settings, corpus, out):
             vocabulary.size, pad_id=vocabulary.pad_id, **shape
         )
         return encoder, vocabulary
-    encoder, vocabulary, _ = zoo.from_hugging_face(
-        settings.weights, head="encoder", dropout=settings.dropout
-    )
+    folder = pathlib.Path(settings.weights)
+    # A preset of KerasHub says what it is made of in a file of its own.
+    if (folder / "metadata.json").is_file() or (
+        len(folder.parts) == 1 and not folder.is_dir()
+    ):
+        imported = zoo.from_keras_hub(settings.weights, dropout=settings.dropout)
+    else:
+        imported = zoo.from_hugging_face(
+            settings.weights, head="encoder", dropout=settings.dropout
+        )
+    encoder, vocabulary, _ = imported
     if vocabulary is None:
         raise ValueError(
             f"Texts are cut as they were in training. Received: {settings.weights!r}, "
-            "which has no `tokenizer.json`. Write it with `save_pretrained` of the "
-            "tokenizer."
+            "which has no tokenizer, or no `tokenizer.json`. Write it there with "
+            "`save_pretrained` of the tokenizer."
         )
     if settings.frozen_layers > len(encoder.blocks):
         raise ValueError(

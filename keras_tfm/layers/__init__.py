@@ -10,7 +10,7 @@ from keras_tfm.layers import masks
 from keras_tfm.layers.attention import Attention
 from keras_tfm.layers.blocks import TransformerDecoder, TransformerEncoder
 from keras_tfm.layers.embedding import TokenAndPositionEmbedding
-from keras_tfm.layers.feed_forward import FeedForward
+from keras_tfm.layers.feed_forward import FeedForward, gelu_tanh
 from keras_tfm.layers.multi_head import MultiHeadAttention
 from keras_tfm.layers.pooling import AttentionPooling, Pooling
 from keras_tfm.layers.positions import LearnedPositions, SinusoidalPositions
@@ -38,5 +38,6 @@ __all__ = [
     "TokenAndPositionEmbedding",
     "TransformerDecoder",
     "TransformerEncoder",
+    "gelu_tanh",
     "masks",
 ]

@@ -8,6 +8,21 @@ from keras_tfm.layers.quantization import dtype_config, settle_policies
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
+def gelu_tanh(x):
+    """Gives GELU by its approximation with the hyperbolic tangent.
+
+    Args:
+        x: float tensor.
+
+    Returns:
+        float tensor of the same shape.
+
+    Source: Hendrycks and Gimpel 2016, section 2. https://arxiv.org/abs/1606.08415
+    """
+    return keras.activations.gelu(x, approximate=True)
+
+
+@keras.saving.register_keras_serializable(package="keras_tfm")
 class FeedForward(keras.layers.Layer):
     """Widens each position, applies a non-linearity, and narrows it again.
 

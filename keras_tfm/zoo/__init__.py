@@ -1,5 +1,7 @@
 """Other programs' weights, as models of this library."""
 
-from keras_tfm.zoo.hugging_face import Imported, from_hugging_face
+from keras_tfm.zoo.hugging_face import from_hugging_face
+from keras_tfm.zoo.imported import Imported
+from keras_tfm.zoo.keras_hub import from_keras_hub
 
-__all__ = ["Imported", "from_hugging_face"]
+__all__ = ["Imported", "from_hugging_face", "from_keras_hub"]

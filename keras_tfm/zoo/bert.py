@@ -5,10 +5,18 @@ import operator
 
 import keras
 
+from keras_tfm.layers import gelu_tanh
 from keras_tfm.models import Classifier, Encoder, MaskedLM
 
 HEADS = ("encoder", "masked_lm", "classifier")
-ACTIVATIONS = {"gelu": "gelu", "relu": "relu", "silu": "silu", "swish": "silu"}
+ACTIVATIONS = {
+    "gelu": "gelu",
+    "gelu_new": gelu_tanh,
+    "gelu_pytorch_tanh": gelu_tanh,
+    "relu": "relu",
+    "silu": "silu",
+    "swish": "silu",
+}
 # Names inside a block: ours, then BERT's and RoBERTa's, then DistilBERT's.
 BLOCK = {
     "self_attention.query_dense": ("attention.self.query", "attention.q_lin"),

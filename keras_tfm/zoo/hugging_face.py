@@ -3,12 +3,10 @@
 import json
 import os
 import pathlib
-from typing import NamedTuple
-
-import keras
 
 from keras_tfm.text import TokenizersVocabulary
 from keras_tfm.zoo import bert
+from keras_tfm.zoo.imported import Imported
 from keras_tfm.zoo.weights import Weights
 
 FAMILIES = {"bert": bert, "distilbert": bert, "roberta": bert}
@@ -19,20 +17,6 @@ HEADS = {
     "ForSequenceClassification": "classifier",
     "Model": "encoder",
 }
-
-
-class Imported(NamedTuple):
-    """What a folder held.
-
-    Attributes:
-        model: Keras model.
-        vocabulary: `TokenizersVocabulary`; None if the folder has none.
-        classes: list of str, the classes of a classifier; else None.
-    """
-
-    model: keras.Model
-    vocabulary: TokenizersVocabulary | None
-    classes: list[str] | None
 
 
 def from_hugging_face(source, head=None, num_classes=None, **settings) -> Imported:

@@ -1,0 +1,77 @@
+"""Encoders of KerasHub, held against KerasHub itself."""
+
+import keras
+import numpy as np
+import pytest
+
+from keras_tfm import zoo
+from tests.layers.formulas import numpy
+
+V, S = 40, 9
+PIECES = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat", "."]
+SIZES = {
+    "vocabulary_size": V,
+    "num_layers": 2,
+    "num_heads": 2,
+    "hidden_dim": 16,
+    "intermediate_dim": 24,
+    "max_sequence_length": 12,
+}
+
+
+def write(folder, family):
+    """Writes a preset of random weights, with a tokenizer."""
+    import keras_hub
+
+    models = keras_hub.models
+    backbone = getattr(models, f"{family}Backbone")(**SIZES)
+    draw = np.random.default_rng(0)
+    for weight in backbone.weights:
+        weight.assign(draw.normal(0, 0.3, weight.shape))
+    backbone.save_to_preset(folder)
+    if family == "Roberta":
+        pieces = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", "c", "a", "t", "\u0120"]
+        pieces += ["ca", "cat", "\u0120cat"]
+        vocabulary = {piece: index for index, piece in enumerate(pieces)}
+        merges = ["c a", "ca t", "\u0120 cat"]
+        tokenizer = models.RobertaTokenizer(vocabulary, merges)
+    else:
+        tokenizer = getattr(models, f"{family}Tokenizer")(PIECES, lowercase=True)
+    tokenizer.save_to_preset(folder)
+    return backbone, tokenizer
+
+
+@pytest.mark.parametrize("family", ["Bert", "DistilBert", "Roberta"])
+def test_vectors_and_ids_are_those_of_keras_hub(family, tmp_path):
+    backbone, tokenizer = write(tmp_path, family)
+    encoder, vocabulary, classes = zoo.from_keras_hub(str(tmp_path), dropout=0.0)
+    assert classes is None
+    ids = np.random.default_rng(1).integers(5, V, (2, S)).astype("int32")
+    ids[1, 5:] = encoder.pad_id
+    real = ids != encoder.pad_id
+    theirs = {"token_ids": ids, "padding_mask": real.astype("int32")}
+    ours = {"token_ids": ids}
+    if family == "Bert":
+        ours["segment_ids"] = theirs["segment_ids"] = (np.arange(S) > 3) * real
+    wanted = backbone(theirs)
+    wanted = wanted["sequence_output"] if family == "Bert" else wanted
+    found, wanted = numpy(encoder(ours))[real], numpy(wanted)[real]
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    assert np.abs(wanted).max() > 0.3
+    text = "cat cat" if family == "Roberta" else "The cats sat."
+    wanted = [int(one) for one in tokenizer(text)]
+    assert vocabulary.encode([text]) == [wanted] and len(wanted) > 1
+    assert (vocabulary.start_id, vocabulary.end_id) == (
+        (0, 2) if family == "Roberta" else (2, 3)
+    )
+    encoder.save(tmp_path / "encoder.keras")
+    again = keras.models.load_model(tmp_path / "encoder.keras")
+    np.testing.assert_allclose(numpy(again(ours))[real], found, atol=1e-6)
+
+
+def test_another_kind_of_preset_is_refused(tmp_path):
+    import keras_hub
+
+    keras_hub.models.GPT2Backbone(**SIZES).save_to_preset(tmp_path)
+    with pytest.raises(ValueError, match="'BertBackbone'.*a GPT2Backbone"):
+        zoo.from_keras_hub(str(tmp_path))
