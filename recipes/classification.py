@@ -8,6 +8,7 @@ Follows  Vaswani et al. 2017 for the encoder; Yang et al. 2016, section 2.2,
 
 import dataclasses
 import hashlib
+import json
 import pathlib
 import sys
 import time
@@ -128,6 +129,8 @@ class Settings:
     """Tokens in a batch, padding included."""
     epochs: int | None = None
     """Passes over the training texts, at most."""
+    warm_up_epochs: int = 0
+    """Passes in which the encoder first learns to guess hidden tokens."""
     patience: int | None = None
     """Epochs without a better validation score after which training ends."""
     peak_rate: float | None = None
@@ -190,6 +193,7 @@ def main(settings: Settings) -> dict:
         for part in parts[:2]
     ]
     print(batches[0].report)
+    minutes = warm_up(settings, encoder, corpus.train, vocabulary, out)
     model = make_model(settings, corpus.train, encoder, batches[0].steps_per_epoch)
     history, weights = train(settings, model, *batches, out)
     classifier = serving.Classifier(
@@ -207,6 +211,7 @@ def main(settings: Settings) -> dict:
         "parameters": model.count_params(),
         "texts": len(corpus.train),
         "weights_kept": weights,
+        "warm_up_minutes": minutes,
         "training_minutes": round(sum(history["seconds"]) / 60, 2),
         "peak_memory_gib": runs.peak_memory(),
         "settings": dataclasses.asdict(settings),
@@ -322,6 +327,57 @@ def get_vocabulary(settings, corpus, out):
     out.mkdir(parents=True, exist_ok=True)  # from here on the input is good
     vocabulary.save(file)
     return vocabulary
+
+
+def warm_up(settings, encoder, train, vocabulary, out) -> float:
+    """Lets the encoder guess hidden tokens of the training texts.
+
+    It is done once; a second start takes its weights. Returns its minutes.
+    """
+    if not settings.warm_up_epochs:
+        return 0.0
+    weights, file = out / "warm_up.weights.h5", out / "warm_up.json"
+    if file.is_file():  # written last
+        encoder.load_weights(weights)
+        return json.loads(file.read_text(encoding="utf-8"))["minutes"]
+    batches = text.MaskedBatches(
+        text.LabelBatches(
+            train,
+            vocabulary,
+            batch_tokens=settings.batch,
+            max_length=settings.max_length,
+            seed=settings.seed,
+            segments=encoder.settings["num_segments"] > 0,
+        )
+    )
+    model = models.MaskedLM(encoder)
+    updates = settings.warm_up_epochs * batches.steps_per_epoch
+    model.compile(
+        runs.falling_adamw(
+            model,
+            settings.peak_rate,
+            updates,
+            rise=updates // 10,
+            weight_decay=0.01,
+            clip_norm=settings.clip_norm,
+        ),
+        training.SmoothedCrossentropy(0.0),
+        weighted_metrics=[training.TokenAccuracy(), training.Perplexity()],
+        jit_compile=settings.jit_compile or keras.config.backend() == "jax",
+    )
+    print("Guessing hidden tokens:")
+    start = time.perf_counter()
+    history = model.fit(
+        batches.dataset(),
+        steps_per_epoch=batches.steps_per_epoch,
+        epochs=settings.warm_up_epochs,
+        shuffle=False,
+        verbose=1 if sys.stdout.isatty() else 2,
+    ).history
+    minutes = round((time.perf_counter() - start) / 60, 2)
+    encoder.save_weights(weights)
+    runs.write_json(file, {"minutes": minutes, "history": history})
+    return minutes
 
 
 def make_model(settings, train, encoder, steps):

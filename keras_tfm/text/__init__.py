@@ -14,6 +14,7 @@ from keras_tfm.text.files import (
 )
 from keras_tfm.text.label_batches import LabelBatches
 from keras_tfm.text.labelled import Labelled, read_labelled
+from keras_tfm.text.masked_batches import MaskedBatches
 from keras_tfm.text.pairs import Pairs, read_pairs, read_pairs_jsonl, read_pairs_tsv
 from keras_tfm.text.splitting import split
 from keras_tfm.text.streaming import stream
@@ -25,6 +26,7 @@ __all__ = [
     "Batches",
     "LabelBatches",
     "Labelled",
+    "MaskedBatches",
     "Pairs",
     "TokenRows",
     "TokenizersVocabulary",

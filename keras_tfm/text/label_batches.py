@@ -120,7 +120,7 @@ class LabelBatches:
             EncodedSide(texts, vocabulary, max_length, marked=False)
             for texts in (sides or [labelled.texts])
         ]
-        self._vocabulary = vocabulary
+        self.vocabulary = vocabulary
         self._segments = labelled.paired if segments is None else segments
         tokens = np.stack([side.tokens for side in self._sides])
         if not tokens.any():
@@ -179,7 +179,7 @@ class LabelBatches:
             self._resample(texts, rows, shape.length, draw)
         inputs = self._inputs(texts, shape.length)
         if self.word_dropout:
-            ids, special = inputs["token_ids"], self._vocabulary
+            ids, special = inputs["token_ids"], self.vocabulary
             marks = [special.pad_id, special.start_id, special.end_id]
             lost = draw.random(ids.shape) < self.word_dropout
             ids[lost & ~np.isin(ids, marks)] = special.unknown_id
@@ -312,15 +312,15 @@ class LabelBatches:
             sources = [side.texts[row] for row in rows[whole]]
             seed = int(draw.integers(2**32))
             sides.append(
-                self._vocabulary.encode_sampled(sources, self.subword_sampling, seed)
+                self.vocabulary.encode_sampled(sources, self.subword_sampling, seed)
             )
         for index, new in zip(whole, zip(*sides, strict=True), strict=True):
-            marks = count_marks(self._vocabulary, len(new))
+            marks = count_marks(self.vocabulary, len(new))
             if sum(map(len, new)) + marks <= length:
                 texts[index] = new
 
     def _inputs(self, texts: list[tuple], length: int) -> dict[str, np.ndarray]:
-        return join(texts, length, self._vocabulary, self._segments)
+        return join(texts, length, self.vocabulary, self._segments)
 
     def _batches_of(self, epoch: int) -> list[tuple[LabelShape, np.ndarray]]:
         known, plan = self._plan

@@ -45,6 +45,7 @@ class Vocabulary:
     start_id = 2
     end_id = 3
     between_ids = (3,)  # what stands between two texts of a row
+    mask_id = 1  # for a token to be guessed: no text has the unknown one
 
     def __init__(self, model: bytes):
         if not isinstance(model, bytes):

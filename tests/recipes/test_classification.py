@@ -96,8 +96,11 @@ def test_a_text_may_have_several_labels(settings, tmp_path):
         label_separator=",",
         pooling="max",
         out=str(out),
+        warm_up_epochs=1,
     )
     result = classification.main(several)
+    before = json.loads((out / "warm_up.json").read_text())
+    assert before["minutes"] == result["warm_up_minutes"] > 0
     assert result["accuracy"] > 80  # of both labels at once
     classifier = serving.Classifier.load(out / "model")
     assert sorted(classifier("superb film awful").label) == ["bad", "good"]
