@@ -64,7 +64,12 @@ def tf_idf_scores(corpus) -> dict:
     from sklearn.multiclass import OneVsRestClassifier
 
     several = corpus.train.multi_label
-    words = TfidfVectorizer(ngram_range=(1, 2), min_df=2, sublinear_tf=True)
+    words = TfidfVectorizer(
+        token_pattern=r"\w+",
+        ngram_range=(1, 2),
+        min_df=2 if len(corpus.train) >= 1_000 else 1,
+        sublinear_tf=True,
+    )
     train = words.fit_transform(map(_whole, corpus.train.texts))
     others = [
         words.transform(map(_whole, part.texts))

@@ -94,7 +94,7 @@ def test_a_text_may_have_several_labels(settings, tmp_path):
         settings,
         data=write(tmp_path / "several.tsv", 300, several=True),
         label_separator=",",
-        pooling="max",
+        epochs=8,
         out=str(out),
         warm_up_epochs=1,
     )
@@ -153,7 +153,7 @@ def test_settings_that_no_corpus_makes_good_are_refused(settings):
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (["text\tkind", "a film\tgood"], "lacks|no column"),
+        (["text\tkind", "a film\tgood"], "a column 'label' is wanted"),
         (["text\tlabel"] + ["a film\tgood"] * 9, "2 classes at least"),
         (["text\tlabel"] + [f"good\tfilm {i}" for i in range(9)], "swapped"),
         (["text\tlabel", "a film\tgood", " \tbad"], "line 3: the text is empty"),
