@@ -534,6 +534,10 @@ def _named(row, classes, several):
     return classes[row]
 
 
+def _label(label):
+    return label if isinstance(label, str) else ", ".join(label)
+
+
 def _one_line(one):
     return " ".join((one if isinstance(one, str) else " | ".join(one)).split())
 
@@ -543,8 +547,7 @@ def write_predictions(file, test, names, probabilities):
     lines = ["label\tpredicted\tprobability\ttext"]
     rows = zip(test, names, probabilities.max(-1), strict=True)
     for (one, label), name, probability in rows:
-        label = label if isinstance(label, str) else ", ".join(label)
-        lines.append(f"{label}\t{name}\t{probability:.4f}\t{_one_line(one)}")
+        lines.append(f"{_label(label)}\t{name}\t{probability:.4f}\t{_one_line(one)}")
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -557,7 +560,7 @@ def show_words(settings, classifier, test, names):
         for word, weight in classifier.word_weights(test.texts[row]):
             weights[word] = weights.get(word, 0.0) + weight
         most = sorted(weights.items(), key=lambda item: -item[1])[:8]
-        print(f"  {names[row]} (right: {test.labels[row]}): ", end="")
+        print(f"  {names[row]} (right: {_label(test.labels[row])}): ", end="")
         print(", ".join(f"{word} {weight:.0%}" for word, weight in most))
 
 

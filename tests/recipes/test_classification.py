@@ -94,7 +94,8 @@ def test_a_text_may_have_several_labels(settings, tmp_path):
         settings,
         data=write(tmp_path / "several.tsv", 300, several=True),
         label_separator=",",
-        epochs=8,
+        batch=256,
+        epochs=4,
         out=str(out),
         warm_up_epochs=1,
     )
