@@ -55,6 +55,12 @@ def by_hand(classifier, text):
     return shares / shares.sum()
 
 
+def assert_alike(one, other):
+    """Batches of other shapes differ in the last place."""
+    assert (one.label, one.truncated) == (other.label, other.truncated)
+    assert one.probabilities == pytest.approx(other.probabilities, abs=1e-6)
+
+
 def test_each_text_gets_the_likeliest_class_in_order(classifier):
     predictions = classifier(TEXTS)
     for text, prediction in zip(TEXTS, predictions, strict=True):
@@ -66,7 +72,7 @@ def test_each_text_gets_the_likeliest_class_in_order(classifier):
         assert prediction.probability == max(found)
         assert not prediction.truncated
     assert len({prediction.label for prediction in predictions}) > 1
-    assert classifier(TEXTS[1]) == predictions[1]
+    assert_alike(classifier(TEXTS[1]), predictions[1])
     assert classifier([]) == []
 
 
@@ -115,7 +121,7 @@ def test_pairs_have_segments(vocabulary):
     )
     one, other = paired([("a man", "a house"), ("a house", "a man")])
     assert one.probabilities != other.probabilities
-    assert paired(("a man", "a house")) == one
+    assert_alike(paired(("a man", "a house")), one)
     first, second = vocabulary.encode(["a man", "a house"])
     end = [vocabulary.end_id]
     ids = [vocabulary.start_id, *first, *end, *second, *end]
