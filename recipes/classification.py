@@ -193,7 +193,7 @@ def main(settings: Settings) -> dict:
         for part in parts[:2]
     ]
     print(batches[0].report)
-    minutes = warm_up(settings, encoder, corpus.train, vocabulary, out)
+    minutes = warm_up(settings, encoder, corpus, vocabulary, out)
     model = make_model(settings, corpus.train, encoder, batches[0].steps_per_epoch)
     history, weights = train(settings, model, *batches, out)
     classifier = serving.Classifier(
@@ -329,20 +329,26 @@ def get_vocabulary(settings, corpus, out):
     return vocabulary
 
 
-def warm_up(settings, encoder, train, vocabulary, out) -> float:
+def warm_up(settings, encoder, corpus, vocabulary, out) -> float:
     """Lets the encoder guess hidden tokens of the training texts.
 
-    It is done once; a second start takes its weights. Returns its minutes.
+    It is done once; a second start of the same settings takes its weights.
+    Returns its minutes.
     """
     if not settings.warm_up_epochs:
         return 0.0
     weights, file = out / "warm_up.weights.h5", out / "warm_up.json"
+    now = described(settings, corpus)
     if file.is_file():  # written last
-        encoder.load_weights(weights)
-        return json.loads(file.read_text(encoding="utf-8"))["minutes"]
+        before = json.loads(file.read_text(encoding="utf-8"))
+        if runs.has_begun(out):  # that state is restored
+            return before["minutes"]
+        if before["described"] == now:
+            encoder.load_weights(weights)
+            return before["minutes"]
     batches = text.MaskedBatches(
         text.LabelBatches(
-            train,
+            corpus.train,
             vocabulary,
             batch_tokens=settings.batch,
             max_length=settings.max_length,
@@ -376,7 +382,7 @@ def warm_up(settings, encoder, train, vocabulary, out) -> float:
     ).history
     minutes = round((time.perf_counter() - start) / 60, 2)
     encoder.save_weights(weights)
-    runs.write_json(file, {"minutes": minutes, "history": history})
+    runs.write_json(file, {"minutes": minutes, "history": history, "described": now})
     return minutes
 
 

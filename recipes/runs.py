@@ -52,8 +52,8 @@ def falling_adamw(
     """Makes AdamW whose rate rises in a line and falls to 0 as a cosine.
 
     Args:
-        model: built Keras model. Its vectors, biases and the scales of
-            normalisations, do not decay.
+        model: built Keras model. Its biases, which heads may have as a matrix,
+            and the scales of normalisations do not decay.
         peak_rate: float > 0.
         updates: int, of the whole run.
         rise: int, the updates until the peak; at least one.
@@ -73,7 +73,11 @@ def falling_adamw(
         global_clipnorm=clip_norm,
     )
     optimizer.exclude_from_weight_decay(
-        [weight for weight in model.trainable_variables if len(weight.shape) < 2]
+        [
+            weight
+            for weight in model.trainable_variables
+            if len(weight.shape) < 2 or weight.name == "bias"
+        ]
     )
     return optimizer
 

@@ -39,7 +39,7 @@ class TokenMean(keras.metrics.Metric):
 
     def token_values(self, labels, logits):
         """Gives the value of each token: `(B, T)`, `(B, T, V)` to `(B, T)`."""
-        raise NotImplementedError
+        raise NotImplementedError  # each metric has its own
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         mask = get_keras_mask(y_pred)

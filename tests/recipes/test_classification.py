@@ -7,9 +7,9 @@ import pathlib
 import numpy as np
 import pytest
 
-from keras_tfm import serving, zoo
+from keras_tfm import models, serving, zoo
 from keras_tfm.text import Labelled, TokenizersVocabulary
-from recipes import classification, label_scores
+from recipes import classification, label_scores, runs
 from recipes.labelled_corpora import LabelledCorpus
 
 pytestmark = pytest.mark.backend("tensorflow")
@@ -167,6 +167,41 @@ def test_bad_files_are_refused_before_training(rows, message, settings, tmp_path
     with pytest.raises(ValueError, match=message):
         classification.main(run)
     assert not (tmp_path / "out").exists()
+
+
+def test_matrices_decay_and_biases_do_not():
+    """Without a gradient the weight decay alone moves a weight."""
+    encoder = models.encoder_small(20, embedding_dim=8, num_heads=2, num_layers=1)
+    before = {}
+    for weight in encoder.trainable_variables:
+        weight.assign(np.ones(weight.shape))
+        before[weight.path] = weight
+    optimizer = runs.falling_adamw(encoder, 0.1, 10, 1, 0.5, clip_norm=1.0)
+    optimizer.build(encoder.trainable_variables)
+    for _ in range(2):  # the first update's rate is 0
+        optimizer.apply([0.0 * weight for weight in encoder.trainable_variables])
+    decayed = {path for path, w in before.items() if np.array(w).max() < 0.99}
+    wanted = {path for path in before if path.endswith(("kernel", "embeddings"))}
+    assert decayed == wanted
+    assert any(len(w.shape) == 2 for path, w in before.items() if "bias" in path)
+
+
+def test_a_warm_up_of_other_settings_is_not_taken(settings, tmp_path):
+    chosen = {"out": str(tmp_path), "warm_up_epochs": 1, "epochs": 1}
+    first = classification.complete(dataclasses.replace(settings, **chosen))
+    corpus = classification.labelled_corpora.load(first.data)
+    encoder, vocabulary = classification.get_encoder(first, corpus, tmp_path)
+    minutes = classification.warm_up(first, encoder, corpus, vocabulary, tmp_path)
+    learned = encoder.get_weights()
+    other, _ = classification.get_encoder(first, corpus, tmp_path)
+    again = classification.warm_up(first, other, corpus, vocabulary, tmp_path)
+    assert again == minutes
+    np.testing.assert_array_equal(other.get_weights()[0], learned[0])
+    changed = dataclasses.replace(first, peak_rate=1e-9)
+    other, _ = classification.get_encoder(changed, corpus, tmp_path)
+    before = other.get_weights()
+    classification.warm_up(changed, other, corpus, vocabulary, tmp_path)
+    np.testing.assert_allclose(other.get_weights()[0], before[0], atol=1e-4)
 
 
 def test_scores_are_those_counted_by_hand():
