@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_tfm.decode.compile import compiled
 from keras_tfm.decode.inputs import LENGTHS, rounded_up
+from keras_tfm.serving.folders import check_saved, write_model
 from keras_tfm.text.joined import count_marks, join, kept_tokens
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 
@@ -156,11 +157,7 @@ class Classifier:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as part:
             part = pathlib.Path(part)
-            # A fresh copy: a compiled model names the optimizer of its backend.
-            self.model.save_weights(part / "copied.weights.h5")
-            model = type(self.model).from_config(self.model.get_config())
-            model.load_weights(part / "copied.weights.h5")
-            model.save(part / FILES[0])
+            write_model(self.model, part)
             self.vocabulary.save(part / FILES[1])
             settings = json.dumps(settings, indent=1, ensure_ascii=False)
             (part / FILES[2]).write_text(settings + "\n", encoding="utf-8")
@@ -181,15 +178,7 @@ class Classifier:
         Raises:
             FileNotFoundError: the folder lacks a file.
         """
-        folder = pathlib.Path(folder)
-        missing = [name for name in FILES if not (folder / name).is_file()]
-        if missing:
-            raise FileNotFoundError(
-                f"No saved classifier in {os.fspath(folder)!r}: {missing} missing. "
-                "Name a folder that `Classifier.save` has written, such as the "
-                "folder `model` of a recipe's run."
-            )
-        model, vocabulary, saved = (folder / name for name in FILES)
+        model, vocabulary, saved = check_saved(folder, FILES, "Classifier")
         saved = json.loads(saved.read_text(encoding="utf-8"))
         return cls(
             keras.models.load_model(model),

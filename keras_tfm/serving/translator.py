@@ -12,6 +12,7 @@ import keras
 
 from keras_tfm.decode.search import Search
 from keras_tfm.decode.shortlist import Shortlist
+from keras_tfm.serving.folders import check_saved, write_model
 from keras_tfm.text.vocabulary import Vocabulary
 
 # Of a saved translator.
@@ -184,12 +185,7 @@ class Translator:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as part:
             part = pathlib.Path(part)
-            # A fresh copy: a compiled model names the optimizer of its backend.
-            # By file, since LoRA and quantisation are changed variables.
-            self.model.save_weights(part / "copied.weights.h5")
-            model = type(self.model).from_config(self.model.get_config())
-            model.load_weights(part / "copied.weights.h5")
-            model.save(part / FILES[0])
+            write_model(self.model, part)
             self.vocabulary.save(part / FILES[1])
             self.target_vocabulary.save(part / FILES[2])
             (part / FILES[3]).write_text(settings + "\n", encoding="utf-8")
@@ -216,14 +212,7 @@ class Translator:
             FileNotFoundError: the folder lacks a file.
         """
         folder = pathlib.Path(folder)
-        missing = [name for name in FILES if not (folder / name).is_file()]
-        if missing:
-            raise FileNotFoundError(
-                f"No saved translator in {os.fspath(folder)!r}: {missing} missing. "
-                "Name a folder that `Translator.save` has written, such as the "
-                "folder `model` of a recipe's run."
-            )
-        model, source, target, search = (folder / name for name in FILES)
+        model, source, target, search = check_saved(folder, FILES, "Translator")
         saved = json.loads(search.read_text(encoding="utf-8"))
         if (folder / SHORTLIST).is_file():
             saved["shortlist"] = Shortlist.load(folder / SHORTLIST)

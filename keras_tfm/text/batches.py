@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_tfm.text.encoded import EncodedSide
 from keras_tfm.text.pairs import Pairs
-from keras_tfm.text.pipeline import import_tensorflow
+from keras_tfm.text.pipeline import numbered_dataset
 from keras_tfm.text.shapes import assign, check_settings, choose_lengths, share_out
 from keras_tfm.text.vocabulary import Vocabulary
 
@@ -170,29 +170,14 @@ class Batches:
             ImportError: TensorFlow is not installed.
             ValueError: `first_step` is negative.
         """
-        if first_step < 0:
-            raise ValueError(
-                f"Steps are counted from 0. Received: first_step={first_step}."
-            )
 
-        tf = import_tensorflow()
+        def signature(tf):
+            ids = tf.TensorSpec((None, None), "int32")
+            return ({"source_ids": ids, "target_ids": ids}, ids)
 
-        def generate():
-            step = first_step
-            while True:
-                yield self.batch(step)
-                step += 1
-                if not repeat and step % self.steps_per_epoch == 0:
-                    return
-
-        ids = tf.TensorSpec((None, None), "int32")
-        signature = ({"source_ids": ids, "target_ids": ids}, ids)
-        dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
         left = self.steps_per_epoch - first_step % self.steps_per_epoch
-        # Keras warns at the end of a dataset whose length it did not know.
-        count = tf.data.INFINITE_CARDINALITY if repeat else left
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-        return dataset.prefetch(prefetch)
+        last = None if repeat else first_step + left
+        return numbered_dataset(self.batch, signature, first_step, last, prefetch)
 
     def _select(self, too_long: str) -> tuple[np.ndarray, str]:
         """Gives the pairs that are kept, and says how many are not, and why."""

@@ -8,7 +8,7 @@ import numpy as np
 from keras_tfm.text.encoded import EncodedSide
 from keras_tfm.text.joined import count_marks, join, kept_tokens
 from keras_tfm.text.labelled import Labelled
-from keras_tfm.text.pipeline import import_tensorflow
+from keras_tfm.text.pipeline import numbered_dataset
 from keras_tfm.text.shapes import assign, choose_lengths, share_out
 from keras_tfm.text.vocabulary import Vocabulary
 
@@ -218,10 +218,6 @@ class LabelBatches:
             ImportError: TensorFlow is not installed.
             ValueError: `first_step` is negative.
         """
-        if first_step < 0:
-            raise ValueError(
-                f"Steps are counted from 0. Received: first_step={first_step}."
-            )
         left = self.steps_per_epoch - first_step % self.steps_per_epoch
         last = None if repeat else first_step + left
         return self._as_dataset(
@@ -271,29 +267,18 @@ class LabelBatches:
         return restored
 
     def _as_dataset(self, batch, first, last, weighted, prefetch):
-        tf = import_tensorflow()
+        def signature(tf):
+            ids = tf.TensorSpec((None, None), "int32")
+            labels = tf.TensorSpec((None,), "int32")
+            if self.labelled.multi_label:
+                classes = len(self.labelled.classes)
+                labels = tf.TensorSpec((None, classes), "float32")
+            inputs = {"token_ids": ids}
+            if self._segments:
+                inputs["segment_ids"] = ids
+            return (inputs, labels, *[tf.TensorSpec((None,), "float32")] * weighted)
 
-        def generate():
-            step = first
-            while last is None or step < last:
-                yield batch(step)
-                step += 1
-
-        ids = tf.TensorSpec((None, None), "int32")
-        labels = tf.TensorSpec((None,), "int32")
-        if self.labelled.multi_label:
-            labels = tf.TensorSpec((None, len(self.labelled.classes)), "float32")
-        inputs = {"token_ids": ids}
-        if self._segments:
-            inputs["segment_ids"] = ids
-        weights = (tf.TensorSpec((None,), "float32"),) * weighted
-        dataset = tf.data.Dataset.from_generator(
-            generate, output_signature=(inputs, labels, *weights)
-        )
-        # Keras warns at the end of a dataset whose length it did not know.
-        count = tf.data.INFINITE_CARDINALITY if last is None else last - first
-        dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
-        return dataset.prefetch(prefetch)
+        return numbered_dataset(batch, signature, first, last, prefetch)
 
     def _texts(self, rows) -> list[tuple]:
         """Gives the tokens of each text of a batch, those kept of each side."""

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from keras_tfm.text.label_batches import LabelBatches
-from keras_tfm.text.pipeline import import_tensorflow
+from keras_tfm.text.pipeline import numbered_dataset
 
 
 class MaskedBatches:
@@ -95,16 +95,9 @@ class MaskedBatches:
         Raises:
             ImportError: TensorFlow is not installed.
         """
-        tf = import_tensorflow()
 
-        def generate():
-            step = first_step
-            while True:
-                yield self.batch(step)
-                step += 1
+        def signature(tf):
+            ids = tf.TensorSpec((None, None), "int32")
+            return ({name: ids for name in self.batch(0)[0]}, ids)
 
-        ids = tf.TensorSpec((None, None), "int32")
-        inputs = {name: ids for name in self.batch(0)[0]}
-        return tf.data.Dataset.from_generator(
-            generate, output_signature=(inputs, ids)
-        ).prefetch(prefetch)
+        return numbered_dataset(self.batch, signature, first_step, None, prefetch)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from keras_tfm.text.pipeline import import_tensorflow
+from keras_tfm.text.pipeline import numbered_dataset
 from keras_tfm.text.vocabulary import Vocabulary
 
 
@@ -106,9 +106,7 @@ class TokenRows:
             ImportError: TensorFlow is not installed.
         """
         self._check_room()
-        return self._as_dataset(
-            lambda: map(self.batch, itertools.count(first_step)), prefetch
-        )
+        return numbered_dataset(self.batch, self._signature, first_step, None, prefetch)
 
     def ordered(self, prefetch: int = 8):
         """Gives the text once from its beginning, for `evaluate`.
@@ -125,13 +123,12 @@ class TokenRows:
             ImportError: TensorFlow is not installed.
         """
         starts = np.arange(0, self.tokens - 1, self.length)
-        some = [
-            starts[first : first + self.rows]
-            for first in range(0, len(starts), self.rows)
-        ]
-        dataset = self._as_dataset(lambda: map(self._cut, some), prefetch)
-        tf = import_tensorflow()
-        return dataset.apply(tf.data.experimental.assert_cardinality(len(some)))
+        count = -(-len(starts) // self.rows)
+
+        def batch(step):
+            return self._cut(starts[step * self.rows : (step + 1) * self.rows])
+
+        return numbered_dataset(batch, self._signature, 0, count, prefetch)
 
     def _check_room(self):
         if self.steps_per_epoch < 1:
@@ -151,12 +148,9 @@ class TokenRows:
         token_ids = np.where(ids[:, 1:] == 0, 0, ids[:, :-1])
         return {"token_ids": token_ids}, ids[:, 1:]
 
-    def _as_dataset(self, batches, prefetch):
-        tf = import_tensorflow()
+    def _signature(self, tf):
         ids = tf.TensorSpec((None, self.length), "int32")
-        return tf.data.Dataset.from_generator(
-            batches, output_signature=({"token_ids": ids}, ids)
-        ).prefetch(prefetch)
+        return ({"token_ids": ids}, ids)
 
 
 def _running(texts, vocabulary):

@@ -1,0 +1,45 @@
+"""What a saved translator and a saved classifier have in common."""
+
+import os
+import pathlib
+
+
+def write_model(model, part):
+    """Writes a fresh copy of a model as `model.keras`.
+
+    A compiled model names the optimizer of its backend, and a file holds what
+    `set_weights` does not: LoRA and quantisation are changed variables.
+
+    Args:
+        model: Keras model with `from_config`.
+        part: `pathlib.Path` of a folder for unfinished files.
+    """
+    model.save_weights(part / "copied.weights.h5")
+    copy = type(model).from_config(model.get_config())
+    copy.load_weights(part / "copied.weights.h5")
+    copy.save(part / "model.keras")
+
+
+def check_saved(folder, files, kind):
+    """Refuses a folder that lacks a file.
+
+    Args:
+        folder: path.
+        files: names of files.
+        kind: str, `"Translator"` or `"Classifier"`.
+
+    Returns:
+        List of paths of the files.
+
+    Raises:
+        FileNotFoundError: the folder lacks a file.
+    """
+    folder = pathlib.Path(folder)
+    missing = [name for name in files if not (folder / name).is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"No saved {kind.lower()} in {os.fspath(folder)!r}: {missing} missing. "
+            f"Name a folder that `{kind}.save` has written, such as the folder "
+            "`model` of a recipe's run."
+        )
+    return [folder / name for name in files]
