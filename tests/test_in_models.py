@@ -13,7 +13,6 @@ from keras_tfm.layers import (
     LearnedPositions,
     MultiHeadAttention,
     Pooling,
-    SinusoidalPositions,
     TokenAndPositionEmbedding,
     TransformerDecoder,
     TransformerEncoder,
@@ -98,15 +97,15 @@ class PairScorer(keras.Model):
     def __init__(self, width, **kwargs):
         super().__init__(**kwargs)
         self.width = width
-        # Keras builds and traces a subclass with floats, which ours refuses.
-        self.embed = keras.layers.Embedding(V, width, mask_zero=True)
-        self.positions = SinusoidalPositions()
+        self.embed = TokenAndPositionEmbedding(
+            V, width, mask_zero=True, dtype=self.dtype_policy
+        )
         self.block = TransformerDecoder(F, H)
         self.pool = AttentionPooling()
         self.score = keras.layers.Dense(1)
 
     def call(self, pair):
-        first, second = (self.positions(self.embed(ids)) for ids in pair)
+        first, second = map(self.embed, pair)
         return self.score(self.pool(self.block(first, second, use_causal_mask=False)))
 
     def get_config(self):
@@ -178,6 +177,14 @@ def test_a_saved_model_gives_the_same(trained, name, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(predict(loaded, x), predict(model, x), atol=1e-6)
+
+
+def test_a_subclass_of_half_precision_is_loaded_too(tmp_path):
+    model = PairScorer(D, dtype="mixed_bfloat16")
+    wanted = predict(model, PAIR)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_array_equal(predict(loaded, PAIR), wanted)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -5,7 +5,7 @@ import math
 import keras
 from keras import backend, ops
 
-from keras_tfm.layers.masks import INTEGERS, padding_mask
+from keras_tfm.layers.masks import INTEGERS, are_integers, padding_mask
 from keras_tfm.layers.positions import LearnedPositions, SinusoidalPositions
 from keras_tfm.layers.quantization import dtype_config, settle_policies
 
@@ -144,7 +144,8 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
 
     def compute_mask(self, inputs, previous_mask=None):
         # A mask that vectors carry ends at the logits.
-        return padding_mask(inputs) if self.mask_zero and _is_ids(inputs) else None
+        is_ids = backend.standardize_dtype(inputs.dtype) in INTEGERS
+        return padding_mask(inputs) if self.mask_zero and is_ids else None
 
     def compute_output_shape(self, inputs_shape, reverse=False):
         if reverse:
@@ -192,12 +193,13 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
     def _check(self, inputs, reverse):
         shape, dtype = tuple(inputs.shape), backend.standardize_dtype(inputs.dtype)
         width = shape[-1] if shape else 0  # None is not known yet
-        if reverse and (_is_ids(inputs) or width not in (self.embedding_dim, None)):
+        wrong = dtype in INTEGERS or width not in (self.embedding_dim, None)
+        if reverse and wrong:
             raise ValueError(
                 f"Vectors to project are floats of width {self.embedding_dim}. "
                 f"Received: shape={shape}, dtype={dtype}."
             )
-        if not reverse and (len(shape) != 2 or not _is_ids(inputs)):
+        if not reverse and (len(shape) != 2 or not are_integers(inputs)):
             raise ValueError(
                 "Token ids must be integers of shape (batch, length). "
                 f"Received: shape={shape}, dtype={dtype}."
@@ -243,6 +245,7 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         return ops.reshape(logits, (*hidden.shape[:-1], self.vocabulary_size))
 
     def _lookup(self, ids, training):
+        ids = ops.cast(ids, "int32")
         if training and self.token_embedding.quantization_mode is None:
             # The product before the lookup is what makes TensorFlow's gradient
             # dense. Outside training it would cost V * D products a call.
@@ -250,7 +253,3 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
             return ops.cast(ops.take(table, ids, axis=0), self.compute_dtype)
         x = self.token_embedding(ids)
         return x if self.factor == 1.0 else x * ops.cast(self.factor, x.dtype)
-
-
-def _is_ids(x):
-    return backend.standardize_dtype(x.dtype) in INTEGERS

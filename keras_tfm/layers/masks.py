@@ -2,6 +2,7 @@
 
 from keras import backend, ops
 from keras.src.backend import get_keras_mask
+from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
@@ -217,9 +218,24 @@ def check_mask(name, mask, ranks):
     )
 
 
+def are_integers(x):
+    """Says whether a tensor can be ids.
+
+    Args:
+        x: tensor.
+
+    Returns:
+        bool. While Keras builds a subclassed model that it loads, it shows its
+        layers floats whatever they are for, and looks at shapes only.
+    """
+    dtype = backend.standardize_dtype(x.dtype)
+    shown = in_symbolic_scope() and backend.is_float_dtype(dtype)
+    return dtype in INTEGERS or shown
+
+
 def _check_integers(name, ids):
-    dtype = backend.standardize_dtype(ids.dtype)
-    if len(ids.shape) != 2 or dtype not in INTEGERS:
+    if len(ids.shape) != 2 or not are_integers(ids):
+        dtype = backend.standardize_dtype(ids.dtype)
         raise ValueError(
             f"`{name}` must be integers of shape (batch, length). "
             f"Received: shape={tuple(ids.shape)}, dtype={dtype}."
