@@ -36,6 +36,10 @@ test-torch: export OMP_NUM_THREADS = 1
 
 # Tests compile many programs and run each for milliseconds.
 test-jax: export JAX_DISABLE_MOST_OPTIMIZATIONS = 1
+# What one process has compiled another need not, nor the next run.
+test-jax: export JAX_COMPILATION_CACHE_DIR = $(CURDIR)/.venv/compiled-by-jax
+test-jax: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS = 0
+test-jax: export JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES = -1
 test-tensorflow: export XLA_FLAGS = --xla_backend_optimization_level=0
 
 lint: $(TO_TEST)

@@ -257,7 +257,10 @@ class Translator:
         limit = self.max_source_length
         message = f"A text has more than {limit} tokens. Split it into sentences."
 
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+        @tf.function(
+            input_signature=[tf.TensorSpec([None], tf.string, name="text")],
+            autograph=False,  # it would read the source files again
+        )
         def translate(text):
             rows = tokenizer.tokenize(text)
             lengths = rows.row_lengths()
