@@ -84,7 +84,7 @@ SHARED = {
     "weight_decay": 0.5,
 }
 # What may be another when a run goes on.
-FREE = ("out", "average", "patience")
+FREE = ("out", "average")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,7 +98,8 @@ class Settings:
     test: str | None = None
     """File to score; None: a tenth of the training rows."""
     text: str | None = None
-    """Column of the texts in files, or several with commas; None: text."""
+    """Column of the texts in files, or several with commas: names, or numbers
+    from 0 where a file has no header; None: text."""
     label: str | None = None
     """Column of the labels in files; None: label."""
     text_pair: str | None = None
@@ -163,9 +164,9 @@ def main(settings: Settings) -> dict:
         settings.validation,
         settings.test,
         settings.seed,
-        text=settings.text and settings.text.split(","),
-        label=settings.label,
-        text_pair=settings.text_pair and settings.text_pair.split(","),
+        text=columns(settings.text),
+        label=settings.label and columns(settings.label)[0],
+        text_pair=columns(settings.text_pair),
         label_separator=settings.label_separator,
     )
     parts = (corpus.train, corpus.validation, corpus.test)
@@ -193,7 +194,11 @@ def main(settings: Settings) -> dict:
         for part in parts[:2]
     ]
     print(batches[0].report)
+    check_test(vocabulary, corpus.test)
     minutes = warm_up(settings, encoder, corpus, vocabulary, out)
+    freeze(settings, encoder)
+    # The same draws whether the warm-up was in this start or in one before.
+    keras.utils.set_random_seed(settings.seed)
     model = make_model(settings, corpus.train, encoder, batches[0].steps_per_epoch)
     history, weights = train(settings, model, *batches, out)
     classifier = serving.Classifier(
@@ -230,12 +235,25 @@ def check(settings: Settings):
         if value is not None and value < 1:
             flag = name.replace("_", "-")
             raise ValueError(f"--{flag} must be 1 or more. Received: {value}.")
+    for name, least in (("lora_rank", 1), ("frozen_layers", 0), ("warm_up_epochs", 0)):
+        value = getattr(settings, name)
+        if value is not None and value < least:
+            flag = name.replace("_", "-")
+            raise ValueError(f"--{flag} must be {least} or more. Received: {value}.")
     if settings.weights is None and (settings.lora_rank or settings.frozen_layers):
         raise ValueError(
             "What is frozen was trained before. Received: --lora-rank "
             f"{settings.lora_rank}, --frozen-layers {settings.frozen_layers}, and no "
             "--from. Name weights to start from."
         )
+
+
+def columns(names: str | None) -> list[str | int] | None:
+    """Reads columns as the command line names them."""
+    if names is None:
+        return None
+    names = [name.strip() for name in names.split(",")]
+    return [int(name) if name.isdecimal() else name for name in names]
 
 
 def complete(settings: Settings) -> Settings:
@@ -296,6 +314,17 @@ def get_encoder(settings, corpus, out):
             f"The encoder has {len(encoder.blocks)} blocks. Received: --frozen-layers "
             f"{settings.frozen_layers}."
         )
+    places = encoder.settings["sequence_length"]
+    if places is not None and settings.max_length > places:
+        raise ValueError(
+            f"{settings.weights!r} has learned {places} positions. Received: "
+            f"--max-length {settings.max_length}. Lower it."
+        )
+    return encoder, vocabulary
+
+
+def freeze(settings, encoder):
+    """Leaves what is to be trained of imported weights."""
     if settings.lora_rank:
         encoder.enable_lora(settings.lora_rank)
     if settings.frozen_layers:
@@ -303,7 +332,6 @@ def get_encoder(settings, corpus, out):
         for layer in (*below, *encoder.blocks[: settings.frozen_layers]):
             if layer is not None:
                 layer.trainable = False
-    return encoder, vocabulary
 
 
 def get_vocabulary(settings, corpus, out):
@@ -327,6 +355,18 @@ def get_vocabulary(settings, corpus, out):
     out.mkdir(parents=True, exist_ok=True)  # from here on the input is good
     vocabulary.save(file)
     return vocabulary
+
+
+def check_test(vocabulary, test):
+    """Refuses, before training, what could not be labelled after it."""
+    sides = list(zip(*test.texts, strict=True)) if test.paired else [test.texts]
+    for side in sides:
+        for number, ids in enumerate(vocabulary.encode(list(side))):
+            if not len(ids):
+                raise ValueError(
+                    "Nothing of a test text is left in this vocabulary. Received: "
+                    f"{test.texts[number]!r}. Leave it out."
+                )
 
 
 def warm_up(settings, encoder, corpus, vocabulary, out) -> float:
@@ -483,7 +523,7 @@ def evaluate(settings, classifier, corpus, out) -> dict:
 
     start = time.perf_counter()
     probabilities = classifier.probabilities(corpus.test.texts)
-    seconds = time.perf_counter() - start
+    seconds, truncated = time.perf_counter() - start, classifier.truncated
     several = corpus.train.multi_label
     wanted = corpus.test.encoded_labels()
     found = label_scores.decided(probabilities, several, classifier.threshold)
@@ -529,7 +569,7 @@ def evaluate(settings, classifier, corpus, out) -> dict:
             for name, value in baseline.items()
         },
         "test_texts": len(corpus.test),
-        "test_truncated": classifier.truncated,
+        "test_truncated": truncated,
         "labelling_seconds": round(seconds, 1),
     }
 

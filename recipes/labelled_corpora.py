@@ -167,7 +167,7 @@ def hold_out_sentences(labelled: Labelled, count: int, seed: int):
 
     Returns:
         The rest; the rows held out; how many more were dropped from the rest
-        for five words in a row, or all they have, that stand in one held out.
+        for five words in a row that stand in one held out.
     """
     long = [len(text.split()) >= LEAST_WORDS for text in labelled.texts]
     sentences = _chosen(labelled, long, "sentences")
@@ -204,7 +204,9 @@ def _trec(seed):
         labels = [TREC_CLASSES[int(label)] for label in rows.labels]
         parts.append(Labelled(rows.texts, labels, name=f"trec, {part}"))
     whole, test = parts
-    train, validation = split(whole, (0.9, 0.1), seed)
+    asked = {question.casefold() for question in test.texts}
+    new = [question.casefold() not in asked for question in whole.texts]
+    train, validation = split(_chosen(whole, new, whole.name), (0.9, 0.1), seed)
     return LabelledCorpus(
         "trec",
         train,
@@ -212,7 +214,11 @@ def _trec(seed):
         test,
         licence="free use (Li and Roth 2002)",
         origin="https://cogcomp.seas.upenn.edu/Data/QA/QC",
-        notes=[_drawn("validation", "a tenth", seed)],
+        notes=[
+            f"{new.count(False):,} training questions are test questions too, and "
+            "were left out.",
+            _drawn("validation", "a tenth", seed),
+        ],
     )
 
 
@@ -258,6 +264,12 @@ def _own(data, validation, test, seed, columns):
         for part, path in (("validation", validation), ("test", test))
         if path is not None
     }
+    for part, other in others.items():
+        if other.multi_label != whole.multi_label:
+            raise ValueError(
+                "All parts have one label a text, or all have lists of them. Received: "
+                f"{data!r} with the one, the {part} part with the other."
+            )
     drawn = [part for part in ("validation", "test") if part not in others]
     if drawn:
         shares = (1 - 0.1 * len(drawn), *[0.1] * len(drawn))
@@ -273,6 +285,13 @@ def _own(data, validation, test, seed, columns):
                 f"{count:,} of {len(others[part]):,} {part} texts are in the training "
                 "part too."
             )
+    known = set(others["validation"].texts)
+    count = sum(text in known for text in others["test"].texts)
+    if count:
+        notes.append(
+            f"{count:,} of {len(others['test']):,} test texts are in the validation "
+            "part too: choices are made by them."
+        )
     return LabelledCorpus(
         pathlib.Path(data).name,
         whole,

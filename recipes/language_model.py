@@ -160,14 +160,19 @@ def load(settings):
 
     Returns dict of lists of str, and a list of notes.
     """
+    named = {"validation": settings.validation, "test": settings.test}
     if settings.data == "imdb":
+        if any(named.values()):
+            raise ValueError(
+                f"imdb has parts of its own. Received: --validation "
+                f"{settings.validation}, --test {settings.test}. Leave them out."
+            )
         corpus = labelled_corpora.load("imdb", seed=settings.seed)
         parts = {
             name: getattr(corpus, name).texts
             for name in ("train", "validation", "test")
         }
         return parts, [corpus.origin, *corpus.notes]
-    named = {"validation": settings.validation, "test": settings.test}
     for path in (settings.data, *named.values()):
         if path is not None and not pathlib.Path(path).is_file():
             raise ValueError(
@@ -187,7 +192,7 @@ def load(settings):
         )
     for place, name in enumerate(drawn):
         parts[name] = distinct[place * count : (place + 1) * count]
-    held = {line for name in drawn for line in parts[name]}
+    held = {line for part in parts.values() for line in part}
     parts["train"] = [line for line in texts if line not in held]
     notes = [f"{name}: {len(some):,} texts" for name, some in sorted(parts.items())]
     return parts, notes

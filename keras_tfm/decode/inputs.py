@@ -28,7 +28,8 @@ def check_sources(source_ids, vocabulary_size=None):
         integers `(B, S)`.
 
     Raises:
-        ValueError: another rank or dtype, or an id outside the vocabulary.
+        ValueError: another rank or dtype, padding before a token, or an id
+            outside the vocabulary.
     """
     if isinstance(source_ids, (list, tuple)):
         rows = as_rows("source", source_ids)
@@ -38,6 +39,11 @@ def check_sources(source_ids, vocabulary_size=None):
         raise ValueError(
             "Source ids are integers of shape (batch, length). Received: "
             f"shape={source_ids.shape}, dtype={source_ids.dtype}."
+        )
+    if ((source_ids[:, :-1] == 0) & (source_ids[:, 1:] != 0)).any():
+        raise ValueError(
+            "Padding, the id 0, stands at the ends of rows. Received: a row with 0 "
+            "before another id. Pad on the right."
         )
     if vocabulary_size is None or not source_ids.size:
         return source_ids
@@ -222,6 +228,27 @@ def check_targets(target_ids, count, vocabulary_size=None, longest=None):
     size = max(1, *map(len, rows)) if rows else 1
     width = rounded_up(size, LENGTHS)
     return padded_rows(rows, max(size, min(width, longest or width)))
+
+
+def check_together(source_ids, target_ids, longest):
+    """Refuses prompts and targets that a table of positions does not hold.
+
+    Args:
+        source_ids, target_ids: int `(B, S)` and `(B, T)`, padded with 0.
+        longest: int or None: tokens that the model has positions for.
+
+    Raises:
+        ValueError: a target that is too long after its prompt.
+    """
+    both = [np.count_nonzero(ids, axis=1) for ids in (source_ids, target_ids)]
+    tokens = both[0] + both[1] - 1  # the last is not read
+    if longest and tokens.size and tokens.max() > longest:
+        row = int(tokens.argmax())
+        raise ValueError(
+            "A prompt and what follows it are no longer than the table of learned "
+            f"positions. Received: {both[0][row]} and {both[1][row]} tokens in row "
+            f"{row}; sequence_length={longest}."
+        )
 
 
 def check_count(name, rows, count):

@@ -372,6 +372,8 @@ class Search:
         targets = inputs.check_targets(
             target_ids, len(source_ids), size, self.lengths.longest
         )
+        if self.lengths.continues:
+            inputs.check_together(source_ids, targets, self.lengths.longest)
         if not len(source_ids):
             none = np.zeros((0, 1, targets.shape[1]), "float32")
             ids, scores = none.astype("int32"), none[:, :, 0]

@@ -6,9 +6,10 @@ from keras import ops
 from keras_tfm.layers.initialization import fresh
 from keras_tfm.layers.masks import (
     check_fits,
+    check_length,
     check_mask,
     combine,
-    implicit_mask,
+    implicit_masks,
     masked_softmax,
 )
 from keras_tfm.layers.quantization import dtype_config, settle_policies
@@ -38,7 +39,7 @@ class Attention(keras.layers.Layer):
         value: float `(B, S, D')`, or None for self-attention.
         key: float `(B, S, D'')`, or None for `value`.
         padding_mask: bool `(B, S)`. Keys that are real. None: the implicit
-            Keras mask of `key` or `value`, if it has one and no
+            Keras masks of `key` and `value`, if they have any and no
             `attention_mask` is given.
         attention_mask: bool `(B, T, S)`, True = may be attended to; axes of
             size 1 are broadcast.
@@ -114,10 +115,11 @@ class Attention(keras.layers.Layer):
         value = query if value is None and cache is None else value
         self._check_given(query, value, key, padding_mask, attention_mask)
         if padding_mask is None and attention_mask is None and cache is None:
-            padding_mask = implicit_mask(value if key is None else key)
+            padding_mask = implicit_masks(value, key)
         keys, values = self.keys_and_values(value, key) if cache is None else cache
         queries = self.query_dense(query) if self.score == "additive" else query
         scores = self.score_layer(queries[:, None], keys[:, None])[:, 0]  # (B, T, S)
+        check_length(padding_mask, scores.shape[-1])
         causal = None
         if use_causal_mask:
             length, memory = ops.shape(scores)[1:]

@@ -8,7 +8,7 @@ from keras_tfm.layers.feed_forward import FeedForward
 from keras_tfm.layers.masks import implicit_mask
 from keras_tfm.layers.multi_head import MultiHeadAttention
 from keras_tfm.layers.quantization import dtype_config
-from keras_tfm.layers.relative import positions_config, relative_positions
+from keras_tfm.layers.relative import T5Positions, positions_config, relative_positions
 
 NORMALIZATIONS = {
     "layer_norm": keras.layers.LayerNormalization,
@@ -53,6 +53,8 @@ def normalization_layer(kind, epsilon, **kwargs):
 class _Block(keras.layers.Layer):
     """What encoder and decoder blocks share: settings and the residual."""
 
+    _bidirectional = True  # T5's buckets, where they are named
+
     def __init__(
         self,
         intermediate_dim,
@@ -91,6 +93,10 @@ class _Block(keras.layers.Layer):
         self.use_bias = use_bias
         self.score = score
         self.num_key_value_heads = num_key_value_heads
+        if positions == "t5":
+            positions = T5Positions(
+                bidirectional=self._bidirectional, dtype=self.dtype_policy
+            )
         self.positions = relative_positions(positions, dtype=self.dtype_policy)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -294,8 +300,8 @@ class TransformerDecoder(_Block):
         use_bias: bool. Projections add a bias.
         score: `"scaled_dot"` or another of `Score`.
         num_key_value_heads: int or None, G, see `MultiHeadAttention`.
-        positions: `"rotary"`, `"alibi"`, `"t5"`, `"shaw"`, or a layer of
-            `RelativePositions`, inside self-attention; None for none.
+        positions: `"rotary"`, `"alibi"`, `"t5"` (one-way), `"shaw"`, or a layer
+            of `RelativePositions`, inside self-attention; None for none.
         kernel_initializer: Keras initializer of the matrices.
         bias_initializer: Keras initializer of the biases.
         **kwargs: of `keras.layers.Layer`.
@@ -303,8 +309,9 @@ class TransformerDecoder(_Block):
     Call arguments:
         x: float `(B, T, D)`.
         encoder_sequence: float `(B, S, D')`, or None.
-        padding_mask: bool `(B, T)`, True where x is real. None: the implicit
-            Keras mask of x, if it has one and no `attention_mask` is given.
+        padding_mask: bool `(B, T)`, True where x is real; with a cache
+            `(B, L)`, of its slots. None: the implicit Keras mask of x, if it
+            has one and no cache or `attention_mask` is given.
         attention_mask: bool `(B, T, T)` or `(B, H, T, T)`; with a cache the
             last axis is L.
         encoder_padding_mask: bool `(B, S)`. None: the implicit Keras mask of
@@ -333,6 +340,8 @@ class TransformerDecoder(_Block):
 
     Source: Vaswani et al. 2017, section 3.1. https://arxiv.org/abs/1706.03762
     """
+
+    _bidirectional = False  # the future is hidden
 
     def build(self, x_shape, encoder_sequence_shape=None):
         self.self_attention.build(x_shape)

@@ -1,5 +1,7 @@
 """Attention masks: boolean, True = may be attended to."""
 
+import functools
+
 from keras import backend, ops
 from keras.src.backend import get_keras_mask
 from keras.src.backend.common.symbolic_scope import in_symbolic_scope
@@ -128,6 +130,24 @@ def implicit_mask(x):
     return mask
 
 
+def implicit_masks(*sequences):
+    """Reads what all of some tensors of one length let through.
+
+    Args:
+        *sequences: tensors, or None.
+
+    Returns:
+        bool `(B, S)`: True where no mask that one carries is False. None if
+        none carries a mask.
+
+    Raises:
+        ValueError: a mask is of another rank or dtype.
+    """
+    carried = [implicit_mask(x) for x in sequences]
+    carried = [mask for mask in carried if mask is not None]
+    return functools.reduce(ops.logical_and, carried) if carried else None
+
+
 def open_rows(mask):
     """Lets a query that may attend to nothing attend to all, without a NaN.
 
@@ -162,6 +182,26 @@ def masked_softmax(scores, mask=None):
     alone = scores.shape[-1] == 1
     weights = ops.ones_like(scores) if alone else ops.softmax(scores, axis=-1)
     return weights if allowed is None else ops.where(allowed, weights, 0.0)
+
+
+def check_length(mask, length):
+    """Refuses a padding mask of another length than what it is of.
+
+    Args:
+        mask: bool `(B, S)`, or None: one column would be broadcast. What is of
+            another rank is left to `check_mask`.
+        length: int, S, or None where unknown.
+
+    Raises:
+        ValueError: both are known and differ.
+    """
+    known = mask is not None and len(mask.shape) == 2
+    known = known and isinstance(mask.shape[1], int)
+    if known and isinstance(length, int) and mask.shape[1] != length:
+        raise ValueError(
+            "`padding_mask` has a column for each key, with a cache for each of its "
+            f"slots. Received: shape={tuple(mask.shape)}, for {length} keys."
+        )
 
 
 def check_fits(mask, wanted):

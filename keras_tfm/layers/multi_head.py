@@ -9,9 +9,10 @@ from keras_tfm.layers.initialization import fresh
 from keras_tfm.layers.masks import (
     causal_mask,
     check_fits,
+    check_length,
     check_mask,
     combine,
-    implicit_mask,
+    implicit_masks,
     masked_softmax,
     open_rows,
 )
@@ -30,14 +31,14 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Weights have the layout of `keras.layers.MultiHeadAttention` (query, key,
     value, output; kernel, then bias), so that they can be copied with
-    `set_weights`. Glorot's bounds are taken from each projection as the
-    matrix (D, H d) that it is; Keras takes the first axis for a convolution
-    window and starts about sqrt(D / 2) times too small.
+    `set_weights`. Glorot's bounds are those of each projection as the matrix
+    (D, H d) that it is.
 
     The fused path (`keras.ops.dot_product_attention`, flash attention where
-    the backend has it) is taken whenever no dropout is active in this call
-    and no map is asked for. A query that may attend to nothing gives zeros
-    before the output projection.
+    the backend has it) is taken for a product of queries and keys of the width
+    of the values, if nothing is added to the scores, there is no cache, no
+    dropout is active in this call and no map is asked for. A query that may
+    attend to nothing gives zeros before the output projection.
 
     Args:
         num_heads: int >= 1, H.
@@ -64,9 +65,9 @@ class MultiHeadAttention(keras.layers.Layer):
         query: float `(B, T, D)`.
         value: float `(B, S, D')`, or None for self-attention.
         key: float `(B, S, D'')`, or None for `value`.
-        padding_mask: bool `(B, S)`. Keys that are real. None: the implicit
-            Keras mask of `key` or `value`, if it has one and no
-            `attention_mask` is given.
+        padding_mask: bool `(B, S)`; with a cache `(B, L)`, of its slots. Keys
+            that are real. None: the implicit Keras masks of `key` and `value`,
+            if they have any and no cache or `attention_mask` is given.
         attention_mask: bool `(B, T, S)` or `(B, H, T, S)`, True = may be
             attended to; axes of size 1 are broadcast.
         use_causal_mask: bool. Query t attends to keys 0 to t, counted from
@@ -74,8 +75,9 @@ class MultiHeadAttention(keras.layers.Layer):
         cache: pair of float `(B, G, d_k, L)` and `(B, G, L, d_v)`: keys and
             values that are there already. Without `cache_index` they are
             attended to as they are, and `value` is not needed.
-        cache_index: int or scalar int tensor. The keys and values of this
-            call are written to the cache from this slot on.
+        cache_index: int or scalar int tensor, of which only an int is checked.
+            The keys and values of this call are written to the cache from this
+            slot on; in PyTorch's inference mode in place.
         query_positions: int `(T,)` or `(B, T)`, in tokens, for `positions`.
             None: from 0, or from `cache_index`, on.
         key_positions: int `(S,)` or `(B, S)`, with a cache of all its slots.
@@ -199,10 +201,11 @@ class MultiHeadAttention(keras.layers.Layer):
         return_attention_scores=False,
         training=False,
     ):
-        self._check_given(cache=cache, cache_index=cache_index)
+        self._check_given(query, value, key, cache=cache, cache_index=cache_index)
         self._check_sequences(**_shapes(query, value, key))
         if padding_mask is None and attention_mask is None and cache is None:
-            padding_mask = implicit_mask(_attended(query, value, key))
+            alone = value is None and key is None
+            padding_mask = implicit_masks(query if alone else value, key)
         fuse = cache is None and self._can_fuse(return_attention_scores, training)
         queries = self.query_dense(query)  # (B, T, H, d_k)
         length = ops.shape(queries)[1]
@@ -215,12 +218,17 @@ class MultiHeadAttention(keras.layers.Layer):
             keys, values = cache
         else:
             keys, values = self._write(query, value, key, cache, first, key_positions)
-        memory = ops.shape(keys)[1 if fuse else 3]
+        axis = 1 if fuse else 3
+        memory = ops.shape(keys)[axis]
+        check_length(padding_mask, keys.shape[axis])
         if self.positions is not None:
             if query_positions is None:
                 query_positions = ops.arange(length) + first
             if key_positions is None:
                 key_positions = ops.arange(memory)
+            batch_size = query.shape[0]
+            _check_positions("query", query_positions, query.shape[1], batch_size)
+            _check_positions("key", key_positions, keys.shape[axis], batch_size)
             queries = self.positions.turn(queries, query_positions)
         causal = None
         if use_causal_mask:
@@ -229,7 +237,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if mask is not None:
             mask = mask[:, None] if len(mask.shape) == 3 else mask  # (B, H, T, S)
             wanted = (queries.shape[0], self.num_heads, queries.shape[1])
-            check_fits(mask, (*wanted, keys.shape[1 if fuse else 3]))
+            check_fits(mask, (*wanted, keys.shape[axis]))
         if fuse:
             heard, scores = self._attend_fused(queries, keys, values, mask), None
         else:
@@ -482,6 +490,9 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _check_given(
         self,
+        query,
+        value=None,
+        key=None,
         padding_mask=None,
         attention_mask=None,
         cache=None,
@@ -501,13 +512,13 @@ class MultiHeadAttention(keras.layers.Layer):
                 f"cache_index={cache_index} and no cache. Pass the cache of the "
                 "step before, or one from `empty_cache`."
             )
-        room = cache[0].shape[3]
-        known = isinstance(cache_index, int) and room is not None
-        if known and not 0 <= cache_index < room:
+        room, count = cache[0].shape[3], _attended(query, value, key).shape[1]
+        known = all(isinstance(each, int) for each in (cache_index, room, count))
+        if known and not 0 <= cache_index <= room - count:
             raise ValueError(
-                "`cache_index` must be a slot of the cache. Received: "
-                f"cache_index={cache_index}, and a cache of {room} slots. Make it "
-                "longer, or stop."
+                "`cache_index` must be a slot of the cache, with room for all that is "
+                f"written. Received: cache_index={cache_index}, {count} positions, and "
+                f"a cache of {room} slots. Make it longer, or stop."
             )
 
 
@@ -534,6 +545,19 @@ def _shapes(query, value, key):
     """The shapes of those that are given."""
     given = {"query": query, "value": value, "key": key}
     return {name: x.shape for name, x in given.items() if x is not None}
+
+
+def _check_positions(name, positions, count, batch_size):
+    """Refuses positions that would broadcast to something else."""
+    shape = tuple(positions.shape)
+    fits = len(shape) in (1, 2) and _same(shape[-1], count)
+    rows = shape[0] if len(shape) == 2 else 1
+    if not fits or not (rows == 1 or _same(rows, batch_size)):
+        raise ValueError(
+            f"`{name}_positions` are (length,) or (batch, length); one position a row "
+            f"is (batch, 1). Received: shape={shape}, for batch {batch_size} and "
+            f"length {count}."
+        )
 
 
 def _same(size, other):

@@ -207,7 +207,8 @@ class LearnedPositions(Positions):
         float `(B, T, D)`, in the dtype of `x`.
 
     Raises:
-        ValueError: `sequence_length` below 1, or `offset + T` past the table.
+        ValueError: `sequence_length` below 1, an `offset` below 0, or
+            `offset + T` past the table.
 
     Source: Gehring et al. 2017, section 3.1, https://arxiv.org/abs/1705.03122;
     Vaswani et al. 2017, table 3, row E.
@@ -247,6 +248,7 @@ class LearnedPositions(Positions):
             float `(T, D)`, or `(B, T, D)`.
         """
         if isinstance(offset, int):
+            self.check_offset(offset)
             if isinstance(length, int):
                 self.check_length(offset + length)
             # A slice past the end comes out short, so that the sum with the
@@ -255,9 +257,22 @@ class LearnedPositions(Positions):
         return ops.take(self.table, _from(offset, length), axis=0)
 
     def compute_output_spec(self, x, offset=0):
-        if x.shape[1] is not None and isinstance(offset, int):
-            self.check_length(offset + x.shape[1])
+        if isinstance(offset, int):
+            self.check_offset(offset)
+            self.check_length(x.shape[1] and offset + x.shape[1])
         return super().compute_output_spec(x, offset=offset)
+
+    def check_offset(self, offset):
+        """Refuses a position before the first.
+
+        Args:
+            offset: int, in tokens.
+
+        Raises:
+            ValueError: `offset` is below 0: a slice would count from the end.
+        """
+        if offset < 0:
+            raise ValueError(f"`offset` must be 0 or more. Received: {offset}.")
 
     def check_length(self, length):
         """Refuses a sequence that is longer than the table.

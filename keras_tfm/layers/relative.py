@@ -277,10 +277,11 @@ class T5Positions(RelativePositions):
     it too, but Keras loads a functional model of them from its weights alone.
 
     Args:
-        num_buckets: int >= 2, even if bidirectional.
+        num_buckets: int >= 2, if bidirectional even and >= 4.
         max_distance: int, in tokens, more than the buckets of one distance.
         bidirectional: bool. Keys after the query have half of the buckets; else
-            they share that of distance 0, as a causal mask hides them.
+            they share that of distance 0, as a causal mask hides them. A model
+            chooses this itself: True in its encoder, False in its decoder.
         initializer: Keras initializer of the numbers.
         **kwargs: of `keras.layers.Layer`.
 

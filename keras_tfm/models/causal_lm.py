@@ -262,8 +262,12 @@ class CausalLM(keras.Model):
             target_ids, ops.clip(place - first, 0, count - 1), axis=1
         )
         token_ids = ops.where(place > first, own, prompts)
+        if isinstance(self.embedding.position_layer, LearnedPositions):
+            # What fits is padding there.
+            token_ids = token_ids[:, : self.embedding.position_layer.sequence_length]
         logits = self({"token_ids": token_ids})
         wanted = first + ops.arange(count)[None]  # (B, T)
+        wanted = ops.minimum(wanted, ops.shape(token_ids)[1] - 1)
         return ops.take_along_axis(logits, wanted[:, :, None], axis=1)
 
     def get_config(self):

@@ -182,7 +182,8 @@ class Encoder(keras.Model):
         """Freezes the model but for low-rank updates of queries and values.
 
         Args:
-            rank: int >= 1, of the updates.
+            rank: int >= 1, of the updates: Keras gives each head a first
+            factor of that rank, and all heads one second factor.
 
         Source: Hu et al. 2021, section 4.2. https://arxiv.org/abs/2106.09685
         """

@@ -148,7 +148,12 @@ def blocks(kind, count, settings, positions, policy, name):
 
     Returns:
         List of blocks.
+
+    Raises:
+        ValueError: `count` is below 1.
     """
+    if count < 1:
+        raise ValueError(f"A stack has 1 block or more. Received: {name}, {count}.")
     inside = relative_positions(positions) if is_relative(positions) else None
     bidirectional = kind.__name__ == "TransformerEncoder"
     return [

@@ -210,6 +210,12 @@ class Classifier:
                 f"{encoder.vocabulary_size}. Load the vocabulary the model was "
                 "trained with."
             )
+        if self.vocabulary.pad_id != encoder.settings["pad_id"]:
+            raise ValueError(
+                "Texts are padded with another id than the model masks. Received: "
+                f"{self.vocabulary.pad_id}, pad_id={encoder.settings['pad_id']}. Make "
+                "the encoder with the vocabulary's."
+            )
         places = encoder.settings["sequence_length"]
         if places is not None and self.max_length > places:
             raise ValueError(

@@ -123,9 +123,9 @@ class LabelBatches:
         self.vocabulary = vocabulary
         self._segments = labelled.paired if segments is None else segments
         tokens = np.stack([side.tokens for side in self._sides])
-        if not tokens.any():
+        if not tokens.any(1).all():
             raise ValueError(
-                "One text at least must have a token. Received: "
+                "One text at least must have a token, of each side. Received: "
                 f"{len(labelled):,} texts that come to nothing in this vocabulary, "
                 f"such as {labelled.texts[0]!r}. Check the texts and its normalisation."
             )

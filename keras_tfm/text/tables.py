@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from keras_tfm.text.files import iterate_lines
 
+LONGEST_FIELD = 2**31 - 1  # characters; Python's own limit is 131,072
 _FORMATS = ("tsv", "csv", "jsonl", "label_first")
 
 
@@ -68,6 +69,7 @@ def _tsv_rows(path) -> Iterator[tuple[str, list[str]]]:
 
 
 def _csv_rows(path) -> Iterator[tuple[str, list[str]]]:
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
     reader = csv.reader((line + "\n" for line in iterate_lines(path)), strict=True)
     while True:
         place = f"{path}, line {reader.line_num + 1}"
@@ -181,7 +183,7 @@ def _refuse_columns(wanted: list, header: list | None, width: int, place: str):
             has = f"{width} columns" if header is None else f"the columns {header}"
             raise ValueError(
                 f"{place}: a column {column!r} is wanted. Received {has}. Choose one "
-                "of these by its name, or by its number from 0 without a header."
+                "of these by its name; or, of a file without a header, by number."
             )
         if isinstance(column, str) and header.count(column) > 1:
             raise ValueError(

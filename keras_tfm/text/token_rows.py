@@ -15,8 +15,8 @@ class TokenRows:
     Each text gets a start before and an end after it; then all follow one
     another without padding and are cut into rows, so that a row may begin
     inside a text and hold several. In each epoch the cuts fall elsewhere and
-    rows come in another order; what no row holds, less than two rows, is left
-    out.
+    rows come in another order; what fills no batch, at the beginning and the
+    end, is left out.
 
     An element is `({"token_ids": (B, T)}, labels)`, both int32: labels `(B, T)`
     are the tokens one place on.
@@ -86,8 +86,9 @@ class TokenRows:
         epoch, place = divmod(step, self.steps_per_epoch)
         if self._plan[0] != epoch:
             draw = np.random.default_rng([self.seed, epoch])
-            first = int(draw.integers(self.length))
-            order = draw.permutation(self.steps_per_epoch * self.rows)
+            rows = self.steps_per_epoch * self.rows
+            first = int(draw.integers(self.tokens - self.length * rows))
+            order = draw.permutation(rows)
             self._plan = (epoch, first + self.length * order)
         starts = self._plan[1][place * self.rows : (place + 1) * self.rows]
         return self._cut(starts)

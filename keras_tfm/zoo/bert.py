@@ -63,6 +63,11 @@ def model_of(config, weights, head, num_classes, settings):
     if head == "encoder":
         return encoder, plan
     if head == "masked_lm":
+        if config.get("tie_word_embeddings") is False:
+            raise ValueError(
+                "A head for masked words is read that projects by the table of words. "
+                "Received: tie_word_embeddings=False. Read the encoder alone."
+            )
         model = MaskedLM(encoder, _activation(config))
         return model, plan + _masked_plan(model, kind)
     return _classifier(encoder, config, plan, num_classes, weights)
@@ -131,13 +136,15 @@ def _activation(config):
 def _embedding_plan(encoder, config, start):
     stem = f"{start}embeddings."
     rows = encoder.settings["sequence_length"]
+    roberta = config["model_type"] == "roberta"
+    spare = encoder.settings["pad_id"] + 1 if roberta else 0
     segments = f"{stem}token_type_embeddings.weight"
     places = [f"{stem}position_embeddings.weight"]
     if config["model_type"] != "distilbert" and not encoder.settings["num_segments"]:
         places.append(segments)
 
-    def last_rows(table, segment=0.0):
-        return table[-rows:] + segment
+    def places_of(table, segment=0.0):
+        return table[spare : spare + rows] + segment
 
     embedding = encoder.embedding
     plan = [
@@ -146,7 +153,7 @@ def _embedding_plan(encoder, config, start):
             [f"{stem}word_embeddings.weight"],
             _same,
         ),
-        (embedding.position_layer.table, places, last_rows),
+        (embedding.position_layer.table, places, places_of),
         *_layer_plan(encoder.embedding_norm, f"{stem}LayerNorm"),
     ]
     if encoder.settings["num_segments"]:
@@ -197,7 +204,8 @@ def _classifier(encoder, config, plan, num_classes, weights):
     )
     if f"{hidden}.weight" not in weights.shapes:
         hidden = hidden.removeprefix("bert.")
-    plan = plan + _layer_plan(model.hidden_dense, hidden)
+    if num_classes is None or f"{hidden}.weight" in weights.shapes:
+        plan = plan + _layer_plan(model.hidden_dense, hidden)
     if num_classes is None:
         plan += _layer_plan(model.output_dense, output)
     return model, plan

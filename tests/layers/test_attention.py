@@ -175,6 +175,15 @@ def test_an_implicit_mask_counts_unless_an_explicit_one_is_given(with_key):
         np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
+def test_the_mask_of_values_counts_though_keys_carry_none():
+    layer = made("dot", QUERY, VALUE, KEY)
+    carrying, value = masked(VALUE, PADDING)
+    found = attend(layer, QUERY, carrying, KEY)
+    wanted = attend(layer, QUERY, value, KEY, padding_mask=PADDING)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    assert abs(found - attend(layer, QUERY, value, KEY)).max() > 0.01  # it can fail
+
+
 def test_the_mask_of_the_query_goes_on_to_what_follows():
     mask = PADDING[:, :T]
     carrying, _ = masked(QUERY, mask)

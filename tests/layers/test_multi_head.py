@@ -268,6 +268,34 @@ def test_an_implicit_mask_counts_unless_an_explicit_one_is_given():
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
+def test_the_mask_of_values_counts_though_keys_carry_none():
+    key = draw(B, S, 6, seed=9)
+    layer = made(QUERY, VALUE, key)
+    carrying, value = masked(VALUE, PADDING)
+    found = attend(layer, QUERY, carrying, key)
+    wanted = attend(layer, QUERY, value, key, padding_mask=PADDING)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    keys, plain = masked(key, np.arange(S)[None] != np.array([[1], [4]]))
+    both = PADDING & (np.arange(S)[None] != np.array([[1], [4]]))
+    found = attend(layer, QUERY, carrying, keys)
+    wanted = attend(layer, QUERY, value, plain, padding_mask=both)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_what_would_be_broadcast_is_refused():
+    layer = made(QUERY, positions="alibi")
+    with pytest.raises(ValueError, match=r"shape=\(2, 1\), for 4 keys"):
+        layer(QUERY, padding_mask=np.ones((2, 1), bool))
+    step, cache = QUERY[:, :1], layer.empty_cache(2, 6)
+    with pytest.raises(ValueError, match=r"is \(batch, 1\). Received: shape=\(2,\)"):
+        layer(step, cache=cache, cache_index=2, query_positions=np.array([3, 2]))
+    with pytest.raises(ValueError, match=r"`key_positions` are .*shape=\(3,\)"):
+        layer(step, cache=cache, cache_index=2, key_positions=np.arange(3))
+    call = {"cache": cache, "cache_index": 2}
+    found, _ = layer(step, query_positions=np.array([[3], [2]]), **call)
+    assert found.shape == (2, 1, 6)
+
+
 def test_the_mask_of_the_query_goes_on_to_what_follows():
     layer = made(QUERY)
     mask = PADDING[:, :T]
@@ -393,6 +421,9 @@ def test_a_slot_without_a_cache_is_refused():
     for index in (-1, 3):
         with pytest.raises(ValueError, match=f"cache_index={index}, .* of 3 slots"):
             layer(QUERY[:, :1], cache=layer.empty_cache(2, 3), cache_index=index)
+    # It would be written over what stands before.
+    with pytest.raises(ValueError, match="cache_index=1, 3 positions, .* of 3 slots"):
+        layer(QUERY[:, :3], cache=layer.empty_cache(2, 3), cache_index=1)
 
 
 def test_matrices_start_within_glorots_bound_for_a_matrix():

@@ -187,6 +187,8 @@ def test_vectors_of_another_rank_are_refused(make):
 def test_past_the_table_is_an_error():
     layer = LearnedPositions(4)
     layer(np.zeros((1, 4, 2), "float32"))  # the whole table
+    with pytest.raises(ValueError, match="must be 0 or more. Received: -1"):
+        LearnedPositions(4)(np.zeros((1, 1, 2), "float32"), offset=-1)
     with pytest.raises(ValueError, match="Received: 5 tokens; sequence_length=4"):
         layer(np.zeros((1, 5, 2), "float32"))
     with pytest.raises(ValueError, match="Received: 6 tokens.*Shorten it"):

@@ -239,6 +239,26 @@ def test_t5_buckets(bidirectional, buckets, most):
     np.testing.assert_array_equal(found[0, 0, 0], numpy(theirs))
 
 
+def test_a_block_that_hides_the_future_has_buckets_for_the_past():
+    assert TransformerEncoder(4, 2, positions="t5").positions.bidirectional
+    block = TransformerDecoder(4, 2, positions="t5")
+    assert not block.positions.bidirectional
+    assert not type(block).from_config(block.get_config()).positions.bidirectional
+
+
+def test_shaws_distances_are_cut_to_both_sides():
+    """Weights of distances past the greatest are those of the greatest."""
+    layer = ShawPositions(2)
+    queries = draw(1, 6, 1, 4)
+    found = numpy(layer(queries, np.arange(6), np.arange(6)))
+    table = next(numpy(w) for w in layer.weights)
+    for i in range(6):
+        for j in range(6):
+            vector = table[min(max(j - i, -2), 2) + 2]
+            wanted = queries[0, i, 0] @ vector
+            assert found[0, 0, i, j] == pytest.approx(wanted, abs=1e-5)
+
+
 def test_blocks_of_a_stack_share_what_t5_shares_and_nothing_else():
     for kind, shared in (("t5", True), ("shaw", False), ("rotary", False)):
         one, two = of_blocks(KINDS[kind](), 2, bidirectional=False)

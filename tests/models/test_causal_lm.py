@@ -149,6 +149,38 @@ def test_learned_positions_limit_what_a_prompt_leaves():
         search(np.array([[2, 5, 5, 5, 5, 5, 5]]))
 
 
+def test_with_learned_positions_a_target_is_scored_if_both_fit():
+    """Widths that programs are compiled for are more than the table has."""
+    model = small(**KINDS["learned"])
+    search = decode.Search(model, beam_size=1, max_decoding_length=6)
+    target = [5, 9, 4, 3]
+    said = [int(t) for t in PROMPTS[0] if t]
+    scored = search.score([said], [target])
+    for place, token in enumerate(target):
+        logits = logits_along(model, said + target[:place])[-1]
+        wanted = logits[token] - np.log(np.exp(logits).sum())
+        assert scored.token_scores[0, 0, place] == pytest.approx(wanted, abs=1e-4)
+    assert search.score([said], [[5] * 10]).lengths[0, 0] == 10
+    with pytest.raises(ValueError, match="3 and 11 tokens in row 1; sequence_length"):
+        search.score([[2], said], [[5], [5] * 11])
+
+
+def test_prompts_are_padded_at_their_ends():
+    search = decode.Search(small(), beam_size=1, max_decoding_length=6)
+    with pytest.raises(ValueError, match="0 before another id. Pad on the right"):
+        search(np.array([[0, 0, 2, 5]]))
+
+
+def test_the_buckets_of_t5_are_all_for_the_past():
+    model = small(**KINDS["t5"])
+    assert not any(block.positions.bidirectional for block in model.blocks)
+
+
+def test_a_model_has_a_block():
+    with pytest.raises(ValueError, match="1 block or more. Received: decoder, 0"):
+        small(num_layers=0)
+
+
 def test_bulk_continues_prompts_as_a_batch_does():
     search = decode.Search(small(), beam_size=3, max_decoding_length=5)
     whole = search(PROMPTS)

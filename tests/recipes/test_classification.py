@@ -149,6 +149,26 @@ def test_settings_that_no_corpus_makes_good_are_refused(settings):
             classification.main(other)
     with pytest.raises(ValueError, match="--lora-rank 4, .* and no --from"):
         classification.main(dataclasses.replace(settings, lora_rank=4))
+    for name, value in (("lora_rank", 0), ("frozen_layers", -1)):
+        wrong = dataclasses.replace(settings, weights="x", **{name: value})
+        with pytest.raises(ValueError, match=f"or more. Received: {value}"):
+            classification.main(wrong)
+
+
+def test_columns_have_names_or_numbers():
+    assert classification.columns("title, body") == ["title", "body"]
+    assert classification.columns("1,2") == [1, 2]
+    assert classification.columns(None) is None
+
+
+def test_what_could_not_be_labelled_is_refused_before_training(settings, tmp_path):
+    rows = ["text\tlabel", "\u200b\tgood", *["a film\tgood", "a play\tbad"] * 3]
+    file = tmp_path / "test.tsv"
+    file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    run = dataclasses.replace(settings, test=str(file), out=str(tmp_path / "out"))
+    with pytest.raises(ValueError, match="Nothing of a test text is left"):
+        classification.main(run)
+    assert not (tmp_path / "out" / "restart").exists()
 
 
 @pytest.mark.parametrize(

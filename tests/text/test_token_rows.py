@@ -59,6 +59,14 @@ def test_an_epoch_takes_each_place_once_and_cuts_elsewhere(vocabulary):
     vocabulary = Vocabulary.train(texts, size=290, exact=False)
     stream = [i for row in vocabulary.encode(texts) for i in (2, *row, 3)]
     rows = TokenRows(texts, vocabulary, length=7, rows=4, seed=3)
+    # What is left out is not always the end.
+    more = TokenRows(texts, vocabulary, length=7, rows=len(stream) // 14, seed=3)
+    assert more.steps_per_epoch == 1
+    cuts = [next(iter(starts(more, stream, epoch)[0])) // 7 for epoch in range(20)]
+    rows_taken = {
+        place // 7 for e in range(20) for p in starts(more, stream, e) for place in p
+    }
+    assert len(set(cuts)) > 1 and max(rows_taken) >= len(stream) // 7 - 2
     # A row of seven tokens may stand at a few places: count those it can be.
     first, second = starts(rows, stream, 0), starts(rows, stream, 1)
     for found in (first, second):
