@@ -198,7 +198,7 @@ def main(settings: Settings) -> dict:
     minutes = warm_up(settings, encoder, corpus, vocabulary, out)
     freeze(settings, encoder)
     # The same draws whether the warm-up was in this start or in one before.
-    keras.utils.set_random_seed(settings.seed)
+    keras.utils.set_random_seed(settings.seed + 1)
     model = make_model(settings, corpus.train, encoder, batches[0].steps_per_epoch)
     history, weights = train(settings, model, *batches, out)
     classifier = serving.Classifier(
@@ -230,16 +230,13 @@ def main(settings: Settings) -> dict:
 
 def check(settings: Settings):
     """Refuses settings that no corpus makes good."""
-    for name in ("epochs", "average", "patience", "batch", "max_length"):
+    counts = ("epochs", "average", "patience", "batch", "max_length", "lora_rank")
+    least = dict.fromkeys(counts, 1) | {"frozen_layers": 0, "warm_up_epochs": 0}
+    for name, minimum in least.items():
         value = getattr(settings, name)
-        if value is not None and value < 1:
+        if value is not None and value < minimum:
             flag = name.replace("_", "-")
-            raise ValueError(f"--{flag} must be 1 or more. Received: {value}.")
-    for name, least in (("lora_rank", 1), ("frozen_layers", 0), ("warm_up_epochs", 0)):
-        value = getattr(settings, name)
-        if value is not None and value < least:
-            flag = name.replace("_", "-")
-            raise ValueError(f"--{flag} must be {least} or more. Received: {value}.")
+            raise ValueError(f"--{flag} must be {minimum} or more. Received: {value}.")
     if settings.weights is None and (settings.lora_rank or settings.frozen_layers):
         raise ValueError(
             "What is frozen was trained before. Received: --lora-rank "

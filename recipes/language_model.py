@@ -164,7 +164,7 @@ def load(settings):
     if settings.data == "imdb":
         if any(named.values()):
             raise ValueError(
-                f"imdb has parts of its own. Received: --validation "
+                "imdb has parts of its own. Received: --validation "
                 f"{settings.validation}, --test {settings.test}. Leave them out."
             )
         corpus = labelled_corpora.load("imdb", seed=settings.seed)

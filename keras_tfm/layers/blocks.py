@@ -8,7 +8,7 @@ from keras_tfm.layers.feed_forward import FeedForward
 from keras_tfm.layers.masks import implicit_mask
 from keras_tfm.layers.multi_head import MultiHeadAttention
 from keras_tfm.layers.quantization import dtype_config
-from keras_tfm.layers.relative import T5Positions, positions_config, relative_positions
+from keras_tfm.layers.relative import positions_config, relative_positions
 
 NORMALIZATIONS = {
     "layer_norm": keras.layers.LayerNormalization,
@@ -53,7 +53,7 @@ def normalization_layer(kind, epsilon, **kwargs):
 class _Block(keras.layers.Layer):
     """What encoder and decoder blocks share: settings and the residual."""
 
-    _bidirectional = True  # T5's buckets, where they are named
+    bidirectional = True  # keys after the query are attended to
 
     def __init__(
         self,
@@ -93,11 +93,9 @@ class _Block(keras.layers.Layer):
         self.use_bias = use_bias
         self.score = score
         self.num_key_value_heads = num_key_value_heads
-        if positions == "t5":
-            positions = T5Positions(
-                bidirectional=self._bidirectional, dtype=self.dtype_policy
-            )
-        self.positions = relative_positions(positions, dtype=self.dtype_policy)
+        self.positions = relative_positions(
+            positions, self.bidirectional, dtype=self.dtype_policy
+        )
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.supports_masking = True
@@ -341,7 +339,7 @@ class TransformerDecoder(_Block):
     Source: Vaswani et al. 2017, section 3.1. https://arxiv.org/abs/1706.03762
     """
 
-    _bidirectional = False  # the future is hidden
+    bidirectional = False
 
     def build(self, x_shape, encoder_sequence_shape=None):
         self.self_attention.build(x_shape)

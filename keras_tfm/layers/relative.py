@@ -489,12 +489,13 @@ class ShawPositions(RelativePositions):
         }
 
 
-def relative_positions(kind, **kwargs):
+def relative_positions(kind, bidirectional=True, **kwargs):
     """Makes a layer of relative positions from its name.
 
     Args:
         kind: `"rotary"`, `"alibi"`, `"t5"`, `"shaw"`; or a layer, or the config
             of one, or None.
+        bidirectional: bool. Of T5's, where they are named.
         **kwargs: of the layer that a name stands for.
 
     Returns:
@@ -513,6 +514,8 @@ def relative_positions(kind, **kwargs):
             f"Positions inside attention are one of {KINDS}, a layer of "
             f"`RelativePositions`, or None. Received: {kind!r}."
         )
+    if kind == "t5":
+        kwargs["bidirectional"] = bidirectional
     return dict(zip(KINDS, classes, strict=True))[kind](**kwargs)
 
 

@@ -155,10 +155,9 @@ def blocks(kind, count, settings, positions, policy, name):
     if count < 1:
         raise ValueError(f"A stack has 1 block or more. Received: {name}, {count}.")
     inside = relative_positions(positions) if is_relative(positions) else None
-    bidirectional = kind.__name__ == "TransformerEncoder"
     return [
         kind(**settings, positions=each, dtype=policy, name=f"{name}_{i}")
-        for i, each in enumerate(of_blocks(inside, count, bidirectional, policy))
+        for i, each in enumerate(of_blocks(inside, count, kind.bidirectional, policy))
     ]
 
 

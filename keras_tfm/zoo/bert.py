@@ -100,11 +100,6 @@ def _settings(config):
             "epsilon": 1e-12,
             "pad_id": config.get("pad_token_id") or 0,
         }
-    roberta = kind == "roberta"
-    pad_id = config.get("pad_token_id")
-    pad_id = (1 if roberta else 0) if pad_id is None else pad_id
-    # RoBERTa counts places from the row after padding's.
-    spare = pad_id + 1 if roberta else 0
     return shared | {
         "num_layers": config["num_hidden_layers"],
         "embedding_dim": config["hidden_size"],
@@ -114,12 +109,22 @@ def _settings(config):
         "num_segments": 0
         if config["type_vocab_size"] == 1
         else config["type_vocab_size"],
-        "sequence_length": config["max_position_embeddings"] - spare,
+        "sequence_length": config["max_position_embeddings"] - _spare_rows(config),
         "dropout": config["hidden_dropout_prob"],
         "attention_dropout": config["attention_probs_dropout_prob"],
         "epsilon": config["layer_norm_eps"],
-        "pad_id": pad_id,
+        "pad_id": _pad_id(config),
     }
+
+
+def _pad_id(config):
+    given = config.get("pad_token_id")
+    return int(config["model_type"] == "roberta") if given is None else given
+
+
+def _spare_rows(config):
+    """RoBERTa counts places from the row after padding's."""
+    return _pad_id(config) + 1 if config["model_type"] == "roberta" else 0
 
 
 def _activation(config):
@@ -136,8 +141,7 @@ def _activation(config):
 def _embedding_plan(encoder, config, start):
     stem = f"{start}embeddings."
     rows = encoder.settings["sequence_length"]
-    roberta = config["model_type"] == "roberta"
-    spare = encoder.settings["pad_id"] + 1 if roberta else 0
+    spare = _spare_rows(config)
     segments = f"{stem}token_type_embeddings.weight"
     places = [f"{stem}position_embeddings.weight"]
     if config["model_type"] != "distilbert" and not encoder.settings["num_segments"]:
