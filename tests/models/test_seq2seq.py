@@ -271,17 +271,6 @@ def test_a_saved_model_comes_back_whole(positions, tmp_path):
     np.testing.assert_allclose(numpy(logits)[:, 0], logits_of(model)[:, 0], atol=1e-5)
 
 
-def test_dropouts_reach_their_layers():
-    rates = {"dropout": 0.1, "attention_dropout": 0.2, "activation_dropout": 0.3}
-    model = small(**rates)
-    assert model.source_embedding.dropout == 0.1
-    for block in model.encoder_blocks + model.decoder_blocks:
-        assert block.dropout == 0.1
-        assert block.self_attention.dropout == 0.2
-        assert block.feed_forward.dropout == 0.3
-    assert model.decoder_blocks[0].cross_attention.dropout == 0.2
-
-
 def test_lora_trains_nothing_but_its_updates():
     model = small()
     before = [weight.copy() for weight in model.get_weights()]

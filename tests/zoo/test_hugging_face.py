@@ -12,6 +12,7 @@ import pytest
 
 from keras_tfm import zoo
 from keras_tfm.models import Classifier, Encoder, MaskedLM
+from keras_tfm.text import TokenizersVocabulary
 from tests.layers.formulas import numpy
 
 SMALL = {
@@ -165,6 +166,91 @@ def test_a_head_may_be_left_out_or_made_anew(tmp_path):
     np.testing.assert_array_equal(
         numpy(anew.model.hidden_dense.kernel), numpy(whole.model.hidden_dense.kernel)
     )
+
+
+@pytest.mark.parametrize(
+    ("family", "given", "wanted"),
+    [
+        ("Bert", {"hidden_dropout_prob": 0.3, "classifier_dropout": 0.0}, (0.3, 0.0)),
+        ("Roberta", {"hidden_dropout_prob": 0.3}, (0.3, 0.3)),
+        ("DistilBert", {"dropout": 0.3, "seq_classif_dropout": 0.4}, (0.3, 0.4)),
+    ],
+)
+def test_a_head_is_what_the_configuration_says(family, given, wanted, tmp_path):
+    attention = "attention_dropout"
+    given[attention if family == "DistilBert" else "attention_probs_dropout_prob"] = 0.2
+    write(
+        tmp_path,
+        family,
+        "ForSequenceClassification",
+        id2label={0: "bad", 1: "so so", 2: "good"},
+        problem_type="multi_label_classification",
+        **given,
+    )
+    model, _, classes = zoo.from_hugging_face(tmp_path)
+    assert classes == ["bad", "so so", "good"]
+    assert model.multi_label
+    settings = model.encoder.settings
+    assert (settings["dropout"], model.dropout) == wanted
+    assert settings[attention] == 0.2
+
+
+def test_epsilon_and_a_padding_id_of_ones_own_are_read(tmp_path):
+    theirs = write(tmp_path, "Roberta", "ForMaskedLM", layer_norm_eps=0.5)
+    found, wanted = differences(tmp_path, theirs)
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    change(tmp_path, layer_norm_eps=1e-5)
+    assert np.abs(differences(tmp_path, theirs)[0] - wanted).max() > 0.1
+    theirs = write(tmp_path, "Roberta", "ForMaskedLM", pad_token_id=4)
+    np.testing.assert_allclose(*differences(tmp_path, theirs), atol=1e-4)
+
+
+def test_fewer_positions_are_the_first_of_the_table(tmp_path):
+    theirs = write(tmp_path, "Roberta")
+    short = zoo.from_hugging_face(tmp_path, sequence_length=S).model
+    assert short.embedding.position_layer.table.shape == (S, SMALL["hidden_size"])
+    ids, _ = draw(1)
+    whole = zoo.from_hugging_face(tmp_path).model
+    given = {"token_ids": ids}
+    np.testing.assert_array_equal(numpy(short(given)), numpy(whole(given)))
+    assert theirs.config.max_position_embeddings == 40
+
+
+@pytest.mark.parametrize("kind", ["old names", "several files"])
+def test_other_ways_to_write_weights_are_read(kind, tmp_path):
+    import safetensors.numpy
+
+    theirs = write(tmp_path, "Bert")
+    file = tmp_path / "model.safetensors"
+    if kind == "old names":
+        arrays = safetensors.numpy.load_file(file)
+        for new, old in (("weight", "gamma"), ("bias", "beta")):
+            arrays = {
+                name.replace(f"LayerNorm.{new}", f"LayerNorm.{old}"): array
+                for name, array in arrays.items()
+            }
+        assert sum("gamma" in name for name in arrays) == 5
+        safetensors.numpy.save_file(arrays, file)
+    else:
+        file.unlink()
+        theirs.save_pretrained(tmp_path, max_shard_size="8KB")
+        assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    np.testing.assert_allclose(*differences(tmp_path, theirs), atol=1e-4)
+
+
+def test_a_head_with_a_table_of_its_own_is_refused(tmp_path):
+    write(tmp_path, "Bert", "ForMaskedLM", tie_word_embeddings=False)
+    with pytest.raises(ValueError, match="Received: tie_word_embeddings=False"):
+        zoo.from_hugging_face(tmp_path)
+    assert isinstance(zoo.from_hugging_face(tmp_path, "encoder").model, Encoder)
+
+
+def test_a_vocabulary_that_pads_with_another_id_is_refused(tmp_path):
+    write(tmp_path, "Bert", pad_token_id=3)
+    TokenizersVocabulary.train(["a b c d"] * 3, 20).save(tmp_path / "tokenizer.json")
+    with pytest.raises(ValueError, match="padded with another id.*0, pad_id=3"):
+        zoo.from_hugging_face(tmp_path)
+    assert zoo.from_hugging_face(tmp_path, pad_id=0).vocabulary.pad_id == 0
 
 
 def test_what_is_imported_is_saved_and_loaded(tmp_path):

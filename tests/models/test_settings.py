@@ -1,0 +1,61 @@
+"""What a model is given reaches its layers, and those of its copy."""
+
+from collections import Counter
+
+import keras
+import pytest
+
+from keras_tfm.models import CausalLM, Classifier, Encoder, MaskedLM, Transformer
+
+GIVEN = {
+    "num_layers": 2,
+    "embedding_dim": 8,
+    "intermediate_dim": 12,
+    "num_heads": 2,
+    "dropout": 0.125,
+    "attention_dropout": 0.25,
+    "activation_dropout": 0.375,
+    "epsilon": 0.0625,
+    "activation": "silu",
+    "normalize_first": True,
+}
+ENCODER = {**GIVEN, "normalize_embedding": True}
+# A stack's dropouts: of embedded tokens once, and in each of two blocks.
+STACK = {0.125: 3, 0.25: 2, 0.375: 2}
+MODELS = {
+    "Encoder": (lambda: Encoder(9, **ENCODER), STACK, 6),
+    "CausalLM": (lambda: CausalLM(9, **GIVEN), STACK, 5),
+    "Classifier": (
+        lambda: Classifier(Encoder(9, **ENCODER), 3, hidden_dim=4, dropout=0.5),
+        {**STACK, 0.5: 1},
+        6,
+    ),
+    "MaskedLM": (lambda: MaskedLM(Encoder(9, **ENCODER), "relu"), STACK, 7),
+    # Both stacks, one embedding; attention to the source comes to each block.
+    "Transformer": (
+        lambda: Transformer(9, **GIVEN),
+        {0.125: 5, 0.25: 6, 0.375: 4},
+        2 * 5 + 2,
+    ),
+}
+
+
+def layers_of(model, kind):
+    return [layer for layer in model._flatten_layers() if isinstance(layer, kind)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_rates_and_epsilons_reach_their_layers(name):
+    make, rates, norms = MODELS[name]
+    model = make()
+    again = type(model).from_config(model.get_config())
+    for each in (model, again):
+        dropped = Counter(d.rate for d in layers_of(each, keras.layers.Dropout))
+        assert {rate: n for rate, n in dropped.items() if rate} == rates
+        found = [n.epsilon for n in layers_of(each, keras.layers.LayerNormalization)]
+        assert found == [0.0625] * norms
+    for model_of in (model, again):
+        if name == "MaskedLM":
+            assert model_of.dense.activation is keras.activations.relu
+        if name == "Classifier":
+            assert model_of.hidden_dense.activation is keras.activations.tanh
