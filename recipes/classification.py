@@ -299,7 +299,7 @@ def get_encoder(settings, corpus, out):
         imported = zoo.from_hugging_face(
             settings.weights, head="encoder", dropout=settings.dropout
         )
-    encoder, vocabulary, _ = imported
+    encoder, vocabulary = imported.model, imported.vocabulary
     if vocabulary is None:
         raise ValueError(
             f"Texts are cut as they were in training. Received: {settings.weights!r}, "

@@ -250,6 +250,7 @@ class Search:
         batch_size: int = 64,
         inter_threads: int | None = None,
         seed=None,
+        target_prefix=None,
     ) -> Iterator[tuple[int, Hypotheses]]:
         """Decodes any number of sources, in the order that is fastest.
 
@@ -265,6 +266,7 @@ class Search:
                 and 1 on PyTorch. Small models do not keep two cores busy with
                 one; PyTorch's threads get in each other's way.
             seed: as in a call.
+            target_prefix: as in a call, a list of ids for each source.
 
         Yields:
             The number of a source, and its `Hypotheses` with B = 1.
@@ -287,6 +289,13 @@ class Search:
                 f"{batch_size}, inter_threads={inter_threads}."
             )
         rows = inputs.as_rows("source", rows)
+        if target_prefix is not None:
+            target_prefix = inputs.as_rows("prefix", target_prefix)
+            if len(target_prefix) != len(rows):
+                raise ValueError(
+                    "Each source has a prefix. Received: "
+                    f"{len(target_prefix)} prefixes for {len(rows)} sources."
+                )
         every = np.array([[token for row in rows for token in row]], "int64")
         inputs.check_sources(every, getattr(self.model, "vocabulary_size", None))
         order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
@@ -306,7 +315,15 @@ class Search:
                 ids = [rows[i] for i in chosen] + [[]] * spare
                 ids = inputs.padded_rows(ids, width)
                 numbers = [*chosen, *[-1] * spare]
-                yield numbers, self._arguments(ids, numbers=numbers, seed=seed)
+                prefix = None
+                if target_prefix is not None:
+                    prefix = [target_prefix[i] for i in chosen] + [[]] * spare
+                yield (
+                    numbers,
+                    self._arguments(
+                        ids, target_prefix=prefix, numbers=numbers, seed=seed
+                    ),
+                )
 
         def carry_on(state):
             # Between stretches states are copied, and in them nothing leaves:
@@ -382,11 +399,12 @@ class Search:
         tensors = (ops.convert_to_tensor(x, "int32") for x in (source_ids, targets))
         return _checked(_arrays(program(*tensors)))
 
-    def decode(self, source_ids):
+    def decode(self, source_ids, target_prefix=()):
         """Decodes a batch of tensors, as part of a program of one's own.
 
         Args:
             source_ids: int32 `(B, S)`.
+            target_prefix: ints that every hypothesis begins with.
 
         Returns:
             `Hypotheses` of tensors; where logits were NaN a score is NaN.
@@ -406,8 +424,12 @@ class Search:
         # Each row has its own, or a translation would depend on its neighbours.
         limits = ops.where(ops.greater(tokens, 0), self.lengths.limit_of_row(tokens), 0)
         room = self.lengths.limit(ops.shape(source_ids)[1])
-        none = ops.zeros((ops.shape(source_ids)[0], 0), "int32")
-        state = self._begin(room, source_ids, none, limits)
+        count, prefix = ops.shape(source_ids)[0], []
+        if len(target_prefix):
+            forced = ops.convert_to_tensor([target_prefix], "int32")
+            prefix.append(ops.broadcast_to(forced, (count, len(target_prefix))))
+        none = ops.zeros((count, 0), "int32")
+        state = self._begin(room, source_ids, none, limits, *prefix)
         return self.way.finish(self.way.advance(self.model.step, state))
 
     def _score(self, source_ids, target_ids):

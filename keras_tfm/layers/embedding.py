@@ -6,6 +6,7 @@ import keras
 from keras import backend, ops
 
 from keras_tfm.layers.masks import INTEGERS, are_integers, padding_mask
+from keras_tfm.layers.normalization import normalization_layer
 from keras_tfm.layers.positions import LearnedPositions, SinusoidalPositions
 from keras_tfm.layers.quantization import dtype_config, settle_policies
 
@@ -18,7 +19,8 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
 
     The same layer gives the output projection that is tied to its table,
     `as_logits`, so that one layer can serve source, target and output (the
-    paper's three-way tying), target and output, or one of them.
+    paper's three-way tying), target and output, or one of them. Two that have
+    positions of their own may share a table, see `share_table`.
 
     Where positions are fixed, the table is drawn with variance 1/D and the
     vectors are multiplied by sqrt(D), so that a token is as loud as its
@@ -34,8 +36,13 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         sequence_length: int, in tokens. Needed by learned positions only.
         positions: `"sinusoidal"`, `"learned"`, a layer of positions such as
             `SinusoidalPositions("halves")`, or None for none.
-        scale: bool. Multiply by sqrt(D) where positions are fixed.
-        dropout: float in [0, 1). Share of channels dropped from the sum.
+        scale: bool or None. Multiply by sqrt(D); None: where positions are
+            fixed.
+        normalization: `"layer_norm"`, `"rms_norm"` or None: of the sum, as
+            BERT and BART have it.
+        epsilon: float > 0, of the normalisation.
+        dropout: float in [0, 1). Share of channels dropped from what comes out.
+        logits_bias: bool. `as_logits` adds a learned bias.
         mask_zero: bool. Give the output an implicit Keras mask that is False
             where the id is 0.
         embeddings_initializer: Keras initializer of the table, or None for a
@@ -66,8 +73,11 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         embedding_dim,
         sequence_length=None,
         positions="sinusoidal",
-        scale=True,
+        scale=None,
+        normalization=None,
+        epsilon=1e-5,
         dropout=0.0,
+        logits_bias=False,
         mask_zero=False,
         embeddings_initializer=None,
         **kwargs,
@@ -84,7 +94,10 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         self.sequence_length = sequence_length
         self.positions = positions
         self.scale = scale
+        self.normalization = normalization
+        self.epsilon = epsilon
         self.dropout = dropout
+        self.logits_bias = logits_bias
         self.mask_zero = mask_zero
         self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
         self.token_embedding = keras.layers.ReversibleEmbedding(
@@ -101,13 +114,31 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         self.token_embedding.supports_masking = True
         self.position_layer = self._position_layer()
         fixed = not isinstance(self.position_layer, LearnedPositions)
-        self.factor = math.sqrt(embedding_dim) if scale and fixed else 1.0
+        scaled = fixed if scale is None else scale
+        self.factor = math.sqrt(embedding_dim) if scaled else 1.0
+        self.norm = None
+        if normalization == "batch_norm":
+            raise ValueError(
+                "Statistics of a batch would count padding here. Received: "
+                "normalization='batch_norm'. Take 'layer_norm' or 'rms_norm'."
+            )
+        if normalization is not None:
+            self.norm = normalization_layer(
+                normalization, epsilon, dtype=self.dtype_policy, name="norm"
+            )
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, inputs_shape):
         # The first call may be in reverse: its shape says nothing of ids.
         vectors_shape = (None, None, self.embedding_dim)
-        self.token_embedding.build((None, None))
+        if not self.token_embedding.built:
+            self.token_embedding.build((None, None))
+        if self.logits_bias:
+            self.bias = self.add_weight(
+                name="bias", shape=(self.vocabulary_size,), initializer="zeros"
+            )
+        if self.norm is not None:
+            self.norm.build(vectors_shape)
         if self.position_layer is not None and not self.position_layer.built:
             self.position_layer.build(vectors_shape)
         settle_policies(self)
@@ -117,12 +148,18 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         if reverse:
             hidden = ops.cast(inputs, self.compute_dtype)
             if self._has_few_rows(hidden) and not training:
-                return self._project_few(hidden)
-            logits = self.token_embedding(hidden, reverse=True)
-            return ops.cast(logits, self.compute_dtype)  # int8 gives float32
+                logits = self._project_few(hidden)
+            else:
+                logits = self.token_embedding(hidden, reverse=True)
+            logits = ops.cast(logits, self.compute_dtype)  # int8 gives float32
+            if self.logits_bias:
+                logits = logits + ops.cast(self.bias, logits.dtype)
+            return logits
         x = self._lookup(inputs, training)
         if self.position_layer is not None:
             x = self.position_layer(x, offset=offset)
+        if self.norm is not None:
+            x = self.norm(x)
         return self.dropout_layer(x, training=training)
 
     def as_logits(self, hidden):
@@ -136,6 +173,25 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
             mask.
         """
         return self(hidden, reverse=True)
+
+    def share_table(self, other):
+        """Takes the table of another embedding in place of its own.
+
+        Args:
+            other: `TokenAndPositionEmbedding` of the same sizes.
+
+        Raises:
+            ValueError: other sizes, or this one is built already.
+        """
+        sizes = (self.vocabulary_size, self.embedding_dim)
+        if self.built or sizes != (other.vocabulary_size, other.embedding_dim):
+            raise ValueError(
+                "Embeddings of one size share a table before they are built. "
+                f"Received: {sizes}, built={self.built}; and "
+                f"{(other.vocabulary_size, other.embedding_dim)}."
+            )
+        del self.token_embedding
+        self.token_embedding = other.token_embedding
 
     @property
     def embeddings(self):
@@ -175,6 +231,9 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
             "sequence_length": self.sequence_length,
             "positions": positions,
             "scale": self.scale,
+            "normalization": self.normalization,
+            "epsilon": self.epsilon,
+            "logits_bias": self.logits_bias,
             "dropout": self.dropout,
             "mask_zero": self.mask_zero,
             "embeddings_initializer": initializer

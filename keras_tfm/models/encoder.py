@@ -5,7 +5,8 @@ import types
 import keras
 from keras import ops
 
-from keras_tfm.layers.blocks import TransformerEncoder, normalization_layer
+from keras_tfm.layers.blocks import TransformerEncoder
+from keras_tfm.layers.normalization import normalization_layer
 from keras_tfm.layers.quantization import dtype_config, settle_policies
 from keras_tfm.models import stacks
 

@@ -53,7 +53,8 @@ class RecurrentSeq2Seq(keras.Model):
         attention: `"additive"` or `"multiplicative"`.
         target_vocabulary_size: int or None. Needs `tie` other than "all".
         tie: `"all"`: one table for source, target and output; `"target"`: one
-            for target and output; None: three, as in the papers.
+            for target and output; `"inputs"`: one for source and target; None:
+            three, as in the papers.
         dropout: float in [0, 1), of embedded tokens, of what goes from layer
             to layer, and of the hidden state; never of what goes from step to
             step.
@@ -137,7 +138,7 @@ class RecurrentSeq2Seq(keras.Model):
             is not repeated for the beams. `"beams"` follows the hypotheses:
             their states, each `(B, K, units)`. If asked for, `"attention"` is
             what the last step attended to, float `(B, K, S)`. With candidates,
-            `"projection"` has their columns, float `(B, D, C)`.
+            `"projection"` has their columns, a tuple of float `(B, D, C)`.
 
         Raises:
             ValueError: candidates, and an untied projection in int8.
@@ -583,7 +584,7 @@ def _parts(settings, policy):
     depths = (depths, depths) if isinstance(depths, int) else depths
     common = {"dropout": settings["dropout"], "dtype": policy}
 
-    def embedding(size, name):
+    def embedding(size, name, **others):
         return TokenAndPositionEmbedding(
             size,
             settings["embedding_dim"],
@@ -591,6 +592,7 @@ def _parts(settings, policy):
             scale=False,
             name=name,
             **common,
+            **others,
         )
 
     embeddings, projection = stacks.tied(settings, embedding, policy)

@@ -34,11 +34,18 @@ class Transformer(keras.Model):
         key_dim: int or None, d_k. None: D / H.
         value_dim: int or None, d_v. None: `key_dim`.
         tie: `"all"`: one table for source, target and output, as in the
-            paper; `"target"`: one for target and output; None: three.
+            paper; `"target"`: one for target and output; `"inputs"`: one for
+            source and target; None: three. Where positions are learned, or
+            embedded tokens normalised, source and target have those apart.
         positions: `"sinusoidal"`, `"learned"`, or a layer of positions, added
             to embedded tokens; or `"rotary"`, `"alibi"`, `"t5"`, `"shaw"`, or a
             layer of `RelativePositions`, inside self-attention; or None.
         sequence_length: int or None, in tokens. For learned positions.
+        scale_embedding: bool or None. Embedded tokens are multiplied by
+            sqrt(D); None: where positions are fixed.
+        normalize_embedding: bool. A normalisation of embedded tokens, before
+            their dropout.
+        logits_bias: bool. A bias is added to the logits.
         dropout: float in [0, 1), of residuals and of embedded tokens.
         attention_dropout: float in [0, 1), of the attention weights.
         activation_dropout: float in [0, 1), inside the feed-forward networks.
@@ -73,6 +80,9 @@ class Transformer(keras.Model):
         tie="all",
         positions="sinusoidal",
         sequence_length=None,
+        scale_embedding=None,
+        normalize_embedding=False,
+        logits_bias=False,
         dropout=0.1,
         attention_dropout=0.0,
         activation_dropout=0.0,
@@ -97,6 +107,9 @@ class Transformer(keras.Model):
             "tie": tie,
             "positions": positions,
             "sequence_length": sequence_length,
+            "scale_embedding": scale_embedding,
+            "normalize_embedding": normalize_embedding,
+            "logits_bias": logits_bias,
         }
         parts = _parts(settings, block, policy)
         inputs, hidden, logits = _network(parts)
@@ -119,8 +132,8 @@ class Transformer(keras.Model):
 
         It shares every layer with this model. `ProjectedCrossentropy` trains
         it without ever holding `(B, T, V)` logits, where those are tied to
-        the target embedding; a projection of its own (`tie=None`) is not
-        reached from here, and stays as it is.
+        the target embedding; a projection of its own (`tie` None or
+        "inputs") is not reached from here, and stays as it is.
 
         Returns:
             `keras.Model` from the same inputs to float `(B, T, D)`.
@@ -157,7 +170,8 @@ class Transformer(keras.Model):
             slots are ancestors of each, bool `(B, K, max_length * K)`. If
             asked for, `"attention"` is what the last step attended to, float
             `(B, K, S)`: the weights of the last block, mean of its heads. With
-            candidates, `"projection"` has their columns, float `(B, D, C)`.
+            candidates, `"projection"` has their columns, a tuple of float
+            `(B, D, C)`, and `(B, 1, C)` where there is a bias.
 
         Raises:
             ValueError: `max_length` or S past a table of learned positions; or
@@ -364,10 +378,23 @@ def _parts(settings, block, policy):
         (depths, depths) if isinstance(depths, int) else depths
     )
 
-    def embedding(size, name):
-        return stacks.embedding(size, settings, policy, name, block["dropout"])
+    def embedding(size, name, **others):
+        kind = block["normalization"] if settings["normalize_embedding"] else None
+        return stacks.embedding(
+            size,
+            settings,
+            policy,
+            name,
+            block["dropout"],
+            scale=settings["scale_embedding"],
+            normalization=kind,
+            epsilon=block["epsilon"],
+            **others,
+        )
 
-    embeddings, projection = stacks.tied(settings, embedding, policy)
+    embeddings, projection = stacks.tied(
+        settings, embedding, policy, settings["logits_bias"]
+    )
     stack = functools.partial(
         stacks.blocks, settings=block, positions=settings["positions"], policy=policy
     )

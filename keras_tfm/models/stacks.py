@@ -3,11 +3,12 @@
 import keras
 from keras import ops
 
-from keras_tfm.layers.blocks import normalization_layer
 from keras_tfm.layers.embedding import TokenAndPositionEmbedding
+from keras_tfm.layers.normalization import normalization_layer
+from keras_tfm.layers.positions import LearnedPositions
 from keras_tfm.layers.relative import is_relative, of_blocks, relative_positions
 
-TIES = ("all", "target", None)
+TIES = ("all", "target", "inputs", None)
 # What a model is given for its blocks, and a block by the same name.
 OF_BLOCK = (
     "intermediate_dim",
@@ -54,45 +55,58 @@ def check_tie(tie, vocabulary_size, target_vocabulary_size):
     if tie not in TIES:
         raise ValueError(f"`tie` is one of {TIES}. Received: {tie!r}.")
     two = target_vocabulary_size not in (None, vocabulary_size)
-    if tie == "all" and two:
+    if tie in ("all", "inputs") and two:
         raise ValueError(
             "One table cannot serve two vocabularies. "
             f"Received: vocabulary_size={vocabulary_size}, "
-            f"target_vocabulary_size={target_vocabulary_size}, tie='all'. "
+            f"target_vocabulary_size={target_vocabulary_size}, tie={tie!r}. "
             "Train a joint vocabulary, or pass tie='target' or tie=None."
         )
 
 
-def tied(settings, make_embedding, policy):
+def tied(settings, make_embedding, policy, logits_bias=False):
     """Makes the tables of source and target, and what gives the logits.
 
     Args:
         settings: dict with `tie`, `vocabulary_size`, `target_vocabulary_size`.
-        make_embedding: `(size, name) -> TokenAndPositionEmbedding`.
+        make_embedding: `(size, name, logits_bias=False)`, giving a
+            `TokenAndPositionEmbedding`.
         policy: dtype policy.
+        logits_bias: bool. What projects adds a bias.
 
     Returns:
-        A pair of embeddings, which are one with `tie="all"`, and a
-        `keras.layers.Dense`, or None where the target's table projects.
+        A pair of embeddings, which are one where they have all weights in
+        common; and a `keras.layers.Dense`, or None where the target's table
+        projects.
     """
     tie, size = settings["tie"], settings["vocabulary_size"]
     target_size = settings["target_vocabulary_size"] or size
-    if tie == "all":
-        embeddings = (make_embedding(target_size, "embedding"),) * 2
-    else:
+    one, projects = tie in ("all", "inputs"), tie in ("all", "target")
+    bias = {"logits_bias": logits_bias and projects}
+    embeddings = (make_embedding(target_size, "embedding", **bias),) * 2
+    if not one or _has_more_than_a_table(embeddings[0]):
         embeddings = (
             make_embedding(size, "source_embedding"),
-            make_embedding(target_size, "target_embedding"),
+            make_embedding(target_size, "target_embedding", **bias),
         )
+        if one:
+            embeddings[1].share_table(embeddings[0])
     projection = None
-    if tie is None:
+    if not projects:
         projection = keras.layers.Dense(
-            target_size, use_bias=False, dtype=policy, name="projection"
+            target_size, use_bias=logits_bias, dtype=policy, name="projection"
         )
     return embeddings, projection
 
 
-def embedding(size, settings, policy, name, dropout=0.0):
+def _has_more_than_a_table(embedding):
+    positions = embedding.position_layer
+    learned = isinstance(positions, LearnedPositions)
+    learned = learned or getattr(positions, "combine", "add") != "add"
+    return learned or embedding.norm is not None
+
+
+def embedding(size, settings, policy, name, dropout=0.0, **others):
     """Makes a table of tokens, with the positions that are added to them.
 
     Args:
@@ -101,6 +115,7 @@ def embedding(size, settings, policy, name, dropout=0.0):
         policy: dtype policy.
         name: str.
         dropout: float in [0, 1).
+        **others: further settings of `TokenAndPositionEmbedding`.
 
     Returns:
         `TokenAndPositionEmbedding`. A layer of positions is made anew from the
@@ -131,6 +146,7 @@ def embedding(size, settings, policy, name, dropout=0.0):
         dropout=dropout,
         dtype=policy,
         name=name,
+        **others,
     )
 
 
@@ -207,20 +223,25 @@ def step_logits(hidden, table, projection, columns=None):
         hidden: float `(..., D)`.
         table: `TokenAndPositionEmbedding`.
         projection: `keras.layers.Dense`, or None for the table.
-        columns: float `(B, D, C)` of `columns`; or None for all.
+        columns: of `columns`; or None for all.
 
     Returns:
         float `(..., V)`, or `(B, K, C)`.
     """
     if columns is not None:
-        return ops.matmul(ops.cast(hidden, columns.dtype), columns)
+        kernel, *bias = columns
+        logits = ops.matmul(ops.cast(hidden, kernel.dtype), kernel)
+        return logits + bias[0] if bias else logits
     if not projects_precisely(table, projection):
         return table.as_logits(hidden) if projection is None else projection(hidden)
     hidden = ops.cast(hidden, "float32")
     if projection is None:
         rows = ops.convert_to_tensor(table.embeddings)
-        return ops.matmul(hidden, ops.transpose(rows))
-    return ops.matmul(hidden, projection.kernel)
+        logits = ops.matmul(hidden, ops.transpose(rows))
+    else:
+        logits = ops.matmul(hidden, projection.kernel)
+    bias = _logits_bias(table, projection)
+    return logits if bias is None else logits + bias
 
 
 def columns(table, projection, candidates):
@@ -232,7 +253,7 @@ def columns(table, projection, candidates):
         candidates: int32 `(B, C)`.
 
     Returns:
-        float `(B, D, C)`.
+        Tuple of float `(B, D, C)`; and, where there is a bias, `(B, 1, C)`.
 
     Raises:
         ValueError: the projection is quantised.
@@ -243,16 +264,28 @@ def columns(table, projection, candidates):
             rows = ops.take(ops.convert_to_tensor(table.embeddings), candidates, axis=0)
         else:
             rows = table.token_embedding(candidates)
-        return ops.transpose(rows, (0, 2, 1))
-    if projection.quantization_mode is not None:
+        kernel = ops.transpose(rows, (0, 2, 1))
+    elif projection.quantization_mode is not None:
         raise ValueError(
             "The columns of a quantised projection are not taken apart. Received: "
             f"candidates, and a projection in {projection.quantization_mode}. "
             "Search without a shortlist, or tie the projection."
         )
-    dtype = "float32" if precise else projection.compute_dtype
-    taken = ops.take(ops.cast(projection.kernel, dtype), candidates, axis=1)
-    return ops.transpose(taken, (1, 0, 2))  # from (D, B, C)
+    else:
+        dtype = "float32" if precise else projection.compute_dtype
+        taken = ops.take(ops.cast(projection.kernel, dtype), candidates, axis=1)
+        kernel = ops.transpose(taken, (1, 0, 2))  # from (D, B, C)
+    bias = _logits_bias(table, projection)
+    if bias is None:
+        return (kernel,)
+    bias = ops.take(ops.cast(bias, kernel.dtype), candidates, axis=0)
+    return kernel, bias[:, None]
+
+
+def _logits_bias(table, projection):
+    if projection is not None:
+        return projection.bias
+    return table.bias if table.logits_bias else None
 
 
 def projects_precisely(table, projection):

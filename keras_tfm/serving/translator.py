@@ -36,6 +36,11 @@ class Translator:
             is one of more tokens than the model has learned positions for.
         shortlist: `keras_tfm.decode.Shortlist` or None, see `Search`. It is
             saved with the translator; an export has none.
+        source_prefix: ints, ids before those of each text, such as the mark of
+            its language.
+        source_suffix: ints, after them, such as the end.
+        target_prefix: ints that each translation begins with, such as the mark
+            of its language.
         **search: further settings of `keras_tfm.decode.Search`.
 
     Attributes:
@@ -66,6 +71,9 @@ class Translator:
         batch_tokens=2048,
         max_source_length=1024,
         shortlist=None,
+        source_prefix=(),
+        source_suffix=(),
+        target_prefix=(),
         **search,
     ):
         if min(batch_size, batch_tokens, max_source_length) < 1:
@@ -99,8 +107,12 @@ class Translator:
             "batch_size": batch_size,
             "batch_tokens": batch_tokens,
             "max_source_length": max_source_length,
+            "source_prefix": list(source_prefix),
+            "source_suffix": list(source_suffix),
+            "target_prefix": list(target_prefix),
             **search,
         }
+        self._source_marks = (list(source_prefix), list(source_suffix))
         self.shortlist = shortlist
         self._search_of = functools.partial(
             Search,
@@ -132,7 +144,12 @@ class Translator:
         rows = self._rows(texts, first)
         bar = keras.utils.Progbar(len(rows), unit_name="sentence") if progress else None
         translations, self.cut, end_id = [""] * len(rows), 0, self.search.end_id
-        found = self.search.bulk(rows, self.batch_tokens, self.batch_size)
+        prefix = None
+        if self.settings["target_prefix"]:
+            prefix = [self.settings["target_prefix"] if row else [] for row in rows]
+        found = self.search.bulk(
+            rows, self.batch_tokens, self.batch_size, target_prefix=prefix
+        )
         for number, hypotheses in found:
             ids = hypotheses.ids[0, :1]
             translations[number] = self.target_vocabulary.decode(ids)[0]
@@ -254,22 +271,33 @@ class Translator:
         detokenizer = self.target_vocabulary.tensorflow_tokenizer()
         search, target_size = self._search_of(), self.target_vocabulary.size
         end_id = self.target_vocabulary.end_id
-        limit = self.max_source_length
+        limit, marks = self.max_source_length, self._source_marks
         message = f"A text has more than {limit} tokens. Split it into sentences."
+
+        def marked(rows):
+            real = tf.cast(rows.row_lengths() > 0, tf.int64)  # else there is no text
+            before, after = (
+                tf.RaggedTensor.from_row_lengths(
+                    tf.tile(tf.constant(ids, rows.dtype), [tf.reduce_sum(real)]),
+                    real * len(ids),
+                )
+                for ids in marks
+            )
+            return tf.concat([before, rows, after], axis=1)
 
         @tf.function(
             input_signature=[tf.TensorSpec([None], tf.string, name="text")],
             autograph=False,  # it would read the source files again
         )
         def translate(text):
-            rows = tokenizer.tokenize(text)
+            rows = marked(tokenizer.tokenize(text))
             lengths = rows.row_lengths()
             fits = tf.debugging.assert_less_equal(
                 lengths, tf.cast(limit, lengths.dtype), message
             )
             with tf.control_dependencies([fits]):
                 ids = tf.cast(rows.to_tensor(0), tf.int32)
-            best = search.decode(ids)
+            best = search.decode(ids, self.settings["target_prefix"])
             ids = best.ids[:, 0]
             real = (ids != 0) & (ids != end_id) & (ids < target_size)
             sentence = detokenizer.detokenize(tf.ragged.boolean_mask(ids, real))
@@ -291,7 +319,11 @@ class Translator:
         )
 
     def _rows(self, texts, first=0):
-        rows = self.vocabulary.encode(_text_list(texts))
+        before, after = self._source_marks
+        rows = [
+            [*before, *row, *after] if row else row
+            for row in self.vocabulary.encode(_text_list(texts))
+        ]
         for i, row in enumerate(rows):
             if len(row) > self.max_source_length:
                 raise ValueError(

@@ -139,9 +139,9 @@ class ProjectedCrossentropy(keras.losses.Loss):
     The model returns hidden states `(B, T, D)` and this loss multiplies them by
     the embedding matrix itself, some tokens at a time, so that logits of shape
     `(B, T, V)` never exist. Value and gradients are those of
-    `SmoothedCrossentropy` on `hidden @ embeddings.T`; the embedding matrix is
-    trained through the loss. Metrics of the model get hidden states too, so
-    metrics of logits do not fit.
+    `SmoothedCrossentropy` on `hidden @ embeddings.T`, and a bias if there is
+    one; both are trained through the loss. Metrics of the model get hidden
+    states too, so metrics of logits do not fit.
 
     The products are done in the compute dtype of `embedding`, so that mixed
     precision is what it is in the layer; all sums are float32.
@@ -153,7 +153,7 @@ class ProjectedCrossentropy(keras.losses.Loss):
     Args:
         embedding: built Keras layer whose `embeddings` is the `(V, D)` matrix
             of the output projection, and a part of the model (else its
-            variable is not trained).
+            variable is not trained). With `logits_bias` its `bias` is added.
         label_smoothing: float in `[0, 1)`. Probability spread evenly over all
             V ids, the label among them.
         pad_id: int. Label of the positions that do not count.
@@ -220,10 +220,17 @@ class ProjectedCrossentropy(keras.losses.Loss):
                 f"{tuple(embeddings.shape)}. Give the model's output before its "
                 "projection to logits."
             )
+        hidden = ops.reshape(hidden, (-1, hidden.shape[-1]))
+        embeddings = ops.cast(embeddings, "float32")
+        if getattr(self.embedding, "logits_bias", False):
+            # A bias is the weight of a channel that is always 1.
+            bias = ops.cast(ops.convert_to_tensor(self.embedding.bias), "float32")
+            embeddings = ops.concatenate([embeddings, bias[:, None]], axis=-1)
+            hidden = ops.concatenate([hidden, ops.ones_like(hidden[:, :1])], axis=-1)
         loss = projected_crossentropy(
             ops.reshape(ops.cast(labels, "int32"), (-1,)),
-            ops.reshape(hidden, (-1, hidden.shape[-1])),
-            ops.cast(embeddings, "float32"),
+            hidden,
+            embeddings,
             ops.reshape(weights, (-1,)),
             self.label_smoothing,
             self.chunk_tokens,

@@ -1,22 +1,11 @@
 """Encoders of BERT's kin: their settings and the names of their weights."""
 
-import math
 import operator
 
-import keras
-
-from keras_tfm.layers import gelu_tanh
 from keras_tfm.models import Classifier, Encoder, MaskedLM
+from keras_tfm.zoo import plans
 
 HEADS = ("encoder", "masked_lm", "classifier")
-ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_new": gelu_tanh,
-    "gelu_pytorch_tanh": gelu_tanh,
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
 # Names inside a block: ours, then BERT's and RoBERTa's, then DistilBERT's.
 BLOCK = {
     "self_attention.query_dense": ("attention.self.query", "attention.q_lin"),
@@ -44,8 +33,8 @@ def model_of(config, weights, head, num_classes, settings):
         settings: dict of `Encoder`, over those of the configuration.
 
     Returns:
-        The model; and a list of pairs of a variable and what gives its value:
-        names, and a function of their arrays.
+        The model; a plan of its weights, see `plans`; and None: its ids are
+        theirs.
 
     Raises:
         ValueError: the configuration is of something else.
@@ -59,9 +48,9 @@ def model_of(config, weights, head, num_classes, settings):
         stem = "transformer.layer" if distilled else "encoder.layer"
         for ours, theirs in BLOCK.items():
             name = f"{start}{stem}.{number}.{theirs[distilled]}"
-            plan += _layer_plan(operator.attrgetter(ours)(block), name)
+            plan += plans.layer_plan(operator.attrgetter(ours)(block), name)
     if head == "encoder":
-        return encoder, plan
+        return encoder, plan, None
     if head == "masked_lm":
         if config.get("tie_word_embeddings") is False:
             raise ValueError(
@@ -69,8 +58,8 @@ def model_of(config, weights, head, num_classes, settings):
                 "Received: tie_word_embeddings=False. Read the encoder alone."
             )
         model = MaskedLM(encoder, _activation(config))
-        return model, plan + _masked_plan(model, kind)
-    return _classifier(encoder, config, plan, num_classes, weights)
+        return model, plan + _masked_plan(model, kind), None
+    return *_classifier(encoder, config, plan, num_classes, weights), None
 
 
 def _settings(config):
@@ -128,14 +117,8 @@ def _spare_rows(config):
 
 
 def _activation(config):
-    name = config[
-        "activation" if config["model_type"] == "distilbert" else "hidden_act"
-    ]
-    if name not in ACTIVATIONS:
-        raise ValueError(
-            f"Activations that are read: {sorted(ACTIVATIONS)}. Received: {name!r}."
-        )
-    return ACTIVATIONS[name]
+    distilled = config["model_type"] == "distilbert"
+    return plans.activation(config["activation" if distilled else "hidden_act"])
 
 
 def _embedding_plan(encoder, config, start):
@@ -155,13 +138,13 @@ def _embedding_plan(encoder, config, start):
         (
             embedding.token_embedding.embeddings,
             [f"{stem}word_embeddings.weight"],
-            _same,
+            plans.same,
         ),
         (embedding.position_layer.table, places, places_of),
-        *_layer_plan(encoder.embedding_norm, f"{stem}LayerNorm"),
+        *plans.layer_plan(encoder.embedding_norm, f"{stem}LayerNorm"),
     ]
     if encoder.settings["num_segments"]:
-        plan.append((encoder.segment_embedding.embeddings, [segments], _same))
+        plan.append((encoder.segment_embedding.embeddings, [segments], plans.same))
     return plan
 
 
@@ -177,9 +160,9 @@ def _masked_plan(model, kind):
     bias = {"bert": "cls.predictions.bias", "roberta": "lm_head.bias"}
     bias = bias.get(kind, "vocab_projector.bias")
     return [
-        *_layer_plan(model.dense, names[0]),
-        *_layer_plan(model.norm, names[1]),
-        (model.bias.bias, [bias], _same),
+        *plans.layer_plan(model.dense, names[0]),
+        *plans.layer_plan(model.norm, names[1]),
+        (model.bias.bias, [bias], plans.same),
     ]
 
 
@@ -209,36 +192,7 @@ def _classifier(encoder, config, plan, num_classes, weights):
     if f"{hidden}.weight" not in weights.shapes:
         hidden = hidden.removeprefix("bert.")
     if num_classes is None or f"{hidden}.weight" in weights.shapes:
-        plan = plan + _layer_plan(model.hidden_dense, hidden)
+        plan = plan + plans.layer_plan(model.hidden_dense, hidden)
     if num_classes is None:
-        plan += _layer_plan(model.output_dense, output)
+        plan += plans.layer_plan(model.output_dense, output)
     return model, plan
-
-
-def _layer_plan(layer, name):
-    """Plans the two variables of a projection or a normalisation."""
-    if isinstance(layer, keras.layers.LayerNormalization):
-        pairs = ((layer.gamma, "weight", _same), (layer.beta, "bias", _same))
-    else:
-        kernel, bias = layer.kernel, layer.bias
-        width = math.prod(bias.shape)
-        theirs = (width, math.prod(kernel.shape) // width)
-        # They map by x W^T + b, without an axis of heads.
-        pairs = (
-            (kernel, "weight", _reshaped(theirs, kernel.shape, transpose=True)),
-            (bias, "bias", _reshaped((width,), bias.shape)),
-        )
-    return [(variable, [f"{name}.{part}"], make) for variable, part, make in pairs]
-
-
-def _reshaped(before, after, transpose=False):
-    def make(array):
-        if array.shape != before:
-            return array  # which is refused
-        return (array.T if transpose else array).reshape(after)
-
-    return make
-
-
-def _same(array):
-    return array

@@ -5,36 +5,56 @@ import os
 import pathlib
 
 from keras_tfm.text import TokenizersVocabulary
-from keras_tfm.zoo import bert
+from keras_tfm.zoo import bart, bert, generation, pieces, t5
 from keras_tfm.zoo.imported import Imported
 from keras_tfm.zoo.weights import Weights
 
-FAMILIES = {"bert": bert, "distilbert": bert, "roberta": bert}
+FAMILIES = {
+    "bert": bert,
+    "distilbert": bert,
+    "roberta": bert,
+    "bart": bart,
+    "m2m_100": bart,
+    "marian": bart,
+    "mbart": bart,
+    "mt5": t5,
+    "t5": t5,
+}
 # What `architectures` of a configuration ends with.
 HEADS = {
     "ForMaskedLM": "masked_lm",
     "ForPreTraining": "masked_lm",
     "ForSequenceClassification": "classifier",
+    "ForConditionalGeneration": "seq2seq",
+    "MTModel": "seq2seq",
     "Model": "encoder",
 }
 
 
 def from_hugging_face(source, head=None, num_classes=None, **settings) -> Imported:
-    """Loads a model of transformers: BERT, DistilBERT, MiniLM, RoBERTa.
+    """Loads a model of transformers.
+
+    Encoders: BERT, DistilBERT, MiniLM, RoBERTa, with their heads. Models that
+    generate, as `Transformer`: Marian (OPUS-MT), M2M100, NLLB, mBART, BART, T5
+    and mT5; of these Marian alone comes with its vocabularies. Their ids are
+    put into the order that `Vocabulary` has here: padding, the unknown token,
+    start and end are 0 to 3. Where decoding starts with padding or the end, the
+    start is one row more.
 
     Weights come from safetensors alone. Whatever of them is missing or unknown
     is named, and nothing is loaded; heads that are not asked for are left.
 
     Args:
         source: path of a folder with `config.json`, `model.safetensors` and
-            `tokenizer.json`; or the name of a repository such as
-            `"distilbert/distilbert-base-uncased"`, which is fetched once into
-            the cache of huggingface-hub.
-        head: `"encoder"`, `"masked_lm"`, `"classifier"`, or None for what the
-            configuration names.
+            `tokenizer.json`, or `source.spm`, `target.spm` and `vocab.json` of
+            Marian; or the name of a repository such as
+            `"Helsinki-NLP/opus-mt-en-de"`, which is fetched once into the cache
+            of huggingface-hub.
+        head: `"encoder"`, `"masked_lm"`, `"classifier"`, `"seq2seq"`, or None
+            for what the configuration names.
         num_classes: int or None. Of a classifier with a new last projection.
-        **settings: of the `Encoder`, such as `dropout`, over those of the
-            configuration.
+        **settings: of the `Encoder` or `Transformer`, such as `dropout`, over
+            those of the configuration.
 
     Returns:
         `Imported`.
@@ -50,16 +70,17 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
     config = _config(folder)
     if num_classes is not None and head is None:
         head = "classifier"
-    head = head or _head(config)
-    if head not in bert.HEADS or (num_classes is not None and head != "classifier"):
+    family = FAMILIES[config["model_type"]]
+    head = head or _head(config, family)
+    if head not in family.HEADS or (num_classes is not None and head != "classifier"):
         raise ValueError(
-            f"`head` is one of {bert.HEADS}, and `num_classes` of a classifier. "
-            f"Received: head={head!r}, num_classes={num_classes}."
+            f"`head` is one of {family.HEADS} for a {config['model_type']}, and "
+            f"`num_classes` of a classifier. Received: head={head!r}, num_classes="
+            f"{num_classes}."
         )
     weights = Weights(folder)
-    family = FAMILIES[config["model_type"]]
     try:
-        model, plan = family.model_of(config, weights, head, num_classes, settings)
+        model, plan, ids = family.model_of(config, weights, head, num_classes, settings)
     except KeyError as error:
         raise ValueError(
             f"{folder}: the configuration lacks {error}. Received: "
@@ -75,6 +96,12 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
                 f"{tuple(variable.shape)}."
             )
         variable.assign(array)
+    if ids is not None:
+        settings = generation.search(folder, config, ids)
+        source = target = None
+        if config["model_type"] == "marian":
+            source, target = pieces.marian(folder, config, ids)
+        return Imported(model, source, None, settings, target)
     vocabulary = _vocabulary(folder, model)
     return Imported(model, vocabulary, _classes(config, model, num_classes))
 
@@ -96,7 +123,8 @@ def _folder(source):
             f"There is no folder {name!r}, and to fetch a repository huggingface-hub "
             f"is needed ({error}). Install `keras-tfm[zoo]`."
         ) from error
-    files = ["config.json", "tokenizer.json", "*.safetensors", "*.index.json"]
+    files = ["*config.json", "tokenizer.json", "*.safetensors", "*.index.json"]
+    files += ["*.spm", "*vocab.json"]
     return pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=files))
 
 
@@ -121,12 +149,12 @@ def _config(folder):
     return config
 
 
-def _head(config):
+def _head(config, family):
     for name in config.get("architectures") or []:
         for ending, head in HEADS.items():
             if name.endswith(ending):
                 return head
-    return "encoder"
+    return family.HEADS[0]
 
 
 def _check(folder, plan, weights, left):

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import keras
 
-from keras_tfm.text import TokenizersVocabulary
+from keras_tfm.text import TokenizersVocabulary, Vocabulary
 
 
 class Imported(NamedTuple):
@@ -12,10 +12,16 @@ class Imported(NamedTuple):
 
     Attributes:
         model: Keras model.
-        vocabulary: `TokenizersVocabulary`; None if the folder has none.
+        vocabulary: `TokenizersVocabulary`, of a translation model `Vocabulary`;
+            None if the folder has none.
         classes: list of str, the classes of a classifier; else None.
+        search: dict, settings of `serving.Translator` for a model that
+            generates, as its configuration has them; else None.
+        target_vocabulary: `Vocabulary` of the target, where it is another.
     """
 
     model: keras.Model
-    vocabulary: TokenizersVocabulary | None
+    vocabulary: TokenizersVocabulary | Vocabulary | None
     classes: list[str] | None
+    search: dict | None = None
+    target_vocabulary: Vocabulary | None = None

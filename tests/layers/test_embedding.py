@@ -10,8 +10,9 @@ from keras_tfm.layers import (
     SinusoidalPositions,
     TokenAndPositionEmbedding,
 )
+from tests.layers import formulas
 from tests.layers.contract import check_layer
-from tests.layers.formulas import draw, draw_weights, numpy, weights_of
+from tests.layers.formulas import below, draw, draw_weights, numpy, weights_of
 from tests.layers.gradients import gradient
 from tests.layers.test_positions import paper
 
@@ -40,6 +41,51 @@ def test_learned_positions_and_no_scale_leave_vectors_as_they_are():
     np.testing.assert_allclose(numpy(layer(IDS)), table[IDS], atol=1e-6)
     layer, table = made(embedding_dim=8, positions=None)
     np.testing.assert_allclose(numpy(layer(IDS)), table[IDS] * 8**0.5, atol=1e-5)
+
+
+def test_what_is_asked_for_is_scaled_and_normalised():
+    layer, table, rows = made(
+        embedding_dim=8, positions="learned", sequence_length=5, scale=True
+    )
+    wanted = table[IDS] * 8**0.5 + rows[:4]
+    np.testing.assert_allclose(numpy(layer(IDS)), wanted, atol=1e-5)
+    for kind in ("layer_norm", "rms_norm"):
+        layer = TokenAndPositionEmbedding(6, 8, normalization=kind, epsilon=0.5)
+        layer(IDS)
+        draw_weights(layer)
+        w = weights_of(layer)
+        x = w["token_embedding/embeddings"][IDS] * np.sqrt(8) + paper(4, 8)
+        wanted = formulas.normalize(below(w, "norm"), x, 0.5)
+        np.testing.assert_allclose(numpy(layer(IDS)), wanted, atol=1e-5)
+    with pytest.raises(ValueError, match="count padding.*'batch_norm'"):
+        TokenAndPositionEmbedding(6, 8, normalization="batch_norm")
+
+
+def test_logits_may_have_a_bias():
+    layer = TokenAndPositionEmbedding(6, 8, logits_bias=True)
+    layer(IDS)
+    draw_weights(layer)
+    w = weights_of(layer)
+    for rows in (3, 70):  # few are projected in another order
+        hidden = draw(rows, 8)
+        wanted = hidden @ w["token_embedding/embeddings"].T + w["bias"]
+        logits = numpy(layer.as_logits(ops.convert_to_tensor(hidden)))
+        np.testing.assert_allclose(logits, wanted, atol=1e-5)
+    assert TokenAndPositionEmbedding.from_config(layer.get_config()).logits_bias
+
+
+def test_two_embeddings_may_have_one_table():
+    one, two = (
+        TokenAndPositionEmbedding(6, 8, positions="learned", sequence_length=length)
+        for length in (4, 5)
+    )
+    two.share_table(one)
+    one(IDS), two(IDS)
+    assert two.embeddings is one.embeddings
+    assert len(one.weights) == len(two.weights) == 2
+    for other in (one, TokenAndPositionEmbedding(7, 8)):
+        with pytest.raises(ValueError, match="Embeddings of one size share a table"):
+            other.share_table(two)
 
 
 def test_tokens_start_as_loud_as_positions_and_logits_at_variance_1():
@@ -233,6 +279,8 @@ def test_wrong_settings_are_refused():
         TokenAndPositionEmbedding(6, 7)(IDS)
 
 
+# The bias is of the logits, which a lookup does not give.
+@pytest.mark.filterwarnings("ignore:Gradients do not exist for variables .*/bias")
 @pytest.mark.parametrize(
     "positions",
     [lambda: "learned", lambda: LearnedPositions(9, combine="concat")],
@@ -243,7 +291,10 @@ def test_contract(positions, tmp_path):
         "sequence_length": 9,
         "positions": positions(),
         "scale": False,
+        "normalization": "rms_norm",
+        "epsilon": 0.1,
         "dropout": 0.1,
+        "logits_bias": True,
         "mask_zero": True,
         "embeddings_initializer": "uniform",
     }

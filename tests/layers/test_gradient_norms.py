@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from keras_tfm.layers import TransformerDecoder
-from keras_tfm.layers.blocks import normalization_layer
+from keras_tfm.layers.normalization import normalization_layer
 from tests.layers.formulas import draw
 from tests.layers.gradients import gradient
 

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_tfm.layers import TransformerDecoder, TransformerEncoder
-from keras_tfm.layers.blocks import NORMALIZATIONS, normalization_layer
+from keras_tfm.layers.normalization import NORMALIZATIONS, normalization_layer
 from tests.layers import formulas
 from tests.layers.contract import check_half_precision, check_model
 from tests.layers.formulas import below, causal, draw, draw_weights, numpy, weights_of

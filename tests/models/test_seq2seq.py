@@ -29,7 +29,19 @@ KINDS = {
         "use_bias": False,
         "tie": "target",
     },
-    "learned": {"positions": "learned", "sequence_length": 6, "tie": None},
+    "learned": {
+        "positions": "learned",
+        "sequence_length": 6,
+        "tie": None,
+        "logits_bias": True,
+    },
+    "BART's": {
+        "positions": "learned",
+        "sequence_length": 6,
+        "scale_embedding": True,
+        "normalize_embedding": True,
+        "logits_bias": True,
+    },
     "rotary, one head of keys": {"positions": "rotary", "num_key_value_heads": 1},
     "batch norm": {"normalize_first": True, "normalization": "batch_norm"},
     "shaw, additive": {"positions": "shaw", "score": "additive"},
@@ -69,13 +81,25 @@ def test_the_whole_network_is_the_formula(kind):
 
 
 @pytest.mark.parametrize(
-    ("tie", "tables", "projections"), [("all", 1, 0), ("target", 2, 0), (None, 2, 1)]
+    ("tie", "tables", "projections"),
+    [("all", 1, 0), ("target", 2, 0), ("inputs", 1, 1), (None, 2, 1)],
 )
 def test_tying_decides_how_many_tables_there_are(tie, tables, projections):
     model = small(tie=tie)
     shapes = [tuple(weight.shape) for weight in model.weights]
     assert shapes.count((V, 8)) == tables  # no other width is V
     assert shapes.count((8, V)) == projections
+
+
+def test_one_table_may_have_positions_and_norms_of_two():
+    model = small(**KINDS["BART's"])
+    one, other = model.source_embedding, model.target_embedding
+    assert one.embeddings is other.embeddings
+    assert one.position_layer.table is not other.position_layer.table
+    assert one.norm.gamma is not other.norm.gamma
+    assert not one.logits_bias and other.bias.shape == (V,)
+    shapes = [tuple(weight.shape) for weight in model.weights]
+    assert (shapes.count((V, 8)), shapes.count((V,)), shapes.count((6, 8))) == (1, 1, 2)
 
 
 def test_two_vocabularies_have_two_sizes():
@@ -231,6 +255,9 @@ EVERY_SETTING = {
     "value_dim": 5,
     "tie": None,
     "sequence_length": 9,
+    "scale_embedding": True,
+    "normalize_embedding": True,
+    "logits_bias": True,
     "dropout": 0.2,
     "attention_dropout": 0.3,
     "activation_dropout": 0.4,
@@ -340,7 +367,7 @@ def test_half_precision_trains(policy):
 @pytest.mark.parametrize("tie", ["all", None])
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision_projects_in_float32_where_it_decodes(policy, tie):
-    model = small(num_layers=1, tie=tie, dtype=policy)
+    model = small(num_layers=1, tie=tie, logits_bias=True, dtype=policy)
     candidates = ops.convert_to_tensor([range(3, 9)] * len(SOURCE), "int32")
     cache = model.begin(ops.convert_to_tensor(SOURCE), 4)
     few = model.begin(ops.convert_to_tensor(SOURCE), 4, candidates=candidates)

@@ -4,11 +4,13 @@ import dataclasses
 import json
 import pathlib
 
+import keras
 import numpy as np
 import pytest
 
-from keras_tfm import models, serving, zoo
+from keras_tfm import models, serving, text, training, zoo
 from keras_tfm.text import Labelled, TokenizersVocabulary
+from keras_tfm.text.pipeline import numbered_dataset
 from recipes import classification, label_scores, runs
 from recipes.labelled_corpora import LabelledCorpus
 
@@ -134,12 +136,206 @@ def test_it_starts_from_the_weights_of_others(settings, tmp_path):
     classifier = serving.Classifier.load(tmp_path / "out" / "model")
     assert isinstance(classifier.vocabulary, TokenizersVocabulary)
     before = zoo.from_hugging_face(folder).model
+    long = dataclasses.replace(run, max_length=41, out=str(tmp_path / "long"))
+    with pytest.raises(ValueError, match="learned 40 positions. .* --max-length 41"):
+        classification.main(long)
     for number, same in ((0, True), (1, False)):
         kernels = [
             np.array(encoder.blocks[number].feed_forward.inner_dense.kernel)
             for encoder in (before, classifier.model.encoder)
         ]
         assert np.array_equal(*kernels) == same
+
+
+class Steps:
+    """Stands for batches: three numbers a row, whose sum tells the class."""
+
+    steps_per_epoch = 4
+
+    def batch(self, step):
+        x = np.random.default_rng(step).normal(size=(16, 3)).astype("float32")
+        return x, (x.sum(1) > 0).astype("int32")
+
+    def dataset(self, first_step=0, last=None):
+        def signature(tf):
+            return tf.TensorSpec((16, 3)), tf.TensorSpec((16,), "int32")
+
+        return numbered_dataset(self.batch, signature, first_step, last)
+
+    def ordered(self):
+        return self.dataset(1000, 1004)
+
+
+def fitted(settings, out, rate=0.1, **changes):
+    """Trains by the recipe a model that takes no time."""
+    chosen = {"epochs": 4, "patience": 4, "average": 1, **changes}
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    loss, accuracy = classification.losses(multi_label=False)
+    model.compile(keras.optimizers.Adam(rate), loss, weighted_metrics=[accuracy])
+    settings = dataclasses.replace(settings, **chosen)
+    return model, *classification.train(settings, model, Steps(), Steps(), out)
+
+
+def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(
+    settings, tmp_path, monkeypatch
+):
+    whole, history, _ = fitted(settings, tmp_path / "whole")
+
+    class Cut(runs.Seconds):
+        def on_epoch_end(self, epoch, logs=None):
+            if epoch == 2:
+                raise KeyboardInterrupt
+            super().on_epoch_end(epoch, logs)
+
+    keras.utils.set_random_seed(1)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(runs, "Seconds", Cut)
+        fitted(settings, tmp_path / "cut")
+    keras.utils.set_random_seed(2)  # what is restored does not depend on it
+    again, continued, _ = fitted(settings, tmp_path / "cut")
+    assert len(continued["loss"]) == len(history["loss"]) == 4
+    np.testing.assert_allclose(continued["loss"], history["loss"], rtol=1e-5)
+    for found, wanted in zip(again.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+
+
+def test_a_run_that_gets_no_better_ends_and_stays_ended(settings, tmp_path):
+    for _ in range(2):
+        _, history, kept = fitted(settings, tmp_path, rate=0.0, patience=1)
+        assert len(history["loss"]) == 2
+    assert kept == "mean of the last 1 epochs"  # as good as the first epoch's
+
+
+def test_the_mean_is_kept_only_where_it_is_better(settings, tmp_path, monkeypatch):
+    kernels = {
+        "epoch": np.array([[1, -1]] * 3, "float32"),  # the wrong way round
+        "mean": np.array([[-1, 1]] * 3, "float32"),  # right every time
+    }
+    for name, kernel in kernels.items():
+
+        def apply(self, model, kernel=kernel):
+            model.set_weights([kernel, np.zeros(2, "float32")])
+            return ["one", "two"]
+
+        monkeypatch.setattr(training.CheckpointAverage, "apply", apply)
+        model, history, kept = fitted(settings, tmp_path / name, rate=0.01)
+        same = np.array_equal(model.get_weights()[0], kernel)
+        assert same == (name == "mean")
+        best = 1 + int(np.argmax(history["val_accuracy"]))
+        assert (
+            kept
+            == {"epoch": f"epoch {best}", "mean": "mean of the last 2 epochs"}[name]
+        )
+
+
+def test_training_texts_alone_make_the_vocabulary_and_get_the_weights(
+    settings, tmp_path, monkeypatch
+):
+    class Reached(Exception):
+        """What comes before training has been seen."""
+
+    class Batches(text.LabelBatches):
+        def __init__(self, part, vocabulary, **given):
+            made.append((part, given))
+            super().__init__(part, vocabulary, **given)
+
+    def train(texts, **given):
+        trained.append(list(texts))
+        return before(texts, **given)
+
+    def stop(*args):
+        raise Reached
+
+    made, trained, before = [], [], text.Vocabulary.train
+    monkeypatch.setattr(text, "LabelBatches", Batches)
+    monkeypatch.setattr(text.Vocabulary, "train", train)
+    monkeypatch.setattr(classification, "warm_up", stop)
+    run = dataclasses.replace(
+        settings,
+        out=str(tmp_path / "out"),
+        class_weight="balanced",
+        word_dropout=0.2,
+        subword_sampling=0.3,
+        seed=5,
+    )
+    with pytest.raises(Reached):
+        classification.main(run)
+    corpus = classification.labelled_corpora.load(run.data, seed=5)
+    assert trained == [corpus.train.texts]
+    assert [part.texts for part, _ in made] == [
+        corpus.train.texts,
+        corpus.validation.texts,
+    ]
+    assert [given["class_weight"] for _, given in made] == ["balanced", None]
+    for _, given in made:
+        names = ("word_dropout", "subword_sampling", "seed", "batch_tokens")
+        assert [given[name] for name in names] == [0.2, 0.3, 5, 1024]
+
+
+def test_a_run_does_not_go_on_with_other_texts(settings, result):
+    file = pathlib.Path(settings.data)
+    before = file.read_text(encoding="utf-8")
+    file.write_text(before.replace(" film ", " play ", 40), encoding="utf-8")
+    with pytest.raises(ValueError, match="text_sha256"):
+        classification.main(settings)
+    file.write_text(before, encoding="utf-8")
+
+
+def test_what_is_not_said_suits_the_corpus_or_the_weights():
+    complete = classification.complete
+    imdb = complete(classification.Settings())
+    assert (imdb.max_length, imdb.peak_rate, imdb.word_dropout) == (400, 2e-3, 0.1)
+    assert imdb.out == "runs/imdb"
+    imported = complete(classification.Settings(weights="some/folder/minilm"))
+    found = {name: getattr(imported, name) for name in classification.IMPORTED}
+    assert found == classification.IMPORTED
+    assert imported.max_length == 256 and imported.out == "runs/imdb-minilm"
+    short = complete(classification.Settings(data="sst2", weights="minilm"))
+    assert short.max_length == 64
+    said = complete(classification.Settings(data="x.tsv", peak_rate=0.5, weights="w"))
+    assert said.peak_rate == 0.5
+
+
+@pytest.mark.parametrize("kind", ["name", "folder"])
+def test_presets_of_keras_hub_are_read_by_their_reader(kind, tmp_path, monkeypatch):
+    asked, encoder = [], models.encoder_small(20, embedding_dim=8, num_heads=2)
+
+    def read(preset, **given):
+        asked.append((preset, given))
+        return zoo.Imported(encoder, "its vocabulary", None)
+
+    monkeypatch.setattr(zoo, "from_keras_hub", read)
+    name = "bert_tiny_en_uncased"
+    if kind == "folder":
+        (tmp_path / "metadata.json").write_text("{}")
+        name = str(tmp_path)
+    settings = classification.Settings(weights=name, dropout=0.3, max_length=9)
+    found = classification.get_encoder(settings, None, None)
+    assert found == (encoder, "its vocabulary")
+    assert asked == [(name, {"dropout": 0.3})]
+
+
+def test_imported_weights_are_frozen_as_the_settings_say():
+    def names(**chosen):
+        encoder = models.encoder_small(
+            20, embedding_dim=8, num_heads=2, num_layers=2, normalize_embedding=True
+        )
+        settings = classification.Settings(weights="x", **chosen)
+        classification.freeze(settings, encoder)
+        return {weight.path for weight in encoder.trainable_weights}
+
+    everything = names()
+    low_rank = names(lora_rank=2)
+    assert len(low_rank) == 2 * 2 * 2 and all("lora" in name for name in low_rank)
+    one = names(frozen_layers=1)
+    gone = everything - one
+    assert {name.split("/")[0] for name in gone} == {
+        "embedding",
+        "embedding_norm",
+        "encoder_0",
+    }
+    assert len([name for name in one if "encoder_1" in name]) == 16
+    assert not any("encoder_1" in name for name in names(frozen_layers=2))
 
 
 def test_settings_that_no_corpus_makes_good_are_refused(settings):
@@ -254,3 +450,14 @@ def test_the_first_line_never_sees_the_test_part():
         "macro_f1": 0.0,
         "c": found["c"],
     }
+
+
+def test_the_first_line_learns_from_training_texts_alone():
+    """What only the other parts say tells it nothing."""
+
+    def part(texts):
+        return Labelled(texts, ["a", "b"] * (len(texts) // 2))
+
+    others = part(["q q", "r r"] * 4)
+    corpus = LabelledCorpus("c", part(["x x", "y y"] * 6), others, others, "", "")
+    assert label_scores.tf_idf_scores(corpus)["accuracy"] == 0.5

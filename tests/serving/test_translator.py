@@ -41,8 +41,12 @@ SETTINGS = {
     "batch_tokens": 2000,
     "max_source_length": 60,
     "length_penalty_form": "gnmt",
+    "source_prefix": [],
+    "source_suffix": [],
+    "target_prefix": [],
     **FAST,
 }
+MARKS = {"source_prefix": [270], "source_suffix": [3, 271], "target_prefix": [265]}
 
 
 def as_ids(rows):
@@ -156,6 +160,18 @@ def test_two_vocabularies_each_have_their_side(
     [best] = translator.search(np.array(vocabulary.encode(["a house"]))).ids[:, 0]
     assert [translator("a house")] == target_vocabulary.decode([best])
     assert [translator("a house")] != vocabulary.decode([best])
+
+
+def test_marks_stand_around_each_text(translator, vocabulary, target_vocabulary):
+    marked = Translator(
+        translator.model, vocabulary, target_vocabulary, **{**SETTINGS, **MARKS}
+    )
+    texts = ["a house", "", "old"]
+    rows = [[270, *row, 3, 271] for row in vocabulary.encode(texts)]
+    found = [translator.search([row], [[265]]).ids[0, :1] for row in (rows[0], rows[2])]
+    wanted = [target_vocabulary.decode(ids)[0] for ids in found]
+    assert marked(texts) == [wanted[0], "", wanted[1]]
+    assert found[0][0, 0] == 265 and wanted[0] != translator("a house")
 
 
 def test_a_saved_translator_translates_the_same(translator, translations, tmp_path):

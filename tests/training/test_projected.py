@@ -15,9 +15,10 @@ XLA = keras.backend.backend() != "torch"  # without it, the gradient tests
 class Matrix(keras.layers.Layer):
     """Stands for an embedding layer, with the tensor that a test gives it."""
 
-    def __init__(self, embeddings, **kwargs):
+    def __init__(self, embeddings, bias=None, **kwargs):
         super().__init__(**kwargs)
         self.embeddings = embeddings
+        self.bias, self.logits_bias = bias, bias is not None
 
 
 def batch(seed=0):
@@ -49,6 +50,25 @@ def test_value_and_gradients_are_those_of_logits(smoothing, chunk, value_and_gra
     for got, gradient in zip(gradients, wanted_gradients, strict=True):
         np.testing.assert_allclose(got, gradient, atol=1e-6)
     assert np.abs(wanted_gradients[1]).max() > 0.1  # it can fail
+
+
+def test_a_bias_counts_and_has_its_gradient(value_and_gradients):
+    labels, hidden, matrix = batch()
+    bias = np.linspace(-1, 1, V).astype("float32")
+
+    def plain(hidden, matrix, bias):
+        logits = ops.matmul(hidden, ops.transpose(matrix)) + bias
+        return SmoothedCrossentropy(0.1)(labels, logits)
+
+    def projected(hidden, matrix, bias):
+        return ProjectedCrossentropy(Matrix(matrix, bias), 0.1)(labels, hidden)
+
+    value, gradients = value_and_gradients(projected, hidden, matrix, bias)
+    wanted, wanted_gradients = value_and_gradients(plain, hidden, matrix, bias)
+    np.testing.assert_allclose(value, wanted, rtol=1e-6)
+    for got, gradient in zip(gradients, wanted_gradients, strict=True):
+        np.testing.assert_allclose(got, gradient, atol=1e-6)
+    assert np.abs(wanted_gradients[2]).max() > 0.01
 
 
 def test_a_batch_of_padding_has_no_loss_and_no_gradient(value_and_gradients):

@@ -44,8 +44,9 @@ def write(folder, family):
 @pytest.mark.parametrize("family", ["Bert", "DistilBert", "Roberta"])
 def test_vectors_and_ids_are_those_of_keras_hub(family, tmp_path):
     backbone, tokenizer = write(tmp_path, family)
-    encoder, vocabulary, classes = zoo.from_keras_hub(str(tmp_path), dropout=0.0)
-    assert classes is None
+    found = zoo.from_keras_hub(str(tmp_path), dropout=0.0)
+    encoder, vocabulary = found.model, found.vocabulary
+    assert found.classes is None
     ids = np.random.default_rng(1).integers(5, V, (2, S)).astype("int32")
     ids[1, 5:] = encoder.pad_id
     real = ids != encoder.pad_id

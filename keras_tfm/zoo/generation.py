@@ -1,0 +1,71 @@
+"""What transformers' files say of decoding, as settings of a search."""
+
+import json
+
+# Names of `generation_config.json`, and of a search here.
+NAMES = {
+    "num_beams": "beam_size",
+    "length_penalty": "length_penalty",
+    "repetition_penalty": "repetition_penalty",
+    "no_repeat_ngram_size": "no_repeat_ngram_size",
+}
+# What a search here has nothing for, and what of it means nothing is asked.
+OTHERS = {"encoder_no_repeat_ngram_size": 0, "exponential_decay_length_penalty": None}
+
+
+def search(folder, config, ids):
+    """Reads how a model is to be decoded.
+
+    Args:
+        folder: path. Its `generation_config.json` goes before `config`.
+        config: dict, `config.json`.
+        ids: `plans.Ids`.
+
+    Returns:
+        dict of settings of `serving.Translator`.
+
+    Raises:
+        ValueError: the file is no JSON, or asks for what is not there.
+    """
+    given = {**config, **_generation_config(folder)}
+    wrong = {name: given[name] for name in OTHERS if given.get(name)}
+    if wrong:
+        raise ValueError(
+            f"{folder}: settings of decoding that are not known. Received: {wrong}. "
+            "Take them out of `generation_config.json`."
+        )
+    found = {ours: given[theirs] for theirs, ours in NAMES.items() if given.get(theirs)}
+    # They count the token that decoding starts with.
+    if given.get("max_length"):
+        found["max_decoding_length"] = given["max_length"] - 1
+    if given.get("min_length", 0) > 1:
+        found["min_decoding_length"] = given["min_length"] - 2
+    bad = [[ids.ours(token) for token in row] for row in given.get("bad_words_ids", ())]
+    found["suppress_ids"] = sorted(
+        {0, ids.start_id, *(row[0] for row in bad if len(row) == 1)}
+    )
+    if longer := [row for row in bad if len(row) > 1]:
+        found["suppress_sequences"] = longer
+    first = given.get("forced_bos_token_id")
+    found["target_prefix"] = [] if first is None else [ids.ours(first)]
+    if found.get("beam_size", 1) > 1:
+        # They go on until none is better than the worst of a whole beam.
+        found["num_hypotheses"] = found["beam_size"]
+        if given.get("early_stopping") == "never":
+            found["patience"] = float("inf")
+    found["source_suffix"] = [ids.end_id]
+    found["disable_unk"] = False  # their unknown token is one like others
+    return found
+
+
+def _generation_config(folder):
+    file = folder / "generation_config.json"
+    if not file.is_file():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is no JSON ({error}). Fetch it again.") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{file}: an object is wanted. Received: {found!r:.40}.")
+    return {name: value for name, value in found.items() if value is not None}

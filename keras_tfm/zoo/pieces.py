@@ -1,0 +1,135 @@
+"""SentencePiece models of other programs, with the ids of a vocabulary here."""
+
+import json
+import os
+import pathlib
+
+from keras_tfm.text import Vocabulary
+
+SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
+
+
+def vocabulary(file, names, marks):
+    """Numbers the pieces of a SentencePiece model anew.
+
+    What a piece is worth stays, so that text is cut as before; pieces that the
+    model of the network does not know are left out.
+
+    Args:
+        file: path of a SentencePiece model.
+        names: list of str: the piece of each id from 4 on.
+        marks: collection of those names that stand for no text, such as marks
+            of languages.
+
+    Returns:
+        `Vocabulary`. What of `names` the file does not have, as pieces of the
+        other language's file, is never cut out of text, but for characters that
+        would have no piece else.
+
+    Raises:
+        ImportError: `protobuf` is not installed.
+        ValueError: the file is no SentencePiece model.
+    """
+    try:
+        from google.protobuf.message import DecodeError
+        from sentencepiece import sentencepiece_model_pb2 as messages
+    except ImportError as error:
+        raise ImportError(
+            "Vocabularies of translation models are read by the library protobuf, "
+            f"which cannot be imported here ({error}). Install `keras-tfm[zoo]`."
+        ) from error
+    file, model = pathlib.Path(file), messages.ModelProto()
+    try:
+        model.ParseFromString(file.read_bytes())
+    except DecodeError as error:
+        raise ValueError(
+            f"{os.fspath(file)} is damaged or no SentencePiece model ({error}). Fetch "
+            "it again."
+        ) from error
+    kinds = messages.ModelProto.SentencePiece
+    control, unused = kinds.CONTROL, kinds.UNUSED
+    known = {
+        piece.piece: piece
+        for piece in model.pieces
+        if piece.type not in (kinds.UNKNOWN, control)
+    }
+    known |= {name: kinds(piece=name, type=control) for name in marks}
+    types = (control, kinds.UNKNOWN, control, control)
+    made = [kinds(piece=n, type=t) for n, t in zip(SPECIAL, types, strict=True)]
+    letters = set().union(*known)
+    least = min((piece.score for piece in known.values()), default=0.0)
+    for name in names:
+        # A character that no piece of the file has leaves no other way to cut.
+        new = len(name) == 1 and name not in letters
+        other = {"type": kinds.NORMAL, "score": least} if new else {"type": unused}
+        made.append(known.get(name) or kinds(piece=name, **other))
+    del model.pieces[:]
+    model.pieces.extend(made)
+    trainer = model.trainer_spec
+    trainer.pad_id, trainer.unk_id, trainer.bos_id, trainer.eos_id = range(4)
+    trainer.pad_piece, trainer.unk_piece = SPECIAL[:2]
+    trainer.bos_piece, trainer.eos_piece = SPECIAL[2:]
+    trainer.vocab_size = len(made)
+    # It wants all bytes or none.
+    bytes_known = sum(piece.type == kinds.BYTE for piece in made)
+    trainer.byte_fallback = bytes_known == 256
+    return Vocabulary(model.SerializeToString())
+
+
+def marian(folder, config, ids):
+    """Reads the vocabularies of a Marian model: two ways to cut, one table.
+
+    Args:
+        folder: path with `source.spm`, `target.spm` and `vocab.json`; and
+            `target_vocab.json` where source and target have tables apart.
+        config: dict, `config.json`.
+        ids: `plans.Ids`.
+
+    Returns:
+        Pair of `Vocabulary`, of source and target; or of None where the folder
+        has none.
+
+    Raises:
+        ImportError: `protobuf` is not installed.
+        ValueError: a file is damaged, or of another model.
+    """
+    files = [folder / name for name in ("source.spm", "target.spm", "vocab.json")]
+    if not any(file.is_file() for file in files):
+        return None, None
+    missing = [file.name for file in files if not file.is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"{folder}: a vocabulary of Marian is three files. Received: {missing} "
+            "missing. Fetch them again."
+        )
+    tables = [files[2], files[2]]
+    if not config.get("share_encoder_decoder_embeddings", True):
+        other = folder / "target_vocab.json"
+        tables[1] = other if other.is_file() else tables[1]
+    return tuple(
+        _marian_side(file, table, config, ids)
+        for file, table in zip(files[:2], tables, strict=True)
+    )
+
+
+def _marian_side(file, table, config, ids):
+    try:
+        numbers = json.loads(table.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{table} is no JSON ({error}). Fetch it again.") from error
+    wanted = {
+        "<pad>": config["pad_token_id"],
+        "<unk>": ids.unknown_id,
+        "</s>": config["eos_token_id"],
+    }
+    found = {name: numbers.get(name) for name in wanted}
+    if found != wanted or max(numbers.values()) >= config["vocab_size"]:
+        raise ValueError(
+            f"{table}: the vocabulary does not fit the model. Received: {found}, "
+            f"the last {max(numbers.values())}; wanted {wanted}, and "
+            f"vocab_size={config['vocab_size']}. Fetch both from one model."
+        )
+    pieces = {number: piece for piece, number in numbers.items()}
+    names = [pieces.get(int(i), f"<{i}>") for i in ids.order[4:]]
+    marks = {n for n in names if n.startswith(">>") and n.endswith("<<")}
+    return vocabulary(file, names, marks)

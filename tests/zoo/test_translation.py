@@ -1,0 +1,277 @@
+"""Translation models of others, held against transformers itself."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_tfm import zoo
+from keras_tfm.decode import Search
+from keras_tfm.models import Transformer
+from keras_tfm.serving import Translator
+from tests.layers.formulas import numpy
+
+V, S, T = 50, 9, 7
+SIZES = {
+    "vocab_size": V,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+    "decoder_ffn_dim": 24,
+    "max_position_embeddings": 40,
+}
+MARIAN = {
+    **SIZES,
+    "pad_token_id": V - 1,
+    "eos_token_id": 0,
+    "decoder_start_token_id": V - 1,
+    "forced_eos_token_id": None,
+    "activation_function": "swish",
+    "scale_embedding": True,
+}
+T5 = {
+    "vocab_size": V,
+    "d_model": 16,
+    "d_kv": 4,
+    "d_ff": 24,
+    "num_layers": 2,
+    "num_heads": 3,
+    "decoder_start_token_id": 0,
+}
+FAMILIES = {
+    "Marian": ("MarianConfig", "MarianMTModel", MARIAN),
+    "Marian, two tables": (
+        "MarianConfig",
+        "MarianMTModel",
+        {**MARIAN, "share_encoder_decoder_embeddings": False},
+    ),
+    "M2M100": ("M2M100Config", "M2M100ForConditionalGeneration", SIZES),
+    "mBART": (
+        "MBartConfig",
+        "MBartForConditionalGeneration",
+        {**SIZES, "scale_embedding": True, "decoder_start_token_id": 2},
+    ),
+    "BART": ("BartConfig", "BartForConditionalGeneration", SIZES),
+    "T5": ("T5Config", "T5ForConditionalGeneration", T5),
+    "T5 1.1": (
+        "T5Config",
+        "T5ForConditionalGeneration",
+        {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    ),
+    "mT5": (
+        "MT5Config",
+        "MT5ForConditionalGeneration",
+        {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    ),
+}
+
+
+def write(folder, family, **settings):
+    """Writes a model of random weights as transformers does."""
+    import torch
+    import transformers
+
+    config, model, given = FAMILIES[family]
+    config = getattr(transformers, config)(**{**given, **settings})
+    model = getattr(transformers, model)(config).eval()
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in model.named_parameters():
+        if "embed_positions" not in name or config.model_type in ("bart", "mbart"):
+            torch.nn.init.normal_(parameter, std=0.3, generator=generator)
+    if hasattr(model, "final_logits_bias"):
+        torch.nn.init.normal_(model.final_logits_bias, generator=generator)
+    model.save_pretrained(folder)
+    return model
+
+
+def start_of(config):
+    begins_with_padding = config.model_type in ("marian", "t5", "mt5")
+    return config.pad_token_id if begins_with_padding else config.eos_token_id
+
+
+def draw(config):
+    """Source and target of theirs, padded, the target with what starts it."""
+    rng = np.random.default_rng(0)
+    source = rng.integers(4, V - 1, (3, S))
+    target = rng.integers(4, V - 1, (3, T))
+    source[:, -1], source[1, 5], source[1, 6:] = (
+        config.eos_token_id,
+        config.eos_token_id,
+        config.pad_token_id,
+    )
+    target[:, 0] = start_of(config)
+    return source, target
+
+
+def order(config):
+    """Their token of each id here: padding, unknown, start, end, the others."""
+    unknown = {"marian": 1, "t5": 2, "mt5": 2}.get(config.model_type, 3)
+    first = [config.pad_token_id, unknown, start_of(config), config.eos_token_id]
+    return np.array([*first, *(i for i in range(V) if i not in first)])
+
+
+def ours(ids, config):
+    """The same ids here."""
+    numbers = {theirs: i for i, theirs in enumerate(order(config)) if i != 2}
+    found = np.vectorize(numbers.get)(ids).astype("int32")
+    if ids.shape[1] == T:
+        found[:, 0] = 2
+    return found
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits_are_those_of_transformers(family, tmp_path):
+    import torch
+
+    theirs = write(tmp_path, family)
+    config = theirs.config
+    source, target = draw(config)
+    imported = zoo.from_hugging_face(tmp_path)
+    assert isinstance(imported.model, Transformer)
+    with torch.no_grad():
+        wanted = theirs(
+            input_ids=torch.tensor(source),
+            attention_mask=torch.tensor(source != config.pad_token_id).long(),
+            decoder_input_ids=torch.tensor(target),
+        ).logits.numpy()
+    found = numpy(
+        imported.model(
+            {
+                "source_ids": ours(source, config),
+                "target_ids": ours(target, config),
+            }
+        )
+    )
+    assert (found[..., 2] < -1e8).all()  # the start is never said
+    found[..., 2] = wanted[..., start_of(config)]
+    np.testing.assert_allclose(found, wanted[:, :, order(config)], atol=1e-4)
+    assert np.abs(wanted).max() > 0.1
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_search_gives_what_generate_gives(family, beams, tmp_path):
+    import torch
+
+    theirs = write(tmp_path, family)
+    config = theirs.config
+    source, _ = draw(config)
+    forbidden = [[config.pad_token_id]]
+    theirs.generation_config.update(
+        num_beams=beams,
+        max_length=14,
+        bad_words_ids=forbidden,
+        renormalize_logits=True,  # what is forbidden has no share here
+        forced_eos_token_id=None,
+        early_stopping=False,
+        forced_bos_token_id=7,
+        decoder_start_token_id=start_of(config),
+    )
+    theirs.generation_config.save_pretrained(tmp_path)
+    imported = zoo.from_hugging_face(tmp_path)
+    settings = dict(imported.search)
+    prefix = settings.pop("target_prefix")
+    assert settings.pop("source_suffix") == [3]
+    search = Search(imported.model, **settings)
+    assert search.width == beams
+    found = search(ours(source, config), [prefix] * len(source)).ids[:, 0]
+    with torch.no_grad():
+        wanted = theirs.generate(
+            torch.tensor(source),
+            attention_mask=torch.tensor(source != config.pad_token_id).long(),
+        ).numpy()[:, 1:]
+    wanted = ours(wanted, config)
+    for one, other in zip(found, wanted, strict=True):
+        one, other = (
+            list(row[: list(row).index(3) + 1] if 3 in row else row)
+            for row in (one, other)
+        )
+        assert [i for i in one if i] == [i for i in other if i]
+    assert (found[:, 0] == ours(np.array([[7]]), config)).all()
+
+
+TEXTS = [
+    "the small garden behind the old house",
+    "a house and a boat",
+    "an old man in a small boat",
+    "der kleine Garten hinter dem alten Haus",
+    "ein alter Mann in einem kleinen Boot",
+]
+
+
+def write_marian(folder):
+    """A model with two SentencePiece files and one table, as of OPUS-MT."""
+    import io
+
+    import sentencepiece
+    import torch
+
+    pieces = ["</s>", "<unk>"]
+    for side, texts in (("source", TEXTS[:3]), ("target", TEXTS[3:])):
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts * 4),
+            model_writer=model,
+            vocab_size=40,
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+        (folder / f"{side}.spm").write_bytes(model.getvalue())
+        processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+        for i in range(3, processor.get_piece_size()):
+            pieces.append(processor.id_to_piece(i))
+    pieces = [*dict.fromkeys(pieces), ">>de<<", "<pad>"]
+    table = {piece: i for i, piece in enumerate(pieces)}
+    (folder / "vocab.json").write_text(json.dumps(table))
+    size = len(table)
+    ids = {"pad_token_id": size - 1, "decoder_start_token_id": size - 1}
+    model = write(folder, "Marian", vocab_size=size, **ids)
+    with torch.no_grad():
+        model.final_logits_bias.zero_()
+        for name, parameter in model.named_parameters():
+            if "embed_positions" not in name:
+                parameter.mul_(3.0)  # so that it says different things
+    model.save_pretrained(folder)
+    return model
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_marian_translates_text_as_transformers_does(tmp_path):
+    import torch
+    import transformers
+
+    theirs = write_marian(tmp_path)
+    theirs.generation_config.update(
+        num_beams=2,
+        max_length=20,
+        no_repeat_ngram_size=2,
+        bad_words_ids=[[theirs.config.pad_token_id]],
+        renormalize_logits=True,
+    )
+    theirs.generation_config.save_pretrained(tmp_path)
+    tokenizer = transformers.MarianTokenizer(
+        *(str(tmp_path / name) for name in ("source.spm", "target.spm", "vocab.json"))
+    )
+    texts = [*TEXTS, "Zebra!", ""]
+    batch = tokenizer(texts, return_tensors="pt", padding=True)
+    with torch.no_grad():
+        ids = theirs.generate(**batch)
+    wanted = tokenizer.batch_decode(
+        ids, skip_special_tokens=True, use_source_tokenizer=False
+    )
+    imported = zoo.from_hugging_face(tmp_path)
+    translator = Translator(
+        imported.model,
+        imported.vocabulary,
+        imported.target_vocabulary,
+        **imported.search,
+    )
+    found = translator(texts)
+    assert found[:-1] == [text.replace("<unk>", "\u2047") for text in wanted[:-1]]
+    assert found[-1] == ""  # where there is no text nothing is said
+    assert len(set(found)) > 3
+    translator.save(tmp_path / "saved")
+    assert Translator.load(tmp_path / "saved")(texts) == found
