@@ -84,7 +84,7 @@ def ctranslate2(settings, kind):
     import ctranslate2 as library
     import keras
 
-    from benchmarks import to_ctranslate2
+    from keras_tfm import zoo
     from keras_tfm.text import Vocabulary
 
     model = keras.models.load_model(os.path.join(settings.model, "model.keras"))
@@ -93,7 +93,7 @@ def ctranslate2(settings, kind):
         for embedding in (model.source_embedding, model.target_embedding)
     ]
     folder = tempfile.mkdtemp()
-    to_ctranslate2.write(model, *pieces, folder)
+    zoo.to_ctranslate2(model, pieces[0], folder, target_vocabulary=pieces[1])
     of_type = "int8" if kind.endswith("int8") else "float32"
     translator = library.Translator(folder, compute_type=of_type)
     rows = encoded(settings, Vocabulary)

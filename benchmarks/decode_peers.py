@@ -124,14 +124,14 @@ def _write_ctranslate2(job, folder):
 
 def convert(job):
     """Writes the model of a job for CTranslate2."""
-    from benchmarks import to_ctranslate2
+    from keras_tfm import zoo
 
     model = model_of(job)
     pieces = [
         [f"p{i}" for i in range(embedding.vocabulary_size)]
         for embedding in (model.source_embedding, model.target_embedding)
     ]
-    to_ctranslate2.write(model, *pieces, job["folder"])
+    zoo.to_ctranslate2(model, pieces[0], job["folder"], target_vocabulary=pieces[1])
 
 
 def hugging_face(job):

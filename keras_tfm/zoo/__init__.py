@@ -1,7 +1,15 @@
 """Other programs' weights, as models of this library."""
 
+from keras_tfm.zoo.ctranslate2_in import from_ctranslate2
+from keras_tfm.zoo.ctranslate2_out import to_ctranslate2
 from keras_tfm.zoo.hugging_face import from_hugging_face
 from keras_tfm.zoo.imported import Imported
 from keras_tfm.zoo.keras_hub import from_keras_hub
 
-__all__ = ["Imported", "from_hugging_face", "from_keras_hub"]
+__all__ = [
+    "Imported",
+    "from_ctranslate2",
+    "from_hugging_face",
+    "from_keras_hub",
+    "to_ctranslate2",
+]

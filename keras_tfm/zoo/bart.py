@@ -141,7 +141,7 @@ def _settings(config, ids):
         else None,
         "scale_embedding": bool(config.get("scale_embedding")),
         "normalize_embedding": kind in LEARNED,
-        "logits_bias": kind in WITH_BIAS or ids.has_own_start,
+        "logits_bias": kind in WITH_BIAS or bool(ids.added),
         "dropout": config["dropout"],
         "attention_dropout": config["attention_dropout"],
         "activation_dropout": config["activation_dropout"],

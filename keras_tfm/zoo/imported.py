@@ -18,6 +18,8 @@ class Imported(NamedTuple):
         search: dict, settings of `serving.Translator` for a model that
             generates, as its configuration has them; else None.
         target_vocabulary: `Vocabulary` of the target, where it is another.
+        tokens: pair of lists of str, of source and target: what each id stands
+            for; None where a vocabulary says it.
     """
 
     model: keras.Model
@@ -25,3 +27,4 @@ class Imported(NamedTuple):
     classes: list[str] | None
     search: dict | None = None
     target_vocabulary: Vocabulary | None = None
+    tokens: tuple[list[str], list[str]] | None = None

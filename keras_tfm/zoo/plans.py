@@ -60,18 +60,22 @@ def layer_plan(layer, name):
     if isinstance(layer, keras.layers.LayerNormalization):
         pairs = ((layer.gamma, "weight", same), (layer.beta, "bias", same))
     else:
-        kernel, width = layer.kernel, _width(layer)
+        kernel, width = layer.kernel, width_of(layer)
         theirs = (width, math.prod(kernel.shape) // width)
         # They map by x W^T + b, without an axis of heads.
-        pairs = [(kernel, "weight", _reshaped(theirs, kernel.shape, transpose=True))]
+        pairs = [(kernel, "weight", reshaped(theirs, kernel.shape, transpose=True))]
         if layer.bias is not None:
             shape = layer.bias.shape
-            pairs.append((layer.bias, "bias", _reshaped((width,), shape)))
+            pairs.append((layer.bias, "bias", reshaped((width,), shape)))
     return [(variable, [f"{name}.{part}"], make) for variable, part, make in pairs]
 
 
-def _width(layer):
-    """How many numbers a projection gives for one vector."""
+def width_of(layer):
+    """Tells how many numbers a projection gives for one vector.
+
+    Args:
+        layer: built `Dense` or `EinsumDense`.
+    """
     if isinstance(layer, keras.layers.Dense):
         return layer.kernel.shape[-1]
     inputs, kernel, outputs = layer.equation.replace("->", ",").split(",")
@@ -79,7 +83,16 @@ def _width(layer):
     return math.prod(size for axis, size in sizes if axis not in inputs)
 
 
-def _reshaped(before, after, transpose=False):
+def reshaped(before, after, transpose=False):
+    """Gives a function that turns an array from one shape to another.
+
+    Args:
+        before: tuple of int, the shape it must have; another is left as it is,
+            and then refused.
+        after: tuple of int.
+        transpose: bool. Transposed first.
+    """
+
     def make(array):
         if array.shape != before:
             return array  # which is refused
@@ -104,22 +117,24 @@ class Ids:
 
     Padding, the unknown token, the start and the end are 0 to 3; the others
     follow in their order. Where decoding starts with padding or with the end,
-    the start here is a token of its own, which has the same row, and a bias by
-    which it is never said.
+    the start here is a token of its own, which has the same row. Such a one,
+    and what theirs does not have, has a bias by which it is never said.
 
     Args:
         size: int, V of theirs.
-        pad_id: int, of theirs, as those that follow.
-        unknown_id: int.
-        start_id: int, the first token that the decoder reads.
+        pad_id: int of theirs, as those that follow, or None.
+        unknown_id: int, or None.
+        start_id: int, the first token that the decoder reads; or None, where it
+            reads zeros.
         end_id: int.
 
     Attributes:
         size: int, V here.
-        order: int array, the id of theirs that each id here stands for.
+        order: int array, the id of theirs that each id here stands for; -1
+            where there is none.
         start_id, end_id: int, here.
-        unknown_id: int, of theirs.
-        has_own_start: bool.
+        unknown_id: int or None, of theirs.
+        added: list of int: what is never said.
 
     Raises:
         ValueError: an id is outside the vocabulary, or two are one.
@@ -129,16 +144,23 @@ class Ids:
 
     def __init__(self, size, pad_id, unknown_id, start_id, end_id):
         first = [pad_id, unknown_id, start_id, end_id]
-        known = all(isinstance(i, int) and 0 <= i < size for i in first)
-        if not known or len({pad_id, unknown_id, end_id}) < 3 or start_id == unknown_id:
+        given = [i for i in first if i is not None]
+        known = all(isinstance(i, int) and 0 <= i < size for i in given)
+        apart = [i for i in (pad_id, unknown_id, end_id) if i is not None]
+        mixed = len(set(apart)) < len(apart)
+        mixed = mixed or (start_id is not None and start_id == unknown_id)
+        if not known or mixed or end_id is None:
             raise ValueError(
                 "Padding, the unknown token and the end are three of the vocabulary, "
                 f"and one is the start. Received: {pad_id}, {unknown_id} and {end_id}, "
                 f"start {start_id}, of vocab_size={size}."
             )
-        self.order = np.array([*first, *(i for i in range(size) if i not in first)])
+        rest = [i for i in range(size) if i not in given]
+        self.order = np.array([-1 if i is None else i for i in first] + rest)
         self.size, self.unknown_id = len(self.order), unknown_id
-        self.has_own_start = start_id in (pad_id, end_id)
+        self.added = [i for i in range(3) if self.order[i] < 0]
+        if start_id is not None and start_id in (pad_id, end_id):
+            self.added.append(2)
         # Of two rows that are one of theirs, the start is the second choice.
         self._ours = {self.order[2]: 2}
         self._ours |= {theirs: i for i, theirs in enumerate(self.order) if i != 2}
@@ -157,19 +179,27 @@ class Ids:
 
         Args:
             table: array `(V, ...)`.
+
+        Raises:
+            ValueError: it has another number of rows.
         """
-        # Another size is refused by its shape.
-        return table[self.order] if len(table) == self._theirs else table
+        if len(table) != self._theirs:
+            raise ValueError(
+                "A table has a row for each token of the vocabulary. Received: "
+                f"{len(table)} rows, and {self._theirs} tokens."
+            )
+        found = table[self.order]
+        found[self.order < 0] = 0
+        return found
 
     def bias(self, given=None):
         """Gives the bias of the logits in the order here.
 
         Args:
-            given: array `(1, V)` of theirs, or None for zeros.
+            given: array `(1, V)` or `(V,)` of theirs, or None for zeros.
         """
         if given is None:
-            given = np.zeros((1, self._theirs), "float32")
-        found = self.rows(given[0])
-        if self.has_own_start and len(found) == self.size:
-            found[self.start_id] = NEVER
+            given = np.zeros(self._theirs, "float32")
+        found = self.rows(given.reshape(-1))
+        found[self.added] = NEVER
         return found

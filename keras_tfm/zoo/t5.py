@@ -51,7 +51,7 @@ def model_of(config, weights, head, num_classes, settings):
                 lambda rows: ids.rows(rows).T,
             )
         )
-    if ids.has_own_start:
+    if ids.added:
         plan.append((plans.logits_bias(model), [], ids.bias))
     plan += _stack_plan(model.encoder_blocks, "encoder")
     plan += _stack_plan(model.decoder_blocks, "decoder")
@@ -123,7 +123,7 @@ def _settings(config, ids):
             config.get("relative_attention_max_distance", 128),
         ),
         "scale_embedding": False,
-        "logits_bias": ids.has_own_start,
+        "logits_bias": bool(ids.added),
         "dropout": config["dropout_rate"],
         "attention_dropout": config["dropout_rate"],
         "activation_dropout": config["dropout_rate"],

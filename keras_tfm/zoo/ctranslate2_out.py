@@ -1,0 +1,205 @@
+"""Transformers for the engine of CTranslate2."""
+
+import os
+
+import keras
+import numpy as np
+from keras import ops
+
+from keras_tfm.layers import SinusoidalPositions
+from keras_tfm.models import Transformer
+from keras_tfm.zoo import plans
+from keras_tfm.zoo.ctranslate2_in import ACTIVATIONS
+
+LONGEST = 2048  # tokens that written positions are for
+
+
+def to_ctranslate2(
+    model,
+    vocabulary,
+    folder,
+    quantization=None,
+    target_vocabulary=None,
+    add_source_eos=False,
+):
+    """Writes a `Transformer` for the engine of CTranslate2.
+
+    Its tokens are the pieces of the vocabularies: give it what
+    `vocabulary.pieces` names.
+
+    Args:
+        model: `Transformer` with positions added to tokens, scaled dot
+            products, heads of width D / H, and `layer_norm` or `rms_norm`.
+        vocabulary: `Vocabulary` of the source, and of the target unless another
+            is given; or a list of str, a token for each row of the table.
+        folder: path. Made if it is not there.
+        quantization: None for float32, or a type of CTranslate2 such as
+            `"int8"` or `"float16"`.
+        target_vocabulary: as `vocabulary`, or None.
+        add_source_eos: bool. The engine puts the end after each source, as
+            models of others want it.
+
+    Raises:
+        ImportError: `ctranslate2` is not installed.
+        ValueError: a model of another architecture.
+    """
+    try:
+        from ctranslate2 import specs
+    except ImportError as error:
+        raise ImportError(
+            "Models for CTranslate2 are written by its package, which cannot be "
+            f"imported here ({error}). Install `ctranslate2`."
+        ) from error
+    settings = model.settings
+    _check_writes(model)
+    activations = {
+        keras.activations.get(name): number for number, name in ACTIVATIONS.items()
+    }
+    spec = specs.TransformerSpec.from_config(
+        num_layers=(len(model.encoder_blocks), len(model.decoder_blocks)),
+        num_heads=settings["num_heads"],
+        pre_norm=settings["normalize_first"],
+        activation=specs.common_spec.Activation(
+            activations[keras.activations.get(settings["activation"])]
+        ),
+        layernorm_embedding=settings["normalize_embedding"],
+        ffn_glu=settings["gated"],
+        rms_norm=settings["normalization"] == "rms_norm",
+    )
+    sides = (
+        _pieces(vocabulary, model.vocabulary_size),
+        _pieces(target_vocabulary or vocabulary, model.target_vocabulary_size),
+    )
+    unknown, start, end = sides[1][1:4]
+    spec.config.unk_token, spec.config.bos_token = unknown, start
+    spec.config.decoder_start_token, spec.config.eos_token = start, end
+    spec.config.add_source_bos, spec.config.add_source_eos = False, add_source_eos
+    spec.config.layer_norm_epsilon = settings["epsilon"]
+    spec.register_source_vocabulary(sides[0])
+    spec.register_target_vocabulary(sides[1])
+    for written, embedding, norm, layers, blocks in (
+        (
+            spec.encoder,
+            model.source_embedding,
+            model.encoder_norm,
+            spec.encoder.layer,
+            model.encoder_blocks,
+        ),
+        (
+            spec.decoder,
+            model.target_embedding,
+            model.decoder_norm,
+            spec.decoder.layer,
+            model.decoder_blocks,
+        ),
+    ):
+        _write_stack(written, embedding, norm)
+        for layer, block in zip(layers, blocks, strict=True):
+            _write_block(layer, block)
+    if model.projection is None:
+        spec.decoder.projection.weight = _array(model.target_embedding.embeddings)
+    else:
+        spec.decoder.projection.weight = _array(model.projection.kernel).T.copy()
+    if settings["logits_bias"]:
+        spec.decoder.projection.bias = _array(plans.logits_bias(model))
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    os.makedirs(folder, exist_ok=True)
+    spec.save(os.fspath(folder))
+
+
+def _check_writes(model):
+    settings = getattr(model, "settings", {})
+    positions = getattr(
+        getattr(model, "target_embedding", None), "position_layer", None
+    )
+    head = settings["embedding_dim"] // settings["num_heads"] if settings else 0
+    wrong = not isinstance(model, Transformer) or positions is None
+    wrong = wrong or getattr(positions, "combine", "add") != "add"
+    wrong = wrong or settings["score"] != "scaled_dot"
+    wrong = wrong or settings["normalization"] == "batch_norm"
+    wrong = wrong or settings["num_key_value_heads"] is not None
+    widths = ("key_dim", "value_dim")
+    if wrong or any(settings[width] not in (None, head) for width in widths):
+        raise ValueError(
+            "CTranslate2 gets a Transformer with positions added to its tokens, "
+            "scaled dot products, heads of width D / H, and layer or RMS "
+            f"normalisation. Received: {type(model).__name__}, {dict(settings)}."
+        )
+
+
+def _pieces(vocabulary, size):
+    names = vocabulary
+    if hasattr(vocabulary, "pieces"):
+        names = vocabulary.pieces(range(vocabulary.size))
+    return [*names, *(f"<spare {i}>" for i in range(len(names), size))]
+
+
+def _array(tensor):
+    return np.ascontiguousarray(ops.convert_to_numpy(tensor), dtype="float32")
+
+
+def _write_stack(spec, embedding, norm):
+    table = embedding.embeddings
+    one = spec.embeddings[0] if isinstance(spec.embeddings, list) else spec.embeddings
+    one.weight = _array(table)
+    spec.scale_embeddings = embedding.factor != 1.0
+    positions = embedding.position_layer
+    if isinstance(positions, SinusoidalPositions):
+        encodings = positions.signal(LONGEST, 0, table.shape[-1])
+    else:
+        encodings = positions.table
+    spec.position_encodings.encodings = _array(encodings)
+    if embedding.norm is not None:
+        _write_norm(spec.layernorm_embedding, embedding.norm)
+    if norm is not None:
+        _write_norm(spec.layer_norm, norm)
+
+
+def _write_block(layer, block):
+    _write_attention(layer.self_attention, block.self_attention, joint=True)
+    _write_norm(layer.self_attention.layer_norm, block.self_attention_norm)
+    if getattr(block, "cross_attention", None) is not None:
+        _write_attention(layer.attention, block.cross_attention, joint=False)
+        _write_norm(layer.attention.layer_norm, block.cross_attention_norm)
+    feed = block.feed_forward
+    if feed.gated:
+        _write_dense(layer.ffn.linear_0, [feed.gate_dense])
+        _write_dense(layer.ffn.linear_0_noact, [feed.inner_dense])
+    else:
+        _write_dense(layer.ffn.linear_0, [feed.inner_dense])
+    _write_dense(layer.ffn.linear_1, [feed.output_dense])
+    _write_norm(layer.ffn.layer_norm, block.feed_forward_norm)
+
+
+def _write_norm(spec, norm):
+    if isinstance(norm, keras.layers.RMSNormalization):
+        spec.gamma = _array(norm.scale)
+    else:
+        spec.gamma, spec.beta = _array(norm.gamma), _array(norm.beta)
+
+
+def _write_dense(spec, layers):
+    """Joins dense layers by their outputs."""
+    kernels, biases = [], []
+    for layer in layers:
+        kernels.append(_array(layer.kernel).reshape(-1, plans.width_of(layer)))
+        if layer.bias is not None:
+            biases.append(_array(layer.bias).reshape(-1))
+    spec.weight = np.ascontiguousarray(np.concatenate(kernels, axis=1).T)
+    if biases:
+        spec.bias = np.concatenate(biases)
+
+
+def _write_attention(spec, attention, joint):
+    query, key, value = (
+        attention.query_dense,
+        attention.key_dense,
+        attention.value_dense,
+    )
+    if joint:
+        _write_dense(spec.linear[0], [query, key, value])
+    else:
+        _write_dense(spec.linear[0], [query])
+        _write_dense(spec.linear[1], [key, value])
+    _write_dense(spec.linear[-1], [attention.output_dense])

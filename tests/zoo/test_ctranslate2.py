@@ -1,0 +1,223 @@
+"""Models of CTranslate2, read and written, held against it."""
+
+import json
+import os
+import pathlib
+import struct
+
+import numpy as np
+import pytest
+
+from keras_tfm import decode, zoo
+from keras_tfm.layers import SinusoidalPositions
+from tests.decode.conftest import draw_transformer
+from tests.layers.formulas import numpy
+from tests.models.small import BATCH, V, small
+
+FOLDER = pathlib.Path(
+    os.environ.get("KERAS_TFM_DATA", "nowhere"), "../golden/ctranslate2-aren"
+)
+golden_test = pytest.mark.skipif(
+    not FOLDER.is_dir(), reason="KERAS_TFM_DATA names no folder beside golden/"
+)
+TOKENS = ["<pad>", "<unk>", "<s>", "</s>", *(f"t{i}" for i in range(4, V))]
+KINDS = {
+    "post-norm": {"positions": SinusoidalPositions("halves")},
+    "with everything": {
+        "normalize_first": True,
+        "normalization": "rms_norm",
+        "gated": True,
+        "activation": "silu",
+        "use_bias": False,
+        "tie": "inputs",
+        "positions": "learned",
+        "sequence_length": 30,
+        "normalize_embedding": True,
+        "scale_embedding": True,
+        "logits_bias": True,
+        "epsilon": 1e-3,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def imported():
+    return zoo.from_ctranslate2(FOLDER)
+
+
+@pytest.fixture(scope="module")
+def golden():
+    return json.loads((FOLDER / "golden_aren.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def sources(golden, imported):
+    """As lists of ids."""
+    numbers = {token: i for i, token in enumerate(imported.tokens[0])}
+    return [[numbers[p] for p in line.split()] for line in golden["src"]]
+
+
+def to_text(imported, ids):
+    pieces = imported.tokens[1]
+    return "".join(pieces[i] for i in ids if i not in (0, 3))
+
+
+@golden_test
+@pytest.mark.parametrize("number", range(3))
+def test_hypotheses_and_scores_are_those_of_ctranslate2(
+    number, imported, golden, sources
+):
+    wanted = golden["out"]["float32"]["translate"][number]
+    count = len(wanted["results"][0]["hypotheses"])
+    search = decode.Search(
+        imported.model,
+        beam_size=wanted["beam_size"],
+        num_hypotheses=count,
+        max_decoding_length=256,
+        suppress_ids=(),
+        disable_unk=False,
+        jit_compile=False,
+    )
+    found = search(sources)
+    for row, result in enumerate(wanted["results"]):
+        assert [to_text(imported, ids) for ids in found.ids[row]] == result[
+            "hypotheses"
+        ]
+        np.testing.assert_allclose(found.scores[row], result["scores"], atol=1e-4)
+
+
+@golden_test
+def test_forced_tokens_have_the_scores_of_ctranslate2(imported, golden, sources):
+    pieces = imported.tokens[1]
+    wanted = golden["out"]["float32"]["score_batch"]
+    prefixes = [[pieces.index(t) for t in one["tokens"][:-1]] for one in wanted]
+    search = decode.Search(
+        imported.model,
+        max_decoding_length=max(map(len, prefixes)) + 1,
+        suppress_ids=(),
+        disable_unk=False,
+        return_token_scores=True,
+        jit_compile=False,
+    )
+    found = search(sources[: len(prefixes)], target_prefix=prefixes)
+    for row, one in enumerate(wanted):
+        gains = found.token_scores[row, 0, : len(one["tokens"])]
+        np.testing.assert_allclose(gains, one["log_probs"], atol=1e-4)
+    assert numpy(imported.model.projection.bias)[4:].any()
+
+
+def written(folder, kind, **options):
+    seed = 2 if kind == "post-norm" else 0  # says different things
+    model = draw_transformer(seed, vocabulary_size=V, **KINDS[kind])
+    zoo.to_ctranslate2(model, TOKENS, folder, **options)
+    return model
+
+
+def logits_of(model):
+    return numpy(model(BATCH))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_engine_says_what_our_search_says(kind, tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    model = written(tmp_path, kind)
+    engine = ctranslate2.Translator(str(tmp_path), compute_type="float32")
+    rows = [[5, 9, 4, 3], [7, 3], [8, 8, 6, 11, 12]]
+    sources = [[TOKENS[i] for i in row] for row in rows]
+    results = engine.translate_batch(
+        sources, beam_size=3, max_decoding_length=12, length_penalty=1
+    )
+    options = {"suppress_ids": (), "disable_unk": False, "max_decoding_length": 12}
+    search = decode.Search(model, beam_size=3, **options)
+    said = [[TOKENS[i] for i in ids[0] if i not in (0, 3)] for ids in search(rows).ids]
+    assert said == [result.hypotheses[0] for result in results]
+    assert len({tuple(one) for one in said}) == 3
+    scored = engine.score_batch(sources, said)
+    ids = [[TOKENS.index(token) for token in one] for one in said]
+    options |= {"return_token_scores": True, "max_decoding_length": 14}
+    found = decode.Search(model, **options).score(rows, ids).token_scores
+    for row, one, result in zip(found, said, scored, strict=True):
+        wanted = result.log_probs[: len(one)]
+        np.testing.assert_allclose(row[0, : len(one)], wanted, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("quantization", [None, "int8", "int16", "float16", "bfloat16"])
+def test_what_is_written_is_read(kind, quantization, tmp_path):
+    pytest.importorskip("ctranslate2")
+    model = written(tmp_path, kind, quantization=quantization)
+    again = zoo.from_ctranslate2(tmp_path)
+    assert again.tokens == (TOKENS, TOKENS)
+    assert again.model.settings["tie"] == model.settings["tie"]
+    near = {None: 1e-5, "int16": 2e-2, "float16": 2e-2, "int8": 0.2, "bfloat16": 0.2}
+    found, wanted = logits_of(again.model), logits_of(model)
+    np.testing.assert_allclose(found, wanted, atol=near[quantization])
+
+
+def test_the_end_after_a_source_is_the_engines(tmp_path):
+    pytest.importorskip("ctranslate2")
+    written(tmp_path, "post-norm", add_source_eos=True)
+    assert zoo.from_ctranslate2(tmp_path).search["source_suffix"] == [3]
+
+
+def test_other_architectures_are_not_written(tmp_path):
+    pytest.importorskip("ctranslate2")
+    for settings in ({"positions": "rotary"}, {"score": "dot"}, {"key_dim": 3}):
+        with pytest.raises(ValueError, match="CTranslate2 gets a Transformer with"):
+            zoo.to_ctranslate2(small(**settings), TOKENS, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    pytest.importorskip("ctranslate2")
+    folder = tmp_path_factory.mktemp("written")
+    written(folder, "post-norm")
+    return folder
+
+
+def damaged(content, fault):
+    """A file of which one thing is wrong."""
+    name = b"decoder/embeddings/weight\0"
+    place = content.index(name) + len(name)  # of the rank
+    if fault == "short":
+        return content[:-100]
+    if fault == "empty":
+        return b""
+    if fault == "version":
+        return struct.pack("<I", 99) + content[4:]
+    if fault == "long shape":
+        return content[: place + 1] + struct.pack("<I", 2**31) + content[place + 5 :]
+    if fault == "many":
+        count = content.index(b"Transformer") + len("TransformerSpec") + 1 + 4
+        return content[:count] + struct.pack("<I", 2**31) + content[count + 4 :]
+    if fault == "type":
+        return content[: place + 9] + b"\x63" + content[place + 10 :]
+    return content + b"more"
+
+
+FAULTS = ["short", "empty", "version", "long shape", "many", "type", "more"]
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_damaged_file_is_refused(fault, folder, tmp_path):
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    file = tmp_path / "model.bin"
+    file.write_bytes(damaged(file.read_bytes(), fault))
+    with pytest.raises(ValueError, match="model.bin is damaged or no model of CTr"):
+        zoo.from_ctranslate2(tmp_path)
+
+
+def test_a_vocabulary_of_another_model_is_refused(folder, tmp_path):
+    for file in folder.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    for side in ("source", "target", "shared"):
+        file = tmp_path / f"{side}_vocabulary.json"
+        if file.is_file():
+            file.write_text(json.dumps([*TOKENS, "more"]))
+    with pytest.raises(ValueError, match="13 rows, and 14 tokens"):
+        zoo.from_ctranslate2(tmp_path)
+    for file in tmp_path.glob("*vocabulary.json"):
+        file.unlink()
+    with pytest.raises(FileNotFoundError, match="No vocabulary of the source"):
+        zoo.from_ctranslate2(tmp_path)
