@@ -39,7 +39,7 @@ def search(folder, config, ids):
     if given.get("max_length"):
         found["max_decoding_length"] = given["max_length"] - 1
     if given.get("min_length", 0) > 1:
-        found["min_decoding_length"] = given["min_length"] - 2
+        found["min_decoding_length"] = given["min_length"] - 1
     bad = [[ids.ours(token) for token in row] for row in given.get("bad_words_ids", ())]
     found["suppress_ids"] = sorted(
         {0, ids.start_id, *(row[0] for row in bad if len(row) == 1)}

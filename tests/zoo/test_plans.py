@@ -1,0 +1,97 @@
+"""Ids of others and ours, and what their files say of decoding."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_tfm.zoo import generation, plans
+
+pytestmark = pytest.mark.backend("tensorflow")
+TABLE = np.arange(12.0).reshape(6, 2)
+
+
+def test_special_tokens_come_first_and_the_others_in_their_order():
+    ids = plans.Ids(6, pad_id=5, unknown_id=1, start_id=2, end_id=0)
+    assert ids.order.tolist() == [5, 1, 2, 0, 3, 4]
+    assert [ids.ours(i) for i in range(6)] == [3, 1, 2, 4, 5, 0]
+    np.testing.assert_array_equal(ids.rows(TABLE), TABLE[[5, 1, 2, 0, 3, 4]])
+    np.testing.assert_array_equal(ids.bias(TABLE[:, 0]), TABLE[[5, 1, 2, 0, 3, 4], 0])
+    assert ids.added == [] and ids.size == 6
+
+
+@pytest.mark.parametrize("start", [5, 0])
+def test_a_start_that_is_padding_or_the_end_is_a_token_of_its_own(start):
+    ids = plans.Ids(6, pad_id=5, unknown_id=1, start_id=start, end_id=0)
+    assert ids.order.tolist() == [5, 1, start, 0, 2, 3, 4]
+    assert (ids.ours(5), ids.ours(0)) == (0, 3)
+    assert ids.bias().tolist() == [0, 0, -1e9, 0, 0, 0, 0]
+
+
+def test_what_is_not_there_has_zeros_and_is_never_said():
+    ids = plans.Ids(6, pad_id=None, unknown_id=None, start_id=None, end_id=2)
+    assert ids.order.tolist() == [-1, -1, -1, 2, 0, 1, 3, 4, 5]
+    rows = ids.rows(TABLE)
+    assert not rows[:3].any()
+    np.testing.assert_array_equal(rows[3:], TABLE[[2, 0, 1, 3, 4, 5]])
+    assert ids.bias(np.ones(6)).tolist() == [-1e9] * 3 + [1] * 6
+    assert TABLE[5].tolist() == [10, 11]  # what is given stays
+
+
+def test_a_table_of_another_size_is_refused():
+    ids = plans.Ids(5, None, 1, 2, 0)  # 6 here, as many as there are rows
+    with pytest.raises(ValueError, match="6 rows, and 5 tokens"):
+        ids.rows(TABLE)
+
+
+@pytest.mark.parametrize("given", [(6, 1, 2, 0), (1, 1, 2, 0), (5, 1, 1, 0)])
+def test_ids_outside_and_two_of_one_are_refused(given):
+    with pytest.raises(ValueError, match="three of the vocabulary"):
+        plans.Ids(6, *given)
+
+
+def settings(folder, **given):
+    (folder / "generation_config.json").write_text(json.dumps(given))
+    ids = plans.Ids(6, pad_id=5, unknown_id=1, start_id=5, end_id=0)
+    return generation.search(folder, {"eos_token_id": 0, "num_beams": 9}, ids)
+
+
+def test_settings_of_decoding_have_their_names_here(tmp_path):
+    found = settings(
+        tmp_path,
+        num_beams=4,
+        length_penalty=0.7,
+        max_length=20,
+        min_length=6,
+        no_repeat_ngram_size=3,
+        repetition_penalty=1.2,
+        bad_words_ids=[[5], [2], [3, 4]],
+        forced_bos_token_id=4,
+        early_stopping=None,
+    )
+    assert found == {
+        "beam_size": 4,
+        "num_hypotheses": 4,
+        "length_penalty": 0.7,
+        "max_decoding_length": 19,  # theirs counts what decoding starts with
+        "min_decoding_length": 5,
+        "no_repeat_ngram_size": 3,
+        "repetition_penalty": 1.2,
+        "suppress_ids": [0, 2, 4],
+        "suppress_sequences": [[5, 6]],
+        "target_prefix": [6],
+        "source_suffix": [3],
+        "disable_unk": False,
+    }
+    assert settings(tmp_path, early_stopping="never")["patience"] == float("inf")
+    assert settings(tmp_path)["beam_size"] == 9  # of the older place
+    greedy = settings(tmp_path, num_beams=1)
+    assert "num_hypotheses" not in greedy and greedy["target_prefix"] == []
+
+
+def test_what_is_not_known_or_no_json_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="not known.*encoder_no_repeat_ngram"):
+        settings(tmp_path, encoder_no_repeat_ngram_size=2)
+    (tmp_path / "generation_config.json").write_text("{")
+    with pytest.raises(ValueError, match="generation_config.json is no JSON"):
+        generation.search(tmp_path, {}, None)
