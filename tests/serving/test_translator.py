@@ -344,11 +344,13 @@ def test_the_savedmodel_keeps_the_limits(positions, vocabulary, tmp_path):
     )
     endless = {**FAST, "suppress_ids": [*FAST["suppress_ids"], 3]}
     del endless["max_decoding_length"]
-    translator = Translator(model, vocabulary, max_source_length=40, **endless)
+    settings = {**endless, **MARKS, "max_source_length": 40}
+    translator = Translator(model, vocabulary, **settings)
     texts = ["a house", "an old man in a small boat", "the"]
-    best = translator.search(as_ids(vocabulary.encode(texts)))
+    rows = [[270, *row, 3, 271] for row in vocabulary.encode(texts)]
+    best = translator.search(as_ids(rows), [[265]] * 3)
     wanted = vocabulary.decode(best.ids[:, 0])
-    limits = [2 * len(row) + 16 for row in vocabulary.encode(texts)]
+    limits = [2 * len(row) + 16 for row in rows]
     longest = 30 if positions == "learned" else 1000
     assert best.lengths[:, 0].tolist() == [min(limit, longest) for limit in limits]
     assert max(limits) > 30
@@ -356,9 +358,9 @@ def test_the_savedmodel_keeps_the_limits(positions, vocabulary, tmp_path):
     import tensorflow as tf
 
     loaded = tf.saved_model.load(os.fspath(tmp_path)).signatures["serving_default"]
-    found = loaded(text=tf.constant(texts))
-    assert [text.decode() for text in found["translation"].numpy()] == wanted
-    assert found["finished"].numpy().tolist() == [False] * 3
+    found = loaded(text=tf.constant([*texts, ""]))
+    assert [text.decode() for text in found["translation"].numpy()] == [*wanted, ""]
+    assert found["finished"].numpy().tolist() == [False] * 3 + [True]
     long = "a house " * 40
     limit = 30 if positions == "learned" else 40
     with pytest.raises(ValueError, match=f"Text 1 has .* max_source_length={limit}"):

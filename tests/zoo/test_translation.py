@@ -151,6 +151,9 @@ def test_logits_are_those_of_transformers(family, tmp_path):
     assert np.abs(wanted).max() > 0.1
 
 
+# That the steps of a model are its call, and a search one on every backend, is
+# shown elsewhere.
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("beams", [1, 3])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_search_gives_what_generate_gives(family, beams, tmp_path):
