@@ -240,7 +240,7 @@ def step_logits(hidden, table, projection, columns=None):
         logits = ops.matmul(hidden, ops.transpose(rows))
     else:
         logits = ops.matmul(hidden, projection.kernel)
-    bias = _logits_bias(table, projection)
+    bias = logits_bias(table, projection)
     return logits if bias is None else logits + bias
 
 
@@ -275,14 +275,23 @@ def columns(table, projection, candidates):
         dtype = "float32" if precise else projection.compute_dtype
         taken = ops.take(ops.cast(projection.kernel, dtype), candidates, axis=1)
         kernel = ops.transpose(taken, (1, 0, 2))  # from (D, B, C)
-    bias = _logits_bias(table, projection)
+    bias = logits_bias(table, projection)
     if bias is None:
         return (kernel,)
     bias = ops.take(ops.cast(bias, kernel.dtype), candidates, axis=0)
     return kernel, bias[:, None]
 
 
-def _logits_bias(table, projection):
+def logits_bias(table, projection):
+    """Gives the variable that is added to the logits.
+
+    Args:
+        table: `TokenAndPositionEmbedding`.
+        projection: `keras.layers.Dense`, or None for the table.
+
+    Returns:
+        Variable `(V,)`, or None.
+    """
     if projection is not None:
         return projection.bias
     return table.bias if table.logits_bias else None

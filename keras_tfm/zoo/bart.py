@@ -50,13 +50,9 @@ def model_of(config, weights, head, num_classes, settings):
         ValueError: the configuration is of something else.
     """
     kind = config["model_type"]
-    ids = plans.Ids(
-        config["vocab_size"],
-        config["pad_token_id"],
-        unknown_id(config),
-        first_id(config),
-        config["eos_token_id"],
-    )
+    # Vocabularies of Marian, and of fairseq, have their unknown token there.
+    # mBART shifts what it is trained on, so that it starts with the end.
+    ids = plans.Ids.of(config, 1 if kind == "marian" else 3, config["eos_token_id"])
     two = not config.get("share_encoder_decoder_embeddings", True)
     if two and config.get("decoder_vocab_size") != config["vocab_size"]:
         raise ValueError(
@@ -84,32 +80,6 @@ def model_of(config, weights, head, num_classes, settings):
             norm = _embedding_of(model, side).norm
             plan += plans.layer_plan(norm, f"model.{side}.layernorm_embedding")
     return model, plan, ids
-
-
-def unknown_id(config):
-    """Gives the id of what no piece stands for, which no configuration says.
-
-    Args:
-        config: dict.
-
-    Returns:
-        int: 1 in Marian's vocabularies, 3 in fairseq's.
-    """
-    return 1 if config["model_type"] == "marian" else 3
-
-
-def first_id(config):
-    """Gives what the decoder reads first.
-
-    Args:
-        config: dict. mBART shifts what it is trained on, so that it starts with
-            the end.
-
-    Returns:
-        int.
-    """
-    given = config.get("decoder_start_token_id")
-    return config["eos_token_id"] if given is None else given
 
 
 def _settings(config, ids):
@@ -162,18 +132,9 @@ def _embedding_plan(model, config, ids, two):
             (source.embeddings, ["model.encoder.embed_tokens.weight"], ids.rows),
             (target.embeddings, ["model.decoder.embed_tokens.weight"], ids.rows),
         ]
-    if model.projection is not None:
-        plan.append(
-            (
-                model.projection.kernel,
-                ["lm_head.weight"],
-                lambda rows: ids.rows(rows).T,
-            )
-        )
-    if model.settings["logits_bias"]:
-        biased = config["model_type"] in WITH_BIAS
-        names = ["final_logits_bias"] if biased else []
-        plan.append((plans.logits_bias(model), names, ids.bias))
+    biased = config["model_type"] in WITH_BIAS
+    bias = "final_logits_bias" if biased else None
+    plan += plans.output_plan(model, ids, "lm_head.weight", bias)
     if config["model_type"] in LEARNED:
         for side in ("encoder", "decoder"):
             table = _embedding_of(model, side).position_layer.table

@@ -67,15 +67,7 @@ def from_ctranslate2(folder, **settings) -> Imported:
             f"{folder}: a Transformer with no more than what the paper has is read. "
             f"Received also: {unread[:8]}."
         )
-    for variable, each, make in plan:
-        array = make(*map(variables.array, each))
-        if array.shape != tuple(variable.shape):
-            raise ValueError(
-                f"{folder}: {each[0]!r} does not fit the others. Received: shape "
-                f"{variables.shape(each[0])} for {variable.path} of shape "
-                f"{tuple(variable.shape)}."
-            )
-        variable.assign(array)
+    plans.fill(plan, folder, variables.array)
     tokens = tuple(_named(side, own) for side, own in zip(names, ids, strict=True))
     source, target = (
         _vocabulary(folder, side, each)
@@ -268,14 +260,9 @@ def _plan(model, variables, ids):
     plan = [(model.target_embedding.embeddings, [target], ids[1].rows)]
     if model.source_embedding.embeddings is not model.target_embedding.embeddings:
         plan.append((model.source_embedding.embeddings, [source], ids[0].rows))
-    if model.projection is not None:
-        plan.append(
-            (model.projection.kernel, [output], lambda rows: ids[1].rows(rows).T)
-        )
-    if model.settings["logits_bias"]:
-        name = "decoder/projection/bias"
-        names = [name] if name in variables else []
-        plan.append((plans.logits_bias(model), names, ids[1].bias))
+    bias = "decoder/projection/bias"
+    bias = bias if bias in variables else None
+    plan += plans.output_plan(model, ids[1], output, bias)
     for side, embedding, blocks, norm in (
         ("encoder", model.source_embedding, model.encoder_blocks, model.encoder_norm),
         ("decoder", model.target_embedding, model.decoder_blocks, model.decoder_norm),

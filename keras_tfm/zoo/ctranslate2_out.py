@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_tfm.layers import SinusoidalPositions
-from keras_tfm.models import Transformer
+from keras_tfm.models import Transformer, stacks
 from keras_tfm.zoo import plans
 from keras_tfm.zoo.ctranslate2_in import ACTIVATIONS
 
@@ -101,7 +101,8 @@ def to_ctranslate2(
     else:
         spec.decoder.projection.weight = _array(model.projection.kernel).T.copy()
     if settings["logits_bias"]:
-        spec.decoder.projection.bias = _array(plans.logits_bias(model))
+        bias = stacks.logits_bias(model.target_embedding, model.projection)
+        spec.decoder.projection.bias = _array(bias)
     spec.validate()
     spec.optimize(quantization=quantization)
     os.makedirs(folder, exist_ok=True)

@@ -5,7 +5,7 @@ import os
 import pathlib
 
 from keras_tfm.text import TokenizersVocabulary
-from keras_tfm.zoo import bart, bert, generation, pieces, t5
+from keras_tfm.zoo import bart, bert, generation, pieces, plans, t5
 from keras_tfm.zoo.imported import Imported
 from keras_tfm.zoo.weights import Weights
 
@@ -87,15 +87,7 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
             f"{sorted(config)}. Fetch `config.json` again."
         ) from error
     _check(folder, plan, weights, family.LEFT)
-    for variable, names, make in plan:
-        array = make(*map(weights.array, names))
-        if array.shape != tuple(variable.shape):
-            raise ValueError(
-                f"{folder}: {names[0]!r} does not fit the configuration. Received: "
-                f"shape {weights.shapes[names[0]]} for {variable.path} of shape "
-                f"{tuple(variable.shape)}."
-            )
-        variable.assign(array)
+    plans.fill(plan, folder, weights.array)
     if ids is not None:
         settings = generation.search(folder, config, ids)
         source = target = None

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from keras_tfm.layers import gelu_tanh
+from keras_tfm.models import stacks
 
 NEVER = -1e9  # a logit
 # As `transformers` names them.
@@ -101,15 +102,48 @@ def reshaped(before, after, transpose=False):
     return make
 
 
-def logits_bias(model):
-    """Gives the variable that is added to the logits.
+def output_plan(model, ids, kernel, bias=None):
+    """Plans what gives a `Transformer` its logits, but for a tied table.
 
     Args:
-        model: `Transformer` with `logits_bias`.
+        model: `Transformer`.
+        ids: `Ids` of the target.
+        kernel: str, the name of the projection, if it is not tied.
+        bias: str, the name of its bias; or None.
+
+    Returns:
+        A plan of up to two variables.
     """
-    if model.projection is None:
-        return model.target_embedding.bias
-    return model.projection.bias
+    plan, projection = [], model.projection
+    if projection is not None:
+        plan.append((projection.kernel, [kernel], lambda rows: ids.rows(rows).T))
+    if model.settings["logits_bias"]:
+        variable = stacks.logits_bias(model.target_embedding, projection)
+        plan.append((variable, [bias] if bias else [], ids.bias))
+    return plan
+
+
+def fill(plan, source, array):
+    """Gives the variables of a plan their values.
+
+    Args:
+        plan: see above.
+        source: path, what is named in an error.
+        array: function of a tensor's name, giving it.
+
+    Raises:
+        ValueError: a tensor is of another shape than the others want.
+    """
+    for variable, names, make in plan:
+        given = [array(name) for name in names]
+        value = make(*given)
+        if value.shape != tuple(variable.shape):
+            raise ValueError(
+                f"{source}: {names[0]!r} does not fit the configuration. Received: "
+                f"shape {given[0].shape} for {variable.path} of shape "
+                f"{tuple(variable.shape)}."
+            )
+        variable.assign(value)
 
 
 class Ids:
@@ -165,6 +199,24 @@ class Ids:
         self._ours = {self.order[2]: 2}
         self._ours |= {theirs: i for i, theirs in enumerate(self.order) if i != 2}
         self._theirs = size
+
+    @classmethod
+    def of(cls, config, unknown_id, start_id):
+        """Takes what a configuration of transformers says.
+
+        Args:
+            config: dict.
+            unknown_id: int, which it does not say.
+            start_id: int, where it says none.
+        """
+        given = config.get("decoder_start_token_id")
+        return cls(
+            config["vocab_size"],
+            config["pad_token_id"],
+            unknown_id,
+            start_id if given is None else given,
+            config["eos_token_id"],
+        )
 
     def ours(self, theirs):
         """Gives the id here of a token of theirs.

@@ -32,27 +32,13 @@ def model_of(config, weights, head, num_classes, settings):
     Raises:
         ValueError: the configuration is of something else.
     """
-    ids = plans.Ids(
-        config["vocab_size"],
-        config["pad_token_id"],
-        unknown_id(config),
-        first_id(config),
-        config["eos_token_id"],
-    )
+    # Unknown is 2 in all its vocabularies; it is trained to start with padding.
+    ids = plans.Ids.of(config, 2, config["pad_token_id"])
     tied = "lm_head.weight" not in weights.shapes
     tie = "all" if tied else "inputs"
     model = Transformer(**{**_settings(config, ids), "tie": tie, **settings})
     plan = [(model.target_embedding.embeddings, ["shared.weight"], ids.rows)]
-    if not tied:
-        plan.append(
-            (
-                model.projection.kernel,
-                ["lm_head.weight"],
-                lambda rows: ids.rows(rows).T,
-            )
-        )
-    if ids.added:
-        plan.append((plans.logits_bias(model), [], ids.bias))
+    plan += plans.output_plan(model, ids, "lm_head.weight")
     plan += _stack_plan(model.encoder_blocks, "encoder")
     plan += _stack_plan(model.decoder_blocks, "decoder")
     plan += plans.layer_plan(model.encoder_norm, "encoder.final_layer_norm")
@@ -66,31 +52,6 @@ def model_of(config, weights, head, num_classes, settings):
         )
     )
     return model, plan, ids
-
-
-def unknown_id(config):
-    """Gives the id of what no piece stands for, which no configuration says.
-
-    Args:
-        config: dict.
-
-    Returns:
-        int: 2 in all vocabularies of T5.
-    """
-    return 2
-
-
-def first_id(config):
-    """Gives what the decoder reads first.
-
-    Args:
-        config: dict.
-
-    Returns:
-        int.
-    """
-    given = config.get("decoder_start_token_id")
-    return config["pad_token_id"] if given is None else given
 
 
 def _scales(config):
