@@ -79,7 +79,7 @@ class CausalLM(keras.Model):
         **kwargs,
     ):
         block = stacks.of_block(locals())
-        policy = stacks.policy_of(kwargs.pop("dtype", None))
+        policy = stacks.policy_of(kwargs)
         settings = {
             "vocabulary_size": vocabulary_size,
             "num_layers": num_layers,

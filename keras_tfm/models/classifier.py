@@ -5,7 +5,7 @@ from keras import ops
 
 from keras_tfm.layers.pooling import POOLINGS, AttentionPooling, Pooling
 from keras_tfm.layers.quantization import dtype_config, settle_policies
-from keras_tfm.models.stacks import inputs_of
+from keras_tfm.models import stacks
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -56,9 +56,7 @@ class Classifier(keras.Model):
             raise ValueError(
                 f"`pooling` is 'attention' or one of {POOLINGS}. Received: {pooling!r}."
             )
-        policy = keras.dtype_policies.get(
-            kwargs.pop("dtype", None) or encoder.dtype_policy
-        )
+        policy = stacks.policy_of(kwargs, encoder.dtype_policy)
         made = {"dtype": policy}
         pooling_layer = AttentionPooling(**made, name="pooling")
         if pooling != "attention":
@@ -71,7 +69,7 @@ class Classifier(keras.Model):
         dropout_layer = keras.layers.Dropout(dropout, **made, name="head_dropout")
         output_dense = keras.layers.Dense(num_classes, **made, name="logits")
 
-        inputs = inputs_of(encoder)
+        inputs = stacks.inputs_of(encoder)
         mask = ops.not_equal(inputs["token_ids"], encoder.pad_id)
         pooled = pooling_layer(encoder(inputs), padding_mask=mask)
         if hidden_dense is not None:

@@ -83,7 +83,7 @@ class Encoder(keras.Model):
         **kwargs,
     ):
         block = stacks.of_block(locals())
-        policy = stacks.policy_of(kwargs.pop("dtype", None))
+        policy = stacks.policy_of(kwargs)
         if num_segments < 0 or not 0 <= pad_id < vocabulary_size:
             raise ValueError(
                 "There are 0 or more segments, and padding is an id of the vocabulary. "

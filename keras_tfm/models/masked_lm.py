@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_tfm.layers.quantization import dtype_config, settle_policies
-from keras_tfm.models.stacks import inputs_of
+from keras_tfm.models import stacks
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -24,9 +24,7 @@ class MaskedLM(keras.Model):
     """
 
     def __init__(self, encoder, activation="gelu", **kwargs):
-        policy = keras.dtype_policies.get(
-            kwargs.pop("dtype", None) or encoder.dtype_policy
-        )
+        policy = stacks.policy_of(kwargs, encoder.dtype_policy)
         dense = keras.layers.Dense(
             encoder.embedding_dim, activation=activation, dtype=policy, name="dense"
         )
@@ -35,7 +33,7 @@ class MaskedLM(keras.Model):
         )
         bias = Bias(dtype=policy, name="bias")
         mask_positions = keras.Input((None,), dtype="int32", name="mask_positions")
-        inputs = inputs_of(encoder)
+        inputs = stacks.inputs_of(encoder)
         hidden = encoder(inputs)
         hidden = ops.take_along_axis(hidden, mask_positions[:, :, None], axis=1)
         logits = bias(encoder.embedding.as_logits(norm(dense(hidden))))

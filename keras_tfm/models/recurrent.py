@@ -84,7 +84,7 @@ class RecurrentSeq2Seq(keras.Model):
         **kwargs,
     ):
         stacks.check_tie(tie, vocabulary_size, target_vocabulary_size)
-        policy = stacks.policy_of(kwargs.pop("dtype", None))
+        policy = stacks.policy_of(kwargs)
         settings = {
             "vocabulary_size": vocabulary_size,
             "num_layers": num_layers,

@@ -98,7 +98,7 @@ class Transformer(keras.Model):
     ):
         stacks.check_tie(tie, vocabulary_size, target_vocabulary_size)
         block = stacks.of_block(locals())
-        policy = stacks.policy_of(kwargs.pop("dtype", None))
+        policy = stacks.policy_of(kwargs)
         settings = {
             "vocabulary_size": vocabulary_size,
             "num_layers": num_layers,

@@ -327,16 +327,29 @@ def inputs_of(model):
     }
 
 
-def policy_of(dtype):
-    """Gives the dtype policy that a model is to have.
+def policy_of(kwargs, default=None):
+    """Takes the dtype policy out of the keyword arguments of a model.
 
     Args:
-        dtype: a policy, its name or config; None for Keras' own.
+        kwargs: dict, what a model was given beside its own settings. `"dtype"`
+            is taken out of it: a policy, its name or config.
+        default: a policy, its name or config; None for Keras' own.
 
     Returns:
         `keras.DTypePolicy`.
+
+    Raises:
+        TypeError: there are others than `name`, `dtype` and `trainable`, which
+            Keras would take in silence.
     """
-    return keras.dtype_policies.get(dtype or keras.config.dtype_policy())
+    unknown = sorted(set(kwargs) - {"name", "dtype", "trainable"})
+    if unknown:
+        raise TypeError(
+            "Besides its own settings a model takes name, dtype and trainable. "
+            f"Received: {', '.join(unknown)}."
+        )
+    dtype = kwargs.pop("dtype", None) or default or keras.config.dtype_policy()
+    return keras.dtype_policies.get(dtype)
 
 
 def plain(settings):

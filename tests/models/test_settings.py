@@ -5,7 +5,14 @@ from collections import Counter
 import keras
 import pytest
 
-from keras_tfm.models import CausalLM, Classifier, Encoder, MaskedLM, Transformer
+from keras_tfm.models import (
+    CausalLM,
+    Classifier,
+    Encoder,
+    MaskedLM,
+    RecurrentSeq2Seq,
+    Transformer,
+)
 
 GIVEN = {
     "num_layers": 2,
@@ -59,3 +66,20 @@ def test_rates_and_epsilons_reach_their_layers(name):
             assert model_of.dense.activation is keras.activations.relu
         if name == "Classifier":
             assert model_of.hidden_dense.activation is keras.activations.tanh
+
+
+@pytest.mark.parametrize("name", [*MODELS, "RecurrentSeq2Seq"])
+def test_an_unknown_setting_is_refused(name):
+    """Keras' functional models take any keyword in silence."""
+    unknown = {"name": "mine", "num_decoder_layers": 3}
+    encoder = Encoder(9, num_layers=1, embedding_dim=8, num_heads=2)
+    wrong = {
+        "Encoder": lambda: Encoder(9, **ENCODER, **unknown),
+        "CausalLM": lambda: CausalLM(9, **GIVEN, **unknown),
+        "Classifier": lambda: Classifier(encoder, 3, **unknown),
+        "MaskedLM": lambda: MaskedLM(encoder, **unknown),
+        "Transformer": lambda: Transformer(9, **GIVEN, **unknown),
+        "RecurrentSeq2Seq": lambda: RecurrentSeq2Seq(9, units=4, **unknown),
+    }
+    with pytest.raises(TypeError, match="Received: num_decoder_layers"):
+        wrong[name]()

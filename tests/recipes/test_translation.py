@@ -109,7 +109,7 @@ def test_a_recurrent_model_goes_through_the_same_steps(settings):
 
 
 def test_another_setting_is_refused_before_anything_is_lost(settings, result):
-    dropout = settings.dropout or translation.OWN["small"]["dropout"]
+    dropout = settings.dropout or translation.BY_SIZE["small"]["dropout"]
     other = dataclasses.replace(settings, dropout=0.25)
     with pytest.raises(ValueError, match=f"dropout: {dropout} before, 0.25 now"):
         translation.main(other)
@@ -139,7 +139,7 @@ def test_a_test_sentence_too_long_to_translate_is_refused_first(settings, tmp_pa
         translation.main(other)
 
 
-@pytest.mark.parametrize("preset", ["small", "tiny"])
+@pytest.mark.parametrize("preset", ["small", "tiny", "medium"])
 def test_a_recurrent_model_has_about_as_many_weights(preset):
     network = models.RecurrentSeq2Seq(500, **translation.RECURRENT[preset])
     table = 500 * network.settings["embedding_dim"]
