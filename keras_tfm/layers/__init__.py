@@ -14,6 +14,7 @@ from keras_tfm.layers.feed_forward import FeedForward, gelu_tanh
 from keras_tfm.layers.multi_head import MultiHeadAttention
 from keras_tfm.layers.pooling import AttentionPooling, Pooling
 from keras_tfm.layers.positions import LearnedPositions, SinusoidalPositions
+from keras_tfm.layers.recurrence import SSRU, SSRUDecoder
 from keras_tfm.layers.relative import (
     AlibiPositions,
     RotaryPositions,
@@ -23,6 +24,8 @@ from keras_tfm.layers.relative import (
 from keras_tfm.layers.scores import Score
 
 __all__ = [
+    "SSRU",
+    "SSRUDecoder",
     "AlibiPositions",
     "Attention",
     "AttentionPooling",

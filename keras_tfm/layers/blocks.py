@@ -62,8 +62,7 @@ class _Block(keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.supports_masking = True
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
-        self.self_attention = self._attention("self_attention", self.positions)
-        self.self_attention_norm = self._norm("self_attention_norm")
+        self._add_first_layer()
         self.feed_forward = FeedForward(
             intermediate_dim,
             activation=activation,
@@ -104,6 +103,11 @@ class _Block(keras.layers.Layer):
             "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
             "bias_initializer": keras.initializers.serialize(self.bias_initializer),
         }
+
+    def _add_first_layer(self):
+        """Makes what a position hears of its own sequence by."""
+        self.self_attention = self._attention("self_attention", self.positions)
+        self.self_attention_norm = self._norm("self_attention_norm")
 
     def _weights(self):
         return {
@@ -306,6 +310,9 @@ class TransformerDecoder(_Block):
     def build(self, x_shape, encoder_sequence_shape=None):
         self.self_attention.build(x_shape)
         self.self_attention_norm.build(x_shape)
+        self._build_others(x_shape, encoder_sequence_shape)
+
+    def _build_others(self, x_shape, encoder_sequence_shape):
         self.cross_attention = None
         if encoder_sequence_shape is not None:
             self.cross_attention = self._attention("cross_attention")
@@ -359,24 +366,38 @@ class TransformerDecoder(_Block):
         heard, *more = heard if isinstance(heard, tuple) else (heard,)
         x = self._after(self.self_attention_norm, x, heard, real, training)
         scores = more[:1] if return_attention_scores else []
+        x, cross_scores = self._attend_and_feed(
+            x,
+            encoder_sequence,
+            encoder_padding_mask,
+            memory,
+            real,
+            return_attention_scores,
+            training,
+        )
+        results = [x, *scores, *cross_scores]
+        if cache is not None:
+            results.append((more[-1], memory))
+        return x if len(results) == 1 else tuple(results)
+
+    def _attend_and_feed(
+        self, x, sequence, mask, memory, real, return_attention_scores, training
+    ):
+        """What comes after a position has heard of its own sequence."""
+        scores = []
         if self.cross_attention is not None:
             heard = self.cross_attention(
                 self._before(self.cross_attention_norm, x, real, training),
-                encoder_sequence,
-                padding_mask=encoder_padding_mask,
+                sequence,
+                padding_mask=mask,
                 cache=memory,
                 return_attention_scores=return_attention_scores,
                 training=training,
             )
             if return_attention_scores:
-                heard, cross_scores = heard
-                scores.append(cross_scores)
+                heard, *scores = heard
             x = self._after(self.cross_attention_norm, x, heard, real, training)
-        x = self._feed(x, real, training)
-        results = [x, *scores]
-        if cache is not None:
-            results.append((more[-1], memory))
-        return x if len(results) == 1 else tuple(results)
+        return self._feed(x, real, training), scores
 
     def empty_cache(self, batch_size, length):
         """Makes room for the keys and values of this block's past.

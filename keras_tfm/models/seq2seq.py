@@ -10,6 +10,7 @@ from keras_tfm.layers.blocks import TransformerDecoder, TransformerEncoder
 from keras_tfm.layers.masks import padding_mask
 from keras_tfm.layers.positions import LearnedPositions
 from keras_tfm.layers.quantization import dtype_config, settle_policies
+from keras_tfm.layers.recurrence import SSRUDecoder
 from keras_tfm.layers.relative import is_relative
 from keras_tfm.models import stacks
 
@@ -58,11 +59,15 @@ class Transformer(keras.Model):
         use_bias: bool. Projections inside the blocks add a bias.
         score: `"scaled_dot"` or another of `layers.Score`.
         num_key_value_heads: int or None, G, see `layers.MultiHeadAttention`.
+        decoder_recurrence: None, or `"ssru"`: the decoder hears its past by
+            `layers.SSRU` and not by self-attention, so that a step costs as
+            much at every length.
         **kwargs: `name`, `dtype`, `trainable` of a Keras model.
 
     Raises:
-        ValueError: sizes that do not fit each other, an unknown `tie`, or two
-            vocabularies under one table.
+        ValueError: sizes that do not fit each other, an unknown `tie` or
+            recurrence, two vocabularies under one table, or a recurrence and
+            positions inside self-attention.
 
     Source: Vaswani et al. 2017. https://arxiv.org/abs/1706.03762
     """
@@ -94,8 +99,10 @@ class Transformer(keras.Model):
         use_bias=True,
         score="scaled_dot",
         num_key_value_heads=None,
+        decoder_recurrence=None,
         **kwargs,
     ):
+        _check_recurrence(decoder_recurrence, positions)
         stacks.check_tie(tie, vocabulary_size, target_vocabulary_size)
         block = stacks.of_block(locals())
         policy = stacks.policy_of(kwargs)
@@ -110,6 +117,7 @@ class Transformer(keras.Model):
             "scale_embedding": scale_embedding,
             "normalize_embedding": normalize_embedding,
             "logits_bias": logits_bias,
+            "decoder_recurrence": decoder_recurrence,
         }
         parts = _parts(settings, block, policy)
         inputs, hidden, logits = _network(parts)
@@ -167,7 +175,8 @@ class Transformer(keras.Model):
             cross-attention and belongs to the source: it is not repeated for
             the beams. `"past"` has a slot for each step and beam, and what is
             written stays where it is. `"beams"` follows the hypotheses: which
-            slots are ancestors of each, bool `(B, K, max_length * K)`. If
+            slots are ancestors of each, bool `(B, K, max_length * K)`; or the
+            states of a recurrence, each `(B, K, D)`, and no past. If
             asked for, `"attention"` is what the last step attended to, float
             `(B, K, S)`: the weights of the last block, mean of its heads. With
             candidates, `"projection"` has their columns, a tuple of float
@@ -187,9 +196,14 @@ class Transformer(keras.Model):
         cache = {
             "memory": [b.cross_attention.keys_and_values(memory) for b in blocks],
             "memory_mask": mask,
-            "past": [b.empty_cache(batch_size, slots) for b in blocks],
-            "beams": {"ancestors": ops.zeros((batch_size, beam_size, slots), "bool")},
         }
+        if self.settings["decoder_recurrence"]:
+            states = [b.empty_cache(batch_size, beam_size) for b in blocks]
+            cache["beams"] = {"states": states}
+        else:
+            cache["past"] = [b.empty_cache(batch_size, slots) for b in blocks]
+            ancestors = ops.zeros((batch_size, beam_size, slots), "bool")
+            cache["beams"] = {"ancestors": ancestors}
         if return_attention:
             shape = (batch_size, beam_size, ops.shape(source_ids)[1])
             cache["attention"] = ops.zeros(shape, "float32")
@@ -214,6 +228,8 @@ class Transformer(keras.Model):
         positions = self.target_embedding.position_layer
         if isinstance(positions, LearnedPositions):
             positions.check_length(max_length)
+        if self.settings["decoder_recurrence"]:
+            return cache  # States need no room.
         ancestors = cache["beams"]["ancestors"]
         slots = max_length * ancestors.shape[1]
         more = [[0, 0], [0, 0], [0, slots - ancestors.shape[2]]]
@@ -241,35 +257,30 @@ class Transformer(keras.Model):
             given is written over.
         """
         batch_size, beam_size = ops.shape(ids)[0], ids.shape[1]
-        slot = index * beam_size
-        own = ops.broadcast_to(
-            ops.eye(beam_size, dtype="bool"), (batch_size, beam_size, beam_size)
-        )
-        ancestors = ops.slice_update(cache["beams"]["ancestors"], (0, 0, slot), own)
         # The beams of a source stand at one position: they are embedded as
         # rows and then attend as if they were K queries of one sequence.
         x = self.target_embedding(ops.reshape(ids, (-1, 1)), offset=index)
         x = ops.reshape(x, (batch_size, beam_size, x.shape[-1]))  # (B, K, D)
-        places = {}
-        if is_relative(self.settings["positions"]):
-            slots = ops.arange(ancestors.shape[-1])
-            places["query_positions"] = ops.broadcast_to(index, (beam_size,))
-            places["key_positions"] = slots // beam_size
-        past, last = [], len(self.decoder_blocks) - 1
+        if self.settings["decoder_recurrence"]:
+            pasts, places = cache["beams"]["states"], {}
+        else:
+            ancestors, places = self._places(cache, index, batch_size, beam_size)
+            pasts = cache["past"]
+        written, last = [], len(self.decoder_blocks) - 1
         for i, block in enumerate(self.decoder_blocks):
-            x, *scores, (written, _) = block(
+            x, *scores, (past, _) = block(
                 x,
-                attention_mask=ancestors,
                 encoder_padding_mask=cache["memory_mask"],
-                use_causal_mask=False,
-                cache=(cache["past"][i], cache["memory"][i]),
-                cache_index=slot,
+                cache=(pasts[i], cache["memory"][i]),
                 **places,
                 return_attention_scores="attention" in cache and i == last,
             )
-            past.append(written)
+            written.append(past)
         x = stacks.normalized(self.decoder_norm, x)
-        cache = {**cache, "past": past, "beams": {"ancestors": ancestors}}
+        if self.settings["decoder_recurrence"]:
+            cache = {**cache, "beams": {"states": written}}
+        else:
+            cache = {**cache, "past": written, "beams": {"ancestors": ancestors}}
         if "attention" in cache:
             attention = ops.cast(scores[-1], "float32")  # (B, H, K, S)
             cache["attention"] = ops.mean(attention, axis=1)
@@ -296,21 +307,21 @@ class Transformer(keras.Model):
 
         Returns:
             A dictionary of lists with one tensor a layer: `"encoder"`
-            `(B, H, S, S)`, `"decoder"` `(B, H, T, T)` and `"cross"`
-            `(B, H, T, S)`.
+            `(B, H, S, S)`, `"decoder"` `(B, H, T, T)`, without any where a
+            recurrence stands, and `"cross"` `(B, H, T, S)`.
         """
         memory, encoder = self._encode(source_ids, return_attention_scores=True)
         x = self.target_embedding(target_ids)
         decoder, cross = [], []
         for block in self.decoder_blocks:
-            x, self_scores, cross_scores = block(
+            x, *self_scores, cross_scores = block(
                 x,
                 memory,
                 padding_mask=padding_mask(target_ids),
                 encoder_padding_mask=padding_mask(source_ids),
                 return_attention_scores=True,
             )
-            decoder.append(self_scores)
+            decoder += self_scores
             cross.append(cross_scores)
         return {"encoder": encoder, "decoder": decoder, "cross": cross}
 
@@ -337,7 +348,9 @@ class Transformer(keras.Model):
         """
         attentions = [b.self_attention for b in self.encoder_blocks]
         for block in self.decoder_blocks:
-            attentions += [block.self_attention, block.cross_attention]
+            attentions.append(block.cross_attention)
+            if not self.settings["decoder_recurrence"]:
+                attentions.append(block.self_attention)
         for weight in self.weights:
             weight.trainable = False
         for attention in attentions:
@@ -356,6 +369,24 @@ class Transformer(keras.Model):
     def from_config(cls, config, custom_objects=None):
         return cls(**stacks.from_plain(config, custom_objects))
 
+    def _places(self, cache, index, batch_size, beam_size):
+        """Which slots each hypothesis attends to, and what blocks are told."""
+        slot = index * beam_size
+        own = ops.broadcast_to(
+            ops.eye(beam_size, dtype="bool"), (batch_size, beam_size, beam_size)
+        )
+        ancestors = ops.slice_update(cache["beams"]["ancestors"], (0, 0, slot), own)
+        places = {
+            "attention_mask": ancestors,
+            "use_causal_mask": False,
+            "cache_index": slot,
+        }
+        if is_relative(self.settings["positions"]):
+            slots = ops.arange(ancestors.shape[-1])
+            places["query_positions"] = ops.broadcast_to(index, (beam_size,))
+            places["key_positions"] = slots // beam_size
+        return ancestors, places
+
     def _encode(self, source_ids, return_attention_scores=False):
         x, maps = self.source_embedding(source_ids), []
         for block in self.encoder_blocks:
@@ -369,6 +400,19 @@ class Transformer(keras.Model):
                 maps.append(scores)
         x = stacks.normalized(self.encoder_norm, x, padding_mask(source_ids))
         return x, maps
+
+
+def _check_recurrence(recurrence, positions):
+    if recurrence not in (None, "ssru"):
+        raise ValueError(
+            f"`decoder_recurrence` is None or 'ssru'. Received: {recurrence!r}."
+        )
+    if recurrence and is_relative(positions):
+        raise ValueError(
+            "A recurrence in the decoder has no self-attention for positions to stand "
+            f"in. Received: positions={positions!r}, decoder_recurrence="
+            f"{recurrence!r}. Pass positions that are added to tokens."
+        )
 
 
 def _parts(settings, block, policy):
@@ -398,11 +442,12 @@ def _parts(settings, block, policy):
     stack = functools.partial(
         stacks.blocks, settings=block, positions=settings["positions"], policy=policy
     )
+    decoder = SSRUDecoder if settings["decoder_recurrence"] else TransformerDecoder
     return {
         "embeddings": embeddings,
         "blocks": (
             stack(TransformerEncoder, encoder_depth, name="encoder"),
-            stack(TransformerDecoder, decoder_depth, name="decoder"),
+            stack(decoder, decoder_depth, name="decoder"),
         ),
         "norms": tuple(
             stacks.last_norm(block, policy, f"{name}_norm")

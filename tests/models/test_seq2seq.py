@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
+from keras_tfm.decode.states import reorder
 from keras_tfm.layers import LearnedPositions, SinusoidalPositions, T5Positions
 from keras_tfm.models import Transformer
 from keras_tfm.training import SmoothedCrossentropy
@@ -46,6 +47,7 @@ KINDS = {
     "batch norm": {"normalize_first": True, "normalization": "batch_norm"},
     "shaw, additive": {"positions": "shaw", "score": "additive"},
     "narrow heads": {"key_dim": 3, "value_dim": 2, "num_layers": (2, 1)},
+    "SSRU": {"decoder_recurrence": "ssru"},
 }
 
 
@@ -155,7 +157,7 @@ def test_steps_give_what_the_call_gives(kind):
         np.testing.assert_allclose(numpy(logits)[:, 0], wanted[:, t], atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["pre-norm", "rotary, one head of keys"])
+@pytest.mark.parametrize("kind", ["pre-norm", "rotary, one head of keys", "SSRU"])
 @settings(max_examples=3)
 @given(seed=st.integers(0, 999))
 def test_beams_that_change_places_keep_their_own_past(kind, seed):
@@ -170,10 +172,7 @@ def test_beams_that_change_places_keep_their_own_past(kind, seed):
         found.append(numpy(logits))
         parents = rng.integers(0, beams, (rows, beams)).astype("int32")
         found = [np.take_along_axis(x, parents[..., None], 1) for x in found]
-        ancestors = ops.take_along_axis(
-            cache["beams"]["ancestors"], parents[:, :, None], axis=1
-        )
-        cache = {**cache, "beams": {"ancestors": ancestors}}
+        cache = reorder(cache, parents)
         histories = np.take_along_axis(histories, parents[..., None], 1)
         ids = rng.integers(3, V, (rows, beams, 1)).astype("int32")
         histories = np.concatenate([histories, ids], axis=-1)
@@ -233,6 +232,32 @@ def test_attention_maps_are_those_of_the_call(kind):
     np.testing.assert_allclose(numpy(maps["cross"][0]), wanted, atol=1e-5)
 
 
+def test_a_recurrent_decoder_has_states_and_no_maps_of_itself():
+    model = small(**KINDS["SSRU"])
+    cache = model.begin(ops.convert_to_tensor(SOURCE), 6, 3, return_attention=True)
+    assert [tuple(x.shape) for x in cache["beams"]["states"]] == [(2, 3, 8)] * 2
+    assert "past" not in cache and model.extend(cache, 9) is cache
+    ids = ops.convert_to_tensor(np.full((2, 3), 2, "int32"))
+    _, cache = model.step(ids, 0, cache)
+    assert tuple(cache["attention"].shape) == (2, 3, 4)
+    maps = model.attention_maps(SOURCE, TARGET)
+    assert maps["decoder"] == [] and len(maps["cross"]) == 2
+    np.testing.assert_allclose(
+        numpy(cache["attention"])[:, 0],
+        numpy(maps["cross"][1]).mean(1)[:, 0],
+        atol=1e-5,
+    )
+    model.enable_lora(2)
+    assert len(model.trainable_weights) == (1 + 2) * 2 * 2
+
+
+def test_a_recurrence_is_known_and_has_no_positions():
+    with pytest.raises(ValueError, match="is None or 'ssru'. Received: 'gru'"):
+        small(decoder_recurrence="gru")
+    with pytest.raises(ValueError, match="'rotary', decoder_recurrence='ssru'"):
+        small(decoder_recurrence="ssru", positions="rotary")
+
+
 def test_the_hidden_model_shares_every_layer():
     model = small(tie=None)
     hidden = model.hidden_model()
@@ -271,6 +296,15 @@ EVERY_SETTING = {
     "num_key_value_heads": 1,
     "name": "translator",
 }
+
+
+def test_a_saved_recurrent_decoder_comes_back(tmp_path):
+    model = small(**KINDS["SSRU"])
+    path = str(tmp_path / "model.keras")
+    model.save(path)
+    loaded = keras.models.load_model(path)
+    np.testing.assert_allclose(logits_of(loaded), logits_of(model), atol=1e-6)
+    assert loaded.settings["decoder_recurrence"] == "ssru"
 
 
 @pytest.mark.parametrize(
