@@ -60,8 +60,15 @@ class SSRU(keras.layers.Layer):
         self.gate_dense = keras.layers.Dense(
             width, activation="sigmoid", use_bias=self.use_bias, name="gate", **made
         )
+        # `ops.scan` has no gradient under XLA on TensorFlow.
+        self.loop = keras.layers.RNN(
+            _Mixture(width, dtype=self.dtype_policy),
+            return_sequences=True,
+            dtype=self.dtype_policy,
+        )
         self.value_dense.build(x_shape)
         self.gate_dense.build(x_shape)
+        self.loop.build((*x_shape[:-1], 2 * width))
 
     def call(self, x, padding_mask=None):
         kept, added = self._gated(x)
@@ -69,15 +76,7 @@ class SSRU(keras.layers.Layer):
             real = padding_mask[:, :, None]
             kept = ops.where(real, kept, ops.ones_like(kept))
             added = ops.where(real, added, ops.zeros_like(added))
-        first = ops.zeros_like(added[:, 0])
-        along = [ops.transpose(each, (1, 0, 2)) for each in (kept, added)]
-
-        def advance(state, given):
-            state = given[0] * state + given[1]
-            return state, state
-
-        _, states = ops.scan(advance, first, along)
-        return ops.relu(ops.transpose(states, (1, 0, 2)))
+        return ops.relu(self.loop(ops.concatenate([kept, added], axis=-1)))
 
     def step(self, x, state):
         """Advances by one position.
@@ -112,6 +111,19 @@ class SSRU(keras.layers.Layer):
         """How much of the state is kept, and what is added to it."""
         kept = self.gate_dense(x)
         return kept, (1 - kept) * self.value_dense(x)
+
+
+class _Mixture(keras.layers.Layer):
+    """One position of the loop: how much is kept, and what is added."""
+
+    def __init__(self, width, **kwargs):
+        super().__init__(**kwargs)
+        self.state_size = width
+
+    def call(self, inputs, states, training=False):
+        kept, added = ops.split(inputs, 2, axis=-1)
+        state = kept * states[0] + added
+        return state, [state]
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
