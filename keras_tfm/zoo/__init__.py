@@ -5,11 +5,13 @@ from keras_tfm.zoo.ctranslate2_out import to_ctranslate2
 from keras_tfm.zoo.hugging_face import from_hugging_face
 from keras_tfm.zoo.imported import Imported
 from keras_tfm.zoo.keras_hub import from_keras_hub
+from keras_tfm.zoo.marian import from_marian
 
 __all__ = [
     "Imported",
     "from_ctranslate2",
     "from_hugging_face",
     "from_keras_hub",
+    "from_marian",
     "to_ctranslate2",
 ]

@@ -30,23 +30,8 @@ def vocabulary(file, names, marks):
         ImportError: `protobuf` is not installed.
         ValueError: the file is no SentencePiece model.
     """
-    try:
-        from google.protobuf.message import DecodeError
-        from sentencepiece import sentencepiece_model_pb2 as messages
-    except ImportError as error:
-        raise ImportError(
-            "Vocabularies of translation models are read by the library protobuf, "
-            f"which cannot be imported here ({error}). Install `keras-tfm[zoo]`."
-        ) from error
-    file, model = pathlib.Path(file), messages.ModelProto()
-    try:
-        model.ParseFromString(file.read_bytes())
-    except DecodeError as error:
-        raise ValueError(
-            f"{os.fspath(file)} is damaged or no SentencePiece model ({error}). Fetch "
-            "it again."
-        ) from error
-    kinds = messages.ModelProto.SentencePiece
+    model = _read(file)
+    kinds = type(model).SentencePiece
     control, unused = kinds.CONTROL, kinds.UNUSED
     known = {
         piece.piece: piece
@@ -74,6 +59,42 @@ def vocabulary(file, names, marks):
     bytes_known = sum(piece.type == kinds.BYTE for piece in made)
     trainer.byte_fallback = bytes_known == 256
     return Vocabulary(model.SerializeToString())
+
+
+def names(file):
+    """Gives the pieces of a SentencePiece model in the order of their ids.
+
+    Args:
+        file: path.
+
+    Returns:
+        list of str.
+
+    Raises:
+        ImportError: `protobuf` is not installed.
+        ValueError: the file is no SentencePiece model.
+    """
+    return [piece.piece for piece in _read(file).pieces]
+
+
+def _read(file):
+    try:
+        from google.protobuf.message import DecodeError
+        from sentencepiece import sentencepiece_model_pb2 as messages
+    except ImportError as error:
+        raise ImportError(
+            "Vocabularies of translation models are read by the library protobuf, "
+            f"which cannot be imported here ({error}). Install `keras-tfm[zoo]`."
+        ) from error
+    model = messages.ModelProto()
+    try:
+        model.ParseFromString(pathlib.Path(file).read_bytes())
+    except DecodeError as error:
+        raise ValueError(
+            f"{os.fspath(file)} is damaged or no SentencePiece model ({error}). Fetch "
+            "it again."
+        ) from error
+    return model
 
 
 def marian(folder, config, ids):

@@ -102,7 +102,7 @@ def reshaped(before, after, transpose=False):
     return make
 
 
-def output_plan(model, ids, kernel, bias=None):
+def output_plan(model, ids, kernel, bias=None, turned=False):
     """Plans what gives a `Transformer` its logits, but for a tied table.
 
     Args:
@@ -110,13 +110,18 @@ def output_plan(model, ids, kernel, bias=None):
         ids: `Ids` of the target.
         kernel: str, the name of the projection, if it is not tied.
         bias: str, the name of its bias; or None.
+        turned: bool. The projection is `(D, V)`, as here, and not `(V, D)`.
 
     Returns:
         A plan of up to two variables.
     """
     plan, projection = [], model.projection
     if projection is not None:
-        plan.append((projection.kernel, [kernel], lambda rows: ids.rows(rows).T))
+
+        def make(array):
+            return ids.rows(array.T if turned else array).T
+
+        plan.append((projection.kernel, [kernel], make))
     if model.settings["logits_bias"]:
         variable = stacks.logits_bias(model.target_embedding, projection)
         plan.append((variable, [bias] if bias else [], ids.bias))
