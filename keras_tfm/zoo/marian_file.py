@@ -1,17 +1,28 @@
 """The files of weights that Marian writes: `.npz`, and `.bin` with 8-bit."""
 
+import functools
 import math
 import mmap
 import os
 import pathlib
 import struct
 import zipfile
+import zlib
 
 import numpy as np
 
 CONFIG = "special:model.yml"
 # By the number of a type.
 TYPES = {0x101: "int8", 0x402: "float16", 0x404: "float32", 0x4101: "intgemm8"}
+ZIP_FAULTS = (
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    ValueError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 RATIO = 20  # how many times smaller zip makes weights: never so much
 
 
@@ -109,35 +120,31 @@ class _Damaged(ValueError):
 
 def _open_npz(file):
     try:
-        with zipfile.ZipFile(file) as archive:
-            members = archive.infolist()
-    except zipfile.BadZipFile as error:
+        archive = zipfile.ZipFile(file)
+        members = archive.infolist()
+        size, limit = sum(m.file_size for m in members), RATIO * os.path.getsize(file)
+        if size > limit:
+            raise _Damaged(f"{size:,} bytes are packed into {os.path.getsize(file):,}")
+        found = {}
+        for member in members:
+            name = member.filename.removesuffix(".npy")
+            if name in found:
+                raise _Damaged(f"{name!r} stands there twice")
+            with archive.open(member) as opened:
+                shape, _, _ = _header(opened, member)
+            found[name] = (shape, functools.partial(_member, archive, member))
+        return found
+    except ZIP_FAULTS as error:
         raise _Damaged(error) from error
-    size, limit = sum(m.file_size for m in members), RATIO * os.path.getsize(file)
-    if size > limit:
-        raise _Damaged(f"{size:,} bytes are packed into {os.path.getsize(file):,}")
-    found = {}
-    for member in members:
-        name = member.filename.removesuffix(".npy")
-        if name in found:
-            raise _Damaged(f"{name!r} stands there twice")
-        with zipfile.ZipFile(file) as archive, archive.open(member) as opened:
-            shape, _, _ = _header(opened, member)
-        found[name] = (shape, lambda member=member: _member(file, member))
-    return found
 
 
 def _header(opened, member):
     """Shape, order and dtype of an array, if so many bytes follow."""
-    try:
-        version = np.lib.format.read_magic(opened)
-        if version not in ((1, 0), (2, 0)):
-            raise _Damaged(f"{member.filename!r} is of version {version}")
-        major = version[0]
-        read = getattr(np.lib.format, f"read_array_header_{major}_0")
-        shape, fortran, dtype = read(opened)
-    except (ValueError, EOFError, zipfile.BadZipFile, zipfile.zlib.error) as error:
-        raise _Damaged(f"{member.filename!r}: {error}") from error
+    version = np.lib.format.read_magic(opened)
+    if version not in ((1, 0), (2, 0)):
+        raise _Damaged(f"{member.filename!r} is of version {version}")
+    read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
+    shape, fortran, dtype = read(opened)
     if dtype.hasobject or any(size < 0 for size in shape):
         raise _Damaged(f"{member.filename!r} is of type {dtype} and shape {shape}")
     if math.prod(shape) * dtype.itemsize != member.file_size - opened.tell():
@@ -145,14 +152,15 @@ def _header(opened, member):
     return shape, fortran, dtype
 
 
-def _member(file, member):
-    with zipfile.ZipFile(file) as archive, archive.open(member) as opened:
-        shape, fortran, dtype = _header(opened, member)
-        try:
+def _member(archive, member):
+    try:
+        with archive.open(member) as opened:
+            shape, fortran, dtype = _header(opened, member)
             data = opened.read()
-        except (EOFError, zipfile.BadZipFile, zipfile.zlib.error) as error:
-            raise _Damaged(f"{member.filename!r}: {error}") from error
-    return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
+        order = "F" if fortran else "C"
+        return np.frombuffer(data, dtype).reshape(shape, order=order)
+    except ZIP_FAULTS as error:
+        raise _Damaged(error) from error
 
 
 def _open_bin(file):
@@ -204,7 +212,7 @@ def _read_bin(data):
         read = _quantised if kind == "intgemm8" else _plain
         found[name] = (
             shape,
-            lambda read=read, at=(data, stored, shape, place, name): read(*at),
+            functools.partial(read, data, stored, shape, place, name),
         )
         place += size
     return found

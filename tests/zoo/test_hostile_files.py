@@ -1,0 +1,207 @@
+"""Damaged and hostile files of weights: an error, and no memory for it."""
+
+import functools
+import io
+import struct
+import tracemalloc
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from keras_tfm.zoo.marian_file import MarianFile
+from keras_tfm.zoo.model_bin import Variables
+from keras_tfm.zoo.weights import Weights
+
+ARRAYS = {
+    "encoder_Wemb": np.arange(600, dtype="float32").reshape(100, 6),
+    "encoder_l1_ffn_b1": np.ones((1, 6), "float32"),
+}
+CONFIG = b"type: transformer\n\0"
+START = 700  # bytes that are changed: all headers are among them
+
+
+def npz():
+    file = io.BytesIO()
+    named = {**ARRAYS, "special:model.yml": np.frombuffer(CONFIG, "int8")}
+    np.savez(file, **named)
+    return file.getvalue()
+
+
+def marian_bin():
+    named = {**ARRAYS, "special:model.yml": np.frombuffer(CONFIG, "int8")}
+    kinds = {"float32": 0x404, "int8": 0x101}
+    head, datas = struct.pack("<2Q", 1, len(named)), b""
+    for name, array in named.items():
+        data = array.tobytes()
+        kind = kinds[str(array.dtype)]
+        head += struct.pack("<4Q", len(name) + 1, kind, array.ndim, len(data))
+        datas += data
+    head += b"".join(name.encode() + b"\0" for name in named)
+    head += b"".join(struct.pack(f"<{a.ndim}i", *a.shape) for a in named.values())
+    return head + struct.pack("<Q", 0) + datas
+
+
+def model_bin():
+    def text(value):
+        return struct.pack("<H", len(value) + 1) + value.encode() + b"\0"
+
+    content = struct.pack("<I", 6) + text("TransformerSpec") + struct.pack("<I", 7)
+    content += struct.pack("<I", len(ARRAYS))
+    for name, array in ARRAYS.items():
+        content += text(name) + struct.pack("<B", array.ndim)
+        content += struct.pack(f"<{array.ndim}I", *array.shape)
+        content += struct.pack("<BI", 0, array.nbytes) + array.tobytes()
+    return content + struct.pack("<I", 0)
+
+
+def safetensors():
+    return pytest.importorskip("safetensors.numpy").save(ARRAYS)
+
+
+FORMATS = {
+    "npz": (npz, "model.npz", MarianFile),
+    "bin": (marian_bin, "model.bin", MarianFile),
+    "CTranslate2": (model_bin, "model.bin", Variables),
+    "safetensors": (
+        safetensors,
+        "model.safetensors",
+        lambda file: Weights(file.parent),
+    ),
+}
+
+
+@functools.cache
+def good(form):
+    return FORMATS[form][0]()
+
+
+def read(form, folder, content):
+    """All arrays of a file with that content."""
+    _, name, opened = FORMATS[form]
+    (folder / name).write_bytes(content)
+    found = opened(folder / name)
+    names = getattr(found, "shapes", None) or found._arrays
+    return {name: np.array(found.array(name)) for name in names}
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_what_is_whole_is_read(form, tmp_path):
+    found = read(form, tmp_path, good(form))
+    assert set(found) == set(ARRAYS)
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@settings(max_examples=100)
+@given(data=st.data())
+def test_a_changed_header_is_read_or_refused_and_costs_nothing(
+    form, data, tmp_path_factory
+):
+    content = bytearray(good(form))
+    ends = form == "npz" and data.draw(st.booleans(), "at the end")  # zip's list
+    for _ in range(data.draw(st.integers(1, 3), "changes")):
+        place = data.draw(st.integers(0, min(START, len(content) - 9)), "place")
+        place = len(content) - 9 - place if ends else place
+        size = data.draw(st.sampled_from([1, 4, 8]), "size")
+        value = data.draw(
+            st.one_of(
+                st.sampled_from([0, 1, 0xFF, 2**31 - 1, 2**31, 2**32 - 1, 2**63]),
+                st.integers(0, 2**64 - 1),
+            ),
+            "value",
+        )
+        content[place : place + size] = struct.pack("<Q", value % 2**64)[:size]
+    folder = tmp_path_factory.getbasetemp() / form
+    folder.mkdir(exist_ok=True)
+    tracemalloc.start()
+    try:
+        read(form, folder, bytes(content))
+    except ValueError as error:
+        assert str(folder) in str(error)
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert peak < 2_000_000  # the file has 4,000 bytes
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
+def test_a_cut_file_is_refused(form, share, tmp_path):
+    content = good(form)
+    with pytest.raises(ValueError, match=r"damaged"):
+        read(form, tmp_path, content[: int(len(content) * share)])
+
+
+def member(header, data=b"\0" * 64):
+    file = io.BytesIO()
+    header = header.encode().ljust(118) + b"\n"
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        start = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header
+        archive.writestr("Wemb.npy", start + data)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            member("{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4)}"),
+            "of type float32 and shape",
+        ),
+        (
+            member("{'descr': '<f4', 'fortran_order': False, 'shape': (2**40,)}"),
+            "malformed node",
+        ),
+        (
+            member("{'descr': '<f4', 'fortran_order': False, 'shape': (9999999999,)}"),
+            "has other bytes",
+        ),
+        (
+            member("{'descr': '|O', 'fortran_order': False, 'shape': (8,)}"),
+            "of type object",
+        ),
+        (member("", b"\0" * 10_000_000), "bytes are packed into"),
+    ],
+    ids=["negative", "code", "long", "objects", "bomb"],
+)
+def test_a_hostile_npz_is_refused(content, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        read("npz", tmp_path, content)
+
+
+def test_yaml_makes_no_objects(tmp_path):
+    file = io.BytesIO()
+    text = b"!!python/object/apply:os.system ['touch here']\0"
+    np.savez(file, **{"special:model.yml": np.frombuffer(text, "int8")})
+    with pytest.raises(ValueError, match="its YAML is damaged"):
+        read("npz", tmp_path, file.getvalue())
+    assert not (tmp_path / "here").exists()
+
+
+def overlapping(offsets):
+    header = {
+        "a": {"dtype": "F32", "shape": [4], "data_offsets": offsets[0]},
+        "b": {"dtype": "F32", "shape": [4], "data_offsets": offsets[1]},
+    }
+    text = repr(header).replace("'", '"').encode()
+    return struct.pack("<Q", len(text)) + text + b"\0" * 32
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        overlapping([[0, 16], [0, 16]]),
+        overlapping([[0, 16], [8, 24]]),
+        overlapping([[0, 16], [16, 2**40]]),
+        struct.pack("<Q", 2**60) + b"{}",
+    ],
+    ids=["same", "overlap", "beyond", "long header"],
+)
+def test_hostile_safetensors_are_refused(content, tmp_path):
+    pytest.importorskip("safetensors")
+    with pytest.raises(ValueError, match=r"damaged or no safetensors"):
+        read("safetensors", tmp_path, content)
