@@ -14,6 +14,7 @@ import gzip
 import importlib.util
 import os
 import pathlib
+import sys
 
 import keras
 import sacrebleu
@@ -56,7 +57,7 @@ def translations(direction, source):
     ):
         search = {**found.search, "shortlist": shortlist}
         translator = serving.Translator(found.model, found.vocabulary, **search)
-        yield name, translator(source, progress=True)
+        yield name, translator(source, progress=sys.stderr.isatty())
 
 
 def main(settings: Settings):
