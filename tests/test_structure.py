@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "text": {"layers", "models", "text"},
     "zoo": {"decode", "layers", "models", "text", "zoo"},
     "plot": {"plot"},
-    "serving": {"decode", "layers", "models", "serving", "text"},
+    "serving": {"decode", "layers", "models", "serving", "text", "zoo"},
 }
 MAY_IMPORT[""] = set(MAY_IMPORT)
 BACKENDS = {"tensorflow", "tensorflow_text", "jax", "torch"}

@@ -1,6 +1,7 @@
 """From text to text, or to labels: a model with its vocabulary."""
 
 from keras_tfm.serving.classifier import Classifier, Prediction
+from keras_tfm.serving.preset import Preset, presets
 from keras_tfm.serving.translator import Translator
 
-__all__ = ["Classifier", "Prediction", "Translator"]
+__all__ = ["Classifier", "Prediction", "Preset", "Translator", "presets"]

@@ -13,6 +13,7 @@ import numpy as np
 
 from keras_tfm.decode.compile import compiled
 from keras_tfm.decode.inputs import LENGTHS, rounded_up
+from keras_tfm.serving import preset
 from keras_tfm.serving.folders import check_saved, write_model
 from keras_tfm.text.joined import count_marks, join, kept_tokens
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
@@ -185,6 +186,37 @@ class Classifier:
             load_vocabulary(vocabulary),
             **{**saved, **settings},
         )
+
+    @classmethod
+    def from_preset(cls, name, **settings):
+        """Loads a model that labels, whoever has trained it.
+
+        Args:
+            name: str or path: a name of `keras_tfm.presets()`;
+                `"hf://owner/name"`, a repository of Hugging Face, fetched once
+                by huggingface-hub; or a folder: of a recipe's run, of `save`,
+                or as transformers writes it.
+            **settings: of `Classifier`, over those it comes with.
+
+        Returns:
+            `Classifier`.
+
+        Raises:
+            ValueError: there is no such name, or no vocabulary with it, or it
+                has no classes.
+            FileNotFoundError: the folder holds no model that is known.
+        """
+        found, own = preset.find(name, "classification")
+        settings = {**own, **settings}
+        if isinstance(found, pathlib.Path):
+            return cls.load(found, **settings)
+        if found.classes is None:
+            raise ValueError(
+                "A model with classes is wanted. Received: "
+                f"{type(found.model).__name__} from {os.fspath(name)!r}, which has "
+                "none. Train one from it: `recipes.classification --from`."
+            )
+        return cls(found.model, found.vocabulary, found.classes, **settings)
 
     def _check_settings(self):
         marks = count_marks(self.vocabulary, 1 + self.paired)

@@ -12,6 +12,7 @@ import keras
 
 from keras_tfm.decode.search import Search
 from keras_tfm.decode.shortlist import Shortlist
+from keras_tfm.serving import preset
 from keras_tfm.serving.folders import check_saved, write_model
 from keras_tfm.text.vocabulary import Vocabulary
 
@@ -239,6 +240,36 @@ class Translator:
             Vocabulary.load(target),
             **{**saved, **settings},
         )
+
+    @classmethod
+    def from_preset(cls, name, **settings):
+        """Loads a model that translates, whoever has trained it.
+
+        Args:
+            name: str or path: a name of `keras_tfm.presets()`, such as
+                `"en-de"`; `"hf://owner/name"`, a repository of Hugging Face,
+                fetched once by huggingface-hub; or a folder: of a recipe's run,
+                of `save`, or as transformers, Marian or CTranslate2 write it.
+            **settings: of `Translator`, over those it comes with.
+
+        Returns:
+            `Translator`.
+
+        Raises:
+            ValueError: there is no such name, or no vocabulary with it.
+            FileNotFoundError: the folder holds no model that is known.
+        """
+        found, own = preset.find(name, "translation")
+        settings = {**own, **settings}
+        if isinstance(found, pathlib.Path):
+            return cls.load(found, **settings)
+        if not hasattr(found.model, "begin"):
+            raise ValueError(
+                "A model that generates is wanted. Received: "
+                f"{type(found.model).__name__} from {os.fspath(name)!r}."
+            )
+        target = found.target_vocabulary
+        return cls(found.model, found.vocabulary, target, **settings)
 
     def export(self, folder):
         """Writes a SavedModel that takes sentences and gives sentences.

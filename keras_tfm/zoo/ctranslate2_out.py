@@ -120,6 +120,7 @@ def _check_writes(model):
     wrong = wrong or settings["score"] != "scaled_dot"
     wrong = wrong or settings["normalization"] == "batch_norm"
     wrong = wrong or settings["num_key_value_heads"] is not None
+    wrong = wrong or settings["decoder_recurrence"] is not None
     widths = ("key_dim", "value_dim")
     if wrong or any(settings[width] not in (None, head) for width in widths):
         raise ValueError(

@@ -162,7 +162,12 @@ def test_the_end_after_a_source_is_the_engines(tmp_path):
 
 def test_other_architectures_are_not_written(tmp_path):
     pytest.importorskip("ctranslate2")
-    for settings in ({"positions": "rotary"}, {"score": "dot"}, {"key_dim": 3}):
+    for settings in (
+        {"positions": "rotary"},
+        {"score": "dot"},
+        {"key_dim": 3},
+        {"decoder_recurrence": "ssru"},
+    ):
         with pytest.raises(ValueError, match="CTranslate2 gets a Transformer with"):
             zoo.to_ctranslate2(small(**settings), TOKENS, tmp_path)
 

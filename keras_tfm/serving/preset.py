@@ -1,0 +1,142 @@
+"""Models by name: those in the package, other programs', and a run's."""
+
+import json
+import os
+import pathlib
+from typing import NamedTuple
+
+from keras_tfm import zoo
+
+SHIPPED = pathlib.Path(__file__).parents[1] / "presets"  # a folder for each
+HUB = "hf://"
+TASKS = ("translation", "classification")
+
+
+class Preset(NamedTuple):
+    """A model with weights that the package has.
+
+    Attributes:
+        name: str.
+        task: `"translation"` or `"classification"`.
+        languages: tuple of str: source and target; or that of the texts.
+        parameters: int.
+        megabytes: float, of its folder.
+        licence: str, of weights and data.
+        data: str, what it was trained on.
+        scores: dict from str to float, on the test named in its card.
+        card: path of the model card, in Markdown.
+    """
+
+    name: str
+    task: str
+    languages: tuple[str, ...]
+    parameters: int
+    megabytes: float
+    licence: str
+    data: str
+    scores: dict[str, float]
+    card: pathlib.Path
+
+
+def presets() -> list[Preset]:
+    """Lists the models that come with the package.
+
+    Returns:
+        list of `Preset`, by name.
+    """
+    return [_preset(folder) for folder in _folders()]
+
+
+def find(name, task):
+    """Finds what a name of a preset stands for.
+
+    Args:
+        name: str or path: a name of `presets`; `"hf://owner/name"`, a
+            repository; or a folder: of a recipe's run, saved here, or written
+            by transformers, Marian or CTranslate2.
+        task: of `TASKS`.
+
+    Returns:
+        A folder that `save` has written, and a dict of settings; or `Imported`
+        and a dict of settings.
+
+    Raises:
+        ValueError: there is no such name, or it is of another task.
+        FileNotFoundError: the folder holds no model that is known.
+    """
+    shipped = {folder.name: folder for folder in _folders()}
+    if name in shipped:
+        folder = shipped[name]
+        described = _described(folder)
+        if described["task"] != task:
+            raise ValueError(
+                f"A preset for {task} is wanted. Received: {name!r}, which is for "
+                f"{described['task']}."
+            )
+        found, settings = _in_folder(folder)
+        return found, {**settings, **described["settings"]}
+    if isinstance(name, str) and name.startswith(HUB):
+        return _settled(zoo.from_hugging_face(name.removeprefix(HUB)))
+    folder = pathlib.Path(name)
+    if not folder.is_dir():
+        of_task = [p.name for p in presets() if p.task == task]
+        raise ValueError(
+            "A preset is one in the package, a folder, or a repository as "
+            f"'{HUB}owner/name'. Received: {os.fspath(name)!r}, which is none; in "
+            f"the package are for {task}: {of_task}."
+        )
+    return _in_folder(folder)
+
+
+def _in_folder(folder):
+    """Reads a folder as that of the program that has written it."""
+    for saved in (folder, folder / "model"):
+        if (saved / "model.keras").is_file():
+            return saved, {}
+    config = folder / "config.json"
+    if config.is_file() and b'"model_type"' in config.read_bytes():
+        return _settled(zoo.from_hugging_face(folder))
+    if any(folder.glob("*_vocabulary.*")) and (folder / "model.bin").is_file():
+        return _settled(zoo.from_ctranslate2(folder))
+    marian = [path for kind in ("*.npz", "*.bin") for path in folder.glob(kind)]
+    if marian:
+        return _settled(zoo.from_marian(folder))
+    raise FileNotFoundError(
+        f"{os.fspath(folder)!r} holds no model of a recipe, transformers, Marian or "
+        f"CTranslate2. Received: {sorted(path.name for path in folder.iterdir())[:8]}."
+    )
+
+
+def _settled(imported):
+    if imported.vocabulary is None:
+        raise ValueError(
+            "With the model comes no vocabulary that is read, so that it takes no "
+            "text. Load it by `keras_tfm.zoo`, and give it one."
+        )
+    return imported, dict(imported.search or {})
+
+
+def _folders():
+    if not SHIPPED.is_dir():
+        return []
+    return sorted(path.parent for path in SHIPPED.glob("*/preset.json"))
+
+
+def _described(folder):
+    return json.loads((folder / "preset.json").read_text(encoding="utf-8"))
+
+
+def _preset(folder):
+    described = _described(folder)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return Preset(
+        folder.name,
+        described["task"],
+        tuple(described["languages"]),
+        described["parameters"],
+        round(size / 1e6, 1),
+        described["licence"],
+        described["data"],
+        described["scores"],
+        folder / "README.md",
+    )
