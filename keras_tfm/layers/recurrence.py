@@ -134,8 +134,27 @@ class SSRUDecoder(TransformerDecoder):
     one, and a feed-forward network, as in a `TransformerDecoder`.
 
     Args:
-        **settings: of `TransformerDecoder`, but for `positions`. Heads and what
-            belongs to them are those of attention to the encoder's output.
+        intermediate_dim: int >= 1, F, width inside the feed-forward network.
+        num_heads: int >= 1, H, of attention to the encoder's output; what
+            follows for heads likewise.
+        key_dim: int or None, d_k. None: D / H.
+        value_dim: int or None, d_v. None: `key_dim`.
+        dropout: float in [0, 1), of what is added to a residual.
+        attention_dropout: float in [0, 1), of the attention weights.
+        activation_dropout: float in [0, 1), inside the feed-forward network.
+        activation: Keras activation of the feed-forward network.
+        gated: bool. Gated linear unit in the feed-forward network.
+        normalize_first: bool. Pre-norm.
+        normalization: `"layer_norm"`, `"rms_norm"` or `"batch_norm"`, see
+            `normalization_layer`.
+        epsilon: float > 0, of the normalisations.
+        use_bias: bool. Projections add a bias.
+        score: `"scaled_dot"` or another of `Score`.
+        num_key_value_heads: int or None, G, see `MultiHeadAttention`.
+        positions: None. A recurrence knows the order by itself.
+        kernel_initializer: Keras initializer of the matrices.
+        bias_initializer: Keras initializer of the biases.
+        **kwargs: of `keras.layers.Layer`.
 
     Call arguments:
         x: float `(B, T, D)`.

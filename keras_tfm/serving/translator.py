@@ -242,7 +242,7 @@ class Translator:
         )
 
     @classmethod
-    def from_preset(cls, name, **settings):
+    def from_preset(cls, name, source_language=None, target_language=None, **settings):
         """Loads a model that translates, whoever has trained it.
 
         Args:
@@ -250,16 +250,30 @@ class Translator:
                 `"en-de"`; `"hf://owner/name"`, a repository of Hugging Face,
                 fetched once by huggingface-hub; or a folder: of a recipe's run,
                 of `save`, or as transformers, Marian or CTranslate2 write it.
+            source_language: str, of a model of many languages, by its own name
+                of it, such as `"eng_Latn"`; else None.
+            target_language: likewise.
             **settings: of `Translator`, over those it comes with.
 
         Returns:
             `Translator`.
 
         Raises:
-            ValueError: there is no such name, or no vocabulary with it.
+            ValueError: there is no such name, no vocabulary with it, or no such
+                language.
             FileNotFoundError: the folder holds no model that is known.
         """
         found, own = preset.find(name, "translation")
+        named = (source_language, target_language)
+        languages = getattr(found, "languages", None) or {}
+        if languages or any(named):
+            if None in named or not languages:
+                raise ValueError(
+                    "Of a model of many languages, and of no other, both are named. "
+                    f"Received: source_language={source_language!r}, "
+                    f"target_language={target_language!r}; it has {sorted(languages)}."
+                )
+            own = {**own, **found.between(*named)}
         settings = {**own, **settings}
         if isinstance(found, pathlib.Path):
             return cls.load(found, **settings)

@@ -36,10 +36,11 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
 
     Encoders: BERT, DistilBERT, MiniLM, RoBERTa, with their heads. Models that
     generate, as `Transformer`: Marian (OPUS-MT), M2M100, NLLB, mBART, BART, T5
-    and mT5; of these Marian alone comes with its vocabularies. Their ids are
-    put into the order that `Vocabulary` has here: padding, the unknown token,
-    start and end are 0 to 3. Where decoding starts with padding or the end, the
-    start is one row more.
+    and mT5; all but BART come with their vocabularies. Their ids are put into
+    the order that `Vocabulary` has here: padding, the unknown token, start and
+    end are 0 to 3. Where decoding starts with padding or the end, the start is
+    one row more. Of a model of many languages `Imported.between` gives the
+    marks of two.
 
     Weights come from safetensors alone. Whatever of them is missing or unknown
     is named, and nothing is loaded; heads that are not asked for are left.
@@ -47,9 +48,9 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
     Args:
         source: path of a folder with `config.json`, `model.safetensors` and
             `tokenizer.json`, or `source.spm`, `target.spm` and `vocab.json` of
-            Marian; or the name of a repository such as
-            `"Helsinki-NLP/opus-mt-en-de"`, which is fetched once into the cache
-            of huggingface-hub.
+            Marian, or a SentencePiece model of the others; or the name of a
+            repository such as `"Helsinki-NLP/opus-mt-en-de"`, which is fetched
+            once into the cache of huggingface-hub.
         head: `"encoder"`, `"masked_lm"`, `"classifier"`, `"seq2seq"`, or None
             for what the configuration names.
         num_classes: int or None. Of a classifier with a new last projection.
@@ -90,10 +91,16 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
     plans.fill(plan, folder, weights.array)
     if ids is not None:
         settings = generation.search(folder, config, ids)
-        source = target = None
+        given = {}
         if config["model_type"] == "marian":
-            source, target = pieces.marian(folder, config, ids)
-        return Imported(model, source, None, settings, target)
+            source, given["target_vocabulary"] = pieces.marian(folder, config, ids)
+        elif config["model_type"] == "bart":
+            source = None
+        else:
+            source, given["languages"], given["mark_last"] = pieces.multilingual(
+                folder, config, ids
+            )
+        return Imported(model, source, None, settings, **given)
     vocabulary = _vocabulary(folder, model)
     return Imported(model, vocabulary, _classes(config, model, num_classes))
 
@@ -116,7 +123,7 @@ def _folder(source):
             f"is needed ({error}). Install `keras-tfm[zoo]`."
         ) from error
     files = ["*config.json", "tokenizer.json", "*.safetensors", "*.index.json"]
-    files += ["*.spm", "*vocab.json"]
+    files += ["*.spm", "*vocab.json", *pieces.FILES, "special_tokens_map.json"]
     return pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=files))
 
 

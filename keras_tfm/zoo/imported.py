@@ -6,6 +6,8 @@ import keras
 
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 
+START = 2  # the id of what decoding starts with
+
 
 class Imported(NamedTuple):
     """What a folder or preset held.
@@ -20,6 +22,10 @@ class Imported(NamedTuple):
         target_vocabulary: `Vocabulary` of the target, where it is another.
         tokens: pair of lists of str, of source and target: what each id stands
             for; None where a vocabulary says it.
+        languages: dict from str to int, the id of the mark of each language, of
+            a model of many; else None.
+        mark_last: bool. The mark of a source's language stands after its end,
+            and not before the text.
     """
 
     model: keras.Model
@@ -28,3 +34,41 @@ class Imported(NamedTuple):
     search: dict | None = None
     target_vocabulary: Vocabulary | None = None
     tokens: tuple[list[str], list[str]] | None = None
+    languages: dict[str, int] | None = None
+    mark_last: bool = False
+
+    def between(self, source, target) -> dict:
+        """Gives the settings of the search for a pair of languages.
+
+        Args:
+            source: str, of `languages`, such as `"eng_Latn"` of NLLB, `"en"` of
+                M2M100 and `"en_XX"` of mBART.
+            target: str, likewise.
+
+        Returns:
+            dict of settings of `serving.Translator`, over those of `search`.
+
+        Raises:
+            ValueError: there is no such language, or the model says another.
+        """
+        known = self.languages or {}
+        unknown = [name for name in (source, target) if name not in known]
+        if unknown:
+            raise ValueError(
+                f"A model of {len(known)} languages with marks. Received: {unknown}. "
+                f"It has {', '.join(sorted(known)) or 'none: leave them out'}."
+            )
+        first, end = known[source], 3
+        starts = [name for name, mark in known.items() if mark == START]
+        if starts and starts != [target]:
+            raise ValueError(
+                "The model begins each translation with the mark of one language. "
+                f"Received: {target!r}; it is {starts[0]!r}. Change "
+                "`decoder_start_token_id` of its configuration."
+            )
+        return {
+            **(self.search or {}),
+            "source_prefix": [] if self.mark_last else [first],
+            "source_suffix": [end, first] if self.mark_last else [end],
+            "target_prefix": [] if starts else [known[target]],
+        }

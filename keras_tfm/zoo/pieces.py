@@ -3,9 +3,15 @@
 import json
 import os
 import pathlib
+import re
 
 from keras_tfm.text import Vocabulary
 
+# Files of SentencePiece models that transformers writes.
+FILES = ("sentencepiece.bpe.model", "spiece.model", "sentencepiece.model")
+# The mark of a language: of M2M100, of mBART, of NLLB.
+LANGUAGE = re.compile(r"__([a-z]{2,3})__|([a-z]{2,3}_(?:[A-Z]{2}|[A-Z][a-z]{3}))")
+SENTINELS = 100  # of T5: tokens after its pieces that stand for what is left out
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 
 
@@ -95,6 +101,110 @@ def _read(file):
             "it again."
         ) from error
     return model
+
+
+def multilingual(folder, config, ids):
+    """Reads the vocabulary of M2M100, NLLB, mBART, T5 or mT5.
+
+    Args:
+        folder: path with one of `FILES`; and with what says the ids of its
+            pieces and of marks: `tokenizer.json`, or `vocab.json` and
+            `special_tokens_map.json`.
+        config: dict, `config.json`.
+        ids: `plans.Ids`.
+
+    Returns:
+        `Vocabulary`; a dict from languages to ids of their marks here; and a
+        bool, whether the mark of a source stands after its end. None, None and
+        False where the folder has no SentencePiece model.
+
+    Raises:
+        ImportError: `protobuf` is not installed.
+        ValueError: a file is damaged, or of another model.
+    """
+    file = next((folder / n for n in FILES if (folder / n).is_file()), None)
+    if file is None:
+        return None, None, False
+    own = names(file)
+    found, marks = _numbered(folder, own, config["model_type"] in ("t5", "mt5"))
+    wanted = {
+        "<pad>": config["pad_token_id"],
+        "<unk>": ids.unknown_id,
+        "</s>": config["eos_token_id"],
+    }
+    given = {name: found.get(number) for name, number in wanted.items()}
+    if any(a != b for a, b in given.items()) or max(found) >= config["vocab_size"]:
+        raise ValueError(
+            f"{file}: the vocabulary does not fit the model. Received: {given}, the "
+            f"last {max(found)}; wanted each by its own name, and vocab_size="
+            f"{config['vocab_size']}. Fetch both from one model."
+        )
+    numbers = {name: number for number, name in found.items()}
+    languages = {}
+    for name in marks:
+        match = LANGUAGE.fullmatch(name)
+        if match and name in numbers:
+            languages[match[1] or match[2]] = ids.ours(numbers[name])
+    # A start that decoding does not start with is one token more.
+    found = {i: f"<{i}>" if n in SPECIAL else n for i, n in found.items()}
+    said = [found.get(int(i), f"<{i}>") for i in ids.order[4:]]
+    read = vocabulary(file, said, [name for name in said if name not in set(own)])
+    settings = _json(folder / "tokenizer_config.json")
+    # mBART of 25 languages; of 50 they stand before.
+    kind = settings.get("tokenizer_class", "")
+    last = settings.get("legacy_behaviour", False) or kind.startswith("MBartT")
+    last = last or (config["model_type"] == "mbart" and 0 < len(languages) <= 25)
+    return read, languages or None, bool(last)
+
+
+def _numbered(folder, own, plain):
+    """The name of each id, and which names are marks and no pieces."""
+    whole = _json(folder / "tokenizer.json")
+    if whole:
+        table = whole.get("model", {}).get("vocab", {})
+        if isinstance(table, list):  # of pairs of a piece and its score
+            table = {piece: number for number, (piece, _) in enumerate(table)}
+        added = {one["content"]: one["id"] for one in whole.get("added_tokens", [])}
+        found = {number: piece for piece, number in {**table, **added}.items()}
+        return found, [name for name in found.values() if name not in set(own)]
+    if plain:  # ids of T5 are those of its file
+        sentinels = [f"<extra_id_{i}>" for i in reversed(range(SENTINELS))]
+        return dict(enumerate([*own, *sentinels])), sentinels
+    marks = _marks(folder)
+    table = _json(folder / "vocab.json")
+    if table:
+        first = len(table)
+        found = {number: piece for piece, number in table.items()}
+    else:  # fairseq has its own four first
+        table = ["<s>", "<pad>", "</s>", "<unk>", *own[3:]]
+        first, found = len(table), dict(enumerate(table))
+        marks = [*marks, "<mask>"]
+    return found | dict(enumerate(marks, first)), marks
+
+
+def _marks(folder):
+    """The marks of languages in their order."""
+    for file in ("special_tokens_map.json", "tokenizer_config.json"):
+        for key in ("additional_special_tokens", "extra_special_tokens"):
+            listed = _json(folder / file).get(key) or []
+            named = [t if isinstance(t, str) else t["content"] for t in listed]
+            found = [name for name in named if LANGUAGE.fullmatch(name)]
+            if found:
+                return found
+    return []
+
+
+def _json(file):
+    """The content of a file, nothing if it is not there."""
+    if not file.is_file():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{file} is no JSON ({error}). Fetch it again.") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"{file}: an object is wanted. Received: {found!r:.40}.")
+    return found
 
 
 def marian(folder, config, ids):

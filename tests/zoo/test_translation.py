@@ -278,3 +278,164 @@ def test_marian_translates_text_as_transformers_does(tmp_path):
     assert len(set(found)) > 3
     translator.save(tmp_path / "saved")
     assert Translator.load(tmp_path / "saved")(texts) == found
+
+
+M2M_CODES = 100 + 8  # marks, and rows that stand for nothing
+MANY = {
+    # family, tokenizer, kind of pieces, rows after the pieces, languages
+    "M2M100": ("M2M100", "M2M100Tokenizer", "bpe", M2M_CODES, ("en", "de")),
+    "NLLB": ("M2M100", "NllbTokenizer", "bpe", 204, ("eng_Latn", "deu_Latn")),
+    "mBART 50": ("mBART", "MBart50Tokenizer", "unigram", 53, ("en_XX", "de_DE")),
+    "mBART": ("mBART", "MBartTokenizer", "unigram", 26, ("en_XX", "de_DE")),
+    "T5": ("T5", "T5Tokenizer", "unigram", 100, None),
+}
+
+
+def write_many(folder, kind):
+    """A model with one SentencePiece file and marks of languages."""
+    import sentencepiece
+    import torch
+    import transformers
+
+    family, tokenizer, pieces, rows, languages = MANY[kind]
+    name = "spiece.model" if family == "T5" else "sentencepiece.bpe.model"
+    special = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS * 4),
+        model_prefix=str(folder / "spm"),
+        model_type=pieces,
+        vocab_size=60,
+        hard_vocab_limit=pieces == "bpe",
+        minloglevel=2,
+        **(special if family == "T5" else {}),
+    )
+    (folder / "spm.model").rename(folder / name)
+    own = sentencepiece.SentencePieceProcessor(model_file=str(folder / name))
+    size = own.get_piece_size() + rows + (family != "T5")
+    if kind == "M2M100":
+        names = ["<s>", "<pad>", "</s>", "<unk>"]
+        names += [own.id_to_piece(i) for i in range(3, own.get_piece_size())]
+        table = {piece: i for i, piece in enumerate(names)}
+        (folder / "vocab.json").write_text(json.dumps(table))
+    settings = {"tokenizer_class": tokenizer}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    theirs = getattr(transformers, tokenizer).from_pretrained(folder)
+    if kind == "NLLB":  # from this file it makes none itself
+        module = transformers.models.nllb.tokenization_nllb
+        theirs.add_special_tokens(
+            {"extra_special_tokens": module.FAIRSEQ_LANGUAGE_CODES}
+        )
+        theirs.save_pretrained(folder)
+    if languages:
+        theirs.src_lang, target = (
+            languages[0],
+            theirs.convert_tokens_to_ids(
+                f"__{languages[1]}__" if kind == "M2M100" else languages[1]
+            ),
+        )
+        table = getattr(theirs, "lang_token_to_id", None) or theirs.get_vocab()
+        first = own.get_piece_size() + 1
+        marks = {number: name for name, number in table.items() if number >= first}
+        codes = [marks[number] for number in sorted(marks) if marks[number] != "<mask>"]
+        if kind != "NLLB":  # which has tokenizer.json
+            listed = {"additional_special_tokens": codes}
+            (folder / "special_tokens_map.json").write_text(json.dumps(listed))
+    ids = {"vocab_size": size}
+    if kind == "mBART":
+        ids["decoder_start_token_id"] = target
+    elif languages:
+        ids["decoder_start_token_id"] = 2
+    model = write(folder, family, **ids)
+    with torch.no_grad():
+        for one, parameter in model.named_parameters():
+            if "embed_positions" not in one:
+                parameter.mul_(4.0 if kind == "mBART" else 2.0)
+    start = ids.get("decoder_start_token_id", model.config.pad_token_id)
+    bad = [[model.config.pad_token_id]]
+    bad += [[i] for i in range(first, size)] if languages else []
+    model.generation_config.update(
+        num_beams=1,
+        max_length=16,
+        min_length=6,
+        no_repeat_ngram_size=2,
+        bad_words_ids=bad,
+        renormalize_logits=True,
+        forced_eos_token_id=None,
+        decoder_start_token_id=start,
+    )
+    model.save_pretrained(folder)
+    if languages and kind != "mBART":
+        model.generation_config.forced_bos_token_id = target
+    return model, theirs
+
+
+@pytest.mark.backend("torch")  # of files; the network is on all
+@pytest.mark.parametrize("kind", MANY)
+def test_many_languages_are_translated_as_transformers_does(kind, tmp_path):
+    import torch
+
+    theirs, tokenizer = write_many(tmp_path, kind)
+    languages = MANY[kind][-1] or ()
+    batch = tokenizer(TEXTS, return_tensors="pt", padding=True)
+    batch.pop("token_type_ids", None)
+    with torch.no_grad():
+        ids = theirs.generate(**batch)
+    wanted = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    wanted = [text.removeprefix("__de__") for text in wanted]  # M2M100's stays
+    translator = Translator.from_preset(tmp_path, *languages)
+    imported = zoo.from_hugging_face(tmp_path)
+    assert (imported.languages is None) == (not languages)
+    rows = translator._rows(TEXTS)
+    pad = theirs.config.pad_token_id
+    row_of = {
+        int(number): i
+        for i, number in enumerate(order_of(theirs.config))
+        if i != 2 or kind == "mBART"
+    }
+    for row, given in zip(rows, batch["input_ids"].tolist(), strict=True):
+        assert row == [row_of[i] for i in given if i != pad]
+    assert translator(TEXTS) == [one.replace("<unk>", "\u2047") for one in wanted]
+    # What mBART says of random weights hangs on the position alone.
+    assert len(set(wanted)) > (kind != "mBART")
+
+
+def order_of(config):
+    """As `order`, of any size."""
+    unknown = 2 if config.model_type == "t5" else 3
+    start = config.decoder_start_token_id
+    first = [config.pad_token_id, unknown, start, config.eos_token_id]
+    rest = [i for i in range(config.vocab_size) if i not in first]
+    return [*first, *rest]
+
+
+@pytest.mark.backend("torch")
+def test_languages_are_named_both_and_known(tmp_path):
+    write_many(tmp_path, "NLLB")
+    with pytest.raises(ValueError, match=r"both are named.*source_language=None"):
+        Translator.from_preset(tmp_path)
+    with pytest.raises(ValueError, match=r"202 languages.*\['eng'\].*ace_Arab"):
+        Translator.from_preset(tmp_path, "eng", "deu_Latn")
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    config["legacy_behaviour"] = True
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    found = zoo.from_hugging_face(tmp_path)
+    english, german = (found.languages[name] for name in ("eng_Latn", "deu_Latn"))
+    settings = found.between("eng_Latn", "deu_Latn")
+    assert settings["source_prefix"] == [] and settings["target_prefix"] == [german]
+    assert settings["source_suffix"] == [3, english]
+    with pytest.raises(ValueError, match="has none: leave them out"):
+        found._replace(languages=None).between("en", "de")
+    begins = found._replace(languages={"en_XX": 7, "ro_RO": 2, "de_DE": 9})
+    with pytest.raises(ValueError, match="'de_DE'; it is 'ro_RO'"):
+        begins.between("en_XX", "de_DE")
+    assert begins.between("en_XX", "ro_RO")["target_prefix"] == []
+
+
+@pytest.mark.backend("torch")
+def test_pieces_of_another_model_are_refused(tmp_path):
+    write_many(tmp_path, "T5")
+    file = tmp_path / "config.json"
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps({**config, "eos_token_id": 3}))
+    with pytest.raises(ValueError, match="vocabulary does not fit the model"):
+        zoo.from_hugging_face(tmp_path)
