@@ -31,6 +31,7 @@ class CausalLM(keras.Model):
         tie: bool. One table for tokens and logits.
         positions: as of `Transformer`.
         sequence_length: int or None, in tokens. For learned positions.
+        logits_bias: bool. A bias is added to the logits.
         key_dim: int or None, d_k. None: D / H.
         value_dim: int or None, d_v. None: `key_dim`.
         dropout: float in [0, 1), of residuals and of embedded tokens.
@@ -63,6 +64,7 @@ class CausalLM(keras.Model):
         tie=True,
         positions="rotary",
         sequence_length=None,
+        logits_bias=False,
         key_dim=None,
         value_dim=None,
         dropout=0.1,
@@ -87,9 +89,15 @@ class CausalLM(keras.Model):
             "tie": tie,
             "positions": positions,
             "sequence_length": sequence_length,
+            "logits_bias": logits_bias,
         }
         embedding = stacks.embedding(
-            vocabulary_size, settings, policy, "embedding", dropout
+            vocabulary_size,
+            settings,
+            policy,
+            "embedding",
+            dropout,
+            logits_bias=logits_bias and tie,
         )
         blocks = stacks.blocks(
             TransformerDecoder, num_layers, block, positions, policy, "decoder"
@@ -98,7 +106,7 @@ class CausalLM(keras.Model):
         projection = None
         if not tie:
             projection = keras.layers.Dense(
-                vocabulary_size, use_bias=False, dtype=policy, name="projection"
+                vocabulary_size, use_bias=logits_bias, dtype=policy, name="projection"
             )
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
         x, mask = embedding(token_ids), padding_mask(token_ids)

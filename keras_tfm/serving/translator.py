@@ -14,7 +14,7 @@ from keras_tfm.decode.search import Search
 from keras_tfm.decode.shortlist import Shortlist
 from keras_tfm.serving import preset
 from keras_tfm.serving.folders import check_saved, write_model
-from keras_tfm.text.vocabulary import Vocabulary
+from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 
 # Of a saved translator.
 FILES = ("model.keras", "source.model", "target.model", "search.json")
@@ -26,9 +26,9 @@ class Translator:
 
     Args:
         model: `Transformer`, or what else has `begin` and `step`.
-        vocabulary: `Vocabulary` of the source, and of the target unless
-            another is given.
-        target_vocabulary: `Vocabulary` of the target, or None.
+        vocabulary: `Vocabulary` or `TokenizersVocabulary` of the source, and of
+            the target unless another is given.
+        target_vocabulary: likewise of the target, or None.
         beam_size: int >= 1. 1 is greedy search.
         length_penalty: float >= 0, see `keras_tfm.decode.penalty`.
         batch_size: int >= 1, in sentences: decoded at once, at most.
@@ -236,8 +236,8 @@ class Translator:
             saved["shortlist"] = Shortlist.load(folder / SHORTLIST)
         return cls(
             keras.models.load_model(model),
-            Vocabulary.load(source),
-            Vocabulary.load(target),
+            load_vocabulary(source),
+            load_vocabulary(target),
             **{**saved, **settings},
         )
 
@@ -301,6 +301,8 @@ class Translator:
 
         Raises:
             RuntimeError: the backend is not TensorFlow.
+            TypeError: a vocabulary is none of SentencePiece, or the model is
+                none of Keras.
             ImportError: tensorflow_text is missing.
         """
         if keras.config.backend() != "tensorflow":
@@ -310,6 +312,12 @@ class Translator:
                 "and export it with KERAS_BACKEND=tensorflow."
             )
         self._check_is_one_model()
+        for side in (self.vocabulary, self.target_vocabulary):
+            if not hasattr(side, "tensorflow_tokenizer"):
+                raise TypeError(
+                    "A SavedModel cuts text by SentencePiece. Received: a vocabulary "
+                    f"of type {type(side).__name__}. Serve the translator itself."
+                )
         import tensorflow as tf
 
         tokenizer = self.vocabulary.tensorflow_tokenizer()

@@ -35,6 +35,7 @@ def search(folder, config, ids):
             "Take them out of `generation_config.json`."
         )
     found = {ours: given[theirs] for theirs, ours in NAMES.items() if given.get(theirs)}
+    found.setdefault("beam_size", 1)  # theirs where nothing is said
     # They count the token that decoding starts with.
     if given.get("max_length"):
         found["max_decoding_length"] = given["max_length"] - 1
@@ -48,12 +49,18 @@ def search(folder, config, ids):
         found["suppress_sequences"] = longer
     first = given.get("forced_bos_token_id")
     found["target_prefix"] = [] if first is None else [ids.ours(first)]
-    if found.get("beam_size", 1) > 1:
+    if found["beam_size"] > 1:
         # They go on until none is better than the worst of a whole beam.
         found["num_hypotheses"] = found["beam_size"]
         if given.get("early_stopping") == "never":
             found["patience"] = float("inf")
     found["source_suffix"] = [ids.end_id]
+    if config["model_type"] == "bart":
+        found["source_prefix"] = [ids.ours(config["bos_token_id"])]
+    if config["model_type"] == "gpt2":  # goes on with a text; their limit counts it
+        found["source_suffix"] = []
+        found.pop("max_decoding_length", None)
+        found.pop("min_decoding_length", None)
     found["disable_unk"] = False  # their unknown token is one like others
     return found
 

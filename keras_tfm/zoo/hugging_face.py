@@ -5,7 +5,7 @@ import os
 import pathlib
 
 from keras_tfm.text import TokenizersVocabulary
-from keras_tfm.zoo import bart, bert, generation, pieces, plans, t5
+from keras_tfm.zoo import bart, bert, generation, gpt2, pieces, plans, t5
 from keras_tfm.zoo.imported import Imported
 from keras_tfm.zoo.weights import Weights
 
@@ -14,18 +14,22 @@ FAMILIES = {
     "distilbert": bert,
     "roberta": bert,
     "bart": bart,
+    "gpt2": gpt2,
     "m2m_100": bart,
     "marian": bart,
     "mbart": bart,
     "mt5": t5,
     "t5": t5,
 }
+# Their pieces are of bytes, by rules of the library tokenizers.
+BYTE_LEVEL = ("bart", "gpt2")
 # What `architectures` of a configuration ends with.
 HEADS = {
     "ForMaskedLM": "masked_lm",
     "ForPreTraining": "masked_lm",
     "ForSequenceClassification": "classifier",
     "ForConditionalGeneration": "seq2seq",
+    "LMHeadModel": "causal_lm",
     "MTModel": "seq2seq",
     "Model": "encoder",
 }
@@ -36,10 +40,10 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
 
     Encoders: BERT, DistilBERT, MiniLM, RoBERTa, with their heads. Models that
     generate, as `Transformer`: Marian (OPUS-MT), M2M100, NLLB, mBART, BART, T5
-    and mT5; all but BART come with their vocabularies. Their ids are put into
-    the order that `Vocabulary` has here: padding, the unknown token, start and
-    end are 0 to 3. Where decoding starts with padding or the end, the start is
-    one row more. Of a model of many languages `Imported.between` gives the
+    and mT5; and GPT-2 as `CausalLM`; with their vocabularies. Their ids are put
+    into the order that `Vocabulary` has here: padding, the unknown token, start
+    and end are 0 to 3. Where decoding starts with padding or the end, the start
+    is one row more. Of a model of many languages `Imported.between` gives the
     marks of two.
 
     Weights come from safetensors alone. Whatever of them is missing or unknown
@@ -51,8 +55,8 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
             Marian, or a SentencePiece model of the others; or the name of a
             repository such as `"Helsinki-NLP/opus-mt-en-de"`, which is fetched
             once into the cache of huggingface-hub.
-        head: `"encoder"`, `"masked_lm"`, `"classifier"`, `"seq2seq"`, or None
-            for what the configuration names.
+        head: `"encoder"`, `"masked_lm"`, `"classifier"`, `"seq2seq"`,
+            `"causal_lm"`, or None for what the configuration names.
         num_classes: int or None. Of a classifier with a new last projection.
         **settings: of the `Encoder` or `Transformer`, such as `dropout`, over
             those of the configuration.
@@ -94,8 +98,8 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
         given = {}
         if config["model_type"] == "marian":
             source, given["target_vocabulary"] = pieces.marian(folder, config, ids)
-        elif config["model_type"] == "bart":
-            source = None
+        elif config["model_type"] in BYTE_LEVEL:
+            source = pieces.byte_level(folder, config, ids)
         else:
             source, given["languages"], given["mark_last"] = pieces.multilingual(
                 folder, config, ids

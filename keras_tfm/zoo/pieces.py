@@ -5,7 +5,7 @@ import os
 import pathlib
 import re
 
-from keras_tfm.text import Vocabulary
+from keras_tfm.text import TokenizersVocabulary, Vocabulary
 
 # Files of SentencePiece models that transformers writes.
 FILES = ("sentencepiece.bpe.model", "spiece.model", "sentencepiece.model")
@@ -205,6 +205,68 @@ def _json(file):
     if not isinstance(found, dict):
         raise ValueError(f"{file}: an object is wanted. Received: {found!r:.40}.")
     return found
+
+
+def byte_level(folder, config, ids):
+    """Reads the byte-level vocabulary of BART or GPT-2 with the ids here.
+
+    Args:
+        folder: path with `tokenizer.json`.
+        config: dict, `config.json`.
+        ids: `plans.Ids`.
+
+    Returns:
+        `TokenizersVocabulary`; None where the folder has no such file.
+
+    Raises:
+        ImportError: `tokenizers` is not installed.
+        ValueError: the file is damaged, or of another model.
+    """
+    file = folder / "tokenizer.json"
+    whole = _json(file)
+    if not whole:
+        return None
+    table = whole.get("model", {}).get("vocab", {})
+    added = whole.get("added_tokens", [])
+    named = {**table, **{one["content"]: one["id"] for one in added}}
+    size, last = config["vocab_size"], max(named.values(), default=-1)
+    end = {number: name for name, number in named.items()}.get(config["eos_token_id"])
+    if not isinstance(table, dict) or end is None or last >= size:
+        raise ValueError(
+            f"{file}: the vocabulary does not fit the model. Received: the last "
+            f"{last}, the end {end!r}; wanted vocab_size={size}, and a name of "
+            f"eos_token_id={config['eos_token_id']}. Fetch both from one model."
+        )
+    table = {name: ids.ours(number) for name, number in named.items()}
+    start = {number: name for name, number in table.items()}.get(ids.start_id)
+    # Rows that theirs have not, or twice, or without a name.
+    missing = sorted(set(range(ids.size)) - set(table.values()))
+    marks = [f"<{i}>" if i or "<pad>" in table else "<pad>" for i in missing]
+    if set(marks) & set(table):
+        raise ValueError(f"{file}: names of pieces are taken: {marks[:4]}.")
+    whole["model"]["vocab"] = {**table, **dict(zip(marks, missing, strict=True))}
+    for one in added:
+        one["id"] = table[one["content"]]
+    new = {key: False for key in ("lstrip", "rstrip", "single_word", "normalized")}
+    added += [
+        {"id": i, "content": mark, "special": True, **new}
+        for mark, i in zip(marks, missing, strict=True)
+    ]
+    whole["added_tokens"] = sorted(added, key=lambda one: one["id"])
+    start = start or marks[missing.index(ids.start_id)]
+    return TokenizersVocabulary(json.dumps(_marked(whole, start, end, ids)))
+
+
+def _marked(whole, start, end, ids):
+    """A tokenizer that puts start and end around each text."""
+    pair = [{"SpecialToken": {"id": start, "type_id": 0}}]
+    for side in "AB":
+        pair.append({"Sequence": {"id": side, "type_id": 0}})
+        pair.append({"SpecialToken": {"id": end, "type_id": 0}})
+    named = ((start, ids.start_id), (end, ids.end_id))
+    special = {n: {"id": n, "ids": [i], "tokens": [n]} for n, i in named}
+    template = {"type": "TemplateProcessing", "single": pair[:3], "pair": pair}
+    return {**whole, "post_processor": {**template, "special_tokens": special}}
 
 
 def marian(folder, config, ids):

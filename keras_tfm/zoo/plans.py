@@ -107,7 +107,22 @@ def output_plan(model, ids, kernel, bias=None, turned=False):
 
     Args:
         model: `Transformer`.
-        ids: `Ids` of the target.
+        ids, kernel, bias, turned: of `logits_plan`.
+
+    Returns:
+        A plan of up to two variables.
+    """
+    table, projection = model.target_embedding, model.projection
+    return logits_plan(table, projection, ids, kernel, bias, turned)
+
+
+def logits_plan(table, projection, ids, kernel, bias=None, turned=False):
+    """Plans what gives logits, but for a tied table.
+
+    Args:
+        table: `TokenAndPositionEmbedding`.
+        projection: `keras.layers.Dense`, or None for the table.
+        ids: `Ids` of what is said.
         kernel: str, the name of the projection, if it is not tied.
         bias: str, the name of its bias; or None.
         turned: bool. The projection is `(D, V)`, as here, and not `(V, D)`.
@@ -115,15 +130,15 @@ def output_plan(model, ids, kernel, bias=None, turned=False):
     Returns:
         A plan of up to two variables.
     """
-    plan, projection = [], model.projection
+    plan = []
     if projection is not None:
 
         def make(array):
             return ids.rows(array.T if turned else array).T
 
         plan.append((projection.kernel, [kernel], make))
-    if model.settings["logits_bias"]:
-        variable = stacks.logits_bias(model.target_embedding, projection)
+    variable = stacks.logits_bias(table, projection)
+    if variable is not None:
         plan.append((variable, [bias] if bias else [], ids.bias))
     return plan
 

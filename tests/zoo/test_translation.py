@@ -2,12 +2,13 @@
 
 import json
 
+import keras
 import numpy as np
 import pytest
 
 from keras_tfm import zoo
 from keras_tfm.decode import Search
-from keras_tfm.models import Transformer
+from keras_tfm.models import CausalLM, Transformer
 from keras_tfm.serving import Translator
 from tests.layers.formulas import numpy
 
@@ -178,6 +179,7 @@ def test_a_search_gives_what_generate_gives(family, beams, tmp_path):
     settings = dict(imported.search)
     prefix = settings.pop("target_prefix")
     assert settings.pop("source_suffix") == [3]
+    settings.pop("source_prefix", None)
     search = Search(imported.model, **settings)
     assert search.width == beams
     found = search(ours(source, config), [prefix] * len(source)).ids[:, 0]
@@ -439,3 +441,127 @@ def test_pieces_of_another_model_are_refused(tmp_path):
     file.write_text(json.dumps({**config, "eos_token_id": 3}))
     with pytest.raises(ValueError, match="vocabulary does not fit the model"):
         zoo.from_hugging_face(tmp_path)
+
+
+def byte_level(folder, marks):
+    """Writes a byte-level tokenizer of few pieces; gives their number."""
+    import tokenizers
+
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=list(marks),
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    made.train_from_iterator(TEXTS, trainer)
+    made.save(str(folder / "tokenizer.json"))
+    return made
+
+
+def test_a_language_model_of_others_goes_on_as_theirs_does(tmp_path):
+    import torch
+    import transformers
+
+    made = byte_level(tmp_path, ["<|endoftext|>"])
+    config = transformers.GPT2Config(
+        vocab_size=made.get_vocab_size(),
+        n_positions=40,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    theirs = transformers.GPT2LMHeadModel(config).eval()
+    generator = torch.Generator().manual_seed(0)
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.4, generator=generator)
+    theirs.save_pretrained(tmp_path)
+    found = zoo.from_hugging_face(tmp_path)
+    assert isinstance(found.model, CausalLM)
+    given = [made.encode(text).ids for text in TEXTS]
+    ids = found.vocabulary.encode(TEXTS)
+    # Theirs has no padding, no unknown token and no start apart.
+    assert ids == [[i + 3 for i in row] for row in given]
+    batch = np.array([row[:6] for row in given])
+    with torch.no_grad():
+        wanted = theirs(torch.tensor(batch)).logits.numpy()
+    logits = numpy(found.model({"token_ids": (batch + 3).astype("int32")}))
+    np.testing.assert_allclose(logits[..., 3:], wanted, atol=1e-4)
+    assert (logits[..., :3] < -1e8).all()
+    if keras.config.backend() != "torch":
+        return  # a search is one on every backend
+    texts = []
+    for row in given:
+        with torch.no_grad():
+            said = theirs.generate(
+                torch.tensor([row]),
+                attention_mask=torch.ones(1, len(row)),
+                max_new_tokens=9,
+                pad_token_id=0,
+            )
+        texts.append(made.decode(said[0, len(row) :].tolist()))
+    search = {**found.search, "max_decoding_length": 9}
+    assert search["source_suffix"] == [] and search["beam_size"] == 1
+    translator = Translator(found.model, found.vocabulary, **search)
+    assert translator(TEXTS) == texts
+    assert len(set(texts)) > 2
+    translator.save(tmp_path / "saved")
+    assert Translator.load(tmp_path / "saved")(TEXTS) == texts
+
+
+@pytest.mark.backend("torch")
+def test_bart_comes_with_its_bytes(tmp_path):
+    import torch
+
+    made = byte_level(tmp_path, ["<s>", "<pad>", "</s>", "<unk>"])
+    theirs = write(tmp_path, "BART", vocab_size=made.get_vocab_size() + 1)
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.mul_(2.0)
+    theirs.generation_config.update(
+        num_beams=1,
+        max_length=14,
+        min_length=6,
+        no_repeat_ngram_size=2,
+        bad_words_ids=[[1], [made.get_vocab_size()]],
+        renormalize_logits=True,
+        forced_eos_token_id=None,
+        forced_bos_token_id=0,
+        decoder_start_token_id=2,
+    )
+    theirs.save_pretrained(tmp_path)
+    texts = []
+    for text in TEXTS:
+        ids = [0, *made.encode(text).ids, 2]
+        with torch.no_grad():
+            said = theirs.generate(torch.tensor([ids]))
+        texts.append(made.decode(said[0].tolist()))
+    found = zoo.from_hugging_face(tmp_path)
+    assert found.search["source_prefix"] == found.search["target_prefix"] == [4]
+    translator = Translator.from_preset(tmp_path)
+    assert translator(TEXTS) == texts
+    assert len(set(texts)) > 1
+
+
+@pytest.mark.backend("torch")
+def test_byte_level_pieces_of_another_model_are_refused(tmp_path):
+    made = byte_level(tmp_path, ["<s>", "<pad>", "</s>", "<unk>"])
+    write(tmp_path, "BART", vocab_size=made.get_vocab_size() - 1)
+    with pytest.raises(ValueError, match="vocabulary does not fit the model"):
+        zoo.from_hugging_face(tmp_path)
+
+
+@pytest.mark.backend("tensorflow")
+def test_a_vocabulary_of_bytes_is_not_exported(tmp_path):
+    class Bytes:
+        size, start_id, end_id = 4, 2, 3
+
+    model = Transformer(
+        4, num_layers=1, embedding_dim=8, intermediate_dim=8, num_heads=2
+    )
+    with pytest.raises(TypeError, match="cuts text by SentencePiece.*Bytes"):
+        Translator(model, Bytes()).export(tmp_path)
