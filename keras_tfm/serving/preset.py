@@ -73,8 +73,7 @@ def find(name, task):
                 f"A preset for {task} is wanted. Received: {name!r}, which is for "
                 f"{described['task']}."
             )
-        found, settings = _in_folder(folder)
-        return found, {**settings, **described["settings"]}
+        return _in_folder(folder)
     if isinstance(name, str) and name.startswith(HUB):
         return _settled(zoo.from_hugging_face(name.removeprefix(HUB)))
     folder = pathlib.Path(name)
@@ -90,6 +89,13 @@ def find(name, task):
 
 def _in_folder(folder):
     """Reads a folder as that of the program that has written it."""
+    if (folder / "preset.json").is_file():
+        found, settings = _written_by_others(folder)
+        return found, {**settings, **_described(folder)["settings"]}
+    return _written_by_others(folder)
+
+
+def _written_by_others(folder):
     for saved in (folder, folder / "model"):
         if (saved / "model.keras").is_file():
             return saved, {}

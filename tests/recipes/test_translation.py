@@ -9,7 +9,7 @@ import pytest
 import sacrebleu
 
 from keras_tfm import models, serving
-from recipes import translation
+from recipes import preset, translation
 
 pytestmark = pytest.mark.backend("tensorflow")
 
@@ -83,6 +83,31 @@ def test_what_is_saved_translates_as_the_run_did(settings, result):
     rows = [line.split("\t") for line in lines]
     translator = serving.Translator.load(out / "model")
     assert translator([row[0] for row in rows]) == [row[2] for row in rows]
+
+
+def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
+    pytest.importorskip("ctranslate2")
+    notes = tmp_path / "notes.md"
+    notes.write_text("It knows animals alone.")
+    out = tmp_path / "en-de"
+    given = preset.Settings(
+        settings.out, str(out), str(notes), example="I have 12 dogs"
+    )
+    described = preset.main(given)
+    assert described == json.loads((out / "preset.json").read_text())
+    assert described["languages"] == ["en", "de"]
+    assert described["settings"]["beam_size"] == settings.beam_size
+    assert abs(described["scores"]["BLEU"] - result["bleu"]) < 10  # of 8 bits
+    card = (out / "README.md").read_text()
+    assert 'from_preset("en-de")("I have 12 dogs"))  # Ich' in card
+    assert f"| float32, as trained | {result['bleu']:.2f} ±" in card
+    assert "--vocabulary-size 300" in card and "--out" not in card
+    assert card.endswith("It knows animals alone.\n")
+    assert settings.data not in card  # a path of this machine
+    with pytest.raises(ValueError, match="has 0.1 MB at most"):
+        preset.main(dataclasses.replace(given, most_megabytes=0.1))
+    with pytest.raises(FileNotFoundError, match="is no finished run"):
+        preset.main(dataclasses.replace(given, run=str(tmp_path)))
 
 
 def test_a_second_start_goes_on(settings, result, capsys):
