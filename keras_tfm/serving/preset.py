@@ -75,7 +75,7 @@ def find(name, task):
             )
         return _in_folder(folder)
     if isinstance(name, str) and name.startswith(HUB):
-        return _settled(zoo.from_hugging_face(name.removeprefix(HUB)))
+        return _settled(zoo.from_hugging_face(name))
     folder = pathlib.Path(name)
     if not folder.is_dir():
         of_task = [p.name for p in presets() if p.task == task]

@@ -251,7 +251,8 @@ class Translator:
                 fetched once by huggingface-hub; or a folder: of a recipe's run,
                 of `save`, or as transformers, Marian or CTranslate2 write it.
             source_language: str, of a model of many languages, by its own name
-                of it, such as `"eng_Latn"`; else None.
+                of it, such as `"eng_Latn"`; else None, and where the target
+                alone has a mark, as of OPUS-MT.
             target_language: likewise.
             **settings: of `Translator`, over those it comes with.
 
@@ -267,11 +268,13 @@ class Translator:
         named = (source_language, target_language)
         languages = getattr(found, "languages", None) or {}
         if languages or any(named):
-            if None in named or not languages:
+            alone = bool(languages) and found.mark == "target"
+            if not languages or None in named[alone:]:
                 raise ValueError(
-                    "Of a model of many languages, and of no other, both are named. "
-                    f"Received: source_language={source_language!r}, "
-                    f"target_language={target_language!r}; it has {sorted(languages)}."
+                    "Of a model of many languages, and of no other, both are named; "
+                    "the target alone where it alone has a mark. Received: "
+                    f"source_language={source_language!r}, target_language="
+                    f"{target_language!r}; it has {sorted(languages)}."
                 )
             own = {**own, **found.between(*named)}
         settings = {**own, **settings}

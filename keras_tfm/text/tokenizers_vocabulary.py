@@ -170,7 +170,10 @@ class TokenizersVocabulary:
         """
         if hasattr(ids, "shape"):
             ids = keras.ops.convert_to_numpy(ids)
-        rows = [[int(i) for i in row if 0 <= i < self.size] for row in ids]
+        rows = [
+            [int(i) for i in row if 0 <= i < self.size and i != self.pad_id]
+            for row in ids
+        ]
         return self._tokenizer.decode_batch(rows, skip_special_tokens=True)
 
     def pieces(self, ids) -> list[str]:

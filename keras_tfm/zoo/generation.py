@@ -27,37 +27,39 @@ def search(folder, config, ids):
     Raises:
         ValueError: the file is no JSON, or asks for what is not there.
     """
-    given = {**config, **_generation_config(folder)}
-    wrong = {name: given[name] for name in OTHERS if given.get(name)}
+    config = {name: value for name, value in config.items() if value is not None}
+    asked = {**config, **given(folder)}
+    wrong = {name: asked[name] for name in OTHERS if asked.get(name)}
     if wrong:
         raise ValueError(
             f"{folder}: settings of decoding that are not known. Received: {wrong}. "
             "Take them out of `generation_config.json`."
         )
-    found = {ours: given[theirs] for theirs, ours in NAMES.items() if given.get(theirs)}
+    found = {ours: asked[theirs] for theirs, ours in NAMES.items() if asked.get(theirs)}
     found.setdefault("beam_size", 1)  # theirs where nothing is said
     # They count the token that decoding starts with.
-    if given.get("max_length"):
-        found["max_decoding_length"] = given["max_length"] - 1
-    if given.get("min_length", 0) > 1:
-        found["min_decoding_length"] = given["min_length"] - 1
-    bad = [[ids.ours(token) for token in row] for row in given.get("bad_words_ids", ())]
+    if asked.get("max_length"):
+        found["max_decoding_length"] = asked["max_length"] - 1
+    if asked.get("min_length", 0) > 1:
+        found["min_decoding_length"] = asked["min_length"] - 1
+    bad = [[ids.ours(token) for token in row] for row in asked.get("bad_words_ids", ())]
     found["suppress_ids"] = sorted(
         {0, ids.start_id, *(row[0] for row in bad if len(row) == 1)}
     )
     if longer := [row for row in bad if len(row) > 1]:
         found["suppress_sequences"] = longer
-    first = given.get("forced_bos_token_id")
+    first = asked.get("forced_bos_token_id")
     found["target_prefix"] = [] if first is None else [ids.ours(first)]
     if found["beam_size"] > 1:
-        # They go on until none is better than the worst of a whole beam.
+        # They go on until none is better than the worst of a whole beam; or,
+        # with early_stopping, until the beam is whole, which finds no better.
         found["num_hypotheses"] = found["beam_size"]
-        if given.get("early_stopping") == "never":
+        if asked.get("early_stopping") == "never":
             found["patience"] = float("inf")
     found["source_suffix"] = [ids.end_id]
-    if config["model_type"] == "bart":
+    if config.get("model_type") == "bart":
         found["source_prefix"] = [ids.ours(config["bos_token_id"])]
-    if config["model_type"] == "gpt2":  # goes on with a text; their limit counts it
+    if config.get("model_type") == "gpt2":  # goes on with a text; their limit counts it
         found["source_suffix"] = []
         found.pop("max_decoding_length", None)
         found.pop("min_decoding_length", None)
@@ -65,7 +67,18 @@ def search(folder, config, ids):
     return found
 
 
-def _generation_config(folder):
+def given(folder):
+    """Reads `generation_config.json`.
+
+    Args:
+        folder: path.
+
+    Returns:
+        dict of what it sets; empty where there is no such file.
+
+    Raises:
+        ValueError: it is no JSON, or no object.
+    """
     file = folder / "generation_config.json"
     if not file.is_file():
         return {}

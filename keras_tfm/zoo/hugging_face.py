@@ -22,6 +22,7 @@ FAMILIES = {
     "t5": t5,
 }
 # Their pieces are of bytes, by rules of the library tokenizers.
+HUB = "hf://"
 BYTE_LEVEL = ("bart", "gpt2")
 # What `architectures` of a configuration ends with.
 HEADS = {
@@ -29,7 +30,7 @@ HEADS = {
     "ForPreTraining": "masked_lm",
     "ForSequenceClassification": "classifier",
     "ForConditionalGeneration": "seq2seq",
-    "LMHeadModel": "causal_lm",
+    "GPT2LMHeadModel": "causal_lm",
     "MTModel": "seq2seq",
     "Model": "encoder",
 }
@@ -53,8 +54,9 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
         source: path of a folder with `config.json`, `model.safetensors` and
             `tokenizer.json`, or `source.spm`, `target.spm` and `vocab.json` of
             Marian, or a SentencePiece model of the others; or the name of a
-            repository such as `"Helsinki-NLP/opus-mt-en-de"`, which is fetched
-            once into the cache of huggingface-hub.
+            repository such as `"Helsinki-NLP/opus-mt-en-de"`, with
+            `"@revision"` after it or without, which is fetched once into the
+            cache of huggingface-hub.
         head: `"encoder"`, `"masked_lm"`, `"classifier"`, `"seq2seq"`,
             `"causal_lm"`, or None for what the configuration names.
         num_classes: int or None. Of a classifier with a new last projection.
@@ -76,6 +78,9 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
     if num_classes is not None and head is None:
         head = "classifier"
     family = FAMILIES[config["model_type"]]
+    if config.get("decoder_start_token_id") is None:
+        start = generation.given(folder).get("decoder_start_token_id")
+        config["decoder_start_token_id"] = start
     head = head or _head(config, family)
     if head not in family.HEADS or (num_classes is not None and head != "classifier"):
         raise ValueError(
@@ -97,23 +102,36 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
         settings = generation.search(folder, config, ids)
         given = {}
         if config["model_type"] == "marian":
-            source, given["target_vocabulary"] = pieces.marian(folder, config, ids)
+            source, target, languages = pieces.marian(folder, config, ids)
+            given = {"target_vocabulary": target, "languages": languages}
+            given["mark"] = "target"
         elif config["model_type"] in BYTE_LEVEL:
             source = pieces.byte_level(folder, config, ids)
         else:
-            source, given["languages"], given["mark_last"] = pieces.multilingual(
-                folder, config, ids
-            )
+            source, languages, mark = pieces.multilingual(folder, config, ids)
+            given = {"languages": languages, "mark": mark}
+            _check_start(folder, config, given)
         return Imported(model, source, None, settings, **given)
     vocabulary = _vocabulary(folder, model)
     return Imported(model, vocabulary, _classes(config, model, num_classes))
 
 
+def _check_start(folder, config, given):
+    start = config["decoder_start_token_id"]
+    if config["model_type"] == "mbart" and given["mark"] == "after" and start is None:
+        raise ValueError(
+            f"{folder}: mBART of 25 languages begins a translation with the mark of "
+            "its language. Received: no decoder_start_token_id. Add it to "
+            "`config.json`: the id of that mark."
+        )
+
+
 def _folder(source):
-    folder = pathlib.Path(source)
-    if folder.is_dir():
-        return folder
     name = os.fspath(source)
+    folder = pathlib.Path(name)
+    if folder.is_dir() and not name.startswith(HUB):
+        return folder
+    name, _, revision = name.removeprefix(HUB).partition("@")
     if name.count("/") != 1 or name.startswith((".", "/", "~")):
         raise FileNotFoundError(
             "A folder, or a repository as 'owner/name', is wanted. Received: "
@@ -128,7 +146,18 @@ def _folder(source):
         ) from error
     files = ["*config.json", "tokenizer.json", "*.safetensors", "*.index.json"]
     files += ["*.spm", "*vocab.json", *pieces.FILES, "special_tokens_map.json"]
-    return pathlib.Path(huggingface_hub.snapshot_download(name, allow_patterns=files))
+    folder = pathlib.Path(
+        huggingface_hub.snapshot_download(
+            name, revision=revision or None, allow_patterns=files
+        )
+    )
+    if not any(folder.glob("*.safetensors")):
+        raise FileNotFoundError(
+            f"The repository {name!r} has no safetensors on this revision, and pickles "
+            "are not read. Look for one under its pull requests, and name it as "
+            f"'{name}@refs/pr/1'."
+        )
+    return folder
 
 
 def _config(folder):

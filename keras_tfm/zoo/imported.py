@@ -24,8 +24,9 @@ class Imported(NamedTuple):
             for; None where a vocabulary says it.
         languages: dict from str to int, the id of the mark of each language, of
             a model of many; else None.
-        mark_last: bool. The mark of a source's language stands after its end,
-            and not before the text.
+        mark: `"before"` or `"after"`: where the mark of its language stands
+            beside a source, and that of the target begins the translation; or
+            `"target"`: the mark of the target stands before a source.
     """
 
     model: keras.Model
@@ -35,14 +36,15 @@ class Imported(NamedTuple):
     target_vocabulary: Vocabulary | None = None
     tokens: tuple[list[str], list[str]] | None = None
     languages: dict[str, int] | None = None
-    mark_last: bool = False
+    mark: str = "before"
 
     def between(self, source, target) -> dict:
         """Gives the settings of the search for a pair of languages.
 
         Args:
             source: str, of `languages`, such as `"eng_Latn"` of NLLB, `"en"` of
-                M2M100 and `"en_XX"` of mBART.
+                M2M100 and `"en_XX"` of mBART; or None where only the target has
+                a mark, as of OPUS-MT.
             target: str, likewise.
 
         Returns:
@@ -52,13 +54,18 @@ class Imported(NamedTuple):
             ValueError: there is no such language, or the model says another.
         """
         known = self.languages or {}
-        unknown = [name for name in (source, target) if name not in known]
+        one = self.mark == "target" and source is None
+        named = (target,) if one else (source, target)
+        unknown = [name for name in named if name not in known]
         if unknown:
             raise ValueError(
                 f"A model of {len(known)} languages with marks. Received: {unknown}. "
                 f"It has {', '.join(sorted(known)) or 'none: leave them out'}."
             )
-        first, end = known[source], 3
+        settings, end = self.search or {}, 3
+        if self.mark == "target":
+            return {**settings, "source_prefix": [known[target]]}
+        first, after = known[source], self.mark == "after"
         starts = [name for name, mark in known.items() if mark == START]
         if starts and starts != [target]:
             raise ValueError(
@@ -67,8 +74,8 @@ class Imported(NamedTuple):
                 "`decoder_start_token_id` of its configuration."
             )
         return {
-            **(self.search or {}),
-            "source_prefix": [] if self.mark_last else [first],
-            "source_suffix": [end, first] if self.mark_last else [end],
+            **settings,
+            "source_prefix": [] if after else [first],
+            "source_suffix": [end, first] if after else [end],
             "target_prefix": [] if starts else [known[target]],
         }

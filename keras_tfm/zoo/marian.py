@@ -12,7 +12,7 @@ from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import Transformer
 from keras_tfm.zoo import pieces, plans
 from keras_tfm.zoo.imported import Imported
-from keras_tfm.zoo.marian_file import MarianFile, yaml_of
+from keras_tfm.zoo.marian_file import MarianFile, vocabulary_of, yaml_of
 
 UNKNOWN_ID, END_ID = 1, 0
 ACTIVATIONS = {"relu": "relu", "swish": "silu"}
@@ -23,6 +23,8 @@ ATTENTION = {
     "value_dense": ("Wv", "bv"),
     "output_dense": ("Wo", "bo"),
 }
+# A projection that is not tied: as it was, (D, V), and as it is, (V, D).
+OUTPUTS = ("decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt")
 # What is read of an architecture, and the only value of it that is.
 PLAIN = {
     "type": "transformer",
@@ -41,6 +43,7 @@ PLAIN = {
     "ulr": False,
 }
 CUTTERS = ("source.spm", "target.spm")  # beside a vocabulary in YAML
+NO_MODELS = ("lex", "qualityModel")  # what such files begin with
 SHORTLIST = 0xF11A48D5013417F5  # the first number of its file
 WIDEST = 1_000  # target tokens for one of the source
 
@@ -72,7 +75,7 @@ def from_marian(folder, **settings) -> Imported:
     """
     folder = pathlib.Path(folder)
     given = _decoder_config(folder)
-    file = MarianFile(_only(folder, given.get("models"), ("*.npz", "*.bin"), "lex*"))
+    file = MarianFile(_only(folder, given.get("models"), ("*.npz", "*.bin")))
     config = _checked(file)
     tables = _tables(file)
     try:
@@ -86,15 +89,25 @@ def from_marian(folder, **settings) -> Imported:
             f"{file.file}: weights and configuration do not fit. Received: {error} "
             "missing. Fetch it again."
         ) from error
-    plan = _plan(model, config, tables, ids)
+    plan = _plan(model, file, config, tables, ids)
     _check(file, plan)
     plans.fill(plan, file.file, file.array)
-    tokens, vocabularies = _vocabularies(folder, given, tables, ids)
+    tokens, vocabularies, shared = _vocabularies(folder, given, ids)
     search = _search(given)
-    shortlist = _shortlist(folder, given, ids)
+    shortlist = _shortlist(folder, given, ids, shared and tables[0] == tables[1])
     if shortlist is not None:
         search["shortlist"] = shortlist
-    return Imported(model, vocabularies[0], None, search, vocabularies[1], tokens)
+    languages = pieces.targets_in(tokens[0][4:])
+    return Imported(
+        model,
+        vocabularies[0],
+        None,
+        search,
+        vocabularies[1],
+        tokens,
+        languages,
+        mark="target",
+    )
 
 
 def _decoder_config(folder):
@@ -103,16 +116,23 @@ def _decoder_config(folder):
         raise FileNotFoundError(
             f"A folder is wanted. Received: {os.fspath(folder)!r}, which is none."
         )
+    read = []
     for file in sorted(folder.glob("*.yml")):
         content = file.read_bytes()
-        if len(content) < 1_000_000 and b"models:" in content:
-            found = yaml_of(content, file)
-            if isinstance(found, dict) and found.get("models"):
-                return found
-    return {}
+        if len(content) < 100_000 and b"models:" in content:
+            read.append(yaml_of(content, file))
+    read = [one for one in read if one.get("models")]
+    # Some folders have one for each kind of weights, and not all of these.
+    there = [one for one in read if _is_there(folder, one["models"])]
+    return next(iter([*there, *read]), {})
 
 
-def _only(folder, names, patterns, but=""):
+def _is_there(folder, names):
+    names = [names] if isinstance(names, str) else names
+    return all((folder / pathlib.PurePath(str(n)).name).is_file() for n in names)
+
+
+def _only(folder, names, patterns):
     """The one file of a kind, by its name or by how it is called."""
     if names:
         if isinstance(names, str):
@@ -126,7 +146,7 @@ def _only(folder, names, patterns, but=""):
         found = [folder / pathlib.PurePath(str(names[0])).name]
     else:
         found = sorted({path for one in patterns for path in folder.glob(one)})
-        found = [path for path in found if not (but and path.match(but))]
+        found = [p for p in found if not p.name.startswith(NO_MODELS)]
     if len(found) != 1 or not found[0].is_file():
         raise FileNotFoundError(
             f"One file {' or '.join(patterns)} is wanted in {os.fspath(folder)!r}. "
@@ -145,8 +165,12 @@ def _checked(file):
         wrong["transformer-decoder-autoreg"] = kind
     if kind == "rnn" and config.get("dec-cell") != "ssru":
         wrong["dec-cell"] = config.get("dec-cell")
-    if config.get("transformer-ffn-activation", "relu") not in ACTIVATIONS:
+    if str(config.get("transformer-ffn-activation", "relu")) not in ACTIVATIONS:
         wrong["transformer-ffn-activation"] = config["transformer-ffn-activation"]
+    for side in ("enc", "dec"):
+        name, depth = f"{side}-depth", _depth(file, side)
+        if config.get(name, depth) != depth:
+            wrong[name] = f"{config[name]!s:.20}, and {depth} in the weights"
     order = _order(config)
     if order not in (("", "an", "", ""), ("n", "a", "n", "")):
         wrong["pre- and postprocess, top, embedding"] = order
@@ -154,16 +178,23 @@ def _checked(file):
         raise ValueError(
             f"{file.file}: a Transformer as the paper's is read, post-norm (dan) or "
             "pre-norm with a norm at the top, its decoder with self-attention or SSRU. "
-            f"Received: {wrong}."
+            f"Received: {wrong!s:.500}."
         )
     return config
+
+
+def _depth(file, side):
+    """How many layers there are weights of."""
+    stem = {"enc": "encoder_l", "dec": "decoder_l"}[side]
+    numbers = (n[len(stem) :].split("_")[0] for n in file.shapes if n.startswith(stem))
+    return len({number for number in numbers if number.isdigit()})
 
 
 def _order(config):
     """What is done before and after a layer, and at the ends, but dropout."""
     names = ("preprocess", "postprocess", "postprocess-top", "postprocess-emb")
     found = (config.get(f"transformer-{name}") or "" for name in names)
-    return tuple(one.replace("d", "") for one in found)
+    return tuple(str(one).replace("d", "") for one in found)
 
 
 def _tables(file):
@@ -174,7 +205,7 @@ def _tables(file):
 
 
 def _settings(file, config, tables, ids):
-    output = "decoder_ff_logit_out_W" in file
+    output = any(name in file for name in OUTPUTS)
     tie = {(True, False): "all", (False, False): "target", (True, True): "inputs"}
     return {
         "vocabulary_size": ids[0].size,
@@ -196,13 +227,13 @@ def _settings(file, config, tables, ids):
     }
 
 
-def _plan(model, config, tables, ids):
+def _plan(model, file, config, tables, ids):
     plan = [(model.target_embedding.embeddings, [tables[1]], ids[1].rows)]
     if model.source_embedding.embeddings is not model.target_embedding.embeddings:
         plan.append((model.source_embedding.embeddings, [tables[0]], ids[0].rows))
-    out = "decoder_ff_logit_out"
-    bias = None if config.get("output-omit-bias") else f"{out}_b"
-    plan += plans.output_plan(model, ids[1], f"{out}_W", bias, turned=True)
+    bias = None if config.get("output-omit-bias") else "decoder_ff_logit_out_b"
+    turned = OUTPUTS[0] in file
+    plan += plans.output_plan(model, ids[1], OUTPUTS[not turned], bias, turned)
     before = "_pre" if model.settings["normalize_first"] else ""
     for side, blocks, top in (
         ("encoder", model.encoder_blocks, model.encoder_norm),
@@ -276,32 +307,48 @@ def _check(file, plan):
         )
 
 
-def _vocabularies(folder, given, tables, ids):
+def _vocabularies(folder, given, ids):
     """Which piece each id is, and what cuts text into them."""
     named = given.get("vocabs")
     if named:
         files = [folder / pathlib.PurePath(str(name)).name for name in named]
     else:
         files = [p for p in sorted(folder.glob("*.spm")) if p.name not in CUTTERS]
-        files = files or sorted(folder.glob("*vocab*.yml"))
+        files = _sides(folder, files or sorted(folder.glob("*vocab*.yml")))
     files = files * 2 if len(files) == 1 else files
     if len(files) != 2 or not all(file.is_file() for file in files):
         raise FileNotFoundError(
             f"Vocabularies of source and target are wanted in {os.fspath(folder)!r}: "
             f"one `.spm` or `.yml`, or two. Received: {[file.name for file in files]}."
         )
-    tokens, vocabularies = [], []
+    shared = files[0] == files[1]
+    tokens, cutters = [], []
     for file, short, own in zip(files, CUTTERS, ids, strict=True):
-        names = _names(file, own)
-        tokens.append([*pieces.SPECIAL, *names])
-        spm = file if file.suffix == ".spm" else folder / short
-        marks = {n for n in names if n.startswith(">>") and n.endswith("<<")}
-        vocabularies.append(
-            pieces.vocabulary(spm, names, marks) if spm.is_file() else None
-        )
-    if files[0] == files[1] and files[0].suffix == ".spm":
+        tokens.append([*pieces.SPECIAL, *_names(file, own)])
+        cutters.append(file if file.suffix == ".spm" else folder / short)
+    vocabularies = [None, None]
+    if all(cutter.is_file() for cutter in cutters):
+        for side, (cutter, named) in enumerate(zip(cutters, tokens, strict=True)):
+            marks = set(filter(pieces.is_mark, named[4:]))
+            vocabularies[side] = pieces.vocabulary(cutter, named[4:], marks)
+    if cutters[0] == cutters[1]:
         vocabularies[1] = None  # one for both
-    return tuple(tokens), vocabularies
+    return tuple(tokens), vocabularies, shared
+
+
+def _sides(folder, files):
+    """Two files as those of source and target, by their names."""
+    if len(files) != 2:
+        return files
+    for one, other in (files, files[::-1]):
+        for pair in (("src", "trg"), ("source", "target")):
+            if pair[0] in one.name and pair[1] in other.name:
+                return [one, other]
+    raise ValueError(
+        f"{folder}: which vocabulary is of the source is said by a configuration, or "
+        "by src and trg, source and target in their names. Received: "
+        f"{[file.name for file in files]}."
+    )
 
 
 def _names(file, ids):
@@ -309,10 +356,7 @@ def _names(file, ids):
     if file.suffix == ".spm":
         found = dict(enumerate(pieces.names(file)))
     else:
-        table = yaml_of(file.read_bytes(), file)
-        if not isinstance(table, dict):
-            raise ValueError(f"{file}: a mapping of pieces to ids is wanted.")
-        found = {number: str(piece) for piece, number in table.items()}
+        found = vocabulary_of(file)
     wanted = {END_ID: "</s>", UNKNOWN_ID: "<unk>"}
     special = {number: found.get(number) for number in wanted}
     size = int(ids.order.max()) + 1
@@ -327,6 +371,9 @@ def _names(file, ids):
 
 def _search(given):
     """How it is decoded, as settings of a search here."""
+    for name in ("beam-size", "normalize", "max-length-factor"):
+        if not isinstance(given.get(name) or 0, (int, float)):
+            raise ValueError(f"{name} is a number. Received: {given[name]!r}.")
     if given.get("word-penalty"):
         raise ValueError(
             "A penalty for each word is not known. Received: word-penalty: "
@@ -341,14 +388,23 @@ def _search(given):
     }
 
 
-def _shortlist(folder, given, ids):
-    """The binary shortlist: for each source token where its targets stand."""
+def _shortlist(folder, given, ids, shared):
+    """The binary shortlist: for each source token where its targets stand.
+
+    Of one vocabulary what stands in the source may stand in the target.
+    """
     named = given.get("shortlist") or sorted(p.name for p in folder.glob("lex*.bin"))
     if not named:
         return None
     file = folder / pathlib.PurePath(str(named[0])).name
     if not file.is_file():
         raise FileNotFoundError(f"A shortlist is named that is not there: {file}.")
+    if file.suffix in (".gz", ".txt"):
+        raise ValueError(
+            f"{file}: binary shortlists are read with a model. Received: one of text. "
+            "Take its line out of the configuration, unpack it, and read it by "
+            "`decode.Shortlist.read` with `tokens` of what is loaded."
+        )
     data = file.read_bytes()
     try:
         magic, _, first, best, offsets, count = struct.unpack_from("<6Q", data)
@@ -378,4 +434,4 @@ def _shortlist(folder, given, ids):
             found = ours[targets[starts[theirs] : starts[theirs + 1]]]
             translations[row, : len(found)] = found
     order = np.concatenate([ours, ids[1].added])
-    return Shortlist(translations, order, frequent=int(first), each=max(1, int(best)))
+    return Shortlist(translations, order, int(first), max(1, int(best)), shared)

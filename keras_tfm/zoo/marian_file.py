@@ -79,10 +79,7 @@ class MarianFile:
             raise self._damaged(error) from error
 
     def _parsed(self, content):
-        config = yaml_of(content.rstrip(b"\0"), self.file)
-        if not isinstance(config, dict):
-            raise self._damaged(f"{CONFIG!r} is no mapping")
-        return config
+        return yaml_of(content.rstrip(b"\0"), self.file)
 
     def _damaged(self, reason):
         return ValueError(
@@ -91,16 +88,79 @@ class MarianFile:
 
 
 def yaml_of(content, file):
-    """Reads YAML without its objects.
+    """Reads a configuration: a mapping to numbers, strings and lists of these.
 
     Args:
         content: bytes.
         file: path, what is named in an error.
 
+    Returns:
+        dict.
+
     Raises:
         ImportError: PyYAML is not installed.
         ValueError: it is none.
     """
+    yaml = _yaml()
+    try:
+        found = yaml.safe_load(content.decode("utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"{file}: its YAML is damaged ({error}).") from error
+    flat = isinstance(found, dict)
+    for value in found.values() if flat else ():
+        values = value if isinstance(value, list) else [value]
+        flat = flat and not any(isinstance(one, (list, dict)) for one in values)
+    if not flat:
+        raise ValueError(
+            f"{file}: its YAML is damaged: a mapping to plain values is wanted."
+        )
+    return found
+
+
+def vocabulary_of(file):
+    """Reads a vocabulary: a piece and its number a line, as Marian writes it.
+
+    PyYAML would take pieces such as no and 012 for a bool and a number.
+
+    Args:
+        file: path.
+
+    Returns:
+        dict from int to str.
+
+    Raises:
+        ImportError: PyYAML is not installed.
+        ValueError: a line is none, or a number or piece stands there twice.
+    """
+    found, key = {}, ""
+    yaml = _yaml()
+    for number, line in enumerate(file.read_text(encoding="utf-8").split("\n"), 1):
+        line = line.rstrip("\r")
+        if not line or line in ("---", "..."):
+            continue
+        if line.startswith("? "):  # a long piece; its number is on the next line
+            key = line[2:]
+            continue
+        piece, _, value = line.rpartition(":")
+        try:
+            value = int(value)
+            piece = key or piece
+            if piece[:1] in ("'", '"'):
+                piece = yaml.load(piece, yaml.BaseLoader)  # noqa: S506, only strings
+        except (ValueError, yaml.YAMLError):
+            raise ValueError(
+                f"{file}: a line has a piece and its number. Received: {line[:60]!r}, "
+                f"line {number}."
+            ) from None
+        if value in found:
+            raise ValueError(f"{file}: {value} stands there twice, line {number}.")
+        found[value], key = piece, ""
+    if len(set(found.values())) < len(found):
+        raise ValueError(f"{file}: a piece stands there twice.")
+    return found
+
+
+def _yaml():
     try:
         import yaml
     except ImportError as error:
@@ -108,10 +168,7 @@ def yaml_of(content, file):
             "Configurations of Marian are read by the library PyYAML, which cannot be "
             f"imported here ({error}). Install `keras-tfm[zoo]`."
         ) from error
-    try:
-        return yaml.safe_load(content.decode("utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{file}: its YAML is damaged ({error}).") from error
+    return yaml
 
 
 class _Damaged(ValueError):

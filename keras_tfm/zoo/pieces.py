@@ -114,9 +114,9 @@ def multilingual(folder, config, ids):
         ids: `plans.Ids`.
 
     Returns:
-        `Vocabulary`; a dict from languages to ids of their marks here; and a
-        bool, whether the mark of a source stands after its end. None, None and
-        False where the folder has no SentencePiece model.
+        `Vocabulary`; a dict from languages to ids of their marks here, or None;
+        and where a mark stands, see `Imported`. None twice where the folder has
+        no SentencePiece model.
 
     Raises:
         ImportError: `protobuf` is not installed.
@@ -124,7 +124,7 @@ def multilingual(folder, config, ids):
     """
     file = next((folder / n for n in FILES if (folder / n).is_file()), None)
     if file is None:
-        return None, None, False
+        return None, None, "before"
     own = names(file)
     found, marks = _numbered(folder, own, config["model_type"] in ("t5", "mt5"))
     wanted = {
@@ -148,13 +148,14 @@ def multilingual(folder, config, ids):
     # A start that decoding does not start with is one token more.
     found = {i: f"<{i}>" if n in SPECIAL else n for i, n in found.items()}
     said = [found.get(int(i), f"<{i}>") for i in ids.order[4:]]
-    read = vocabulary(file, said, [name for name in said if name not in set(own)])
+    known = set(own)
+    read = vocabulary(file, said, [name for name in said if name not in known])
     settings = _json(folder / "tokenizer_config.json")
     # mBART of 25 languages; of 50 they stand before.
     kind = settings.get("tokenizer_class", "")
     last = settings.get("legacy_behaviour", False) or kind.startswith("MBartT")
     last = last or (config["model_type"] == "mbart" and 0 < len(languages) <= 25)
-    return read, languages or None, bool(last)
+    return read, languages or None, "after" if last else "before"
 
 
 def _numbered(folder, own, plain):
@@ -166,9 +167,11 @@ def _numbered(folder, own, plain):
             table = {piece: number for number, (piece, _) in enumerate(table)}
         added = {one["content"]: one["id"] for one in whole.get("added_tokens", [])}
         found = {number: piece for piece, number in {**table, **added}.items()}
-        return found, [name for name in found.values() if name not in set(own)]
-    if plain:  # ids of T5 are those of its file
-        sentinels = [f"<extra_id_{i}>" for i in reversed(range(SENTINELS))]
+        known = set(own)
+        return found, [name for name in found.values() if name not in known]
+    if plain:  # ids of T5 are those of its file, which in mT5 has all
+        count = 0 if any("extra_id" in piece for piece in own) else SENTINELS
+        sentinels = [f"<extra_id_{i}>" for i in reversed(range(count))]
         return dict(enumerate([*own, *sentinels])), sentinels
     marks = _marks(folder)
     table = _json(folder / "vocab.json")
@@ -178,7 +181,7 @@ def _numbered(folder, own, plain):
     else:  # fairseq has its own four first
         table = ["<s>", "<pad>", "</s>", "<unk>", *own[3:]]
         first, found = len(table), dict(enumerate(table))
-        marks = [*marks, "<mask>"]
+        marks = [*marks, "<mask>"] if marks else []
     return found | dict(enumerate(marks, first)), marks
 
 
@@ -226,16 +229,26 @@ def byte_level(folder, config, ids):
     whole = _json(file)
     if not whole:
         return None
-    table = whole.get("model", {}).get("vocab", {})
-    added = whole.get("added_tokens", [])
-    named = {**table, **{one["content"]: one["id"] for one in added}}
-    size, last = config["vocab_size"], max(named.values(), default=-1)
-    end = {number: name for name, number in named.items()}.get(config["eos_token_id"])
-    if not isinstance(table, dict) or end is None or last >= size:
+    table, size = whole.get("model", {}).get("vocab", {}), config["vocab_size"]
+    if not isinstance(table, dict):
         raise ValueError(
-            f"{file}: the vocabulary does not fit the model. Received: the last "
-            f"{last}, the end {end!r}; wanted vocab_size={size}, and a name of "
-            f"eos_token_id={config['eos_token_id']}. Fetch both from one model."
+            f"{file}: pieces of bytes and their ids are wanted. Received: a vocabulary "
+            f"of type {type(table).__name__}. Fetch it again."
+        )
+    # Some have a mask that the network has no row for.
+    added = whole.get("added_tokens", [])
+    marks = {one["content"] for one in added}
+    beyond = [n for n, number in table.items() if number >= size and n not in marks]
+    added = [one for one in added if one["id"] < size]
+    table = {name: number for name, number in table.items() if number < size}
+    named = {**table, **{one["content"]: one["id"] for one in added}}
+    names_of = {number: name for name, number in named.items()}
+    end = names_of.get(config["eos_token_id"])
+    if end is None or beyond:
+        raise ValueError(
+            f"{file}: the vocabulary does not fit the model. Received: {len(beyond)} "
+            f"pieces from vocab_size={size} on, eos_token_id={config['eos_token_id']} "
+            f"named {end!r}. Fetch both from one model."
         )
     table = {name: ids.ours(number) for name, number in named.items()}
     start = {number: name for name, number in table.items()}.get(ids.start_id)
@@ -244,14 +257,10 @@ def byte_level(folder, config, ids):
     marks = [f"<{i}>" if i or "<pad>" in table else "<pad>" for i in missing]
     if set(marks) & set(table):
         raise ValueError(f"{file}: names of pieces are taken: {marks[:4]}.")
+    # No added tokens, which would be found in texts.
     whole["model"]["vocab"] = {**table, **dict(zip(marks, missing, strict=True))}
     for one in added:
         one["id"] = table[one["content"]]
-    new = {key: False for key in ("lstrip", "rstrip", "single_word", "normalized")}
-    added += [
-        {"id": i, "content": mark, "special": True, **new}
-        for mark, i in zip(marks, missing, strict=True)
-    ]
     whole["added_tokens"] = sorted(added, key=lambda one: one["id"])
     start = start or marks[missing.index(ids.start_id)]
     return TokenizersVocabulary(json.dumps(_marked(whole, start, end, ids)))
@@ -279,8 +288,8 @@ def marian(folder, config, ids):
         ids: `plans.Ids`.
 
     Returns:
-        Pair of `Vocabulary`, of source and target; or of None where the folder
-        has none.
+        `Vocabulary` of source and of target, or None twice where the folder has
+        none; and a dict from languages to the ids of their marks here, or None.
 
     Raises:
         ImportError: `protobuf` is not installed.
@@ -288,7 +297,7 @@ def marian(folder, config, ids):
     """
     files = [folder / name for name in ("source.spm", "target.spm", "vocab.json")]
     if not any(file.is_file() for file in files):
-        return None, None
+        return None, None, None
     missing = [file.name for file in files if not file.is_file()]
     if missing:
         raise FileNotFoundError(
@@ -299,10 +308,33 @@ def marian(folder, config, ids):
     if not config.get("share_encoder_decoder_embeddings", True):
         other = folder / "target_vocab.json"
         tables[1] = other if other.is_file() else tables[1]
-    return tuple(
+    (source, names), (target, _) = (
         _marian_side(file, table, config, ids)
         for file, table in zip(files[:2], tables, strict=True)
     )
+    return source, target, targets_in(names)
+
+
+def targets_in(names):
+    """Finds the marks of Marian that say what to translate into.
+
+    Args:
+        names: list of str: the piece of each id from 4 on.
+
+    Returns:
+        dict from languages to ids; or None.
+    """
+    found = enumerate(names, len(SPECIAL))
+    return {n[2:-2]: i for i, n in found if is_mark(n)} or None
+
+
+def is_mark(name):
+    """Tells whether a piece is such a mark.
+
+    Args:
+        name: str.
+    """
+    return len(name) > 4 and name.startswith(">>") and name.endswith("<<")
 
 
 def _marian_side(file, table, config, ids):
@@ -324,5 +356,4 @@ def _marian_side(file, table, config, ids):
         )
     pieces = {number: piece for piece, number in numbers.items()}
     names = [pieces.get(int(i), f"<{i}>") for i in ids.order[4:]]
-    marks = {n for n in names if n.startswith(">>") and n.endswith("<<")}
-    return vocabulary(file, names, marks)
+    return vocabulary(file, names, set(filter(is_mark, names))), names

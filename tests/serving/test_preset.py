@@ -144,7 +144,7 @@ def test_other_programs_folders_are_known_by_their_files(tmp_path, monkeypatch):
             (tmp_path / name / file).write_text(content)
         preset.find(tmp_path / name, "translation")
     assert calls == [
-        ("from_hugging_face", "owner/name"),
+        ("from_hugging_face", "hf://owner/name"),
         ("from_hugging_face", tmp_path / "transformers"),
         ("from_ctranslate2", tmp_path / "ctranslate2"),
         ("from_marian", tmp_path / "marian"),

@@ -243,6 +243,34 @@ def write_marian(folder):
     return model
 
 
+@pytest.mark.backend("torch")
+def test_a_mark_of_the_target_alone_is_named_alone(tmp_path):
+    write_marian(tmp_path)
+    found = zoo.from_hugging_face(tmp_path)
+    mark = found.languages["de"]
+    translator = Translator.from_preset(tmp_path, target_language="de")
+    assert translator.settings["source_prefix"] == [mark]
+    assert translator.settings["source_suffix"] == [3]
+    with pytest.raises(ValueError, match=r"target alone.*target_language=None"):
+        Translator.from_preset(tmp_path)
+
+
+@pytest.mark.backend("torch")
+def test_a_start_that_nobody_names_is_asked_for(tmp_path):
+    write_many(tmp_path, "mBART")
+    for name in ("config.json", "generation_config.json"):
+        content = json.loads((tmp_path / name).read_text())
+        content["bad_words_ids"] = None
+        start = content.pop("decoder_start_token_id", None)
+        (tmp_path / name).write_text(json.dumps(content))
+    assert start is not None
+    with pytest.raises(ValueError, match="no decoder_start_token_id"):
+        zoo.from_hugging_face(tmp_path)
+    content["decoder_start_token_id"] = start
+    (tmp_path / "generation_config.json").write_text(json.dumps(content))
+    assert zoo.from_hugging_face(tmp_path).languages["de_DE"] == 2
+
+
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 def test_marian_translates_text_as_transformers_does(tmp_path):
     import torch
@@ -545,6 +573,19 @@ def test_bart_comes_with_its_bytes(tmp_path):
     translator = Translator.from_preset(tmp_path)
     assert translator(TEXTS) == texts
     assert len(set(texts)) > 1
+
+
+@pytest.mark.backend("torch")
+def test_a_mask_without_a_row_is_left_and_marks_are_no_text(tmp_path):
+    made = byte_level(tmp_path, ["<s>", "<pad>", "</s>", "<unk>"])
+    made.add_special_tokens(["<mask>"])
+    made.save(str(tmp_path / "tokenizer.json"))
+    write(tmp_path, "BART", vocab_size=made.get_vocab_size() - 1)
+    found = zoo.from_hugging_face(tmp_path)
+    assert found.vocabulary.size == found.model.vocabulary_size
+    # The start is a row that theirs has not; in text it is what stands there.
+    [ids] = found.vocabulary.encode(["see <2> note"])
+    assert 2 not in ids and found.vocabulary.decode([[*ids, 3, 0]]) == ["see <2> note"]
 
 
 @pytest.mark.backend("torch")
