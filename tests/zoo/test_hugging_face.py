@@ -273,7 +273,7 @@ def change(folder, **values):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"model_type": "gpt2"}, r"models that are read: .*'bert'.*'gpt2'"),
+        ({"model_type": "gpt_neo"}, r"models that are read: .*'bert'.*'gpt_neo'"),
         ({"num_hidden_layers": 3}, r"16 missing, \['bert.encoder.layer.2.att.*0 unk"),
         ({"num_hidden_layers": 1}, r"0 missing, \[\]; 16 unknown.*layer.1"),
         ({"intermediate_size": 20}, r"does not fit .* shape \(24, 16\) for .*\(16, 20"),
