@@ -39,7 +39,7 @@ class Preset(NamedTuple):
 
 
 def presets() -> list[Preset]:
-    """Lists the models that come with the package.
+    """Lists the models that come with the package: so far there is none.
 
     Returns:
         list of `Preset`, by name.

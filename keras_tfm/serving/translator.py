@@ -246,10 +246,10 @@ class Translator:
         """Loads a model that translates, whoever has trained it.
 
         Args:
-            name: str or path: a name of `keras_tfm.presets()`, such as
-                `"en-de"`; `"hf://owner/name"`, a repository of Hugging Face,
-                fetched once by huggingface-hub; or a folder: of a recipe's run,
-                of `save`, or as transformers, Marian or CTranslate2 write it.
+            name: str or path: a name of `keras_tfm.presets()`;
+                `"hf://owner/name"`, a repository of Hugging Face, fetched once
+                by huggingface-hub; or a folder: of a recipe's run, of `save`,
+                or as transformers, Marian or CTranslate2 write it.
             source_language: str, of a model of many languages, by its own name
                 of it, such as `"eng_Latn"`; else None, and where the target
                 alone has a mark, as of OPUS-MT.
