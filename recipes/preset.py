@@ -18,7 +18,7 @@ import tempfile
 import tyro
 
 from keras_tfm import serving, zoo
-from recipes import corpora, translation
+from recipes import translation
 from recipes.runs import write_json
 
 # Of a translator's settings, those that belong to the model.
@@ -97,14 +97,7 @@ def main(settings: Settings) -> dict:
             f"A preset has {settings.most_megabytes} MB at most. Received: {size:.1f} "
             f"MB in {quantization}. Quantise more, or train a smaller model."
         )
-    corpus = corpora.load(
-        trained.data,
-        trained.source,
-        trained.target,
-        trained.form,
-        held_out=trained.held_out,
-        seed=trained.seed,
-    )
+    corpus = translation.load_corpus(trained)
     # The path of a file of one's own is nobody else's.
     public = {"data": corpus.name, "origin": corpus.origin}
     if pathlib.Path(trained.data.split(",")[0]).exists():

@@ -170,14 +170,7 @@ class Settings:
 def main(settings: Settings) -> dict:
     """Runs all steps and returns what it writes to `result.json`."""
     check(settings)
-    corpus = corpora.load(
-        settings.data,
-        settings.source,
-        settings.target,
-        settings.form,
-        held_out=settings.held_out,
-        seed=settings.seed,
-    )
+    corpus = load_corpus(settings)
     print(f"{corpus.name}, {corpus.origin}", *corpus.notes, sep="\n")
     settings = complete(settings, len(corpus.train))
     out = pathlib.Path(settings.out)
@@ -221,6 +214,18 @@ def main(settings: Settings) -> dict:
     runs.write_json(out / "result.json", result)
     print(f"\nEverything is in {out}")
     return result
+
+
+def load_corpus(settings: Settings) -> corpora.Corpus:
+    """Reads the pairs that a run is of."""
+    return corpora.load(
+        settings.data,
+        settings.source,
+        settings.target,
+        settings.form,
+        held_out=settings.held_out,
+        seed=settings.seed,
+    )
 
 
 def check(settings: Settings):

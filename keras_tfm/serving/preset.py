@@ -6,9 +6,9 @@ import pathlib
 from typing import NamedTuple
 
 from keras_tfm import zoo
+from keras_tfm.zoo.hugging_face import HUB
 
 SHIPPED = pathlib.Path(__file__).parents[1] / "presets"  # a folder for each
-HUB = "hf://"
 TASKS = ("translation", "classification")
 
 

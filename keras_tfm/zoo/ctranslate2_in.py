@@ -13,6 +13,7 @@ from keras_tfm.layers import SinusoidalPositions, gelu_tanh
 from keras_tfm.models import Transformer
 from keras_tfm.zoo import pieces, plans
 from keras_tfm.zoo.imported import Imported
+from keras_tfm.zoo.json_file import read_json
 from keras_tfm.zoo.model_bin import Variables
 
 # By the number of an activation.
@@ -55,7 +56,7 @@ def from_ctranslate2(folder, **settings) -> Imported:
     """
     folder = pathlib.Path(folder)
     variables = Variables(folder / "model.bin")
-    config = _config(folder)
+    config = read_json(folder / "config.json")
     names = [_tokens(folder, side, config) for side in ("source", "target")]
     zero = bool(variables.number("decoder/start_from_zero_embedding", False))
     ids = [_ids(side, config, zero) for side in names]
@@ -79,16 +80,6 @@ def from_ctranslate2(folder, **settings) -> Imported:
         "disable_unk": False,
     }
     return Imported(model, source, None, search, target, tokens)
-
-
-def _config(folder):
-    file = folder / "config.json"
-    if not file.is_file():
-        return {}
-    try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is no JSON ({error}). Convert it again.") from error
 
 
 def _tokens(folder, side, config):

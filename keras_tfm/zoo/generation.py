@@ -1,6 +1,6 @@
 """What transformers' files say of decoding, as settings of a search."""
 
-import json
+from keras_tfm.zoo.json_file import read_json
 
 # Names of `generation_config.json`, and of a search here.
 NAMES = {
@@ -22,7 +22,8 @@ def search(folder, config, ids):
         ids: `plans.Ids`.
 
     Returns:
-        dict of settings of `serving.Translator`.
+        dict of settings of `serving.Translator`. Their `early_stopping: true`
+        is searched as false: on, until no open hypothesis can be better.
 
     Raises:
         ValueError: the file is no JSON, or asks for what is not there.
@@ -51,8 +52,7 @@ def search(folder, config, ids):
     first = asked.get("forced_bos_token_id")
     found["target_prefix"] = [] if first is None else [ids.ours(first)]
     if found["beam_size"] > 1:
-        # They go on until none is better than the worst of a whole beam; or,
-        # with early_stopping, until the beam is whole, which finds no better.
+        # They go on until none is better than the worst of a whole beam.
         found["num_hypotheses"] = found["beam_size"]
         if asked.get("early_stopping") == "never":
             found["patience"] = float("inf")
@@ -79,13 +79,5 @@ def given(folder):
     Raises:
         ValueError: it is no JSON, or no object.
     """
-    file = folder / "generation_config.json"
-    if not file.is_file():
-        return {}
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is no JSON ({error}). Fetch it again.") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{file}: an object is wanted. Received: {found!r:.40}.")
+    found = read_json(folder / "generation_config.json")
     return {name: value for name, value in found.items() if value is not None}

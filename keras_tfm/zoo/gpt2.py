@@ -1,7 +1,5 @@
 """GPT-2, a language model."""
 
-import math
-
 from keras_tfm.models import CausalLM
 from keras_tfm.zoo import plans
 
@@ -81,27 +79,14 @@ def _block_plan(block, stem):
     ]
     joined = (attention.query_dense, attention.key_dense, attention.value_dense)
     for part, layer in enumerate(joined):
-        plan += _dense_plan(layer, f"{stem}.attn.c_attn", part, len(joined))
+        plan += plans.columns_plan(
+            layer, f"{stem}.attn.c_attn.weight", f"{stem}.attn.c_attn.bias", part, 3
+        )
     for layer, name in (
         (attention.output_dense, "attn.c_proj"),
         (feed.inner_dense, "mlp.c_fc"),
         (feed.output_dense, "mlp.c_proj"),
     ):
-        plan += _dense_plan(layer, f"{stem}.{name}")
+        name = f"{stem}.{name}"
+        plan += plans.columns_plan(layer, f"{name}.weight", f"{name}.bias")
     return plan
-
-
-def _dense_plan(layer, name, part=0, parts=1):
-    """Plans x W + b, where several W may stand beside one another."""
-    width = plans.width_of(layer)
-
-    def taken(array, shape):
-        if array.shape[-1] != parts * width:
-            return array  # which is refused
-        array = array[..., part * width : (part + 1) * width]
-        return array.reshape(shape) if array.size == math.prod(shape) else array
-
-    return [
-        (variable, [f"{name}.{kind}"], lambda a, s=tuple(variable.shape): taken(a, s))
-        for variable, kind in ((layer.kernel, "weight"), (layer.bias, "bias"))
-    ]

@@ -21,8 +21,8 @@ FAMILIES = {
     "mt5": t5,
     "t5": t5,
 }
+HUB = "hf://"  # before the name of a repository
 # Their pieces are of bytes, by rules of the library tokenizers.
-HUB = "hf://"
 BYTE_LEVEL = ("bart", "gpt2")
 # What `architectures` of a configuration ends with.
 HEADS = {
@@ -96,7 +96,7 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
             f"{folder}: the configuration lacks {error}. Received: "
             f"{sorted(config)}. Fetch `config.json` again."
         ) from error
-    _check(folder, plan, weights, family.LEFT)
+    plans.check(plan, folder, weights.shapes, family.LEFT)
     plans.fill(plan, folder, weights.array)
     if ids is not None:
         settings = generation.search(folder, config, ids)
@@ -187,23 +187,6 @@ def _head(config, family):
             if name.endswith(ending):
                 return head
     return family.HEADS[0]
-
-
-def _check(folder, plan, weights, left):
-    """Refuses weights of which some are missing, or mean nothing here."""
-    wanted = {name for _, names, _ in plan for name in names}
-    missing = sorted(wanted - set(weights.shapes))
-    unknown = sorted(
-        name
-        for name in set(weights.shapes) - wanted
-        if not any(part in name for part in left)
-    )
-    if missing or unknown:
-        raise ValueError(
-            f"{folder}: weights and configuration do not fit. Received: {len(missing)} "
-            f"missing, {missing[:8]}; {len(unknown)} unknown, {unknown[:8]}. Check "
-            "that both are of one model, or ask for another `head`."
-        )
 
 
 def _vocabulary(folder, model):

@@ -90,7 +90,7 @@ def from_marian(folder, **settings) -> Imported:
             "missing. Fetch it again."
         ) from error
     plan = _plan(model, file, config, tables, ids)
-    _check(file, plan)
+    plans.check(plan, file.file, file.shapes)
     plans.fill(plan, file.file, file.array)
     tokens, vocabularies, shared = _vocabularies(folder, given, ids)
     search = _search(given)
@@ -254,7 +254,7 @@ def _block_plan(block, stem, before):
             continue
         for name, (kernel, bias) in ATTENTION.items():
             layer = getattr(attention, name)
-            plan += _dense_plan(
+            plan += plans.columns_plan(
                 layer, f"{stem}_{theirs}_{kernel}", f"{stem}_{theirs}_{bias}"
             )
         plan += _norm_plan(
@@ -263,27 +263,16 @@ def _block_plan(block, stem, before):
     recurrence = getattr(block, "recurrence", None)
     if recurrence is not None:
         name = f"{stem}_rnn"
-        plan += _dense_plan(recurrence.value_dense, f"{name}_W")
-        plan += _dense_plan(recurrence.gate_dense, f"{name}_Wf", f"{name}_bf")
+        plan += plans.columns_plan(recurrence.value_dense, f"{name}_W")
+        plan += plans.columns_plan(recurrence.gate_dense, f"{name}_Wf", f"{name}_bf")
         inner = "" if before else "_ffn"  # Marian calls it so
         plan += _norm_plan(block.recurrence_norm, f"{name}{inner}", before)
     for number, layer in enumerate(
         (block.feed_forward.inner_dense, block.feed_forward.output_dense), 1
     ):
         name = f"{stem}_ffn"
-        plan += _dense_plan(layer, f"{name}_W{number}", f"{name}_b{number}")
+        plan += plans.columns_plan(layer, f"{name}_W{number}", f"{name}_b{number}")
     return plan + _norm_plan(block.feed_forward_norm, f"{stem}_ffn_ffn", before)
-
-
-def _dense_plan(layer, kernel, bias=None):
-    """Plans x W + b, where W has no axis of heads."""
-    shape, width = layer.kernel.shape, plans.width_of(layer)
-    theirs = (math.prod(shape) // width, width)
-    plan = [(layer.kernel, [kernel], plans.reshaped(theirs, shape))]
-    if layer.bias is not None:
-        make = plans.reshaped((1, width), layer.bias.shape)
-        plan.append((layer.bias, [bias], make))
-    return plan
 
 
 def _norm_plan(norm, name, suffix):
@@ -293,18 +282,6 @@ def _norm_plan(norm, name, suffix):
         make = plans.reshaped((1, *shape), shape)
         plan.append((variable, [f"{name}_ln_{part}{suffix}"], make))
     return plan
-
-
-def _check(file, plan):
-    wanted = {name for _, names, _ in plan for name in names}
-    missing = sorted(wanted - set(file.shapes))
-    unknown = sorted(set(file.shapes) - wanted)
-    if missing or unknown:
-        raise ValueError(
-            f"{file.file}: weights and configuration do not fit. Received: "
-            f"{len(missing)} missing, {missing[:8]}; {len(unknown)} unknown, "
-            f"{unknown[:8]}."
-        )
 
 
 def _vocabularies(folder, given, ids):

@@ -6,6 +6,7 @@ import pathlib
 import re
 
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
+from keras_tfm.zoo.json_file import read_json
 
 # Files of SentencePiece models that transformers writes.
 FILES = ("sentencepiece.bpe.model", "spiece.model", "sentencepiece.model")
@@ -150,7 +151,7 @@ def multilingual(folder, config, ids):
     said = [found.get(int(i), f"<{i}>") for i in ids.order[4:]]
     known = set(own)
     read = vocabulary(file, said, [name for name in said if name not in known])
-    settings = _json(folder / "tokenizer_config.json")
+    settings = read_json(folder / "tokenizer_config.json")
     # mBART of 25 languages; of 50 they stand before.
     kind = settings.get("tokenizer_class", "")
     last = settings.get("legacy_behaviour", False) or kind.startswith("MBartT")
@@ -160,7 +161,7 @@ def multilingual(folder, config, ids):
 
 def _numbered(folder, own, plain):
     """The name of each id, and which names are marks and no pieces."""
-    whole = _json(folder / "tokenizer.json")
+    whole = read_json(folder / "tokenizer.json")
     if whole:
         table = whole.get("model", {}).get("vocab", {})
         if isinstance(table, list):  # of pairs of a piece and its score
@@ -174,7 +175,7 @@ def _numbered(folder, own, plain):
         sentinels = [f"<extra_id_{i}>" for i in reversed(range(count))]
         return dict(enumerate([*own, *sentinels])), sentinels
     marks = _marks(folder)
-    table = _json(folder / "vocab.json")
+    table = read_json(folder / "vocab.json")
     if table:
         first = len(table)
         found = {number: piece for piece, number in table.items()}
@@ -189,25 +190,12 @@ def _marks(folder):
     """The marks of languages in their order."""
     for file in ("special_tokens_map.json", "tokenizer_config.json"):
         for key in ("additional_special_tokens", "extra_special_tokens"):
-            listed = _json(folder / file).get(key) or []
+            listed = read_json(folder / file).get(key) or []
             named = [t if isinstance(t, str) else t["content"] for t in listed]
             found = [name for name in named if LANGUAGE.fullmatch(name)]
             if found:
                 return found
     return []
-
-
-def _json(file):
-    """The content of a file, nothing if it is not there."""
-    if not file.is_file():
-        return {}
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is no JSON ({error}). Fetch it again.") from error
-    if not isinstance(found, dict):
-        raise ValueError(f"{file}: an object is wanted. Received: {found!r:.40}.")
-    return found
 
 
 def byte_level(folder, config, ids):
@@ -226,7 +214,7 @@ def byte_level(folder, config, ids):
         ValueError: the file is damaged, or of another model.
     """
     file = folder / "tokenizer.json"
-    whole = _json(file)
+    whole = read_json(file)
     if not whole:
         return None
     table, size = whole.get("model", {}).get("vocab", {}), config["vocab_size"]
@@ -338,10 +326,7 @@ def is_mark(name):
 
 
 def _marian_side(file, table, config, ids):
-    try:
-        numbers = json.loads(table.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{table} is no JSON ({error}). Fetch it again.") from error
+    numbers = read_json(table)
     wanted = {
         "<pad>": config["pad_token_id"],
         "<unk>": ids.unknown_id,

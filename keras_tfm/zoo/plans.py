@@ -4,6 +4,7 @@ A plan is a list of triples: a variable, the names of tensors, and a function of
 their arrays that gives the variable's value.
 """
 
+import functools
 import math
 
 import keras
@@ -69,6 +70,34 @@ def layer_plan(layer, name):
             shape = layer.bias.shape
             pairs.append((layer.bias, "bias", reshaped((width,), shape)))
     return [(variable, [f"{name}.{part}"], make) for variable, part, make in pairs]
+
+
+def columns_plan(layer, kernel, bias=None, part=0, parts=1):
+    """Plans a projection x W + b, of which several may stand side by side.
+
+    Args:
+        layer: built `Dense` or `EinsumDense`.
+        kernel: str, the name of W, without an axis of heads.
+        bias: str, the name of b, if the layer has one.
+        part: int: which of those side by side.
+        parts: int: how many there are, all of one width.
+
+    Returns:
+        A plan of one variable or two.
+    """
+    width = width_of(layer)
+
+    def make(array, shape):
+        if array.size != parts * math.prod(shape) or array.shape[-1] != parts * width:
+            return array  # which is refused
+        return array[..., part * width : (part + 1) * width].reshape(shape)
+
+    pairs = [(layer.kernel, kernel), (layer.bias, bias)]
+    return [
+        (variable, [name], functools.partial(make, shape=tuple(variable.shape)))
+        for variable, name in pairs
+        if variable is not None
+    ]
 
 
 def width_of(layer):
@@ -141,6 +170,31 @@ def logits_plan(table, projection, ids, kernel, bias=None, turned=False):
     if variable is not None:
         plan.append((variable, [bias] if bias else [], ids.bias))
     return plan
+
+
+def check(plan, source, shapes, left=()):
+    """Refuses weights of which some are missing, or mean nothing here.
+
+    Args:
+        plan: see above.
+        source: path, what is named in an error.
+        shapes: dict by the names of all tensors.
+        left: tuple of str. What has one of it in its name means nothing here.
+
+    Raises:
+        ValueError: there are such, which are named.
+    """
+    wanted = {name for _, names, _ in plan for name in names}
+    missing = sorted(wanted - set(shapes))
+    unknown = sorted(
+        name for name in set(shapes) - wanted if not any(part in name for part in left)
+    )
+    if missing or unknown:
+        raise ValueError(
+            f"{source}: weights and configuration do not fit. Received: {len(missing)} "
+            f"missing, {missing[:8]}; {len(unknown)} unknown, {unknown[:8]}. Check "
+            "that both are of one model, or ask for another `head`."
+        )
 
 
 def fill(plan, source, array):

@@ -5,6 +5,8 @@ import json
 import pathlib
 import shutil
 import struct
+import sys
+import types
 
 import keras
 import numpy as np
@@ -334,3 +336,27 @@ def test_a_damaged_file_is_refused(fault, tmp_path):
     file.write_bytes(broken)
     with pytest.raises(ValueError, match="is damaged or no safetensors file"):
         zoo.from_hugging_face(tmp_path)
+
+
+def test_a_repository_is_fetched_by_name_and_revision(tmp_path, monkeypatch):
+    asked = []
+
+    def fetch(name, revision, allow_patterns):
+        asked.append((name, revision))
+        assert {"*.safetensors", "*config.json", "*.spm"} <= set(allow_patterns)
+        return str(tmp_path)
+
+    hub = types.SimpleNamespace(snapshot_download=fetch)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", hub)
+    (tmp_path / "config.json").write_text('{"model_type": "gpt_neo"}')
+    for name in ("owner/name", "hf://owner/name@refs/pr/1"):
+        with pytest.raises(FileNotFoundError, match="'owner/name' has no safetensors"):
+            zoo.from_hugging_face(name)
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match="models that are read"):
+        zoo.from_hugging_face("hf://owner/name")
+    assert asked == [
+        ("owner/name", None),
+        ("owner/name", "refs/pr/1"),
+        ("owner/name", None),
+    ]
