@@ -6,7 +6,7 @@ import pathlib
 from typing import NamedTuple
 
 from keras_tfm import zoo
-from keras_tfm.zoo.hugging_face import HUB
+from keras_tfm.zoo.hugging_face_in import HUB
 
 SHIPPED = pathlib.Path(__file__).parents[1] / "presets"  # a folder for each
 TASKS = ("translation", "classification")

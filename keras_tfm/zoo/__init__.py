@@ -2,7 +2,8 @@
 
 from keras_tfm.zoo.ctranslate2_in import from_ctranslate2
 from keras_tfm.zoo.ctranslate2_out import to_ctranslate2
-from keras_tfm.zoo.hugging_face import from_hugging_face
+from keras_tfm.zoo.hugging_face_in import from_hugging_face
+from keras_tfm.zoo.hugging_face_out import to_hugging_face
 from keras_tfm.zoo.imported import Imported
 from keras_tfm.zoo.keras_hub import from_keras_hub
 from keras_tfm.zoo.marian import from_marian
@@ -14,4 +15,5 @@ __all__ = [
     "from_keras_hub",
     "from_marian",
     "to_ctranslate2",
+    "to_hugging_face",
 ]

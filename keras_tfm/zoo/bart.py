@@ -1,4 +1,4 @@
-"""Translation models of BART's kin: Marian, M2M100, NLLB, mBART, BART."""
+"""Models of BART's kin: Marian, Pegasus, M2M100, NLLB, mBART, BART."""
 
 import operator
 
@@ -29,8 +29,10 @@ DECODER_BLOCK = {
 # Copies of the table of words, and sinusoids.
 LEFT = ("embed_tokens.weight", "lm_head.weight", "embed_positions.weight")
 LEARNED = ("bart", "mbart")  # rows from 2 are of positions
-PRE_NORM = ("m2m_100", "mbart")
-WITH_BIAS = ("marian", "mbart", "bart")
+PRE_NORM = ("m2m_100", "mbart", "pegasus")
+WITH_BIAS = ("marian", "mbart", "bart", "pegasus")
+# Of each the id of its unknown token, if its configuration names none.
+UNKNOWN = {"marian": 1, "pegasus": 105}
 
 
 def model_of(config, weights, head, num_classes, settings):
@@ -50,9 +52,10 @@ def model_of(config, weights, head, num_classes, settings):
         ValueError: the configuration is of something else.
     """
     kind = config["model_type"]
-    # Vocabularies of Marian, and of fairseq, have their unknown token there.
-    # mBART shifts what it is trained on, so that it starts with the end.
-    ids = plans.Ids.of(config, 1 if kind == "marian" else 3, config["eos_token_id"])
+    # Vocabularies of fairseq have their unknown token there. mBART shifts what
+    # it is trained on, so that it starts with the end.
+    unknown = config.get("unk_token_id", UNKNOWN.get(kind, 3))
+    ids = plans.Ids.of(config, unknown, config["eos_token_id"])
     two = not config.get("share_encoder_decoder_embeddings", True)
     if two and config.get("decoder_vocab_size") != config["vocab_size"]:
         raise ValueError(

@@ -4,11 +4,10 @@ import os
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import Transformer, stacks
-from keras_tfm.zoo import plans
+from keras_tfm.zoo import arrays
 from keras_tfm.zoo.ctranslate2_in import ACTIVATIONS
 
 LONGEST = 2048  # tokens that written positions are for
@@ -97,12 +96,12 @@ def to_ctranslate2(
         for layer, block in zip(layers, blocks, strict=True):
             _write_block(layer, block)
     if model.projection is None:
-        spec.decoder.projection.weight = _array(model.target_embedding.embeddings)
+        spec.decoder.projection.weight = arrays.array(model.target_embedding.embeddings)
     else:
-        spec.decoder.projection.weight = _array(model.projection.kernel).T.copy()
+        spec.decoder.projection.weight = arrays.kernel(model.projection).T.copy()
     if settings["logits_bias"]:
         bias = stacks.logits_bias(model.target_embedding, model.projection)
-        spec.decoder.projection.bias = _array(bias)
+        spec.decoder.projection.bias = arrays.array(bias)
     spec.validate()
     spec.optimize(quantization=quantization)
     os.makedirs(folder, exist_ok=True)
@@ -137,21 +136,18 @@ def _pieces(vocabulary, size):
     return [*names, *(f"<spare {i}>" for i in range(len(names), size))]
 
 
-def _array(tensor):
-    return np.ascontiguousarray(ops.convert_to_numpy(tensor), dtype="float32")
-
-
 def _write_stack(spec, embedding, norm):
     table = embedding.embeddings
+    arrays.check_is_whole(embedding.token_embedding)
     one = spec.embeddings[0] if isinstance(spec.embeddings, list) else spec.embeddings
-    one.weight = _array(table)
+    one.weight = arrays.array(table)
     spec.scale_embeddings = embedding.factor != 1.0
     positions = embedding.position_layer
     if isinstance(positions, SinusoidalPositions):
         encodings = positions.signal(LONGEST, 0, table.shape[-1])
     else:
         encodings = positions.table
-    spec.position_encodings.encodings = _array(encodings)
+    spec.position_encodings.encodings = arrays.array(encodings)
     if embedding.norm is not None:
         _write_norm(spec.layernorm_embedding, embedding.norm)
     if norm is not None:
@@ -175,22 +171,17 @@ def _write_block(layer, block):
 
 
 def _write_norm(spec, norm):
-    if isinstance(norm, keras.layers.RMSNormalization):
-        spec.gamma = _array(norm.scale)
-    else:
-        spec.gamma, spec.beta = _array(norm.gamma), _array(norm.beta)
+    spec.gamma, *beta = arrays.norm(norm)
+    if beta:
+        spec.beta = beta[0]
 
 
 def _write_dense(spec, layers):
     """Joins dense layers by their outputs."""
-    kernels, biases = [], []
-    for layer in layers:
-        kernels.append(_array(layer.kernel).reshape(-1, plans.width_of(layer)))
-        if layer.bias is not None:
-            biases.append(_array(layer.bias).reshape(-1))
+    kernels = [arrays.kernel(layer) for layer in layers]
     spec.weight = np.ascontiguousarray(np.concatenate(kernels, axis=1).T)
-    if biases:
-        spec.bias = np.concatenate(biases)
+    if layers[0].bias is not None:
+        spec.bias = np.concatenate([arrays.bias(layer) for layer in layers])
 
 
 def _write_attention(spec, attention, joint):

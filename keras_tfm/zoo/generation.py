@@ -1,5 +1,8 @@
 """What transformers' files say of decoding, as settings of a search."""
 
+import inspect
+
+from keras_tfm.decode import Search
 from keras_tfm.zoo.json_file import read_json
 
 # Names of `generation_config.json`, and of a search here.
@@ -11,6 +14,9 @@ NAMES = {
 }
 # What a search here has nothing for, and what of it means nothing is asked.
 OTHERS = {"encoder_no_repeat_ngram_size": 0, "exponential_decay_length_penalty": None}
+# Settings of a translator that are of no search, or of the tokenizer there.
+SERVING = ("batch_size", "batch_tokens", "max_source_length", "num_hypotheses")
+SERVING += ("source_prefix", "source_suffix", "jit_compile")
 
 
 def search(folder, config, ids):
@@ -81,3 +87,55 @@ def given(folder):
     """
     found = read_json(folder / "generation_config.json")
     return {name: value for name, value in found.items() if value is not None}
+
+
+def written(search, max_length):
+    """Turns settings of a search to those of transformers.
+
+    Args:
+        search: dict, settings of `serving.Translator`.
+        max_length: int, in tokens, where they set no limit, or one that grows
+            with the source.
+
+    Returns:
+        dict for `generation_config.json`.
+
+    Raises:
+        ValueError: transformers has nothing for one of them.
+    """
+    defaults = inspect.signature(Search).parameters
+    rest = {
+        name: value
+        for name, value in search.items()
+        if name not in SERVING
+        and (name not in defaults or value != defaults[name].default)
+    }
+    found = {theirs: rest.pop(ours) for theirs, ours in NAMES.items() if ours in rest}
+    found.setdefault("num_beams", 1)
+    limit = rest.pop("max_decoding_length", None)
+    # They count the token that decoding starts with.
+    found["max_length"] = limit + 1 if isinstance(limit, int) else max_length
+    if least := rest.pop("min_decoding_length", 0):
+        found["min_length"] = least + 1
+    if first := list(rest.get("target_prefix", ())):
+        found["forced_bos_token_id"] = first[0]
+    if len(first) < 2:
+        rest.pop("target_prefix", None)
+    if found["num_beams"] > 1 and rest.get("patience") == float("inf"):
+        found["early_stopping"] = "never"
+        del rest["patience"]
+    suppressed = {*rest.pop("suppress_ids", (0, 2))}
+    if rest.pop("disable_unk", True):
+        suppressed.add(1)
+    found["bad_words_ids"] = [[i] for i in sorted(suppressed)]
+    found["bad_words_ids"] += [list(row) for row in rest.pop("suppress_sequences", ())]
+    if rest:
+        raise ValueError(
+            "Settings of a search that transformers has nothing for. Received: "
+            f"{rest}. Leave them out of `search`."
+        )
+    return {
+        **found,
+        "renormalize_logits": True,  # what is forbidden has no share here
+        "forced_eos_token_id": None,
+    }

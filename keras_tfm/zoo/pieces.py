@@ -7,6 +7,8 @@ import re
 
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from keras_tfm.zoo.json_file import read_json
+from keras_tfm.zoo.sentencepiece_model import read_model
+from keras_tfm.zoo.tokenizer_json import marked
 
 # Files of SentencePiece models that transformers writes.
 FILES = ("sentencepiece.bpe.model", "spiece.model", "sentencepiece.model")
@@ -85,23 +87,7 @@ def names(file):
 
 
 def _read(file):
-    try:
-        from google.protobuf.message import DecodeError
-        from sentencepiece import sentencepiece_model_pb2 as messages
-    except ImportError as error:
-        raise ImportError(
-            "Vocabularies of translation models are read by the library protobuf, "
-            f"which cannot be imported here ({error}). Install `keras-tfm[zoo]`."
-        ) from error
-    model = messages.ModelProto()
-    try:
-        model.ParseFromString(pathlib.Path(file).read_bytes())
-    except DecodeError as error:
-        raise ValueError(
-            f"{os.fspath(file)} is damaged or no SentencePiece model ({error}). Fetch "
-            "it again."
-        ) from error
-    return model
+    return read_model(pathlib.Path(file).read_bytes(), os.fspath(file))
 
 
 def multilingual(folder, config, ids):
@@ -251,19 +237,10 @@ def byte_level(folder, config, ids):
         one["id"] = table[one["content"]]
     whole["added_tokens"] = sorted(added, key=lambda one: one["id"])
     start = start or marks[missing.index(ids.start_id)]
-    return TokenizersVocabulary(json.dumps(_marked(whole, start, end, ids)))
-
-
-def _marked(whole, start, end, ids):
-    """A tokenizer that puts start and end around each text."""
-    pair = [{"SpecialToken": {"id": start, "type_id": 0}}]
-    for side in "AB":
-        pair.append({"Sequence": {"id": side, "type_id": 0}})
-        pair.append({"SpecialToken": {"id": end, "type_id": 0}})
-    named = ((start, ids.start_id), (end, ids.end_id))
-    special = {n: {"id": n, "ids": [i], "tokens": [n]} for n, i in named}
-    template = {"type": "TemplateProcessing", "single": pair[:3], "pair": pair}
-    return {**whole, "post_processor": {**template, "special_tokens": special}}
+    marks = {ids.start_id: start, ids.end_id: end}
+    pair = ([ids.start_id], [ids.end_id], [ids.end_id])
+    whole = marked(whole, lambda given: [marks[i] for i in given], *pair)
+    return TokenizersVocabulary(json.dumps(whole))
 
 
 def marian(folder, config, ids):

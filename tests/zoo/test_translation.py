@@ -49,6 +49,11 @@ FAMILIES = {
         "MarianMTModel",
         {**MARIAN, "share_encoder_decoder_embeddings": False},
     ),
+    "Pegasus": (
+        "PegasusConfig",
+        "PegasusForConditionalGeneration",
+        {**SIZES, "unk_token_id": 3, "scale_embedding": True},
+    ),
     "M2M100": ("M2M100Config", "M2M100ForConditionalGeneration", SIZES),
     "mBART": (
         "MBartConfig",
@@ -89,7 +94,7 @@ def write(folder, family, **settings):
 
 
 def start_of(config):
-    begins_with_padding = config.model_type in ("marian", "t5", "mt5")
+    begins_with_padding = config.model_type in ("marian", "pegasus", "t5", "mt5")
     return config.pad_token_id if begins_with_padding else config.eos_token_id
 
 

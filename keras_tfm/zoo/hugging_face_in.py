@@ -19,6 +19,7 @@ FAMILIES = {
     "marian": bart,
     "mbart": bart,
     "mt5": t5,
+    "pegasus": bart,
     "t5": t5,
 }
 HUB = "hf://"  # before the name of a repository
@@ -40,12 +41,12 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
     """Loads a model of transformers.
 
     Encoders: BERT, DistilBERT, MiniLM, RoBERTa, with their heads. Models that
-    generate, as `Transformer`: Marian (OPUS-MT), M2M100, NLLB, mBART, BART, T5
-    and mT5; and GPT-2 as `CausalLM`; with their vocabularies. Their ids are put
-    into the order that `Vocabulary` has here: padding, the unknown token, start
-    and end are 0 to 3. Where decoding starts with padding or the end, the start
-    is one row more. Of a model of many languages `Imported.between` gives the
-    marks of two.
+    generate, as `Transformer`: Marian (OPUS-MT), Pegasus, M2M100, NLLB, mBART,
+    BART, T5 and mT5; and GPT-2 as `CausalLM`; with their vocabularies. Their
+    ids are put into the order that `Vocabulary` has here: padding, the unknown
+    token, start and end are 0 to 3. Where decoding starts with padding or the
+    end, the start is one row more. Of a model of many languages
+    `Imported.between` gives the marks of two.
 
     Weights come from safetensors alone. Whatever of them is missing or unknown
     is named, and nothing is loaded; heads that are not asked for are left.

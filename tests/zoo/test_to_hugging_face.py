@@ -1,0 +1,383 @@
+"""Models of ours as transformers loads them."""
+
+import pathlib
+
+import numpy as np
+import pytest
+
+from keras_tfm import zoo
+from keras_tfm.decode import Search
+from keras_tfm.layers import SinusoidalPositions
+from keras_tfm.models import CausalLM, Classifier, Encoder, MaskedLM, Transformer
+from keras_tfm.serving import Translator
+from keras_tfm.text import TokenizersVocabulary, Vocabulary
+from keras_tfm.text.joined import count_marks, join
+from tests.decode.conftest import draw_transformer
+from tests.layers.formulas import draw_weights, numpy
+from tests.models.small import BATCH, SOURCE, TARGET, V, small
+from tests.zoo.test_translation import TEXTS as MARIAN
+from tests.zoo.test_translation import write_marian
+
+KINDS = {
+    "the paper's": {},
+    "sines first": {"positions": SinusoidalPositions("halves", reach_max_period=False)},
+    "pre-norm": {"normalize_first": True, "activation": "gelu"},
+    "two tables": {"tie": "target", "use_bias": False},
+    "a projection of its own": {"tie": "inputs", "logits_bias": True},
+    "three tables": {"tie": None, "logits_bias": True, "scale_embedding": False},
+    "a bias": {"logits_bias": True, "activation": "silu"},
+    "tensor2tensor's waves": {"positions": SinusoidalPositions("halves")},
+    "learned positions": {"positions": "learned", "sequence_length": 20},
+    "learned, pre-norm": {
+        "positions": "learned",
+        "sequence_length": 20,
+        "normalize_first": True,
+    },
+}
+WRONG = {
+    "normalization": ({"normalization": "rms_norm"}, "normalization='layer_norm'"),
+    "gated": ({"gated": True}, "gated=False"),
+    "epsilon": ({"epsilon": 1e-3}, "epsilon=1e-05"),
+    "relative": ({"positions": "rotary"}, "positions='SinusoidalPositions'"),
+    "none": ({"positions": None}, "positions='SinusoidalPositions'"),
+    "normalised": ({"normalize_embedding": True}, "normalize_embedding=False"),
+    "recurrent": ({"decoder_recurrence": "ssru"}, "decoder_recurrence=None"),
+    "score": ({"score": "dot"}, "score='scaled_dot'"),
+    "groups": ({"num_key_value_heads": 1}, "num_key_value_heads=None"),
+    "wide": ({"key_dim": 6}, "key_dim=None"),
+    "pre-norm, two tables": ({"normalize_first": True, "tie": None}, "tie='all'"),
+    "activation": ({"activation": "tanh"}, "gelu_new"),
+    "other target": (
+        {"tie": None, "target_vocabulary_size": 15},
+        "target_vocabulary_size=13",
+    ),
+}
+BERT = {
+    "num_layers": 2,
+    "embedding_dim": 8,
+    "intermediate_dim": 12,
+    "num_heads": 2,
+    "num_segments": 2,
+    "positions": "learned",
+    "sequence_length": 20,
+    "normalize_embedding": True,
+    "activation": "gelu",
+    "epsilon": 1e-6,
+}
+TEXTS = [
+    "The source is a sentence, and the target is its translation.",
+    "  Two  blanks\tand a tab ",
+    "",
+    " ",
+    "Zażółć gęślą jaźń 日本語 \U0001f600 ﬁne ½ ａｂｃ",
+    "<s> looks like a mark </s>, <pad> <unk> and <0x41> too",
+    "e\u0301 cafe\u0301 \u200bzero width\u00a0hard",
+]
+
+
+def theirs_of(folder):
+    """What transformers loads, which must know every tensor."""
+    import transformers
+
+    config = transformers.AutoConfig.from_pretrained(folder)
+    kind = getattr(transformers, config.architectures[0])
+    model, report = kind.from_pretrained(folder, output_loading_info=True)
+    assert not any(report[name] for name in ("unexpected_keys", "mismatched_keys"))
+    missing = {n for n in report["missing_keys"] if "embed_positions" not in n}
+    assert missing <= {"pooler.dense.weight", "pooler.dense.bias"}
+    return model.eval()
+
+
+def logits_of(theirs, **inputs):
+    import torch
+
+    with torch.no_grad():
+        answer = theirs(**{k: torch.tensor(v).long() for k, v in inputs.items()})
+    found = getattr(answer, "logits", None)
+    return (answer.last_hidden_state if found is None else found).numpy()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_transformer_gives_the_same_logits(kind, tmp_path):
+    model = small(**KINDS[kind])
+    zoo.to_hugging_face(model, tmp_path, max_length=30)
+    theirs = theirs_of(tmp_path)
+    assert theirs.config.model_type == (
+        "pegasus" if KINDS[kind].get("normalize_first") else "marian"
+    )
+    wanted = numpy(model(BATCH))
+    found = logits_of(
+        theirs,
+        input_ids=SOURCE,
+        attention_mask=SOURCE != 0,
+        decoder_input_ids=TARGET,
+    )
+    real = TARGET != 0
+    np.testing.assert_allclose(found[real], wanted[real], atol=1e-4)
+    assert np.abs(wanted).max() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["the paper's", "pre-norm", "a projection of its own"])
+def test_what_transformers_writes_again_is_read_again(kind, tmp_path):
+    model = small(**KINDS[kind])
+    zoo.to_hugging_face(model, tmp_path / "a", max_length=30)
+    theirs_of(tmp_path / "a").save_pretrained(tmp_path / "b")
+    found = zoo.from_hugging_face(tmp_path / "b").model
+    real = TARGET != 0
+    np.testing.assert_allclose(
+        numpy(found(BATCH))[real], numpy(model(BATCH))[real], atol=1e-4
+    )
+
+
+def until_end(row):
+    row = [int(i) for i in row]
+    return row[: row.index(3)] if 3 in row else row
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("beams", [1, 3])
+def test_generate_gives_what_a_search_gives(beams, tmp_path):
+    import torch
+
+    model = draw_transformer(
+        2, vocabulary_size=V, normalize_first=False, tie="all", num_heads=2
+    )
+    settings = {
+        "beam_size": beams,
+        "num_hypotheses": beams,
+        "max_decoding_length": 9,
+        "min_decoding_length": 3,
+        "suppress_sequences": [[5, 6]],
+    }
+    zoo.to_hugging_face(model, tmp_path, search={**settings, "batch_size": 4})
+    with torch.no_grad():
+        wanted = (
+            theirs_of(tmp_path)
+            .generate(
+                torch.tensor(SOURCE).long(),
+                attention_mask=torch.tensor(SOURCE != 0).long(),
+            )
+            .numpy()[:, 1:]
+        )
+    found = Search(model, **settings)(SOURCE).ids[:, 0]
+    # Theirs fills up with the end, since padding is 0.
+    found, wanted = ([until_end(row) for row in one] for one in (found, wanted))
+    assert found == wanted
+    assert len({len(row) for row in found} | {len(set(row)) for row in found}) > 1
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_another_shape_is_refused(name, tmp_path):
+    settings, message = WRONG[name]
+    with pytest.raises(ValueError, match=message):
+        zoo.to_hugging_face(small(**settings), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_no_such_model_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="Received: CausalLM"):
+        zoo.to_hugging_face(CausalLM(V, 1, 8, 12, 2), tmp_path)
+    quantised = small()
+    quantised.quantize("int8")
+    with pytest.raises(ValueError, match="quantised to int8"):
+        zoo.to_hugging_face(quantised, tmp_path)
+    pytest.importorskip("ctranslate2")
+    with pytest.raises(ValueError, match="quantised to int8"):
+        zoo.to_ctranslate2(quantised, [f"t{i}" for i in range(V)], tmp_path)
+
+
+def test_settings_that_transformers_lacks_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="coverage_penalty"):
+        zoo.to_hugging_face(small(), tmp_path, search={"coverage_penalty": 0.2})
+    with pytest.raises(ValueError, match="target_prefix"):
+        zoo.to_hugging_face(small(), tmp_path, search={"target_prefix": [4, 5]})
+
+
+def encoder_inputs(encoder):
+    ids = np.array([[2, 9, 4, 3, 7], [2, 3, 0, 0, 0]], "int32")
+    inputs = {"token_ids": ids, "segment_ids": np.array([[0, 0, 0, 1, 1], [0] * 5])}
+    places = np.tile(np.arange(5, dtype="int32"), (2, 1))
+    theirs = {"input_ids": ids, "attention_mask": ids != 0}
+    if encoder.settings["num_segments"]:
+        theirs["token_type_ids"] = inputs["segment_ids"]
+    return {**inputs, "mask_positions": places}, theirs
+
+
+HEADS = {
+    "encoder": lambda encoder: encoder,
+    "masked": lambda encoder: MaskedLM(encoder, "gelu"),
+    "tanh": lambda encoder: Classifier(encoder, 3, "first", 8, multi_label=True),
+    "relu": lambda encoder: Classifier(encoder, 3, "first", 8, "relu"),
+}
+
+
+@pytest.mark.parametrize("segments", [0, 2])
+@pytest.mark.parametrize("head", HEADS)
+def test_an_encoder_gives_the_same_logits(head, segments, tmp_path):
+    distilled = head == "relu"
+    if distilled and segments:
+        pytest.skip("a DistilBERT has no segments")
+    settings = {"num_segments": segments, **({"epsilon": 1e-12} if distilled else {})}
+    model = draw_weights(HEADS[head](Encoder(V, **{**BERT, **settings})), 0)
+    names = ["bad", "good", "so so"]
+    given = {"classes": names} if "t" in head and head != "masked" else {}
+    zoo.to_hugging_face(model, tmp_path, **(given if head != "encoder" else {}))
+    theirs = theirs_of(tmp_path)
+    inputs, given = encoder_inputs(getattr(model, "encoder", model))
+    inputs = {tensor.name: inputs[tensor.name] for tensor in model.inputs}
+    wanted, found = numpy(model(inputs)), logits_of(theirs, **given)
+    if found.ndim == 3:
+        real = given["attention_mask"]
+        wanted, found = wanted[real], found[real]
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    assert np.abs(wanted).max() > 0.1
+    again = zoo.from_hugging_face(tmp_path)
+    np.testing.assert_allclose(
+        numpy(again.model(inputs)), numpy(model(inputs)), atol=1e-5
+    )
+    if head == "tanh":
+        assert again.classes == names
+        assert again.model.multi_label
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"normalize_first": True}, "normalize_first=False"),
+        ({"positions": "sinusoidal"}, "positions='learned'"),
+        ({"normalize_embedding": False}, "normalize_embedding=True"),
+    ],
+)
+def test_an_encoder_of_another_shape_is_refused(settings, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        zoo.to_hugging_face(Encoder(V, **{**BERT, **settings}), tmp_path)
+
+
+def test_a_head_of_another_shape_is_refused(tmp_path):
+    encoder = Encoder(V, **BERT)
+    for model, message in (
+        (Classifier(encoder, 3), "pooling='first'"),
+        (Classifier(encoder, 3, "first"), "hidden_dim=8"),
+        (Classifier(encoder, 3, "first", 8, "relu"), "num_segments=0"),
+        (MaskedLM(encoder, "relu"), "activation='gelu'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            zoo.to_hugging_face(model, tmp_path)
+    model = Classifier(encoder, 3, "first", 8)
+    with pytest.raises(ValueError, match="2 names for 3 classes"):
+        zoo.to_hugging_face(model, tmp_path, classes=["a", "b"])
+
+
+@pytest.fixture(scope="module")
+def lines():
+    lines = pathlib.Path("README.md").read_text("utf-8").splitlines()
+    lines += pathlib.Path("CONTRIBUTING.md").read_text("utf-8").splitlines()
+    return [line for line in lines if line.strip()]
+
+
+# The tokenizer is of no backend.
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.parametrize("normalization", ["nmt_nfkc", "identity"])
+def test_a_sentencepiece_vocabulary_gives_the_same_ids(
+    kind, normalization, lines, tmp_path
+):
+    import transformers
+
+    vocabulary = Vocabulary.train(
+        lines, size=700, model_type=kind, normalization=normalization
+    )
+    model = Transformer(vocabulary.size, 1, 8, 12, 2)
+    zoo.to_hugging_face(model, tmp_path, vocabulary)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    texts = [*TEXTS, *lines]
+    wanted = vocabulary.encode(texts)
+    found = theirs(texts)["input_ids"]
+    differing = [t for t, a, b in zip(texts, found, wanted, strict=True) if a != b]
+    assert not differing
+    for row in wanted[: len(TEXTS)]:
+        text = theirs.decode([2, *row, 3, 0], skip_special_tokens=True)
+        assert text == vocabulary.decode([row])[0]
+    assert (theirs.pad_token_id, theirs.eos_token_id) == (0, 3)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
+def test_an_encoder_reads_the_same_rows_of_text(kind, lines, tmp_path):
+    import transformers
+
+    kinds = {"sentencepiece": Vocabulary, "wordpiece": TokenizersVocabulary}
+    vocabulary = kinds[kind].train(lines, size=700)
+    model = Encoder(vocabulary.size, **{**BERT, "pad_id": vocabulary.pad_id})
+    zoo.to_hugging_face(model, tmp_path, vocabulary)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    first, second = "The source is a sentence", "and the target another."
+    for texts in ((first,), (first, second)):
+        sides = tuple(vocabulary.encode(list(texts)))
+        length = count_marks(vocabulary, len(texts)) + sum(map(len, sides))
+        wanted = join([sides], length, vocabulary, True)
+        found = tokenizer(*texts, return_token_type_ids=True)
+        assert found["input_ids"] == wanted["token_ids"][0].tolist()
+        assert found["token_type_ids"] == wanted["segment_ids"][0].tolist()
+    assert tokenizer.pad_token_id == vocabulary.pad_id
+    assert tokenizer.model_max_length == 20
+    if kind == "wordpiece":
+        assert tokenizer.mask_token_id == vocabulary.mask_id
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_a_marian_goes_back_with_its_two_vocabularies(tmp_path):
+    import torch
+    import transformers
+
+    write_marian(tmp_path)
+    found = zoo.from_hugging_face(tmp_path)
+    sides = (found.vocabulary, found.target_vocabulary)
+    search = {**found.search, "no_repeat_ngram_size": 2, "max_decoding_length": 19}
+    zoo.to_hugging_face(found.model, tmp_path / "back", *sides, search=search)
+    marked = {**search, "source_prefix": [found.languages["de"]]}
+    translator = Translator(found.model, *sides, **marked)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")
+    batch = tokenizer(
+        [f">>de<<{text}" for text in MARIAN], return_tensors="pt", padding=True
+    )
+    with torch.no_grad():
+        ids = theirs_of(tmp_path / "back").generate(**batch)
+    wanted = tokenizer.batch_decode(
+        ids, skip_special_tokens=True, use_source_tokenizer=False
+    )
+    assert translator(MARIAN) == wanted
+    assert len(set(wanted)) > 1
+    with pytest.raises(ValueError, match="the end after a source"):
+        zoo.to_hugging_face(found.model, tmp_path / "out", *sides)
+
+
+def test_a_vocabulary_of_another_model_is_refused(lines, tmp_path):
+    with pytest.raises(ValueError, match="700 pieces, 13 rows"):
+        zoo.to_hugging_face(small(), tmp_path, Vocabulary.train(lines, size=700))
+    with pytest.raises(ValueError, match="Unigram and BPE"):
+        vocabulary = words_of(lines)
+        model = Transformer(vocabulary.size, 1, 8, 12, 2)
+        zoo.to_hugging_face(model, tmp_path, vocabulary)
+
+
+def words_of(lines):
+    """A vocabulary of whole words."""
+    import io
+
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=model,
+        model_type="word",
+        vocab_size=60,
+        pad_id=0,
+        unk_id=1,
+        bos_id=2,
+        eos_id=3,
+        minloglevel=2,
+    )
+    return Vocabulary(model.getvalue())
