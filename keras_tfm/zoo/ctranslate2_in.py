@@ -60,15 +60,16 @@ def from_ctranslate2(folder, **settings) -> Imported:
     names = [_tokens(folder, side, config) for side in ("source", "target")]
     zero = bool(variables.number("decoder/start_from_zero_embedding", False))
     ids = [_ids(side, config, zero) for side in names]
-    model = Transformer(**{**_settings(variables, config, names, ids), **settings})
-    plan = _plan(model, variables, ids)
-    unread = variables.unread([name for _, each, _ in plan for name in each])
-    if unread:
-        raise ValueError(
-            f"{folder}: a Transformer with no more than what the paper has is read. "
-            f"Received also: {unread[:8]}."
-        )
-    plans.fill(plan, folder, variables.array)
+    with plans.Filling(folder) as filling:
+        model = Transformer(**{**_settings(variables, config, names, ids), **settings})
+        plan = _plan(model, variables, ids)
+        unread = variables.unread([name for _, each, _ in plan for name in each])
+        if unread:
+            raise ValueError(
+                f"{folder}: a Transformer with no more than what the paper has is "
+                f"read. Received also: {unread[:8]}."
+            )
+        filling.fill(plan, variables.array)
     tokens = tuple(_named(side, own) for side, own in zip(names, ids, strict=True))
     source, target = (
         _vocabulary(folder, side, each)

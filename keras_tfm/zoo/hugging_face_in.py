@@ -91,14 +91,17 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
         )
     weights = Weights(folder)
     try:
-        model, plan, ids = family.model_of(config, weights, head, num_classes, settings)
+        with plans.Filling(folder) as filling:
+            model, plan, ids = family.model_of(
+                config, weights, head, num_classes, settings
+            )
+            plans.check(plan, folder, weights.shapes, family.LEFT)
+            filling.fill(plan, weights.array)
     except KeyError as error:
         raise ValueError(
             f"{folder}: the configuration lacks {error}. Received: "
             f"{sorted(config)}. Fetch `config.json` again."
         ) from error
-    plans.check(plan, folder, weights.shapes, family.LEFT)
-    plans.fill(plan, folder, weights.array)
     if ids is not None:
         settings = generation.search(folder, config, ids)
         given = {}

@@ -83,15 +83,16 @@ def from_marian(folder, **settings) -> Imported:
             plans.Ids(file.shapes[name][0], None, UNKNOWN_ID, None, END_ID)
             for name in tables
         )
-        model = Transformer(**{**_settings(file, config, tables, ids), **settings})
+        with plans.Filling(file.file) as filling:
+            model = Transformer(**{**_settings(file, config, tables, ids), **settings})
+            plan = _plan(model, file, config, tables, ids)
+            plans.check(plan, file.file, file.shapes)
+            filling.fill(plan, file.array)
     except KeyError as error:
         raise ValueError(
             f"{file.file}: weights and configuration do not fit. Received: {error} "
             "missing. Fetch it again."
         ) from error
-    plan = _plan(model, file, config, tables, ids)
-    plans.check(plan, file.file, file.shapes)
-    plans.fill(plan, file.file, file.array)
     tokens, vocabularies, shared = _vocabularies(folder, given, ids)
     search = _search(given)
     shortlist = _shortlist(folder, given, ids, shared and tables[0] == tables[1])

@@ -9,6 +9,7 @@ import math
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_tfm.layers import gelu_tanh
 from keras_tfm.models import stacks
@@ -197,27 +198,69 @@ def check(plan, source, shapes, left=()):
         )
 
 
-def fill(plan, source, array):
-    """Gives the variables of a plan their values.
+class Filling:
+    """A model made inside gets the values of a plan, and no others before.
+
+    A model usually has random values first, and each variable then both these
+    and the new ones, which for a table of words is much. Inside, its variables
+    wait; as the scope ends each is made with the value that it is to have.
 
     Args:
-        plan: see above.
         source: path, what is named in an error.
-        array: function of a tensor's name, giving it.
 
     Raises:
-        ValueError: a tensor is of another shape than the others want.
+        ValueError: at the end, a tensor of another shape than the others want.
     """
-    for variable, names, make in plan:
-        given = [array(name) for name in names]
-        value = make(*given)
-        if value.shape != tuple(variable.shape):
-            raise ValueError(
-                f"{source}: {names[0]!r} does not fit the configuration. Received: "
-                f"shape {given[0].shape} for {variable.path} of shape "
-                f"{tuple(variable.shape)}."
+
+    def __init__(self, source):
+        self._source, self._errors = source, []
+        self._scope = keras.StatelessScope()
+
+    def __enter__(self):
+        self._scope.__enter__()
+        return self
+
+    def fill(self, plan, array):
+        """Gives the variables of a plan their values when the scope ends.
+
+        Args:
+            plan: see above.
+            array: function of a tensor's name, giving it.
+        """
+        for variable, names, make in plan:
+            # Keras has no public way to say later what a variable begins with.
+            variable._initializer = functools.partial(
+                self._value, variable, names, make, array
             )
-        variable.assign(value)
+
+    def __exit__(self, *error):
+        self._scope.__exit__(*error)
+        if self._errors and error[0] is None:
+            raise self._errors[0]
+
+    def _value(self, variable, names, make, array, shape, dtype):
+        # An error here would leave Keras with variables that it tries to make
+        # ever after.
+        try:
+            shapes = []
+
+            def read(name):
+                found = array(name)
+                shapes.append(found.shape)
+                return found
+
+            # Nothing holds what was read once it has been turned.
+            value = make(*map(read, names))
+            if value.shape != tuple(shape):
+                raise ValueError(
+                    f"{self._source}: {names[0]!r} does not fit the configuration. "
+                    f"Received: shape {shapes[0]} for {variable.path} of shape "
+                    f"{tuple(shape)}."
+                )
+        except Exception as fault:
+            self._errors.append(fault)
+            value = np.zeros(shape, "float32")
+        return ops.cast(ops.convert_to_tensor(value), dtype)
 
 
 class Ids:
