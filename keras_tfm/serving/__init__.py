@@ -2,6 +2,16 @@
 
 from keras_tfm.serving.classifier import Classifier, Prediction
 from keras_tfm.serving.preset import Preset, presets
+from keras_tfm.serving.translation import Hypothesis, Score, Translation
 from keras_tfm.serving.translator import Translator
 
-__all__ = ["Classifier", "Prediction", "Preset", "Translator", "presets"]
+__all__ = [
+    "Classifier",
+    "Hypothesis",
+    "Prediction",
+    "Preset",
+    "Score",
+    "Translation",
+    "Translator",
+    "presets",
+]

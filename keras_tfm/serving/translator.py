@@ -9,11 +9,15 @@ import tempfile
 from collections.abc import Iterable, Iterator
 
 import keras
+import numpy as np
 
+from keras_tfm.decode.inputs import padded_rows
 from keras_tfm.decode.search import Search
 from keras_tfm.decode.shortlist import Shortlist
-from keras_tfm.serving import preset
+from keras_tfm.serving import preset, saved_model
 from keras_tfm.serving.folders import check_saved, write_model
+from keras_tfm.serving.parts import Part, Pieces, joined, parts_of
+from keras_tfm.serving.translation import Hypothesis, Score, Translation
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 
 # Of a saved translator.
@@ -33,8 +37,12 @@ class Translator:
         length_penalty: float >= 0, see `keras_tfm.decode.penalty`.
         batch_size: int >= 1, in sentences: decoded at once, at most.
         batch_tokens: int >= 1, in source tokens with padding, likewise.
-        max_source_length: int >= 1, in tokens. A longer text is refused, as
-            is one of more tokens than the model has learned positions for.
+        split_tokens: int >= 1. A line of more source tokens is cut after its
+            sentences, into parts of no more where they allow it.
+        max_source_length: int >= 1, in tokens with prefix and suffix; no more
+            than the model has learned positions for. A longer sentence is cut
+            between words. A text that a language model goes on with is not
+            cut, but refused.
         shortlist: `keras_tfm.decode.Shortlist` or None, see `Search`. It is
             saved with the translator; an export has none.
         source_prefix: ints, ids before those of each text, such as the mark of
@@ -47,17 +55,22 @@ class Translator:
     Attributes:
         cut: int. Translations of the last call, or of `bulk` so far, that came
             to their limit of tokens, `max_decoding_length`, before their end.
+        search: `Search` of a call.
+        source_marks: pair of lists of int, `source_prefix`, `source_suffix`.
+        pieces: `parts.Pieces` of the source.
+        cuts: pair of int, the arguments of `Pieces.cut`.
 
     Call arguments:
         texts: str, or list of str.
         progress: bool. Show a progress bar.
 
     Returns:
-        str, or list of str in the same order.
+        str, or list of str in the same order, with the line breaks and the
+        blanks around lines that the texts have.
 
     Raises:
-        ValueError: a size below 1, a vocabulary larger than the model's
-            table, or a text of more than `max_source_length` tokens.
+        ValueError: a size below 1, or a vocabulary larger than the model's
+            table.
         TypeError: what comes is not text.
     """
 
@@ -70,6 +83,7 @@ class Translator:
         length_penalty=1.0,
         batch_size=64,
         batch_tokens=2048,
+        split_tokens=128,
         max_source_length=1024,
         shortlist=None,
         source_prefix=(),
@@ -77,11 +91,13 @@ class Translator:
         target_prefix=(),
         **search,
     ):
-        if min(batch_size, batch_tokens, max_source_length) < 1:
+        marks = len(source_prefix) + len(source_suffix)
+        if min(batch_size, batch_tokens, split_tokens, max_source_length - marks) < 1:
             raise ValueError(
                 "A batch has at least one sentence of at least one token. Received: "
-                f"batch_size={batch_size}, batch_tokens={batch_tokens}, "
-                f"max_source_length={max_source_length}."
+                f"batch_size={batch_size}, batch_tokens={batch_tokens}, split_tokens="
+                f"{split_tokens}, max_source_length={max_source_length} with {marks} "
+                "marks."
             )
         self.model = model
         self.vocabulary = vocabulary
@@ -107,13 +123,14 @@ class Translator:
             "length_penalty": length_penalty,
             "batch_size": batch_size,
             "batch_tokens": batch_tokens,
+            "split_tokens": split_tokens,
             "max_source_length": max_source_length,
             "source_prefix": list(source_prefix),
             "source_suffix": list(source_suffix),
             "target_prefix": list(target_prefix),
             **search,
         }
-        self._source_marks = (list(source_prefix), list(source_suffix))
+        self.source_marks = (list(source_prefix), list(source_suffix))
         self.shortlist = shortlist
         self._search_of = functools.partial(
             Search,
@@ -125,14 +142,196 @@ class Translator:
             **search,
         )
         self.search = self._search_of(shortlist=shortlist)
+        self._searches = {}
         self.max_source_length = min(
             max_source_length, self.search.lengths.longest or max_source_length
         )
+        most = self.max_source_length - marks
+        self.pieces, self.cuts = Pieces(vocabulary), (min(split_tokens, most), most)
 
     def __call__(self, texts, progress=False):
         if isinstance(texts, str):
             return self([texts], progress)[0]
         return self._translate(texts, progress)
+
+    def translate(
+        self,
+        texts,
+        target_prefix=None,
+        return_scores=True,
+        return_attention=False,
+        progress=False,
+        **search,
+    ):
+        """Translates, and says more of it than a call.
+
+        Args:
+            texts: str, or list of str.
+            target_prefix: str that the translation begins with, or a list with
+                one for each text, None where there is none; of a text in parts
+                the first begins with it. Or None.
+            return_scores: bool. Give each hypothesis its score.
+            return_attention: bool. Give what each piece attended to.
+            progress: bool. Show a progress bar.
+            **search: settings of `Search` for this call, over those of the
+                translator, such as `beam_size` and `num_hypotheses`.
+
+        Returns:
+            `Translation`, or a list of them in the order of the texts.
+
+        Raises:
+            ValueError: other prefixes than texts, or settings of a search that
+                do not fit each other.
+            TypeError: what comes is not text.
+        """
+        if isinstance(texts, str):
+            prefix = [target_prefix]
+            return self.translate(
+                [texts], prefix, return_scores, return_attention, progress, **search
+            )[0]
+        texts = _text_list(texts)
+        if return_attention:
+            search["return_attention"] = True
+        searched = self._search_with(search)
+        rows, places = self._rows(texts)
+        forced = self._forced(target_prefix, texts, rows, places)
+        found = self._decoded(searched, rows, forced, progress)
+        return [
+            self._translation(text, parts, after, rows, found, first, return_scores)
+            for text, (parts, after, first) in zip(texts, places, strict=True)
+        ]
+
+    def score(self, pairs) -> list[Score]:
+        """Tells how likely translations are that are given.
+
+        Args:
+            pairs: list of pairs of str, a source and a translation. Neither is
+                cut into parts.
+
+        Returns:
+            list of `Score`, in their order. Without source or translation it
+            is minus infinity.
+
+        Raises:
+            ValueError: a source of more tokens than `max_source_length`.
+            TypeError: what comes is no pair of texts.
+        """
+        pairs = [_pair(number, pair) for number, pair in enumerate(pairs)]
+        before, after = self.source_marks
+        sources = self.vocabulary.encode([source for source, _ in pairs])
+        sources = [[*before, *row, *after] if row else row for row in sources]
+        for number, row in enumerate(sources):
+            self._check_length(number, row)
+        begin, end = self.settings["target_prefix"], self.search.end_id
+        targets = self.target_vocabulary.encode([target for _, target in pairs])
+        targets = [[*begin, *row, end] if row else row for row in targets]
+        order = sorted(range(len(pairs)), key=lambda i: -len(sources[i]))
+        scores = [None] * len(pairs)
+        while order:
+            count = self.batch_tokens // max(1, len(sources[order[0]]))
+            count = max(1, min(self.batch_size, count))
+            some, order = order[:count], order[count:]
+            width = max(len(sources[i]) for i in some)
+            ids = padded_rows([sources[i] for i in some], width)
+            found = self.search.score(ids, [targets[i] for i in some])
+            for place, number in enumerate(some):
+                length = len(targets[number])
+                scores[number] = Score(
+                    float(found.scores[place, 0]),
+                    self.target_vocabulary.pieces(targets[number]),
+                    found.token_scores[place, 0, :length].tolist(),
+                )
+        return scores
+
+    def warm_up(self, lengths=(8, 16, 32)):
+        """Compiles what translating texts of usual lengths needs.
+
+        Args:
+            lengths: ints >= 1, in source tokens: a text of each is translated,
+                alone and as one of a batch.
+        """
+        piece = int(np.flatnonzero(self.pieces.starts)[0])
+        for length in lengths:
+            row = [piece] * min(length, self.cuts[1])
+            row = [*self.source_marks[0], *row, *self.source_marks[1]]
+            for count in (1, self.batch_size):
+                self._decoded(self.search, [row] * count, None)
+
+    def _search_with(self, search):
+        if not search:
+            return self.search
+        key = repr(sorted(search.items(), key=lambda item: item[0]))
+        if key not in self._searches:
+            kept = {} if "shortlist" in search else {"shortlist": self.shortlist}
+            self._searches[key] = self._search_of(**kept, **search)
+        return self._searches[key]
+
+    def _forced(self, target_prefix, texts, rows, places):
+        """The ids that each row begins with; None where none has any."""
+        prefixes = target_prefix
+        if prefixes is None or isinstance(prefixes, str):
+            prefixes = [prefixes] * len(texts)
+        if len(prefixes) != len(texts):
+            raise ValueError(
+                "Each text has a prefix. Received: "
+                f"{len(prefixes)} prefixes for {len(texts)} texts."
+            )
+        own = self.settings["target_prefix"]
+        forced = [list(own) if row else [] for row in rows]
+        encoded = self.target_vocabulary.encode(_text_list(p or "" for p in prefixes))
+        for prefix, (parts, _, first) in zip(encoded, places, strict=True):
+            if parts:
+                forced[first] += prefix
+        return forced if any(forced) else None
+
+    def _decoded(self, search, rows, forced, progress=False):
+        """The hypotheses of each row."""
+        bar = keras.utils.Progbar(len(rows), unit_name="sentence") if progress else None
+        found = [None] * len(rows)
+        for number, hypotheses in search.bulk(
+            rows, self.batch_tokens, self.batch_size, target_prefix=forced
+        ):
+            found[number] = hypotheses
+            if bar:
+                bar.add(1)
+        return found
+
+    def _translation(self, text, parts, after, rows, found, first, scored):
+        some = found[first : first + len(parts)]
+        tokens = [t for row in rows[first : first + len(parts)] for t in row]
+        source_tokens = self.vocabulary.pieces(tokens)
+        if not parts:
+            score = -float("inf") if scored else None
+            none = Hypothesis(after, score, [], None, True)
+            return Translation(text, source_tokens, [none])
+        hypotheses = []
+        for n in range(some[0].ids.shape[1]):
+            ids = [one.ids[0, n, : one.lengths[0, n]] for one in some]
+            lengths = np.array([len(row) for row in ids])
+            scores = np.array([one.scores[0, n] for one in some])
+            score = None
+            if scored:
+                known = np.isfinite(scores).all() and lengths.sum()
+                weights = lengths if known else None
+                score = float(np.average(scores, weights=weights))
+            attention = None
+            if some[0].attention is not None:
+                widths = [len(row) for row in rows[first : first + len(parts)]]
+                weights = [one.attention[0, n] for one in some]
+                attention = _blocks(weights, lengths, widths)
+            hypotheses.append(
+                Hypothesis(
+                    joined(self._texts(ids), parts, after),
+                    score,
+                    self.target_vocabulary.pieces(np.concatenate(ids)),
+                    attention,
+                    all(self.search.end_id in row for row in ids),
+                )
+            )
+        return Translation(text, source_tokens, hypotheses)
+
+    def _texts(self, ids):
+        return [self.target_vocabulary.decode(row[None])[0] for row in ids]
 
     def _check_is_one_model(self):
         if not isinstance(self.model, keras.Model):
@@ -141,23 +340,20 @@ class Translator:
                 f"{type(self.model).__name__!r}. Save the models of an ensemble apart."
             )
 
-    def _translate(self, texts, progress=False, first=0):
-        rows = self._rows(texts, first)
-        bar = keras.utils.Progbar(len(rows), unit_name="sentence") if progress else None
-        translations, self.cut, end_id = [""] * len(rows), 0, self.search.end_id
-        prefix = None
-        if self.settings["target_prefix"]:
-            prefix = [self.settings["target_prefix"] if row else [] for row in rows]
-        found = self.search.bulk(
-            rows, self.batch_tokens, self.batch_size, target_prefix=prefix
-        )
-        for number, hypotheses in found:
-            ids = hypotheses.ids[0, :1]
-            translations[number] = self.target_vocabulary.decode(ids)[0]
-            self.cut += bool(ids.any() and not (ids == end_id).any())
-            if bar:
-                bar.add(1)
-        return translations
+    def _translate(self, texts, progress=False):
+        texts = _text_list(texts)
+        rows, places = self._rows(texts)
+        forced = self._forced(None, texts, rows, places)
+        found = self._decoded(self.search, rows, forced, progress)
+        ids = [hypotheses.ids[0, 0] for hypotheses in found]
+        ended = [self.search.end_id in row or not row.any() for row in ids]
+        translations, self.cut = self._texts(ids), 0
+        texts = []
+        for parts, after, first in places:
+            last = first + len(parts)
+            texts.append(joined(translations[first:last], parts, after))
+            self.cut += not all(ended[first:last])
+        return texts
 
     def bulk(self, texts: Iterable[str], window: int = 10_000) -> Iterator[str]:
         """Translates any number of texts in bounded memory.
@@ -180,10 +376,10 @@ class Translator:
                 "Texts are many. Received: one of type "
                 f"{type(texts).__name__!r}. Call the translator with it."
             )
-        texts, cut, first = iter(texts), 0, 0
+        texts, cut = iter(texts), 0
         while some := list(itertools.islice(texts, window)):
-            translations = self._translate(some, first=first)
-            self.cut, first = cut + self.cut, first + window
+            translations = self._translate(some)
+            self.cut += cut
             cut = self.cut
             yield from translations
 
@@ -288,32 +484,36 @@ class Translator:
         target = found.target_vocabulary
         return cls(found.model, found.vocabulary, target, **settings)
 
-    def export(self, folder):
+    def export(self, folder, num_hypotheses=None, version=None):
         """Writes a SavedModel that takes sentences and gives sentences.
 
         It holds network, vocabularies and search, and runs with TensorFlow and
-        tensorflow_text, without this library: `tf.saved_model.load(folder)
-        .signatures["serving_default"](text=...)` with `text` a string `(B,)`
-        gives `translation`, a string `(B,)`, `score`, float32 `(B,)`, minus
-        infinity where there is no text, and `finished`, bool `(B,)`, False
-        where a translation was cut at its limit. A text of more than
-        `max_source_length` tokens is an error there too.
+        tensorflow_text, without this library. Its signatures take `text`, a
+        string `(B,)`, and say what a call, `translate` and the encoder say:
+
+        * `serving_default`: `translation`, a string `(B,)`; `score`, float32
+          `(B,)`, see `Hypothesis`; and `finished`, bool `(B,)`, False where a
+          translation was cut at its limit;
+        * `n_best`: `translations`, strings `(B, n)`, and `scores`, float32
+          `(B, n)`, the best first;
+        * `encode`: `ids`, int32 `(B, S)`, padded with 0, of texts that are not
+          cut into parts, and `states`, float32 `(B, S, D)`, of the encoder;
+        * `encode_ids`: `states` of `ids`.
+
+        From JAX and PyTorch a process with TensorFlow writes it.
 
         Args:
-            folder: path.
+            folder: path. Replaced when all is written.
+            num_hypotheses: int from 1 to the beam's size, n; None for that.
+            version: int >= 0 or None. For TensorFlow Serving: the model goes to
+                `folder/version`, with texts that warm it up.
 
         Raises:
-            RuntimeError: the backend is not TensorFlow.
+            FileExistsError: the folder holds something else than a SavedModel.
+            ImportError: TensorFlow or tensorflow_text is missing.
             TypeError: a vocabulary is none of SentencePiece, or the model is
-                none of Keras.
-            ImportError: tensorflow_text is missing.
+                none of Keras, or a language model.
         """
-        if keras.config.backend() != "tensorflow":
-            raise RuntimeError(
-                "A SavedModel is written by the TensorFlow backend. Received: "
-                f"backend={keras.config.backend()!r}. Save the translator, and load "
-                "and export it with KERAS_BACKEND=tensorflow."
-            )
         self._check_is_one_model()
         for side in (self.vocabulary, self.target_vocabulary):
             if not hasattr(side, "tensorflow_tokenizer"):
@@ -321,72 +521,73 @@ class Translator:
                     "A SavedModel cuts text by SentencePiece. Received: a vocabulary "
                     f"of type {type(side).__name__}. Serve the translator itself."
                 )
-        import tensorflow as tf
-
-        tokenizer = self.vocabulary.tensorflow_tokenizer()
-        detokenizer = self.target_vocabulary.tensorflow_tokenizer()
-        search, target_size = self._search_of(), self.target_vocabulary.size
-        end_id = self.target_vocabulary.end_id
-        limit, marks = self.max_source_length, self._source_marks
-        message = f"A text has more than {limit} tokens. Split it into sentences."
-
-        def marked(rows):
-            real = tf.cast(rows.row_lengths() > 0, tf.int64)  # else there is no text
-            before, after = (
-                tf.RaggedTensor.from_row_lengths(
-                    tf.tile(tf.constant(ids, rows.dtype), [tf.reduce_sum(real)]),
-                    real * len(ids),
-                )
-                for ids in marks
+        if self.search.lengths.continues:
+            raise TypeError(
+                "A SavedModel of a translator is written. Received: a model of type "
+                f"{type(self.model).__name__!r}, which goes on with a text."
             )
-            return tf.concat([before, rows, after], axis=1)
+        options = {"num_hypotheses": num_hypotheses, "version": version}
+        if keras.config.backend() != "tensorflow":
+            saved_model.write_elsewhere(self, folder, options)
+            return
+        saved_model.write_translator(self, folder, **options)
 
-        @tf.function(
-            input_signature=[tf.TensorSpec([None], tf.string, name="text")],
-            autograph=False,  # it would read the source files again
-        )
-        def translate(text):
-            rows = marked(tokenizer.tokenize(text))
-            lengths = rows.row_lengths()
-            fits = tf.debugging.assert_less_equal(
-                lengths, tf.cast(limit, lengths.dtype), message
+    def searches(self, num_hypotheses=None):
+        """Makes the searches that a program of one's own holds.
+
+        Args:
+            num_hypotheses: int, n of the second; None for the beam's size.
+
+        Returns:
+            Pair of `Search`, without a shortlist: for the best, and for the n
+            best.
+        """
+        count = num_hypotheses or self.settings["beam_size"]
+        return self._search_of(), self._search_of(num_hypotheses=count)
+
+    def _rows(self, texts):
+        """The ids of every part, and of each text its parts, and the first."""
+        if self.search.lengths.continues:
+            encoded = self.vocabulary.encode(texts)
+            found = [([Part(row, "")] if row else [], "") for row in encoded]
+        else:
+            found = parts_of(texts, self.vocabulary, self.pieces, *self.cuts)
+        before, after = self.source_marks
+        rows, places = [], []
+        for number, (parts, end) in enumerate(found):
+            places.append((parts, end, len(rows)))
+            for part in parts:
+                rows.append([*before, *part.ids, *after])
+                self._check_length(number, rows[-1])
+        return rows, places
+
+    def _check_length(self, number, row):
+        if len(row) > self.max_source_length:
+            raise ValueError(
+                f"Text {number} has {len(row)} tokens; max_source_length="
+                f"{self.max_source_length}. Split it into sentences."
             )
-            with tf.control_dependencies([fits]):
-                ids = tf.cast(rows.to_tensor(0), tf.int32)
-            best = search.decode(ids, self.settings["target_prefix"])
-            ids = best.ids[:, 0]
-            real = (ids != 0) & (ids != end_id) & (ids < target_size)
-            sentence = detokenizer.detokenize(tf.ragged.boolean_mask(ids, real))
-            empty = tf.equal(best.lengths[:, 0], 0)
-            finished = empty | tf.reduce_any(ids == end_id, axis=-1)
-            return {
-                "translation": sentence,
-                "score": best.scores[:, 0],
-                "finished": finished,
-            }
 
-        module = tf.Module()
-        module.model, module.translate = self.model, translate
-        module.tokenizers = (tokenizer, detokenizer)
-        tf.saved_model.save(
-            module,
-            os.fspath(folder),
-            signatures={"serving_default": translate.get_concrete_function()},
+
+def _blocks(weights, lengths, widths):
+    """Attention of parts, each to its own."""
+    whole = np.zeros((sum(lengths), sum(widths)), "float32")
+    down = across = 0
+    for part, length, width in zip(weights, lengths, widths, strict=True):
+        block = part[:length, :width]
+        whole[down : down + length, across : across + width] = block
+        down, across = down + length, across + width
+    return whole
+
+
+def _pair(number, pair):
+    fits = isinstance(pair, tuple | list) and len(pair) == 2
+    if not fits or not all(isinstance(side, str) for side in pair):
+        raise TypeError(
+            "A source and a translation are scored, two str. Received: "
+            f"{str(pair)[:60]!r} of type {type(pair).__name__}, pair {number}."
         )
-
-    def _rows(self, texts, first=0):
-        before, after = self._source_marks
-        rows = [
-            [*before, *row, *after] if row else row
-            for row in self.vocabulary.encode(_text_list(texts))
-        ]
-        for i, row in enumerate(rows):
-            if len(row) > self.max_source_length:
-                raise ValueError(
-                    f"Text {first + i} has {len(row)} tokens; max_source_length="
-                    f"{self.max_source_length}. Split it into sentences."
-                )
-        return rows
+    return pair
 
 
 def _plain(value):

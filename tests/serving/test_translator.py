@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 
-import keras
 import numpy as np
 import pytest
 
@@ -39,6 +38,7 @@ SETTINGS = {
     "length_penalty": 0.7,
     "batch_size": 4,
     "batch_tokens": 2000,
+    "split_tokens": 50,
     "max_source_length": 60,
     "length_penalty_form": "gnmt",
     "source_prefix": [],
@@ -91,7 +91,7 @@ def test_a_list_comes_back_in_its_order(translator, translations):
 
 def test_nothing_in_nothing_out(translator):
     assert translator("") == ""
-    assert translator(" \n") == ""
+    assert translator(" \n") == " \n"
     assert translator([]) == []
     assert translator(["", ""]) == ["", ""]
 
@@ -100,7 +100,7 @@ def test_progress_is_shown_when_asked_for(translator, translations, capsys):
     assert translator(TEXTS) == translations
     assert capsys.readouterr().out == ""
     assert translator(TEXTS, progress=True) == translations
-    assert "9/9" in capsys.readouterr().out
+    assert "7/7" in capsys.readouterr().out
 
 
 def test_any_number_of_texts_is_translated_in_windows(translator, translations):
@@ -132,11 +132,114 @@ def test_what_is_no_text_is_refused(translator):
         translator(3)
 
 
-def test_a_text_that_is_too_long_is_refused_by_its_number(translator):
+def test_lines_are_translated_one_by_one_and_their_blanks_kept(translator):
+    one, other = translator(["a house", "an old man"])
+    text = "\n  a house\t\r\n\n\tan old man \n"
+    assert translator(text) == f"\n  {one}\t\r\n\n\t{other} \n"
+    assert translator([text, "a house"])[1] == one
+
+
+def test_a_long_text_is_cut_after_its_sentences(
+    translator, vocabulary, target_vocabulary
+):
+    sentences = ["a house and a boat.", "an old man!", 'the small "boat".']
+    settings = {**SETTINGS, "split_tokens": max(map(len, vocabulary.encode(sentences)))}
+    short = Translator(translator.model, vocabulary, target_vocabulary, **settings)
+    found = short(" ".join(sentences))
+    assert found == " ".join(translator(sentences))
+    assert found != translator(" ".join(sentences))
+    # Without an end it is cut between words, and no token is lost.
+    rows, [(parts, after, first)] = short._rows(["a garden " * 40])
+    assert [token for row in rows for token in row] == vocabulary.encode(
+        ["a garden " * 40]
+    )[0]
+    assert {len(row) for row in rows[:-1]} <= set(range(50, 61))
+    assert (after, first) == (" ", 0) and len(parts) > 2
+
+
+def test_translate_gives_hypotheses_with_scores_and_attention(translator, translations):
+    found = translator.translate(TEXTS)
+    assert [str(one) for one in found] == translations
+    assert [one.source for one in found] == TEXTS
+    ids = as_ids(translator.vocabulary.encode(TEXTS[:2]))
+    np.testing.assert_allclose(
+        [one.score for one in found[:2]], translator.search(ids).scores[:, 0], atol=1e-5
+    )
+    assert found[2].score == -np.inf and found[2].text == ""
+    several = translator.translate(
+        TEXTS[0], num_hypotheses=2, return_attention=True, target_prefix="un"
+    )
+    assert len({one.text for one in several.hypotheses}) == 2
+    assert several.text.startswith("un")
+    for one in several.hypotheses:
+        assert one.attention.shape == (len(one.tokens), len(several.source_tokens))
+        np.testing.assert_allclose(one.attention.sum(-1), 1.0, atol=1e-4)
+    assert several.score >= several.hypotheses[1].score
+    assert found[0].hypotheses[0].attention is None
+    bare = translator.translate([TEXTS[0]], return_scores=False)[0]
+    assert (bare.text, bare.score) == (translations[0], None)
+    assert translator.translate([]) == []
+    with pytest.raises(ValueError, match="1 prefixes for 2 texts"):
+        translator.translate(TEXTS[:2], target_prefix=["un"])
+    with pytest.raises(ValueError, match="num_hypotheses=3, beam_size=2"):
+        translator.translate(TEXTS[:2], num_hypotheses=3)
+
+
+def test_the_parts_of_a_text_make_one_translation(translator):
+    first, second = translator.translate(["a house", "an old man"])
+    both = translator.translate("a house\n\nan old man", return_attention=True)
+    assert both.text == f"{first.text}\n\n{second.text}"
+    best, alone = both.hypotheses[0], [one.hypotheses[0] for one in (first, second)]
+    sizes = [len(one.tokens) for one in alone]
+    wanted = np.average([first.score, second.score], weights=sizes)
+    assert best.score == pytest.approx(wanted, abs=1e-5)
+    assert best.tokens == alone[0].tokens + alone[1].tokens
+    assert best.attention.shape == (sum(sizes), len(both.source_tokens))
+    width = len(first.source_tokens)
+    assert not best.attention[: sizes[0], width:].any()
+    assert not best.attention[sizes[0] :, :width].any()
+    assert best.attention.any(axis=1).all()
+    assert best.finished == all(one.finished for one in alone)
+
+
+def test_a_notebook_shows_a_translation(translator):
+    found = translator.translate("a <b>house", return_attention=True)
+    page = found._repr_html_()
+    assert "a &lt;b&gt;house" in page and "<b>" not in page
+    assert page.count("data:image/png;base64,") == 1
+    assert "img" not in translator.translate("a house")._repr_html_()
+    assert "img" not in translator.translate("", return_attention=True)._repr_html_()
+
+
+def test_a_given_translation_is_scored(translator, vocabulary, target_vocabulary):
+    pairs = [("a house", "una barca"), ("an old man in a boat", "un uomo"), ("", "un")]
+    found = translator.score(pairs)
+    row, ids = (
+        vocabulary.encode(["a house"]),
+        target_vocabulary.encode(["una barca"])[0],
+    )
+    wanted = translator.search.score(np.array(row), [[*ids, 3]])
+    assert found[0].score == pytest.approx(float(wanted.scores[0, 0]), abs=1e-5)
+    assert found[0].tokens[-1] == "</s>"
+    gains = wanted.token_scores[0, 0, : len(ids) + 1]
+    np.testing.assert_allclose(found[0].token_scores, gains, atol=1e-5)
+    assert found[2].score == -np.inf
+    best = translator.translate("a house").hypotheses[0]
+    if best.finished:
+        assert translator.score([("a house", best.text)])[0].score <= best.score + 1e-4
+    with pytest.raises(TypeError, match="Received: 'a house' of type str, pair 0"):
+        translator.score(["a house"])
     with pytest.raises(
         ValueError, match=r"Text 1 has \d+ tokens; max_source_length=60"
     ):
-        translator(["a house", "a house " * 40])
+        translator.score([("a", "un"), ("a house " * 40, "un")])
+
+
+def test_warming_up_leaves_nothing_to_compile(translator):
+    translator.warm_up((4,))
+    programs = set(translator.search._programs)
+    translator("a house")
+    assert set(translator.search._programs) == programs
 
 
 def test_settings_that_cannot_work_are_refused(
@@ -148,6 +251,8 @@ def test_settings_that_cannot_work_are_refused(
         Translator(small, vocabulary)
     with pytest.raises(ValueError, match="at least one sentence.*batch_size=0"):
         Translator(translator.model, *both, batch_size=0)
+    with pytest.raises(ValueError, match="max_source_length=2 with 2 marks"):
+        Translator(translator.model, *both, max_source_length=2, source_suffix=[3, 4])
     with pytest.raises(ValueError, match="num_hypotheses=3, beam_size=2"):
         Translator(translator.model, *both, beam_size=2, num_hypotheses=3)
 
@@ -268,7 +373,7 @@ def test_what_cannot_be_saved_leaves_the_folder_as_it_was(translator, tmp_path):
 
 def test_what_was_cut_before_its_end_is_counted(translator):
     real = [text for text in TEXTS if text.strip()]
-    alone = [translator.search(np.array(translator._rows([one]))) for one in real]
+    alone = [translator.search(np.array(translator._rows([one])[0])) for one in real]
     ends = [translator.target_vocabulary.end_id in found.ids[0, 0] for found in alone]
     translator(TEXTS)
     assert translator.cut == ends.count(False)
@@ -293,23 +398,30 @@ SERVER = """
 import json, sys
 import tensorflow as tf
 import tensorflow_text
-translate = tf.saved_model.load(sys.argv[1]).signatures["serving_default"]
+signatures = tf.saved_model.load(sys.argv[1]).signatures
+def plain(tensor):
+    values = tensor.numpy()
+    if values.dtype == object:
+        return [plain_text(row) for row in values.tolist()]
+    return values.tolist()
+def plain_text(value):
+    if isinstance(value, list):
+        return [text.decode() for text in value]
+    return value.decode()
 answers = []
-for texts in json.load(sys.stdin):
-    answer = translate(text=tf.constant(texts, tf.string))
-    words = [text.decode() for text in answer["translation"].numpy()]
-    rest = [answer[name].numpy().tolist() for name in ("score", "finished")]
-    answers.append([words, *rest])
+for name, texts in json.load(sys.stdin):
+    answer = signatures[name](text=tf.constant(texts, tf.string))
+    answers.append({key: plain(value) for key, value in answer.items()})
 assert not any(name.split(".")[0] == "keras_tfm" for name in sys.modules)
 print(json.dumps(answers))
 """
 
 
-def serve(folder, batches):
-    """Lets a process without this library translate batches of texts."""
+def serve(folder, *asked):
+    """Lets a process without this library answer signatures with texts."""
     done = subprocess.run(
         [sys.executable, "-c", SERVER, os.fspath(folder)],
-        input=json.dumps(batches),
+        input=json.dumps(asked),
         cwd=folder,
         capture_output=True,
         text=True,
@@ -319,21 +431,88 @@ def serve(folder, batches):
     return json.loads(done.stdout)
 
 
+def hostile():
+    """Texts that nobody sends, and somebody does."""
+    rng = np.random.default_rng(0)
+    letters = [chr(i) for i in range(1, 32)] + list(
+        " .!?\"')]\u3002\uff01\u2581ab\U0001f600"
+    )
+    letters += [
+        "\u05d0",
+        "\u200f",
+        "\u0301",
+        "\ufeff",
+        "\u2028",
+        "\x7f",
+        "\x85",
+        "\x00",
+    ]
+    drawn = ["".join(rng.choice(letters, size)) for size in range(1, 60)]
+    return [
+        *drawn,
+        "",
+        " ",
+        "\n",
+        "\r\n\r\n",
+        " \t a house \n\n an old man. ",
+        "a house.\nan old man\n",
+        "<s> a </s> <pad> <0x41>",
+        "\u05d1\u05d9\u05ea \u05d5\u05d2\u05df",
+        "a" * 300,
+        "a house. " * 30,
+        'the "small" boat." ' * 12,
+        "a garden and a house " * 30,
+        "\u3002".join(["a house"] * 20),
+    ]
+
+
 @pytest.mark.backend("tensorflow")
 def test_the_savedmodel_says_what_the_translator_says(
     translator, translations, tmp_path
 ):
-    translator.export(tmp_path)
-    batches = [TEXTS, TEXTS[3:4], ["", ""]]
-    (all_texts, scores, finished), (one, *_), nothing = serve(tmp_path, batches)
-    assert all_texts == translations
-    assert one == translations[3:4]
-    assert nothing == [["", ""], [-np.inf] * 2, [True] * 2]
-    ids = as_ids(translator.vocabulary.encode(TEXTS[:4]))
-    wanted = translator.search(ids)
-    np.testing.assert_allclose(scores[:4], wanted.scores[:, 0], atol=1e-4)
+    translator.export(tmp_path, version=3)
+    folder = tmp_path / "3"
+    texts = hostile()
+    names = ("serving_default", "n_best")
+    asked = [TEXTS, TEXTS[3:4], ["", ""], texts]
+    asked = [(name, some) for name in names for some in asked]
+    encoded = ("encode", TEXTS[:4])
+    found = serve(folder, *asked, encoded)
+    every, one, nothing, odd, many, _, none, oddly, states = found
+    assert every["translation"] == translations
+    assert one["translation"] == translations[3:4]
+    assert nothing == {
+        "translation": ["", ""],
+        "score": [-np.inf] * 2,
+        "finished": [True] * 2,
+    }
+    wanted = translator.translate(texts)
+    assert odd["translation"] == [str(one) for one in wanted]
+    np.testing.assert_allclose(odd["score"], [one.score for one in wanted], atol=1e-4)
+    assert odd["finished"] == [one.hypotheses[0].finished for one in wanted]
+    assert odd["finished"].count(False) > 3
     translator(TEXTS)
-    assert finished.count(False) == translator.cut > 0
+    assert every["finished"].count(False) == translator.cut > 0
+    for answer, given in ((many, TEXTS), (oddly, texts)):
+        wanted = translator.translate(given, num_hypotheses=2)
+        for text, said, scores, one in zip(
+            given, answer["translations"], answer["scores"], wanted, strict=True
+        ):
+            if one.source_tokens:
+                assert said == [each.text for each in one.hypotheses], repr(text)
+                known = [each.score for each in one.hypotheses]
+                np.testing.assert_allclose(scores, known, atol=1e-4)
+    assert none["translations"] == [["", ""]] * 2
+    ids = as_ids(translator.vocabulary.encode(TEXTS[:4]))
+    assert states["ids"] == ids.tolist()
+    np.testing.assert_allclose(
+        states["states"], translator.model.encode(ids), atol=1e-4
+    )
+    warm = folder / "assets.extra" / "tf_serving_warmup_requests"
+    import tensorflow as tf
+
+    [alone, pair] = tf.data.TFRecordDataset(os.fspath(warm)).as_numpy_iterator()
+    assert b"serving_default" in alone and b"one two three" in pair
 
 
 @pytest.mark.backend("tensorflow")
@@ -363,19 +542,21 @@ def test_the_savedmodel_keeps_the_limits(positions, vocabulary, tmp_path):
     assert found["finished"].numpy().tolist() == [False] * 3 + [True]
     long = "a house " * 40
     limit = 30 if positions == "learned" else 40
-    with pytest.raises(ValueError, match=f"Text 1 has .* max_source_length={limit}"):
-        translator(["the", long])
-    with pytest.raises(
-        tf.errors.InvalidArgumentError, match=f"more than {limit} tokens. Split"
-    ):
-        loaded(text=tf.constant(["the", long]))
+    rows, _ = translator._rows([long])
+    assert limit - 6 < max(map(len, rows)) <= limit
+    found = loaded(text=tf.constant(["the", long]))["translation"].numpy()
+    assert [text.decode() for text in found] == translator(["the", long])
+
+
+def test_an_export_replaces_an_export_and_nothing_else(translator, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match="notes.txt.*Name another folder"):
+        translator.export(tmp_path)
+    assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.backend("jax", "torch")
-def test_other_backends_say_how_to_export(translator, tmp_path):
-    backend = keras.config.backend()
-    with pytest.raises(
-        RuntimeError, match=f"'{backend}'. Save the translator, and load"
-    ):
-        translator.export(tmp_path / "exported")
-    assert not (tmp_path / "exported").exists()
+def test_other_backends_export_in_one_call(translator, translations, tmp_path):
+    translator.export(tmp_path / "exported")
+    [found] = serve(tmp_path / "exported", ("serving_default", TEXTS))
+    assert found["translation"] == translations

@@ -1,0 +1,334 @@
+"""Text to text as a TensorFlow graph: SavedModels.
+
+TensorFlow stands here in its own right: what it saves, it runs without Keras.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from keras_tfm.serving.parts import BREAKS, MARK
+
+FIRST_TEXTS = ("a", "one two three four five six seven eight nine ten")
+WRITES = """
+import json, sys
+from keras_tfm import serving
+kind, source, folder, options = sys.argv[1:]
+getattr(serving, kind).load(source).export(folder, **json.loads(options))
+"""
+
+
+def write_elsewhere(served, folder, options):
+    """Lets a process with the TensorFlow backend write a SavedModel.
+
+    Args:
+        served: `Translator` or `Classifier`.
+        folder: path.
+        options: dict, of its `export`.
+
+    Raises:
+        FileExistsError: the folder holds something else than a SavedModel.
+        RuntimeError: the process failed; what it said is in the message.
+    """
+    place(folder, options["version"])
+    with tempfile.TemporaryDirectory() as source:
+        served.save(source)
+        kind = type(served).__name__
+        done = subprocess.run(
+            [
+                *(sys.executable, "-c", WRITES, kind, source),
+                *(os.path.abspath(folder), json.dumps(options)),
+            ],
+            env={**os.environ, "KERAS_BACKEND": "tensorflow"},
+            capture_output=True,
+            text=True,
+        )
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1:] or ["nothing"]
+        raise RuntimeError(
+            "A SavedModel is written by a process with the TensorFlow backend, which "
+            f"failed. Received: {last[0]}. Is `keras-tfm[tensorflow]` installed?"
+        )
+
+
+def write_translator(translator, folder, num_hypotheses=None, version=None):
+    """Writes the SavedModel of a translator.
+
+    Args:
+        translator: `Translator` on the TensorFlow backend.
+        folder, num_hypotheses, version: of its `export`.
+    """
+    import tensorflow as tf
+
+    reader = _Reader(translator)
+    best, many = translator.searches(num_hypotheses)
+    text = tf.TensorSpec([None], tf.string, name="text")
+    ids = tf.TensorSpec([None, None], tf.int32, name="ids")
+
+    # Without autograph, which would read the source files again.
+    @tf.function(input_signature=[text], autograph=False)
+    def serving_default(text):
+        translations, scores, finished = reader.translations(text, best)
+        return {
+            "translation": translations[:, 0],
+            "score": scores[:, 0],
+            "finished": finished[:, 0],
+        }
+
+    @tf.function(input_signature=[text], autograph=False)
+    def n_best(text):
+        translations, scores, _ = reader.translations(text, many)
+        return {"translations": translations, "scores": scores}
+
+    @tf.function(input_signature=[text], autograph=False)
+    def encode(text):
+        ids = reader.whole(text)
+        return {"ids": ids, "states": translator.model.encode(ids)}
+
+    @tf.function(input_signature=[ids], autograph=False)
+    def encode_ids(ids):
+        return {"states": translator.model.encode(ids)}
+
+    functions = [serving_default, n_best]
+    if hasattr(translator.model, "encode"):
+        functions += [encode, encode_ids]
+    write(translator.model, reader.tokenizers, functions, folder, version)
+
+
+def write(model, tokenizers, functions, folder, version):
+    """Writes functions with what they hold, whole or not at all.
+
+    Args:
+        model: Keras model.
+        tokenizers: tuple of tokenizers of tensorflow_text.
+        functions: list of `tf.function` with signatures; the first takes text.
+        folder: path.
+        version: int or None, see `Translator.export`.
+    """
+    import tensorflow as tf
+
+    folder = place(folder, version)
+    module = tf.Module()
+    module.model, module.tokenizers = model, tokenizers
+    module.functions = functions
+    names = [function.__name__ for function in functions]
+    signatures = {
+        name: function.get_concrete_function()
+        for name, function in zip(names, functions, strict=True)
+    }
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = pathlib.Path(tempfile.mkdtemp(dir=folder.parent, prefix=".part-"))
+    try:
+        tf.saved_model.save(module, os.fspath(part), signatures=signatures)
+        if version is not None:
+            _write_first_requests(part)
+        part.chmod(0o755)
+        if folder.exists():
+            shutil.rmtree(folder)
+        os.replace(part, folder)
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def place(folder, version):
+    """Tells where a SavedModel goes.
+
+    Args:
+        folder: path.
+        version: int or None.
+
+    Returns:
+        `pathlib.Path`.
+
+    Raises:
+        FileExistsError: something else is there.
+    """
+    folder = pathlib.Path(folder)
+    if version is not None:
+        folder = folder / str(version)
+    there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    if folder.exists() and there and "saved_model.pb" not in there:
+        raise FileExistsError(
+            f"A SavedModel replaces an earlier one, or nothing. Received: "
+            f"{os.fspath(folder)!r} with {there[:8]}. Name another folder."
+        )
+    return folder
+
+
+def _write_first_requests(folder):
+    """Writes what TensorFlow Serving asks a model before others do.
+
+    The file is of records of PredictionLog of TensorFlow Serving's API, of
+    which only requests matter: predict_log (6) with a request (1) of a
+    model_spec (1) with a signature_name (3), and of inputs (2).
+    """
+    import tensorflow as tf
+
+    extra = folder / "assets.extra"
+    extra.mkdir()
+    with tf.io.TFRecordWriter(os.fspath(extra / "tf_serving_warmup_requests")) as file:
+        for texts in ([FIRST_TEXTS[0]], list(FIRST_TEXTS)):
+            tensor = tf.make_tensor_proto(texts, dtype=tf.string).SerializeToString()
+            named = _field(1, b"text") + _field(2, tensor)
+            spec = _field(3, b"serving_default")
+            request = _field(1, spec) + _field(2, named)
+            file.write(_field(6, _field(1, request)))
+
+
+def _field(number, content):
+    """A field of bytes, as protocol buffers write it."""
+    size, count = bytearray(), len(content)
+    while count > 127:
+        size.append(count & 127 | 128)
+        count >>= 7
+    size.append(count)
+    return bytes([number << 3 | 2]) + bytes(size) + content
+
+
+class _Reader:
+    """From text to parts and back, as `parts` does it, in a graph."""
+
+    def __init__(self, translator):
+        self._vocabularies = (translator.vocabulary, translator.target_vocabulary)
+        self.tokenizers = tuple(
+            side.tensorflow_tokenizer() for side in self._vocabularies
+        )
+        self._pieces, self._cuts = translator.pieces, translator.cuts
+        self._marks = translator.source_marks
+        self._prefix = translator.settings["target_prefix"]
+
+    def whole(self, text):
+        """The ids of texts, which are not cut."""
+        import tensorflow as tf
+
+        rows = self._marked(self.tokenizers[0].tokenize(text))
+        return tf.cast(rows.to_tensor(0), tf.int32)
+
+    def translations(self, text, search):
+        """Strings, scores and whether each is finished, all `(B, n)`."""
+        import tensorflow as tf
+
+        # Pieces of a text are lines and, between them, blanks.
+        text = tf.strings.regex_replace(text, MARK, "\ufffd")
+        broken = tf.strings.regex_replace(text, BREAKS, rf"{MARK}\1{MARK}")
+        pieces = tf.strings.split(broken, MARK)
+        is_line = tf.ragged.range(pieces.row_lengths()).flat_values % 2 == 0
+        lines = tf.where(is_line, pieces.flat_values, "")
+        rows = self.tokenizers[0].tokenize(lines)
+        parts, counts, blanks = self._cut(rows)
+        # One row without tokens, so that there is a row.
+        none = tf.RaggedTensor.from_row_lengths(
+            tf.zeros([0], parts.dtype), tf.zeros([1], tf.int64)
+        )
+        ids = tf.concat([self._marked(parts), none], axis=0)
+        ids = tf.cast(ids.to_tensor(0), tf.int32)
+        found = search.decode(ids, self._prefix)
+        best, scores, lengths = found.ids[:-1], found.scores[:-1], found.lengths[:-1]
+        width = best.shape[1]
+        numbers = tf.repeat(pieces.value_rowids(), counts)  # the text of each part
+        texts = []
+        ended = tf.reduce_any(best == search.end_id, axis=-1) | (lengths == 0)
+        for n in range(width):
+            said = blanks + self._text(best[:, n], search.end_id)
+            said = tf.RaggedTensor.from_row_lengths(said, counts)
+            said = tf.where(
+                is_line, tf.strings.reduce_join(said, axis=1), pieces.flat_values
+            )
+            texts.append(tf.strings.reduce_join(pieces.with_flat_values(said), axis=1))
+        count = pieces.nrows()
+        weights = tf.cast(lengths, "float32")
+        weighted = tf.where(lengths > 0, scores * weights, -float("inf"))
+        total = tf.math.unsorted_segment_sum(weighted, numbers, count)
+        weights = tf.math.unsorted_segment_sum(weights, numbers, count)
+        scores = tf.where(weights > 0, total / weights, -float("inf"))
+        cut = tf.math.unsorted_segment_sum(tf.cast(~ended, "int32"), numbers, count)
+        return tf.stack(texts, axis=1), scores, cut == 0
+
+    def _text(self, ids, end_id):
+        import tensorflow as tf
+
+        real = (ids != 0) & (ids != end_id) & (ids < self._vocabularies[1].size)
+        return self.tokenizers[1].detokenize(tf.ragged.boolean_mask(ids, real))
+
+    def _marked(self, rows):
+        import tensorflow as tf
+
+        real = tf.cast(rows.row_lengths() > 0, tf.int64)  # else there is no text
+        before, after = (
+            tf.RaggedTensor.from_row_lengths(
+                tf.tile(tf.constant(ids, rows.dtype), [tf.reduce_sum(real)]),
+                real * len(ids),
+            )
+            for ids in self._marks
+        )
+        return tf.concat([before, rows, after], axis=1)
+
+    def _cut(self, rows):
+        """Parts of each row; how many it has; and what stands before each."""
+        import tensorflow as tf
+
+        least, most = self._cuts
+        ids = rows.to_tensor(0)
+        lengths = tf.cast(rows.row_lengths(), tf.int32)
+        starts, ends, wide, closes = (
+            tf.gather(tf.constant(flags), ids)
+            for flags in (
+                self._pieces.starts,
+                self._pieces.ends,
+                self._pieces.wide,
+                self._pieces.closes,
+            )
+        )
+
+        def after(flags):
+            return tf.pad(flags, [[0, 0], [1, 0]])[:, :-1]
+
+        for _ in range(2):
+            ends |= closes & after(ends)
+            wide |= closes & after(wide)
+        sentences = (after(ends) & starts) | (after(wide) & (~closes | starts))
+        places = tf.range(tf.shape(ids)[1])[None]
+
+        def last(flags):
+            return tf.reduce_max(tf.where(flags, places, 0), axis=1)
+
+        def first(flags):
+            big = tf.int32.max
+            return tf.reduce_min(tf.where(flags, places, big), axis=1)
+
+        def advance(begun, cuts):
+            from_here = places > begun[:, None]
+            near = from_here & (places <= begun[:, None] + least)
+            within = from_here & (places <= begun[:, None] + most)
+            rest = lengths - begun
+            inside, beyond = last(near & sentences), first(within & ~near & sentences)
+            word = last(within & starts)
+            end = tf.where(word > 0, word, begun + most)
+            end = tf.where(rest <= most, lengths, end)
+            end = tf.where(beyond < tf.int32.max, beyond, end)
+            end = tf.where(inside > 0, inside, end)
+            end = tf.where(rest <= least, lengths, end)
+            return end, tf.concat([cuts, end[:, None]], axis=1)
+
+        zeros = tf.zeros_like(lengths)
+        _, cuts = tf.while_loop(
+            lambda begun, cuts: tf.reduce_any(begun < lengths),
+            advance,
+            (zeros, zeros[:, None]),
+            shape_invariants=(tf.TensorShape([None]), tf.TensorShape([None, None])),
+        )
+        begins, widths = cuts[:, :-1], cuts[:, 1:] - cuts[:, :-1]
+        real = widths > 0
+        parts = tf.RaggedTensor.from_row_lengths(
+            rows.flat_values, tf.cast(tf.boolean_mask(widths, real), tf.int64)
+        )
+        size = tf.maximum(tf.shape(ids)[1], 1)
+        padded = tf.pad(starts, [[0, 0], [0, 1]])  # so that there is a place
+        blank = tf.gather(padded, tf.minimum(begins, size), batch_dims=1)
+        blank = tf.where(blank & (begins > 0), " ", "")
+        counts = tf.reduce_sum(tf.cast(real, tf.int64), axis=1)
+        return parts, counts, tf.boolean_mask(blank, real)
