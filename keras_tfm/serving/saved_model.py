@@ -113,8 +113,8 @@ def write(model, tokenizers, functions, folder, version):
 
     folder = place(folder, version)
     module = tf.Module()
+    # Not the functions, which would be traced once more.
     module.model, module.tokenizers = model, tokenizers
-    module.functions = functions
     names = [function.__name__ for function in functions]
     signatures = {
         name: function.get_concrete_function()
