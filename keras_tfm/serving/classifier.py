@@ -13,7 +13,7 @@ import numpy as np
 
 from keras_tfm.decode.compile import compiled
 from keras_tfm.decode.inputs import LENGTHS, rounded_up
-from keras_tfm.serving import preset
+from keras_tfm.serving import preset, saved_model
 from keras_tfm.serving.folders import check_saved, write_model
 from keras_tfm.text.joined import count_marks, join, kept_tokens
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
@@ -217,6 +217,38 @@ class Classifier:
                 "none. Train one from it: `recipes.classification --from`."
             )
         return cls(found.model, found.vocabulary, found.classes, **settings)
+
+    def export(self, folder, version=None):
+        """Writes a SavedModel that takes texts and gives labels.
+
+        It runs with TensorFlow and tensorflow_text, without this library. Its
+        `serving_default` takes `text`, a string `(B,)`, and of pairs `second`
+        too, and gives `labels`, strings `(B, C)`, the likeliest first, with
+        their `probabilities`, float32 `(B, C)`, and `truncated`, bool `(B,)`,
+        True where only the beginning of the text was read. Where a text has no
+        token, labels are "" and probabilities 0.
+
+        From JAX and PyTorch a process with TensorFlow writes it.
+
+        Args:
+            folder: path. Replaced when all is written.
+            version: int >= 0 or None. For TensorFlow Serving: the model goes to
+                `folder/version`, with texts that warm it up.
+
+        Raises:
+            FileExistsError: the folder holds something else than a SavedModel.
+            ImportError: TensorFlow or tensorflow_text is missing.
+            TypeError: the vocabulary is none of SentencePiece.
+        """
+        if not hasattr(self.vocabulary, "tensorflow_tokenizer"):
+            raise TypeError(
+                "A SavedModel cuts text by SentencePiece. Received: a vocabulary of "
+                f"type {type(self.vocabulary).__name__}. Serve the classifier itself."
+            )
+        if keras.config.backend() != "tensorflow":
+            saved_model.write_elsewhere(self, folder, {"version": version})
+            return
+        saved_model.write_classifier(self, folder, version)
 
     def _check_settings(self):
         marks = count_marks(self.vocabulary, 1 + self.paired)

@@ -12,6 +12,7 @@ import sys
 import tempfile
 
 from keras_tfm.serving.parts import BREAKS, MARK
+from keras_tfm.text.joined import count_marks
 
 FIRST_TEXTS = ("a", "one two three four five six seven eight nine ten")
 WRITES = """
@@ -125,7 +126,8 @@ def write(model, tokenizers, functions, folder, version):
     try:
         tf.saved_model.save(module, os.fspath(part), signatures=signatures)
         if version is not None:
-            _write_first_requests(part)
+            names = [spec.name for spec in functions[0].input_signature]
+            _write_first_requests(part, names)
         part.chmod(0o755)
         if folder.exists():
             shutil.rmtree(folder)
@@ -159,7 +161,7 @@ def place(folder, version):
     return folder
 
 
-def _write_first_requests(folder):
+def _write_first_requests(folder, names):
     """Writes what TensorFlow Serving asks a model before others do.
 
     The file is of records of PredictionLog of TensorFlow Serving's API, of
@@ -173,9 +175,9 @@ def _write_first_requests(folder):
     with tf.io.TFRecordWriter(os.fspath(extra / "tf_serving_warmup_requests")) as file:
         for texts in ([FIRST_TEXTS[0]], list(FIRST_TEXTS)):
             tensor = tf.make_tensor_proto(texts, dtype=tf.string).SerializeToString()
-            named = _field(1, b"text") + _field(2, tensor)
-            spec = _field(3, b"serving_default")
-            request = _field(1, spec) + _field(2, named)
+            request = _field(1, _field(3, b"serving_default"))
+            for name in names:
+                request += _field(2, _field(1, name.encode()) + _field(2, tensor))
             file.write(_field(6, _field(1, request)))
 
 
@@ -332,3 +334,70 @@ class _Reader:
         blank = tf.where(blank & (begins > 0), " ", "")
         counts = tf.reduce_sum(tf.cast(real, tf.int64), axis=1)
         return parts, counts, tf.boolean_mask(blank, real)
+
+
+def write_classifier(classifier, folder, version=None):
+    """Writes the SavedModel of a classifier.
+
+    Args:
+        classifier: `Classifier` on the TensorFlow backend.
+        folder, version: of its `export`.
+    """
+    import tensorflow as tf
+
+    vocabulary, model = classifier.vocabulary, classifier.model
+    tokenizer = vocabulary.tensorflow_tokenizer()
+    names = tf.constant(classifier.classes)
+    sides = 1 + classifier.paired
+    room = classifier.max_length - count_marks(vocabulary, sides)
+    segments = model.encoder.settings["num_segments"] > 0
+    ends = [list(vocabulary.between_ids), [vocabulary.end_id]]
+
+    def said(texts):
+        rows = [tokenizer.tokenize(text) for text in texts]
+        lengths = [tf.cast(row.row_lengths(), tf.int32) for row in rows]
+        kept = _kept(lengths, room)
+        start = tf.fill([rows[0].nrows(), 1], tf.constant(vocabulary.start_id))
+        tokens, numbers = [start], [tf.zeros_like(start)]
+        for number, (row, count) in enumerate(zip(rows, kept, strict=True)):
+            places = tf.ragged.range(row.row_lengths())
+            mask = places < tf.cast(count, tf.int64)[:, None]
+            marks = tf.constant([ends[number == sides - 1]], tf.int32)
+            some = tf.cast(tf.ragged.boolean_mask(row, mask), tf.int32)
+            some = tf.concat([some, tf.repeat(marks, row.nrows(), axis=0)], axis=1)
+            tokens.append(some)
+            numbers.append(tf.ones_like(some) * number)
+        inputs = {"token_ids": tf.concat(tokens, axis=1).to_tensor(vocabulary.pad_id)}
+        if segments:
+            inputs["segment_ids"] = tf.concat(numbers, axis=1).to_tensor(0)
+        found = model.probabilities(model(inputs, training=False))
+        # Nothing can be said of a text without a token.
+        blank = tf.reduce_any(tf.stack(lengths) == 0, axis=0)[:, None]
+        found, order = tf.math.top_k(tf.where(blank, 0.0, found), len(names))
+        cut = [k < n for k, n in zip(kept, lengths, strict=True)]
+        return {
+            "labels": tf.where(blank, "", tf.gather(names, order)),
+            "probabilities": found,
+            "truncated": tf.reduce_any(tf.stack(cut), axis=0),
+        }
+
+    specs = [tf.TensorSpec([None], tf.string, name="text")]
+    if classifier.paired:
+        specs.append(tf.TensorSpec([None], tf.string, name="second"))
+
+    @tf.function(input_signature=specs, autograph=False)
+    def serving_default(text, *second):
+        return said([text, *second])
+
+    write(model, (tokenizer,), [serving_default], folder, version)
+
+
+def _kept(lengths, room):
+    """As `text.joined.kept_tokens`."""
+    import tensorflow as tf
+
+    if len(lengths) == 1:
+        return [tf.minimum(lengths[0], room)]
+    first = tf.maximum(room - lengths[1], room - room // 2)
+    first = tf.minimum(lengths[0], first)
+    return [first, tf.minimum(lengths[1], room - first)]

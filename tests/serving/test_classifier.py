@@ -1,6 +1,7 @@
 """From text to labels: order, batches, cut texts, words, saving."""
 
 import logging
+import os
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ from keras_tfm.models import Encoder
 from keras_tfm.serving import Classifier
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from tests.layers.formulas import draw_weights, numpy
+from tests.serving.saved import serve
 
 TEXTS = [
     "the small garden behind the old house",
@@ -225,3 +227,55 @@ def test_a_vocabulary_or_length_past_a_table_is_refused(vocabulary):
     )
     with pytest.raises(ValueError, match="learned 16 positions. .*max_length=256"):
         Classifier(Network(encoder, 3), vocabulary, CLASSES)
+
+
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize("paired", [False, True])
+def test_the_savedmodel_says_what_the_classifier_says(paired, vocabulary, tmp_path):
+    import tensorflow as tf
+
+    model = network(vocabulary, segments=2 * paired)
+    classifier = Classifier(model, vocabulary, CLASSES, paired, max_length=14)
+    classifier.export(tmp_path / "saved", version=1)
+    folder = tmp_path / "saved" / "1"
+    texts = [(text, other) for text in TEXTS for other in TEXTS]
+    if not paired:
+        texts = TEXTS
+        [found] = serve(folder, ("serving_default", [*TEXTS, "", " "]))
+    else:
+        signature = tf.saved_model.load(os.fspath(folder)).signatures["serving_default"]
+        sides = zip(*texts, ("a house", ""), (" ", "a"), strict=True)
+        sides = [tf.constant(list(side)) for side in sides]
+        found = signature(text=sides[0], second=sides[1])
+        found = {name: value.numpy().tolist() for name, value in found.items()}
+        found["labels"] = [[x.decode() for x in row] for row in found["labels"]]
+    wanted = classifier(texts)
+    assert found["labels"][-2:] == [[""] * 3] * 2
+    assert found["probabilities"][-2:] == [[0.0] * 3] * 2
+    assert found["truncated"][:-2] == [one.truncated for one in wanted]
+    assert len(set(found["truncated"])) == 2
+    for labels, probabilities, one in zip(
+        found["labels"], found["probabilities"], wanted, strict=False
+    ):
+        assert labels[0] == one.label
+        given = dict(zip(labels, probabilities, strict=True))
+        assert given == pytest.approx(one.probabilities, abs=1e-5)
+    warm = folder / "assets.extra" / "tf_serving_warmup_requests"
+    [_, record] = tf.data.TFRecordDataset(os.fspath(warm)).as_numpy_iterator()
+    assert (b"second" in record) == paired
+
+
+def test_a_classifier_of_other_pieces_is_not_exported(tmp_path):
+    vocabulary = TokenizersVocabulary.train(TEXTS, size=70)
+    classifier = Classifier(network(vocabulary), vocabulary, CLASSES)
+    with pytest.raises(TypeError, match="vocabulary of type TokenizersVocabulary"):
+        classifier.export(tmp_path)
+
+
+@pytest.mark.backend("jax", "torch")
+def test_other_backends_export_in_one_call(classifier, tmp_path):
+    classifier.export(tmp_path / "saved")
+    [found] = serve(tmp_path / "saved", ("serving_default", TEXTS))
+    assert [labels[0] for labels in found["labels"]] == [
+        one.label for one in classifier(TEXTS)
+    ]
