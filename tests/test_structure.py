@@ -16,7 +16,8 @@ MAY_IMPORT = {
     "text": {"layers", "models", "text"},
     "zoo": {"decode", "layers", "models", "text", "zoo"},
     "plot": {"plot"},
-    "serving": {"decode", "layers", "models", "serving", "text", "zoo"},
+    "serving": {"decode", "layers", "models", "plot", "serving", "text", "zoo"},
+    "command": {"command", "serving", "text", "training", "zoo"},
 }
 MAY_IMPORT[""] = set(MAY_IMPORT)
 BACKENDS = {"tensorflow", "tensorflow_text", "jax", "torch"}
@@ -25,7 +26,11 @@ BACKEND_PLACES = re.compile(
     r"keras_tfm/(text/|serving[/.]|decode/(compile|record|packed)\.py$)"
 )
 # Themselves imported inside a function.
-LATER = {"keras_tfm/decode/record.py", "keras_tfm/decode/packed.py"}
+LATER = {
+    "keras_tfm/command/options.py",
+    "keras_tfm/decode/packed.py",
+    "keras_tfm/decode/record.py",
+}
 # What `import keras_tfm` may load; the rest is imported where it is used.
 AT_IMPORT = {"keras", "keras_tfm", "numpy", "sentencepiece", *sys.stdlib_module_names}
 NAMELESS = {"utils.py", "common.py", "helpers.py"}

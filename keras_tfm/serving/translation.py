@@ -1,7 +1,6 @@
 """What a translator says of a text."""
 
 import base64
-import dataclasses
 import html
 import io
 from typing import NamedTuple
@@ -30,8 +29,7 @@ class Hypothesis(NamedTuple):
     finished: bool
 
 
-@dataclasses.dataclass(frozen=True)
-class Translation:
+class Translation(NamedTuple):
     """A text and its translations, the best first.
 
     Printed, it is the best; a notebook shows all, and the attention of the

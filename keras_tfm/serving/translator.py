@@ -158,6 +158,7 @@ class Translator:
         self,
         texts,
         target_prefix=None,
+        constraints=None,
         return_scores=True,
         return_attention=False,
         progress=False,
@@ -170,6 +171,9 @@ class Translator:
             target_prefix: str that the translation begins with, or a list with
                 one for each text, None where there is none; of a text in parts
                 the first begins with it. Or None.
+            constraints: list of str, phrases that the translation contains, or
+                a list of such lists, None where there are none; or None. They
+                need a beam, and such a text is not cut into parts.
             return_scores: bool. Give each hypothesis its score.
             return_attention: bool. Give what each piece attended to.
             progress: bool. Show a progress bar.
@@ -180,22 +184,29 @@ class Translator:
             `Translation`, or a list of them in the order of the texts.
 
         Raises:
-            ValueError: other prefixes than texts, or settings of a search that
-                do not fit each other.
+            ValueError: other prefixes or constraints than texts, settings of a
+                search that do not fit each other, or constraints without a
+                beam.
             TypeError: what comes is not text.
         """
         if isinstance(texts, str):
-            prefix = [target_prefix]
             return self.translate(
-                [texts], prefix, return_scores, return_attention, progress, **search
+                [texts],
+                [target_prefix],
+                [constraints],
+                return_scores,
+                return_attention,
+                progress,
+                **search,
             )[0]
         texts = _text_list(texts)
         if return_attention:
             search["return_attention"] = True
         searched = self._search_with(search)
-        rows, places = self._rows(texts)
+        phrases = self._phrases(constraints, texts)
+        rows, places = self._rows(texts, phrases)
         forced = self._forced(target_prefix, texts, rows, places)
-        found = self._decoded(searched, rows, forced, progress)
+        found = self._decoded(searched, rows, forced, progress, phrases, places)
         return [
             self._translation(text, parts, after, rows, found, first, return_scores)
             for text, (parts, after, first) in zip(texts, places, strict=True)
@@ -284,14 +295,39 @@ class Translator:
                 forced[first] += prefix
         return forced if any(forced) else None
 
-    def _decoded(self, search, rows, forced, progress=False):
+    def _phrases(self, constraints, texts):
+        """The constraints of each text that has any, as lists of ids."""
+        if constraints is None:
+            return {}
+        if len(constraints) != len(texts):
+            raise ValueError(
+                "Each text has constraints, or None. Received: "
+                f"{len(constraints)} for {len(texts)} texts."
+            )
+        return {
+            number: self.target_vocabulary.encode(_text_list(phrases))
+            for number, phrases in enumerate(constraints)
+            if phrases
+        }
+
+    def _decoded(self, search, rows, forced, progress=False, phrases=(), places=()):
         """The hypotheses of each row."""
         bar = keras.utils.Progbar(len(rows), unit_name="sentence") if progress else None
         found = [None] * len(rows)
+        held = {places[number][2]: phrases[number] for number in phrases}
+        free = [i for i in range(len(rows)) if i not in held]
         for number, hypotheses in search.bulk(
-            rows, self.batch_tokens, self.batch_size, target_prefix=forced
+            [rows[i] for i in free],
+            self.batch_tokens,
+            self.batch_size,
+            target_prefix=forced and [forced[i] for i in free],
         ):
-            found[number] = hypotheses
+            found[free[number]] = hypotheses
+            if bar:
+                bar.add(1)
+        for number, ids in held.items():
+            prefix = forced and [forced[number]]
+            found[number] = search([rows[number]], prefix, [ids])
             if bar:
                 bar.add(1)
         return found
@@ -545,13 +581,17 @@ class Translator:
         count = num_hypotheses or self.settings["beam_size"]
         return self._search_of(), self._search_of(num_hypotheses=count)
 
-    def _rows(self, texts):
-        """The ids of every part, and of each text its parts, and the first."""
+    def _rows(self, texts, whole=()):
+        """The ids of every part, and of each text its parts, and the first.
+
+        Those in `whole` are not cut.
+        """
         if self.search.lengths.continues:
-            encoded = self.vocabulary.encode(texts)
-            found = [([Part(row, "")] if row else [], "") for row in encoded]
-        else:
-            found = parts_of(texts, self.vocabulary, self.pieces, *self.cuts)
+            whole = range(len(texts))
+        found = parts_of(texts, self.vocabulary, self.pieces, *self.cuts)
+        for number in whole:
+            row = self.vocabulary.encode([texts[number]])[0]
+            found[number] = ([Part(row, "")], "")
         before, after = self.source_marks
         rows, places = [], []
         for number, (parts, end) in enumerate(found):

@@ -1,0 +1,41 @@
+"""`keras-tfm evaluate`."""
+
+import sys
+import time
+
+from keras_tfm.command import lines
+from keras_tfm.command.translate import translator_of
+
+
+def run(command):
+    """Translates a test set and compares.
+
+    Args:
+        command: `options.Evaluate`.
+    """
+    try:
+        from sacrebleu.metrics import BLEU, CHRF
+    except ImportError as error:
+        raise ImportError(
+            "Translations are compared by the library sacrebleu, which cannot be "
+            f"imported here ({error}). Install `keras-tfm[recipes]`."
+        ) from error
+    both = list(lines.pairs((command.source, command.target)))
+    translator = translator_of(command, beam_size=command.beam_size)
+    translator.warm_up()
+    begun = time.monotonic()
+    found = translator([source for source, _ in both], progress=False)
+    seconds = time.monotonic() - begun
+    if command.output:
+        lines.Output(command.output).write_all(found, False)
+    wanted = [[target for _, target in both]]
+    for metric in (BLEU(), CHRF()):
+        try:
+            score = metric.corpus_score(found, wanted, n_bootstrap=1000)
+        except TypeError:  # of few lines it draws some without any match
+            score = metric.corpus_score(found, wanted)
+        print(score.format(signature=str(metric.get_signature()), width=2))
+    print(
+        f"{len(both):,} lines in {seconds:.1f} s, {translator.cut} cut at their limit"
+    )
+    sys.stdout.flush()

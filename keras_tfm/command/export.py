@@ -1,0 +1,48 @@
+"""`keras-tfm export`."""
+
+from keras_tfm import zoo
+from keras_tfm.command.inspect import served_of
+
+
+def run(command):
+    """Writes a model for other programs.
+
+    Args:
+        command: `options.Export`.
+    """
+    served = served_of(command)
+    translates = hasattr(served, "translate")
+    if command.form == "saved-model":
+        options = {"version": command.version}
+        if translates:
+            options["num_hypotheses"] = command.num_hypotheses
+        served.export(command.folder, **options)
+    elif command.form == "keras":
+        served.save(command.folder)
+    elif command.form == "ctranslate2":
+        if not translates:
+            raise ValueError(
+                "CTranslate2 gets a translator. Received: a classifier. Ask for "
+                "--form saved-model or transformers."
+            )
+        suffix = served.settings["source_suffix"]
+        zoo.to_ctranslate2(
+            served.model,
+            served.vocabulary,
+            command.folder,
+            command.quantization,
+            served.target_vocabulary,
+            add_source_eos=suffix == [served.search.end_id],
+        )
+    elif translates:
+        zoo.to_hugging_face(
+            served.model,
+            command.folder,
+            served.vocabulary,
+            served.target_vocabulary,
+            search=served.settings,
+        )
+    else:
+        zoo.to_hugging_face(
+            served.model, command.folder, served.vocabulary, classes=served.classes
+        )

@@ -1,0 +1,197 @@
+"""The options of each command, as tyro reads them."""
+
+import dataclasses
+import importlib
+from typing import Annotated, Literal
+
+import tyro
+
+Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+Files = Annotated[
+    tuple[str, ...],
+    tyro.conf.Positional,
+    tyro.conf.arg(metavar="FILE"),
+]
+File = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+
+
+class Command:
+    """A command, whose module has a function `run` of it."""
+
+    def run(self) -> int:
+        """Does what the command does, and gives the exit status."""
+        name = f"keras_tfm.command.{type(self).__name__.lower()}"
+        return importlib.import_module(name).run(self) or 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Translate(Command):
+    """Translates lines: a line for a line, or JSON for JSON.
+
+    With --output the lines done so far stand in FILE.part: started again with
+    the same options, the command goes on after the last whole line.
+    """
+
+    model: Model
+    """A preset, a folder, or hf://owner/name."""
+    files: Files = ()
+    """Texts, one a line, plain or .gz; none: standard input."""
+    output: str | None = None
+    """File to write; else standard output."""
+    form: Literal["text", "jsonl"] = "text"
+    """jsonl: objects with "source", and if wanted "target_prefix" and
+    "constraints", a list of phrases; answers have "translation", "score",
+    "finished" and "hypotheses"."""
+    beam_size: int | None = None
+    """1 is greedy; else as the model comes."""
+    num_hypotheses: int = 1
+    """Of jsonl: translations of each."""
+    source_language: str | None = None
+    """Of a model of many languages."""
+    target_language: str | None = None
+    """Likewise."""
+    batch_size: int = 64
+    """Sentences decoded at once, at most."""
+    batch_tokens: int = 2048
+    """Source tokens with padding, likewise."""
+    window: int = 10_000
+    """Lines that are read before they are translated, sorted by length."""
+    progress: bool | None = None
+    """Lines done, on standard error; by default where that is a terminal."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Classify(Command):
+    """Labels lines: a label, a tab and its probability for each."""
+
+    model: Model
+    """A preset, a folder, or hf://owner/name."""
+    files: Files = ()
+    """Texts, one a line, of pairs with a tab between; none: standard input."""
+    form: Literal["text", "jsonl"] = "text"
+    """jsonl: answers have "label", "probabilities" and "truncated"."""
+    window: int = 4_096
+    """Lines that are read before they are labelled."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Score(Command):
+    """Scores translations that are given: log-probability over the penalty."""
+
+    model: Model
+    """A preset, a folder, or hf://owner/name."""
+    files: Files = ()
+    """Source and target, line by line; or one with a tab between; none: that
+    from standard input."""
+    form: Literal["text", "jsonl"] = "text"
+    """jsonl: answers have "score", "tokens" and "token_scores"."""
+    source_language: str | None = None
+    """Of a model of many languages."""
+    target_language: str | None = None
+    """Likewise."""
+    window: int = 4_096
+    """Lines that are read before they are scored."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate(Command):
+    """Translates a test set and compares: BLEU and chrF by sacrebleu."""
+
+    model: Model
+    """A preset, a folder, or hf://owner/name."""
+    source: File
+    """Texts, one a line."""
+    target: File
+    """Their translations."""
+    beam_size: int | None = None
+    """1 is greedy; else as the model comes."""
+    source_language: str | None = None
+    """Of a model of many languages."""
+    target_language: str | None = None
+    """Likewise."""
+    output: str | None = None
+    """File for the translations."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Export(Command):
+    """Writes a model for other programs."""
+
+    model: Model
+    """A preset, a folder, or hf://owner/name."""
+    folder: Annotated[str, tyro.conf.Positional]
+    """Folder to write."""
+    form: Literal["saved-model", "ctranslate2", "transformers", "keras"] = "saved-model"
+    """saved-model: for TensorFlow and its server; keras: a folder of ours."""
+    version: int | None = None
+    """Of a saved-model: for TensorFlow Serving, in a folder of that name."""
+    num_hypotheses: int | None = None
+    """Of a saved-model: n of `n_best`; by default the beam's size."""
+    quantization: str | None = None
+    """Of ctranslate2: int8, float16 and the like."""
+    source_language: str | None = None
+    """Of a model of many languages."""
+    target_language: str | None = None
+    """Likewise."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Average(Command):
+    """Means the weights of the last epochs of a run, as a new translator."""
+
+    run_folder: Annotated[str, tyro.conf.Positional]
+    """Folder of a run of recipes.translation."""
+    folder: Annotated[str, tyro.conf.Positional]
+    """Folder to write."""
+    last: int = 5
+    """Epochs."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Inspect(Command):
+    """Tells what a model is: shape, parameters, vocabulary, settings."""
+
+    model: Annotated[
+        str | None,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="MODEL"),
+    ] = None
+    """A preset, a folder, or hf://owner/name; none: lists the presets."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Doctor(Command):
+    """Reads a parallel corpus and tells what is wrong with it."""
+
+    source: File
+    """Texts, one a line, plain or .gz; or one file with a tab between."""
+    target: Annotated[
+        str | None,
+        tyro.conf.Positional,
+        tyro.conf.arg(metavar="FILE"),
+    ] = None
+    """Their translations."""
+    test_source: str | None = None
+    """Texts that must not be in training."""
+    test_target: str | None = None
+    """Their translations, likewise."""
+    vocabulary: str | None = None
+    """A SentencePiece model or tokenizer.json: tells how it cuts the texts."""
+    max_length: int = 256
+    """Of a vocabulary: tokens of a text in training, at most."""
+    examples: int = 3
+    """Lines that are shown of each fault."""
+    strict: bool = False
+    """Exit status 1 where there is a fault."""
+
+
+COMMANDS = {
+    "translate": Translate,
+    "classify": Classify,
+    "score": Score,
+    "evaluate": Evaluate,
+    "export": Export,
+    "average": Average,
+    "inspect": Inspect,
+    "doctor": Doctor,
+}

@@ -1,0 +1,309 @@
+"""The command line: lines in their order, faults said, runs gone on with."""
+
+import gzip
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from keras_tfm.command import main
+from keras_tfm.models import Classifier as Network
+from keras_tfm.models import Encoder
+from keras_tfm.serving import Classifier, Translator
+from keras_tfm.text import Vocabulary
+from tests.decode.conftest import draw_transformer
+from tests.layers.formulas import draw_weights
+from tests.serving.test_translator import SETTINGS, TEXTS
+
+LINES = [*TEXTS, "the boat.", "a man"]
+PROGRAM = "import sys; from keras_tfm.command import main; sys.exit(main())"
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return Vocabulary.train([text for text in TEXTS if text.isascii()] * 20, size=280)
+
+
+@pytest.fixture(scope="module")
+def translator(vocabulary):
+    model = draw_transformer(seed=6, vocabulary_size=vocabulary.size)
+    return Translator(model, vocabulary, **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def folder(translator, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("translator")
+    translator.save(folder)
+    return str(folder)
+
+
+@pytest.fixture
+def source(tmp_path):
+    file = tmp_path / "source.txt"
+    file.write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
+    return str(file)
+
+
+def given(monkeypatch, content):
+    """Makes bytes the standard input."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+
+
+def said(capfd):
+    """What a command has written, line by line."""
+    return capfd.readouterr().out.split("\n")[:-1]
+
+
+def start(*arguments, **options):
+    """Starts a command as a process."""
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
+
+
+def test_help_loads_no_backend():
+    program = (
+        "import sys\nfrom keras_tfm.command import main\n"
+        "try:\n    main(['translate', '--help'])\nexcept SystemExit as end:\n"
+        "    assert end.code == 0\nassert 'keras' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert b"--beam-size" in done.stdout
+
+
+def test_a_line_is_translated_for_a_line(
+    folder, translator, source, capfd, monkeypatch, tmp_path
+):
+    wanted = [text.replace("\n", " ") for text in translator(LINES)]
+    assert main(["translate", folder, source]) == 0
+    assert said(capfd) == wanted
+    given(monkeypatch, "\r\n".join(LINES).encode())
+    assert main(["translate", folder, "--window", "4"]) == 0
+    assert said(capfd) == wanted
+    packed = tmp_path / "source.txt.gz"
+    packed.write_bytes(gzip.compress("\n".join(LINES).encode()))
+    assert main(["translate", folder, source, str(packed), "--progress", "True"]) == 0
+    out, err = capfd.readouterr()
+    assert out.split("\n")[:-1] == wanted * 2
+    assert f"{2 * len(LINES):,} lines" in err
+    assert main(["translate", folder, source, "--beam-size", "1"]) == 0
+    greedy = Translator.load(folder, beam_size=1)(LINES)
+    assert said(capfd) == greedy != wanted
+
+
+def test_objects_have_prefixes_constraints_and_hypotheses(
+    folder, translator, monkeypatch, capfd
+):
+    asked = [
+        {"source": "a house"},
+        {"source": "an old man", "target_prefix": "the boat"},
+        {"source": "a house", "constraints": ["garden"]},
+        {"source": ""},
+    ]
+    given(monkeypatch, "\n".join(map(json.dumps, asked)).encode())
+    assert main(["translate", folder, "--form", "jsonl", "--num-hypotheses", "2"]) == 0
+    found = [json.loads(line) for line in said(capfd)]
+    wanted = translator.translate("a house", num_hypotheses=2)
+    assert found[0]["translation"] == wanted.text
+    assert [one["text"] for one in found[0]["hypotheses"]] == [
+        one.text for one in wanted.hypotheses
+    ]
+    assert found[0]["score"] == pytest.approx(wanted.score, abs=1e-4)
+    assert found[1]["translation"].startswith("the boat")
+    assert "garden" in found[2]["translation"]
+    assert found[3] == {
+        "source": "",
+        "translation": "",
+        "score": None,
+        "finished": True,
+        "hypotheses": [{"text": "", "score": None}],
+    }
+
+
+def test_a_run_goes_on_where_it_was_cut(folder, source, tmp_path, capfd):
+    output = str(tmp_path / "target.txt")
+    ask = ["translate", folder, source, "--output", output]
+    assert main(ask) == 0
+    whole = (tmp_path / "target.txt").read_bytes()
+    assert whole.count(b"\n") == len(LINES)
+    assert not list(tmp_path.glob("*.part*"))
+    # As it is left when the power goes: four lines, half of a fifth, and marks
+    # that say which they are.
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(ask)
+    part = tmp_path / "target.txt.part"
+    assert part.read_bytes() == b"".join(whole.splitlines(True)[:4])
+    part.write_bytes(part.read_bytes() + b"half")
+    assert main([*ask, "--beam-size", "1"]) == 1
+    assert "begun with other options" in capfd.readouterr().err
+    assert main([*ask, "--progress", "True"]) == 0
+    assert (tmp_path / "target.txt").read_bytes() == whole
+    assert f"{len(LINES):,} lines" in capfd.readouterr().err
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def interrupted(ask):
+    """Runs a command until it has written four lines."""
+    from keras_tfm.command import lines, options, translate
+
+    write_all = lines.Output.write_all
+
+    def some(self, found, progress):
+        def four():
+            for number, line in enumerate(found):
+                if number == 4:
+                    raise KeyboardInterrupt
+                yield line
+
+        write_all(self, four(), progress)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lines.Output, "write_all", some)
+        model, file, _, output = ask[1:]
+        translate.run(options.Translate(model, (file,), output))
+
+
+def test_faults_are_said_and_have_a_status(
+    folder, source, capfd, monkeypatch, tmp_path
+):
+    given(monkeypatch, b"a house\n\xff\n")
+    assert main(["translate", folder]) == 1
+    out, err = capfd.readouterr()
+    assert "line 2 is no UTF-8" in err and "Traceback" not in err
+    given(monkeypatch, b'{"source": "a"}\n{"source": 3}\n')
+    assert main(["translate", folder, "--form", "jsonl"]) == 1
+    assert "Line 2: an object with 'source'" in capfd.readouterr().err
+    assert main(["translate", str(tmp_path / "no")]) == 1
+    assert "which is none; in the package" in capfd.readouterr().err
+    assert main(["translate", folder, str(tmp_path / "no.txt")]) == 1
+    assert "which is no file" in capfd.readouterr().err
+    assert main(["translate", folder, source, "--num-hypotheses", "2"]) == 1
+    assert "Ask for --form jsonl" in capfd.readouterr().err
+    with pytest.raises(SystemExit) as end:
+        main(["translate", folder, "--no-such-option"])
+    assert end.value.code == 2
+
+
+# A process is the same on every backend.
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("kind", ["pipe", "full", "interrupt"])
+def test_a_process_ends_cleanly(kind, folder):
+    ask = ["translate", folder, "--window", "1"]
+    if kind == "full":
+        if not os.path.exists("/dev/full"):
+            pytest.skip("this system has no /dev/full")
+        with open("/dev/full", "wb") as full, start(*ask, stdout=full) as process:
+            _, err = process.communicate(b"a house\n" * 3, timeout=120)
+        assert (process.returncode, b"No space left" in err) == (1, True)
+        assert b"Traceback" not in err and b"Exception ignored" not in err
+        return
+    with start(*ask, stdout=subprocess.PIPE) as process:
+        process.stdin.write(b"a house\n")
+        process.stdin.flush()
+        assert process.stdout.readline().endswith(b"\n")
+        if kind == "pipe":
+            process.stdout.close()
+            process.stdin.write(b"a house\n" * 5)
+            process.stdin.close()
+        else:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=120) == {"pipe": 141, "interrupt": 130}[kind]
+        assert b"Traceback" not in process.stderr.read()
+
+
+def test_given_translations_are_scored(folder, translator, source, capfd, monkeypatch):
+    pairs = [("a house", "the boat"), ("an old man", "a garden"), ("", "a")]
+    wanted = translator.score(pairs)
+    given(monkeypatch, "".join(f"{s}\t{t}\n" for s, t in pairs).encode())
+    assert main(["score", folder]) == 0
+    found = [float(line) for line in said(capfd)]
+    np.testing.assert_allclose(found, [one.score for one in wanted], atol=1e-4)
+    assert main(["score", folder, source, source, "--form", "jsonl"]) == 0
+    found = [json.loads(line) for line in said(capfd)]
+    assert len(found) == len(LINES)
+    assert found[0]["tokens"][-1] == "</s>"
+    given(monkeypatch, b"a house\n")
+    assert main(["score", folder]) == 1
+    assert "Line 1: source and target are parted by a tab" in capfd.readouterr().err
+
+
+def test_a_test_set_is_evaluated(folder, translator, source, tmp_path, capfd):
+    pytest.importorskip("sacrebleu")
+    target = tmp_path / "target.txt"
+    target.write_text("".join(f"{text}\n" for text in translator(LINES)))
+    assert main(["evaluate", folder, source, str(target)]) == 0
+    out = capfd.readouterr().out
+    assert "BLEU|nrefs:1" in out and "= 100.00" in out
+    assert f"{len(LINES)} lines" in out
+    (tmp_path / "short.txt").write_text("one\n")
+    assert main(["evaluate", folder, source, str(tmp_path / "short.txt")]) == 1
+    assert "one ends before line 2" in capfd.readouterr().err
+
+
+def test_a_model_is_inspected_and_written_for_others(
+    folder, translator, tmp_path, capfd
+):
+    assert main(["inspect", folder]) == 0
+    out = capfd.readouterr().out
+    assert f"parameters: {translator.model.count_params():,}" in out
+    assert "beam_size: 2" in out and "280 pieces" in out
+    assert main(["inspect"]) == 0
+    capfd.readouterr()
+    pytest.importorskip("ctranslate2")
+    ask = ["export", folder, str(tmp_path / "ct2"), "--form", "ctranslate2"]
+    assert main([*ask, "--quantization", "int8"]) == 0
+    assert (tmp_path / "ct2" / "model.bin").is_file()
+    assert main(["export", folder, str(tmp_path / "keras"), "--form", "keras"]) == 0
+    again = Translator.load(tmp_path / "keras")
+    assert again("a house") == translator("a house")
+
+
+def test_a_classifier_labels_lines(vocabulary, source, tmp_path, capfd):
+    encoder = Encoder(vocabulary.size, 1, 8, 12, 2)
+    model = draw_weights(Network(encoder, 2), 0)
+    classifier = Classifier(model, vocabulary, ["good", "bad"])
+    classifier.save(tmp_path / "classifier")
+    folder = str(tmp_path / "classifier")
+    file = tmp_path / "texts.txt"
+    texts = [line for line in LINES if line.strip()]
+    file.write_text("\n".join(texts))
+    assert main(["classify", folder, str(file)]) == 0
+    wanted = classifier(texts)
+    assert said(capfd) == [f"{one.label}\t{one.probability:.4f}" for one in wanted]
+    assert main(["classify", folder, str(file), "--form", "jsonl"]) == 0
+    found = [json.loads(line) for line in said(capfd)]
+    assert [one["label"] for one in found] == [one.label for one in wanted]
+    assert found[0]["probabilities"].keys() == {"good", "bad"}
+    assert main(["classify", folder, source]) == 1
+    assert "empty text" in capfd.readouterr().err
+    assert main(["inspect", folder]) == 0
+    assert "classes: ['good', 'bad']" in capfd.readouterr().out
+
+
+def test_the_last_epochs_of_a_run_are_meant(translator, tmp_path, capfd):
+    run = tmp_path / "run"
+    translator.save(run / "model")
+    (run / "averages").mkdir()
+    kept = translator.model.get_weights()
+    weights = [np.ones_like(one) * 3 for one in kept]
+    for number, shift in ((1, 100), (2, 0), (3, 2)):
+        translator.model.set_weights([one + shift for one in weights])
+        file = run / "averages" / f"epoch_{number:04d}.weights.h5"
+        translator.model.save_weights(file)
+    translator.model.set_weights(kept)
+    assert main(["average", str(run), str(tmp_path / "mean"), "--last", "2"]) == 0
+    assert "epoch_0002.weights.h5, epoch_0003.weights.h5" in capfd.readouterr().out
+    mean = Translator.load(tmp_path / "mean").model.get_weights()
+    assert all(np.all(one == 4) for one in mean)
+    assert main(["average", str(tmp_path), str(tmp_path / "mean")]) == 1
+    assert "no folder `averages`" in capfd.readouterr().err
