@@ -114,8 +114,10 @@ def write(model, tokenizers, functions, folder, version):
 
     folder = place(folder, version)
     module = tf.Module()
-    # Not the functions, which would be traced once more.
-    module.model, module.tokenizers = model, tokenizers
+    # Not the model: of variables of Keras a session restores others than it
+    # reads. Nor the functions, which would be traced once more.
+    module.weights = [variable.value for variable in model.variables]
+    module.tokenizers = tokenizers
     names = [function.__name__ for function in functions]
     signatures = {
         name: function.get_concrete_function()
@@ -191,6 +193,13 @@ def _field(number, content):
     return bytes([number << 3 | 2]) + bytes(size) + content
 
 
+def _as_utf8(text):
+    """Puts U+FFFD where bytes are no UTF-8, as Python's "replace" does."""
+    import tensorflow as tf
+
+    return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
+
+
 class _Reader:
     """From text to parts and back, as `parts` does it, in a graph."""
 
@@ -207,7 +216,7 @@ class _Reader:
         """The ids of texts, which are not cut."""
         import tensorflow as tf
 
-        rows = self._marked(self.tokenizers[0].tokenize(text))
+        rows = self._marked(self.tokenizers[0].tokenize(_as_utf8(text)))
         return tf.cast(rows.to_tensor(0), tf.int32)
 
     def translations(self, text, search):
@@ -215,7 +224,7 @@ class _Reader:
         import tensorflow as tf
 
         # Pieces of a text are lines and, between them, blanks.
-        text = tf.strings.regex_replace(text, MARK, "\ufffd")
+        text = tf.strings.regex_replace(_as_utf8(text), MARK, "\ufffd")
         broken = tf.strings.regex_replace(text, BREAKS, rf"{MARK}\1{MARK}")
         pieces = tf.strings.split(broken, MARK)
         is_line = tf.ragged.range(pieces.row_lengths()).flat_values % 2 == 0
@@ -354,7 +363,7 @@ def write_classifier(classifier, folder, version=None):
     ends = [list(vocabulary.between_ids), [vocabulary.end_id]]
 
     def said(texts):
-        rows = [tokenizer.tokenize(text) for text in texts]
+        rows = [tokenizer.tokenize(_as_utf8(text)) for text in texts]
         lengths = [tf.cast(row.row_lengths(), tf.int32) for row in rows]
         kept = _kept(lengths, room)
         start = tf.fill([rows[0].nrows(), 1], tf.constant(vocabulary.start_id))

@@ -1,6 +1,7 @@
 """From sentence to sentence: order, empty text, saving, and the SavedModel."""
 
 import os
+import subprocess
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from keras_tfm.serving import Translator
 from keras_tfm.text import Vocabulary
 from tests.decode.conftest import draw_transformer
 from tests.layers.quantized import QUANTIZED, quantize
-from tests.serving.saved import serve
+from tests.serving.saved import in_c, names_of, serve, text_operations
 
 TEXTS = [
     "the small garden behind the old house",
@@ -426,17 +427,22 @@ def hostile():
     ]
 
 
+@pytest.fixture(scope="module")
+def exported(translator, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported")
+    translator.export(folder, version=3)
+    return folder / "3"
+
+
 @pytest.mark.backend("tensorflow")
 def test_the_savedmodel_says_what_the_translator_says(
-    translator, translations, tmp_path
+    translator, translations, exported
 ):
-    translator.export(tmp_path, version=3)
-    folder = tmp_path / "3"
     texts = hostile()
     asked = [TEXTS, TEXTS[3:4], ["", ""], texts]
     asked = [("serving_default", some) for some in asked]
     asked += [("n_best", TEXTS), ("n_best", ["", ""]), ("encode", TEXTS[:4])]
-    every, one, nothing, odd, many, none, states = serve(folder, *asked)
+    every, one, nothing, odd, many, none, states = serve(exported, *asked)
     assert every["translation"] == translations
     assert one["translation"] == translations[3:4]
     assert nothing == {
@@ -465,11 +471,26 @@ def test_the_savedmodel_says_what_the_translator_says(
     np.testing.assert_allclose(
         states["states"], translator.model.encode(ids), atol=1e-4
     )
-    warm = folder / "assets.extra" / "tf_serving_warmup_requests"
+    warm = exported / "assets.extra" / "tf_serving_warmup_requests"
     import tensorflow as tf
 
     [alone, pair] = tf.data.TFRecordDataset(os.fspath(warm)).as_numpy_iterator()
     assert b"serving_default" in alone and b"one two three" in pair
+
+
+@pytest.mark.backend("tensorflow")
+def test_a_program_in_c_translates_with_sessions(translator, exported, tmp_path):
+    program = in_c(tmp_path)
+    texts = [text for text in [*TEXTS, *hostile()] if not {"\n", "\x00"} & set(text)]
+    done = subprocess.run(
+        [program, exported, text_operations(), *names_of(exported)],
+        input="".join(f"{text}\n" for text in texts).encode() + b"a \xff house\n",
+        capture_output=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    wanted = translator([*texts, "a \ufffd house"])  # as of what is no UTF-8
+    assert done.stdout.decode() == "".join(f"{text}\n" for text in wanted)
 
 
 @pytest.mark.backend("tensorflow")
