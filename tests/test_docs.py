@@ -13,6 +13,7 @@ import keras
 import pytest
 
 import keras_tfm
+from keras_tfm.command.options import COMMANDS
 
 ROOT = pathlib.Path(__file__).parents[1]
 ROOMS = [each.name for each in pkgutil.iter_modules(keras_tfm.__path__)]
@@ -224,14 +225,15 @@ def shell_lines(text):
 
 
 def shell_faults(text, targets):
-    """Lists the `make` targets and recipes of bash blocks that do not exist."""
+    """Lists targets, recipes and commands of bash blocks that do not exist."""
     code = "\n".join(shell_lines(text))
     made = re.findall(r"\bmake ([a-z][\w-]*)", code)
     faults = [f"make {target}" for target in made if target not in targets]
     for module in re.findall(r"python3? -m (recipes\.\w+)", code):
         if not (ROOT / module.replace(".", "/")).with_suffix(".py").is_file():
             faults.append(f"python -m {module}")
-    return faults
+    named = re.findall(r"^keras-tfm ([a-z]+)", code, re.M)
+    return faults + [f"keras-tfm {name}" for name in named if name not in COMMANDS]
 
 
 def make_targets():
@@ -242,7 +244,7 @@ def make_targets():
     return phony.replace("$(SUITES)", " ".join(suites)).split()
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/serving.md"])
 def test_commands_in_the_pages_exist(page):
     text = (ROOT / page).read_text("utf-8")
     assert shell_faults(text, make_targets()) == []
@@ -254,8 +256,11 @@ def test_the_readme_shows_the_two_commands():
 
 
 def test_a_command_that_is_missing_is_found():
-    text = "```bash\nmake test  # make haste\nmake tea\npython -m recipes.nothing\n```"
+    lines = ["make test  # make haste", "make tea", "python -m recipes.nothing"]
+    lines += ["keras-tfm translate a b", "keras-tfm brew"]
+    text = "\n".join(["```bash", *lines, "```"])
     assert shell_faults(text, make_targets()) == [
         "make tea",
         "python -m recipes.nothing",
+        "keras-tfm brew",
     ]

@@ -16,7 +16,7 @@ NAMES = {
 OTHERS = {"encoder_no_repeat_ngram_size": 0, "exponential_decay_length_penalty": None}
 # Settings of a translator that are of no search, or of the tokenizer there.
 SERVING = ("batch_size", "batch_tokens", "max_source_length", "num_hypotheses")
-SERVING += ("source_prefix", "source_suffix", "jit_compile")
+SERVING += ("source_prefix", "source_suffix", "split_tokens", "jit_compile")
 
 
 def search(folder, config, ids):

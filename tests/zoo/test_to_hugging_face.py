@@ -288,7 +288,8 @@ def test_a_sentencepiece_vocabulary_gives_the_same_ids(
         lines, size=700, model_type=kind, normalization=normalization
     )
     model = Transformer(vocabulary.size, 1, 8, 12, 2)
-    zoo.to_hugging_face(model, tmp_path, vocabulary)
+    settings = Translator(model, vocabulary).settings  # all that there are
+    zoo.to_hugging_face(model, tmp_path, vocabulary, search=settings)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     texts = [*TEXTS, *lines]
     wanted = vocabulary.encode(texts)
