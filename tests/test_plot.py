@@ -156,3 +156,171 @@ def test_pictures_leave_the_state_of_matplotlib_alone():
     plot.training_curves(HISTORY)
     assert pyplot.get_fignums() == []
     assert dict(matplotlib.rcParams) == before
+
+
+def drawn(figure, tmp_path):
+    """Draws a figure, and gives its size in bytes."""
+    assert isinstance(figure, matplotlib.figure.Figure)
+    file = tmp_path / "picture.png"
+    figure.savefig(file)
+    return file.stat().st_size
+
+
+def test_every_head_has_a_map_to_one_scale(tmp_path):
+    given = weights(4, 6, heads=(5,))
+    figure = plot.attention_heads(given, SOURCE, TARGET, title="a layer")
+    maps = [ax for ax in figure.axes if ax.images]
+    assert [ax.get_title() for ax in maps[:5]] == [f"head {n}" for n in range(1, 6)]
+    for ax, head in zip(maps, given, strict=False):
+        np.testing.assert_allclose(ax.images[0].get_array(), head, rtol=1e-6)
+        assert ax.images[0].get_clim() == (0.0, pytest.approx(given.max()))
+    assert labels(maps[0].yaxis) == ["am", "31.", "$5$", "</s>"]
+    assert drawn(figure, tmp_path)
+
+
+def test_every_layer_has_a_row(tmp_path):
+    given = [weights(4, 6, heads=(2,)) * scale for scale in (1, 0.5, 0.25)]
+    figure = plot.attention_layers(given, SOURCE, TARGET)
+    maps = [ax for ax in figure.axes if ax.images]
+    assert maps[3].get_title() == "layer 2, head 2"
+    np.testing.assert_allclose(maps[3].images[0].get_array(), given[1][1], rtol=1e-6)
+    assert drawn(figure, tmp_path)
+    with pytest.raises(ValueError, match="of every layer the same"):
+        plot.attention_layers([given[0], given[0][:1]], SOURCE, TARGET)
+    with pytest.raises(ValueError, match="of every layer the same"):
+        plot.attention_layers([], SOURCE, TARGET)
+    with pytest.raises(ValueError, match="6 target pieces"):
+        plot.attention_heads(given[0], TARGET, SOURCE)
+
+
+def test_lines_go_from_words_to_words(tmp_path):
+    given = np.zeros((4, 6))
+    given[1, 2], given[3, 5], given[0, 0] = 0.9, 0.3, 0.04
+    figure = plot.attention_lines(given, SOURCE, TARGET, title="lines")
+    [ax] = figure.axes
+    found = {tuple(line.get_ydata()) for line in ax.lines}
+    assert found == {(2, 1), (5, 3)}  # the weakest is left out
+    widths = [line.get_linewidth() for line in ax.lines]
+    assert widths[0] > widths[1]
+    words = [text.get_text() for text in ax.texts]
+    assert words == [
+        *["on", "\u2423", "31", "De", "cember", "</s>"],
+        "am",
+        "31.",
+        "$5$",
+        "</s>",
+    ]
+    assert drawn(figure, tmp_path)
+    figure = plot.attention_lines(weights(4, 6, heads=(3,)), SOURCE, TARGET)
+    names = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert names == ["head 1", "head 2", "head 3"]
+
+
+def test_a_mask_shows_what_may_be_attended_to(tmp_path):
+    allowed = np.tril(np.ones((3, 4), "bool"))
+    figure = plot.mask(
+        allowed, columns=["\u2581a", "b", "\u2581long", "."], title="mask"
+    )
+    [ax] = figure.axes
+    np.testing.assert_array_equal(ax.images[0].get_array(), allowed)
+    assert labels(ax.xaxis) == ["a", "b", "long", "."]
+    assert labels(ax.yaxis) == ["0", "1", "2"]
+    assert drawn(figure, tmp_path)
+    with pytest.raises(ValueError, match=r"is \(T, S\). Received: shape=\(4,\)"):
+        plot.mask(allowed[0])
+    with pytest.raises(ValueError, match="2 source pieces"):
+        plot.mask(allowed, columns=["a", "b"])
+
+
+def signals(length, width):
+    angles = np.arange(length)[:, None] / 10_000 ** (np.arange(0, width, 2) / width)
+    return np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(length, width)
+
+
+def test_positions_are_drawn_as_they_are(tmp_path):
+    given = signals(20, 16)
+    figure = plot.positions(given, title="d = 16")
+    ax, bar = figure.axes
+    np.testing.assert_allclose(ax.images[0].get_array(), given)
+    assert ax.images[0].get_clim() == (-1.0, 1.0)
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("channel", "position")
+    assert drawn(figure, tmp_path)
+    figure = plot.position_products(given[None])  # a batch of one
+    whole, line = figure.axes[:2]
+    np.testing.assert_allclose(whole.images[0].get_array(), given @ given.T)
+    np.testing.assert_allclose(line.lines[0].get_ydata(), given @ given[10])
+    assert drawn(figure, tmp_path)
+    with pytest.raises(ValueError, match=r"Signals are \(T, D\)"):
+        plot.positions(given[0])
+
+
+@pytest.mark.parametrize("style", ["interleaved", "halves"])
+def test_pairs_of_channels_turn_on_circles(style, tmp_path):
+    given = signals(9, 8)
+    if style == "halves":
+        given = np.concatenate([given[:, 0::2], given[:, 1::2]], axis=1)
+    figure = plot.position_rings(given, pairs=(0, 3), style=style)
+    assert [ax.get_title() for ax in figure.axes] == ["pair 0", "pair 3"]
+    for ax, rate in zip(figure.axes, (1.0, 1e-3), strict=True):
+        places = ax.collections[0].get_offsets()
+        angles = np.arange(9) * rate
+        np.testing.assert_allclose(
+            places, np.stack([np.cos(angles), np.sin(angles)], 1)
+        )
+    assert drawn(figure, tmp_path)
+    with pytest.raises(ValueError, match="4 pairs of channels, from 0"):
+        plot.position_rings(given, pairs=(4,))
+    with pytest.raises(ValueError, match="Received: 'thirds'"):
+        plot.position_rings(given, style="thirds")
+
+
+@pytest.mark.parametrize("ending", ["gif", "html"])
+def test_rings_turn_in_an_animation(ending, tmp_path):
+    file = tmp_path / f"rings.{ending}"
+    plot.animate_rings(signals(5, 8), file, pairs=(0, 1))
+    content = file.read_bytes()
+    if ending == "gif":
+        from PIL import Image
+
+        with Image.open(file) as image:
+            assert image.n_frames == 5
+    else:
+        assert content.count(b"data:image/png;base64") == 5
+    with pytest.raises(ValueError, match="ends in .gif or .html"):
+        plot.animate_rings(signals(5, 8), tmp_path / "rings.mp4")
+
+
+def test_rates_and_norms_are_curves(tmp_path):
+    figure = plot.learning_rates({"a": lambda step: step * 2.0, "b": abs}, 10)
+    [ax] = figure.axes
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), 2.0 * np.arange(11))
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b"]
+    assert drawn(figure, tmp_path)
+    figure = plot.gradient_norms({"post": [0.1, 1.0, 10.0], "pre": [1.0, 1.0]})
+    [ax] = figure.axes
+    assert ax.get_yscale() == "log"
+    np.testing.assert_array_equal(ax.lines[0].get_xdata(), [1, 2, 3])
+    assert drawn(figure, tmp_path)
+    with pytest.raises(ValueError, match="0 schedules, steps=10"):
+        plot.learning_rates({}, 10)
+    with pytest.raises(ValueError, match="above 0"):
+        plot.gradient_norms({"a": [1.0, 0.0]})
+
+
+def test_words_stand_where_their_neighbours_are(tmp_path):
+    pytest.importorskip("sklearn")
+    rng = np.random.default_rng(0)
+    vectors = np.repeat(np.eye(2, 8) * 20, 6, axis=0) + rng.normal(size=(12, 8))
+    words = [f"w{n}" for n in range(12)]
+    groups = ["a"] * 6 + ["b"] * 6
+    figure = plot.embeddings(vectors, words, groups, title="words")
+    [ax] = figure.axes
+    assert [text.get_text() for text in ax.texts] == words
+    first, second = (np.asarray(each.get_offsets()) for each in ax.collections)
+    apart = np.linalg.norm(first.mean(0) - second.mean(0))
+    assert apart > np.linalg.norm(first - first.mean(0), axis=1).mean()
+    again = plot.embeddings(vectors, words, groups).axes[0].collections[0]
+    np.testing.assert_array_equal(again.get_offsets(), first)
+    assert drawn(figure, tmp_path)
+    with pytest.raises(ValueError, match="4 words or more"):
+        plot.embeddings(vectors[:3], words[:3])

@@ -1,88 +1,24 @@
-"""Pictures: where attention goes, and how a run went.
-
-Figures are made without pyplot: nothing is global, no window opens, and
-`figure.savefig("attention.png")` works on a machine without a screen.
-"""
+"""How a run went: its curves, and what is taken for what."""
 
 import keras
 import numpy as np
 
-INK = "#26323d"
-QUIET = "#8a97a3"
-COLOURS = ("#1f6fb4", "#e07b29", "#2f8f5b", "#8c5fb0")
-# Those installed are tried in turn for each letter.
-FONTS = (
-    "DejaVu Sans",
-    "Noto Sans",
-    "Noto Sans CJK SC",
-    "Noto Sans CJK JP",
-    "Noto Sans Devanagari",
-    "Hiragino Sans",
-    "Microsoft YaHei",
-    "Arial Unicode MS",
+from keras_tfm.plot.figures import (
+    COLOURS,
+    INK,
+    QUIET,
+    axis_names,
+    bare,
+    colour_bar,
+    figure,
+    letters,
 )
-WORD_START = "\u2581"  # SentencePiece's mark
-ENDS = ("</s>", "(end)")
+from keras_tfm.plot.figures import (
+    title as set_title,
+)
+
 SCORES = {"val_bleu": "BLEU", "val_chrf": "chrF", "val_accuracy": "accuracy, %"}
 LOSSES = {"loss": "training", "val_loss": "validation"}
-
-
-def attention_map(weights, source_pieces, target_pieces, ax=None, title=None):
-    """Draws how much each target token attends to each source token.
-
-    Cut padding off first. A line is drawn wherever a word begins, if the
-    pieces carry SentencePiece's mark, which itself is not shown.
-
-    Args:
-        weights: float `(T, S)`, or `(H, T, S)`, which is averaged over H.
-        source_pieces: list of S str.
-        target_pieces: list of T str.
-        ax: Matplotlib `Axes` to draw in, or None for a figure of its own, of
-            a size that keeps every word readable.
-        title: str or None. Shown as it is, without mathematics.
-
-    Returns:
-        Matplotlib `Figure`.
-
-    Raises:
-        ValueError: weights of another rank or not finite, none at all, or
-            other numbers of pieces.
-    """
-    weights = np.asarray(keras.ops.convert_to_numpy(weights), "float32")
-    _check_weights(weights, source_pieces, target_pieces)
-    if weights.ndim == 3:
-        weights = weights.mean(axis=0)
-    target_length, source_length = weights.shape
-    # Inches a cell: roomy for a phrase, close to the letters for 40 words.
-    cell = min(0.42, max(0.21, 8.0 / max(target_length, source_length)))
-    size = (2.4 + cell * max(source_length, 5), 1.8 + cell * max(target_length, 4))
-    if ax is None:
-        ax = _figure(size).add_subplot()
-    image = ax.imshow(weights, cmap="Blues", vmin=0.0, aspect="equal")
-    font = {"color": INK, "fontfamily": _installed_fonts(), "parse_math": False}
-    _write_pieces(ax, source_pieces, target_pieces, min(10.0, 34 * cell), font)
-    bar = ax.figure.colorbar(image, ax=ax, fraction=0.06, pad=0.03, aspect=24)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, labelsize=8, labelcolor=QUIET)
-    bar.set_label("attention weight", fontsize=8, color=QUIET)
-    if title is not None:
-        ax.set_title(title, pad=12, fontsize=11, **font)
-    return ax.figure
-
-
-def _write_pieces(ax, source_pieces, target_pieces, fontsize, font):
-    """Labels both axes, and draws a line wherever a word begins."""
-    crowded = len(source_pieces) > 8 or max(map(len, source_pieces)) > 5
-    font = {**font, "fontsize": fontsize}
-    across, down = list(map(_shown, source_pieces)), list(map(_shown, target_pieces))
-    ax.xaxis.tick_top()
-    ax.set_xticks(range(len(across)), across, rotation=90 if crowded else 0, **font)
-    ax.set_yticks(range(len(down)), down, **font)
-    ax.tick_params(length=0, pad=4)
-    ax.spines[:].set_color(QUIET)
-    for draw, pieces in ((ax.axvline, source_pieces), (ax.axhline, target_pieces)):
-        for edge in _word_edges(pieces):
-            draw(edge - 0.5, color=QUIET, linewidth=0.4, alpha=0.6)
 
 
 def training_curves(history, ax=None):
@@ -112,7 +48,7 @@ def training_curves(history, ax=None):
     _check_history(history, losses)
     panels = 2 if scores else 1
     if ax is None:
-        ax = _figure((5.0 * panels, 3.4)).subplots(1, panels, squeeze=False)
+        ax = figure((5.0 * panels, 3.4)).subplots(1, panels, squeeze=False)
     axes = list(np.ravel(ax))
     if len(axes) < panels:
         raise ValueError(
@@ -158,11 +94,11 @@ def confusion_matrix(counts, classes, ax=None, title=None):
         )
     cell = 0.62 if size <= 12 else 0.4
     if ax is None:
-        ax = _figure((2.6 + cell * size, 2.0 + cell * size)).add_subplot()
+        ax = figure((2.6 + cell * size, 2.0 + cell * size)).add_subplot()
     total = counts.sum(axis=1, keepdims=True)
     shares = np.divide(counts, total, where=total > 0, out=np.zeros(counts.shape))
     image = ax.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0, aspect="equal")
-    font = {"color": INK, "fontfamily": _installed_fonts(), "parse_math": False}
+    font = letters()
     turned = 90 if max(map(len, classes)) > 5 else 0
     ax.set_xticks(range(size), classes, rotation=turned, fontsize=9, **font)
     ax.set_yticks(range(size), classes, fontsize=9, **font)
@@ -184,12 +120,79 @@ def confusion_matrix(counts, classes, ax=None, title=None):
                     fontsize=8,
                     color=colour,
                 )
-    bar = ax.figure.colorbar(image, ax=ax, fraction=0.05, pad=0.03, aspect=24)
-    bar.outline.set_visible(False)
-    bar.ax.tick_params(length=0, labelsize=8, labelcolor=QUIET)
-    bar.set_label("share of the row", fontsize=8, color=QUIET)
-    if title is not None:
-        ax.set_title(title, pad=12, fontsize=11, **font)
+    colour_bar(image, ax, "share of the row", fraction=0.05)
+    set_title(ax, title)
+    return ax.figure
+
+
+def learning_rates(schedules, steps, ax=None, title=None):
+    """Draws learning rates by step.
+
+    Args:
+        schedules: dict from names to functions of a step, such as
+            `InverseSquareRoot`, a schedule of Keras.
+        steps: int >= 2, the last step.
+        ax: Matplotlib `Axes` to draw in, or None for a figure of its own.
+        title: str or None. Shown as it is, without mathematics.
+
+    Returns:
+        Matplotlib `Figure`.
+
+    Raises:
+        ValueError: no schedule, or fewer than 2 steps.
+    """
+    if not schedules or steps < 2:
+        raise ValueError(
+            "At least one schedule is drawn over at least 2 steps. Received: "
+            f"{len(schedules)} schedules, steps={steps}."
+        )
+    if ax is None:
+        ax = figure((6.0, 3.4)).add_subplot()
+    places = np.unique(np.linspace(0, steps, 400).astype("int64"))
+    for number, (name, schedule) in enumerate(schedules.items()):
+        rates = [float(keras.ops.convert_to_numpy(schedule(step))) for step in places]
+        colour = COLOURS[number % len(COLOURS)]
+        ax.plot(places, rates, color=colour, linewidth=1.6, label=name)
+    axis_names(ax, "step", "learning rate")
+    ax.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
+    bare(ax, grid="y")
+    ax.legend(frameon=False, fontsize=8, labelcolor=INK)
+    set_title(ax, title)
+    return ax.figure
+
+
+def gradient_norms(norms, ax=None, title=None):
+    """Draws the norm of the gradient at each layer.
+
+    Args:
+        norms: dict from names, such as "pre-norm", to lists of N floats, from
+            the first layer to the last.
+        ax: Matplotlib `Axes` to draw in, or None for a figure of its own.
+        title: str or None. Shown as it is, without mathematics.
+
+    Returns:
+        Matplotlib `Figure`, with a logarithmic axis.
+
+    Raises:
+        ValueError: no norms, or some that are not positive.
+    """
+    flat = [norm for values in norms.values() for norm in values]
+    if not flat or not np.isfinite(flat).all() or min(flat) <= 0:
+        raise ValueError(
+            f"Norms are numbers above 0. Received: {norms}. Leave out what is 0."
+        )
+    if ax is None:
+        ax = figure((5.0, 3.4)).add_subplot()
+    for number, (name, values) in enumerate(norms.items()):
+        layers = np.arange(1, len(values) + 1)
+        colour = COLOURS[number % len(COLOURS)]
+        ax.plot(layers, values, color=colour, marker="o", markersize=3.5, label=name)
+    ax.set_yscale("log")
+    axis_names(ax, "layer", "norm of the gradient")
+    ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    bare(ax, grid="y")
+    ax.legend(frameon=False, fontsize=8, labelcolor=INK)
+    set_title(ax, title)
     return ax.figure
 
 
@@ -218,10 +221,7 @@ def _curves(ax, curves, title, epochs, colours):
     ax.set_title(title, loc="left", fontsize=11, color=INK)
     ax.set_xlabel("epoch", fontsize=9, color=INK)
     ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-    ax.grid(axis="y", color=QUIET, alpha=0.25, linewidth=0.6)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(QUIET)
-    ax.tick_params(colors=QUIET, labelcolor=INK, labelsize=8, length=3)
+    bare(ax, grid="y")
     ax.legend(  # beside the title, where no curve comes
         loc="lower right",
         bbox_to_anchor=(1.0, 1.0),
@@ -249,55 +249,6 @@ def _mark_highest(ax):
                 fontsize=9,
                 fontweight="bold",
             )
-
-
-def _figure(size):
-    """A figure that keeps its labels whole, whatever their length."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, dpi=160, layout="constrained", facecolor="white")
-    figure.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
-    return figure
-
-
-def _installed_fonts():
-    from matplotlib import font_manager
-
-    installed = set(font_manager.fontManager.get_font_names())
-    return [name for name in FONTS if name in installed]
-
-
-def _shown(piece):
-    """A piece as a label: a bare mark of a word's start becomes visible."""
-    text = piece.replace(WORD_START, " ").strip()
-    return text or "\u2423"
-
-
-def _word_edges(pieces):
-    """Places where a word begins, the first left out."""
-    marked = any(WORD_START in piece for piece in pieces)
-    return [
-        place
-        for place, piece in enumerate(pieces)
-        if place and (not marked or piece.startswith((WORD_START, *ENDS)))
-    ]
-
-
-def _check_weights(weights, source_pieces, target_pieces):
-    if weights.ndim not in (2, 3) or not weights.size:
-        raise ValueError(
-            "Attention weights are (T, S) or (H, T, S), of one sentence and one "
-            f"layer. Received: shape={weights.shape}."
-        )
-    wanted = (len(target_pieces), len(source_pieces))
-    if weights.shape[-2:] != wanted:
-        raise ValueError(
-            "Each row is a target piece and each column a source piece. Received: "
-            f"weights of shape {weights.shape}, {wanted[0]} target pieces, "
-            f"{wanted[1]} source pieces. Cut off padding on both, or swap the two."
-        )
-    if not np.isfinite(weights).all():
-        raise ValueError("Attention weights must be finite. Received: NaN or infinity.")
 
 
 def _check_history(history, losses):

@@ -1,0 +1,95 @@
+"""What all pictures share: colours, letters, and a figure without pyplot."""
+
+INK = "#26323d"
+QUIET = "#8a97a3"
+COLOURS = ("#1f6fb4", "#e07b29", "#2f8f5b", "#8c5fb0")
+# Those installed are tried in turn for each letter.
+FONTS = (
+    "DejaVu Sans",
+    "Noto Sans",
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans Devanagari",
+    "Hiragino Sans",
+    "Microsoft YaHei",
+    "Arial Unicode MS",
+)
+
+
+def figure(size):
+    """Makes a figure that keeps its labels whole, whatever their length.
+
+    Args:
+        size: pair of float, width and height in inches.
+    """
+    from matplotlib.figure import Figure
+
+    made = Figure(figsize=size, dpi=160, layout="constrained", facecolor="white")
+    made.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
+    return made
+
+
+def fonts():
+    """Lists the fonts that are installed, tried in turn for each letter."""
+    from matplotlib import font_manager
+
+    installed = set(font_manager.fontManager.get_font_names())
+    return [name for name in FONTS if name in installed]
+
+
+def letters():
+    """Gives the settings of text that is shown as it is."""
+    return {"color": INK, "fontfamily": fonts(), "parse_math": False}
+
+
+def colour_bar(image, ax, label, fraction=0.06):
+    """Draws which colour stands for which value.
+
+    Args:
+        image: what has the colours.
+        ax: Matplotlib `Axes` that it belongs to, or a list of them.
+        label: str.
+        fraction: float, of the axes' size.
+    """
+    first = ax[0] if isinstance(ax, list) else ax
+    bar = first.figure.colorbar(image, ax=ax, fraction=fraction, pad=0.03, aspect=24)
+    bar.outline.set_visible(False)
+    bar.ax.tick_params(length=0, labelsize=8, labelcolor=QUIET)
+    bar.set_label(label, fontsize=8, color=QUIET)
+    return bar
+
+
+def bare(ax, grid=None):
+    """Leaves of a frame the two lines that carry numbers.
+
+    Args:
+        ax: Matplotlib `Axes`.
+        grid: `"x"`, `"y"`, `"both"` or None.
+    """
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.spines[["left", "bottom"]].set_color(QUIET)
+    ax.tick_params(colors=QUIET, labelcolor=INK, labelsize=8, length=3)
+    if grid is not None:
+        ax.grid(axis=grid, color=QUIET, alpha=0.25, linewidth=0.6)
+
+
+def title(ax, text):
+    """Writes a title, which may be None.
+
+    Args:
+        ax: Matplotlib `Axes`.
+        text: str or None. Shown as it is, without mathematics.
+    """
+    if text is not None:
+        ax.set_title(text, pad=12, fontsize=11, **letters())
+
+
+def axis_names(ax, across, down):
+    """Names both axes.
+
+    Args:
+        ax: Matplotlib `Axes`.
+        across, down: str.
+    """
+    ax.set_xlabel(across, fontsize=9, color=INK)
+    ax.set_ylabel(down, fontsize=9, color=INK)
