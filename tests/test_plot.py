@@ -324,3 +324,50 @@ def test_words_stand_where_their_neighbours_are(tmp_path):
     assert drawn(figure, tmp_path)
     with pytest.raises(ValueError, match="4 words or more"):
         plot.embeddings(vectors[:3], words[:3])
+
+
+class Step:
+    """What a search yields after a step."""
+
+    def __init__(self, opened, ended=()):
+        self.open, self.ended = opened, ended
+
+
+def test_a_tree_has_each_hypothesis_and_where_it_came_from(tmp_path):
+    steps = [
+        Step([([5], -0.5), ([6], -1.0)]),
+        Step([([6, 7], -1.25), ([5, 8], -2.0)], [([5, 3], -0.4)]),
+        Step([([6, 7, 9], -3.5)], [([6, 7, 3], -0.75)]),
+    ]
+    figure = plot.beam_tree(steps, lambda i: f"t{i}", title="a beam")
+    [ax] = figure.axes
+    shown = [text.get_text() for text in ax.texts]
+    tokens = ["t5", "t6", "t7", "t8", "t3", "t9", "t3"]
+    assert shown[0] == "start" and shown[1::2] == tokens
+    assert shown[2::2] == [
+        "-0.50",
+        "-1.00",
+        "-1.25",
+        "-2.00",
+        "-0.40",
+        "-3.50",
+        "-0.75",
+    ]
+    bold = [t.get_text() for t in ax.texts if t.get_fontweight() == "bold"]
+    assert bold == ["t5", "t3"]  # what leads to the best that ended
+    assert len(ax.lines) == 7
+    # t7 continues t6, which stands below t5.
+    t6, t7 = ax.texts[3], ax.texts[5]
+    assert ax.lines[2].get_ydata()[0] == pytest.approx(t6.get_position()[1] + 0.11)
+    assert ax.lines[2].get_ydata()[1] == pytest.approx(t7.get_position()[1] + 0.11)
+    assert drawn(figure, tmp_path)
+    with pytest.raises(ValueError, match="at least one step"):
+        plot.beam_tree([], str)
+
+
+def test_a_path_goes_through_the_strongest(tmp_path):
+    given = weights(4, 6)
+    figure = plot.attention_path(given, SOURCE, TARGET)
+    path = figure.axes[0].lines[-1]
+    np.testing.assert_array_equal(path.get_xdata(), given.argmax(axis=1))
+    assert drawn(figure, tmp_path)

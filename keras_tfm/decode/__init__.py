@@ -6,7 +6,7 @@ from keras_tfm.decode.compile import compiled
 from keras_tfm.decode.constraints import Constraints
 from keras_tfm.decode.ensemble import Ensemble
 from keras_tfm.decode.greedy import Sample, greedy, sample
-from keras_tfm.decode.hypotheses import History, Hypotheses, penalty
+from keras_tfm.decode.hypotheses import History, Hypotheses, Watched, penalty
 from keras_tfm.decode.risk import Choice, minimum_bayes_risk
 from keras_tfm.decode.search import Search
 from keras_tfm.decode.shortlist import Shortlist
@@ -21,6 +21,7 @@ __all__ = [
     "Sample",
     "Search",
     "Shortlist",
+    "Watched",
     "beam",
     "compiled",
     "greedy",

@@ -34,6 +34,20 @@ class Hypotheses(NamedTuple):
     attention: object = None
 
 
+class Watched(NamedTuple):
+    """What a beam holds after a step.
+
+    Attributes:
+        open: list of pairs of a list of ids and its log-probability, at most K,
+            the best first.
+        ended: likewise, those that ended at this step and are among the best so
+            far, with their scores: log-probability over the length penalty.
+    """
+
+    open: list
+    ended: list
+
+
 class History(NamedTuple):
     """What the hypotheses of a search have said so far.
 

@@ -17,7 +17,7 @@ from keras_tfm.decode.beam import Beam, check_beam, check_groups
 from keras_tfm.decode.compile import compiled, player
 from keras_tfm.decode.ensemble import longest
 from keras_tfm.decode.greedy import Sample
-from keras_tfm.decode.hypotheses import Hypotheses
+from keras_tfm.decode.hypotheses import Hypotheses, Watched
 from keras_tfm.decode.lengths import Lengths
 
 
@@ -363,6 +363,49 @@ class Search:
         arguments = self._arguments(source_ids, target_prefix=target_prefix)
         return self._stream(arguments)
 
+    def watch(self, source_ids) -> Iterator[Watched]:
+        """Searches one source, and tells after each step what the beam holds.
+
+        Args:
+            source_ids: integers `(1, S)`, or a list of one list of ids.
+
+        Yields:
+            `Watched`, for `keras_tfm.plot.beam_tree`.
+
+        Raises:
+            ValueError: this is no search by a beam, or has a shortlist; or
+                there is another number of sources than one.
+        """
+        if not isinstance(self.way, Beam) or self.shortlist is not None:
+            raise ValueError(
+                "A beam over all tokens is watched. Received: beam_size="
+                f"{self.width}, sampling or a shortlist. Set beam_size=2 or more."
+            )
+        size = getattr(self.model, "vocabulary_size", None)
+        source_ids = self.lengths.padded(inputs.check_sources(source_ids, size))
+        if len(source_ids) != 1:
+            raise ValueError(
+                f"One source is watched. Received: {len(source_ids)} sources."
+            )
+        return self._watch(self._arguments(source_ids))
+
+    def _watch(self, arguments):
+        state, taken = self._start(*arguments), 0
+        while not np.all(ops.convert_to_numpy(state["done"])):
+            state, found = self._carry_on(state, steps=1)
+            _checked(_arrays(found))
+            taken += 1
+            parts = [
+                {name: ops.convert_to_numpy(x)[0] for name, x in state[part].items()}
+                for part in ("open", "pool")
+            ]
+            opened, pool = parts
+            new = pool["lengths"] == taken
+            yield Watched(
+                _rows(opened["ids"], opened["totals"], taken),
+                _rows(pool["ids"][new], pool["scores"][new], taken),
+            )
+
     def score(self, source_ids, target_ids) -> Hypotheses:
         """Scores targets that are given.
 
@@ -665,6 +708,13 @@ def _places(candidates, tokens):
     pairs = zip(candidates, tokens, strict=True)
     places = [np.searchsorted(own, some) for own, some in pairs]
     return np.array(places, "int32").reshape(tokens.shape)
+
+
+def _rows(ids, scores, length):
+    """Pairs of ids and score, of those that are hypotheses, the best first."""
+    known = np.isfinite(scores)
+    pairs = zip(ids[known][:, :length].tolist(), scores[known].tolist(), strict=True)
+    return sorted(pairs, key=lambda pair: -pair[1])
 
 
 def _check_sampling(beam_size, num_hypotheses, coverage_penalty, alternatives):

@@ -24,6 +24,7 @@ from keras_tfm.plot.runs import (
     learning_rates,
     training_curves,
 )
+from keras_tfm.plot.search import attention_path, beam_tree
 
 __all__ = [
     "animate_rings",
@@ -31,6 +32,8 @@ __all__ = [
     "attention_layers",
     "attention_lines",
     "attention_map",
+    "attention_path",
+    "beam_tree",
     "confusion_matrix",
     "embeddings",
     "gradient_norms",

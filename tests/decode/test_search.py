@@ -433,3 +433,28 @@ def test_processors_keep_the_shape(transformer):
         search = decode.Search(transformer, processors=[process])
         with pytest.raises(ValueError, match=f"of the shape that it gets.*{got}"):
             search([[5]])
+
+
+def test_a_watched_beam_holds_what_it_finds(beam, greedy):
+    source = draw_sources()[:1]
+    steps = list(beam.watch(source))
+    before = {()}
+    for number, step in enumerate(steps, start=1):
+        held = [*step.open, *step.ended]
+        assert all(len(ids) == number for ids, _ in held)
+        assert {tuple(ids[:-1]) for ids, _ in held} <= before
+        for part in (step.open, step.ended):
+            scores = [score for _, score in part]
+            assert scores == sorted(scores, reverse=True) and len(part) <= 3
+        before = {tuple(ids) for ids, _ in step.open}
+    ended = {tuple(ids): score for step in steps for ids, score in step.ended}
+    found = beam(source)
+    for ids, score, length in zip(
+        found.ids[0], found.scores[0], found.lengths[0], strict=True
+    ):
+        assert ended[tuple(ids[:length].tolist())] == pytest.approx(score, abs=1e-5)
+    assert len(ended) >= 3 and len(steps) > 1
+    with pytest.raises(ValueError, match="One source is watched. Received: 5"):
+        beam.watch(draw_sources())
+    with pytest.raises(ValueError, match="beam_size=1, sampling or a shortlist"):
+        greedy.watch(source)
