@@ -342,24 +342,17 @@ def test_a_tree_has_each_hypothesis_and_where_it_came_from(tmp_path):
     figure = plot.beam_tree(steps, lambda i: f"t{i}", title="a beam")
     [ax] = figure.axes
     shown = [text.get_text() for text in ax.texts]
-    tokens = ["t5", "t6", "t7", "t8", "t3", "t9", "t3"]
+    tokens = ["t5", "t6", "t3", "t7", "t8", "t3", "t9"]
     assert shown[0] == "start" and shown[1::2] == tokens
-    assert shown[2::2] == [
-        "-0.50",
-        "-1.00",
-        "-1.25",
-        "-2.00",
-        "-0.40",
-        "-3.50",
-        "-0.75",
-    ]
+    scores = ["-0.50", "-1.00", "-0.40", "-1.25", "-2.00", "-0.75", "-3.50"]
+    assert shown[2::2] == scores
     bold = [t.get_text() for t in ax.texts if t.get_fontweight() == "bold"]
     assert bold == ["t5", "t3"]  # what leads to the best that ended
     assert len(ax.lines) == 7
     # t7 continues t6, which stands below t5.
-    t6, t7 = ax.texts[3], ax.texts[5]
-    assert ax.lines[2].get_ydata()[0] == pytest.approx(t6.get_position()[1] + 0.11)
-    assert ax.lines[2].get_ydata()[1] == pytest.approx(t7.get_position()[1] + 0.11)
+    t6, t7 = ax.texts[3], ax.texts[7]
+    assert ax.lines[3].get_ydata()[0] == pytest.approx(t6.get_position()[1] + 0.11)
+    assert ax.lines[3].get_ydata()[1] == pytest.approx(t7.get_position()[1] + 0.11)
     assert drawn(figure, tmp_path)
     with pytest.raises(ValueError, match="at least one step"):
         plot.beam_tree([], str)

@@ -10,10 +10,10 @@ from keras_tfm.plot.figures import title as set_title
 def beam_tree(steps, name, ax=None, title=None):
     """Draws the hypotheses that a beam held, step by step, with their scores.
 
-    A column is a step, its best hypothesis at the top, with the token it took
-    and its log-probability; a line leads to each from the one it continues.
-    Those that ended are green, with their score; what leads to the best of
-    them is thick.
+    A column is a step, those that ended at the top, and then the best; with the
+    token each took and its log-probability, and a line from the one that it
+    continues. Those that ended are green, with their score; what leads to the
+    best of them is thick.
 
     Args:
         steps: list of what `decode.Search.watch` yields.
@@ -31,8 +31,8 @@ def beam_tree(steps, name, ax=None, title=None):
     if not steps:
         raise ValueError("A search takes at least one step. Received: none.")
     columns = [
-        [(tuple(ids), score, False) for ids, score in step.open]
-        + [(tuple(ids), score, True) for ids, score in step.ended]
+        [(tuple(ids), score, True) for ids, score in step.ended]
+        + [(tuple(ids), score, False) for ids, score in step.open]
         for step in steps
     ]
     tallest = max(map(len, columns))
@@ -74,7 +74,7 @@ def _best(columns):
     ended = [(score, ids) for column in columns for ids, score, over in column if over]
     if ended:
         return max(ended)[1]
-    return columns[-1][0][0]
+    return columns[-1][0][0]  # the best of those that are open
 
 
 def attention_path(weights, source_pieces, target_pieces, ax=None, title=None):
