@@ -21,8 +21,12 @@ def run(command):
 
 
 def _answers(classifier, given, command):
+    first = 1
     for some in lines.windows(given, command.window):
-        for one in classifier(some):
+        with lines.placed(first):
+            found = classifier(some)
+        first += len(some)
+        for one in found:
             if command.form == "jsonl":
                 answer = {
                     "label": one.label,

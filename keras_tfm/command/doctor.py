@@ -137,10 +137,9 @@ def swapped(pairs):
         pairs: list of pairs of str.
     """
     counts = [collections.Counter(), collections.Counter()]
-    words = [[folded(side).split() for side in pair] for pair in pairs]
-    for pair in words:
+    for pair in pairs:
         for count, side in zip(counts, pair, strict=True):
-            count.update(side)
+            count.update(folded(side).split())
     size = len(set(counts[0]) | set(counts[1]))
     totals = [count.total() + size for count in counts]
 
@@ -153,11 +152,14 @@ def swapped(pairs):
         return first - second
 
     gains = {word: gain(word) for word in set(counts[0]) | set(counts[1])}
+    sides = ((folded(source), folded(target)) for source, target in pairs)
     return [
         number
-        for number, (source, target) in enumerate(words)
+        for number, (source, target) in enumerate(sides)
         if source != target
-        and sum(gains[w] for w in target) - sum(gains[w] for w in source) > SURE
+        and sum(gains[w] for w in target.split())
+        - sum(gains[w] for w in source.split())
+        > SURE
     ]
 
 

@@ -21,13 +21,14 @@ def run(command):
             f"imported here ({error}). Install `keras-tfm[recipes]`."
         ) from error
     both = list(lines.pairs((command.source, command.target)))
+    output = lines.Output(command.output) if command.output else None
     translator = translator_of(command, beam_size=command.beam_size)
     translator.warm_up()
     begun = time.monotonic()
     found = translator([source for source, _ in both], progress=False)
     seconds = time.monotonic() - begun
-    if command.output:
-        lines.Output(command.output).write_all(found, False)
+    if output is not None:
+        output.write_all(found, False)
     wanted = [[target for _, target in both]]
     for metric in (BLEU(), CHRF()):
         try:

@@ -36,7 +36,7 @@ def _standard_input():
 
 
 def pairs(files):
-    """Yields pairs of lines: of two files, or parted by a tab.
+    """Yields pairs of lines: of two files, or of the first two columns of one.
 
     Args:
         files: paths, two, one, or none for standard input.
@@ -60,43 +60,75 @@ def pairs(files):
             yield source, target
         return
     for number, line in enumerate(read(files), start=1):
-        source, tab, target = line.partition("\t")
-        if not tab:
+        source, *rest = line.split("\t")
+        if not rest:
             raise ValueError(
                 f"Line {number}: source and target are parted by a tab. Received: "
                 f"{line[:60]!r}."
             )
-        yield source, target
+        yield source, rest[0]  # what follows is of no side, as a licence
 
 
-def objects(lines, required, known):
+def objects(lines, required, known, first=1):
     """Yields the JSON objects of lines.
 
     Args:
         lines: iterable of str.
         required: str, a name that each object has, of a str.
-        known: dict from names to types, what else it may have.
+        known: dict from names to types, what else it may have: str, or list of
+            str.
+        first: int, the number of the first line.
 
     Raises:
         ValueError: a line is no such object; the message has its number.
     """
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines, start=first):
         try:
             found = json.loads(line)
         except ValueError as error:
             raise ValueError(f"Line {number} is no JSON ({error}).") from error
-        types = {required: str, **known}
-        fits = isinstance(found, dict) and required in found
+        fits = isinstance(found, dict) and _is_text(found.get(required))
         if not fits or not all(
-            isinstance(found[name], kind)
-            for name, kind in types.items()
-            if found.get(name) is not None
+            found.get(name) is None or _fits(found[name], kind)
+            for name, kind in known.items()
         ):
             raise ValueError(
                 f"Line {number}: an object with {required!r} is wanted, and maybe "
                 f"{sorted(known)}. Received: {line[:80]!r}."
             )
         yield found
+
+
+def _fits(value, kind):
+    if kind is str:
+        return _is_text(value)
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _is_text(value):
+    """Tells whether it is a str that UTF-8 can write: no half of a letter."""
+    try:
+        return isinstance(value, str) and value.encode("utf-8") is not None
+    except UnicodeEncodeError:
+        return False
+
+
+@contextlib.contextmanager
+def placed(first):
+    """Adds to an error where in the input it arose.
+
+    Args:
+        first: int, the number of the first line of a window.
+
+    Raises:
+        ValueError, TypeError: as within, with the line.
+    """
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise type(error)(
+            f"In the lines from {first} on, of which it counts from 0: {error}"
+        ) from error
 
 
 def windows(items, size):
@@ -120,13 +152,14 @@ class Output:
 
     Args:
         path: str or None for standard output.
-        of: dict, what lines depend on: a part of other settings is refused.
+        of: dict, what lines depend on: a part of other settings is refused. Or
+            None: a part is begun anew.
 
     Attributes:
         done: int, lines that an earlier start has written.
 
     Raises:
-        ValueError: the part is of something else.
+        ValueError: the part is of something else, or another process writes it.
     """
 
     def __init__(self, path, of=None):
@@ -135,25 +168,46 @@ class Output:
             return
         self._part = pathlib.Path(f"{path}.part")
         self._note = pathlib.Path(f"{path}.part.json")
-        of = json.dumps(of, sort_keys=True)
-        if self._part.exists() and self._note.exists():
-            if self._note.read_text(encoding="utf-8") != of:
-                raise ValueError(
-                    f"{os.fspath(self._part)!r} was begun with other options or other "
-                    "files. Take the same, or remove it."
-                )
-            self._cut_to_whole_lines()
+        self._file = self._part.open("ab+")
+        try:
+            self._lock()
+            self._begin(of, json.dumps(of, sort_keys=True))
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _begin(self, of, wanted):
+        if of is None or not self._note.exists():
+            self._file.truncate(0)
+            self._note.write_text(wanted, encoding="utf-8")
+        elif self._note.read_text(encoding="utf-8") != wanted:
+            raise ValueError(
+                f"{os.fspath(self._part)!r} was begun with another model, other "
+                "options or other files. Take the same, or remove it."
+            )
         else:
-            self._part.write_bytes(b"")
-            self._note.write_text(of, encoding="utf-8")
+            self._cut_to_whole_lines()
+
+    def _lock(self):
+        try:
+            import fcntl
+        except ImportError:  # on Windows nobody else can open it to write
+            return
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise ValueError(
+                f"{os.fspath(self._part)!r} is being written by another process. Let "
+                "it end, or name another file."
+            ) from error
 
     def _cut_to_whole_lines(self):
         whole = 0
-        with self._part.open("rb+") as file:
-            for line in file:
-                if line.endswith(b"\n"):
-                    self.done, whole = self.done + 1, whole + len(line)
-            file.truncate(whole)
+        self._file.seek(0)
+        for line in self._file:
+            if line.endswith(b"\n"):
+                self.done, whole = self.done + 1, whole + len(line)
+        self._file.truncate(whole)
 
     def write_all(self, lines, progress=None):
         """Writes lines, each as it comes.
@@ -166,10 +220,9 @@ class Output:
         if progress is None:
             progress = sys.stderr.isatty()
         with contextlib.ExitStack() as stack:
-            if self._path is None:
-                file = sys.stdout.buffer
-            else:
-                file = stack.enter_context(self._part.open("ab"))
+            file = sys.stdout.buffer
+            if self._path is not None:
+                file = stack.enter_context(self._file)
             begun = said = time.monotonic()
             count = 0
             for count, line in enumerate(lines, start=1):
@@ -192,17 +245,19 @@ def _say(count, rate, end):
     print(f"\r{count:,} lines, {rate:,.1f} a second", end=end, file=sys.stderr)
 
 
-def identity(files):
-    """Tells files apart, as far as names, sizes and times do.
+def identity(*names):
+    """Tells files and folders apart, as far as names, sizes and times do.
 
     Args:
-        files: paths.
+        *names: paths, or other names, which stand for themselves.
 
     Returns:
-        list of a list for each.
+        list, of what JSON knows.
     """
     found = []
-    for name in files:
-        known = os.stat(name) if os.path.isfile(name) else None
-        found.append([name, known and known.st_size, known and known.st_mtime_ns])
+    for name in map(pathlib.Path, names):
+        files = sorted(name.rglob("*")) if name.is_dir() else [name]
+        known = [file.stat() for file in files if file.is_file()]
+        times = [[each.st_size, each.st_mtime_ns] for each in known]
+        found.append([os.fspath(name), times])
     return found

@@ -29,7 +29,8 @@ class Translate(Command):
     """Translates lines: a line for a line, or JSON for JSON.
 
     With --output the lines done so far stand in FILE.part: started again with
-    the same options, the command goes on after the last whole line.
+    the same model, options and files, the command goes on after the last whole
+    line. What comes from standard input begins anew.
     """
 
     model: Model
@@ -44,8 +45,8 @@ class Translate(Command):
     "finished" and "hypotheses"."""
     beam_size: int | None = None
     """1 is greedy; else as the model comes."""
-    num_hypotheses: int = 1
-    """Of jsonl: translations of each."""
+    num_hypotheses: int | None = None
+    """Of jsonl: translations of each; else one."""
     source_language: str | None = None
     """Of a model of many languages."""
     target_language: str | None = None
@@ -157,6 +158,10 @@ class Inspect(Command):
         tyro.conf.arg(metavar="MODEL"),
     ] = None
     """A preset, a folder, or hf://owner/name; none: lists the presets."""
+    source_language: str | None = None
+    """Of a model of many languages."""
+    target_language: str | None = None
+    """Likewise."""
 
 
 @dataclasses.dataclass(frozen=True)

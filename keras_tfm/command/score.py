@@ -18,8 +18,12 @@ def run(command):
 
 
 def _answers(translator, given, command):
+    first = 1
     for some in lines.windows(given, command.window):
-        for one in translator.score(some):
+        with lines.placed(first):
+            found = translator.score(some)
+        first += len(some)
+        for one in found:
             known = one.score != -float("inf")
             if command.form == "jsonl":
                 answer = {

@@ -1,7 +1,9 @@
 """From arguments to an exit status."""
 
 import importlib.util
+import json
 import os
+import pathlib
 import signal
 import sys
 
@@ -56,11 +58,16 @@ def _leave_output():
 
 
 def _choose_backend():
-    """Takes one that is installed, where nobody has chosen."""
+    """Takes one that is installed, where nobody has chosen such a one."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if os.environ.get("KERAS_BACKEND"):
         return
-    for name in ("tensorflow", "jax", "torch"):
+    home = pathlib.Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
+    try:
+        chosen = json.loads((home / "keras.json").read_text())["backend"]
+    except (OSError, ValueError, KeyError, TypeError):
+        chosen = "tensorflow"
+    for name in (chosen, "tensorflow", "jax", "torch"):
         if importlib.util.find_spec(name) is not None:
             os.environ["KERAS_BACKEND"] = name
             return

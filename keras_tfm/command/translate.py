@@ -29,13 +29,17 @@ def run(command):
     Args:
         command: `options.Translate`.
     """
-    if command.form == "text" and command.num_hypotheses != 1:
+    if command.form == "text" and command.num_hypotheses is not None:
         raise ValueError(
             "A line has one translation. Received: --num-hypotheses "
             f"{command.num_hypotheses}. Ask for --form jsonl."
         )
-    of = {**dataclasses.asdict(command), "files": lines.identity(command.files)}
-    del of["progress"]
+    of = None
+    if command.files and "-" not in command.files:
+        of = dataclasses.asdict(command)
+        of["files"] = lines.identity(*command.files)
+        of["model"] = lines.identity(command.model)
+        del of["progress"], of["window"]
     output = lines.Output(command.output, of)
     translator = translator_of(
         command,
@@ -47,23 +51,28 @@ def run(command):
     if command.form == "text":
         found = translator.bulk(given, command.window)
     else:
-        found = _answers(translator, given, command)
+        found = _answers(translator, given, command, output.done + 1)
     output.write_all(found, command.progress)
 
 
-def _answers(translator, given, command):
-    items = lines.objects(given, "source", KNOWN)
+def _answers(translator, given, command, first):
+    items = lines.objects(given, "source", KNOWN, first)
+    asked, count = {}, command.num_hypotheses
+    if count is not None:
+        asked["num_hypotheses"] = count
     for some in lines.windows(items, command.window):
-        found = translator.translate(
-            [one["source"] for one in some],
-            target_prefix=[one.get("target_prefix") for one in some],
-            constraints=[one.get("constraints") for one in some],
-            num_hypotheses=command.num_hypotheses,
-        )
+        with lines.placed(first):
+            found = translator.translate(
+                [one["source"] for one in some],
+                target_prefix=[one.get("target_prefix") for one in some],
+                constraints=[one.get("constraints") for one in some],
+                **asked,
+            )
+        first += len(some)
         for one in found:
             hypotheses = [
                 {"text": each.text, "score": _number(each.score)}
-                for each in one.hypotheses
+                for each in one.hypotheses[: count or 1]
             ]
             answer = {
                 "source": one.source,

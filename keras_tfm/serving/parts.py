@@ -9,7 +9,8 @@ BLANK = r"[ \t\r\n\v\f]"
 # What stands between lines, and around them. TensorFlow's RE2 reads it alike.
 BREAKS = rf"(\A{BLANK}+|{BLANK}*[\r\n]{BLANK}*|{BLANK}+\z)"
 MARK = "\x00"  # no text has it
-_BREAKS = re.compile(BREAKS.replace(r"\z", r"\Z"))
+# Python's tries at each blank, unless it knows that a run of them begins there.
+_BREAKS = re.compile(rf"(\A{BLANK}+|(?<!{BLANK})(?:{BLANK}*[\r\n]{BLANK}*|{BLANK}+\Z))")
 _BYTE = re.compile("<0x[0-7][0-9A-F]>")  # a letter without a piece of its own
 WORD_STARTS = ("\u2581", "\u0120")  # of SentencePiece, of byte-level BPE
 ENDS = (".", "!", "?", "\u2026")
@@ -47,6 +48,8 @@ class Pieces:
         bare = [name.lstrip("".join(WORD_STARTS)) for name in names]
         inner = [name.rstrip(CLOSERS) for name in bare]
         self.starts = np.array([name.startswith(WORD_STARTS) for name in names])
+        if not self.starts.any():  # WordPiece, which marks what goes on
+            self.starts = np.array([not name.startswith("##") for name in names])
         self.ends = np.array([name.endswith(ENDS) for name in inner])
         self.wide = np.array([name.endswith(WIDE_ENDS) for name in inner])
         self.closes = np.array(

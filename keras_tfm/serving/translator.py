@@ -23,6 +23,7 @@ from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 # Of a saved translator.
 FILES = ("model.keras", "source.model", "target.model", "search.json")
 SHORTLIST = "shortlist.npz"  # if it has one
+SEARCHES = 8  # with their programs, that are kept for settings of a call
 
 
 class Translator:
@@ -236,10 +237,11 @@ class Translator:
         begin, end = self.settings["target_prefix"], self.search.end_id
         targets = self.target_vocabulary.encode([target for _, target in pairs])
         targets = [[*begin, *row, end] if row else row for row in targets]
-        order = sorted(range(len(pairs)), key=lambda i: -len(sources[i]))
+        sizes = [max(map(len, sides)) for sides in zip(sources, targets, strict=True)]
+        order = sorted(range(len(pairs)), key=lambda i: -sizes[i])
         scores = [None] * len(pairs)
         while order:
-            count = self.batch_tokens // max(1, len(sources[order[0]]))
+            count = self.batch_tokens // max(1, sizes[order[0]])
             count = max(1, min(self.batch_size, count))
             some, order = order[:count], order[count:]
             width = max(len(sources[i]) for i in some)
@@ -261,21 +263,27 @@ class Translator:
             lengths: ints >= 1, in source tokens: a text of each is translated,
                 alone and as one of a batch.
         """
-        piece = int(np.flatnonzero(self.pieces.starts)[0])
+        begin = self.settings["target_prefix"]
         for length in lengths:
-            row = [piece] * min(length, self.cuts[1])
+            row = [self.vocabulary.end_id + 1] * min(length, self.cuts[1])
             row = [*self.source_marks[0], *row, *self.source_marks[1]]
-            for count in (1, self.batch_size):
-                self._decoded(self.search, [row] * count, None)
+            for count in sorted({1, min(8, self.batch_size), self.batch_size}):
+                forced = [begin] * count if begin else None
+                self._decoded(self.search, [row] * count, forced)
 
     def _search_with(self, search):
         if not search:
             return self.search
-        key = repr(sorted(search.items(), key=lambda item: item[0]))
-        if key not in self._searches:
+        key = json.dumps(sorted(search.items()), default=_known_by)
+        found = self._searches.pop(key, None)
+        if found is None:
             kept = {} if "shortlist" in search else {"shortlist": self.shortlist}
-            self._searches[key] = self._search_of(**kept, **search)
-        return self._searches[key]
+            settings = _over(self._search_of.keywords, {**kept, **search})
+            found = Search(self.model, **settings)
+        self._searches[key] = found  # as the latest
+        if len(self._searches) > SEARCHES:
+            del self._searches[next(iter(self._searches))]
+        return found
 
     def _forced(self, target_prefix, texts, rows, places):
         """The ids that each row begins with; None where none has any."""
@@ -304,17 +312,23 @@ class Translator:
                 "Each text has constraints, or None. Received: "
                 f"{len(constraints)} for {len(texts)} texts."
             )
+        single = [phrases for phrases in constraints if isinstance(phrases, str)]
+        if single:
+            raise TypeError(
+                "The constraints of a text are a list of phrases. Received: "
+                f"{single[0]!r}. Put it into a list."
+            )
         return {
             number: self.target_vocabulary.encode(_text_list(phrases))
             for number, phrases in enumerate(constraints)
-            if phrases
+            if phrases and texts[number].strip()
         }
 
     def _decoded(self, search, rows, forced, progress=False, phrases=(), places=()):
         """The hypotheses of each row."""
         bar = keras.utils.Progbar(len(rows), unit_name="sentence") if progress else None
         found = [None] * len(rows)
-        held = {places[number][2]: phrases[number] for number in phrases}
+        held = {places[n][2]: phrases[n] for n in phrases if places[n][0]}
         free = [i for i in range(len(rows)) if i not in held]
         for number, hypotheses in search.bulk(
             [rows[i] for i in free],
@@ -466,11 +480,14 @@ class Translator:
         saved = json.loads(search.read_text(encoding="utf-8"))
         if (folder / SHORTLIST).is_file():
             saved["shortlist"] = Shortlist.load(folder / SHORTLIST)
+        vocabulary = target_vocabulary = load_vocabulary(source)
+        if source.read_bytes() != target.read_bytes():
+            target_vocabulary = load_vocabulary(target)
         return cls(
             keras.models.load_model(model),
-            load_vocabulary(source),
-            load_vocabulary(target),
-            **{**saved, **settings},
+            vocabulary,
+            target_vocabulary,
+            **_over(saved, settings),
         )
 
     @classmethod
@@ -509,7 +526,7 @@ class Translator:
                     f"{target_language!r}; it has {sorted(languages)}."
                 )
             own = {**own, **found.between(*named)}
-        settings = {**own, **settings}
+        settings = _over(own, settings)
         if isinstance(found, pathlib.Path):
             return cls.load(found, **settings)
         if not hasattr(found.model, "begin"):
@@ -591,7 +608,7 @@ class Translator:
         found = parts_of(texts, self.vocabulary, self.pieces, *self.cuts)
         for number in whole:
             row = self.vocabulary.encode([texts[number]])[0]
-            found[number] = ([Part(row, "")], "")
+            found[number] = ([Part(row, "")] if row else [], "")
         before, after = self.source_marks
         rows, places = [], []
         for number, (parts, end) in enumerate(found):
@@ -628,6 +645,26 @@ def _pair(number, pair):
             f"{str(pair)[:60]!r} of type {type(pair).__name__}, pair {number}."
         )
     return pair
+
+
+def _over(own, given):
+    """Puts settings over others.
+
+    Others' models say as many hypotheses as they have beams.
+    """
+    settings = {**own, **given}
+    count = own.get("num_hypotheses", 1)
+    if "num_hypotheses" not in given and count > given.get("beam_size", count):
+        settings["num_hypotheses"] = given["beam_size"]
+    return settings
+
+
+def _known_by(value):
+    """Tells settings apart that JSON does not know."""
+    try:
+        return _plain(value)
+    except TypeError:
+        return id(value)
 
 
 def _plain(value):

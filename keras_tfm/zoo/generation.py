@@ -94,8 +94,8 @@ def written(search, max_length):
 
     Args:
         search: dict, settings of `serving.Translator`.
-        max_length: int, in tokens, where they set no limit, or one that grows
-            with the source.
+        max_length: int, in tokens, that there are positions for: the limit
+            where they set none, or one that grows with the source.
 
     Returns:
         dict for `generation_config.json`.
@@ -114,7 +114,9 @@ def written(search, max_length):
     found.setdefault("num_beams", 1)
     limit = rest.pop("max_decoding_length", None)
     # They count the token that decoding starts with.
-    found["max_length"] = limit + 1 if isinstance(limit, int) else max_length
+    found["max_length"] = max_length
+    if isinstance(limit, int):
+        found["max_length"] = min(limit + 1, max_length)
     if least := rest.pop("min_decoding_length", 0):
         found["min_length"] = least + 1
     if first := list(rest.get("target_prefix", ())):

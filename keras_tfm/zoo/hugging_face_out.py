@@ -62,7 +62,8 @@ def to_hugging_face(
     generates = isinstance(model, Transformer)
     if generates:
         config, tensors = marian_out.written(model, max_length)
-        written = generation.written(search or {}, max_length)
+        longest = config["max_position_embeddings"]
+        written = generation.written(search or {}, longest)
     elif isinstance(model, (Encoder, MaskedLM, Classifier)):
         config, tensors = bert_out.written(model, classes)
     else:
@@ -79,7 +80,7 @@ def to_hugging_face(
             vocabulary,
             target_vocabulary,
             (search or {}) if generates else None,
-            config["max_position_embeddings"],
+            config,
         )
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -104,9 +105,11 @@ def _check_size(vocabulary, rows):
         )
 
 
-def _vocabulary_files(vocabulary, target_vocabulary, search, max_length):
+def _vocabulary_files(vocabulary, target_vocabulary, search, config):
     """The files of a tokenizer, by name; `search` is None of an encoder."""
-    if target_vocabulary is not None and target_vocabulary is not vocabulary:
+    max_length = config["max_position_embeddings"]
+    other = target_vocabulary or vocabulary
+    if other is not vocabulary and other.model != vocabulary.model:
         return tokenizer_json.marian(vocabulary, target_vocabulary, search, max_length)
     if search is None:
         marks = ([vocabulary.start_id], [vocabulary.end_id], vocabulary.between_ids)
@@ -117,7 +120,9 @@ def _vocabulary_files(vocabulary, target_vocabulary, search, max_length):
     else:
         whole = tokenizer_json.of_sentencepiece(vocabulary)
     whole = tokenizer_json.marked(whole, vocabulary.pieces, *marks)
-    settings = tokenizer_json.settings(vocabulary, max_length, search is None)
+    settings = tokenizer_json.settings(
+        vocabulary, max_length, search is None, config.get("type_vocab_size", 1) > 1
+    )
     return {
         "tokenizer.json": json.dumps(whole, ensure_ascii=False),
         "tokenizer_config.json": _text(settings),

@@ -15,6 +15,7 @@ from keras_tfm.layers import gelu_tanh
 from keras_tfm.models import stacks
 
 NEVER = -1e9  # a logit
+FLOATS = ("float", "bfloat")
 # As `transformers` names them.
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -227,6 +228,12 @@ class Filling:
             plan: see above.
             array: function of a tensor's name, giving it.
         """
+        rounded = [v.path for v, _, _ in plan if not v.dtype.startswith(FLOATS)]
+        if rounded:
+            raise ValueError(
+                "Weights are read into variables of floats. Received: integers for "
+                f"{rounded[:4]}. Load the model in float32, and quantise it then."
+            )
         for variable, names, make in plan:
             # Keras has no public way to say later what a variable begins with.
             variable._initializer = functools.partial(
@@ -257,10 +264,10 @@ class Filling:
                     f"Received: shape {shapes[0]} for {variable.path} of shape "
                     f"{tuple(shape)}."
                 )
+            return ops.cast(ops.convert_to_tensor(value), dtype)
         except Exception as fault:
             self._errors.append(fault)
-            value = np.zeros(shape, "float32")
-        return ops.cast(ops.convert_to_tensor(value), dtype)
+            return ops.zeros(shape, dtype)
 
 
 class Ids:

@@ -130,14 +130,18 @@ def marked(whole, names, before, after, between=()) -> dict:
     }
 
 
-def settings(vocabulary, max_length, encoder) -> dict:
+def settings(vocabulary, max_length, encoder, segments=False) -> dict:
     """Gives the `tokenizer_config.json` of a vocabulary.
 
     Args:
         vocabulary: `Vocabulary` or `TokenizersVocabulary`.
         max_length: int, in tokens.
         encoder: bool. Start and end are those of an encoder of texts.
+        segments: bool. The model is told which of two texts a token is of.
     """
+    inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    if not segments:
+        inputs.remove("token_type_ids")
     marks = {
         "pad_token": vocabulary.pad_id,
         "unk_token": vocabulary.unknown_id,
@@ -150,6 +154,7 @@ def settings(vocabulary, max_length, encoder) -> dict:
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_length,
+        "model_input_names": inputs,
         "clean_up_tokenization_spaces": False,
         "split_special_tokens": True,  # what looks like one in a text is text
         **dict(zip(marks, names, strict=True)),

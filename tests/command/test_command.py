@@ -145,11 +145,26 @@ def test_a_run_goes_on_where_it_was_cut(folder, source, tmp_path, capfd):
     assert part.read_bytes() == b"".join(whole.splitlines(True)[:4])
     part.write_bytes(part.read_bytes() + b"half")
     assert main([*ask, "--beam-size", "1"]) == 1
-    assert "begun with other options" in capfd.readouterr().err
+    assert "begun with another model, other options" in capfd.readouterr().err
     assert main([*ask, "--progress", "True"]) == 0
     assert (tmp_path / "target.txt").read_bytes() == whole
     assert f"{len(LINES):,} lines" in capfd.readouterr().err
     assert not list(tmp_path.glob("*.part*"))
+
+
+def test_a_part_is_written_by_one_process(source, tmp_path):
+    from keras_tfm.command.lines import Output
+
+    first = Output(tmp_path / "out", {"a": 1})
+    with pytest.raises(ValueError, match="written by another process"):
+        Output(tmp_path / "out", {"a": 1})
+    first.write_all(["one", "two\nlines"], False)
+    assert (tmp_path / "out").read_text() == "one\ntwo lines\n"
+    # What depends on nothing that is known begins anew.
+    (tmp_path / "out.part").write_text("old\n")
+    (tmp_path / "out.part.json").write_text("null")
+    Output(tmp_path / "out").write_all(["new"], False)
+    assert (tmp_path / "out").read_text() == "new\n"
 
 
 def interrupted(ask):
@@ -180,9 +195,12 @@ def test_faults_are_said_and_have_a_status(
     assert main(["translate", folder]) == 1
     out, err = capfd.readouterr()
     assert "line 2 is no UTF-8" in err and "Traceback" not in err
-    given(monkeypatch, b'{"source": "a"}\n{"source": 3}\n')
-    assert main(["translate", folder, "--form", "jsonl"]) == 1
-    assert "Line 2: an object with 'source'" in capfd.readouterr().err
+    wrong = ['{"source": 3}', '{"source": null}', '{"source": "\\ud800"}']
+    wrong += ['{"source": "a", "constraints": ["b", 3]}']
+    for line in wrong:
+        given(monkeypatch, b'{"source": "a"}\n' + line.encode())
+        assert main(["translate", folder, "--form", "jsonl"]) == 1
+        assert "Line 2: an object with 'source'" in capfd.readouterr().err
     assert main(["translate", str(tmp_path / "no")]) == 1
     assert "which is none; in the package" in capfd.readouterr().err
     assert main(["translate", folder, str(tmp_path / "no.txt")]) == 1
@@ -232,6 +250,9 @@ def test_given_translations_are_scored(folder, translator, source, capfd, monkey
     found = [json.loads(line) for line in said(capfd)]
     assert len(found) == len(LINES)
     assert found[0]["tokens"][-1] == "</s>"
+    given(monkeypatch, b"a house\tthe boat\tCC-BY\n")
+    assert main(["score", folder]) == 0
+    assert float(said(capfd)[0]) == pytest.approx(wanted[0].score, abs=1e-4)
     given(monkeypatch, b"a house\n")
     assert main(["score", folder]) == 1
     assert "Line 1: source and target are parted by a tab" in capfd.readouterr().err
@@ -266,6 +287,17 @@ def test_a_model_is_inspected_and_written_for_others(
     assert main(["export", folder, str(tmp_path / "keras"), "--form", "keras"]) == 0
     again = Translator.load(tmp_path / "keras")
     assert again("a house") == translator("a house")
+    assert again.target_vocabulary is again.vocabulary
+    pytest.importorskip("safetensors")
+    ask = ["export", folder, str(tmp_path / "theirs"), "--form", "transformers"]
+    assert main(ask) == 1  # of a Pegasus with three tables there is none
+    assert "A Pegasus of transformers has tie='all'" in capfd.readouterr().err
+    model = draw_transformer(6, vocabulary_size=280, tie="all", normalize_first=False)
+    other = Translator(model, translator.vocabulary, beam_size=2)
+    other.save(tmp_path / "tied")
+    assert main(["export", str(tmp_path / "tied"), *ask[2:]]) == 0
+    names = {file.name for file in (tmp_path / "theirs").iterdir()}
+    assert {"model.safetensors", "tokenizer.json", "generation_config.json"} <= names
 
 
 def test_a_classifier_labels_lines(vocabulary, source, tmp_path, capfd):
@@ -284,8 +316,8 @@ def test_a_classifier_labels_lines(vocabulary, source, tmp_path, capfd):
     found = [json.loads(line) for line in said(capfd)]
     assert [one["label"] for one in found] == [one.label for one in wanted]
     assert found[0]["probabilities"].keys() == {"good", "bad"}
-    assert main(["classify", folder, source]) == 1
-    assert "empty text" in capfd.readouterr().err
+    assert main(["classify", folder, source, "--window", "2"]) == 1
+    assert "lines from 3 on" in (err := capfd.readouterr().err) and "empty text" in err
     assert main(["inspect", folder]) == 0
     assert "classes: ['good', 'bad']" in capfd.readouterr().out
 

@@ -9,7 +9,8 @@ import pytest
 from keras_tfm.decode import Shortlist
 from keras_tfm.decode.inputs import padded_rows
 from keras_tfm.serving import Translator
-from keras_tfm.text import Vocabulary
+from keras_tfm.serving.parts import Pieces
+from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from tests.decode.conftest import draw_transformer
 from tests.layers.quantized import QUANTIZED, quantize
 from tests.serving.saved import in_c, names_of, serve, text_operations
@@ -234,11 +235,50 @@ def test_a_given_translation_is_scored(translator, vocabulary, target_vocabulary
         translator.score([("a", "un"), ("a house " * 40, "un")])
 
 
-def test_warming_up_leaves_nothing_to_compile(translator):
+def test_constraints_are_lists_of_phrases(translator):
+    found = translator.translate(
+        ["a house", "", "old"], constraints=[["un", "e"], ["e"], None]
+    )
+    assert "un" in found[0].text and "e" in found[0].text
+    assert found[1].text == "" and found[1].score == -np.inf
+    assert found[2].text == translator("old")
+    with pytest.raises(TypeError, match="list of phrases. Received: 'giardino'"):
+        translator.translate("a house", constraints="giardino")
+    with pytest.raises(ValueError, match="1 for 2 texts"):
+        translator.translate(TEXTS[:2], constraints=[["e"]])
+
+
+def test_fewer_beams_give_fewer_hypotheses(translator, vocabulary, target_vocabulary):
+    both = (vocabulary, target_vocabulary)
+    settings = {**SETTINGS, "num_hypotheses": 2}
+    several = Translator(translator.model, *both, **settings)  # as imported ones are
+    assert len(several.translate("a house").hypotheses) == 2
+    greedy = several.translate("a house", beam_size=1)
+    assert len(greedy.hypotheses) == 1
+    assert several.translate("a house", beam_size=1) == greedy
+    assert len(several._searches) == 1
+    for number in range(12):
+        several._search_with({"min_decoding_length": number})
+    assert len(several._searches) == 8
+    with pytest.raises(ValueError, match="num_hypotheses=2, beam_size=1"):
+        several.translate("a house", beam_size=1, num_hypotheses=2)
+
+
+def test_a_run_of_blanks_costs_no_more_than_its_length(translator):
+    text = "a house" + " " * 300_000 + "."
+    assert translator(text) == translator("a house .")
+
+
+def test_warming_up_compiles_what_calls_need(translator):
     translator.warm_up((4,))
     programs = set(translator.search._programs)
     translator("a house")
     assert set(translator.search._programs) == programs
+
+
+def test_a_vocabulary_without_marks_of_words_has_starts():
+    pieces = Pieces(TokenizersVocabulary.train(["a small house. and a boat"] * 3, 60))
+    assert pieces.starts.any() and pieces.ends.any()
 
 
 def test_settings_that_cannot_work_are_refused(

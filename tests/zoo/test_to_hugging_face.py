@@ -317,7 +317,7 @@ def test_an_encoder_reads_the_same_rows_of_text(kind, lines, tmp_path):
         sides = tuple(vocabulary.encode(list(texts)))
         length = count_marks(vocabulary, len(texts)) + sum(map(len, sides))
         wanted = join([sides], length, vocabulary, True)
-        found = tokenizer(*texts, return_token_type_ids=True)
+        found = tokenizer(*texts)
         assert found["input_ids"] == wanted["token_ids"][0].tolist()
         assert found["token_type_ids"] == wanted["segment_ids"][0].tolist()
     assert tokenizer.pad_token_id == vocabulary.pad_id
