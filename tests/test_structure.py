@@ -27,7 +27,6 @@ BACKEND_PLACES = re.compile(
 )
 # Themselves imported inside a function.
 LATER = {
-    "keras_tfm/command/options.py",
     "keras_tfm/decode/packed.py",
     "keras_tfm/decode/record.py",
 }

@@ -1,9 +1,1 @@
-"""The command line: what `keras-tfm` and its options are.
-
-Help needs no Keras and comes at once; what a command does stands in a module
-of its own.
-"""
-
-from keras_tfm.command.start import main
-
-__all__ = ["main"]
+"""What commands of `keras-tfm` do; `keras_tfm_command` has their options."""

@@ -11,17 +11,17 @@ import sys
 import numpy as np
 import pytest
 
-from keras_tfm.command import main
 from keras_tfm.models import Classifier as Network
 from keras_tfm.models import Encoder
 from keras_tfm.serving import Classifier, Translator
 from keras_tfm.text import Vocabulary
+from keras_tfm_command import main
 from tests.decode.conftest import draw_transformer
 from tests.layers.formulas import draw_weights
 from tests.serving.test_translator import SETTINGS, TEXTS
 
 LINES = [*TEXTS, "the boat.", "a man"]
-PROGRAM = "import sys; from keras_tfm.command import main; sys.exit(main())"
+PROGRAM = "import sys; from keras_tfm_command import main; sys.exit(main())"
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def start(*arguments, **options):
 
 def test_help_loads_no_backend():
     program = (
-        "import sys\nfrom keras_tfm.command import main\n"
+        "import sys\nfrom keras_tfm_command import main\n"
         "try:\n    main(['translate', '--help'])\nexcept SystemExit as end:\n"
         "    assert end.code == 0\nassert 'keras' not in sys.modules"
     )
@@ -169,7 +169,8 @@ def test_a_part_is_written_by_one_process(source, tmp_path):
 
 def interrupted(ask):
     """Runs a command until it has written four lines."""
-    from keras_tfm.command import lines, options, translate
+    from keras_tfm.command import lines, translate
+    from keras_tfm_command import options
 
     write_all = lines.Output.write_all
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from keras_tfm.command import main
 from keras_tfm.text import Vocabulary
+from keras_tfm_command import main
 
 pytestmark = pytest.mark.backend("torch")  # no backend does anything here
 SOURCE = [

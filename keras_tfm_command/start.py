@@ -25,7 +25,7 @@ def main(arguments=None) -> int:
     """
     import tyro
 
-    from keras_tfm.command.options import COMMANDS
+    from keras_tfm_command.options import COMMANDS
 
     command = tyro.extras.subcommand_cli_from_dict(
         COMMANDS,
