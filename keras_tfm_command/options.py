@@ -24,8 +24,18 @@ class Command:
         return importlib.import_module(name).run(self) or 0
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Languages(Command):
+    """What names the languages of a model of many."""
+
+    source_language: str | None = None
+    """Of a model of many languages."""
+    target_language: str | None = None
+    """Likewise."""
+
+
 @dataclasses.dataclass(frozen=True)
-class Translate(Command):
+class Translate(Languages):
     """Translates lines: a line for a line, or JSON for JSON.
 
     With --output the lines done so far stand in FILE.part: started again with
@@ -47,10 +57,6 @@ class Translate(Command):
     """1 is greedy; else as the model comes."""
     num_hypotheses: int | None = None
     """Of jsonl: translations of each; else one."""
-    source_language: str | None = None
-    """Of a model of many languages."""
-    target_language: str | None = None
-    """Likewise."""
     batch_size: int = 64
     """Sentences decoded at once, at most."""
     batch_tokens: int = 2048
@@ -76,7 +82,7 @@ class Classify(Command):
 
 
 @dataclasses.dataclass(frozen=True)
-class Score(Command):
+class Score(Languages):
     """Scores translations that are given: log-probability over the penalty."""
 
     model: Model
@@ -86,16 +92,12 @@ class Score(Command):
     from standard input."""
     form: Literal["text", "jsonl"] = "text"
     """jsonl: answers have "score", "tokens" and "token_scores"."""
-    source_language: str | None = None
-    """Of a model of many languages."""
-    target_language: str | None = None
-    """Likewise."""
     window: int = 4_096
     """Lines that are read before they are scored."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluate(Command):
+class Evaluate(Languages):
     """Translates a test set and compares: BLEU and chrF by sacrebleu."""
 
     model: Model
@@ -106,16 +108,12 @@ class Evaluate(Command):
     """Their translations."""
     beam_size: int | None = None
     """1 is greedy; else as the model comes."""
-    source_language: str | None = None
-    """Of a model of many languages."""
-    target_language: str | None = None
-    """Likewise."""
     output: str | None = None
     """File for the translations."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Export(Command):
+class Export(Languages):
     """Writes a model for other programs."""
 
     model: Model
@@ -130,10 +128,6 @@ class Export(Command):
     """Of a saved-model: n of `n_best`; by default the beam's size."""
     quantization: str | None = None
     """Of ctranslate2: int8, float16 and the like."""
-    source_language: str | None = None
-    """Of a model of many languages."""
-    target_language: str | None = None
-    """Likewise."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,7 +143,7 @@ class Average(Command):
 
 
 @dataclasses.dataclass(frozen=True)
-class Inspect(Command):
+class Inspect(Languages):
     """Tells what a model is: shape, parameters, vocabulary, settings."""
 
     model: Annotated[
@@ -158,10 +152,6 @@ class Inspect(Command):
         tyro.conf.arg(metavar="MODEL"),
     ] = None
     """A preset, a folder, or hf://owner/name; none: lists the presets."""
-    source_language: str | None = None
-    """Of a model of many languages."""
-    target_language: str | None = None
-    """Likewise."""
 
 
 @dataclasses.dataclass(frozen=True)

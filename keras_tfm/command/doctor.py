@@ -169,7 +169,6 @@ def broken(pairs):
     Args:
         pairs: list of pairs of str.
     """
-
     return [n for n, pair in enumerate(pairs) if any(map(NO_TEXT.search, pair))]
 
 

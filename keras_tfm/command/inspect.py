@@ -7,11 +7,9 @@ def served_of(command):
     """Loads what a command names, a translator or a classifier.
 
     Args:
-        command: with `model`, and maybe with languages.
+        command: with `model`, `source_language` and `target_language`.
     """
-    named = [
-        getattr(command, f"{side}_language", None) for side in ("source", "target")
-    ]
+    named = (command.source_language, command.target_language)
     try:
         return Translator.from_preset(command.model, *named)
     except (ValueError, FileNotFoundError) as fault:

@@ -8,7 +8,12 @@ import pathlib
 import sys
 import time
 
-from keras_tfm.text.files import iterate_lines
+from keras_tfm.text.files import (
+    is_unicode,
+    iterate_lines,
+    iterate_pairs,
+    iterate_pairs_tsv,
+)
 
 
 def read(files):
@@ -21,18 +26,11 @@ def read(files):
         ValueError: a line is no UTF-8; the message has its number.
     """
     for name in files or ("-",):
-        yield from _standard_input() if name == "-" else iterate_lines(name)
+        yield from iterate_lines(_opened(name))
 
 
-def _standard_input():
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        try:
-            yield line.decode("utf-8").removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"Standard input, line {number} is no UTF-8 ({error.reason} at byte "
-                f"{error.start}). Convert it."
-            ) from error
+def _opened(name):
+    return sys.stdin.buffer if name == "-" else name
 
 
 def pairs(files):
@@ -49,24 +47,8 @@ def pairs(files):
         raise ValueError(
             f"Source and target are two files, or one. Received: {len(files)} files."
         )
-    if len(files) == 2:
-        both = itertools.zip_longest(read(files[:1]), read(files[1:]))
-        for number, (source, target) in enumerate(both, start=1):
-            if source is None or target is None:
-                raise ValueError(
-                    "Line n of one file goes with line n of the other. Received: files "
-                    f"of different lengths, one ends before line {number}."
-                )
-            yield source, target
-        return
-    for number, line in enumerate(read(files), start=1):
-        source, *rest = line.split("\t")
-        if not rest:
-            raise ValueError(
-                f"Line {number}: source and target are parted by a tab. Received: "
-                f"{line[:60]!r}."
-            )
-        yield source, rest[0]  # what follows is of no side, as a licence
+    opened = [_opened(name) for name in files or ("-",)]
+    yield from iterate_pairs(*opened) if opened[1:] else iterate_pairs_tsv(*opened)
 
 
 def objects(lines, required, known, first=1):
@@ -106,11 +88,7 @@ def _fits(value, kind):
 
 
 def _is_text(value):
-    """Tells whether it is a str that UTF-8 can write: no half of a letter."""
-    try:
-        return isinstance(value, str) and value.encode("utf-8") is not None
-    except UnicodeEncodeError:
-        return False
+    return isinstance(value, str) and is_unicode(value)
 
 
 @contextlib.contextmanager

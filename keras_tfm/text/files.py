@@ -16,13 +16,18 @@ def iterate_lines(path) -> Iterator[str]:
     files never drift apart. A byte order mark at the start is left out.
 
     Args:
-        path: string or path. A name that ends in `.gz` is decompressed.
+        path: string or path. A name that ends in `.gz` is decompressed. Or an
+            open binary file, such as `sys.stdin.buffer`, which may be empty.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: the file is empty, is not UTF-8 (with line and byte), or its
             gzip data is damaged or cut off.
     """
+    if hasattr(path, "readline"):
+        for number, line in enumerate(path, start=1):
+            yield _decode(line, _name(path), number)
+        return
     path = os.fspath(path)
     if not os.path.isfile(path):
         raise FileNotFoundError(
@@ -51,8 +56,9 @@ def iterate_pairs(source, target) -> Iterator[tuple[str, str]]:
     """Yields line n of two parallel files as pair n.
 
     Args:
-        source: string or path of a UTF-8 file, plain or `.gz`.
-        target: string or path of a UTF-8 file with as many lines.
+        source: string or path of a UTF-8 file, plain or `.gz`; or an open file,
+            see `iterate_lines`.
+        target: likewise, with as many lines.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -67,7 +73,8 @@ def iterate_pairs(source, target) -> Iterator[tuple[str, str]]:
     if counts[0] != counts[1]:
         raise ValueError(
             "Line n of one file must translate line n of the other. Received: "
-            f"{source} with {counts[0]:,} lines and {target} with {counts[1]:,}. "
+            f"{_name(source)} with {counts[0]:,} lines and {_name(target)} with "
+            f"{counts[1]:,}. "
             "Align the two files again."
         )
 
@@ -78,7 +85,8 @@ def iterate_pairs_tsv(path, source_column=0, target_column=1):
     Quotes have no meaning: a field is what stands between two tabs.
 
     Args:
-        path: string or path of a UTF-8 file, plain or `.gz`.
+        path: string or path of a UTF-8 file, plain or `.gz`; or an open file,
+            see `iterate_lines`.
         source_column: int from 0, or the name of the column; a name makes the
             first line a header.
         target_column: int from 0, or the name of the column.
@@ -102,8 +110,8 @@ def iterate_pairs_tsv(path, source_column=0, target_column=1):
         fields = line.split("\t")
         if len(fields) <= max(columns):
             raise ValueError(
-                f"{path}, line {number}: column {max(columns)} (counted from 0) is "
-                f"wanted, but the line has {len(fields)}. Mend the line or choose "
+                f"{_name(path)}, line {number}: column {max(columns)} (counted from 0) "
+                f"is wanted, but the line has {len(fields)}. Mend the line or choose "
                 "other columns."
             )
         yield fields[columns[0]], fields[columns[1]]
@@ -138,7 +146,7 @@ def iterate_pairs_jsonl(path, source_key: str, target_key: str):
                     f"is wanted. Received: {line[:80]!r}. Mend the line or name "
                     "other keys."
                 )
-            if not _is_unicode(entry[key]):
+            if not is_unicode(entry[key]):
                 raise ValueError(
                     f"{path}, line {number}: the string under {key!r} holds half of a "
                     f"character (a lone surrogate). Received: {line[:80]!r}. Mend or "
@@ -159,7 +167,16 @@ def _decode(line: bytes, path: str, number: int) -> str:
         ) from error
 
 
-def _is_unicode(text: str) -> bool:
+def _name(path) -> str:
+    return "standard input" if hasattr(path, "readline") else os.fspath(path)
+
+
+def is_unicode(text: str) -> bool:
+    """Tells whether UTF-8 can write a string: it holds no half of a character.
+
+    Args:
+        text: string.
+    """
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
