@@ -606,6 +606,9 @@ def test_a_vocabulary_of_bytes_is_not_exported(tmp_path):
     class Bytes:
         size, start_id, end_id = 4, 2, 3
 
+        def pieces(self, ids):
+            return [f"<0x{i:02X}>" for i in ids]
+
     model = Transformer(
         4, num_layers=1, embedding_dim=8, intermediate_dim=8, num_heads=2
     )
