@@ -1,4 +1,4 @@
-"""What one backend makes of given weights: logits, then 20 steps of training.
+"""What one backend makes of given weights: logits, searches, and 20 steps.
 
 Run as `python -m tests.one_backend FOLDER` with KERAS_BACKEND set. FOLDER holds
 `start.weights.h5` and `start.keras`; `<backend>.npz` is written beside them.
@@ -13,10 +13,44 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 
+from keras_tfm import decode
 from keras_tfm.models import Transformer
 from keras_tfm.training import SmoothedCrossentropy
+from tests.decode.conftest import draw_transformer
+from tests.decode.test_shortlist import SIZE, draw_rows, draw_shortlist
 
 STEPS, ROWS, S, T, V = 20, 8, 6, 5, 30
+
+SEARCHES = {
+    "greedy": {"return_attention": True, "jit_compile": False},
+    "beam": {
+        "beam_size": 3,
+        "num_hypotheses": 3,
+        "length_penalty_form": "gnmt",
+        "coverage_penalty": 0.2,
+        "patience": 2.0,
+        "return_token_scores": True,
+        "return_attention": True,
+        "jit_compile": False,
+    },
+    "groups": {
+        "beam_size": 4,
+        "num_hypotheses": 4,
+        "num_beam_groups": 2,
+        "diversity_penalty": 0.7,
+        "repetition_penalty": 1.3,
+        "no_repeat_ngram_size": 2,
+        "min_decoding_length": 3,
+        "suppress_sequences": [[5, 6]],
+        "disable_unk": True,
+        "jit_compile": False,
+    },
+    "alternatives": {
+        "num_hypotheses": 3,
+        "return_alternatives": True,
+        "jit_compile": False,
+    },
+}
 
 
 def make_model():
@@ -56,6 +90,35 @@ def train(model):
     return losses
 
 
+def searched():
+    """Maps names to what every kind of search finds in drawn models."""
+    models = [draw_transformer(seed, vocabulary_size=SIZE) for seed in (1, 2)]
+    rows, few = draw_rows(6), {"max_decoding_length": 20}
+    prefix = [[7], [8, 9], [], [10], [11, 4, 5], []]
+
+    def search(model=models[0], **options):
+        return decode.Search(model, **few, **options)
+
+    found = {
+        name: search(**options)(rows, target_prefix=prefix)
+        for name, options in SEARCHES.items()
+    }
+    beam = {"beam_size": 3, "num_hypotheses": 2, "jit_compile": False}
+    phrases = [[[30, 31]], [[32], [33]], [], [], [], [[34, 35, 36]]]
+    found["phrases"] = search(**beam)(rows, constraints=phrases)
+    found["ensemble"] = search(decode.Ensemble(models), **beam)(rows)
+    found["shortlist"] = search(shortlist=draw_shortlist(), **beam)(rows)
+    found["forced"] = search(**beam).score(rows, [row[::-1] for row in rows])
+    in_bulk = dict(search(**beam).bulk(draw_rows(23), batch_size=7))
+    found |= {f"row {number}": in_bulk[number] for number in (0, 11, 22)}
+    return {
+        f"search {name} {part}": np.asarray(values)
+        for name, hypotheses in found.items()
+        for part, values in hypotheses._asdict().items()
+        if values is not None
+    }
+
+
 def run(folder):
     """Loads the weights, in both formats, and saves what comes of them."""
     model = make_model()
@@ -64,6 +127,7 @@ def run(folder):
     logits = keras.ops.convert_to_numpy(model(inputs))
     whole = keras.models.load_model(folder / "start.keras", compile=False)
     results = {"logits": logits, "whole": keras.ops.convert_to_numpy(whole(inputs))}
+    results |= searched()
     results["losses"] = train(model)
     for weight in model.weights:
         results[weight.path] = keras.ops.convert_to_numpy(weight)

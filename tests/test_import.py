@@ -5,6 +5,8 @@ import pkgutil
 import subprocess
 import sys
 
+import pytest
+
 import keras_tfm
 
 # What may come on top of Keras and the standard library.
@@ -41,5 +43,6 @@ def test_the_library_imports_nothing_heavy():
     assert packages <= LIGHT
 
 
+@pytest.mark.backend("torch")
 def test_a_heavy_import_would_be_seen():
     assert {"babel", "sacrebleu"} <= brought_by("import babel, sacrebleu")

@@ -84,6 +84,7 @@ def test_in_bulk_each_row_is_as_alone(wordy):
         assert_same(found[number], alone)
 
 
+@pytest.mark.backend("jax", "torch")
 def test_in_bulk_shapes_are_few(wordy, monkeypatch):
     search, shapes = decode.Search(wordy, **SHORT), []
     start = search._start
@@ -102,6 +103,7 @@ def test_in_bulk_shapes_are_few(wordy, monkeypatch):
     assert shapes == [(2, 24), (4, 16), (4, 16)]
 
 
+@pytest.mark.backend("tensorflow", "torch")
 @pytest.mark.parametrize("inter_threads", [1, 3])
 def test_batches_at_once_change_nothing(inter_threads, wordy):
     search = decode.Search(wordy, 2, **SHORT)
@@ -113,6 +115,7 @@ def test_batches_at_once_change_nothing(inter_threads, wordy):
         assert_same(found[number], wanted[number])
 
 
+@pytest.mark.backend("torch")
 def test_in_bulk_the_same_is_drawn_as_in_a_call(wordy):
     options = {"num_hypotheses": 2, "sampling_topk": 0, **FEW}
     options["max_decoding_length"] = (1, 4)  # so that noise is as wide as padding
@@ -146,6 +149,7 @@ def test_bulk_of_nothing_is_nothing(wordy):
     assert list(decode.Search(wordy, **FEW).bulk([])) == []
 
 
+@pytest.mark.backend("torch")
 def test_a_stream_gives_the_tokens_of_the_search(wordy):
     search = decode.Search(wordy, **LONG)
     ids = as_ids([*draw_rows(3), []])
@@ -160,6 +164,7 @@ def test_a_stream_gives_the_tokens_of_the_search(wordy):
         decode.Search(wordy, 2, **FEW).stream(ids)
 
 
+@pytest.mark.backend("torch")
 def test_attention_is_that_of_the_model_on_the_hypothesis(wordy):
     search = decode.Search(wordy, 3, num_hypotheses=2, return_attention=True, **SHORT)
     rows = draw_rows(4)
@@ -220,6 +225,7 @@ def test_alternatives_are_the_likeliest_tokens_after_a_prefix(wordy):
     assert not found.ids[2].any()
 
 
+@pytest.mark.backend("torch")
 def test_constraints_are_kept_by_the_search(wordy):
     search = decode.Search(wordy, 6, num_hypotheses=2, **SHORT)
     ids = as_ids(draw_rows(4))
@@ -256,6 +262,7 @@ def test_constraints_that_cannot_be_are_refused(constraints, message, wordy):
         search(np.array([[5], [6]]), constraints=constraints)
 
 
+@pytest.mark.backend("torch")
 def test_constraints_that_a_prefix_holds_need_no_room(wordy):
     options = {"max_decoding_length": 5, **FEW}
     search = decode.Search(wordy, 3, **options)
@@ -282,6 +289,7 @@ def test_options_that_do_not_go_together_are_refused(options, message, wordy):
         decode.Search(wordy, **{"return_alternatives": True, **options})
 
 
+@pytest.mark.backend("torch")
 def test_alternatives_after_a_prefix_as_long_as_can_be(wordy):
     options = {"num_hypotheses": 3, "max_decoding_length": 3, **FEW}
     search = decode.Search(wordy, return_alternatives=True, **options)

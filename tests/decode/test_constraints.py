@@ -85,6 +85,7 @@ def contains(ids, phrase):
     return any(list(ids[i : i + size]) == phrase for i in range(len(ids) - size + 1))
 
 
+@pytest.mark.backend("torch")
 @some_languages
 @given(**LANGUAGES)
 def test_a_wide_beam_finds_the_best_with_all_phrases(seed, sharpness):
@@ -175,6 +176,7 @@ def test_a_narrow_beam_goes_as_one_by_hand(seed, sharpness, beam_size):
         assert_found(found, row, constrained_by_hand(ask, phrases, LENGTH, beam_size))
 
 
+@pytest.mark.backend("torch")
 @some_languages
 @given(**LANGUAGES)
 def test_phrases_may_stand_in_a_prefix_or_after_it(seed, sharpness):
@@ -241,6 +243,7 @@ def test_groups_avoid_the_tokens_of_those_before(strength, seed, sharpness):
         assert_found(found, row, wanted[:6])
 
 
+@pytest.mark.backend("torch")
 @some_languages
 @given(**LANGUAGES)
 def test_coverage_raises_what_has_attended_to_all(seed, sharpness):

@@ -113,6 +113,7 @@ def test_a_row_does_not_see_the_rows_beside_it(name, request):
         assert among_others.ids.tolist() != together.ids.tolist()
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_the_limit_of_a_row_is_that_of_its_own_source(beam_size, transformer):
     endless = decode.Search(
@@ -187,6 +188,7 @@ def test_a_model_of_learned_positions_decodes_as_far_as_they_go():
         decode.Search(model, max_decoding_length=12)
 
 
+@pytest.mark.backend("torch")
 def test_the_greatest_length_may_hang_on_the_source(transformer):
     options = {"suppress_ids": (0, 2, 3), "jit_compile": False}
     search = decode.Search(transformer, max_decoding_length=(3, 1), **options)
@@ -380,6 +382,7 @@ def test_sources_that_are_no_ids_of_the_model_are_refused(greedy, sources, messa
         greedy(sources)
 
 
+@pytest.mark.backend("torch")
 def test_lists_of_ids_are_padded(transformer):
     search = decode.Search(transformer, max_decoding_length=4)
     rows = [[5, 6, 7], [8], []]

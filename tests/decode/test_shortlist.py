@@ -50,6 +50,7 @@ SEARCHES = {
 }
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
 def test_a_list_of_all_tokens_changes_nothing(options, wide):
     whole = decode.Search(wide, **FEW, **options)
@@ -84,6 +85,7 @@ def test_it_is_a_search_in_which_others_are_impossible(beam_size, model, request
     assert free.ids.tolist() != wanted.ids.tolist()  # it does take something away
 
 
+@pytest.mark.backend("torch")
 def test_a_row_does_not_hang_on_its_company(wide):
     search = decode.Search(wide, 2, shortlist=draw_shortlist(), **FEW)
     rows = draw_rows(11)
@@ -92,6 +94,7 @@ def test_a_row_does_not_hang_on_its_company(wide):
         assert_same(together[i], search(as_ids([row])))
 
 
+@pytest.mark.backend("torch")
 def test_prefixes_and_phrases_may_say_what_no_list_has(wide):
     shortlist, row = draw_shortlist(), [5, 6, 7]
     candidates = shortlist.rows(as_ids([row], 16), 4)[0]
@@ -110,6 +113,7 @@ def test_prefixes_and_phrases_may_say_what_no_list_has(wide):
     assert [int(one[0]) for one in tokens][:3] == foreign
 
 
+@pytest.mark.backend("torch")
 def test_alternatives_are_of_the_list(wide):
     shortlist, row = draw_shortlist(), [5, 6, 7]
     options = {"num_hypotheses": 3, "return_alternatives": True, **FEW}
@@ -119,6 +123,7 @@ def test_alternatives_are_of_the_list(wide):
     assert len(set(found.ids[0, :, 0].tolist())) == 3
 
 
+@pytest.mark.backend("torch")
 def test_an_ensemble_takes_one(wide):
     other = draw_transformer(seed=2, vocabulary_size=SIZE)
     both = decode.Ensemble([wide, other])

@@ -67,6 +67,7 @@ def test_targets_that_cannot_be_are_refused(targets, message, transformer):
         decode.Search(transformer, **FEW).score(SOURCES, targets)
 
 
+@pytest.mark.backend("torch")
 def test_an_ensemble_averages_probabilities(transformer, others, beam_size=3):
     models, weights = [transformer, *others], [1, 2, 3]
     ensemble = decode.Ensemble(models, weights)
@@ -105,6 +106,7 @@ def test_an_ensemble_averages_probabilities(transformer, others, beam_size=3):
     assert found.ids.tolist() != alone.ids.tolist()
 
 
+@pytest.mark.backend("torch")
 def test_an_ensemble_makes_room(transformer, others):
     options = {"suppress_ids": (0, 1, 2, END), "jit_compile": False}
     search = decode.Search(

@@ -77,6 +77,7 @@ def norms():
     }
 
 
+@pytest.mark.backend("torch")
 def test_at_the_top_post_norms_gradient_does_not_shrink_with_depth(norms):
     """Theorem 1: O(1) in the depth L."""
     shallow, deep = (norms["post-norm"][depth][-1] for depth in DEPTHS)

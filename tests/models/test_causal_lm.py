@@ -77,6 +77,7 @@ def test_steps_after_prompts_give_what_the_call_gives(kind):
             np.testing.assert_allclose(one, wanted, atol=2e-5)
 
 
+@pytest.mark.backend("torch")
 def test_beam_search_finds_what_enumeration_finds():
     model = small()
     settings = {"num_hypotheses": 3, "max_decoding_length": 2, "disable_unk": False}
@@ -181,6 +182,7 @@ def test_a_model_has_a_block():
         small(num_layers=0)
 
 
+@pytest.mark.backend("torch")
 def test_bulk_continues_prompts_as_a_batch_does():
     search = decode.Search(small(), beam_size=3, max_decoding_length=5)
     whole = search(PROMPTS)
@@ -208,6 +210,7 @@ def test_a_saved_model_comes_back_whole(positions, tmp_path):
     assert loaded.name == "lm"
 
 
+@pytest.mark.backend("torch")
 def test_it_learns_a_text():
     from keras_tfm import training
 

@@ -162,6 +162,7 @@ def test_probabilities_are_of_one_label_or_of_each():
     np.testing.assert_allclose(several, 1 / (1 + np.exp(-logits)), atol=1e-6)
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("multi_label", [False, True])
 def test_it_learns(multi_label):
     model = classifier(encoder(num_layers=1), multi_label=multi_label)

@@ -36,6 +36,7 @@ def test_logits_are_the_formula_at_the_places_that_are_asked(model):
     assert wanted.shape == (2, 3, V) and table.shape == (V, D)
 
 
+@pytest.mark.backend("torch")
 def test_the_encoder_is_trained_through_the_head(model):
     model = MaskedLM(encoder(**BERT))
     before = [numpy(w) for w in model.encoder.weights]

@@ -288,6 +288,7 @@ def test_nothing_of_the_source_is_repeated_for_the_beams(kind, count):
     assert tuple(cache["attention"].shape) == (2, 3, 4)
 
 
+@pytest.mark.backend("torch")
 def test_tying_decides_how_many_tables_there_are():
     counts = {}
     for tie in ("all", "target", None):
@@ -349,6 +350,7 @@ def test_a_saved_model_comes_back_whole(tmp_path):
         np.testing.assert_array_equal(found, own)
 
 
+@pytest.mark.backend("torch")
 def test_dropout_reaches_its_layers_and_stops_where_it_decodes():
     model = small(dropout=0.5)
     for layer in (model.source_embedding, model.encoder, model.decoder):
@@ -377,6 +379,7 @@ def test_dropout_is_between_layers_too(monkeypatch):
     assert seen == [False] * 5
 
 
+@pytest.mark.backend("torch")
 def test_it_learns_to_turn_a_sequence_around():
     """By the hidden states, as the recipe trains it."""
     model = small(tie="target", dropout=0.05)
@@ -443,6 +446,7 @@ def search_model():
     return small(seed=23)
 
 
+@pytest.mark.backend("torch")
 def test_a_beam_goes_as_one_by_hand_by_the_formula():
     model, sources = search_model(), np.pad(SOURCE, [[0, 1], [0, 4]])
     options = {"return_attention": True, "jit_compile": False}

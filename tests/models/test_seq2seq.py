@@ -332,6 +332,7 @@ def test_a_saved_model_comes_back_whole(positions, tmp_path):
     np.testing.assert_allclose(numpy(logits)[:, 0], logits_of(model)[:, 0], atol=1e-5)
 
 
+@pytest.mark.backend("torch")
 def test_lora_trains_nothing_but_its_updates():
     model = small()
     before = [weight.copy() for weight in model.get_weights()]

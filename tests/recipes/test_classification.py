@@ -14,7 +14,7 @@ from keras_tfm.text.pipeline import numbered_dataset
 from recipes import classification, label_scores, runs
 from recipes.labelled_corpora import LabelledCorpus
 
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = pytest.mark.backend("tensorflow", "torch")
 KINDS = {
     "good": ["fine", "great", "lovely", "superb"],
     "bad": ["awful", "dull", "poor", "weak"],
@@ -41,7 +41,7 @@ def settings(tmp_path_factory):
         out=str(folder / "out"),
         preset="tiny",
         batch=1024,
-        epochs=3,
+        epochs=5,
         peak_rate=2e-2,
         average=2,
     )
@@ -81,6 +81,7 @@ def test_what_is_saved_says_what_the_run_said(settings, result):
     assert result["accuracy"] == round(100 * right, 2)
 
 
+@pytest.mark.backend("torch")
 def test_a_second_start_trains_nothing_more(settings, result, capsys):
     again = classification.main(dataclasses.replace(settings, average=1))
     printed = capsys.readouterr().out
@@ -90,6 +91,7 @@ def test_a_second_start_trains_nothing_more(settings, result, capsys):
         classification.main(dataclasses.replace(settings, dropout=0.25))
 
 
+@pytest.mark.backend("torch")
 def test_a_text_may_have_several_labels(settings, tmp_path):
     out = tmp_path / "out"
     several = dataclasses.replace(
@@ -109,6 +111,7 @@ def test_a_text_may_have_several_labels(settings, tmp_path):
     assert sorted(classifier("superb film awful").label) == ["bad", "good"]
 
 
+@pytest.mark.backend("torch")
 def test_it_starts_from_the_weights_of_others(settings, tmp_path):
     import torch
     import transformers
@@ -176,6 +179,7 @@ def fitted(settings, out, rate=0.1, **changes):
     return model, *classification.train(settings, model, Steps(), Steps(), out)
 
 
+@pytest.mark.backend("torch")
 def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(
     settings, tmp_path, monkeypatch
 ):
@@ -206,6 +210,7 @@ def test_a_run_that_gets_no_better_ends_and_stays_ended(settings, tmp_path):
     assert kept == "mean of the last 1 epochs"  # as good as the first epoch's
 
 
+@pytest.mark.backend("torch")
 def test_the_mean_is_kept_only_where_it_is_better(settings, tmp_path, monkeypatch):
     kernels = {
         "epoch": np.array([[1, -1]] * 3, "float32"),  # the wrong way round
@@ -228,6 +233,7 @@ def test_the_mean_is_kept_only_where_it_is_better(settings, tmp_path, monkeypatc
         )
 
 
+@pytest.mark.backend("torch")
 def test_training_texts_alone_make_the_vocabulary_and_get_the_weights(
     settings, tmp_path, monkeypatch
 ):
@@ -402,6 +408,7 @@ def test_matrices_decay_and_biases_do_not():
     assert any(len(w.shape) == 2 for path, w in before.items() if "bias" in path)
 
 
+@pytest.mark.backend("torch")
 def test_a_warm_up_of_other_settings_is_not_taken(settings, tmp_path):
     chosen = {"out": str(tmp_path), "warm_up_epochs": 1, "epochs": 1}
     first = classification.complete(dataclasses.replace(settings, **chosen))

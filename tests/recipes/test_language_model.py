@@ -13,7 +13,7 @@ from keras_tfm.models import CausalLM
 from keras_tfm.text import TokenRows, Vocabulary
 from recipes import language_model
 
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = pytest.mark.backend("torch")
 LINES = [
     f"I have {n} {animal} and {'no' if n % 2 else 'many'} mice ."
     for n in range(120)

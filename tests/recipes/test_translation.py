@@ -11,7 +11,7 @@ import sacrebleu
 from keras_tfm import models, serving
 from recipes import preset, translation
 
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = pytest.mark.backend("tensorflow", "torch")
 
 
 # All about as long: each length is compiled by itself.
@@ -85,6 +85,7 @@ def test_what_is_saved_translates_as_the_run_did(settings, result):
     assert translator([row[0] for row in rows]) == [row[2] for row in rows]
 
 
+@pytest.mark.backend("torch")
 def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
     pytest.importorskip("ctranslate2")
     notes = tmp_path / "notes.md"
@@ -110,6 +111,7 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
         preset.main(dataclasses.replace(given, run=str(tmp_path)))
 
 
+@pytest.mark.backend("torch")
 def test_a_second_start_goes_on(settings, result, capsys):
     assert result["epochs_averaged"] == 2
     longer = dataclasses.replace(settings, epochs=3, average=5)
@@ -122,6 +124,7 @@ def test_a_second_start_goes_on(settings, result, capsys):
         translation.main(settings)
 
 
+@pytest.mark.backend("torch")
 def test_a_recurrent_model_goes_through_the_same_steps(settings):
     out = settings.out + "-recurrent"
     few = {"epochs": 1, "average": 1, "held_out": 8, "beam_size": 1}
@@ -197,6 +200,7 @@ def test_a_wrong_setting_is_refused(settings, tmp_path, changed, message):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.backend("torch")
 def test_help_explains_every_setting():
     command = [sys.executable, "-m", "recipes.translation", "--help"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -78,6 +78,7 @@ def test_each_text_gets_the_likeliest_class_in_order(classifier):
     assert classifier([]) == []
 
 
+@pytest.mark.backend("torch")
 def test_batches_do_not_change_what_is_said(classifier, vocabulary):
     many = [TEXTS[i * 7 % 12 % 5] for i in range(40)]
     small = Classifier(classifier.model, vocabulary, CLASSES, batch_tokens=256)
@@ -87,6 +88,7 @@ def test_batches_do_not_change_what_is_said(classifier, vocabulary):
     np.testing.assert_allclose(classifier.probabilities(many), wanted, atol=1e-5)
 
 
+@pytest.mark.backend("torch")
 def test_a_very_long_text_is_cut_and_said(classifier, vocabulary, caplog):
     short = Classifier(classifier.model, vocabulary, CLASSES, max_length=12)
     texts = ["old " * 100_000, "a man"]
@@ -137,6 +139,7 @@ def test_pairs_have_segments(vocabulary):
     assert [word for word, _ in words] == ["a", "man", "a", "house"]
 
 
+@pytest.mark.backend("torch")
 def test_several_labels_are_those_above_the_threshold(vocabulary):
     model = network(vocabulary, multi_label=True)
     some = Classifier(model, vocabulary, CLASSES)

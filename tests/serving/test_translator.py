@@ -96,6 +96,7 @@ def test_nothing_in_nothing_out(translator):
     assert translator(["", ""]) == ["", ""]
 
 
+@pytest.mark.backend("torch")
 def test_progress_is_shown_when_asked_for(translator, translations, capsys):
     assert translator(TEXTS) == translations
     assert capsys.readouterr().out == ""
@@ -103,6 +104,7 @@ def test_progress_is_shown_when_asked_for(translator, translations, capsys):
     assert "7/7" in capsys.readouterr().out
 
 
+@pytest.mark.backend("torch")
 def test_any_number_of_texts_is_translated_in_windows(translator, translations):
     read = []
 
@@ -297,6 +299,7 @@ def test_settings_that_cannot_work_are_refused(
         Translator(translator.model, *both, beam_size=2, num_hypotheses=3)
 
 
+@pytest.mark.backend("torch")
 def test_two_vocabularies_each_have_their_side(
     translator, vocabulary, target_vocabulary
 ):
@@ -330,6 +333,7 @@ def test_a_saved_translator_translates_the_same(translator, translations, tmp_pa
     assert translator.model.optimizer is not None  # of the one that was saved
 
 
+@pytest.mark.backend("torch")
 def test_a_shortlist_goes_with_its_translator(translator, tmp_path):
     sizes = translator.model.vocabulary_size, translator.model.target_vocabulary_size
     draw = np.random.default_rng(0)
@@ -349,6 +353,7 @@ def test_a_shortlist_goes_with_its_translator(translator, tmp_path):
     assert listed._search_of().shortlist is None  # what an export searches with
 
 
+@pytest.mark.backend("torch")
 def test_settings_of_any_kind_of_number_are_saved(translator, tmp_path):
     both = translator.vocabulary, translator.target_vocabulary
     settings = {
@@ -411,6 +416,7 @@ def test_what_cannot_be_saved_leaves_the_folder_as_it_was(translator, tmp_path):
     assert len(before) == 4
 
 
+@pytest.mark.backend("torch")
 def test_what_was_cut_before_its_end_is_counted(translator):
     real = [text for text in TEXTS if text.strip()]
     alone = [translator.search(np.array(translator._rows([one])[0])) for one in real]

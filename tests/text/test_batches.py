@@ -272,6 +272,7 @@ def test_the_reported_padding_is_that_of_the_batches(pairs, vocabulary):
     assert f"{batches.steps_per_epoch} steps an epoch" in batches.report
 
 
+@pytest.mark.backend("tensorflow")
 def test_multi30k_is_padded_little(data):
     files = (
         data / f"multi30k/tok/train.lc.norm.tok.{side}.gz" for side in ("en", "de")

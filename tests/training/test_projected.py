@@ -150,6 +150,7 @@ def tied_model(projected):
     return model, loss, embedding
 
 
+@pytest.mark.backend("torch")
 def test_fit_trains_the_tied_matrix_through_it():
     labels, _, _ = batch()
     trained = []

@@ -276,6 +276,7 @@ def test_a_start_that_nobody_names_is_asked_for(tmp_path):
     assert zoo.from_hugging_face(tmp_path).languages["de_DE"] == 2
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 def test_marian_translates_text_as_transformers_does(tmp_path):
     import torch
