@@ -131,6 +131,40 @@ class Export(Languages):
 
 
 @dataclasses.dataclass(frozen=True)
+class Serve(Languages):
+    """Answers over HTTP: a page, JSON, and what TensorFlow Serving answers.
+
+    Texts that come while the model works are translated together. Ctrl-C stops
+    it when it has answered what it has taken.
+    """
+
+    model: Model
+    """A preset, a folder, or hf://owner/name."""
+    port: int = 8501
+    """Where it listens; that of TensorFlow Serving."""
+    host: str = "127.0.0.1"
+    """Likewise; 0.0.0.0: for other machines too."""
+    name: str | None = None
+    """Of the model in addresses; else that of its folder."""
+    workers: int = 1
+    """Processes with the model."""
+    beam_size: int | None = None
+    """1 is greedy; else as the model comes."""
+    body_bytes: int = 1_000_000
+    """Of a request, at most."""
+    text_length: int = 20_000
+    """Characters of a text, at most."""
+    texts: int = 256
+    """Of a request, at most."""
+    seconds: float = 60.0
+    """Until an answer, at most."""
+    waiting: int = 256
+    """Requests that wait, at most."""
+    batch_size: int = 64
+    """Texts that the model gets at once; 1: each by itself."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Average(Command):
     """Means the weights of the last epochs of a run, as a new translator."""
 
@@ -186,6 +220,7 @@ COMMANDS = {
     "score": Score,
     "evaluate": Evaluate,
     "export": Export,
+    "serve": Serve,
     "average": Average,
     "inspect": Inspect,
     "doctor": Doctor,

@@ -29,6 +29,9 @@ BACKEND_PLACES = re.compile(
 LATER = {
     "keras_tfm/decode/packed.py",
     "keras_tfm/decode/record.py",
+    "keras_tfm/serving/server/app.py",
+    "keras_tfm/serving/server/start.py",
+    "keras_tfm/serving/server/tensorflow_serving.py",
 }
 # What `import keras_tfm` may load; the rest is imported where it is used.
 AT_IMPORT = {"keras", "keras_tfm", "numpy", "sentencepiece", *sys.stdlib_module_names}

@@ -1,7 +1,7 @@
 """`keras-tfm export`."""
 
 from keras_tfm import zoo
-from keras_tfm.command.inspect import served_of
+from keras_tfm.serving import load
 
 
 def run(command):
@@ -10,7 +10,7 @@ def run(command):
     Args:
         command: `options.Export`.
     """
-    served = served_of(command)
+    served = load(command.model, command.source_language, command.target_language)
     translates = hasattr(served, "translate")
     if command.form == "saved-model":
         options = {"version": command.version}

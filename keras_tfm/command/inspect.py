@@ -1,22 +1,6 @@
 """`keras-tfm inspect`."""
 
-from keras_tfm.serving import Classifier, Translator, presets
-
-
-def served_of(command):
-    """Loads what a command names, a translator or a classifier.
-
-    Args:
-        command: with `model`, `source_language` and `target_language`.
-    """
-    named = (command.source_language, command.target_language)
-    try:
-        return Translator.from_preset(command.model, *named)
-    except (ValueError, FileNotFoundError) as fault:
-        try:
-            return Classifier.from_preset(command.model)
-        except (ValueError, FileNotFoundError):
-            raise fault from None
+from keras_tfm.serving import load, presets
 
 
 def run(command):
@@ -34,7 +18,7 @@ def run(command):
                 f"{one.data}; {scores}"
             )
         return
-    served = served_of(command)
+    served = load(command.model, command.source_language, command.target_language)
     model, vocabulary = served.model, served.vocabulary
     print(f"{type(served).__name__} of a {type(model).__name__}")
     print(f"parameters: {model.count_params():,}")

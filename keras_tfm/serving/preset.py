@@ -74,17 +74,30 @@ def find(name, task):
                 f"{described['task']}."
             )
         return _in_folder(folder)
+    check(name)
     if isinstance(name, str) and name.startswith(HUB):
         return _settled(zoo.from_hugging_face(name))
-    folder = pathlib.Path(name)
-    if not folder.is_dir():
-        of_task = [p.name for p in presets() if p.task == task]
+    return _in_folder(pathlib.Path(name))
+
+
+def check(name):
+    """Refuses a name that stands for nothing, without loading what it names.
+
+    Args:
+        name: str or path, as of `find`.
+
+    Raises:
+        ValueError: there is no such name.
+    """
+    shipped = {one.name: one.task for one in presets()}
+    if name in shipped or isinstance(name, str) and name.startswith(HUB):
+        return
+    if not pathlib.Path(name).is_dir():
         raise ValueError(
             "A preset is one in the package, a folder, or a repository as "
             f"'{HUB}owner/name'. Received: {os.fspath(name)!r}, which is none; in "
-            f"the package are for {task}: {of_task}."
+            f"the package are: {shipped}."
         )
-    return _in_folder(folder)
 
 
 def _in_folder(folder):

@@ -23,6 +23,12 @@ from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 # Of a saved translator.
 FILES = ("model.keras", "source.model", "target.model", "search.json")
 SHORTLIST = "shortlist.npz"  # if it has one
+GREEDY = {
+    "beam_size": 1,
+    "num_hypotheses": 1,
+    "num_beam_groups": 1,
+    "coverage_penalty": 0.0,
+}
 SEARCHES = 8  # with their programs, that are kept for settings of a call
 
 
@@ -212,6 +218,40 @@ class Translator:
             self._translation(text, parts, after, rows, found, first, return_scores)
             for text, (parts, after, first) in zip(texts, places, strict=True)
         ]
+
+    def stream(self, text, target_prefix=None) -> Iterator[str]:
+        """Translates greedily, and gives the translation as it comes.
+
+        Args:
+            text: str.
+            target_prefix: str that the translation begins with, or None.
+
+        Yields:
+            str, all that there is so far; at last the translation that
+            `translate` with `beam_size=1` gives.
+
+        Raises:
+            ValueError: a translator that samples; or as a call.
+            TypeError: what comes is not text.
+        """
+        [text] = _text_list([text])
+        search = self._search_with(GREEDY)
+        rows, [(parts, after, _)] = self._rows([text])
+        forced = self._forced(target_prefix, [text], rows, [(parts, after, 0)])
+        return self._stream(search, rows, forced, parts, after)
+
+    def _stream(self, search, rows, forced, parts, after):
+        done = []
+        for number, row in enumerate(rows):
+            ids = []
+            for token in search.stream([row], forced and [forced[number]]):
+                ids.append(int(token[0]))
+                [so_far] = self._texts([np.array(ids)])
+                # The first bytes of a letter are not one yet.
+                so_far = [*done, so_far.rstrip("\ufffd")]
+                yield joined(so_far, parts[: len(so_far)], "")
+            done += self._texts([np.array(ids)])
+        yield joined(done, parts, after)
 
     def score(self, pairs) -> list[Score]:
         """Tells how likely translations are that are given.

@@ -1,0 +1,51 @@
+"""`keras-tfm serve`."""
+
+import pathlib
+
+from keras_tfm.serving import preset
+
+
+def run(command):
+    """Serves a model until it is stopped.
+
+    Args:
+        command: `options.Serve`.
+    """
+    preset.check(command.model)  # before anything is started
+    try:
+        from keras_tfm.serving.server import limits, start
+    except ImportError as fault:
+        raise ImportError(
+            "A server stands on Ray Serve and FastAPI. Install them by "
+            f"pip install 'keras-tfm[serve]'. Received: {fault}"
+        ) from fault
+
+    name = command.name or pathlib.PurePath(command.model).name
+    settings = {
+        "name": _place(command.model),
+        "source_language": command.source_language,
+        "target_language": command.target_language,
+    }
+    if command.beam_size is not None:
+        settings["beam_size"] = command.beam_size
+    start.run(
+        settings,
+        name,
+        command.host,
+        command.port,
+        command.workers,
+        limits.Limits(
+            command.body_bytes,
+            command.text_length,
+            command.texts,
+            command.seconds,
+            command.waiting,
+            command.batch_size,
+        ),
+        lambda: print(f"{name} at http://{command.host}:{command.port}", flush=True),
+    )
+
+
+def _place(model):
+    """A folder by its whole path: workers have a folder of their own."""
+    return str(pathlib.Path(model).resolve()) if pathlib.Path(model).is_dir() else model

@@ -1,0 +1,236 @@
+"""HTTP: what is asked, what is answered, and how it is refused."""
+
+import asyncio
+import importlib.resources
+import json
+import logging
+
+import fastapi
+import pydantic
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    StreamingResponse,
+)
+from starlette.exceptions import HTTPException
+
+from keras_tfm.serving.server import tensorflow_serving
+from keras_tfm.serving.server.limits import BodyLimit, Limits
+from keras_tfm.serving.server.worker import Asked
+
+_log = logging.getLogger(__name__)
+
+
+class Unavailable(Exception):
+    """No worker can take the request now."""
+
+
+class TranslateRequest(pydantic.BaseModel, extra="forbid"):
+    """What `/translate` is asked."""
+
+    text: str | list[str] = pydantic.Field(
+        description="A text, or several. Line breaks and blanks are kept.",
+        examples=["Where is the station?"],
+    )
+    num_hypotheses: int = pydantic.Field(
+        1, ge=1, description="Translations of each, the best first."
+    )
+    return_attention: bool = pydantic.Field(
+        False, description="What each piece of the translations looked at."
+    )
+    target_prefix: str | None = pydantic.Field(
+        None, description="What the translations begin with."
+    )
+
+
+class StreamRequest(pydantic.BaseModel, extra="forbid"):
+    """What `/translate/stream` is asked."""
+
+    text: str
+    target_prefix: str | None = None
+
+
+class ClassifyRequest(pydantic.BaseModel, extra="forbid"):
+    """What `/classify` is asked."""
+
+    text: str | list[str]
+
+
+def make_app(model, name="default", limits=None, version="1", metrics=None):
+    """Makes the application of a server.
+
+    Args:
+        model: function without arguments that gives what has the coroutines
+            `answer(asked)`, a list of dicts as of `Worker.answers`, and
+            `describe()`, and the generator `stream(text, target_prefix)`.
+        name: str, of the model in addresses.
+        limits: `Limits`, or None for its defaults.
+        version: str, of the model.
+        metrics: coroutine that gives what Prometheus reads, str; or None.
+
+    Returns:
+        `fastapi.FastAPI`.
+    """
+    limits = limits or Limits()
+    app = fastapi.FastAPI(
+        title="keras-tfm",
+        description="Translates and labels text.",
+        version=version,
+        redoc_url=None,
+    )
+    app.add_middleware(BodyLimit, body_bytes=limits.body_bytes)
+    _refusals(app)
+
+    async def described(kind=None):
+        found = await _in_time(model().describe(), limits)
+        if kind not in (None, found["kind"]):
+            does = {"translation": "translates", "classification": "labels"}
+            raise HTTPException(404, f"The model {does[found['kind']]} texts.")
+        return found
+
+    async def answers(texts, prefix=None, full=False):
+        if fault := limits.fault(texts) or limits.fault([prefix or ""]):
+            raise HTTPException(413, fault)
+        size = limits.batch_size
+        parts = [texts[i : i + size] for i in range(0, len(texts), size)]
+        asked = [Asked(some, prefix and [prefix] * len(some), full) for some in parts]
+        found = await _in_time(
+            asyncio.gather(*(model().answer(one) for one in asked)), limits
+        )
+        for some in found:
+            if isinstance(some, Exception):
+                raise HTTPException(422, str(some))
+        return [answer for some in found for answer in some]
+
+    @app.get("/", include_in_schema=False)
+    async def page():
+        text = importlib.resources.files(__package__).joinpath("page.html")
+        return HTMLResponse(text.read_text("utf-8"), headers=PAGE_HEADERS)
+
+    @app.get("/health")
+    async def health():
+        """Whether the model answers."""
+        return {"status": "ok", **await described()}
+
+    @app.post("/translate")
+    async def translate(request: TranslateRequest):
+        """Translates a text, or several."""
+        most = (await described("translation"))["hypotheses"]
+        count = request.num_hypotheses
+        if count > most:
+            text = f"num_hypotheses is {most} at most, the beam's size. Received: "
+            raise HTTPException(422, text + f"{count}.")
+        full = count > 1 or request.return_attention
+        found = await answers(_listed(request.text), request.target_prefix, full)
+        return {"translations": [_answer(one, request) for one in found]}
+
+    @app.post("/translate/stream")
+    async def stream(request: StreamRequest):
+        """Translates greedily: a line of JSON for each state of the text."""
+        await described("translation")
+        if fault := limits.fault([request.text, request.target_prefix or ""]):
+            raise HTTPException(413, fault)
+        states = model().stream(request.text, request.target_prefix)
+        # So that what is wrong with the request has a status of its own.
+        first = await _in_time(anext(states, ""), limits)
+        if isinstance(first, Exception):
+            raise HTTPException(422, str(first))
+        return StreamingResponse(
+            _lines(first, states, limits), media_type="application/x-ndjson"
+        )
+
+    @app.post("/classify")
+    async def classify(request: ClassifyRequest):
+        """Labels a text, or several."""
+        await described("classification")
+        return {"predictions": await answers(_listed(request.text))}
+
+    if metrics is not None:
+
+        @app.get("/metrics", response_class=PlainTextResponse)
+        async def measured():
+            """Counts and times, as Prometheus reads them."""
+            return await metrics()
+
+    tensorflow_serving.add(app, name, version, described, answers)
+    return app
+
+
+# The page brings all it needs, and asks nobody else.
+PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
+    "script-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+
+
+async def _in_time(waited, limits):
+    try:
+        return await asyncio.wait_for(waited, limits.seconds)
+    except TimeoutError:
+        text = f"No answer came within {limits.seconds:g} seconds. Try shorter texts."
+        raise HTTPException(504, text) from None
+
+
+async def _lines(state, states, limits):
+    """What there is so far, as lines; the last tells that it is the last."""
+    try:
+        while state is not None:
+            yield json.dumps({"translation": state, "done": False}) + "\n"
+            last = state
+            state = await _in_time(anext(states, None), limits)
+        yield json.dumps({"translation": last, "done": True}) + "\n"
+    except (HTTPException, Unavailable) as fault:  # the status has been sent
+        text = getattr(fault, "detail", str(fault))
+        yield json.dumps({"error": text}) + "\n"
+
+
+def _listed(text):
+    return [text] if isinstance(text, str) else text
+
+
+def _answer(found, request):
+    hypotheses = found["hypotheses"][: request.num_hypotheses]
+    shown = ["text", "score", "finished"]
+    if request.return_attention:
+        shown += ["tokens", "attention"]
+    answer = {key: hypotheses[0][key] for key in shown[:3]}
+    if request.return_attention:
+        answer["source_tokens"] = found["source_tokens"]
+    answer["hypotheses"] = [{key: one[key] for key in shown} for one in hypotheses]
+    return answer
+
+
+def _refusals(app):
+    """Errors in one form, which tells nothing of the server's inside."""
+
+    def refused(status, text, headers=None):
+        return JSONResponse({"error": text}, status, headers)
+
+    @app.exception_handler(HTTPException)
+    async def known(request, fault):
+        return refused(fault.status_code, fault.detail, fault.headers)
+
+    @app.exception_handler(RequestValidationError)
+    async def misshapen(request, fault):
+        places = [
+            ".".join(str(part) for part in one["loc"][1:]) + ": " + one["msg"]
+            for one in fault.errors()[:8]
+        ]
+        return refused(422, "; ".join(places))
+
+    @app.exception_handler(Unavailable)
+    async def unavailable(request, fault):
+        return refused(503, str(fault), {"Retry-After": "1"})
+
+    @app.middleware("http")
+    async def unknown(request, call_next):
+        try:
+            return await call_next(request)
+        except Exception:
+            _log.exception("A request failed.")
+            return refused(500, "The server failed to answer.")

@@ -1,0 +1,197 @@
+"""A server on Ray Serve: workers with the model, and before them HTTP."""
+
+import asyncio
+import os
+import signal
+import threading
+import urllib.request
+
+import ray
+from ray import serve
+from ray.exceptions import RayActorError, RayTaskError
+from ray.serve.exceptions import (
+    BackPressureError,
+    DeploymentUnavailableError,
+    RequestCancelledError,
+)
+
+from keras_tfm.serving.server.app import Unavailable, make_app
+from keras_tfm.serving.server.worker import FAULTS, Worker
+
+QUIETLY = {"log_level": "WARNING", "enable_access_log": False}
+GATHERED = 0.003  # seconds: what comes within them after the first goes with it
+
+
+@serve.deployment
+class Workers:
+    """The model. While it works what comes waits, and then goes together."""
+
+    def __init__(self, settings, limits):
+        self.worker = Worker(**settings)
+        self.worker.warm_up()
+        self.together.set_max_batch_size(limits.batch_size)
+
+    # It holds up its own event loop: otherwise Ray would make a batch of each.
+    @serve.batch(
+        max_batch_size=64,
+        batch_wait_timeout_s=GATHERED,
+        batch_size_fn=lambda asked: sum(max(1, len(one.texts)) for one in asked),
+    )
+    async def together(self, asked):
+        return self.worker.answers(asked)
+
+    async def answer(self, asked):
+        return await self.together(asked)
+
+    async def describe(self):
+        return self.worker.describe()
+
+    async def stream(self, text, target_prefix):
+        try:
+            for state in self.worker.stream(text, target_prefix):
+                yield state
+                await asyncio.sleep(0)
+        except FAULTS as error:
+            yield error
+
+
+class Remote:
+    """The workers, as the application asks for them.
+
+    Args:
+        workers: handle of `Workers`.
+    """
+
+    def __init__(self, workers):
+        self.workers, self.known = workers, None
+
+    async def answer(self, asked):
+        """Asks one of the workers, see `Worker.answers`."""
+        with _Lost():
+            return await self.workers.answer.remote(asked)
+
+    async def describe(self):
+        """Asks once what the model is."""
+        if self.known is None:
+            with _Lost():
+                self.known = await self.workers.describe.remote()
+        return self.known
+
+    async def stream(self, text, target_prefix):
+        """Passes on what a worker says as it comes."""
+        with _Lost():
+            states = self.workers.options(stream=True).stream
+            async for state in states.remote(text, target_prefix):
+                yield state
+
+
+class _Lost:
+    """Says in our words what Ray says of workers."""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, fault, trace):
+        if isinstance(fault, BackPressureError):
+            raise Unavailable("Too many requests are waiting. Try again.") from None
+        if isinstance(fault, RayTaskError):
+            return False
+        lost = (RayActorError, DeploymentUnavailableError, RequestCancelledError)
+        if isinstance(fault, lost):
+            raise Unavailable("The worker was lost. Try again.") from None
+        return False
+
+
+def run(settings, name, host, port, workers, limits, ready=lambda: None):
+    """Serves until a signal comes, and then finishes what it has taken.
+
+    Args:
+        settings: dict, arguments of `Worker`.
+        name: str, of the model in addresses.
+        host, port: where it listens.
+        workers: int >= 1, processes with the model.
+        limits: `Limits`.
+        ready: function, called when it answers.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    ray.init(
+        include_dashboard=False,
+        logging_level="error",
+        log_to_driver=False,
+        runtime_env={"env_vars": _environment()},
+    )
+    try:
+        serve.start(
+            http_options={"host": host, "port": port, "request_timeout_s": None},
+            logging_config=QUIETLY,
+        )
+        common = {
+            "max_queued_requests": limits.waiting,
+            "ray_actor_options": {"num_cpus": 0},
+            "graceful_shutdown_timeout_s": limits.seconds,
+            "logging_config": QUIETLY,
+        }
+        model = Workers.options(
+            num_replicas=workers, max_ongoing_requests=limits.waiting, **common
+        ).bind(settings, limits)
+        front = make_front(name, limits).options(
+            max_ongoing_requests=4 * limits.waiting, **common
+        )
+        serve.run(front.bind(model), name=name, route_prefix="/")
+        ready()
+        _until_signal()
+        serve.delete(name)  # waits for what is being answered
+        serve.shutdown()
+    finally:
+        ray.shutdown()
+
+
+def make_front(name, limits):
+    """Makes the deployment that speaks HTTP.
+
+    Args:
+        name: str, of the model in addresses.
+        limits: `Limits`.
+    """
+
+    def build():
+        return make_app(
+            lambda: serve.get_replica_context().servable_object.remote,
+            name,
+            limits,
+            metrics=lambda: asyncio.to_thread(_measured),
+        )
+
+    @serve.deployment(name="Front")
+    @serve.ingress(build)
+    class Front:
+        def __init__(self, workers):
+            self.remote = Remote(workers)
+
+    return Front
+
+
+def _measured():
+    """What Ray has measured on this machine, this server's part of it."""
+    own = ray.get_runtime_context().get_node_id()
+    [port] = [n["MetricsExportPort"] for n in ray.nodes() if n["NodeID"] == own]
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        lines = page.read().decode().splitlines(keepends=True)
+    others = ("event_loop", "long_poll", "controller")
+    return "".join(
+        line
+        for line in lines
+        if "ray_serve_" in line and not any(part in line for part in others)
+    )
+
+
+def _environment():
+    names = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "OMP_NUM_THREADS")
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _until_signal():
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    stopped.wait()

@@ -1,0 +1,447 @@
+"""The server: what it answers, what it refuses, and that it loses nothing."""
+
+import asyncio
+import concurrent.futures
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from keras_tfm.serving import Classifier, Translator
+from keras_tfm.text import Vocabulary
+from tests.decode.conftest import draw_transformer
+from tests.serving.test_classifier import CLASSES, network
+from tests.serving.test_translator import SETTINGS, TEXTS
+
+httpx = pytest.importorskip("httpx")
+pytest.importorskip("fastapi")
+pytest.importorskip("ray")
+
+from keras_tfm.serving.server.limits import Limits  # noqa: E402
+from keras_tfm.serving.server.worker import Asked, Worker  # noqa: E402
+from tests.serving import browser  # noqa: E402
+
+# The model's answers are those of a translator, which is tested on all three.
+pytestmark = pytest.mark.backend("torch")
+PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+LIMITS = {"body_bytes": 5_000, "text_length": 200, "texts": 20, "batch_size": 4}
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return Vocabulary.train([text for text in TEXTS if text.isascii()] * 20, size=280)
+
+
+@pytest.fixture(scope="module")
+def translator(vocabulary):
+    model = draw_transformer(seed=6, vocabulary_size=vocabulary.size)
+    return Translator(model, vocabulary, **SETTINGS)
+
+
+@pytest.fixture(scope="module")
+def folder(translator, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("server") / "animals"
+    translator.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def classifier(vocabulary, tmp_path_factory):
+    made = Classifier(network(vocabulary), vocabulary, CLASSES)
+    folder = tmp_path_factory.mktemp("classifier")
+    made.save(folder)
+    return made, Worker(folder)
+
+
+class Near:
+    """Asks a worker in this process."""
+
+    def __init__(self, worker):
+        self.worker = worker
+
+    async def answer(self, asked):
+        return self.worker.answers([asked])[0]
+
+    async def describe(self):
+        return self.worker.describe()
+
+    async def stream(self, text, target_prefix):
+        for state in self.worker.stream(text, target_prefix):
+            yield state
+
+
+class Client:
+    """Asks an application without a network."""
+
+    def __init__(self, model, **limits):
+        from keras_tfm.serving.server.app import make_app
+
+        limits = Limits(**{**LIMITS, **limits})
+        self.app = make_app(lambda: model, "animals", limits, metrics=self.metrics)
+
+    async def metrics(self):
+        return "served 3\n"
+
+    def ask(self, path, body=None, **options):
+        async def asked():
+            transport = httpx.ASGITransport(self.app)
+            url = "http://server" + path
+            async with httpx.AsyncClient(transport=transport) as client:
+                if body is None:
+                    return await client.get(url, **options)
+                if isinstance(body, bytes):
+                    return await client.post(url, content=body, **options)
+                return await client.post(url, json=body, **options)
+
+        return asyncio.run(asked())
+
+    def refused(self, status, path, body=None, **options):
+        answer = self.ask(path, body, **options)
+        assert answer.status_code == status, answer.text
+        assert set(answer.json()) == {"error"}
+        return answer.json()["error"]
+
+
+@pytest.fixture(scope="module")
+def client(folder):
+    return Client(Near(Worker(folder)))
+
+
+def test_texts_are_translated_as_the_translator_does(client, translator):
+    answer = client.ask("/translate", {"text": TEXTS})
+    assert answer.status_code == 200
+    found = answer.json()["translations"]
+    assert [one["text"] for one in found] == translator(TEXTS)
+    wanted = translator.translate(TEXTS)
+    for one, other in zip(found, wanted, strict=True):
+        score = pytest.approx(other.score) if np.isfinite(other.score) else None
+        assert one["score"] == score
+        assert one["finished"] == other.hypotheses[0].finished
+        assert len(one["hypotheses"]) == 1 and "attention" not in one["hypotheses"][0]
+    [single] = client.ask("/translate", {"text": TEXTS[0]}).json()["translations"]
+    assert single["text"] == found[0]["text"]
+
+
+def test_alternatives_attention_and_prefixes_are_given(client, translator):
+    asked = {"text": TEXTS[0], "num_hypotheses": 2, "return_attention": True}
+    [found] = client.ask("/translate", asked).json()["translations"]
+    wanted = translator.translate(TEXTS[0], num_hypotheses=2, return_attention=True)
+    assert found["source_tokens"] == wanted.source_tokens
+    for one, other in zip(found["hypotheses"], wanted.hypotheses, strict=True):
+        assert (one["text"], one["tokens"]) == (other.text, other.tokens)
+        np.testing.assert_allclose(one["attention"], other.attention, atol=1e-4)
+    prefix = "old house"
+    asked = {"text": ["a man", "a boat"], "target_prefix": prefix}
+    found = client.ask("/translate", asked).json()["translations"]
+    wanted = translator.translate(asked["text"], [prefix] * 2)
+    assert [one["text"] for one in found] == [one.text for one in wanted]
+    assert all(one["text"].startswith(prefix) for one in found)
+
+
+def test_a_stream_ends_with_the_greedy_translation(client, translator):
+    text = "\n".join(TEXTS)
+    answer = client.ask("/translate/stream", {"text": text})
+    assert answer.headers["content-type"] == "application/x-ndjson"
+    states = [json.loads(line) for line in answer.text.splitlines()]
+    assert [one["done"] for one in states] == [False] * (len(states) - 1) + [True]
+    wanted = translator.translate(text, beam_size=1, num_hypotheses=1).text
+    assert states[-1]["translation"] == wanted
+    assert len({one["translation"] for one in states}) > 3
+    for text in ("", "a house\n\nthe boat"):
+        last = client.ask("/translate/stream", {"text": text}).text.splitlines()[-1]
+        wanted = translator.translate(text, beam_size=1, num_hypotheses=1).text
+        assert json.loads(last)["translation"] == wanted
+
+
+def test_tensorflow_servings_clients_are_answered_as_by_it(client, translator):
+    place, texts = "/v1/models/animals", TEXTS[:3]
+    wanted = translator(texts)
+    rows = client.ask(place + ":predict", {"instances": texts}).json()["predictions"]
+    assert [row["translation"] for row in rows] == wanted
+    assert set(rows[0]) == {"translation", "score", "finished"}
+    assert rows[2]["score"] is None  # JSON has no minus infinity
+    named = {"instances": [{"text": one} for one in texts]}
+    assert client.ask(place + ":predict", named).json()["predictions"] == rows
+    place += "/versions/1"
+    for inputs in (texts, {"text": texts}):
+        columns = client.ask(place + ":predict", {"inputs": inputs}).json()["outputs"]
+        assert columns["translation"] == wanted
+    asked = {"signature_name": "n_best", "instances": texts}
+    rows = client.ask(place + ":predict", asked).json()["predictions"]
+    assert [row["translations"][0] for row in rows] == wanted
+    assert len(rows[0]["translations"]) == len(rows[0]["scores"]) == 2
+    [state] = client.ask(place).json()["model_version_status"]
+    assert (state["version"], state["state"]) == ("1", "AVAILABLE")
+    metadata = client.ask(place + "/metadata").json()
+    assert metadata["model_spec"]["name"] == "animals"
+    signatures = metadata["metadata"]["signature_def"]["signature_def"]
+    assert set(signatures) == {"serving_default", "n_best"}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"{", "not JSON"),
+        (b"[" * 3000, "not JSON"),
+        ({"instances": ["a"], "inputs": ["a"]}, "`instances` or `inputs`"),
+        ({"instances": ["a"], "other": 1}, "Received: .*other"),
+        ([], "an object"),
+        ({"instances": [1]}, "a list of strings"),
+        ({"instances": "a"}, "a list of strings"),
+        ({"inputs": {"text": [["a"]]}}, "a list of strings"),
+        ({"instances": ["a"], "signature_name": "none"}, "Signatures are"),
+        ({"instances": ["a"], "signature_name": ["n"]}, "Signatures are"),
+    ],
+)
+def test_what_tensorflow_serving_would_refuse_is_refused(client, body, message):
+    assert re.search(message, client.refused(400, "/v1/models/animals:predict", body))
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (422, {"text": 5}, "text.*valid string"),
+        (422, {"txt": "a"}, "txt: Extra inputs"),
+        (422, {"text": "a", "num_hypotheses": 0}, "greater than or equal to 1"),
+        (422, {"text": "a", "num_hypotheses": 3}, "2 at most, the beam's size"),
+        (422, {"text": "a", "target_prefix": "old " * 20}, "leave room for a token"),
+        (413, {"text": "a" * 201}, "200 characters at most. Received: 201"),
+        (413, {"text": "a", "target_prefix": "a" * 201}, "200 characters at most"),
+        (413, {"text": ["a"] * 21}, "20 texts at most. Received: 21"),
+        (413, {"text": "a" * 5_000}, "5000 bytes at most"),
+    ],
+)
+def test_too_much_and_other_things_are_refused(client, status, body, message):
+    found = client.refused(status, "/translate", body)
+    assert re.search(message, found), found
+
+
+def test_a_body_without_a_length_is_counted(client):
+    async def parts():
+        for _ in range(100):
+            yield b" " * 100
+
+    async def asked():
+        transport = httpx.ASGITransport(client.app)
+        async with httpx.AsyncClient(transport=transport) as made:
+            return await made.post("http://server/translate", content=parts())
+
+    answer = asyncio.run(asked())
+    assert (answer.status_code, answer.json()["error"][:21]) == (
+        413,
+        "A body has 5000 bytes",
+    )
+
+
+def test_one_bad_request_costs_the_others_nothing(folder, translator):
+    worker = Worker(folder)
+    asked = [
+        Asked(["a man", ""]),
+        Asked(["a boat"], ["old " * 40]),
+        Asked(["a house"], None, True),
+        Asked(["old"], ["a"]),
+        Asked([]),
+    ]
+    good, bad, full, prefixed, none = worker.answers(asked)
+    assert [one["hypotheses"][0]["text"] for one in good] == translator(["a man", ""])
+    assert isinstance(bad, ValueError)
+    assert full[0]["hypotheses"][0]["attention"]
+    assert prefixed[0]["hypotheses"][0]["text"].startswith("a")
+    assert none == []
+
+
+class Broken:
+    """Fails as it is told to."""
+
+    def __init__(self, fault):
+        self.fault = fault
+
+    async def describe(self):
+        return {"kind": "translation", "hypotheses": 2}
+
+    async def answer(self, asked):
+        if isinstance(self.fault, Exception):
+            raise self.fault
+        await asyncio.sleep(self.fault)
+
+    async def stream(self, text, target_prefix):
+        yield "ein"
+        await self.answer(text)
+
+
+def test_faults_of_the_server_have_a_status_and_tell_nothing_more(caplog):
+    from keras_tfm.serving.server.app import Unavailable
+
+    late = Client(Broken(60), seconds=0.05)
+    assert "within 0.05 seconds" in late.refused(504, "/translate", {"text": "a"})
+    last = late.ask("/translate/stream", {"text": "a"}).text.splitlines()[-1]
+    assert "within 0.05 seconds" in json.loads(last)["error"]
+    lost = Client(Broken(Unavailable("The worker was lost.")))
+    assert lost.refused(503, "/translate", {"text": "a"}) == "The worker was lost."
+    assert lost.ask("/translate", {"text": "a"}).headers["retry-after"] == "1"
+    secret = Client(Broken(RuntimeError("in /secret/place.py")))
+    assert "secret" not in secret.refused(500, "/translate", {"text": "a"})
+    assert "A request failed" in caplog.text  # who serves finds it
+
+
+def test_a_classifier_labels_and_does_not_translate(classifier, client):
+    own, worker = classifier
+    labels, texts = Client(Near(worker)), TEXTS[:2]
+    found = labels.ask("/classify", {"text": texts}).json()["predictions"]
+    for one, wanted in zip(found, own(texts), strict=True):
+        assert one["label"] == wanted.label == next(iter(one["probabilities"]))
+        assert one["probabilities"] == pytest.approx(wanted.probabilities)
+    asked = {"inputs": texts}
+    outputs = labels.ask("/v1/models/animals:predict", asked).json()["outputs"]
+    assert [row[0] for row in outputs["labels"]] == [one["label"] for one in found]
+    assert outputs["truncated"] == [False, False]
+    refused = labels.refused(404, "/translate", {"text": "a"})
+    assert refused == "The model labels texts."
+    assert "translates" in client.refused(404, "/classify", {"text": "a"})
+    # It has no label: said, not guessed.
+    assert "an empty text" in labels.refused(422, "/classify", {"text": [""]})
+    asked = {"instances": [""]}
+    assert "an empty text" in labels.refused(400, "/v1/models/animals:predict", asked)
+
+
+def test_health_metrics_and_openapi(client):
+    wanted = {"status": "ok", "kind": "translation", "hypotheses": 2}
+    assert client.ask("/health").json() == wanted
+    assert client.ask("/metrics").text == "served 3\n"
+    paths = client.ask("/openapi.json").json()["paths"]
+    assert {"/translate", "/translate/stream", "/classify", "/health"} < set(paths)
+    assert client.refused(404, "/nothing") == "Not Found"
+
+
+def test_the_page_asks_nobody_else(client):
+    answer = client.ask("/")
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+    addresses = set(re.findall(r"\bhttps?://[^\s\"']+", answer.text))
+    assert addresses <= {"http://www.w3.org/2000/svg"}  # a name, not a place
+    assert not re.search(r"<(script|link|img)[^>]*(src|href)=", answer.text)
+
+
+@pytest.mark.skipif(not browser.chromium(), reason="no Chromium is installed")
+def test_the_page_shows_translation_alternatives_and_attention(client, translator):
+    uvicorn = pytest.importorskip("uvicorn")
+    config = uvicorn.Config(client.app, port=free_port(), log_level="error")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    text = "an old man"
+
+    async def by_keyboard():
+        async with browser.opened(f"http://127.0.0.1:{config.port}/") as page:
+            await page.until("document.activeElement.id === 'text'")
+            await page.until("view.kind === 'translation'")
+            await page.call("Input.insertText", text=text)
+            await page.press("Enter", modifiers=2)  # with Ctrl
+            await page.until("document.querySelectorAll('path').length > 3")
+            first = await page.value("find('answer').textContent")
+            buttons = "[...document.querySelectorAll('#alternatives button')]"
+            listed = await page.value(f"{buttons}.map((b) => b.innerText)")
+            for _ in range(3):  # past the button to the second alternative
+                await page.press("Tab")
+            await page.press("Enter")
+            second = await page.value("find('answer').textContent")
+            await page.press("Tab")
+            await page.press("Tab")
+            await page.press("Enter")
+            cells = await page.value("document.querySelectorAll('tbody td').length")
+            await page.call("Emulation.setDeviceMetricsOverride", **PHONE)
+            over = await page.value("document.documentElement.scrollWidth")
+            return first, listed, second, cells, over
+
+    try:
+        first, listed, second, cells, over = asyncio.run(by_keyboard())
+    finally:
+        server.should_exit = True
+        thread.join()
+    found = translator.translate(text, num_hypotheses=2, return_attention=True)
+    assert [first, second] == [one.text for one in found.hypotheses]
+    for line, one in zip(listed, found.hypotheses, strict=True):
+        assert line.split() == f"{one.score:.2f} {one.text}".split()
+    assert cells == found.hypotheses[1].attention.size
+    assert over <= PHONE["width"]  # nothing sticks out
+
+
+def free_port():
+    with socket.socket() as place:
+        place.bind(("127.0.0.1", 0))
+        return place.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def served(folder):
+    """A server as `keras-tfm serve` starts it: its address and its process."""
+    port = free_port()
+    program = "import sys; from keras_tfm_command import main; sys.exit(main())"
+    limits = ["--batch-size", "8", "--texts", "20", "--seconds", "300"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, "serve", folder, "--port", str(port), *limits],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    line = process.stdout.readline()
+    if "animals at http://127.0.0.1" not in line:
+        process.kill()
+        pytest.fail(line + process.stderr.read())
+    yield f"http://127.0.0.1:{port}", process
+    process.terminate()  # Ray ends what it has started
+    try:
+        process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+
+
+def test_a_server_mixes_up_nothing_and_outlives_a_worker(served, translator):
+    import psutil
+
+    address, process = served
+    words = ["an", "old", "man", "in", "a", "small", "boat", "garden", "house"]
+    draw = np.random.default_rng(0)
+    texts = [" ".join(draw.choice(words, 5)) for _ in range(24)]
+    wanted = dict(zip(texts, translator(texts), strict=True))
+
+    def ask(text, more=()):
+        asked = {"text": [text, *more]}
+        return httpx.post(address + "/translate", json=asked, timeout=300)
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        answers = list(pool.map(ask, texts, [texts[i : i + 4] for i in range(24)]))
+        for text, answer in zip(texts, answers, strict=True):
+            assert answer.json()["translations"][0]["text"] == wanted[text]
+        assert "ray_serve_" in httpx.get(address + "/metrics").text
+
+        family = psutil.Process(process.pid).children(recursive=True)
+        [worker] = [one for one in family if "Workers" in " ".join(one.cmdline())]
+        asked = [pool.submit(ask, text, texts[:19]) for text in texts[:16]]
+        time.sleep(0.3)
+        worker.kill()
+        for text, one in zip(texts, asked, strict=False):  # none hangs
+            answer = one.result()
+            if answer.status_code == 503:
+                assert answer.json() == {"error": "The worker was lost. Try again."}
+            else:
+                assert answer.json()["translations"][0]["text"] == wanted[text]
+        assert not worker.is_running()
+        assert ask(texts[0]).json()["translations"][0]["text"] == wanted[texts[0]]
+
+        asked = [pool.submit(ask, text, texts[:19]) for text in texts[:4]]
+        time.sleep(0.5)
+        process.send_signal(signal.SIGTERM)
+        for text, one in zip(texts, asked, strict=False):
+            assert one.result().json()["translations"][0]["text"] == wanted[text]
+    assert process.wait(120) == 0
+    assert not [one for one in family if one.is_running() and one != worker]
