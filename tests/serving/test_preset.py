@@ -106,7 +106,7 @@ def test_a_name_for_another_task_or_of_nothing_is_refused(shipped):
     with pytest.raises(ValueError, match="'en-de', which is for translation"):
         Classifier.from_preset("en-de")
     with pytest.raises(
-        ValueError, match=r"'en-fi', which is none; .*\{'en-de': 'translation'\}"
+        ValueError, match=r"'en-fi', which is none; .*'en-de': 'translation'"
     ):
         Translator.from_preset("en-fi")
 
