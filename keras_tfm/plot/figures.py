@@ -68,7 +68,7 @@ def bare(ax, grid=None):
     """
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(QUIET)
-    ax.tick_params(colors=QUIET, labelcolor=INK, labelsize=8, length=3)
+    ax.tick_params(which="both", colors=QUIET, labelcolor=INK, labelsize=8, length=3)
     if grid is not None:
         ax.grid(axis=grid, color=QUIET, alpha=0.25, linewidth=0.6)
 

@@ -60,9 +60,13 @@ def said(capfd):
 
 
 def start(*arguments, **options):
-    """Starts a command as a process."""
+    """Starts a command as a process that Ctrl-C reaches.
+
+    What a shell starts in the background, these tests too, may not hear it.
+    """
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *arguments],
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         env={**os.environ, "PYTHONPATH": os.getcwd()},
         stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -81,6 +85,7 @@ def test_help_loads_no_backend():
     assert b"--beam-size" in done.stdout
 
 
+@pytest.mark.backend("torch")
 def test_a_line_is_translated_for_a_line(
     folder, translator, source, capfd, monkeypatch, tmp_path
 ):
@@ -101,6 +106,7 @@ def test_a_line_is_translated_for_a_line(
     assert said(capfd) == greedy != wanted
 
 
+@pytest.mark.backend("torch")
 def test_objects_have_prefixes_constraints_and_hypotheses(
     folder, translator, monkeypatch, capfd
 ):
@@ -130,6 +136,7 @@ def test_objects_have_prefixes_constraints_and_hypotheses(
     }
 
 
+@pytest.mark.backend("torch")
 def test_a_run_goes_on_where_it_was_cut(folder, source, tmp_path, capfd):
     output = str(tmp_path / "target.txt")
     ask = ["translate", folder, source, "--output", output]
@@ -189,6 +196,7 @@ def interrupted(ask):
         translate.run(options.Translate(model, (file,), output))
 
 
+@pytest.mark.backend("torch")
 def test_faults_are_said_and_have_a_status(
     folder, source, capfd, monkeypatch, tmp_path
 ):
@@ -243,6 +251,7 @@ def test_a_process_ends_cleanly(kind, folder):
         assert b"Traceback" not in process.stderr.read()
 
 
+@pytest.mark.backend("torch")
 def test_given_translations_are_scored(folder, translator, source, capfd, monkeypatch):
     pairs = [("a house", "the boat"), ("an old man", "a garden"), ("", "a")]
     wanted = translator.score(pairs)
@@ -262,6 +271,7 @@ def test_given_translations_are_scored(folder, translator, source, capfd, monkey
     assert "standard input, line 1: column 1" in capfd.readouterr().err
 
 
+@pytest.mark.backend("torch")
 def test_a_test_set_is_evaluated(folder, translator, source, tmp_path, capfd):
     pytest.importorskip("sacrebleu")
     target = tmp_path / "target.txt"
@@ -304,6 +314,7 @@ def test_a_model_is_inspected_and_written_for_others(
     assert {"model.safetensors", "tokenizer.json", "generation_config.json"} <= names
 
 
+@pytest.mark.backend("torch")
 def test_a_classifier_labels_lines(vocabulary, source, tmp_path, capfd):
     encoder = Encoder(vocabulary.size, 1, 8, 12, 2)
     model = draw_weights(Network(encoder, 2), 0)
@@ -326,6 +337,7 @@ def test_a_classifier_labels_lines(vocabulary, source, tmp_path, capfd):
     assert "classes: ['good', 'bad']" in capfd.readouterr().out
 
 
+@pytest.mark.backend("torch")
 def test_the_last_epochs_of_a_run_are_meant(translator, tmp_path, capfd):
     run = tmp_path / "run"
     translator.save(run / "model")

@@ -141,6 +141,7 @@ def test_lines_are_translated_one_by_one_and_their_blanks_kept(translator):
     assert translator([text, "a house"])[1] == one
 
 
+@pytest.mark.backend("torch")
 def test_a_long_text_is_cut_after_its_sentences(
     translator, vocabulary, target_vocabulary
 ):

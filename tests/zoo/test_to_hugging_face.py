@@ -174,6 +174,7 @@ def test_another_shape_is_refused(name, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.backend("torch")
 def test_what_is_no_such_model_is_refused(tmp_path):
     with pytest.raises(TypeError, match="Received: CausalLM"):
         zoo.to_hugging_face(CausalLM(V, 1, 8, 12, 2), tmp_path)

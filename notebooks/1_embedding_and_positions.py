@@ -1,0 +1,449 @@
+# %% [markdown]
+# # Embedding and positions
+#
+# **You will see** how ids become vectors, why the vectors are multiplied by
+# the root of their width, what sine and cosine waves tell of a position, what
+# else can tell it, and where words stand after training.
+#
+# **Takes** 20 seconds.
+#
+# **Follows** Vaswani et al. 2017, *Attention Is All You Need*, sections 3.4
+# and 3.5, <https://arxiv.org/abs/1706.03762>, and lecture notes, from which
+# the ids and the small table of positions are.
+
+# %%
+# %matplotlib inline
+import tempfile
+
+import keras
+import numpy as np
+from IPython.display import Image, display
+from keras import ops
+
+from keras_tfm import layers, models, plot, training
+
+rng = np.random.default_rng(0)
+np.set_printoptions(precision=5, suppress=True)
+
+
+def numpy(tensor):
+    """Any backend's tensor as an array."""
+    return ops.convert_to_numpy(tensor).astype("float64")
+
+
+# %% [markdown]
+# ## A lookup is a product
+#
+# A vocabulary of five words, and a table $E$ with a row for each. A sentence
+# is a list of ids; its vectors are rows of the table. The same comes from
+# one-hot vectors times the table:
+#
+# $$x_t = E_{\mathrm{id}_t} = \mathrm{onehot}(\mathrm{id}_t)\, E$$
+#
+# The lookup reads a few rows; the product would multiply mostly zeros.
+
+# %%
+vocabulary = ["love", "they", "really", "we", "cats"]
+ids = np.array([[3, 2, 0, 4]])
+print(*(vocabulary[i] for i in ids[0]))
+
+embedding = layers.TokenAndPositionEmbedding(5, 3, positions=None, scale=False)
+embedding.build(ids.shape)
+table = rng.normal(size=(5, 3)).astype("float32")
+embedding.set_weights([table])
+looked_up = numpy(embedding(ids))[0]  # (T, D)
+
+one_hot = np.eye(5)[ids[0]]  # (T, V)
+print(one_hot)
+print(one_hot @ table)
+np.testing.assert_allclose(looked_up, one_hot @ table, rtol=1e-6)
+
+# %% [markdown]
+# ## The scale $\sqrt d$
+#
+# The table is drawn with variance $1/d$, so that a row has about length 1 (and
+# so that the same table, transposed, gives logits of variance 1 at the end of
+# the model). A signal of positions that is made of $d/2$ pairs of sine and
+# cosine has the length
+#
+# $$\lVert p_t \rVert = \sqrt{\textstyle\sum_{i<d/2} \sin^2 + \cos^2}
+# = \sqrt{d/2}.$$
+#
+# At $d = 512$ a position would be 16 times as loud as a word. Section 3.4
+# multiplies words by $\sqrt d$; then the word is the louder one, by
+# $\sqrt 2$.
+
+# %%
+width, length = 512, 50
+table = (rng.normal(size=(1000, width)) * width**-0.5).astype("float32")
+signal = numpy(layers.SinusoidalPositions().signal(length, 0, width))
+
+
+def embedded(ids, **settings):
+    """Vectors of ids, by the table above."""
+    layer = layers.TokenAndPositionEmbedding(1000, width, **settings)
+    layer.build((1, length))
+    layer.set_weights([table])
+    return numpy(layer(np.array([ids])))[0]
+
+
+words = embedded(range(length), positions=None, scale=False)
+scaled = embedded(range(length), positions=None, scale=True)
+np.testing.assert_allclose(scaled, np.sqrt(width) * words, rtol=1e-6)
+lengths = {"word": words, "position": signal, "word, scaled": scaled}
+for name, vectors in lengths.items():
+    print(f"{name:13}{np.linalg.norm(vectors, axis=1).mean():6.2f}")
+np.testing.assert_allclose(np.linalg.norm(signal, axis=1), np.sqrt(width / 2))
+np.testing.assert_allclose(np.linalg.norm(words, axis=1), 1, atol=0.15)
+logits = rng.normal(size=(100, width)) @ table.T
+assert 0.9 < logits.var() < 1.1
+
+# %% [markdown]
+# Why it matters: word 7 stands at positions 5 and 45, word 8 at position 6.
+# Without the scale the vector of word 7 is more like its neighbour, another
+# word, than like itself further on. With the scale it is the other way round.
+
+
+# %%
+def cosine(a, b):
+    return a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+
+
+sentence = [7 if t in (5, 45) else 8 if t == 6 else 0 for t in range(length)]
+for scale in (False, True):
+    x = embedded(sentence, scale=scale)
+    same_word, next_place = cosine(x[5], x[45]), cosine(x[5], x[6])
+    print(f"scale={scale!s:6} same word {same_word:.2f}, neighbour {next_place:.2f}")
+    assert (same_word > next_place) == scale
+
+# %% [markdown]
+# ## Sine and cosine waves
+#
+# Each pair of channels $2i, 2i + 1$ is a wave of its own, slower and slower:
+#
+# $$p_{t,2i} = \sin(t\,\omega_i), \qquad p_{t,2i+1} = \cos(t\,\omega_i),
+# \qquad \omega_i = 10000^{-2i/d}$$
+#
+# For $d = 4$ and the first five positions:
+
+# %%
+t, i, d = np.arange(5), np.arange(2), 4
+omega = 10_000.0 ** (-2 * i / d)
+by_hand = np.empty((5, d))
+by_hand[:, 0::2] = np.sin(t[:, None] * omega)
+by_hand[:, 1::2] = np.cos(t[:, None] * omega)
+
+positions = layers.SinusoidalPositions()
+small = numpy(positions.signal(5, 0, d))
+print(np.round(small, 5))
+np.testing.assert_allclose(small, by_hand, atol=1e-6)
+printed_in_the_notes = [
+    [0, 1, 0, 1],
+    [0.84147, 0.5403, 0.01, 0.99995],
+    [0.9093, -0.41615, 0.02, 0.9998],
+    [0.14112, -0.98999, 0.03, 0.99955],
+    [-0.7568, -0.65364, 0.03999, 0.9992],
+]
+np.testing.assert_array_equal(np.round(small, 5), printed_in_the_notes)
+
+# %% [markdown]
+# The layer adds this signal to what it is given; to zeros, it gives the signal
+# itself.
+
+# %%
+np.testing.assert_array_equal(numpy(positions(np.zeros((1, 5, 4))))[0], small)
+
+# %% [markdown]
+# For $d = 256$ and 50 positions. Each row is a position. The first channels
+# change from row to row, the last hardly at all: the slowest wave has a length
+# of $2\pi \cdot 10000^{254/256}$ positions, near 58,000.
+
+# %%
+signal = numpy(positions.signal(50, 0, 256))
+omega = 10_000.0 ** (-2 * np.arange(128) / 256)
+print("length of the fastest and the slowest wave:", 2 * np.pi / omega[[0, -1]])
+assert 58_000 < 2 * np.pi / omega[-1] < 59_000
+assert np.abs(signal).max() <= 1
+assert np.abs(np.diff(signal[:, 0])).max() > 0.9  # the first channel
+assert np.abs(np.diff(signal[:, -2:], axis=0)).max() < 2e-4  # the last two
+plot.positions(signal, title="d = 256")
+
+# %% [markdown]
+# For $d = 8$ and 100 positions. The four waves are $2\pi$ times 1, 10, 100 and
+# 1000 positions long, as the digits of a number change at 1, 10, 100, 1000. No
+# two of the rows are the same.
+
+# %%
+signal = numpy(positions.signal(100, 0, 8))
+omega = 10_000.0 ** (-2 * np.arange(4) / 8)
+np.testing.assert_allclose(2 * np.pi / omega, 2 * np.pi * np.array([1, 10, 100, 1000]))
+apart = np.linalg.norm(signal[:, None] - signal, axis=-1) + 9 * np.eye(100)
+print(f"the nearest two rows are {apart.min():.2f} apart")
+assert apart.min() > 0.1
+plot.positions(signal, title="d = 8")
+
+# %% [markdown]
+# ## Rings
+#
+# A sine and a cosine of one angle are a point on a circle. So each pair of
+# channels is the hand of a clock: the first goes round in 6.3 positions, each
+# of the others ten times as slowly. The orange hand stands at the last
+# position.
+
+# %%
+np.testing.assert_allclose(signal[:, 0::2] ** 2 + signal[:, 1::2] ** 2, 1, atol=1e-6)
+plot.position_rings(signal)
+
+# %% [markdown]
+# The same in motion: the first three pairs, from position 0 to 22.
+
+# %%
+with tempfile.TemporaryDirectory() as folder:
+    plot.animate_rings(signal[:23], f"{folder}/rings.gif", pairs=(0, 1, 2))
+    display(Image(f"{folder}/rings.gif"))
+
+# %% [markdown]
+# ## A step is a rotation
+#
+# From position $t$ to $t + \varphi$ each hand turns by the same angle wherever
+# it stands. The matrix that does it knows the pair $k$ and the distance
+# $\varphi$, but not $t$:
+#
+# $$M(k, \varphi) = \begin{pmatrix}
+# \cos \omega_k\varphi & \sin \omega_k\varphi \\
+# -\sin \omega_k\varphi & \cos \omega_k\varphi \end{pmatrix}, \qquad
+# \begin{pmatrix} p_{t+\varphi,2k} \\ p_{t+\varphi,2k+1} \end{pmatrix}
+# = M(k, \varphi) \begin{pmatrix} p_{t,2k} \\ p_{t,2k+1} \end{pmatrix}$$
+
+# %%
+pairs = signal.reshape(100, 4, 2)  # (T, D/2, 2)
+for phi in (1, 7, 50):
+    cos, sin = np.cos(omega * phi), np.sin(omega * phi)
+    matrices = np.array([[cos, sin], [-sin, cos]])  # (2, 2, D/2)
+    turned = np.einsum("ijk,tkj->tki", matrices, pairs).reshape(100, 8)
+    # For every t from 0 to 99 and every pair:
+    further = numpy(positions.signal(100, phi, 8))
+    np.testing.assert_allclose(turned, further, atol=1e-5)
+
+# %% [markdown]
+# So a head of attention, which multiplies its queries by a matrix, can learn
+# to look a fixed number of words back: here all queries are turned by
+# $M(k, -1)$, and each fits best the position before its own.
+
+# %%
+cos, sin = np.cos(-omega), np.sin(-omega)
+matrices = np.array([[cos, sin], [-sin, cos]])
+queries = np.einsum("ijk,tkj->tki", matrices, pairs).reshape(100, 8)
+best = (queries @ signal.T).argmax(axis=1)
+np.testing.assert_array_equal(best[1:], np.arange(99))
+
+# %% [markdown]
+# ## How alike two positions are
+#
+# The product of two signals hangs on their distance alone,
+#
+# $$p_t \cdot p_{t+\varphi} = \sum_k \cos(\omega_k \varphi),$$
+#
+# is the same to the left and to the right, largest for a position with itself,
+# and falls off with the distance; not from each position to the next (the
+# fastest waves leave a ripple), but in the mean over a turn of the fastest.
+
+# %%
+signal = numpy(positions.signal(50, 0, 256))
+omega = 10_000.0 ** (-2 * np.arange(128) / 256)
+products = signal @ signal.T  # (T, T)
+by_distance = np.cos(omega * np.arange(50)[:, None]).sum(axis=1)
+np.testing.assert_allclose(products[0], by_distance, atol=1e-3)
+np.testing.assert_allclose(products[1:, 1:], products[:-1, :-1], atol=1e-3)
+np.testing.assert_allclose(products, products.T)
+np.testing.assert_allclose(np.diag(products), 128, atol=1e-3)
+turn = np.convolve(by_distance, np.ones(6) / 6, mode="valid")
+assert (np.diff(turn) < 0).all()
+assert not (np.diff(by_distance) < 0).all()
+plot.position_products(signal)
+
+# %% [markdown]
+# ## Interleaved or in halves
+#
+# The paper alternates sine and cosine; tensor2tensor, fairseq and Marian put
+# all sines first. One is the other with its channels in another order, so that
+# products stay the same, and a matrix with its rows in that order undoes it. A
+# trained model needs its own order; a new one can have either.
+#
+# (`"halves"` also spaces its waves a little wider by default, as those programs
+# do; `reach_max_period=False` gives both the paper's.)
+
+# %%
+halves = layers.SinusoidalPositions("halves", reach_max_period=False)
+in_halves = numpy(halves.signal(50, 0, 256))
+order = np.r_[0:256:2, 1:256:2]
+np.testing.assert_allclose(in_halves, signal[:, order], atol=1e-6)
+wider = numpy(layers.SinusoidalPositions("halves").signal(50, 0, 256))
+assert np.abs(wider - in_halves).max() > 0.05
+np.testing.assert_allclose(in_halves @ in_halves.T, products, atol=1e-3)
+matrix = rng.normal(size=(256, 256))
+np.testing.assert_allclose(in_halves @ matrix[order], signal @ matrix, atol=1e-4)
+plot.positions(in_halves, title="d = 256, in halves")
+
+# %% [markdown]
+# ## Added or concatenated
+#
+# Concatenation keeps word and position apart and learns how to mix them, for
+# $2d^2$ weights:
+#
+# $$[x_t ; p_t]\, W = x_t W_x + p_t W_p$$
+#
+# The paper adds, which is the case $W_x = W_p = I$, and costs nothing.
+
+# %%
+x = rng.normal(size=(1, 50, 256)).astype("float32")
+concatenated = layers.SinusoidalPositions(combine="concat")
+concatenated.build(x.shape)
+[weights] = concatenated.get_weights()  # (2 D, D)
+mixed = x @ weights[:256] + signal @ weights[256:]
+np.testing.assert_allclose(numpy(concatenated(x)), mixed, atol=1e-4)
+assert concatenated.count_params() == 2 * 256**2
+
+concatenated.set_weights([np.vstack([np.eye(256), np.eye(256)])])
+added = layers.SinusoidalPositions()
+np.testing.assert_allclose(numpy(concatenated(x)), numpy(added(x)), atol=1e-5)
+assert added.count_params() == 0
+
+# %% [markdown]
+# Adding does not mix the two up beyond repair. A product of two sums has four
+# parts, and in many dimensions a word and a position are nearly at a right
+# angle, so that two of the four are small:
+#
+# $$(x_t + p_t) \cdot (x_s + p_s)
+# = x_t \cdot x_s + x_t \cdot p_s + p_t \cdot x_s + p_t \cdot p_s$$
+
+# %%
+words, signal = scaled, numpy(positions.signal(length, 0, width))
+parts = {
+    "word, word": words @ words.T,
+    "word, position": words @ signal.T,
+    "position, word": signal @ words.T,
+    "position, position": signal @ signal.T,
+}
+whole = (words + signal) @ (words + signal).T
+np.testing.assert_allclose(sum(parts.values()), whole, atol=1e-6)
+for name, part in parts.items():
+    typical = np.sqrt(np.mean(part**2))
+    print(f"{name:20}{typical:6.0f}")
+    assert (typical < 20) == (name in ("word, position", "position, word"))
+
+# %% [markdown]
+# ## Learned
+#
+# A table with a row for each position, trained with the rest, did nearly as
+# well in the paper (table 3, row E). But before training it knows nothing of
+# distance, it has weights, and it ends, where sinusoids go on.
+
+# %%
+learned = layers.LearnedPositions(sequence_length=50)
+learned.build((1, 50, 512))
+learned.set_weights([rng.normal(size=(50, 512)).astype("float32")])
+[table] = learned.get_weights()
+for name, rows in {"sinusoidal": signal, "learned": table}.items():
+    near, far = cosine(rows[20], rows[21]), cosine(rows[20], rows[40])
+    print(f"{name:12}to the next {near:5.2f}, 20 further {far:5.2f}")
+    assert (near > far + 0.3) == (name == "sinusoidal")
+
+assert learned.count_params() == 50 * 512
+longer = np.zeros((1, 51, 512))
+assert layers.SinusoidalPositions()(longer).shape == (1, 51, 512)
+refused = ""
+try:
+    learned(longer)
+except ValueError as error:
+    refused = str(error)
+assert "longer than the table of learned positions" in refused
+
+# %% [markdown]
+# ## Where words stand after training
+#
+# Vectors of words begin anywhere. Trained to guess each next word, words that
+# stand in the same places come together, since the same has to be said of
+# them. 2,000 sentences made of five patterns, and a language model of one
+# layer:
+
+# %%
+groups = {
+    "animals": ["cat", "dog", "horse", "cow", "sheep", "goat", "duck", "mouse"],
+    "colours": ["red", "blue", "green", "black", "white", "brown", "grey", "yellow"],
+    "numbers": ["two", "three", "four", "five", "six", "seven", "eight", "nine"],
+}
+patterns = [
+    "the {animals} is {colours}",
+    "a {colours} {animals} sleeps",
+    "my {animals} is {numbers} years old",
+    "we saw {numbers} {colours} birds",
+    "i have {numbers} apples",
+]
+sentences = [
+    rng.choice(patterns).format(**{name: rng.choice(groups[name]) for name in groups})
+    for _ in range(2000)
+]
+print(*sentences[:4], sep="\n")
+
+# %%
+words = ["(pad)", "(start)", *sorted({word for s in sentences for word in s.split()})]
+ids = np.zeros((2000, 7), "int32")
+for row, sentence in zip(ids, sentences, strict=True):
+    numbers = [1, *map(words.index, sentence.split())]
+    row[: len(numbers)] = numbers
+
+model = models.CausalLM(
+    len(words),
+    num_layers=1,
+    embedding_dim=32,
+    intermediate_dim=64,
+    num_heads=2,
+    dropout=0.0,
+    positions="sinusoidal",
+)
+for weight in model.weights:  # by NumPy, so that every backend begins alike
+    if weight.path.endswith(("kernel", "embeddings")):
+        weight.assign(rng.normal(size=weight.shape) * 32**-0.5)
+
+# %% [markdown]
+# The mean cosine of two words of one group, against that of two words of two
+# groups; and the share of words whose nearest word is of their group.
+
+# %%
+drawn = [word for members in groups.values() for word in members]
+group = np.repeat(list(groups), 8)
+same = (group[:, None] == group) & ~np.eye(24, dtype=bool)
+other = group[:, None] != group
+
+
+def vectors():
+    return numpy(model.embedding.embeddings)[[words.index(word) for word in drawn]]
+
+
+def closeness():
+    unit = vectors() / np.linalg.norm(vectors(), axis=1, keepdims=True)
+    cosines = unit @ unit.T
+    nearest = (cosines - 2 * np.eye(24)).argmax(axis=1)
+    return cosines[same].mean(), cosines[other].mean(), (group[nearest] == group).mean()
+
+
+before = closeness()
+model.compile(keras.optimizers.Adam(5e-3), training.SmoothedCrossentropy())
+model.fit(
+    {"token_ids": ids[:, :-1]},
+    ids[:, 1:],
+    batch_size=50,
+    epochs=3,
+    shuffle=False,
+    verbose=0,
+)
+after = closeness()
+for name, (inside, between, near) in {"before": before, "after": after}.items():
+    print(f"{name:7} inside {inside:5.2f}, between {between:5.2f}, nearest {near:4.0%}")
+assert abs(before[0] - before[1]) < 0.1
+assert after[0] > after[1] + 0.3
+assert after[2] > 0.9
+
+# %%
+plot.embeddings(vectors(), drawn, group)

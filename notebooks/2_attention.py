@@ -1,0 +1,398 @@
+# %% [markdown]
+# # Attention
+#
+# **You will see** attention without a single weight, what order means to it,
+# four ways to score, why the product is divided by the root of its width,
+# heads, attention as a soft dictionary, and what masks hide.
+#
+# **Takes** 20 seconds.
+#
+# **Follows** Vaswani et al. 2017, *Attention Is All You Need*, section 3.2,
+# <https://arxiv.org/abs/1706.03762>; the other scores are of Bahdanau et al.
+# 2015 and Luong et al. 2015; the sentences, the softmax of four numbers and
+# the film genres are from lecture notes.
+
+# %%
+# %matplotlib inline
+import numpy as np
+from keras import ops
+from matplotlib.figure import Figure
+
+from keras_tfm import layers, plot
+
+rng = np.random.default_rng(0)
+np.set_printoptions(precision=3, suppress=True)
+
+
+def numpy(tensor):
+    """Any backend's tensor as an array."""
+    return ops.convert_to_numpy(tensor).astype("float64")
+
+
+def softmax(scores):
+    powers = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+# %% [markdown]
+# ## Six words look at each other
+#
+# A vector for each word. Each word is compared with all words by a product,
+# the products are made to shares that sum to one, and the new vector of a word
+# is the mean of all vectors by these shares. Nothing is learned yet:
+#
+# $$\mathrm{Attention}(Q, K, V)
+# = \mathrm{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V,
+# \qquad Q = K = V = X$$
+
+# %%
+sentence = "YOUR CAT IS A LOVELY CAT"
+words = sentence.split()
+width = 16
+vectors = {word: 0.8 * rng.normal(size=width) for word in dict.fromkeys(words)}
+x = np.array([[vectors[word] for word in words]])  # (B, T, D)
+
+attention = layers.Attention()
+heard, weights = map(numpy, attention(x, return_attention_scores=True))
+
+by_hand = softmax(x[0] @ x[0].T / np.sqrt(width))  # (T, T)
+np.testing.assert_allclose(weights[0], by_hand, atol=1e-6)
+np.testing.assert_allclose(heard[0], by_hand @ x[0], atol=1e-5)
+print(weights[0])
+assert weights.shape == (1, 6, 6)
+np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-6)
+assert attention.count_params() == 0
+
+# %%
+plot.attention_map(weights[0], words, words)
+
+# %% [markdown]
+# A row says where a word looks. Each looks most at what is most like it, which
+# is itself; CAT looks at both CATs alike.
+
+# %%
+for row, word in zip(weights[0], words, strict=True):
+    assert words[row.argmax()] == word
+np.testing.assert_allclose(weights[0, :, 1], weights[0, :, 5])
+
+# %% [markdown]
+# ## Order means nothing to it
+#
+# Words in another order give the same vectors in that order: attention sees a
+# set. The two CATs get the same vector, whatever stands beside them.
+
+# %%
+order = rng.permutation(6)
+print(*(words[i] for i in order))
+np.testing.assert_allclose(numpy(attention(x[:, order])), heard[:, order], atol=1e-5)
+np.testing.assert_allclose(heard[0, 1], heard[0, 5], atol=1e-6)
+
+# %% [markdown]
+# With positions added to the vectors it is no longer so.
+
+# %%
+positions = layers.SinusoidalPositions()
+placed = numpy(attention(positions(x)))
+moved = numpy(attention(positions(x[:, order])))
+assert np.abs(moved - placed[:, order]).max() > 0.2
+assert np.abs(placed[0, 1] - placed[0, 5]).max() > 0.2
+
+# %% [markdown]
+# ## Softmax
+#
+# $$\mathrm{softmax}(s)_i = \frac{e^{s_i}}{\sum_j e^{s_j}}$$
+#
+# The layer's own softmax on four numbers. The lecture notes print 0.004, 0.012
+# to 0.013, 0.264 and 0.717. Those are the first three digits, cut off and not
+# rounded; rounded they are 0.005, 0.013, 0.264 and 0.718. A 0.012 comes from
+# neither.
+
+# %%
+shares = numpy(layers.masks.masked_softmax(np.array([1.0, 2.0, 5.0, 6.0])))
+print(np.array2string(shares, precision=5))
+np.testing.assert_allclose(shares, softmax(np.array([1.0, 2.0, 5.0, 6.0])), rtol=1e-5)
+np.testing.assert_array_equal(np.floor(shares * 1000), [4, 13, 264, 717])
+np.testing.assert_array_equal(np.round(shares, 3), [0.005, 0.013, 0.264, 0.718])
+
+# %% [markdown]
+# ## Four scores
+#
+# How well does key $k$ fit query $q$?
+#
+# | score | formula | weights |
+# |---|---|---|
+# | dot | $q^\top k$ | |
+# | scaled dot | $q^\top k / \sqrt{d_k}$ | |
+# | multiplicative | $q^\top W k$ | $W$ |
+# | additive | $v^\top \tanh(W_q q + W_k k)$ | $W_q, W_k, v$ |
+#
+# All four on the vectors of the same six words:
+
+# %%
+scored = {}
+for score in ("dot", "scaled_dot", "multiplicative", "additive"):
+    layer = layers.Attention(score)
+    layer.build(x.shape)
+    drawn = [0.3 * rng.normal(size=w.shape) for w in layer.weights]
+    layer.set_weights(drawn)
+    scored[score] = layer, numpy(layer(x, return_attention_scores=True)[1])[0]
+
+q = k = x[0]  # (T, D)
+multiplicative, additive = scored["multiplicative"][0], scored["additive"][0]
+matrix = numpy(multiplicative.score_layer.kernel)[0]  # (D, D)
+to_query, to_key = numpy(additive.query_dense.kernel), numpy(additive.key_dense.kernel)
+vector = numpy(additive.score_layer.vector)[0, :, 0]  # (D,)
+formulas = {
+    "dot": q @ k.T,
+    "scaled_dot": q @ k.T / np.sqrt(width),
+    "multiplicative": q @ matrix @ k.T,
+    "additive": np.tanh((q @ to_query)[:, None] + (k @ to_key)[None]) @ vector,
+}
+for score, (layer, found) in scored.items():
+    np.testing.assert_allclose(found, softmax(formulas[score]), atol=1e-5)
+    print(f"{score:15}{layer.count_params():4} weights")
+
+# %%
+figure = Figure(figsize=(8.4, 7.4), layout="constrained")
+axes = figure.subplots(2, 2).flat
+for ax, (score, (_, found)) in zip(axes, scored.items(), strict=True):
+    plot.attention_map(found, words, words, ax=ax, title=score)
+figure
+
+# %% [markdown]
+# Without the scale nearly all of a row goes to one word, or to the two CATs.
+# With matrices of their own a query and a key of one word differ, and a word
+# can look at others more than at itself.
+
+# %%
+same = np.array(words)[:, None] == words
+on_itself = {score: (found * same).sum(axis=1) for score, (_, found) in scored.items()}
+for score, shares in on_itself.items():
+    print(f"{score:15}{shares}")
+assert (on_itself["dot"] > 0.9).all()
+assert (on_itself["scaled_dot"] < 0.9).all()
+assert (on_itself["multiplicative"] < 0.5).any()
+assert (on_itself["additive"] < 0.5).any()
+
+# %% [markdown]
+# ## Why the root of $d_k$
+#
+# A product of two vectors whose $d_k$ channels are independent, of mean 0 and
+# variance 1, has variance $d_k$:
+#
+# $$\mathrm{Var}(q^\top k) = \sum_{c=1}^{d_k} \mathrm{Var}(q_c k_c) = d_k,
+# \qquad \mathrm{Var}\!\left(\frac{q^\top k}{\sqrt{d_k}}\right) = 1$$
+#
+# The larger the scores, the more does the softmax give to the largest alone,
+# and the less does it answer to a small change, which is what training goes
+# by. Its gradient is
+#
+# $$\frac{\partial w_i}{\partial s_j} = w_i (\delta_{ij} - w_j).$$
+#
+# 1,000 times a query and 8 keys, of each width:
+
+
+# %%
+def jacobian(weights):
+    """The gradient of the softmax `(..., S, S)`, at weights `(..., S)`."""
+    return weights[..., None] * (np.eye(weights.shape[-1]) - weights[..., None, :])
+
+
+scores = rng.normal(size=8)
+step = 1e-6 * np.eye(8)
+differences = (softmax(scores + step) - softmax(scores - step)) / 2e-6
+np.testing.assert_allclose(jacobian(softmax(scores)), differences.T, atol=1e-8)
+
+# %%
+widths = (4, 16, 64, 256, 1024)
+kinds = ("dot", "scaled_dot")
+variance, largest, gradient = ({kind: [] for kind in kinds} for _ in range(3))
+print("                d_k  variance  largest weight  gradient")
+for kind in kinds:
+    for d_k in widths:
+        queries = rng.normal(size=(1000, 1, 1, d_k))
+        keys = rng.normal(size=(1000, 1, d_k, 8))
+        scores = numpy(layers.Score(kind)(queries, keys))[:, 0, 0]  # (1000, 8)
+        shares = softmax(scores)
+        variance[kind].append(scores.var())
+        largest[kind].append(shares.max(axis=1).mean())
+        gradient[kind].append(np.linalg.norm(jacobian(shares), axis=(1, 2)).mean())
+        row = (each[kind][-1] for each in (variance, largest, gradient))
+        print("{:12}{:7}{:10.2f}{:16.2f}{:10.3f}".format(kind, d_k, *row))
+
+np.testing.assert_allclose(variance["dot"], widths, rtol=0.1)
+np.testing.assert_allclose(variance["scaled_dot"], 1, rtol=0.1)
+assert (np.diff(largest["dot"]) > 0).all() and largest["dot"][-1] > 0.9
+assert (np.diff(gradient["dot"]) < 0).all()
+assert gradient["dot"][0] > 5 * gradient["dot"][-1]
+assert np.ptp(largest["scaled_dot"]) < 0.05
+assert np.ptp(gradient["scaled_dot"]) < 0.03
+
+# %%
+figure = plot.gradient_norms(gradient, title="gradient of the softmax")
+figure.axes[0].set(xlabel="d_k", yscale="linear", ylim=(0, 0.4))
+figure.axes[0].set_xticks(range(1, 6), widths)
+figure
+
+# %% [markdown]
+# ## Heads
+#
+# One mean can look at one thing. $H$ heads have a matrix each for queries, keys
+# and values, attend each in their own $d_k = d / H$ channels, and a last matrix
+# mixes what they found:
+#
+# $$\mathrm{head}_h
+# = \mathrm{Attention}(X W^Q_h, X W^K_h, X W^V_h), \qquad
+# \mathrm{MultiHead}(X)
+# = [\mathrm{head}_1 ; \ldots ; \mathrm{head}_H]\, W^O$$
+
+# %%
+heads, d_k = 4, width // 4
+multi_head = layers.MultiHeadAttention(heads)
+multi_head.build(x.shape)
+multi_head.set_weights([0.4 * rng.normal(size=w.shape) for w in multi_head.weights])
+mixed, weights = map(numpy, multi_head(x, return_attention_scores=True))
+
+w_q, b_q, w_k, b_k, w_v, b_v, w_o, b_o = map(numpy, multi_head.weights)
+found = []
+for h in range(heads):
+    q, k, v = (x[0] @ w[:, h] + b[h] for w, b in ((w_q, b_q), (w_k, b_k), (w_v, b_v)))
+    shares = softmax(q @ k.T / np.sqrt(d_k))
+    np.testing.assert_allclose(weights[0, h], shares, atol=1e-5)
+    found.append(shares @ v)  # (T, d_v)
+together = np.concatenate(found, axis=-1) @ w_o.reshape(width, width) + b_o
+np.testing.assert_allclose(mixed[0], together, atol=1e-4)
+assert weights.shape == (1, heads, 6, 6)
+np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
+for h in range(1, heads):
+    assert np.abs(weights[0, h] - weights[0, 0]).max() > 0.2
+plot.attention_heads(weights[0], words, words)
+
+# %% [markdown]
+# The four small matrices of the queries stand beside each other in one large
+# one: a single product of width $H d_k$, cut into heads afterwards, is the
+# same. So heads cost no more weights than one head of full width.
+
+# %%
+one_large = (x[0] @ w_q.reshape(width, heads * d_k)).reshape(6, heads, d_k)
+many_small = np.stack([x[0] @ w_q[:, h] for h in range(heads)], axis=1)
+np.testing.assert_allclose(one_large, many_small)
+by_layer = numpy(multi_head.query_dense(x))[0] - b_q
+np.testing.assert_allclose(by_layer, one_large, atol=1e-5)
+single = layers.MultiHeadAttention(1)
+single.build(x.shape)
+assert single.count_params() == multi_head.count_params() == 4 * (width**2 + width)
+
+# %% [markdown]
+# ## Query, key, value: a soft dictionary
+#
+# A dictionary gives the value of the one key that equals the query. Attention
+# gives the mean of all values, weighted by how well each key fits. Here a key
+# is what a genre is made of, and a value is a film.
+
+# %%
+films = {
+    "romance": "Titanic",
+    "action": "The Dark Knight",
+    "science fiction": "Inception",
+    "horror": "The Shining",
+    "comedy": "The Intern",
+}
+#                   love, fights, machines, fear, jokes
+genres = np.array(
+    [
+        [9, 1, 0, 1, 2],
+        [2, 9, 3, 2, 1],
+        [1, 3, 9, 3, 1],
+        [1, 3, 1, 9, 0],
+        [3, 0, 1, 0, 9],
+    ]
+)
+keys = genres / np.linalg.norm(genres, axis=1, keepdims=True)
+values = np.eye(5)  # a channel for each film
+asked = {
+    "love": [1, 0, 0, 0, 0],
+    "love and jokes": [1, 0, 0, 0, 1],
+    "fear among machines": [0, 0, 1, 1, 0],
+}
+queries = np.array(list(asked.values()))
+queries = queries / np.linalg.norm(queries, axis=1, keepdims=True)
+
+look_up = layers.Attention("dot")
+soft = numpy(look_up(4 * queries[None], values[None], keys[None]))[0]
+best = [[list(films)[i] for i in row.argsort()[::-1][:2]] for row in soft]
+assert films[best[0][0]] == "Titanic"
+assert set(best[1]) == {"romance", "comedy"}
+assert set(best[2]) == {"horror", "science fiction"}
+plot.attention_map(soft, list(films.values()), list(asked))
+
+# %% [markdown]
+# The longer the query, the harder the choice. With the keys themselves as long
+# queries the soft dictionary is the hard one.
+
+# %%
+hard = numpy(look_up(200 * keys[None], values[None], keys[None]))[0]
+np.testing.assert_allclose(hard, np.eye(5), atol=1e-6)
+for genre, row in zip(films, hard, strict=True):
+    assert list(films.values())[row.argmax()] == films[genre]
+
+# %% [markdown]
+# ## Masks
+#
+# A decoder writes from left to right: position $t$ may look at itself and what
+# comes before it, so the mask is a lower triangle. Shorter sentences of a batch
+# are filled up with padding, id 0, at which nothing may look. A mask is True
+# where a query (row) may look at a key (column); elsewhere the score becomes
+# $-\infty$ and the weight 0:
+#
+# $$w = \mathrm{softmax}(s + m), \qquad
+# m_{t,j} = \begin{cases} 0 & \text{allowed} \\ -\infty & \text{not}
+# \end{cases}$$
+
+# %%
+sentence = "Anthony Hopkins admired Michael Bay as a great director ."
+words = sentence.split()
+tokens = [*words, "(pad)", "(pad)"]
+ids = np.array([[*range(1, 11), 0, 0]])
+look_ahead = layers.masks.causal_mask(12)  # (T, T)
+padding = layers.masks.padding_mask(ids)  # (B, S)
+both = layers.masks.combine(padding_mask=padding, causal_mask=look_ahead)  # (B, T, S)
+
+np.testing.assert_array_equal(ops.convert_to_numpy(look_ahead), np.tri(12))
+np.testing.assert_array_equal(ops.convert_to_numpy(padding), ids != 0)
+np.testing.assert_array_equal(ops.convert_to_numpy(both)[0], np.tri(12) * (ids != 0))
+figure = Figure(figsize=(13, 5.4), layout="constrained")
+masks = {
+    "look-ahead": look_ahead,
+    "padding": np.repeat(ids != 0, 12, axis=0),
+    "both": both[0],
+}
+for ax, (name, mask) in zip(figure.subplots(1, 3), masks.items(), strict=True):
+    plot.mask(mask, tokens, tokens, ax=ax, title=name)
+figure
+
+# %%
+x = 0.6 * rng.normal(size=(1, 12, width))
+masked = {"padding_mask": padding, "use_causal_mask": True}
+heard, weights = map(numpy, attention(x, **masked, return_attention_scores=True))
+scores = np.where(np.tri(12) * (ids != 0), x[0] @ x[0].T / np.sqrt(width), -np.inf)
+np.testing.assert_allclose(weights[0], softmax(scores), atol=1e-6)
+assert (weights[0][np.triu_indices(12, 1)] == 0).all()
+assert (weights[0][:, 10:] == 0).all()
+np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-6)
+plot.attention_map(weights[0, :10, :10], words, words)
+
+# %% [markdown]
+# So the future cannot change the past: other words after `Bay` leave all up to
+# `Bay` as they were. And padding changes nothing: without it the ten words give
+# the same.
+
+# %%
+later = x.copy()
+later[:, 5:] += 1.0
+changed = numpy(attention(later, **masked))
+np.testing.assert_allclose(changed[:, :5], heard[:, :5], atol=1e-6)
+assert np.abs(changed[:, 5:] - heard[:, 5:]).max() > 0.2
+
+alone = numpy(attention(x[:, :10], use_causal_mask=True))
+np.testing.assert_allclose(alone, heard[:, :10], atol=1e-5)

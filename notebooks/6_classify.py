@@ -1,0 +1,376 @@
+# %% [markdown]
+# # Classify
+#
+# **You will see** a query that learns which word of a review decides, four ways
+# to make one vector of many, what happens to each when a review grows long,
+# and why the weights of a query say little once an encoder stands below it.
+#
+# **Takes** 40 seconds.
+#
+# **Follows** Yang et al. 2016, *Hierarchical Attention Networks for Document
+# Classification*, section 2.2, <https://aclanthology.org/N16-1174>; lecture
+# notes, from which the attention query over a document is; and for the end
+# Jain and Wallace 2019, *Attention is not Explanation*,
+# <https://arxiv.org/abs/1902.10186>.
+
+# %%
+# %matplotlib inline
+import keras
+import numpy as np
+from keras import ops
+from matplotlib.figure import Figure
+
+from keras_tfm import layers, models, plot, serving, text
+
+np.set_printoptions(precision=3, suppress=True)
+
+
+def numpy(tensor):
+    """Any backend's tensor as an array."""
+    return ops.convert_to_numpy(tensor)
+
+
+# %% [markdown]
+# ## Reviews in which one word decides
+#
+# A review is a few sentences in any order. One of them holds an opinion, by
+# one of sixteen words; the others hold none.
+
+# %%
+OPINIONS = {
+    "good": "wonderful brilliant charming moving superb delightful clever gripping",
+    "bad": "dull awful clumsy boring dreadful tedious shallow tiresome",
+}
+THINGS = ["film", "story", "music", "ending", "cast", "camera", "plot", "sound"]
+PLACES = ["on Monday", "on a train", "with my sister", "after work", "at home"]
+FACTS = [
+    "The {thing} is by a young woman.",
+    "The {thing} was made in France.",
+    "It has a {thing} of two hours.",
+    "The {thing} comes from a book.",
+    "I saw it {place}.",
+    "My friends watched it {place}.",
+]
+
+
+def said(rng, lines):
+    """Sentences with a thing or a place in each."""
+    return " ".join(
+        line.format(thing=rng.choice(THINGS), place=rng.choice(PLACES))
+        for line in lines
+    )
+
+
+def review(rng):
+    """A review, its label, and the word that decides."""
+    label = str(rng.choice(["bad", "good"]))
+    word = str(rng.choice(OPINIONS[label].split()))
+    lines = ["I found the {thing} " + word + ".", *rng.choice(FACTS, 4)]
+    return said(rng, rng.permutation(lines)), label, word
+
+
+rng = np.random.default_rng(0)
+texts, labels, words = zip(*(review(rng) for _ in range(800)), strict=True)
+print(texts[0], labels[0], words[0], sep="\n")
+
+# %% [markdown]
+# 600 are for training and 200 for the test. A row of ids is start, the review,
+# end, and padding; pieces are whole words.
+
+# %%
+train = text.Labelled(texts[:600], labels[:600])
+test = text.Labelled(texts[600:], labels[600:])
+vocabulary = text.Vocabulary.train(
+    train.texts, size=2000, model_type="bpe", exact=False
+)
+
+
+def as_arrays(labelled):
+    """All texts as one batch of ids, and the numbers of their classes."""
+    batches = text.LabelBatches(
+        labelled, vocabulary, num_shapes=1, max_length=512, batch_tokens=10**6
+    )
+    inputs, classes = batches.ordered_batch(0)
+    return inputs["token_ids"], classes
+
+
+train_ids, train_classes = as_arrays(train)
+test_ids, test_classes = as_arrays(test)
+print(train.report, vocabulary.pieces(test_ids[0]), sep="\n")
+
+# %% [markdown]
+# ## A query over words
+#
+# Each word $t$ has a vector $x_t$. One learned query $q$ asks all of them, and
+# the review becomes their mean, weighted by how well they fit:
+#
+# $$\alpha_t = \frac{e^{q \cdot x_t / \sqrt d}}
+# {\sum_s e^{q \cdot x_s / \sqrt d}}, \qquad v = \sum_t \alpha_t\, x_t$$
+#
+# The layer is `AttentionPooling`. On random vectors, with two padded places:
+
+# %%
+x = rng.normal(size=(1, 6, 8)).astype("float32")
+real = np.array([[True] * 4 + [False] * 2])
+pooling = layers.AttentionPooling()
+v, alpha = pooling(x, padding_mask=real, return_attention_scores=True)
+
+scores = x[0, :4] @ numpy(pooling.queries)[0] / np.sqrt(8)
+by_hand = np.exp(scores) / np.exp(scores).sum()
+np.testing.assert_allclose(numpy(alpha)[0], [*by_hand, 0, 0], atol=1e-6)
+np.testing.assert_allclose(numpy(v)[0], by_hand @ x[0, :4], atol=1e-6)
+print(numpy(alpha))
+
+# %% [markdown]
+# A classifier of words: a table of vectors, the query, and one linear layer.
+# No positions and no encoder: it cannot know the order of the words.
+
+
+# %%
+def word_classifier(pooling):
+    """A model of ids, and the same up to the weights, where there are any."""
+    ids = keras.Input((None,), dtype="int32")
+    mask = layers.masks.padding_mask(ids)
+    embedding = layers.TokenAndPositionEmbedding(
+        vocabulary.size, 32, positions=None, name="words"
+    )
+    weights = None
+    if pooling.name == "attention":
+        pooled, weights = pooling(
+            embedding(ids), padding_mask=mask, return_attention_scores=True
+        )
+        weights = keras.Model(ids, weights)
+    else:
+        pooled = pooling(embedding(ids), padding_mask=mask)
+    model = keras.Model(ids, keras.layers.Dense(2, name="logits")(pooled))
+    compile_classifier(model, learning_rate=1e-2)
+    return model, weights
+
+
+def compile_classifier(model, learning_rate):
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(learning_rate), loss, metrics=["accuracy"])
+
+
+def fit(model, epochs):
+    model.fit(train_ids, train_classes, batch_size=40, epochs=epochs, verbose=0)
+
+
+def accuracy(model, ids, classes):
+    return float(np.mean(model.predict(ids, verbose=0).argmax(axis=-1) == classes))
+
+
+keras.utils.set_random_seed(1)
+model, weights = word_classifier(layers.AttentionPooling(name="attention"))
+before = weights.predict(test_ids, verbose=0)
+fit(model, epochs=10)
+after = weights.predict(test_ids, verbose=0)
+print("accuracy on the test", accuracy(model, test_ids, test_classes))
+assert accuracy(model, test_ids, test_classes) > 0.95
+
+# %% [markdown]
+# What the query looks at in one review, before training and after:
+
+# %%
+row = int(np.argmin((test_ids != 0).sum(axis=1)))  # the shortest
+length = np.count_nonzero(test_ids[row])
+shown = vocabulary.pieces(test_ids[row, :length])
+both = np.stack([before[row, :length], after[row, :length]])
+print(texts[600 + row], labels[600 + row])
+plot.attention_map(both, shown, ["untrained", "trained"])
+
+# %% [markdown]
+# And in all 200 of the test: how often the word that decides has the largest
+# weight, and how much it has. An even spread would give it one part in forty.
+
+# %%
+[opinion_ids] = np.transpose(vocabulary.encode(words[600:]))
+decides = test_ids == opinion_ids[:, None]  # (B, S)
+assert (decides.sum(axis=1) == 1).all()
+
+
+def looks(alpha):
+    """How often the deciding word comes first, and its mean weight."""
+    first = np.mean(decides[np.arange(len(alpha)), alpha.argmax(axis=1)])
+    return first, alpha[decides].mean()
+
+
+print(f"even spread {np.mean(1 / (test_ids != 0).sum(axis=1)):.3f}")
+print("first {:.0%}, weight {:.3f} untrained".format(*looks(before)))
+print("first {:.0%}, weight {:.3f} trained".format(*looks(after)))
+assert looks(before)[0] < 0.5 and looks(after)[0] > 0.95
+
+# %% [markdown]
+# Without an encoder all that a word can do is two numbers: its score, which
+# says how loud it is, and its evidence, the difference of the logits that it
+# would give alone.
+
+# %%
+every = np.setdiff1d(train_ids, [vocabulary.pad_id])
+vectors = model.get_layer("words")(every[None])[0]  # (n, D)
+[query] = numpy(model.get_layer("attention").queries)
+score = numpy(vectors) @ query / np.sqrt(len(query))
+logits = numpy(model.get_layer("logits")(vectors))
+evidence = logits[:, train.classes.index("good")]
+evidence = evidence - logits[:, train.classes.index("bad")]
+
+figure = Figure(figsize=(7, 4), layout="constrained")
+ax = figure.add_subplot()
+ax.scatter(evidence, score, s=12, color="#8a97a3")
+for label, colour in (("good", "#2f8f5b"), ("bad", "#e07b29")):
+    chosen = np.isin(every, np.concatenate(vocabulary.encode([OPINIONS[label]])))
+    assert (np.sign(evidence[chosen]) == (1 if label == "good" else -1)).all()
+    assert score[chosen].min() > np.mean(score)
+    ax.scatter(evidence[chosen], score[chosen], s=24, color=colour, label=label)
+ax.set(xlabel="evidence for good", ylabel="score")
+ax.legend(frameon=False, loc="center")
+figure
+
+# %% [markdown]
+# Opinions are loud and stand on either side; what holds no opinion, grey, is
+# quiet, so that it does not matter what it says.
+#
+# How much louder depends on the score. `"dot"` leaves out the $\sqrt d$ of
+# `"scaled_dot"`; `"additive"` is that of Yang et al.,
+# $u \cdot \tanh(W x_t + b)$:
+
+# %%
+for score in ("scaled_dot", "dot", "additive"):
+    keras.utils.set_random_seed(1)
+    other, weights = word_classifier(
+        layers.AttentionPooling(score=score, name="attention")
+    )
+    fit(other, epochs=10)
+    alpha = weights.predict(test_ids, verbose=0)
+    print(f"{score:12}" + "first {:.0%}, weight {:.2f}".format(*looks(alpha)))
+    assert looks(alpha)[1] > 0.3
+
+# %% [markdown]
+# ## Other ways to pool
+#
+# The mean, the maximum of each channel, and the first vector, as of BERT's
+# `[CLS]`: what each layer does, by hand.
+
+# %%
+np.testing.assert_allclose(
+    numpy(layers.Pooling("mean")(x, padding_mask=real))[0], x[0, :4].mean(axis=0), 1e-5
+)
+np.testing.assert_array_equal(
+    numpy(layers.Pooling("max")(x, padding_mask=real))[0], x[0, :4].max(axis=0)
+)
+np.testing.assert_array_equal(
+    numpy(layers.Pooling("first")(x, padding_mask=real))[0], x[0, 0]
+)
+
+# %% [markdown]
+# The same classifier of words with each. The reviews of the test come once more
+# with forty sentences of facts added, which change no label: how sure is each
+# of the right label then?
+
+# %%
+long_texts = [f"{line} {said(rng, rng.choice(FACTS, 40))}" for line in texts[600:]]
+long_ids, _ = as_arrays(text.Labelled(long_texts, labels[600:]))
+print("tokens, mean:", *((ids != 0).sum(axis=1).mean() for ids in (test_ids, long_ids)))
+
+
+def sureness(model, ids):
+    """The mean probability of the right label."""
+    p = numpy(ops.softmax(model.predict(ids, verbose=0)))
+    return p[np.arange(len(p)), test_classes].mean()
+
+
+poolings = {kind: layers.Pooling(kind, name=kind) for kind in ("mean", "max", "first")}
+poolings["attention, dot"] = layers.AttentionPooling(score="dot", name="attention")
+print(f"{'':16}accuracy   p, short   p, long")
+sure = {}
+for kind, pooling in poolings.items():
+    keras.utils.set_random_seed(1)
+    model, _ = word_classifier(pooling)
+    fit(model, epochs=10)
+    right = accuracy(model, test_ids, test_classes)
+    sure[kind] = [sureness(model, ids) for ids in (test_ids, long_ids)]
+    print(f"{kind:16}{right:8.2f}{sure[kind][0]:11.2f}{sure[kind][1]:10.2f}")
+    assert (right > 0.8) == (kind != "first")
+    if kind == "first":  # always the start token: one answer for all
+        np.testing.assert_allclose(np.ptp(model.predict(test_ids, verbose=0), 0), 0)
+
+# %% [markdown]
+# The mean is diluted: one word among 300 moves it by a tenth of what it moves
+# among 30. A query that has found the word does not mind. The first vector is
+# that of the start token, the same for each review: without an encoder below it
+# it knows nothing.
+
+# %%
+assert sure["mean"][0] - sure["mean"][1] > 0.2
+assert sure["attention, dot"][0] - sure["attention, dot"][1] < 0.1
+
+# %% [markdown]
+# ## Above an encoder
+#
+# `models.Classifier` stands on an `Encoder`, and `pooling` says how. Now each
+# vector has heard of all the words, the start token's too, and all four do it.
+
+# %%
+inputs = {"token_ids": train_ids}
+for pooling in ("mean", "max", "first", "attention"):
+    keras.utils.set_random_seed(1)
+    encoder = models.Encoder(
+        vocabulary.size,
+        num_layers=1,
+        embedding_dim=32,
+        intermediate_dim=64,
+        num_heads=2,
+        dropout=0.0,
+    )
+    model = models.Classifier(encoder, num_classes=2, pooling=pooling, dropout=0.0)
+    compile_classifier(model, learning_rate=3e-3)
+    model.fit(inputs, train_classes, batch_size=40, epochs=8, verbose=0)
+    right = accuracy(model, {"token_ids": test_ids}, test_classes)
+    print(f"{pooling:12}{right:.2f}")
+    assert right > 0.9
+
+# %% [markdown]
+# The last of them, with its vocabulary, takes text. What does its query look
+# at?
+
+# %%
+classifier = serving.Classifier(model, vocabulary, train.classes)
+print(classifier("I saw it at home. I found the plot tiresome.").label)
+assert classifier("I saw it at home. I found the plot tiresome.").label == "bad"
+
+found = [classifier.word_weights(line) for line in texts[600:]]
+largest = [max(each, key=lambda pair: pair[1])[0].strip(".") for each in found]
+first = np.mean([a == b for a, b in zip(largest, words[600:], strict=True)])
+print(f"the word that decides has the largest weight in {first:.0%}")
+assert first < 0.6
+
+# %% [markdown]
+# It is right, and looks elsewhere. The weights are of vectors, and above an
+# encoder the vector at a word is of the whole review: the opinion has been
+# carried to other places. To ask what decides, take words out, one at a time,
+# and see how far the probability falls.
+
+
+# %%
+def falls(line):
+    """How far the label's probability falls without each word."""
+    words = line.split()
+    without = [" ".join(words[:i] + words[i + 1 :]) for i in range(len(words))]
+    p = classifier.probabilities([line, *without])
+    return p[0].max() - p[1:, p[0].argmax()]
+
+
+some = range(600, 640)
+decisive = [texts[i].split()[falls(texts[i]).argmax()].strip(".") for i in some]
+share = np.mean([word == words[i] for word, i in zip(decisive, some, strict=True)])
+print(f"without the word that decides the probability falls most in {share:.0%}")
+assert share > 0.7
+
+# %% [markdown]
+# Both for one review; in the lower row a colour is a fall of probability.
+
+# %%
+line = texts[600 + row]
+of_words = [weight for _, weight in classifier.word_weights(line)]
+both = np.stack([of_words, np.maximum(falls(line), 0)])
+plot.attention_map(both, line.split(), ["weight of the query", "fall without it"])

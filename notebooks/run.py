@@ -1,0 +1,114 @@
+"""Executes notebooks and writes each as `.ipynb` beside its `.py`.
+
+python -m notebooks.run                              all
+python -m notebooks.run 1_embedding_and_positions    one, or several
+
+What is edited is the `.py`, in jupytext's percent format. Two runs of one
+notebook on one machine give the same file. PyTorch is the quickest, since it
+compiles nothing; KERAS_BACKEND names another backend.
+"""
+
+import hashlib
+import os
+import pathlib
+import sys
+import tempfile
+import time
+
+import jupytext
+import nbclient
+import nbformat
+
+FOLDER = pathlib.Path(__file__).parent
+METADATA = {
+    # Jupyter with jupytext then keeps both files alike.
+    "jupytext": {"formats": "ipynb,py:percent", "notebook_metadata_filter": "-all"},
+    "kernelspec": {
+        "display_name": "Python 3",
+        "language": "python",
+        "name": "python3",
+    },
+    "language_info": {"name": "python"},
+}
+
+
+def paths() -> list[pathlib.Path]:
+    """Lists the `.py` of every notebook, in order."""
+    return sorted(FOLDER.glob("[0-9]*_*.py"))
+
+
+def read(path: pathlib.Path) -> nbformat.NotebookNode:
+    """Makes a notebook of a `.py`, not executed.
+
+    The name of each cell comes from what is in it, so that names stay when a
+    cell is put before it.
+    """
+    notebook = jupytext.read(path, fmt="py:percent")
+    notebook.metadata = nbformat.from_dict(METADATA)
+    names = set()
+    for cell in notebook.cells:
+        cell.metadata = {}
+        name = hashlib.sha256(cell.source.encode()).hexdigest()[:8]
+        while name in names:
+            name = hashlib.sha256(name.encode()).hexdigest()[:8]
+        names.add(name)
+        cell.id = name
+    return notebook
+
+
+def execute(notebook: nbformat.NotebookNode, folder: str) -> None:
+    """Executes a notebook in place, from top to bottom, in a fresh kernel.
+
+    Args:
+        notebook: of `read`.
+        folder: where the kernel works and writes.
+
+    Raises:
+        nbclient.exceptions.CellExecutionError: a cell failed.
+    """
+    found = os.environ.get("PYTHONPATH")
+    places = [str(FOLDER.parent), *([found] if found else [])]
+    nbclient.NotebookClient(
+        notebook,
+        timeout=600,
+        kernel_name="python3",
+        record_timing=False,
+        coalesce_streams=True,
+        # Errors alone; and what libraries in C++ log stays out of the outputs.
+        extra_arguments=["--log-level=40", "--IPKernelApp.capture_fd_output=False"],
+        resources={"metadata": {"path": folder}},
+    ).execute(
+        env={
+            "KERAS_BACKEND": "torch",
+            "TF_CPP_MIN_LOG_LEVEL": "2",
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(places),
+        }
+    )
+    # The kernel wrote its version of Python there.
+    notebook.metadata = nbformat.from_dict(METADATA)
+
+
+def main(names: list[str]) -> None:
+    """Executes and writes the notebooks of these names, or all.
+
+    Raises:
+        SystemExit: there is no notebook of a name.
+    """
+    known = {path.stem: path for path in paths()}
+    unknown = sorted(set(names) - set(known))
+    if unknown:
+        sys.exit(f"No notebook of this name: {unknown}. There are {list(known)}.")
+    for name in names or known:
+        start, path = time.perf_counter(), known[name]
+        notebook = read(path)
+        with tempfile.TemporaryDirectory() as folder:
+            execute(notebook, folder)
+        file = path.with_suffix(".ipynb")
+        file.write_text(nbformat.writes(notebook) + "\n", encoding="utf-8")
+        seconds, size = time.perf_counter() - start, file.stat().st_size
+        print(f"{file.name}: {seconds:.0f} seconds, {size / 1000:.0f} KB")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

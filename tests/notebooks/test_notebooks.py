@@ -1,0 +1,150 @@
+"""Notebooks run from top to bottom, and what is committed is what they say."""
+
+import pathlib
+import re
+
+import nbformat
+import pytest
+
+from notebooks import run
+from tests.test_structure import MACHINE_PATH
+
+PATHS = run.paths()
+PICTURE_LIMIT = 150_000  # characters of a picture in the `.ipynb`
+FILE_LIMIT = 1_000_000
+# What a second run would write otherwise: an address in memory, a time.
+UNSTEADY = re.compile(r" at 0x[0-9a-f]{6,}|\b\d\d:\d\d:\d\d\b")
+
+each = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+
+
+def committed(path):
+    return nbformat.read(path.with_suffix(".ipynb"), as_version=4)
+
+
+def code(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def outputs(notebook):
+    return [output for cell in code(notebook) for output in cell.outputs]
+
+
+def shown(output):
+    """All that one output has as text."""
+    data = output.get("data", {})
+    texts = [text for kind, text in data.items() if not kind.startswith("image/")]
+    return "\n".join([output.get("text", ""), *map(str, texts)])
+
+
+def faults(path, notebook):
+    """Lists what is wrong with a committed notebook, without running it."""
+    found = []
+    cells = [(cell.cell_type, cell.source) for cell in run.read(path).cells]
+    if [(cell.cell_type, cell.source) for cell in notebook.cells] != cells:
+        found.append("its cells are not those of the .py")
+    counts = [cell.execution_count for cell in code(notebook)]
+    if counts != list(range(1, len(counts) + 1)):
+        found.append(f"it was not executed from top to bottom: {counts}")
+    for output in outputs(notebook):
+        if output.output_type == "error" or output.get("name") == "stderr":
+            found.append(f"an error or a warning stands in it: {output}")
+        for kind, content in output.get("data", {}).items():
+            if kind.startswith("image/") and len(content) > PICTURE_LIMIT:
+                found.append(f"a picture has {len(content)} characters")
+        text = shown(output)
+        if MACHINE_PATH.search(text) or UNSTEADY.search(text):
+            found.append(f"another run would not give this: {text}")
+    if notebook.metadata != run.METADATA:
+        found.append(f"its metadata are {notebook.metadata}")
+    return found
+
+
+def test_there_are_notebooks():
+    assert len(PATHS) >= 3
+    alone = {path.stem for path in run.FOLDER.glob("*.ipynb")}
+    assert alone == {path.stem for path in PATHS}
+
+
+@each
+def test_what_is_committed_is_what_the_text_says(path):
+    file = path.with_suffix(".ipynb")
+    assert faults(path, committed(path)) == []
+    assert file.stat().st_size <= FILE_LIMIT
+    assert not MACHINE_PATH.search(file.read_text("utf-8"))
+
+
+def test_a_fault_of_a_committed_notebook_is_found():
+    path = PATHS[0]
+
+    def change(function):
+        notebook = committed(path)
+        function(notebook)
+        return faults(path, notebook)
+
+    def print_out(name, text):
+        output = nbformat.v4.new_output("stream", name=name, text=text)
+        return lambda notebook: code(notebook)[0].outputs.append(output)
+
+    def enlarge(notebook):
+        data = {"image/png": "A" * (PICTURE_LIMIT + 1)}
+        output = nbformat.v4.new_output("display_data", data)
+        code(notebook)[0].outputs.append(output)
+
+    [fault] = change(lambda notebook: notebook.cells.pop(0))
+    assert "cells" in fault
+    [fault] = change(lambda notebook: code(notebook)[0].update(execution_count=2))
+    assert "top to bottom: [2, 2, 3" in fault
+    [fault] = change(enlarge)
+    assert "150001 characters" in fault
+    assert change(print_out("stdout", "fine")) == []
+    [fault] = change(print_out("stderr", "UserWarning"))
+    assert "UserWarning" in fault
+    for text in ("<Layer at 0x7f3a2b1c>", "12:30:01 done", "saved in /" + "home/ann"):
+        [fault] = change(print_out("stdout", text))
+        assert text in fault
+
+
+def top(path):
+    cell = run.read(path).cells[0]
+    assert cell.cell_type == "markdown"
+    return cell.source
+
+
+@each
+def test_it_says_at_its_top_what_is_seen_how_long_it_takes_and_whom_it_follows(path):
+    assert top(path).startswith("# ")
+    for word in ("**You will see** ", "**Takes** ", "**Follows** "):
+        assert word in top(path)
+
+
+@each
+def test_it_asserts_what_it_claims_and_names_no_backend(path):
+    source = "\n".join(cell.source for cell in code(run.read(path)))
+    assert len(re.findall(r"^ *(?:assert |np\.testing\.)", source, re.M)) >= 5
+    assert not re.search(r"\b(?:import|from) (?:tensorflow|torch|jax)\b", source)
+
+
+@pytest.mark.backend("torch")  # compiles nothing, so it is the quickest
+@each
+def test_it_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
+    monkeypatch.setenv("KERAS_BACKEND", "torch")
+    notebook = run.read(path)
+    run.execute(notebook, str(tmp_path))
+    assert all(cell.execution_count for cell in code(notebook))
+
+
+@pytest.mark.backend("torch")
+def test_a_claim_that_is_false_stops_the_run(tmp_path):
+    false = pathlib.Path(tmp_path, "0_false.py")
+    false.write_text("# %%\nassert 1 + 1 == 3\n", encoding="utf-8")
+    with pytest.raises(Exception, match=r"assert 1 \+ 1 == 3"):
+        run.execute(run.read(false), str(tmp_path))
+
+
+@each
+def test_the_page_of_notebooks_names_it_and_how_long_it_takes(path):
+    page = (run.FOLDER / "README.md").read_text("utf-8")
+    [row] = [line for line in page.splitlines() if f"({path.stem}.ipynb)" in line]
+    takes = row.split("|")[-2].strip()
+    assert f"**Takes** {takes}" in top(path)
