@@ -199,8 +199,11 @@ for length in (8, 64):
 # ## What a step costs by length
 #
 # One training step of either encoder, 16 sequences, best of three, on the
-# machine that this ran on. The recurrent one takes its tokens one after
-# another, whatever the machine could do at once.
+# machine that this ran on. What the table above counts is steps that must wait
+# for each other; how long they take is another matter. Where a recurrence is
+# compiled to one loop and the processor has few cores, it may well be the
+# faster; where each of its steps is a call from Python, or the machine could do
+# thousands of things at once, it waits.
 
 
 # %%

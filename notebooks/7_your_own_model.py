@@ -180,16 +180,15 @@ np.testing.assert_allclose(mean, NOISE**2 * (1 + 1 / ROUNDS), rtol=0.1)
 
 # %% [markdown]
 # The model is told neither the period nor that there is one. Each number
-# becomes a vector, gets the signal of its position, and goes through one block;
-# then twelve queries, one for each step to come, take what they want. The score
-# of query $q_h$ and vector $x_t$ is the multiplicative one, $q_h^\top W x_t$.
+# becomes a vector and gets the signal of its position; then twelve queries, one
+# for each step to come, take what they want. The score of query $q_h$ and
+# vector $x_t$ is the multiplicative one, $q_h^\top W x_t$.
 
 # %%
 keras.utils.set_random_seed(1)
 inputs = keras.Input((ROUNDS * PERIOD, 1))
 h = keras.layers.Dense(32)(inputs)
 h = layers.SinusoidalPositions()(h)
-h = layers.TransformerEncoder(intermediate_dim=64, num_heads=4)(h)
 h, weights = layers.AttentionPooling(num_queries=PERIOD, score="multiplicative")(
     h, return_attention_scores=True
 )
@@ -198,12 +197,12 @@ forecaster = keras.Model(inputs, outputs[..., 0])
 weights = keras.Model(inputs, weights)
 
 x, y = series(2000)
-forecaster.compile(falling(5e-3, steps=12 * 40), "mse")
-forecaster.fit(x, y, batch_size=50, epochs=12, verbose=0)
+forecaster.compile(falling(1e-2, steps=20 * 40), "mse")
+forecaster.fit(x, y, batch_size=50, epochs=20, verbose=0)
 forecast = forecaster.predict(seen, verbose=0)
 error = np.mean((forecast - to_come) ** 2)
 print(f"model {error:.3f}, last round {last:.3f}, mean of the rounds {mean:.3f}")
-assert error < 0.9 * last
+assert error < 0.95 * last
 
 # %%
 figure = Figure(figsize=(9, 3), layout="constrained")
@@ -217,8 +216,8 @@ ax.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
 figure
 
 # %% [markdown]
-# What it has learned to look at: places 12, 24, 36 or 48 steps before, two or
-# three of them for each step to come. It has found the period by itself.
+# What it has learned to look at: places 12, 24, 36 and 48 steps before, some of
+# them more than others. It has found the period by itself.
 
 # %%
 alpha = weights.predict(seen, verbose=0).mean(axis=0)  # (12, 48)
