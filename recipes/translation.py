@@ -106,7 +106,8 @@ WITHOUT_SPACES = ("ja", "km", "lo", "my", "th", "zh")
 WITHOUT_SPACES += ("cmn", "jpn", "khm", "lao", "mya", "tha", "yue", "zho")
 MAX_SOURCE_LENGTH = 1_024
 # What may be another when a run goes on.
-FREE = ("out", "epochs", "average", "score_every", "beam_size", "length_penalty")
+FREE = ("out", "epochs", "cooldown", "average", "score_every", "beam_size")
+FREE += ("length_penalty",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +144,8 @@ class Settings:
     """Learning rate at the end of the warm-up."""
     warmup: int | None = None
     """Updates until the peak; then the rate falls with 1 / sqrt(updates)."""
+    cooldown: int = 0
+    """Epochs, the last ones, in which the rate also falls to zero in a line."""
     dropout: float | None = None
     """Share of channels dropped from residuals and embeddings."""
     label_smoothing: float = 0.1
@@ -187,7 +190,7 @@ def main(settings: Settings) -> dict:
         subword_sampling=settings.subword_sampling,
     )
     print(batches.report)
-    model, network = make_model(settings, vocabulary)
+    model, network = make_model(settings, vocabulary, batches.steps_per_epoch)
     history, averaged = train(
         settings, model, network, vocabulary, corpus, batches, out
     )
@@ -244,6 +247,8 @@ def check(settings: Settings):
         if value is not None and value < 1:
             flag = name.replace("_", "-")
             raise ValueError(f"--{flag} must be 1 or more. Received: {value}.")
+    if settings.cooldown < 0:
+        raise ValueError(f"--cooldown is 0 or more. Received: {settings.cooldown}.")
     value = settings.length_penalty
     if value is not None and not value >= 0:
         raise ValueError(f"--length-penalty must be 0 or more. Received: {value}.")
@@ -263,7 +268,13 @@ def complete(settings: Settings, pairs: int) -> Settings:
     if settings.model == "recurrent":
         chosen["out"] += "-recurrent"
     unset = {k: v for k, v in chosen.items() if getattr(settings, k) is None}
-    return dataclasses.replace(settings, **unset)
+    settings = dataclasses.replace(settings, **unset)
+    if settings.cooldown > settings.epochs:
+        raise ValueError(
+            "The cooldown takes some of the epochs. Received: --cooldown "
+            f"{settings.cooldown}, --epochs {settings.epochs}."
+        )
+    return settings
 
 
 def described(settings: Settings, corpus) -> dict:
@@ -309,7 +320,7 @@ def get_vocabulary(settings, corpus, out) -> text.Vocabulary:
     return vocabulary
 
 
-def make_model(settings, vocabulary) -> tuple[keras.Model, keras.Model]:
+def make_model(settings, vocabulary, steps) -> tuple[keras.Model, keras.Model]:
     """Makes the model, and what of it is trained: all but the logits.
 
     The loss takes the decoder's output and the table of the tied embedding,
@@ -326,7 +337,11 @@ def make_model(settings, vocabulary) -> tuple[keras.Model, keras.Model]:
     network.compile(
         optimizer=keras.optimizers.Adam(
             training.InverseSquareRoot(
-                settings.peak_rate, settings.warmup, initial=1e-7
+                settings.peak_rate,
+                settings.warmup,
+                initial=1e-7,
+                end=settings.epochs * steps,
+                cooldown=settings.cooldown * steps,
             ),
             beta_1=0.9,
             beta_2=0.98,

@@ -30,13 +30,17 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 
     The rate of update `n`, counted from 1 (Keras passes `n - 1`), is
     `initial + (peak - initial) * n / warmup` up to update `warmup` and
-    `peak * sqrt(warmup / n)` from there.
+    `peak * sqrt(warmup / n)` from there. With a cooldown, the last updates'
+    rates are also multiplied by a line: by 1 at update `end - cooldown + 1`,
+    by `1 / cooldown` at update `end`, by 0 after it.
 
     Args:
         peak: float > 0. Learning rate of update `warmup`, the largest.
         warmup: int, 1 or more, in updates.
         initial: float in `[0, peak]`. Where the line starts, one update
             before the first.
+        end: int or None. Number of the last update; a cooldown needs it.
+        cooldown: int, 0 to `end`, in updates.
 
     Call arguments:
         step: int, the number of updates already made.
@@ -48,10 +52,11 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         ValueError: an argument is out of range.
 
     Source: Vaswani et al. 2017, section 5.3, with the peak given instead of
-    the width; the form of fairseq's `inverse_sqrt`, which counts from 0.
+    the width; the form of fairseq's `inverse_sqrt`, which counts from 0. The
+    cooldown: Zhai et al. 2022, section 3.5, https://arxiv.org/abs/2106.04560
     """
 
-    def __init__(self, peak, warmup, initial=0.0):
+    def __init__(self, peak, warmup, initial=0.0, end=None, cooldown=0):
         check_warmup(warmup)
         if peak <= 0:
             raise ValueError(
@@ -63,18 +68,34 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
                 "The learning rate rises from initial to peak. Received: "
                 f"initial={initial}, peak={peak}. Choose initial from 0 to peak."
             )
+        if cooldown < 0 or (cooldown and (end is None or cooldown > end)):
+            raise ValueError(
+                "A cooldown takes the last of the updates up to end. Received: "
+                f"cooldown={cooldown}, end={end}. Choose cooldown from 0 to end."
+            )
         self.peak = peak
         self.warmup = warmup
         self.initial = initial
+        self.end = end
+        self.cooldown = cooldown
 
     def __call__(self, step):
         update = update_number(step)
         rising = self.initial + (self.peak - self.initial) * update / self.warmup
         falling = self.peak * ops.sqrt(self.warmup / update)
-        return ops.where(update < self.warmup, rising, falling)
+        rate = ops.where(update < self.warmup, rising, falling)
+        if self.cooldown:
+            rate *= ops.clip((self.end + 1 - update) / self.cooldown, 0.0, 1.0)
+        return rate
 
     def get_config(self):
-        return {"peak": self.peak, "warmup": self.warmup, "initial": self.initial}
+        return {
+            "peak": self.peak,
+            "warmup": self.warmup,
+            "initial": self.initial,
+            "end": self.end,
+            "cooldown": self.cooldown,
+        }
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")

@@ -8,7 +8,7 @@ import sys
 import pytest
 import sacrebleu
 
-from keras_tfm import models, serving
+from keras_tfm import models, serving, text
 from recipes import preset, translation
 
 pytestmark = pytest.mark.backend("tensorflow", "torch")
@@ -114,7 +114,7 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
 @pytest.mark.backend("torch")
 def test_a_second_start_goes_on(settings, result, capsys):
     assert result["epochs_averaged"] == 2
-    longer = dataclasses.replace(settings, epochs=3, average=5)
+    longer = dataclasses.replace(settings, epochs=3, cooldown=1, average=5)
     again = translation.main(longer)
     printed = capsys.readouterr().out
     assert "Continuing the run" in printed
@@ -122,6 +122,20 @@ def test_a_second_start_goes_on(settings, result, capsys):
     assert again["epochs_averaged"] == 3  # the first was still there
     with pytest.raises(ValueError, match="a run of 3 epochs already. .*--epochs 2"):
         translation.main(settings)
+
+
+@pytest.mark.backend("torch")
+def test_a_cooldown_is_counted_in_epochs(settings, result):
+    out = translation.pathlib.Path(settings.out)
+    vocabulary = text.Vocabulary.load(out / "vocabulary.model")
+    given = dataclasses.replace(settings, epochs=3, cooldown=1, dropout=0.1)
+    _, network = translation.make_model(given, vocabulary, steps=10)
+    schedule = network.optimizer.get_config()["learning_rate"]["config"]
+    assert (schedule["end"], schedule["cooldown"]) == (30, 10)
+    with pytest.raises(ValueError, match="--cooldown 4, --epochs 3"):
+        translation.main(dataclasses.replace(given, cooldown=4))
+    with pytest.raises(ValueError, match="--cooldown is 0 or more. Received: -1"):
+        translation.main(dataclasses.replace(given, cooldown=-1))
 
 
 @pytest.mark.backend("torch")

@@ -32,6 +32,14 @@ def test_inverse_square_root_rises_in_a_line_and_falls_with_the_root():
     np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
+def test_a_cooldown_falls_to_zero_in_a_line():
+    n = np.arange(1, 14)
+    wanted = 0.5 * np.minimum(n / 2, np.sqrt(2 / n))
+    wanted *= [1, 1, 1, 1, 1, 1, 1, 4 / 4, 3 / 4, 2 / 4, 1 / 4, 0, 0]
+    got = rates(InverseSquareRoot(0.5, 2, end=11, cooldown=4), n)
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
 def test_noam_is_an_inverse_square_root_with_its_peak_worked_out():
     peak = (512 * 4000) ** -0.5
     np.testing.assert_allclose(
@@ -66,7 +74,12 @@ def test_an_optimizer_takes_the_rate_of_each_update(schedule):
 
 
 @pytest.mark.parametrize(
-    "schedule", [Noam(64, 5, factor=2.0), InverseSquareRoot(0.5, 5, initial=0.1)]
+    "schedule",
+    [
+        Noam(64, 5, factor=2.0),
+        InverseSquareRoot(0.5, 5, initial=0.1),
+        InverseSquareRoot(0.5, 5, end=20, cooldown=3),
+    ],
 )
 def test_they_go_through_saving(schedule):
     optimizer = keras.optimizers.Adam(schedule)
@@ -86,6 +99,9 @@ def test_they_go_through_saving(schedule):
         (lambda: InverseSquareRoot(0.0, 4000), "above 0. Received: peak=0.0"),
         (lambda: InverseSquareRoot(1e-3, 10, 0.1), "initial=0.1, peak=0.001. Choose"),
         (lambda: InverseSquareRoot(1e-3, 10, -0.1), "initial=-0.1, peak=0.001. Choose"),
+        (lambda: InverseSquareRoot(1.0, 1, cooldown=1), "cooldown=1, end=None. Choose"),
+        (lambda: InverseSquareRoot(1.0, 1, 0.0, 2, 3), "cooldown=3, end=2. Choose"),
+        (lambda: InverseSquareRoot(1.0, 1, 0.0, 2, -1), "cooldown=-1, end=2. Choose"),
     ],
 )
 def test_wrong_arguments_are_refused(make, words):
