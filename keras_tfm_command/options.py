@@ -126,6 +126,8 @@ class Export(Languages):
     """Of a saved-model: for TensorFlow Serving, in a folder of that name."""
     num_hypotheses: int | None = None
     """Of a saved-model: n of `n_best`; by default the beam's size."""
+    jit_compile: bool = False
+    """Of a saved-model: by XLA for 1 to 32 texts of up to 32 tokens."""
     quantization: str | None = None
     """Of ctranslate2: int8, float16 and the like."""
 

@@ -16,6 +16,7 @@ def run(command):
         options = {"version": command.version}
         if translates:
             options["num_hypotheses"] = command.num_hypotheses
+            options["jit_compile"] = command.jit_compile
         served.export(command.folder, **options)
     elif command.form == "keras":
         served.save(command.folder)

@@ -92,6 +92,7 @@ def combine(*attention_masks, padding_mask=None, causal_mask=None):
     Raises:
         ValueError: a mask of another rank or dtype.
     """
+    # No indices with None: LiteRT has no operation for them on bools.
     masks = [("attention mask", mask, (3, 4)) for mask in attention_masks]
     masks.append(("padding_mask", padding_mask, (2,)))
     masks.append(("causal_mask", causal_mask, (2,)))
@@ -102,11 +103,11 @@ def combine(*attention_masks, padding_mask=None, causal_mask=None):
     combined = None
     for name, mask, _ in masks:
         if name == "padding_mask":
-            mask = mask[:, None, :]  # (B, 1, S)
+            mask = ops.expand_dims(mask, 1)  # (B, 1, S)
         elif name == "causal_mask":
-            mask = mask[None]  # (1, T, S)
+            mask = ops.expand_dims(mask, 0)  # (1, T, S)
         if len(mask.shape) < rank:
-            mask = mask[:, None]
+            mask = ops.expand_dims(mask, 1)
         combined = mask if combined is None else ops.logical_and(combined, mask)
     return combined
 

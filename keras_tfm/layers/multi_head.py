@@ -235,7 +235,7 @@ class MultiHeadAttention(keras.layers.Layer):
             causal = _causal(length, memory, first)
         mask = combine(attention_mask, padding_mask=padding_mask, causal_mask=causal)
         if mask is not None:
-            mask = mask[:, None] if len(mask.shape) == 3 else mask  # (B, H, T, S)
+            mask = ops.expand_dims(mask, 1) if len(mask.shape) == 3 else mask
             wanted = (queries.shape[0], self.num_heads, queries.shape[1])
             check_fits(mask, (*wanted, keys.shape[axis]))
         if fuse:

@@ -3,6 +3,7 @@
 TensorFlow stands here in its own right: what it saves, it runs without Keras.
 """
 
+import functools
 import json
 import os
 import pathlib
@@ -14,7 +15,7 @@ import tempfile
 from keras_tfm.serving.parts import BREAKS, MARK
 from keras_tfm.text.joined import count_marks
 
-FIRST_TEXTS = ("a", "one two three four five six seven eight nine ten")
+FIRST_TEXTS = (("a",), ("a", "one two three four five six seven eight nine ten"))
 WRITES = """
 import json, sys
 from keras_tfm import serving
@@ -56,16 +57,19 @@ def write_elsewhere(served, folder, options):
         )
 
 
-def write_translator(translator, folder, num_hypotheses=None, version=None):
+def write_translator(
+    translator, folder, num_hypotheses=None, version=None, jit_compile=False, shapes=()
+):
     """Writes the SavedModel of a translator.
 
     Args:
         translator: `Translator` on the TensorFlow backend.
-        folder, num_hypotheses, version: of its `export`.
+        folder, num_hypotheses, version, jit_compile, shapes: of its `export`.
     """
     import tensorflow as tf
 
-    reader = _Reader(translator)
+    shapes = [tuple(shape) for shape in shapes] if jit_compile else []
+    reader = _Reader(translator, shapes)
     best, many = translator.searches(num_hypotheses)
     text = tf.TensorSpec([None], tf.string, name="text")
     ids = tf.TensorSpec([None, None], tf.int32, name="ids")
@@ -97,10 +101,11 @@ def write_translator(translator, folder, num_hypotheses=None, version=None):
     functions = [serving_default, n_best]
     if hasattr(translator.model, "encode"):
         functions += [encode, encode_ids]
-    write(translator.model, reader.tokenizers, functions, folder, version)
+    first = reader.first_texts() if shapes else FIRST_TEXTS
+    write(translator.model, reader.tokenizers, functions, folder, version, first)
 
 
-def write(model, tokenizers, functions, folder, version):
+def write(model, tokenizers, functions, folder, version, first_texts=None):
     """Writes functions with what they hold, whole or not at all.
 
     Args:
@@ -109,6 +114,8 @@ def write(model, tokenizers, functions, folder, version):
         functions: list of `tf.function` with signatures; the first takes text.
         folder: path.
         version: int or None, see `Translator.export`.
+        first_texts: lists of str, what TensorFlow Serving asks first; None for
+            a usual one.
     """
     import tensorflow as tf
 
@@ -129,7 +136,7 @@ def write(model, tokenizers, functions, folder, version):
         tf.saved_model.save(module, os.fspath(part), signatures=signatures)
         if version is not None:
             names = [spec.name for spec in functions[0].input_signature]
-            _write_first_requests(part, names)
+            _write_first_requests(part, names, first_texts or FIRST_TEXTS)
         part.chmod(0o755)
         if folder.exists():
             shutil.rmtree(folder)
@@ -163,7 +170,7 @@ def place(folder, version):
     return folder
 
 
-def _write_first_requests(folder, names):
+def _write_first_requests(folder, names, first_texts):
     """Writes what TensorFlow Serving asks a model before others do.
 
     The file is of records of PredictionLog of TensorFlow Serving's API, of
@@ -175,8 +182,8 @@ def _write_first_requests(folder, names):
     extra = folder / "assets.extra"
     extra.mkdir()
     with tf.io.TFRecordWriter(os.fspath(extra / "tf_serving_warmup_requests")) as file:
-        for texts in ([FIRST_TEXTS[0]], list(FIRST_TEXTS)):
-            tensor = tf.make_tensor_proto(texts, dtype=tf.string).SerializeToString()
+        for texts in first_texts:
+            tensor = tf.make_tensor_proto(list(texts), tf.string).SerializeToString()
             request = _field(1, _field(3, b"serving_default"))
             for name in names:
                 request += _field(2, _field(1, name.encode()) + _field(2, tensor))
@@ -203,7 +210,9 @@ def _as_utf8(text):
 class _Reader:
     """From text to parts and back, as `parts` does it, in a graph."""
 
-    def __init__(self, translator):
+    def __init__(self, translator, shapes=()):
+        # The one that costs least first.
+        self._shapes = sorted(shapes, key=lambda shape: (shape[0] * shape[1], shape))
         self._vocabularies = (translator.vocabulary, translator.target_vocabulary)
         self.tokenizers = tuple(
             side.tensorflow_tokenizer() for side in self._vocabularies
@@ -231,14 +240,8 @@ class _Reader:
         lines = tf.where(is_line, pieces.flat_values, "")
         rows = self.tokenizers[0].tokenize(lines)
         parts, counts, blanks = self._cut(rows)
-        # One row without tokens, so that there is a row.
-        none = tf.RaggedTensor.from_row_lengths(
-            tf.zeros([0], parts.dtype), tf.zeros([1], tf.int64)
-        )
-        ids = tf.concat([self._marked(parts), none], axis=0)
-        ids = tf.cast(ids.to_tensor(0), tf.int32)
-        found = search.decode(ids, self._prefix)
-        best, scores, lengths = found.ids[:-1], found.scores[:-1], found.lengths[:-1]
+        ids = tf.cast(self._marked(parts).to_tensor(0), tf.int32)
+        best, scores, lengths = self._decoded(search, ids)
         width = best.shape[1]
         numbers = tf.repeat(pieces.value_rowids(), counts)  # the text of each part
         texts = []
@@ -258,6 +261,58 @@ class _Reader:
         scores = tf.where(weights > 0, total / weights, -float("inf"))
         cut = tf.math.unsorted_segment_sum(tf.cast(~ended, "int32"), numbers, count)
         return tf.stack(texts, axis=1), scores, cut == 0
+
+    def _decoded(self, search, ids):
+        """Ids `(B, n, T)`, scores and lengths `(B, n)` of the hypotheses."""
+        import tensorflow as tf
+
+        count, length = tf.shape(ids)[0], tf.shape(ids)[1]
+
+        def decode(ids):
+            found = search.decode(ids, self._prefix)
+            return found.ids, found.scores, found.lengths
+
+        def of_any_shape():
+            # One row without tokens, so that there is a row.
+            return tuple(kept[:-1] for kept in decode(tf.pad(ids, [[0, 1], [0, 0]])))
+
+        program = tf.function(decode, jit_compile=True, autograph=False)
+
+        def of_shape(rows, most):
+            padded = tf.pad(ids, [[0, rows - count], [0, most - length]])
+            padded = tf.ensure_shape(padded, (rows, most))
+            return tuple(kept[:count] for kept in program(padded))
+
+        search_it = of_any_shape
+        for rows, most in reversed(self._shapes):
+            search_it = functools.partial(
+                tf.cond,
+                (count <= rows) & (length <= most),
+                functools.partial(of_shape, rows, most),
+                search_it,
+            )
+        best, scores, lengths = search_it()
+        # TensorFlow forgets more than the lengths, in which branches differ.
+        return (
+            tf.ensure_shape(best, (None, search.num_hypotheses, None)),
+            scores,
+            lengths,
+        )
+
+    def first_texts(self):
+        """As many texts for each shape, of as many tokens, or some fewer."""
+        added, chosen = sum(map(len, self._marks)), []
+        for rows, most in self._shapes:
+            words = next(
+                count
+                for count in range(most, 0, -1)
+                if count == 1 or len(self._tokens("a " * count)) + added <= most
+            )
+            chosen.append(["a " * words] * rows)
+        return chosen
+
+    def _tokens(self, text):
+        return self._vocabularies[0].encode([text])[0]
 
     def _text(self, ids, end_id):
         import tensorflow as tf

@@ -577,7 +577,14 @@ class Translator:
         target = found.target_vocabulary
         return cls(found.model, found.vocabulary, target, **settings)
 
-    def export(self, folder, num_hypotheses=None, version=None):
+    def export(
+        self,
+        folder,
+        num_hypotheses=None,
+        version=None,
+        jit_compile=False,
+        shapes=((1, 16), (1, 32), (32, 32)),
+    ):
         """Writes a SavedModel that takes sentences and gives sentences.
 
         It holds network, vocabularies and search, and runs with TensorFlow and
@@ -595,14 +602,24 @@ class Translator:
 
         From JAX and PyTorch a process with TensorFlow writes it.
 
+        The search is a plain graph, which takes batches and texts of any size
+        as they come. With `jit_compile` XLA compiles it for each of `shapes`
+        when it is first needed, which takes seconds; what fits into one is
+        filled up to it, and what fits into none goes through the plain graph.
+
         Args:
             folder: path. Replaced when all is written.
             num_hypotheses: int from 1 to the beam's size, n; None for that.
             version: int >= 0 or None. For TensorFlow Serving: the model goes to
-                `folder/version`, with texts that warm it up.
+                `folder/version`, with texts that warm it up, for each shape if
+                it compiles.
+            jit_compile: bool, see above.
+            shapes: pairs of ints >= 1, `(B, S)`: parts of texts (a short text
+                is one), and tokens of the longest with its marks.
 
         Raises:
             FileExistsError: the folder holds something else than a SavedModel.
+            ValueError: `shapes` are no pairs of numbers from 1.
             ImportError: TensorFlow or tensorflow_text is missing.
             TypeError: a vocabulary is none of SentencePiece, or the model is
                 none of Keras, or a language model.
@@ -619,7 +636,18 @@ class Translator:
                 "A SavedModel of a translator is written. Received: a model of type "
                 f"{type(self.model).__name__!r}, which goes on with a text."
             )
-        options = {"num_hypotheses": num_hypotheses, "version": version}
+        shapes = [[int(size) for size in shape] for shape in shapes]
+        if any(len(shape) != 2 or min(shape) < 1 for shape in shapes):
+            raise ValueError(
+                "A shape is a number of texts and one of tokens, from 1. Received: "
+                f"shapes={shapes}. Give pairs such as (32, 16)."
+            )
+        options = {
+            "num_hypotheses": num_hypotheses,
+            "version": version,
+            "jit_compile": bool(jit_compile),
+            "shapes": shapes,
+        }
         if keras.config.backend() != "tensorflow":
             saved_model.write_elsewhere(self, folder, options)
             return

@@ -8,7 +8,7 @@ import pytest
 
 from keras_tfm.decode import Shortlist
 from keras_tfm.decode.inputs import padded_rows
-from keras_tfm.serving import Translator
+from keras_tfm.serving import Translator, saved_model
 from keras_tfm.serving.parts import Pieces
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from tests.decode.conftest import draw_transformer
@@ -524,6 +524,37 @@ def test_the_savedmodel_says_what_the_translator_says(
 
     [alone, pair] = tf.data.TFRecordDataset(os.fspath(warm)).as_numpy_iterator()
     assert b"serving_default" in alone and b"one two three" in pair
+
+
+@pytest.mark.backend("tensorflow")
+def test_a_compiled_savedmodel_says_the_same(translator, translations, tmp_path):
+    import tensorflow as tf
+
+    shapes = [(8, 24), (2, 12)]
+    translator.export(tmp_path, version=1, jit_compile=True, shapes=shapes)
+    graph = (tmp_path / "1" / "saved_model.pb").read_bytes()
+    assert b"_XlaMustCompile" in graph
+    long = "a house " * 20  # of a part that fits in no shape
+    asked = [TEXTS[3:4], ["the"] * 2, TEXTS, TEXTS[:8], ["", ""], [long], ["a", long]]
+    found = serve(tmp_path / "1", *(("serving_default", texts) for texts in asked))
+    for texts, answer in zip(asked, found, strict=True):
+        wanted = translator.translate(texts)
+        assert answer["translation"] == [str(one) for one in wanted]
+        np.testing.assert_allclose(
+            answer["score"], [one.score for one in wanted], atol=1e-4
+        )
+    # What TensorFlow Serving asks first is of every shape, filled.
+    first = saved_model._Reader(translator, shapes).first_texts()
+    marks = sum(map(len, translator.source_marks))
+    for (rows, most), texts in zip(sorted(shapes), first, strict=True):
+        sizes = {len(row) for row in translator.vocabulary.encode(texts)}
+        assert len(texts) == rows and most - 2 < max(sizes) + marks <= most
+    warm = tmp_path / "1" / "assets.extra" / "tf_serving_warmup_requests"
+    records = tf.data.TFRecordDataset(os.fspath(warm)).as_numpy_iterator()
+    for record, texts in zip(records, first, strict=True):
+        assert record.count(texts[0].encode()) == len(texts)
+    with pytest.raises(ValueError, match=r"from 1. Received: shapes=\[\[8, 0\]\]"):
+        translator.export(tmp_path, jit_compile=True, shapes=[(8, 0)])
 
 
 @pytest.mark.backend("tensorflow")

@@ -1,0 +1,74 @@
+"""Forward passes in other programs' formats, by Keras' own `export`."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm import models
+from tests.layers.formulas import draw_weights
+from tests.models.small import SOURCE, TARGET, V, small
+
+pytestmark = [
+    pytest.mark.backend("tensorflow"),
+    # tf2onnx through Keras asks for `np.object`.
+    pytest.mark.filterwarnings("ignore:.*np.object:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:(?s).*tf.lite.Interpreter is deprecated"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+IDS = np.array([[5, 9, 4, 3, 7, 2], [7, 3, 0, 0, 0, 0], [4, 4, 4, 4, 4, 2]], "int32")
+
+
+def translation():
+    return small(), {"source_ids": SOURCE, "target_ids": TARGET}
+
+
+def classifier():
+    encoder = models.Encoder(V, num_layers=1, embedding_dim=8, num_heads=2)
+    return draw_weights(models.Classifier(encoder, 3)), {"token_ids": IDS}
+
+
+def language_model():
+    sizes = {"num_layers": 1, "embedding_dim": 8, "num_heads": 2}
+    # tf2onnx has no Erfc, which the default activation, GELU, becomes.
+    model = models.CausalLM(V, positions="rotary", activation="silu", **sizes)
+    return draw_weights(model), {"token_ids": IDS}
+
+
+def onnx(file, inputs):
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(file)
+    return session.run(None, inputs)[0]
+
+
+def openvino(file, inputs):
+    runtime = pytest.importorskip("openvino")
+    # It calculates in bfloat16 where the processor can, unless asked not to.
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    compiled = runtime.Core().compile_model(file, "CPU", exact)
+    return compiled(inputs)[0]
+
+
+def litert(file, inputs):
+    import tensorflow
+
+    runner = tensorflow.lite.Interpreter(file).get_signature_runner()
+    return next(iter(runner(**inputs).values()))
+
+
+FORMATS = {"onnx": onnx, "openvino": openvino, "litert": litert}
+SUFFIXES = {"onnx": ".onnx", "openvino": ".xml", "litert": ".tflite"}
+
+
+@pytest.mark.parametrize("make", [translation, classifier, language_model])
+@pytest.mark.parametrize("name", FORMATS)
+def test_logits_are_the_model_s_for_other_batches_and_lengths(tmp_path, name, make):
+    pytest.importorskip({"onnx": "tf2onnx"}.get(name, "tensorflow"))
+    pytest.importorskip({"openvino": "openvino"}.get(name, "tensorflow"))
+    model, inputs = make()
+    file = str(tmp_path / f"model{SUFFIXES[name]}")
+    others = {key: ids[:1, :-1] for key, ids in inputs.items()}
+    wanted = model(inputs), model(others)  # ONNX: Keras asks for a call before
+    model.export(file, format=name, verbose=False)
+    for rows, logits in zip((inputs, others), wanted, strict=True):
+        got = FORMATS[name](file, rows)
+        np.testing.assert_allclose(got, ops.convert_to_numpy(logits), atol=1e-4)
