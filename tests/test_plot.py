@@ -25,7 +25,8 @@ def labels(axis):
 def test_a_map_has_target_words_down_and_source_words_across():
     given = weights(4, 6)
     figure = plot.attention_map(given, SOURCE, TARGET, title="5 $ and 6 $")
-    ax, bar = figure.axes
+    [ax] = figure.axes
+    [bar] = ax.child_axes  # as high as the map
     assert labels(ax.xaxis) == ["on", "\u2423", "31", "De", "cember", "</s>"]
     assert labels(ax.yaxis) == ["am", "31.", "$5$", "</s>"]
     [image] = ax.images
@@ -130,6 +131,13 @@ def test_scores_taken_every_second_epoch_stand_at_their_epochs():
     assert [text.xy for text in figure.axes[1].texts] == [(4, 30.0)]
 
 
+def test_every_score_is_drawn_in_a_colour_of_its_own():
+    figure = plot.training_curves({**HISTORY, "val_accuracy": [0.1, 0.2, 0.3]})
+    lines = [line for ax in figure.axes for line in ax.lines]
+    assert [line.get_label() for line in lines[2:]] == ["BLEU", "chrF", "accuracy, %"]
+    assert len({line.get_color() for line in lines}) == 5
+
+
 def test_without_scores_there_is_one_panel():
     figure = plot.training_curves({"loss": [3.0]})
     [ax] = figure.axes
@@ -176,6 +184,17 @@ def test_every_head_has_a_map_to_one_scale(tmp_path):
         assert ax.images[0].get_clim() == (0.0, pytest.approx(given.max()))
     assert labels(maps[0].yaxis) == ["am", "31.", "$5$", "</s>"]
     assert drawn(figure, tmp_path)
+    # Five in rows of four: the lowest map of each column has the words.
+    named = [ax.xaxis.get_tick_params()["labelbottom"] for ax in maps[:5]]
+    assert named == [False, True, True, True, True]
+
+
+def test_maps_can_be_compared():
+    given = weights(4, 6) / 3
+    figure = plot.attention_map(given, SOURCE, TARGET, highest=1.0, label="share")
+    [ax] = figure.axes
+    assert ax.images[0].get_clim() == (0.0, 1.0)
+    assert ax.child_axes[0].get_ylabel() == "share"
 
 
 def test_every_layer_has_a_row(tmp_path):
@@ -240,7 +259,7 @@ def signals(length, width):
 def test_positions_are_drawn_as_they_are(tmp_path):
     given = signals(20, 16)
     figure = plot.positions(given, title="d = 16")
-    ax, bar = figure.axes
+    [ax] = figure.axes
     np.testing.assert_allclose(ax.images[0].get_array(), given)
     assert ax.images[0].get_clim() == (-1.0, 1.0)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("channel", "position")
@@ -301,6 +320,16 @@ def test_rates_and_norms_are_curves(tmp_path):
     assert ax.get_yscale() == "log"
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), [1, 2, 3])
     assert drawn(figure, tmp_path)
+    many = {f"curve {n}": ([1, 2], [n, n]) for n in range(12)}
+    figure = plot.curves(many, "length, tokens", "time, ms")
+    [ax] = figure.axes
+    assert [line.get_label() for line in ax.lines] == list(many)
+    assert len({line.get_color() for line in ax.lines}) == 12
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("length, tokens", "time, ms")
+    assert drawn(figure, tmp_path)
+    for points in ({}, {"a": ([1, 2], [1])}, {"a": ([], [])}):
+        with pytest.raises(ValueError, match="as many places as heights"):
+            plot.curves(points, "x", "y")
     with pytest.raises(ValueError, match="0 schedules, steps=10"):
         plot.learning_rates({}, 10)
     with pytest.raises(ValueError, match="above 0"):

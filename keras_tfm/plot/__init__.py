@@ -20,6 +20,7 @@ from keras_tfm.plot.positions import (
 )
 from keras_tfm.plot.runs import (
     confusion_matrix,
+    curves,
     gradient_norms,
     learning_rates,
     training_curves,
@@ -35,6 +36,7 @@ __all__ = [
     "attention_path",
     "beam_tree",
     "confusion_matrix",
+    "curves",
     "embeddings",
     "gradient_norms",
     "learning_rates",

@@ -7,6 +7,7 @@ from keras_tfm.plot.figures import (
     COLOURS,
     QUIET,
     colour_bar,
+    colours,
     figure,
     letters,
 )
@@ -18,11 +19,20 @@ WORD_START = "\u2581"  # SentencePiece's mark
 ENDS = ("</s>", "(end)")
 
 
-def attention_map(weights, source_pieces, target_pieces, ax=None, title=None):
+def attention_map(
+    weights,
+    source_pieces,
+    target_pieces,
+    ax=None,
+    title=None,
+    highest=None,
+    label="attention weight",
+):
     """Draws how much each target token attends to each source token.
 
-    Cut padding off first. A line is drawn wherever a word begins, if the
-    pieces carry SentencePiece's mark, which itself is not shown.
+    Cut padding off first. A line is drawn wherever a word begins: where
+    SentencePiece's mark is, which itself is not shown, or, if no piece has it,
+    at each piece.
 
     Args:
         weights: float `(T, S)`, or `(H, T, S)`, which is averaged over H.
@@ -31,6 +41,9 @@ def attention_map(weights, source_pieces, target_pieces, ax=None, title=None):
         ax: Matplotlib `Axes` to draw in, or None for a figure of its own, of
             a size that keeps every word readable.
         title: str or None. Shown as it is, without mathematics.
+        highest: float > 0, the weight of the darkest colour, such as 1 to
+            compare maps; or None for the largest weight.
+        label: str, what the colours are.
 
     Returns:
         Matplotlib `Figure`.
@@ -46,13 +59,13 @@ def attention_map(weights, source_pieces, target_pieces, ax=None, title=None):
     target_length, source_length = weights.shape
     # Inches a cell: roomy for a phrase, close to the letters for 40 words.
     cell = min(0.42, max(0.21, 8.0 / max(target_length, source_length)))
-    size = (2.4 + cell * max(source_length, 5), 1.8 + cell * max(target_length, 4))
+    size = (2.4 + cell * max(source_length, 5), 1.8 + cell * max(target_length, 2))
     if ax is None:
         ax = figure(size).add_subplot()
-    image = ax.imshow(weights, cmap="Blues", vmin=0.0, aspect="equal")
+    image = ax.imshow(weights, cmap="Blues", vmin=0.0, vmax=highest, aspect="equal")
     font = letters()
     _write_pieces(ax, source_pieces, target_pieces, min(10.0, 34 * cell), font)
-    colour_bar(image, ax, "attention weight")
+    colour_bar(image, ax, label)
     set_title(ax, title)
     return ax.figure
 
@@ -192,8 +205,8 @@ def attention_lines(weights, source_pieces, target_pieces, ax=None, title=None):
     longest = max(len(source_pieces), len(target_pieces))
     if ax is None:
         ax = figure((4.4, 1.0 + 0.3 * longest)).add_subplot()
-    for number, head in enumerate(heads):
-        colour = COLOURS[number % len(COLOURS)]
+    shades = colours(len(heads))
+    for number, (head, colour) in enumerate(zip(heads, shades, strict=True)):
         if len(heads) > 1:
             ax.plot([], [], color=colour, label=f"head {number + 1}")
         for (target, source), weight in np.ndenumerate(head):
@@ -224,7 +237,7 @@ def attention_lines(weights, source_pieces, target_pieces, ax=None, title=None):
 
 
 def mask(allowed, rows=None, columns=None, ax=None, title=None):
-    """Draws which positions may be attended to.
+    """Draws which positions may be attended to, in blue.
 
     Args:
         allowed: bool `(T, S)`, True = may be attended to.
@@ -307,7 +320,9 @@ def _grid(weights, names, shape, pieces, title):
         ax.tick_params(length=0, pad=2)
         ax.spines[:].set_color(QUIET)
         ax.label_outer()
-    colour_bar(image, list(axes.ravel()), "attention weight", fraction=0.03)
+        # The lowest of its column keeps its words where the last row is short.
+        ax.tick_params(labelbottom=number + columns >= len(weights))
+    colour_bar(image, axes[0, -1], "attention weight")
     if title is not None:
         made.suptitle(title, fontsize=11, **letters())
     return made

@@ -3,12 +3,15 @@
 import keras
 import numpy as np
 
-from keras_tfm.plot.figures import COLOURS, QUIET, figure, letters
+from keras_tfm.plot.figures import QUIET, colours, figure, letters
 from keras_tfm.plot.figures import title as set_title
 
 
 def embeddings(vectors, words, groups=None, seed=0, ax=None, title=None):
     """Draws words where t-SNE puts their vectors: neighbours stay neighbours.
+
+    Only who is near whom means anything: t-SNE makes up the distances between
+    groups and their sizes.
 
     Args:
         vectors: float `(N, D)`, such as rows of an embedding table.
@@ -50,7 +53,7 @@ def embeddings(vectors, words, groups=None, seed=0, ax=None, title=None):
     names = list(dict.fromkeys(groups))
     for name in names:
         of = np.array([group == name for group in groups])
-        colour = COLOURS[names.index(name) % len(COLOURS)]
+        colour = colours(len(names))[names.index(name)]
         label = str(name) if len(names) > 1 else None
         ax.scatter(*places[of].T, s=14, color=colour, label=label)
     font = {**letters(), "fontsize": 8}

@@ -1,8 +1,11 @@
 """What all pictures share: colours, letters, and a figure without pyplot."""
 
 INK = "#26323d"
-QUIET = "#8a97a3"
-COLOURS = ("#1f6fb4", "#e07b29", "#2f8f5b", "#8c5fb0")
+QUIET = "#66737f"
+# Of Okabe and Ito, which people who see few colours tell apart; then others.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+COLOURS += ("#26323d", "#8c510a")
+MARKERS = "os^Dv*PX"
 # Those installed are tried in turn for each letter.
 FONTS = (
     "DejaVu Sans",
@@ -42,17 +45,33 @@ def letters():
     return {"color": INK, "fontfamily": fonts(), "parse_math": False}
 
 
-def colour_bar(image, ax, label, fraction=0.06):
-    """Draws which colour stands for which value.
+def colours(count):
+    """Gives as many colours, all different.
+
+    Args:
+        count: int >= 0.
+    """
+    if count <= len(COLOURS):
+        return COLOURS[:count]
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    shades = colormaps["turbo"]
+    return tuple(to_hex(shades(number / (count - 1))) for number in range(count))
+
+
+def colour_bar(image, ax, label):
+    """Draws which colour stands for which value, as high as the image.
 
     Args:
         image: what has the colours.
-        ax: Matplotlib `Axes` that it belongs to, or a list of them.
+        ax: Matplotlib `Axes` that it belongs to.
         label: str.
-        fraction: float, of the axes' size.
     """
-    first = ax[0] if isinstance(ax, list) else ax
-    bar = first.figure.colorbar(image, ax=ax, fraction=fraction, pad=0.03, aspect=24)
+    cells = image.get_array().shape[1]
+    width = min(0.08, max(0.02, 0.4 / cells))
+    place = ax.inset_axes([1.0 + width, 0.0, width, 1.0])
+    bar = ax.figure.colorbar(image, cax=place)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=8, labelcolor=QUIET)
     bar.set_label(label, fontsize=8, color=QUIET)

@@ -120,6 +120,8 @@ def position_rings(signals, pairs=(0, 1, 2, 3), style="interleaved", ax=None):
 def animate_rings(signals, path, pairs=(0, 1, 2, 3), style="interleaved", rate=8):
     """Writes the turning rings as an animation, a picture for each position.
 
+    The positions already passed stay as dots.
+
     Args:
         signals: float `(T, D)`, sines and cosines.
         path: str or path that ends in `.gif` or `.html`.
@@ -142,7 +144,8 @@ def animate_rings(signals, path, pairs=(0, 1, 2, 3), style="interleaved", rate=8
     hands = []
     for one, pair in zip(axes, pairs, strict=True):
         _ring(one, pair)
-        trace = one.plot([], [], color=COLOURS[0], alpha=0.3)[0]
+        dots = {"marker": ".", "linestyle": "none", "alpha": 0.4}
+        trace = one.plot([], [], color=COLOURS[0], **dots)[0]
         hands.append((one.plot([], [], color=COLOURS[1], marker="o")[0], trace))
 
     def draw(place):

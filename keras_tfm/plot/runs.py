@@ -6,10 +6,12 @@ import numpy as np
 from keras_tfm.plot.figures import (
     COLOURS,
     INK,
+    MARKERS,
     QUIET,
     axis_names,
     bare,
     colour_bar,
+    colours,
     figure,
     letters,
 )
@@ -28,9 +30,9 @@ def training_curves(history, ax=None):
         history: dict of lists of floats, one for each epoch, as in
             `History.history` of Keras: `"loss"`, `"val_loss"`, `"val_bleu"`,
             `"val_chrf"`, `"val_accuracy"` from 0 to 1, whichever are there;
-            others are passed over. A
-            shorter list is of the last epochs. A score that repeats the one
-            before it, or is NaN, was not computed, and gets no point.
+            others are passed over. A shorter list is of the last epochs. A
+            score that repeats the one before it was not computed, and gets no
+            point unless it is the last; nor does one that is NaN.
         ax: pair of Matplotlib `Axes` for losses and scores, one for losses
             alone, or None for a figure of its own.
 
@@ -60,7 +62,7 @@ def training_curves(history, ax=None):
     _curves(axes[0], losses, "loss", epochs, COLOURS[:2])
     if scores:
         scores = {name: _new(*_points(scores[name], epochs)) for name in scores}
-        _curves(axes[1], scores, "validation score", epochs, COLOURS[2:])
+        _curves(axes[1], scores, "validation score", epochs, COLOURS[2:5])
         axes[1].set_ylim(bottom=max(0.0, axes[1].get_ylim()[0]))
         _mark_highest(axes[1])
     return axes[0].figure
@@ -120,7 +122,7 @@ def confusion_matrix(counts, classes, ax=None, title=None):
                     fontsize=8,
                     color=colour,
                 )
-    colour_bar(image, ax, "share of the row", fraction=0.05)
+    colour_bar(image, ax, "share of the row")
     set_title(ax, title)
     return ax.figure
 
@@ -149,9 +151,9 @@ def learning_rates(schedules, steps, ax=None, title=None):
     if ax is None:
         ax = figure((6.0, 3.4)).add_subplot()
     places = np.unique(np.linspace(0, steps, 400).astype("int64"))
-    for number, (name, schedule) in enumerate(schedules.items()):
+    shades = colours(len(schedules))
+    for (name, schedule), colour in zip(schedules.items(), shades, strict=True):
         rates = [float(keras.ops.convert_to_numpy(schedule(step))) for step in places]
-        colour = COLOURS[number % len(COLOURS)]
         ax.plot(places, rates, color=colour, linewidth=1.6, label=name)
     axis_names(ax, "step", "learning rate")
     ax.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
@@ -181,17 +183,50 @@ def gradient_norms(norms, ax=None, title=None):
         raise ValueError(
             f"Norms are numbers above 0. Received: {norms}. Leave out what is 0."
         )
+    points = {
+        name: (np.arange(1, len(values) + 1), values) for name, values in norms.items()
+    }
+    made = curves(points, "layer", "norm of the gradient", ax, title)
+    ax = made.axes[0] if ax is None else ax
+    ax.set_yscale("log")
+    ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    return made
+
+
+def curves(points, across, down, ax=None, title=None):
+    """Draws curves with their names, each with a colour and a mark of its own.
+
+    Args:
+        points: dict from names to pairs of N floats each: where the points are,
+            and how high.
+        across, down: str, names of the axes, with their units.
+        ax: Matplotlib `Axes` to draw in, or None for a figure of its own.
+        title: str or None. Shown as it is, without mathematics.
+
+    Returns:
+        Matplotlib `Figure`; `figure.axes[0].set_yscale("log")` changes a scale.
+
+    Raises:
+        ValueError: no curve, or a pair of different sizes, or of none.
+    """
+    sizes = [tuple(map(len, pair)) for pair in points.values()]
+    if not sizes or any(len({*pair}) != 1 or not min(pair) for pair in sizes):
+        raise ValueError(
+            "Each curve is a pair of as many places as heights. Received: "
+            f"{dict(zip(points, sizes, strict=True))}."
+        )
     if ax is None:
         ax = figure((5.0, 3.4)).add_subplot()
-    for number, (name, values) in enumerate(norms.items()):
-        layers = np.arange(1, len(values) + 1)
-        colour = COLOURS[number % len(COLOURS)]
-        ax.plot(layers, values, color=colour, marker="o", markersize=3.5, label=name)
-    ax.set_yscale("log")
-    axis_names(ax, "layer", "norm of the gradient")
-    ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
+    shades = colours(len(points))
+    for number, (name, pair) in enumerate(points.items()):
+        marker = MARKERS[number % len(MARKERS)] if len(pair[0]) <= 40 else None
+        style = {"color": shades[number], "marker": marker, "linewidth": 1.6}
+        ax.plot(*pair, markersize=4, label=name, **style)
+    axis_names(ax, across, down)
     bare(ax, grid="y")
-    ax.legend(frameon=False, fontsize=8, labelcolor=INK)
+    place = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    place = place if len(points) > 4 else {"loc": "best"}
+    ax.legend(frameon=False, fontsize=8, labelcolor=INK, **place)
     set_title(ax, title)
     return ax.figure
 
@@ -210,11 +245,11 @@ def _new(epochs, values):
     return epochs[new], values[new]
 
 
-def _curves(ax, curves, title, epochs, colours):
-    """Draws one panel: `curves` maps a name to epochs and values."""
+def _curves(ax, known, title, epochs, shades):
+    """Draws one panel: `known` maps a name to epochs and values."""
     style = {"linewidth": 1.8, "markersize": 3.5, "clip_on": False}
     style["marker"] = "o" if epochs <= 30 else None
-    for (name, points), colour in zip(curves.items(), colours, strict=False):
+    for (name, points), colour in zip(known.items(), shades, strict=False):
         ax.plot(*points, label=name, color=colour, **style)
     ax.margins(y=0.14)
     ax.set_xlim(0.6, epochs + 0.4)

@@ -10,10 +10,10 @@ from keras_tfm.plot.figures import title as set_title
 def beam_tree(steps, name, ax=None, title=None):
     """Draws the hypotheses that a beam held, step by step, with their scores.
 
-    A column is a step, those that ended at the top, and then the best; with the
-    token each took and its log-probability, and a line from the one that it
-    continues. Those that ended are green, with their score; what leads to the
-    best of them is thick.
+    A column is a step: at the top the hypotheses that ended in it, under them
+    those that are open, the best first. Each has the token it took, under that
+    its score so far, and a line from the one that it continues. Those that
+    ended are green; what leads to the best of them is thick.
 
     Args:
         steps: list of what `decode.Search.watch` yields.
