@@ -50,9 +50,9 @@ class Translate(Languages):
     output: str | None = None
     """File to write; else standard output."""
     form: Literal["text", "jsonl"] = "text"
-    """jsonl: objects with "source", and if wanted "target_prefix" and
-    "constraints", a list of phrases; answers have "translation", "score",
-    "finished" and "hypotheses"."""
+    """jsonl: objects with "source", and if wanted "target_prefix",
+    "constraints", a list of phrases, and "id", which is given back; answers
+    have "translation", "score", "finished" and "hypotheses"."""
     beam_size: int | None = None
     """1 is greedy; else as the model comes."""
     num_hypotheses: int | None = None
@@ -162,6 +162,8 @@ class Serve(Languages):
     """Until an answer, at most."""
     waiting: int = 256
     """Requests that wait, at most."""
+    attention_tokens: int = 400
+    """Of a text whose attention is asked for, at most."""
     batch_size: int = 64
     """Texts that the model gets at once; 1: each by itself."""
 

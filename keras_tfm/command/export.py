@@ -12,6 +12,7 @@ def run(command):
     """
     served = load(command.model, command.source_language, command.target_language)
     translates = hasattr(served, "translate")
+    _check(command, translates)
     if command.form == "saved-model":
         options = {"version": command.version}
         if translates:
@@ -47,3 +48,24 @@ def run(command):
         zoo.to_hugging_face(
             served.model, command.folder, served.vocabulary, classes=served.classes
         )
+
+
+def _check(command, translates):
+    """Refuses options that would do nothing."""
+    saved_model, ctranslate2 = (
+        command.form == form for form in ("saved-model", "ctranslate2")
+    )
+    fits = {
+        "version": saved_model,
+        "num_hypotheses": saved_model and translates,
+        "jit_compile": saved_model and translates,
+        "quantization": ctranslate2,
+    }
+    for name, fit in fits.items():
+        given = getattr(command, name)
+        if given not in (None, False) and not fit:
+            raise ValueError(
+                f"--{name.replace('_', '-')} is not of --form {command.form}"
+                f"{'' if translates else ' of a classifier'}. Received: {given}. "
+                "Leave it out."
+            )

@@ -58,11 +58,12 @@ def objects(lines, required, known, first=1):
         lines: iterable of str.
         required: str, a name that each object has, of a str.
         known: dict from names to types, what else it may have: str, or list of
-            str.
+            str; and `"id"` of any type.
         first: int, the number of the first line.
 
     Raises:
-        ValueError: a line is no such object; the message has its number.
+        ValueError: a line is no such object, or has other names; the message
+            has its number.
     """
     for number, line in enumerate(lines, start=first):
         try:
@@ -77,6 +78,11 @@ def objects(lines, required, known, first=1):
             raise ValueError(
                 f"Line {number}: an object with {required!r} is wanted, and maybe "
                 f"{sorted(known)}. Received: {line[:80]!r}."
+            )
+        if unknown := sorted({*found} - {required, "id", *known}):
+            raise ValueError(
+                f"Line {number}: an object has {required!r}, and maybe 'id' and "
+                f"{sorted(known)}. Received: {unknown}."
             )
         yield found
 
@@ -159,10 +165,14 @@ class Output:
             self._file.truncate(0)
             self._note.write_text(wanted, encoding="utf-8")
         elif self._note.read_text(encoding="utf-8") != wanted:
-            raise ValueError(
-                f"{os.fspath(self._part)!r} was begun with another model, other "
-                "options or other files. Take the same, or remove it."
-            )
+            self._cut_to_whole_lines()
+            if self.done:
+                raise ValueError(
+                    f"{os.fspath(self._part)!r} was begun with another model, other "
+                    "options or other files. Take the same, or remove it and "
+                    f"{os.fspath(self._note)!r}."
+                )
+            self._note.write_text(wanted, encoding="utf-8")
         else:
             self._cut_to_whole_lines()
 
@@ -223,18 +233,23 @@ def _say(count, rate, end):
     print(f"\r{count:,} lines, {rate:,.1f} a second", end=end, file=sys.stderr)
 
 
-def identity(*names):
+def identity(*names, output=None):
     """Tells files and folders apart, as far as names, sizes and times do.
 
     Args:
         *names: paths, or other names, which stand for themselves.
+        output: path or None. Of a folder this file does not count, nor what
+            `Output` leaves beside it.
 
     Returns:
         list, of what JSON knows.
     """
     found = []
+    own = {f"{output}{end}" for end in ("", ".part", ".part.json")} if output else ()
+    own = {pathlib.Path(each).resolve() for each in own}
     for name in map(pathlib.Path, names):
         files = sorted(name.rglob("*")) if name.is_dir() else [name]
+        files = [file for file in files if not own or file.resolve() not in own]
         known = [file.stat() for file in files if file.is_file()]
         times = [[each.st_size, each.st_mtime_ns] for each in known]
         found.append([os.fspath(name), times])

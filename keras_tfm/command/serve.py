@@ -20,9 +20,10 @@ def run(command):
             f"pip install 'keras-tfm[serve]'. Received: {fault}"
         ) from fault
 
-    name = command.name or pathlib.PurePath(command.model).name
+    place = _place(command.model)
+    name = command.name or pathlib.PurePath(place).name
     settings = {
-        "name": _place(command.model),
+        "name": place,
         "source_language": command.source_language,
         "target_language": command.target_language,
     }
@@ -40,6 +41,7 @@ def run(command):
             command.texts,
             command.seconds,
             command.waiting,
+            command.attention_tokens,
             command.batch_size,
         ),
         lambda: print(f"{name} at http://{command.host}:{command.port}", flush=True),

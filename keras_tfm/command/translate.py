@@ -38,15 +38,16 @@ def run(command):
     if command.files and "-" not in command.files:
         of = dataclasses.asdict(command)
         of["files"] = lines.identity(*command.files)
-        of["model"] = lines.identity(command.model)
+        of["model"] = lines.identity(command.model, output=command.output)
         del of["progress"], of["window"]
-    output = lines.Output(command.output, of)
+    # Before a file is begun: what names nothing leaves none.
     translator = translator_of(
         command,
         beam_size=command.beam_size,
         batch_size=command.batch_size,
         batch_tokens=command.batch_tokens,
     )
+    output = lines.Output(command.output, of)
     given = itertools.islice(lines.read(command.files), output.done, None)
     if command.form == "text":
         found = translator.bulk(given, command.window)
@@ -69,12 +70,13 @@ def _answers(translator, given, command, first):
                 **asked,
             )
         first += len(some)
-        for one in found:
+        for one, item in zip(found, some, strict=True):
             hypotheses = [
                 {"text": each.text, "score": _number(each.score)}
                 for each in one.hypotheses[: count or 1]
             ]
             answer = {
+                **({"id": item["id"]} if "id" in item else {}),
                 "source": one.source,
                 "translation": one.text,
                 "score": _number(one.score),

@@ -230,7 +230,8 @@ class Search:
         Raises:
             ValueError: another rank or dtype, an id outside the model's
                 vocabulary, a prefix or constraints that leave no room below
-                the limit, constraints without a beam, or logits that are NaN.
+                the limit, or constraints without a beam.
+            FloatingPointError: the model gave NaN logits.
         """
         size = getattr(self.model, "vocabulary_size", None)
         source_ids = inputs.check_sources(source_ids, size)
@@ -272,8 +273,8 @@ class Search:
             The number of a source, and its `Hypotheses` with B = 1.
 
         Raises:
-            ValueError: a size below 1, an id outside the model's vocabulary,
-                or logits that are NaN.
+            ValueError: a size below 1, or an id outside the model's vocabulary.
+            FloatingPointError: the model gave NaN logits.
         """
         if self._alternatives is not None:
             raise ValueError(
@@ -780,14 +781,14 @@ def _sampling_processors(
 
 
 def _checked(hypotheses, numbers=None):
-    """Raises ValueError where a score says that logits were NaN."""
+    """Raises FloatingPointError where a score says that logits were NaN."""
     rows = np.flatnonzero(np.isnan(hypotheses.scores).any(axis=-1))
     if rows.size:
         row = int(rows[0])
         broken = np.isnan(hypotheses.scores[row])
         number = row if numbers is None else int(numbers[row])
         step = int(hypotheses.lengths[row][broken].min()) - 1
-        raise ValueError(
+        raise FloatingPointError(
             f"The model gave NaN logits. Received: NaN at step {step} of row {number} "
             f"({rows.size} of {len(hypotheses.scores)} rows). Look at its weights, or "
             "decode in float32."

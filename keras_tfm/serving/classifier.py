@@ -237,7 +237,8 @@ class Classifier:
 
         Raises:
             FileExistsError: the folder holds something else than a SavedModel.
-            ImportError: TensorFlow or tensorflow_text is missing.
+            ImportError: TensorFlow or tensorflow_text is missing; from JAX and
+                PyTorch a RuntimeError, which says so.
             TypeError: the vocabulary is none of SentencePiece.
         """
         if not hasattr(self.vocabulary, "tensorflow_tokenizer"):

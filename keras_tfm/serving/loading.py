@@ -1,6 +1,9 @@
 """A translator or a classifier, whichever a name stands for."""
 
-from keras_tfm.serving.classifier import Classifier
+import os
+import pathlib
+
+from keras_tfm.serving.classifier import FILES, Classifier
 from keras_tfm.serving.translator import Translator
 
 
@@ -11,20 +14,32 @@ def load(name, source_language=None, target_language=None, **settings):
         name: str or path, see `Translator.from_preset`.
         source_language: str or None, likewise.
         target_language: str or None, likewise.
-        **settings: of `Translator`; a classifier takes none of them.
+        **settings: of `Translator`.
 
     Returns:
         `Translator` or `Classifier`.
 
     Raises:
-        ValueError, FileNotFoundError: there is no such model.
+        ValueError, FileNotFoundError: there is no such model, or it is a
+            classifier, which has no languages and no such settings.
     """
     try:
-        return Translator.from_preset(
-            name, source_language, target_language, **settings
-        )
+        if (pathlib.Path(name) / FILES[-1]).is_file():
+            found = Classifier.from_preset(name)
+        else:
+            return Translator.from_preset(
+                name, source_language, target_language, **settings
+            )
     except (ValueError, FileNotFoundError) as fault:
         try:
-            return Classifier.from_preset(name)
+            found = Classifier.from_preset(name)
         except (ValueError, FileNotFoundError):
             raise fault from None
+    languages = {"source_language": source_language, "target_language": target_language}
+    given = {key: value for key, value in {**languages, **settings}.items() if value}
+    if given:
+        raise ValueError(
+            f"{os.fspath(name)!r} labels texts: settings are of translators. Received: "
+            f"{given}. Leave them out."
+        )
+    return found

@@ -27,6 +27,7 @@ GREEDY = {
     "beam_size": 1,
     "num_hypotheses": 1,
     "num_beam_groups": 1,
+    "diversity_penalty": 0.0,
     "coverage_penalty": 0.0,
 }
 SEARCHES = 8  # with their programs, that are kept for settings of a call
@@ -620,7 +621,8 @@ class Translator:
         Raises:
             FileExistsError: the folder holds something else than a SavedModel.
             ValueError: `shapes` are no pairs of numbers from 1.
-            ImportError: TensorFlow or tensorflow_text is missing.
+            ImportError: TensorFlow or tensorflow_text is missing; from JAX and
+                PyTorch a RuntimeError, which says so.
             TypeError: a vocabulary is none of SentencePiece, or the model is
                 none of Keras, or a language model.
         """

@@ -4,6 +4,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from keras_tfm.models import Classifier as Network
 from keras_tfm.models import Encoder
-from keras_tfm.serving import Classifier, Translator
+from keras_tfm.serving import Classifier, Translator, load
 from keras_tfm.text import Vocabulary
 from keras_tfm_command import main
 from tests.decode.conftest import draw_transformer
@@ -112,7 +113,7 @@ def test_objects_have_prefixes_constraints_and_hypotheses(
 ):
     asked = [
         {"source": "a house"},
-        {"source": "an old man", "target_prefix": "the boat"},
+        {"source": "an old man", "target_prefix": "the boat", "id": [7]},
         {"source": "a house", "constraints": ["garden"]},
         {"source": ""},
     ]
@@ -125,7 +126,7 @@ def test_objects_have_prefixes_constraints_and_hypotheses(
         one.text for one in wanted.hypotheses
     ]
     assert found[0]["score"] == pytest.approx(wanted.score, abs=1e-4)
-    assert found[1]["translation"].startswith("the boat")
+    assert found[1]["translation"].startswith("the boat") and found[1]["id"] == [7]
     assert "garden" in found[2]["translation"]
     assert found[3] == {
         "source": "",
@@ -134,6 +135,9 @@ def test_objects_have_prefixes_constraints_and_hypotheses(
         "finished": True,
         "hypotheses": [{"text": "", "score": None}],
     }
+    given(monkeypatch, b'{"source": "a", "target-prefix": "b"}')
+    assert main(["translate", folder, "--form", "jsonl"]) == 1
+    assert "Received: ['target-prefix']" in capfd.readouterr().err
 
 
 @pytest.mark.backend("torch")
@@ -157,6 +161,25 @@ def test_a_run_goes_on_where_it_was_cut(folder, source, tmp_path, capfd):
     assert (tmp_path / "target.txt").read_bytes() == whole
     assert f"{len(LINES):,} lines" in capfd.readouterr().err
     assert not list(tmp_path.glob("*.part*"))
+
+
+@pytest.mark.backend("torch")
+def test_a_false_start_leaves_nothing_in_the_way(folder, source, tmp_path):
+    output = tmp_path / "target.txt"
+    wrong = ["translate", str(tmp_path / "none"), source, "--output", str(output)]
+    assert main(wrong) != 0 and not list(tmp_path.glob("target*"))
+    # One that ended before a line was whole.
+    (tmp_path / "target.txt.part").write_text("half")
+    (tmp_path / "target.txt.part.json").write_text('{"of": "something else"}')
+    assert main(["translate", folder, source, "--output", str(output)]) == 0
+    # An output beside the model is no other model.
+    model = tmp_path / "model"
+    shutil.copytree(folder, model)
+    ask = ["translate", str(model), source, "--output", str(model / "target.txt")]
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(ask)
+    assert main(ask) == 0
+    assert (model / "target.txt").read_bytes() == output.read_bytes()
 
 
 def test_a_part_is_written_by_one_process(source, tmp_path):
@@ -299,6 +322,12 @@ def test_a_model_is_inspected_and_written_for_others(
     assert main([*ask, "--quantization", "int8"]) == 0
     assert (tmp_path / "ct2" / "model.bin").is_file()
     assert main(["export", folder, str(tmp_path / "keras"), "--form", "keras"]) == 0
+    for form, option in (("keras", "--version"), ("saved-model", "--quantization")):
+        ask = ["export", folder, str(tmp_path / "no"), "--form", form, option, "2"]
+        assert main(ask) == 1 and not (tmp_path / "no").exists()
+        assert f"{option} is not of --form {form}. Received: 2" in (
+            capfd.readouterr().err
+        )
     again = Translator.load(tmp_path / "keras")
     assert again("a house") == translator("a house")
     assert again.target_vocabulary is again.vocabulary
@@ -333,6 +362,9 @@ def test_a_classifier_labels_lines(vocabulary, source, tmp_path, capfd):
     assert found[0]["probabilities"].keys() == {"good", "bad"}
     assert main(["classify", folder, source, "--window", "2"]) == 1
     assert "lines from 3 on" in (err := capfd.readouterr().err) and "empty text" in err
+    with pytest.raises(ValueError, match="labels texts.*{'beam_size': 4}"):
+        load(folder, beam_size=4)
+    assert load(folder).classes == classifier.classes
     assert main(["inspect", folder]) == 0
     assert "classes: ['good', 'bad']" in capfd.readouterr().out
 

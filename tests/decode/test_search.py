@@ -283,7 +283,7 @@ def test_logits_that_are_nan_are_named_by_their_step(beam_size):
 
     search = decode.Search(Broken(), beam_size, jit_compile=False)
     assert search(np.array([[5], [4]])).lengths[:, 0].tolist() == [18, 18]
-    with pytest.raises(ValueError, match="at step 2 of row 1 .1 of 3 rows"):
+    with pytest.raises(FloatingPointError, match="at step 2 of row 1 .1 of 3 rows"):
         search(np.array([[5], [6], [4]]))
 
 

@@ -67,7 +67,7 @@ class Page:
             key: str, its name, such as `"Tab"`.
             **more: of `Input.dispatchKeyEvent`.
         """
-        code = {"Tab": 9, "Enter": 13}[key]
+        code = {"Tab": 9, "Enter": 13, "ArrowRight": 39}[key]
         text = {"text": "\r"} if key == "Enter" else {}
         for kind in ("keyDown", "keyUp"):
             await self.call(

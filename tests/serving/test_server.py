@@ -33,6 +33,7 @@ from tests.serving import browser  # noqa: E402
 pytestmark = pytest.mark.backend("torch")
 PHONE = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
 LIMITS = {"body_bytes": 5_000, "text_length": 200, "texts": 20, "batch_size": 4}
+BOTH = {"kind": "translation", "hypotheses": 2, "attention": True, "streams": True}
 
 
 @pytest.fixture(scope="module")
@@ -98,6 +99,7 @@ class Client:
                 if body is None:
                     return await client.get(url, **options)
                 if isinstance(body, bytes):
+                    options["headers"] = {"content-type": "application/json"}
                     return await client.post(url, content=body, **options)
                 return await client.post(url, json=body, **options)
 
@@ -177,7 +179,8 @@ def test_tensorflow_servings_clients_are_answered_as_by_it(client, translator):
     asked = {"signature_name": "n_best", "instances": texts}
     rows = client.ask(place + ":predict", asked).json()["predictions"]
     assert [row["translations"][0] for row in rows] == wanted
-    assert len(rows[0]["translations"]) == len(rows[0]["scores"]) == 2
+    for row in rows:  # of the empty text too, as columns need
+        assert len(row["translations"]) == len(row["scores"]) == 2
     [state] = client.ask(place).json()["model_version_status"]
     assert (state["version"], state["state"]) == ("1", "AVAILABLE")
     metadata = client.ask(place + "/metadata").json()
@@ -216,12 +219,26 @@ def test_what_tensorflow_serving_would_refuse_is_refused(client, body, message):
         (413, {"text": "a" * 201}, "200 characters at most. Received: 201"),
         (413, {"text": "a", "target_prefix": "a" * 201}, "200 characters at most"),
         (413, {"text": ["a"] * 21}, "20 texts at most. Received: 21"),
+        (422, b'{"text": ["a", "b\\ud800"]}', "Text 1 has half of a surrogate"),
+        (422, b'{"text": "a", "target_prefix": "\\ud800"}', "half of a surrogate"),
         (413, {"text": "a" * 5_000}, "5000 bytes at most"),
     ],
 )
 def test_too_much_and_other_things_are_refused(client, status, body, message):
     found = client.refused(status, "/translate", body)
     assert re.search(message, found), found
+
+
+def test_attention_is_of_short_texts(folder, translator):
+    client = Client(Near(Worker(folder, attention_tokens=20)))
+    text = "an old man in a small boat, in a garden"
+    asked = {"text": [text, "a man"], "num_hypotheses": 2}
+    found = client.ask("/translate", asked).json()["translations"]
+    assert found[0]["text"] == translator(text)  # its hypotheses alone are given
+    asked["return_attention"] = True
+    assert "20 tokens at most" in client.refused(413, "/translate", asked)
+    asked["text"] = "a man"
+    assert client.ask("/translate", asked).status_code == 200
 
 
 def test_a_body_without_a_length_is_counted(client):
@@ -246,7 +263,7 @@ def test_one_bad_request_costs_the_others_nothing(folder, translator):
     asked = [
         Asked(["a man", ""]),
         Asked(["a boat"], ["old " * 40]),
-        Asked(["a house"], None, True),
+        Asked(["a house"], None, True, True),
         Asked(["old"], ["a"]),
         Asked([]),
     ]
@@ -265,7 +282,9 @@ class Broken:
         self.fault = fault
 
     async def describe(self):
-        return {"kind": "translation", "hypotheses": 2}
+        if self.fault == "away":
+            await asyncio.sleep(60)
+        return BOTH
 
     async def answer(self, asked):
         if isinstance(self.fault, Exception):
@@ -290,6 +309,51 @@ def test_faults_of_the_server_have_a_status_and_tell_nothing_more(caplog):
     secret = Client(Broken(RuntimeError("in /secret/place.py")))
     assert "secret" not in secret.refused(500, "/translate", {"text": "a"})
     assert "A request failed" in caplog.text  # who serves finds it
+    lines = secret.ask("/translate/stream", {"text": "a"}).text.splitlines()
+    states = [json.loads(line) for line in lines]
+    assert states[0]["translation"] == "ein" and "error" in states[1]
+    assert "secret" not in lines[1]
+    asked = Client(Broken(ValueError("no such prefix")))
+    lines = asked.ask("/translate/stream", {"text": "a"}).text.splitlines()
+    assert len(lines) == 2 and "error" in json.loads(lines[1])
+
+
+def test_health_is_of_the_worker_now():
+    model = Broken(0)
+    client = Client(model, seconds=0.05)
+    assert client.ask("/health").status_code == 200
+    model.fault = "away"
+    for place in ("/health", "/v1/models/animals"):
+        assert "within 0.05 seconds" in client.refused(504, place)
+
+
+def test_models_that_no_request_fits_are_told_apart(vocabulary, folder, tmp_path):
+    made = Classifier(network(vocabulary), vocabulary, CLASSES, paired=True)
+    made.save(tmp_path / "pairs")
+    with pytest.raises(ValueError, match="a classifier of pairs"):
+        Worker(tmp_path / "pairs")
+    sampling = Worker(folder, beam_size=1, sampling_topk=3)
+    sampling.warm_up()
+    client = Client(Near(sampling))
+    assert client.ask("/translate", {"text": "a"}).status_code == 200
+    assert "no stream" in client.refused(422, "/translate/stream", {"text": "a"})
+    diverse = {"beam_size": 4, "num_beam_groups": 2, "diversity_penalty": 0.5}
+    grouped = Worker(folder, **diverse)
+    plain = Worker(folder, beam_size=1)
+    assert list(grouped.stream("a man"))[-1] == list(plain.stream("a man"))[-1]
+
+
+@pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`")  # Ray's
+def test_a_taken_port_is_refused():
+    from keras_tfm.serving.server import start
+
+    with socket.socket() as place:
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        place.bind(("127.0.0.1", 0))
+        place.listen()
+        port = place.getsockname()[1]
+        with pytest.raises(OSError, match=f"Nothing can listen at 127.0.0.1:{port}"):
+            start.run({}, "a", "127.0.0.1", port, 1, Limits())
 
 
 def test_a_classifier_labels_and_does_not_translate(classifier, client):
@@ -307,14 +371,15 @@ def test_a_classifier_labels_and_does_not_translate(classifier, client):
     assert refused == "The model labels texts."
     assert "translates" in client.refused(404, "/classify", {"text": "a"})
     # It has no label: said, not guessed.
-    assert "an empty text" in labels.refused(422, "/classify", {"text": [""]})
+    asked = {"text": ["a", " "]}
+    assert "Text 1 is empty" in labels.refused(422, "/classify", asked)
     asked = {"instances": [""]}
-    assert "an empty text" in labels.refused(400, "/v1/models/animals:predict", asked)
+    refused = labels.refused(400, "/v1/models/animals:predict", asked)
+    assert "Text 0 is empty" in refused
 
 
 def test_health_metrics_and_openapi(client):
-    wanted = {"status": "ok", "kind": "translation", "hypotheses": 2}
-    assert client.ask("/health").json() == wanted
+    assert client.ask("/health").json() == {"status": "ok", **BOTH}
     assert client.ask("/metrics").text == "served 3\n"
     paths = client.ask("/openapi.json").json()["paths"]
     assert {"/translate", "/translate/stream", "/classify", "/health"} < set(paths)
@@ -356,8 +421,18 @@ def test_the_page_shows_translation_alternatives_and_attention(client, translato
             await page.press("Tab")
             await page.press("Enter")
             cells = await page.value("document.querySelectorAll('tbody td').length")
+            await page.press("Tab")
+            await page.press("ArrowRight")
+            walked = await page.value("document.activeElement.title")
+            assert walked == await page.value("find('said').textContent")
+            assert walked.split(": ")[1] == await page.value(
+                "view.answer.hypotheses[1].attention[0][1].toFixed(2)"
+            )
             await page.call("Emulation.setDeviceMetricsOverride", **PHONE)
             over = await page.value("document.documentElement.scrollWidth")
+            # Nothing of the old text stays beside none.
+            await page.value("find('text').value = ''; ask();")
+            assert await page.value("find('more').hidden && !find('answer').innerText")
             return first, listed, second, cells, over
 
     try:

@@ -18,9 +18,14 @@ from starlette.exceptions import HTTPException
 
 from keras_tfm.serving.server import tensorflow_serving
 from keras_tfm.serving.server.limits import BodyLimit, Limits
-from keras_tfm.serving.server.worker import Asked
+from keras_tfm.serving.server.worker import Asked, TooLong
+from keras_tfm.text.files import is_unicode
 
 _log = logging.getLogger(__name__)
+HEALTH_SECONDS = 5.0  # a model that takes longer to say what it is is not well
+# A request takes a quarter of a batch at a time: what does not fit into one
+# waits behind all others, and what is as large as a batch never fits.
+PARTS = 4
 
 
 class Unavailable(Exception):
@@ -83,23 +88,39 @@ def make_app(model, name="default", limits=None, version="1", metrics=None):
     app.add_middleware(BodyLimit, body_bytes=limits.body_bytes)
     _refusals(app)
 
-    async def described(kind=None):
-        found = await _in_time(model().describe(), limits)
-        if kind not in (None, found["kind"]):
-            does = {"translation": "translates", "classification": "labels"}
-            raise HTTPException(404, f"The model {does[found['kind']]} texts.")
-        return found
+    known = {}
 
-    async def answers(texts, prefix=None, full=False):
+    async def described(kind=None, alive=False):
+        if alive or not known:
+            seconds = min(limits.seconds, HEALTH_SECONDS) if known else limits.seconds
+            known.update(await _in_time(model().describe(), seconds))
+        if kind not in (None, known["kind"]):
+            does = {"translation": "translates", "classification": "labels"}
+            raise HTTPException(404, f"The model {does[known['kind']]} texts.")
+        return dict(known)
+
+    def check(texts, prefix, blank=True):
         if fault := limits.fault(texts) or limits.fault([prefix or ""]):
             raise HTTPException(413, fault)
-        size = limits.batch_size
-        parts = [texts[i : i + size] for i in range(0, len(texts), size)]
-        asked = [Asked(some, prefix and [prefix] * len(some), full) for some in parts]
-        found = await _in_time(
-            asyncio.gather(*(model().answer(one) for one in asked)), limits
-        )
+        for number, text in enumerate(texts):
+            if not is_unicode(text) or not is_unicode(prefix or ""):
+                fault = f"Text {number} has half of a surrogate pair: no character."
+                raise HTTPException(422, fault)
+            if not blank and not text.strip():
+                raise HTTPException(422, f"Text {number} is empty: it has no label.")
+
+    async def answers(texts, prefix=None, full=False, attention=False):
+        check(texts, prefix, blank=known["kind"] == "translation")
+        size = max(1, limits.batch_size // PARTS)
+        asked = [
+            Asked(some, prefix and [prefix] * len(some), full, attention)
+            for some in (texts[i : i + size] for i in range(0, len(texts), size))
+        ]
+        waited = asyncio.gather(*(model().answer(one) for one in asked))
+        found = await _in_time(waited, limits.seconds)
         for some in found:
+            if isinstance(some, TooLong):
+                raise HTTPException(413, str(some))
             if isinstance(some, Exception):
                 raise HTTPException(422, str(some))
         return [answer for some in found for answer in some]
@@ -111,34 +132,43 @@ def make_app(model, name="default", limits=None, version="1", metrics=None):
 
     @app.get("/health")
     async def health():
-        """Whether the model answers."""
-        return {"status": "ok", **await described()}
+        """Whether a worker answers, now."""
+        return {"status": "ok", **await described(alive=True)}
 
     @app.post("/translate")
     async def translate(request: TranslateRequest):
         """Translates a text, or several."""
-        most = (await described("translation"))["hypotheses"]
-        count = request.num_hypotheses
+        does = await described("translation")
+        most, count = does["hypotheses"], request.num_hypotheses
         if count > most:
             text = f"num_hypotheses is {most} at most, the beam's size. Received: "
             raise HTTPException(422, text + f"{count}.")
-        full = count > 1 or request.return_attention
-        found = await answers(_listed(request.text), request.target_prefix, full)
+        if request.return_attention and not does["attention"]:
+            text = "This model tells nothing of its attention. Received: "
+            raise HTTPException(422, text + "return_attention=true.")
+        found = await answers(
+            _listed(request.text),
+            request.target_prefix,
+            count > 1 or request.return_attention,
+            request.return_attention,
+        )
         return {"translations": [_answer(one, request) for one in found]}
 
     @app.post("/translate/stream")
     async def stream(request: StreamRequest):
-        """Translates greedily: a line of JSON for each state of the text."""
-        await described("translation")
-        if fault := limits.fault([request.text, request.target_prefix or ""]):
-            raise HTTPException(413, fault)
+        """Translates greedily: lines of JSON, what there is so far."""
+        if not (await described("translation"))["streams"]:
+            raise HTTPException(422, "This model samples: it has no stream.")
+        check([request.text], request.target_prefix)
+        until = asyncio.get_running_loop().time() + limits.seconds
         states = model().stream(request.text, request.target_prefix)
         # So that what is wrong with the request has a status of its own.
-        first = await _in_time(anext(states, ""), limits)
+        first = await _in_time(anext(states, ""), limits.seconds)
         if isinstance(first, Exception):
             raise HTTPException(422, str(first))
         return StreamingResponse(
-            _lines(first, states, limits), media_type="application/x-ndjson"
+            _lines(first, states, until, limits.seconds),
+            media_type="application/x-ndjson",
         )
 
     @app.post("/classify")
@@ -158,6 +188,7 @@ def make_app(model, name="default", limits=None, version="1", metrics=None):
     return app
 
 
+FAILED = "The server failed to answer."
 # The page brings all it needs, and asks nobody else.
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
@@ -168,25 +199,34 @@ PAGE_HEADERS = {
 }
 
 
-async def _in_time(waited, limits):
+async def _in_time(waited, seconds, limit=None):
     try:
-        return await asyncio.wait_for(waited, limits.seconds)
+        return await asyncio.wait_for(waited, seconds)
     except TimeoutError:
-        text = f"No answer came within {limits.seconds:g} seconds. Try shorter texts."
+        limit = limit or seconds
+        text = f"No answer came within {limit:g} seconds. Try shorter texts."
         raise HTTPException(504, text) from None
 
 
-async def _lines(state, states, limits):
+async def _lines(state, states, until, limit):
     """What there is so far, as lines; the last tells that it is the last."""
+    clock = asyncio.get_running_loop().time
     try:
         while state is not None:
+            if isinstance(state, Exception):
+                raise HTTPException(422, str(state))
             yield json.dumps({"translation": state, "done": False}) + "\n"
-            last = state
-            state = await _in_time(anext(states, None), limits)
+            last, left = state, max(0.001, until - clock())
+            state = await _in_time(anext(states, None), left, limit)
         yield json.dumps({"translation": last, "done": True}) + "\n"
     except (HTTPException, Unavailable) as fault:  # the status has been sent
         text = getattr(fault, "detail", str(fault))
         yield json.dumps({"error": text}) + "\n"
+    except Exception:
+        _log.exception("A stream failed.")
+        yield json.dumps({"error": FAILED}) + "\n"
+    finally:
+        await states.aclose()
 
 
 def _listed(text):
@@ -233,4 +273,4 @@ def _refusals(app):
             return await call_next(request)
         except Exception:
             _log.exception("A request failed.")
-            return refused(500, "The server failed to answer.")
+            return refused(500, FAILED)

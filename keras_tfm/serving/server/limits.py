@@ -15,7 +15,8 @@ class Limits:
         texts: int >= 1, of a request; 413.
         seconds: float > 0, until an answer; 504.
         waiting: int >= 1, requests that wait in a worker, and as many before
-            it; 503.
+            it; one of many texts counts for each quarter of a batch; 503.
+        attention_tokens: int >= 1, of a text whose attention is asked for; 413.
         batch_size: int >= 1, texts that a model gets at once where more wait. 1
             is no batching.
     """
@@ -25,6 +26,7 @@ class Limits:
     texts: int = 256
     seconds: float = 60.0
     waiting: int = 256
+    attention_tokens: int = 400
     batch_size: int = 64
 
     def __post_init__(self):

@@ -1,9 +1,12 @@
 """A server on Ray Serve: workers with the model, and before them HTTP."""
 
 import asyncio
+import contextlib
 import os
 import signal
+import socket
 import threading
+import time
 import urllib.request
 
 import ray
@@ -20,6 +23,7 @@ from keras_tfm.serving.server.worker import FAULTS, Worker
 
 QUIETLY = {"log_level": "WARNING", "enable_access_log": False}
 GATHERED = 0.003  # seconds: what comes within them after the first goes with it
+PACE = 0.05  # seconds between the states of a stream: each is all there is so far
 
 
 @serve.deployment
@@ -27,7 +31,8 @@ class Workers:
     """The model. While it works what comes waits, and then goes together."""
 
     def __init__(self, settings, limits):
-        self.worker = Worker(**settings)
+        tokens = limits.attention_tokens
+        self.worker = Worker(**settings, attention_tokens=tokens)
         self.worker.warm_up()
         self.together.set_max_batch_size(limits.batch_size)
 
@@ -47,10 +52,16 @@ class Workers:
         return self.worker.describe()
 
     async def stream(self, text, target_prefix):
+        said, state = -PACE, None
         try:
             for state in self.worker.stream(text, target_prefix):
-                yield state
+                now = time.monotonic()
+                if now - said >= PACE:
+                    yield state
+                    said, state = now, None
                 await asyncio.sleep(0)
+            if state is not None:
+                yield state
         except FAULTS as error:
             yield error
 
@@ -63,26 +74,37 @@ class Remote:
     """
 
     def __init__(self, workers):
-        self.workers, self.known = workers, None
+        self.workers = workers
 
     async def answer(self, asked):
         """Asks one of the workers, see `Worker.answers`."""
         with _Lost():
-            return await self.workers.answer.remote(asked)
+            return await self._unless_given_up(self.workers.answer.remote(asked))
 
     async def describe(self):
-        """Asks once what the model is."""
-        if self.known is None:
-            with _Lost():
-                self.known = await self.workers.describe.remote()
-        return self.known
+        """Asks what the model is."""
+        with _Lost():
+            return await self._unless_given_up(self.workers.describe.remote())
 
     async def stream(self, text, target_prefix):
         """Passes on what a worker says as it comes."""
         with _Lost():
-            states = self.workers.options(stream=True).stream
-            async for state in states.remote(text, target_prefix):
-                yield state
+            stream = self.workers.options(stream=True).stream
+            states = stream.remote(text, target_prefix)
+            try:
+                async for state in states:
+                    yield state
+            except (asyncio.CancelledError, GeneratorExit):
+                states.cancel()
+                raise
+
+    async def _unless_given_up(self, response):
+        """Waits for an answer; for who has given up nobody works."""
+        try:
+            return await response
+        except asyncio.CancelledError:
+            response.cancel()
+            raise
 
 
 class _Lost:
@@ -112,9 +134,16 @@ def run(settings, name, host, port, workers, limits, ready=lambda: None):
         workers: int >= 1, processes with the model.
         limits: `Limits`.
         ready: function, called when it answers.
+
+    Raises:
+        OSError: the address is another's.
     """
+    cluster = os.environ.get("RAY_ADDRESS")
+    if cluster is None:
+        _check_free(host, port)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(
+        address=cluster or "local",  # not one that somebody happens to run here
         include_dashboard=False,
         logging_level="error",
         log_to_driver=False,
@@ -140,10 +169,26 @@ def run(settings, name, host, port, workers, limits, ready=lambda: None):
         serve.run(front.bind(model), name=name, route_prefix="/")
         ready()
         _until_signal()
-        serve.delete(name)  # waits for what is being answered
-        serve.shutdown()
     finally:
+        with contextlib.suppress(Exception):  # or the first error would be lost
+            serve.delete(name)  # waits for what is being answered
+        if cluster is None:
+            serve.shutdown()
         ray.shutdown()
+
+
+def _check_free(host, port):
+    """Ray would share a port with who has it, and answers would mix."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as place:
+        place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            place.bind((host, port))
+        except OSError as fault:
+            raise OSError(
+                f"Nothing can listen at {host}:{port}. Received: {fault.strerror}. "
+                "Name another --port."
+            ) from fault
 
 
 def make_front(name, limits):

@@ -45,7 +45,7 @@ def _add(app, place, name, version, described, answers):
     @app.get(place)
     async def status():
         """The state of the model."""
-        await described()
+        await described(alive=True)
         state = {"error_code": "OK", "error_message": ""}
         one = {"version": version, "state": "AVAILABLE", "status": state}
         return {"model_version_status": [one]}
@@ -69,7 +69,8 @@ def _add(app, place, name, version, described, answers):
     @app.post(place + ":predict")
     async def predict(request: fastapi.Request):
         """Answers `instances`, or `inputs`, by a signature."""
-        kind = (await described())["kind"]
+        does = await described()
+        kind = does["kind"]
         try:
             body = await request.json()
         except (ValueError, RecursionError):
@@ -84,7 +85,7 @@ def _add(app, place, name, version, described, answers):
             if fault.status_code != 422:
                 raise
             return JSONResponse({"error": fault.detail}, 400)
-        rows = [_row(one, signature, kind) for one in found]
+        rows = [_row(one, signature, does) for one in found]
         if by_row:
             return {"predictions": rows}
         outputs = SIGNATURES[kind][signature]
@@ -125,8 +126,8 @@ def _holds_text(value):
     return isinstance(value, dict) and set(value) == {"text"}
 
 
-def _row(found, signature, kind):
-    if kind == "classification":
+def _row(found, signature, does):
+    if does["kind"] == "classification":
         shares = found["probabilities"]
         return {
             "labels": list(shares),
@@ -134,10 +135,11 @@ def _row(found, signature, kind):
             "truncated": found["truncated"],
         }
     hypotheses = found["hypotheses"]
-    if signature == "n_best":
+    if signature == "n_best":  # of an empty text, too
+        missing = does["hypotheses"] - len(hypotheses)
         return {
-            "translations": [one["text"] for one in hypotheses],
-            "scores": [one["score"] for one in hypotheses],
+            "translations": [one["text"] for one in hypotheses] + [""] * missing,
+            "scores": [one["score"] for one in hypotheses] + [None] * missing,
         }
     best = hypotheses[0]
     return {

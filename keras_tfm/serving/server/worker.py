@@ -1,5 +1,6 @@
 """The model of a server: what has come while it worked is its next batch."""
 
+import inspect
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -11,18 +12,24 @@ from keras_tfm.serving.translator import Translator
 FAULTS = (ValueError, TypeError)  # of what was asked, not of the server
 
 
+class TooLong(ValueError):
+    """More than the server takes."""
+
+
 class Asked(NamedTuple):
     """What one request asks of the model.
 
     Attributes:
         texts: list of str.
         prefixes: list of str or None, what each translation begins with.
-        full: bool. All hypotheses, and attention: another program.
+        full: bool. All hypotheses.
+        attention: bool. What each piece looked at, too.
     """
 
     texts: list[str]
     prefixes: list[str | None] | None = None
     full: bool = False
+    attention: bool = False
 
 
 class Worker:
@@ -31,6 +38,8 @@ class Worker:
     Args:
         name: str, of a preset or a folder, see `Translator.from_preset`.
         source_language, target_language: str or None, likewise.
+        attention_tokens: int >= 1, of a text whose attention is asked for:
+            there are as many numbers as source tokens times target tokens.
         **settings: of `Translator`.
 
     Attributes:
@@ -38,28 +47,55 @@ class Worker:
         kind: `"translation"` or `"classification"`.
 
     Raises:
-        ValueError, FileNotFoundError: there is no such model.
+        ValueError, FileNotFoundError: there is no such model, or it labels
+            pairs of texts, which no request has.
     """
 
-    def __init__(self, name, source_language=None, target_language=None, **settings):
+    def __init__(
+        self,
+        name,
+        source_language=None,
+        target_language=None,
+        attention_tokens=400,
+        **settings,
+    ):
+        self.attention_tokens = attention_tokens
         self.model = load(name, source_language, target_language, **settings)
         translates = isinstance(self.model, Translator)
         self.kind = "translation" if translates else "classification"
+        if not translates and self.model.paired:
+            raise ValueError(
+                "A server labels texts. Received: a classifier of pairs of texts. "
+                "Export it for TensorFlow Serving."
+            )
 
     def warm_up(self):
-        """Compiles what texts of usual lengths need."""
+        """Compiles what texts of usual lengths need.
+
+        Raises:
+            ValueError, TypeError: of what the model says of a text.
+        """
+        asked = [Asked(["a"])]
         if self.kind == "translation":
             self.model.warm_up()
-            self.answers([Asked(["a"], None, True)])
-            list(self.stream("a"))
-        else:
-            self.answers([Asked(["a"])])
+            asked.append(Asked(["a"], None, True))
+            asked += [Asked(["a"], None, True, True)] * self.describe()["attention"]
+            if self.describe()["streams"]:
+                list(self.stream("a"))
+        for one in asked:
+            self._together([one], one.full, one.attention)
 
     def describe(self) -> dict:
         """Tells what the model is, in values that JSON has."""
         found = {"kind": self.kind}
         if self.kind == "translation":
-            return {**found, "hypotheses": self.model.settings["beam_size"]}
+            begin = inspect.signature(self.model.model.begin).parameters
+            return {
+                **found,
+                "hypotheses": self.model.settings["beam_size"],
+                "attention": "return_attention" in begin,
+                "streams": not self.model.search.samples,
+            }
         return {**found, "classes": self.model.classes}
 
     def answers(self, asked) -> list:
@@ -73,12 +109,12 @@ class Worker:
             or the error of what was asked.
         """
         found = [None] * len(asked)
-        for full in (False, True):
-            places = [i for i, one in enumerate(asked) if one.full == full]
-            if not places:
-                continue
+        for program in sorted({one[2:] for one in asked}):
+            places = [i for i, one in enumerate(asked) if one[2:] == program]
             try:
-                answers = self._together([asked[i] for i in places], full)
+                answers = self._together([asked[i] for i in places], *program)
+            except FloatingPointError:  # of the model's weights
+                raise
             except FAULTS:  # of one of them, which the others do not pay for
                 answers = [self._alone(asked[i]) for i in places]
             for place, answer in zip(places, answers, strict=True):
@@ -96,11 +132,11 @@ class Worker:
 
     def _alone(self, one):
         try:
-            return self._together([one], one.full)[0]
+            return self._together([one], *one[2:])[0]
         except FAULTS as error:
             return error
 
-    def _together(self, asked, full):
+    def _together(self, asked, full, attention):
         texts = [text for one in asked for text in one.texts]
         if self.kind == "translation":
             nothing = [None] * max((len(one.texts) for one in asked), default=0)
@@ -109,21 +145,31 @@ class Worker:
                 for one in asked
                 for prefix in (one.prefixes or nothing[: len(one.texts)])
             ]
-            answers = self._translations(texts, prefixes, full)
+            answers = self._translations(texts, prefixes, full, attention)
         else:
             answers = [_labelled(one) for one in self.model(texts)]
         answers = iter(answers)
         return [[next(answers) for _ in one.texts] for one in asked]
 
-    def _translations(self, texts, prefixes, full):
+    def _translations(self, texts, prefixes, full, attention):
         asked = {}
         if full:
-            count = self.model.settings["beam_size"]
-            asked = {"return_attention": True, "num_hypotheses": count}
+            asked["num_hypotheses"] = self.model.settings["beam_size"]
+        if attention:
+            self._check_lengths(texts)
+            asked["return_attention"] = True
         if not any(prefixes):
             prefixes = None
         found = self.model.translate(texts, prefixes, **asked)
         return [_translated(one) for one in found]
+
+    def _check_lengths(self, texts):
+        longest = max(map(len, self.model.vocabulary.encode(texts)), default=0)
+        if longest > self.attention_tokens:
+            raise TooLong(
+                f"Attention is told of texts of {self.attention_tokens} tokens at "
+                f"most. Received: {longest}. Ask for the translation alone."
+            )
 
 
 def _translated(found):
