@@ -255,7 +255,9 @@ products = signal @ signal.T  # (T, T)
 by_distance = np.cos(omega * np.arange(50)[:, None]).sum(axis=1)
 np.testing.assert_allclose(products[0], by_distance, atol=1e-3)
 np.testing.assert_allclose(products[1:, 1:], products[:-1, :-1], atol=1e-3)
-np.testing.assert_allclose(products, products.T)
+for phi in (1, 7, 20):  # to the left as to the right
+    t = np.arange(20, 30)
+    np.testing.assert_allclose(products[t, t + phi], products[t, t - phi], atol=1e-3)
 np.testing.assert_allclose(np.diag(products), 128, atol=1e-3)
 turn = np.convolve(by_distance, np.ones(6) / 6, mode="valid")
 assert (np.diff(turn) < 0).all()
@@ -311,11 +313,14 @@ assert added.count_params() == 0
 
 # %% [markdown]
 # Adding does not mix the two up beyond repair. A product of two sums has four
-# parts, and in many dimensions a word and a position are nearly at a right
-# angle, so that two of the four are small:
+# parts,
 #
 # $$(x_t + p_t) \cdot (x_s + p_s)
-# = x_t \cdot x_s + x_t \cdot p_s + p_t \cdot x_s + p_t \cdot p_s$$
+# = x_t \cdot x_s + x_t \cdot p_s + p_t \cdot x_s + p_t \cdot p_s,$$
+#
+# and in many dimensions vectors that have nothing to do with each other are
+# nearly at a right angle: a word and a position, and two different words. What
+# is large are words with themselves, and positions with each other:
 
 # %%
 words, signal = scaled, numpy(positions.signal(length, 0, width))
@@ -327,10 +332,13 @@ parts = {
 }
 whole = (words + signal) @ (words + signal).T
 np.testing.assert_allclose(sum(parts.values()), whole, atol=1e-6)
+apart = words @ words.T < 0.5 * np.diag(words @ words.T)  # two different words
+print(f"{'':20}of one word   of two")
 for name, part in parts.items():
-    typical = np.sqrt(np.mean(part**2))
-    print(f"{name:20}{typical:6.0f}")
-    assert (typical < 20) == (name in ("word, position", "position, word"))
+    of_one, of_two = (np.sqrt(np.mean(part[some] ** 2)) for some in (~apart, apart))
+    print(f"{name:20}{of_one:11.0f}{of_two:9.0f}")
+    assert (of_one > 50) == (name in ("word, word", "position, position"))
+    assert (of_two > 50) == (name == "position, position")
 
 # %% [markdown]
 # ## Learned

@@ -156,7 +156,7 @@ for score, (layer, found) in scored.items():
 figure = Figure(figsize=(8.4, 7.4), layout="constrained")
 axes = figure.subplots(2, 2).flat
 for ax, (score, (_, found)) in zip(axes, scored.items(), strict=True):
-    plot.attention_map(found, words, words, ax=ax, title=score)
+    plot.attention_map(found, words, words, ax=ax, title=score, highest=1.0)
 figure
 
 # %% [markdown]
@@ -245,6 +245,9 @@ figure
 # = \mathrm{Attention}(X W^Q_h, X W^K_h, X W^V_h), \qquad
 # \mathrm{MultiHead}(X)
 # = [\mathrm{head}_1 ; \ldots ; \mathrm{head}_H]\, W^O$$
+#
+# The layer also adds a vector after each of the four products, which the paper
+# does without (`use_bias=False`).
 
 # %%
 heads, d_k = 4, width // 4

@@ -23,7 +23,6 @@ from matplotlib.figure import Figure
 
 from keras_tfm import layers, models, plot, training
 from keras_tfm.layers.normalization import normalization_layer
-from keras_tfm.plot import figures
 
 rng = np.random.default_rng(0)
 np.set_printoptions(precision=3, suppress=True)
@@ -111,7 +110,9 @@ np.testing.assert_allclose(by_layer[real].mean(axis=-1), 0, atol=1e-5)
 figure = Figure(figsize=(11, 3.6), layout="constrained")
 shown = {"x": x, "layer norm": by_layer, "batch norm": by_batch}
 for ax, (name, values) in zip(figure.subplots(1, 3), shown.items(), strict=True):
-    plot.positions(values.reshape(12, 8), ax=ax, title=name)
+    rows = values.reshape(12, 8)
+    plot.positions(rows, ax=ax, title=name, highest=4.0, label="value")
+    ax.set_ylabel("word, of both sentences")
 figure
 
 # %% [markdown]
@@ -130,8 +131,10 @@ assert np.abs(by_batch[~real]).mean() > np.abs(by_batch[real]).mean()
 
 # %% [markdown]
 # A mask mends that: Keras' batch norm, and the blocks of this library, count
-# real positions only. What stays is that a sentence changes with the other
-# sentences of its batch.
+# real positions only. What stays is that in training a sentence changes with
+# the other sentences of its batch. At inference batch norm takes running means
+# instead: then neighbours do nothing, but the model is another function than
+# the one that was trained, by as much as a batch differs from the mean one.
 
 # %%
 masked = numpy(batch_norm(x, training=True, mask=real))
@@ -139,6 +142,9 @@ np.testing.assert_allclose(masked[real].mean(axis=0), 0, atol=1e-5)
 other = np.stack([x[0], 3 * x[1]])
 beside = numpy(batch_norm(other, training=True, mask=real))
 assert np.abs(beside[0, :3] - masked[0, :3]).max() > 0.3
+later, with_other = (numpy(batch_norm(each, mask=real))[0] for each in (x, other))
+np.testing.assert_array_equal(later, with_other)
+assert np.abs(later[:3] - masked[0, :3]).max() > 0.3
 
 for kind, is_same in (("layer_norm", True), ("batch_norm", False)):
     block = layers.TransformerEncoder(16, 2, normalization=kind)
@@ -157,6 +163,10 @@ for kind, is_same in (("layer_norm", True), ("batch_norm", False)):
 #
 # $$y = x + f(x), \qquad
 # \frac{\partial y}{\partial x} = I + \frac{\partial f}{\partial x}$$
+#
+# That is the reason usually given. In a stack of attention there is another,
+# and at six layers it comes first: without residuals the words of a sentence
+# grow alike on their way up.
 #
 # Four ways to put a layer, attention or feed-forward, into a stack:
 
@@ -242,17 +252,21 @@ for way in ways:
 # layers, before the first step.
 
 # %%
-norms = {way: queries[way, 6] for way in ways if way != "post-norm"}
+norms = {way: queries[way, 6] for way in ways}
 plot.gradient_norms(norms, title="gradient of the queries, 6 layers")
 
 # %% [markdown]
-# * Without residuals it is gone after four layers. Attention takes means, so
-#   that all words of a sentence become alike (Dong et al. call it rank
-#   collapse); where all keys are the same, a query cannot matter.
+# * Without residuals it is gone above the fourth layer. Attention takes means,
+#   so that all words of a sentence become alike (Dong et al. call it rank
+#   collapse); where all keys are the same, a query cannot matter. Lower layers
+#   still have their gradients: these are lost on the way up, not down.
 # * With residuals and without normalisation each layer adds to what is there,
 #   and gradients grow with the depth: more than a hundred times from 2 layers
 #   to 6.
-# * With both, gradients stay within an order of magnitude.
+# * Pre-norm has both, and its gradients stay within an order of magnitude.
+# * Post-norm has both too, but scales each sum down again, what was given with
+#   what was added: at six layers its words are nearly alike, and the gradients
+#   of its upper queries are small.
 
 # %%
 print(f"{'':18}{'alike at 2':>12}{'at 6':>8}{'gradient at 2':>16}{'at 6':>10}")
@@ -268,6 +282,8 @@ assert min(queries["pre-norm", 6]) > 1e-3
 assert min(queries["no residuals", 2]) > 1e-3
 assert max(queries["no normalisation", 6]) > 100 * max(queries["no normalisation", 2])
 assert max(queries["pre-norm", 6]) < 10 * min(queries["pre-norm", 6])
+assert alike["pre-norm", 6] < alike["post-norm", 6] < alike["no residuals", 6]
+assert queries["post-norm", 6][-1] < 0.5 * queries["post-norm", 6][0]
 
 # %% [markdown]
 # ## Pre-norm and post-norm
@@ -301,10 +317,12 @@ figure
 # %% [markdown]
 # ## With and without warm-up
 #
-# So a deep post-norm stack takes its first steps, in directions that mean
-# little yet, with gradients as large as a shallow one. The paper's learning
-# rate begins small (section 5.3): it rises in a line for some steps and falls
-# with the inverse root afterwards,
+# So a deep post-norm stack begins with gradients as large as a shallow one, in
+# directions that mean little yet. Adam divides their size out, but what it
+# divides by is in its first steps a mean of very few (Liu et al. 2020,
+# <https://arxiv.org/abs/1908.03265>), and a post-norm stack answers strongly to
+# a wrong step. The paper's learning rate begins small (section 5.3): it rises
+# in a line for some steps and falls with the inverse root afterwards,
 #
 # $$\eta_n = \eta_{\max} \cdot
 # \min\!\left(\frac{n}{w}, \sqrt{\frac{w}{n}}\right).$$
@@ -362,14 +380,10 @@ for name, values in losses.items():
     print(f"{name:23}", *(f"{value:6.2f}" for value in values))
 
 # %%
-ax = figures.figure((6.0, 3.4)).add_subplot()
-for (name, values), colour in zip(losses.items(), figures.COLOURS, strict=True):
-    ax.plot(range(10, steps + 1, 10), values, color=colour, marker="o", label=name)
-ax.axhline(np.log(7), color=figures.QUIET, linewidth=0.8)
-figures.bare(ax, grid="y")
-figures.axis_names(ax, "step", "loss")
-ax.legend(frameon=False, fontsize=8)
-ax.figure
+curves = {name: (range(10, steps + 1, 10), values) for name, values in losses.items()}
+figure = plot.curves(curves, "step", "loss")
+figure.axes[0].axhline(np.log(7), color="grey", linewidth=0.8)
+figure
 
 # %% [markdown]
 # Post-norm without warm-up stays at a guess; with it, it learns. Pre-norm

@@ -208,16 +208,20 @@ assert error < 0.95 * last
 figure = Figure(figsize=(9, 3), layout="constrained")
 ax = figure.add_subplot()
 t = np.arange((ROUNDS + 1) * PERIOD)
-ax.plot(t[:-PERIOD], seen[0, :, 0], color="#8a97a3", label="seen")
-ax.plot(t[-PERIOD:], to_come[0], color="#8a97a3", linestyle="--", label="to come")
-ax.plot(t[-PERIOD:], forecast[0], color="#1f6fb4", marker="o", label="forecast")
+ax.plot(t[:-PERIOD], seen[0, :, 0], color="#66737f", label="seen")
+ax.plot(t[-PERIOD:], to_come[0], color="#66737f", linestyle="--", label="to come")
+ax.plot(t[-PERIOD:], forecast[0], color="#0072b2", marker="o", label="forecast")
 ax.set(xlabel="step", ylabel="value")
 ax.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
 figure
 
 # %% [markdown]
-# What it has learned to look at: places 12, 24, 36 and 48 steps before, some of
-# them more than others. It has found the period by itself.
+# What it has learned to look at: places 12, 24, 36 or 48 steps before. Nobody
+# told it the period; its queries are of twelve fixed places, and would not know
+# a longer series. The mean of $k$ rounds errs by $\sigma^2 (1 + 1/k)$, with the
+# noise $\sigma$ of what comes in it. A step that listens to one or two rounds
+# where it could hear four pays for that, and so the model stays a little above
+# the mean of the rounds.
 
 # %%
 alpha = weights.predict(seen, verbose=0).mean(axis=0)  # (12, 48)

@@ -4,8 +4,8 @@ python -m notebooks.run                              all
 python -m notebooks.run 1_embedding_and_positions    one, or several
 
 What is edited is the `.py`, in jupytext's percent format. Two runs of one
-notebook on one machine give the same file. PyTorch is the quickest, since it
-compiles nothing; KERAS_BACKEND names another backend.
+notebook on one machine give the same file, but for what is timed. PyTorch is
+the quickest, since it compiles nothing; KERAS_BACKEND names another backend.
 """
 
 import hashlib

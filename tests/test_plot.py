@@ -264,6 +264,9 @@ def test_positions_are_drawn_as_they_are(tmp_path):
     assert ax.images[0].get_clim() == (-1.0, 1.0)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("channel", "position")
     assert drawn(figure, tmp_path)
+    [ax] = plot.positions(given, highest=3.0, label="value").axes
+    assert ax.images[0].get_clim() == (-3.0, 3.0)
+    assert ax.child_axes[0].get_ylabel() == "value"
     figure = plot.position_products(given[None])  # a batch of one
     whole, line = figure.axes[:2]
     np.testing.assert_allclose(whole.images[0].get_array(), given @ given.T)

@@ -15,7 +15,7 @@ from keras_tfm.plot.figures import (
 from keras_tfm.plot.figures import title as set_title
 
 
-def positions(signals, ax=None, title=None):
+def positions(signals, ax=None, title=None, highest=None, label="signal"):
     """Draws a signal for each position as a heat map.
 
     Args:
@@ -23,6 +23,9 @@ def positions(signals, ax=None, title=None):
             or a learned table.
         ax: Matplotlib `Axes` to draw in, or None for a figure of its own.
         title: str or None. Shown as it is, without mathematics.
+        highest: float > 0, the size of the darkest colours, such as one for
+            several maps; or None for the largest of these.
+        label: str, what the colours are.
 
     Returns:
         Matplotlib `Figure`.
@@ -34,7 +37,7 @@ def positions(signals, ax=None, title=None):
     length, width = signals.shape
     if ax is None:
         ax = figure((7.0, 4.0)).add_subplot()
-    most = float(np.abs(signals).max()) or 1.0
+    most = highest or float(np.abs(signals).max()) or 1.0
     image = ax.imshow(
         signals,
         cmap="RdBu_r",
@@ -49,7 +52,7 @@ def positions(signals, ax=None, title=None):
             axis.set_ticks(range(size))
     ax.tick_params(colors=QUIET, labelcolor=INK, labelsize=8, length=3)
     ax.spines[:].set_color(QUIET)
-    colour_bar(image, ax, "signal")
+    colour_bar(image, ax, label)
     set_title(ax, title)
     return ax.figure
 
