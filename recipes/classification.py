@@ -159,16 +159,7 @@ class Settings:
 def main(settings: Settings) -> dict:
     """Runs all steps and returns what it writes to `result.json`."""
     check(settings)
-    corpus = labelled_corpora.load(
-        settings.data,
-        settings.validation,
-        settings.test,
-        settings.seed,
-        text=columns(settings.text),
-        label=settings.label and columns(settings.label)[0],
-        text_pair=columns(settings.text_pair),
-        label_separator=settings.label_separator,
-    )
+    corpus = load_corpus(settings)
     parts = (corpus.train, corpus.validation, corpus.test)
     print(f"{corpus.name}, {corpus.origin}", *corpus.notes, sep="\n")
     print(*(part.report for part in parts), sep="\n")
@@ -226,6 +217,20 @@ def main(settings: Settings) -> dict:
     runs.write_json(out / "result.json", result)
     print(f"\nEverything is in {out}")
     return result
+
+
+def load_corpus(settings: Settings) -> labelled_corpora.LabelledCorpus:
+    """Reads the texts that a run is of."""
+    return labelled_corpora.load(
+        settings.data,
+        settings.validation,
+        settings.test,
+        settings.seed,
+        text=columns(settings.text),
+        label=settings.label and columns(settings.label)[0],
+        text_pair=columns(settings.text_pair),
+        label_separator=settings.label_separator,
+    )
 
 
 def check(settings: Settings):

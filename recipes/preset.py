@@ -1,26 +1,30 @@
-"""Make a preset of a translation run: a small folder that anybody can load.
+"""Make a preset of a run: a small folder that anybody can load.
 
 Run      python -m recipes.preset --run runs/tatoeba-en-de --out en-de
-Needs    pip install ctranslate2
-Leaves   weights in 8 bits and their vocabulary, in CTranslate2's files (its own
-         engine reads them too), the settings of the search, and a model card
-         with the scores of both forms on the test part of the run
+Needs    pip install ctranslate2, for a translator
+Leaves   of a translator weights in 8 bits and their vocabulary, in files of
+         CTranslate2 (its own engine reads them too), and the settings of the
+         search; of a classifier its own files, with weights in 16 bits; and a
+         model card with the scores of both forms on the test part of the run
 
-`keras_tfm.serving.Translator.from_preset(folder)` loads it. A folder of it in
-`keras_tfm/presets` comes with the package, under the folder's name.
+`from_preset(folder)` of `keras_tfm.serving.Translator` or `Classifier` loads
+it. A folder of it in `keras_tfm/presets` comes with the package, by its name.
 """
 
 import dataclasses
 import json
 import pathlib
 import tempfile
+import zipfile
 
+import h5py
 import tyro
 
 from keras_tfm import serving, zoo
-from recipes import translation
+from recipes import classification, translation
 from recipes.runs import write_json
 
+WEIGHTS = "model.weights.h5"  # in a Keras file
 # Of a translator's settings, those that belong to the model.
 KEPT = ("beam_size", "length_penalty", "max_source_length")
 CARD = """# {name}
@@ -49,21 +53,49 @@ print(Translator.from_preset("{name}")("{example}"))  # {translation}
 {notes}
 """
 
+CLASSIFIER_CARD = """# {name}
+
+A Transformer encoder that labels {language} texts as one of {classes}: {parameters:,}
+parameters, weights in {quantization}.
+
+```python
+from keras_tfm.serving import Classifier
+
+print(Classifier.from_preset("{name}")("{example}").label)  # {label}
+```
+
+* Data: {data}, {texts:,} texts, {origin}; {licence}.
+* Trained in {minutes:.0f} minutes on {backend}, commit {commit}, {finished}, by
+  `python -m recipes.classification{flags}`.
+* Tested on {test_texts:,} texts of which none is in the training part:
+
+| | accuracy (95%), % | macro F1, % |
+|---|---|---|
+| float32, as trained | {before} |
+| {quantization}, as here | {after} |
+| TF-IDF and logistic regression | {baseline} |
+
+{notes}
+"""
+
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """What is made of which run."""
 
     run: str
-    """Folder of a finished run of recipes.translation."""
+    """Folder of a finished run of recipes.translation or .classification."""
     out: str
     """Folder to make; its last name is that of the preset."""
     notes: str = ""
     """File of Markdown for the card: known weaknesses, what did not help."""
-    quantization: str = "int8"
-    """A type of CTranslate2: int8, int16, float16, bfloat16, float32."""
-    example: str = "Where is the station?"
-    """Sentence on the card."""
+    quantization: str | None = None
+    """Of a translator a type of CTranslate2 (int8, int16, float16, bfloat16,
+    float32), else int8; a classifier is written in float16."""
+    example: str | None = None
+    """Text on the card."""
+    language: str = "en"
+    """Of the texts of a classifier."""
     most_megabytes: float = 12.0
     """A larger folder is refused."""
 
@@ -74,16 +106,27 @@ def main(settings: Settings) -> dict:
     file = run / "result.json"
     if not file.is_file():
         raise FileNotFoundError(
-            f"{settings.run!r} is no finished run of recipes.translation: there is no "
+            f"{settings.run!r} is no finished run of a recipe: there is no "
             "`result.json`. Let it end, or name another folder."
         )
     notes = ""
     if settings.notes:
         notes = pathlib.Path(settings.notes).read_text(encoding="utf-8").strip()
     result = json.loads(file.read_text(encoding="utf-8"))
+    labels = (run / "model" / "classifier.json").is_file()
+    make = make_classifier if labels else make_translator
+    described, card, loss = make(settings, run, out, result, notes)
+    write_json(out / "preset.json", described)
+    (out / "README.md").write_text(card.strip() + "\n", encoding="utf-8")
+    print(f"\n{out}: {megabytes(out):.1f} MB; {loss} less than as trained")
+    return described
+
+
+def make_translator(settings, run, out, result, notes):
+    """Writes a translator; gives its description, card, and what it lost."""
     trained = translation.Settings(**result["settings"])
     translator = serving.Translator.load(run / "model")
-    quantization = settings.quantization
+    quantization = settings.quantization or "int8"
     zoo.to_ctranslate2(
         translator.model,
         translator.vocabulary,
@@ -91,17 +134,9 @@ def main(settings: Settings) -> dict:
         quantization=None if quantization == "float32" else quantization,
     )
     translator.vocabulary.save(out / "sentencepiece.model")
-    size = sum(path.stat().st_size for path in out.iterdir()) / 1e6
-    if size > settings.most_megabytes:
-        raise ValueError(
-            f"A preset has {settings.most_megabytes} MB at most. Received: {size:.1f} "
-            f"MB in {quantization}. Quantise more, or train a smaller model."
-        )
+    check_size(settings, out, quantization)
     corpus = translation.load_corpus(trained)
-    # The path of a file of one's own is nobody else's.
-    public = {"data": corpus.name, "origin": corpus.origin}
-    if pathlib.Path(trained.data.split(",")[0]).exists():
-        public = dict.fromkeys(public, pathlib.Path(trained.data).name)
+    public = without_paths(trained, corpus)
     described = {
         "task": "translation",
         "languages": [trained.source, trained.target],
@@ -117,38 +152,132 @@ def main(settings: Settings) -> dict:
     with tempfile.TemporaryDirectory() as folder:
         scores = translation.evaluate(trained, small, corpus, pathlib.Path(folder))
     described["scores"] = {"BLEU": scores["bleu"], "chrF": scores["chrf"]}
-    write_json(out / "preset.json", described)
+    example = settings.example or "Where is the station?"
     card = CARD.format(
         **result | result["versions"] | dataclasses.asdict(trained) | public,
         name=out.name,
         quantization=quantization,
-        before=score(result),
-        after=score(scores),
+        before=columns(result, "bleu", "chrf"),
+        after=columns(scores, "bleu", "chrf"),
         licence=corpus.licence,
         minutes=result["training_minutes"],
-        flags=flags(trained),
-        example=settings.example,
-        translation=small(settings.example),
+        flags=flags(trained, translation.Settings()),
+        example=example,
+        translation=small(example),
         notes=notes,
     )
-    (out / "README.md").write_text(card.strip() + "\n", encoding="utf-8")
-    loss = result["bleu"] - scores["bleu"]
-    print(f"\n{out}: {size:.1f} MB; {loss:.2f} BLEU less than as trained")
-    return described
+    return described, card, f"{result['bleu'] - scores['bleu']:.2f} BLEU"
 
 
-def score(result) -> str:
-    """Both scores as two columns of a table."""
-    columns = (
-        f"{result[k]:.2f} ± {result[f'{k}_half_width_95']:.2f}"
-        for k in ("bleu", "chrf")
+def make_classifier(settings, run, out, result, notes):
+    """Writes a classifier; gives its description, card, and what it lost."""
+    if settings.quantization not in (None, "float16"):
+        raise ValueError(
+            "A classifier is written in float16. Received: --quantization "
+            f"{settings.quantization}. Leave it out."
+        )
+    trained = classification.Settings(**result["settings"])
+    classifier = serving.Classifier.load(run / "model")
+    classifier.save(out)
+    to_half(out / "model.keras")
+    check_size(settings, out, "float16")
+    corpus = classification.load_corpus(trained)
+    public = without_paths(trained, corpus)
+    small = serving.Classifier.load(out)
+    with tempfile.TemporaryDirectory() as folder:
+        scores = classification.evaluate(trained, small, corpus, pathlib.Path(folder))
+    described = {
+        "task": "classification",
+        "languages": [settings.language],
+        "parameters": result["parameters"],
+        "licence": corpus.licence,
+        "data": ", ".join(dict.fromkeys(public.values())),
+        "scores": {"accuracy": scores["accuracy"], "macro F1": scores["macro_f1"]},
+        "settings": {},
+    }
+    example = settings.example or "A wonderful film, and I would see it again."
+    card = CLASSIFIER_CARD.format(
+        **result | result["versions"] | public,
+        name=out.name,
+        language=settings.language,
+        classes=", ".join(classifier.classes),
+        quantization="float16",
+        before=columns(result, "accuracy", "macro_f1"),
+        after=columns(scores, "accuracy", "macro_f1"),
+        baseline=columns(result["tf_idf"], "accuracy", "macro_f1"),
+        licence=corpus.licence,
+        minutes=result["training_minutes"] + (result["warm_up_minutes"] or 0),
+        flags=flags(trained, classification.Settings()),
+        example=example,
+        label=small(example).label,
+        notes=notes,
     )
-    return " | ".join(columns)
+    return described, card, f"{result['accuracy'] - scores['accuracy']:.2f}% accuracy"
 
 
-def flags(trained) -> str:
+def to_half(file: pathlib.Path):
+    """Writes the weights of a Keras file anew in float16.
+
+    They are loaded into what they were, float32.
+    """
+    with zipfile.ZipFile(file) as whole:
+        parts = {name: whole.read(name) for name in whole.namelist()}
+    with tempfile.TemporaryDirectory() as folder:
+        before, after = (pathlib.Path(folder, name) for name in ("before", "after"))
+        before.write_bytes(parts[WEIGHTS])
+        with h5py.File(before) as source, h5py.File(after, "w") as target:
+            _halve(source, target)
+        parts[WEIGHTS] = after.read_bytes()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as whole:
+        for name, content in parts.items():
+            whole.writestr(name, content)
+
+
+def _halve(source, target):
+    target.attrs.update(source.attrs)
+    for name, item in source.items():
+        if isinstance(item, h5py.Group):
+            _halve(item, target.create_group(name))
+        else:
+            values = item[()]
+            half = values.astype("float16") if values.dtype == "float32" else values
+            target.create_dataset(name, data=half).attrs.update(item.attrs)
+
+
+def megabytes(folder) -> float:
+    """The size of a folder's files."""
+    return sum(path.stat().st_size for path in folder.iterdir()) / 1e6
+
+
+def check_size(settings, out, quantization):
+    """Refuses what is too large to be shipped."""
+    size = megabytes(out)
+    if size > settings.most_megabytes:
+        raise ValueError(
+            f"A preset has {settings.most_megabytes} MB at most. Received: {size:.1f} "
+            f"MB in {quantization}. Quantise more, or train a smaller model."
+        )
+
+
+def without_paths(trained, corpus) -> dict:
+    """What a card says of data: the path of one's own file is nobody else's."""
+    public = {"data": corpus.name, "origin": corpus.origin}
+    if pathlib.Path(trained.data.split(",")[0]).exists():
+        public = dict.fromkeys(public, pathlib.Path(trained.data).name)
+    return public
+
+
+def columns(result, *names) -> str:
+    """Scores as columns of a table, with intervals where there are any."""
+    halves = [result.get(f"{name}_half_width_95") for name in names]
+    return " | ".join(
+        f"{result[name]:.2f}" + ("" if half is None else f" ± {half:.2f}")
+        for name, half in zip(names, halves, strict=True)
+    )
+
+
+def flags(trained, plain) -> str:
     """The options of the command, those that are not of this machine."""
-    plain = translation.Settings()
     given = {
         field.name: getattr(trained, field.name)
         for field in dataclasses.fields(trained)
@@ -156,7 +285,7 @@ def flags(trained) -> str:
         and getattr(trained, field.name) != getattr(plain, field.name)
     }
     named = {"data": pathlib.Path(trained.data).name} if "data" in given else {}
-    pairs = (given | named).items()
+    pairs = [("from" if k == "weights" else k, v) for k, v in (given | named).items()]
     return "".join(f" --{name.replace('_', '-')} {value}" for name, value in pairs)
 
 

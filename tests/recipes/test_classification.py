@@ -7,11 +7,12 @@ import pathlib
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_tfm import models, serving, text, training, zoo
 from keras_tfm.text import Labelled, TokenizersVocabulary
 from keras_tfm.text.pipeline import numbered_dataset
-from recipes import classification, label_scores, runs
+from recipes import classification, label_scores, preset, runs
 from recipes.labelled_corpora import LabelledCorpus
 
 pytestmark = pytest.mark.backend("tensorflow", "torch")
@@ -68,6 +69,35 @@ def test_a_run_learns_and_leaves_what_the_page_says(settings, result):
     assert stored == json.loads(json.dumps(result))
     assert result["accuracy"] > 90 and result["tf_idf"]["accuracy"] > 90
     assert result["test_texts"] == 30 and result["texts"] == 240
+
+
+@pytest.mark.backend("torch")
+def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
+    notes = tmp_path / "notes.md"
+    notes.write_text("It knows eight words alone.")
+    out = tmp_path / "films"
+    given = preset.Settings(
+        settings.out, str(out), str(notes), example="a lovely film", language="eo"
+    )
+    described = preset.main(given)
+    assert described == json.loads((out / "preset.json").read_text())
+    assert described["languages"] == ["eo"]
+    assert described["scores"]["accuracy"] == pytest.approx(result["accuracy"], abs=5)
+    card = (out / "README.md").read_text()
+    assert 'from_preset("films")("a lovely film").label)  # good' in card
+    assert f"| float32, as trained | {result['accuracy']:.2f} ±" in card
+    assert settings.data not in card and "--preset tiny" in card
+    run = pathlib.Path(settings.out) / "model"
+    sizes = [(folder / "model.keras").stat().st_size for folder in (out, run)]
+    assert sizes[0] < 0.7 * sizes[1]
+    before, after = serving.Classifier.load(run), serving.Classifier.from_preset(out)
+    for one, other in zip(before.model.weights, after.model.weights, strict=True):
+        assert other.dtype == one.dtype == "float32"
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(one), ops.convert_to_numpy(other), rtol=1e-3, atol=1e-6
+        )
+    with pytest.raises(ValueError, match="float16. Received: --quantization int8"):
+        preset.main(dataclasses.replace(given, quantization="int8"))
 
 
 def test_what_is_saved_says_what_the_run_said(settings, result):
