@@ -117,6 +117,16 @@ def test_a_causal_mask_of_nothing_is_refused():
         masks.causal_mask(0)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_softmax_of_half_precision_is_calculated_in_float32(dtype):
+    scores = ops.cast(np.random.default_rng(0).normal(size=(2, 3000)), dtype)
+    given = numpy(ops.cast(scores, "float32")).astype("float64")
+    exact = np.exp(given) / np.exp(given).sum(axis=-1, keepdims=True)
+    found = masks.masked_softmax(scores)
+    assert ops.dtype(found) == "float32"
+    np.testing.assert_allclose(numpy(found), exact, rtol=1e-5)
+
+
 def test_an_implicit_mask_is_read_in_a_compiled_model_too():
     ids = keras.Input((None,), dtype="int32")
     x = keras.layers.Embedding(9, 2, mask_zero=True)(ids)

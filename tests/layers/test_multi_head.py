@@ -268,6 +268,17 @@ def test_an_implicit_mask_counts_unless_an_explicit_one_is_given():
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
+def test_a_carried_mask_is_not_of_a_cache():
+    layer = made(QUERY, VALUE)
+    cache = layer.keys_and_values(VALUE)
+    # What the query carries is of its own positions, not of the cache's slots.
+    mask = np.ones(QUERY.shape[:2], bool)
+    mask[:, -1] = False
+    carrying, query = masked(QUERY, mask)
+    found, wanted = (attend(layer, x, cache=cache) for x in (carrying, query))
+    np.testing.assert_array_equal(found, wanted)
+
+
 def test_the_mask_of_values_counts_though_keys_carry_none():
     key = draw(B, S, 6, seed=9)
     layer = made(QUERY, VALUE, key)

@@ -316,6 +316,43 @@ def test_settings_and_half_precision(layer, policy):
     assert np.isfinite(numpy(found)).all()
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_biases_are_of_float32_whatever_is_calculated_in(dtype):
+    # Of 4,001 tokens float16 knows the even numbers, bfloat16 those by 16.
+    far = np.array([0, 4001])
+    queries = ops.cast(draw(1, 2, H, 4), dtype)
+    found = AlibiPositions(dtype=dtype)
+    found.build_for((1, 2, H, 4), 4)
+    bias = found.bias(queries, far, far)
+    assert ops.dtype(bias) == "float32"
+    np.testing.assert_array_equal(numpy(bias)[0, :, 0, 1], [-4001 / 16, -4001 / 256])
+    table = T5Positions(dtype=f"mixed_{dtype}")
+    table.build_for((1, 2, H, 4), 4)
+    value = np.full(table.weights[0].shape, 1 + 2**-12, "float32")
+    table.set_weights([value])
+    bias = table.bias(queries, far, far)
+    assert ops.dtype(bias) == "float32"
+    np.testing.assert_array_equal(numpy(bias), 1 + 2**-12)
+
+
+@pytest.mark.parametrize("score", ["dot", "multiplicative", "additive"])
+def test_shaws_vectors_are_added_to_any_score(score):
+    layer = made(ShawPositions(), score=score, key_dim=4)
+    plain = MultiHeadAttention(num_heads=H, score=score, key_dim=4)
+    plain.build(X.shape)
+    values = {weight.path.split("/", 1)[1]: weight for weight in layer.weights}
+    for weight in plain.weights:
+        weight.assign(values[weight.path.split("/", 1)[1]])
+    both = (numpy(one(X, return_attention_scores=True)[1]) for one in (layer, plain))
+    added, without = map(np.log, both)
+    w = weights_of(layer)
+    queries = np.einsum("btd,dhk->bthk", X, w["query/kernel"]) + w["query/bias"]
+    edges = shaw(numpy(layer.positions.key_table), T, 16)
+    bias = np.einsum("bthk,tsk->bhts", queries, edges) * layer.score_layer.scale
+    gained = added - without - bias  # up to a number for each row
+    np.testing.assert_allclose(gained - gained[..., :1], 0, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["t5", "shaw"])
 def test_tables_are_trained(kind):
     layer = made(kind, dropout=0.1)

@@ -100,6 +100,17 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
         preset.main(dataclasses.replace(given, quantization="int8"))
 
 
+@pytest.mark.backend("torch")
+def test_texts_of_the_test_that_were_cut_are_counted(settings, result, tmp_path):
+    corpus = classification.load_corpus(settings)
+    folder = pathlib.Path(settings.out) / "model"
+    for length, cut in ((5, 30), (64, 0)):  # four words, start and end
+        short = serving.Classifier.load(folder, max_length=length)
+        given = dataclasses.replace(settings, pooling="mean")
+        found = classification.evaluate(given, short, corpus, tmp_path)
+        assert found["test_truncated"] == cut
+
+
 def test_what_is_saved_says_what_the_run_said(settings, result):
     out = pathlib.Path(settings.out)
     lines = (out / "predictions.tsv").read_text(encoding="utf-8").splitlines()

@@ -1,6 +1,7 @@
 """Labelled corpora: where they come from, how their parts are drawn."""
 
 import collections
+import json
 
 import pytest
 
@@ -129,6 +130,16 @@ def test_columns_go_to_the_files(tmp_path):
     file = write(tmp_path / "x.tsv", ["n\tfirst\tsecond\tkind", *rows])
     corpus = labelled_corpora.load(file, text="first", text_pair="second", label="kind")
     assert corpus.train.paired and corpus.train.texts[0][1].startswith("two")
+
+
+def test_parts_have_one_label_or_lists_alike(tmp_path):
+    one, several = tmp_path / "one.jsonl", tmp_path / "several.jsonl"
+    rows = [{"text": f"t{n}", "label": "ab"[n % 2]} for n in range(8)]
+    one.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rows = [{**row, "label": [row["label"]]} for row in rows]
+    several.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(ValueError, match="the validation part with the other"):
+        labelled_corpora.load(str(one), validation=str(several))
 
 
 def test_an_unknown_label_of_an_evaluation_is_refused(tmp_path):

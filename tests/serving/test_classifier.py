@@ -216,6 +216,12 @@ def test_settings_that_do_not_fit_are_refused(classifier, settings, message):
         Classifier(classifier.model, classifier.vocabulary, **settings)
 
 
+def test_another_id_of_padding_is_refused(vocabulary):
+    encoder = Encoder(vocabulary.size, 1, 8, 12, 2, pad_id=5)
+    with pytest.raises(ValueError, match="than the model masks. Received: 0, pad_id=5"):
+        Classifier(Network(encoder, 2), vocabulary, ["a", "b"])
+
+
 def test_a_vocabulary_or_length_past_a_table_is_refused(vocabulary):
     encoder = Encoder(vocabulary.size - 1, num_layers=1, embedding_dim=8, num_heads=2)
     with pytest.raises(ValueError, match="more pieces than the model has rows"):
