@@ -55,10 +55,11 @@ DEFAULTS = {
 # A deep encoder and a shallow decoder: as good and faster, Kasai et al. 2021,
 # https://arxiv.org/abs/2006.10369
 MEDIUM = {"num_layers": (4, 2), "embedding_dim": 256, "intermediate_dim": 1024}
+MEDIUM |= {"num_heads": 4, "normalize_first": True}
 PRESETS = {
     "small": functools.partial(models.transformer_tiny, num_layers=2),
     "tiny": models.transformer_tiny,
-    "medium": functools.partial(models.transformer_base, num_heads=4, **MEDIUM),
+    "medium": functools.partial(models.transformer_base, **MEDIUM),
     "base": models.transformer_base,
     "big": models.transformer_big,
 }
@@ -90,16 +91,20 @@ BY_SIZE = {
         "preset": "medium",
         "vocabulary_size": 6_000,
         "vocabulary_kind": "unigram",
-        "batch": 2_048,
-        "epochs": 16,
+        "batch": 512,
+        "num_shapes": 32,
+        "epochs": 10,
         "peak_rate": 1.5e-3,
         "warmup": 1_500,
+        "cooldown": 3,
         "dropout": 0.1,
-        "average": 5,
+        "average": 2,
         "score_every": 2,
         "length_penalty": 1.0,
     },
 }
+# Of any corpus, where nothing else is said.
+USUAL = {"num_shapes": 8, "cooldown": 0}
 
 # BLEU is of characters in languages that put no spaces between words.
 WITHOUT_SPACES = ("ja", "km", "lo", "my", "th", "zh")
@@ -138,13 +143,16 @@ class Settings:
     """Algorithm of SentencePiece."""
     batch: int | None = None
     """Target tokens in a batch, padding included."""
+    num_shapes: int | None = None
+    """Shapes of batches: the more the less padding, and the more programs
+    where XLA compiles one for each."""
     epochs: int | None = None
     """Passes over the training pairs."""
     peak_rate: float | None = None
     """Learning rate at the end of the warm-up."""
     warmup: int | None = None
     """Updates until the peak; then the rate falls with 1 / sqrt(updates)."""
-    cooldown: int = 0
+    cooldown: int | None = None
     """Epochs, the last ones, in which the rate also falls to zero in a line."""
     dropout: float | None = None
     """Share of channels dropped from residuals and embeddings."""
@@ -165,7 +173,7 @@ class Settings:
     bleu_tokenize: str | None = None
     """sacrebleu's tokeniser: 13a, none (it is tokenised already), char, ..."""
     jit_compile: bool = False
-    """XLA in training on TensorFlow; each of the eight shapes compiles once."""
+    """XLA in training on TensorFlow; each of the shapes compiles once."""
     seed: int = 0
     """Of weights, dropout, shuffling, and what is held out."""
 
@@ -186,6 +194,7 @@ def main(settings: Settings) -> dict:
         corpus.train,
         vocabulary,
         batch_tokens=settings.batch,
+        num_shapes=settings.num_shapes,
         seed=settings.seed,
         subword_sampling=settings.subword_sampling,
     )
@@ -242,12 +251,13 @@ def check(settings: Settings):
             f"--model is transformer or recurrent. Received: {settings.model!r}."
         )
     names = ("epochs", "average", "score_every", "beam_size", "batch", "held_out")
+    names += ("num_shapes",)
     for name in names:
         value = getattr(settings, name)
         if value is not None and value < 1:
             flag = name.replace("_", "-")
             raise ValueError(f"--{flag} must be 1 or more. Received: {value}.")
-    if settings.cooldown < 0:
+    if settings.cooldown is not None and settings.cooldown < 0:
         raise ValueError(f"--cooldown is 0 or more. Received: {settings.cooldown}.")
     value = settings.length_penalty
     if value is not None and not value >= 0:
@@ -257,7 +267,11 @@ def check(settings: Settings):
 def complete(settings: Settings, pairs: int) -> Settings:
     """Fills what is None with what suits the corpus."""
     size = "small" if pairs < 50_000 else "large"
-    chosen = dict(DEFAULTS.get(settings.data, BY_SIZE[size]))
+    chosen = USUAL | DEFAULTS.get(settings.data, BY_SIZE[size])
+    if compiles(settings):
+        chosen["num_shapes"] = USUAL["num_shapes"]
+    if settings.epochs is not None:
+        chosen["cooldown"] = min(chosen["cooldown"], settings.epochs // 3)
     tokenized = settings.data == "multi30k" and settings.form == "tok"
     chosen["bleu_tokenize"] = "none" if tokenized else "13a"
     language = settings.target.replace("-", "_").split("_")[0].lower()
@@ -275,6 +289,11 @@ def complete(settings: Settings, pairs: int) -> Settings:
             f"{settings.cooldown}, --epochs {settings.epochs}."
         )
     return settings
+
+
+def compiles(settings: Settings) -> bool:
+    """Tells whether each shape of a batch is a program of its own."""
+    return settings.jit_compile or keras.config.backend() == "jax"
 
 
 def described(settings: Settings, corpus) -> dict:
@@ -351,7 +370,7 @@ def make_model(settings, vocabulary, steps) -> tuple[keras.Model, keras.Model]:
         loss=training.ProjectedCrossentropy(
             model.target_embedding, settings.label_smoothing, chunk_tokens=512
         ),
-        jit_compile=settings.jit_compile or keras.config.backend() == "jax",
+        jit_compile=compiles(settings),
     )
     return model, network
 

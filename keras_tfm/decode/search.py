@@ -457,6 +457,24 @@ class Search:
             ValueError: this search samples, gives alternatives, or has a
                 shortlist.
         """
+        state = self.begin_decoding(source_ids, target_prefix)
+        return self.way.finish(self.way.advance(self.model.step, state))
+
+    def begin_decoding(self, source_ids, target_prefix=()):
+        """Begins what `decode` does, to go on by `decode_until`.
+
+        Args:
+            source_ids, target_prefix: as of `decode`.
+
+        Returns:
+            dict of tensors, the state before the first step: `"index"` is the
+            number of steps taken, int32; `"done"`, bool `(B, M)`, tells which
+            rows are; all but scalars have the batch first, so that rows can be
+            taken out.
+
+        Raises:
+            ValueError: as `decode`.
+        """
         apart = self._alternatives is not None or self.shortlist is not None
         if self.samples or apart:
             raise ValueError(
@@ -473,8 +491,20 @@ class Search:
             forced = ops.convert_to_tensor([target_prefix], "int32")
             prefix.append(ops.broadcast_to(forced, (count, len(target_prefix))))
         none = ops.zeros((count, 0), "int32")
-        state = self._begin(room, source_ids, none, limits, *prefix)
-        return self.way.finish(self.way.advance(self.model.step, state))
+        return self._begin(room, source_ids, none, limits, *prefix)
+
+    def decode_until(self, state, until):
+        """Takes steps, until all rows are done if that comes first.
+
+        Args:
+            state: of `begin_decoding`, or of this.
+            until: scalar int32 tensor, the steps taken then in all.
+
+        Returns:
+            The state after them, and the `Hypotheses` so far, of tensors.
+        """
+        state = self.way.advance(self.model.step, state, until)
+        return state, self.way.finish(state)
 
     def _score(self, source_ids, target_ids):
         way = self.way

@@ -15,6 +15,7 @@ import tempfile
 from keras_tfm.serving.parts import BREAKS, MARK
 from keras_tfm.text.joined import count_marks
 
+STRETCH = 4  # steps after which rows that are done may leave a batch
 FIRST_TEXTS = (("a",), ("a", "one two three four five six seven eight nine ten"))
 WRITES = """
 import json, sys
@@ -274,7 +275,9 @@ class _Reader:
 
         def of_any_shape():
             # One row without tokens, so that there is a row.
-            return tuple(kept[:-1] for kept in decode(tf.pad(ids, [[0, 1], [0, 0]])))
+            padded = tf.pad(ids, [[0, 1], [0, 0]])
+            found = _until_each_is_done(search, padded, self._prefix)
+            return tuple(kept[:-1] for kept in found)
 
         program = tf.function(decode, jit_compile=True, autograph=False)
 
@@ -465,3 +468,60 @@ def _kept(lengths, room):
     first = tf.maximum(room - lengths[1], room - room // 2)
     first = tf.minimum(lengths[0], first)
     return [first, tf.minimum(lengths[1], room - first)]
+
+
+def _until_each_is_done(search, ids, prefix):
+    """Decodes a batch of any size, which rows leave that are done.
+
+    Args:
+        search: `Search`.
+        ids: int32 `(B, S)`.
+        prefix: ints.
+
+    Returns:
+        Ids `(B, n, T)`, scores and lengths `(B, n)`.
+    """
+    import tensorflow as tf
+
+    def kept(found):
+        return found.ids, found.scores, found.lengths
+
+    def written(found, numbers, hypotheses):
+        return tuple(
+            tf.tensor_scatter_nd_update(whole, numbers[:, None], rows)
+            for whole, rows in zip(found, kept(hypotheses), strict=True)
+        )
+
+    def unfinished(numbers, state, found):
+        room = tf.shape(state["open"]["ids"])[-1]
+        return (tf.size(numbers) > 0) & (state["index"] < room)
+
+    def stretch(numbers, state, found):
+        state, hypotheses = search.decode_until(state, state["index"] + STRETCH)
+        done = tf.reduce_all(state["done"], axis=1)
+
+        def smaller():
+            left = tf.where(~done)[:, 0]
+            rows = tf.nest.map_structure(
+                lambda x: tf.gather(x, left) if len(x.shape) else x, state
+            )
+            return tf.gather(numbers, left), rows, written(found, numbers, hypotheses)
+
+        # To take rows out costs a copy of all others.
+        over = tf.reduce_sum(tf.cast(done, tf.int32))
+        return tf.cond(
+            8 * over >= tf.size(numbers), smaller, lambda: (numbers, state, found)
+        )
+
+    state = search.begin_decoding(ids, prefix)
+    numbers = tf.range(tf.shape(ids)[0])
+    found = kept(search.way.finish(state))
+    variables = (numbers, state, found)
+    shapes = tf.nest.map_structure(
+        lambda x: tf.TensorShape([None, *x.shape[1:]]) if len(x.shape) else x.shape,
+        variables,
+    )
+    numbers, state, found = tf.while_loop(
+        unfinished, stretch, variables, shape_invariants=shapes
+    )
+    return written(found, numbers, search.way.finish(state))
