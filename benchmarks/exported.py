@@ -96,7 +96,7 @@ def write(settings, kind, folder):
     translator_of(settings).export(
         f"{folder}/{kind}",
         jit_compile=kind == "compiled",
-        shapes=((1, 16), (1, 32), (SIZE, 16), (SIZE, 32)),
+        shapes=((1, 16), (1, 32), (SIZE, 32), (SIZE, 64)),
     )
 
 

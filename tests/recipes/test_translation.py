@@ -192,7 +192,13 @@ def test_a_recurrent_model_has_about_as_many_weights(preset):
 def test_defaults_hang_on_the_corpus():
     own = translation.Settings(data="pairs.tsv")
     small, large = (translation.complete(own, n) for n in (49_999, 50_000))
-    assert small.batch < large.batch
+    assert small.vocabulary_size < large.vocabulary_size
+    assert (small.cooldown, large.cooldown) == (0, 3)
+    short = dataclasses.replace(own, epochs=4)
+    assert translation.complete(short, 50_000).cooldown == 1
+    # Where each shape of a batch is compiled there are few.
+    compiled = dataclasses.replace(own, jit_compile=True)
+    assert translation.complete(compiled, 50_000).num_shapes < large.num_shapes
     japanese = dataclasses.replace(own, target="ja-JP", batch=512)
     assert translation.complete(japanese, 1).bleu_tokenize == "char"
     assert translation.complete(japanese, 1).batch == 512
