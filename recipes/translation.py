@@ -54,8 +54,13 @@ DEFAULTS = {
 
 # A deep encoder and a shallow decoder: as good and faster, Kasai et al. 2021,
 # https://arxiv.org/abs/2006.10369
-MEDIUM = {"num_layers": (4, 2), "embedding_dim": 256, "intermediate_dim": 1024}
-MEDIUM |= {"num_heads": 4, "normalize_first": True}
+MEDIUM = {
+    "num_layers": (4, 2),
+    "embedding_dim": 256,
+    "intermediate_dim": 1024,
+    "num_heads": 4,
+    "normalize_first": True,
+}
 PRESETS = {
     "small": functools.partial(models.transformer_tiny, num_layers=2),
     "tiny": models.transformer_tiny,
@@ -250,8 +255,8 @@ def check(settings: Settings):
         raise ValueError(
             f"--model is transformer or recurrent. Received: {settings.model!r}."
         )
-    names = ("epochs", "average", "score_every", "beam_size", "batch", "held_out")
-    names += ("num_shapes",)
+    names = ("epochs", "average", "score_every", "beam_size", "batch", "num_shapes")
+    names += ("held_out",)
     for name in names:
         value = getattr(settings, name)
         if value is not None and value < 1:

@@ -458,7 +458,7 @@ class Search:
                 shortlist.
         """
         state = self.begin_decoding(source_ids, target_prefix)
-        return self.way.finish(self.way.advance(self.model.step, state))
+        return self.way.finish(self.decode_until(state))
 
     def begin_decoding(self, source_ids, target_prefix=()):
         """Begins what `decode` does, to go on by `decode_until`.
@@ -493,18 +493,17 @@ class Search:
         none = ops.zeros((count, 0), "int32")
         return self._begin(room, source_ids, none, limits, *prefix)
 
-    def decode_until(self, state, until):
+    def decode_until(self, state, until=None):
         """Takes steps, until all rows are done if that comes first.
 
         Args:
             state: of `begin_decoding`, or of this.
-            until: scalar int32 tensor, the steps taken then in all.
+            until: scalar int32 tensor, the steps taken then in all; or None.
 
         Returns:
-            The state after them, and the `Hypotheses` so far, of tensors.
+            The state after them; `way.finish(state)` gives its `Hypotheses`.
         """
-        state = self.way.advance(self.model.step, state, until)
-        return state, self.way.finish(state)
+        return self.way.advance(self.model.step, state, until)
 
     def _score(self, source_ids, target_ids):
         way = self.way

@@ -151,16 +151,13 @@ def learning_rates(schedules, steps, ax=None, title=None):
     if ax is None:
         ax = figure((6.0, 3.4)).add_subplot()
     places = np.unique(np.linspace(0, steps, 400).astype("int64"))
-    shades = colours(len(schedules))
-    for (name, schedule), colour in zip(schedules.items(), shades, strict=True):
-        rates = [float(keras.ops.convert_to_numpy(schedule(step))) for step in places]
-        ax.plot(places, rates, color=colour, linewidth=1.6, label=name)
-    axis_names(ax, "step", "learning rate")
+    points = {
+        name: (places, [float(keras.ops.convert_to_numpy(rate(n))) for n in places])
+        for name, rate in schedules.items()
+    }
+    made = curves(points, "step", "learning rate", ax, title)
     ax.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
-    bare(ax, grid="y")
-    ax.legend(frameon=False, fontsize=8, labelcolor=INK)
-    set_title(ax, title)
-    return ax.figure
+    return made
 
 
 def gradient_norms(norms, ax=None, title=None):

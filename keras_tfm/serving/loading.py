@@ -23,18 +23,18 @@ def load(name, source_language=None, target_language=None, **settings):
         ValueError, FileNotFoundError: there is no such model, or it is a
             classifier, which has no languages and no such settings.
     """
-    try:
-        if (pathlib.Path(name) / FILES[-1]).is_file():
-            found = Classifier.from_preset(name)
-        else:
+    if (pathlib.Path(name) / FILES[-1]).is_file():
+        found = Classifier.from_preset(name)
+    else:
+        try:
             return Translator.from_preset(
                 name, source_language, target_language, **settings
             )
-    except (ValueError, FileNotFoundError) as fault:
-        try:
-            found = Classifier.from_preset(name)
-        except (ValueError, FileNotFoundError):
-            raise fault from None
+        except (ValueError, FileNotFoundError) as fault:
+            try:
+                found = Classifier.from_preset(name)
+            except (ValueError, FileNotFoundError):
+                raise fault from None
     languages = {"source_language": source_language, "target_language": target_language}
     given = {key: value for key, value in {**languages, **settings}.items() if value}
     if given:

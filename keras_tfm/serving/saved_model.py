@@ -483,13 +483,14 @@ def _until_each_is_done(search, ids, prefix):
     """
     import tensorflow as tf
 
-    def kept(found):
+    def finished(state):
+        found = search.way.finish(state)
         return found.ids, found.scores, found.lengths
 
-    def written(found, numbers, hypotheses):
+    def written(found, numbers, state):
         return tuple(
             tf.tensor_scatter_nd_update(whole, numbers[:, None], rows)
-            for whole, rows in zip(found, kept(hypotheses), strict=True)
+            for whole, rows in zip(found, finished(state), strict=True)
         )
 
     def unfinished(numbers, state, found):
@@ -497,7 +498,7 @@ def _until_each_is_done(search, ids, prefix):
         return (tf.size(numbers) > 0) & (state["index"] < room)
 
     def stretch(numbers, state, found):
-        state, hypotheses = search.decode_until(state, state["index"] + STRETCH)
+        state = search.decode_until(state, state["index"] + STRETCH)
         done = tf.reduce_all(state["done"], axis=1)
 
         def smaller():
@@ -505,7 +506,7 @@ def _until_each_is_done(search, ids, prefix):
             rows = tf.nest.map_structure(
                 lambda x: tf.gather(x, left) if len(x.shape) else x, state
             )
-            return tf.gather(numbers, left), rows, written(found, numbers, hypotheses)
+            return tf.gather(numbers, left), rows, written(found, numbers, state)
 
         # To take rows out costs a copy of all others.
         over = tf.reduce_sum(tf.cast(done, tf.int32))
@@ -515,8 +516,7 @@ def _until_each_is_done(search, ids, prefix):
 
     state = search.begin_decoding(ids, prefix)
     numbers = tf.range(tf.shape(ids)[0])
-    found = kept(search.way.finish(state))
-    variables = (numbers, state, found)
+    variables = (numbers, state, finished(state))
     shapes = tf.nest.map_structure(
         lambda x: tf.TensorShape([None, *x.shape[1:]]) if len(x.shape) else x.shape,
         variables,
@@ -524,4 +524,4 @@ def _until_each_is_done(search, ids, prefix):
     numbers, state, found = tf.while_loop(
         unfinished, stretch, variables, shape_invariants=shapes
     )
-    return written(found, numbers, search.way.finish(state))
+    return written(found, numbers, state)

@@ -220,7 +220,11 @@ def test_what_tensorflow_serving_would_refuse_is_refused(client, body, message):
         (413, {"text": "a", "target_prefix": "a" * 201}, "200 characters at most"),
         (413, {"text": ["a"] * 21}, "20 texts at most. Received: 21"),
         (422, b'{"text": ["a", "b\\ud800"]}', "Text 1 has half of a surrogate"),
-        (422, b'{"text": "a", "target_prefix": "\\ud800"}', "half of a surrogate"),
+        (
+            422,
+            b'{"text": "a", "target_prefix": "\\ud800"}',
+            "The prefix has half of a surrogate",
+        ),
         (413, {"text": "a" * 5_000}, "5000 bytes at most"),
     ],
 )

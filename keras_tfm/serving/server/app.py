@@ -92,7 +92,7 @@ def make_app(model, name="default", limits=None, version="1", metrics=None):
 
     async def described(kind=None, alive=False):
         if alive or not known:
-            seconds = min(limits.seconds, HEALTH_SECONDS) if known else limits.seconds
+            seconds = min(limits.seconds, HEALTH_SECONDS) if alive else limits.seconds
             known.update(await _in_time(model().describe(), seconds))
         if kind not in (None, known["kind"]):
             does = {"translation": "translates", "classification": "labels"}
@@ -102,8 +102,10 @@ def make_app(model, name="default", limits=None, version="1", metrics=None):
     def check(texts, prefix, blank=True):
         if fault := limits.fault(texts) or limits.fault([prefix or ""]):
             raise HTTPException(413, fault)
+        if not is_unicode(prefix or ""):
+            raise HTTPException(422, "The prefix has half of a surrogate pair.")
         for number, text in enumerate(texts):
-            if not is_unicode(text) or not is_unicode(prefix or ""):
+            if not is_unicode(text):
                 fault = f"Text {number} has half of a surrogate pair: no character."
                 raise HTTPException(422, fault)
             if not blank and not text.strip():

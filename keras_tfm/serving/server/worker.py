@@ -75,12 +75,13 @@ class Worker:
         Raises:
             ValueError, TypeError: of what the model says of a text.
         """
-        asked = [Asked(["a"])]
+        asked, does = [Asked(["a"])], self.describe()
         if self.kind == "translation":
             self.model.warm_up()
-            asked.append(Asked(["a"], None, True))
-            asked += [Asked(["a"], None, True, True)] * self.describe()["attention"]
-            if self.describe()["streams"]:
+            asked.append(Asked(["a"], full=True))
+            if does["attention"]:
+                asked.append(Asked(["a"], full=True, attention=True))
+            if does["streams"]:
                 list(self.stream("a"))
         for one in asked:
             self._together([one], one.full, one.attention)
@@ -113,8 +114,6 @@ class Worker:
             places = [i for i, one in enumerate(asked) if one[2:] == program]
             try:
                 answers = self._together([asked[i] for i in places], *program)
-            except FloatingPointError:  # of the model's weights
-                raise
             except FAULTS:  # of one of them, which the others do not pay for
                 answers = [self._alone(asked[i]) for i in places]
             for place, answer in zip(places, answers, strict=True):
