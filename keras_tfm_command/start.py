@@ -9,7 +9,9 @@ import sys
 
 # As a shell gives them for a signal.
 INTERRUPTED, BROKEN_PIPE = 128 + signal.SIGINT, 141
+# FloatingPointError: a model whose logits are NaN.
 FAULTS = (ValueError, TypeError, OSError, ImportError, RuntimeError)
+FAULTS += (FloatingPointError,)
 
 
 def main(arguments=None) -> int:
