@@ -164,8 +164,11 @@ class Serve(Languages):
     """Requests that wait, at most."""
     attention_tokens: int = 400
     """Of a text whose attention is asked for, at most."""
-    batch_size: int = 64
+    batch_size: int = 32
     """Texts that the model gets at once; 1: each by itself."""
+    warm_up: tuple[int, ...] = (32, 64, 128)
+    """Tokens of texts that programs are compiled for before it answers; none:
+    each when it is first needed, while requests wait."""
 
 
 @dataclasses.dataclass(frozen=True)

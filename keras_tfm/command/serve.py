@@ -44,6 +44,7 @@ def run(command):
             command.attention_tokens,
             command.batch_size,
         ),
+        sorted(command.warm_up),
         lambda: print(f"{name} at http://{command.host}:{command.port}", flush=True),
     )
 

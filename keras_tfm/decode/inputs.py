@@ -6,7 +6,7 @@ import numpy as np
 from keras import ops
 
 # Source lengths are rounded up to these, so that few programs are compiled.
-LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+LENGTHS = (16, 32, 64, 128, 256, 512, 1024)
 PREFIX_LENGTHS = (0, 4, 8, *LENGTHS)
 PHRASES = (0, 1, 2, 4, 8, 16)
 

@@ -8,6 +8,7 @@ from keras_tfm.decode.inputs import LENGTHS, rounded_up
 # A search makes room for so many tokens, and for more only when they come: a
 # step costs what it has room for.
 ROOMS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096)
+FEW = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 
 
 class Lengths:
@@ -18,15 +19,22 @@ class Lengths:
         longest: int or None: tokens that the model has positions for.
         continues: bool. What a row says stands after its source, as after the
             prompt of a language model, and has what positions are left.
+        few_programs: bool. Round up further, see `Search`.
 
     Raises:
         ValueError: a length out of its range, or past the positions.
     """
 
     def __init__(
-        self, max_decoding_length, min_decoding_length, longest=None, continues=False
+        self,
+        max_decoding_length,
+        min_decoding_length,
+        longest=None,
+        continues=False,
+        few_programs=False,
     ):
         self.continues = continues
+        self._widths, self._rooms = (FEW, FEW) if few_programs else (LENGTHS, ROOMS)
         self.multiple, self.constant = _rule(max_decoding_length, min_decoding_length)
         self.longest = longest
         if longest and not self.multiple and self.constant > longest:
@@ -88,7 +96,7 @@ class Lengths:
         Returns:
             int, more than that.
         """
-        room = next((room for room in ROOMS if room > index), 2 * index)
+        room = next((room for room in self._rooms if room > index), 2 * index)
         most = [] if self.multiple else [self.constant]
         return min([room, *most, *([self.longest] if self.longest else [])])
 
@@ -101,7 +109,7 @@ class Lengths:
         Returns:
             int, no less than that.
         """
-        width = rounded_up(source_length, LENGTHS)
+        width = rounded_up(source_length, self._widths)
         return max(source_length, min(width, self.longest or width))
 
     def padded(self, source_ids):

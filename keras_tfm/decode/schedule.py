@@ -73,6 +73,23 @@ def run(
             yield from work.settle(kind, numbers, *future.result())
 
 
+def counts(begun) -> list[int]:
+    """Tells what numbers of rows batches come to have.
+
+    Args:
+        begun: ints >= 1, those that they begin with.
+
+    Returns:
+        list of int, rising.
+    """
+    found = set()
+    for count in begun:
+        while count:
+            found.add(count)
+            count //= 4
+    return sorted(found)
+
+
 class _Work:
     """What there is to do next, and what is being done."""
 
@@ -121,7 +138,7 @@ class _Work:
         if rows.size:
             part = _Part(left, state, True)
             if rows.size <= len(left) // 4:  # the others are not held in memory
-                part = _Part(left[rows], _of_rows([state], [rows]), False)
+                part = _Part(left[rows], of_rows([state], [rows]), False)
             at = kind, int(ops.convert_to_numpy(state["index"]))
             self.waiting.setdefault(at, []).append(part)
         if over.any():
@@ -169,11 +186,20 @@ def _take(parts, size):
     numbers = [part.numbers[rows] for part, rows in zip(chosen, taken, strict=True)]
     numbers = np.pad(np.concatenate(numbers), (0, more), constant_values=-1)
     states = [part.state for part in chosen]
-    return numbers, functools.partial(_of_rows, states, taken, more), over
+    return numbers, functools.partial(of_rows, states, taken, more), over
 
 
-def _of_rows(states, rows, more=0):
-    """One state of rows of several, the first of them `more` times again."""
+def of_rows(states, rows, more=0):
+    """Makes one state of rows of several.
+
+    Args:
+        states: list of states.
+        rows: list of int `(M,)` for each, which of its rows to take.
+        more: int, how often the first of all follows them again.
+
+    Returns:
+        A state, with copies of the rows.
+    """
 
     def joined(*tensors):
         if len(tensors[0].shape) == 0:

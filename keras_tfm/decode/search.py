@@ -79,6 +79,8 @@ class Search:
         end_id: int. The token that ends a hypothesis.
         unk_id: int. The unknown token.
         jit_compile: bool. On TensorFlow, compile with XLA.
+        few_programs: bool. Round lengths up to 32, 64, 128 and so on: half as
+            many programs are compiled, and take a tenth longer.
 
     Raises:
         ValueError: a number out of its range, sampling in a beam, or what
@@ -117,6 +119,7 @@ class Search:
         end_id=3,
         unk_id=1,
         jit_compile=True,
+        few_programs=False,
     ):
         self.model = model
         self.num_hypotheses = num_hypotheses
@@ -126,9 +129,13 @@ class Search:
             _check_sampling(
                 beam_size, num_hypotheses, coverage_penalty, return_alternatives
             )
-        limits = (max_decoding_length, min_decoding_length)
-        continues = hasattr(model, "logits_after")
-        self.lengths = Lengths(*limits, longest(model), continues)
+        self.lengths = Lengths(
+            max_decoding_length,
+            min_decoding_length,
+            longest(model),
+            continues=hasattr(model, "logits_after"),
+            few_programs=few_programs,
+        )
         self.suppressed = {*suppress_ids, *([unk_id] if disable_unk else [])}
         suppressed = self.suppressed
         size = getattr(model, "target_vocabulary_size", None)
@@ -305,10 +312,8 @@ class Search:
             place = 0
             while place < len(order):
                 width = self.lengths.width(len(rows[order[place]]))
-                count = max(1, min(batch_size, batch_tokens // width))
-                left = len(order) - place
-                if left < count:
-                    count = inputs.rounded_up(left, (1, min(8, count), count))
+                counts = _counts(width, batch_tokens, batch_size)
+                count = inputs.rounded_up(min(len(order) - place, counts[-1]), counts)
                 chosen = order[place : place + count]
                 place += count
                 # Filled up, since another number would be another program.
@@ -339,6 +344,32 @@ class Search:
             for place, number in enumerate(numbers):
                 parts = (x if x is None else x[place : place + 1] for x in found)
                 yield int(number), _checked(Hypotheses(*parts), [number])
+
+    def warm_up(self, lengths, batch_tokens=2048, batch_size=64, target_prefix=()):
+        """Compiles what sources of some lengths need in bulk, few or many.
+
+        Translations may be half as long again as their source; those that are
+        longer need more programs.
+
+        Args:
+            lengths: ints >= 1, in source tokens.
+            batch_tokens, batch_size: as in bulk.
+            target_prefix: ints that every hypothesis begins with.
+        """
+        for width in sorted({self.lengths.width(length) for length in lengths}):
+            counts, begun = _counts(width, batch_tokens, batch_size), None
+            for count in counts:
+                ids = np.full((count, width), self.end_id, "int32")
+                prefix = [target_prefix] * count if len(target_prefix) else None
+                begun = self._start(*self._arguments(ids, target_prefix=prefix))
+            last = min(width + width // 2, self.lengths.limit(width))
+            for count in schedule.counts(counts):
+                state, room = schedule.of_rows([begun], [np.arange(count)]), 0
+                while room < last:
+                    # Its own: on JAX a program may write where it stood.
+                    state["index"] = ops.convert_to_tensor(room, "int32")
+                    state, _ = self._carry_on(state, steps=1)
+                    room = state["open"]["ids"].shape[-1]
 
     def stream(self, source_ids, target_prefix=None) -> Iterator[np.ndarray]:
         """Decodes greedily, and gives tokens as they come.
@@ -678,6 +709,12 @@ class Search:
                 "attention", "float32", limit, length, wanted=self.way.return_attention
             ),
         )
+
+
+def _counts(width, batch_tokens, batch_size):
+    """The rows that a batch in bulk may have, rising."""
+    most = max(1, min(batch_size, batch_tokens // width))
+    return sorted({1, min(8, most), most})
 
 
 def _arrays(hypotheses):

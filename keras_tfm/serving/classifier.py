@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from keras_tfm.decode.compile import compiled
-from keras_tfm.decode.inputs import LENGTHS, rounded_up
+from keras_tfm.decode.inputs import rounded_up
 from keras_tfm.serving import preset, saved_model
 from keras_tfm.serving.folders import check_saved, write_model
 from keras_tfm.text.joined import count_marks, join, kept_tokens
@@ -20,6 +20,8 @@ from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 
 # Of a saved classifier.
 FILES = ("model.keras", "vocabulary.model", "classifier.json")
+# Lengths are rounded up to these, so that few programs are compiled.
+LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 _log = logging.getLogger(__name__)
 

@@ -7,13 +7,15 @@ from keras_tfm.serving.classifier import FILES, Classifier
 from keras_tfm.serving.translator import Translator
 
 
-def load(name, source_language=None, target_language=None, **settings):
+def load(name, source_language=None, target_language=None, usual=None, **settings):
     """Loads what translates or labels text, whoever has trained it.
 
     Args:
         name: str or path, see `Translator.from_preset`.
         source_language: str or None, likewise.
         target_language: str or None, likewise.
+        usual: dict of settings of `Translator`, which no classifier misses; or
+            None.
         **settings: of `Translator`.
 
     Returns:
@@ -28,7 +30,7 @@ def load(name, source_language=None, target_language=None, **settings):
     else:
         try:
             return Translator.from_preset(
-                name, source_language, target_language, **settings
+                name, source_language, target_language, **{**(usual or {}), **settings}
             )
         except (ValueError, FileNotFoundError) as fault:
             try:

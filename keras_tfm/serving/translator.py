@@ -297,20 +297,20 @@ class Translator:
                 )
         return scores
 
-    def warm_up(self, lengths=(8, 16, 32)):
-        """Compiles what translating texts of usual lengths needs.
+    def warm_up(self, lengths=(8, 16, 32), **search):
+        """Compiles what texts of usual lengths need, alone and with others.
 
         Args:
-            lengths: ints >= 1, in source tokens: a text of each is translated,
-                alone and as one of a batch.
+            lengths: ints >= 1, in source tokens without marks.
+            **search: as of `translate`.
         """
-        begin = self.settings["target_prefix"]
-        for length in lengths:
-            row = [self.vocabulary.end_id + 1] * min(length, self.cuts[1])
-            row = [*self.source_marks[0], *row, *self.source_marks[1]]
-            for count in sorted({1, min(8, self.batch_size), self.batch_size}):
-                forced = [begin] * count if begin else None
-                self._decoded(self.search, [row] * count, forced)
+        marks = sum(map(len, self.source_marks))
+        self._search_with(search).warm_up(
+            [marks + min(length, self.cuts[1]) for length in lengths],
+            self.batch_tokens,
+            self.batch_size,
+            self.settings["target_prefix"],
+        )
 
     def _search_with(self, search):
         if not search:

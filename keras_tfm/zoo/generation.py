@@ -17,6 +17,7 @@ OTHERS = {"encoder_no_repeat_ngram_size": 0, "exponential_decay_length_penalty":
 # Settings of a translator that are of no search, or of the tokenizer there.
 SERVING = ("batch_size", "batch_tokens", "max_source_length", "num_hypotheses")
 SERVING += ("source_prefix", "source_suffix", "split_tokens", "jit_compile")
+SERVING += ("few_programs",)
 
 
 def search(folder, config, ids):

@@ -1,7 +1,9 @@
 """Searches in stretches, with rows that come and go, and their company."""
 
+import collections
 import time
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -97,10 +99,46 @@ def test_in_bulk_shapes_are_few(wordy, monkeypatch):
     rows = [[5] * 20, *[[5] * 3] * 8]
     list(search.bulk(rows, batch_size=4, inter_threads=1))
     list(search.bulk(rows[:3], batch_size=4, inter_threads=1))
-    assert shapes == [(4, 24), (4, 16), (1, 16), (4, 24)]
+    assert shapes == [(4, 32), (4, 16), (1, 16), (4, 32)]
     shapes.clear()
     list(search.bulk(rows, batch_tokens=64, inter_threads=1))
-    assert shapes == [(2, 24), (4, 16), (4, 16)]
+    assert shapes == [(2, 32), (4, 16), (4, 16)]
+
+
+@pytest.mark.parametrize("few_programs", [False, True])
+def test_what_is_warm_is_not_compiled_again(few_programs, wordy, monkeypatch):
+    seen, new = set(), []
+
+    def noting(function, *options, **more):
+        program = decode.compiled(function, *options, **more)
+
+        def call(*arguments):
+            shapes = [tuple(x.shape) for x in keras.tree.flatten(arguments)]
+            key = getattr(function, "func", function).__name__, str(shapes)
+            new.extend([] if key in seen else [key])
+            seen.add(key)
+            return program(*arguments)
+
+        return call
+
+    monkeypatch.setattr(decode.search, "compiled", noting)
+    options = {"max_decoding_length": (1, 10), **FEW, "few_programs": few_programs}
+    search = decode.Search(wordy, 2, **options)
+    sizes = {"batch_size": 8, "batch_tokens": 8 * 32}
+    search.warm_up([5, 30], **sizes)
+    # 1, 2 and 8 rows; of 16 tokens 2 rooms and of 32 3, or of 32 alone 2.
+    counts = collections.Counter(name for name, _ in new)
+    rooms = [2] if few_programs else [2, 3]
+    assert counts["_advance"] == 3 * sum(rooms)
+    assert counts["_extend"] == 3 * (sum(rooms) - len(rooms))
+    assert counts["_begin"] == 2 * len(rooms)
+    new.clear()
+    for number, count in enumerate([1, 2, 3, 8, 9, 20, 33]):
+        rows = draw_rows(count, longest=9 if number % 2 else 32, seed=number)
+        list(search.bulk(rows, **sizes))
+    assert not new
+    list(search.bulk([[5] * 70]))
+    assert new
 
 
 @pytest.mark.backend("tensorflow", "torch")

@@ -357,7 +357,7 @@ def test_a_taken_port_is_refused():
         place.listen()
         port = place.getsockname()[1]
         with pytest.raises(OSError, match=f"Nothing can listen at 127.0.0.1:{port}"):
-            start.run({}, "a", "127.0.0.1", port, 1, Limits())
+            start.run({}, "a", "127.0.0.1", port, 1, Limits(), ())
 
 
 def test_a_classifier_labels_and_does_not_translate(classifier, client):

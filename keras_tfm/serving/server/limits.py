@@ -27,7 +27,7 @@ class Limits:
     seconds: float = 60.0
     waiting: int = 256
     attention_tokens: int = 400
-    batch_size: int = 64
+    batch_size: int = 32
 
     def __post_init__(self):
         if min(dataclasses.astuple(self)) <= 0:

@@ -30,15 +30,18 @@ PACE = 0.05  # seconds between the states of a stream: each is all there is so f
 class Workers:
     """The model. While it works what comes waits, and then goes together."""
 
-    def __init__(self, settings, limits):
-        tokens = limits.attention_tokens
-        self.worker = Worker(**settings, attention_tokens=tokens)
-        self.worker.warm_up()
+    def __init__(self, settings, limits, warm):
+        self.worker = Worker(
+            **settings,
+            attention_tokens=limits.attention_tokens,
+            batch_size=limits.batch_size,
+        )
+        self.worker.warm_up(warm)
         self.together.set_max_batch_size(limits.batch_size)
 
     # It holds up its own event loop: otherwise Ray would make a batch of each.
     @serve.batch(
-        max_batch_size=64,
+        max_batch_size=32,
         batch_wait_timeout_s=GATHERED,
         batch_size_fn=lambda asked: sum(max(1, len(one.texts)) for one in asked),
     )
@@ -124,7 +127,7 @@ class _Lost:
         return False
 
 
-def run(settings, name, host, port, workers, limits, ready=lambda: None):
+def run(settings, name, host, port, workers, limits, warm, ready=lambda: None):
     """Serves until a signal comes, and then finishes what it has taken.
 
     Args:
@@ -133,6 +136,7 @@ def run(settings, name, host, port, workers, limits, ready=lambda: None):
         host, port: where it listens.
         workers: int >= 1, processes with the model.
         limits: `Limits`.
+        warm: ints >= 1, in tokens, see `Worker.warm_up`.
         ready: function, called when it answers.
 
     Raises:
@@ -162,7 +166,7 @@ def run(settings, name, host, port, workers, limits, ready=lambda: None):
         }
         model = Workers.options(
             num_replicas=workers, max_ongoing_requests=limits.waiting, **common
-        ).bind(settings, limits)
+        ).bind(settings, limits, warm)
         front = make_front(name, limits).options(
             max_ongoing_requests=4 * limits.waiting, **common
         )

@@ -1,5 +1,6 @@
 """The model of a server: what has come while it worked is its next batch."""
 
+import copy
 import inspect
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -7,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from keras_tfm.serving.loading import load
-from keras_tfm.serving.translator import Translator
+from keras_tfm.serving.translator import GREEDY, Translator
 
+WARM = (32, 64, 128)  # tokens: a longer text is cut into sentences
 FAULTS = (ValueError, TypeError)  # of what was asked, not of the server
 
 
@@ -31,6 +33,11 @@ class Asked(NamedTuple):
     full: bool = False
     attention: bool = False
 
+    @property
+    def kind(self):
+        """What is decoded together: of another kind are other programs."""
+        return self.full, self.attention, any(self.prefixes or ())
+
 
 class Worker:
     """A loaded model that answers batches of requests.
@@ -40,6 +47,7 @@ class Worker:
         source_language, target_language: str or None, likewise.
         attention_tokens: int >= 1, of a text whose attention is asked for:
             there are as many numbers as source tokens times target tokens.
+        batch_size: int >= 1, texts that a translator decodes at once.
         **settings: of `Translator`.
 
     Attributes:
@@ -57,10 +65,20 @@ class Worker:
         source_language=None,
         target_language=None,
         attention_tokens=400,
+        batch_size=32,
         **settings,
     ):
         self.attention_tokens = attention_tokens
-        self.model = load(name, source_language, target_language, **settings)
+        usual = {
+            "batch_size": batch_size,
+            # As many of any usual length: other numbers are other programs.
+            "batch_tokens": batch_size * max(WARM),
+            "few_programs": True,
+        }
+        self.model = load(name, source_language, target_language, usual, **settings)
+        # For what few ask: programs of one text alone.
+        self._alone = copy.copy(self.model)
+        self._alone.batch_size = 1
         translates = isinstance(self.model, Translator)
         self.kind = "translation" if translates else "classification"
         if not translates and self.model.paired:
@@ -69,22 +87,26 @@ class Worker:
                 "Export it for TensorFlow Serving."
             )
 
-    def warm_up(self):
+    def warm_up(self, lengths=WARM):
         """Compiles what texts of usual lengths need.
+
+        Args:
+            lengths: ints >= 1, in tokens, rising. None: all is compiled when it
+                is first needed, while others wait.
 
         Raises:
             ValueError, TypeError: of what the model says of a text.
         """
-        asked, does = [Asked(["a"])], self.describe()
-        if self.kind == "translation":
-            self.model.warm_up()
-            asked.append(Asked(["a"], full=True))
-            if does["attention"]:
-                asked.append(Asked(["a"], full=True, attention=True))
-            if does["streams"]:
-                list(self.stream("a"))
-        for one in asked:
-            self._together([one], one.full, one.attention)
+        self._together([Asked(["a"])])
+        if self.kind != "translation" or not lengths:
+            return
+        self.model.warm_up(lengths)
+        does = self.describe()
+        some = [self._asking(True, False)]
+        some += [self._asking(True, True)] if does["attention"] else []
+        some += [GREEDY] if does["streams"] else []
+        for search in some:
+            self._alone.warm_up(lengths[:2], **search)
 
     def describe(self) -> dict:
         """Tells what the model is, in values that JSON has."""
@@ -110,12 +132,12 @@ class Worker:
             or the error of what was asked.
         """
         found = [None] * len(asked)
-        for program in sorted({one[2:] for one in asked}):
-            places = [i for i, one in enumerate(asked) if one[2:] == program]
+        for kind in sorted({one.kind for one in asked}):
+            places = [i for i, one in enumerate(asked) if one.kind == kind]
             try:
-                answers = self._together([asked[i] for i in places], *program)
+                answers = self._together([asked[i] for i in places])
             except FAULTS:  # of one of them, which the others do not pay for
-                answers = [self._alone(asked[i]) for i in places]
+                answers = [self._by_itself(asked[i]) for i in places]
             for place, answer in zip(places, answers, strict=True):
                 found[place] = answer
         return found
@@ -129,13 +151,15 @@ class Worker:
         """
         return self.model.stream(text, target_prefix)
 
-    def _alone(self, one):
+    def _by_itself(self, one):
         try:
-            return self._together([one], *one[2:])[0]
+            return self._together([one])[0]
         except FAULTS as error:
             return error
 
-    def _together(self, asked, full, attention):
+    def _together(self, asked):
+        """Answers requests of one kind."""
+        full, attention, _ = asked[0].kind
         texts = [text for one in asked for text in one.texts]
         if self.kind == "translation":
             nothing = [None] * max((len(one.texts) for one in asked), default=0)
@@ -151,16 +175,19 @@ class Worker:
         return [[next(answers) for _ in one.texts] for one in asked]
 
     def _translations(self, texts, prefixes, full, attention):
-        asked = {}
-        if full:
-            asked["num_hypotheses"] = self.model.settings["beam_size"]
         if attention:
             self._check_lengths(texts)
-            asked["return_attention"] = True
         if not any(prefixes):
             prefixes = None
-        found = self.model.translate(texts, prefixes, **asked)
+        translator = self._alone if full or prefixes else self.model
+        asked = self._asking(full, attention)
+        found = translator.translate(texts, prefixes, **asked)
         return [_translated(one) for one in found]
+
+    def _asking(self, full, attention):
+        """Settings of a search, as of `Translator.translate`."""
+        asked = {"num_hypotheses": self.model.settings["beam_size"]} if full else {}
+        return {**asked, "return_attention": True} if attention else asked
 
     def _check_lengths(self, texts):
         longest = max(map(len, self.model.vocabulary.encode(texts)), default=0)
