@@ -3,15 +3,13 @@
 import copy
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from numbers import Integral
+from collections.abc import Iterable, Iterator, Sequence
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_tfm.decode import inputs, schedule, scoring, states
-from keras_tfm.decode import processors as processing
+from keras_tfm.decode import inputs, schedule, scoring, settings, states
 from keras_tfm.decode.alternatives import Alternatives
 from keras_tfm.decode.beam import Beam, check_beam, check_groups
 from keras_tfm.decode.compile import compiled, player
@@ -126,7 +124,7 @@ class Search:
         self.end_id = end_id
         self.samples = samples = sampling_topk != 1
         if samples:
-            _check_sampling(
+            settings.check_sampling(
                 beam_size, num_hypotheses, coverage_penalty, return_alternatives
             )
         self.lengths = Lengths(
@@ -139,15 +137,15 @@ class Search:
         self.suppressed = {*suppress_ids, *([unk_id] if disable_unk else [])}
         suppressed = self.suppressed
         size = getattr(model, "target_vocabulary_size", None)
-        _check_model(model)
-        _check_ends(start_id, end_id, size)
-        _check_suppressed(suppressed, size)
+        settings.check_model(model)
+        settings.check_ends(start_id, end_id, size)
+        settings.check_suppressed(suppressed, size)
         for sequence in suppress_sequences:
-            _check_suppressed(sequence, size)
+            settings.check_suppressed(sequence, size)
         self.shortlist = shortlist
         self._special = 1 + max(start_id, end_id, unk_id)
         if shortlist is not None:
-            _check_shortlist(shortlist, size, processors, suppress_sequences)
+            settings.check_shortlist(shortlist, size, processors, suppress_sequences)
             # A token below has one number among all and in a shortlist; one
             # above that is suppressed is in none.
             suppressed = {token for token in suppressed if token < self._special}
@@ -161,7 +159,7 @@ class Search:
             "return_attention": return_attention,
             "suppress_ids": sorted(suppressed) if few else (),
             "processors": [
-                *_general_processors(
+                *settings.general_processors(
                     min_decoding_length,
                     repetition_penalty,
                     no_repeat_ngram_size,
@@ -170,7 +168,7 @@ class Search:
                     end_id,
                 ),
                 *processors,
-                *_sampling_processors(
+                *settings.sampling_processors(
                     samples,
                     sampling_temperature,
                     sampling_topk,
@@ -724,52 +722,6 @@ def _arrays(hypotheses):
     )
 
 
-def _check_model(model):
-    if not (hasattr(model, "begin") and hasattr(model, "step")):
-        raise ValueError(
-            "A search wants a model with `begin` and `step`, such as a Transformer. "
-            f"Received: {type(model).__name__}. Of a translator give its `.model`."
-        )
-
-
-def _check_ends(start_id, end_id, size):
-    if start_id == end_id:
-        raise ValueError(
-            "The start and the end of a hypothesis are two tokens. Received: "
-            f"start_id={start_id}, end_id={end_id}."
-        )
-    for name, token in (("start_id", start_id), ("end_id", end_id)):
-        if token < 1 or (size is not None and token >= size):
-            raise ValueError(
-                f"`{name}` is a token of the target vocabulary; 0 is padding. "
-                f"Received: {name}={token}; target_vocabulary_size={size}."
-            )
-
-
-def _check_suppressed(suppressed, size):
-    top = math.inf if size is None else size
-    wrong = [t for t in suppressed if not (isinstance(t, Integral) and 0 <= t < top)]
-    if wrong:
-        raise ValueError(
-            "Suppressed tokens are of the target vocabulary. Received: "
-            f"{wrong}; target_vocabulary_size={size}."
-        )
-
-
-def _check_shortlist(shortlist, size, processors, suppress_sequences):
-    if size is not None and shortlist.vocabulary_size != size:
-        raise ValueError(
-            "A shortlist is of the model's target vocabulary. Received: one of "
-            f"{shortlist.vocabulary_size} tokens; target_vocabulary_size={size}."
-        )
-    if processors or suppress_sequences:
-        raise ValueError(
-            "With a shortlist logits are of other tokens in each row. Received: a "
-            "shortlist, and processors of your own or suppress_sequences, which take "
-            "a token for its place in the vocabulary."
-        )
-
-
 def _places(candidates, tokens):
     """Where tokens `(B, ...)` stand among the candidates `(B, C)` of a row."""
     pairs = zip(candidates, tokens, strict=True)
@@ -782,68 +734,6 @@ def _rows(ids, scores, length):
     known = np.isfinite(scores)
     pairs = zip(ids[known][:, :length].tolist(), scores[known].tolist(), strict=True)
     return sorted(pairs, key=lambda pair: -pair[1])
-
-
-def _check_sampling(beam_size, num_hypotheses, coverage_penalty, alternatives):
-    if coverage_penalty:
-        raise ValueError(
-            "Coverage is of a beam, and sampling has none. Received: "
-            f"coverage_penalty={coverage_penalty}, and sampling."
-        )
-    if beam_size != 1 or num_hypotheses < 1:
-        raise ValueError(
-            "Sampling follows each hypothesis by itself, without a beam, and gives "
-            f"one or more. Received: beam_size={beam_size}, num_hypotheses="
-            f"{num_hypotheses}. Use sampling_topk=1, or beam_size=1."
-        )
-    if alternatives:
-        raise ValueError(
-            "Alternatives are the likeliest tokens, and sampling draws others. "
-            "Received: return_alternatives=True, and sampling."
-        )
-
-
-def _general_processors(
-    min_decoding_length,
-    repetition_penalty,
-    no_repeat_ngram_size,
-    suppress_sequences,
-    suppress_ids,
-    end_id,
-) -> Sequence[Callable]:
-    """The processors that the options ask for."""
-    chosen = []
-    if repetition_penalty != 1:
-        chosen.append(processing.repetition_penalty(repetition_penalty))
-    if no_repeat_ngram_size:
-        chosen.append(processing.no_repeat_ngram(no_repeat_ngram_size))
-    if min_decoding_length:
-        chosen.append(processing.minimum_length(min_decoding_length, end_id))
-    if suppress_ids:
-        chosen.append(processing.suppress(suppress_ids))
-    if suppress_sequences:
-        chosen.append(processing.suppress_sequences(suppress_sequences))
-    return chosen
-
-
-def _sampling_processors(
-    samples, temperature, topk, topp, minp, epsilon
-) -> Sequence[Callable]:
-    """The processors of sampling, with those that change nothing left out."""
-    if not samples:
-        if (temperature, topp, minp, epsilon) != (1.0, 1.0, 0.0, 0.0):
-            raise ValueError(
-                "What narrows a draw needs one. Received: sampling_temperature="
-                f"{temperature}, sampling_topp={topp}, sampling_minp={minp}, "
-                f"sampling_epsilon={epsilon}, and sampling_topk=1. Set "
-                "sampling_topk=0 to draw from all tokens."
-            )
-        return []
-    chosen = [processing.temperature(temperature)] if temperature != 1 else []
-    chosen += [processing.top_k(topk)] if topk else []
-    chosen += [processing.top_p(topp)] if topp != 1 else []
-    chosen += [processing.minimum_p(minp)] if minp else []
-    return chosen + ([processing.epsilon(epsilon)] if epsilon else [])
 
 
 def _checked(hypotheses, numbers=None):

@@ -151,7 +151,7 @@ def test_lengths_are_rounded_up_so_that_programs_are_few(caplog):
         found = search(np.full((2, length), 4))
         assert found.ids[:, 0, 0].tolist() == [3, 3] if length else [0, 0]
     seen = list(dict.fromkeys(Recorder.widths))
-    assert [width for width, _ in seen] == [16, 48, 1024, 1025]
+    assert [width for width, _ in seen] == [16, 64, 1024, 1025]
     assert all(max_length == 2 * width + 16 for width, max_length in seen)
     assert not caplog.records  # TensorFlow would warn of many shapes
 
