@@ -23,7 +23,6 @@ def run(command):
     both = list(lines.pairs((command.source, command.target)))
     output = lines.Output(command.output) if command.output else None
     translator = translator_of(command, beam_size=command.beam_size)
-    translator.warm_up()
     begun = time.monotonic()
     found = translator([source for source, _ in both], progress=False)
     seconds = time.monotonic() - begun
@@ -37,6 +36,7 @@ def run(command):
             score = metric.corpus_score(found, wanted)
         print(score.format(signature=str(metric.get_signature()), width=2))
     print(
-        f"{len(both):,} lines in {seconds:.1f} s, {translator.cut} cut at their limit"
+        f"{len(both):,} lines in {seconds:.1f} s, with compiling; {translator.cut} "
+        "cut at their limit"
     )
     sys.stdout.flush()

@@ -297,16 +297,17 @@ class Translator:
                 )
         return scores
 
-    def warm_up(self, lengths=(8, 16, 32), **search):
+    def warm_up(self, lengths=(16, 32), **search):
         """Compiles what texts of usual lengths need, alone and with others.
 
+        See `Search.warm_up`.
+
         Args:
-            lengths: ints >= 1, in source tokens without marks.
+            lengths: ints >= 1, in source tokens, with marks.
             **search: as of `translate`.
         """
-        marks = sum(map(len, self.source_marks))
         self._search_with(search).warm_up(
-            [marks + min(length, self.cuts[1]) for length in lengths],
+            [min(length, self.max_source_length) for length in lengths],
             self.batch_tokens,
             self.batch_size,
             self.settings["target_prefix"],
