@@ -14,6 +14,7 @@ it. A folder of it in `keras_tfm/presets` comes with the package, by its name.
 import dataclasses
 import json
 import pathlib
+import shutil
 import tempfile
 import zipfile
 
@@ -109,6 +110,7 @@ def main(settings: Settings) -> dict:
             f"{settings.run!r} is no finished run of a recipe: there is no "
             "`result.json`. Let it end, or name another folder."
         )
+    clear(out)
     notes = ""
     if settings.notes:
         notes = pathlib.Path(settings.notes).read_text(encoding="utf-8").strip()
@@ -120,6 +122,18 @@ def main(settings: Settings) -> dict:
     (out / "README.md").write_text(card.strip() + "\n", encoding="utf-8")
     print(f"\n{out}: {megabytes(out):.1f} MB; {loss} less than as trained")
     return described
+
+
+def clear(out: pathlib.Path):
+    """Empties a folder of an earlier preset, of which nothing may be left."""
+    if not out.is_dir() or not any(out.iterdir()):
+        return
+    if not (out / "preset.json").is_file():
+        raise FileExistsError(
+            f"{str(out)!r} holds something else than a preset. Received: "
+            f"{sorted(path.name for path in out.iterdir())[:8]}. Name a new folder."
+        )
+    shutil.rmtree(out)
 
 
 def make_translator(settings, run, out, result, notes):

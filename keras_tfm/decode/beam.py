@@ -66,8 +66,8 @@ class Beam(Way):
     own, where it is scored and never extended. A row is done when no open
     hypothesis can still enter the pool; or when `beam_size * patience` have
     ended and the best open one scores, at its present length, no better than
-    the worst that would be returned. At the row's limit open ones enter the
-    pool as they are.
+    the worst that would be returned; with `early_stopping` whatever it scores.
+    At the row's limit open ones enter the pool as they are.
 
     With groups the beam is so many smaller ones, each of which avoids the
     tokens that those before it have taken at the same step. That decides
@@ -81,6 +81,7 @@ class Beam(Way):
             each has had from the whole hypothesis, at most 1. Needs
             `cache["attention"]`.
         patience: float > 0, see above.
+        early_stopping: bool, see above.
         num_beam_groups: int >= 1 that divides K.
         diversity_penalty: float >= 0, taken from the log-probability of a
             token for every hypothesis of the groups before that has it.
@@ -100,6 +101,7 @@ class Beam(Way):
         num_hypotheses: int = 1,
         coverage_penalty: float = 0.0,
         patience: float = 1.0,
+        early_stopping: bool = False,
         num_beam_groups: int = 1,
         diversity_penalty: float = 0.0,
         **options,
@@ -115,6 +117,7 @@ class Beam(Way):
         self.num_hypotheses = num_hypotheses
         self.coverage_penalty = coverage_penalty
         self.patience = patience
+        self.early_stopping = early_stopping
         self.groups = num_beam_groups
         self.width = beam_size // num_beam_groups  # of a group
         self.kept = num_hypotheses if self.groups == 1 else self.width
@@ -330,10 +333,9 @@ class Beam(Way):
         beaten = ops.less_equal(best / largest, worst)
         # Enough have ended only if none that is open looks better: where the
         # model is sure of itself, those that end early are the improbable.
-        enough = ops.logical_and(
-            ops.cast(ended, "float32") >= self.width * self.patience,
-            ops.less_equal(best / divisor, worst),
-        )
+        enough = ops.cast(ended, "float32") >= self.width * self.patience
+        if not self.early_stopping:
+            enough = ops.logical_and(enough, ops.less_equal(best / divisor, worst))
         newly = ops.logical_and(is_nan, ops.logical_not(ops.all(state["done"], -1)))
         for reason in (beaten, enough, limited, ops.repeat(newly, self.groups)):
             done = ops.logical_or(done, reason)

@@ -41,6 +41,7 @@ class Search:
         coverage_penalty: float >= 0, see `Beam`. It is not divided by the
             length: with it choose the form `"gnmt"`, and both about 0.2.
         patience: float > 0, see `Beam`.
+        early_stopping: bool, see `Beam`.
         num_beam_groups: int >= 1 that divides K, see `Beam`.
         diversity_penalty: float >= 0, see `Beam`.
         max_decoding_length: int >= 1, in tokens, the end token included; or a
@@ -94,6 +95,7 @@ class Search:
         length_penalty_form="mean",
         coverage_penalty=0.0,
         patience=1.0,
+        early_stopping=False,
         num_beam_groups=1,
         diversity_penalty=0.0,
         max_decoding_length=None,
@@ -189,6 +191,7 @@ class Search:
                 num_hypotheses=self.each,
                 coverage_penalty=coverage_penalty,
                 patience=patience,
+                early_stopping=early_stopping,
                 num_beam_groups=num_beam_groups,
                 diversity_penalty=diversity_penalty,
                 **options,

@@ -1,12 +1,12 @@
 """Models by name: those in the package, other programs', and a run's."""
 
-import json
 import os
 import pathlib
 from typing import NamedTuple
 
 from keras_tfm import zoo
 from keras_tfm.zoo.hugging_face_in import HUB
+from keras_tfm.zoo.json_file import read_json
 
 SHIPPED = pathlib.Path(__file__).parents[1] / "presets"  # a folder for each
 TASKS = ("translation", "classification")
@@ -104,7 +104,7 @@ def _in_folder(folder):
     """Reads a folder as that of the program that has written it."""
     if (folder / "preset.json").is_file():
         found, settings = _written_by_others(folder)
-        return found, {**settings, **_described(folder)["settings"]}
+        return found, {**settings, **_described(folder).get("settings", {})}
     return _written_by_others(folder)
 
 
@@ -142,7 +142,7 @@ def _folders():
 
 
 def _described(folder):
-    return json.loads((folder / "preset.json").read_text(encoding="utf-8"))
+    return read_json(folder / "preset.json")
 
 
 def _preset(folder):

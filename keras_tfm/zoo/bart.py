@@ -2,6 +2,9 @@
 
 import operator
 
+import numpy as np
+from keras import ops
+
 from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import Transformer
 from keras_tfm.zoo import plans
@@ -29,7 +32,9 @@ DECODER_BLOCK = {
 # Copies of the table of words, and sinusoids.
 LEFT = ("embed_tokens.weight", "lm_head.weight", "embed_positions.weight")
 LEARNED = ("bart", "mbart")  # rows from 2 are of positions
+TABLE = "{}{}.embed_positions.weight"
 PRE_NORM = ("m2m_100", "mbart", "pegasus")
+ROUNDED = 2e-3  # what half precision takes from a sine, and some
 WITH_BIAS = ("marian", "mbart", "bart", "pegasus")
 # Of each the id of its unknown token, if its configuration names none.
 UNKNOWN = {"marian": 1, "pegasus": 105}
@@ -66,22 +71,27 @@ def model_of(config, weights, head, num_classes, settings):
     tie = "target" if two else "all"
     if not config.get("tie_word_embeddings", True):
         tie = None if two else "inputs"
-    model = Transformer(**{**_settings(config, ids), "tie": tie, **settings})
-    plan = _embedding_plan(model, config, ids, two)
+    whole = any(name.startswith("model.") for name in weights.shapes)
+    start = "model." if whole else ""  # of those saved without their head
+    positions = _positions(config, weights, TABLE.format(start, "encoder"))
+    own = _settings(config, ids) | positions
+    model = Transformer(**{**own, "tie": tie, **settings})
+    biased = kind in WITH_BIAS and "final_logits_bias" in weights.shapes
+    plan = _embedding_plan(model, config, ids, two, start, biased)
     for side, blocks, names in (
         ("encoder", model.encoder_blocks, BLOCK),
         ("decoder", model.decoder_blocks, DECODER_BLOCK),
     ):
         for number, block in enumerate(blocks):
             for ours, theirs in names.items():
-                name = f"model.{side}.layers.{number}.{theirs}"
+                name = f"{start}{side}.layers.{number}.{theirs}"
                 plan += plans.layer_plan(operator.attrgetter(ours)(block), name)
         norm = getattr(model, f"{side}_norm")
         if norm is not None:
-            plan += plans.layer_plan(norm, f"model.{side}.layer_norm")
+            plan += plans.layer_plan(norm, f"{start}{side}.layer_norm")
         if kind in LEARNED:
             norm = _embedding_of(model, side).norm
-            plan += plans.layer_plan(norm, f"model.{side}.layernorm_embedding")
+            plan += plans.layer_plan(norm, f"{start}{side}.layernorm_embedding")
     return model, plan, ids
 
 
@@ -94,25 +104,13 @@ def _settings(config, ids):
             "Encoder and decoder of one width and number of heads are read. Received: "
             f"heads {sorted(heads)}, feed-forward widths {sorted(widths)}."
         )
-    positions = "learned"
-    if kind not in LEARNED:
-        positions = SinusoidalPositions(
-            "halves",
-            # Counted from the row after padding's, which is 1.
-            first_position=config["pad_token_id"] + 1 if kind == "m2m_100" else 0,
-            reach_max_period=kind == "m2m_100",
-        )
     return {
         "vocabulary_size": ids.size,
         "num_layers": (config["encoder_layers"], config["decoder_layers"]),
         "embedding_dim": config["d_model"],
         "intermediate_dim": widths.pop(),
         "num_heads": heads.pop(),
-        "positions": positions,
-        "sequence_length": config["max_position_embeddings"]
-        if kind in LEARNED
-        else None,
-        "scale_embedding": bool(config.get("scale_embedding")),
+        "scale_embedding": bool(config.get("scale_embedding", kind == "m2m_100")),
         "normalize_embedding": kind in LEARNED,
         "logits_bias": kind in WITH_BIAS or bool(ids.added),
         "dropout": config["dropout"],
@@ -123,30 +121,50 @@ def _settings(config, ids):
     }
 
 
+def _positions(config, weights, name):
+    kind = config["model_type"]
+    if kind in LEARNED:
+        length = config["max_position_embeddings"]
+        return {"positions": "learned", "sequence_length": length}
+    waves = SinusoidalPositions(
+        "halves",
+        # Counted from the row after padding's, which is 1.
+        first_position=config["pad_token_id"] + 1 if kind == "m2m_100" else 0,
+        reach_max_period=kind == "m2m_100",
+    )
+    if kind != "m2m_100" and name in weights.shapes:
+        # They have a table for the sinusoids, which others write another into.
+        table = weights.array(name).astype("float32")
+        wanted = ops.convert_to_numpy(waves.signal(len(table), 0, table.shape[-1]))
+        if np.abs(table - wanted).max(initial=0) > ROUNDED:
+            return {"positions": "learned", "sequence_length": len(table)}
+    return {"positions": waves, "sequence_length": None}
+
+
 def _embedding_of(model, side):
     return model.source_embedding if side == "encoder" else model.target_embedding
 
 
-def _embedding_plan(model, config, ids, two):
+def _embedding_plan(model, config, ids, two, start, biased):
     source, target = model.source_embedding, model.target_embedding
-    plan = [(target.embeddings, ["model.shared.weight"], ids.rows)]
+    plan = [(target.embeddings, [f"{start}shared.weight"], ids.rows)]
     if two:
         plan = [
-            (source.embeddings, ["model.encoder.embed_tokens.weight"], ids.rows),
-            (target.embeddings, ["model.decoder.embed_tokens.weight"], ids.rows),
+            (source.embeddings, [f"{start}encoder.embed_tokens.weight"], ids.rows),
+            (target.embeddings, [f"{start}decoder.embed_tokens.weight"], ids.rows),
         ]
-    biased = config["model_type"] in WITH_BIAS
     bias = "final_logits_bias" if biased else None
     plan += plans.output_plan(model, ids, "lm_head.weight", bias)
-    if config["model_type"] in LEARNED:
+    if model.settings["positions"] == "learned":
+        first = 2 if config["model_type"] in LEARNED else 0
         for side in ("encoder", "decoder"):
             table = _embedding_of(model, side).position_layer.table
             rows = table.shape[0]
             plan.append(
                 (
                     table,
-                    [f"model.{side}.embed_positions.weight"],
-                    lambda array, rows=rows: array[2 : 2 + rows],
+                    [TABLE.format(start, side)],
+                    lambda array, rows=rows: array[first : first + rows],
                 )
             )
     return plan

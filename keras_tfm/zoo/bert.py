@@ -57,7 +57,9 @@ def model_of(config, weights, head, num_classes, settings):
                 "A head for masked words is read that projects by the table of words. "
                 "Received: tie_word_embeddings=False. Read the encoder alone."
             )
-        model = MaskedLM(encoder, _activation(config))
+        # RoBERTa's has one of its own.
+        activation = "gelu" if kind == "roberta" else _activation(config)
+        model = MaskedLM(encoder, activation)
         return model, plan + _masked_plan(model, kind), None
     return *_classifier(encoder, config, plan, num_classes, weights), None
 
@@ -131,7 +133,7 @@ def _embedding_plan(encoder, config, start):
         places.append(segments)
 
     def places_of(table, segment=0.0):
-        return table[spare : spare + rows] + segment
+        return table[spare : spare + rows].astype("float32") + segment
 
     embedding = encoder.embedding
     plan = [
@@ -172,6 +174,11 @@ def _classifier(encoder, config, plan, num_classes, weights):
         "distilbert": ("pre_classifier", "classifier"),
         "roberta": ("classifier.dense", "classifier.out_proj"),
     }[config["model_type"]]
+    if config.get("problem_type") == "regression":
+        raise ValueError(
+            "A classifier gives labels. Received: problem_type='regression'. Read the "
+            "encoder alone."
+        )
     found = weights.shapes.get(f"{output}.weight")
     if num_classes is None and found is None:
         raise ValueError(
@@ -180,14 +187,16 @@ def _classifier(encoder, config, plan, num_classes, weights):
         )
     dropouts = ("classifier_dropout", "seq_classif_dropout", "hidden_dropout_prob")
     dropouts = [config[name] for name in dropouts if config.get(name) is not None]
+    several = config.get("problem_type") == "multi_label_classification"
+    count = num_classes or found[0]
     model = Classifier(
         encoder,
-        num_classes or found[0],
+        count,
         pooling="first",
         hidden_dim=encoder.embedding_dim,
         hidden_activation="relu" if config["model_type"] == "distilbert" else "tanh",
         dropout=dropouts[0],
-        multi_label=config.get("problem_type") == "multi_label_classification",
+        multi_label=several or count == 1,  # one label holds or does not
     )
     if f"{hidden}.weight" not in weights.shapes:
         hidden = hidden.removeprefix("bert.")

@@ -61,7 +61,14 @@ def from_ctranslate2(folder, **settings) -> Imported:
     zero = bool(variables.number("decoder/start_from_zero_embedding", False))
     ids = [_ids(side, config, zero) for side in names]
     with plans.Filling(folder) as filling:
-        model = Transformer(**{**_settings(variables, config, names, ids), **settings})
+        try:
+            own = _settings(variables, config, names, ids)
+        except (IndexError, KeyError, TypeError) as error:
+            raise ValueError(
+                f"{folder}: weights and configuration of a Transformer are wanted. "
+                f"Received: {error!r}. Convert it again."
+            ) from error
+        model = Transformer(**{**own, **settings})
         plan = _plan(model, variables, ids)
         unread = variables.unread([name for _, each, _ in plan for name in each])
         if unread:
@@ -242,7 +249,8 @@ def _settings(variables, config, names, ids):
         "gated": f"{layer}/ffn/linear_0_noact/weight" in variables,
         "normalize_first": bool(both["pre_norm"]),
         "normalization": "layer_norm" if f"{norm}/beta" in variables else "rms_norm",
-        "epsilon": config.get("layer_norm_epsilon") or 1e-5,
+        "epsilon": config.get("layer_norm_epsilon")
+        or (1e-5 if f"{norm}/beta" in variables else 1e-6),
         "use_bias": f"{layer}/ffn/linear_0/bias" in variables,
     }
 

@@ -1,6 +1,7 @@
 """Transformers for the engine of CTranslate2."""
 
 import os
+import pathlib
 
 import keras
 import numpy as np
@@ -104,7 +105,10 @@ def to_ctranslate2(
         spec.decoder.projection.bias = arrays.array(bias)
     spec.validate()
     spec.optimize(quantization=quantization)
-    os.makedirs(folder, exist_ok=True)
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for stale in folder.glob("*_vocabulary.*"):  # of another model
+        stale.unlink()
     spec.save(os.fspath(folder))
 
 
@@ -126,6 +130,12 @@ def _check_writes(model):
             "CTranslate2 gets a Transformer with positions added to its tokens, "
             "scaled dot products, heads of width D / H, and layer or RMS "
             f"normalisation. Received: {type(model).__name__}, {dict(settings)}."
+        )
+    known = {keras.activations.get(name): name for name in ACTIVATIONS.values()}
+    if keras.activations.get(settings["activation"]) not in known:
+        raise ValueError(
+            f"Activations that CTranslate2 has: {sorted(map(str, known.values()))}. "
+            f"Received: {settings['activation']!r}."
         )
 
 

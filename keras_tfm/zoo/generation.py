@@ -9,11 +9,35 @@ from keras_tfm.zoo.json_file import read_json
 NAMES = {
     "num_beams": "beam_size",
     "length_penalty": "length_penalty",
-    "repetition_penalty": "repetition_penalty",
     "no_repeat_ngram_size": "no_repeat_ngram_size",
 }
-# What a search here has nothing for, and what of it means nothing is asked.
-OTHERS = {"encoder_no_repeat_ngram_size": 0, "exponential_decay_length_penalty": None}
+# The same of draws, which are made where `do_sample` says so.
+DRAWS = {
+    "temperature": "sampling_temperature",
+    "top_k": "sampling_topk",
+    "top_p": "sampling_topp",
+    "min_p": "sampling_minp",
+    "epsilon_cutoff": "sampling_epsilon",
+}
+TOP_K = 50  # theirs where nothing is said
+# What a search here has nothing for, or does in another way, and what of it
+# means nothing is asked.
+OTHERS = {
+    "begin_suppress_tokens": [],
+    "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
+    "eta_cutoff": 0.0,
+    "exponential_decay_length_penalty": None,
+    "force_words_ids": [],
+    "guidance_scale": 1.0,
+    "num_beam_groups": 1,
+    "penalty_alpha": 0.0,
+    "repetition_penalty": 1.0,
+    "sequence_bias": {},
+    "typical_p": 1.0,
+}
+# Models that do not translate sentences: their texts stay whole.
+WHOLE = ("bart", "mt5", "pegasus", "t5")
 # Settings of a translator that are of no search, or of the tokenizer there.
 SERVING = ("batch_size", "batch_tokens", "max_source_length", "num_hypotheses")
 SERVING += ("source_prefix", "source_suffix", "split_tokens", "jit_compile")
@@ -29,28 +53,62 @@ def search(folder, config, ids):
         ids: `plans.Ids`.
 
     Returns:
-        dict of settings of `serving.Translator`. Their `early_stopping: true`
-        is searched as false: on, until no open hypothesis can be better.
+        dict of settings of `serving.Translator`. Two things differ. Theirs
+        may give what comes to its limit an end (`forced_eos_token_id`): here
+        it is cut, and says so. And unless they renormalise, what is forbidden
+        keeps its share of a score.
 
     Raises:
         ValueError: the file is no JSON, or asks for what is not there.
     """
     config = {name: value for name, value in config.items() if value is not None}
     asked = {**config, **given(folder)}
-    wrong = {name: asked[name] for name in OTHERS if asked.get(name)}
+    wrong = {n: asked[n] for n, none in OTHERS.items() if asked.get(n, none) != none}
+    wrong = {name: value for name, value in wrong.items() if value}
+    if config.get("model_type") == "gpt2" and asked.get("no_repeat_ngram_size"):
+        wrong["no_repeat_ngram_size"] = asked["no_repeat_ngram_size"]  # of prompts too
     if wrong:
         raise ValueError(
-            f"{folder}: settings of decoding that are not known. Received: {wrong}. "
-            "Take them out of `generation_config.json`."
+            f"{folder}: settings of decoding that are not known, or mean something "
+            f"else here. Received: {wrong}. Take them out of `generation_config.json`, "
+            "and give a translator its own."
         )
-    found = {ours: asked[theirs] for theirs, ours in NAMES.items() if asked.get(theirs)}
+    try:
+        found = _known(asked, ids)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(
+            f"{folder}: settings of decoding are numbers, and lists of tokens that "
+            f"there are. Received: {error} in `generation_config.json`."
+        ) from error
+    found["source_suffix"] = [ids.end_id]
+    if config.get("model_type") == "bart":
+        found["source_prefix"] = [ids.ours(config["bos_token_id"])]
+    if config.get("model_type") == "gpt2":  # goes on with a text; their limit counts it
+        found["source_suffix"] = []
+        found.pop("max_decoding_length", None)
+        found.pop("min_decoding_length", None)
+    if config.get("model_type") in WHOLE:
+        found["split_tokens"] = 1024
+    found["disable_unk"] = False  # their unknown token is one like others
+    return found
+
+
+def _known(asked, ids):
+    """What of their settings a search here has."""
+    found = {ours: asked[n] for n, ours in NAMES.items() if asked.get(n) is not None}
     found.setdefault("beam_size", 1)  # theirs where nothing is said
     # They count the token that decoding starts with.
-    if asked.get("max_length"):
-        found["max_decoding_length"] = asked["max_length"] - 1
-    if asked.get("min_length", 0) > 1:
-        found["min_decoding_length"] = asked["min_length"] - 1
+    limits = (("max", "max_decoding_length"), ("min", "min_decoding_length"))
+    for name, ours in limits:
+        new, whole = asked.get(f"{name}_new_tokens"), asked.get(f"{name}_length")
+        count = new if new is not None else (whole or 1) - 1
+        if count:
+            found[ours] = int(count)
+    if asked.get("do_sample"):
+        draws = {"top_k": TOP_K, **asked}
+        found |= {o: draws[n] for n, o in DRAWS.items() if draws.get(n) is not None}
     bad = [[ids.ours(token) for token in row] for row in asked.get("bad_words_ids", ())]
+    bad += [[ids.ours(token)] for token in asked.get("suppress_tokens", ())]
     found["suppress_ids"] = sorted(
         {0, ids.start_id, *(row[0] for row in bad if len(row) == 1)}
     )
@@ -63,14 +121,8 @@ def search(folder, config, ids):
         found["num_hypotheses"] = found["beam_size"]
         if asked.get("early_stopping") == "never":
             found["patience"] = float("inf")
-    found["source_suffix"] = [ids.end_id]
-    if config.get("model_type") == "bart":
-        found["source_prefix"] = [ids.ours(config["bos_token_id"])]
-    if config.get("model_type") == "gpt2":  # goes on with a text; their limit counts it
-        found["source_suffix"] = []
-        found.pop("max_decoding_length", None)
-        found.pop("min_decoding_length", None)
-    found["disable_unk"] = False  # their unknown token is one like others
+        elif asked.get("early_stopping"):
+            found["early_stopping"] = True
     return found
 
 
@@ -127,6 +179,8 @@ def written(search, max_length):
     if found["num_beams"] > 1 and rest.get("patience") == float("inf"):
         found["early_stopping"] = "never"
         del rest["patience"]
+    elif rest.pop("early_stopping", False):
+        found["early_stopping"] = True
     suppressed = {*rest.pop("suppress_ids", (0, 2))}
     if rest.pop("disable_unk", True):
         suppressed.add(1)

@@ -1,12 +1,12 @@
 """Models that `save_pretrained` of transformers has written."""
 
-import json
 import os
 import pathlib
 
 from keras_tfm.text import TokenizersVocabulary
 from keras_tfm.zoo import bart, bert, generation, gpt2, pieces, plans, t5
 from keras_tfm.zoo.imported import Imported
+from keras_tfm.zoo.json_file import read_json
 from keras_tfm.zoo.weights import Weights
 
 FAMILIES = {
@@ -32,6 +32,7 @@ HEADS = {
     "ForSequenceClassification": "classifier",
     "ForConditionalGeneration": "seq2seq",
     "GPT2LMHeadModel": "causal_lm",
+    "T5WithLMHeadModel": "seq2seq",
     "MTModel": "seq2seq",
     "Model": "encoder",
 }
@@ -42,7 +43,9 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
 
     Encoders: BERT, DistilBERT, MiniLM, RoBERTa, with their heads. Models that
     generate, as `Transformer`: Marian (OPUS-MT), Pegasus, M2M100, NLLB, mBART,
-    BART, T5 and mT5; and GPT-2 as `CausalLM`; with their vocabularies. Their
+    BART, T5 and mT5; and GPT-2 as `CausalLM`; with their vocabularies (of
+    Marian without the change of punctuation by sacremoses, which its tokenizer
+    makes where that is installed). Their
     ids are put into the order that `Vocabulary` has here: padding, the unknown
     token, start and end are 0 to 3. Where decoding starts with padding or the
     end, the start is one row more. Of a model of many languages
@@ -79,10 +82,13 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
     if num_classes is not None and head is None:
         head = "classifier"
     family = FAMILIES[config["model_type"]]
-    if config.get("decoder_start_token_id") is None:
-        start = generation.given(folder).get("decoder_start_token_id")
+    start = generation.given(folder).get("decoder_start_token_id")
+    if start is not None:
         config["decoder_start_token_id"] = start
-    head = head or _head(config, family)
+    if config["model_type"] == "marian":  # whose configuration does not say it
+        unknown = read_json(folder / "vocab.json").get("<unk>", 1)
+        config.setdefault("unk_token_id", unknown)
+    head = head or _head(folder, config, family)
     if head not in family.HEADS or (num_classes is not None and head != "classifier"):
         raise ValueError(
             f"`head` is one of {family.HEADS} for a {config['model_type']}, and "
@@ -90,6 +96,7 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
             f"{num_classes}."
         )
     weights = Weights(folder)
+    _check_sizes(folder, config, weights.shapes)
     try:
         with plans.Filling(folder) as filling:
             model, plan, ids = family.model_of(
@@ -121,7 +128,7 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
 
 
 def _check_start(folder, config, given):
-    start = config["decoder_start_token_id"]
+    start = config.get("decoder_start_token_id")
     if config["model_type"] == "mbart" and given["mark"] == "after" and start is None:
         raise ValueError(
             f"{folder}: mBART of 25 languages begins a translation with the mark of "
@@ -172,11 +179,8 @@ def _config(folder):
             f"{sorted(path.name for path in folder.iterdir())[:8]}. Name a folder "
             "that `save_pretrained` of transformers has written."
         )
-    try:
-        config = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{file} is no JSON ({error}). Fetch it again.") from error
-    kind = config.get("model_type") if isinstance(config, dict) else None
+    config = read_json(file)
+    kind = config.get("model_type")
     if kind not in FAMILIES:
         raise ValueError(
             f"{file}: models that are read: {sorted(FAMILIES)} (MiniLM is a bert). "
@@ -185,12 +189,32 @@ def _config(folder):
     return config
 
 
-def _head(config, family):
+def _head(folder, config, family):
     for name in config.get("architectures") or []:
-        for ending, head in HEADS.items():
-            if name.endswith(ending):
-                return head
+        head = next((h for end, h in HEADS.items() if name.endswith(end)), None)
+        if head is None:
+            raise ValueError(
+                f"{folder}: heads that are read: {sorted(set(HEADS.values()))}. "
+                f"Received: {name!r}. Ask for `head={family.HEADS[0]!r}`, without it."
+            )
+        # Some are saved without what gives their logits, which is tied.
+        return family.HEADS[0] if head == "encoder" else head
     return family.HEADS[0]
+
+
+def _check_sizes(folder, config, shapes):
+    """Refuses what would make a model larger than its file."""
+    rows = max((shape[0] for shape in shapes.values() if shape), default=0)
+    most = {"vocab_size": rows, "decoder_vocab_size": rows}
+    # Each layer has tensors of its own.
+    most |= dict.fromkeys((n for n in config if "layer" in n), len(shapes))
+    for name, limit in most.items():
+        size = config.get(name)
+        if name in most and isinstance(size, (int, float)) and size > limit:
+            raise ValueError(
+                f"{folder}: weights and configuration do not fit. Received: {name}="
+                f"{size}, and {limit} there in the weights. Fetch both from one model."
+            )
 
 
 def _vocabulary(folder, model):

@@ -1,11 +1,18 @@
 """Models as folders that transformers loads."""
 
 import json
+import os
 import pathlib
+import tempfile
 
 from keras_tfm.models import Classifier, Encoder, MaskedLM, Transformer
 from keras_tfm.text import TokenizersVocabulary
 from keras_tfm.zoo import bert_out, generation, marian_out, tokenizer_json
+
+WEIGHTS = "model.safetensors"
+OTHERS = ("generation_config.json", f"{WEIGHTS}.index.json")
+VOCABULARIES = ("source.spm", "target.spm", "vocab.json", "target_vocab.json")
+VOCABULARIES += ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json")
 
 
 def to_hugging_face(
@@ -23,7 +30,8 @@ def to_hugging_face(
     which is the same but for that. Where sine and cosine alternate, as in the
     paper, its channels are put into the order of theirs, sines first, which
     changes no logit. Positions that are neither are written as a table, which
-    transformers loads, but of a Marian does not write again.
+    transformers loads, but of a Marian does not write again. What the folder
+    held before stays until all is written.
 
     An `Encoder` or what stands on it becomes a BERT, and a classifier whose
     hidden layer is a relu a DistilBERT.
@@ -84,12 +92,18 @@ def to_hugging_face(
         )
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        if isinstance(content, bytes):
-            (folder / name).write_bytes(content)
-        else:
-            (folder / name).write_text(content, encoding="utf-8")
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    with tempfile.TemporaryDirectory(dir=folder) as part:
+        part = pathlib.Path(part)
+        for name, content in files.items():
+            content = content if isinstance(content, bytes) else content.encode("utf-8")
+            (part / name).write_bytes(content)
+        save_file(tensors, part / WEIGHTS, metadata={"format": "pt"})
+        for name in [*files, WEIGHTS]:
+            os.replace(part / name, folder / name)
+    # Else what another model has left would be read with this one.
+    stale = OTHERS if vocabulary is None else OTHERS + VOCABULARIES
+    for name in set(stale) - set(files):
+        (folder / name).unlink(missing_ok=True)
 
 
 def _text(values):

@@ -19,7 +19,7 @@ def read_json(file):
         return {}
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{file} is no JSON ({error}). Fetch it again.") from error
     if not isinstance(found, dict):
         raise ValueError(f"{file}: an object is wanted. Received: {found!r:.40}.")

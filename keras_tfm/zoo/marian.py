@@ -166,7 +166,7 @@ def _checked(file):
         wrong["transformer-decoder-autoreg"] = kind
     if kind == "rnn" and config.get("dec-cell") != "ssru":
         wrong["dec-cell"] = config.get("dec-cell")
-    if str(config.get("transformer-ffn-activation", "relu")) not in ACTIVATIONS:
+    if str(config.get("transformer-ffn-activation", "swish")) not in ACTIVATIONS:
         wrong["transformer-ffn-activation"] = config["transformer-ffn-activation"]
     for side in ("enc", "dec"):
         name, depth = f"{side}-depth", _depth(file, side)
@@ -219,7 +219,7 @@ def _settings(file, config, tables, ids):
         "positions": SinusoidalPositions("halves"),
         "scale_embedding": True,
         "logits_bias": True,
-        "activation": ACTIVATIONS[config.get("transformer-ffn-activation", "relu")],
+        "activation": ACTIVATIONS[config.get("transformer-ffn-activation", "swish")],
         "normalize_first": _order(config)[0] == "n",
         "epsilon": 1e-6,
         "decoder_recurrence": "ssru"
@@ -350,7 +350,8 @@ def _names(file, ids):
 def _search(given):
     """How it is decoded, as settings of a search here."""
     for name in ("beam-size", "normalize", "max-length-factor"):
-        if not isinstance(given.get(name) or 0, (int, float)):
+        value = given.get(name) or 0
+        if not isinstance(value, (int, float)) or not math.isfinite(value):
             raise ValueError(f"{name} is a number. Received: {given[name]!r}.")
     if given.get("word-penalty"):
         raise ValueError(

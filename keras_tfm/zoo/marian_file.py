@@ -75,7 +75,7 @@ class MarianFile:
         """
         try:
             return self._read[name]().astype("float32", copy=False)
-        except _Damaged as error:
+        except (_Damaged, TypeError, ValueError) as error:
             raise self._damaged(error) from error
 
     def _parsed(self, content):
@@ -103,7 +103,7 @@ def yaml_of(content, file):
     """
     yaml = _yaml()
     try:
-        found = yaml.safe_load(content.decode("utf-8"))
+        found = yaml.load(content.decode("utf-8"), _without_references(yaml))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"{file}: its YAML is damaged ({error}).") from error
     flat = isinstance(found, dict)
@@ -115,6 +115,19 @@ def yaml_of(content, file):
             f"{file}: its YAML is damaged: a mapping to plain values is wanted."
         )
     return found
+
+
+@functools.cache
+def _without_references(yaml):
+    """Some hundred bytes of references to references stand for any number."""
+
+    class Loader(yaml.SafeLoader):
+        def compose_node(self, parent, index):
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("it refers to parts of itself")
+            return super().compose_node(parent, index)
+
+    return Loader
 
 
 def vocabulary_of(file):

@@ -35,6 +35,7 @@ class Variables:
                 raise self._damaged("it is empty")
             self._data = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
         self._place, self._arrays, self._aliases = 0, {}, {}
+        self._bfloats = set()
         try:
             self._read()
         except (struct.error, UnicodeDecodeError, IndexError) as error:
@@ -73,14 +74,14 @@ class Variables:
         """
         name = self.origin(name)
         self._used.add(name)
-        array = self._arrays[name]
-        scale = f"{name}_scale"
+        array, scale = self._floats(name), f"{name}_scale"
         if scale in self:
-            factor = self._arrays[self.origin(scale)].astype("float32")
+            factor = self._floats(self.origin(scale))
             self._used.add(self.origin(scale))
-            factor = factor.reshape(factor.shape + (1,) * (array.ndim - factor.ndim))
-            return array.astype("float32") / factor
-        return array.astype("float32")
+            if factor.shape not in ((), (1,), array.shape[:1]):
+                raise self._damaged(f"{scale!r} has another shape than {name!r}")
+            return array / factor.reshape((-1,) + (1,) * (array.ndim - 1))
+        return array
 
     def number(self, name, default):
         """Gives a setting.
@@ -93,7 +94,10 @@ class Variables:
             return default
         name = self.origin(name)
         self._used.add(name)
-        return self._arrays[name].reshape(-1)[0].item()
+        if self._arrays[name].size != 1:
+            raise self._damaged(f"{name!r} is no number")
+        stored = self._floats(name) if name in self._bfloats else self._arrays[name]
+        return stored.reshape(-1)[0].item()
 
     def unread(self, names):
         """Lists what is neither among the names nor was read as a setting.
@@ -104,6 +108,12 @@ class Variables:
         read = {self.origin(name) for name in names} | self._used
         read |= {f"{name}_scale" for name in read}
         return sorted(set(self._arrays) - read)
+
+    def _floats(self, name):
+        array = self._arrays[name]
+        if name in self._bfloats:
+            return (array.astype("uint32") << 16).view("float32")
+        return array.astype("float32")
 
     def _read(self):
         [version] = self._take("I")
@@ -131,7 +141,7 @@ class Variables:
                 self._data, stored, math.prod(shape), self._place
             ).reshape(shape)
             if dtype == "bfloat16":
-                array = (array.astype("uint32") << 16).view("float32")
+                self._bfloats.add(name)
             self._arrays[name], self._place = array, self._place + size
         if version >= 3:
             for _ in range(*self._take("I")):

@@ -310,10 +310,11 @@ def _marian_side(file, table, config, ids):
         "</s>": config["eos_token_id"],
     }
     found = {name: numbers.get(name) for name in wanted}
-    if found != wanted or max(numbers.values()) >= config["vocab_size"]:
+    last = max(numbers.values(), default=-1)
+    if found != wanted or last >= config["vocab_size"]:
         raise ValueError(
             f"{table}: the vocabulary does not fit the model. Received: {found}, "
-            f"the last {max(numbers.values())}; wanted {wanted}, and "
+            f"the last {last}; wanted {wanted}, and "
             f"vocab_size={config['vocab_size']}. Fetch both from one model."
         )
     pieces = {number: piece for piece, number in numbers.items()}

@@ -11,10 +11,15 @@ import keras
 import numpy as np
 from keras import ops
 
+# Keras has no public way to give up variables that wait for their values.
+from keras.src.backend.common import global_state
+
 from keras_tfm.layers import gelu_tanh
 from keras_tfm.models import stacks
 
 NEVER = -1e9  # a logit
+WAITING = "uninitialized_variables"
+LARGER = 5  # times, that a variable may be than the tensors it is made of
 FLOATS = ("float", "bfloat")
 # As `transformers` names them.
 ACTIVATIONS = {
@@ -197,6 +202,26 @@ def check(plan, source, shapes, left=()):
             f"missing, {missing[:8]}; {len(unknown)} unknown, {unknown[:8]}. Check "
             "that both are of one model, or ask for another `head`."
         )
+    for variable, names, _ in plan:
+        given = sum(math.prod(shapes[name]) for name in names)
+        # A few rows may be added to a table: no more is made than was given.
+        if names and math.prod(variable.shape) > LARGER * max(given, 1):
+            raise misfit(source, names[0], shapes[names[0]], variable)
+
+
+def misfit(source, name, shape, variable):
+    """Makes the error of a tensor of another shape than is wanted.
+
+    Args:
+        source: path.
+        name: str, of the tensor.
+        shape: tuple of int, of the tensor.
+        variable: that it was for.
+    """
+    return ValueError(
+        f"{source}: {name!r} does not fit the configuration. Received: shape "
+        f"{tuple(shape)} for {variable.path} of shape {tuple(variable.shape)}."
+    )
 
 
 class Filling:
@@ -218,6 +243,7 @@ class Filling:
         self._scope = keras.StatelessScope()
 
     def __enter__(self):
+        self._waiting = list(global_state.get_global_attribute(WAITING) or [])
         self._scope.__enter__()
         return self
 
@@ -241,6 +267,8 @@ class Filling:
             )
 
     def __exit__(self, *error):
+        if error[0] is not None:  # nothing is made of what was begun
+            global_state.set_global_attribute(WAITING, self._waiting)
         self._scope.__exit__(*error)
         if self._errors and error[0] is None:
             raise self._errors[0]
@@ -259,11 +287,7 @@ class Filling:
             # Nothing holds what was read once it has been turned.
             value = make(*map(read, names))
             if value.shape != tuple(shape):
-                raise ValueError(
-                    f"{self._source}: {names[0]!r} does not fit the configuration. "
-                    f"Received: shape {shapes[0]} for {variable.path} of shape "
-                    f"{tuple(shape)}."
-                )
+                raise misfit(self._source, names[0], shapes[0], variable)
             return ops.cast(ops.convert_to_tensor(value), dtype)
         except Exception as fault:
             self._errors.append(fault)
@@ -303,7 +327,8 @@ class Ids:
     def __init__(self, size, pad_id, unknown_id, start_id, end_id):
         first = [pad_id, unknown_id, start_id, end_id]
         given = [i for i in first if i is not None]
-        known = all(isinstance(i, int) and 0 <= i < size for i in given)
+        known = all(isinstance(i, int) for i in (size, *given))
+        known = known and all(0 <= i < size for i in given)
         apart = [i for i in (pad_id, unknown_id, end_id) if i is not None]
         mixed = len(set(apart)) < len(apart)
         mixed = mixed or (start_id is not None and start_id == unknown_id)

@@ -14,6 +14,7 @@ ATTENTION = {
     "output_dense": "o",
 }
 LEFT = ("embed_tokens.weight", "lm_head.weight")
+LEFT += ("EncDecAttention.relative_attention_bias.weight",)  # it is not used
 
 
 def model_of(config, weights, head, num_classes, settings):
@@ -35,6 +36,7 @@ def model_of(config, weights, head, num_classes, settings):
     # Unknown is 2 in all its vocabularies; it is trained to start with padding.
     ids = plans.Ids.of(config, 2, config["pad_token_id"])
     tied = "lm_head.weight" not in weights.shapes
+    tied = tied and config.get("tie_word_embeddings") is not False
     tie = "all" if tied else "inputs"
     model = Transformer(**{**_settings(config, ids), "tie": tie, **settings})
     plan = [(model.target_embedding.embeddings, ["shared.weight"], ids.rows)]
@@ -48,7 +50,7 @@ def model_of(config, weights, head, num_classes, settings):
             model.decoder_norm.scale,
             ["decoder.final_layer_norm.weight"],
             # What the hidden states are multiplied by before the projection.
-            lambda weight: scale * weight,
+            lambda weight: scale * weight.astype("float32"),
         )
     )
     return model, plan, ids
@@ -65,7 +67,7 @@ def _scales(config):
 
 
 def _settings(config, ids):
-    kind = config["feed_forward_proj"]
+    kind = config.get("feed_forward_proj", "relu")
     name = kind.removeprefix("gated-")
     # Its "gelu" is the one by tanh where it is gated.
     name = "gelu_new" if kind == "gated-gelu" else name

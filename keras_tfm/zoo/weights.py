@@ -1,8 +1,9 @@
 """Named arrays of a folder's safetensors files, read when asked for."""
 
-import json
 import os
 import pathlib
+
+from keras_tfm.zoo.json_file import read_json
 
 
 class Weights:
@@ -64,12 +65,17 @@ class Weights:
 
 def _files(folder):
     index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        names = set(json.loads(index.read_text("utf-8"))["weight_map"].values())
+    paths = [folder / "model.safetensors"]
+    if index.is_file() and not paths[0].is_file():  # as in transformers
+        parts = read_json(index).get("weight_map")
+        named = parts.values() if isinstance(parts, dict) else [None]
+        if not all(isinstance(name, str) for name in named):
+            raise ValueError(
+                f"{index} names the file of each tensor in `weight_map`. Received: "
+                f"{parts!r:.60}. Fetch it again."
+            )
         # A name that leads out of the folder is none of its files.
-        paths = [folder / pathlib.PurePath(name).name for name in sorted(names)]
-    else:
-        paths = [folder / "model.safetensors"]
+        paths = [folder / pathlib.PurePath(name).name for name in sorted(set(named))]
     missing = [path.name for path in paths if not path.is_file()]
     if missing:
         pickles = sorted(path.name for path in folder.glob("*.bin"))

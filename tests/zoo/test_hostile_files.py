@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_tfm.zoo.marian_file import MarianFile
+from keras_tfm.zoo.marian_file import MarianFile, yaml_of
 from keras_tfm.zoo.model_bin import Variables
 from keras_tfm.zoo.weights import Weights
 
@@ -180,6 +180,32 @@ def test_yaml_makes_no_objects(tmp_path):
     with pytest.raises(ValueError, match="its YAML is damaged"):
         read("npz", tmp_path, file.getvalue())
     assert not (tmp_path / "here").exists()
+
+
+def test_yaml_does_not_grow(tmp_path):
+    lines = ["a0: &a0 {k: 1}"]
+    for i in range(1, 11):
+        lines.append(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}")
+    with pytest.raises(ValueError, match="refers to parts of itself"):
+        yaml_of("\n".join(lines).encode(), tmp_path / "decoder.yml")
+
+
+def test_a_scale_has_a_number_for_each_row(tmp_path, monkeypatch):
+    wide = {"w": np.ones((1, 5), "float32"), "w_scale": np.ones(1000, "float32")}
+    monkeypatch.setitem(globals(), "ARRAYS", wide)
+    with pytest.raises(ValueError, match="'w_scale' has another shape than 'w'"):
+        read("CTranslate2", tmp_path, model_bin())
+    for scale in (np.full(1, 2.0, "float32"), np.array(2.0, "float32")):
+        monkeypatch.setitem(globals(), "ARRAYS", {**wide, "w_scale": scale})
+        found = read("CTranslate2", tmp_path, model_bin())
+        np.testing.assert_array_equal(found["w"], wide["w"] / 2)
+
+
+@pytest.mark.parametrize("content", ["{}", '{"weight_map": [1]}', "[" * 100_000])
+def test_an_index_that_names_nothing_is_refused(content, tmp_path):
+    (tmp_path / "model.safetensors.index.json").write_text(content)
+    with pytest.raises(ValueError, match=r"index.json"):
+        Weights(tmp_path)
 
 
 def overlapping(offsets):

@@ -156,6 +156,29 @@ def test_the_approximate_gelu_is_read_too(tmp_path):
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
+def test_roberta_finds_words_by_a_gelu_whatever_its_blocks_have(tmp_path):
+    theirs = write(tmp_path, "Roberta", "ForMaskedLM", hidden_act="relu")
+    found, wanted = differences(tmp_path, theirs)
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def test_a_head_that_is_not_known_is_not_left_in_silence(tmp_path):
+    write(tmp_path, "Bert", "ForTokenClassification")
+    with pytest.raises(ValueError, match=r"'BertForTokenClassification'. Ask for"):
+        zoo.from_hugging_face(tmp_path)
+    assert isinstance(zoo.from_hugging_face(tmp_path, "encoder").model, Encoder)
+
+
+def test_one_label_holds_or_does_not(tmp_path):
+    theirs = write(tmp_path, "Bert", "ForSequenceClassification", num_labels=1)
+    found, wanted = differences(tmp_path, theirs)
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    assert zoo.from_hugging_face(tmp_path).model.multi_label
+    change(tmp_path, problem_type="regression")
+    with pytest.raises(ValueError, match="problem_type='regression'"):
+        zoo.from_hugging_face(tmp_path)
+
+
 def test_a_head_may_be_left_out_or_made_anew(tmp_path):
     theirs = write(tmp_path, "Bert", "ForSequenceClassification")
     found, wanted = differences(tmp_path, theirs.bert, head="encoder")

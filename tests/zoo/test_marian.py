@@ -103,7 +103,7 @@ def test_a_shipped_model_says_nearly_the_same_with_its_shortlist():
 def test_the_shortlist_has_nearly_all_that_is_said(direction):
     imported, wanted = shipped(direction), golden(direction)
     pieces = imported.tokens[1]
-    assert pieces[:5] == ["<pad>", "<unk>", "<s>", "</s>", "▁de"][:4] + [pieces[4]]
+    assert pieces[:4] == ["<pad>", "<unk>", "<s>", "</s>"]
     ids = [
         [*map(int, row), 3] for row in imported.vocabulary.encode([wanted[1]["src"]])
     ]
@@ -113,8 +113,9 @@ def test_the_shortlist_has_nearly_all_that_is_said(direction):
     assert rows.shape[1] < 1_000
 
 
+RELU = {"transformer-ffn-activation": "relu"}
 KINDS = {
-    "post-norm": ({}, {}),
+    "post-norm": ({}, RELU),
     "pre-norm": (
         {"normalize_first": True, "tie": None, "activation": "silu"},
         {
@@ -126,9 +127,13 @@ KINDS = {
     ),
     "SSRU": (
         {"decoder_recurrence": "ssru", "tie": "target"},
-        {"transformer-decoder-autoreg": "rnn", "dec-cell": "ssru"},
+        {"transformer-decoder-autoreg": "rnn", "dec-cell": "ssru", **RELU},
     ),
-    "one table, an output apart": ({"tie": "inputs"}, {"output-omit-bias": True}),
+    "one table, an output apart": (
+        {"tie": "inputs"},
+        {"output-omit-bias": True, **RELU},
+    ),
+    "what Marian takes where nothing is said": ({"activation": "silu"}, {}),
 }
 CONFIG = {
     "type": "transformer",

@@ -64,7 +64,6 @@ def test_settings_of_decoding_have_their_names_here(tmp_path):
         max_length=20,
         min_length=6,
         no_repeat_ngram_size=3,
-        repetition_penalty=1.2,
         bad_words_ids=[[5], [2], [3, 4]],
         forced_bos_token_id=4,
         early_stopping=None,
@@ -76,7 +75,6 @@ def test_settings_of_decoding_have_their_names_here(tmp_path):
         "max_decoding_length": 19,  # theirs counts what decoding starts with
         "min_decoding_length": 5,
         "no_repeat_ngram_size": 3,
-        "repetition_penalty": 1.2,
         "suppress_ids": [0, 2, 4],
         "suppress_sequences": [[5, 6]],
         "target_prefix": [6],
@@ -84,6 +82,15 @@ def test_settings_of_decoding_have_their_names_here(tmp_path):
         "disable_unk": False,
     }
     assert settings(tmp_path, early_stopping="never")["patience"] == float("inf")
+    assert settings(tmp_path, early_stopping=True)["early_stopping"] is True
+    assert "early_stopping" not in settings(tmp_path, early_stopping=False)
+    assert settings(tmp_path, length_penalty=0.0)["length_penalty"] == 0.0
+    new = settings(tmp_path, max_new_tokens=20, max_length=9, min_new_tokens=4)
+    assert new["max_decoding_length"] == 20 and new["min_decoding_length"] == 4
+    assert settings(tmp_path, suppress_tokens=[4])["suppress_ids"] == [0, 2, 6]
+    drawn = settings(tmp_path, num_beams=1, do_sample=True, top_p=0.9)
+    assert drawn["sampling_topk"] == 50 and drawn["sampling_topp"] == 0.9
+    assert "sampling_topp" not in settings(tmp_path, num_beams=1, top_p=0.9)
     assert settings(tmp_path)["beam_size"] == 9  # of the older place
     greedy = settings(tmp_path, num_beams=1)
     assert "num_hypotheses" not in greedy and greedy["target_prefix"] == []
@@ -92,6 +99,15 @@ def test_settings_of_decoding_have_their_names_here(tmp_path):
 def test_what_is_not_known_or_no_json_is_refused(tmp_path):
     with pytest.raises(ValueError, match="not known.*encoder_no_repeat_ngram"):
         settings(tmp_path, encoder_no_repeat_ngram_size=2)
+    with pytest.raises(ValueError, match=r"something else here.*repetition_penalty"):
+        settings(tmp_path, repetition_penalty=1.2)
+    assert settings(tmp_path, repetition_penalty=1.0, typical_p=1.0, num_beam_groups=1)
+    for wrong in ([[10**9]], [5], 7):
+        with pytest.raises(ValueError, match="lists of tokens that there are"):
+            settings(tmp_path, bad_words_ids=wrong)
+    (tmp_path / "generation_config.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="generation_config.json is no JSON"):
+        generation.search(tmp_path, {}, None)
     (tmp_path / "generation_config.json").write_text("{")
     with pytest.raises(ValueError, match="generation_config.json is no JSON"):
         generation.search(tmp_path, {}, None)

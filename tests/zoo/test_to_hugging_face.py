@@ -117,6 +117,28 @@ def test_a_transformer_gives_the_same_logits(kind, tmp_path):
     assert np.abs(wanted).max() > 0.1
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_written_is_read(kind, tmp_path):
+    model = small(**KINDS[kind])
+    zoo.to_hugging_face(model, tmp_path, max_length=30)
+    found = zoo.from_hugging_face(tmp_path).model
+    real = TARGET != 0
+    np.testing.assert_allclose(
+        numpy(found(BATCH))[real], numpy(model(BATCH))[real], atol=1e-4
+    )
+
+
+def test_of_what_stood_there_before_nothing_is_read(tmp_path):
+    stale = ("model.safetensors.index.json", "generation_config.json", "note.txt")
+    for name in stale:
+        (tmp_path / name).write_text("{}")
+    zoo.to_hugging_face(small(), tmp_path)
+    left = {path.name for path in tmp_path.iterdir()}
+    made = {"config.json", "generation_config.json", "model.safetensors"}
+    assert left == made | {"note.txt"}
+    assert (tmp_path / "generation_config.json").read_text() != "{}"
+
+
 @pytest.mark.parametrize("kind", ["the paper's", "pre-norm", "a projection of its own"])
 def test_what_transformers_writes_again_is_read_again(kind, tmp_path):
     model = small(**KINDS[kind])
