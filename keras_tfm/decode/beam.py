@@ -303,10 +303,16 @@ class Beam(Way):
         limited = ops.repeat(ops.greater_equal(length, limits), self.groups)
         rank = ops.arange(total.shape[1])[None]
         open_rank = ops.cumsum(ops.cast(ops.logical_not(ends), "int32"), axis=-1)
+        may = ops.logical_and(allowed, ops.logical_not(done)[:, None])
+        ending = ops.logical_and(ops.logical_and(ends, rank < self.width), may)
+        ended = ops.reshape(state["ended"], (-1,))
+        ended = ended + ops.sum(ops.cast(ending, "int32"), axis=-1)
+        enough = ops.cast(ended, "float32") >= self.width * self.patience
         cut = ops.logical_and(limited[:, None], open_rank <= self.width)
-        leaves = ops.where(ends, rank < self.width, cut)
-        leaves = ops.logical_and(leaves, allowed)
-        leaves = ops.logical_and(leaves, ops.logical_not(done)[:, None])
+        if self.early_stopping:
+            cut = ops.logical_and(cut, ops.logical_not(enough)[:, None])
+        cut = ops.logical_and(ops.logical_and(cut, ops.logical_not(ends)), may)
+        leaves = ops.logical_or(ending, cut)
 
         divisor = penalty(length, *self.length_penalty)
         score = total / divisor
@@ -318,9 +324,6 @@ class Beam(Way):
         pool = {name: merge(x) for name, x in state["pool"].items()}
         pool = {n: ops.concatenate([x, finished[n]], 1) for n, x in pool.items()}
         pool = states.best(pool, pool["scores"], self.kept)
-        ended = ops.reshape(state["ended"], (-1,))
-        ended = ended + ops.sum(ops.cast(leaves, "int32"), axis=-1)
-
         finished["totals"] = ops.where(ends, -float("inf"), total)
         gone = ops.isinf(finished["totals"])
         order = ops.where(gone, -rank - 2 * rank.shape[1], -rank)
@@ -333,7 +336,6 @@ class Beam(Way):
         beaten = ops.less_equal(best / largest, worst)
         # Enough have ended only if none that is open looks better: where the
         # model is sure of itself, those that end early are the improbable.
-        enough = ops.cast(ended, "float32") >= self.width * self.patience
         if not self.early_stopping:
             enough = ops.logical_and(enough, ops.less_equal(best / divisor, worst))
         newly = ops.logical_and(is_nan, ops.logical_not(ops.all(state["done"], -1)))

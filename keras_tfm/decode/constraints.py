@@ -10,7 +10,8 @@ class Constraints:
 
     Beside its best tokens each hypothesis is continued by the next token of
     every phrase that it lacks. Candidates are sorted into banks by how many
-    tokens of the phrases they contain, and the banks are served in turn, the
+    tokens they contain of the phrases that are said and of the one that is
+    furthest under way, and the banks are served in turn, the
     fullest first: its best, the best of the next, and when all have had their
     turn the second best of each. So some hypothesis comes further with every
     step, and a bank that is empty leaves its place to the others. A hypothesis
@@ -73,7 +74,9 @@ class Constraints:
         # An end before all is said is no candidate.
         early = ops.logical_and(token == self.end_id, ops.logical_not(ops.all(met, -1)))
         total = ops.where(early, -float("inf"), total)
-        bank = ops.sum(ops.where(met, lengths, progress), axis=-1)
+        # One phrase is under way: others that begin alike would count as one.
+        said = ops.sum(ops.where(met, lengths, 0), axis=-1)
+        bank = said + ops.max(ops.where(met, 0, progress), axis=-1)
         found = {"total": total, "parent": parent, "token": token, "met": met}
         return _in_turn(found, bank, 2 * beam_size)
 

@@ -109,6 +109,7 @@ def by_hand(
     length_penalty=1.0,
     form="mean",
     patience=1.0,
+    early_stopping=False,
     stop_early=True,
     end_id=END,
 ):
@@ -132,7 +133,7 @@ def by_hand(
             continue
         worst = pool[num_hypotheses - 1][0]
         present = open_ones[0][1] / divisor(length, length_penalty, form)
-        if ended >= beam_size * patience and present <= worst:
+        if ended >= beam_size * patience and (early_stopping or present <= worst):
             return pool[:num_hypotheses]
         reachable = open_ones[0][1] / divisor(max_length, length_penalty, form)
         if stop_early and reachable <= worst:

@@ -97,6 +97,7 @@ def test_a_wide_beam_finds_every_hypothesis_of_allowed_tokens(seed, sharpness):
         {"beam_size": 3, "num_hypotheses": 1, "length_penalty": 0.6},
         {"beam_size": 3, "num_hypotheses": 3, "length_penalty": 0.0},
         {"beam_size": 4, "num_hypotheses": 2, "patience": 0.5},
+        {"beam_size": 3, "num_hypotheses": 2, "early_stopping": True},
         {"beam_size": 4, "num_hypotheses": 3, "length_penalty_form": "gnmt"},
     ],
     ids=lambda options: ",".join(f"{k}={v}" for k, v in options.items()),
