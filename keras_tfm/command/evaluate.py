@@ -21,8 +21,9 @@ def run(command):
             f"imported here ({error}). Install `keras-tfm[recipes]`."
         ) from error
     both = list(lines.pairs((command.source, command.target)))
-    output = lines.Output(command.output) if command.output else None
+    # Before a file is begun: what names nothing leaves none.
     translator = translator_of(command, beam_size=command.beam_size)
+    output = lines.Output(command.output) if command.output else None
     begun = time.monotonic()
     found = translator([source for source, _ in both], progress=False)
     seconds = time.monotonic() - begun

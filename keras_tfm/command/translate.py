@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import sys
 
 from keras_tfm.command import lines
 from keras_tfm.serving import Translator
@@ -54,6 +55,11 @@ def run(command):
     else:
         found = _answers(translator, given, command, output.done + 1)
     output.write_all(found, command.progress)
+    if command.form == "text" and translator.cut:  # JSON says it of each
+        print(
+            f"{translator.cut:,} translations were cut at their limit of tokens.",
+            file=sys.stderr,
+        )
 
 
 def _answers(translator, given, command, first):

@@ -5,6 +5,8 @@ with `record` and `packed`, which it uses: Keras compiles what `fit` and
 `predict` run, but has no call that compiles a function of tensors.
 """
 
+import threading
+
 import keras
 
 
@@ -32,7 +34,7 @@ def compiled(function, model, jit_compile=True, donate=False):
     if backend == "tensorflow":
         import tensorflow as tf
 
-        traced, variables_then = {}, []
+        traced, variables_then, lock = {}, [], threading.Lock()
 
         def call(*arguments):
             # Shape by shape: TensorFlow warns where it traces many by itself.
@@ -43,16 +45,20 @@ def compiled(function, model, jit_compile=True, donate=False):
             if [*map(id, variables)] != [*map(id, variables_then)]:
                 traced.clear()
                 variables_then[:] = variables
-            if shapes not in traced:
-                specifications = keras.tree.map_structure(
-                    lambda x: tf.TensorSpec(x.shape, x.dtype), arguments
-                )
-                # No autograph: it would read the source files again.
-                program = tf.function(
-                    function, jit_compile=jit_compile, autograph=False
-                )
-                traced[shapes] = program.get_concrete_function(*specifications)
+            if shapes in traced:
+                return traced[shapes](*arguments)
+            with lock:  # or threads would compile the same
+                if shapes not in traced:
+                    traced[shapes] = trace(arguments)
             return traced[shapes](*arguments)
+
+        def trace(arguments):
+            specifications = keras.tree.map_structure(
+                lambda x: tf.TensorSpec(x.shape, x.dtype), arguments
+            )
+            # No autograph: it would read the source files again.
+            program = tf.function(function, jit_compile=jit_compile, autograph=False)
+            return program.get_concrete_function(*specifications)
 
         return call
     if backend == "jax":

@@ -43,6 +43,8 @@ class Ensemble:
         self.logarithms = [math.log(w / sum(weights)) for w in weights]
         if all(hasattr(model, "extend") for model in self.models):
             self.extend = self._extend
+        if all(hasattr(model, "logits_after") for model in self.models):
+            self.logits_after = self._logits_after
 
     @property
     def variables(self):
@@ -98,6 +100,11 @@ class Ensemble:
     def _extend(self, cache, max_length):
         caches = zip(self.models, _apart(cache), strict=True)
         return _joined([model.extend(own, max_length) for model, own in caches])
+
+    def _logits_after(self, source_ids, target_ids):
+        """As of `CausalLM`, where all are such."""
+        models = self.models
+        return self._together([m.logits_after(source_ids, target_ids) for m in models])
 
     def _together(self, logits):
         gains = [

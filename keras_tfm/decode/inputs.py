@@ -84,6 +84,32 @@ def as_rows(name, rows):
     return found
 
 
+def stripped(rows):
+    """Takes the padding off the ends of sources.
+
+    Args:
+        rows: lists of int.
+
+    Returns:
+        List of lists of int, none of them 0.
+
+    Raises:
+        ValueError: padding before a token.
+    """
+    found = []
+    for number, row in enumerate(rows):
+        end = len(row)
+        while end and row[end - 1] == 0:
+            end -= 1
+        if 0 in row[:end]:
+            raise ValueError(
+                "Padding, the id 0, stands at the ends of rows. Received: row "
+                f"{number} with 0 before another id. Pad on the right."
+            )
+        found.append(row[:end])
+    return found
+
+
 def padded_rows(rows, width, dtype="int32"):
     """Pads lists of ids with 0.
 
@@ -154,7 +180,7 @@ def check_constraints(
     """
     if constraints is None:
         return np.zeros((len(limits), 0, 0), "int32")
-    rows = [as_rows("phrase", row) for row in constraints]
+    rows = [as_rows("phrase", row or ()) for row in constraints]
     check_count("list of constraints", rows, len(limits))
     for number, (row, limit) in enumerate(zip(rows, limits, strict=True)):
         for phrase in row:

@@ -9,6 +9,7 @@ from keras_tfm.decode.inputs import LENGTHS, rounded_up
 # step costs what it has room for.
 ROOMS = (16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096)
 FEW = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+MARKS = 4  # tokens: of languages, starts and ends, beside those of a text
 
 
 class Lengths:
@@ -34,7 +35,8 @@ class Lengths:
         few_programs=False,
     ):
         self.continues = continues
-        self._widths, self._rooms = (FEW, FEW) if few_programs else (LENGTHS, ROOMS)
+        few = [size + MARKS for size in FEW], FEW
+        self._widths, self._rooms = few if few_programs else (LENGTHS, ROOMS)
         self.multiple, self.constant = _rule(max_decoding_length, min_decoding_length)
         self.longest = longest
         if longest and not self.multiple and self.constant > longest:

@@ -17,6 +17,7 @@ from keras_tfm.decode.ensemble import longest
 from keras_tfm.decode.greedy import Sample
 from keras_tfm.decode.hypotheses import Hypotheses, Watched
 from keras_tfm.decode.lengths import Lengths
+from keras_tfm.decode.shortlist import is_again
 
 
 class Search:
@@ -297,16 +298,15 @@ class Search:
                 f"least one token. Received: batch_tokens={batch_tokens}, batch_size="
                 f"{batch_size}, inter_threads={inter_threads}."
             )
-        rows = inputs.as_rows("source", rows)
-        if target_prefix is not None:
-            target_prefix = inputs.as_rows("prefix", target_prefix)
-            if len(target_prefix) != len(rows):
-                raise ValueError(
-                    "Each source has a prefix. Received: "
-                    f"{len(target_prefix)} prefixes for {len(rows)} sources."
-                )
+        rows = inputs.stripped(inputs.as_rows("source", rows))
         every = np.array([[token for row in rows for token in row]], "int64")
         inputs.check_sources(every, getattr(self.model, "vocabulary_size", None))
+        if target_prefix is not None:
+            target_prefix = inputs.as_rows("prefix", target_prefix)
+            # All of them before any is decoded, and each by its number here.
+            limits = [self.lengths.limit_of_row(len(row)) if row else 0 for row in rows]
+            size = getattr(self.model, "target_vocabulary_size", None)
+            inputs.check_prefixes(target_prefix, limits, size, self.end_id)
         order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
 
         def batches():
@@ -595,9 +595,9 @@ class Search:
     def _program(self, key, function, donate=False):
         """The function, compiled once."""
         if key not in self._programs:
-            self._programs[key] = compiled(
-                function, self.model, self._jit_compile, donate
-            )
+            program = compiled(function, self.model, self._jit_compile, donate)
+            # Of two threads one was first, and its program is for both.
+            self._programs.setdefault(key, program)
         return self._programs[key]
 
     def _begin(self, room, source_ids, candidates, limits, *rest):
@@ -623,9 +623,13 @@ class Search:
 
     def _take_step(self, state):
         def step(ids, index, cache):
-            if "candidates" in state:  # (B, C), of whose numbers the ids are
-                ids = ops.take_along_axis(state["candidates"], ids, axis=1)
-            return self.model.step(ids, index, cache)
+            if "candidates" not in state:
+                return self.model.step(ids, index, cache)
+            candidates = state["candidates"]  # (B, C), of whose numbers the ids are
+            ids = ops.take_along_axis(candidates, ids, axis=1)
+            logits, cache = self.model.step(ids, index, cache)
+            again = is_again(candidates)[:, None]
+            return ops.where(again, -float("inf"), logits), cache
 
         return self.way.take_step(step, state)
 
@@ -646,9 +650,10 @@ class Search:
     ):
         """Checks what a batch is given, and gives it as tensors."""
         if constraints is not None and isinstance(self.way, Sample):
+            drawn = "sampling" if self.samples else f"beam_size={self.width}"
             raise ValueError(
-                "Constraints need a beam. Received: constraints, and beam_size="
-                f"{self.width}. Set beam_size, best to 5 or more."
+                f"Constraints need a beam. Received: constraints, and {drawn}. Set "
+                "beam_size, best to 5 or more, and do not sample."
             )
         if limits is None:
             limits = self.lengths.limits(source_ids)

@@ -4,6 +4,7 @@ import os
 from collections.abc import Iterable, Sequence
 
 import numpy as np
+from keras import ops
 
 SIZES = 64  # a row has a multiple of it, so that few programs are compiled
 STORED = 32  # translations that are kept of a source token
@@ -14,10 +15,10 @@ class Shortlist:
 
     A search with a shortlist projects only to the tokens that the source can
     give, those that are always frequent, and those that a prefix or a phrase
-    forces. Each row has its own, whatever else is in the batch; all have as
-    many, and the best translations of every source token come before the second
-    best of any. What is not among them is never generated, and probabilities
-    are those among them.
+    forces. Each row has its own, as many as it has tokens for, whatever else is
+    in the batch; the best translations of every source token come before the
+    second best of any. What is not among them is never generated, and
+    probabilities are those among them.
 
     Args:
         translations: int `(V', M)`: target ids that each source id can give,
@@ -219,8 +220,9 @@ class Shortlist:
             suppressed: ints. Tokens from `first` on that no row has.
 
         Returns:
-            int32 `(B, C)`, ascending: a token below `first` stands in its own
-            place. C hangs on S and on the forced tokens alone.
+            int32 `(B, C)`, rising: a token below `first` stands in its own
+            place. What is left of a row that has fewer than another is its
+            last token again, see `is_again`.
 
         Raises:
             ValueError: a source id that it does not know, or a token that is
@@ -243,12 +245,15 @@ class Shortlist:
                 "With a shortlist no token is both suppressed and forced by a prefix. "
                 f"Received: {never}."
             )
-        wanted = first + self.frequent + self.each * source_ids.shape[1]
-        wanted += max(map(len, forced), default=0)
-        count = min(-(-wanted // SIZES) * SIZES, int(allowed.sum()))
-        order = self.order[allowed[self.order]][: count + first]
-        rows = np.zeros((len(source_ids), count), "int32")
-        for row, source, more in zip(rows, source_ids, forced, strict=True):
+        wanted = first + self.frequent + self.each * (source_ids > 0).sum(axis=1)
+        wanted = wanted + [np.count_nonzero(row) for row in forced]
+        counts = np.minimum(-(-wanted // SIZES) * SIZES, int(allowed.sum()))
+        most = int(counts.max(initial=0))
+        order = self.order[allowed[self.order]][: most + first]
+        rows = np.zeros((len(source_ids), most), "int32")
+        for row, source, more, count in zip(
+            rows, source_ids, forced, counts, strict=True
+        ):
             source = np.unique(source[source > 0])
             parts = [np.arange(first), np.array(more, "int32"), order[: self.frequent]]
             parts += [source] if self.shared else []
@@ -257,8 +262,22 @@ class Shortlist:
             tokens = tokens[allowed[tokens] & (tokens > 0)]
             tokens, places = np.unique(tokens, return_index=True)
             kept = tokens[np.argsort(places)][: count - 1]
-            row[1:] = np.sort(kept)
+            row[1:count] = np.sort(kept)
+            row[count:] = row[count - 1]
         return rows
+
+
+def is_again(candidates):
+    """Tells which places of a row are only there because another has more.
+
+    Args:
+        candidates: int32 tensor `(B, C)` of `Shortlist.rows`.
+
+    Returns:
+        bool `(B, C)`.
+    """
+    again = ops.equal(candidates[:, 1:], candidates[:, :-1])
+    return ops.pad(again, [[0, 0], [1, 0]], constant_values=False)
 
 
 def _check_ids(side, ids, size):

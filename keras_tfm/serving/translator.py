@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import tempfile
+import time
 from collections.abc import Iterable, Iterator
 
 import keras
@@ -170,6 +171,7 @@ class Translator:
         return_scores=True,
         return_attention=False,
         progress=False,
+        seconds=None,
         **search,
     ):
         """Translates, and says more of it than a call.
@@ -185,6 +187,7 @@ class Translator:
             return_scores: bool. Give each hypothesis its score.
             return_attention: bool. Give what each piece attended to.
             progress: bool. Show a progress bar.
+            seconds: float > 0 or None: give up soon after so many.
             **search: settings of `Search` for this call, over those of the
                 translator, such as `beam_size` and `num_hypotheses`.
 
@@ -196,6 +199,7 @@ class Translator:
                 search that do not fit each other, or constraints without a
                 beam.
             TypeError: what comes is not text.
+            TimeoutError: it took more than `seconds`.
         """
         if isinstance(texts, str):
             return self.translate(
@@ -205,8 +209,10 @@ class Translator:
                 return_scores,
                 return_attention,
                 progress,
+                seconds,
                 **search,
             )[0]
+        end = None if seconds is None else time.monotonic() + seconds
         texts = _text_list(texts)
         if return_attention:
             search["return_attention"] = True
@@ -214,7 +220,7 @@ class Translator:
         phrases = self._phrases(constraints, texts)
         rows, places = self._rows(texts, phrases)
         forced = self._forced(target_prefix, texts, rows, places)
-        found = self._decoded(searched, rows, forced, progress, phrases, places)
+        found = self._decoded(searched, rows, forced, progress, phrases, places, end)
         return [
             self._translation(text, parts, after, rows, found, first, return_scores)
             for text, (parts, after, first) in zip(texts, places, strict=True)
@@ -282,12 +288,14 @@ class Translator:
         order = sorted(range(len(pairs)), key=lambda i: -sizes[i])
         scores = [None] * len(pairs)
         while order:
-            count = self.batch_tokens // max(1, sizes[order[0]])
-            count = max(1, min(self.batch_size, count))
+            # Of few sizes, and filled up to them: others are other programs.
+            width = self.search.lengths.width(sizes[order[0]])
+            count = max(1, min(self.batch_size, self.batch_tokens // width))
             some, order = order[:count], order[count:]
-            width = max(len(sources[i]) for i in some)
-            ids = padded_rows([sources[i] for i in some], width)
-            found = self.search.score(ids, [targets[i] for i in some])
+            spare = [[]] * (count - len(some))
+            longest = max(len(sources[i]) for i in some)
+            ids = padded_rows([sources[i] for i in some] + spare, longest)
+            found = self.search.score(ids, [targets[i] for i in some] + spare)
             for place, number in enumerate(some):
                 length = len(targets[number])
                 scores[number] = Score(
@@ -366,8 +374,15 @@ class Translator:
             if phrases and texts[number].strip()
         }
 
-    def _decoded(self, search, rows, forced, progress=False, phrases=(), places=()):
+    def _decoded(
+        self, search, rows, forced, progress=False, phrases=(), places=(), end=None
+    ):
         """The hypotheses of each row."""
+
+        def in_time():
+            if end is not None and time.monotonic() > end:
+                raise TimeoutError("There was no time to translate all texts.")
+
         bar = keras.utils.Progbar(len(rows), unit_name="sentence") if progress else None
         found = [None] * len(rows)
         held = {places[n][2]: phrases[n] for n in phrases if places[n][0]}
@@ -379,11 +394,17 @@ class Translator:
             target_prefix=forced and [forced[i] for i in free],
         ):
             found[free[number]] = hypotheses
+            in_time()
             if bar:
                 bar.add(1)
         for number, ids in held.items():
             prefix = forced and [forced[number]]
-            found[number] = search([rows[number]], prefix, [ids])
+            try:
+                found[number] = search([rows[number]], prefix, [ids])
+            except ValueError as error:
+                text = next(n for n in phrases if places[n][2] == number)
+                raise ValueError(f"Text {text}: {error}") from error
+            in_time()
             if bar:
                 bar.add(1)
         return found

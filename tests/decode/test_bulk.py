@@ -3,14 +3,13 @@
 import collections
 import time
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_tfm import decode
 from keras_tfm.decode import schedule
-from tests.decode.conftest import VOCABULARY_SIZE, draw_transformer
+from tests.decode.conftest import VOCABULARY_SIZE, draw_transformer, noted
 
 START, END = 2, 3
 FEW = {"jit_compile": False}
@@ -107,27 +106,13 @@ def test_in_bulk_shapes_are_few(wordy, monkeypatch):
 
 @pytest.mark.parametrize("few_programs", [False, True])
 def test_what_is_warm_is_not_compiled_again(few_programs, wordy, monkeypatch):
-    seen, new = set(), []
-
-    def noting(function, *options, **more):
-        program = decode.compiled(function, *options, **more)
-
-        def call(*arguments):
-            shapes = [tuple(x.shape) for x in keras.tree.flatten(arguments)]
-            key = getattr(function, "func", function).__name__, str(shapes)
-            new.extend([] if key in seen else [key])
-            seen.add(key)
-            return program(*arguments)
-
-        return call
-
-    monkeypatch.setattr(decode.search, "compiled", noting)
+    new = noted(monkeypatch)
     options = {"max_decoding_length": (1, 10), **FEW, "few_programs": few_programs}
     search = decode.Search(wordy, 2, **options)
-    sizes = {"batch_size": 8, "batch_tokens": 8 * 32}
+    sizes = {"batch_size": 8, "batch_tokens": 8 * 40}
     search.warm_up([5, 30], **sizes)
-    # 1, 2 and 8 rows; of 16 tokens 2 rooms and of 32 3, or of 32 alone 2.
-    counts = collections.Counter(name for name, _ in new)
+    # 1, 2 and 8 rows; of 16 tokens 2 rooms and of 32 3, or of 36 alone 2.
+    counts = collections.Counter(new)
     rooms = [2] if few_programs else [2, 3]
     assert counts["_advance"] == 3 * sum(rooms)
     assert counts["_extend"] == 3 * (sum(rooms) - len(rooms))

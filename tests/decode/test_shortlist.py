@@ -54,7 +54,7 @@ SEARCHES = {
 @pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
 def test_a_list_of_all_tokens_changes_nothing(options, wide):
     whole = decode.Search(wide, **FEW, **options)
-    listed = decode.Search(wide, shortlist=draw_shortlist(each=20), **FEW, **options)
+    listed = decode.Search(wide, shortlist=draw_shortlist(each=SIZE), **FEW, **options)
     ids = as_ids(draw_rows())
     found, wanted = listed(ids, seed=1), whole(ids, seed=1)
     assert_same(found, wanted)
@@ -92,6 +92,10 @@ def test_a_row_does_not_hang_on_its_company(wide):
     together = dict(search.bulk(rows, batch_size=4))
     for i, row in enumerate(rows):
         assert_same(together[i], search(as_ids([row])))
+    # Nor on how long its company is.
+    found = search([rows[0], [5, 6, 7, 4] * 10, [7]])
+    alone = decode.Hypotheses(*(x[:1] for x in found[:3]))
+    assert_same(alone, search([rows[0]]))
 
 
 @pytest.mark.backend("torch")
@@ -127,7 +131,7 @@ def test_alternatives_are_of_the_list(wide):
 def test_an_ensemble_takes_one(wide):
     other = draw_transformer(seed=2, vocabulary_size=SIZE)
     both = decode.Ensemble([wide, other])
-    shortlist, ids = draw_shortlist(each=20), as_ids(draw_rows())
+    shortlist, ids = draw_shortlist(each=SIZE), as_ids(draw_rows())
     wanted = decode.Search(both, 2, **FEW)(ids)
     assert_same(decode.Search(both, 2, shortlist=shortlist, **FEW)(ids), wanted)
 
@@ -297,7 +301,7 @@ def test_a_tied_table_may_be_of_int8():
     model.quantize("int8")
     ids = as_ids(draw_rows())
     wanted = decode.Search(model, 2, **FEW)(ids)
-    shortlist = draw_shortlist(each=20)
+    shortlist = draw_shortlist(each=SIZE)
     found = decode.Search(model, 2, shortlist=shortlist, **FEW)(ids)
     assert found.lengths.tolist() == wanted.lengths.tolist()
     np.testing.assert_allclose(found.scores, wanted.scores, atol=2e-2)

@@ -11,7 +11,7 @@ from keras_tfm.decode.inputs import padded_rows
 from keras_tfm.serving import Translator, saved_model
 from keras_tfm.serving.parts import Pieces
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
-from tests.decode.conftest import draw_transformer
+from tests.decode.conftest import draw_transformer, noted
 from tests.layers.quantized import QUANTIZED, quantize
 from tests.serving.saved import in_c, names_of, serve, text_operations
 
@@ -273,11 +273,16 @@ def test_a_run_of_blanks_costs_no_more_than_its_length(translator):
     assert translator(text) == translator("a house .")
 
 
-def test_warming_up_compiles_what_calls_need(translator):
-    translator.warm_up((4,))
-    programs = set(translator.search._programs)
-    translator("a house")
-    assert set(translator.search._programs) == programs
+def test_warming_up_compiles_what_calls_need(translator, monkeypatch):
+    new = noted(monkeypatch)
+    both = (translator.vocabulary, translator.target_vocabulary)
+    fresh = Translator(translator.model, *both, **SETTINGS)
+    fresh.warm_up((4,))
+    assert new
+    new.clear()
+    assert fresh("a house") == translator("a house") and not new
+    fresh("a house " * 30)
+    assert new
 
 
 def test_a_vocabulary_without_marks_of_words_has_starts():

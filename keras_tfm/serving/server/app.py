@@ -26,6 +26,7 @@ HEALTH_SECONDS = 5.0  # a model that takes longer to say what it is is not well
 # A request takes a quarter of a batch at a time: what does not fit into one
 # waits behind all others, and what is as large as a batch never fits.
 PARTS = 4
+PAGE = 500  # characters, that count as a text of their own
 
 
 class Unavailable(Exception):
@@ -114,13 +115,20 @@ def make_app(model, name="default", limits=None, version="1", metrics=None):
     async def answers(texts, prefix=None, full=False, attention=False):
         check(texts, prefix, blank=known["kind"] == "translation")
         size = max(1, limits.batch_size // PARTS)
-        asked = [
-            Asked(some, prefix and [prefix] * len(some), full, attention)
-            for some in (texts[i : i + size] for i in range(0, len(texts), size))
-        ]
-        waited = asyncio.gather(*(model().answer(one) for one in asked))
-        found = await _in_time(waited, limits.seconds)
+        asked = []
+        for some in (texts[i : i + size] for i in range(0, len(texts), size)):
+            pages = sum(map(len, some)) // PAGE
+            prefixes, weight = prefix and [prefix] * len(some), max(len(some), pages)
+            asked.append(Asked(some, prefixes, full, attention, min(size, weight)))
+        parts = [asyncio.ensure_future(model().answer(one)) for one in asked]
+        try:
+            found = await _in_time(asyncio.gather(*parts), limits.seconds)
+        finally:  # where one was refused nobody waits for the others
+            for part in parts:
+                part.cancel()
         for some in found:
+            if isinstance(some, TimeoutError):
+                raise HTTPException(504, _late(limits.seconds))
             if isinstance(some, TooLong):
                 raise HTTPException(413, str(some))
             if isinstance(some, Exception):
@@ -205,9 +213,11 @@ async def _in_time(waited, seconds, limit=None):
     try:
         return await asyncio.wait_for(waited, seconds)
     except TimeoutError:
-        limit = limit or seconds
-        text = f"No answer came within {limit:g} seconds. Try shorter texts."
-        raise HTTPException(504, text) from None
+        raise HTTPException(504, _late(limit or seconds)) from None
+
+
+def _late(seconds):
+    return f"No answer came within {seconds:g} seconds. Try shorter texts."
 
 
 async def _lines(state, states, until, limit):

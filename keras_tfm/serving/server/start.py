@@ -35,6 +35,7 @@ class Workers:
             **settings,
             attention_tokens=limits.attention_tokens,
             batch_size=limits.batch_size,
+            seconds=limits.seconds,
         )
         self.worker.warm_up(warm)
         self.together.set_max_batch_size(limits.batch_size)
@@ -43,7 +44,7 @@ class Workers:
     @serve.batch(
         max_batch_size=32,
         batch_wait_timeout_s=GATHERED,
-        batch_size_fn=lambda asked: sum(max(1, len(one.texts)) for one in asked),
+        batch_size_fn=lambda asked: sum(one.weight for one in asked),
     )
     async def together(self, asked):
         return self.worker.answers(asked)

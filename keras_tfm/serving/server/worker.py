@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import keras
 import numpy as np
 
 from keras_tfm.serving.loading import load
@@ -26,12 +27,14 @@ class Asked(NamedTuple):
         prefixes: list of str or None, what each translation begins with.
         full: bool. All hypotheses.
         attention: bool. What each piece looked at, too.
+        weight: int >= 1. As how many texts of a batch it counts.
     """
 
     texts: list[str]
     prefixes: list[str | None] | None = None
     full: bool = False
     attention: bool = False
+    weight: int = 1
 
     @property
     def kind(self):
@@ -48,6 +51,7 @@ class Worker:
         attention_tokens: int >= 1, of a text whose attention is asked for:
             there are as many numbers as source tokens times target tokens.
         batch_size: int >= 1, texts that a translator decodes at once.
+        seconds: float > 0 or None: what takes longer is given up.
         **settings: of `Translator`.
 
     Attributes:
@@ -66,19 +70,22 @@ class Worker:
         target_language=None,
         attention_tokens=400,
         batch_size=32,
+        seconds=None,
         **settings,
     ):
-        self.attention_tokens = attention_tokens
+        self.attention_tokens, self.seconds = attention_tokens, seconds
         usual = {
             "batch_size": batch_size,
             # As many of any usual length: other numbers are other programs.
-            "batch_tokens": batch_size * max(WARM),
+            "batch_tokens": batch_size * 2 * max(WARM),
             "few_programs": True,
         }
         self.model = load(name, source_language, target_language, usual, **settings)
-        # For what few ask: programs of one text alone.
-        self._alone = copy.copy(self.model)
-        self._alone.batch_size = 1
+        self._alone = self.model
+        if keras.config.backend() != "torch":
+            # What few ask for gets programs of one text alone.
+            self._alone = copy.copy(self.model)
+            self._alone.batch_size = 1
         translates = isinstance(self.model, Translator)
         self.kind = "translation" if translates else "classification"
         if not translates and self.model.paired:
@@ -88,7 +95,10 @@ class Worker:
             )
 
     def warm_up(self, lengths=WARM):
-        """Compiles what texts of usual lengths need.
+        """Compiles what texts of usual lengths need, so that none waits for it.
+
+        Alternatives, attention and streams, which fewer ask for, are compiled
+        for the first two lengths.
 
         Args:
             lengths: ints >= 1, in tokens, rising. None: all is compiled when it
@@ -129,13 +139,15 @@ class Worker:
 
         Returns:
             A list of dicts that JSON has for each, one for each of its texts;
-            or the error of what was asked.
+            or the error of what was asked; or a `TimeoutError`.
         """
         found = [None] * len(asked)
         for kind in sorted({one.kind for one in asked}):
             places = [i for i, one in enumerate(asked) if one.kind == kind]
             try:
                 answers = self._together([asked[i] for i in places])
+            except TimeoutError as error:
+                answers = [error] * len(places)
             except FAULTS:  # of one of them, which the others do not pay for
                 answers = [self._by_itself(asked[i]) for i in places]
             for place, answer in zip(places, answers, strict=True):
@@ -154,7 +166,7 @@ class Worker:
     def _by_itself(self, one):
         try:
             return self._together([one])[0]
-        except FAULTS as error:
+        except (*FAULTS, TimeoutError) as error:
             return error
 
     def _together(self, asked):
@@ -181,7 +193,7 @@ class Worker:
             prefixes = None
         translator = self._alone if full or prefixes else self.model
         asked = self._asking(full, attention)
-        found = translator.translate(texts, prefixes, **asked)
+        found = translator.translate(texts, prefixes, seconds=self.seconds, **asked)
         return [_translated(one) for one in found]
 
     def _asking(self, full, attention):
