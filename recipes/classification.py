@@ -17,6 +17,7 @@ from typing import Annotated, Literal
 import keras
 import numpy as np
 import tyro
+from sklearn import metrics
 
 from keras_tfm import models, plot, serving, text, training, zoo
 from recipes import label_scores, labelled_corpora, runs
@@ -160,6 +161,11 @@ def main(settings: Settings) -> dict:
     """Runs all steps and returns what it writes to `result.json`."""
     check(settings)
     corpus = load_corpus(settings)
+    if corpus.train.multi_label and len(corpus.train.classes) < 2:
+        raise ValueError(
+            "Texts are told apart by two labels or more. Received: "
+            f"{corpus.train.classes}. Write yes and no, without --label-separator."
+        )
     parts = (corpus.train, corpus.validation, corpus.test)
     print(f"{corpus.name}, {corpus.origin}", *corpus.notes, sep="\n")
     print(*(part.report for part in parts), sep="\n")
@@ -186,12 +192,18 @@ def main(settings: Settings) -> dict:
     ]
     print(batches[0].report)
     check_test(vocabulary, corpus.test)
+    baseline = label_scores.tf_idf_scores(corpus)  # what it refuses it refuses now
+    print(
+        f"TF-IDF and logistic regression: accuracy {baseline['accuracy']:.2%}, macro "
+        f"F1 {baseline['macro_f1']:.2%}"
+    )
     minutes = warm_up(settings, encoder, corpus, vocabulary, out)
     freeze(settings, encoder)
     # The same draws whether the warm-up was in this start or in one before.
     keras.utils.set_random_seed(settings.seed + 1)
     model = make_model(settings, corpus.train, encoder, batches[0].steps_per_epoch)
-    history, weights = train(settings, model, *batches, out)
+    several = corpus.train.multi_label
+    history, weights, validation = train(settings, model, *batches, out, several)
     classifier = serving.Classifier(
         model,
         vocabulary,
@@ -204,6 +216,11 @@ def main(settings: Settings) -> dict:
     result = evaluate(settings, classifier, corpus, out)
     plot.training_curves(history).savefig(out / "curves.png", dpi=150)
     result |= {
+        "tf_idf": {
+            name: round(100 * value, 2) if name != "c" else value
+            for name, value in baseline.items()
+        },
+        "validation": validation,
         "parameters": model.count_params(),
         "texts": len(corpus.train),
         "weights_kept": weights,
@@ -247,6 +264,19 @@ def check(settings: Settings):
             "What is frozen was trained before. Received: --lora-rank "
             f"{settings.lora_rank}, --frozen-layers {settings.frozen_layers}, and no "
             "--from. Name weights to start from."
+        )
+    if settings.warm_up_epochs and (settings.lora_rank or settings.frozen_layers):
+        raise ValueError(
+            "A warm-up trains all weights. Received: --warm-up-epochs "
+            f"{settings.warm_up_epochs}, --lora-rank {settings.lora_rank}, "
+            f"--frozen-layers {settings.frozen_layers}. Leave out one or the other."
+        )
+    own = {n: getattr(settings, n) for n in ("preset", "vocabulary_size")}
+    own = {name: value for name, value in own.items() if value is not None}
+    if settings.weights is not None and own:
+        raise ValueError(
+            "What is named by --from has a shape and a vocabulary of its own. "
+            f"Received: {own} beside it. Leave them out."
         )
 
 
@@ -469,16 +499,18 @@ def losses(multi_label):
     )
 
 
-def train(settings, model, batches, validation, out):
+def train(settings, model, batches, validation, out, several=False):
     """Fits the model from where the run stands.
 
-    Returns the curves, and which weights the model has: those of the epoch
-    that was best on the validation part, or the mean of the last ones if that
-    is better there.
+    Returns the curves; which weights the model has: those of the epoch that was
+    best on the validation part, or the mean of the last ones if that is better
+    there; and what both had there. Where a text may have several labels it is
+    the loss that tells: that no label holds is nearly always right.
     """
+    name, best_of = ("loss", min) if several else ("accuracy", max)
     stopping = keras.callbacks.EarlyStopping(
-        "val_accuracy",
-        mode="max",
+        f"val_{name}",
+        mode=best_of.__name__,
         patience=settings.patience,
         restore_best_weights=True,
     )
@@ -504,25 +536,23 @@ def train(settings, model, batches, validation, out):
         )
     history = restart.history
     best = model.get_weights()
-    scores = [max(history["val_accuracy"])]
+    curve = history[f"val_{name}"]
+    scores = {f"epoch {1 + curve.index(best_of(curve))}": best_of(curve)}
     count = len(average.apply(model))
-    scores.append(model.evaluate(validation.ordered(), return_dict=True, verbose=0))
-    scores[1] = scores[1]["accuracy"]
-    names = (
-        f"epoch {1 + int(np.argmax(history['val_accuracy']))}",
-        f"mean of the last {count} epochs",
-    )
-    for name, score in zip(names, scores, strict=True):
-        print(f"Validation accuracy {score:.2%}, {name}")
-    if scores[0] > scores[1]:
+    found = model.evaluate(validation.ordered(), return_dict=True, verbose=0)
+    scores[f"mean of the last {count} epochs"] = found[name]
+    for weights, score in scores.items():
+        print(f"Validation {name} {score:.4f}, {weights}")
+    one, mean = scores.values()
+    alone = one != mean and best_of(one, mean) == one
+    if alone:
         model.set_weights(best)
-    return history, names[scores[0] <= scores[1]]
+    kept = {weights: round(float(score), 4) for weights, score in scores.items()}
+    return history, [*scores][not alone], {name: kept}
 
 
 def evaluate(settings, classifier, corpus, out) -> dict:
     """Labels the test part, scores it, and shows some of it."""
-    from sklearn import metrics
-
     start = time.perf_counter()
     probabilities = classifier.probabilities(corpus.test.texts)
     seconds, truncated = time.perf_counter() - start, classifier.truncated
@@ -531,26 +561,22 @@ def evaluate(settings, classifier, corpus, out) -> dict:
     found = label_scores.decided(probabilities, several, classifier.threshold)
     scores = label_scores.scores(wanted, probabilities, several, classifier.threshold)
     print(f"\nTest, {len(corpus.test):,} texts:")
+    held = label_scores.held(wanted)
     print(
         metrics.classification_report(
             wanted,
             found,
-            labels=range(len(classifier.classes)),
-            target_names=classifier.classes,
+            labels=held,
+            target_names=[classifier.classes[i] for i in held],
             digits=3,
             zero_division=0,
         )
     )
     error = training.calibration_error(probabilities, wanted)
-    baseline = label_scores.tf_idf_scores(corpus)
     half = 1.96 * np.sqrt(scores["accuracy"] * (1 - scores["accuracy"]) / len(wanted))
     print(
         f"Accuracy {scores['accuracy']:.2%} ± {half:.2%} (95%), macro F1 "
         f"{scores['macro_f1']:.2%}, expected calibration error {error:.2%}"
-    )
-    print(
-        f"TF-IDF and logistic regression: accuracy {baseline['accuracy']:.2%}, macro "
-        f"F1 {baseline['macro_f1']:.2%}"
     )
     names = [_named(row, classifier.classes, several) for row in found]
     write_predictions(out / "predictions.tsv", corpus.test, names, probabilities)
@@ -566,10 +592,6 @@ def evaluate(settings, classifier, corpus, out) -> dict:
         **{name: round(100 * value, 2) for name, value in scores.items()},
         "accuracy_half_width_95": round(100 * float(half), 2),
         "calibration_error": round(100 * error, 2),
-        "tf_idf": {
-            name: round(100 * value, 2) if name != "c" else value
-            for name, value in baseline.items()
-        },
         "test_texts": len(corpus.test),
         "test_truncated": truncated,
         "labelling_seconds": round(seconds, 1),

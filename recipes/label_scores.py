@@ -1,6 +1,10 @@
 """Scores of labels, and the first line of every table: TF-IDF words."""
 
 import numpy as np
+from sklearn import metrics
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
 
 # Inverse strengths of the penalty; one is chosen on the validation part.
 STRENGTHS = (1.0, 4.0, 16.0, 64.0)
@@ -22,6 +26,17 @@ def decided(probabilities, several: bool, threshold: float = 0.5):
     return probabilities.argmax(-1)
 
 
+def held(wanted) -> list[int]:
+    """Lists the classes that some text has: of others there is no F1.
+
+    Args:
+        wanted: as `Labelled.encoded_labels` gives it.
+    """
+    wanted = np.asarray(wanted)
+    found = np.unique(wanted) if wanted.ndim == 1 else np.flatnonzero(wanted.any(0))
+    return found.tolist() or list(range(wanted.shape[-1]))
+
+
 def scores(wanted, probabilities, several: bool, threshold: float = 0.5) -> dict:
     """Scores probabilities against labels.
 
@@ -35,16 +50,12 @@ def scores(wanted, probabilities, several: bool, threshold: float = 0.5) -> dict
     Returns:
         dict of floats in [0, 1]: `"accuracy"`, `"macro_f1"`.
     """
-    from sklearn import metrics
-
     found = decided(probabilities, several, threshold)
-    # A class that neither is wanted nor found has no F1.
-    held = np.union1d(wanted, found) if not several else None
     return {
         "accuracy": float(metrics.accuracy_score(wanted, found)),
         "macro_f1": float(
             metrics.f1_score(
-                wanted, found, labels=held, average="macro", zero_division=0
+                wanted, found, labels=held(wanted), average="macro", zero_division=0
             )
         ),
     }
@@ -59,10 +70,6 @@ def tf_idf_scores(corpus) -> dict:
     Returns:
         dict as of `scores`, with `"c"`, the strength that was chosen.
     """
-    from sklearn.feature_extraction.text import TfidfVectorizer
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.multiclass import OneVsRestClassifier
-
     several = corpus.train.multi_label
     words = TfidfVectorizer(
         token_pattern=r"\w+",

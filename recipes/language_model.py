@@ -111,6 +111,7 @@ def main(settings: Settings) -> dict:
     print(*(f"{name}: {one.report}" for name, one in rows.items()), sep="\n")
     runs.write_json(out / "settings.json", described(settings, parts))
     model = make_model(settings, vocabulary, rows["train"].steps_per_epoch)
+    samples = Samples(settings, model, vocabulary, parts["test"])
     history, averaged = train(settings, model, rows, out)
     result = {
         f"{name}_{key}": value
@@ -124,7 +125,6 @@ def main(settings: Settings) -> dict:
             f"{result[f'{name}_bits_per_character']:.4f} bits a character"
         )
     save(model, vocabulary, out / "model")
-    show(settings, model, vocabulary, parts["test"], out)
     plot.training_curves(history).savefig(out / "curves.png", dpi=150)
     result |= {
         "parameters": model.count_params(),
@@ -138,6 +138,7 @@ def main(settings: Settings) -> dict:
         "finished": time.strftime("%Y-%m-%d"),
     }
     runs.write_json(out / "result.json", result)
+    samples.write(out / "samples.txt")
     print(f"\nEverything is in {out}")
     return result
 
@@ -288,8 +289,7 @@ def evaluate(model, rows, texts) -> dict:
     """Gives the perplexity of a token; and what no vocabulary changes."""
     perplexity = model.evaluate(rows.ordered(), return_dict=True, verbose=0)
     perplexity = perplexity["perplexity"]
-    # Of every token but the first start, which nothing stands before.
-    nats = np.log(perplexity) * (rows.tokens - 1)
+    nats = np.log(perplexity) * rows.labels
     characters = sum(map(len, texts))
     return {
         "perplexity": round(float(perplexity), 3),
@@ -308,32 +308,50 @@ def save(model, vocabulary, folder):
     vocabulary.save(folder / "vocabulary.model")
 
 
-def show(settings, model, vocabulary, texts, out):
-    """Goes on with some beginnings, greedily and by drawing."""
-    prompts = list(settings.prompt)
-    if not prompts:
-        drawn = random.Random(settings.seed).sample(list(texts), min(3, len(texts)))
-        prompts = [" ".join(one.split()[:6]) for one in drawn]
-    rows = [[vocabulary.start_id, *ids] for ids in vocabulary.encode(prompts)]
-    search = functools.partial(
-        decode.Search, model, max_decoding_length=settings.max_new_tokens
-    )
-    drawing = {
-        "sampling_topk": 0,
-        "sampling_topp": settings.sampling_topp,
-        "sampling_temperature": settings.temperature,
-    }
-    found = {
-        "greedy": search()(rows),
-        "drawn": search(**drawing)(rows, seed=settings.seed),
-    }
-    said = []
-    for number in range(len(prompts)):
-        for name, one in found.items():
-            whole = [*rows[number], *one.ids[number, 0]]
-            said.append(f"{name}: {vocabulary.decode([whole])[0]}")
-    print("", *said, sep="\n")
-    (out / "samples.txt").write_text("\n".join(said) + "\n", encoding="utf-8")
+class Samples:
+    """Beginnings that the model goes on with, greedily and by drawing.
+
+    What cannot be searched is refused here, before anything is trained.
+    """
+
+    def __init__(self, settings, model, vocabulary, texts):
+        prompts = list(settings.prompt)
+        if not prompts:
+            drawn = random.Random(settings.seed).sample(list(texts), min(3, len(texts)))
+            prompts = [" ".join(one.split()[:6]) for one in drawn]
+        self.rows = [[vocabulary.start_id, *ids] for ids in vocabulary.encode(prompts)]
+        search = functools.partial(
+            decode.Search, model, max_decoding_length=settings.max_new_tokens
+        )
+        drawing = {
+            "sampling_topk": 0,
+            "sampling_topp": settings.sampling_topp,
+            "sampling_temperature": settings.temperature,
+        }
+        self.searches = {"greedy": search(), "drawn": search(**drawing)}
+        self.vocabulary, self.seed = vocabulary, settings.seed
+        longest = model.settings["sequence_length"]
+        most = max(map(len, self.rows), default=0)
+        if longest is not None and most >= longest:
+            raise ValueError(
+                "A prompt leaves positions for what follows. Received: one of "
+                f"{most} tokens; the model has {longest}. Shorten it, or raise "
+                "--length."
+            )
+
+    def write(self, file):
+        """Prints and writes what the model says."""
+        found = {
+            name: search(self.rows, seed=self.seed)
+            for name, search in self.searches.items()
+        }
+        said = []
+        for number, row in enumerate(self.rows):
+            for name, one in found.items():
+                whole = [*row, *one.ids[number, 0]]
+                said.append(f"{name}: {self.vocabulary.decode([whole])[0]}")
+        print("", *said, sep="\n")
+        file.write_text("\n".join(said) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

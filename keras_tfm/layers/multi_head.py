@@ -17,7 +17,11 @@ from keras_tfm.layers.masks import (
     open_rows,
 )
 from keras_tfm.layers.quantization import dtype_config, settle_policies
-from keras_tfm.layers.relative import positions_config, relative_positions
+from keras_tfm.layers.relative import (
+    RelativePositions,
+    positions_config,
+    relative_positions,
+)
 from keras_tfm.layers.scores import Score
 
 
@@ -450,11 +454,16 @@ class MultiHeadAttention(keras.layers.Layer):
     def _has_bias(self):
         return self.positions is not None and self.positions.has_bias
 
+    def _is_heard(self):
+        kind = type(self.positions)
+        plain = RelativePositions.heard
+        return self.positions is not None and kind.heard is not plain
+
     def _can_fuse(self, with_scores, training):
         """No map, no dropout; and for JAX one width, no float16 on a CPU."""
         if with_scores or (training and self.dropout > 0):
             return False
-        if self._has_bias() or not self.score_layer.is_product:
+        if self._has_bias() or self._is_heard() or not self.score_layer.is_product:
             return False
         if self._key_dim != self._value_dim:
             return False

@@ -4,8 +4,9 @@ import keras
 from keras import ops
 
 from keras_tfm.layers.blocks import TransformerDecoder
+from keras_tfm.layers.initialization import fresh
 from keras_tfm.layers.masks import implicit_mask
-from keras_tfm.layers.quantization import dtype_config
+from keras_tfm.layers.quantization import dtype_config, settle_policies
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -26,7 +27,7 @@ class SSRU(keras.layers.Layer):
     Call arguments:
         x: float `(B, T, D)`.
         padding_mask: bool `(B, T)`, True where x is real; elsewhere the state
-            stays as it is. None: all are.
+            stays as it is. None: the implicit Keras mask of x, if it has one.
 
     Returns:
         float `(B, T, D)`.
@@ -49,16 +50,21 @@ class SSRU(keras.layers.Layer):
 
     def build(self, x_shape):
         width = x_shape[-1]
-        made = {
-            "kernel_initializer": self.kernel_initializer,
-            "bias_initializer": self.bias_initializer,
-            "dtype": self.dtype_policy,
-        }
         self.value_dense = keras.layers.Dense(
-            width, use_bias=False, name="value", **made
+            width,
+            use_bias=False,
+            kernel_initializer=fresh(self.kernel_initializer),
+            dtype=self.dtype_policy,
+            name="value",
         )
         self.gate_dense = keras.layers.Dense(
-            width, activation="sigmoid", use_bias=self.use_bias, name="gate", **made
+            width,
+            activation="sigmoid",
+            use_bias=self.use_bias,
+            kernel_initializer=fresh(self.kernel_initializer),
+            bias_initializer=fresh(self.bias_initializer),
+            dtype=self.dtype_policy,
+            name="gate",
         )
         # `ops.scan` has no gradient under XLA on TensorFlow.
         self.loop = keras.layers.RNN(
@@ -69,9 +75,11 @@ class SSRU(keras.layers.Layer):
         self.value_dense.build(x_shape)
         self.gate_dense.build(x_shape)
         self.loop.build((*x_shape[:-1], 2 * width))
+        settle_policies(self)
 
     def call(self, x, padding_mask=None):
         kept, added = self._gated(x)
+        padding_mask = implicit_mask(x) if padding_mask is None else padding_mask
         if padding_mask is not None:
             real = padding_mask[:, :, None]
             kept = ops.where(real, kept, ops.ones_like(kept))

@@ -328,6 +328,7 @@ class T5Positions(RelativePositions):
             name="table",
             shape=(self.num_buckets, queries_shape[2]),
             initializer=fresh(self.initializer),
+            autocast=False,  # scores are float32 whatever is calculated in
         )
 
     compute_output_shape = AlibiPositions.compute_output_shape

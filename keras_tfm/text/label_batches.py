@@ -59,7 +59,8 @@ class LabelBatches:
             in each epoch. A cut that is too long for its batch is replaced by
             the usual one, and a truncated text keeps it.
         word_dropout: float from 0 to below 1. The share of tokens, other than
-            start and end, that `dataset` replaces by the unknown one.
+            start and end and what stands between two texts, that `dataset`
+            replaces by the unknown one, or the mask where there is none.
         class_weight: None; `"balanced"`, by which all classes together weigh
             the same and a row 1 on average; or a dictionary from each class to
             a float of 0 or more. For one label a text.
@@ -108,6 +109,15 @@ class LabelBatches:
                 f"other tokenizers. Received: subword_sampling={subword_sampling}, "
                 f"vocabulary={type(vocabulary).__name__}. Leave it out."
             )
+        # Some vocabularies have no unknown token, and name padding for it.
+        lost = (vocabulary.unknown_id, getattr(vocabulary, "mask_id", None))
+        lost = [one for one in lost if one not in (None, vocabulary.pad_id)]
+        if word_dropout and not lost:
+            raise ValueError(
+                "What is dropped is replaced by the unknown token or the mask. "
+                f"Received: word_dropout={word_dropout}, and a vocabulary with neither."
+            )
+        self._lost_id = lost[0] if lost else None
         self.labelled = labelled
         self.seed = seed
         self.subword_sampling = subword_sampling
@@ -181,8 +191,9 @@ class LabelBatches:
         if self.word_dropout:
             ids, special = inputs["token_ids"], self.vocabulary
             marks = [special.pad_id, special.start_id, special.end_id]
+            marks += special.between_ids
             lost = draw.random(ids.shape) < self.word_dropout
-            ids[lost & ~np.isin(ids, marks)] = special.unknown_id
+            ids[lost & ~np.isin(ids, marks)] = self._lost_id
         labels = self._labels[rows]
         if self._weights is None:
             return inputs, labels

@@ -192,12 +192,6 @@ def _refuse_columns(wanted: list, header: list | None, width: int, place: str):
             )
 
 
-def _column_list(columns) -> list:
-    if columns is None:
-        return []
-    return [columns] if isinstance(columns, str | int) else list(columns)
-
-
 def column_list(columns) -> list:
     """Gives one column, several or None as a list."""
     if columns is None:

@@ -62,7 +62,8 @@ class TokenRows:
             )
         self.length, self.rows, self.seed = length, rows, seed
         self._ids, self.words = _running(texts, vocabulary)
-        self.tokens = len(self._ids)
+        self.tokens, self._start_id = len(self._ids), vocabulary.start_id
+        self.labels = int((self._ids != self._start_id).sum())
         # A label more than inputs, and room for cuts that fall elsewhere.
         self.steps_per_epoch = max(self.tokens - length - 1, 0) // (length * rows)
         if self.tokens < 2:
@@ -112,7 +113,7 @@ class TokenRows:
     def ordered(self, prefetch: int = 8):
         """Gives the text once from its beginning, for `evaluate`.
 
-        Every token but the very first is a label once; the last row is padded.
+        Every token but starts is a label once; the last row is padded.
 
         Args:
             prefetch: int. Batches made ahead.
@@ -147,7 +148,9 @@ class TokenRows:
         )
         # What is no label any more is no input either.
         token_ids = np.where(ids[:, 1:] == 0, 0, ids[:, :-1])
-        return {"token_ids": token_ids}, ids[:, 1:]
+        # After an end comes a start for certain: that is nothing to predict.
+        labels = np.where(ids[:, 1:] == self._start_id, 0, ids[:, 1:])
+        return {"token_ids": token_ids}, labels
 
     def _signature(self, tf):
         ids = tf.TensorSpec((None, self.length), "int32")

@@ -49,6 +49,21 @@ def test_padding_leaves_the_state():
     np.testing.assert_allclose(found[1:, 1:], alone, atol=1e-5)
 
 
+def test_an_implicit_mask_leaves_the_state_too():
+    layer = made(SSRU(), X)
+    masked = np.where(GAP[:, :, None], X, 0.0).astype("float32")
+    found = numpy(layer(keras.layers.Masking()(masked)))
+    np.testing.assert_array_equal(found, numpy(layer(masked, padding_mask=GAP)))
+    assert np.abs(found - numpy(layer(masked))).max() > 0.01
+
+
+def test_each_matrix_is_drawn_by_itself():
+    layer = SSRU()
+    layer(X)
+    weights = weights_of(layer)
+    assert abs(weights["value/kernel"] - weights["gate/kernel"]).max() > 1e-3
+
+
 def test_steps_give_what_the_call_gives():
     layer = made(SSRU(), X)
     wanted, state = numpy(layer(X)), ops.zeros((B, D))

@@ -335,6 +335,37 @@ def test_biases_are_of_float32_whatever_is_calculated_in(dtype):
     np.testing.assert_array_equal(numpy(bias), 1 + 2**-12)
 
 
+def test_in_a_half_precision_layer_a_table_stays_whole(monkeypatch):
+    seen = []
+    bias = T5Positions.bias
+
+    def noted(self, *given):
+        seen.append(bias(self, *given))
+        return seen[-1]
+
+    monkeypatch.setattr(T5Positions, "bias", noted)
+    layer = MultiHeadAttention(2, positions=T5Positions(), dtype="mixed_bfloat16")
+    layer.build(X.shape)
+    layer.positions.table.assign(np.full((32, 2), 1 + 2**-12, "float32"))
+    layer(X)
+    np.testing.assert_array_equal(numpy(seen[-1]), 1 + 2**-12)
+
+
+def test_what_is_heard_alone_is_heard_where_attention_is_fused():
+    class Louder(RelativePositions):
+        def heard(self, weights, query_positions, key_positions):
+            return ops.ones(ops.shape(weights)[:3] + (1,), weights.dtype)
+
+    plain, layer = MultiHeadAttention(2), MultiHeadAttention(2, positions=Louder())
+    for one in (plain, layer):
+        one.build(X.shape)
+    layer.set_weights(plain.get_weights())
+    whole, _ = layer(X, return_attention_scores=True)
+    found = numpy(layer(X))
+    np.testing.assert_allclose(found, numpy(whole), atol=1e-5)
+    assert np.abs(found - numpy(plain(X))).max() > 0.01
+
+
 @pytest.mark.parametrize("score", ["dot", "multiplicative", "additive"])
 def test_shaws_vectors_are_added_to_any_score(score):
     layer = made(ShawPositions(), score=score, key_dim=4)

@@ -224,7 +224,7 @@ def fitted(settings, out, rate=0.1, **changes):
 def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(
     settings, tmp_path, monkeypatch
 ):
-    whole, history, _ = fitted(settings, tmp_path / "whole")
+    whole, history, *_ = fitted(settings, tmp_path / "whole")
 
     class Cut(runs.Seconds):
         def on_epoch_end(self, epoch, logs=None):
@@ -237,7 +237,7 @@ def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(
         patch.setattr(runs, "Seconds", Cut)
         fitted(settings, tmp_path / "cut")
     keras.utils.set_random_seed(2)  # what is restored does not depend on it
-    again, continued, _ = fitted(settings, tmp_path / "cut")
+    again, continued, *_ = fitted(settings, tmp_path / "cut")
     assert len(continued["loss"]) == len(history["loss"]) == 4
     np.testing.assert_allclose(continued["loss"], history["loss"], rtol=1e-5)
     for found, wanted in zip(again.get_weights(), whole.get_weights(), strict=True):
@@ -246,7 +246,7 @@ def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(
 
 def test_a_run_that_gets_no_better_ends_and_stays_ended(settings, tmp_path):
     for _ in range(2):
-        _, history, kept = fitted(settings, tmp_path, rate=0.0, patience=1)
+        _, history, kept, _ = fitted(settings, tmp_path, rate=0.0, patience=1)
         assert len(history["loss"]) == 2
     assert kept == "mean of the last 1 epochs"  # as good as the first epoch's
 
@@ -264,7 +264,9 @@ def test_the_mean_is_kept_only_where_it_is_better(settings, tmp_path, monkeypatc
             return ["one", "two"]
 
         monkeypatch.setattr(training.CheckpointAverage, "apply", apply)
-        model, history, kept = fitted(settings, tmp_path / name, rate=0.01)
+        model, history, kept, scores = fitted(settings, tmp_path / name, rate=0.01)
+        [(one, mean)] = [tuple(both.values()) for both in scores.values()]
+        assert (one < mean) == (name == "mean")
         same = np.array_equal(model.get_weights()[0], kernel)
         assert same == (name == "mean")
         best = 1 + int(np.argmax(history["val_accuracy"]))
@@ -396,6 +398,21 @@ def test_settings_that_no_corpus_makes_good_are_refused(settings):
         wrong = dataclasses.replace(settings, weights="x", **{name: value})
         with pytest.raises(ValueError, match=f"or more. Received: {value}"):
             classification.main(wrong)
+    warmed = {"weights": "x", "lora_rank": 4, "warm_up_epochs": 1}
+    with pytest.raises(ValueError, match="A warm-up trains all weights"):
+        classification.main(dataclasses.replace(settings, **warmed))
+    own = {"weights": "x", "preset": "small", "vocabulary_size": None}
+    with pytest.raises(ValueError, match="{'preset': 'small'} beside it"):
+        classification.main(dataclasses.replace(settings, **own))
+
+
+def test_one_label_that_may_hold_is_refused(settings, tmp_path):
+    file = tmp_path / "one.tsv"
+    lines = [f"film {n}\t{'spam' if n % 2 else ''}" for n in range(40)]
+    file.write_text("\n".join(["text\tlabel", *lines]) + "\n")
+    one = {"data": str(file), "label_separator": ",", "out": str(tmp_path / "out")}
+    with pytest.raises(ValueError, match=r"two labels or more. Received: \['spam'\]"):
+        classification.main(dataclasses.replace(settings, **one))
 
 
 def test_columns_have_names_or_numbers():
@@ -478,6 +495,44 @@ def test_scores_are_those_counted_by_hand():
     scores = label_scores.scores(wanted, probabilities, several=True)
     assert scores["accuracy"] == pytest.approx(2 / 3)
     assert scores["macro_f1"] == pytest.approx((1 + 1 + 0) / 3)
+    # Of a class that no text has there is none, found or not.
+    scores = label_scores.scores(wanted[[0, 2]], probabilities[[0, 1]], several=True)
+    assert scores["macro_f1"] == 1.0
+    scores = label_scores.scores(np.array([0, 0, 0]), probabilities, several=False)
+    assert scores["macro_f1"] == pytest.approx(1 / 2)
+
+
+@pytest.mark.backend("torch")
+def test_of_several_labels_the_loss_tells_which_epoch_was_best(settings, tmp_path):
+    """That no label holds is right for most, and is no reason to stop."""
+    x = np.random.default_rng(0).normal(size=(64, 3)).astype("float32")
+    y = (x > 1.5).astype("float32")
+
+    class Rare:
+        steps_per_epoch = 4
+
+        def dataset(self, first_step=0):
+            import tensorflow as tf
+
+            return tf.data.Dataset.from_tensor_slices((x, y)).batch(16).repeat()
+
+        def ordered(self):
+            import tensorflow as tf
+
+            return tf.data.Dataset.from_tensor_slices((x, y)).batch(16)
+
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+    model.layers[-1].bias.assign([-9.0] * 3)
+    loss, accuracy = classification.losses(multi_label=True)
+    model.compile(keras.optimizers.Adam(0.02), loss, weighted_metrics=[accuracy])
+    chosen = dataclasses.replace(settings, epochs=8, patience=1, average=1)
+    rows = Rare()
+    history, _, scores = classification.train(
+        chosen, model, rows, rows, tmp_path, several=True
+    )
+    assert len(set(history["val_accuracy"])) == 1  # nothing would have got better
+    assert len(history["loss"]) == 8 and history["loss"][-1] < history["loss"][0]
+    assert set(scores) == {"loss"}
 
 
 def test_the_first_line_never_sees_the_test_part():

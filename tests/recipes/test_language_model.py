@@ -63,7 +63,7 @@ def test_a_run_learns_and_leaves_what_the_page_says(settings, result):
 
 
 def test_perplexities_are_counted_from_the_logits(settings, result):
-    """Over every token but the first, as `logits_after` has them."""
+    """Over every token but starts, which follow ends for certain."""
     out = pathlib.Path(settings.out)
     model = keras.models.load_model(out / "model" / "model.keras")
     assert isinstance(model, CausalLM)
@@ -71,6 +71,7 @@ def test_perplexities_are_counted_from_the_logits(settings, result):
     parts, _ = language_model.load(settings)
     rows = TokenRows(parts["test"], vocabulary, settings.length, settings.rows)
     nats = count = 0
+    wanted = sum(len(ids) + 1 for ids in vocabulary.encode(parts["test"]))
     for inputs, labels in rows.ordered().as_numpy_iterator():
         logits = keras.ops.convert_to_numpy(model(inputs)).astype("float64")
         logits -= logits.max(-1, keepdims=True)
@@ -78,6 +79,7 @@ def test_perplexities_are_counted_from_the_logits(settings, result):
         own = np.take_along_axis(chances, labels[..., None], -1)[..., 0]
         nats -= own[labels != 0].sum()
         count += (labels != 0).sum()
+    assert count == wanted
     words = sum(len(line.split()) for line in parts["test"])
     characters = sum(map(len, parts["test"]))
     wanted = {
@@ -109,6 +111,9 @@ def test_parts_share_no_line_and_a_second_start_goes_on(settings, result, capsys
         ({"max_new_tokens": 0}, "--max-new-tokens must be 1 or more"),
         ({"prompt": ("good", " ")}, "A prompt has words"),
         ({"length": 4_000}, "A batch has 16 rows of 4000 tokens"),
+        ({"positions": "learned", "max_new_tokens": 65}, "max_decoding_length=65"),
+        ({"positions": "learned", "prompt": ("cat " * 70,)}, "leaves positions for"),
+        ({"sampling_topp": 1.5}, "sampling_topp|top_p|probability"),
     ],
 )
 def test_what_no_text_makes_good_is_refused(settings, change, message, tmp_path):
