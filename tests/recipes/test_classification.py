@@ -174,6 +174,7 @@ def test_it_starts_from_the_weights_of_others(settings, tmp_path):
     vocabulary.save(folder / "tokenizer.json")
     chosen = {"max_length": 32, "word_dropout": 0.0, "epochs": 1}
     chosen |= {"frozen_layers": 1, "weights": str(folder), "out": str(tmp_path / "out")}
+    chosen |= {"preset": None, "vocabulary_size": None}
     run = dataclasses.replace(settings, **chosen)
     result = classification.main(run)
     assert result["settings"]["weights"] == str(folder)
