@@ -11,11 +11,11 @@ class Constraints:
     Beside its best tokens each hypothesis is continued by the next token of
     every phrase that it lacks. Candidates are sorted into banks by how many
     tokens they contain of the phrases that are said and of the one that is
-    furthest under way, and the banks are served in turn, the
-    fullest first: its best, the best of the next, and when all have had their
-    turn the second best of each. So some hypothesis comes further with every
-    step, and a bank that is empty leaves its place to the others. A hypothesis
-    may end only with all phrases in it; scores are the model's own.
+    furthest under way. The banks are served in turn, the fullest first: its
+    best, the best of the next, and when all have had their turn the second best
+    of each. So some hypothesis comes further with every step, and a bank that
+    is empty leaves its place to the others. A hypothesis may end only with all
+    phrases in it; scores are the model's own.
 
     Args:
         end_id: int. The token that ends a hypothesis.

@@ -303,6 +303,10 @@ def test_a_test_set_is_evaluated(folder, translator, source, tmp_path, capfd):
     out = capfd.readouterr().out
     assert "BLEU|nrefs:1" in out and "= 100.00" in out
     assert f"{len(LINES)} lines" in out
+    ask = ["evaluate", "nowhere", source, str(target)]
+    assert main([*ask, "--output", str(tmp_path / "out.txt")]) == 1
+    assert not [*tmp_path.glob("out.txt*")]  # a false start leaves nothing
+    capfd.readouterr()
     (tmp_path / "short.txt").write_text("one\n")
     assert main(["evaluate", folder, source, str(tmp_path / "short.txt")]) == 1
     assert "short.txt with 1. Align" in capfd.readouterr().err

@@ -168,6 +168,19 @@ def test_bulk_refuses_what_it_cannot_do(wrong, message, wordy):
         list(decode.Search(wordy, **FEW).bulk(**arguments))
 
 
+def test_bulk_takes_padded_rows_in_any_order_and_names_them_by_number(wordy):
+    search = decode.Search(wordy, **SHORT)
+    rows = [[5, 6, 0], [7, 0, 0]]
+    found = dict(search.bulk(rows))
+    for number, row in enumerate(rows):
+        assert_same(found[number], search([row]))
+    with pytest.raises(ValueError, match="row 1 with 0 before another id"):
+        list(search.bulk([[5, 6], [7, 0, 8]]))
+    prefixes = [[], [5], [6] * 12]  # of which the longest source comes first
+    with pytest.raises(ValueError, match="prefix 2 of 12 tokens"):
+        list(search.bulk([[5] * 3, [6] * 9, [7]], target_prefix=prefixes))
+
+
 def test_bulk_of_nothing_is_nothing(wordy):
     assert list(decode.Search(wordy, **FEW).bulk([])) == []
 

@@ -7,6 +7,7 @@ from keras import ops
 from keras_tfm import decode
 from tests.decode.conftest import draw_transformer
 from tests.decode.languages import log_softmax
+from tests.models.test_causal_lm import small
 
 END = 3
 FEW = {"max_decoding_length": 8, "jit_compile": False}
@@ -170,3 +171,21 @@ def test_a_score_of_nothing_is_empty(transformer):
     search = decode.Search(transformer, 2, num_hypotheses=2)
     found = search.score(np.zeros((0, 5), "int32"), [])
     assert [x.shape for x in found[:4]] == [(0, 1, 16), (0, 1), (0, 1), (0, 1, 16)]
+
+
+@pytest.mark.backend("torch")
+def test_language_models_together_stop_where_positions_end():
+    settings = {"positions": "learned", "sequence_length": 12}
+    models = [small(seed, **settings) for seed in (1, 2)]
+    both, prompt = decode.Ensemble(models), [[2, 4, 5, 6, 7]]
+    options = {"max_decoding_length": 12, "suppress_ids": [0, 2, 3]}
+    found = decode.Search(both, **options, jit_compile=False)(prompt)
+    alone = decode.Search(models[0], **options, jit_compile=False)(prompt)
+    assert found.lengths.tolist() == alone.lengths.tolist() == [[8]]  # 12 + 1 - 5
+    scored = decode.Search(both, jit_compile=False).score(prompt, [[4, 5, 3]])
+    logits = [
+        one.logits_after(np.array(prompt), np.array([[2, 4, 5]])) for one in models
+    ]
+    chances = [ops.convert_to_numpy(ops.softmax(one)) for one in logits]
+    wanted = np.log(np.mean(chances, axis=0))[0, [0, 1, 2], [4, 5, 3]]
+    np.testing.assert_allclose(scored.token_scores[0, 0, :3], wanted, atol=1e-5)

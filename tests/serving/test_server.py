@@ -279,6 +279,14 @@ def test_one_bad_request_costs_the_others_nothing(folder, translator):
     assert none == []
 
 
+def test_what_takes_too_long_is_given_up(folder):
+    worker = Worker(folder, seconds=1e-6)
+    late = worker.answers([Asked(["a man"]), Asked(["a boat"], full=True)])
+    assert all(isinstance(one, TimeoutError) for one in late)
+    answer = Client(Near(worker), seconds=7.0).refused(504, "/translate", {"text": "a"})
+    assert "within 7 seconds" in answer
+
+
 class Broken:
     """Fails as it is told to."""
 
@@ -298,6 +306,20 @@ class Broken:
     async def stream(self, text, target_prefix):
         yield "ein"
         await self.answer(text)
+
+
+def test_a_long_text_counts_by_its_pages():
+    weights = []
+
+    class Noting(Broken):
+        async def answer(self, asked):
+            weights.append((len(asked.texts), asked.weight))
+            return ValueError("enough")
+
+    client = Client(Noting(0), batch_size=32, text_length=5_000, body_bytes=50_000)
+    for text in ("a", ["a"] * 3, "a" * 1_700, ["a" * 4_900] * 3):
+        client.refused(422, "/translate", {"text": text})
+    assert weights == [(1, 1), (3, 3), (1, 3), (3, 8)]  # a quarter of a batch at most
 
 
 def test_faults_of_the_server_have_a_status_and_tell_nothing_more(caplog):

@@ -285,6 +285,18 @@ def test_warming_up_compiles_what_calls_need(translator, monkeypatch):
     assert new
 
 
+def test_scores_take_few_programs(translator, monkeypatch):
+    new = noted(monkeypatch)
+    both = (translator.vocabulary, translator.target_vocabulary)
+    fresh = Translator(translator.model, *both, **SETTINGS)
+    pairs = [("a house " * n, "ein Haus") for n in (1, 1, 2, 2, 1, 1, 2)]
+    found = fresh.score(pairs)
+    assert new == ["_score"]
+    for pair, score in zip(pairs, found, strict=True):
+        [alone] = translator.score([pair])
+        assert score.score == pytest.approx(alone.score, abs=1e-5)
+
+
 def test_a_vocabulary_without_marks_of_words_has_starts():
     pieces = Pieces(TokenizersVocabulary.train(["a small house. and a boat"] * 3, 60))
     assert pieces.starts.any() and pieces.ends.any()
