@@ -245,7 +245,8 @@ def test_a_projection_that_is_not_tied_is_missed(tmp_path):
 
     write(tmp_path, "T5 1.1")
     weights = load_file(tmp_path / "model.safetensors")
-    del weights["lm_head.weight"]
+    # transformers 5 ties it whatever its configuration says.
+    weights.pop("lm_head.weight", None)
     save_file(weights, tmp_path / "model.safetensors")
     change(tmp_path, tie_word_embeddings=False)
     with pytest.raises(ValueError, match=r"1 missing, \['lm_head.weight'\]"):
