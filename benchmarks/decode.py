@@ -46,6 +46,8 @@ class Settings:
     """Folder of a `Translator`; empty: base size with random weights."""
     text: str = ""
     """File of source sentences for that model."""
+    reference: str = ""
+    """File of their translations, for BLEU."""
     shortlist: str = ""
     """File of a `Shortlist` for that model; at random weights one is drawn."""
 
@@ -115,7 +117,10 @@ def source_ids(settings):
     with open(settings.text, encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line in file]
     vocabulary = Vocabulary.load(os.path.join(settings.model, "source.model"))
-    return [row for row in vocabulary.encode(lines) if row]
+    rows = [list(map(int, row)) for row in vocabulary.encode(lines)]
+    if not all(rows):
+        raise SystemExit(f"{settings.text} has empty lines.")
+    return rows
 
 
 def main(settings: Settings):
@@ -136,16 +141,41 @@ def main(settings: Settings):
             process.stdin.write("go\n")
             process.stdin.flush()
             times[name].append(answer(process)["seconds"])
-    print("| program | tokens a second | least to most | seconds to the first |")
-    print("|---|---|---|---|")
+    bleu = bleu_of(settings)
+    titles = ["program", "tokens a second", "least to most", "seconds to the first"]
+    titles += ["BLEU"] if bleu else []
+    print("|", " | ".join(titles), "|")
+    print("|---" * len(titles) + "|")
     for name, (process, ready) in running.items():
         process.stdin.close()
         process.wait()
         speeds = sorted(ready["tokens"] / seconds for seconds in times[name])
-        print(
-            f"| {name} | {statistics.median(speeds):,.0f} | {speeds[0]:,.0f} to "
-            f"{speeds[-1]:,.0f} | {ready['first']:.1f} |"
-        )
+        cells = [
+            name,
+            f"{statistics.median(speeds):,.0f}",
+            f"{speeds[0]:,.0f} to {speeds[-1]:,.0f}",
+            f"{ready['first']:.1f}",
+        ]
+        cells += [f"{bleu(ready['ids']):.2f}"] if bleu else []
+        print("|", " | ".join(cells), "|", flush=True)
+
+
+def bleu_of(settings):
+    """Gives the function from ids to sacrebleu's BLEU; None without reference."""
+    if not settings.reference:
+        return None
+    import sacrebleu
+
+    from keras_tfm.text import Vocabulary
+
+    vocabulary = Vocabulary.load(os.path.join(settings.model, "target.model"))
+    with open(settings.reference, encoding="utf-8") as file:
+        references = [line.rstrip("\n") for line in file]
+
+    def bleu(ids):
+        return sacrebleu.corpus_bleu(vocabulary.decode(ids), [references]).score
+
+    return bleu
 
 
 if __name__ == "__main__":

@@ -76,7 +76,10 @@ def ours(job):
     size = {"batch_size": job["batch_size"], "batch_tokens": 1_000_000}
 
     def run():
-        return sum(int(one.lengths[0, 0]) for _, one in search.bulk(rows, **size))
+        found = dict(search.bulk(rows, **size))
+        best = [found[number] for number in range(len(rows))]
+        ids = [one.ids[0, 0, : one.lengths[0, 0]].tolist() for one in best]
+        return [[token for token in one if token != END] for one in ids]
 
     return run
 
@@ -107,7 +110,8 @@ def ctranslate2(job):
 
     def run():
         results = translator.translate_batch(tokens, **options)
-        return sum(len(result.hypotheses[0]) for result in results)
+        best = [result.hypotheses[0] for result in results]
+        return [[int(token[1:]) for token in one] for one in best]
 
     return run
 
@@ -134,11 +138,20 @@ def convert(job):
     zoo.to_ctranslate2(model, pieces[0], job["folder"], target_vocabulary=pieces[1])
 
 
+def convert_hugging_face(job):
+    """Writes the model of a job for transformers."""
+    from keras_tfm import zoo
+
+    zoo.to_hugging_face(model_of(job), job["folder"])
+
+
 def hugging_face(job):
-    """Marian of Hugging Face on PyTorch, random weights."""
+    """Marian of Hugging Face on PyTorch; random weights, or those of a model."""
     import torch
     from transformers import MarianConfig, MarianMTModel
 
+    if job["sources"]:
+        return _hugging_face_of(job)
     torch.manual_seed(0)
     config = MarianConfig(
         vocab_size=job["vocabulary_size"],
@@ -172,7 +185,46 @@ def hugging_face(job):
                     min_new_tokens=job["target_length"],
                     max_new_tokens=job["target_length"],
                 )
-        return len(ids) * job["target_length"]
+        return [[START] * job["target_length"]] * len(ids)
+
+    return run
+
+
+def _hugging_face_of(job):
+    """A trained model of ours in transformers: sorted by length, in batches."""
+    import subprocess
+
+    import torch
+    from transformers import AutoModelForSeq2SeqLM
+
+    folder = tempfile.mkdtemp()
+    command = [sys.executable, "-m", "benchmarks.decode_peers", "convert_hugging_face"]
+    environment = {**os.environ, "KERAS_BACKEND": "torch"}
+    given = json.dumps({**job, "folder": folder})
+    subprocess.run([*command, given], check=True, env=environment)
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    rows = sources(job)
+    order = sorted(range(len(rows)), key=lambda number: -len(rows[number]))
+    size = job["batch_size"]
+
+    def run():
+        found = {}
+        for start in range(0, len(order), size):
+            numbers = order[start : start + size]
+            chosen = [torch.tensor(rows[number]) for number in numbers]
+            ids = torch.nn.utils.rnn.pad_sequence(chosen, batch_first=True)
+            with torch.inference_mode():
+                best = model.generate(
+                    ids,
+                    attention_mask=(ids != 0).long(),
+                    num_beams=job["beam_size"],
+                    do_sample=False,
+                    max_new_tokens=2 * ids.shape[1] + 32,
+                    suppress_tokens=[0, 1, START],
+                )
+            for number, one in zip(numbers, best.tolist(), strict=True):
+                found[number] = [token for token in one if token > END]
+        return [found[number] for number in range(len(rows))]
 
     return run
 
@@ -213,7 +265,7 @@ def keras_hub(job):
                 },
                 stop_token_ids=None,
             )
-        return len(rows) * length
+        return [[START] * length] * len(rows)
 
     return run
 
@@ -226,9 +278,10 @@ def main(name, job):
     answers, sys.stdout = sys.stdout, sys.stderr
     start = time.perf_counter()
     run = PEERS[name](job)
-    tokens = run()  # compiles
+    ids = run()  # compiles
     first = time.perf_counter() - start
-    print(json.dumps({"tokens": tokens, "first": first}), file=answers, flush=True)
+    ready = {"tokens": sum(map(len, ids)), "first": first, "ids": ids}
+    print(json.dumps(ready), file=answers, flush=True)
     for _ in sys.stdin:
         start = time.perf_counter()
         run()
@@ -237,7 +290,8 @@ def main(name, job):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "convert":
-        convert(json.loads(sys.argv[2]))
+    name, job = sys.argv[1], json.loads(sys.argv[2])
+    if name.startswith("convert"):
+        {f.__name__: f for f in (convert, convert_hugging_face)}[name](job)
     else:
-        main(sys.argv[1], json.loads(sys.argv[2]))
+        main(name, job)
