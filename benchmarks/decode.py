@@ -161,7 +161,7 @@ def main(settings: Settings):
 
 
 def bleu_of(settings):
-    """Gives the function from ids to sacrebleu's BLEU; None without reference."""
+    """Gives the function from ids to BLEU; None without reference."""
     if not settings.reference:
         return None
     import sacrebleu

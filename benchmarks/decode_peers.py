@@ -146,7 +146,7 @@ def convert_hugging_face(job):
 
 
 def hugging_face(job):
-    """Marian of Hugging Face on PyTorch; random weights, or those of a model."""
+    """Marian of Hugging Face on PyTorch; random, or of a model's weights."""
     import torch
     from transformers import MarianConfig, MarianMTModel
 

@@ -156,7 +156,7 @@ np.testing.assert_array_equal(numpy(positions(np.zeros((1, 5, 4))))[0], small)
 # %% [markdown]
 # For $d = 256$ and 50 positions. Each row is a position. The first channels
 # change from row to row, the last hardly at all: the slowest wave has a length
-# of $2\pi \cdot 10000^{254/256}$ positions, near 58,000.
+# of $2\pi \cdot 10000^{254/256}$ positions, near 58,500.
 
 # %%
 signal = numpy(positions.signal(50, 0, 256))
@@ -186,9 +186,11 @@ plot.positions(signal, title="d = 8")
 # ## Rings
 #
 # A sine and a cosine of one angle are a point on a circle. So each pair of
-# channels is the hand of a clock: the first goes round in 6.3 positions, each
-# of the others ten times as slowly. The orange hand stands at the last
-# position.
+# channels is a hand that turns, with the cosine across and the sine upwards:
+# the first goes round in 6.3 positions, each ten times as slowly as the one
+# before. Darker dots are later positions (44 positions are almost exactly seven
+# turns of the first hand, so that its dots meet again), and the orange hand
+# stands at the last.
 
 # %%
 np.testing.assert_allclose(signal[:, 0::2] ** 2 + signal[:, 1::2] ** 2, 1, atol=1e-6)
@@ -240,13 +242,13 @@ np.testing.assert_array_equal(best[1:], np.arange(99))
 # %% [markdown]
 # ## How alike two positions are
 #
-# The product of two signals hangs on their distance alone,
+# The product of two signals depends on their distance alone,
 #
 # $$p_t \cdot p_{t+\varphi} = \sum_k \cos(\omega_k \varphi),$$
 #
 # is the same to the left and to the right, largest for a position with itself,
 # and falls off with the distance; not from each position to the next (the
-# fastest waves leave a ripple), but in the mean over a turn of the fastest.
+# fastest waves leave a ripple), but averaged over six neighbours, a turn of the fastest.
 
 # %%
 signal = numpy(positions.signal(50, 0, 256))
@@ -333,7 +335,8 @@ parts = {
 whole = (words + signal) @ (words + signal).T
 np.testing.assert_allclose(sum(parts.values()), whole, atol=1e-6)
 apart = words @ words.T < 0.5 * np.diag(words @ words.T)  # two different words
-print(f"{'':20}of one word   of two")
+print("root mean square of the products")
+print(f"{'':20}   one word      two")
 for name, part in parts.items():
     of_one, of_two = (np.sqrt(np.mean(part[some] ** 2)) for some in (~apart, apart))
     print(f"{name:20}{of_one:11.0f}{of_two:9.0f}")
@@ -453,5 +456,11 @@ assert abs(before[0] - before[1]) < 0.1
 assert after[0] > after[1] + 0.3
 assert after[2] > 0.9
 
+# %% [markdown]
+# The 32 channels of each word on a plane by t-SNE (van der Maaten and Hinton
+# 2008, <https://jmlr.org/papers/v9/vandermaaten08a.html>), which keeps
+# neighbours beside each other. Who is near whom means something; the axes, the
+# sizes of groups and the gaps between them do not.
+
 # %%
-plot.embeddings(vectors(), drawn, group)
+plot.embeddings(vectors(), drawn, group, title="t-SNE of the trained vectors")

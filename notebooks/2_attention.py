@@ -327,7 +327,8 @@ best = [[list(films)[i] for i in row.argsort()[::-1][:2]] for row in soft]
 assert films[best[0][0]] == "Titanic"
 assert set(best[1]) == {"romance", "comedy"}
 assert set(best[2]) == {"horror", "science fiction"}
-plot.attention_map(soft, list(films.values()), list(asked))
+names = [f"{film} ({genre})" for genre, film in films.items()]
+plot.attention_map(soft, names, list(asked), across="film (its key)", down="query")
 
 # %% [markdown]
 # The longer the query, the harder the choice. With the keys themselves as long

@@ -147,7 +147,8 @@ for row, label in zip(inputs["target_ids"], labels, strict=True):
 # $$M_{ts} = [\,s \le t\,] \wedge [\,\mathrm{id}_s \ne 0\,],$$
 #
 # and of the source, what is no padding. The decoder's own mask for the first
-# pair, and its mask of the source for the second:
+# pair, and its mask of the source for the second. Rows of padding have words to
+# look at too; what they hear is never used.
 
 # %%
 length = inputs["target_ids"].shape[1]
@@ -171,7 +172,6 @@ first, second = pieces(inputs["target_ids"][0]), pieces(inputs["target_ids"][1])
 across = np.broadcast_to(numpy(source_mask)[1], (length, source_mask.shape[1]))
 figure = Figure(figsize=(7.5, 3.4), layout="constrained")
 left, right = figure.subplots(1, 2)
-# Blue: may be attended to.
 plot.mask(target_mask[0], first, first, ax=left, title="target to target")
 plot.mask(
     across, second, pieces(inputs["source_ids"][1]), ax=right, title="target to source"
@@ -260,7 +260,7 @@ assert after < before
 # %% [markdown]
 # ## Training
 #
-# The same step 200 times, for a new model that has seen nothing yet. The
+# The same step some 200 times, seven passes over all pairs, for a new model that has seen nothing yet. The
 # learning rate rises to its peak and falls to near zero, so that at the end
 # probabilities are steady.
 #
@@ -295,8 +295,8 @@ assert 0.95 * floor < history["loss"][-1] < 1.5 * floor
 plot.training_curves(history)
 
 # %% [markdown]
-# Of the 41 sentences it has never seen, it translates nearly all by one of
-# their six translations.
+# Of the 41 sentences it has never seen, it translates all in this run by one
+# of their six translations.
 
 # %%
 translator = serving.Translator(model, vocabulary, beam_size=1)
@@ -373,7 +373,11 @@ assert greedy.ids[0, 0, : len(said)].tolist() == said
 # %%
 search = decode.Search(model, beam_size=5, num_hypotheses=5, length_penalty=0.0)
 beam = search(source)
-print("greedy  ", vocabulary.decode(greedy.ids[0])[0], np.exp(greedy.scores[0, 0]))
+print(
+    "greedy  ",
+    vocabulary.decode(greedy.ids[0])[0],
+    f"p {np.exp(greedy.scores[0, 0]):.2f}",
+)
 for line, score in zip(vocabulary.decode(beam.ids[0]), beam.scores[0], strict=True):
     share = italian(*chosen).count(line) / 6
     print(f"beam     {line:20} p {np.exp(score):.2f}  share in the corpus {share:.2f}")
@@ -404,7 +408,7 @@ assert 0 <= beam.scores[0, 0] - token_scores.sum() + 1e-5 < 0.02
 steps = list(search.watch(source))
 assert all(len(step.open) <= 5 for step in steps)
 tree = plot.beam_tree(steps, lambda i: pieces([i])[0].strip("\u2581"))
-tree.set_dpi(100)
+tree.set_dpi(130)
 tree
 
 # %% [markdown]
@@ -443,11 +447,17 @@ np.testing.assert_array_equal(np.triu(own.mean(axis=0), k=1), 0)
 figure = Figure(figsize=(8, 3.4), layout="constrained")
 left, right = figure.subplots(1, 2)
 read = pieces(target)
-plot.attention_map(own, read, read, ax=left, title="decoder, last layer")
+plot.attention_map(own, read, read, ax=left, title="decoder, last layer", highest=1.0)
 both = numpy(maps["encoder"][-1])[0]
 plot.attention_map(
-    both, source_pieces, source_pieces, ax=right, title="encoder, last layer"
+    both,
+    source_pieces,
+    source_pieces,
+    ax=right,
+    title="encoder, last layer",
+    highest=1.0,
 )
+assert np.triu(both.mean(axis=0), k=1).max() > 0.1
 
 # %% [markdown]
 # Is this one sentence luck? Over all 41 the weight that the verb's row lays on

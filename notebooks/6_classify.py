@@ -179,11 +179,12 @@ length = np.count_nonzero(test_ids[row])
 shown = vocabulary.pieces(test_ids[row, :length])
 both = np.stack([before[row, :length], after[row, :length]])
 print(texts[600 + row], labels[600 + row])
-plot.attention_map(both, shown, ["untrained", "trained"])
+plot.attention_map(both, shown, ["untrained", "trained"], down=None)
 
 # %% [markdown]
 # And in all 200 of the test: how often the word that decides has the largest
-# weight, and how much it has. An even spread would give it one part in forty.
+# weight, and how much it has. An even spread would give it one part in
+# 37.
 
 # %%
 [opinion_ids] = np.transpose(vocabulary.encode(words[600:]))
@@ -300,8 +301,8 @@ for kind, pooling in poolings.items():
         np.testing.assert_allclose(np.ptp(model.predict(test_ids, verbose=0), 0), 0)
 
 # %% [markdown]
-# The mean is diluted: one word among 300 moves it by a tenth of what it moves
-# among 30. The maximum is not: words that are no opinion do not reach above it.
+# The mean is diluted: one word among 330 moves it by a ninth of what it moves
+# among 37. The maximum is not: words that are no opinion do not reach above it.
 # A softmax is diluted too, unless the score of the word stands above the others
 # by more than the logarithm of their number: the loud scores of `"dot"` do; of
 # the quieter ones of `"scaled_dot"`, the layer's default, something is lost,
@@ -386,6 +387,10 @@ of_words = [weight for _, weight in classifier.word_weights(line)]
 figure = figures.figure((9, 4))
 above, below = figure.subplots(2, 1)
 fall = np.maximum(falls(line), 0)
-plot.attention_map([of_words], line.split(), ["weight"], ax=above, label="")
-plot.attention_map([fall], line.split(), ["fall"], ax=below, label="")
+plot.attention_map(
+    [of_words], line.split(), ["weight"], ax=above, label="", across=None, down=None
+)
+plot.attention_map(
+    [fall], line.split(), ["fall"], ax=below, label="", across=None, down=None
+)
 figure

@@ -141,8 +141,10 @@ row = int(np.argmax(mask.sum(axis=1)))  # a set of ten
 order = np.argsort(x[row, :, 0])
 plot.attention_map(
     alpha[row][:, order],
-    [f"{n:.1f}" for n in x[row, order, 0]],
+    [f"{n:.2f}" for n in x[row, order, 0]],
     ["first query", "second query"],
+    across="elements of the set",
+    down=None,
 )
 
 # %% [markdown]
@@ -230,7 +232,13 @@ share = alpha[same_place].sum() / PERIOD
 print(f"weight at the same place of a round: {share:.2f}, even spread {1 / PERIOD:.2f}")
 assert share > 0.5
 rows = [f"step {48 + step}" for step in range(PERIOD)]
-plot.attention_map(alpha, list(map(str, range(48))), rows)
+plot.attention_map(
+    alpha,
+    list(map(str, range(48))),
+    rows,
+    across="steps seen",
+    down="steps to forecast",
+)
 
 # %% [markdown]
 # ## Saved and loaded

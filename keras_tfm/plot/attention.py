@@ -6,6 +6,7 @@ import numpy as np
 from keras_tfm.plot.figures import (
     COLOURS,
     QUIET,
+    axis_names,
     colour_bar,
     colours,
     figure,
@@ -27,6 +28,8 @@ def attention_map(
     title=None,
     highest=None,
     label="attention weight",
+    across="attended to",
+    down="attending",
 ):
     """Draws how much each target token attends to each source token.
 
@@ -44,6 +47,7 @@ def attention_map(
         highest: float > 0, the weight of the darkest colour, such as 1 to
             compare maps; or None for the largest weight.
         label: str, what the colours are.
+        across, down: str, names of the axes; or None.
 
     Returns:
         Matplotlib `Figure`.
@@ -66,6 +70,7 @@ def attention_map(
     font = letters()
     _write_pieces(ax, source_pieces, target_pieces, min(10.0, 34 * cell), font)
     colour_bar(image, ax, label)
+    axis_names(ax, across, down)
     set_title(ax, title)
     return ax.figure
 
@@ -236,7 +241,15 @@ def attention_lines(weights, source_pieces, target_pieces, ax=None, title=None):
     return ax.figure
 
 
-def mask(allowed, rows=None, columns=None, ax=None, title=None):
+def mask(
+    allowed,
+    rows=None,
+    columns=None,
+    ax=None,
+    title=None,
+    across="blue: may be attended to",
+    down="attending",
+):
     """Draws which positions may be attended to, in blue.
 
     Args:
@@ -245,6 +258,7 @@ def mask(allowed, rows=None, columns=None, ax=None, title=None):
         columns: list of S str, or None for numbers from 0.
         ax: Matplotlib `Axes` to draw in, or None for a figure of its own.
         title: str or None. Shown as it is, without mathematics.
+        across, down: str, names of the axes; or None.
 
     Returns:
         Matplotlib `Figure`.
@@ -279,6 +293,7 @@ def mask(allowed, rows=None, columns=None, ax=None, title=None):
     ax.set_yticks(range(height), map(_shown, rows), **font)
     ax.tick_params(length=0, pad=4, labelsize=9)
     ax.spines[:].set_color(QUIET)
+    axis_names(ax, across, down)
     set_title(ax, title)
     return ax.figure
 
@@ -320,8 +335,13 @@ def _grid(weights, names, shape, pieces, title):
         ax.tick_params(length=0, pad=2)
         ax.spines[:].set_color(QUIET)
         ax.label_outer()
+        is_lowest = number + columns >= len(weights)
+        is_first = number % columns == 0
+        axis_names(
+            ax, "attended to" if is_lowest else None, "attending" if is_first else None
+        )
         # The lowest of its column keeps its words where the last row is short.
-        ax.tick_params(labelbottom=number + columns >= len(weights))
+        ax.tick_params(labelbottom=is_lowest)
     colour_bar(image, axes[0, -1], "attention weight")
     if title is not None:
         made.suptitle(title, fontsize=11, **letters())

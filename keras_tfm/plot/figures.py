@@ -108,7 +108,7 @@ def axis_names(ax, across, down):
 
     Args:
         ax: Matplotlib `Axes`.
-        across, down: str.
+        across, down: str, or None for no name.
     """
-    ax.set_xlabel(across, fontsize=9, color=INK)
-    ax.set_ylabel(down, fontsize=9, color=INK)
+    ax.set_xlabel(across or "", fontsize=9, color=INK)
+    ax.set_ylabel(down or "", fontsize=9, color=INK)
