@@ -248,7 +248,8 @@ np.testing.assert_array_equal(best[1:], np.arange(99))
 #
 # is the same to the left and to the right, largest for a position with itself,
 # and falls off with the distance; not from each position to the next (the
-# fastest waves leave a ripple), but averaged over six neighbours, a turn of the fastest.
+# fastest waves leave a ripple), but averaged over six neighbours, a turn
+# of the fastest.
 
 # %%
 signal = numpy(positions.signal(50, 0, 256))

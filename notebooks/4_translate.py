@@ -260,7 +260,8 @@ assert after < before
 # %% [markdown]
 # ## Training
 #
-# The same step some 200 times, seven passes over all pairs, for a new model that has seen nothing yet. The
+# The same step some 200 times, seven passes over all
+# pairs, for a new model that has seen nothing yet. The
 # learning rate rises to its peak and falls to near zero, so that at the end
 # probabilities are steady.
 #
