@@ -71,6 +71,7 @@ def load(
     fields: tuple | None = None,
     held_out: int = 1_000,
     seed: int = 0,
+    additional: str | None = None,
 ) -> Corpus:
     """Loads a corpus by its name, from a folder, or from files.
 
@@ -92,6 +93,9 @@ def load(
             (usual: `source` and `target`).
         held_out: int >= 1. Pairs to draw where a part is missing.
         seed: int. Draws the phrases, and the missing parts.
+        additional: str or `None`. A file, or two with a comma between them, of
+            pairs more to train on, such as back-translations; what shares a
+            side with the validation or the test part is dropped and counted.
 
     Returns:
         `Corpus`.
@@ -108,13 +112,16 @@ def load(
             "A corpus has two languages. Received: "
             f"source={source!r}, target={target!r}. Choose two."
         )
+    more = _read_more(additional, source, target)  # first: it may not be there
     if data == "phrases":
-        return _phrases(source, target, seed)
-    if data == "multi30k":
-        return _multi30k(source, target, form)
-    if data == "tatoeba":
-        return _tatoeba(source, target, held_out, seed)
-    return _own(data, source, target, fields, held_out, seed)
+        corpus = _phrases(source, target, seed)
+    elif data == "multi30k":
+        corpus = _multi30k(source, target, form)
+    elif data == "tatoeba":
+        corpus = _tatoeba(source, target, held_out, seed)
+    else:
+        corpus = _own(data, source, target, fields, held_out, seed)
+    return _add(corpus, more, additional) if more else corpus
 
 
 def hold_out(pairs: Pairs, count: int, seed: int) -> tuple[Pairs, Pairs, int]:
@@ -247,6 +254,39 @@ def _draw(part, pairs, held_out, seed, notes):
         f"{dropped:,} more that share a side with them were dropped."
     )
     return drawn, rest
+
+
+def _read_more(additional, source, target):
+    """Reads pairs that are to be trained on besides a corpus' own."""
+    if additional is None:
+        return None
+    paths = additional.split(",")
+    missing = [path for path in paths if not os.path.isfile(path)]
+    if missing or len(paths) > 2:
+        raise ValueError(
+            "Additional pairs are a .tsv or .jsonl file, or two parallel files with "
+            f"a comma between them. Received: {additional!r}; there is no file "
+            f"{' and no '.join(map(repr, missing)) or 'for a third side'}."
+        )
+    return user_files.read_files(paths, source, target, None)
+
+
+def _add(corpus, more, origin):
+    """Adds to the training part what shares no side with a held-out pair."""
+    held_out = (corpus.validation, corpus.test)
+    sources = {sentence for part in held_out for sentence in part.source}
+    targets = {sentence for part in held_out for sentence in part.target}
+    kept = [(s, t) for s, t in more if s not in sources and t not in targets]
+    dropped = len(more) - len(kept)
+    note = (
+        f"{len(kept):,} pairs of {origin} are trained on too; {dropped:,} more "
+        "that share a side with a validation or test pair were dropped."
+    )
+    return dataclasses.replace(
+        corpus,
+        train=_pairs([*corpus.train, *kept]),
+        notes=[*corpus.notes, note],
+    )
 
 
 def _own(data, source, target, fields, held_out, seed):

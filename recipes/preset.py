@@ -298,8 +298,11 @@ def flags(trained, plain) -> str:
         if field.name != "out"
         and getattr(trained, field.name) != getattr(plain, field.name)
     }
-    named = {"data": pathlib.Path(trained.data).name} if "data" in given else {}
-    pairs = [("from" if k == "weights" else k, v) for k, v in (given | named).items()]
+    for name in ("data", "additional"):
+        if name in given:
+            names = (pathlib.Path(path).name for path in given[name].split(","))
+            given[name] = ",".join(names)
+    pairs = [("from" if k == "weights" else k, v) for k, v in given.items()]
     return "".join(f" --{name.replace('_', '-')} {value}" for name, value in pairs)
 
 

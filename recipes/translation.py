@@ -127,6 +127,9 @@ class Settings:
     data: str = "phrases"
     """phrases (built in), multi30k, tatoeba, a folder (train.en, val.en, ...),
     a .tsv or .jsonl file, or two parallel files with a comma between them."""
+    additional: str | None = None
+    """Pairs more to train on, a .tsv or .jsonl file or two with a comma between
+    them: back-translations for example, Sennrich et al. 2016, section 3."""
     source: str = "en"
     """Language to translate from, such as en."""
     target: str = "de"
@@ -242,6 +245,7 @@ def load_corpus(settings: Settings) -> corpora.Corpus:
         settings.form,
         held_out=settings.held_out,
         seed=settings.seed,
+        additional=settings.additional,
     )
 
 

@@ -362,3 +362,34 @@ def test_nothing_left_to_train_on_is_refused():
     pairs = Pairs(["same"] * 9, [f"other {n}" for n in range(9)])
     with pytest.raises(ValueError, match="none is left to train on"):
         corpora.hold_out(pairs, 1, seed=0)
+
+
+def test_additional_pairs_are_trained_on_but_for_what_is_held_out(tmp_path):
+    rows = [(f"one {i}", f"eins {i}") for i in range(40)]
+    write_tsv(tmp_path / "own.tsv", rows)
+    own = str(tmp_path / "own.tsv")
+    plain = corpora.load(own, held_out=5)
+    source, target = plain.test.source[0], plain.validation.target[0]
+    more = [("two", "zwei"), (source, "drei"), ("four", target), ("two", "zwo")]
+    write_tsv(tmp_path / "more.tsv", more)
+    corpus = corpora.load(own, held_out=5, additional=str(tmp_path / "more.tsv"))
+    assert list(corpus.train) == [*plain.train, ("two", "zwei"), ("two", "zwo")]
+    assert list(corpus.validation) == list(plain.validation)
+    assert list(corpus.test) == list(plain.test)
+    assert (
+        "2 pairs of" in corpus.notes[-1] and "; 2 more that share" in corpus.notes[-1]
+    )
+    (tmp_path / "more.en").write_text("two\n")
+    (tmp_path / "more.de").write_text("zwei\n")
+    sides = f"{tmp_path / 'more.en'},{tmp_path / 'more.de'}"
+    corpus = corpora.load(own, held_out=5, additional=sides)
+    assert list(corpus.train) == [*plain.train, ("two", "zwei")]
+
+
+def test_additional_pairs_that_are_not_there_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="there is no file '.*none.tsv'"):
+        corpora.load("phrases", additional=str(tmp_path / "none.tsv"))
+
+
+def write_tsv(path, pairs):
+    path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
