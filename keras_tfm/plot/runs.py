@@ -156,7 +156,7 @@ def learning_rates(schedules, steps, ax=None, title=None):
         for name, rate in schedules.items()
     }
     made = curves(points, "step", "learning rate", ax, title)
-    ax.ticklabel_format(axis="y", style="sci", scilimits=(-2, 3))
+    ax.ticklabel_format(axis="y", style="sci", scilimits=(-3, 3))
     return made
 
 
