@@ -234,8 +234,9 @@ figure
 # Opinions are loud and stand on either side; what holds no opinion, grey, is
 # quiet, so that it does not matter what it says.
 #
-# How much louder depends on the score. `"dot"` leaves out the $\sqrt d$ of
-# `"scaled_dot"`; `"additive"` is that of Yang et al.,
+# How much louder depends on the score, and a little on the order of training:
+# the first line is the model above once more. `"dot"` leaves out the $\sqrt d$
+# of `"scaled_dot"`; `"additive"` is that of Yang et al.,
 # $u \cdot \tanh(W x_t + b)$:
 
 # %%
@@ -287,7 +288,7 @@ poolings = {kind: layers.Pooling(kind, name=kind) for kind in ("mean", "max", "f
 for score in ("dot", "scaled_dot"):
     query = layers.AttentionPooling(score=score, name="attention")
     poolings[f"attention, {score}"] = query
-print(f"{'':22}accuracy   p, short   p, long")
+print(f"{'':22}accuracy   1 - p, short   1 - p, long")
 sure = {}
 for kind, pooling in poolings.items():
     keras.utils.set_random_seed(1)
@@ -295,7 +296,8 @@ for kind, pooling in poolings.items():
     fit(model, epochs=10)
     right = accuracy(model, test_ids, test_classes)
     sure[kind] = [sureness(model, ids) for ids in (test_ids, long_ids)]
-    print(f"{kind:22}{right:8.2f}{sure[kind][0]:11.3f}{sure[kind][1]:10.3f}")
+    short, long = (1 - p for p in sure[kind])
+    print(f"{kind:22}{right:8.2f}{short:15.0e}{long:14.0e}")
     assert (right > 0.8) == (kind != "first")
     if kind == "first":  # always the start token: one answer for all
         np.testing.assert_allclose(np.ptp(model.predict(test_ids, verbose=0), 0), 0)
@@ -377,20 +379,17 @@ print(f"without the word that decides the probability falls most in {share:.0%}"
 assert share > 0.7
 
 # %% [markdown]
-# Both for one review, each to a scale of its own: the weight of the query, and
-# the fall of the probability. A word with a full stop is two pieces, whose
-# weights are added.
+# Both for one review, each to a scale of its own: the weight of the query at
+# each piece, and the fall of the probability without each word.
 
 # %%
 line = texts[600 + row]
-of_words = [weight for _, weight in classifier.word_weights(line)]
-figure = figures.figure((9, 4))
+weight, fall = alpha[row, :length], np.maximum(falls(line), 0)
+figure = figures.figure((9, 3))
 above, below = figure.subplots(2, 1)
-fall = np.maximum(falls(line), 0)
-plot.attention_map(
-    [of_words], line.split(), ["weight"], ax=above, label="", across=None, down=None
-)
-plot.attention_map(
-    [fall], line.split(), ["fall"], ax=below, label="", across=None, down=None
-)
+for ax, values, names, what in (
+    (above, weight, shown, "weight"),
+    (below, fall, line.split(), "fall"),
+):
+    plot.attention_map([values], names, [what], ax=ax, label="", across=None, down=None)
 figure
