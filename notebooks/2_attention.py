@@ -9,8 +9,9 @@
 #
 # **Follows** Vaswani et al. 2017, *Attention Is All You Need*, section 3.2,
 # <https://arxiv.org/abs/1706.03762>; the other scores are of Bahdanau et al.
-# 2015 and Luong et al. 2015; the sentences, the softmax of four numbers and
-# the film genres are from lecture notes.
+# 2015, <https://arxiv.org/abs/1409.0473>, and Luong et al. 2015, section 3.1,
+# <https://arxiv.org/abs/1508.04025>; the sentences, the softmax of four numbers
+# and the film genres are from lecture notes.
 
 # %%
 # %matplotlib inline
@@ -177,8 +178,8 @@ assert (on_itself["additive"] < 0.5).any()
 # %% [markdown]
 # ## Why the root of $d_k$
 #
-# A product of two vectors whose $d_k$ channels are independent, of mean 0 and
-# variance 1, has variance $d_k$:
+# A product of two vectors whose $2 d_k$ channels are all independent of each
+# other, of mean 0 and variance 1, has variance $d_k$:
 #
 # $$\mathrm{Var}(q^\top k) = \sum_{c=1}^{d_k} \mathrm{Var}(q_c k_c) = d_k,
 # \qquad \mathrm{Var}\!\left(\frac{q^\top k}{\sqrt{d_k}}\right) = 1$$
@@ -189,7 +190,8 @@ assert (on_itself["additive"] < 0.5).any()
 #
 # $$\frac{\partial w_i}{\partial s_j} = w_i (\delta_{ij} - w_j).$$
 #
-# 1,000 times a query and 8 keys, of each width:
+# 1,000 times a query and 8 keys, of each width; the size of this matrix is its
+# Frobenius norm, the root of the sum of its squares:
 
 
 # %%
