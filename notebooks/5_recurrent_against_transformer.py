@@ -176,7 +176,7 @@ figure
 n = np.array(LENGTHS)
 spread = reach["Transformer"] * n / 2  # 1 if it were 1 / n exactly
 print("Transformer, gradient times n / 2:", spread.round(2))
-assert min(spread) > 0.5 and max(spread) < 2
+assert min(spread) > 0.25 and max(spread) < 4
 for name in ("GRU", "LSTM"):
     factors = (reach[name][2:] / reach[name][1:-1]) ** (1 / np.diff(n)[1:])
     print(f"{name}, factor at each step, 8 to 24 and 24 to 64:", factors.round(3))
