@@ -391,5 +391,21 @@ def test_additional_pairs_that_are_not_there_are_refused(tmp_path):
         corpora.load("phrases", additional=str(tmp_path / "none.tsv"))
 
 
+def test_joined_pairs_are_whole_pairs_in_a_row():
+    pairs = Pairs([f"s{i}" for i in range(9)], [f"t{i}" for i in range(9)])
+    joined = corpora.join(pairs, 50, seed=1)
+    assert len(joined) == 50
+    for source, target in joined:
+        numbers = [word[1:] for word in source.split(" ")]
+        assert [f"t{number}" for number in numbers] == target.split(" ")
+        assert 2 <= len({*numbers}) == len(numbers) <= 4
+    again = corpora.join(pairs, 50, seed=1, spaces=(" ", ""))
+    assert again.source == joined.source
+    assert again.target == [line.replace(" ", "") for line in joined.target]
+    assert list(corpora.join(pairs, 50, seed=2)) != list(joined)
+    with pytest.raises(ValueError, match="Four pairs .* Received: 3"):
+        corpora.join(Pairs(["a", "b", "c"], ["d", "e", "f"]), 1, seed=0)
+
+
 def write_tsv(path, pairs):
     path.write_text("".join(f"{source}\t{target}\n" for source, target in pairs))

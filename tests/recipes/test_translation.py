@@ -112,6 +112,18 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
 
 
 @pytest.mark.backend("torch")
+def test_joined_pairs_are_trained_on_and_nothing_else_changes(settings):
+    plain = translation.load_corpus(settings)
+    more = translation.load_corpus(dataclasses.replace(settings, joined=0.1))
+    count = round(0.1 * len(plain.train))
+    assert list(more.train)[:-count] == list(plain.train)
+    assert list(more.test) == list(plain.test)
+    assert list(more.validation) == list(plain.validation)
+    assert f"{count:,} pairs are two to four joined." in more.notes
+    assert translation.spaceless("zh_Hans") and not translation.spaceless("de")
+
+
+@pytest.mark.backend("torch")
 def test_a_second_start_goes_on(settings, result, capsys):
     assert result["epochs_averaged"] == 2
     longer = dataclasses.replace(settings, epochs=3, cooldown=1, average=5)
@@ -134,6 +146,8 @@ def test_a_cooldown_is_counted_in_epochs(settings, result):
     assert (schedule["end"], schedule["cooldown"]) == (30, 10)
     with pytest.raises(ValueError, match="--cooldown 4, --epochs 3"):
         translation.main(dataclasses.replace(given, cooldown=4))
+    with pytest.raises(ValueError, match="--joined is from 0 to 10. Received: -0.1"):
+        translation.check(dataclasses.replace(settings, joined=-0.1))
     with pytest.raises(ValueError, match="--cooldown is 0 or more. Received: -1"):
         translation.main(dataclasses.replace(given, cooldown=-1))
 
