@@ -56,8 +56,13 @@ def compiled(function, model, jit_compile=True, donate=False):
             specifications = keras.tree.map_structure(
                 lambda x: tf.TensorSpec(x.shape, x.dtype), arguments
             )
-            # No autograph: it would read the source files again.
-            program = tf.function(function, jit_compile=jit_compile, autograph=False)
+            # A concrete function asks for arguments that have a default too. No
+            # autograph: it would read the source files again.
+            program = tf.function(
+                lambda *given: function(*given),
+                jit_compile=jit_compile,
+                autograph=False,
+            )
             return program.get_concrete_function(*specifications)
 
         return call

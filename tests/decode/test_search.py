@@ -461,3 +461,14 @@ def test_a_watched_beam_holds_what_it_finds(beam, greedy):
         beam.watch(draw_sources())
     with pytest.raises(ValueError, match="beam_size=1, sampling or a shortlist"):
         greedy.watch(source)
+
+
+def test_a_compiled_function_may_have_arguments_with_a_default(transformer):
+    def call(inputs, scale=2.0):
+        return scale * transformer(inputs)
+
+    inputs = {"source_ids": draw_sources(), "target_ids": draw_sources(seed=2)}
+    inputs = {name: ops.convert_to_tensor(ids) for name, ids in inputs.items()}
+    found = decode.compiled(call, transformer, jit_compile=False)(inputs)
+    wanted = ops.convert_to_numpy(call(inputs))
+    np.testing.assert_allclose(ops.convert_to_numpy(found), wanted, atol=1e-4)
