@@ -277,8 +277,13 @@ def without_paths(trained, corpus) -> dict:
     """What a card says of data: the path of one's own file is nobody else's."""
     public = {"data": corpus.name, "origin": corpus.origin}
     if pathlib.Path(trained.data.split(",")[0]).exists():
-        public = dict.fromkeys(public, pathlib.Path(trained.data).name)
+        public = dict.fromkeys(public, file_names(trained.data))
     return public
+
+
+def file_names(paths: str) -> str:
+    """The names, without their folders, of files with commas between them."""
+    return ",".join(pathlib.Path(path).name for path in paths.split(","))
 
 
 def columns(result, *names) -> str:
@@ -300,8 +305,7 @@ def flags(trained, plain) -> str:
     }
     for name in ("data", "additional"):
         if name in given:
-            names = (pathlib.Path(path).name for path in given[name].split(","))
-            given[name] = ",".join(names)
+            given[name] = file_names(given[name])
     pairs = [("from" if k == "weights" else k, v) for k, v in given.items()]
     return "".join(f" --{name.replace('_', '-')} {value}" for name, value in pairs)
 

@@ -112,6 +112,13 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
 
 
 @pytest.mark.backend("torch")
+def test_a_card_names_files_without_their_folders(settings):
+    given = dataclasses.replace(settings, data="/a/b.de,/a/b.en", additional="/c/d.tsv")
+    flags = preset.flags(given, translation.Settings())
+    assert " --data b.de,b.en --additional d.tsv " in flags and "/" not in flags
+
+
+@pytest.mark.backend("torch")
 def test_joined_pairs_are_trained_on_and_nothing_else_changes(settings):
     plain = translation.load_corpus(settings)
     more = translation.load_corpus(dataclasses.replace(settings, joined=0.1))
