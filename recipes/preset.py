@@ -303,7 +303,7 @@ def flags(trained, plain) -> str:
         if field.name != "out"
         and getattr(trained, field.name) != getattr(plain, field.name)
     }
-    for name in ("data", "additional"):
+    for name in ("data", "additional", "weights"):
         if name in given:
             given[name] = file_names(given[name])
     pairs = [("from" if k == "weights" else k, v) for k, v in given.items()]

@@ -12,7 +12,7 @@ import hashlib
 import pathlib
 import sys
 import time
-from typing import Literal
+from typing import Annotated, Literal
 
 import keras
 import numpy as np
@@ -115,6 +115,8 @@ USUAL = {"num_shapes": 8, "cooldown": 0}
 WITHOUT_SPACES = ("ja", "km", "lo", "my", "th", "zh")
 WITHOUT_SPACES += ("cmn", "jpn", "khm", "lao", "mya", "tha", "yue", "zho")
 MAX_SOURCE_LENGTH = 1_024
+# What a model comes with that a run starts from.
+OWN = ("preset", "vocabulary_size", "vocabulary_kind")
 # What may be another when a run goes on.
 FREE = ("out", "epochs", "cooldown", "average", "score_every", "beam_size")
 FREE += ("length_penalty",)
@@ -143,6 +145,9 @@ class Settings:
     """Pairs to draw where a corpus has no validation or no test part."""
     out: str | None = None
     """Folder of the run, continued if it is there. None: a name under runs/."""
+    weights: Annotated[str | None, tyro.conf.arg(name="from")] = None
+    """A model to start from, with its vocabulary: the folder of another run, or
+    a preset. Its shape stays; dropout is this run's."""
     model: Literal["transformer", "recurrent"] = "transformer"
     """recurrent: what the Transformer replaced, with about as many weights."""
     preset: Literal["small", "tiny", "medium", "base", "big"] | None = None
@@ -198,7 +203,8 @@ def main(settings: Settings) -> dict:
     out = pathlib.Path(settings.out)
     runs.check_folder(out, described(settings, corpus), FREE)
     keras.utils.set_random_seed(settings.seed)
-    vocabulary = get_vocabulary(settings, corpus, out)
+    start = None if settings.weights is None else get_start(settings)
+    vocabulary = get_vocabulary(settings, corpus, out, start)
     check_lengths(corpus, vocabulary)
     runs.write_json(out / "settings.json", described(settings, corpus))
     batches = text.Batches(
@@ -210,7 +216,8 @@ def main(settings: Settings) -> dict:
         subword_sampling=settings.subword_sampling,
     )
     print(batches.report)
-    model, network = make_model(settings, vocabulary, batches.steps_per_epoch)
+    model = start.model if start else make_model(settings, vocabulary)
+    network = compile_network(settings, model, batches.steps_per_epoch)
     history, averaged = train(
         settings, model, network, vocabulary, corpus, batches, out
     )
@@ -293,6 +300,16 @@ def check(settings: Settings):
         raise ValueError(f"--cooldown is 0 or more. Received: {settings.cooldown}.")
     if not 0 <= settings.joined <= 10:
         raise ValueError(f"--joined is from 0 to 10. Received: {settings.joined}.")
+    if settings.weights is not None:
+        given = {name: getattr(settings, name) for name in OWN}
+        given = {name: value for name, value in given.items() if value is not None}
+        if settings.model != "transformer":
+            given["model"] = settings.model
+        if given:
+            raise ValueError(
+                "With --from the model and the vocabulary are those of that folder. "
+                f"Received besides: {given}. Leave them out."
+            )
     value = settings.length_penalty
     if value is not None and not value >= 0:
         raise ValueError(f"--length-penalty must be 0 or more. Received: {value}.")
@@ -314,6 +331,8 @@ def complete(settings: Settings, pairs: int) -> Settings:
     chosen["out"] = f"runs/{label}-{settings.source}-{settings.target}"
     if settings.model == "recurrent":
         chosen["out"] += "-recurrent"
+    if settings.weights is not None:
+        chosen = {k: v for k, v in chosen.items() if k not in OWN}
     unset = {k: v for k, v in chosen.items() if getattr(settings, k) is None}
     settings = dataclasses.replace(settings, **unset)
     if settings.cooldown > settings.epochs:
@@ -354,37 +373,63 @@ def check_lengths(corpus, vocabulary):
             )
 
 
-def get_vocabulary(settings, corpus, out) -> text.Vocabulary:
+def get_vocabulary(settings, corpus, out, start=None) -> text.Vocabulary:
     """Loads the run's vocabulary, or trains one on the training pairs."""
     file = out / "vocabulary.model"
     if runs.has_begun(out):
         return text.Vocabulary.load(file)
     tokenized = settings.data == "multi30k" and settings.form == "tok"
-    vocabulary = text.Vocabulary.train(
-        corpus.train.source + corpus.train.target,
-        size=settings.vocabulary_size,
-        model_type=settings.vocabulary_kind,
-        normalization="identity" if tokenized else "nmt_nfkc",
-        split_digits=settings.data == "phrases",
-    )
+    if start:
+        vocabulary = start.vocabulary
+    else:
+        vocabulary = text.Vocabulary.train(
+            corpus.train.source + corpus.train.target,
+            size=settings.vocabulary_size,
+            model_type=settings.vocabulary_kind,
+            normalization="identity" if tokenized else "nmt_nfkc",
+            split_digits=settings.data == "phrases",
+        )
     out.mkdir(parents=True, exist_ok=True)  # from here on the input is good
     vocabulary.save(file)
     return vocabulary
 
 
-def make_model(settings, vocabulary, steps) -> tuple[keras.Model, keras.Model]:
-    """Makes the model, and what of it is trained: all but the logits.
+def get_start(settings) -> serving.Translator:
+    """Loads what a run starts from, with the run's dropout."""
+    translator = serving.Translator.from_preset(settings.weights)
+    model = translator.model
+    if (
+        not isinstance(translator.vocabulary, text.Vocabulary)
+        or translator.target_vocabulary is not translator.vocabulary
+        or getattr(model, "projection", None) is not None
+    ):
+        raise ValueError(
+            "A run starts from a model with one SentencePiece vocabulary, whose "
+            "embedding is also its projection, as those of this recipe. Received: "
+            f"{settings.weights!r}, which has others."
+        )
+    config = model.get_config() | {"dropout": settings.dropout}
+    fresh = type(model).from_config(config)
+    fresh.set_weights(model.get_weights())
+    return serving.Translator(fresh, translator.vocabulary)
+
+
+def make_model(settings, vocabulary) -> keras.Model:
+    """Makes a model with new weights."""
+    if settings.model == "recurrent":
+        shape = RECURRENT[settings.preset]
+        return models.RecurrentSeq2Seq(
+            vocabulary.size, dropout=settings.dropout, **shape
+        )
+    return PRESETS[settings.preset](vocabulary.size, dropout=settings.dropout)
+
+
+def compile_network(settings, model, steps) -> keras.Model:
+    """Compiles what of a model is trained: all but the logits.
 
     The loss takes the decoder's output and the table of the tied embedding,
     so that the logits of a batch never exist as a whole.
     """
-    if settings.model == "recurrent":
-        shape = RECURRENT[settings.preset]
-        model = models.RecurrentSeq2Seq(
-            vocabulary.size, dropout=settings.dropout, **shape
-        )
-    else:
-        model = PRESETS[settings.preset](vocabulary.size, dropout=settings.dropout)
     network = model.hidden_model()
     network.compile(
         optimizer=keras.optimizers.Adam(
@@ -405,7 +450,7 @@ def make_model(settings, vocabulary, steps) -> tuple[keras.Model, keras.Model]:
         ),
         jit_compile=compiles(settings),
     )
-    return model, network
+    return network
 
 
 def train(settings, model, network, vocabulary, corpus, batches, out):

@@ -5,6 +5,8 @@ import json
 import subprocess
 import sys
 
+import keras
+import numpy as np
 import pytest
 import sacrebleu
 
@@ -54,6 +56,10 @@ def settings(corpus, tmp_path_factory):
 @pytest.fixture(scope="module")
 def result(settings):
     return translation.main(settings)
+
+
+def _weights(model):
+    return [keras.ops.convert_to_numpy(weight) for weight in model.weights]
 
 
 def test_a_run_leaves_what_the_page_says(settings, result):
@@ -144,11 +150,56 @@ def test_a_second_start_goes_on(settings, result, capsys):
 
 
 @pytest.mark.backend("torch")
+def test_a_run_starts_from_another(settings, result, tmp_path, capsys):
+    given = dataclasses.replace(
+        settings,
+        weights=settings.out,
+        out=str(tmp_path / "finer"),
+        preset=None,
+        vocabulary_size=None,
+        epochs=1,
+        average=1,
+        dropout=0.3,
+    )
+    start = translation.get_start(given)
+    assert start.model.settings["dropout"] == 0.3
+    out = translation.pathlib.Path(settings.out)
+    first = _weights(serving.Translator.load(out / "model").model)
+    assert all(map(np.array_equal, _weights(start.model), first))
+    # At next to no rate it ends as what it started from, not as a new model.
+    finer = translation.main(dataclasses.replace(given, peak_rate=1e-7))
+    assert finer["settings"]["preset"] is None
+    saved = _weights(serving.Translator.load(tmp_path / "finer" / "model").model)
+    for mine, theirs in zip(saved, first, strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-4)
+    mine = (tmp_path / "finer" / "vocabulary.model").read_bytes()
+    assert mine == (out / "vocabulary.model").read_bytes()
+    # A second start goes on with its own weights.
+    capsys.readouterr()
+    translation.main(dataclasses.replace(given, peak_rate=1e-7, epochs=2))
+    assert "Continuing the run" in capsys.readouterr().out
+
+
+@pytest.mark.backend("torch")
+def test_a_start_without_the_recipe_s_shape_is_refused(settings, corpus, tmp_path):
+    lines = corpus.read_text(encoding="utf-8").splitlines()
+    vocabulary = text.Vocabulary.train(lines, size=300)
+    untied = models.transformer_tiny(300, num_layers=1, tie=None)
+    serving.Translator(untied, vocabulary).save(tmp_path / "untied")
+    given = dataclasses.replace(
+        settings, weights=str(tmp_path / "untied"), preset=None, vocabulary_size=None
+    )
+    with pytest.raises(ValueError, match="embedding is also its projection.*untied"):
+        translation.get_start(given)
+
+
+@pytest.mark.backend("torch")
 def test_a_cooldown_is_counted_in_epochs(settings, result):
     out = translation.pathlib.Path(settings.out)
     vocabulary = text.Vocabulary.load(out / "vocabulary.model")
     given = dataclasses.replace(settings, epochs=3, cooldown=1, dropout=0.1)
-    _, network = translation.make_model(given, vocabulary, steps=10)
+    model = translation.make_model(given, vocabulary)
+    network = translation.compile_network(given, model, steps=10)
     schedule = network.optimizer.get_config()["learning_rate"]["config"]
     assert (schedule["end"], schedule["cooldown"]) == (30, 10)
     with pytest.raises(ValueError, match="--cooldown 4, --epochs 3"):
@@ -232,6 +283,7 @@ def test_defaults_hang_on_the_corpus():
         ({"model": "gru"}, "--model is transformer or recurrent. Received: 'gru'"),
         ({"epochs": 0}, "--epochs must be 1 or more. Received: 0"),
         ({"held_out": 0}, "--held-out must be 1 or more. Received: 0"),
+        ({"weights": "x"}, r"With --from .*besides: {'preset': 'small', 'vocab"),
     ],
 )
 def test_a_wrong_setting_is_refused(settings, tmp_path, changed, message):
@@ -246,7 +298,8 @@ def test_help_explains_every_setting():
     command = [sys.executable, "-m", "recipes.translation", "--help"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for field in dataclasses.fields(translation.Settings):
-        assert "--" + field.name.replace("_", "-") in printed
+        name = "from" if field.name == "weights" else field.name
+        assert "--" + name.replace("_", "-") in printed
     assert "Target tokens in a batch" in printed
 
 
