@@ -400,7 +400,7 @@ def get_start(settings) -> serving.Translator:
     model = translator.model
     if (
         not isinstance(translator.vocabulary, text.Vocabulary)
-        or translator.target_vocabulary is not translator.vocabulary
+        or translator.target_vocabulary.model != translator.vocabulary.model
         or getattr(model, "projection", None) is not None
     ):
         raise ValueError(
