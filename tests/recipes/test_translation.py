@@ -111,7 +111,7 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
     assert "--vocabulary-size 300" in card and "--out" not in card
     assert card.endswith("It knows animals alone.\n")
     assert settings.data not in card  # a path of this machine
-    again = dataclasses.replace(settings, weights=str(out))
+    again = dataclasses.replace(settings, weights=str(out), dropout=0.1)
     assert translation.get_start(again).vocabulary.size == 300
     with pytest.raises(ValueError, match="has 0.1 MB at most"):
         preset.main(dataclasses.replace(given, most_megabytes=0.1))
