@@ -108,6 +108,18 @@ def test_a_line_is_translated_for_a_line(
 
 
 @pytest.mark.backend("torch")
+def test_translations_that_were_cut_are_counted(folder, source, tmp_path, capfd):
+    short = Translator.load(folder, max_decoding_length=2)
+    short.save(tmp_path / "short")
+    found = short.translate(LINES)
+    count = sum(not one.hypotheses[0].finished for one in found)
+    assert 0 < count < len(LINES)
+    assert main(["translate", str(tmp_path / "short"), source]) == 0
+    said = capfd.readouterr().err
+    assert f"{count} translations were cut at their limit of tokens." in said
+
+
+@pytest.mark.backend("torch")
 def test_objects_have_prefixes_constraints_and_hypotheses(
     folder, translator, monkeypatch, capfd
 ):

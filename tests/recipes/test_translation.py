@@ -120,6 +120,18 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
 
 
 @pytest.mark.backend("torch")
+def test_nothing_is_left_of_an_earlier_preset(tmp_path):
+    preset.clear(tmp_path / "none")
+    (tmp_path / "model.bin").touch()
+    with pytest.raises(FileExistsError, match="something else.*'model.bin'"):
+        preset.clear(tmp_path)
+    assert (tmp_path / "model.bin").exists()
+    (tmp_path / "preset.json").touch()
+    preset.clear(tmp_path)
+    assert not tmp_path.exists()
+
+
+@pytest.mark.backend("torch")
 def test_a_card_names_files_without_their_folders(settings):
     given = dataclasses.replace(settings, data="/a/b.de,/a/b.en", additional="/c/d.tsv")
     flags = preset.flags(given, translation.Settings())

@@ -17,7 +17,7 @@ import pytest
 
 from keras_tfm.serving import Classifier, Translator
 from keras_tfm.text import Vocabulary
-from tests.decode.conftest import draw_transformer
+from tests.decode.conftest import draw_transformer, noted
 from tests.serving.test_classifier import CLASSES, network
 from tests.serving.test_translator import SETTINGS, TEXTS
 
@@ -367,6 +367,21 @@ def test_models_that_no_request_fits_are_told_apart(vocabulary, folder, tmp_path
     grouped = Worker(folder, **diverse)
     plain = Worker(folder, beam_size=1)
     assert list(grouped.stream("a man"))[-1] == list(plain.stream("a man"))[-1]
+
+
+def test_a_warm_worker_compiles_nothing(folder, monkeypatch):
+    worker = Worker(folder)
+    new = noted(monkeypatch)
+    worker.warm_up((16,))
+    assert new
+    new.clear()
+    for full, attention in ((False, False), (True, False), (True, True)):
+        for texts in (["a house"], ["a boat", "an old man"]):
+            worker.answers([Asked(texts, full=full, attention=attention)])
+    list(worker.stream("a man"))
+    assert not new
+    worker.answers([Asked(["a house " * 30])])
+    assert new
 
 
 @pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`")  # Ray's

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_tfm.models import Classifier, Encoder
-from keras_tfm.text import LabelBatches, Labelled
+from keras_tfm.text import LabelBatches, Labelled, Vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -256,6 +256,25 @@ def test_dropped_words_become_unknown_in_training_only(labelled, vocabulary):
     assert 0.17 < dropped / tokens < 0.23
     assert not same(epoch(batches), epoch(batches, 1))
     assert same(in_order(batches), in_order(usual))
+
+
+def test_what_is_dropped_is_masked_where_nothing_is_unknown(labelled, vocabulary):
+    class Masked(Vocabulary):
+        unknown_id = 0  # as padding is named by those that have none
+        mask_id = 5
+
+    masked = Masked(vocabulary.model)
+    batches = LabelBatches(labelled, masked, 600, word_dropout=0.2)
+    usual = LabelBatches(labelled, masked, 600)
+    dropped = 0
+    for (inputs, _), (plain, _) in zip(epoch(batches), epoch(usual), strict=True):
+        lost = inputs["token_ids"] != plain["token_ids"]
+        assert np.all(inputs["token_ids"][lost] == 5)
+        dropped += lost.sum()
+    assert dropped
+    Masked.mask_id = None
+    with pytest.raises(ValueError, match="a vocabulary with neither"):
+        LabelBatches(labelled, masked, 600, word_dropout=0.2)
 
 
 def test_weights_are_those_of_the_classes(labelled, vocabulary):

@@ -154,6 +154,26 @@ def test_what_is_written_is_read(kind, quantization, tmp_path):
     np.testing.assert_allclose(found, wanted, atol=near[quantization])
 
 
+def test_nothing_is_left_of_another_model(tmp_path):
+    pytest.importorskip("ctranslate2")
+    written(tmp_path, "post-norm")
+    model = draw_transformer(vocabulary_size=V, tie=None)
+    other = [*TOKENS[:4], *TOKENS[:3:-1]]
+    zoo.to_ctranslate2(model, TOKENS, tmp_path, target_vocabulary=other)
+    assert zoo.from_ctranslate2(tmp_path).tokens == (TOKENS, other)
+    names = {path.name.split(".")[0] for path in tmp_path.iterdir()}
+    assert names == {"config", "model", "source_vocabulary", "target_vocabulary"}
+
+
+def test_what_rms_norm_adds_is_the_engines_where_nothing_is_said(tmp_path):
+    pytest.importorskip("ctranslate2")
+    written(tmp_path, "with everything")
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config.pop("layer_norm_epsilon") == 1e-3
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert zoo.from_ctranslate2(tmp_path).model.settings["epsilon"] == 1e-6
+
+
 def test_the_end_after_a_source_is_the_engines(tmp_path):
     pytest.importorskip("ctranslate2")
     written(tmp_path, "post-norm", add_source_eos=True)

@@ -313,14 +313,14 @@ TEXTS = [
 ]
 
 
-def write_marian(folder):
+def write_marian(folder, first=("</s>", "<unk>")):
     """A model with two SentencePiece files and one table, as of OPUS-MT."""
     import io
 
     import sentencepiece
     import torch
 
-    pieces = ["</s>", "<unk>"]
+    pieces = list(first)
     for side, texts in (("source", TEXTS[:3]), ("target", TEXTS[3:])):
         model = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(
@@ -379,11 +379,12 @@ def test_a_start_that_nobody_names_is_asked_for(tmp_path):
 
 @pytest.mark.backend("torch")
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
-def test_marian_translates_text_as_transformers_does(tmp_path):
+@pytest.mark.parametrize("first", [("</s>", "<unk>"), ("</s>", "a", "b", "<unk>")])
+def test_marian_translates_text_as_transformers_does(first, tmp_path):
     import torch
     import transformers
 
-    theirs = write_marian(tmp_path)
+    theirs = write_marian(tmp_path, first)
     theirs.generation_config.update(
         num_beams=2,
         max_length=20,
