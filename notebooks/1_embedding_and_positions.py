@@ -354,7 +354,6 @@ for name, part in parts.items():
 # %%
 learned = layers.LearnedPositions(sequence_length=50)
 learned.build((1, 50, 512))
-learned.set_weights([rng.normal(size=(50, 512)).astype("float32")])
 [table] = learned.get_weights()
 for name, rows in {"sinusoidal": signal, "learned": table}.items():
     near, far = cosine(rows[20], rows[21]), cosine(rows[20], rows[40])

@@ -333,10 +333,13 @@ names = [f"{film} ({genre})" for genre, film in films.items()]
 plot.attention_map(soft, names, list(asked), across="film (its key)", down="query")
 
 # %% [markdown]
-# The longer the query, the harder the choice. With the keys themselves as long
-# queries the soft dictionary is the hard one.
+# The larger the query's norm, 4 above, the harder the choice. With the keys
+# themselves as large queries the soft dictionary is the hard one.
 
 # %%
+for norm in (1, 4, 16):
+    chosen = numpy(look_up(norm * keys[None], values[None], keys[None]))[0]
+    print(f"norm {norm:3}: weight of the right film {np.diag(chosen).mean():.2f}")
 hard = numpy(look_up(200 * keys[None], values[None], keys[None]))[0]
 np.testing.assert_allclose(hard, np.eye(5), atol=1e-6)
 for genre, row in zip(films, hard, strict=True):

@@ -234,12 +234,21 @@ figure
 # Opinions are loud and stand on either side; what holds no opinion, grey, is
 # quiet, so that it does not matter what it says.
 #
-# How much louder depends on the score, and a little on the order of training:
-# the first line is the model above once more. `"dot"` leaves out the $\sqrt d$
-# of `"scaled_dot"`; `"additive"` is that of Yang et al.,
-# $u \cdot \tanh(W x_t + b)$:
+# How much louder depends on the score, and a little on chance: the first line
+# is the model above, drawn and trained once more. `"dot"` leaves out the
+# $\sqrt d$ of `"scaled_dot"`; `"additive"` is that of Yang et al.,
+# $u \cdot \tanh(W x_t + b)$, its $W x_t$ the keys, its $b$ the query:
 
 # %%
+pooling = layers.AttentionPooling(score="additive")
+alpha = numpy(pooling(x, padding_mask=real, return_attention_scores=True)[1])[0]
+attention = pooling.attention
+b = numpy(attention.query_dense(pooling.queries))[0]
+keys = numpy(attention.key_dense(x))[0]
+u = numpy(attention.score_layer.vector).ravel()
+by_hand = np.exp(np.tanh(keys[:4] + b) @ u)
+np.testing.assert_allclose(alpha[:4], by_hand / by_hand.sum(), atol=1e-5)
+
 for score in ("scaled_dot", "dot", "additive"):
     keras.utils.set_random_seed(1)
     other, weights = word_classifier(
@@ -353,14 +362,15 @@ assert classifier("I saw it at home. I found the plot tiresome.").label == "bad"
 
 alpha = numpy(model.pooling_weights({"token_ids": test_ids}))  # (B, S)
 print(f"even spread {np.mean(1 / (test_ids != 0).sum(axis=1)):.3f}")
-print("first {:.0%}, weight {:.3f}".format(*looks(alpha)))
+print("the word that decides: first {:.0%}, weight {:.3f}".format(*looks(alpha)))
 assert looks(alpha)[0] < 0.6 and looks(alpha)[1] < 0.2
 
 # %% [markdown]
-# It is right, and its weights are close to an even spread. They are of vectors,
-# and above an encoder the vector at a word is of the whole review: the opinion
-# has been carried to other places, and the query need not choose. To ask what
-# decides, take words out, one at a time, and see how far the probability falls.
+# It is right, and the word that decides has hardly more weight than any other.
+# Weights are of vectors, and above an encoder the vector at a word is of the
+# whole review: what is heard of the opinion can be carried to any place, so
+# that the query need not choose. To ask what decides, take words out, one at a
+# time, and see how far the probability falls.
 
 
 # %%
@@ -380,7 +390,8 @@ assert share > 0.7
 
 # %% [markdown]
 # Both for one review, each to a scale of its own: the weight of the query at
-# each piece, and the fall of the probability without each word.
+# each piece, which is largest at full stops here, and the fall of the
+# probability without each word.
 
 # %%
 line = texts[600 + row]
