@@ -313,12 +313,13 @@ for kind, pooling in poolings.items():
 
 # %% [markdown]
 # The mean is diluted: one word among 330 moves it by a ninth of what it moves
-# among 37. The maximum is not: words that are no opinion do not reach above it.
-# A softmax is diluted too, unless the score of the word stands above the others
-# by more than the logarithm of their number: the loud scores of `"dot"` do; of
-# the quieter ones of `"scaled_dot"`, the layer's default, something is lost,
-# here not enough to matter. The first vector is that of the start token, the
-# same for each review: without an encoder below it it knows nothing.
+# among 37. The maximum is not: words that are no opinion seldom reach above it,
+# and it is as sure of a long review as of a short one. A softmax is diluted
+# too, unless the score of the word stands above the others by more than the
+# logarithm of their number: the loud scores of `"dot"` do; of the quieter ones
+# of `"scaled_dot"`, the layer's default, something is lost, here not enough to
+# matter. The first vector is that of the start token, the same for each review:
+# without an encoder below it it knows nothing.
 
 # %%
 lost = {kind: short - long for kind, (short, long) in sure.items()}

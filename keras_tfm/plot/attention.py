@@ -317,7 +317,7 @@ def _grid(weights, names, shape, pieces, title):
     rows, columns = shape
     cell = 0.2
     width = columns * (0.4 + cell * max(len(source_pieces), 4)) + 2.0
-    height = rows * (0.5 + cell * max(len(target_pieces), 4)) + 1.6
+    height = rows * (0.5 + cell * max(len(target_pieces), 4)) + 1.2
     made = figure((width, height))
     axes = made.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     highest = float(weights.max())
