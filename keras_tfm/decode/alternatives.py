@@ -50,7 +50,7 @@ class Alternatives:
             for row in range(count)
             for i, token in enumerate(tokens[row])
         ]
-        found = search.decoded(sources, longer)
+        found = search.decoded(sources, longer, found_last=True)
         pairs = zip(found, first, strict=True)
         return Hypotheses(*(_chosen(goes_on, *pair) for pair in pairs))
 

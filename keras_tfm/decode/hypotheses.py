@@ -99,8 +99,7 @@ def processed_logits(
         logits: float `(B, K, V)`.
         history: `History`.
         processors: functions `(logits, history) -> logits`, in their order.
-        forced: int32 `(B,)` or None: the token that a row has to take, 0 where
-            it may choose. A forced token has its probability among all tokens.
+        forced: int32 `(B,)` or None, see `best_tokens`.
 
     Returns:
         float32 `(B, K, V)`.
@@ -137,7 +136,8 @@ def best_tokens(logits, count: int, forced=None, suppressed: Sequence[int] = ())
         logits: float32 `(B, K, V)`; minus infinity where a token is forbidden.
         count: int >= 1, at most V.
         forced: int32 `(B,)` or None: the only token that a row may take, 0
-            where it may choose. It has its probability among all tokens.
+            where it may choose. It has its probability among all tokens; if
+            negative, that among those which it might have taken.
         suppressed: ints. Tokens that are never taken where none is forced.
 
     Returns:
@@ -190,11 +190,12 @@ def best_tokens(logits, count: int, forced=None, suppressed: Sequence[int] = ())
     # Where too few can be taken it may have been the padding.
     token = ops.minimum(at * chunk + place % chunk, size - 1)
     if forced is not None:
-        only = ops.broadcast_to(forced[:, None, None], ops.shape(token))
+        is_given = ops.not_equal(forced, 0)[:, None, None]
+        only = ops.broadcast_to(ops.abs(forced)[:, None, None], ops.shape(token))
         first = ops.equal(ops.arange(count), 0)
         logit = ops.take_along_axis(logits, only[..., :1], axis=-1)
-        best = ops.where(is_forced, ops.where(first, logit, -float("inf")), best)
-        token = ops.where(is_forced, only, token)
+        best = ops.where(is_given, ops.where(first, logit, -float("inf")), best)
+        token = ops.where(is_given, only, token)
     return best, token, normalizer, broken
 
 
@@ -253,7 +254,8 @@ def forced_tokens(prefix, index):
         index: int32 scalar, which step this is.
 
     Returns:
-        int32 `(B,)`, 0 where a row may choose; or None without a prefix.
+        int32 `(B,)`, 0 where a row may choose, see `best_tokens`; or None
+        without a prefix.
     """
     if prefix is None or prefix.shape[1] == 0:
         return None

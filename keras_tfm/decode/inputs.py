@@ -1,5 +1,6 @@
 """What a search is given: checked, and padded to one of a few sizes."""
 
+from collections.abc import Iterable
 from numbers import Integral
 
 import numpy as np
@@ -72,6 +73,8 @@ def as_rows(name, rows):
     """
     found = []
     rows = ops.convert_to_numpy(rows) if hasattr(rows, "shape") else rows
+    if not isinstance(rows, Iterable):
+        raise ValueError(f"Each {name} is one of a list of them. Received: {rows!r}.")
     for number, row in enumerate(rows):
         row = row.tolist() if isinstance(row, np.ndarray) else row
         fits = isinstance(row, (list, tuple))

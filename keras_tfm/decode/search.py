@@ -125,6 +125,23 @@ class Search:
         self.model = model
         self.num_hypotheses = num_hypotheses
         self.end_id = end_id
+        settings.check_numbers(
+            {
+                "beam_size": beam_size,
+                "num_hypotheses": num_hypotheses,
+                "num_beam_groups": num_beam_groups,
+                "min_decoding_length": min_decoding_length,
+                "no_repeat_ngram_size": no_repeat_ngram_size,
+                "sampling_topk": sampling_topk,
+            },
+            {
+                "length_penalty": length_penalty,
+                "coverage_penalty": coverage_penalty,
+                "diversity_penalty": diversity_penalty,
+                "repetition_penalty": repetition_penalty,
+                "sampling_temperature": sampling_temperature,
+            },
+        )
         self.samples = samples = sampling_topk != 1
         if samples:
             settings.check_sampling(
@@ -137,11 +154,12 @@ class Search:
             continues=hasattr(model, "logits_after"),
             few_programs=few_programs,
         )
-        self.suppressed = {*suppress_ids, *([unk_id] if disable_unk else [])}
-        suppressed = self.suppressed
         size = getattr(model, "target_vocabulary_size", None)
         settings.check_model(model)
         settings.check_ends(start_id, end_id, size)
+        settings.check_suppressed(suppress_ids, size)
+        self.suppressed = {*suppress_ids, *([unk_id] if disable_unk else [])}
+        suppressed = self.suppressed
         settings.check_suppressed(suppressed, size)
         for sequence in suppress_sequences:
             settings.check_suppressed(sequence, size)
@@ -455,10 +473,16 @@ class Search:
             it). A row without source or target has minus infinity.
 
         Raises:
-            ValueError: as a call; or a token outside the target vocabulary.
+            ValueError: as a call; a token outside the target vocabulary; or a
+                model that cannot be called as a whole.
 
         Cost: one call of the model, with `(B, T, V)` logits.
         """
+        if not callable(self.model):
+            raise ValueError(
+                "`score` calls the model, with source and target at once. Received: "
+                f"{type(self.model).__name__}, which has `begin` and `step` alone."
+            )
         size = getattr(self.model, "vocabulary_size", None)
         source_ids = self.lengths.padded(inputs.check_sources(source_ids, size))
         size = getattr(self.model, "target_vocabulary_size", None)
@@ -544,7 +568,13 @@ class Search:
         )
 
     def decoded(
-        self, source_ids, target_prefix=None, constraints=None, seed=None, limits=None
+        self,
+        source_ids,
+        target_prefix=None,
+        constraints=None,
+        seed=None,
+        limits=None,
+        found_last=False,
     ):
         """Decodes a batch of sources that are checked, each to its own limit.
 
@@ -552,6 +582,8 @@ class Search:
             source_ids, target_prefix, constraints, seed: as in a call.
             limits: int for each row, in tokens, 0 where it is not decoded; or
                 None for those of the options.
+            found_last: bool. The last token of each prefix was found by a
+                search, and has its probability among those that may be taken.
 
         Returns:
             `Hypotheses` of NumPy arrays.
@@ -559,7 +591,12 @@ class Search:
         count, length = source_ids.shape
         padded = self.lengths.padded(source_ids)
         arguments = self._arguments(
-            padded, limits, target_prefix, constraints, seed=seed
+            padded,
+            limits,
+            target_prefix,
+            constraints,
+            seed=seed,
+            found_last=found_last,
         )
         batches = [(np.arange(count), arguments)] if count else []
         found = schedule.run(batches, self._start, self._carry_on)
@@ -647,6 +684,7 @@ class Search:
         constraints=None,
         numbers=None,
         seed=None,
+        found_last=False,
     ):
         """Checks what a batch is given, and gives it as tensors."""
         if constraints is not None and isinstance(self.way, Sample):
@@ -673,12 +711,18 @@ class Search:
                 source_ids, self._special, forced, self.suppressed
             )
             rows = [_places(candidates, tokens) for tokens in rows]
+        if found_last:
+            lengths = np.count_nonzero(prefix, axis=1)
+            with_last = np.flatnonzero(lengths)
+            places = with_last, lengths[with_last] - 1
+            rows[0][places] = -rows[0][places]
         parts = [source_ids, candidates, limits, *rows]
         parts = [ops.convert_to_tensor(part, "int32") for part in parts]
         if not self.samples:
             return tuple(parts)
         # Of each row by its number: the same in any batch, and of any length.
         shape = (self.lengths.limit(source_ids.shape[1]), self.num_hypotheses)
+        settings.check_seed(seed)
         base = np.random.SeedSequence(seed).entropy
         noise = [
             np.random.default_rng([base, max(number, 0)]).random(shape, "float32").T

@@ -1,10 +1,41 @@
 """What settings of a search cannot be, and the processors they ask for."""
 
 import math
-from collections.abc import Callable, Sequence
-from numbers import Integral
+from collections.abc import Callable, Iterable, Sequence
+from numbers import Integral, Real
 
 from keras_tfm.decode import processors as processing
+
+
+def check_numbers(whole, finite):
+    """Refuses settings that are no numbers of their kind.
+
+    Args:
+        whole: dict from names to what must be an int.
+        finite: dict from names to what must be a number, and not infinite.
+
+    Raises:
+        ValueError: one is something else.
+    """
+    for name, value in whole.items():
+        if not isinstance(value, Integral):
+            raise ValueError(f"`{name}` is a whole number. Received: {value!r}.")
+    for name, value in finite.items():
+        if not isinstance(value, Real) or math.isinf(value):
+            raise ValueError(f"`{name}` is a finite number. Received: {value!r}.")
+
+
+def check_seed(seed):
+    """Refuses what numbers cannot be drawn by.
+
+    Args:
+        seed: of a call of `Search`.
+
+    Raises:
+        ValueError: it is neither None nor an int from 0.
+    """
+    if seed is not None and (not isinstance(seed, Integral) or seed < 0):
+        raise ValueError(f"A seed is an int from 0, or None. Received: {seed!r}.")
 
 
 def check_model(model):
@@ -54,8 +85,13 @@ def check_suppressed(suppressed, size):
         size: of `check_ends`.
 
     Raises:
-        ValueError: one is outside the vocabulary.
+        ValueError: one is outside the vocabulary, or they are no list.
     """
+    if not isinstance(suppressed, Iterable):
+        raise ValueError(
+            "What is suppressed is a list of ids; `suppress_sequences` are lists of "
+            f"such lists. Received: {suppressed!r} in place of a list."
+        )
     top = math.inf if size is None else size
     wrong = [t for t in suppressed if not (isinstance(t, Integral) and 0 <= t < top)]
     if wrong:

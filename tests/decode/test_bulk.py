@@ -227,11 +227,12 @@ def test_attention_is_that_of_the_model_on_the_hypothesis(wordy):
 
 @pytest.mark.backend("tensorflow", "torch")  # many programs, for NumPy's work
 def test_alternatives_are_the_likeliest_tokens_after_a_prefix(wordy):
-    options = {"beam_size": 2, **SHORT}
-    search = decode.Search(wordy, num_hypotheses=4, return_alternatives=True, **options)
-    plain = decode.Search(wordy, **options)
+    options = {"beam_size": 2, "num_hypotheses": 4, **SHORT}
+    search = decode.Search(
+        wordy, return_alternatives=True, return_token_scores=True, **options
+    )
     ids = as_ids([*draw_rows(2), []])
-    prefixes = [[7, 8], [], []]
+    prefixes, ended = [[7, 8], [], []], 0
     found = search(ids, target_prefix=prefixes)
     assert found.ids.shape == (3, 4, 12)
     for row in (0, 1):
@@ -240,23 +241,21 @@ def test_alternatives_are_the_likeliest_tokens_after_a_prefix(wordy):
         logits = wordy(
             {k: ops.convert_to_tensor(x, "int32") for k, x in inputs.items()}
         )
-        logits = ops.convert_to_numpy(logits)[0, -1]
+        logits = ops.convert_to_numpy(logits)[0, -1].astype("float64")
         logits[:3] = -np.inf
-        likeliest = np.argsort(-logits)[:4].tolist()
+        gains = logits - np.log(np.exp(logits).sum())
+        likeliest = np.argsort(-logits)[:4]
         length = len(prefixes[row])
-        assert found.ids[row, :, length].tolist() == likeliest
-        longer = [[*prefixes[row], token] for token in likeliest if token != END]
-        while len(longer) < 6:
-            longer.append([])
-        wanted = plain(np.repeat(ids[row : row + 1], 6, axis=0), target_prefix=longer)
-        for i, token in enumerate(token for token in likeliest if token != END):
-            place = likeliest.index(token)
-            one = decode.Hypotheses(*(x[row, place] for x in found[:3]))
-            assert_same(one, decode.Hypotheses(*(x[i, 0] for x in wanted[:3])))
-        if END in likeliest:
-            place = likeliest.index(END)
-            assert found.lengths[row, place] == length + 1
-            assert np.isfinite(found.scores[row, place])
+        assert found.ids[row, :, length].tolist() == likeliest.tolist()
+        # Each has its probability among those that it was chosen of, as what
+        # follows has; one that ends at once too.
+        own = found.token_scores[row, :, length]
+        np.testing.assert_allclose(own, gains[likeliest], atol=1e-4)
+        means = found.token_scores[row].sum(axis=-1) / found.lengths[row]
+        np.testing.assert_allclose(found.scores[row], means, atol=1e-5)
+        ended += END in likeliest
+        assert set(found.lengths[row, likeliest == END]) <= {length + 1}
+    assert ended
     assert found.scores[2].tolist() == [-np.inf] * 4
     assert not found.ids[2].any()
 
@@ -288,6 +287,7 @@ def test_constraints_are_kept_by_the_search(wordy):
             r"without padding and end. Received: \[3\] in constraint 1",
         ),
         ([[[5]], [[99]]], r"Received: \[99\] in constraint 1"),
+        ([5, 6], "Each phrase is one of a list of them. Received: 5"),
         ([[[5]], [[1, 6]]], r"suppressed tokens \[1\] in constraint 1"),
         ([[[5] * 20, [6] * 20], []], "of 40 tokens in row 0, and a limit of 40. Raise"),
     ],
@@ -310,12 +310,36 @@ def test_constraints_that_a_prefix_holds_need_no_room(wordy):
         search(ids, target_prefix=[[7, 9]], constraints=phrase)
 
 
+@pytest.mark.backend("torch")
+def test_seeds_and_models_that_cannot_be_are_refused(wordy):
+    drawing = decode.Search(wordy, sampling_topk=0, **SHORT)
+    for seed in (-1, 1.5, "a"):
+        with pytest.raises(
+            ValueError, match=f"int from 0, or None. Received: {seed!r}"
+        ):
+            drawing([[5]], seed=seed)
+
+    class Steps:
+        begin, step = wordy.begin, wordy.step
+
+    with pytest.raises(ValueError, match="Received: Steps, which has `begin`"):
+        decode.Search(Steps(), **SHORT).score([[5]], [[6]])
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"sampling_topk": 0}, "and sampling draws others"),
         ({"sampling_topp": 0.5, "return_alternatives": False}, "Set sampling_topk=0"),
         ({"suppress_ids": [0, 99]}, r"Received: \[99\]; target_vocabulary_size=14"),
+        ({"suppress_ids": 5}, "is a list of ids.* Received: 5 in place of a list"),
+        ({"suppress_sequences": [5, 6]}, "lists of such lists. Received: 5 in place"),
+        ({"min_decoding_length": (1, 2)}, r"whole number. Received: \(1, 2\)"),
+        ({"no_repeat_ngram_size": 1.5}, "`no_repeat_ngram_size` is a whole number"),
+        ({"num_hypotheses": 2.0}, "`num_hypotheses` is a whole number. Received: 2.0"),
+        ({"length_penalty": np.inf}, "`length_penalty` is a finite number"),
+        ({"coverage_penalty": np.inf}, "`coverage_penalty` is a finite number"),
+        ({"sampling_temperature": "a"}, "is a finite number. Received: 'a'"),
         ({"start_id": 0}, "0 is padding. Received: start_id=0; target_voc.*=14"),
         ({"end_id": 14}, "Received: end_id=14; target_vocabulary_size=14"),
     ],
