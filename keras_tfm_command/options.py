@@ -102,10 +102,9 @@ class Evaluate(Languages):
 
     model: Model
     """A preset, a folder, or hf://owner/name."""
-    source: File
-    """Texts, one a line."""
-    target: File
-    """Their translations."""
+    files: Files = ()
+    """Texts and their translations, line by line; or one with a tab between;
+    none: that from standard input."""
     beam_size: int | None = None
     """1 is greedy; else as the model comes."""
     output: str | None = None

@@ -20,7 +20,7 @@ def run(command):
             "Translations are compared by the library sacrebleu, which cannot be "
             f"imported here ({error}). Install `keras-tfm[recipes]`."
         ) from error
-    both = list(lines.pairs((command.source, command.target)))
+    both = list(lines.pairs(command.files))
     # Before a file is begun: what names nothing leaves none.
     translator = translator_of(command, beam_size=command.beam_size)
     output = lines.Output(command.output) if command.output else None

@@ -315,6 +315,10 @@ def test_a_test_set_is_evaluated(folder, translator, source, tmp_path, capfd):
     out = capfd.readouterr().out
     assert "BLEU|nrefs:1" in out and "= 100.00" in out
     assert f"{len(LINES)} lines" in out
+    both = zip(LINES, target.read_text().splitlines(), strict=True)
+    (tmp_path / "both.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in both))
+    assert main(["evaluate", folder, str(tmp_path / "both.tsv")]) == 0
+    assert "= 100.00" in capfd.readouterr().out
     ask = ["evaluate", "nowhere", source, str(target)]
     assert main([*ask, "--output", str(tmp_path / "out.txt")]) == 1
     assert not [*tmp_path.glob("out.txt*")]  # a false start leaves nothing
