@@ -17,6 +17,8 @@ TYPES = {0x101: "int8", 0x402: "float16", 0x404: "float32", 0x4101: "intgemm8"}
 ZIP_FAULTS = (
     EOFError,
     NotImplementedError,
+    OSError,  # a seek to before the file's start, as well as a disk's fault
+    OverflowError,
     RuntimeError,
     ValueError,
     struct.error,
@@ -189,6 +191,8 @@ class _Damaged(ValueError):
 
 
 def _open_npz(file):
+    with open(file, "rb"):  # one that is not there is no fault of a zip
+        pass
     try:
         archive = zipfile.ZipFile(file)
         members = archive.infolist()

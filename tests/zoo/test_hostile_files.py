@@ -173,6 +173,17 @@ def test_a_hostile_npz_is_refused(content, message, tmp_path):
         read("npz", tmp_path, content)
 
 
+@pytest.mark.parametrize("value", [2**36, 2**63, 2**64 - 1])
+@pytest.mark.parametrize("start", range(9, 25))
+def test_a_zip_whose_end_lies_is_read_or_refused(start, value, tmp_path):
+    content = bytearray(npz())
+    content[-start : len(content) - start + 8] = struct.pack("<Q", value)
+    try:
+        read("npz", tmp_path, bytes(content))
+    except ValueError as error:
+        assert str(tmp_path) in str(error)
+
+
 def test_yaml_makes_no_objects(tmp_path):
     file = io.BytesIO()
     text = b"!!python/object/apply:os.system ['touch here']\0"
