@@ -13,7 +13,6 @@ from tests.serving.test_translator import hostile
 
 SHIPPED = keras_tfm.presets()
 TRANSLATORS = [one for one in SHIPPED if one.task == "translation"]
-pytestmark = pytest.mark.skipif(not SHIPPED, reason="no weights are shipped yet")
 named = pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.name)
 
 
