@@ -39,7 +39,7 @@ class Preset(NamedTuple):
 
 
 def presets() -> list[Preset]:
-    """Lists the models that come with the package: so far there is none.
+    """Lists the models that come with the package.
 
     Returns:
         list of `Preset`, by name.

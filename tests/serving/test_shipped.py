@@ -65,7 +65,7 @@ def test_an_export_says_what_the_translator_says(data, tmp_path):
     assert len(odd) == 200 and len(odd[-1].split()) > 5_000
     translator = Translator.from_preset("en-de")
     translator.export(tmp_path / "model")
-    asked = [sentences[i : i + 100] for i in range(0, 1000, 100)] + [odd]
+    asked = [sentences[i : i + 250] for i in range(0, 1000, 250)] + [odd]
     found = serve(tmp_path / "model", *(("serving_default", texts) for texts in asked))
     said = [text for one in found for text in one["translation"]]
     wanted = translator([*sentences, *odd])
