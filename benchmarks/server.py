@@ -38,6 +38,8 @@ class Settings:
     """Sentences, one a line."""
     rows: int = 500
     """Sentences, the first of the file."""
+    words: int | None = None
+    """Of a sentence, at most; None: any number."""
     clients: tuple[int, ...] = (1, 8, 32, 128)
     """At once."""
     requests: int = 5_000
@@ -160,8 +162,10 @@ def main(settings: Settings):
     """Measures and prints the table."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with open(settings.text, encoding="utf-8") as file:
-        texts = [line.strip() for line in file][: settings.rows]
-    texts = list(dict.fromkeys(filter(None, texts)))
+        texts = [line.strip() for line in file]
+    most = settings.words or float("inf")
+    texts = [text for text in texts if 0 < len(text.split()) <= most]
+    texts = list(dict.fromkeys(texts[: settings.rows]))
     wanted = dict(zip(texts, translated(settings, texts), strict=True))
     print("| server | clients | requests a second | median, ms | 95% | 99% | answers |")
     print("|---|---|---|---|---|---|---|")
