@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 
+import keras
 import numpy as np
 import pytest
 
@@ -542,6 +543,7 @@ def test_a_server_mixes_up_nothing_and_outlives_a_worker(served, translator):
 
         family = psutil.Process(process.pid).children(recursive=True)
         [worker] = [one for one in family if "Workers" in " ".join(one.cmdline())]
+        environment = worker.environ()
         asked = [pool.submit(ask, text, texts[:19]) for text in texts[:16]]
         time.sleep(0.3)
         worker.kill()
@@ -552,6 +554,11 @@ def test_a_server_mixes_up_nothing_and_outlives_a_worker(served, translator):
             else:
                 assert answer.json()["translations"][0]["text"] == wanted[text]
         assert not worker.is_running()
+        # The next one reads what this one has compiled.
+        kept = environment["JAX_COMPILATION_CACHE_DIR"]
+        assert kept in environment["TF_XLA_FLAGS"]
+        if keras.config.backend() != "torch":
+            assert os.listdir(kept)
         assert ask(texts[0]).json()["translations"][0]["text"] == wanted[texts[0]]
 
         asked = [pool.submit(ask, text, texts[:19]) for text in texts[:4]]
@@ -561,3 +568,4 @@ def test_a_server_mixes_up_nothing_and_outlives_a_worker(served, translator):
             assert one.result().json()["translations"][0]["text"] == wanted[text]
     assert process.wait(120) == 0
     assert not [one for one in family if one.is_running() and one != worker]
+    assert not os.path.exists(kept)

@@ -5,6 +5,7 @@ import contextlib
 import os
 import signal
 import socket
+import tempfile
 import threading
 import time
 import urllib.request
@@ -144,15 +145,24 @@ def run(settings, name, host, port, workers, limits, warm, ready=lambda: None):
         OSError: the address is another's.
     """
     cluster = os.environ.get("RAY_ADDRESS")
-    if cluster is None:
-        _check_free(host, port)
+    if cluster is not None:
+        _run(cluster, settings, name, host, port, workers, limits, warm, ready, {})
+        return
+    _check_free(host, port)
+    # A worker that takes a dead one's place finds what that has compiled.
+    with tempfile.TemporaryDirectory(prefix="keras-tfm-") as compiled:
+        own = _keeps(compiled)
+        _run(None, settings, name, host, port, workers, limits, warm, ready, own)
+
+
+def _run(cluster, settings, name, host, port, workers, limits, warm, ready, own):
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(
         address=cluster or "local",  # not one that somebody happens to run here
         include_dashboard=False,
         logging_level="error",
         log_to_driver=False,
-        runtime_env={"env_vars": _environment()},
+        runtime_env={"env_vars": {**_environment(), **own}},
     )
     try:
         serve.start(
@@ -238,6 +248,19 @@ def _measured():
 def _environment():
     names = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "OMP_NUM_THREADS")
     return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def _keeps(folder):
+    """Environment in which TensorFlow and JAX keep programs in a folder."""
+    flag = f"--tf_xla_persistent_cache_directory={folder}"
+    before = os.environ.get("TF_XLA_FLAGS", "")
+    found = {"TF_XLA_FLAGS": f"{before} {flag}".strip()}
+    if "tf_xla_persistent_cache_directory" in before:
+        found = {}
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+        found["JAX_COMPILATION_CACHE_DIR"] = folder
+        found["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    return found
 
 
 def _until_signal():
