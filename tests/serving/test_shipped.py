@@ -7,18 +7,19 @@ import numpy as np
 import pytest
 
 import keras_tfm
-from keras_tfm.serving import Translator
+from keras_tfm.serving import Classifier, Translator
 from tests.serving.saved import serve
 from tests.serving.test_translator import hostile
 
 SHIPPED = keras_tfm.presets()
 TRANSLATORS = [one for one in SHIPPED if one.task == "translation"]
+CLASSIFIERS = [one for one in SHIPPED if one.task == "classification"]
 named = pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.name)
 
 
 @pytest.mark.backend("torch")
 def test_they_are_small_and_the_languages_are_there():
-    assert {"en-de", "de-en"} <= {one.name for one in SHIPPED}
+    assert {"en-de", "de-en", "sentiment-en"} <= {one.name for one in SHIPPED}
     assert max(one.megabytes for one in SHIPPED) <= 12
     assert sum(one.megabytes for one in SHIPPED) <= 40
 
@@ -39,6 +40,14 @@ def test_a_translator_says_what_its_card_says(preset):
     [line] = [line for line in card.splitlines() if "print(Translator" in line]
     example, said = line.split('("')[-1].split('"))  # ')
     assert Translator.from_preset(preset.name)(example) == said
+
+
+@pytest.mark.parametrize("preset", CLASSIFIERS, ids=lambda preset: preset.name)
+def test_a_classifier_says_what_its_card_says(preset):
+    card = preset.card.read_text(encoding="utf-8")
+    [line] = [line for line in card.splitlines() if "print(Classifier" in line]
+    example, said = line.split(')("')[-1].split('").label)  # ')
+    assert Classifier.from_preset(preset.name)(example).label == said
 
 
 @pytest.mark.backend("tensorflow")

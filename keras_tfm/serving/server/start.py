@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import pathlib
 import signal
 import socket
 import tempfile
@@ -24,6 +25,7 @@ from keras_tfm.serving.server.worker import FAULTS, Worker
 
 QUIETLY = {"log_level": "WARNING", "enable_access_log": False}
 GATHERED = 0.003  # seconds: what comes within them after the first goes with it
+WARMED = "warmed"  # a file, there once all workers have been warm
 PACE = 0.05  # seconds between the states of a stream: each is all there is so far
 
 
@@ -31,14 +33,16 @@ PACE = 0.05  # seconds between the states of a stream: each is all there is so f
 class Workers:
     """The model. While it works what comes waits, and then goes together."""
 
-    def __init__(self, settings, limits, warm):
+    def __init__(self, settings, limits, warm, compiled):
         self.worker = Worker(
             **settings,
             attention_tokens=limits.attention_tokens,
             batch_size=limits.batch_size,
             seconds=limits.seconds,
         )
-        self.worker.warm_up(warm)
+        # For what takes a dead one's place others wait: it compiles what is asked.
+        replaces = os.path.exists(os.path.join(compiled or "", WARMED))
+        self.worker.warm_up(None if replaces else warm)
         self.together.set_max_batch_size(limits.batch_size)
 
     # It holds up its own event loop: otherwise Ray would make a batch of each.
@@ -146,23 +150,24 @@ def run(settings, name, host, port, workers, limits, warm, ready=lambda: None):
     """
     cluster = os.environ.get("RAY_ADDRESS")
     if cluster is not None:
-        _run(cluster, settings, name, host, port, workers, limits, warm, ready, {})
+        _run(cluster, settings, name, host, port, workers, limits, warm, ready)
         return
     _check_free(host, port)
     # A worker that takes a dead one's place finds what that has compiled.
     with tempfile.TemporaryDirectory(prefix="keras-tfm-") as compiled:
-        own = _keeps(compiled)
-        _run(None, settings, name, host, port, workers, limits, warm, ready, own)
+        _run(None, settings, name, host, port, workers, limits, warm, ready, compiled)
 
 
-def _run(cluster, settings, name, host, port, workers, limits, warm, ready, own):
+def _run(
+    cluster, settings, name, host, port, workers, limits, warm, ready, compiled=None
+):
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(
         address=cluster or "local",  # not one that somebody happens to run here
         include_dashboard=False,
         logging_level="error",
         log_to_driver=False,
-        runtime_env={"env_vars": {**_environment(), **own}},
+        runtime_env={"env_vars": _environment(compiled)},
     )
     try:
         serve.start(
@@ -177,11 +182,13 @@ def _run(cluster, settings, name, host, port, workers, limits, warm, ready, own)
         }
         model = Workers.options(
             num_replicas=workers, max_ongoing_requests=limits.waiting, **common
-        ).bind(settings, limits, warm)
+        ).bind(settings, limits, warm, compiled)
         front = make_front(name, limits).options(
             max_ongoing_requests=4 * limits.waiting, **common
         )
         serve.run(front.bind(model), name=name, route_prefix="/")
+        if compiled is not None:
+            pathlib.Path(compiled, WARMED).touch()
         ready()
         _until_signal()
     finally:
@@ -245,20 +252,18 @@ def _measured():
     )
 
 
-def _environment():
+def _environment(compiled):
+    """What workers need to know; a folder keeps what they have compiled."""
     names = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "OMP_NUM_THREADS")
-    return {name: os.environ[name] for name in names if name in os.environ}
-
-
-def _keeps(folder):
-    """Environment in which TensorFlow and JAX keep programs in a folder."""
-    flag = f"--tf_xla_persistent_cache_directory={folder}"
-    before = os.environ.get("TF_XLA_FLAGS", "")
-    found = {"TF_XLA_FLAGS": f"{before} {flag}".strip()}
-    if "tf_xla_persistent_cache_directory" in before:
-        found = {}
+    found = {name: os.environ[name] for name in names if name in os.environ}
+    if compiled is None:
+        return found
+    option = "tf_xla_persistent_cache_directory"
+    flags = os.environ.get("TF_XLA_FLAGS", "")
+    if option not in flags:
+        found["TF_XLA_FLAGS"] = f"{flags} --{option}={compiled}".strip()
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-        found["JAX_COMPILATION_CACHE_DIR"] = folder
+        found["JAX_COMPILATION_CACHE_DIR"] = compiled
         found["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     return found
 
