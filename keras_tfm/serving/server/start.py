@@ -40,7 +40,7 @@ class Workers:
             batch_size=limits.batch_size,
             seconds=limits.seconds,
         )
-        # For what takes a dead one's place others wait: it compiles what is asked.
+        # For what takes a dead one's place others wait.
         replaces = os.path.exists(os.path.join(compiled or "", WARMED))
         self.worker.warm_up(None if replaces else warm)
         self.together.set_max_batch_size(limits.batch_size)
