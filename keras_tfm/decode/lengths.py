@@ -114,6 +114,19 @@ class Lengths:
         width = rounded_up(source_length, self._widths)
         return max(source_length, min(width, self.longest or width))
 
+    def read(self, source_length):
+        """Gives the source tokens that are read of a batch, of its width.
+
+        Args:
+            source_length: int, in tokens.
+
+        Returns:
+            int >= 1, no less than that, and above it by an eighth or 3 at most.
+        """
+        length = max(1, source_length)
+        step = max(4, (1 << (length - 1).bit_length()) // 8)
+        return min(-(-length // step) * step, self.width(length))
+
     def padded(self, source_ids):
         """Pads sources to such a width.
 

@@ -24,13 +24,11 @@ class _Part(NamedTuple):
     runs: bool
 
 
-def run(
-    batches: Iterable, start: Callable, carry_on: Callable, inter_threads: int = 1
-) -> Iterator:
+def run(batches: Iterable, carry_on: Callable, inter_threads: int = 1) -> Iterator:
     """Decodes batches of rows, a stretch of steps at a time.
 
     Between two stretches the rows that are done are given out. Once these are
-    a quarter of a batch, the others wait until they fill it with those of other
+    a seventh of a batch, the others wait until they fill it with those of other
     batches that have come as far; when no more come, they go on in a smaller
     one. So rows that are done cost little.
 
@@ -38,10 +36,10 @@ def run(
     long they take: results are settled in the order in which they were begun.
 
     Args:
-        batches: pairs of the numbers of the rows, int `(B,)`, -1 for a row
-            that nobody waits for, and the arguments of `start`. Only rows
-            whose arguments have one shape share a batch.
-        start: `(*arguments) -> state`, before the first step.
+        batches: triples of the numbers of the rows, int `(B,)`, -1 for a row
+            that nobody waits for; `start`, which gives the state before the
+            first step; and its arguments. Only rows whose arguments have one
+            shape share a batch.
         carry_on: `state -> (state, hypotheses)`, a stretch of steps.
         inter_threads: int >= 1: stretches, of one batch each, taken at once.
 
@@ -50,7 +48,7 @@ def run(
         arrays.
     """
     with concurrent.futures.ThreadPoolExecutor(inter_threads) as pool:
-        work = _Work(batches, start)
+        work = _Work(batches)
 
         def stretch(make_state):
             state, hypotheses = carry_on(make_state())
@@ -73,28 +71,11 @@ def run(
             yield from work.settle(kind, numbers, *future.result())
 
 
-def counts(begun) -> list[int]:
-    """Tells what numbers of rows batches come to have.
-
-    Args:
-        begun: ints >= 1, those that they begin with.
-
-    Returns:
-        list of int, rising.
-    """
-    found = set()
-    for count in begun:
-        while count:
-            found.add(count)
-            count //= 4
-    return sorted(found)
-
-
 class _Work:
     """What there is to do next, and what is being done."""
 
-    def __init__(self, batches, start):
-        self.batches, self.start = iter(batches), start
+    def __init__(self, batches):
+        self.batches = iter(batches)
         self.running = collections.deque()  # kinds, numbers and futures
         self.waiting = {}  # lists of parts, by their kind and step
         self.kind, self.shapes = 0, None
@@ -110,13 +91,13 @@ class _Work:
         for at in sorted(self.waiting):
             if at[0] not in coming:
                 return self._taken(at)
-        for numbers, arguments in self.batches:
+        for numbers, start, arguments in self.batches:
             shapes = [tuple(x.shape[1:]) for x in arguments]
             if shapes != self.shapes:
                 self.kind, self.shapes = self.kind + 1, shapes
             size = max(len(numbers), self.sizes.get(self.kind, 0))
             self.sizes[self.kind] = size
-            make_state = functools.partial(self.start, *arguments)
+            make_state = functools.partial(start, *arguments)
             return self.kind, np.asarray(numbers), make_state
         if self.waiting and not self.running:
             return self._taken(min(self.waiting))
@@ -148,7 +129,7 @@ class _Work:
 
 
 def _is_full(parts, size):
-    return _count(parts) >= (size if len(parts) > 1 else 0.75 * size)
+    return _count(parts) >= (size if len(parts) > 1 else 0.85 * size)
 
 
 def _count(parts):

@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import inspect
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -9,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_tfm.decode import inputs, schedule, scoring, settings, states
+from keras_tfm.decode import grouping, inputs, schedule, scoring, settings, states
 from keras_tfm.decode.alternatives import Alternatives
 from keras_tfm.decode.beam import Beam, check_beam, check_groups
 from keras_tfm.decode.compile import compiled, player
@@ -18,6 +19,10 @@ from keras_tfm.decode.greedy import Sample
 from keras_tfm.decode.hypotheses import Hypotheses, Watched
 from keras_tfm.decode.lengths import Lengths
 from keras_tfm.decode.shortlist import is_again
+
+# Sources of a job for whose exact lengths programs are compiled: each takes a
+# second, and saves a batch of 64 a third of its encoder.
+MANY = 1_000
 
 
 class Search:
@@ -218,6 +223,8 @@ class Search:
         check_beam(self.width, self.each, patience)
         with_attention = return_attention or coverage_penalty
         self._begin_options = {"return_attention": True} if with_attention else {}
+        begin = inspect.signature(model.begin).parameters
+        self._reads = "read_length" in begin and not few_programs
         self._jit_compile = jit_compile
         self._programs = {}
         self._player = player(self._take_step, model)
@@ -326,15 +333,14 @@ class Search:
             size = getattr(self.model, "target_vocabulary_size", None)
             inputs.check_prefixes(target_prefix, limits, size, self.end_id)
         order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+        lengths = [len(rows[number]) for number in order]
+        tight = len(rows) >= MANY and self._reads
 
         def batches():
-            place = 0
-            while place < len(order):
-                width = self.lengths.width(len(rows[order[place]]))
-                counts = _counts(width, batch_tokens, batch_size)
-                count = inputs.rounded_up(min(len(order) - place, counts[-1]), counts)
-                chosen = order[place : place + count]
-                place += count
+            for width, count, group in grouping.groups(
+                lengths, self.lengths.width, batch_tokens, batch_size
+            ):
+                chosen = order[group]
                 # Filled up, since another number would be another program.
                 spare = count - len(chosen)
                 ids = [rows[i] for i in chosen] + [[]] * spare
@@ -343,22 +349,21 @@ class Search:
                 prefix = None
                 if target_prefix is not None:
                     prefix = [target_prefix[i] for i in chosen] + [[]] * spare
-                yield (
-                    numbers,
-                    self._arguments(
-                        ids, target_prefix=prefix, numbers=numbers, seed=seed
-                    ),
+                arguments = self._arguments(
+                    ids, target_prefix=prefix, numbers=numbers, seed=seed
                 )
+                read = self.lengths.read(lengths[group.start]) if tight else None
+                yield numbers, functools.partial(self._start, read=read), arguments
 
         def carry_on(state):
             # Between stretches states are copied, and in them nothing leaves:
-            # long ones as long as nothing would.
+            # longer ones as long as nothing would.
             index = int(state["index"])
             leave = ops.convert_to_numpy(state["done"]).all(axis=-1).any()
-            steps = max(4, index // 4) if leave else max(8, index)
+            steps = max(2, index // 8) if leave else max(4, index // 4)
             return self._carry_on(state, steps=steps)
 
-        parts = schedule.run(batches(), self._start, carry_on, inter_threads)
+        parts = schedule.run(batches(), carry_on, inter_threads)
         for numbers, found in parts:
             for place, number in enumerate(numbers):
                 parts = (x if x is None else x[place : place + 1] for x in found)
@@ -376,13 +381,13 @@ class Search:
             target_prefix: ints that every hypothesis begins with.
         """
         for width in sorted({self.lengths.width(length) for length in lengths}):
-            counts, begun = _counts(width, batch_tokens, batch_size), None
+            counts, begun = grouping.counts(width, batch_tokens, batch_size), None
             for count in counts:
                 ids = np.full((count, width), self.end_id, "int32")
                 prefix = [target_prefix] * count if len(target_prefix) else None
                 begun = self._start(*self._arguments(ids, target_prefix=prefix))
             last = min(width + width // 2, self.lengths.limit(width))
-            for count in schedule.counts(counts):
+            for count in counts:
                 state, room = schedule.of_rows([begun], [np.arange(count)]), 0
                 while room < last:
                     # Its own: on JAX a program may write where it stood.
@@ -547,7 +552,7 @@ class Search:
             forced = ops.convert_to_tensor([target_prefix], "int32")
             prefix.append(ops.broadcast_to(forced, (count, len(target_prefix))))
         none = ops.zeros((count, 0), "int32")
-        return self._begin(room, source_ids, none, limits, *prefix)
+        return self._begin(room, None, source_ids, none, limits, *prefix)
 
     def decode_until(self, state, until=None):
         """Takes steps, until all rows are done if that comes first.
@@ -598,8 +603,8 @@ class Search:
             seed=seed,
             found_last=found_last,
         )
-        batches = [(np.arange(count), arguments)] if count else []
-        found = schedule.run(batches, self._start, self._carry_on)
+        batches = [(np.arange(count), self._start, arguments)] if count else []
+        found = schedule.run(batches, self._carry_on)
         return _checked(self._joined(list(found), count, length, padded.shape[1]))
 
     def _stream(self, arguments):
@@ -609,11 +614,11 @@ class Search:
             yield _checked(_arrays(found)).ids[:, 0, taken]
             taken += 1
 
-    def _start(self, *arguments):
-        """Gives the state before the first step."""
+    def _start(self, *arguments, read=None):
+        """Gives the state before the first step, of so many source tokens."""
         room = self._room_above(0, arguments[0].shape[1])
-        begin = functools.partial(self._begin, room)
-        return self._program(("begin", room), begin)(*arguments)
+        begin = functools.partial(self._begin, room, read)
+        return self._program(("begin", room, read), begin)(*arguments)
 
     def _carry_on(self, state, steps=None):
         """Takes some steps, or as many as there is room for; makes room first.
@@ -637,8 +642,10 @@ class Search:
             self._programs.setdefault(key, program)
         return self._programs[key]
 
-    def _begin(self, room, source_ids, candidates, limits, *rest):
+    def _begin(self, room, read, source_ids, candidates, limits, *rest):
         options, shortlisted = self._begin_options, candidates.shape[1] > 0
+        if read is not None:
+            options = {**options, "read_length": read}
         if shortlisted:
             options = {**options, "candidates": candidates}
         cache = self.model.begin(source_ids, room, self.width, **options)
@@ -759,12 +766,6 @@ class Search:
                 "attention", "float32", limit, length, wanted=self.way.return_attention
             ),
         )
-
-
-def _counts(width, batch_tokens, batch_size):
-    """The rows that a batch in bulk may have, rising."""
-    most = max(1, min(batch_size, batch_tokens // width))
-    return sorted({1, min(8, most), most})
 
 
 def _arrays(hypotheses):

@@ -158,6 +158,7 @@ class Transformer(keras.Model):
         beam_size=1,
         return_attention=False,
         candidates=None,
+        read_length=None,
     ):
         """Encodes the source once and makes room for decoding.
 
@@ -169,6 +170,8 @@ class Transformer(keras.Model):
             return_attention: bool. Let each step tell what it attends to.
             candidates: int32 `(B, C)`: the only tokens whose logits each row
                 wants; or None for all.
+            read_length: int or None: the tokens of each row that are read;
+                those that follow, up to S, are padding in all rows. None: S.
 
         Returns:
             The cache, a dictionary. `"memory"` holds keys and values of
@@ -190,13 +193,9 @@ class Transformer(keras.Model):
         if isinstance(positions, LearnedPositions) and isinstance(max_length, int):
             positions.check_length(max_length)
         mask = padding_mask(source_ids)
-        memory = self.encode(source_ids)
         batch_size, slots = ops.shape(source_ids)[0], max_length * beam_size
         blocks = self.decoder_blocks
-        cache = {
-            "memory": [b.cross_attention.keys_and_values(memory) for b in blocks],
-            "memory_mask": mask,
-        }
+        cache = {"memory": self._memory(source_ids, read_length), "memory_mask": mask}
         if self.settings["decoder_recurrence"]:
             states = [b.empty_cache(batch_size, beam_size) for b in blocks]
             cache["beams"] = {"states": states}
@@ -368,6 +367,20 @@ class Transformer(keras.Model):
     @classmethod
     def from_config(cls, config, custom_objects=None):
         return cls(**stacks.from_plain(config, custom_objects))
+
+    def _memory(self, source_ids, read_length):
+        """Keys and values of cross-attention, of S slots."""
+        length = source_ids.shape[1]
+        if read_length in (None, length):
+            memory = self.encode(source_ids)
+        else:
+            memory = self.encode(source_ids[:, :read_length])
+        attentions = [block.cross_attention for block in self.decoder_blocks]
+        pairs = [attention.keys_and_values(memory) for attention in attentions]
+        if read_length in (None, length):
+            return pairs
+        pairs = zip(attentions, pairs, strict=True)
+        return [attention.extend_cache(pair, length) for attention, pair in pairs]
 
     def _places(self, cache, index, batch_size, beam_size):
         """Which slots each hypothesis attends to, and what blocks are told."""

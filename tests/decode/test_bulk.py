@@ -90,7 +90,8 @@ def test_in_bulk_shapes_are_few(wordy, monkeypatch):
     search, shapes = decode.Search(wordy, **SHORT), []
     start = search._start
 
-    def recorded(*arguments):
+    def recorded(*arguments, read):
+        assert read is None
         shapes.append(tuple(arguments[0].shape))
         return start(*arguments)
 
@@ -98,10 +99,28 @@ def test_in_bulk_shapes_are_few(wordy, monkeypatch):
     rows = [[5] * 20, *[[5] * 3] * 8]
     list(search.bulk(rows, batch_size=4, inter_threads=1))
     list(search.bulk(rows[:3], batch_size=4, inter_threads=1))
-    assert shapes == [(4, 32), (4, 16), (1, 16), (4, 32)]
+    assert shapes == [(1, 32), (4, 16), (4, 16), (1, 32), (1, 16), (1, 16)]
     shapes.clear()
     list(search.bulk(rows, batch_tokens=64, inter_threads=1))
-    assert shapes == [(2, 32), (4, 16), (4, 16)]
+    assert shapes == [(1, 32), (4, 16), (4, 16)]
+
+
+def test_of_many_sources_no_more_is_read_than_they_have(wordy, monkeypatch):
+    search, read = decode.Search(wordy, 3, num_hypotheses=2, **SHORT), []
+    rows = [*draw_rows(12, longest=20), []]
+    wanted = dict(search.bulk(rows, batch_size=4))
+    encode = wordy.encode
+
+    def recorded(source_ids):
+        read.append(source_ids.shape[1])
+        return encode(source_ids)
+
+    monkeypatch.setattr(wordy, "encode", recorded)
+    monkeypatch.setattr(decode.search, "MANY", len(rows))
+    found = dict(search.bulk(rows, batch_size=4))
+    assert set(read) <= {4, 8, 12, 16, 20} and {4, 20} <= set(read)
+    for number in range(len(rows)):
+        assert_same(found[number], wanted[number])
 
 
 @pytest.mark.parametrize("few_programs", [False, True])
@@ -116,7 +135,7 @@ def test_what_is_warm_is_not_compiled_again(few_programs, wordy, monkeypatch):
     rooms = [2] if few_programs else [2, 3]
     assert counts["_advance"] == 3 * sum(rooms)
     assert counts["_extend"] == 3 * (sum(rooms) - len(rooms))
-    assert counts["_begin"] == 2 * len(rooms)
+    assert counts["_begin"] == 3 * len(rooms)
     new.clear()
     for number, count in enumerate([1, 2, 3, 8, 9, 20, 33]):
         rows = draw_rows(count, longest=9 if number % 2 else 32, seed=number)
@@ -406,11 +425,11 @@ def test_rows_that_wait_share_batches():
     lengths = draw.integers(1, 40, 200).astype("int32")
     toy = Counting(stretch=4)
     batches = [
-        (np.arange(i, i + 20), [ops.convert_to_tensor(lengths[i : i + 20])])
+        (np.arange(i, i + 20), toy.start, [ops.convert_to_tensor(lengths[i : i + 20])])
         for i in range(0, 200, 20)
     ]
     found = {}
-    for numbers, hypotheses in schedule.run(batches, toy.start, toy.carry_on):
+    for numbers, hypotheses in schedule.run(batches, toy.carry_on):
         for number, score in zip(numbers, hypotheses.scores[:, 0], strict=True):
             assert number not in found
             found[number] = score
@@ -442,10 +461,9 @@ def test_what_shares_a_batch_does_not_hang_on_time():
         for i in range(0, 120, 12):
             part = ops.convert_to_tensor(lengths[i : i + 12])
             kind = ops.zeros(shapes[i >= 60])
-            batches.append((np.arange(i, i + 12), [part, kind]))
-        found = schedule.run(
-            batches, lambda part, kind, toy=toy: toy.start(part), dawdling, 2
-        )
+            start = lambda part, kind, toy=toy: toy.start(part)  # noqa: E731
+            batches.append((np.arange(i, i + 12), start, [part, kind]))
+        found = schedule.run(batches, dawdling, 2)
         orders.append([numbers.tolist() for numbers, _ in found])
         work.append(sorted(toy.sizes))
     assert work[0] == work[1]
@@ -457,16 +475,16 @@ def test_a_fault_in_a_stretch_is_raised():
     def start(lengths):
         raise ValueError("a stretch that fails")
 
-    batches = [(np.arange(2), [ops.zeros((2,), "int32")])] * 3
+    batches = [(np.arange(2), start, [ops.zeros((2,), "int32")])] * 3
     with pytest.raises(ValueError, match="a stretch that fails"):
-        list(schedule.run(batches, start, None, 2))
+        list(schedule.run(batches, None, 2))
 
 
 def test_a_row_nobody_waits_for_is_not_given_out():
     toy = Counting(stretch=2)
     lengths = ops.convert_to_tensor(np.array([3, 9, 5], "int32"))
-    batches = [(np.array([7, -1, 8]), [lengths])]
-    found = [n for n, _ in schedule.run(batches, toy.start, toy.carry_on)]
+    batches = [(np.array([7, -1, 8]), toy.start, [lengths])]
+    found = [n for n, _ in schedule.run(batches, toy.carry_on)]
     assert [n.tolist() for n in found] == [[7], [8]]
     assert max(index for index, _ in toy.sizes) == 4  # not on to 9
 

@@ -415,6 +415,25 @@ def test_half_precision_projects_in_float32_where_it_decodes(policy, tie):
     np.testing.assert_allclose(numpy(of_few), numpy(logits)[..., 3:9], rtol=1e-5)
 
 
+@pytest.mark.parametrize("settings", [{}, {"positions": "t5"}])
+def test_padding_that_is_not_read_changes_nothing(settings):
+    model, length = small(**settings), SOURCE.shape[1]
+    source = ops.convert_to_tensor(np.pad(SOURCE, ((0, 0), (0, 5))))
+    caches = [
+        model.begin(source, 4, 2, return_attention=True, read_length=read)
+        for read in (None, length)
+    ]
+    shapes = [keras.tree.map_structure(lambda x: tuple(x.shape), c) for c in caches]
+    assert shapes[0] == shapes[1]
+    ids = ops.convert_to_tensor([[2, 5]] * len(SOURCE), "int32")
+    (wanted, whole), (found, cut) = (model.step(ids, 0, cache) for cache in caches)
+    np.testing.assert_allclose(numpy(found), numpy(wanted), atol=1e-5)
+    maps = (numpy(cache["attention"]) for cache in (cut, whole))
+    np.testing.assert_allclose(*maps, atol=1e-6)
+    assert not numpy(cut["memory"][0][1])[:, :, length:].any()
+    assert numpy(whole["memory"][0][1])[:, :, length:].any()
+
+
 def test_only_what_is_mixed_and_not_quantised_projects_in_float32():
     model = small(num_layers=1, dtype="bfloat16")
     cache = model.begin(ops.convert_to_tensor(SOURCE), 4)
