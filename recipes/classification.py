@@ -35,8 +35,12 @@ DEFAULTS = {
         "vocabulary_size": 8_000,
         "max_length": 64,
         "batch": 2_048,
-        "epochs": 8,
+        "epochs": 3,
         "peak_rate": 1e-3,
+        "preset": "small",
+        "pooling": "mean",
+        "dropout": 0.1,
+        "weight_decay": 0.1,
     },
     "trec": {
         "vocabulary_size": 4_000,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import keras
 from keras import ops
 
 from keras_tfm.decode import processors as processing
@@ -179,6 +180,32 @@ class Beam(Way):
             met = ops.zeros((size, beam_size, constraints.shape[1]), "bool")
             opened["met"] = met
         return state
+
+    def as_one(self, state: dict) -> dict:
+        """Puts one hypothesis in the place of all, which are empty yet.
+
+        A step then costs a part of what it would, and gives as many as ever,
+        if there are twice as many tokens.
+
+        Args:
+            state: of `start`, without groups, constraints or attention.
+
+        Returns:
+            The state, of beam size 1, for one `take_step`.
+        """
+
+        def first(x):
+            return x[:, :1]
+
+        cache = dict(state["cache"])
+        if "beams" in cache:
+            cache["beams"] = keras.tree.map_structure(first, cache["beams"])
+        return {
+            **state,
+            "last": first(state["last"]),
+            "open": {name: first(x) for name, x in state["open"].items()},
+            "cache": cache,
+        }
 
     def finish(self, state: dict) -> Hypotheses:
         """Gives the hypotheses of the rows that are done.

@@ -99,9 +99,8 @@ class _Work:
             self.sizes[self.kind] = size
             make_state = functools.partial(start, *arguments)
             return self.kind, np.asarray(numbers), make_state
-        if self.waiting and not self.running:
-            return self._taken(min(self.waiting))
-        return None
+        # Rather than that a thread waits for rows that may come.
+        return self._taken(min(self.waiting)) if self.waiting else None
 
     def _taken(self, at):
         parts, size = self.waiting.pop(at), self.sizes[at[0]]

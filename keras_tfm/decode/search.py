@@ -20,8 +20,9 @@ from keras_tfm.decode.hypotheses import Hypotheses, Watched
 from keras_tfm.decode.lengths import Lengths
 from keras_tfm.decode.shortlist import is_again
 
-# Sources of a job for whose exact lengths programs are compiled: each takes a
-# second, and saves a batch of 64 a third of its encoder.
+# Sources of a job for which more programs are compiled, of a second each: for
+# their exact lengths, which saves a third of the encoder, and for a first step
+# of one hypothesis.
 MANY = 1_000
 
 
@@ -334,7 +335,8 @@ class Search:
             inputs.check_prefixes(target_prefix, limits, size, self.end_id)
         order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
         lengths = [len(rows[number]) for number in order]
-        tight = len(rows) >= MANY and self._reads
+        many = len(rows) >= MANY
+        tight = many and self._reads
 
         def batches():
             for width, count, group in grouping.groups(
@@ -353,7 +355,8 @@ class Search:
                     ids, target_prefix=prefix, numbers=numbers, seed=seed
                 )
                 read = self.lengths.read(lengths[group.start]) if tight else None
-                yield numbers, functools.partial(self._start, read=read), arguments
+                start = functools.partial(self._start, read=read, further=many)
+                yield numbers, start, arguments
 
         def carry_on(state):
             # Between stretches states are copied, and in them nothing leaves:
@@ -614,11 +617,33 @@ class Search:
             yield _checked(_arrays(found)).ids[:, 0, taken]
             taken += 1
 
-    def _start(self, *arguments, read=None):
-        """Gives the state before the first step, of so many source tokens."""
+    def _start(self, *arguments, read=None, further=False):
+        """Gives the state before the first step, of so many source tokens.
+
+        Or, further, that after it where a program of its own is faster.
+        """
         room = self._room_above(0, arguments[0].shape[1])
         begin = functools.partial(self._begin, room, read)
-        return self._program(("begin", room, read), begin)(*arguments)
+        state = self._program(("begin", room, read), begin)(*arguments)
+        if further and self._starts_as_one(state):
+            state = self._program("first", self._take_first_step)(state)
+        return state
+
+    def _starts_as_one(self, state):
+        """Whether one hypothesis may stand for all in the first step."""
+        size = getattr(self.model, "target_vocabulary_size", None) or 0
+        if "candidates" in state:
+            size = state["candidates"].shape[1]
+        return (
+            isinstance(self.way, Beam)
+            and self.way.groups == 1
+            and 2 * self.width <= size
+            and not self._begin_options
+            and "constraints" not in state
+        )
+
+    def _take_first_step(self, state):
+        return self._player()(self.way.as_one(state))
 
     def _carry_on(self, state, steps=None):
         """Takes some steps, or as many as there is room for; makes room first.

@@ -90,8 +90,8 @@ def test_in_bulk_shapes_are_few(wordy, monkeypatch):
     search, shapes = decode.Search(wordy, **SHORT), []
     start = search._start
 
-    def recorded(*arguments, read):
-        assert read is None
+    def recorded(*arguments, **few):
+        assert few == {"read": None, "further": False}
         shapes.append(tuple(arguments[0].shape))
         return start(*arguments)
 
@@ -119,6 +119,40 @@ def test_of_many_sources_no_more_is_read_than_they_have(wordy, monkeypatch):
     monkeypatch.setattr(decode.search, "MANY", len(rows))
     found = dict(search.bulk(rows, batch_size=4))
     assert set(read) <= {4, 8, 12, 16, 20} and {4, 20} <= set(read)
+    for number in range(len(rows)):
+        assert_same(found[number], wanted[number])
+
+
+@pytest.mark.backend("torch")  # the test above is of all
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_hypotheses": 3, "return_token_scores": True},
+        {"no_repeat_ngram_size": 2, "min_decoding_length": 2},
+        {"num_hypotheses": 2, "beam_size": 4, "num_beam_groups": 2},
+        {"return_attention": True},
+        {"coverage_penalty": 0.2, "length_penalty_form": "gnmt"},
+        {"beam_size": 8},  # of 14 tokens, less than two for each
+    ],
+)
+def test_the_first_step_of_many_sources_is_that_of_one_hypothesis(
+    options, wordy, monkeypatch
+):
+    search = decode.Search(wordy, **{"beam_size": 3, **options, **SHORT})
+    rows = [*draw_rows(12, longest=20), []]
+    prefixes = [[], [5, 6], *[[]] * 11]
+    wanted = dict(search.bulk(rows, batch_size=4, target_prefix=prefixes))
+    monkeypatch.setattr(decode.search, "MANY", len(rows))
+    new = noted(monkeypatch)
+    found = dict(search.bulk(rows, batch_size=4, target_prefix=prefixes))
+    alone = not {*options} & {
+        "num_beam_groups",
+        "return_attention",
+        "coverage_penalty",
+        "beam_size",
+    }
+    assert ("_take_first_step" in new) == alone
     for number in range(len(rows)):
         assert_same(found[number], wanted[number])
 

@@ -336,6 +336,9 @@ def test_what_is_not_said_suits_the_corpus_or_the_weights():
     imdb = complete(classification.Settings())
     assert (imdb.max_length, imdb.peak_rate, imdb.word_dropout) == (400, 2e-3, 0.1)
     assert imdb.out == "runs/imdb"
+    assert (imdb.preset, imdb.dropout, imdb.weight_decay) == ("tiny", 0.3, 0.5)
+    sst2 = complete(classification.Settings(data="sst2"))
+    assert (sst2.preset, sst2.dropout, sst2.weight_decay) == ("small", 0.1, 0.1)
     imported = complete(classification.Settings(weights="some/folder/minilm"))
     found = {name: getattr(imported, name) for name in classification.IMPORTED}
     assert found == classification.IMPORTED
@@ -362,7 +365,30 @@ def test_presets_of_keras_hub_are_read_by_their_reader(kind, tmp_path, monkeypat
     settings = classification.Settings(weights=name, dropout=0.3, max_length=9)
     found = classification.get_encoder(settings, None, None)
     assert found == (encoder, "its vocabulary")
-    assert asked == [(name, {"dropout": 0.3})]
+    other = dataclasses.replace(
+        settings, attention_dropout=0.0, precision="mixed_bfloat16"
+    )
+    classification.get_encoder(other, None, None)
+    usual = {"dropout": 0.3, "dtype": "float32"}
+    faster = {"dropout": 0.3, "dtype": "mixed_bfloat16", "attention_dropout": 0.0}
+    assert asked == [(name, usual), (name, faster)]
+
+
+@pytest.mark.backend("torch")
+def test_a_run_in_half_precision_keeps_weights_in_float32(settings, tmp_path):
+    given = dataclasses.replace(
+        settings,
+        out=str(tmp_path / "out"),
+        epochs=1,
+        precision="mixed_bfloat16",
+        attention_dropout=0.1,
+    )
+    result = classification.main(given)
+    loaded = serving.Classifier.load(tmp_path / "out" / "model")
+    assert loaded.model.encoder.settings["attention_dropout"] == 0.1
+    assert loaded.model.encoder.dtype_policy.name == "mixed_bfloat16"
+    assert {weight.dtype for weight in loaded.model.weights} == {"float32"}
+    assert 0 <= result["accuracy"] <= 100 and np.isfinite(result["calibration_error"])
 
 
 def test_imported_weights_are_frozen_as_the_settings_say():

@@ -74,8 +74,10 @@ class Worker:
         **settings,
     ):
         self.attention_tokens, self.seconds = attention_tokens, seconds
+        # Two threads decode half of them each; on PyTorch one decodes all.
+        threads = 1 if keras.config.backend() == "torch" else 2
         usual = {
-            "batch_size": batch_size,
+            "batch_size": -(-batch_size // threads),
             # As many of any usual length: other numbers are other programs.
             "batch_tokens": batch_size * 2 * max(WARM),
             "few_programs": True,
