@@ -20,10 +20,9 @@ from keras_tfm.decode.hypotheses import Hypotheses, Watched
 from keras_tfm.decode.lengths import Lengths
 from keras_tfm.decode.shortlist import is_again
 
-# Sources of a job for which more programs are compiled, of a second each: for
-# their exact lengths, which saves a third of the encoder, and for a first step
-# of one hypothesis.
-MANY = 1_000
+# Full batches of one length after which programs of their own pay: each takes a
+# second or more to compile, and saves a hundredth of one.
+OFTEN = 100
 
 
 class Search:
@@ -225,7 +224,8 @@ class Search:
         with_attention = return_attention or coverage_penalty
         self._begin_options = {"return_attention": True} if with_attention else {}
         begin = inspect.signature(model.begin).parameters
-        self._reads = "read_length" in begin and not few_programs
+        self._reads = "read_length" in begin
+        self._few_programs, self._met = few_programs, {}
         self._jit_compile = jit_compile
         self._programs = {}
         self._player = player(self._take_step, model)
@@ -287,6 +287,7 @@ class Search:
         inter_threads: int | None = None,
         seed=None,
         target_prefix=None,
+        many_programs: bool | None = None,
     ) -> Iterator[tuple[int, Hypotheses]]:
         """Decodes any number of sources, in the order that is fastest.
 
@@ -303,6 +304,10 @@ class Search:
                 one; PyTorch's threads get in each other's way.
             seed: as in a call.
             target_prefix: as in a call, a list of ids for each source.
+            many_programs: bool: let full batches have programs for their very
+                length and for a first step of one hypothesis, which take a
+                tenth to a quarter less time and some seconds to compile; or
+                None: once so many of a length have come that it pays.
 
         Yields:
             The number of a source, and its `Hypotheses` with B = 1.
@@ -335,8 +340,6 @@ class Search:
             inputs.check_prefixes(target_prefix, limits, size, self.end_id)
         order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
         lengths = [len(rows[number]) for number in order]
-        many = len(rows) >= MANY
-        tight = many and self._reads
 
         def batches():
             for width, count, group in grouping.groups(
@@ -354,8 +357,11 @@ class Search:
                 arguments = self._arguments(
                     ids, target_prefix=prefix, numbers=numbers, seed=seed
                 )
-                read = self.lengths.read(lengths[group.start]) if tight else None
-                start = functools.partial(self._start, read=read, further=many)
+                start, read = self._start, self.lengths.read(lengths[group.start])
+                full = count == grouping.counts(width, batch_tokens, batch_size)[-1]
+                if full and self._pays((count, width, read), many_programs):
+                    read = read if self._reads else None
+                    start = functools.partial(self._start, read=read, further=True)
                 yield numbers, start, arguments
 
         def carry_on(state):
@@ -371,6 +377,13 @@ class Search:
             for place, number in enumerate(numbers):
                 parts = (x if x is None else x[place : place + 1] for x in found)
                 yield int(number), _checked(Hypotheses(*parts), [number])
+
+    def _pays(self, kind, many_programs):
+        """Whether batches of a kind are to have programs of their own."""
+        if many_programs is not None:
+            return many_programs
+        self._met[kind] = self._met.get(kind, 0) + 1
+        return not self._few_programs and self._met[kind] > OFTEN
 
     def warm_up(self, lengths, batch_tokens=2048, batch_size=64, target_prefix=()):
         """Compiles what sources of some lengths need in bulk, few or many.

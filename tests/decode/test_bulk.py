@@ -90,8 +90,7 @@ def test_in_bulk_shapes_are_few(wordy, monkeypatch):
     search, shapes = decode.Search(wordy, **SHORT), []
     start = search._start
 
-    def recorded(*arguments, **few):
-        assert few == {"read": None, "further": False}
+    def recorded(*arguments):
         shapes.append(tuple(arguments[0].shape))
         return start(*arguments)
 
@@ -105,22 +104,41 @@ def test_in_bulk_shapes_are_few(wordy, monkeypatch):
     assert shapes == [(1, 32), (4, 16), (4, 16)]
 
 
-def test_of_many_sources_no_more_is_read_than_they_have(wordy, monkeypatch):
+def test_with_many_programs_no_more_is_read_than_sources_have(wordy, monkeypatch):
     search, read = decode.Search(wordy, 3, num_hypotheses=2, **SHORT), []
-    rows = [*draw_rows(12, longest=20), []]
+    rows = [*draw_rows(14, longest=20), []]
     wanted = dict(search.bulk(rows, batch_size=4))
     encode = wordy.encode
 
     def recorded(source_ids):
-        read.append(source_ids.shape[1])
+        read.append(tuple(source_ids.shape))
         return encode(source_ids)
 
     monkeypatch.setattr(wordy, "encode", recorded)
-    monkeypatch.setattr(decode.search, "MANY", len(rows))
-    found = dict(search.bulk(rows, batch_size=4))
-    assert set(read) <= {4, 8, 12, 16, 20} and {4, 20} <= set(read)
+    found = dict(search.bulk(rows, batch_size=4, many_programs=True))
+    assert {(4, 4), (4, 20)} <= set(read)
+    assert {width for count, width in read if count < 4} <= {16, 32}
     for number in range(len(rows)):
         assert_same(found[number], wanted[number])
+
+
+@pytest.mark.backend("torch")
+def test_what_comes_often_gets_programs_of_its_own(wordy, monkeypatch):
+    monkeypatch.setattr(decode.search, "OFTEN", 2)
+    for few_programs in (False, True):
+        search, read = decode.Search(wordy, few_programs=few_programs, **SHORT), []
+        encode = type(wordy).encode
+
+        def recorded(source_ids, read=read, encode=encode):
+            read.append(source_ids.shape[1])
+            return encode(wordy, source_ids)
+
+        monkeypatch.setattr(wordy, "encode", recorded)
+        rows = [[5] * 6] * 4
+        for _ in range(2):
+            list(search.bulk(rows, batch_size=2))
+        list(search.bulk(rows, batch_size=2, many_programs=False))
+        assert read == ([36] * 6 if few_programs else [16, 16, 8, 8, 16, 16])
 
 
 @pytest.mark.backend("torch")  # the test above is of all
@@ -136,16 +154,16 @@ def test_of_many_sources_no_more_is_read_than_they_have(wordy, monkeypatch):
         {"beam_size": 8},  # of 14 tokens, less than two for each
     ],
 )
-def test_the_first_step_of_many_sources_is_that_of_one_hypothesis(
+def test_with_many_programs_the_first_step_is_of_one_hypothesis(
     options, wordy, monkeypatch
 ):
     search = decode.Search(wordy, **{"beam_size": 3, **options, **SHORT})
     rows = [*draw_rows(12, longest=20), []]
     prefixes = [[], [5, 6], *[[]] * 11]
     wanted = dict(search.bulk(rows, batch_size=4, target_prefix=prefixes))
-    monkeypatch.setattr(decode.search, "MANY", len(rows))
     new = noted(monkeypatch)
-    found = dict(search.bulk(rows, batch_size=4, target_prefix=prefixes))
+    given = {"target_prefix": prefixes, "many_programs": True}
+    found = dict(search.bulk(rows, batch_size=4, **given))
     alone = not {*options} & {
         "num_beam_groups",
         "return_attention",
