@@ -4,10 +4,13 @@ import json
 
 from keras_tfm.command import lines
 from keras_tfm.serving import Classifier
+from keras_tfm.serving.classifier import Prediction
+
+NOTHING = Prediction(None, 0.0, {}, False)  # of a blank line
 
 
 def run(command):
-    """Labels lines.
+    """Labels lines; of a blank one nothing is said.
 
     Args:
         command: `options.Classify`.
@@ -20,14 +23,22 @@ def run(command):
     lines.Output(None).write_all(_answers(classifier, given, command), False)
 
 
+def _says(text):
+    """Whether there is something to label, on both sides of a pair."""
+    return all(side.strip() for side in ([text] if isinstance(text, str) else text))
+
+
 def _answers(classifier, given, command):
     first = 1
     for some in lines.windows(given, command.window):
         with lines.placed(first):
-            found = classifier(some)
+            found = iter(classifier([text for text in some if _says(text)]))
         first += len(some)
-        for one in found:
-            if command.form == "jsonl":
+        for text in some:
+            one = next(found) if _says(text) else NOTHING
+            if one is NOTHING and command.form != "jsonl":
+                yield ""
+            elif command.form == "jsonl":
                 answer = {
                     "label": one.label,
                     "probabilities": one.probabilities,

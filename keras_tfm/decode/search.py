@@ -223,6 +223,7 @@ class Search:
         check_beam(self.width, self.each, patience)
         with_attention = return_attention or coverage_penalty
         self._begin_options = {"return_attention": True} if with_attention else {}
+        settings.check_begin(model, self._begin_options, shortlist)
         begin = inspect.signature(model.begin).parameters
         self._reads = "read_length" in begin
         self._few_programs, self._met = few_programs, {}

@@ -1,5 +1,6 @@
 """What settings of a search cannot be, and the processors they ask for."""
 
+import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
@@ -213,3 +214,27 @@ def sampling_processors(
     chosen += [processing.top_p(topp)] if topp != 1 else []
     chosen += [processing.minimum_p(minp)] if minp else []
     return chosen + ([processing.epsilon(epsilon)] if epsilon else [])
+
+
+def check_begin(model, options, shortlist):
+    """Refuses what `begin` of a model cannot be asked for.
+
+    Args:
+        model: of `Search`; of an `Ensemble` each of its models.
+        options: dict, what is asked beside the sources.
+        shortlist: `Shortlist` or None.
+
+    Raises:
+        ValueError: `begin` has no such argument.
+    """
+    asked = [*options, *(["candidates"] if shortlist is not None else [])]
+    for one in getattr(model, "models", [model]):
+        takes = inspect.signature(one.begin).parameters
+        open_ended = any(each.kind is each.VAR_KEYWORD for each in takes.values())
+        missing = [] if open_ended else [name for name in asked if name not in takes]
+        if missing:
+            raise ValueError(
+                "Attention, a coverage penalty and a shortlist need a model whose "
+                f"`begin` takes `return_attention` or `candidates`. Received: "
+                f"{type(one).__name__}, without {missing}. Leave the option out."
+            )

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_tfm.layers.dropout import check_shares
 from keras_tfm.layers.initialization import fresh
 from keras_tfm.layers.masks import (
     check_fits,
@@ -79,6 +80,7 @@ class Attention(keras.layers.Layer):
             )
         self.score = score
         self.units = units
+        check_shares(dropout=dropout)
         self.dropout = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True

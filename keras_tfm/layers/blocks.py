@@ -4,6 +4,7 @@ import inspect
 
 import keras
 
+from keras_tfm.layers.dropout import check_shares
 from keras_tfm.layers.feed_forward import FeedForward
 from keras_tfm.layers.masks import implicit_mask
 from keras_tfm.layers.multi_head import MultiHeadAttention
@@ -44,6 +45,11 @@ class _Block(keras.layers.Layer):
         self.num_heads = num_heads
         self.key_dim = key_dim
         self.value_dim = value_dim
+        check_shares(
+            dropout=dropout,
+            attention_dropout=attention_dropout,
+            activation_dropout=activation_dropout,
+        )
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.activation_dropout = activation_dropout

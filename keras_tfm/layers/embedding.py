@@ -5,6 +5,7 @@ import math
 import keras
 from keras import backend, ops
 
+from keras_tfm.layers.dropout import check_shares
 from keras_tfm.layers.masks import INTEGERS, are_integers, padding_mask
 from keras_tfm.layers.normalization import normalization_layer
 from keras_tfm.layers.positions import LearnedPositions, SinusoidalPositions
@@ -96,6 +97,7 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         self.scale = scale
         self.normalization = normalization
         self.epsilon = epsilon
+        check_shares(dropout=dropout)
         self.dropout = dropout
         self.logits_bias = logits_bias
         self.mask_zero = mask_zero

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_tfm.layers.dropout import check_shares
 from keras_tfm.layers.initialization import fresh
 from keras_tfm.layers.quantization import dtype_config, settle_policies
 
@@ -74,6 +75,7 @@ class FeedForward(keras.layers.Layer):
         self.intermediate_dim = intermediate_dim
         self.activation = keras.activations.get(activation)
         self.gated = gated
+        check_shares(dropout=dropout)
         self.dropout = dropout
         self.output_dim = output_dim
         self.use_bias = use_bias

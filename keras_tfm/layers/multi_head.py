@@ -5,6 +5,7 @@ import inspect
 import keras
 from keras import ops
 
+from keras_tfm.layers.dropout import check_shares
 from keras_tfm.layers.initialization import fresh
 from keras_tfm.layers.masks import (
     causal_mask,
@@ -136,6 +137,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self.key_dim = key_dim
         self.value_dim = value_dim
         self.output_dim = output_dim
+        check_shares(dropout=dropout)
         self.dropout = dropout
         self.use_bias = use_bias
         self.score = score

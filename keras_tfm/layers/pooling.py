@@ -4,7 +4,8 @@ import keras
 from keras import ops
 
 from keras_tfm.layers.attention import Attention
-from keras_tfm.layers.masks import check_mask, implicit_mask, open_rows
+from keras_tfm.layers.dropout import check_shares
+from keras_tfm.layers.masks import check_mask, implicit_mask, implicit_masks, open_rows
 from keras_tfm.layers.quantization import dtype_config, settle_policies
 
 POOLINGS = ("mean", "max", "first")
@@ -138,6 +139,7 @@ class AttentionPooling(keras.layers.Layer):
         self.num_queries = num_queries
         self.score = score
         self.units = units
+        check_shares(dropout=dropout)
         self.dropout = dropout
         self.queries_initializer = keras.initializers.get(queries_initializer)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
@@ -170,6 +172,14 @@ class AttentionPooling(keras.layers.Layer):
         training=False,
     ):
         shape = (ops.shape(value)[0], *self.queries.shape)
+        if padding_mask is None:
+            padding_mask = implicit_masks(value, key)
+        if padding_mask is not None:
+            _check_given(value, padding_mask)
+            # What is no number there would else be everywhere.
+            real = padding_mask[..., None]
+            value = ops.where(real, value, 0)
+            key = None if key is None else ops.where(real, key, 0)
         pooled, weights = self.attention(
             # Not `ops.repeat`, for which PyTorch's export fixes the batch size.
             ops.broadcast_to(ops.cast(self.queries, self.compute_dtype), shape),

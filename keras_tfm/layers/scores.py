@@ -71,7 +71,11 @@ class Score(keras.layers.Layer):
 
     def call(self, queries, keys):
         if self.is_product:
-            return ops.matmul(self.turned(queries) * self.scale, keys)
+            queries = self.turned(queries) * self.scale
+            if self.compute_dtype == "float16" and self.kind != "scaled_dot":
+                # A sum over a wide head is past what float16 holds.
+                queries, keys = (ops.cast(x, "float32") for x in (queries, keys))
+            return ops.matmul(queries, keys)
         both = ops.expand_dims(queries, -1) + ops.expand_dims(keys, 2)
         vector = ops.cast(self.vector, self.compute_dtype)  # (H, d_k, 1)
         return ops.sum(ops.tanh(both) * vector[:, None], axis=3)

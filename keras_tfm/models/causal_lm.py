@@ -124,7 +124,14 @@ class CausalLM(keras.Model):
         # for one of the model's.
         self.settings = types.MappingProxyType({**settings, **block})
 
-    def begin(self, source_ids, max_length, beam_size=1):
+    def begin(
+        self,
+        source_ids,
+        max_length,
+        beam_size=1,
+        return_attention=False,
+        candidates=None,
+    ):
         """Reads the prompts once and makes room for decoding.
 
         Args:
@@ -132,16 +139,24 @@ class CausalLM(keras.Model):
             max_length: int >= 1, or scalar int tensor, in tokens. The most
                 `step` will be called before `extend`.
             beam_size: int >= 1, K: hypotheses for each prompt.
+            return_attention: bool. Let each step tell what it attends to.
+            candidates: int32 `(B, C)`: the only tokens whose logits each row
+                wants; or None for all.
 
         Returns:
             The cache, a dictionary. `"past"` has a slot for each token of the
             prompt but the last, once for all beams, then one for each step and
             beam. `"last"` is what the first step reads in place of a start
             token, int `(B,)`. `"beams"` follows the hypotheses: which slots
-            are ancestors of each, bool `(B, K, S + max_length * K)`.
+            are ancestors of each, bool `(B, K, S + max_length * K)`. If asked
+            for, `"attention"` is what the last step attended to of the prompt,
+            float `(B, K, S)`: the weights of the last block, mean of its
+            heads, which sum to one with those of what has been said. With
+            candidates, `"projection"` has their columns, as of `Transformer`.
 
         Raises:
-            ValueError: prompts are past a table of learned positions.
+            ValueError: prompts are past a table of learned positions; or
+                candidates, and an untied projection in int8.
         """
         width = source_ids.shape[1]
         batch_size = ops.shape(source_ids)[0]
@@ -163,13 +178,19 @@ class CausalLM(keras.Model):
             past.append(block.extend_cache(written, slots))
         ancestors = ops.repeat(read[:, None], beam_size, axis=1)
         more = [[0, 0], [0, 0], [0, max_length * beam_size]]
-        return {
+        cache = {
             "past": past,
             "last": last,
             "before": before,
             "prompt": source_ids,
             "beams": {"ancestors": ops.pad(ancestors, more)},
         }
+        if return_attention:
+            cache["attention"] = ops.zeros((batch_size, beam_size, width), "float32")
+        if candidates is not None:
+            columns = stacks.columns(self.embedding, self.projection, candidates)
+            cache["projection"] = columns
+        return cache
 
     def extend(self, cache, max_length):
         """Makes room for more steps.
@@ -204,9 +225,10 @@ class CausalLM(keras.Model):
                 order of the hypotheses.
 
         Returns:
-            float `(B, K, V)` logits of the next token, and the new cache. With
-            a mixed policy they are float32. A row past a table of learned
-            positions stays at its last, and is worth nothing.
+            float `(B, K, V)` logits of the next token, `(B, K, C)` where
+            `begin` had candidates, and the new cache. With a mixed policy they
+            are float32. A row past a table of learned positions stays at its
+            last, and is worth nothing.
         """
         batch_size, beam_size = ops.shape(ids)[0], ids.shape[1]
         width, before = cache["prompt"].shape[1], cache["before"]
@@ -231,9 +253,9 @@ class CausalLM(keras.Model):
         prompt = ops.broadcast_to(ops.arange(width), (batch_size, width))
         places = ops.concatenate([prompt, before[:, None] + steps[None]], axis=1)
         here = ops.broadcast_to(here[:, None], (batch_size, beam_size))
-        past = []
-        for block, one in zip(self.blocks, cache["past"], strict=True):
-            x, (written, _) = block(
+        past, final = [], len(self.blocks) - 1
+        for i, (block, one) in enumerate(zip(self.blocks, cache["past"], strict=True)):
+            x, *scores, (written, _) = block(
                 x,
                 attention_mask=ancestors,
                 use_causal_mask=False,
@@ -241,11 +263,20 @@ class CausalLM(keras.Model):
                 cache_index=slot,
                 query_positions=here,
                 key_positions=places,
+                return_attention_scores="attention" in cache and i == final,
             )
             past.append(written)
         x = stacks.normalized(self.norm, x)
         cache = {**cache, "past": past, "beams": {"ancestors": ancestors}}
-        return stacks.step_logits(x, self.embedding, self.projection), cache
+        if "attention" in cache:
+            scores = ops.mean(ops.cast(scores[0], "float32"), axis=1)  # (B, K, slots)
+            # The last of the prompt was read, and written, by the first step.
+            last = ops.sum(scores[:, :, width : width + beam_size], axis=2)
+            is_last = ops.equal(ops.arange(width)[None], before[:, None])[:, None]
+            of_prompt = scores[:, :, :width]
+            cache["attention"] = ops.where(is_last, last[:, :, None], of_prompt)
+        columns = cache.get("projection")
+        return stacks.step_logits(x, self.embedding, self.projection, columns), cache
 
     def logits_after(self, source_ids, target_ids):
         """Gives the logits of what follows prompts.

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_tfm.layers.dropout import check_shares
 from keras_tfm.layers.pooling import POOLINGS, AttentionPooling, Pooling
 from keras_tfm.layers.quantization import dtype_config, settle_policies
 from keras_tfm.models import stacks
@@ -56,6 +57,7 @@ class Classifier(keras.Model):
             raise ValueError(
                 f"`pooling` is 'attention' or one of {POOLINGS}. Received: {pooling!r}."
             )
+        check_shares(dropout=dropout)
         policy = stacks.policy_of(kwargs, encoder.dtype_policy)
         made = {"dtype": policy}
         pooling_layer = AttentionPooling(**made, name="pooling")
@@ -67,7 +69,11 @@ class Classifier(keras.Model):
                 hidden_dim, activation=hidden_activation, **made, name="hidden"
             )
         dropout_layer = keras.layers.Dropout(dropout, **made, name="head_dropout")
-        output_dense = keras.layers.Dense(num_classes, **made, name="logits")
+        # In half precision near logits would be the same.
+        precise = policy.compute_dtype in ("float16", "bfloat16")
+        output_dense = keras.layers.Dense(
+            num_classes, dtype="float32" if precise else policy, name="logits"
+        )
 
         inputs = stacks.inputs_of(encoder)
         mask = ops.not_equal(inputs["token_ids"], encoder.pad_id)

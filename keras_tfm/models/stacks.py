@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_tfm.layers.dropout import check_shares
 from keras_tfm.layers.embedding import TokenAndPositionEmbedding
 from keras_tfm.layers.normalization import normalization_layer
 from keras_tfm.layers.positions import LearnedPositions
@@ -37,7 +38,12 @@ def of_block(given):
 
     Returns:
         dict.
+
+    Raises:
+        ValueError: a dropout is no share.
     """
+    shares = ("dropout", "attention_dropout", "activation_dropout")
+    check_shares(**{name: given[name] for name in shares})
     return {name: given[name] for name in OF_BLOCK}
 
 

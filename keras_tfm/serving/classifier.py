@@ -5,7 +5,7 @@ import logging
 import os
 import pathlib
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 import keras
@@ -15,6 +15,7 @@ from keras_tfm.decode.compile import compiled
 from keras_tfm.decode.inputs import rounded_up
 from keras_tfm.serving import preset, saved_model
 from keras_tfm.serving.folders import check_saved, write_model
+from keras_tfm.text.files import is_unicode
 from keras_tfm.text.joined import count_marks, join, kept_tokens
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 
@@ -319,9 +320,17 @@ class Classifier:
         fits = isinstance(sides, tuple | list) and len(sides) == 1 + self.paired
         if not fits or not all(isinstance(side, str) for side in sides):
             wanted = "a tuple of two str" if self.paired else "a str"
+            mend = "Give (first, second)." if self.paired else "Give its text alone."
+            if any(isinstance(side, bytes) for side in _as_sides(text)):
+                mend = "Decode bytes."
             raise TypeError(
                 f"A text is {wanted} for this classifier. Received: {str(text)[:60]!r} "
-                f"of type {type(text).__name__}, text {index}. Decode bytes."
+                f"of type {type(text).__name__}, text {index}. {mend}"
+            )
+        if not all(map(is_unicode, sides)):
+            raise ValueError(
+                f"Text {index} has half of a surrogate pair, which is no character. "
+                f"Received: {str(text)[:60]!r}. Mend how it was decoded."
             )
         if not all(side.strip() for side in sides):
             raise ValueError(
@@ -376,10 +385,15 @@ class Classifier:
         return Prediction(label, probability, probabilities, cut)
 
 
+def _as_sides(text):
+    return text if isinstance(text, tuple | list) else (text,)
+
+
 def _text_list(texts):
-    if not isinstance(texts, Iterable) or isinstance(texts, bytes):
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
+        mend = "Decode bytes." if isinstance(texts, bytes) else "Give a list."
         raise TypeError(
             "Texts are a str, a tuple of two, or a list of these. Received: "
-            f"{type(texts).__name__}. Decode bytes."
+            f"{type(texts).__name__}. {mend}"
         )
     return list(texts)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from keras_tfm.text.files import iterate_lines
 
 LONGEST_FIELD = 2**31 - 1  # characters; Python's own limit is 131,072
+NAMES = {"text", "label", "labels", "sentence"}  # that head columns
 _FORMATS = ("tsv", "csv", "jsonl", "label_first")
 
 
@@ -45,12 +46,16 @@ def _table_records(path, format: str, columns: list) -> Iterator[tuple]:
             if any(isinstance(column, str) for column in flat):
                 header = fields
             _refuse_columns(flat, header, width, place)
+            if header is None:
+                _refuse_names([fields[column] for column in flat], place)
             if header is not None:
                 columns = [
                     [c if isinstance(c, int) else header.index(c) for c in group]
                     for group in columns
                 ]
                 continue
+        if fields in ([], [""]) and width > 1:
+            continue  # a blank line, at the end of a file for the most part
         if len(fields) != width:
             raise ValueError(
                 f"{place}: {width} columns are wanted, as in the first line. Received "
@@ -89,6 +94,8 @@ def _csv_rows(path) -> Iterator[tuple[str, list[str]]]:
 def _json_records(path, columns: list) -> Iterator[tuple]:
     for number, line in enumerate(iterate_lines(path), start=1):
         place = f"{path}, line {number}"
+        if not line.strip():
+            continue
         try:
             entry = json.loads(line)
         except json.JSONDecodeError as error:
@@ -190,6 +197,15 @@ def _refuse_columns(wanted: list, header: list | None, width: int, place: str):
                 f"{place}: one column {column!r} is wanted. Received {header}, which "
                 "has several. Rename them."
             )
+
+
+def _refuse_names(fields: list[str], place: str):
+    if NAMES & {field.strip().lower() for field in fields}:
+        raise ValueError(
+            f"{place}: a row of text and label is wanted, as columns are given by "
+            f"number. Received {str(fields)[:80]}, the names of columns. Give their "
+            "names, or take the line away."
+        )
 
 
 def column_list(columns) -> list:

@@ -380,8 +380,12 @@ def test_a_classifier_labels_lines(vocabulary, source, tmp_path, capfd):
     found = [json.loads(line) for line in said(capfd)]
     assert [one["label"] for one in found] == [one.label for one in wanted]
     assert found[0]["probabilities"].keys() == {"good", "bad"}
-    assert main(["classify", folder, source, "--window", "2"]) == 1
-    assert "lines from 3 on" in (err := capfd.readouterr().err) and "empty text" in err
+    assert main(["classify", folder, source, "--window", "2"]) == 0
+    lines = iter(f"{one.label}\t{one.probability:.4f}" for one in wanted)
+    assert said(capfd) == [next(lines) if line.strip() else "" for line in LINES]
+    assert main(["classify", folder, source, "--form", "jsonl"]) == 0
+    found = [json.loads(line) for line in said(capfd)]
+    assert [one["label"] is None for one in found] == [not s.strip() for s in LINES]
     with pytest.raises(ValueError, match="labels texts.*{'beam_size': 4}"):
         load(folder, beam_size=4)
     assert load(folder).classes == classifier.classes

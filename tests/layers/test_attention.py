@@ -410,3 +410,11 @@ def test_a_graph_gives_the_same(score):
     found = tf.function(lambda: layer(QUERY, VALUE, KEY))()
     wanted = attend(layer, QUERY, VALUE, KEY)
     np.testing.assert_allclose(numpy(found), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("score", ["dot", "multiplicative"])
+def test_products_of_wide_heads_are_past_float16_and_no_fault(score):
+    x = 10 * draw(2, 4, 768)
+    layer = Attention(score, dtype="mixed_float16")
+    weights = layer(x, return_attention_scores=True)[1]
+    assert np.isfinite(numpy(weights)).all()

@@ -233,3 +233,42 @@ def test_half_precision_projects_in_float32_where_it_decodes():
         assert ops.dtype(logits) == "float32"
         found.append(numpy(logits))
     np.testing.assert_allclose(*found, atol=0.1)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_attention_to_the_prompt_is_that_of_the_last_block(beam_size):
+    model = small(num_layers=1)
+    options = {"max_decoding_length": 5, "suppress_ids": (0,), "start_id": 2}
+    search = decode.Search(model, beam_size, return_attention=True, **options)
+    found = search(PROMPTS)
+    for row, prompt in enumerate(PROMPTS):
+        known, said = np.count_nonzero(prompt), found.lengths[row, 0]
+        text = [*prompt[:known], *found.ids[row, 0, : said - 1]]
+        ids = np.zeros((1, 12), "int32")
+        ids[0, : len(text)] = text
+        _, scores = model.blocks[0](
+            model.embedding(ids), padding_mask=ids != 0, return_attention_scores=True
+        )
+        wanted = numpy(scores).mean(axis=1)[0, known - 1 : len(text), : len(prompt)]
+        wanted[:, known:] = 0
+        attention = found.attention[row, 0, :said]
+        np.testing.assert_allclose(attention, wanted, atol=1e-5)
+
+
+@pytest.mark.backend("torch")
+def test_a_shortlist_and_a_coverage_penalty_search_it():
+    model = small(tie=False, logits_bias=True)
+    rows = [row[row != 0].tolist() for row in PROMPTS]
+    options = {"beam_size": 3, "max_decoding_length": 4}
+    every = decode.Shortlist(np.tile(np.arange(4, V), (V, 1)), np.arange(V))
+    wanted = decode.Search(model, **options)(rows)
+    found = decode.Search(model, shortlist=every, **options)(rows)
+    assert found.ids.tolist() == wanted.ids.tolist()
+    np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-5)
+    candidates = ops.convert_to_tensor([range(3, 9)] * 3, "int32")
+    caches = (model.begin(PROMPTS, 4, 2, candidates=few) for few in (None, candidates))
+    every, few = (numpy(model.step(PROMPTS[:, :2], 0, c)[0]) for c in caches)
+    np.testing.assert_allclose(few, every[..., 3:9], atol=1e-5)
+    covered = decode.Search(model, coverage_penalty=0.2, **options)(rows)
+    assert np.isfinite(covered.scores).all()
+    assert (covered.scores != wanted.scores).any()

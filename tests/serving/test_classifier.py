@@ -193,6 +193,9 @@ def test_what_is_learned_later_is_said_later(vocabulary):
         (b"a man", TypeError, "Received: bytes"),
         (["a man", b"a man"], TypeError, "of type bytes, text 1"),
         (7, TypeError, "Received: int"),
+        ({"a man": 1}, TypeError, "Received: dict. Give a list"),
+        ([None], TypeError, "of type NoneType, text 0. Give its text alone"),
+        (["a man", "a \ud800"], ValueError, "Text 1 has half of a surrogate pair"),
         ([("a man", "a house")], TypeError, "A text is a str for this.*type tuple"),
     ],
 )

@@ -141,6 +141,35 @@ def test_swapped_texts_and_labels_are_found():
     assert Labelled(TEXTS[:3], ["a", "b", "c"], classes=["a", "b", "c"])
 
 
+def test_names_of_rows_are_no_classes():
+    texts = [f"text {number}" for number in range(40)]
+    labels = [f"user {number % 30}" for number in range(40)]
+    with pytest.raises(ValueError, match="30 different labels on 40 rows"):
+        Labelled(texts, labels)
+    given = Labelled(texts, labels, classes=sorted(set(labels)))
+    assert len(given.classes) == 30
+    assert len(Labelled(texts, [f"user {n % 20}" for n in range(40)]).classes) == 20
+
+
+def test_blank_lines_are_no_rows(write):
+    for name, content in (
+        ("a.csv", "text,label\n\nfine,good\ndull,bad\n\n"),
+        ("a.tsv", "text\tlabel\nfine\tgood\n\ndull\tbad\n\n"),
+        (
+            "a.jsonl",
+            '{"text": "fine", "label": "good"}\n\n{"text": "dull", "label": "bad"}\n\n',
+        ),
+    ):
+        found = read_labelled(write(name, content))
+        assert list(found) == [("fine", "good"), ("dull", "bad")]
+
+
+def test_names_of_columns_are_no_row(write):
+    file = write("a.csv", "text,label\nfine,good\ndull,bad\n")
+    with pytest.raises(ValueError, match="Received .'text', 'label'., the names of"):
+        read_labelled(file, text=0, label=1)
+
+
 def test_every_format_gives_the_same_rows(write):
     rows = list(zip(TEXTS, LABELS, strict=True))
     objects = "".join(json.dumps({"label": b, "text": a}) + "\n" for a, b in rows)
