@@ -48,6 +48,16 @@ class Forecaster(keras.Model):
         return {**super().get_config(), "depth": self.depth}
 
 
+def forecaster():
+    """Functional: the same by other attention: rotary, of one head of keys, and
+    additive."""
+    x = series = keras.Input((6, 2))
+    x = keras.layers.Dense(D)(x)
+    x = TransformerDecoder(F, H, positions="rotary", num_key_value_heads=1)(x)
+    x = TransformerDecoder(F, H, score="additive", positions="t5")(x)
+    return keras.Model(series, keras.layers.Dense(2)(x))
+
+
 def vision():
     """Sequential: the class of an image, from patches of 4 by 4."""
     return keras.Sequential(
@@ -141,6 +151,7 @@ PAIR = [ids(5), ids(6, seed=1)]
 # What makes each model, what goes in, and the shape of what comes out.
 MODELS = {
     "forecaster": (lambda: Forecaster(1), draw(2, 6, 2), (2, 6, 2)),
+    "forecaster function": (forecaster, draw(2, 6, 2), (2, 6, 2)),
     "vision": (vision, draw(2, 16, 16, 1), (2, 3)),
     "set encoder": (set_encoder, SET, (2, 1)),
     "pair scorer": (pair_scorer, PAIR, (2, 1)),
@@ -263,8 +274,9 @@ def test_the_padding_of_a_pair_changes_nothing(trained, name):
     assert abs(other - wanted).max() > 1e-3  # it can fail
 
 
-def test_the_next_value_is_not_seen_before(trained):
-    model, x = trained("forecaster")[0], MODELS["forecaster"][1]
+@pytest.mark.parametrize("name", ["forecaster", "forecaster function"])
+def test_the_next_value_is_not_seen_before(name, trained):
+    model, x = trained(name)[0], MODELS[name][1]
     later = x.copy()
     later[:, 3:] += 1
     before, after = predict(model, x), predict(model, later)
