@@ -9,6 +9,7 @@ Follows  Vaswani et al. 2017 for the encoder; Yang et al. 2016, section 2.2,
 import dataclasses
 import hashlib
 import json
+import math
 import pathlib
 import sys
 import time
@@ -20,6 +21,7 @@ import tyro
 from sklearn import metrics
 
 from keras_tfm import models, plot, serving, text, training, zoo
+from keras_tfm.text.joined import count_marks
 from recipes import label_scores, labelled_corpora, runs
 
 # What a corpus needs unless the command line says otherwise.
@@ -67,6 +69,11 @@ OWN = {
     "epochs": 10,
     "peak_rate": 1e-3,
 }
+# Of a file of one's own, where batch, epochs and patience are not given: steps
+# of an epoch and texts of a batch, about; updates of a run, and until it ends
+# without a better score, at least. Few texts got 4 updates and learned nothing.
+EPOCH_STEPS, BATCH_TEXTS = 20, 8
+LEAST_UPDATES, LEAST_PATIENCE = 300, 100
 # Of weights that were trained elsewhere.
 IMPORTED = {
     "batch": 2_048,
@@ -179,11 +186,13 @@ def main(settings: Settings) -> dict:
     parts = (corpus.train, corpus.validation, corpus.test)
     print(f"{corpus.name}, {corpus.origin}", *corpus.notes, sep="\n")
     print(*(part.report for part in parts), sep="\n")
-    settings = complete(settings)
+    asked, settings = settings, complete(settings)
     out = pathlib.Path(settings.out)
-    runs.check_folder(out, described(settings, corpus), FREE)
     keras.utils.set_random_seed(settings.seed)
     encoder, vocabulary = get_encoder(settings, corpus, out)
+    settings = fit_length(settings, encoder, asked.max_length)
+    settings = for_few(asked, settings, corpus, vocabulary)
+    runs.check_folder(out, described(settings, corpus), FREE)
     out.mkdir(parents=True, exist_ok=True)
     runs.write_json(out / "settings.json", described(settings, corpus))
     batches = [
@@ -201,18 +210,16 @@ def main(settings: Settings) -> dict:
         for part in parts[:2]
     ]
     print(batches[0].report)
+    warn_of_few(settings.epochs * batches[0].steps_per_epoch)
     check_test(vocabulary, corpus.test)
-    baseline = label_scores.tf_idf_scores(corpus)  # what it refuses it refuses now
-    print(
-        f"TF-IDF and logistic regression: accuracy {baseline['accuracy']:.2%}, macro "
-        f"F1 {baseline['macro_f1']:.2%}"
-    )
+    several = corpus.train.multi_label
+    baseline = label_scores.tf_idf_scores(corpus)
+    print(baseline_line(baseline, several))
     minutes = warm_up(settings, encoder, corpus, vocabulary, out)
     freeze(settings, encoder)
     # The same draws whether the warm-up was in this start or in one before.
     keras.utils.set_random_seed(settings.seed + 1)
     model = make_model(settings, corpus.train, encoder, batches[0].steps_per_epoch)
-    several = corpus.train.multi_label
     history, weights, validation = train(settings, model, *batches, out, several)
     classifier = serving.Classifier(
         model,
@@ -223,10 +230,10 @@ def main(settings: Settings) -> dict:
         batch_tokens=max(settings.batch, settings.max_length),
     )
     classifier.save(out / "model")
-    result = evaluate(settings, classifier, corpus, out)
-    plot.training_curves(history).savefig(out / "curves.png", dpi=150)
+    result, found = evaluate(settings, classifier, corpus, out)
     result |= {
-        "tf_idf": {
+        "tf_idf": baseline
+        and {
             name: round(100 * value, 2) if name != "c" else value
             for name, value in baseline.items()
         },
@@ -242,6 +249,8 @@ def main(settings: Settings) -> dict:
         "finished": time.strftime("%Y-%m-%d"),
     }
     runs.write_json(out / "result.json", result)
+    draw(classifier, corpus, history, found, out)
+    show_words(settings, classifier, corpus.test, found)
     print(f"\nEverything is in {out}")
     return result
 
@@ -269,6 +278,13 @@ def check(settings: Settings):
         if value is not None and value < minimum:
             flag = name.replace("_", "-")
             raise ValueError(f"--{flag} must be {minimum} or more. Received: {value}.")
+    runs.check_ranges(settings)
+    if settings.subword_sampling and settings.vocabulary_kind == "wordpiece":
+        raise ValueError(
+            "Texts are cut in other ways by SentencePiece alone. Received: "
+            f"--subword-sampling {settings.subword_sampling}, --vocabulary-kind "
+            "wordpiece. Leave out one or the other."
+        )
     if settings.weights is None and (settings.lora_rank or settings.frozen_layers):
         raise ValueError(
             "What is frozen was trained before. Received: --lora-rank "
@@ -309,6 +325,61 @@ def complete(settings: Settings) -> Settings:
         chosen["out"] += f"-{pathlib.Path(settings.weights).name}"
     unset = {k: v for k, v in chosen.items() if getattr(settings, k) is None}
     return dataclasses.replace(settings, **unset)
+
+
+def for_few(asked, settings, corpus, vocabulary) -> Settings:
+    """Chooses, for a file of one's own, with what few texts are learned too.
+
+    An epoch has about `EPOCH_STEPS` steps, or fewer where a batch would have
+    under `BATCH_TEXTS` texts; epochs are as many as make `LEAST_UPDATES`. What
+    was asked for stays.
+    """
+    if settings.data in DEFAULTS:
+        return settings
+    lengths = [
+        count_tokens(part, vocabulary, settings.max_length)
+        for part in (corpus.train, corpus.validation)
+    ]
+    tokens, longest = int(lengths[0].sum()), int(np.concatenate(lengths).max())
+    batch, chosen = settings.batch, {}
+    if asked.batch is None:
+        few = BATCH_TEXTS * tokens // len(corpus.train)
+        batch = min(batch, max(tokens // EPOCH_STEPS, few, longest, 1))
+        chosen["batch"] = batch
+    steps = max(math.ceil(tokens / batch), 1)
+    for name, updates in (("epochs", LEAST_UPDATES), ("patience", LEAST_PATIENCE)):
+        if getattr(asked, name) is None:
+            least = math.ceil(updates / steps)
+            chosen[name] = max(getattr(settings, name), least)
+    return dataclasses.replace(settings, **chosen)
+
+
+def count_tokens(part, vocabulary, most: int) -> np.ndarray:
+    """Counts the tokens of each text, or pair, up to `most`."""
+    sides = list(zip(*part.texts, strict=True)) if part.paired else [part.texts]
+    counts = [[len(ids) for ids in vocabulary.encode(list(side))] for side in sides]
+    marks = count_marks(vocabulary, len(sides))
+    return np.minimum(np.sum(counts, axis=0) + marks, most)
+
+
+def warn_of_few(updates: int):
+    """Says that a run will hardly learn."""
+    if updates < LEAST_PATIENCE:
+        print(
+            f"Warning: {updates:,} updates in all; a model learns little in under "
+            f"{LEAST_PATIENCE}. Raise --epochs, or lower --batch."
+        )
+
+
+def baseline_line(baseline: dict | None, several: bool) -> str:
+    """Says what TF-IDF reached, or that there was no word to count."""
+    if baseline is None:
+        return "no TF-IDF line: the training texts have no word."
+    first = label_scores.first_of(several)
+    return (
+        f"TF-IDF and logistic regression: {first.replace('_', ' ')} "
+        f"{baseline[first]:.2%}, macro F1 {baseline['macro_f1']:.2%}"
+    )
 
 
 def described(settings: Settings, corpus) -> dict:
@@ -357,13 +428,20 @@ def get_encoder(settings, corpus, out):
             f"The encoder has {len(encoder.blocks)} blocks. Received: --frozen-layers "
             f"{settings.frozen_layers}."
         )
-    places = encoder.settings["sequence_length"]
-    if places is not None and settings.max_length > places:
-        raise ValueError(
-            f"{settings.weights!r} has learned {places} positions. Received: "
-            f"--max-length {settings.max_length}. Lower it."
-        )
     return encoder, vocabulary
+
+
+def fit_length(settings, encoder, asked: int | None) -> Settings:
+    """Lowers a length that nobody asked for to the positions that there are."""
+    places = encoder.settings["sequence_length"]
+    if places is None or settings.max_length <= places:
+        return settings
+    if asked is None:
+        return dataclasses.replace(settings, max_length=places)
+    raise ValueError(
+        f"{settings.weights!r} has learned {places} positions. Received: "
+        f"--max-length {asked}. Lower it, or leave it out."
+    )
 
 
 def freeze(settings, encoder):
@@ -498,11 +576,14 @@ def make_model(settings, train, encoder, steps):
 
 
 def losses(multi_label):
-    """Gives the loss and the accuracy for one label a text, or for several."""
+    """Gives the loss and the accuracy for one label a text, or for several.
+
+    The latter is of each label by itself, and says so by its name.
+    """
     if multi_label:
         return (
             keras.losses.BinaryCrossentropy(from_logits=True),
-            keras.metrics.BinaryAccuracy(name="accuracy", threshold=0.0),
+            keras.metrics.BinaryAccuracy(name="label_accuracy", threshold=0.0),
         )
     return (
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -562,8 +643,12 @@ def train(settings, model, batches, validation, out, several=False):
     return history, [*scores][not alone], {name: kept}
 
 
-def evaluate(settings, classifier, corpus, out) -> dict:
-    """Labels the test part, scores it, and shows some of it."""
+def evaluate(settings, classifier, corpus, out) -> tuple:
+    """Labels the test part and scores it.
+
+    Returns the scores, and the labels that were found, as
+    `label_scores.decided` gives them.
+    """
     start = time.perf_counter()
     probabilities = classifier.probabilities(corpus.test.texts)
     seconds, truncated = time.perf_counter() - start, classifier.truncated
@@ -584,56 +669,74 @@ def evaluate(settings, classifier, corpus, out) -> dict:
         )
     )
     error = training.calibration_error(probabilities, wanted)
-    half = 1.96 * np.sqrt(scores["accuracy"] * (1 - scores["accuracy"]) / len(wanted))
+    first = label_scores.first_of(several)
+    low, high = label_scores.interval(scores[first], len(wanted))
     print(
-        f"Accuracy {scores['accuracy']:.2%} ± {half:.2%} (95%), macro F1 "
-        f"{scores['macro_f1']:.2%}, expected calibration error {error:.2%}"
+        f"{first.replace('_', ' ').capitalize()} {scores[first]:.2%} ({low:.2%} to "
+        f"{high:.2%}, 95%), "
+        + (f"label accuracy {scores['label_accuracy']:.2%}, " if several else "")
+        + f"macro F1 {scores['macro_f1']:.2%}, expected calibration error {error:.2%}"
     )
-    names = [_named(row, classifier.classes, several) for row in found]
-    write_predictions(out / "predictions.tsv", corpus.test, names, probabilities)
-    if not several:
-        counts = metrics.confusion_matrix(
-            wanted, found, labels=range(len(classifier.classes))
-        )
-        figure = plot.confusion_matrix(counts, classifier.classes)
-        figure.savefig(out / "confusion.png", dpi=150)
-    if settings.pooling == "attention":
-        show_words(settings, classifier, corpus.test, names)
-    return {
+    between = settings.label_separator or ", "
+    names = _named(found, classifier.classes, between)
+    write_predictions(
+        out / "predictions.tsv", corpus.test, names, probabilities, between
+    )
+    result = {
         **{name: round(100 * value, 2) for name, value in scores.items()},
-        "accuracy_half_width_95": round(100 * float(half), 2),
+        f"{first}_interval_95": [round(100 * low, 2), round(100 * high, 2)],
         "calibration_error": round(100 * error, 2),
         "test_texts": len(corpus.test),
         "test_truncated": truncated,
         "labelling_seconds": round(seconds, 1),
     }
+    return result, found
 
 
-def _named(row, classes, several):
-    if several:
-        return ", ".join(name for name, on in zip(classes, row, strict=True) if on)
-    return classes[row]
+def draw(classifier, corpus, history, found, out):
+    """Draws the curves of the run and what was taken for what."""
+    plot.training_curves(history).savefig(out / "curves.png", dpi=150)
+    if not corpus.train.multi_label:
+        classes = classifier.classes
+        counts = metrics.confusion_matrix(
+            corpus.test.encoded_labels(), found, labels=range(len(classes))
+        )
+        figure = plot.confusion_matrix(counts, classes)
+        figure.savefig(out / "confusion.png", dpi=150)
 
 
-def _label(label):
-    return label if isinstance(label, str) else ", ".join(label)
+def _named(found, classes, between=", "):
+    """Names the labels of each text, those of one text in a line."""
+    if found.ndim == 1:
+        return [_label(classes[index]) for index in found]
+    return [_label([classes[i] for i in np.flatnonzero(row)], between) for row in found]
+
+
+def _label(label, between=", "):
+    label = label if isinstance(label, str) else between.join(label)
+    return " ".join(label.split())
 
 
 def _one_line(one):
     return " ".join((one if isinstance(one, str) else " | ".join(one)).split())
 
 
-def write_predictions(file, test, names, probabilities):
+def write_predictions(file, test, names, probabilities, between):
     """Writes a line for each test text: label, prediction, probability."""
     lines = ["label\tpredicted\tprobability\ttext"]
     rows = zip(test, names, probabilities.max(-1), strict=True)
     for (one, label), name, probability in rows:
-        lines.append(f"{_label(label)}\t{name}\t{probability:.4f}\t{_one_line(one)}")
+        fields = (_label(label, between), name, f"{probability:.4f}", _one_line(one))
+        lines.append("\t".join(fields))
     file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def show_words(settings, classifier, test, names):
+def show_words(settings, classifier, test, found):
     """Prints the words that weigh most in the pooled vectors of some texts."""
+    if settings.pooling != "attention":
+        print(f"No words are shown: pooling by {settings.pooling} weighs none.")
+        return
+    names = _named(found, classifier.classes)
     print("\nThe words that weigh most:")
     drawn = np.random.default_rng(settings.seed).permutation(len(test))[:6]
     for row in drawn:
@@ -646,4 +749,4 @@ def show_words(settings, classifier, test, names):
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    runs.start(main, Settings, __doc__)

@@ -16,7 +16,6 @@ from typing import Literal
 
 import keras
 import numpy as np
-import tyro
 
 from keras_tfm import decode, models, plot, text, training
 from keras_tfm.text.files import iterate_lines
@@ -109,9 +108,12 @@ def main(settings: Settings) -> dict:
         for name, texts in parts.items()
     }
     print(*(f"{name}: {one.report}" for name, one in rows.items()), sep="\n")
-    runs.write_json(out / "settings.json", described(settings, parts))
+    rows["train"].batch(0)  # refuses too little text
     model = make_model(settings, vocabulary, rows["train"].steps_per_epoch)
     samples = Samples(settings, model, vocabulary, parts["test"])
+    out.mkdir(parents=True, exist_ok=True)  # from here on the input is good
+    vocabulary.save(out / "vocabulary.model")
+    runs.write_json(out / "settings.json", described(settings, parts))
     history, averaged = train(settings, model, rows, out)
     result = {
         f"{name}_{key}": value
@@ -125,7 +127,6 @@ def main(settings: Settings) -> dict:
             f"{result[f'{name}_bits_per_character']:.4f} bits a character"
         )
     save(model, vocabulary, out / "model")
-    plot.training_curves(history).savefig(out / "curves.png", dpi=150)
     result |= {
         "parameters": model.count_params(),
         "train_tokens": rows["train"].tokens,
@@ -138,6 +139,7 @@ def main(settings: Settings) -> dict:
         "finished": time.strftime("%Y-%m-%d"),
     }
     runs.write_json(out / "result.json", result)
+    plot.training_curves(history).savefig(out / "curves.png", dpi=150)
     samples.write(out / "samples.txt")
     print(f"\nEverything is in {out}")
     return result
@@ -150,6 +152,7 @@ def check(settings: Settings):
         if value < 1:
             flag = name.replace("_", "-")
             raise ValueError(f"--{flag} must be 1 or more. Received: {value}.")
+    runs.check_ranges(settings)
     if any(not prompt.strip() for prompt in settings.prompt):
         raise ValueError(
             f"A prompt has words to go on from. Received: {settings.prompt!r}."
@@ -219,18 +222,14 @@ def described(settings: Settings, parts) -> dict:
 
 def get_vocabulary(settings, texts, out):
     """Loads the run's vocabulary, or trains one on the training texts."""
-    file = out / "vocabulary.model"
     if runs.has_begun(out):
-        return text.Vocabulary.load(file)
-    vocabulary = text.Vocabulary.train(
+        return text.Vocabulary.load(out / "vocabulary.model")
+    return text.Vocabulary.train(
         texts,
         size=settings.vocabulary_size,
         model_type=settings.vocabulary_kind,
         exact=False,
     )
-    out.mkdir(parents=True, exist_ok=True)  # from here on the input is good
-    vocabulary.save(file)
-    return vocabulary
 
 
 def make_model(settings, vocabulary, steps):
@@ -355,4 +354,4 @@ class Samples:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    runs.start(main, Settings, __doc__)

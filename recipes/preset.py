@@ -19,11 +19,10 @@ import tempfile
 import zipfile
 
 import h5py
-import tyro
 
 from keras_tfm import serving, zoo
-from recipes import classification, translation
-from recipes.runs import write_json
+from recipes import classification, label_scores, translation
+from recipes.runs import start, write_json
 
 WEIGHTS = "model.weights.h5"  # in a Keras file
 # Of a translator's settings, those that belong to the model.
@@ -70,7 +69,7 @@ print(Classifier.from_preset("{name}")("{example}").label)  # {label}
   `python -m recipes.classification{flags}`.
 * Tested on {test_texts:,} texts of which none is in the training part:
 
-| | accuracy (95%), % | macro F1, % |
+| | {score} (95%), % | macro F1, % |
 |---|---|---|
 | float32, as trained | {before} |
 | {quantization}, as here | {after} |
@@ -199,14 +198,18 @@ def make_classifier(settings, run, out, result, notes):
     public = without_paths(trained, corpus)
     small = serving.Classifier.load(out)
     with tempfile.TemporaryDirectory() as folder:
-        scores = classification.evaluate(trained, small, corpus, pathlib.Path(folder))
+        scores, _ = classification.evaluate(
+            trained, small, corpus, pathlib.Path(folder)
+        )
+    first = label_scores.first_of(corpus.train.multi_label)
+    name = first.replace("_", " ")
     described = {
         "task": "classification",
         "languages": [settings.language],
         "parameters": result["parameters"],
         "licence": corpus.licence,
         "data": ", ".join(dict.fromkeys(public.values())),
-        "scores": {"accuracy": scores["accuracy"], "macro F1": scores["macro_f1"]},
+        "scores": {name: scores[first], "macro F1": scores["macro_f1"]},
         "settings": {},
     }
     example = settings.example or "A wonderful film, and I would see it again."
@@ -216,9 +219,10 @@ def make_classifier(settings, run, out, result, notes):
         language=settings.language,
         classes=", ".join(classifier.classes),
         quantization="float16",
-        before=columns(result, "accuracy", "macro_f1"),
-        after=columns(scores, "accuracy", "macro_f1"),
-        baseline=columns(result["tf_idf"], "accuracy", "macro_f1"),
+        score=name,
+        before=columns(result, first, "macro_f1"),
+        after=columns(scores, first, "macro_f1"),
+        baseline=columns(result["tf_idf"], first, "macro_f1"),
         licence=corpus.licence,
         minutes=result["training_minutes"] + (result["warm_up_minutes"] or 0),
         flags=flags(trained, classification.Settings()),
@@ -226,7 +230,7 @@ def make_classifier(settings, run, out, result, notes):
         label=small(example).label,
         notes=notes,
     )
-    return described, card, f"{result['accuracy'] - scores['accuracy']:.2f}% accuracy"
+    return described, card, f"{result[first] - scores[first]:.2f}% {name}"
 
 
 def to_half(file: pathlib.Path):
@@ -288,11 +292,17 @@ def file_names(paths: str) -> str:
 
 def columns(result, *names) -> str:
     """Scores as columns of a table, with intervals where there are any."""
-    halves = [result.get(f"{name}_half_width_95") for name in names]
-    return " | ".join(
-        f"{result[name]:.2f}" + ("" if half is None else f" ± {half:.2f}")
-        for name, half in zip(names, halves, strict=True)
-    )
+    if result is None:  # texts without a word have no TF-IDF line
+        return " | ".join("none" for _ in names)
+    return " | ".join(f"{result[name]:.2f}{_interval(result, name)}" for name in names)
+
+
+def _interval(result, name) -> str:
+    if f"{name}_interval_95" in result:
+        low, high = result[f"{name}_interval_95"]
+        return f" ({low:.2f} to {high:.2f})"
+    half = result.get(f"{name}_half_width_95")
+    return "" if half is None else f" ± {half:.2f}"
 
 
 def flags(trained, plain) -> str:
@@ -311,4 +321,4 @@ def flags(trained, plain) -> str:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    start(main, Settings, __doc__)

@@ -1,6 +1,7 @@
 """What every run leaves and asks: its folder, its minutes, its versions."""
 
 import json
+import math
 import os
 import pathlib
 import subprocess
@@ -9,8 +10,56 @@ import time
 from importlib import metadata
 
 import keras
+import tyro
 
 PACKAGES = ("keras", "tensorflow", "jax", "torch", "sentencepiece")
+# Settings by their ranges; a recipe has some of them.
+RANGES = (
+    (
+        ("dropout", "attention_dropout", "word_dropout", "label_smoothing"),
+        lambda value: 0 <= value < 1,
+        "0 or more and below 1",
+    ),
+    (
+        ("peak_rate", "clip_norm", "temperature"),
+        lambda value: 0 < value < math.inf,
+        "above 0",
+    ),
+    (("weight_decay",), lambda value: 0 <= value < math.inf, "0 or more"),
+    (("subword_sampling",), lambda value: 0 < value <= 1, "above 0 and at most 1"),
+)
+
+
+def start(main, settings: type, description: str):
+    """Runs a recipe as the command line says; of a fault it says the sentence.
+
+    Args:
+        main: function of the settings.
+        settings: dataclass.
+        description: str, what help begins with.
+    """
+    given = tyro.cli(settings, description=description)
+    try:
+        main(given)
+    except (ValueError, FileNotFoundError) as error:
+        sys.exit(str(error))  # to standard error, with status 1
+
+
+def check_ranges(settings):
+    """Refuses shares, rates and norms that no run is good with.
+
+    Args:
+        settings: dataclass. What is None is chosen later, and passes.
+
+    Raises:
+        ValueError: one is out of its range.
+    """
+    for names, fits, wanted in RANGES:
+        for name in names:
+            value = getattr(settings, name, None)
+            if value is not None and not fits(value):
+                flag = name.replace("_", "-")
+                raise ValueError(f"--{flag} must be {wanted}. Received: {value}.")
 
 
 def has_begun(out: pathlib.Path) -> bool:

@@ -230,7 +230,6 @@ def main(settings: Settings) -> dict:
     )
     translator.save(out / "model")
     result = evaluate(settings, translator, corpus, out)
-    draw(translator, corpus, history, out)
     result |= {
         "parameters": model.count_params(),
         "pairs": len(corpus.train),
@@ -242,6 +241,7 @@ def main(settings: Settings) -> dict:
         "finished": time.strftime("%Y-%m-%d"),
     }
     runs.write_json(out / "result.json", result)
+    draw(translator, corpus, history, out)
     print(f"\nEverything is in {out}")
     return result
 
@@ -290,12 +290,13 @@ def check(settings: Settings):
             f"--model is transformer or recurrent. Received: {settings.model!r}."
         )
     names = ("epochs", "average", "score_every", "beam_size", "batch", "num_shapes")
-    names += ("held_out",)
+    names += ("held_out", "warmup")
     for name in names:
         value = getattr(settings, name)
         if value is not None and value < 1:
             flag = name.replace("_", "-")
             raise ValueError(f"--{flag} must be 1 or more. Received: {value}.")
+    runs.check_ranges(settings)
     if settings.cooldown is not None and settings.cooldown < 0:
         raise ValueError(f"--cooldown is 0 or more. Received: {settings.cooldown}.")
     if not 0 <= settings.joined <= 10:
@@ -576,4 +577,4 @@ def draw(translator, corpus, history, out):
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    runs.start(main, Settings, __doc__)

@@ -138,6 +138,30 @@ def test_every_score_is_drawn_in_a_colour_of_its_own():
     assert len({line.get_color() for line in lines}) == 5
 
 
+def test_shares_are_drawn_in_hundredths():
+    for name in ("accuracy", "label accuracy"):
+        scores = {f"val_{name.replace(' ', '_')}": [0.25, 0.5]}
+        [line] = plot.training_curves({"loss": [2.0, 1.0], **scores}).axes[1].lines
+        assert line.get_label() == f"{name}, %"
+        assert list(line.get_ydata()) == [25.0, 50.0]
+
+
+@pytest.mark.parametrize("size", [60, 80, 2_000])
+def test_a_picture_of_many_classes_has_bounded_sides(size, tmp_path):
+    counts = np.eye(size, dtype="int64")
+    classes = [f"class {number}" for number in range(size)]
+    figure = plot.confusion_matrix(counts, classes)
+    assert max(figure.get_size_inches()) <= 24
+    ax = figure.axes[0]
+    named = classes if size <= 60 else []
+    for axis in (ax.xaxis, ax.yaxis):
+        assert [label.get_text() for label in axis.get_ticklabels()] == named
+    assert not ax.texts
+    figure.savefig(tmp_path / "confusion.png", dpi=150)
+    height, width, _ = pyplot.imread(tmp_path / "confusion.png").shape
+    assert max(height, width) <= 24 * 150
+
+
 def test_without_scores_there_is_one_panel():
     figure = plot.training_curves({"loss": [3.0]})
     [ax] = figure.axes

@@ -19,8 +19,12 @@ from keras_tfm.plot.figures import (
     title as set_title,
 )
 
-SCORES = {"val_bleu": "BLEU", "val_chrf": "chrF", "val_accuracy": "accuracy, %"}
+# Those from 0 to 1 are drawn in hundredths.
+SHARES = {"val_accuracy": "accuracy, %", "val_label_accuracy": "label accuracy, %"}
+SCORES = {"val_bleu": "BLEU", "val_chrf": "chrF", **SHARES}
 LOSSES = {"loss": "training", "val_loss": "validation"}
+# Of a picture of classes: inches of a side at most, and classes with names.
+LONGEST_SIDE, MOST_NAMES = 24.0, 60
 
 
 def training_curves(history, ax=None):
@@ -29,10 +33,11 @@ def training_curves(history, ax=None):
     Args:
         history: dict of lists of floats, one for each epoch, as in
             `History.history` of Keras: `"loss"`, `"val_loss"`, `"val_bleu"`,
-            `"val_chrf"`, `"val_accuracy"` from 0 to 1, whichever are there;
-            others are passed over. A shorter list is of the last epochs. A
-            score that repeats the one before it was not computed, and gets no
-            point unless it is the last; nor does one that is NaN.
+            `"val_chrf"`, and from 0 to 1 `"val_accuracy"` and
+            `"val_label_accuracy"`, whichever are there; others are passed
+            over. A shorter list is of the last epochs. A score that repeats the
+            one before it was not computed, and gets no point unless it is the
+            last; nor does one that is NaN.
         ax: pair of Matplotlib `Axes` for losses and scores, one for losses
             alone, or None for a figure of its own.
 
@@ -44,9 +49,8 @@ def training_curves(history, ax=None):
     """
     losses = {LOSSES[name]: history[name] for name in LOSSES if name in history}
     scores = {SCORES[name]: history[name] for name in SCORES if name in history}
-    if "val_accuracy" in history:
-        share = np.asarray(history["val_accuracy"], "float64")
-        scores[SCORES["val_accuracy"]] = 100 * share
+    for name in SHARES.keys() & history.keys():
+        scores[SHARES[name]] = 100 * np.asarray(history[name], "float64")
     _check_history(history, losses)
     panels = 2 if scores else 1
     if ax is None:
@@ -62,7 +66,7 @@ def training_curves(history, ax=None):
     _curves(axes[0], losses, "loss", epochs, COLOURS[:2])
     if scores:
         scores = {name: _new(*_points(scores[name], epochs)) for name in scores}
-        _curves(axes[1], scores, "validation score", epochs, COLOURS[2:5])
+        _curves(axes[1], scores, "validation score", epochs, COLOURS[2:6])
         axes[1].set_ylim(bottom=max(0.0, axes[1].get_ylim()[0]))
         _mark_highest(axes[1])
     return axes[0].figure
@@ -71,7 +75,8 @@ def training_curves(history, ax=None):
 def confusion_matrix(counts, classes, ax=None, title=None):
     """Draws which classes are taken for which.
 
-    Colours are shares of a row, numbers are counts: the diagonal is right.
+    Colours are shares of a row, numbers are counts: the diagonal is right. Over
+    30 classes get no numbers, over 60 no names: they could not be read.
 
     Args:
         counts: int `(C, C)`. Row i, column j: texts of class i that were
@@ -81,7 +86,7 @@ def confusion_matrix(counts, classes, ax=None, title=None):
         title: str or None. Shown as it is, without mathematics.
 
     Returns:
-        Matplotlib `Figure`.
+        Matplotlib `Figure`, of 24 inches a side at most.
 
     Raises:
         ValueError: counts that are negative, of another shape, or none.
@@ -96,14 +101,16 @@ def confusion_matrix(counts, classes, ax=None, title=None):
         )
     cell = 0.62 if size <= 12 else 0.4
     if ax is None:
-        ax = figure((2.6 + cell * size, 2.0 + cell * size)).add_subplot()
+        sides = (2.6 + cell * size, 2.0 + cell * size)
+        ax = figure([min(side, LONGEST_SIDE) for side in sides]).add_subplot()
     total = counts.sum(axis=1, keepdims=True)
     shares = np.divide(counts, total, where=total > 0, out=np.zeros(counts.shape))
     image = ax.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0, aspect="equal")
-    font = letters()
+    named = classes if size <= MOST_NAMES else []
+    font = {"fontsize": 9, **letters()}
     turned = 90 if max(map(len, classes)) > 5 else 0
-    ax.set_xticks(range(size), classes, rotation=turned, fontsize=9, **font)
-    ax.set_yticks(range(size), classes, fontsize=9, **font)
+    ax.set_xticks(range(len(named)), named, rotation=turned, **font)
+    ax.set_yticks(range(len(named)), named, **font)
     ax.tick_params(length=0, pad=4)
     ax.spines[:].set_color(QUIET)
     ax.set_xlabel("labelled as", fontsize=9, color=QUIET)

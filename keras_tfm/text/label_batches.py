@@ -342,6 +342,8 @@ class LabelBatches:
         lines = [f"{self.steps_per_epoch:,} steps an epoch, in these shapes:"]
         lines.append("  length    rows  batches")
         for shape in self.shapes:
+            if not shape.batches:  # its texts are in longer ones
+                continue
             lines.append(f"{shape.length:8}{shape.rows:8}{shape.batches:9}")
         lines.append(f"Padding: {self.padding:.1%} of positions.")
         return lines

@@ -85,7 +85,9 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
     assert described["scores"]["accuracy"] == pytest.approx(result["accuracy"], abs=5)
     card = (out / "README.md").read_text()
     assert 'from_preset("films")("a lovely film").label)  # good' in card
-    assert f"| float32, as trained | {result['accuracy']:.2f} ±" in card
+    low, high = result["accuracy_interval_95"]
+    line = f"| float32, as trained | {result['accuracy']:.2f} ({low:.2f} to {high:.2f})"
+    assert line in card
     assert settings.data not in card and "--preset tiny" in card
     run = pathlib.Path(settings.out) / "model"
     sizes = [(folder / "model.keras").stat().st_size for folder in (out, run)]
@@ -106,9 +108,8 @@ def test_texts_of_the_test_that_were_cut_are_counted(settings, result, tmp_path)
     folder = pathlib.Path(settings.out) / "model"
     for length, cut in ((5, 30), (64, 0)):  # four words, start and end
         short = serving.Classifier.load(folder, max_length=length)
-        given = dataclasses.replace(settings, pooling="mean")
-        found = classification.evaluate(given, short, corpus, tmp_path)
-        assert found["test_truncated"] == cut
+        scores, _ = classification.evaluate(settings, short, corpus, tmp_path)
+        assert scores["test_truncated"] == cut
 
 
 def test_what_is_saved_says_what_the_run_said(settings, result):
@@ -133,7 +134,7 @@ def test_a_second_start_trains_nothing_more(settings, result, capsys):
 
 
 @pytest.mark.backend("torch")
-def test_a_text_may_have_several_labels(settings, tmp_path):
+def test_a_text_may_have_several_labels(settings, tmp_path, capsys):
     out = tmp_path / "out"
     several = dataclasses.replace(
         settings,
@@ -147,7 +148,17 @@ def test_a_text_may_have_several_labels(settings, tmp_path):
     result = classification.main(several)
     before = json.loads((out / "warm_up.json").read_text())
     assert before["minutes"] == result["warm_up_minutes"] > 0
-    assert result["accuracy"] > 80  # of both labels at once
+    # Of both labels at once, and of each by itself.
+    assert 80 < result["exact_match"] <= result["label_accuracy"]
+    assert "accuracy" not in result and "accuracy" not in result["tf_idf"]
+    low, high = result["exact_match_interval_95"]
+    assert low < result["exact_match"] <= high
+    printed = capsys.readouterr().out
+    assert "val_label_accuracy" in printed and " val_accuracy" not in printed
+    assert f"Exact match {result['exact_match']:.2f}% ({low:.2f}% to" in printed
+    assert f"regression: exact match {result['tf_idf']['exact_match']:.2f}%" in printed
+    lines = (out / "predictions.tsv").read_text(encoding="utf-8").splitlines()
+    assert {line.split("\t")[0] for line in lines[1:]} == {"good", "bad", "bad,good"}
     classifier = serving.Classifier.load(out / "model")
     assert sorted(classifier("superb film awful").label) == ["bad", "good"]
 
@@ -172,7 +183,7 @@ def test_it_starts_from_the_weights_of_others(settings, tmp_path):
     )
     transformers.BertModel(config).save_pretrained(folder)
     vocabulary.save(folder / "tokenizer.json")
-    chosen = {"max_length": 32, "word_dropout": 0.0, "epochs": 1}
+    chosen = {"max_length": None, "word_dropout": 0.0, "epochs": 1}
     chosen |= {"frozen_layers": 1, "weights": str(folder), "out": str(tmp_path / "out")}
     chosen |= {"preset": None, "vocabulary_size": None}
     run = dataclasses.replace(settings, **chosen)
@@ -181,6 +192,9 @@ def test_it_starts_from_the_weights_of_others(settings, tmp_path):
     classifier = serving.Classifier.load(tmp_path / "out" / "model")
     assert isinstance(classifier.vocabulary, TokenizersVocabulary)
     before = zoo.from_hugging_face(folder).model
+    # A length that nobody gave is what the weights have places for.
+    assert result["settings"]["max_length"] == 40
+    assert classification.main(run)["settings"] == result["settings"]
     long = dataclasses.replace(run, max_length=41, out=str(tmp_path / "long"))
     with pytest.raises(ValueError, match="learned 40 positions. .* --max-length 41"):
         classification.main(long)
@@ -433,6 +447,39 @@ def test_settings_that_no_corpus_makes_good_are_refused(settings):
         classification.main(dataclasses.replace(settings, **own))
 
 
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("dropout", 1.0, "0 or more and below 1"),
+        ("attention_dropout", -0.1, "0 or more and below 1"),
+        ("word_dropout", 1.0, "0 or more and below 1"),
+        ("peak_rate", -1.0, "above 0"),
+        ("peak_rate", float("nan"), "above 0"),
+        ("clip_norm", 0.0, "above 0"),
+        ("clip_norm", float("inf"), "above 0"),
+        ("weight_decay", -1.0, "0 or more"),
+        ("subword_sampling", 0.0, "above 0 and at most 1"),
+        ("subword_sampling", 1.5, "above 0 and at most 1"),
+    ],
+)
+def test_shares_and_rates_out_of_range_are_refused(
+    settings, tmp_path, name, value, wanted
+):
+    wrong = {name: value, "out": str(tmp_path / "out")}
+    flag = name.replace("_", "-")
+    with pytest.raises(ValueError, match=f"--{flag} must be {wanted}. .*{value}"):
+        classification.main(dataclasses.replace(settings, **wrong))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.backend("torch")
+def test_only_sentencepiece_cuts_texts_in_other_ways(settings):
+    wrong = {"subword_sampling": 0.1, "vocabulary_kind": "wordpiece"}
+    with pytest.raises(ValueError, match="SentencePiece alone. .* wordpiece"):
+        classification.check(dataclasses.replace(settings, **wrong))
+
+
 def test_one_label_that_may_hold_is_refused(settings, tmp_path):
     file = tmp_path / "one.tsv"
     lines = [f"film {n}\t{'spam' if n % 2 else ''}" for n in range(40)]
@@ -520,7 +567,9 @@ def test_scores_are_those_counted_by_hand():
     assert scores["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)
     wanted = np.array([[1, 0, 0], [0, 1, 1], [0, 1, 0]])
     scores = label_scores.scores(wanted, probabilities, several=True)
-    assert scores["accuracy"] == pytest.approx(2 / 3)
+    assert scores["exact_match"] == pytest.approx(2 / 3)
+    assert scores["label_accuracy"] == pytest.approx(8 / 9)
+    assert "accuracy" not in scores
     assert scores["macro_f1"] == pytest.approx((1 + 1 + 0) / 3)
     # Of a class that no text has there is none, found or not.
     scores = label_scores.scores(wanted[[0, 2]], probabilities[[0, 1]], several=True)
@@ -557,7 +606,7 @@ def test_of_several_labels_the_loss_tells_which_epoch_was_best(settings, tmp_pat
     history, _, scores = classification.train(
         chosen, model, rows, rows, tmp_path, several=True
     )
-    assert len(set(history["val_accuracy"])) == 1  # nothing would have got better
+    assert len(set(history["val_label_accuracy"])) == 1  # nothing would have got better
     assert len(history["loss"]) == 8 and history["loss"][-1] < history["loss"][0]
     assert set(scores) == {"loss"}
 
@@ -591,3 +640,158 @@ def test_the_first_line_learns_from_training_texts_alone():
     others = part(["q q", "r r"] * 4)
     corpus = LabelledCorpus("c", part(["x x", "y y"] * 6), others, others, "", "")
     assert label_scores.tf_idf_scores(corpus)["accuracy"] == 0.5
+
+
+@pytest.mark.backend("torch")
+def test_words_that_stand_in_one_text_each_make_a_first_line():
+    """From 1,000 texts on they are left out, unless there are no others."""
+    texts = [f"word{n}" for n in range(1_300)]
+    train = Labelled(texts, ["a", "b"] * 650)
+    test = Labelled(["word0", "word2"], ["a", "a"], ["a", "b"], allow_missing=True)
+    corpus = LabelledCorpus("c", train, test, test, "", "")
+    assert label_scores.tf_idf_scores(corpus)["accuracy"] == 1.0
+
+
+@pytest.mark.backend("torch")
+def test_texts_without_a_word_are_trained_on(settings, tmp_path, capsys):
+    signs = {"good": "🙂🎉😀", "bad": "🙁!!💔"}
+    rows = ["text\tlabel"]
+    for n in range(120):
+        label = list(signs)[n % 2]
+        rows.append(f"{signs[label][n % 3]} {'?' * (n % 7)}\t{label}")
+    file = tmp_path / "signs.tsv"
+    file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    run = dataclasses.replace(
+        settings, data=str(file), out=str(tmp_path / "out"), epochs=1
+    )
+    result = classification.main(run)
+    assert result["tf_idf"] is None
+    stored = (tmp_path / "out" / "result.json").read_text(encoding="utf-8")
+    assert json.loads(stored)["tf_idf"] is None
+    assert "no TF-IDF line: the training texts" in capsys.readouterr().out
+    assert preset.columns(None, "accuracy", "macro_f1") == "none | none"
+
+
+@pytest.mark.backend("torch")
+def test_few_texts_are_learned_with_what_nobody_gave(tmp_path, capsys):
+    out = tmp_path / "out"
+    file = write(tmp_path / "few.tsv", 60)
+    result = classification.main(classification.Settings(data=file, out=str(out)))
+    assert result["accuracy"] > 90
+    chosen, shapes = result["settings"], capsys.readouterr().out
+    steps = int(shapes.split(" steps an epoch")[0].split("\n")[-1])
+    assert steps >= 5 and chosen["epochs"] * steps >= 300
+    assert chosen["patience"] * steps >= 100
+    assert "Warning" not in shapes
+
+
+@pytest.mark.backend("torch")
+def test_what_was_asked_for_stays_and_so_do_named_corpora(settings, result):
+    corpus = classification.load_corpus(settings)
+    vocabulary = text.load_vocabulary(
+        pathlib.Path(settings.out) / "model" / "vocabulary.model"
+    )
+
+    def chosen(**asked):
+        asked = classification.Settings(**{"data": settings.data, **asked})
+        settled = classification.complete(asked)
+        found = classification.for_few(asked, settled, corpus, vocabulary)
+        return found.batch, found.epochs, found.patience
+
+    batch, epochs, patience = chosen()
+    assert batch < 1_000 and 10 <= epochs <= 20
+    assert chosen(batch=4_096)[0] == 4_096 and chosen(batch=4_096)[1] >= 300
+    assert chosen(epochs=2) == (batch, 2, patience)
+    assert chosen(patience=1) == (batch, epochs, 1)
+    assert chosen(data="trec") == (1_024, 12, 3)
+
+
+@pytest.mark.backend("torch")
+def test_a_run_that_will_hardly_learn_is_warned_of(capsys):
+    classification.warn_of_few(99)
+    assert "Warning: 99 updates in all" in capsys.readouterr().out
+    classification.warn_of_few(100)
+    assert not capsys.readouterr().out
+
+
+@pytest.mark.backend("torch")
+def test_pairs_are_told_apart_by_both_sides(settings, tmp_path):
+    """Each side has an alphabet of its own, and tells half of the label."""
+    sides = (KINDS, {"good": ["καλό", "ωραίο"], "bad": ["κακό", "φριχτό"]})
+    draw = np.random.default_rng(0)
+    rows = ["text\tother\tlabel"]
+    for n in range(400):
+        kinds = [("good", "bad")[n % 2], ("good", "bad")[n // 2 % 2]]
+        words = [draw.choice(side[k]) for side, k in zip(sides, kinds, strict=True)]
+        rows.append(
+            f"{words[0]} film\t{words[1]} {draw.integers(999)}\t{' '.join(kinds)}"
+        )
+    file = tmp_path / "pairs.tsv"
+    file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    out = tmp_path / "out"
+    run = dataclasses.replace(
+        settings, data=str(file), text_pair="other", out=str(out), epochs=6, batch=512
+    )
+    result = classification.main(run)
+    assert result["accuracy"] > 90  # by one side alone 50
+    classifier = serving.Classifier.load(out / "model")
+    for word in ("superb", "ωραίο"):  # not cut into bytes: either side was learned
+        assert len(classifier.vocabulary.encode([word])[0]) <= 1 + len(word)
+    assert classifier.paired
+    assert classifier.model.encoder.settings["num_segments"] == 2
+    assert classifier(("lovely film", "φριχτό 3")).label == "good bad"
+    assert classifier(("dull film", "ωραίο 3")).label == "bad good"
+
+
+@pytest.mark.backend("torch")
+def test_a_run_has_a_vocabulary_like_bert_s(settings, tmp_path):
+    out = tmp_path / "out"
+    run = dataclasses.replace(settings, vocabulary_kind="wordpiece", out=str(out))
+    assert classification.main(run)["accuracy"] > 90
+    classifier = serving.Classifier.load(out / "model")
+    assert isinstance(classifier.vocabulary, TokenizersVocabulary)
+    assert classifier("a superb film").label == "good"
+
+
+@pytest.mark.backend("torch")
+def test_scores_are_written_before_any_picture(settings, tmp_path, monkeypatch):
+    def fail(*args):
+        raise RuntimeError("no picture")
+
+    monkeypatch.setattr(classification.plot, "training_curves", fail)
+    monkeypatch.setattr(classification.plot, "confusion_matrix", fail)
+    out = tmp_path / "out"
+    with pytest.raises(RuntimeError, match="no picture"):
+        classification.main(dataclasses.replace(settings, out=str(out), epochs=1))
+    assert json.loads((out / "result.json").read_text())["test_texts"] == 30
+
+
+def test_an_interval_is_wide_where_all_of_few_are_right():
+    """By hand: 6 of 6, 1 / (1 + 1.96^2 / 6)."""
+    low, high = label_scores.interval(1.0, 6)
+    assert (low, high) == pytest.approx((0.6097, 1.0), abs=1e-4)
+    assert label_scores.interval(0.0, 6) == pytest.approx((0.0, 1 - low))
+    low, high = label_scores.interval(0.5, 10_000)
+    assert (low, high) == pytest.approx((0.4902, 0.5098), abs=1e-4)
+
+
+@pytest.mark.backend("torch")
+def test_a_prediction_is_one_line_whatever_the_labels_are(tmp_path):
+    file = tmp_path / "predictions.tsv"
+    test = Labelled(["a\tb", "c"], [["x\ty", "z"], ["u\nv"]], ["u\nv", "x\ty", "z"])
+    assert test.classes == ["u\nv", "x\ty", "z"]
+    found = np.array([[0, 1, 1], [1, 0, 0]])
+    names = classification._named(found, test.classes, "; ")
+    classification.write_predictions(file, test, names, found / 2, "; ")
+    assert file.read_text(encoding="utf-8").splitlines()[1:] == [
+        "x y; z\tx y; z\t0.5000\ta b",
+        "u v\tu v\t0.5000\tc",
+    ]
+    assert classification._named(np.array([1]), test.classes) == ["x y"]
+
+
+@pytest.mark.backend("torch")
+def test_pooling_that_weighs_no_words_says_so(settings, result, capsys):
+    given = dataclasses.replace(settings, pooling="mean")
+    classification.show_words(given, None, None, None)
+    assert "No words are shown: pooling by mean" in capsys.readouterr().out

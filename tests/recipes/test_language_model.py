@@ -110,6 +110,11 @@ def test_parts_share_no_line_and_a_second_start_goes_on(settings, result, capsys
         ({"epochs": 0}, "--epochs must be 1 or more"),
         ({"max_new_tokens": 0}, "--max-new-tokens must be 1 or more"),
         ({"prompt": ("good", " ")}, "A prompt has words"),
+        ({"dropout": 1.0}, "--dropout must be 0 or more and below 1. Received: 1.0"),
+        ({"peak_rate": -1.0}, "--peak-rate must be above 0. Received: -1.0"),
+        ({"clip_norm": 0.0}, "--clip-norm must be above 0. Received: 0.0"),
+        ({"weight_decay": -1.0}, "--weight-decay must be 0 or more. Received: -1"),
+        ({"temperature": 0.0}, "--temperature must be above 0. Received: 0.0"),
         ({"length": 4_000}, "A batch has 16 rows of 4000 tokens"),
         ({"positions": "learned", "max_new_tokens": 65}, "max_decoding_length=65"),
         ({"positions": "learned", "prompt": ("cat " * 70,)}, "leaves positions for"),
@@ -121,6 +126,7 @@ def test_what_no_text_makes_good_is_refused(settings, change, message, tmp_path)
         language_model.main(
             dataclasses.replace(settings, out=str(tmp_path / "out"), **change)
         )
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_file_of_one_line_is_refused(settings, tmp_path):

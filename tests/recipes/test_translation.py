@@ -297,6 +297,12 @@ def test_defaults_hang_on_the_corpus():
         ({"model": "gru"}, "--model is transformer or recurrent. Received: 'gru'"),
         ({"epochs": 0}, "--epochs must be 1 or more. Received: 0"),
         ({"held_out": 0}, "--held-out must be 1 or more. Received: 0"),
+        ({"warmup": 0}, "--warmup must be 1 or more. Received: 0"),
+        ({"dropout": 1.0}, "--dropout must be 0 or more and below 1. Received: 1.0"),
+        ({"label_smoothing": -0.1}, "--label-smoothing must be 0 or more and below"),
+        ({"peak_rate": -1.0}, "--peak-rate must be above 0. Received: -1.0"),
+        ({"clip_norm": 0.0}, "--clip-norm must be above 0. Received: 0.0"),
+        ({"subword_sampling": 2.0}, "--subword-sampling must be above 0 and at"),
         ({"weights": "x"}, r"With --from .*besides: {'preset': 'small', 'vocab"),
     ],
 )

@@ -319,6 +319,18 @@ def test_settings_that_cannot_work_are_refused(labelled, paired, vocabulary):
         LabelBatches([("a", "b")], vocabulary)
 
 
+def test_the_report_lists_no_shape_without_batches(vocabulary):
+    texts = ["ba", "ba ke", "ba ke do", *["ba ke do ri mu la"] * 6]
+    labelled = Labelled(texts, ["a", "b", "a"] * 3)
+    batches = LabelBatches(labelled, vocabulary, 200, num_shapes=4)
+    assert any(not shape.batches for shape in batches.shapes)
+    first = batches.report.index("batches\n") + len("batches\n")
+    table = batches.report[first:].splitlines()[:-1]
+    listed = [tuple(map(int, line.split())) for line in table]
+    wanted = [(s.length, s.rows, s.batches) for s in batches.shapes if s.batches]
+    assert listed == wanted
+
+
 def test_the_reported_padding_is_that_of_the_batches(labelled, vocabulary):
     batches = LabelBatches(labelled, vocabulary, 300, num_shapes=5)
     ids = [inputs["token_ids"] for inputs, _ in epoch(batches)]
