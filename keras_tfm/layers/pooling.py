@@ -177,7 +177,7 @@ class AttentionPooling(keras.layers.Layer):
         if padding_mask is not None:
             _check_given(value, padding_mask)
             # What is no number there would else be everywhere.
-            real = padding_mask[..., None]
+            real = ops.expand_dims(padding_mask, -1)  # by an index LiteRT fails
             value = ops.where(real, value, 0)
             key = None if key is None else ops.where(real, key, 0)
         pooled, weights = self.attention(
