@@ -370,16 +370,13 @@ class Transformer(keras.Model):
 
     def _memory(self, source_ids, read_length):
         """Keys and values of cross-attention, of S slots."""
-        length = source_ids.shape[1]
-        if read_length in (None, length):
-            memory = self.encode(source_ids)
-        else:
-            memory = self.encode(source_ids[:, :read_length])
+        read = source_ids if read_length is None else source_ids[:, :read_length]
+        memory = self.encode(read)
         attentions = [block.cross_attention for block in self.decoder_blocks]
         pairs = [attention.keys_and_values(memory) for attention in attentions]
-        if read_length in (None, length):
+        if read_length is None:
             return pairs
-        pairs = zip(attentions, pairs, strict=True)
+        pairs, length = zip(attentions, pairs, strict=True), source_ids.shape[1]
         return [attention.extend_cache(pair, length) for attention, pair in pairs]
 
     def _places(self, cache, index, batch_size, beam_size):

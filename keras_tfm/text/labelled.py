@@ -126,8 +126,9 @@ class Labelled:
         labels = [" ".join(names_of(label)) for label in self.labels]
         # A row may bring several labels, so that as many as rows can be right.
         every_row = len(found) >= len(texts) + self.multi_label > 2
-        # Names of rows, or numbers that are no classes.
-        every_row |= len(texts) >= 20 and 2 * len(found) > len(texts)
+        # Of one label a row: names of rows, or numbers that are no classes.
+        most = len(texts) >= 20 and 2 * len(found) > len(texts)
+        every_row |= most and not self.multi_label
         longer = sum(map(len, labels)) > sum(map(len, texts))
         if every_row or (longer and len(set(labels)) > len(set(texts))):
             text, label = texts[0][:60], labels[0][:60]

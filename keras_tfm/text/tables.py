@@ -46,14 +46,13 @@ def _table_records(path, format: str, columns: list) -> Iterator[tuple]:
             if any(isinstance(column, str) for column in flat):
                 header = fields
             _refuse_columns(flat, header, width, place)
-            if header is None:
-                _refuse_names([fields[column] for column in flat], place)
             if header is not None:
                 columns = [
                     [c if isinstance(c, int) else header.index(c) for c in group]
                     for group in columns
                 ]
                 continue
+            _refuse_names([fields[column] for column in flat], place)
         if fields in ([], [""]) and width > 1:
             continue  # a blank line, at the end of a file for the most part
         if len(fields) != width:

@@ -148,6 +148,8 @@ def test_names_of_rows_are_no_classes():
         Labelled(texts, labels)
     given = Labelled(texts, labels, classes=sorted(set(labels)))
     assert len(given.classes) == 30
+    several = [[f"tag {n % 30}", f"tag {n % 7}"] for n in range(40)]
+    assert len(Labelled(texts, several).classes) == 30  # a row may bring several
     assert len(Labelled(texts, [f"user {n % 20}" for n in range(40)]).classes) == 20
 
 
