@@ -1,6 +1,7 @@
 """Searches in stretches, with rows that come and go, and their company."""
 
 import collections
+import threading
 import time
 
 import numpy as np
@@ -521,6 +522,23 @@ def test_what_shares_a_batch_does_not_hang_on_time():
     assert work[0] == work[1]
     assert orders[0] == orders[1]
     assert sorted(sum(orders[0], [])) == list(range(120))
+
+
+def test_at_the_end_of_a_job_no_thread_waits_for_the_other():
+    toy, both = Counting(stretch=4), threading.Barrier(2, timeout=10)
+
+    def carry_on(state):
+        if int(state["index"]):
+            both.wait()  # breaks where one works alone
+        return toy.carry_on(state)
+
+    part = ops.convert_to_tensor([1, 9, 9, 9], "int32")
+    start = lambda part, kind: toy.start(part)  # noqa: E731
+    batches = [
+        (np.arange(4) + 4 * i, start, [part, ops.zeros((4, i + 1))]) for i in range(2)
+    ]
+    found = [n for numbers, _ in schedule.run(batches, carry_on, 2) for n in numbers]
+    assert sorted(found) == list(range(8))
 
 
 def test_a_fault_in_a_stretch_is_raised():
