@@ -58,10 +58,11 @@ def programs(cores):
     rows = {f"ours, {name}": ("ours", name, {}) for name in backends}
     for name in backends:
         rows[f"ours, {name}, shortlist"] = ("ours", name, {"listed": True})
-    half = {"policy": "bfloat16"}
-    rows["ours, torch, bfloat16"] = ("ours", "torch", half)
-    half = {**half, "listed": True}
-    rows["ours, torch, bfloat16, shortlist"] = ("ours", "torch", half)
+    half = {"precision": "bfloat16"}
+    for name in backends[1:]:
+        rows[f"ours, {name}, bfloat16"] = ("ours", name, half)
+        both = {**half, "listed": True}
+        rows[f"ours, {name}, bfloat16, shortlist"] = ("ours", name, both)
     workers = [(1, cores)] if cores == 1 else [(1, cores), (cores, 1)]
     for count, threads in workers:
         for kind in ("float32", "int8"):

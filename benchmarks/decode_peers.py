@@ -31,19 +31,10 @@ def model_of(job):
 
     from keras_tfm import models
 
-    if not job["model"]:
-        keras.utils.set_random_seed(0)
-        policy = job.get("policy")
-        return models.transformer_base(
-            job["vocabulary_size"], dropout=0.0, dtype=policy
-        )
-    model = keras.models.load_model(os.path.join(job["model"], "model.keras"))
-    if "policy" not in job:
-        return model
-    config = {**model.get_config(), "dtype": job["policy"]}
-    half = type(model).from_config(config)
-    half.set_weights(model.get_weights())
-    return half
+    if job["model"]:
+        return keras.models.load_model(os.path.join(job["model"], "model.keras"))
+    keras.utils.set_random_seed(0)
+    return models.transformer_base(job["vocabulary_size"], dropout=0.0)
 
 
 def shortlist_of(job):
@@ -71,6 +62,7 @@ def ours(job):
         max_decoding_length=length,
         suppress_ids=suppressed,
         shortlist=shortlist_of(job) if job.get("listed") else None,
+        matmul_precision=job.get("precision", "float32"),
     )
     rows = sources(job)
     size = {"batch_size": job["batch_size"], "batch_tokens": 1_000_000}

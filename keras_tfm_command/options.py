@@ -13,6 +13,7 @@ Files = Annotated[
     tyro.conf.arg(metavar="FILE"),
 ]
 File = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+Precision = Literal["float32", "bfloat16"]
 
 
 class Command:
@@ -55,6 +56,8 @@ class Translate(Languages):
     have "translation", "score", "finished" and "hypotheses"."""
     beam_size: int | None = None
     """1 is greedy; else as the model comes."""
+    matmul_precision: Precision | None = None
+    """bfloat16, on JAX and PyTorch: faster where the processor has it."""
     num_hypotheses: int | None = None
     """Of jsonl: translations of each; else one."""
     batch_size: int = 64
@@ -107,6 +110,8 @@ class Evaluate(Languages):
     none: that from standard input."""
     beam_size: int | None = None
     """1 is greedy; else as the model comes."""
+    matmul_precision: Precision | None = None
+    """bfloat16, on JAX and PyTorch: faster where the processor has it."""
     output: str | None = None
     """File for the translations."""
 
@@ -151,6 +156,8 @@ class Serve(Languages):
     """Processes with the model."""
     beam_size: int | None = None
     """1 is greedy; else as the model comes."""
+    matmul_precision: Precision | None = None
+    """bfloat16, on JAX and PyTorch: faster where the processor has it."""
     body_bytes: int = 1_000_000
     """Of a request, at most."""
     text_length: int = 20_000

@@ -23,10 +23,11 @@ MAY_IMPORT[""] = set(MAY_IMPORT)
 BACKENDS = {"tensorflow", "tensorflow_text", "jax", "torch"}
 # Where a backend may be imported, inside a function.
 BACKEND_PLACES = re.compile(
-    r"keras_tfm/(text/|serving[/.]|decode/(compile|record|packed)\.py$)"
+    r"keras_tfm/(text/|serving[/.]|decode/(compile|narrow|packed|record)\.py$)"
 )
 # Themselves imported inside a function.
 LATER = {
+    "keras_tfm/decode/narrow.py",
     "keras_tfm/decode/packed.py",
     "keras_tfm/decode/record.py",
     "keras_tfm/serving/server/app.py",

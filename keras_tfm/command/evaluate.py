@@ -22,7 +22,11 @@ def run(command):
         ) from error
     both = list(lines.pairs(command.files))
     # Before a file is begun: what names nothing leaves none.
-    translator = translator_of(command, beam_size=command.beam_size)
+    translator = translator_of(
+        command,
+        beam_size=command.beam_size,
+        matmul_precision=command.matmul_precision,
+    )
     output = lines.Output(command.output) if command.output else None
     begun = time.monotonic()
     found = translator([source for source, _ in both], progress=False)

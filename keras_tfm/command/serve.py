@@ -27,8 +27,11 @@ def run(command):
         "source_language": command.source_language,
         "target_language": command.target_language,
     }
-    if command.beam_size is not None:
-        settings["beam_size"] = command.beam_size
+    given = {
+        "beam_size": command.beam_size,
+        "matmul_precision": command.matmul_precision,
+    }
+    settings |= {key: value for key, value in given.items() if value is not None}
     start.run(
         settings,
         name,

@@ -45,6 +45,7 @@ def run(command):
     translator = translator_of(
         command,
         beam_size=command.beam_size,
+        matmul_precision=command.matmul_precision,
         batch_size=command.batch_size,
         batch_tokens=command.batch_tokens,
     )

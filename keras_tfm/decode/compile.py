@@ -1,25 +1,71 @@
 """One compiled program from a function of a model, on each backend.
 
 The one place outside `text` and `serving` where a backend's own API stands,
-with `record` and `packed`, which it uses: Keras compiles what `fit` and
-`predict` run, but has no call that compiles a function of tensors.
+with `record`, `packed` and `narrow`, which it uses: Keras compiles what `fit`
+and `predict` run, but has no call that compiles a function of tensors.
 """
 
 import threading
 
 import keras
 
+PRECISIONS = ("float32", "bfloat16")
+
+
+class Weights:
+    """The weights of a model, as its programs take them.
+
+    Args:
+        model: a Keras model; what has no variables, such as a toy, is as good.
+        matmul_precision: `"float32"`; or `"bfloat16"`, on JAX and PyTorch:
+            products by weights are of numbers in bfloat16; all else is as it
+            was.
+
+    Raises:
+        ValueError: another precision, or bfloat16 on TensorFlow.
+    """
+
+    def __init__(self, model, matmul_precision="float32"):
+        if matmul_precision not in PRECISIONS:
+            raise ValueError(
+                f"`matmul_precision` is one of {PRECISIONS}. Received: "
+                f"{matmul_precision!r}."
+            )
+        self.narrow = matmul_precision == "bfloat16"
+        if self.narrow and keras.config.backend() == "tensorflow":
+            raise ValueError(
+                "TensorFlow has no product of bfloat16 that is float32. Received: "
+                "matmul_precision='bfloat16'. Set KERAS_BACKEND=jax or torch."
+            )
+        self.model, self.variables = model, []
+        self._narrow_of = None
+        self.look()
+
+    def look(self):
+        """Finds the variables: LoRA and quantisation give a model others."""
+        self.variables = list(getattr(self.model, "variables", []))
+
+    def values(self):
+        """What the variables hold now, as JAX's programs take it."""
+        values = [variable.value for variable in self.variables]
+        if not self.narrow:
+            return values
+        from keras_tfm.decode.narrow import Narrow
+
+        self._narrow_of = self._narrow_of or Narrow()
+        return values, self._narrow_of(self.variables, values)
+
 
 def compiled(function, model, jit_compile=True, donate=False):
     """Compiles a function that calls the layers of a model.
 
-    The model's weights are read anew at every call, so that a function
+    The values of weights are read anew at every call, so that a function
     compiled before training decodes with the weights after it.
 
     Args:
         function: a function of structures of tensors, giving another.
         model: the Keras model whose variables it uses; what has none, such as
-            a toy, is as good.
+            a toy, is as good. Or its `Weights`: those that it last found.
         jit_compile: bool. On TensorFlow, compile with XLA; else a graph. JAX
             always compiles; PyTorch runs eagerly, which is faster than
             `torch.compile` for a search of changing shapes.
@@ -30,7 +76,16 @@ def compiled(function, model, jit_compile=True, donate=False):
         A function of the same arguments, which always have one structure. Each
         new shape is compiled once.
     """
-    backend = keras.config.backend()
+    if not isinstance(model, Weights):
+        weights = Weights(model)
+        program = compiled(function, weights, jit_compile, donate)
+
+        def looking(*arguments):
+            weights.look()
+            return program(*arguments)
+
+        return looking
+    weights, backend = model, keras.config.backend()
     if backend == "tensorflow":
         import tensorflow as tf
 
@@ -40,8 +95,7 @@ def compiled(function, model, jit_compile=True, donate=False):
             # Shape by shape: TensorFlow warns where it traces many by itself.
             leaves = keras.tree.flatten(arguments)
             shapes = tuple((tuple(x.shape), x.dtype) for x in leaves)
-            # LoRA and quantisation give a model other variables.
-            variables = getattr(model, "variables", [])
+            variables = weights.variables
             if [*map(id, variables)] != [*map(id, variables_then)]:
                 traced.clear()
                 variables_then[:] = variables
@@ -69,28 +123,35 @@ def compiled(function, model, jit_compile=True, donate=False):
     if backend == "jax":
         import jax
 
-        def variables():
-            return getattr(model, "variables", [])
-
         def stateless(values, *arguments):
             # As arguments: JAX would bake captured weights into the program.
-            with keras.StatelessScope(zip(variables(), values, strict=True)):
+            with keras.StatelessScope(zip(weights.variables, values, strict=True)):
                 return function(*arguments)
 
+        if weights.narrow:
+            from keras_tfm.decode.narrow import narrowed
+
+            stateless = narrowed(stateless, lambda: weights.variables)
         program = jax.jit(stateless, donate_argnums=(1,) if donate else ())
-        return lambda *arguments: program(
-            [variable.value for variable in variables()], *arguments
-        )
+        return lambda *arguments: program(weights.values(), *arguments)
     import torch
 
+    products = torch.backends.mkldnn.matmul
+
     def eager(*arguments):
-        with torch.inference_mode():
-            return function(*arguments)
+        before = products.fp32_precision
+        try:
+            if weights.narrow:  # those that are in no record
+                products.fp32_precision = "bf16"
+            with torch.inference_mode():
+                return function(*arguments)
+        finally:
+            products.fp32_precision = before
 
     return eager
 
 
-def player(function, model):
+def player(function, weights):
     """Makes what on PyTorch plays a function as it was recorded.
 
     It stands in a compiled function, and elsewhere does nothing.
@@ -98,7 +159,7 @@ def player(function, model):
     Args:
         function: a function of structures of tensors, giving another, without
             loops; see `keras_tfm.decode.record`.
-        model: as of `compiled`.
+        weights: as of `compiled`.
 
     Returns:
         A function without arguments, which gives the function to call. That
@@ -108,11 +169,10 @@ def player(function, model):
         return lambda: function
     from keras_tfm.decode.record import Recorded
 
-    recorded, variables_then = Recorded(function), []
+    recorded, variables_then = Recorded(function, weights.narrow), []
 
     def ready():
-        # LoRA and quantisation give a model other variables.
-        variables = [variable.value for variable in getattr(model, "variables", [])]
+        variables = [variable.value for variable in weights.variables]
         if [*map(id, variables)] != [*map(id, variables_then)]:
             recorded.forget()
             variables_then[:] = variables

@@ -53,11 +53,16 @@ class Weight:
 
 
 class Packed(torch.nn.Module):
-    """Products by a weight `(I, O)` or `(1, I, O)`."""
+    """Products by a weight `(I, O)` or `(1, I, O)`.
 
-    def __init__(self, weight):
+    Args:
+        weight: `Weight`.
+        narrow: bool. Multiply in bfloat16, whatever the weight is.
+    """
+
+    def __init__(self, weight, narrow=False):
         super().__init__()
-        self.weight = weight
+        self.weight, self.narrow = weight, narrow
         self.version, self.packed = None, None
         self.some = None  # of its numbers, as they were when it was packed
 
@@ -89,9 +94,14 @@ class Packed(torch.nn.Module):
         if version != self.version:
             value = self.weight.value()
             value = value.reshape(value.shape[-2:]).t()
+            value = value.bfloat16() if self.narrow else value
             self.packed = torch.ops.mkldnn._reorder_linear_weight(value)
             self.some, self.version = self._some(), version
-        return torch.ops.mkldnn._linear_pointwise(x, self.packed, None, "none", [], "")
+        narrow = x.bfloat16() if self.narrow else x
+        product = torch.ops.mkldnn._linear_pointwise(
+            narrow, self.packed, None, "none", [], ""
+        )
+        return product.to(x.dtype)
 
     def look(self):
         """Has it packed anew if some of its numbers are others.

@@ -48,10 +48,12 @@ class Recorded:
     Args:
         function: a function of structures of tensors, giving another. It may
             write to what it is given.
+        narrow: bool. Products by weights are of numbers in bfloat16.
     """
 
-    def __init__(self, function):
+    def __init__(self, function, narrow=False):
         self.function = function
+        self.narrow = narrow
         self.lock = threading.RLock()
         self.records = {}  # by shapes: a record, and whether it is held to be right
         self.packed = {}  # weights, for all records
@@ -81,13 +83,20 @@ class Recorded:
         if right:
             return self.function(*arguments) if record is None else record(leaves, True)
         with self.lock:
-            return self._prepare(key, leaves, form)
+            copies = [x.clone() for x in leaves] if self.narrow else None
+            result = self._prepare(key, leaves, form)
+            record, _ = self.records[key]
+            if copies is None or record is None:
+                return result
+            return record(copies, True)  # the same as at every other call
 
     def _prepare(self, key, leaves, form):
         """Records or checks a record, and gives the result of the call."""
         record, right = self.records.get(key, (None, True))
         if key not in self.records:
-            result, record = _record(self.function, leaves, form, self.packed)
+            result, record = _record(
+                self.function, leaves, form, self.packed, self.narrow
+            )
             if len(self.records) >= MOST:
                 del self.records[next(iter(self.records))]
             self.records[key] = record, record is None
@@ -118,14 +127,15 @@ class _Recording(TorchDispatchMode):
     Args:
         inputs: tensors.
         packed: a dictionary of `Packed`, which it adds to.
+        narrow: bool, of `Packed`.
     """
 
-    def __init__(self, inputs, packed):
+    def __init__(self, inputs, packed, narrow):
         super().__init__()
         self.graph, self.constants = torch.fx.Graph(), {}
         self.nodes = WeakIdKeyDictionary()  # of tensors: they may go
         self.weights = WeakIdKeyDictionary()  # constants, and these turned
-        self.packed, self.used = packed, {}
+        self.packed, self.used, self.narrow = packed, {}, narrow
         self.storages, self.written = set(), set()  # of constants; written to
         self.fails = False
         self.fast = self.graph.placeholder("fast")
@@ -181,7 +191,7 @@ class _Recording(TorchDispatchMode):
         weight = self.weights[args[1]]
         if _storage(args[1]) in self.written or not Packed.fits(weight, args[1]):
             return None
-        packed = self.packed.setdefault(weight.key(), Packed(weight))
+        packed = self.packed.setdefault(weight.key(), Packed(weight, self.narrow))
         name = self.used.setdefault(packed, f"packed_{len(self.used)}")
         return self.graph.call_module(name, (given[0], self.fast))
 
@@ -214,12 +224,12 @@ def _storage(tensor):
     return tensor.untyped_storage().data_ptr()
 
 
-def _record(function, leaves, form, packed):
+def _record(function, leaves, form, packed, narrow):
     """Calls a function: gives its result and its record, or None for that."""
     # One tensor that stands in two places may be two in the next call.
     places = {id(x): i for i, x in enumerate(leaves)}
     leaves = [x if places[id(x)] == i else x.clone() for i, x in enumerate(leaves)]
-    with _Reading() as reading, _Recording(leaves, packed) as recording:
+    with _Reading() as reading, _Recording(leaves, packed, narrow) as recording:
         result = function(*tree_unflatten(leaves, form))
     parts, form = tree_flatten(result)
     tensors = all(isinstance(x, torch.Tensor) for x in parts)

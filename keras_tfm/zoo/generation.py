@@ -41,7 +41,7 @@ WHOLE = ("bart", "mt5", "pegasus", "t5")
 # Settings of a translator that are of no search, or of the tokenizer there.
 SERVING = ("batch_size", "batch_tokens", "max_source_length", "num_hypotheses")
 SERVING += ("source_prefix", "source_suffix", "split_tokens", "jit_compile")
-SERVING += ("few_programs",)
+SERVING += ("few_programs", "matmul_precision")
 
 
 def search(folder, config, ids):

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 
+import keras
 import numpy as np
 import pytest
 
@@ -105,6 +106,18 @@ def test_a_line_is_translated_for_a_line(
     assert main(["translate", folder, source, "--beam-size", "1"]) == 0
     greedy = Translator.load(folder, beam_size=1)(LINES)
     assert said(capfd) == greedy != wanted
+
+
+def test_translate_by_products_in_bfloat16(folder, source, capfd):
+    ask = ["translate", folder, source, "--matmul-precision", "bfloat16"]
+    if keras.config.backend() == "tensorflow":
+        assert main(ask) == 1
+        assert "KERAS_BACKEND=jax or torch" in capfd.readouterr().err
+        return
+    wanted = Translator.load(folder, matmul_precision="bfloat16")
+    assert wanted.search._weights.narrow
+    assert main(ask) == 0
+    assert said(capfd) == wanted([text.replace("\n", " ") for text in LINES])
 
 
 @pytest.mark.backend("torch")
