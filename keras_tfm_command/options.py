@@ -72,7 +72,11 @@ class Translate(Languages):
 
 @dataclasses.dataclass(frozen=True)
 class Classify(Command):
-    """Labels lines: a label, a tab and its probability for each."""
+    """Labels lines: for each a label, a tab and its probability.
+
+    Where a text may have several, they stand with commas between them, and the
+    probability is that of the likeliest.
+    """
 
     model: Model
     """A preset, a folder, or hf://owner/name."""

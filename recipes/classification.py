@@ -183,6 +183,7 @@ def main(settings: Settings) -> dict:
             "Texts are told apart by two labels or more. Received: "
             f"{corpus.train.classes}. Write yes and no, without --label-separator."
         )
+    check_separator(settings, corpus.train)
     parts = (corpus.train, corpus.validation, corpus.test)
     print(f"{corpus.name}, {corpus.origin}", *corpus.notes, sep="\n")
     print(*(part.report for part in parts), sep="\n")
@@ -210,6 +211,8 @@ def main(settings: Settings) -> dict:
         for part in parts[:2]
     ]
     print(batches[0].report)
+    if keras.config.backend() == "jax":
+        print("The first epoch compiles a program for each shape, for minutes in all.")
     warn_of_few(settings.epochs * batches[0].steps_per_epoch)
     check_test(vocabulary, corpus.test)
     several = corpus.train.multi_label
@@ -220,6 +223,9 @@ def main(settings: Settings) -> dict:
     # The same draws whether the warm-up was in this start or in one before.
     keras.utils.set_random_seed(settings.seed + 1)
     model = make_model(settings, corpus.train, encoder, batches[0].steps_per_epoch)
+    if settings.lora_rank or settings.frozen_layers:
+        trained = sum(math.prod(w.shape) for w in model.trainable_weights)
+        print(f"Trained are {trained:,} of {model.count_params():,} parameters.")
     history, weights, validation = train(settings, model, *batches, out, several)
     classifier = serving.Classifier(
         model,
@@ -303,6 +309,19 @@ def check(settings: Settings):
         raise ValueError(
             "What is named by --from has a shape and a vocabulary of its own. "
             f"Received: {own} beside it. Leave them out."
+        )
+
+
+def check_separator(settings: Settings, train):
+    """Refuses a separator that no text's labels have between them."""
+    if settings.label_separator is None or not train.multi_label:
+        return
+    if all(len(labels) < 2 for labels in train.labels):
+        raise ValueError(
+            "Labels of a text stand with the separator between them. Received: "
+            f"--label-separator {settings.label_separator!r}, and no text of "
+            f"{len(train):,} with more than one label, among {train.classes[:3]}. "
+            "Name the separator that the file has, or leave it out."
         )
 
 

@@ -13,6 +13,7 @@ from keras_tfm.text.files import iterate_lines
 # SentencePiece leaves out training lines over 4,192 bytes and says so nowhere;
 # this is the highest limit it accepts.
 _LONGEST_LINE = 2**30 - 1
+_WORDS = 1_000  # of a line that are learned from at once
 # Its own marks: a line that holds one of them would be left out as well.
 _RESERVED = str.maketrans({"\0": " ", "\u2585": " "})
 _MODEL_TYPES = ("unigram", "bpe")
@@ -106,7 +107,20 @@ def training_lines(texts) -> Iterable[str]:
             )
         for line in [item] if isinstance(item, str) else iterate_lines(item):
             if line.strip():
-                yield line.translate(_RESERVED)
+                yield from _cut(line.translate(_RESERVED))
+
+
+def _cut(line):
+    """A line in parts of so many words, whose pieces are the same.
+
+    For one that says the same again and again SentencePiece takes a time that
+    grows with the square of its length.
+    """
+    words = line.split(" ")
+    for start in range(0, len(words), _WORDS):
+        part = " ".join(words[start : start + _WORDS])
+        if part.strip():
+            yield part
 
 
 def _remembering(lines: Iterable[str], faults: list) -> Iterable[str]:

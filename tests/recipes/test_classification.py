@@ -72,6 +72,19 @@ def test_a_run_learns_and_leaves_what_the_page_says(settings, result):
 
 
 @pytest.mark.backend("torch")
+def test_a_separator_that_is_in_no_label_is_refused(tmp_path):
+    file = tmp_path / "several.tsv"
+    rows = [f"text {i} of many\t{'good|long' if i % 2 else 'bad'}" for i in range(60)]
+    file.write_text("text\tlabel\n" + "\n".join(rows), encoding="utf-8")
+    settings = classification.Settings(
+        data=str(file), label_separator=";", out=str(tmp_path / "out")
+    )
+    with pytest.raises(ValueError, match="no text of 48 with more than one label"):
+        classification.main(settings)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.backend("torch")
 def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
     notes = tmp_path / "notes.md"
     notes.write_text("It knows eight words alone.")

@@ -57,6 +57,18 @@ def test_decoding_takes_arrays_and_tensors(small):
         small.encode("a house")
 
 
+@pytest.mark.parametrize("words", [3, 1_001, 30_000])
+def test_a_line_that_repeats_itself_is_learned_from_in_parts(words):
+    from keras_tfm.text.learning import training_lines
+
+    line = " ".join(["good", "film", "bad "][i % 3] for i in range(words))
+    parts = list(training_lines([line]))
+    assert max(len(part.split(" ")) for part in parts) <= 1_000
+    assert " ".join(parts) == line
+    longer = Vocabulary.train([line + " worse"], size=2_000, exact=False)
+    assert longer.decode(longer.encode(["bad film"])) == ["bad film"]
+
+
 def test_normalization_is_a_choice():
     texts = ["ﬁne Ａ"] * 9
     known = Vocabulary.train(texts, size=266)
