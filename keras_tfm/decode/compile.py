@@ -18,8 +18,9 @@ class Weights:
     Args:
         model: a Keras model; what has no variables, such as a toy, is as good.
         matmul_precision: `"float32"`; or `"bfloat16"`, on JAX and PyTorch:
-            products by weights are of numbers in bfloat16; all else is as it
-            was.
+            products of float32 numbers by the model's float32 weights are of
+            bfloat16, on PyTorch those of steps alone, whose results are rounded
+            to it too. What is quantised, has LoRA or another policy stays.
 
     Raises:
         ValueError: another precision, or bfloat16 on TensorFlow.
@@ -47,13 +48,14 @@ class Weights:
 
     def values(self):
         """What the variables hold now, as JAX's programs take it."""
-        values = [variable.value for variable in self.variables]
+        variables = self.variables  # which another thread may look for anew
+        values = [variable.value for variable in variables]
         if not self.narrow:
             return values
         from keras_tfm.decode.narrow import Narrow
 
         self._narrow_of = self._narrow_of or Narrow()
-        return values, self._narrow_of(self.variables, values)
+        return values, self._narrow_of(variables, values)
 
 
 def compiled(function, model, jit_compile=True, donate=False):
@@ -136,17 +138,9 @@ def compiled(function, model, jit_compile=True, donate=False):
         return lambda *arguments: program(weights.values(), *arguments)
     import torch
 
-    products = torch.backends.mkldnn.matmul
-
     def eager(*arguments):
-        before = products.fp32_precision
-        try:
-            if weights.narrow:  # those that are in no record
-                products.fp32_precision = "bf16"
-            with torch.inference_mode():
-                return function(*arguments)
-        finally:
-            products.fp32_precision = before
+        with torch.inference_mode():
+            return function(*arguments)
 
     return eager
 

@@ -30,11 +30,12 @@ class Narrow:
             variables: list of Keras variables.
             values: list of their values.
         """
-        self.known = {
+        known = {
             id(variable): self._of(variable, value)
             for variable, value in zip(variables, values, strict=True)
         }
-        return [narrow for _, narrow in self.known.values()]
+        self.known = known
+        return [known[id(variable)][1] for variable in variables]
 
     def _of(self, variable, value):
         before = self.known.get(id(variable))
@@ -84,9 +85,8 @@ class _Weight:
             ((over, under), ((), ())),
             preferred_element_type=jnp.float32,
         )
-        if x.ndim == 2:  # else XLA may turn it into what it cannot run
-            product = jax.lax.optimization_barrier(product)
-        return product
+        # Else XLA may turn it into what it cannot run, where it is transposed.
+        return jax.lax.optimization_barrier(product)
 
 
 def narrowed(function, variables):
@@ -144,7 +144,7 @@ def _done(equation, given):
     if any(isinstance(x, _Weight) for x in given):
         if name == "transpose":
             return [given[0].turned(parameters["permutation"])]
-        if name in ("jit", "pjit", "closed_call"):
+        if name in ("jit", "pjit"):
             return _run(parameters["jaxpr"], given)
         if name == "while":
             return _loop(parameters, given)

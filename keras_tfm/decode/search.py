@@ -87,7 +87,8 @@ class Search:
         few_programs: bool. Round lengths up to 32, 64, 128 and so on: half as
             many programs are compiled, and take a tenth longer.
         matmul_precision: `"float32"`; or `"bfloat16"`, on JAX and PyTorch: the
-            products by weights are of numbers in bfloat16. Where a processor
+            products of float32 weights are of numbers in bfloat16, see
+            `keras_tfm.decode.compile.Weights`. Where a processor
             multiplies these (AVX512_BF16, AMX) a step takes two thirds of the
             time; where it does not, more.
 

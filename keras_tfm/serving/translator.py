@@ -508,7 +508,9 @@ class Translator:
         """
         self._check_is_one_model()
         folder = pathlib.Path(folder)
-        settings = json.dumps(self.settings, indent=1, default=_plain)
+        # How products are taken is of a machine, and not of all backends.
+        kept = {k: v for k, v in self.settings.items() if k != "matmul_precision"}
+        settings = json.dumps(kept, indent=1, default=_plain)
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder) as part:
             part = pathlib.Path(part)

@@ -68,13 +68,18 @@ def test_products_are_of_rounded_numbers(name):
 
 
 @pytest.mark.backend("jax")
-def test_two_axes_turned():
-    layer, x = keras.layers.Dense(130, use_bias=False), drawn((3, 160))
+@pytest.mark.parametrize("shape", [(3, 160), (3, 1, 160)])
+def test_results_turned(shape):
+    layer, x = keras.layers.Dense(130, use_bias=False), drawn(shape)
     layer.build(x.shape)
-    program = compiled(lambda x: ops.transpose(layer(x)), Weights(layer, "bfloat16"))
+
+    def turned(x):
+        return ops.transpose(ops.reshape(layer(x), (3, 130)))
+
+    program = compiled(turned, Weights(layer, "bfloat16"))
     found = ops.convert_to_numpy(program(ops.convert_to_tensor(x)))
     wanted = rounded(x) @ rounded(layer.get_weights()[0])
-    np.testing.assert_allclose(found.T, wanted, atol=1e-4)
+    np.testing.assert_allclose(found.T, wanted.reshape(3, 130), atol=1e-4)
 
 
 @pytest.mark.backend("jax")
@@ -141,3 +146,13 @@ def test_tensorflow_says_that_it_cannot():
 def test_unknown_precision():
     with pytest.raises(ValueError, match="'float16'"):
         decode.Search(draw_transformer(), matmul_precision="float16")
+
+
+@pytest.mark.backend("jax", "torch")
+def test_an_ensemble_of_one_model_twice_says_what_it_says():
+    transformer, sources = draw_transformer(), draw_sources()
+    options = {"beam_size": 2, "matmul_precision": "bfloat16"}
+    wanted = decode.Search(transformer, **options)(sources)
+    both = decode.Ensemble([transformer, transformer])
+    found = decode.Search(both, **options)(sources)
+    np.testing.assert_array_equal(found.ids, wanted.ids)

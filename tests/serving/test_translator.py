@@ -631,3 +631,16 @@ def test_other_backends_export_in_one_call(translator, translations, tmp_path):
     translator.export(tmp_path / "exported")
     [found] = serve(tmp_path / "exported", ("serving_default", TEXTS))
     assert found["translation"] == translations
+
+
+@pytest.mark.backend("jax", "torch")
+def test_how_products_are_taken_is_not_saved(translator, tmp_path):
+    narrow = Translator(
+        translator.model,
+        translator.vocabulary,
+        translator.target_vocabulary,
+        matmul_precision="bfloat16",
+    )
+    narrow.save(tmp_path / "narrow")
+    assert narrow.search._weights.narrow
+    assert not Translator.load(tmp_path / "narrow").search._weights.narrow
