@@ -212,7 +212,7 @@ def main(settings: Settings) -> dict:
     ]
     print(batches[0].report)
     if keras.config.backend() == "jax":
-        print("The first epoch compiles a program for each shape, for minutes in all.")
+        print("The first epoch compiles a program for each shape: seconds each.")
     warn_of_few(settings.epochs * batches[0].steps_per_epoch)
     check_test(vocabulary, corpus.test)
     several = corpus.train.multi_label
@@ -313,14 +313,14 @@ def check(settings: Settings):
 
 
 def check_separator(settings: Settings, train):
-    """Refuses a separator that no text's labels have between them."""
+    """Refuses a separator that stands in no label, where each text has one."""
     if settings.label_separator is None or not train.multi_label:
         return
-    if all(len(labels) < 2 for labels in train.labels):
+    if all(len(labels) == 1 for labels in train.labels):
         raise ValueError(
             "Labels of a text stand with the separator between them. Received: "
-            f"--label-separator {settings.label_separator!r}, and no text of "
-            f"{len(train):,} with more than one label, among {train.classes[:3]}. "
+            f"--label-separator {settings.label_separator!r}, and {len(train):,} "
+            f"texts of one label each, such as {train.classes[:3]}. "
             "Name the separator that the file has, or leave it out."
         )
 

@@ -38,8 +38,11 @@ class Weights:
                 "TensorFlow has no product of bfloat16 that is float32. Received: "
                 "matmul_precision='bfloat16'. Set KERAS_BACKEND=jax or torch."
             )
-        self.model, self.variables = model, []
-        self._narrow_of = None
+        self.model, self.variables, self._narrow_of = model, [], None
+        if self.narrow and keras.config.backend() == "jax":
+            from keras_tfm.decode.narrow import Narrow
+
+            self._narrow_of = Narrow()
         self.look()
 
     def look(self):
@@ -50,11 +53,8 @@ class Weights:
         """What the variables hold now, as JAX's programs take it."""
         variables = self.variables  # which another thread may look for anew
         values = [variable.value for variable in variables]
-        if not self.narrow:
+        if self._narrow_of is None:
             return values
-        from keras_tfm.decode.narrow import Narrow
-
-        self._narrow_of = self._narrow_of or Narrow()
         return values, self._narrow_of(variables, values)
 
 

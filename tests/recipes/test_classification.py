@@ -79,9 +79,11 @@ def test_a_separator_that_is_in_no_label_is_refused(tmp_path):
     settings = classification.Settings(
         data=str(file), label_separator=";", out=str(tmp_path / "out")
     )
-    with pytest.raises(ValueError, match="no text of 48 with more than one label"):
+    with pytest.raises(ValueError, match="';', and 48 texts of one label each"):
         classification.main(settings)
     assert not (tmp_path / "out").exists()
+    none_or_one = text.Labelled(["a", "b", "c"], [["x"], [], ["y"]])
+    classification.check_separator(settings, none_or_one)
 
 
 @pytest.mark.backend("torch")
