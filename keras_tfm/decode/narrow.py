@@ -79,14 +79,12 @@ class _Weight:
         last = tuple(over) == tuple(range(x.ndim - count, x.ndim))
         if not (straight and first and last):
             return None
-        product = jax.lax.dot_general(
+        return jax.lax.dot_general(
             x.astype(jnp.bfloat16),
             self.narrow,
             ((over, under), ((), ())),
             preferred_element_type=jnp.float32,
         )
-        # Else XLA may turn it into what it cannot run, where it is transposed.
-        return jax.lax.optimization_barrier(product)
 
 
 def narrowed(function, variables):
@@ -141,11 +139,14 @@ def _run(program, arguments):
 def _done(equation, given):
     """The results of one operation."""
     name, parameters = equation.primitive.name, equation.params
+    if name in ("jit", "pjit"):
+        return _run(parameters["jaxpr"], given)
+    if name == "transpose" and not isinstance(given[0], _Weight):
+        # Else XLA may join it with a product, to one that it cannot run.
+        given = [jax.lax.optimization_barrier(given[0])]
     if any(isinstance(x, _Weight) for x in given):
         if name == "transpose":
             return [given[0].turned(parameters["permutation"])]
-        if name in ("jit", "pjit"):
-            return _run(parameters["jaxpr"], given)
         if name == "while":
             return _loop(parameters, given)
         if name == "dot_general" and isinstance(given[1], _Weight):

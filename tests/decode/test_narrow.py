@@ -68,18 +68,23 @@ def test_products_are_of_rounded_numbers(name):
 
 
 @pytest.mark.backend("jax")
-@pytest.mark.parametrize("shape", [(3, 160), (3, 1, 160)])
-def test_results_turned(shape):
+@pytest.mark.parametrize("shape", [(3, 160), (3, 1, 160), (3, 2, 160)])
+@pytest.mark.parametrize(
+    "turn",
+    [
+        lambda x: ops.transpose(ops.reshape(x, (-1, 130))),
+        lambda x: ops.moveaxis(ops.reshape(x, (-1, 130)), -1, 0),
+        lambda x: ops.vectorized_map(ops.transpose, ops.reshape(x, (1, -1, 130)))[0],
+        lambda x: ops.einsum("ij->ji", ops.reshape(x, (-1, 130))),
+    ],
+)
+def test_results_turned(shape, turn):
     layer, x = keras.layers.Dense(130, use_bias=False), drawn(shape)
     layer.build(x.shape)
-
-    def turned(x):
-        return ops.transpose(ops.reshape(layer(x), (3, 130)))
-
-    program = compiled(turned, Weights(layer, "bfloat16"))
+    program = compiled(lambda x: turn(layer(x)), Weights(layer, "bfloat16"))
     found = ops.convert_to_numpy(program(ops.convert_to_tensor(x)))
     wanted = rounded(x) @ rounded(layer.get_weights()[0])
-    np.testing.assert_allclose(found.T, wanted.reshape(3, 130), atol=1e-4)
+    np.testing.assert_allclose(found.T, wanted.reshape(-1, 130), atol=1e-4)
 
 
 @pytest.mark.backend("jax")
