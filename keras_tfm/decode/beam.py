@@ -321,13 +321,14 @@ class Beam(Way):
         merge, split = self._merge, self._split
         total, token = merge(continued["totals"]), merge(continued["last"])
         done = ops.reshape(state["done"], (-1,))  # (B G,)
-        length = index + 1
+        length = ops.reshape(index + 1, (-1, 1))  # of all rows, or of each
         ends = ops.equal(token, self.end_id)
         allowed = ops.isfinite(total)
         if "met" in continued:
             met = ops.all(continued["met"], axis=-1)
             allowed = ops.logical_and(allowed, merge(met))
-        limited = ops.repeat(ops.greater_equal(length, limits), self.groups)
+        limited = ops.greater_equal(length[:, 0], limits)
+        limited = ops.repeat(limited, self.groups)
         rank = ops.arange(total.shape[1])[None]
         open_rank = ops.cumsum(ops.cast(ops.logical_not(ends), "int32"), axis=-1)
         may = ops.logical_and(allowed, ops.logical_not(done)[:, None])
@@ -364,7 +365,8 @@ class Beam(Way):
         # Enough have ended only if none that is open looks better: where the
         # model is sure of itself, those that end early are the improbable.
         if not self.early_stopping:
-            enough = ops.logical_and(enough, ops.less_equal(best / divisor, worst))
+            beats = ops.less_equal(best / divisor[:, 0], worst)
+            enough = ops.logical_and(enough, beats)
         newly = ops.logical_and(is_nan, ops.logical_not(ops.all(state["done"], -1)))
         for reason in (beaten, enough, limited, ops.repeat(newly, self.groups)):
             done = ops.logical_or(done, reason)
@@ -372,12 +374,12 @@ class Beam(Way):
         last, parent = opened.pop("last"), opened.pop("parent")
         return {
             **state,
-            "index": length,
+            "index": index + 1,
             "last": last,
             "open": opened,
             "pool": {name: split(x) for name, x in pool.items()},
             "ended": ops.reshape(ended, (-1, self.groups)),
-            "broken": ops.where(newly, length, state["broken"]),
+            "broken": ops.where(newly, length[:, 0], state["broken"]),
             "done": ops.reshape(done, (-1, self.groups)),
             "cache": states.reorder(state["cache"], parent),
         }

@@ -251,7 +251,7 @@ def forced_tokens(prefix, index):
 
     Args:
         prefix: int32 `(B, P)`, padded with 0 at the end; or None.
-        index: int32 scalar, which step this is.
+        index: int32, scalar or `(B,)`, which step this is.
 
     Returns:
         int32 `(B,)`, 0 where a row may choose, see `best_tokens`; or None
@@ -260,6 +260,6 @@ def forced_tokens(prefix, index):
     if prefix is None or prefix.shape[1] == 0:
         return None
     size = prefix.shape[1]
-    place = ops.reshape(ops.minimum(index, size - 1), (1,))
-    token = ops.take(prefix, place, axis=1)[:, 0]
+    place = ops.broadcast_to(ops.minimum(index, size - 1), ops.shape(prefix)[:1])
+    token = ops.take_along_axis(prefix, place[:, None], axis=1)[:, 0]
     return ops.where(ops.less(index, size), token, 0)

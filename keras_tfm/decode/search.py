@@ -134,7 +134,7 @@ class Search:
         matmul_precision="float32",
     ):
         self.model = model
-        self._weights = Weights(model, matmul_precision)
+        self.weights = Weights(model, matmul_precision)
         self.num_hypotheses = num_hypotheses
         self.end_id = end_id
         settings.check_numbers(
@@ -229,15 +229,15 @@ class Search:
             )
         check_beam(self.width, self.each, patience)
         with_attention = return_attention or coverage_penalty
-        self._begin_options = {"return_attention": True} if with_attention else {}
-        settings.check_begin(model, self._begin_options, shortlist)
+        self.begin_options = {"return_attention": True} if with_attention else {}
+        settings.check_begin(model, self.begin_options, shortlist)
         begin = inspect.signature(model.begin).parameters
         self._reads = "read_length" in begin
         self._few_programs, self._met = few_programs, {}
-        self._jit_compile = jit_compile
+        self.jit_compile = jit_compile
         self._programs = {}
-        self._player = player(self._take_step, self._weights)
-        self._alternatives = None
+        self._player = player(self._take_step, self.weights)
+        self._alternatives, self.alternates = None, return_alternatives
         if return_alternatives:
             first = Beam(num_hypotheses, num_hypotheses, **options)
             self._alternatives = Alternatives(self, self._by(first))
@@ -247,7 +247,7 @@ class Search:
         search = copy.copy(self)
         search.way, search.width, search.each = way, way.beam_size, way.num_hypotheses
         search._programs = {}
-        search._player = player(search._take_step, self._weights)
+        search._player = player(search._take_step, self.weights)
         return search
 
     def __call__(self, source_ids, target_prefix=None, constraints=None, seed=None):
@@ -384,7 +384,7 @@ class Search:
         for numbers, found in parts:
             for place, number in enumerate(numbers):
                 parts = (x if x is None else x[place : place + 1] for x in found)
-                yield int(number), _checked(Hypotheses(*parts), [number])
+                yield int(number), checked(Hypotheses(*parts), [number])
 
     def _pays(self, kind, many_programs):
         """Whether batches of a kind are to have programs of their own."""
@@ -473,7 +473,7 @@ class Search:
         state, taken = self._start(*arguments), 0
         while not np.all(ops.convert_to_numpy(state["done"])):
             state, found = self._carry_on(state, steps=1)
-            _checked(_arrays(found))
+            checked(_arrays(found))
             taken += 1
             parts = [
                 {name: ops.convert_to_numpy(x)[0] for name, x in state[part].items()}
@@ -524,10 +524,10 @@ class Search:
             none = np.zeros((0, 1, targets.shape[1]), "float32")
             ids, scores = none.astype("int32"), none[:, :, 0]
             return Hypotheses(ids, scores, scores.astype("int32"), none)
-        self._weights.look()
+        self.weights.look()
         program = self._program("score", self._score)
         tensors = (ops.convert_to_tensor(x, "int32") for x in (source_ids, targets))
-        return _checked(_arrays(program(*tensors)))
+        return checked(_arrays(program(*tensors)))
 
     def decode(self, source_ids, target_prefix=()):
         """Decodes a batch of tensors, as part of a program of one's own.
@@ -630,13 +630,13 @@ class Search:
         )
         batches = [(np.arange(count), self._start, arguments)] if count else []
         found = schedule.run(batches, self._carry_on)
-        return _checked(self._joined(list(found), count, length, padded.shape[1]))
+        return checked(self._joined(list(found), count, length, padded.shape[1]))
 
     def _stream(self, arguments):
         state, taken = self._start(*arguments), 0
         while not np.all(ops.convert_to_numpy(state["done"])):
             state, found = self._carry_on(state, steps=1)
-            yield _checked(_arrays(found)).ids[:, 0, taken]
+            yield checked(_arrays(found)).ids[:, 0, taken]
             taken += 1
 
     def _start(self, *arguments, read=None, further=False):
@@ -660,7 +660,7 @@ class Search:
             isinstance(self.way, Beam)
             and self.way.groups == 1
             and 2 * self.width <= size
-            and not self._begin_options
+            and not self.begin_options
             and "constraints" not in state
         )
 
@@ -684,13 +684,13 @@ class Search:
     def _program(self, key, function, donate=False):
         """The function, compiled once."""
         if key not in self._programs:
-            program = compiled(function, self._weights, self._jit_compile, donate)
+            program = compiled(function, self.weights, self.jit_compile, donate)
             # Of two threads one was first, and its program is for both.
             self._programs.setdefault(key, program)
         return self._programs[key]
 
     def _begin(self, room, read, source_ids, candidates, limits, *rest):
-        options, shortlisted = self._begin_options, candidates.shape[1] > 0
+        options, shortlisted = self.begin_options, candidates.shape[1] > 0
         if read is not None:
             options = {**options, "read_length": read}
         if shortlisted:
@@ -741,7 +741,7 @@ class Search:
         found_last=False,
     ):
         """Checks what a batch is given, and gives it as tensors."""
-        self._weights.look()
+        self.weights.look()
         if constraints is not None and isinstance(self.way, Sample):
             drawn = "sampling" if self.samples else f"beam_size={self.width}"
             raise ValueError(
@@ -837,8 +837,19 @@ def _rows(ids, scores, length):
     return sorted(pairs, key=lambda pair: -pair[1])
 
 
-def _checked(hypotheses, numbers=None):
-    """Raises FloatingPointError where a score says that logits were NaN."""
+def checked(hypotheses, numbers=None):
+    """Refuses hypotheses of logits that were NaN.
+
+    Args:
+        hypotheses: `Hypotheses` of NumPy arrays.
+        numbers: int `(B,)`, of the rows in the message; or None for 0 and on.
+
+    Returns:
+        The hypotheses.
+
+    Raises:
+        FloatingPointError: a score says that logits were NaN.
+    """
     rows = np.flatnonzero(np.isnan(hypotheses.scores).any(axis=-1))
     if rows.size:
         row = int(rows[0])

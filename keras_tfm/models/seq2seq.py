@@ -211,6 +211,11 @@ class Transformer(keras.Model):
             cache["projection"] = stacks.columns(table, self.projection, candidates)
         return cache
 
+    @property
+    def steps_apart(self):
+        """bool. `step` takes an index for each row, see there."""
+        return not is_relative(self.settings["positions"])
+
     def extend(self, cache, max_length):
         """Makes room for more steps.
 
@@ -244,7 +249,11 @@ class Transformer(keras.Model):
 
         Args:
             ids: integer `(B, K)`, the last token of each hypothesis.
-            index: int or scalar int tensor, from 0: which step this is.
+            index: int or scalar int tensor, from 0: which step this is. Or
+                int `(B,)`, which step of each row: then the cache has
+                `"slot"`, scalar int32, where all of them are written, and
+                after the last slot comes the first again; a row keeps so many
+                steps as there is room for. Not with relative positions.
             cache: from `begin` or the step before, with its `"beams"` in the
                 order of the hypotheses.
 
@@ -258,7 +267,8 @@ class Transformer(keras.Model):
         batch_size, beam_size = ops.shape(ids)[0], ids.shape[1]
         # The beams of a source stand at one position: they are embedded as
         # rows and then attend as if they were K queries of one sequence.
-        x = self.target_embedding(ops.reshape(ids, (-1, 1)), offset=index)
+        offset = ops.repeat(index, beam_size) if _each(index) else index
+        x = self.target_embedding(ops.reshape(ids, (-1, 1)), offset=offset)
         x = ops.reshape(x, (batch_size, beam_size, x.shape[-1]))  # (B, K, D)
         if self.settings["decoder_recurrence"]:
             pasts, places = cache["beams"]["states"], {}
@@ -280,6 +290,9 @@ class Transformer(keras.Model):
             cache = {**cache, "beams": {"states": written}}
         else:
             cache = {**cache, "past": written, "beams": {"ancestors": ancestors}}
+            if "slot" in cache:
+                room = ops.shape(ancestors)[-1] // beam_size
+                cache["slot"] = (cache["slot"] + 1) % room
         if "attention" in cache:
             attention = ops.cast(scores[-1], "float32")  # (B, H, K, S)
             cache["attention"] = ops.mean(attention, axis=1)
@@ -381,7 +394,7 @@ class Transformer(keras.Model):
 
     def _places(self, cache, index, batch_size, beam_size):
         """Which slots each hypothesis attends to, and what blocks are told."""
-        slot = index * beam_size
+        slot = cache.get("slot", index) * beam_size
         own = ops.broadcast_to(
             ops.eye(beam_size, dtype="bool"), (batch_size, beam_size, beam_size)
         )
@@ -410,6 +423,11 @@ class Transformer(keras.Model):
                 maps.append(scores)
         x = stacks.normalized(self.encoder_norm, x, padding_mask(source_ids))
         return x, maps
+
+
+def _each(index):
+    """Whether each row has an index of its own."""
+    return not isinstance(index, int) and len(index.shape) > 0
 
 
 def _check_recurrence(recurrence, positions):

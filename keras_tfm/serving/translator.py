@@ -218,13 +218,10 @@ class Translator:
             search["return_attention"] = True
         searched = self._search_with(search)
         phrases = self._phrases(constraints, texts)
-        rows, places = self._rows(texts, phrases)
+        rows, places = self.rows_of(texts, phrases)
         forced = self._forced(target_prefix, texts, rows, places)
         found = self._decoded(searched, rows, forced, progress, phrases, places, end)
-        return [
-            self._translation(text, parts, after, rows, found, first, return_scores)
-            for text, (parts, after, first) in zip(texts, places, strict=True)
-        ]
+        return self.translations_of(texts, rows, places, found, return_scores)
 
     def stream(self, text, target_prefix=None) -> Iterator[str]:
         """Translates greedily, and gives the translation as it comes.
@@ -243,7 +240,7 @@ class Translator:
         """
         [text] = _text_list([text])
         search = self._search_with(GREEDY)
-        rows, [(parts, after, _)] = self._rows([text])
+        rows, [(parts, after, _)] = self.rows_of([text])
         forced = self._forced(target_prefix, [text], rows, [(parts, after, 0)])
         return self._stream(search, rows, forced, parts, after)
 
@@ -409,6 +406,23 @@ class Translator:
                 bar.add(1)
         return found
 
+    def translations_of(self, texts, rows, places, found, return_scores=True):
+        """Makes translations of what was decoded.
+
+        Args:
+            texts: list of str.
+            rows, places: of `rows_of`.
+            found: list of `Hypotheses`, one for each row.
+            return_scores: of `translate`.
+
+        Returns:
+            list of `Translation`, in the order of the texts.
+        """
+        return [
+            self._translation(text, parts, after, rows, found, first, return_scores)
+            for text, (parts, after, first) in zip(texts, places, strict=True)
+        ]
+
     def _translation(self, text, parts, after, rows, found, first, scored):
         some = found[first : first + len(parts)]
         tokens = [t for row in rows[first : first + len(parts)] for t in row]
@@ -455,7 +469,7 @@ class Translator:
 
     def _translate(self, texts, progress=False):
         texts = _text_list(texts)
-        rows, places = self._rows(texts)
+        rows, places = self.rows_of(texts)
         forced = self._forced(None, texts, rows, places)
         found = self._decoded(self.search, rows, forced, progress)
         ids = [hypotheses.ids[0, 0] for hypotheses in found]
@@ -692,10 +706,21 @@ class Translator:
         count = num_hypotheses or self.settings["beam_size"]
         return self._search_of(), self._search_of(num_hypotheses=count)
 
-    def _rows(self, texts, whole=()):
-        """The ids of every part, and of each text its parts, and the first.
+    def rows_of(self, texts, whole=()):
+        """Gives what of texts is decoded.
 
-        Those in `whole` are not cut.
+        Args:
+            texts: list of str.
+            whole: ints, the numbers of texts that are not cut into parts.
+
+        Returns:
+            list of lists of int, the ids of every part; and for each text a
+            triple: its parts, list of `Part`; str, what stands after the last;
+            and the number of the first one's row.
+
+        Raises:
+            ValueError: more tokens than `max_source_length`, and no place to
+                cut.
         """
         if self.search.lengths.continues:
             whole = range(len(texts))

@@ -59,6 +59,8 @@ class Workers:
         return self.worker.answers(asked)
 
     async def answer(self, asked):
+        if self.worker.shares(asked):
+            return await self.worker.share(asked)
         return await self.together(asked)
 
     async def describe(self):

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from keras_tfm.serving.loading import load
+from keras_tfm.serving.shared import SharedTranslator
 from keras_tfm.serving.translator import GREEDY, Translator
 
 WARM = (32, 64, 128)  # tokens: a longer text is cut into sentences
@@ -89,6 +90,9 @@ class Worker:
             self._alone = copy.copy(self.model)
             self._alone.batch_size = 1
         translates = isinstance(self.model, Translator)
+        self._shared = None
+        if translates and batch_size > 1 and SharedTranslator.supports(self.model):
+            self._shared = SharedTranslator(self.model, batch_size)
         self.kind = "translation" if translates else "classification"
         if not translates and self.model.paired:
             raise ValueError(
@@ -112,7 +116,10 @@ class Worker:
         self._together([Asked(["a"])])
         if self.kind != "translation" or not lengths:
             return
-        self.model.warm_up(lengths)
+        if self._shared is not None:
+            self._shared.warm_up(lengths)
+        else:
+            self.model.warm_up(lengths)
         does = self.describe()
         some = [self._asking(True, False)]
         some += [self._asking(True, True)] if does["attention"] else []
@@ -155,6 +162,26 @@ class Worker:
             for place, answer in zip(places, answers, strict=True):
                 found[place] = answer
         return found
+
+    def shares(self, one) -> bool:
+        """Tells whether a request may be answered beside others.
+
+        Args:
+            one: `Asked`.
+        """
+        return self._shared is not None and one.kind == (False, False, False)
+
+    async def share(self, one) -> list:
+        """Answers a request while others are answered, see `answers`.
+
+        Args:
+            one: `Asked`, which `shares` takes.
+        """
+        try:
+            found = await self._shared.translate(one.texts, self.seconds)
+        except (*FAULTS, TimeoutError) as error:
+            return error
+        return [_translated(one) for one in found]
 
     def stream(self, text, target_prefix=None) -> Iterator[str]:
         """Translates greedily, see `Translator.stream`.
