@@ -1,4 +1,4 @@
-"""Sources that come one after another share steps, and leave when they are done."""
+"""Sources that come one after another share steps."""
 
 import collections
 import concurrent.futures
@@ -14,7 +14,7 @@ from keras_tfm.decode.compile import compiled, player
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.search import checked
 
-# Source tokens that programs are compiled for: a longer source is decoded alone.
+# Source tokens that programs are for: a longer source is decoded alone.
 WIDTHS = (20, 36, 68, 132)
 STRETCH = 4  # steps, between which rows come and go
 PATIENCE = 8  # stretches that a batch is too large for, before it becomes smaller
@@ -182,7 +182,7 @@ class ContinuousSearch:
                 batch.stretch(rows)
 
     def _next(self, batches):
-        """Waits for something to do; gives what comes into each batch, or None."""
+        """Waits for work; gives what comes into each batch, or None."""
         with self._changed:
             while True:
                 coming = [self._taken(batch) for batch in batches]
@@ -193,7 +193,7 @@ class ContinuousSearch:
                 self._changed.wait()
 
     def _taken(self, batch):
-        """Takes what waits for a batch: of several threads each has its share."""
+        """Takes what waits for a batch: each thread has its share."""
         waiting, rows = self._waiting[batch.width], []
         busy = sum(
             o.busy for own in self._batches for o in own if o.width == batch.width
@@ -368,7 +368,7 @@ class _Batch:
         return state
 
     def _with(self, state, new, places):
-        """The state with new rows at some places. What they have past is hidden."""
+        """The state with new rows at some places, whose past is hidden."""
         cache, places = state["cache"], places[:, None]
 
         def put(old, rows):
@@ -389,7 +389,7 @@ class _Batch:
         return {**state, "done": done}
 
     def _advanced(self, state, steps):
-        """Some steps: the state, how many there were, what is done and found."""
+        """Some steps: the state, how many, what is done and found."""
         step = self.of.step_player()
 
         def unfinished(taken, state):

@@ -107,7 +107,7 @@ class Way:
         return logits, forced, state
 
     def _here(self, state):
-        """bool `(1 or B, 1, T)`, True at the place of the token of this step."""
+        """bool `(1 or B, 1, T)`, True at the place of this step's token."""
         room = ops.shape(state["open"]["ids"])[-1]
         index = ops.reshape(state["index"], (-1, 1, 1))
         return ops.equal(ops.arange(room)[None, None], index)

@@ -1,16 +1,11 @@
 """Sources that come one after another get what they get in a batch."""
 
-import concurrent.futures
-import threading
-
-import keras
 import numpy as np
 import pytest
-from keras import ops
 
-from keras_tfm import decode, models
-from keras_tfm.decode.continuous import ContinuousSearch, supports
-from tests.decode.conftest import VOCABULARY_SIZE, draw_transformer
+from keras_tfm import decode
+from keras_tfm.decode.continuous import ContinuousSearch
+from tests.decode.conftest import VOCABULARY_SIZE
 from tests.decode.test_search import assert_same
 
 OPTIONS = {"jit_compile": False}
