@@ -642,5 +642,5 @@ def test_how_products_are_taken_is_not_saved(translator, tmp_path):
         matmul_precision="bfloat16",
     )
     narrow.save(tmp_path / "narrow")
-    assert narrow.search._weights.narrow
-    assert not Translator.load(tmp_path / "narrow").search._weights.narrow
+    assert narrow.search.weights.narrow
+    assert not Translator.load(tmp_path / "narrow").search.weights.narrow
