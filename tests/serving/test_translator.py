@@ -152,7 +152,7 @@ def test_a_long_text_is_cut_after_its_sentences(
     assert found == " ".join(translator(sentences))
     assert found != translator(" ".join(sentences))
     # Without an end it is cut between words, and no token is lost.
-    rows, [(parts, after, first)] = short._rows(["a garden " * 40])
+    rows, [(parts, after, first)] = short.rows_of(["a garden " * 40])
     assert [token for row in rows for token in row] == vocabulary.encode(
         ["a garden " * 40]
     )[0]
@@ -437,7 +437,7 @@ def test_what_cannot_be_saved_leaves_the_folder_as_it_was(translator, tmp_path):
 @pytest.mark.backend("torch")
 def test_what_was_cut_before_its_end_is_counted(translator):
     real = [text for text in TEXTS if text.strip()]
-    alone = [translator.search(np.array(translator._rows([one])[0])) for one in real]
+    alone = [translator.search(np.array(translator.rows_of([one])[0])) for one in real]
     ends = [translator.target_vocabulary.end_id in found.ids[0, 0] for found in alone]
     translator(TEXTS)
     assert translator.cut == ends.count(False)
@@ -613,7 +613,7 @@ def test_the_savedmodel_keeps_the_limits(vocabulary, tmp_path):
     assert [text.decode() for text in found["translation"].numpy()] == [*wanted, ""]
     assert found["finished"].numpy().tolist() == [False] * 3 + [True]
     long = "a house " * 40
-    rows, _ = translator._rows([long])
+    rows, _ = translator.rows_of([long])
     assert 24 < max(map(len, rows)) <= 30
     found = loaded(text=tf.constant(["the", long]))["translation"].numpy()
     assert [text.decode() for text in found] == translator(["the", long])
