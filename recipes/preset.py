@@ -316,8 +316,12 @@ def flags(trained, plain) -> str:
     for name in ("data", "additional", "weights"):
         if name in given:
             given[name] = file_names(given[name])
-    pairs = [("from" if k == "weights" else k, v) for k, v in given.items()]
-    return "".join(f" --{name.replace('_', '-')} {value}" for name, value in pairs)
+    text = ""
+    for name, value in given.items():
+        flag = "from" if name == "weights" else name.replace("_", "-")
+        values = value if isinstance(value, list | tuple) else [value]
+        text += f" --{flag} {' '.join(map(str, values))}"
+    return text
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ Follows  Vaswani et al. 2017; for small corpora Wu et al. 2021, section 3;
 import dataclasses
 import functools
 import hashlib
+import json
 import pathlib
 import sys
 import time
@@ -368,10 +369,11 @@ def described(settings: Settings, corpus) -> dict:
     for part in (corpus.train, corpus.validation):
         for sentence in (*part.source, *part.target):
             digest.update(sentence.encode() + b"\n")
-    return dataclasses.asdict(settings) | {
+    described = dataclasses.asdict(settings) | {
         "backend": keras.config.backend(),
         "text_sha256": digest.hexdigest(),
     }
+    return json.loads(json.dumps(described))  # as it is read: no tuples
 
 
 def check_lengths(corpus, vocabulary):

@@ -41,6 +41,7 @@ def settings(corpus, tmp_path_factory):
         data=str(corpus),
         out=str(tmp_path_factory.mktemp("run") / "de"),
         preset="small",
+        num_layers=(1, 2),
         vocabulary_size=300,
         held_out=40,
         batch=256,
@@ -108,7 +109,8 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
     card = (out / "README.md").read_text()
     assert 'from_preset("en-de")("I have 12 dogs"))  # Ich' in card
     assert f"| float32, as trained | {result['bleu']:.2f} ±" in card
-    assert "--vocabulary-size 300" in card and "--out" not in card
+    assert "--num-layers 1 2 --vocabulary-size 300" in card
+    assert "--out" not in card
     assert card.endswith("It knows animals alone.\n")
     assert settings.data not in card  # a path of this machine
     again = dataclasses.replace(settings, weights=str(out), dropout=0.1)
@@ -170,10 +172,12 @@ def test_a_run_starts_from_another(settings, result, tmp_path, capsys):
         weights=settings.out,
         out=str(tmp_path / "finer"),
         preset=None,
+        num_layers=None,
         vocabulary_size=None,
         epochs=1,
         average=1,
         dropout=0.3,
+        precision="mixed_bfloat16",
     )
     start = translation.get_start(given)
     assert start.model.settings["dropout"] == 0.3
@@ -183,7 +187,10 @@ def test_a_run_starts_from_another(settings, result, tmp_path, capsys):
     # At next to no rate it ends as what it started from, not as a new model.
     finer = translation.main(dataclasses.replace(given, peak_rate=1e-7))
     assert finer["settings"]["preset"] is None
-    saved = _weights(serving.Translator.load(tmp_path / "finer" / "model").model)
+    model = serving.Translator.load(tmp_path / "finer" / "model").model
+    assert start.model.dtype_policy.name == "mixed_bfloat16"
+    assert model.dtype_policy.name == "float32"
+    saved = _weights(model)
     for mine, theirs in zip(saved, first, strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-4)
     mine = (tmp_path / "finer" / "vocabulary.model").read_bytes()
@@ -201,7 +208,11 @@ def test_a_start_without_the_recipe_s_shape_is_refused(settings, corpus, tmp_pat
     untied = models.transformer_tiny(300, num_layers=1, tie=None)
     serving.Translator(untied, vocabulary).save(tmp_path / "untied")
     given = dataclasses.replace(
-        settings, weights=str(tmp_path / "untied"), preset=None, vocabulary_size=None
+        settings,
+        weights=str(tmp_path / "untied"),
+        preset=None,
+        num_layers=None,
+        vocabulary_size=None,
     )
     with pytest.raises(ValueError, match="embedding is also its projection.*untied"):
         translation.get_start(given)
@@ -228,6 +239,7 @@ def test_a_cooldown_is_counted_in_epochs(settings, result):
 def test_a_recurrent_model_goes_through_the_same_steps(settings):
     out = settings.out + "-recurrent"
     few = {"epochs": 1, "average": 1, "held_out": 8, "beam_size": 1}
+    few["num_layers"] = None
     other = dataclasses.replace(settings, model="recurrent", out=out, **few)
     result = translation.main(other)
     assert result["settings"]["model"] == "recurrent"
@@ -303,7 +315,9 @@ def test_defaults_hang_on_the_corpus():
         ({"peak_rate": -1.0}, "--peak-rate must be above 0. Received: -1.0"),
         ({"clip_norm": 0.0}, "--clip-norm must be above 0. Received: 0.0"),
         ({"subword_sampling": 2.0}, "--subword-sampling must be above 0 and at"),
-        ({"weights": "x"}, r"With --from .*besides: {'preset': 'small', 'vocab"),
+        ({"weights": "x"}, r"With --from .*besides: {'preset': 'small', 'num_l"),
+        ({"num_layers": (0, 2)}, "--num-layers are .* 1 or more .*Received: .0, 2"),
+        ({"model": "recurrent"}, "--num-layers are .*Received: .*--model recurrent"),
     ],
 )
 def test_a_wrong_setting_is_refused(settings, tmp_path, changed, message):
