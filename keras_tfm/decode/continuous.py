@@ -15,8 +15,9 @@ from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.search import checked
 
 # Source tokens that programs are for: a longer source is decoded alone.
-WIDTHS = (20, 36, 68, 132)
+WIDTHS = (20, 44, 132)
 STRETCH = 4  # steps, between which rows come and go
+ALONE = 8  # steps, where there is one place
 PATIENCE = 8  # stretches that a batch is too large for, before it becomes smaller
 
 
@@ -231,7 +232,8 @@ class _Batch:
 
     def __init__(self, of, width, most):
         self.of, self.search, self.program = of, of.search, of.program
-        self.width, self.most, self.sizes = width, most, _sizes(most)
+        self.width, self.most = width, most
+        self.counts, self.sizes = _sizes(most)
         self.room = _room(width, of.search.lengths)
         self.rows, self.state, self.steps, self.idle = [], None, 0, 0
 
@@ -264,10 +266,11 @@ class _Batch:
     def warm_up(self):
         """Compiles all that its rows may need, by decoding some."""
         for size in self.sizes:
-            for count in (n for n in self.sizes if n <= size):
+            for count in (n for n in self.counts if n <= size):
                 self.rows, self.state = [], None
                 self._resize(size)
-                self._insert([_Row([self.search.end_id], None, 1, 0)] * count)
+                rows = [_Row([self.search.end_id], None, 1, 0)] * count
+                self._insert(rows, count)
             self._take_steps()
             for other in self.sizes:
                 if other != size:
@@ -283,8 +286,10 @@ class _Batch:
         self.idle = self.idle + 1 if size < len(self.rows) else 0
         if size > len(self.rows) or self.idle > PATIENCE or not busy:
             self._resize(size)
-        if rows:
-            self._insert(rows)
+        while rows:
+            count = max(n for n in self.counts if n <= max(1, 2 * len(rows) - 1))
+            self._insert(rows[:count], min(count, len(self.rows)))
+            rows = rows[count:]
 
     def _resize(self, size):
         """Makes so many places, in which the rows that are busy stay."""
@@ -305,9 +310,13 @@ class _Batch:
         parts = (self.state, ops.convert_to_tensor(order), ops.convert_to_tensor(live))
         self.state = self.program(self._taken)(*parts)
 
-    def _insert(self, rows):
-        """Puts rows, at their first step, where no others are."""
-        count = next(n for n in self.sizes if n >= len(rows))
+    def _insert(self, rows, count):
+        """Puts rows, at their first step, where no others are.
+
+        Args:
+            rows: list of `_Row`.
+            count: int, as many or more, which a program is for.
+        """
         free = [place for place, row in enumerate(self.rows) if row is None]
         for place, row in zip(free, rows, strict=False):
             self.rows[place] = row
@@ -323,7 +332,8 @@ class _Batch:
 
     def _take_steps(self):
         take = self.program(self._advanced, donate=True)
-        steps = ops.convert_to_tensor(STRETCH, "int32")
+        steps = ALONE if len(self.rows) == 1 else STRETCH
+        steps = ops.convert_to_tensor(steps, "int32")
         self.state, taken, done, found = take(self.state, steps)
         self.steps += int(taken)
         return ops.convert_to_numpy(done).all(axis=-1), found
@@ -437,11 +447,9 @@ def _room(width, lengths):
 
 
 def _sizes(most):
-    """Numbers of places, each a quarter of the next."""
-    sizes = [most]
-    while sizes[-1] > 1:
-        sizes.append(max(1, sizes[-1] // 4))
-    return sizes[::-1]
+    """Numbers of rows that come at once, and of places: with programs each."""
+    part = -(-most // 4)
+    return sorted({1, part}), sorted({1, *range(part, most, part), most})
 
 
 def give(future, function, *arguments):

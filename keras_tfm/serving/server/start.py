@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import functools
+import math
 import os
 import pathlib
 import signal
 import socket
 import tempfile
-import threading
 import time
 import urllib.request
 
@@ -16,6 +17,7 @@ if "RAY_ADDRESS" not in os.environ:  # whose processes have settings of their ow
     os.environ.setdefault("RAY_SERVE_USE_GRPC_BY_DEFAULT", "1")
 
 import ray
+import uvicorn
 from ray import serve
 from ray.exceptions import RayActorError, RayTaskError
 from ray.serve.exceptions import (
@@ -173,30 +175,24 @@ def _run(
         include_dashboard=False,
         logging_level="error",
         log_to_driver=False,
-        runtime_env={"env_vars": _environment(compiled)},
+        runtime_env={"env_vars": _environment(compiled, workers)},
     )
     try:
-        serve.start(
-            http_options={"host": host, "port": port, "request_timeout_s": None},
-            logging_config=QUIETLY,
-        )
-        common = {
-            "max_queued_requests": limits.waiting,
-            "ray_actor_options": {"num_cpus": 0},
-            "graceful_shutdown_timeout_s": limits.seconds,
-            "logging_config": QUIETLY,
-        }
+        serve.start(proxy_location="Disabled", logging_config=QUIETLY)
         model = Workers.options(
-            num_replicas=workers, max_ongoing_requests=limits.waiting, **common
+            num_replicas=workers,
+            max_ongoing_requests=limits.waiting,
+            max_queued_requests=limits.waiting,
+            ray_actor_options={"num_cpus": 0},
+            graceful_shutdown_timeout_s=limits.seconds,
+            logging_config=QUIETLY,
         ).bind(settings, limits, warm, compiled)
-        front = make_front(name, limits).options(
-            max_ongoing_requests=4 * limits.waiting, **common
-        )
-        serve.run(front.bind(model), name=name, route_prefix="/")
+        remote = Remote(serve.run(model, name=name, route_prefix=None))
         if compiled is not None:
             pathlib.Path(compiled, WARMED).touch()
-        ready()
-        _until_signal()
+        metrics = functools.partial(asyncio.to_thread, _measured)
+        app = make_app(lambda: remote, name, limits, metrics=metrics)
+        _listen(app, host, port, limits, ready)
     finally:
         with contextlib.suppress(Exception):  # or the first error would be lost
             serve.delete(name)  # waits for what is being answered
@@ -219,29 +215,37 @@ def _check_free(host, port):
             ) from fault
 
 
-def make_front(name, limits):
-    """Makes the deployment that speaks HTTP.
+class _Server(uvicorn.Server):
+    """Says when it answers."""
 
-    Args:
-        name: str, of the model in addresses.
-        limits: `Limits`.
+    def __init__(self, config, ready):
+        super().__init__(config)
+        self.ready = ready
+
+    async def startup(self, sockets=None):
+        await super().startup(sockets)
+        if self.started:
+            self.ready()
+
+
+def _listen(app, host, port, limits, ready):
+    """Answers until a signal comes, and then what has come before it.
+
+    Here and not in a process of Ray's: through its proxy and another worker a
+    request costs three times as much.
     """
-
-    def build():
-        return make_app(
-            lambda: serve.get_replica_context().servable_object.remote,
-            name,
-            limits,
-            metrics=lambda: asyncio.to_thread(_measured),
-        )
-
-    @serve.deployment(name="Front")
-    @serve.ingress(build)
-    class Front:
-        def __init__(self, workers):
-            self.remote = Remote(workers)
-
-    return Front
+    # Uvicorn hands a signal on when it has finished, which would end it all.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: None)
+    config = uvicorn.Config(
+        app,
+        host,
+        port,
+        log_level="error",
+        access_log=False,
+        timeout_graceful_shutdown=math.ceil(limits.seconds),
+    )
+    _Server(config, ready).run()
 
 
 def _measured():
@@ -258,12 +262,15 @@ def _measured():
     )
 
 
-def _environment(compiled):
+def _environment(compiled, workers):
     """What workers need to know; a folder keeps what they have compiled."""
     names = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "OMP_NUM_THREADS")
     found = {name: os.environ[name] for name in names if name in os.environ}
     if compiled is None:
         return found
+    # Of JAX's programs two run at once in each.
+    cores = len(os.sched_getaffinity(0))
+    found["NPROC"] = os.environ.get("NPROC", str(max(1, cores // (2 * workers))))
     option = "tf_xla_persistent_cache_directory"
     flags = os.environ.get("TF_XLA_FLAGS", "")
     if option not in flags:
@@ -272,10 +279,3 @@ def _environment(compiled):
         found["JAX_COMPILATION_CACHE_DIR"] = compiled
         found["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     return found
-
-
-def _until_signal():
-    stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
-    stopped.wait()
