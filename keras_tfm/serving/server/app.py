@@ -279,10 +279,32 @@ def _refusals(app):
     async def unavailable(request, fault):
         return refused(503, str(fault), {"Retry-After": "1"})
 
-    @app.middleware("http")
-    async def unknown(request, call_next):
+    app.add_middleware(_Unknown, answer=refused(500, FAILED))
+
+
+class _Unknown:
+    """Answers where the application failed before it did.
+
+    Args:
+        app: ASGI application.
+        answer: response of Starlette.
+    """
+
+    def __init__(self, app, answer):
+        self.app, self.answer = app, answer
+
+    async def __call__(self, scope, receive, send):
+        begun = False
+
+        async def watched(message):
+            nonlocal begun
+            begun = True
+            await send(message)
+
         try:
-            return await call_next(request)
+            await self.app(scope, receive, watched)
         except Exception:
+            if begun or scope["type"] != "http":
+                raise
             _log.exception("A request failed.")
-            return refused(500, FAILED)
+            await self.answer(scope, receive, send)

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import functools
+import itertools
+import logging
 import math
 import os
 import pathlib
@@ -26,11 +28,13 @@ from ray.serve.exceptions import (
     RequestCancelledError,
 )
 
-from keras_tfm.serving.server.app import Unavailable, make_app
+from keras_tfm.serving.server.app import FAILED, Unavailable, make_app
 from keras_tfm.serving.server.worker import FAULTS, Worker
 
+_log = logging.getLogger(__name__)
 QUIETLY = {"log_level": "WARNING", "enable_access_log": False}
-GATHERED = 0.003  # seconds: what comes within them after the first goes with it
+GATHERED = 0.0005  # seconds, for each request that is there, see `Remote`
+BATCHED = 0.003  # seconds: what comes within them after the first goes with it
 WARMED = "warmed"  # a file, there once all workers have been warm
 PACE = 0.05  # seconds between the states of a stream: each is all there is so far
 
@@ -54,16 +58,26 @@ class Workers:
     # It holds up its own event loop: otherwise Ray would make a batch of each.
     @serve.batch(
         max_batch_size=32,
-        batch_wait_timeout_s=GATHERED,
+        batch_wait_timeout_s=BATCHED,
         batch_size_fn=lambda asked: sum(one.weight for one in asked),
     )
     async def together(self, asked):
         return self.worker.answers(asked)
 
-    async def answer(self, asked):
-        if self.worker.shares(asked):
-            return await self.worker.share(asked)
-        return await self.together(asked)
+    async def answers(self, asked):
+        """Answers requests: pairs of a place in the list and its answer."""
+
+        async def answer(place, one):
+            try:
+                if self.worker.shares(one):
+                    return place, await self.worker.share(one)
+                return place, await self.together(one)
+            except Exception:  # of the server: the others have their answers
+                _log.exception("A request failed.")
+                return place, FAILED
+
+        for found in asyncio.as_completed(itertools.starmap(answer, enumerate(asked))):
+            yield await found
 
     async def describe(self):
         return self.worker.describe()
@@ -86,22 +100,65 @@ class Workers:
 class Remote:
     """The workers, as the application asks for them.
 
+    Requests go to a worker together, those that come within a time that is
+    longer the more are there: it costs Ray as much to hand over one as many.
+
     Args:
         workers: handle of `Workers`.
+        most: int >= 1, requests that there are at once; one more is refused.
     """
 
-    def __init__(self, workers):
-        self.workers = workers
+    def __init__(self, workers, most):
+        self.workers, self.most = workers, most
+        self._answers = workers.options(stream=True).answers
+        self._coming, self._there = [], 0
+        self._groups = set()  # asyncio holds none of its tasks
 
     async def answer(self, asked):
         """Asks one of the workers, see `Worker.answers`."""
-        with _Lost():
-            return await self._unless_given_up(self.workers.answer.remote(asked))
+        if self._there >= self.most:
+            raise Unavailable("Too many requests are waiting. Try again.")
+        future = asyncio.get_running_loop().create_future()
+        self._coming.append((asked, future))
+        self._there += 1
+        if len(self._coming) == 1:
+            self._groups.add(group := asyncio.ensure_future(self._ask_together()))
+            group.add_done_callback(self._groups.discard)
+        try:
+            return await future
+        finally:
+            self._there -= 1
+
+    async def _ask_together(self):
+        await asyncio.sleep(GATHERED * (self._there - len(self._coming)))
+        group, self._coming = self._coming, []
+        futures = [future for _, future in group]
+        with _Told(futures), _Lost():
+            found = self._answers.remote([asked for asked, _ in group])
+
+            def given_up(future):
+                if all(one.cancelled() for one in futures):  # nobody waits for it
+                    found.cancel()
+
+            for future in futures:
+                future.add_done_callback(given_up)
+            async for place, answer in found:
+                if futures[place].done():
+                    continue
+                if answer == FAILED:
+                    futures[place].set_exception(RuntimeError(FAILED))
+                else:
+                    futures[place].set_result(answer)
 
     async def describe(self):
         """Asks what the model is."""
         with _Lost():
-            return await self._unless_given_up(self.workers.describe.remote())
+            response = self.workers.describe.remote()
+            try:
+                return await response
+            except asyncio.CancelledError:
+                response.cancel()
+                raise
 
     async def stream(self, text, target_prefix):
         """Passes on what a worker says as it comes."""
@@ -115,13 +172,21 @@ class Remote:
                 states.cancel()
                 raise
 
-    async def _unless_given_up(self, response):
-        """Waits for an answer; for who has given up nobody works."""
-        try:
-            return await response
-        except asyncio.CancelledError:
-            response.cancel()
-            raise
+
+class _Told:
+    """Tells those that wait for a group what became of it."""
+
+    def __init__(self, futures):
+        self.futures = futures
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, fault, trace):
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(fault or RuntimeError(FAILED))
+        return True
 
 
 class _Lost:
@@ -187,7 +252,8 @@ def _run(
             graceful_shutdown_timeout_s=limits.seconds,
             logging_config=QUIETLY,
         ).bind(settings, limits, warm, compiled)
-        remote = Remote(serve.run(model, name=name, route_prefix=None))
+        handle = serve.run(model, name=name, route_prefix=None)
+        remote = Remote(handle, 2 * limits.waiting * workers)
         if compiled is not None:
             pathlib.Path(compiled, WARMED).touch()
         metrics = functools.partial(asyncio.to_thread, _measured)
