@@ -240,7 +240,7 @@ def _run(
         include_dashboard=False,
         logging_level="error",
         log_to_driver=False,
-        runtime_env={"env_vars": _environment(compiled, workers)},
+        runtime_env={"env_vars": _environment(compiled)},
     )
     try:
         serve.start(proxy_location="Disabled", logging_config=QUIETLY)
@@ -328,15 +328,12 @@ def _measured():
     )
 
 
-def _environment(compiled, workers):
+def _environment(compiled):
     """What workers need to know; a folder keeps what they have compiled."""
     names = ("KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "OMP_NUM_THREADS")
     found = {name: os.environ[name] for name in names if name in os.environ}
     if compiled is None:
         return found
-    # Of JAX's programs two run at once in each.
-    cores = len(os.sched_getaffinity(0))
-    found["NPROC"] = os.environ.get("NPROC", str(max(1, cores // (2 * workers))))
     option = "tf_xla_persistent_cache_directory"
     flags = os.environ.get("TF_XLA_FLAGS", "")
     if option not in flags:
