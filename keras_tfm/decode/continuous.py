@@ -344,6 +344,7 @@ class _Batch:
         if not over:
             return
         found = [x if x is None else ops.convert_to_numpy(x) for x in found]
+        broken = np.isnan(found[1]).any(axis=-1)
         for place in over:
             row, self.rows[place] = self.rows[place], None
             if self.steps - row.begun >= self.room < row.limit:
@@ -351,6 +352,13 @@ class _Batch:
             else:
                 own = (x if x is None else x[place : place + 1] for x in found)
                 give(row.future, checked, Hypotheses(*own))
+        if broken[over].any():
+            # What is hidden counts for nothing, unless it is no number.
+            rows = [row for row in self.rows if row is not None]
+            self.rows, self.state = [], None
+            for row in rows:
+                row.begun = self.steps
+            self._admit(rows)
 
     # Programs.
 
@@ -406,11 +414,13 @@ class _Batch:
             waiting = ops.logical_not(ops.all(state["done"]))
             return ops.logical_and(taken < steps, waiting)
 
-        taken, state = ops.while_loop(
-            unfinished,
-            lambda taken, state: (taken + 1, step(state)),
-            (ops.zeros((), "int32"), state),
-        )
+        def one_more(taken, state):
+            # Rows that are done take steps too: to no place that is none.
+            last = ops.minimum(state["index"], room - 1)
+            return taken + 1, step({**state, "index": last})
+
+        room, taken = state["open"]["ids"].shape[-1], ops.zeros((), "int32")
+        taken, state = ops.while_loop(unfinished, one_more, (taken, state))
         return state, taken, state["done"], self.search.way.finish(state)
 
 
@@ -430,8 +440,9 @@ def _fault(search):
         "sampling": search.samples,
         "return_alternatives=True": search.alternates,
         "a shortlist": search.shortlist is not None,
-        "processors, or options that are such": bool(way.processors),
-        "groups of a beam": getattr(way, "groups", 1) > 1,
+        "groups of a beam, or processors, or options that are such": bool(
+            way.processors
+        ),
         "attention that is returned or decides": bool(search.begin_options),
         f"a {type(search.model).__name__} whose rows are at one step": not getattr(
             search.model, "steps_apart", False

@@ -1,12 +1,16 @@
 """Sources that come one after another get what they get in a batch."""
 
+import concurrent.futures
+import threading
+
+import keras
 import numpy as np
 import pytest
 
 from keras_tfm import decode
-from keras_tfm.decode.continuous import ContinuousSearch
-from tests.decode.conftest import VOCABULARY_SIZE
-from tests.decode.test_search import assert_same
+from keras_tfm.decode import continuous as module
+from keras_tfm.decode.continuous import ContinuousSearch, supports
+from tests.decode.conftest import VOCABULARY_SIZE, draw_transformer, redraw
 
 OPTIONS = {"jit_compile": False}
 WIDTHS = (6, 12)
@@ -26,19 +30,220 @@ def assert_as_alone(search, rows, found, prefix=()):
     """What each row gets is what `Search` gives it."""
     for row, got in zip(rows, found, strict=True):
         wanted = search([row], [list(prefix)] if row and prefix else None)
-        shared = min(got.ids.shape[-1], wanted.ids.shape[-1])
-        assert not got.ids[..., shared:].any() and not wanted.ids[..., shared:].any()
-        cut = (x if x is None else x[:, :, :shared] for x in (got.ids, wanted.ids))
-        assert_same(got._replace(ids=next(cut)), wanted._replace(ids=next(cut)))
+        assert got.lengths.tolist() == wanted.lengths.tolist()
+        for mine, own, length in zip(
+            got.ids[0], wanted.ids[0], wanted.lengths[0], strict=True
+        ):
+            assert mine[:length].tolist() == own[:length].tolist()
+            assert not mine[length:].any()
+        np.testing.assert_allclose(got.scores, wanted.scores, atol=1e-5)
+        if wanted.token_scores is not None:
+            np.testing.assert_allclose(
+                got.token_scores.sum(-1), wanted.token_scores.sum(-1), atol=1e-4
+            )
 
 
 def decoded(continuous, rows):
     return [f.result(120) for f in [continuous.submit(row) for row in rows]]
 
 
-@pytest.mark.parametrize("name", SEARCHES)
-def test_each_source_gets_what_it_gets_alone(name, transformer):
-    search = decode.Search(transformer, **SEARCHES[name], **OPTIONS)
-    rows = draw_rows(12)
+@pytest.fixture(scope="module", params=SEARCHES)
+def search(request, transformer):
+    return decode.Search(transformer, **SEARCHES[request.param], **OPTIONS)
+
+
+def test_each_source_gets_what_it_gets_alone(search):
+    rows = [*draw_rows(12), [], draw_rows(1, 40, seed=5)[0]]  # and one too long
+    assert len(rows[-1]) > WIDTHS[-1]
     with ContinuousSearch(search, 4, widths=WIDTHS) as continuous:
         assert_as_alone(search, rows, decoded(continuous, rows))
+
+
+def test_sources_come_and_go_at_any_time(transformer):
+    search = decode.Search(transformer, beam_size=2, **OPTIONS)
+    rows = draw_rows(20, 6, seed=1)
+    with ContinuousSearch(search, 8, widths=(6,)) as continuous:
+
+        def ask(row):
+            return continuous.submit(row).result(120)
+
+        with concurrent.futures.ThreadPoolExecutor(5) as pool:
+            found = list(pool.map(ask, rows))
+    assert_as_alone(search, rows, found)
+
+
+def test_what_goes_round_the_ring_is_decoded_anew(search, monkeypatch):
+    monkeypatch.setattr(module, "_room", lambda width, lengths: 3)
+    rows = draw_rows(6, 6, seed=2)
+    longest = max(int(search([row]).lengths.max()) for row in rows)
+    assert longest > 3
+    with ContinuousSearch(search, 4, widths=(6,)) as continuous:
+        assert_as_alone(search, rows, decoded(continuous, rows))
+
+
+def test_every_hypothesis_begins_with_a_prefix(search):
+    rows = draw_rows(6, 6, seed=3)
+    with ContinuousSearch(search, 4, widths=(6,), target_prefix=[5, 7]) as continuous:
+        found = decoded(continuous, rows)
+    assert all(one.ids[0, 0, :2].tolist() == [5, 7] for one in found)
+    assert_as_alone(search, rows, found, prefix=[5, 7])
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    "settings",
+    [{"decoder_recurrence": "ssru"}, {"positions": "learned", "sequence_length": 24}],
+)
+def test_other_decoders_are_decoded_too(settings):
+    search = decode.Search(draw_transformer(**settings), beam_size=2, **OPTIONS)
+    rows = draw_rows(8, 6)
+    with ContinuousSearch(search, 4, widths=(6, 100)) as continuous:
+        assert_as_alone(search, rows, decoded(continuous, rows))
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"sampling_topk": 3}, "sampling"),
+        ({"min_decoding_length": 2}, "groups of a beam, or processors"),
+        ({"beam_size": 4, "num_beam_groups": 2}, "groups of a beam, or processors"),
+        ({"return_attention": True}, "attention that is returned"),
+        ({"num_hypotheses": 2, "return_alternatives": True}, "return_alternatives"),
+    ],
+)
+def test_other_searches_are_refused(settings, fault, transformer):
+    search = decode.Search(transformer, **settings, **OPTIONS)
+    assert not supports(search)
+    with pytest.raises(ValueError, match=f"Received: .*{fault}.*Search.bulk"):
+        ContinuousSearch(search)
+
+
+@pytest.mark.backend("torch")
+def test_relative_positions_are_refused():
+    search = decode.Search(draw_transformer(positions="rotary"), **OPTIONS)
+    with pytest.raises(ValueError, match="a Transformer whose rows are at one step"):
+        ContinuousSearch(search)
+
+
+@pytest.mark.backend("torch")
+def test_bad_input_is_refused(transformer):
+    search = decode.Search(transformer, **OPTIONS)
+    for sizes in ({"batch_size": 0}, {"inter_threads": 0}, {"widths": (0, 4)}):
+        with pytest.raises(ValueError, match="Sizes are 1 or more. Received"):
+            ContinuousSearch(search, **sizes)
+    continuous = ContinuousSearch(search, 2, widths=(6,))
+    with pytest.raises(ValueError, match="ids from 4 to 14; vocabulary_size=14"):
+        continuous.submit([4, VOCABULARY_SIZE])
+    last = continuous.submit([4, 5])
+    continuous.close()
+    assert last.done()
+    with pytest.raises(RuntimeError, match="closed: it takes no more"):
+        continuous.submit([4])
+
+
+@pytest.mark.backend("torch")
+def test_a_fault_is_told_to_those_that_wait_and_others_go_on(transformer, monkeypatch):
+    search = decode.Search(transformer, **OPTIONS)
+    rows = draw_rows(3, 6)
+    with ContinuousSearch(search, 2, widths=(6,)) as continuous:
+        with monkeypatch.context() as patched:
+
+            def broken(self):
+                raise MemoryError("no room")
+
+            patched.setattr(module._Batch, "_advance", broken)
+            with pytest.raises(MemoryError, match="no room"):
+                continuous.submit(rows[0]).result(60)
+        assert_as_alone(search, rows, decoded(continuous, rows))
+
+
+@pytest.mark.backend("torch")
+def test_not_a_number_is_told_to_its_row():
+    model = draw_transformer()
+    weights = model.get_weights()
+    model.set_weights([np.full_like(weight, np.nan) for weight in weights])
+    search = decode.Search(model, beam_size=2, **OPTIONS)
+    with ContinuousSearch(search, 2, widths=(6,)) as continuous:
+        with pytest.raises(FloatingPointError, match="NaN at step 0 of row 0"):
+            continuous.submit([4, 5]).result(60)
+        redraw(model, 1)  # weights are read anew
+        assert_as_alone(search, [[4, 5]], decoded(continuous, [[4, 5]]))
+
+
+@pytest.mark.backend("torch")
+def test_what_is_given_up_takes_no_place(transformer, monkeypatch):
+    search = decode.Search(transformer, **OPTIONS)
+    begun, held = [], threading.Event()
+    insert = module._Batch._insert
+
+    def noted(self, rows, count):
+        begun.extend(row.ids for row in rows)
+        assert held.wait(60)
+        insert(self, rows, count)
+
+    monkeypatch.setattr(module._Batch, "_insert", noted)
+    with ContinuousSearch(search, 1, widths=(6,)) as continuous:
+        first, second, third = map(continuous.submit, ([4], [5], [6]))
+        while not begun:
+            pass
+        assert second.cancel()
+        held.set()
+        assert first.result(60) and third.result(60)
+    assert begun == [[4], [6]]
+
+
+def test_what_is_warm_compiles_nothing(transformer, monkeypatch):
+    seen, new = set(), []
+
+    def compiled(function, *options, **more):
+        program = decode.compiled(function, *options, **more)
+
+        def call(*arguments):
+            shapes = [tuple(x.shape) for x in keras.tree.flatten(arguments)]
+            key = function.__name__, str(shapes)
+            new.extend([] if key in seen else [key])
+            seen.add(key)
+            return program(*arguments)
+
+        return call
+
+    monkeypatch.setattr(module, "compiled", compiled)
+    search = decode.Search(transformer, **OPTIONS)
+    rows = draw_rows(30, 6, seed=7)
+    with ContinuousSearch(search, 4, 1, widths=(6, 12)) as continuous:
+        continuous.warm_up([5])
+        assert new and not any("12" in shapes for _, shapes in new)
+        new.clear()
+        for count in (1, 2, 3, 4, 9):
+            decoded(continuous, rows[:count])
+            rows = rows[count:]
+    assert not new
+
+
+@pytest.mark.backend("torch")
+def test_places_come_and_go_with_the_rows(transformer):
+    assert module._sizes(16) == ([1, 4], [1, 4, 8, 12, 16])
+    assert module._sizes(1) == ([1], [1])
+    assert module._sizes(3) == ([1], [1, 2, 3])
+    search = decode.Search(transformer, **OPTIONS)
+    continuous = ContinuousSearch(search, 4, 1, widths=(6,))
+    batch = module._Batch(continuous, 6, 4)
+    futures = [concurrent.futures.Future() for _ in range(4)]
+    rows = [[4] * 6, [5] * 6, [6] * 6, [7] * 6]
+    batch.stretch(list(zip(rows[:1], futures, strict=False)))
+    assert len(batch.rows) == 1
+    batch.stretch(list(zip(rows[1:], futures[1:], strict=True)))
+    while batch.busy:
+        assert len(batch.rows) in (3, 4)
+        batch.stretch([])
+    assert_as_alone(search, rows, [future.result() for future in futures])
+    # Those that stay long in too large a batch get a smaller one.
+    batch.stretch([(row, concurrent.futures.Future()) for row in rows])
+    slow = concurrent.futures.Future()
+    batch.rows = [module._Row(rows[0], slow, 99, batch.steps), None, None, None]
+    batch.idle = module.PATIENCE
+    if not np.all(keras.ops.convert_to_numpy(batch.state["done"])[0]):
+        batch.stretch([])
+        assert len(batch.rows) == 1
+    continuous.close()
