@@ -4,6 +4,7 @@ from keras_tfm.decode import processors
 from keras_tfm.decode.beam import Beam, beam
 from keras_tfm.decode.compile import compiled
 from keras_tfm.decode.constraints import Constraints
+from keras_tfm.decode.continuous import ContinuousSearch
 from keras_tfm.decode.ensemble import Ensemble
 from keras_tfm.decode.greedy import Sample, greedy, sample
 from keras_tfm.decode.hypotheses import History, Hypotheses, Watched, penalty
@@ -15,6 +16,7 @@ __all__ = [
     "Beam",
     "Choice",
     "Constraints",
+    "ContinuousSearch",
     "Ensemble",
     "History",
     "Hypotheses",

@@ -440,9 +440,8 @@ def _fault(search):
         "sampling": search.samples,
         "return_alternatives=True": search.alternates,
         "a shortlist": search.shortlist is not None,
-        "groups of a beam, or processors, or options that are such": bool(
-            way.processors
-        ),
+        "processors of your own": bool(search.own_processors),
+        "groups of a beam": getattr(way, "groups", 1) > 1,
         "attention that is returned or decides": bool(search.begin_options),
         f"a {type(search.model).__name__} whose rows are at one step": not getattr(
             search.model, "steps_apart", False

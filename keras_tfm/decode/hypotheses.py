@@ -54,6 +54,7 @@ class History(NamedTuple):
     Attributes:
         ids: int32 `(B, K, T)`, without the start token; 0 from `index` on.
         index: int32 scalar: how many tokens there are, and which step this is.
+            To the processors of this module also `(B,)`, that of each row.
     """
 
     ids: object

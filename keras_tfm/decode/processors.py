@@ -43,7 +43,7 @@ def minimum_length(length: int, end_id: int) -> Callable:
 
     def process(logits, history):
         end = logits[:, :, end_id : end_id + 1]
-        end = ops.where(ops.less(history.index, length), FORBIDDEN, end)
+        end = ops.where(ops.less(_index(history), length), FORBIDDEN, end)
         return _put(logits, end_id, end)
 
     return process
@@ -81,7 +81,7 @@ def no_repeat_ngram(size: int) -> Callable:
     _check("no_repeat_ngram_size", size, size >= 1, "1 or more")
 
     def process(logits, history):
-        ids, index = history
+        ids, index = history.ids, _index(history)
         places = ops.shape(ids)[-1] - size + 1  # where an n-gram can begin
         if isinstance(places, int) and places < 1:
             return logits
@@ -90,8 +90,7 @@ def no_repeat_ngram(size: int) -> Callable:
         for i in range(size - 1):
             # The last n - 1 tokens, one by one, against every place.
             last = ops.maximum(index - (size - 1) + i, 0)
-            last = ops.take(ids, ops.reshape(last, (1,)), axis=-1)  # (B, K, 1)
-            same = ops.equal(ids[..., i : i + places], last)
+            same = ops.equal(ids[..., i : i + places], _at(ids, last))
             repeats = ops.logical_and(repeats, same)
         nexts = ids[..., size - 1 :]  # what followed there
         repeats = ops.broadcast_to(repeats, ops.shape(nexts))
@@ -113,14 +112,14 @@ def suppress_sequences(sequences: Sequence[Sequence[int]]) -> Callable:
         _check("suppress_sequences", sequence, len(sequence) > 0, "of 1 token or more")
 
     def process(logits, history):
-        ids, index = history
+        ids, index = history.ids, _index(history)
         for sequence in sequences:
             *before, last = sequence
             matches = ops.greater_equal(index, len(before))
             for i, token in enumerate(before):
                 place = ops.maximum(index - len(before) + i, 0)
-                said = ops.take(ids, ops.reshape(place, (1,)), axis=-1)
-                matches = ops.logical_and(matches, ops.equal(said, token))
+                said = ops.equal(_at(ids, place), token)
+                matches = ops.logical_and(matches, said)
             logit = logits[:, :, last : last + 1]
             logits = _put(logits, last, ops.where(matches, FORBIDDEN, logit))
         return logits
@@ -241,10 +240,21 @@ def _put(logits, first, values):
     return ops.slice_update(logits, (0, 0, first), values)
 
 
+def _index(history):
+    """The steps of all rows `(1, 1, 1)`, or of each `(B, 1, 1)`."""
+    return ops.reshape(history.index, (-1, 1, 1))
+
+
+def _at(ids, place):
+    """The tokens `(B, K, 1)` of `ids (B, K, T)` at a place `(1 or B, 1, 1)`."""
+    place = ops.broadcast_to(place, (*ops.shape(ids)[:2], 1))
+    return ops.take_along_axis(ids, place, axis=-1)
+
+
 def _said(history):
     """bool `(B, K, T)`, True where there is a token already."""
     places = ops.arange(ops.shape(history.ids)[-1], dtype="int32")
-    return ops.broadcast_to(places < history.index, ops.shape(history.ids))
+    return ops.broadcast_to(places < _index(history), ops.shape(history.ids))
 
 
 def _replace(logits, ids, values, where):

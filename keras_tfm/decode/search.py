@@ -238,6 +238,7 @@ class Search:
         self._programs = {}
         self._player = player(self._take_step, self.weights)
         self._alternatives, self.alternates = None, return_alternatives
+        self.own_processors = tuple(processors)
         if return_alternatives:
             first = Beam(num_hypotheses, num_hypotheses, **options)
             self._alternatives = Alternatives(self, self._by(first))

@@ -3,6 +3,7 @@
 from keras_tfm.serving.classifier import Classifier, Prediction
 from keras_tfm.serving.loading import load
 from keras_tfm.serving.preset import Preset, presets
+from keras_tfm.serving.shared import SharedTranslator
 from keras_tfm.serving.translation import Hypothesis, Score, Translation
 from keras_tfm.serving.translator import Translator
 
@@ -12,6 +13,7 @@ __all__ = [
     "Prediction",
     "Preset",
     "Score",
+    "SharedTranslator",
     "Translation",
     "Translator",
     "load",

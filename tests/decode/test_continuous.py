@@ -17,6 +17,16 @@ WIDTHS = (6, 12)
 SEARCHES = {
     "greedy": {},
     "beam": {"beam_size": 3, "num_hypotheses": 2, "return_token_scores": True},
+    "processed": {
+        "beam_size": 2,
+        "min_decoding_length": 3,
+        "repetition_penalty": 1.3,
+        "no_repeat_ngram_size": 2,
+        "suppress_sequences": [[5, 6], [7]],
+        "length_penalty_form": "gnmt",
+        "early_stopping": True,
+        "patience": 2.0,
+    },
 }
 
 
@@ -106,8 +116,8 @@ def test_other_decoders_are_decoded_too(settings):
     ("settings", "fault"),
     [
         ({"sampling_topk": 3}, "sampling"),
-        ({"min_decoding_length": 2}, "groups of a beam, or processors"),
-        ({"beam_size": 4, "num_beam_groups": 2}, "groups of a beam, or processors"),
+        ({"processors": [lambda logits, history: logits]}, "processors of your own"),
+        ({"beam_size": 4, "num_beam_groups": 2}, "groups of a beam"),
         ({"return_attention": True}, "attention that is returned"),
         ({"num_hypotheses": 2, "return_alternatives": True}, "return_alternatives"),
     ],

@@ -1,5 +1,6 @@
 """From sentence to sentence: order, empty text, saving, and the SavedModel."""
 
+import asyncio
 import os
 import subprocess
 
@@ -8,7 +9,7 @@ import pytest
 
 from keras_tfm.decode import Shortlist
 from keras_tfm.decode.inputs import padded_rows
-from keras_tfm.serving import Translator, saved_model
+from keras_tfm.serving import SharedTranslator, Translator, saved_model
 from keras_tfm.serving.parts import Pieces
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from tests.decode.conftest import draw_transformer, noted
@@ -274,13 +275,13 @@ def test_a_run_of_blanks_costs_no_more_than_its_length(translator):
 
 
 def test_warming_up_compiles_what_calls_need(translator, monkeypatch):
-    new = noted(monkeypatch)
+    wanted, new = translator("a house"), noted(monkeypatch)
     both = (translator.vocabulary, translator.target_vocabulary)
     fresh = Translator(translator.model, *both, **SETTINGS)
     fresh.warm_up((4,))
     assert new
     new.clear()
-    assert fresh("a house") == translator("a house") and not new
+    assert fresh("a house") == wanted and not new
     fresh("a house " * 30)
     assert new
 
@@ -644,3 +645,31 @@ def test_how_products_are_taken_is_not_saved(translator, tmp_path):
     narrow.save(tmp_path / "narrow")
     assert narrow.search.weights.narrow
     assert not Translator.load(tmp_path / "narrow").search.weights.narrow
+
+
+@pytest.mark.backend("torch", "jax")
+def test_what_many_ask_at_once_is_translated_as_alone(translator, translations):
+    shared = SharedTranslator(translator, batch_size=4)
+
+    async def ask():
+        some = [TEXTS[i : i + 3] for i in range(0, len(TEXTS), 3)]
+        return await asyncio.gather(*map(shared.translate, some))
+
+    found = [one for some in asyncio.run(ask()) for one in some]
+    assert [one.text for one in found] == translations
+    [alone] = translator.translate(TEXTS[:1])
+    assert found[0].score == pytest.approx(alone.score, abs=1e-5)
+    assert found[0].source_tokens == alone.source_tokens
+    with pytest.raises(TimeoutError):
+        asyncio.run(shared.translate(TEXTS, seconds=1e-9))
+    shared.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        asyncio.run(shared.translate(TEXTS[:1]))
+    other = Translator(
+        translator.model,
+        translator.vocabulary,
+        translator.target_vocabulary,
+        sampling_topk=3,
+        beam_size=1,
+    )
+    assert not SharedTranslator.supports(other)
