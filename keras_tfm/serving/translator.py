@@ -721,7 +721,9 @@ class Translator:
         Raises:
             ValueError: more tokens than `max_source_length`, and no place to
                 cut.
+            TypeError: what comes is not text.
         """
+        texts = _text_list(texts)
         if self.search.lengths.continues:
             whole = range(len(texts))
         found = parts_of(texts, self.vocabulary, self.pieces, *self.cuts)

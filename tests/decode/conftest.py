@@ -57,7 +57,8 @@ def noted(monkeypatch):
 
         return call
 
-    monkeypatch.setattr(decode.search, "compiled", compiled)
+    for module in (decode.search, decode.continuous):
+        monkeypatch.setattr(module, "compiled", compiled)
     return new
 
 

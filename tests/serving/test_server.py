@@ -376,13 +376,20 @@ def test_a_warm_worker_compiles_nothing(folder, monkeypatch):
     worker.warm_up((16,))
     assert new
     new.clear()
-    for full, attention in ((False, False), (True, False), (True, True)):
-        for texts in (["a house"], ["a boat", "an old man"]):
-            worker.answers([Asked(texts, full=full, attention=attention)])
+    for texts in (["a house"], ["a boat", "an old man"]):
+        assert worker.shares(Asked(texts))
+        shared = asyncio.run(worker.share(Asked(texts)))
+        for attention in (False, True):
+            asked = Asked(texts, full=True, attention=attention)
+            assert not worker.shares(asked)
+            [whole] = worker.answers([asked])
+            for one, other in zip(shared, whole, strict=True):
+                assert one["hypotheses"][0]["text"] == other["hypotheses"][0]["text"]
     list(worker.stream("a man"))
     assert not new
-    worker.answers([Asked(["a house " * 30])])
+    asyncio.run(worker.share(Asked(["a house " * 30])))
     assert new
+    assert isinstance(asyncio.run(worker.share(Asked([7]))), TypeError)
 
 
 @pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`")  # Ray's
