@@ -29,7 +29,7 @@ WEIGHTS = "model.weights.h5"  # in a Keras file
 KEPT = ("beam_size", "length_penalty", "max_source_length")
 CARD = """# {name}
 
-A Transformer that translates from {source} to {target}: {parameters:,} parameters,
+A Transformer that translates from {sources} to {target}: {parameters:,} parameters,
 weights in {quantization}.
 
 ```python
@@ -41,12 +41,11 @@ print(Translator.from_preset("{name}")("{example}"))  # {translation}
 * Data: {data}, {pairs:,} pairs, {origin}; {licence}.
 * Trained in {minutes:.0f} minutes on {backend}, commit {commit}, {finished}, by
   `python -m recipes.translation{flags}`.
-* Tested on {test_pairs:,} pairs of which neither side is in the training part:
+* Tested on {test_pairs:,} pairs of which neither side is in the training part{others}:
 
 | weights | BLEU (95%) | chrF (95%) |
 |---|---|---|
-| float32, as trained | {before} |
-| {quantization}, as here | {after} |
+{rows}
 
 `{bleu_signature}`, `{chrf_signature}`, beam {beam_size}.
 
@@ -98,6 +97,9 @@ class Settings:
     """Of the texts of a classifier."""
     most_megabytes: float = 12.0
     """A larger folder is refused."""
+    sources: tuple[str, ...] = ()
+    """Further languages that the run was trained to translate from, of whose
+    corpora of the same name the tests are scored; each is a name more."""
 
 
 def main(settings: Settings) -> dict:
@@ -165,13 +167,21 @@ def make_translator(settings, run, out, result, notes):
     with tempfile.TemporaryDirectory() as folder:
         scores = translation.evaluate(trained, small, corpus, pathlib.Path(folder))
     described["scores"] = {"BLEU": scores["bleu"], "chrF": scores["chrf"]}
+    rows = card_rows("", quantization, result, scores)
+    for source in settings.sources:
+        both = score_both(trained, source, translator, small)
+        name = f"{source}-{trained.target}"
+        directions = described.setdefault("directions", {})
+        directions[name] = {"BLEU": both[1]["bleu"], "chrF": both[1]["chrf"]}
+        rows += card_rows(f"{name}, ", quantization, *both)
     example = settings.example or "Where is the station?"
     card = CARD.format(
         **result | result["versions"] | dataclasses.asdict(trained) | public,
         name=out.name,
+        sources=in_words([trained.source, *settings.sources]),
+        others=", and on those of the others" if settings.sources else "",
         quantization=quantization,
-        before=columns(result, "bleu", "chrf"),
-        after=columns(scores, "bleu", "chrf"),
+        rows="\n".join(rows),
         licence=corpus.licence,
         minutes=result["training_minutes"],
         flags=flags(trained, translation.Settings()),
@@ -180,6 +190,28 @@ def make_translator(settings, run, out, result, notes):
         notes=notes,
     )
     return described, card, f"{result['bleu'] - scores['bleu']:.2f} BLEU"
+
+
+def score_both(trained, source, translator, small):
+    """Scores both forms of a translator on the test of another language."""
+    own = dataclasses.replace(trained, source=source, additional=None, joined=0.0)
+    corpus = translation.load_corpus(own)
+    with tempfile.TemporaryDirectory() as folder:
+        return [
+            translation.evaluate(own, one, corpus, pathlib.Path(folder))
+            for one in (translator, small)
+        ]
+
+
+def card_rows(what, quantization, before, after):
+    """Two rows of a card's table."""
+    forms = ("float32, as trained", before), (f"{quantization}, as here", after)
+    return [f"| {what}{form} | {columns(one, 'bleu', 'chrf')} |" for form, one in forms]
+
+
+def in_words(names) -> str:
+    """Names as a sentence has them."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
 def make_classifier(settings, run, out, result, notes):

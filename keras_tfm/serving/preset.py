@@ -20,7 +20,7 @@ class Preset(NamedTuple):
         task: `"translation"` or `"classification"`.
         languages: tuple of str: source and target; or that of the texts.
         parameters: int.
-        megabytes: float, of its folder.
+        megabytes: float, of its folder, which others may have too.
         licence: str, of weights and data.
         data: str, what it was trained on.
         scores: dict from str to float, on the test named in its card.
@@ -44,7 +44,8 @@ def presets() -> list[Preset]:
     Returns:
         list of `Preset`, by name.
     """
-    return [_preset(folder) for folder in _folders()]
+    found = _shipped()
+    return [_preset(name, *found[name]) for name in sorted(found)]
 
 
 def find(name, task):
@@ -64,10 +65,9 @@ def find(name, task):
         ValueError: there is no such name, or it is of another task.
         FileNotFoundError: the folder holds no model that is known.
     """
-    shipped = {folder.name: folder for folder in _folders()}
+    shipped = _shipped()
     if name in shipped:
-        folder = shipped[name]
-        described = _described(folder)
+        folder, described = shipped[name]
         if described["task"] != task:
             raise ValueError(
                 f"A preset for {task} is wanted. Received: {name!r}, which is for "
@@ -135,21 +135,31 @@ def _settled(imported):
     return imported, dict(imported.search or {})
 
 
-def _folders():
+def _shipped():
+    """The folder of each name, and what it says of itself.
+
+    One that is good for several pairs of languages has a name for each.
+    """
+    found = {}
     if not SHIPPED.is_dir():
-        return []
-    return sorted(path.parent for path in SHIPPED.glob("*/preset.json"))
+        return found
+    for folder in sorted(path.parent for path in SHIPPED.glob("*/preset.json")):
+        described = _described(folder)
+        found[folder.name] = folder, described
+        for name, scores in described.get("directions", {}).items():
+            own = {"languages": name.split("-"), "scores": scores}
+            found[name] = folder, {**described, **own}
+    return found
 
 
 def _described(folder):
     return read_json(folder / "preset.json")
 
 
-def _preset(folder):
-    described = _described(folder)
+def _preset(name, folder, described):
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return Preset(
-        folder.name,
+        name,
         described["task"],
         tuple(described["languages"]),
         described["parameters"],

@@ -113,6 +113,12 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
     assert "--out" not in card
     assert card.endswith("It knows animals alone.\n")
     assert settings.data not in card  # a path of this machine
+    more = dataclasses.replace(given, sources=("fr",))
+    described = preset.main(more)
+    assert described["directions"] == {"fr-de": described["scores"]}  # one file
+    card = (out / "README.md").read_text()
+    assert "from en and fr to de: " in card and "\n| fr-de, int8, as here | " in card
+    assert preset.in_words(["a", "b", "c"]) == "a, b and c"
     again = dataclasses.replace(settings, weights=str(out), dropout=0.1)
     assert translation.get_start(again).vocabulary.size == 300
     with pytest.raises(ValueError, match="has 0.1 MB at most"):

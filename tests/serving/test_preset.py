@@ -83,6 +83,18 @@ def test_what_is_in_the_package_is_listed(shipped):
     assert first.card.read_text() == "# en-de\n"
 
 
+def test_a_model_of_several_languages_has_a_name_for_each(shipped):
+    file = shipped / "en-de" / "preset.json"
+    more = {"directions": {"fr-de": {"BLEU": 12.5}}}
+    file.write_text(json.dumps({**DESCRIBED, **more}))
+    first, second, _ = keras_tfm.presets()
+    assert (first.name, second.name) == ("en-de", "fr-de")
+    assert second.languages == ("fr", "de") and second.scores == {"BLEU": 12.5}
+    assert second.card == first.card and second.licence == first.licence
+    one, other = map(Translator.from_preset, ("en-de", "fr-de"))
+    assert one.settings == other.settings and one(TEXTS) == other(TEXTS)
+
+
 def test_a_shipped_model_translates_as_its_float_weights(shipped, model, vocabulary):
     translator = Translator.from_preset("en-de")
     assert translator.settings["beam_size"] == 2

@@ -21,7 +21,8 @@ named = pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.nam
 def test_they_are_small_and_the_languages_are_there():
     assert {"en-de", "de-en", "sentiment-en"} <= {one.name for one in SHIPPED}
     assert max(one.megabytes for one in SHIPPED) <= 12
-    assert sum(one.megabytes for one in SHIPPED) <= 40
+    # Of one folder there may be several.
+    assert sum({one.card: one.megabytes for one in SHIPPED}.values()) <= 40
 
 
 @pytest.mark.backend("torch")
