@@ -12,6 +12,7 @@ from keras import ops
 from keras_tfm.decode import inputs
 from keras_tfm.decode.compile import compiled, player
 from keras_tfm.decode.hypotheses import Hypotheses
+from keras_tfm.decode.schedule import of_rows
 from keras_tfm.decode.search import checked
 
 # Source tokens that programs are for: a longer source is decoded alone.
@@ -272,10 +273,6 @@ class _Batch:
                 rows = [_Row([self.search.end_id], None, 1, 0)] * count
                 self._insert(rows, count)
             self._take_steps()
-            for other in self.sizes:
-                if other != size:
-                    self._take([0], other)
-                    self._take([0], size)
         self.rows, self.state = [], None
 
     def _admit(self, rows):
@@ -295,20 +292,21 @@ class _Batch:
         """Makes so many places, in which the rows that are busy stay."""
         self.idle = 0
         kept = [place for place, row in enumerate(self.rows) if row is not None]
-        if kept and size != len(self.rows):
-            self._take(kept, size)
-            rows = [self.rows[place] for place in kept]
-            self.rows = rows + [None] * (size - len(rows))
-        elif not kept and (self.state is None or size != len(self.rows)):
+        if size == len(self.rows) and self.state is not None:
+            return
+        if kept:
+            # By copies, as it is rare: there are many pairs of sizes.
+            self.state = of_rows([self.state], [np.array(kept)], size - len(kept))
+            done = np.array(ops.convert_to_numpy(self.state["done"]))
+            done[len(kept) :] = True
+            self.state["done"] = ops.convert_to_tensor(done)
+        else:
             empty = self.program(self._empty, self.width)
-            ids = np.zeros((size, self.width), "int32")
-            self.state, self.rows = empty(ops.convert_to_tensor(ids)), [None] * size
-
-    def _take(self, places, size):
-        order = np.pad(places, (0, size - len(places))).astype("int32")
-        live = np.arange(size) < len(places)
-        parts = (self.state, ops.convert_to_tensor(order), ops.convert_to_tensor(live))
-        self.state = self.program(self._taken)(*parts)
+            ids = np.zeros((1, self.width), "int32")
+            empty = empty(ops.convert_to_tensor(ids))
+            self.state = of_rows([empty], [np.array([0])], size - 1)
+        rows = [self.rows[place] for place in kept]
+        self.rows = rows + [None] * (size - len(rows))
 
     def _insert(self, rows, count):
         """Puts rows, at their first step, where no others are.
@@ -395,16 +393,6 @@ class _Batch:
         own = {name: x for name, x in cache.items() if name in new["cache"]}
         state = keras.tree.map_structure(put, {**state, "cache": own}, new)
         return {**state, "cache": {**cache, **state["cache"]}}
-
-    def _taken(self, state, order, live):
-        """Some of the rows, of which those that are not live are done."""
-
-        def rows(x):
-            return x if len(x.shape) == 0 else ops.take(x, order, axis=0)
-
-        state = keras.tree.map_structure(rows, state)
-        done = ops.logical_or(state["done"], ops.logical_not(live)[:, None])
-        return {**state, "done": done}
 
     def _advanced(self, state, steps):
         """Some steps: the state, how many, what is done and found."""
