@@ -560,7 +560,7 @@ def warm_up(settings, encoder, corpus, vocabulary, out) -> float:
         shuffle=False,
         verbose=1 if sys.stdout.isatty() else 2,
     ).history
-    minutes = round((time.perf_counter() - start) / 60, 2)
+    minutes = round((time.perf_counter() - start) / 60, 4)
     encoder.save_weights(weights)
     runs.write_json(file, {"minutes": minutes, "history": history, "described": now})
     return minutes

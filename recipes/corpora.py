@@ -159,6 +159,48 @@ def hold_out(pairs: Pairs, count: int, seed: int) -> tuple[Pairs, Pairs, int]:
     return _pairs(drawn), _pairs(left), len(rest) - len(left)
 
 
+def apart(corpora: Sequence[Corpus]) -> list[Corpus]:
+    """Keeps what one corpus holds out from being trained on with another.
+
+    The test of one language may have sentences that stand, with another
+    language beside them, in the training part of the next.
+
+    Args:
+        corpora: list of `Corpus`, to be trained on together.
+
+    Returns:
+        list of `Corpus`. Of their training parts each pair is dropped that
+        shares a side with a validation or test pair of any; a note counts them.
+
+    Raises:
+        ValueError: nothing is left of a training part.
+    """
+    held_out = [
+        pair for c in corpora for part in (c.validation, c.test) for pair in part
+    ]
+    sources, targets = map(set, zip(*held_out, strict=True))
+    found = []
+    for corpus in corpora:
+        rows = [
+            (s, t) for s, t in corpus.train if s not in sources and t not in targets
+        ]
+        languages = f"{corpus.source}-{corpus.target}"
+        if not rows:
+            raise ValueError(
+                f"Each training pair of {languages} shares a side with what is held "
+                "out of it or of another, so none is left. Hold out less, or name "
+                "other languages."
+            )
+        note = (
+            f"{len(rows):,} pairs of {languages} are trained on; "
+            f"{len(corpus.train) - len(rows):,} that share a side with a validation or "
+            "test pair of any of the languages were dropped."
+        )
+        notes = [*corpus.notes, note]
+        found.append(dataclasses.replace(corpus, train=_pairs(rows), notes=notes))
+    return found
+
+
 def join(pairs: Pairs, count: int, seed: int, spaces: tuple = (" ", " ")) -> Pairs:
     """Makes long pairs of short ones: two to four drawn, one after the other.
 

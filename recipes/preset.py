@@ -29,7 +29,7 @@ WEIGHTS = "model.weights.h5"  # in a Keras file
 KEPT = ("beam_size", "length_penalty", "max_source_length")
 CARD = """# {name}
 
-A Transformer that translates from {sources} to {target}: {parameters:,} parameters,
+A Transformer that translates from {sources} to {targets}: {parameters:,} parameters,
 weights in {quantization}.
 
 ```python
@@ -97,9 +97,6 @@ class Settings:
     """Of the texts of a classifier."""
     most_megabytes: float = 12.0
     """A larger folder is refused."""
-    sources: tuple[str, ...] = ()
-    """Further languages that the run was trained to translate from, of whose
-    corpora of the same name the tests are scored; each is a name more."""
 
 
 def main(settings: Settings) -> dict:
@@ -164,13 +161,12 @@ def make_translator(settings, run, out, result, notes):
     }
     write_json(out / "preset.json", described)
     small = serving.Translator.from_preset(out)
-    with tempfile.TemporaryDirectory() as folder:
-        scores = translation.evaluate(trained, small, corpus, pathlib.Path(folder))
+    scores = scored(trained, small, corpus)
     described["scores"] = {"BLEU": scores["bleu"], "chrF": scores["chrf"]}
     rows = card_rows("", quantization, result, scores)
-    for source in settings.sources:
-        both = score_both(trained, source, translator, small)
-        name = f"{source}-{trained.target}"
+    for own, *forms in further(trained, run, out):
+        name, tested = f"{own.source}-{own.target}", translation.load_corpus(own)
+        both = [scored(own, one, tested) for one in forms]
         directions = described.setdefault("directions", {})
         directions[name] = {"BLEU": both[1]["bleu"], "chrF": both[1]["chrf"]}
         rows += card_rows(f"{name}, ", quantization, *both)
@@ -178,8 +174,9 @@ def make_translator(settings, run, out, result, notes):
     card = CARD.format(
         **result | result["versions"] | dataclasses.asdict(trained) | public,
         name=out.name,
-        sources=in_words([trained.source, *settings.sources]),
-        others=", and on those of the others" if settings.sources else "",
+        sources=in_words([trained.source, *trained.more_sources]),
+        targets=in_words([trained.target, *trained.more_targets]),
+        others=", and on those of the others" if "directions" in described else "",
         quantization=quantization,
         rows="\n".join(rows),
         licence=corpus.licence,
@@ -192,15 +189,29 @@ def make_translator(settings, run, out, result, notes):
     return described, card, f"{result['bleu'] - scores['bleu']:.2f} BLEU"
 
 
-def score_both(trained, source, translator, small):
-    """Scores both forms of a translator on the test of another language."""
-    own = dataclasses.replace(trained, source=source, additional=None, joined=0.0)
-    corpus = translation.load_corpus(own)
+def further(trained, run, out):
+    """Yields what a run was trained to translate besides its first languages.
+
+    Of each direction its settings, and both forms of the translator.
+    """
+    plain = dataclasses.replace(
+        trained, more_sources=(), more_targets=(), additional=None, joined=0.0
+    )
+    load = serving.Translator.from_preset
+    for source in trained.more_sources:
+        yield dataclasses.replace(plain, source=source), load(run), load(out)
+    for target in trained.more_targets:
+        own = dataclasses.replace(plain, target=target)
+        if translation.spaceless(target) != translation.spaceless(trained.target):
+            own = dataclasses.replace(own, bleu_tokenize=None)
+            own = translation.complete(own, 0)
+        yield own, *(load(folder, target_language=target) for folder in (run, out))
+
+
+def scored(trained, translator, corpus) -> dict:
+    """Scores a translator, and leaves nothing of it."""
     with tempfile.TemporaryDirectory() as folder:
-        return [
-            translation.evaluate(own, one, corpus, pathlib.Path(folder))
-            for one in (translator, small)
-        ]
+        return translation.evaluate(trained, translator, corpus, pathlib.Path(folder))
 
 
 def card_rows(what, quantization, before, after):

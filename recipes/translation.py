@@ -140,6 +140,13 @@ class Settings:
     """Language to translate from, such as en."""
     target: str = "de"
     """Language to translate into, such as de."""
+    more_sources: tuple[str, ...] = ()
+    """Languages more to translate from, by the same model: of a named corpus or
+    a folder, which has their pairs too. What is held out of one is not trained
+    on with another; validation and test are of --source."""
+    more_targets: tuple[str, ...] = ()
+    """Languages more to translate into, likewise: a mark before a source, such
+    as <2fr>, says which, Johnson et al. 2017."""
     form: Literal["tok", "raw"] = "tok"
     """Of Multi30k: tok (lower-cased and tokenised, as papers report) or raw."""
     held_out: int = 1_000
@@ -234,6 +241,7 @@ def main(settings: Settings) -> dict:
         beam_size=settings.beam_size,
         length_penalty=settings.length_penalty,
         max_source_length=MAX_SOURCE_LENGTH,
+        source_prefix=mark_ids(settings, vocabulary),
     )
     translator.save(out / "model")
     result = evaluate(settings, translator, corpus, out)
@@ -255,30 +263,51 @@ def main(settings: Settings) -> dict:
 
 def load_corpus(settings: Settings) -> corpora.Corpus:
     """Reads the pairs that a run is of."""
-    corpus = corpora.load(
-        settings.data,
-        settings.source,
-        settings.target,
-        settings.form,
-        held_out=settings.held_out,
-        seed=settings.seed,
-        additional=settings.additional,
-    )
-    if not settings.joined:
-        return corpus
-    between = [
-        "" if spaceless(side) else " " for side in (settings.source, settings.target)
+    first = (settings.source, settings.target)
+    languages = [first]
+    languages += [(more, settings.target) for more in settings.more_sources]
+    languages += [(settings.source, more) for more in settings.more_targets]
+    each = [
+        corpora.load(
+            settings.data,
+            source,
+            target,
+            settings.form,
+            held_out=settings.held_out,
+            seed=settings.seed,
+            additional=settings.additional if (source, target) == first else None,
+        )
+        for source, target in languages
     ]
+    if len(each) > 1:
+        each = corpora.apart(each)
+    rows, longer = [], []
+    for corpus in each:
+        mark = f"{text.language_mark(corpus.target)} " if settings.more_targets else ""
+        more = joined(corpus, settings) if settings.joined else []
+        rows += [(mark + source, target) for source, target in corpus.train]
+        longer += [(mark + source, target) for source, target in more]
+    notes = [note for corpus in each for note in corpus.notes]
+    if longer:
+        notes.append(f"{len(longer):,} pairs are two to four joined.")
+    train = text.Pairs(*map(list, zip(*rows, *longer, strict=True)))
+    return dataclasses.replace(each[0], train=train, notes=notes)
+
+
+def marked(settings, pairs) -> text.Pairs:
+    """Puts the mark of --target before sources, if the model has marks."""
+    if not settings.more_targets:
+        return pairs
+    mark = text.language_mark(settings.target)
+    return text.Pairs([f"{mark} {source}" for source in pairs.source], pairs.target)
+
+
+def joined(corpus, settings) -> text.Pairs:
+    """Makes longer pairs of one language's."""
+    sides = (corpus.source, corpus.target)
+    between = tuple("" if spaceless(side) else " " for side in sides)
     count = max(1, round(settings.joined * len(corpus.train)))
-    longer = corpora.join(corpus.train, count, settings.seed, between)
-    return dataclasses.replace(
-        corpus,
-        train=text.Pairs(
-            [*corpus.train.source, *longer.source],
-            [*corpus.train.target, *longer.target],
-        ),
-        notes=[*corpus.notes, f"{count:,} pairs are two to four joined."],
-    )
+    return corpora.join(corpus.train, count, settings.seed, between)
 
 
 def spaceless(language: str) -> bool:
@@ -310,6 +339,8 @@ def check(settings: Settings):
             "--num-layers are those of a Transformer's encoder and decoder, 1 or more "
             f"of each. Received: {settings.num_layers}, --model {settings.model}."
         )
+    if settings.more_sources or settings.more_targets:
+        check_more_languages(settings)
     runs.check_ranges(settings)
     if settings.cooldown is not None and settings.cooldown < 0:
         raise ValueError(f"--cooldown is 0 or more. Received: {settings.cooldown}.")
@@ -328,6 +359,29 @@ def check(settings: Settings):
     value = settings.length_penalty
     if value is not None and not value >= 0:
         raise ValueError(f"--length-penalty must be 0 or more. Received: {value}.")
+
+
+def check_more_languages(settings):
+    """Refuses languages that the data cannot have."""
+    sources, targets = settings.more_sources, settings.more_targets
+    if sources and targets:
+        raise ValueError(
+            "More sources go into one target, or one source into more targets. "
+            f"Received: --more-sources {' '.join(sources)} --more-targets "
+            f"{' '.join(targets)}. Train two models."
+        )
+    if settings.data not in corpora.NAMES and not pathlib.Path(settings.data).is_dir():
+        raise ValueError(
+            "More languages are of a corpus by name or of a folder, where files have "
+            f"their languages in their names. Received: --data {settings.data!r}."
+        )
+    languages = (settings.source, settings.target, *sources, *targets)
+    if len(set(languages)) < len(languages):
+        raise ValueError(
+            f"Each language is named once. Received: {', '.join(languages)}."
+        )
+    for language in targets:
+        text.language_mark(language)
 
 
 def complete(settings: Settings, pairs: int) -> Settings:
@@ -397,6 +451,7 @@ def get_vocabulary(settings, corpus, out, start=None) -> text.Vocabulary:
     tokenized = settings.data == "multi30k" and settings.form == "tok"
     if start:
         vocabulary = start.vocabulary
+        check_marks(settings, vocabulary)
     else:
         vocabulary = text.Vocabulary.train(
             corpus.train.source + corpus.train.target,
@@ -404,10 +459,34 @@ def get_vocabulary(settings, corpus, out, start=None) -> text.Vocabulary:
             model_type=settings.vocabulary_kind,
             normalization="identity" if tokenized else "nmt_nfkc",
             split_digits=settings.data == "phrases",
+            languages=targets(settings),
         )
     out.mkdir(parents=True, exist_ok=True)  # from here on the input is good
     vocabulary.save(file)
     return vocabulary
+
+
+def targets(settings) -> tuple:
+    """Languages whose marks stand before sources."""
+    more = settings.more_targets
+    return (settings.target, *more) if more else ()
+
+
+def mark_ids(settings, vocabulary) -> list[int]:
+    """What stands before a source that goes into --target."""
+    return vocabulary.languages[settings.target] if settings.more_targets else []
+
+
+def check_marks(settings, vocabulary):
+    """Refuses a start whose model has not all the marks."""
+    known = vocabulary.languages
+    missing = [name for name in targets(settings) if name not in known]
+    if missing:
+        raise ValueError(
+            "With --more-targets the model to start from has a mark of each. "
+            f"Received: {settings.weights!r}, which has those of {sorted(known)} and "
+            f"not of {missing}. Train one with --more-targets from nothing."
+        )
 
 
 def get_start(settings) -> serving.Translator:
@@ -480,7 +559,13 @@ def train(settings, model, network, vocabulary, corpus, batches, out):
     scored = model
     if settings.precision != "float32":  # in which a search is slower
         scored = copied(model, dtype="float32")
-    translator = serving.Translator(scored, vocabulary, beam_size=1, batch_size=128)
+    translator = serving.Translator(
+        scored,
+        vocabulary,
+        beam_size=1,
+        batch_size=128,
+        source_prefix=mark_ids(settings, vocabulary),
+    )
 
     def translate(sentences):
         if scored is not model:
@@ -503,7 +588,10 @@ def train(settings, model, network, vocabulary, corpus, batches, out):
             f"{settings.epochs}. Ask for as many or more, or name another folder."
         )
     validation = text.Batches(
-        corpus.validation, vocabulary, batch_tokens=settings.batch, shuffle=False
+        marked(settings, corpus.validation),
+        vocabulary,
+        batch_tokens=settings.batch,
+        shuffle=False,
     )
     steps = batches.steps_per_epoch
     if first_epoch < settings.epochs:
@@ -590,7 +678,7 @@ def draw(translator, corpus, history, out):
     lengths = [len(sentence.split()) for sentence in corpus.test.source]
     chosen = corpus.test.source[int(np.argmin(np.abs(np.array(lengths) - 9)))]
     vocabulary = translator.vocabulary
-    source = vocabulary.encode([chosen])[0]
+    source = [*translator.source_marks[0], *vocabulary.encode([chosen])[0]]
     target = vocabulary.encode([translator(chosen)])[0]
     maps = translator.model.attention_maps(
         np.array([source], "int32"),

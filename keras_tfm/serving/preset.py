@@ -73,7 +73,7 @@ def find(name, task):
                 f"A preset for {task} is wanted. Received: {name!r}, which is for "
                 f"{described['task']}."
             )
-        return _in_folder(folder)
+        return _in_folder(folder, described)
     check(name)
     if isinstance(name, str) and name.startswith(HUB):
         return _settled(zoo.from_hugging_face(name))
@@ -100,12 +100,16 @@ def check(name):
         )
 
 
-def _in_folder(folder):
+def _in_folder(folder, described=None):
     """Reads a folder as that of the program that has written it."""
-    if (folder / "preset.json").is_file():
-        found, settings = _written_by_others(folder)
-        return found, {**settings, **_described(folder).get("settings", {})}
-    return _written_by_others(folder)
+    found, settings = _written_by_others(folder)
+    if not (folder / "preset.json").is_file():
+        return found, settings
+    described = described or _described(folder)
+    marks = getattr(getattr(found, "vocabulary", None), "languages", {})
+    if marks:  # the model of one name and of several targets
+        settings["source_prefix"] = marks[described["languages"][-1]]
+    return found, {**settings, **described.get("settings", {})}
 
 
 def _written_by_others(folder):

@@ -580,7 +580,7 @@ class Translator:
                 or as transformers, Marian or CTranslate2 write it.
             source_language: str, of a model of many languages, by its own name
                 of it, such as `"eng_Latn"`; else None, and where the target
-                alone has a mark, as of OPUS-MT.
+                alone has a mark, as of OPUS-MT and of our own recipe.
             target_language: likewise.
             **settings: of `Translator`, over those it comes with.
 
@@ -593,18 +593,7 @@ class Translator:
             FileNotFoundError: the folder holds no model that is known.
         """
         found, own = preset.find(name, "translation")
-        named = (source_language, target_language)
-        languages = getattr(found, "languages", None) or {}
-        if languages or any(named):
-            alone = bool(languages) and found.mark == "target"
-            if not languages or None in named[alone:]:
-                raise ValueError(
-                    "Of a model of many languages, and of no other, both are named; "
-                    "the target alone where it alone has a mark. Received: "
-                    f"source_language={source_language!r}, target_language="
-                    f"{target_language!r}; it has {sorted(languages)}."
-                )
-            own = {**own, **found.between(*named)}
+        own = {**own, **_between(found, source_language, target_language)}
         settings = _over(own, settings)
         if isinstance(found, pathlib.Path):
             return cls.load(found, **settings)
@@ -766,6 +755,34 @@ def _pair(number, pair):
             f"{str(pair)[:60]!r} of type {type(pair).__name__}, pair {number}."
         )
     return pair
+
+
+def _between(found, source, target):
+    """Gives the settings for a pair of languages, where a model has many."""
+    languages = getattr(found, "languages", None) or {}
+    one = bool(languages) and found.mark == "target"
+    marks = {}
+    if not languages and target is not None:  # of no other program's
+        in_folder = isinstance(found, pathlib.Path)
+        known = load_vocabulary(found / FILES[1]) if in_folder else found.vocabulary
+        marks = getattr(known, "languages", marks)
+    if marks and source is None:
+        if target not in marks:
+            raise ValueError(
+                f"A model that translates to {', '.join(marks)}. Received: "
+                f"target_language={target!r}. Name one of these."
+            )
+        return {"source_prefix": marks[target]}
+    if not languages and source is None and target is None:
+        return {}
+    if not languages or None in (source, target)[one:]:
+        raise ValueError(
+            "Of a model of many languages, and of no other, both are named; the "
+            "target alone where it alone has a mark. Received: source_language="
+            f"{source!r}, target_language={target!r}; it has "
+            f"{sorted(languages or marks)}."
+        )
+    return found.between(source, target)
 
 
 def _over(own, given):

@@ -20,7 +20,7 @@ from keras_tfm.text.splitting import split
 from keras_tfm.text.streaming import stream
 from keras_tfm.text.token_rows import TokenRows
 from keras_tfm.text.tokenizers_vocabulary import TokenizersVocabulary, load_vocabulary
-from keras_tfm.text.vocabulary import Vocabulary
+from keras_tfm.text.vocabulary import Vocabulary, language_mark
 
 __all__ = [
     "Batches",
@@ -34,6 +34,7 @@ __all__ = [
     "iterate_pairs",
     "iterate_pairs_jsonl",
     "iterate_pairs_tsv",
+    "language_mark",
     "load_vocabulary",
     "read_labelled",
     "read_pairs",

@@ -29,6 +29,7 @@ def learn_model(
     max_texts,
     special,
     exact: bool,
+    marks=(),
 ) -> bytes:
     """Learns a model with byte fallback and a piece for every character.
 
@@ -41,6 +42,7 @@ def learn_model(
         max_texts: int or None, texts at most.
         special: ids of pad, unknown, start and end.
         exact: bool. False takes fewer pieces where the text has no more.
+        marks: strings that are one piece wherever they stand.
 
     Returns:
         bytes of the model.
@@ -76,6 +78,7 @@ def learn_model(
             max_sentence_length=_LONGEST_LINE,
             minloglevel=2,
             hard_vocab_limit=exact,
+            user_defined_symbols=list(marks),
             **dict(zip(names, special, strict=True)),
         )
     except RuntimeError as error:

@@ -4,8 +4,9 @@ import hashlib
 import itertools
 import os
 import pathlib
+import re
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import keras
 import sentencepiece
@@ -14,15 +15,16 @@ from keras_tfm.text.learning import learn_model
 
 WORD_START = "\u2581"  # SentencePiece's mark
 _SAMPLING = threading.Lock()
+_MARK = re.compile(r"<2([A-Za-z0-9_-]+)>")
 
 
 class Vocabulary:
     """The pieces that text is cut into, and the ids that stand for them.
 
-    Piece 0 is pad, 1 unknown, 2 start, 3 end; then come the 256 bytes, which
-    spell any character that has no piece of its own, so that nothing is
-    unknown; then the pieces learned from text. `Vocabulary.train` and
-    `Vocabulary.load` make one.
+    Piece 0 is pad, 1 unknown, 2 start, 3 end; then come the marks of languages,
+    if it has any, and the 256 bytes, which spell any character that has no
+    piece of its own, so that nothing is unknown; then the pieces learned from
+    text. `Vocabulary.train` and `Vocabulary.load` make one.
 
     Args:
         model: bytes of a SentencePiece model with pad, unknown, start and end
@@ -83,6 +85,7 @@ class Vocabulary:
         split_digits: bool = False,
         max_texts: int | None = None,
         exact: bool = True,
+        languages: Sequence[str] = (),
     ) -> "Vocabulary":
         """Learns a vocabulary from text.
 
@@ -103,12 +106,18 @@ class Vocabulary:
                 number never seen in training can be copied.
             max_texts: int or None. Learn from the first so many texts only.
             exact: bool. False takes fewer pieces where the text has no more.
+            languages: strings, such as `"de"`, each with a piece for its mark,
+                `"<2de>"`. Before a source it says what to translate that into,
+                so that one model has many targets (Johnson et al. 2017, section
+                3, https://arxiv.org/abs/1611.04558).
 
         Raises:
             ValueError: `size` is larger or smaller than the text allows (the
-                message names the limit), or there is no text.
+                message names the limit), there is no text, or a language is no
+                code.
             TypeError: `texts` is one string or holds something else.
         """
+        marks = [language_mark(language) for language in languages]
         special = (cls.pad_id, cls.unknown_id, cls.start_id, cls.end_id)
         return cls(
             learn_model(
@@ -120,6 +129,7 @@ class Vocabulary:
                 max_texts,
                 special,
                 exact,
+                marks,
             )
         )
 
@@ -156,6 +166,17 @@ class Vocabulary:
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
+
+    @property
+    def languages(self) -> dict[str, list[int]]:
+        """The languages that have a mark, each with the ids that encode it."""
+        found = {}
+        for index in range(self.end_id + 1, self.size):
+            mark = _MARK.fullmatch(self._processor.id_to_piece(index))
+            if not mark:
+                break
+            found[mark[1]] = self._processor.encode(mark[0])
+        return found
 
     def encode(self, texts: list[str]) -> list[list[int]]:
         """Cuts texts into pieces and gives their ids, without start and end.
@@ -301,6 +322,21 @@ class Vocabulary:
             row = row[: row.index(self.end_id)]
         skipped = (self.pad_id, self.start_id)
         return [i for i in row if 0 <= i < self.size and i not in skipped]
+
+
+def language_mark(language: str) -> str:
+    """Gives the mark that stands before a source to be put into a language.
+
+    Raises:
+        ValueError: it is no code, such as `"de"`, `"zh_Hans"` or `"deu_Latn"`.
+    """
+    mark = f"<2{language}>"
+    if not _MARK.fullmatch(mark):
+        raise ValueError(
+            "A language is named by a code of letters, digits, '-' and '_', such as "
+            f"'de'. Received: {language!r}."
+        )
+    return mark
 
 
 def count_words(starts: Iterable[bool]) -> list[int]:

@@ -391,6 +391,35 @@ def test_additional_pairs_that_are_not_there_are_refused(tmp_path):
         corpora.load("phrases", additional=str(tmp_path / "none.tsv"))
 
 
+def test_what_one_language_holds_out_is_not_trained_on_with_another():
+    def corpus(source, train, validation, test):
+        parts = [
+            Pairs([f"{source} {n}" for n in part], list(part))
+            for part in (train, validation, test)
+        ]
+        return corpora.Corpus(source, source, "en", *parts, "", "", ["drawn"])
+
+    first = corpus("de", "abcdef", "gh", "ij")
+    second = corpus("fr", "aghijk", "lb", "mc")
+    one, other = corpora.apart([first, second])
+    assert one.train.target == list("adef") and other.train.target == list("ak")
+    assert one.train.source == [f"de {n}" for n in "adef"]
+    assert (
+        one.notes[0] == "drawn"
+        and "4 pairs of de-en are trained on; 2 " in one.notes[1]
+    )
+    for before, after in ((first, one), (second, other)):
+        assert list(after.test) == list(before.test)
+        assert list(after.validation) == list(before.validation)
+    # The sources too: two languages may share a word.
+    third = corpus("de", "xyz", "i", "p")
+    assert corpora.apart([first, third])[1].train.target == list("xyz")
+    third.train.source[1] = "de j"
+    assert corpora.apart([first, third])[1].train.target == list("xz")
+    with pytest.raises(ValueError, match="Each training pair of it-en shares a side"):
+        corpora.apart([first, corpus("it", "ghij", "k", "l")])
+
+
 def test_joined_pairs_are_whole_pairs_in_a_row():
     pairs = Pairs([f"s{i}" for i in range(9)], [f"t{i}" for i in range(9)])
     joined = corpora.join(pairs, 50, seed=1)

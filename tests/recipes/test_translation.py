@@ -113,11 +113,6 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
     assert "--out" not in card
     assert card.endswith("It knows animals alone.\n")
     assert settings.data not in card  # a path of this machine
-    more = dataclasses.replace(given, sources=("fr",))
-    described = preset.main(more)
-    assert described["directions"] == {"fr-de": described["scores"]}  # one file
-    card = (out / "README.md").read_text()
-    assert "from en and fr to de: " in card and "\n| fr-de, int8, as here | " in card
     assert preset.in_words(["a", "b", "c"]) == "a, b and c"
     again = dataclasses.replace(settings, weights=str(out), dropout=0.1)
     assert translation.get_start(again).vocabulary.size == 300
@@ -137,6 +132,112 @@ def test_nothing_is_left_of_an_earlier_preset(tmp_path):
     (tmp_path / "preset.json").touch()
     preset.clear(tmp_path)
     assert not tmp_path.exists()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Animals in three languages, with what is held out of them."""
+    folder = tmp_path_factory.mktemp("animals")
+    rows = [(v, n, a) for n in range(10, 40) for v in VERBS for a in ANIMALS]
+    np.random.default_rng(0).shuffle(rows)
+    texts = {
+        "en": [f"I {v} {n} {a}" for v, n, a in rows],
+        "de": [f"Ich {VERBS[v]} {n} {ANIMALS[a]}" for v, n, a in rows],
+        "nl": [f"Ik {v}e {n} {a}en" for v, n, a in rows],
+    }
+    for language, lines in texts.items():
+        parts = {"train": lines[40:], "val": lines[:20], "test": lines[20:40]}
+        for part, some in parts.items():
+            file = folder / f"{part}.{language}"
+            file.write_text("".join(f"{line}\n" for line in some), encoding="utf-8")
+    return folder
+
+
+def several(settings, folder, out, **changes):
+    return dataclasses.replace(
+        settings,
+        data=str(folder),
+        out=str(out),
+        epochs=6,
+        average=1,
+        score_every=6,
+        vocabulary_size=310,
+        **changes,
+    )
+
+
+@pytest.mark.backend("torch")
+def test_one_model_has_several_targets(settings, folder, tmp_path):
+    pytest.importorskip("ctranslate2")
+    run, out = tmp_path / "run", tmp_path / "en-de"
+    given = several(settings, folder, run, more_targets=("nl",), joined=0.1)
+    corpus = translation.load_corpus(given)
+    count, longer = 320, 32
+    assert len(corpus.train) == 2 * (count + longer)
+    first, second = corpus.train.source[0], corpus.train.source[count]
+    assert first.startswith("<2de> I ") and second == first.replace("de", "nl")
+    assert all(source.count("<2") == 1 for source in corpus.train.source)
+    assert not any("<" in one for one in corpus.validation.source + corpus.test.source)
+    result = translation.main(given)
+    translator = serving.Translator.from_preset(run)
+    said = translator(corpus.test.source)
+    shown = (run / "translations.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    assert said == [line.split("\t")[2] for line in shown]
+    dutch = serving.Translator.from_preset(run, target_language="nl")
+    words = {"de": {"Ich"}, "nl": {"Ik"}}
+    assert {text.split()[0] for text in said} == words["de"]
+    assert {text.split()[0] for text in dutch(corpus.test.source)} == words["nl"]
+    described = preset.main(
+        preset.Settings(str(run), str(out), example="I see 12 cats")
+    )
+    assert set(described["directions"]) == {"en-nl"}
+    assert described["directions"]["en-nl"]["BLEU"] > 5 < result["bleu"]
+    assert described["settings"].get("source_prefix") is None
+    card = (out / "README.md").read_text()
+    assert "from en to de and nl: " in card and "\n| en-nl, int8, as here | " in card
+    assert ", and on those of the others" in card and " --more-targets nl " in card
+    # Only a model with all the marks goes on.
+    more = dataclasses.replace(given, weights=str(out), out=str(tmp_path / "more"))
+    more = dataclasses.replace(more, num_layers=None, preset=None, vocabulary_size=None)
+    vocabulary = translation.get_start(
+        dataclasses.replace(more, dropout=0.0)
+    ).vocabulary
+    translation.check_marks(more, vocabulary)
+    more = dataclasses.replace(more, more_targets=("nl", "fr"))
+    with pytest.raises(ValueError, match=r"of \['de', 'nl'\] and not of \['fr'\]"):
+        translation.check_marks(more, vocabulary)
+
+
+@pytest.mark.backend("torch")
+def test_one_model_has_several_sources(settings, folder, tmp_path):
+    pytest.importorskip("ctranslate2")
+    run, out = tmp_path / "run", tmp_path / "de-en"
+    names = {"source": "de", "target": "en"}
+    given = several(settings, folder, run, more_sources=("nl",), **names)
+    corpus = translation.load_corpus(given)
+    assert len(corpus.train) == 640 and "<" not in " ".join(corpus.train.source)
+    assert {one.split()[0] for one in corpus.train.source} == {"Ich", "Ik"}
+    translation.main(given)
+    described = preset.main(preset.Settings(str(run), str(out), example="Ich habe 9"))
+    assert set(described["directions"]) == {"nl-en"}
+    assert described["directions"]["nl-en"]["BLEU"] > 5
+    card = (out / "README.md").read_text()
+    assert "from de and nl to en: " in card and " --more-sources nl " in card
+
+
+@pytest.mark.backend("torch")
+def test_languages_more_are_checked(settings, folder):
+    for changes, message in (
+        ({"more_targets": ("fr",)}, "of a corpus by name or of a folder.*animals.tsv"),
+        ({"more_targets": ("fr",), "more_sources": ("it",)}, "Train two models"),
+        (
+            {"more_sources": ("de",), "data": "tatoeba"},
+            "named once. Received: en, de, de",
+        ),
+        ({"more_targets": ("f r",), "data": "tatoeba"}, "named by a code.*'f r'"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            translation.check(dataclasses.replace(settings, **changes))
 
 
 @pytest.mark.backend("torch")

@@ -95,6 +95,38 @@ def test_a_model_of_several_languages_has_a_name_for_each(shipped):
     assert one.settings == other.settings and one(TEXTS) == other(TEXTS)
 
 
+def test_a_model_of_several_targets_has_their_marks(shipped, model, tmp_path):
+    marked = Vocabulary.train(TEXTS, size=model.vocabulary_size, languages=["de", "fr"])
+    folder = tmp_path / "en-de"
+    zoo.to_ctranslate2(model, marked, folder, quantization="int8")
+    marked.save(folder / "sentencepiece.model")
+    file = folder / "preset.json"
+    file.write_text(json.dumps({**DESCRIBED, "directions": {"en-fr": {"BLEU": 1.5}}}))
+    wanted = {"en-de": marked.languages["de"], "en-fr": marked.languages["fr"]}
+    assert wanted["en-fr"][-1] == 5
+    said = {}
+    for name, mark in wanted.items():
+        translator = Translator.from_preset(name)
+        assert translator.settings["source_prefix"] == mark
+        said[name] = translator(TEXTS)
+        # The text may hold the mark itself.
+        plain = Translator.from_preset(name, source_prefix=[])
+        assert plain([f"<2{name[-2:]}> {text}" for text in TEXTS]) == said[name]
+    assert said["en-de"] != said["en-fr"]
+    found = Translator.from_preset("en-de", target_language="fr")
+    assert found(TEXTS) == said["en-fr"]
+    found.save(tmp_path / "saved")
+    again = Translator.from_preset(tmp_path / "saved")
+    assert again(TEXTS) == said["en-fr"]
+    again = Translator.from_preset(tmp_path / "saved", target_language="de")
+    assert again(TEXTS) == said["en-de"]
+    for where in ("en-de", tmp_path / "saved"):
+        with pytest.raises(ValueError, match="translates to de, fr. Received.*'it'"):
+            Translator.from_preset(where, target_language="it")
+        with pytest.raises(ValueError, match=r"target alone.*'en'.*\['de', 'fr'\]"):
+            Translator.from_preset(where, "en", "fr")
+
+
 def test_a_shipped_model_translates_as_its_float_weights(shipped, model, vocabulary):
     translator = Translator.from_preset("en-de")
     assert translator.settings["beam_size"] == 2

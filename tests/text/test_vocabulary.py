@@ -30,6 +30,22 @@ def test_the_first_pieces_are_pad_unknown_start_end(small):
     assert small.pieces([4, 259, 276, -1]) == ["<0x00>", "<0xFF>", "<276>", "<-1>"]
 
 
+@pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc_cf"])
+def test_a_mark_of_a_language_is_one_piece(small, normalization):
+    marked = Vocabulary.train(
+        TEXTS, size=278, normalization=normalization, languages=["de", "zh_Hans"]
+    )
+    assert marked.pieces([3, 4, 5, 6]) == ["</s>", "<2de>", "<2zh_Hans>", "<0x00>"]
+    assert list(marked.languages) == ["de", "zh_Hans"] and small.languages == {}
+    [plain, whole] = marked.encode(["a house", "<2zh_Hans> a house"])
+    assert whole == marked.languages["zh_Hans"] + plain and whole[-len(plain) - 1] == 5
+    again = Vocabulary(marked.model)
+    assert again.languages == marked.languages
+    for wrong in ("", "de>", "Deutsch Alt", "\u00fc"):
+        with pytest.raises(ValueError, match="named by a code"):
+            Vocabulary.train(TEXTS, size=280, languages=[wrong])
+
+
 @settings(max_examples=200)
 @given(
     words=st.lists(st.text(st.characters(exclude_categories=["C", "Z"])), max_size=8)

@@ -523,7 +523,7 @@ def test_many_languages_are_translated_as_transformers_does(kind, tmp_path):
     translator = Translator.from_preset(tmp_path, *languages)
     imported = zoo.from_hugging_face(tmp_path)
     assert (imported.languages is None) == (not languages)
-    rows, _ = translator._rows(TEXTS)
+    rows, _ = translator.rows_of(TEXTS)
     pad = theirs.config.pad_token_id
     row_of = {
         int(number): i
