@@ -5,7 +5,8 @@ Needs    pip install ctranslate2, for a translator
 Leaves   of a translator weights in 8 bits and their vocabulary, in files of
          CTranslate2 (its own engine reads them too), and the settings of the
          search; of a classifier its own files, with weights in 16 bits; and a
-         model card with the scores of both forms on the test part of the run
+         model card with the scores of both forms on the test part of the run,
+         and on those of all languages that it was trained for
 
 `from_preset(folder)` of `keras_tfm.serving.Translator` or `Classifier` loads
 it. A folder of it in `keras_tfm/presets` comes with the package, by its name.
@@ -41,7 +42,7 @@ print(Translator.from_preset("{name}")("{example}"))  # {translation}
 * Data: {data}, {pairs:,} pairs, {origin}; {licence}.
 * Trained in {minutes:.0f} minutes on {backend}, commit {commit}, {finished}, by
   `python -m recipes.translation{flags}`.
-* Tested on {test_pairs:,} pairs of which neither side is in the training part{others}:
+* Tested on {tests} pairs of which neither side is in the training part{others}:
 
 | weights | BLEU (95%) | chrF (95%) |
 |---|---|---|
@@ -149,9 +150,11 @@ def make_translator(settings, run, out, result, notes):
     check_size(settings, out, quantization)
     corpus = translation.load_corpus(trained)
     public = without_paths(trained, corpus)
+    directions = directions_of(trained, out.name)
+    first = directions[0]
     described = {
         "task": "translation",
-        "languages": [trained.source, trained.target],
+        "languages": [first.source, first.target],
         "parameters": result["parameters"],
         "licence": corpus.licence,
         "data": ", ".join(dict.fromkeys(public.values())),
@@ -160,52 +163,67 @@ def make_translator(settings, run, out, result, notes):
         | {"disable_unk": True, "suppress_ids": [0, 2]},
     }
     write_json(out / "preset.json", described)
-    small = serving.Translator.from_preset(out)
-    scores = scored(trained, small, corpus)
-    described["scores"] = {"BLEU": scores["bleu"], "chrF": scores["chrf"]}
-    rows = card_rows("", quantization, result, scores)
-    for own, *forms in further(trained, run, out):
-        name, tested = f"{own.source}-{own.target}", translation.load_corpus(own)
-        both = [scored(own, one, tested) for one in forms]
-        directions = described.setdefault("directions", {})
-        directions[name] = {"BLEU": both[1]["bleu"], "chrF": both[1]["chrf"]}
-        rows += card_rows(f"{name}, ", quantization, *both)
+    rows, scores = [], {}
+    for own in directions:
+        name = f"{own.source}-{own.target}"
+        before, after = score_both(trained, own, run, out, result)
+        label = f"{name}, " if directions[1:] else ""
+        rows += card_rows(label, quantization, before, after)
+        scores[name] = {"BLEU": after["bleu"], "chrF": after["chrf"]}
+        if own is first:
+            lost, tests = before["bleu"] - after["bleu"], after["test_pairs"]
+    described["scores"] = scores.pop(f"{first.source}-{first.target}")
+    if scores:
+        described["directions"] = scores
     example = settings.example or "Where is the station?"
     card = CARD.format(
         **result | result["versions"] | dataclasses.asdict(trained) | public,
         name=out.name,
-        sources=in_words([trained.source, *trained.more_sources]),
-        targets=in_words([trained.target, *trained.more_targets]),
-        others=", and on those of the others" if "directions" in described else "",
+        sources=in_words(list(dict.fromkeys(own.source for own in directions))),
+        targets=in_words(list(dict.fromkeys(own.target for own in directions))),
+        tests=f"{tests:,}",
+        others=", and on those of the others" if scores else "",
         quantization=quantization,
         rows="\n".join(rows),
         licence=corpus.licence,
         minutes=result["training_minutes"],
         flags=flags(trained, translation.Settings()),
         example=example,
-        translation=small(example),
+        translation=serving.Translator.from_preset(out)(example),
         notes=notes,
     )
-    return described, card, f"{result['bleu'] - scores['bleu']:.2f} BLEU"
+    return described, card, f"{lost:.2f} BLEU"
 
 
-def further(trained, run, out):
-    """Yields what a run was trained to translate besides its first languages.
+def directions_of(trained, name):
+    """Gives settings for the test of each direction that a run was trained for.
 
-    Of each direction its settings, and both forms of the translator.
+    The one that has the preset's name is first, else the run's own.
     """
     plain = dataclasses.replace(
         trained, more_sources=(), more_targets=(), additional=None, joined=0.0
     )
-    load = serving.Translator.from_preset
-    for source in trained.more_sources:
-        yield dataclasses.replace(plain, source=source), load(run), load(out)
+    found = [plain]
+    found += [dataclasses.replace(plain, source=one) for one in trained.more_sources]
     for target in trained.more_targets:
         own = dataclasses.replace(plain, target=target)
         if translation.spaceless(target) != translation.spaceless(trained.target):
             own = dataclasses.replace(own, bleu_tokenize=None)
             own = translation.complete(own, 0)
-        yield own, *(load(folder, target_language=target) for folder in (run, out))
+        found.append(own)
+    return sorted(found, key=lambda own: f"{own.source}-{own.target}" != name)
+
+
+def score_both(trained, own, run, out, result):
+    """Scores a run and the preset of it on the test of one direction."""
+    corpus = translation.load_corpus(own)
+    named = {"target_language": own.target} if trained.more_targets else {}
+    load = serving.Translator.from_preset
+    if (own.source, own.target) == (trained.source, trained.target):
+        before = result
+    else:
+        before = scored(own, load(run, **named), corpus)
+    return before, scored(own, load(out, **named), corpus)
 
 
 def scored(trained, translator, corpus) -> dict:

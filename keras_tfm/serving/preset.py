@@ -142,18 +142,19 @@ def _settled(imported):
 def _shipped():
     """The folder of each name, and what it says of itself.
 
-    One that is good for several pairs of languages has a name for each.
+    One that is good for several pairs of languages has a name for each, unless
+    there is one of that name.
     """
-    found = {}
+    found, more = {}, {}
     if not SHIPPED.is_dir():
         return found
     for folder in sorted(path.parent for path in SHIPPED.glob("*/preset.json")):
         described = _described(folder)
-        found[folder.name] = folder, described
         for name, scores in described.get("directions", {}).items():
             own = {"languages": name.split("-"), "scores": scores}
-            found[name] = folder, {**described, **own}
-    return found
+            more.setdefault(name, (folder, {**described, **own}))
+        found[folder.name] = folder, described
+    return {**more, **found}
 
 
 def _described(folder):

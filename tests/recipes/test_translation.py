@@ -196,6 +196,13 @@ def test_one_model_has_several_targets(settings, folder, tmp_path):
     card = (out / "README.md").read_text()
     assert "from en to de and nl: " in card and "\n| en-nl, int8, as here | " in card
     assert ", and on those of the others" in card and " --more-targets nl " in card
+    # A preset is called after any of its directions.
+    other = preset.main(preset.Settings(str(run), str(tmp_path / "en-nl")))
+    assert other["languages"] == ["en", "nl"]
+    assert other["scores"] == described["directions"]["en-nl"]
+    assert other["directions"] == {"en-de": described["scores"]}
+    found = serving.Translator.from_preset(tmp_path / "en-nl")(corpus.test.source)
+    assert {text.split()[0] for text in found} == words["nl"]
     # Only a model with all the marks goes on.
     more = dataclasses.replace(given, weights=str(out), out=str(tmp_path / "more"))
     more = dataclasses.replace(more, num_layers=None, preset=None, vocabulary_size=None)

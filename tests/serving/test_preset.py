@@ -85,9 +85,11 @@ def test_what_is_in_the_package_is_listed(shipped):
 
 def test_a_model_of_several_languages_has_a_name_for_each(shipped):
     file = shipped / "en-de" / "preset.json"
-    more = {"directions": {"fr-de": {"BLEU": 12.5}}}
+    # Of that name there is another, which goes before.
+    more = {"directions": {"fr-de": {"BLEU": 12.5}, "mood": {"BLEU": 1.0}}}
     file.write_text(json.dumps({**DESCRIBED, **more}))
-    first, second, _ = keras_tfm.presets()
+    first, second, third = keras_tfm.presets()
+    assert third.task == "classification"
     assert (first.name, second.name) == ("en-de", "fr-de")
     assert second.languages == ("fr", "de") and second.scores == {"BLEU": 12.5}
     assert second.card == first.card and second.licence == first.licence
