@@ -17,7 +17,7 @@ from typing import Literal
 import keras
 import numpy as np
 
-from keras_tfm import decode, models, plot, text, training
+from keras_tfm import decode, models, plot, serving, text, training
 from keras_tfm.text.files import iterate_lines
 from recipes import labelled_corpora, runs
 
@@ -126,7 +126,7 @@ def main(settings: Settings) -> dict:
             f"{result[f'{name}_word_perplexity']:.2f} a word, "
             f"{result[f'{name}_bits_per_character']:.4f} bits a character"
         )
-    save(model, vocabulary, out / "model")
+    save(settings, model, vocabulary, out / "model")
     result |= {
         "parameters": model.count_params(),
         "train_tokens": rows["train"].tokens,
@@ -297,14 +297,15 @@ def evaluate(model, rows, texts) -> dict:
     }
 
 
-def save(model, vocabulary, folder):
-    """Writes the model and its vocabulary, for any backend."""
-    folder.mkdir(parents=True, exist_ok=True)
-    # A fresh copy: a compiled model names the optimizer of its backend.
-    copy = type(model).from_config(model.get_config())
-    copy.set_weights(model.get_weights())
-    copy.save(folder / "model.keras")
-    vocabulary.save(folder / "vocabulary.model")
+def save(settings, model, vocabulary, folder):
+    """Writes what goes on with a text, greedily, for any backend."""
+    serving.Translator(
+        model,
+        vocabulary,
+        beam_size=1,
+        max_decoding_length=settings.max_new_tokens,
+        source_prefix=[vocabulary.start_id],
+    ).save(folder)
 
 
 class Samples:

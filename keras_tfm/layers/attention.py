@@ -90,6 +90,11 @@ class Attention(keras.layers.Layer):
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, query_shape, value_shape=None, key_shape=None):
+        if isinstance(query_shape[0], list | tuple):
+            raise ValueError(
+                "Query, value and key are arguments of their own. Received: a list of "
+                f"{len(query_shape)} for the query. Write `attention(query, value)`."
+            )
         value_shape = value_shape or query_shape
         key_shape = key_shape or value_shape
         widths = query_shape[-1], key_shape[-1]

@@ -250,11 +250,11 @@ class Translator:
             ids = []
             for token in search.stream([row], forced and [forced[number]]):
                 ids.append(int(token[0]))
-                [so_far] = self._texts([np.array(ids)])
+                [so_far] = self._texts([ids], [row])
                 # The first bytes of a letter are not one yet.
                 so_far = [*done, so_far.rstrip("\ufffd")]
                 yield joined(so_far, parts[: len(so_far)], "")
-            done += self._texts([np.array(ids)])
+            done += self._texts([ids], [row])
         yield joined(done, parts, after)
 
     def score(self, pairs) -> list[Score]:
@@ -424,8 +424,9 @@ class Translator:
         ]
 
     def _translation(self, text, parts, after, rows, found, first, scored):
+        rows = rows[first : first + len(parts)]
         some = found[first : first + len(parts)]
-        tokens = [t for row in rows[first : first + len(parts)] for t in row]
+        tokens = [t for row in rows for t in row]
         source_tokens = self.vocabulary.pieces(tokens)
         if not parts:
             score = -float("inf") if scored else None
@@ -443,12 +444,12 @@ class Translator:
                 score = float(np.average(scores, weights=weights))
             attention = None
             if some[0].attention is not None:
-                widths = [len(row) for row in rows[first : first + len(parts)]]
+                widths = [len(row) for row in rows]
                 weights = [one.attention[0, n] for one in some]
                 attention = _blocks(weights, lengths, widths)
             hypotheses.append(
                 Hypothesis(
-                    joined(self._texts(ids), parts, after),
+                    joined(self._texts(ids, rows), parts, after),
                     score,
                     self.target_vocabulary.pieces(np.concatenate(ids)),
                     attention,
@@ -457,8 +458,16 @@ class Translator:
             )
         return Translation(text, source_tokens, hypotheses)
 
-    def _texts(self, ids):
-        return [self.target_vocabulary.decode(row[None])[0] for row in ids]
+    def _texts(self, ids, rows):
+        """The text of what was decoded, row by row."""
+        decode = self.target_vocabulary.decode
+        if not self.search.lengths.continues:
+            return [decode([row])[0] for row in ids]
+        # With the space, if there is one, between a text and what follows it.
+        both = [decode([[*row, *more]])[0] for row, more in zip(rows, ids, strict=True)]
+        return [
+            text[len(decode([row])[0]) :] for row, text in zip(rows, both, strict=True)
+        ]
 
     def _check_is_one_model(self):
         if not isinstance(self.model, keras.Model):
@@ -474,7 +483,7 @@ class Translator:
         found = self._decoded(self.search, rows, forced, progress)
         ids = [hypotheses.ids[0, 0] for hypotheses in found]
         ended = [self.search.end_id in row or not row.any() for row in ids]
-        translations, self.cut = self._texts(ids), 0
+        translations, self.cut = self._texts(ids, rows), 0
         texts = []
         for parts, after, first in places:
             last = first + len(parts)

@@ -268,6 +268,8 @@ def test_a_single_key_gets_all_the_weight_without_a_warning():
 
 
 def test_wrong_settings_are_refused():
+    with pytest.raises(ValueError, match=r"a list of 2 for the query. Write"):
+        Attention()([QUERY, VALUE])  # as `keras.layers.Attention` takes them
     with pytest.raises(ValueError, match=r"`score` is one of .*'additive'.*'concat'"):
         Attention("concat")
     with pytest.raises(ValueError, match="width, 1 or more, .*units=0, score='addi"):

@@ -9,6 +9,8 @@ import keras
 import numpy as np
 import pytest
 
+import keras_tfm_command
+from keras_tfm import serving
 from keras_tfm.models import CausalLM
 from keras_tfm.text import TokenRows, Vocabulary
 from recipes import language_model
@@ -62,12 +64,29 @@ def test_a_run_learns_and_leaves_what_the_page_says(settings, result):
     assert result["test_perplexity"] < 10  # 320 pieces
 
 
+def test_the_run_is_a_preset_that_goes_on_with_a_text(settings, result, capsys):
+    writer = serving.Translator.from_preset(settings.out)
+    said = (pathlib.Path(settings.out) / "samples.txt").read_text(encoding="utf-8")
+    assert said.startswith("greedy: I have 7")
+    [greedy, _] = said.splitlines()
+    prompt = settings.prompt[0]
+    assert greedy == f"greedy: {prompt}{writer(prompt)}"
+    *_, streamed = writer.stream(prompt)
+    assert writer.translate([prompt])[0].text == streamed == writer(prompt)
+    assert writer("I have 8 cats").startswith(" ")
+    drawn = {"sampling_topk": 0, "sampling_topp": 0.9, "sampling_temperature": 3.0}
+    wild = serving.Translator.from_preset(settings.out, **drawn)
+    assert len({wild(prompt) for _ in range(8)}) > 1
+    assert keras_tfm_command.main(["inspect", settings.out]) == 0
+    assert "Translator of a CausalLM" in capsys.readouterr().out
+
+
 def test_perplexities_are_counted_from_the_logits(settings, result):
     """Over every token but starts, which follow ends for certain."""
     out = pathlib.Path(settings.out)
     model = keras.models.load_model(out / "model" / "model.keras")
     assert isinstance(model, CausalLM)
-    vocabulary = Vocabulary.load(out / "model" / "vocabulary.model")
+    vocabulary = Vocabulary.load(out / "vocabulary.model")
     parts, _ = language_model.load(settings)
     rows = TokenRows(parts["test"], vocabulary, settings.length, settings.rows)
     nats = count = 0
