@@ -687,6 +687,11 @@ def evaluate(settings, classifier, corpus, out) -> tuple:
             zero_division=0,
         )
     )
+    if len(held) > 1 and len(np.unique(found, axis=0)) == 1:
+        print(
+            "Every text got the same label: nothing was learned. Train longer, or "
+            "with another --peak-rate."
+        )
     error = training.calibration_error(probabilities, wanted)
     first = label_scores.first_of(several)
     low, high = label_scores.interval(scores[first], len(wanted))

@@ -127,6 +127,20 @@ def test_texts_of_the_test_that_were_cut_are_counted(settings, result, tmp_path)
         assert scores["test_truncated"] == cut
 
 
+@pytest.mark.backend("torch")
+def test_one_label_for_every_text_is_said(settings, result, tmp_path, capsys):
+    corpus = classification.load_corpus(settings)
+    classifier = serving.Classifier.load(pathlib.Path(settings.out) / "model")
+    for blind in (False, True):
+        if blind:
+            classifier.model.set_weights(
+                [0 * w for w in classifier.model.get_weights()]
+            )
+        classification.evaluate(settings, classifier, corpus, tmp_path)
+        said = "Every text got the same label: nothing was learned."
+        assert (said in capsys.readouterr().out) == blind
+
+
 def test_what_is_saved_says_what_the_run_said(settings, result):
     out = pathlib.Path(settings.out)
     lines = (out / "predictions.tsv").read_text(encoding="utf-8").splitlines()
