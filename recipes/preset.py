@@ -159,6 +159,7 @@ def make_translator(settings, run, out, result, notes):
         "licence": corpus.licence,
         "data": ", ".join(dict.fromkeys(public.values())),
         "scores": {},
+        "marks": bool(trained.more_targets),  # of targets, before sources
         "settings": {name: translator.settings[name] for name in KEPT}
         | {"disable_unk": True, "suppress_ids": [0, 2]},
     }
@@ -169,10 +170,13 @@ def make_translator(settings, run, out, result, notes):
         before, after = score_both(trained, own, run, out, result)
         label = f"{name}, " if directions[1:] else ""
         rows += card_rows(label, quantization, before, after)
-        scores[name] = {"BLEU": after["bleu"], "chrF": after["chrf"]}
+        scores[name] = {
+            "languages": [own.source, own.target],
+            "scores": {"BLEU": after["bleu"], "chrF": after["chrf"]},
+        }
         if own is first:
             lost, tests = before["bleu"] - after["bleu"], after["test_pairs"]
-    described["scores"] = scores.pop(f"{first.source}-{first.target}")
+    described |= scores.pop(f"{first.source}-{first.target}")
     if scores:
         described["directions"] = scores
     example = settings.example or "Where is the station?"

@@ -218,7 +218,7 @@ def main(settings: Settings) -> dict:
     keras.utils.set_random_seed(settings.seed)
     start = None if settings.weights is None else get_start(settings)
     vocabulary = get_vocabulary(settings, corpus, out, start)
-    check_lengths(corpus, vocabulary)
+    check_lengths(settings, corpus, vocabulary)
     runs.write_json(out / "settings.json", described(settings, corpus))
     batches = text.Batches(
         corpus.train,
@@ -430,10 +430,10 @@ def described(settings: Settings, corpus) -> dict:
     return json.loads(json.dumps(described))  # as it is read: no tuples
 
 
-def check_lengths(corpus, vocabulary):
+def check_lengths(settings, corpus, vocabulary):
     """Refuses, before any training, what could not be translated after it."""
     for name, part in (("validation", corpus.validation), ("test", corpus.test)):
-        rows = vocabulary.encode(part.source)
+        rows = vocabulary.encode(marked(settings, part).source)
         longest = max(range(len(rows)), key=lambda i: len(rows[i]))
         if len(rows[longest]) > MAX_SOURCE_LENGTH:
             raise ValueError(

@@ -106,8 +106,8 @@ def _in_folder(folder, described=None):
     if not (folder / "preset.json").is_file():
         return found, settings
     described = described or _described(folder)
-    marks = getattr(getattr(found, "vocabulary", None), "languages", {})
-    if marks:  # the model of one name and of several targets
+    if described.get("marks"):  # of several targets, each by its mark
+        marks = found.vocabulary.languages
         settings["source_prefix"] = marks[described["languages"][-1]]
     return found, {**settings, **described.get("settings", {})}
 
@@ -150,8 +150,7 @@ def _shipped():
         return found
     for folder in sorted(path.parent for path in SHIPPED.glob("*/preset.json")):
         described = _described(folder)
-        for name, scores in described.get("directions", {}).items():
-            own = {"languages": name.split("-"), "scores": scores}
+        for name, own in described.get("directions", {}).items():
             more.setdefault(name, (folder, {**described, **own}))
         found[folder.name] = folder, described
     return {**more, **found}

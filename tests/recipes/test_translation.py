@@ -191,7 +191,8 @@ def test_one_model_has_several_targets(settings, folder, tmp_path):
         preset.Settings(str(run), str(out), example="I see 12 cats")
     )
     assert set(described["directions"]) == {"en-nl"}
-    assert described["directions"]["en-nl"]["BLEU"] > 5 < result["bleu"]
+    scores = described["directions"]["en-nl"]["scores"]
+    assert scores["BLEU"] > 5 < result["bleu"] and described["marks"]
     assert described["settings"].get("source_prefix") is None
     card = (out / "README.md").read_text()
     assert "from en to de and nl: " in card and "\n| en-nl, int8, as here | " in card
@@ -199,8 +200,9 @@ def test_one_model_has_several_targets(settings, folder, tmp_path):
     # A preset is called after any of its directions.
     other = preset.main(preset.Settings(str(run), str(tmp_path / "en-nl")))
     assert other["languages"] == ["en", "nl"]
-    assert other["scores"] == described["directions"]["en-nl"]
-    assert other["directions"] == {"en-de": described["scores"]}
+    assert other["scores"] == scores and set(other["directions"]) == {"en-de"}
+    first = {"languages": ["en", "de"], "scores": described["scores"]}
+    assert other["directions"]["en-de"] == first
     found = serving.Translator.from_preset(tmp_path / "en-nl")(corpus.test.source)
     assert {text.split()[0] for text in found} == words["nl"]
     # Only a model with all the marks goes on.
@@ -227,9 +229,31 @@ def test_one_model_has_several_sources(settings, folder, tmp_path):
     translation.main(given)
     described = preset.main(preset.Settings(str(run), str(out), example="Ich habe 9"))
     assert set(described["directions"]) == {"nl-en"}
-    assert described["directions"]["nl-en"]["BLEU"] > 5
+    assert described["directions"]["nl-en"]["scores"]["BLEU"] > 5
+    assert not described["marks"]
     card = (out / "README.md").read_text()
     assert "from de and nl to en: " in card and " --more-sources nl " in card
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(("targets", "most"), [((), 1_024), (("nl",), 1_022)])
+def test_what_is_too_long_to_be_translated_is_refused(settings, folder, targets, most):
+    """With its mark, which is two pieces."""
+    given = dataclasses.replace(settings, data=str(folder), more_targets=targets)
+    corpus = translation.load_corpus(given)
+    vocabulary = text.Vocabulary.train(
+        corpus.train.source, size=310, exact=False, languages=("de", "nl")
+    )
+    for words, refused in ((most, False), (most + 1, True)):
+        corpus.test.source[3] = " ".join(["I"] * words)
+        [row] = vocabulary.encode([corpus.test.source[3]])
+        assert len(row) == words
+        if refused:
+            message = r"at most 1,024 tokens.*1,025 in pair 4 of the test part"
+            with pytest.raises(ValueError, match=message):
+                translation.check_lengths(given, corpus, vocabulary)
+        else:
+            translation.check_lengths(given, corpus, vocabulary)
 
 
 @pytest.mark.backend("torch")

@@ -86,7 +86,8 @@ def test_what_is_in_the_package_is_listed(shipped):
 def test_a_model_of_several_languages_has_a_name_for_each(shipped):
     file = shipped / "en-de" / "preset.json"
     # Of that name there is another, which goes before.
-    more = {"directions": {"fr-de": {"BLEU": 12.5}, "mood": {"BLEU": 1.0}}}
+    french = {"languages": ["fr", "de"], "scores": {"BLEU": 12.5}}
+    more = {"directions": {"fr-de": french, "mood": french}}
     file.write_text(json.dumps({**DESCRIBED, **more}))
     first, second, third = keras_tfm.presets()
     assert third.task == "classification"
@@ -103,7 +104,9 @@ def test_a_model_of_several_targets_has_their_marks(shipped, model, tmp_path):
     zoo.to_ctranslate2(model, marked, folder, quantization="int8")
     marked.save(folder / "sentencepiece.model")
     file = folder / "preset.json"
-    file.write_text(json.dumps({**DESCRIBED, "directions": {"en-fr": {"BLEU": 1.5}}}))
+    french = {"languages": ["en", "fr"], "scores": {"BLEU": 1.5}}
+    more = {"directions": {"en-fr": french}, "marks": True}
+    file.write_text(json.dumps({**DESCRIBED, **more}))
     wanted = {"en-de": marked.languages["de"], "en-fr": marked.languages["fr"]}
     assert wanted["en-fr"][-1] == 5
     said = {}
@@ -111,6 +114,7 @@ def test_a_model_of_several_targets_has_their_marks(shipped, model, tmp_path):
         translator = Translator.from_preset(name)
         assert translator.settings["source_prefix"] == mark
         said[name] = translator(TEXTS)
+        assert keras_tfm.presets()[name == "en-fr"].languages == tuple(name.split("-"))
         # The text may hold the mark itself.
         plain = Translator.from_preset(name, source_prefix=[])
         assert plain([f"<2{name[-2:]}> {text}" for text in TEXTS]) == said[name]
