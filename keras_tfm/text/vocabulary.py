@@ -327,8 +327,14 @@ class Vocabulary:
 def language_mark(language: str) -> str:
     """Gives the mark that stands before a source to be put into a language.
 
+    Args:
+        language: str, a code such as `"de"`, `"zh_Hans"` or `"deu_Latn"`.
+
+    Returns:
+        str, such as `"<2de>"`.
+
     Raises:
-        ValueError: it is no code, such as `"de"`, `"zh_Hans"` or `"deu_Latn"`.
+        ValueError: it is no code.
     """
     mark = f"<2{language}>"
     if not _MARK.fullmatch(mark):
