@@ -370,13 +370,18 @@ def _interval(result, name) -> str:
     return "" if half is None else f" ± {half:.2f}"
 
 
+def as_json(value):
+    """A tuple that JSON has made a list of, as it was."""
+    return tuple(value) if isinstance(value, list) else value
+
+
 def flags(trained, plain) -> str:
     """The options of the command, those that are not of this machine."""
     given = {
         field.name: getattr(trained, field.name)
         for field in dataclasses.fields(trained)
         if field.name != "out"
-        and getattr(trained, field.name) != getattr(plain, field.name)
+        and as_json(getattr(trained, field.name)) != getattr(plain, field.name)
     }
     for name in ("data", "additional", "weights"):
         if name in given:

@@ -480,6 +480,12 @@ def mark_ids(settings, vocabulary) -> list[int]:
 def check_marks(settings, vocabulary):
     """Refuses a start whose model has not all the marks."""
     known = vocabulary.languages
+    if known and not settings.more_targets:
+        raise ValueError(
+            "A model with marks of its targets goes on with several. Received: "
+            f"{settings.weights!r}, which has those of {', '.join(known)}, and no "
+            "--more-targets. Name them."
+        )
     missing = [name for name in targets(settings) if name not in known]
     if missing:
         raise ValueError(

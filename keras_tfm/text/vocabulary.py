@@ -117,7 +117,11 @@ class Vocabulary:
                 code.
             TypeError: `texts` is one string or holds something else.
         """
-        marks = [language_mark(language) for language in languages]
+        marks = [language_mark(language) for language in text_list(languages)]
+        if len(set(marks)) < len(marks):
+            raise ValueError(
+                f"Each language has one mark. Received: languages={languages!r}."
+            )
         special = (cls.pad_id, cls.unknown_id, cls.start_id, cls.end_id)
         return cls(
             learn_model(

@@ -212,6 +212,8 @@ def test_one_model_has_several_targets(settings, folder, tmp_path):
         dataclasses.replace(more, dropout=0.0)
     ).vocabulary
     translation.check_marks(more, vocabulary)
+    with pytest.raises(ValueError, match="those of de, nl, and no --more-targets"):
+        translation.check_marks(dataclasses.replace(more, more_targets=()), vocabulary)
     more = dataclasses.replace(more, more_targets=("nl", "fr"))
     with pytest.raises(ValueError, match=r"of \['de', 'nl'\] and not of \['fr'\]"):
         translation.check_marks(more, vocabulary)
@@ -278,6 +280,9 @@ def test_a_card_names_files_without_their_folders(settings):
     given = dataclasses.replace(settings, data="/a/b.de,/a/b.en", additional="/c/d.tsv")
     flags = preset.flags(given, translation.Settings())
     assert " --data b.de,b.en --additional d.tsv " in flags and "/" not in flags
+    stored = json.loads(json.dumps(dataclasses.asdict(given)))  # tuples are lists
+    again = preset.flags(translation.Settings(**stored), translation.Settings())
+    assert again == flags and " --more-" not in again
 
 
 @pytest.mark.backend("torch")

@@ -44,6 +44,10 @@ def test_a_mark_of_a_language_is_one_piece(small, normalization):
     for wrong in ("", "de>", "Deutsch Alt", "\u00fc"):
         with pytest.raises(ValueError, match="named by a code"):
             Vocabulary.train(TEXTS, size=280, languages=[wrong])
+    with pytest.raises(ValueError, match="one mark.*'de', 'de'"):
+        Vocabulary.train(TEXTS, size=280, languages=["de", "de"])
+    with pytest.raises(TypeError, match="one string: 'de'"):
+        Vocabulary.train(TEXTS, size=280, languages="de")
 
 
 @settings(max_examples=200)
