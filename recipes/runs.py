@@ -85,7 +85,8 @@ def check_folder(out: pathlib.Path, now: dict, free: tuple):
     changed = [
         f"{k}: {before.get(k)!r} before, {now[k]!r} now"
         for k in now
-        if k not in free and before.get(k) != now[k]
+        # What there was no setting for is what an empty one says.
+        if k not in free and (before[k] != now[k] if k in before else now[k])
     ]
     if changed:
         raise ValueError(

@@ -37,3 +37,13 @@ def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch):
     for kind in (ValueError, FileNotFoundError):
         with pytest.raises(SystemExit, match="Received: 2.0."):
             runs.start(lambda given, kind=kind: fail(given, kind), Settings, "")
+
+
+def test_a_run_older_than_a_setting_goes_on(tmp_path):
+    (tmp_path / "restart").mkdir()
+    (tmp_path / "restart" / "restart.npz").touch()
+    (tmp_path / "settings.json").write_text('{"batch": 0}')
+    runs.check_folder(tmp_path, {"batch": 0, "more": []}, ())
+    for now in ({"batch": 0, "more": ["fr"]}, {"batch": None, "more": []}):
+        with pytest.raises(ValueError, match="a run of other settings"):
+            runs.check_folder(tmp_path, now, ())
