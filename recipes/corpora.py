@@ -148,9 +148,9 @@ def hold_out(pairs: Pairs, count: int, seed: int) -> tuple[Pairs, Pairs, int]:
             "Choose another number from 1 on, or name a part of its own."
         )
     drawn = random.Random(seed).sample(distinct, count)
-    chosen, sources, targets = set(drawn), *map(set, zip(*drawn, strict=True))
+    chosen = set(drawn)
     rest = [pair for pair in pairs if pair not in chosen]
-    left = [(s, t) for s, t in rest if s not in sources and t not in targets]
+    left = _sharing_no_side(rest, drawn)
     if not left:
         raise ValueError(
             f"Each of the {len(distinct):,} distinct pairs shares a side with one "
@@ -178,12 +178,9 @@ def apart(corpora: Sequence[Corpus]) -> list[Corpus]:
     held_out = [
         pair for c in corpora for part in (c.validation, c.test) for pair in part
     ]
-    sources, targets = map(set, zip(*held_out, strict=True))
     found = []
     for corpus in corpora:
-        rows = [
-            (s, t) for s, t in corpus.train if s not in sources and t not in targets
-        ]
+        rows = _sharing_no_side(corpus.train, held_out)
         languages = f"{corpus.source}-{corpus.target}"
         if not rows:
             raise ValueError(
@@ -226,6 +223,12 @@ def join(pairs: Pairs, count: int, seed: int, spaces: tuple = (" ", " ")) -> Pai
     chosen = (draw.sample(rows, draw.randint(2, 4)) for _ in range(count))
     joined = [zip(*each, strict=True) for each in chosen]
     return _pairs([tuple(map(str.join, spaces, sides)) for sides in joined])
+
+
+def _sharing_no_side(pairs, held_out):
+    """The pairs whose source and target are those of no held-out pair."""
+    sources, targets = map(set, zip(*held_out, strict=True))
+    return [(s, t) for s, t in pairs if s not in sources and t not in targets]
 
 
 def _pairs(rows):
@@ -342,10 +345,7 @@ def _read_more(additional, source, target):
 
 def _add(corpus, more, origin):
     """Adds to the training part what shares no side with a held-out pair."""
-    held_out = (corpus.validation, corpus.test)
-    sources = {sentence for part in held_out for sentence in part.source}
-    targets = {sentence for part in held_out for sentence in part.target}
-    kept = [(s, t) for s, t in more if s not in sources and t not in targets]
+    kept = _sharing_no_side(more, [*corpus.validation, *corpus.test])
     dropped = len(more) - len(kept)
     note = (
         f"{len(kept):,} pairs of {origin} are trained on too; {dropped:,} more "

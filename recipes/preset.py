@@ -13,6 +13,7 @@ it. A folder of it in `keras_tfm/presets` comes with the package, by its name.
 """
 
 import dataclasses
+import functools
 import json
 import pathlib
 import shutil
@@ -48,7 +49,7 @@ print(Translator.from_preset("{name}")("{example}"))  # {translation}
 |---|---|---|
 {rows}
 
-`{bleu_signature}`, `{chrf_signature}`, beam {beam_size}.
+{signatures}, beam {beam_size}.
 
 {notes}
 """
@@ -137,7 +138,7 @@ def clear(out: pathlib.Path):
 
 def make_translator(settings, run, out, result, notes):
     """Writes a translator; gives its description, card, and what it lost."""
-    trained = translation.Settings(**result["settings"])
+    trained = settings_of(translation, result)
     translator = serving.Translator.load(run / "model")
     quantization = settings.quantization or "int8"
     zoo.to_ctranslate2(
@@ -164,10 +165,21 @@ def make_translator(settings, run, out, result, notes):
         | {"disable_unk": True, "suppress_ids": [0, 2]},
     }
     write_json(out / "preset.json", described)
-    rows, scores = [], {}
+
+    @functools.cache  # which compiles once
+    def loaded(folder, target):
+        return serving.Translator.from_preset(folder, target_language=target)
+
+    rows, scores, signatures = [], {}, {}
     for own in directions:
         name = f"{own.source}-{own.target}"
-        before, after = score_both(trained, own, run, out, result)
+        tested = translation.load_corpus(own)
+        target = own.target if trained.more_targets else None
+        before = result
+        if (own.source, own.target) != (trained.source, trained.target):
+            before = scored(own, loaded(run, target), tested)
+        after = scored(own, loaded(out, target), tested)
+        signatures |= dict.fromkeys([after["bleu_signature"], after["chrf_signature"]])
         label = f"{name}, " if directions[1:] else ""
         rows += card_rows(label, quantization, before, after)
         scores[name] = {
@@ -189,11 +201,14 @@ def make_translator(settings, run, out, result, notes):
         others=", and on those of the others" if scores else "",
         quantization=quantization,
         rows="\n".join(rows),
+        signatures=", ".join(f"`{one}`" for one in signatures),
         licence=corpus.licence,
         minutes=result["training_minutes"],
         flags=flags(trained, translation.Settings()),
         example=example,
-        translation=serving.Translator.from_preset(out)(example),
+        translation=loaded(out, first.target if trained.more_targets else None)(
+            example
+        ),
         notes=notes,
     )
     return described, card, f"{lost:.2f} BLEU"
@@ -216,18 +231,6 @@ def directions_of(trained, name):
             own = translation.complete(own, 0)
         found.append(own)
     return sorted(found, key=lambda own: f"{own.source}-{own.target}" != name)
-
-
-def score_both(trained, own, run, out, result):
-    """Scores a run and the preset of it on the test of one direction."""
-    corpus = translation.load_corpus(own)
-    named = {"target_language": own.target} if trained.more_targets else {}
-    load = serving.Translator.from_preset
-    if (own.source, own.target) == (trained.source, trained.target):
-        before = result
-    else:
-        before = scored(own, load(run, **named), corpus)
-    return before, scored(own, load(out, **named), corpus)
 
 
 def scored(trained, translator, corpus) -> dict:
@@ -254,7 +257,7 @@ def make_classifier(settings, run, out, result, notes):
             "A classifier is written in float16. Received: --quantization "
             f"{settings.quantization}. Leave it out."
         )
-    trained = classification.Settings(**result["settings"])
+    trained = settings_of(classification, result)
     classifier = serving.Classifier.load(run / "model")
     classifier.save(out)
     to_half(out / "model.keras")
@@ -370,9 +373,12 @@ def _interval(result, name) -> str:
     return "" if half is None else f" ± {half:.2f}"
 
 
-def as_json(value):
-    """A tuple that JSON has made a list of, as it was."""
-    return tuple(value) if isinstance(value, list) else value
+def settings_of(recipe, result):
+    """The settings of a run, of whose tuples JSON has made lists."""
+    stored = result["settings"].items()
+    return recipe.Settings(
+        **{k: tuple(v) if isinstance(v, list) else v for k, v in stored}
+    )
 
 
 def flags(trained, plain) -> str:
@@ -381,7 +387,7 @@ def flags(trained, plain) -> str:
         field.name: getattr(trained, field.name)
         for field in dataclasses.fields(trained)
         if field.name != "out"
-        and as_json(getattr(trained, field.name)) != getattr(plain, field.name)
+        and getattr(trained, field.name) != getattr(plain, field.name)
     }
     for name in ("data", "additional", "weights"):
         if name in given:

@@ -283,10 +283,9 @@ def load_corpus(settings: Settings) -> corpora.Corpus:
         each = corpora.apart(each)
     rows, longer = [], []
     for corpus in each:
-        mark = f"{text.language_mark(corpus.target)} " if settings.more_targets else ""
-        more = joined(corpus, settings) if settings.joined else []
-        rows += [(mark + source, target) for source, target in corpus.train]
-        longer += [(mark + source, target) for source, target in more]
+        rows += marked(settings, corpus.train, corpus.target)
+        if settings.joined:
+            longer += marked(settings, joined(corpus, settings), corpus.target)
     notes = [note for corpus in each for note in corpus.notes]
     if longer:
         notes.append(f"{len(longer):,} pairs are two to four joined.")
@@ -294,11 +293,11 @@ def load_corpus(settings: Settings) -> corpora.Corpus:
     return dataclasses.replace(each[0], train=train, notes=notes)
 
 
-def marked(settings, pairs) -> text.Pairs:
-    """Puts the mark of --target before sources, if the model has marks."""
+def marked(settings, pairs, language) -> text.Pairs:
+    """Puts the mark of a target before sources, if the model has marks."""
     if not settings.more_targets:
         return pairs
-    mark = text.language_mark(settings.target)
+    mark = text.language_mark(language)
     return text.Pairs([f"{mark} {source}" for source in pairs.source], pairs.target)
 
 
@@ -433,7 +432,7 @@ def described(settings: Settings, corpus) -> dict:
 def check_lengths(settings, corpus, vocabulary):
     """Refuses, before any training, what could not be translated after it."""
     for name, part in (("validation", corpus.validation), ("test", corpus.test)):
-        rows = vocabulary.encode(marked(settings, part).source)
+        rows = vocabulary.encode(marked(settings, part, settings.target).source)
         longest = max(range(len(rows)), key=lambda i: len(rows[i]))
         if len(rows[longest]) > MAX_SOURCE_LENGTH:
             raise ValueError(
@@ -594,7 +593,7 @@ def train(settings, model, network, vocabulary, corpus, batches, out):
             f"{settings.epochs}. Ask for as many or more, or name another folder."
         )
     validation = text.Batches(
-        marked(settings, corpus.validation),
+        marked(settings, corpus.validation, settings.target),
         vocabulary,
         batch_tokens=settings.batch,
         shuffle=False,

@@ -768,30 +768,30 @@ def _pair(number, pair):
 
 def _between(found, source, target):
     """Gives the settings for a pair of languages, where a model has many."""
-    languages = getattr(found, "languages", None) or {}
-    one = bool(languages) and found.mark == "target"
-    marks = {}
-    if not languages and target is not None:  # of no other program's
-        in_folder = isinstance(found, pathlib.Path)
-        known = load_vocabulary(found / FILES[1]) if in_folder else found.vocabulary
-        marks = getattr(known, "languages", marks)
-    if marks and source is None:
-        if target not in marks:
-            raise ValueError(
-                f"A model that translates to {', '.join(marks)}. Received: "
-                f"target_language={target!r}. Name one of these."
-            )
-        return {"source_prefix": marks[target]}
-    if not languages and source is None and target is None:
-        return {}
-    if not languages or None in (source, target)[one:]:
+    theirs = getattr(found, "languages", None) or {}
+    if not theirs and source is None and target is None:
+        return {}  # ours has a target of its own
+    if isinstance(found, pathlib.Path):
+        vocabulary = load_vocabulary(check_saved(found, FILES, "Translator")[1])
+    else:
+        vocabulary = found.vocabulary
+    marks = {} if theirs else getattr(vocabulary, "languages", {})
+    one = bool(marks) or bool(theirs) and found.mark == "target"
+    known = theirs or marks
+    if not known or None in (source, target)[one:] or marks and source is not None:
         raise ValueError(
             "Of a model of many languages, and of no other, both are named; the "
             "target alone where it alone has a mark. Received: source_language="
-            f"{source!r}, target_language={target!r}; it has "
-            f"{sorted(languages or marks)}."
+            f"{source!r}, target_language={target!r}; it has {sorted(known)}."
         )
-    return found.between(source, target)
+    if theirs:
+        return found.between(source, target)
+    if target not in marks:
+        raise ValueError(
+            f"A model that translates to {', '.join(marks)}. Received: "
+            f"target_language={target!r}. Name one of these."
+        )
+    return {"source_prefix": marks[target]}
 
 
 def _over(own, given):
