@@ -1,5 +1,7 @@
 """`keras-tfm export`."""
 
+import sys
+
 from keras_tfm import zoo
 from keras_tfm.serving import load
 
@@ -36,6 +38,10 @@ def run(command):
             served.target_vocabulary,
             add_source_eos=suffix == [served.search.end_id],
         )
+        if before := served.settings["source_prefix"]:
+            pieces = " ".join(served.vocabulary.pieces(before))
+            said = f"To CTranslate2 give these pieces before each source: {pieces}"
+            print(said, file=sys.stderr)
     elif translates:
         zoo.to_hugging_face(
             served.model,

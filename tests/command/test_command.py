@@ -354,6 +354,13 @@ def test_a_model_is_inspected_and_written_for_others(
     ask = ["export", folder, str(tmp_path / "ct2"), "--form", "ctranslate2"]
     assert main([*ask, "--quantization", "int8"]) == 0
     assert (tmp_path / "ct2" / "model.bin").is_file()
+    assert "before each source" not in capfd.readouterr().err
+    marked = Translator(translator.model, translator.vocabulary, source_prefix=[270, 9])
+    marked.save(tmp_path / "marked")
+    ask = ["export", str(tmp_path / "marked"), str(tmp_path / "ct2b")]
+    assert main([*ask, "--form", "ctranslate2"]) == 0
+    pieces = " ".join(translator.vocabulary.pieces([270, 9]))
+    assert f"before each source: {pieces}\n" in capfd.readouterr().err
     assert main(["export", folder, str(tmp_path / "keras"), "--form", "keras"]) == 0
     for form, option in (("keras", "--version"), ("saved-model", "--quantization")):
         ask = ["export", folder, str(tmp_path / "no"), "--form", form, option, "2"]
