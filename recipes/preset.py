@@ -92,7 +92,8 @@ class Settings:
     """File of Markdown for the card: known weaknesses, what did not help."""
     quantization: str | None = None
     """Of a translator a type of CTranslate2 (int8, int16, float16, bfloat16,
-    float32), else int8; a classifier is written in float16."""
+    float32, or int8_float16, which has matrices in 8 bits and all else in 16),
+    else int8_float16; a classifier is written in float16."""
     example: str | None = None
     """Text on the card."""
     language: str = "en"
@@ -140,12 +141,13 @@ def make_translator(settings, run, out, result, notes):
     """Writes a translator; gives its description, card, and what it lost."""
     trained = settings_of(translation, result)
     translator = serving.Translator.load(run / "model")
-    quantization = settings.quantization or "int8"
+    quantization = settings.quantization or "int8_float16"
     zoo.to_ctranslate2(
         translator.model,
         translator.vocabulary,
         out,
         quantization=None if quantization == "float32" else quantization,
+        sequence_length=translator.max_source_length,
     )
     translator.vocabulary.save(out / "sentencepiece.model")
     check_size(settings, out, quantization)

@@ -11,8 +11,6 @@ from keras_tfm.models import Transformer, stacks
 from keras_tfm.zoo import arrays
 from keras_tfm.zoo.ctranslate2_in import ACTIVATIONS
 
-LONGEST = 2048  # tokens that written positions are for
-
 
 def to_ctranslate2(
     model,
@@ -21,6 +19,7 @@ def to_ctranslate2(
     quantization=None,
     target_vocabulary=None,
     add_source_eos=False,
+    sequence_length=2048,
 ):
     """Writes a `Transformer` for the engine of CTranslate2.
 
@@ -38,10 +37,13 @@ def to_ctranslate2(
         target_vocabulary: as `vocabulary`, or None.
         add_source_eos: bool. The engine puts the end after each source, as
             models of others want it.
+        sequence_length: int >= 1, in tokens. The engine has a row for each
+            position of a source or target and refuses longer ones; as many rows
+            of sinusoids are written. Learned positions are written as they are.
 
     Raises:
         ImportError: `ctranslate2` is not installed.
-        ValueError: a model of another architecture.
+        ValueError: a model of another architecture, or no position at all.
     """
     try:
         from ctranslate2 import specs
@@ -50,8 +52,13 @@ def to_ctranslate2(
             "Models for CTranslate2 are written by its package, which cannot be "
             f"imported here ({error}). Install `ctranslate2`."
         ) from error
-    settings = model.settings
     _check_writes(model)
+    if sequence_length < 1:
+        raise ValueError(
+            "Positions are written for one token at least. Received: "
+            f"sequence_length={sequence_length}."
+        )
+    settings = model.settings
     activations = {
         keras.activations.get(name): number for number, name in ACTIVATIONS.items()
     }
@@ -93,7 +100,7 @@ def to_ctranslate2(
             model.decoder_blocks,
         ),
     ):
-        _write_stack(written, embedding, norm)
+        _write_stack(written, embedding, norm, sequence_length)
         for layer, block in zip(layers, blocks, strict=True):
             _write_block(layer, block)
     if model.projection is None:
@@ -146,7 +153,7 @@ def _pieces(vocabulary, size):
     return [*names, *(f"<spare {i}>" for i in range(len(names), size))]
 
 
-def _write_stack(spec, embedding, norm):
+def _write_stack(spec, embedding, norm, sequence_length):
     table = embedding.embeddings
     arrays.check_is_whole(embedding.token_embedding)
     one = spec.embeddings[0] if isinstance(spec.embeddings, list) else spec.embeddings
@@ -154,7 +161,7 @@ def _write_stack(spec, embedding, norm):
     spec.scale_embeddings = embedding.factor != 1.0
     positions = embedding.position_layer
     if isinstance(positions, SinusoidalPositions):
-        encodings = positions.signal(LONGEST, 0, table.shape[-1])
+        encodings = positions.signal(sequence_length, 0, table.shape[-1])
     else:
         encodings = positions.table
     spec.position_encodings.encodings = arrays.array(encodings)

@@ -529,14 +529,20 @@ def served(folder):
         process.communicate()
 
 
-def lives(process):
-    """Tells whether a process runs; one that waits to be reaped does not."""
+def outlives(process, seconds=60):
+    """Tells whether a process still runs after that time; a zombie does not."""
     import psutil
 
-    try:
-        return process.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-    except psutil.NoSuchProcess:
-        return False
+    ended = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if process.status() in ended:
+                return False
+        except psutil.NoSuchProcess:
+            return False
+        time.sleep(0.1)
+    return True
 
 
 def test_a_server_mixes_up_nothing_and_outlives_a_worker(served, translator):
@@ -570,7 +576,7 @@ def test_a_server_mixes_up_nothing_and_outlives_a_worker(served, translator):
                 assert answer.json() == {"error": "The worker was lost. Try again."}
             else:
                 assert answer.json()["translations"][0]["text"] == wanted[text]
-        assert not lives(worker)
+        assert not outlives(worker)
         # The next one reads what this one has compiled.
         kept = environment["JAX_COMPILATION_CACHE_DIR"]
         assert kept in environment["TF_XLA_FLAGS"]
@@ -584,5 +590,5 @@ def test_a_server_mixes_up_nothing_and_outlives_a_worker(served, translator):
         for text, one in zip(texts, asked, strict=False):
             assert one.result().json()["translations"][0]["text"] == wanted[text]
     assert process.wait(120) == 0
-    assert not [one for one in family if lives(one)]
+    assert not [one for one in family if outlives(one)]
     assert not os.path.exists(kept)

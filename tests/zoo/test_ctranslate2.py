@@ -113,6 +113,17 @@ def written(folder, kind, **options):
     return model
 
 
+# How far logits may be from those of float32.
+NEAR = {
+    None: 1e-5,
+    "int16": 2e-2,
+    "float16": 2e-2,
+    "int8": 0.2,
+    "int8_float16": 0.2,
+    "bfloat16": 0.2,
+}
+
+
 def logits_of(model):
     return numpy(model(BATCH))
 
@@ -142,16 +153,29 @@ def test_its_engine_says_what_our_search_says(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("quantization", [None, "int8", "int16", "float16", "bfloat16"])
+@pytest.mark.parametrize("quantization", NEAR)
 def test_what_is_written_is_read(kind, quantization, tmp_path):
     pytest.importorskip("ctranslate2")
     model = written(tmp_path, kind, quantization=quantization)
     again = zoo.from_ctranslate2(tmp_path)
     assert again.tokens == (TOKENS, TOKENS)
     assert again.model.settings["tie"] == model.settings["tie"]
-    near = {None: 1e-5, "int16": 2e-2, "float16": 2e-2, "int8": 0.2, "bfloat16": 0.2}
     found, wanted = logits_of(again.model), logits_of(model)
-    np.testing.assert_allclose(found, wanted, atol=near[quantization])
+    np.testing.assert_allclose(found, wanted, atol=NEAR[quantization])
+
+
+def test_as_many_positions_are_written_as_are_asked_for(tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    model = written(tmp_path, "post-norm", sequence_length=6)
+    again = zoo.from_ctranslate2(tmp_path)
+    assert again.model.settings["sequence_length"] == 6
+    np.testing.assert_allclose(logits_of(again.model), logits_of(model), atol=1e-5)
+    engine = ctranslate2.Translator(str(tmp_path))
+    engine.translate_batch([TOKENS[4:10]], max_decoding_length=6)
+    with pytest.raises(RuntimeError, match="positions >= 6"):
+        engine.translate_batch([TOKENS[4:11]], max_decoding_length=6)
+    with pytest.raises(ValueError, match="sequence_length=0"):
+        zoo.to_ctranslate2(model, TOKENS, tmp_path, sequence_length=0)
 
 
 def test_nothing_is_left_of_another_model(tmp_path):
