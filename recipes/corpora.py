@@ -170,7 +170,8 @@ def apart(corpora: Sequence[Corpus]) -> list[Corpus]:
 
     Returns:
         list of `Corpus`. Of their training parts each pair is dropped that
-        shares a side with a validation or test pair of any; a note counts them.
+        shares a side with a validation or test pair of any; a note counts
+        them. Each note begins with the languages that it is about.
 
     Raises:
         ValueError: nothing is left of a training part.
@@ -189,11 +190,11 @@ def apart(corpora: Sequence[Corpus]) -> list[Corpus]:
                 "other languages."
             )
         note = (
-            f"{len(rows):,} pairs of {languages} are trained on; "
+            f"{len(rows):,} pairs are trained on; "
             f"{len(corpus.train) - len(rows):,} that share a side with a validation or "
             "test pair of any of the languages were dropped."
         )
-        notes = [*corpus.notes, note]
+        notes = [f"{languages}: {one}" for one in (*corpus.notes, note)]
         found.append(dataclasses.replace(corpus, train=_pairs(rows), notes=notes))
     return found
 

@@ -132,7 +132,8 @@ class Settings:
     a .tsv or .jsonl file, or two parallel files with a comma between them."""
     additional: str | None = None
     """Pairs more to train on, a .tsv or .jsonl file or two with a comma between
-    them: back-translations for example, Sennrich et al. 2016, section 3."""
+    them: back-translations for example, Sennrich et al. 2016, section 3. Always
+    of --source and --target."""
     joined: float = 0.0
     """For each pair so many more, of two to four drawn ones in a row, as 0.1:
     where a corpus has short sentences, for long texts, Kondo et al. 2021."""
@@ -141,9 +142,10 @@ class Settings:
     target: str = "de"
     """Language to translate into, such as de."""
     more_sources: tuple[str, ...] = ()
-    """Languages more to translate from, by the same model: of a named corpus or
-    a folder, which has their pairs too. What is held out of one is not trained
-    on with another; validation and test are of --source."""
+    """Languages more to translate from, by the same model: of a named corpus,
+    or a folder whose train.en goes line by line with train.de and with
+    train.fr. What is held out of one is not trained on with another; validation
+    and test are of --source."""
     more_targets: tuple[str, ...] = ()
     """Languages more to translate into, likewise: a mark before a source, such
     as <2fr>, says which, Johnson et al. 2017."""
@@ -396,7 +398,9 @@ def complete(settings: Settings, pairs: int) -> Settings:
     if spaceless(settings.target):
         chosen["bleu_tokenize"] = "char"
     label = pathlib.Path(settings.data.split(",")[0]).resolve().name.split(".")[0]
-    chosen["out"] = f"runs/{label}-{settings.source}-{settings.target}"
+    sources = "+".join([settings.source, *settings.more_sources])
+    targets = "+".join([settings.target, *settings.more_targets])
+    chosen["out"] = f"runs/{label}-{sources}-{targets}"
     if settings.model == "recurrent":
         chosen["out"] += "-recurrent"
     if settings.weights is not None:

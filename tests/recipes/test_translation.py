@@ -445,6 +445,8 @@ def test_defaults_hang_on_the_corpus():
     japanese = dataclasses.replace(own, target="ja-JP", batch=512)
     assert translation.complete(japanese, 1).bleu_tokenize == "char"
     assert translation.complete(japanese, 1).batch == 512
+    several = dataclasses.replace(own, more_targets=("fr", "es"))
+    assert translation.complete(several, 1).out == "runs/pairs-en-de+fr+es"
 
 
 @pytest.mark.parametrize(

@@ -308,13 +308,19 @@ def test_a_sentencepiece_vocabulary_gives_the_same_ids(
     import transformers
 
     vocabulary = Vocabulary.train(
-        lines, size=700, model_type=kind, normalization=normalization
+        lines,
+        size=700,
+        model_type=kind,
+        normalization=normalization,
+        languages=["fr", "es"],
     )
     model = Transformer(vocabulary.size, 1, 8, 12, 2)
     settings = Translator(model, vocabulary).settings  # all that there are
     zoo.to_hugging_face(model, tmp_path, vocabulary, search=settings)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     texts = [*TEXTS, *lines]
+    if kind == "unigram":
+        texts += ["<2fr> The source", "is a<2es> sentence", "<2fr>", "<2 fr> <2de>"]
     wanted = vocabulary.encode(texts)
     found = theirs(texts)["input_ids"]
     differing = [t for t, a, b in zip(texts, found, wanted, strict=True) if a != b]
