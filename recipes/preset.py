@@ -37,7 +37,7 @@ weights in {quantization}.
 ```python
 from keras_tfm.serving import Translator
 
-print(Translator.from_preset("{name}")("{example}"))  # {translation}
+{examples}
 ```
 
 * Data: {data}, {pairs:,} pairs, {origin}; {licence}.
@@ -194,6 +194,13 @@ def make_translator(settings, run, out, result, notes):
     if scores:
         described["directions"] = scores
     example = settings.example or "Where is the station?"
+    said = loaded(out, first.target if trained.more_targets else None)(example)
+    call = f'Translator.from_preset("{out.name}")("{example}")'
+    examples = [f"print({call})  # {said}"]
+    for target in [own.target for own in directions[1:] if trained.more_targets]:
+        call = f'Translator.from_preset("{out.name}", target_language="{target}")'
+        said = loaded(out, target)(example)
+        examples += [f"other = {call}", f'print(other("{example}"))  # {said}']
     card = CARD.format(
         **result | result["versions"] | dataclasses.asdict(trained) | public,
         name=out.name,
@@ -207,10 +214,7 @@ def make_translator(settings, run, out, result, notes):
         licence=corpus.licence,
         minutes=result["training_minutes"],
         flags=flags(trained, translation.Settings()),
-        example=example,
-        translation=loaded(out, first.target if trained.more_targets else None)(
-            example
-        ),
+        examples="\n".join(examples),
         notes=notes,
     )
     return described, card, f"{lost:.2f} BLEU"

@@ -197,6 +197,9 @@ def test_one_model_has_several_targets(settings, folder, tmp_path):
     card = (out / "README.md").read_text()
     assert "from en to de and nl: " in card
     assert "\n| en-nl, int8_float16, as here | " in card
+    assert (
+        '("en-de", target_language="nl")\nprint(other("I see 12 cats"))  # Ik ' in card
+    )
     assert ", and on those of the others" in card and " --more-targets nl " in card
     # A preset is called after any of its directions.
     other = preset.main(preset.Settings(str(run), str(tmp_path / "en-nl")))

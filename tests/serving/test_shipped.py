@@ -2,24 +2,36 @@
 
 import gzip
 import os
+import pathlib
+import re
 
 import numpy as np
 import pytest
 
 import keras_tfm
-from keras_tfm.serving import Classifier, Translator
+from keras_tfm.serving import Translator
 from tests.serving.saved import serve
 from tests.serving.test_translator import hostile
 
 SHIPPED = keras_tfm.presets()
 TRANSLATORS = [one for one in SHIPPED if one.task == "translation"]
-CLASSIFIERS = [one for one in SHIPPED if one.task == "classification"]
+PRESETS = pathlib.Path(keras_tfm.__file__).parent / "presets"
+STATION = {
+    "en": "Where is the station?",
+    "de": "Wo ist der Bahnhof?",
+    "fr": "O\u00f9 est la gare ?",
+    "es": "\u00bfD\u00f3nde est\u00e1 la estaci\u00f3n?",
+    "it": "Dov'\u00e8 la stazione?",
+}
+STATIONS = {name: [text] for name, text in STATION.items()}
+STATIONS["en"].append("Where's the station?")
 named = pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.name)
 
 
 @pytest.mark.backend("torch")
 def test_they_are_small_and_the_languages_are_there():
-    names = {"en-de", "de-en", "fr-en", "es-en", "it-en", "sentiment-en"}
+    names = {"en-de", "de-en", "en-fr", "en-es", "fr-en", "es-en", "it-en"}
+    names.add("sentiment-en")
     assert {one.name for one in SHIPPED} == names
     assert max(one.megabytes for one in SHIPPED) <= 12
     # Of one folder there may be several.
@@ -36,20 +48,20 @@ def test_each_has_a_card_with_what_a_user_asks(preset):
     assert preset.data and preset.parameters > 1e6
 
 
+@pytest.mark.parametrize("folder", sorted({one.card.parent.name for one in SHIPPED}))
+def test_what_a_card_shows_is_what_it_says(folder, capsys):
+    card = (PRESETS / folder / "README.md").read_text(encoding="utf-8")
+    [code] = re.findall("```python\n(.+?)```", card, re.DOTALL)
+    exec(code, {})  # one of our own cards
+    wanted = [line.split("  # ")[1] for line in code.splitlines() if "print(" in line]
+    assert wanted and capsys.readouterr().out.splitlines() == wanted
+
+
 @pytest.mark.parametrize("preset", TRANSLATORS, ids=lambda preset: preset.name)
-def test_a_translator_says_what_its_card_says(preset):
-    card = preset.card.read_text(encoding="utf-8")
-    [line] = [line for line in card.splitlines() if "print(Translator" in line]
-    example, said = line.split('("')[-1].split('"))  # ')
-    assert Translator.from_preset(preset.name)(example) == said
-
-
-@pytest.mark.parametrize("preset", CLASSIFIERS, ids=lambda preset: preset.name)
-def test_a_classifier_says_what_its_card_says(preset):
-    card = preset.card.read_text(encoding="utf-8")
-    [line] = [line for line in card.splitlines() if "print(Classifier" in line]
-    example, said = line.split(')("')[-1].split('").label)  # ')
-    assert Classifier.from_preset(preset.name)(example).label == said
+def test_each_name_translates_between_its_languages(preset):
+    source, target = preset.languages
+    assert preset.name == f"{source}-{target}"
+    assert Translator.from_preset(preset.name)(STATION[source]) in STATIONS[target]
 
 
 @pytest.mark.backend("tensorflow")
