@@ -27,6 +27,7 @@ from recipes import classification, label_scores, translation
 from recipes.runs import start, write_json
 
 WEIGHTS = "model.weights.h5"  # in a Keras file
+POSITIONS = 1024  # at least; a target may be longer than the longest source
 # Of a translator's settings, those that belong to the model.
 KEPT = ("beam_size", "length_penalty", "max_source_length")
 CARD = """# {name}
@@ -147,7 +148,7 @@ def make_translator(settings, run, out, result, notes):
         translator.vocabulary,
         out,
         quantization=None if quantization == "float32" else quantization,
-        sequence_length=translator.max_source_length,
+        sequence_length=max(POSITIONS, translator.max_source_length),
     )
     translator.vocabulary.save(out / "sentencepiece.model")
     check_size(settings, out, quantization)
@@ -194,13 +195,14 @@ def make_translator(settings, run, out, result, notes):
     if scores:
         described["directions"] = scores
     example = settings.example or "Where is the station?"
-    said = loaded(out, first.target if trained.more_targets else None)(example)
-    call = f'Translator.from_preset("{out.name}")("{example}")'
-    examples = [f"print({call})  # {said}"]
-    for target in [own.target for own in directions[1:] if trained.more_targets]:
-        call = f'Translator.from_preset("{out.name}", target_language="{target}")'
-        said = loaded(out, target)(example)
-        examples += [f"other = {call}", f'print(other("{example}"))  # {said}']
+    examples = []
+    for own in directions if trained.more_targets else [first]:
+        given = "" if own is first else f', target_language="{own.target}"'
+        said = loaded(out, own.target if trained.more_targets else None)(example)
+        examples += [
+            f'translator = Translator.from_preset("{out.name}"{given})',
+            f'print(translator("{example}"))  # {said}',
+        ]
     card = CARD.format(
         **result | result["versions"] | dataclasses.asdict(trained) | public,
         name=out.name,

@@ -44,7 +44,9 @@ def to_hugging_face(
             normalisation, scaled dot products and heads of width D / H.
         folder: path. Made if it is not there.
         vocabulary: `Vocabulary` or `TokenizersVocabulary`, which is written as
-            `tokenizer.json`; None for the model alone.
+            `tokenizer.json`; None for the model alone. The marks of languages
+            are kept whole within a text too, but not those of a BPE, to which
+            `tokenizers` knows no way but merges: put them by their ids.
         target_vocabulary: `Vocabulary` of the target where it cuts text in
             another way, over the same ids, as those of Marian do.
         classes: list of C str, the classes of a classifier; or None.

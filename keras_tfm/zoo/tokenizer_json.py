@@ -12,10 +12,6 @@ NEVER = -1e9  # the score of a piece that no text is cut into
 def of_sentencepiece(vocabulary) -> dict:
     """Turns a SentencePiece model to a `tokenizer.json` of the same ids.
 
-    In the text itself a user-defined piece, such as the mark of a language, is
-    kept whole of a unigram model only: a BPE of `tokenizers` has no way to it
-    but merges. Where marks are put by their ids, both are the same.
-
     Args:
         vocabulary: `Vocabulary`, unigram or BPE.
 

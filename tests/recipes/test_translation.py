@@ -105,9 +105,11 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
     assert described == json.loads((out / "preset.json").read_text())
     assert described["languages"] == ["en", "de"]
     assert described["settings"]["beam_size"] == settings.beam_size
+    model = serving.Translator.from_preset(out).model
+    assert model.settings["sequence_length"] == preset.POSITIONS
     assert abs(described["scores"]["BLEU"] - result["bleu"]) < 10  # of 8 bits
     card = (out / "README.md").read_text()
-    assert 'from_preset("en-de")("I have 12 dogs"))  # Ich' in card
+    assert 'from_preset("en-de")\nprint(translator("I have 12 dogs"))  # Ich' in card
     assert f"| float32, as trained | {result['bleu']:.2f} ±" in card
     assert "--num-layers 1 2 --vocabulary-size 300" in card
     assert "--out" not in card
@@ -197,9 +199,8 @@ def test_one_model_has_several_targets(settings, folder, tmp_path):
     card = (out / "README.md").read_text()
     assert "from en to de and nl: " in card
     assert "\n| en-nl, int8_float16, as here | " in card
-    assert (
-        '("en-de", target_language="nl")\nprint(other("I see 12 cats"))  # Ik ' in card
-    )
+    call = '("en-de", target_language="nl")\nprint(translator("I see 12 cats"))'
+    assert f"{call}  # Ik " in card
     assert ", and on those of the others" in card and " --more-targets nl " in card
     # A preset is called after any of its directions.
     other = preset.main(preset.Settings(str(run), str(tmp_path / "en-nl")))

@@ -2,7 +2,6 @@
 
 import gzip
 import os
-import pathlib
 import re
 
 import numpy as np
@@ -15,7 +14,7 @@ from tests.serving.test_translator import hostile
 
 SHIPPED = keras_tfm.presets()
 TRANSLATORS = [one for one in SHIPPED if one.task == "translation"]
-PRESETS = pathlib.Path(keras_tfm.__file__).parent / "presets"
+CARDS = sorted({one.card for one in SHIPPED}, key=str)  # of one may be several
 STATION = {
     "en": "Where is the station?",
     "de": "Wo ist der Bahnhof?",
@@ -23,8 +22,6 @@ STATION = {
     "es": "\u00bfD\u00f3nde est\u00e1 la estaci\u00f3n?",
     "it": "Dov'\u00e8 la stazione?",
 }
-STATIONS = {name: [text] for name, text in STATION.items()}
-STATIONS["en"].append("Where's the station?")
 named = pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.name)
 
 
@@ -48,20 +45,22 @@ def test_each_has_a_card_with_what_a_user_asks(preset):
     assert preset.data and preset.parameters > 1e6
 
 
-@pytest.mark.parametrize("folder", sorted({one.card.parent.name for one in SHIPPED}))
-def test_what_a_card_shows_is_what_it_says(folder, capsys):
-    card = (PRESETS / folder / "README.md").read_text(encoding="utf-8")
-    [code] = re.findall("```python\n(.+?)```", card, re.DOTALL)
+@pytest.mark.parametrize("card", CARDS, ids=lambda card: card.parent.name)
+def test_what_a_card_shows_is_what_it_says(card, capsys):
+    text = card.read_text(encoding="utf-8")
+    [code] = re.findall("```python\n(.+?)```", text, re.DOTALL)
     exec(code, {})  # one of our own cards
     wanted = [line.split("  # ")[1] for line in code.splitlines() if "print(" in line]
     assert wanted and capsys.readouterr().out.splitlines() == wanted
 
 
+@pytest.mark.backend("torch")  # the cards are run on all
 @pytest.mark.parametrize("preset", TRANSLATORS, ids=lambda preset: preset.name)
 def test_each_name_translates_between_its_languages(preset):
     source, target = preset.languages
     assert preset.name == f"{source}-{target}"
-    assert Translator.from_preset(preset.name)(STATION[source]) in STATIONS[target]
+    said = Translator.from_preset(preset.name)(STATION[source])
+    assert said.replace("Where's", "Where is") == STATION[target]
 
 
 @pytest.mark.backend("tensorflow")
