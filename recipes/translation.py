@@ -21,7 +21,7 @@ import sacrebleu
 import tyro
 
 from keras_tfm import models, plot, serving, text, training
-from recipes import corpora, runs
+from recipes import corpora, runs, transfer
 
 # What a corpus needs unless the command line says otherwise.
 DEFAULTS = {
@@ -117,7 +117,7 @@ WITHOUT_SPACES = ("ja", "km", "lo", "my", "th", "zh")
 WITHOUT_SPACES += ("cmn", "jpn", "khm", "lao", "mya", "tha", "yue", "zho")
 MAX_SOURCE_LENGTH = 1_024
 # What a model comes with that a run starts from.
-OWN = ("preset", "num_layers", "vocabulary_size", "vocabulary_kind")
+OWN = ("preset", "num_layers")
 # What may be another when a run goes on.
 FREE = ("out", "epochs", "cooldown", "average", "score_every", "beam_size")
 FREE += ("length_penalty",)
@@ -156,8 +156,9 @@ class Settings:
     out: str | None = None
     """Folder of the run, continued if it is there. None: a name under runs/."""
     weights: Annotated[str | None, tyro.conf.arg(name="from")] = None
-    """A model to start from, with its vocabulary: the folder of another run, or
-    a preset. Its shape stays; dropout is this run's."""
+    """A model to start from: the folder of another run, or a preset. Its shape
+    stays, and its vocabulary unless --vocabulary-size asks for a new one, as
+    for another language, Aji et al. 2020; dropout is this run's."""
     model: Literal["transformer", "recurrent"] = "transformer"
     """recurrent: what the Transformer replaced, with about as many weights."""
     preset: Literal["small", "tiny", "medium", "base", "big"] | None = None
@@ -231,7 +232,7 @@ def main(settings: Settings) -> dict:
         subword_sampling=settings.subword_sampling,
     )
     print(batches.report)
-    model = start.model if start else make_model(settings, vocabulary)
+    model = make_model(settings, vocabulary, start)
     network = compile_network(settings, model, batches.steps_per_epoch)
     history, averaged = train(
         settings, model, network, vocabulary, corpus, batches, out
@@ -354,8 +355,14 @@ def check(settings: Settings):
             given["model"] = settings.model
         if given:
             raise ValueError(
-                "With --from the model and the vocabulary are those of that folder. "
+                "With --from the shape of the model is that of the folder. "
                 f"Received besides: {given}. Leave them out."
+            )
+        if settings.vocabulary_kind and settings.vocabulary_size is None:
+            raise ValueError(
+                "With --from a new vocabulary is asked for by its size. Received: "
+                f"--vocabulary-kind {settings.vocabulary_kind} and no "
+                "--vocabulary-size. Give both, or leave both out."
             )
     value = settings.length_penalty
     if value is not None and not value >= 0:
@@ -404,7 +411,10 @@ def complete(settings: Settings, pairs: int) -> Settings:
     if settings.model == "recurrent":
         chosen["out"] += "-recurrent"
     if settings.weights is not None:
-        chosen = {k: v for k, v in chosen.items() if k not in OWN}
+        own = OWN
+        if settings.vocabulary_size is None:
+            own += ("vocabulary_size", "vocabulary_kind")
+        chosen = {k: v for k, v in chosen.items() if k not in own}
     unset = {k: v for k, v in chosen.items() if getattr(settings, k) is None}
     settings = dataclasses.replace(settings, **unset)
     if settings.cooldown > settings.epochs:
@@ -452,7 +462,7 @@ def get_vocabulary(settings, corpus, out, start=None) -> text.Vocabulary:
     if runs.has_begun(out):
         return text.Vocabulary.load(file)
     tokenized = settings.data == "multi30k" and settings.form == "tok"
-    if start:
+    if start and settings.vocabulary_size is None:
         vocabulary = start.vocabulary
         check_marks(settings, vocabulary)
     else:
@@ -499,7 +509,7 @@ def check_marks(settings, vocabulary):
 
 
 def get_start(settings) -> serving.Translator:
-    """Loads what a run starts from, with the run's dropout."""
+    """Loads what a run starts from."""
     translator = serving.Translator.from_preset(settings.weights)
     model = translator.model
     if (
@@ -512,8 +522,7 @@ def get_start(settings) -> serving.Translator:
             "embedding is also its projection, as those of this recipe. Received: "
             f"{settings.weights!r}, which has others."
         )
-    fresh = copied(model, dropout=settings.dropout, dtype=settings.precision)
-    return serving.Translator(fresh, translator.vocabulary)
+    return translator
 
 
 def copied(model, **changes) -> keras.Model:
@@ -523,9 +532,17 @@ def copied(model, **changes) -> keras.Model:
     return fresh
 
 
-def make_model(settings, vocabulary) -> keras.Model:
-    """Makes a model with new weights."""
+def make_model(settings, vocabulary, start=None) -> keras.Model:
+    """Makes a model with new weights, or with those that a run starts from."""
     options = {"dropout": settings.dropout, "dtype": settings.precision}
+    if start and vocabulary.model == start.vocabulary.model:
+        return copied(start.model, **options)
+    if start:
+        model, shared = transfer.with_vocabulary(
+            start.model, start.vocabulary, vocabulary, **options
+        )
+        print(f"{shared:.0%} of the vocabulary's pieces are of {settings.weights}.")
+        return model
     if settings.model == "recurrent":
         shape = RECURRENT[settings.preset]
         return models.RecurrentSeq2Seq(vocabulary.size, **options, **shape)

@@ -329,15 +329,16 @@ def test_a_run_starts_from_another(settings, result, tmp_path, capsys):
         precision="mixed_bfloat16",
     )
     start = translation.get_start(given)
-    assert start.model.settings["dropout"] == 0.3
+    begun = translation.make_model(given, start.vocabulary, start)
+    assert begun.settings["dropout"] == 0.3
+    assert begun.dtype_policy.name == "mixed_bfloat16"
     out = translation.pathlib.Path(settings.out)
     first = _weights(serving.Translator.load(out / "model").model)
-    assert all(map(np.array_equal, _weights(start.model), first))
+    assert all(map(np.array_equal, _weights(begun), first))
     # At next to no rate it ends as what it started from, not as a new model.
     finer = translation.main(dataclasses.replace(given, peak_rate=1e-7))
     assert finer["settings"]["preset"] is None
     model = serving.Translator.load(tmp_path / "finer" / "model").model
-    assert start.model.dtype_policy.name == "mixed_bfloat16"
     assert model.dtype_policy.name == "float32"
     saved = _weights(model)
     for mine, theirs in zip(saved, first, strict=True):
