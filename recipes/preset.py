@@ -27,7 +27,6 @@ from recipes import classification, label_scores, translation
 from recipes.runs import start, write_json
 
 WEIGHTS = "model.weights.h5"  # in a Keras file
-POSITIONS = 1024  # at least; a target may be longer than the longest source
 # Of a translator's settings, those that belong to the model.
 KEPT = ("beam_size", "length_penalty", "max_source_length")
 CARD = """# {name}
@@ -99,6 +98,9 @@ class Settings:
     """Text on the card."""
     language: str = "en"
     """Of the texts of a classifier."""
+    positions: int | None = None
+    """Most tokens of a source, and of a target, of a translator: two bytes a
+    channel for each. None: 1,024, or as many as its sources have at most."""
     most_megabytes: float = 12.0
     """A larger folder is refused."""
 
@@ -106,6 +108,10 @@ class Settings:
 def main(settings: Settings) -> dict:
     """Writes the folder and returns what its `preset.json` says."""
     run, out = pathlib.Path(settings.run), pathlib.Path(settings.out)
+    if settings.positions is not None and settings.positions < 1:
+        raise ValueError(
+            f"--positions must be 1 or more. Received: {settings.positions}."
+        )
     file = run / "result.json"
     if not file.is_file():
         raise FileNotFoundError(
@@ -142,13 +148,15 @@ def make_translator(settings, run, out, result, notes):
     """Writes a translator; gives its description, card, and what it lost."""
     trained = settings_of(translation, result)
     translator = serving.Translator.load(run / "model")
+    longest = translator.max_source_length
+    positions = settings.positions or max(1024, longest)
     quantization = settings.quantization or "int8_float16"
     zoo.to_ctranslate2(
         translator.model,
         translator.vocabulary,
         out,
         quantization=None if quantization == "float32" else quantization,
-        sequence_length=max(POSITIONS, translator.max_source_length),
+        sequence_length=positions,
     )
     translator.vocabulary.save(out / "sentencepiece.model")
     check_size(settings, out, quantization)
@@ -165,7 +173,8 @@ def make_translator(settings, run, out, result, notes):
         "scores": {},
         "marks": bool(trained.more_targets),  # of targets, before sources
         "settings": {name: translator.settings[name] for name in KEPT}
-        | {"disable_unk": True, "suppress_ids": [0, 2]},
+        | {"disable_unk": True, "suppress_ids": [0, 2]}
+        | {"max_source_length": min(longest, positions)},
     }
     write_json(out / "preset.json", described)
 

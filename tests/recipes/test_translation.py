@@ -106,7 +106,7 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
     assert described["languages"] == ["en", "de"]
     assert described["settings"]["beam_size"] == settings.beam_size
     model = serving.Translator.from_preset(out).model
-    assert model.settings["sequence_length"] == preset.POSITIONS
+    assert model.settings["sequence_length"] == 1024
     assert abs(described["scores"]["BLEU"] - result["bleu"]) < 10  # of 8 bits
     card = (out / "README.md").read_text()
     assert 'from_preset("en-de")\nprint(translator("I have 12 dogs"))  # Ich' in card
@@ -118,6 +118,15 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
     assert preset.in_words(["a", "b", "c"]) == "a, b and c"
     again = dataclasses.replace(settings, weights=str(out), dropout=0.1)
     assert translation.get_start(again).vocabulary.size == 300
+    # With fewer positions it is smaller, and says how much it takes.
+    shorter = dataclasses.replace(given, out=str(tmp_path / "short"), positions=64)
+    assert preset.main(shorter)["settings"]["max_source_length"] == 64
+    short = serving.Translator.from_preset(tmp_path / "short")
+    assert short.max_source_length == 64 == short.model.settings["sequence_length"]
+    rows, _ = short.rows_of(["I have 12 dogs " * 40])  # longer ones are cut
+    assert max(map(len, rows)) <= 64 < sum(map(len, rows))
+    with pytest.raises(ValueError, match="--positions must be 1 or more. .*: 0"):
+        preset.main(dataclasses.replace(shorter, positions=0))
     with pytest.raises(ValueError, match="has 0.1 MB at most"):
         preset.main(dataclasses.replace(given, most_megabytes=0.1))
     with pytest.raises(FileNotFoundError, match="is no finished run"):
