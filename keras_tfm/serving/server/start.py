@@ -65,7 +65,11 @@ class Workers:
         return self.worker.answers(asked)
 
     async def answers(self, asked):
-        """Answers requests: pairs of a place in the list and its answer."""
+        """Answers requests: lists of pairs of a place and its answer.
+
+        Those that are done at one time are in one list: it costs Ray as much to
+        hand over one answer as many.
+        """
 
         async def answer(place, one):
             try:
@@ -76,8 +80,17 @@ class Workers:
                 _log.exception("A request failed.")
                 return place, FAILED
 
-        for found in asyncio.as_completed(itertools.starmap(answer, enumerate(asked))):
-            yield await found
+        answers = itertools.starmap(answer, enumerate(asked))
+        waiting = {asyncio.ensure_future(one) for one in answers}
+        try:
+            while waiting:
+                done, waiting = await asyncio.wait(
+                    waiting, return_when=asyncio.FIRST_COMPLETED
+                )
+                yield [one.result() for one in done]
+        finally:  # where nobody waits any more
+            for one in waiting:
+                one.cancel()
 
     async def describe(self):
         return self.worker.describe()
@@ -142,13 +155,14 @@ class Remote:
 
             for future in futures:
                 future.add_done_callback(given_up)
-            async for place, answer in found:
-                if futures[place].done():
-                    continue
-                if answer == FAILED:
-                    futures[place].set_exception(RuntimeError(FAILED))
-                else:
-                    futures[place].set_result(answer)
+            async for some in found:
+                for place, answer in some:
+                    if futures[place].done():
+                        continue
+                    if answer == FAILED:
+                        futures[place].set_exception(RuntimeError(FAILED))
+                    else:
+                        futures[place].set_result(answer)
 
     async def describe(self):
         """Asks what the model is."""
