@@ -29,10 +29,13 @@ DECODER_BLOCK = {
     "cross_attention.output_dense": "encoder_attn.out_proj",
     "cross_attention_norm": "encoder_attn_layer_norm",
 }
-# Copies of the table of words, and sinusoids.
-LEFT = ("embed_tokens.weight", "lm_head.weight", "embed_positions.weight")
+# Copies of the table of words, or what it was before each side had its own; and
+# sinusoids.
+LEFT = ("embed_tokens.weight", "shared.weight", "lm_head.weight")
+LEFT += ("embed_positions.weight",)
 LEARNED = ("bart", "mbart")  # rows from 2 are of positions
 TABLE = "{}{}.embed_positions.weight"
+WORDS = "{}{}.embed_tokens.weight"
 PRE_NORM = ("m2m_100", "mbart", "pegasus")
 ROUNDED = 2e-3  # what half precision takes from a sine, and some
 WITH_BIAS = ("marian", "mbart", "bart", "pegasus")
@@ -68,11 +71,14 @@ def model_of(config, weights, head, num_classes, settings):
             f"{config['vocab_size']}, decoder_vocab_size="
             f"{config.get('decoder_vocab_size')}."
         )
-    tie = "target" if two else "all"
-    if not config.get("tie_word_embeddings", True):
-        tie = None if two else "inputs"
     whole = any(name.startswith("model.") for name in weights.shapes)
     start = "model." if whole else ""  # of those saved without their head
+    tie = "target" if two else "all"
+    if not config.get("tie_word_embeddings", True):
+        # transformers 5 then ties no table to another.
+        sides = [WORDS.format(start, side) for side in ("encoder", "decoder")]
+        two = two or all(name in weights.shapes for name in sides)
+        tie = None if two else "inputs"
     positions = _positions(config, weights, TABLE.format(start, "encoder"))
     own = _settings(config, ids) | positions
     model = Transformer(**{**own, "tie": tie, **settings})
@@ -150,8 +156,8 @@ def _embedding_plan(model, config, ids, two, start, biased):
     plan = [(target.embeddings, [f"{start}shared.weight"], ids.rows)]
     if two:
         plan = [
-            (source.embeddings, [f"{start}encoder.embed_tokens.weight"], ids.rows),
-            (target.embeddings, [f"{start}decoder.embed_tokens.weight"], ids.rows),
+            (source.embeddings, [WORDS.format(start, "encoder")], ids.rows),
+            (target.embeddings, [WORDS.format(start, "decoder")], ids.rows),
         ]
     bias = "final_logits_bias" if biased else None
     plan += plans.output_plan(model, ids, "lm_head.weight", bias)

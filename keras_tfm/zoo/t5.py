@@ -68,9 +68,11 @@ def _scales(config):
 
 def _settings(config, ids):
     kind = config.get("feed_forward_proj", "relu")
-    name = kind.removeprefix("gated-")
     # Its "gelu" is the one by tanh where it is gated.
-    name = "gelu_new" if kind == "gated-gelu" else name
+    name = "gelu_new" if kind == "gated-gelu" else kind.removeprefix("gated-")
+    # What newer ones say besides goes before it.
+    name = config.get("dense_act_fn", name)
+    gated = config.get("is_gated_act", kind.startswith("gated-"))
     return {
         "vocabulary_size": ids.size,
         "num_layers": (
@@ -91,7 +93,7 @@ def _settings(config, ids):
         "attention_dropout": config["dropout_rate"],
         "activation_dropout": config["dropout_rate"],
         "activation": plans.activation(name),
-        "gated": kind.startswith("gated-"),
+        "gated": bool(gated),
         "normalize_first": True,
         "normalization": "rms_norm",
         "epsilon": config["layer_norm_epsilon"],
