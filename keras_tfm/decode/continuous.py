@@ -3,6 +3,7 @@
 import collections
 import concurrent.futures
 import functools
+import inspect
 import threading
 
 import keras
@@ -15,8 +16,9 @@ from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.schedule import of_rows
 from keras_tfm.decode.search import checked
 
-# Source tokens that programs are for: a longer source is decoded alone.
-WIDTHS = (20, 44, 132)
+# Source tokens that programs are for: a longer source is decoded alone. Nearly
+# all are in the first batch, as steps of one with few rows cost a row the most.
+WIDTHS = (32, 132)
 STRETCH = 4  # steps, between which rows come and go
 ALONE = 8  # steps, where there is one place
 PATIENCE = 8  # stretches that a batch is too large for, before it becomes smaller
@@ -81,6 +83,8 @@ class ContinuousSearch:
         self._most = -(-batch_size // threads)
         take_step = functools.partial(search.way.take_step, search.model.step)
         self.step_player = player(take_step, search.weights)
+        begin = inspect.signature(search.model.begin).parameters
+        self.reads = "read_length" in begin  # fewer tokens than a source has room for
         self._programs = {}
         self._changed, self._closed = threading.Condition(), False
         self._waiting = {width: collections.deque() for width in self.widths}
@@ -163,11 +167,10 @@ class ContinuousSearch:
         """Gives a function of tensors, compiled once for all batches.
 
         Args:
-            function: of the same name and key it does the same.
-            *key: what it is for.
+            function: of the same key it does the same.
+            *key: what it does, and for what.
             donate: of `compiled`.
         """
-        key = (function.__name__, *key)
         if key not in self._programs:
             search = self.search
             made = compiled(function, search.weights, search.jit_compile, donate)
@@ -236,6 +239,8 @@ class _Batch:
         self.width, self.most = width, most
         self.counts, self.sizes = _sizes(most)
         self.room = _room(width, of.search.lengths)
+        # The encoder reads half as many tokens where these are all there are.
+        self.reads = (width // 2, width) if width > 1 and of.reads else (width,)
         self.rows, self.state, self.steps, self.idle = [], None, 0, 0
 
     @property
@@ -268,10 +273,11 @@ class _Batch:
         """Compiles all that its rows may need, by decoding some."""
         for size in self.sizes:
             for count in (n for n in self.counts if n <= size):
-                self.rows, self.state = [], None
-                self._resize(size)
-                rows = [_Row([self.search.end_id], None, 1, 0)] * count
-                self._insert(rows, count)
+                for read in self.reads:
+                    self.rows, self.state = [], None
+                    self._resize(size)
+                    rows = [_Row([self.search.end_id] * read, None, 1, 0)] * count
+                    self._insert(rows, count)
             self._take_steps()
         self.rows, self.state = [], None
 
@@ -301,7 +307,7 @@ class _Batch:
             done[len(kept) :] = True
             self.state["done"] = ops.convert_to_tensor(done)
         else:
-            empty = self.program(self._empty, self.width)
+            empty = self.program(self._empty, "empty", self.width)
             ids = np.zeros((1, self.width), "int32")
             empty = empty(ops.convert_to_tensor(ids))
             self.state = of_rows([empty], [np.array([0])], size - 1)
@@ -324,12 +330,15 @@ class _Batch:
         limits = np.array([min(rows[n].limit, self.room) for n in numbers], "int32")
         places = np.array([free[n] for n in numbers], "int32")
         parts = (ops.convert_to_tensor(x, "int32") for x in (ids, limits))
-        new = self.program(self._begun, self.width)(*parts)
-        put = self.program(self._with, donate=True)
+        longest = max(len(row.ids) for row in rows)
+        read = next(read for read in self.reads if read >= longest)
+        begun = functools.partial(self._begun, read=read)
+        new = self.program(begun, "begun", self.width, read)(*parts)
+        put = self.program(self._with, "with", donate=True)
         self.state = put(self.state, new, ops.convert_to_tensor(places))
 
     def _take_steps(self):
-        take = self.program(self._advanced, donate=True)
+        take = self.program(self._advanced, "advanced", donate=True)
         steps = ALONE if len(self.rows) == 1 else STRETCH
         steps = ops.convert_to_tensor(steps, "int32")
         self.state, taken, done, found = take(self.state, steps)
@@ -360,10 +369,11 @@ class _Batch:
 
     # Programs.
 
-    def _begun(self, ids, limits):
+    def _begun(self, ids, limits, read):
         """The state of rows before their first step, without room for steps."""
         search, count = self.search, ops.shape(ids)[0]
-        cache = search.model.begin(ids, self.room, search.width)
+        options = {} if read == self.width else {"read_length": read}
+        cache = search.model.begin(ids, self.room, search.width, **options)
         prefix = None
         if self.of.target_prefix:
             prefix = ops.convert_to_tensor([self.of.target_prefix], "int32")
@@ -376,7 +386,7 @@ class _Batch:
     def _empty(self, ids):
         """The state of places that nobody has."""
         count, search = ops.shape(ids)[0], self.search
-        state = self._begun(ids, ops.zeros((count,), "int32"))
+        state = self._begun(ids, ops.zeros((count,), "int32"), self.width)
         cache = search.model.begin(ids, self.room, search.width)
         if "past" in cache:
             more = {"past": cache["past"], "slot": ops.zeros((), "int32")}
