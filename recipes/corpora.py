@@ -226,6 +226,41 @@ def join(pairs: Pairs, count: int, seed: int, spaces: tuple = (" ", " ")) -> Pai
     return _pairs([tuple(map(str.join, spaces, sides)) for sides in joined])
 
 
+def unpunctuate(pairs: Pairs, count: int, seed: int) -> Pairs:
+    """Makes pairs as people type them: without the mark at their ends.
+
+    Of four of them one has its source in lower case besides, and one is in
+    capitals. A model that has never seen such a source goes on and on, as it
+    waits for the mark; Belinkov and Bisk 2018, section 6,
+    https://arxiv.org/abs/1711.02173, train on the noise that is to come.
+
+    Args:
+        pairs: `Pairs`.
+        count: int >= 1. How many to make at most: of each pair with marks, one.
+        seed: int.
+
+    Returns:
+        `Pairs`, none where no pair has marks on both sides.
+    """
+    draw, rows = random.Random(seed), []
+    found = [pair for pair in pairs if all(side != _bare(side) for side in pair)]
+    for number, pair in enumerate(draw.sample(found, min(count, len(found)))):
+        source, target = map(_bare, pair)
+        if number % 4 == 1:
+            source = source.lower()
+        if number % 4 == 3:
+            source, target = source.upper(), target.upper()
+        if source and target:
+            rows.append((source, target))
+    return _pairs(rows) if rows else Pairs([], [])
+
+
+def _bare(side):
+    """A text without the marks of its last sentence."""
+    bare = side.rstrip(" \u00a0\u202f.!?\u2026\u3002\uff01\uff1f")
+    return bare.lstrip("\u00bf\u00a1") if bare != side else side
+
+
 def _sharing_no_side(pairs, held_out):
     """The pairs whose source and target are those of no held-out pair."""
     sources, targets = map(set, zip(*held_out, strict=True))

@@ -237,7 +237,12 @@ def directions_of(trained, name):
     The one that has the preset's name is first, else the run's own.
     """
     plain = dataclasses.replace(
-        trained, more_sources=(), more_targets=(), additional=None, joined=0.0
+        trained,
+        more_sources=(),
+        more_targets=(),
+        additional=None,
+        joined=0.0,
+        unpunctuated=0.0,
     )
     found = [plain]
     found += [dataclasses.replace(plain, source=one) for one in trained.more_sources]

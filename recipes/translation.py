@@ -137,6 +137,9 @@ class Settings:
     joined: float = 0.0
     """For each pair so many more, of two to four drawn ones in a row, as 0.1:
     where a corpus has short sentences, for long texts, Kondo et al. 2021."""
+    unpunctuated: float = 0.0
+    """For each pair so many more without the mark at its end, as people type;
+    some of them in lower case or in capitals."""
     source: str = "en"
     """Language to translate from, such as en."""
     target: str = "de"
@@ -284,15 +287,20 @@ def load_corpus(settings: Settings) -> corpora.Corpus:
     ]
     if len(each) > 1:
         each = corpora.apart(each)
-    rows, longer = [], []
+    rows, longer, bare = [], [], []
     for corpus in each:
         rows += marked(settings, corpus.train, corpus.target)
         if settings.joined:
             longer += marked(settings, joined(corpus, settings), corpus.target)
+        if settings.unpunctuated:
+            made = unpunctuated(corpus, settings, each)
+            bare += marked(settings, made, corpus.target)
     notes = [note for corpus in each for note in corpus.notes]
     if longer:
         notes.append(f"{len(longer):,} pairs are two to four joined.")
-    train = text.Pairs(*map(list, zip(*rows, *longer, strict=True)))
+    if bare:
+        notes.append(f"{len(bare):,} pairs are without the mark at their end.")
+    train = text.Pairs(*map(list, zip(*rows, *longer, *bare, strict=True)))
     return dataclasses.replace(each[0], train=train, notes=notes)
 
 
@@ -310,6 +318,21 @@ def joined(corpus, settings) -> text.Pairs:
     between = tuple("" if spaceless(side) else " " for side in sides)
     count = max(1, round(settings.joined * len(corpus.train)))
     return corpora.join(corpus.train, count, settings.seed, between)
+
+
+def unpunctuated(corpus, settings, each) -> text.Pairs:
+    """Makes pairs without marks of one language's, none of those held out."""
+    count = max(1, round(settings.unpunctuated * len(corpus.train)))
+    made = corpora.unpunctuate(corpus.train, count, settings.seed)
+    held_out = {
+        side
+        for one in each
+        for pairs in (one.validation, one.test)
+        for pair in pairs
+        for side in pair
+    }
+    kept = [pair for pair in made if held_out.isdisjoint(pair)]
+    return text.Pairs([s for s, _ in kept], [t for _, t in kept])
 
 
 def spaceless(language: str) -> bool:
@@ -346,8 +369,10 @@ def check(settings: Settings):
     runs.check_ranges(settings)
     if settings.cooldown is not None and settings.cooldown < 0:
         raise ValueError(f"--cooldown is 0 or more. Received: {settings.cooldown}.")
-    if not 0 <= settings.joined <= 10:
-        raise ValueError(f"--joined is from 0 to 10. Received: {settings.joined}.")
+    for name, most in (("joined", 10), ("unpunctuated", 1)):
+        value = getattr(settings, name)
+        if not 0 <= value <= most:
+            raise ValueError(f"--{name} is from 0 to {most}. Received: {value}.")
     if settings.weights is not None:
         given = {name: getattr(settings, name) for name in OWN}
         given = {name: value for name, value in given.items() if value is not None}

@@ -311,6 +311,25 @@ def test_joined_pairs_are_trained_on_and_nothing_else_changes(settings):
 
 
 @pytest.mark.backend("torch")
+def test_pairs_without_marks_are_none_of_those_held_out(settings, tmp_path):
+    rows = [f"I have {n} cats.\tIch habe {n} Katzen.\n" for n in range(100, 180)]
+    rows += [f"I have {n} cats\tIch habe {n} Katzen!\n" for n in range(140, 180)]
+    file = tmp_path / "marks.tsv"
+    file.write_text("".join(rows), encoding="utf-8")
+    given = dataclasses.replace(settings, data=str(file), unpunctuated=1.0)
+    plain = translation.load_corpus(dataclasses.replace(given, unpunctuated=0.0))
+    corpus = translation.load_corpus(given)
+    made = list(corpus.train)[len(plain.train) :]
+    assert list(corpus.train)[: len(plain.train)] == list(plain.train)
+    assert f"{len(made):,} pairs are without the mark at their end." in corpus.notes
+    assert len(made) > 20 and not any("." in text for pair in made for text in pair)
+    held_out = {*corpus.test.source, *corpus.validation.source}
+    assert held_out.isdisjoint(source for source, _ in made)
+    bare = {text.rstrip(".") for text in plain.train.source if text.endswith(".")}
+    assert held_out & bare  # of which some would have been made
+
+
+@pytest.mark.backend("torch")
 def test_a_second_start_goes_on(settings, result, capsys):
     assert result["epochs_averaged"] == 2
     longer = dataclasses.replace(settings, epochs=3, cooldown=1, average=5)
@@ -390,6 +409,8 @@ def test_a_cooldown_is_counted_in_epochs(settings, result):
         translation.main(dataclasses.replace(given, cooldown=4))
     with pytest.raises(ValueError, match="--joined is from 0 to 10. Received: -0.1"):
         translation.check(dataclasses.replace(settings, joined=-0.1))
+    with pytest.raises(ValueError, match="--unpunctuated is from 0 to 1. .*: 1.5"):
+        translation.check(dataclasses.replace(settings, unpunctuated=1.5))
     with pytest.raises(ValueError, match="--cooldown is 0 or more. Received: -1"):
         translation.main(dataclasses.replace(given, cooldown=-1))
 
