@@ -226,7 +226,7 @@ def join(pairs: Pairs, count: int, seed: int, spaces: tuple = (" ", " ")) -> Pai
     return _pairs([tuple(map(str.join, spaces, sides)) for sides in joined])
 
 
-def unpunctuate(pairs: Pairs, count: int, seed: int) -> Pairs:
+def unpunctuate(pairs: Pairs, count: int, seed: int) -> list[tuple[str, str]]:
     """Makes pairs as people type them: without the mark at their ends.
 
     Of four of them one has its source in lower case besides, and one is in
@@ -240,7 +240,7 @@ def unpunctuate(pairs: Pairs, count: int, seed: int) -> Pairs:
         seed: int.
 
     Returns:
-        `Pairs`, none where no pair has marks on both sides.
+        list of pairs, empty where no pair has marks on both sides.
     """
     draw, rows = random.Random(seed), []
     found = [pair for pair in pairs if all(side != _bare(side) for side in pair)]
@@ -252,7 +252,7 @@ def unpunctuate(pairs: Pairs, count: int, seed: int) -> Pairs:
             source, target = source.upper(), target.upper()
         if source and target:
             rows.append((source, target))
-    return _pairs(rows) if rows else Pairs([], [])
+    return rows
 
 
 def _bare(side):

@@ -293,8 +293,7 @@ def load_corpus(settings: Settings) -> corpora.Corpus:
         if settings.joined:
             longer += marked(settings, joined(corpus, settings), corpus.target)
         if settings.unpunctuated:
-            made = unpunctuated(corpus, settings, each)
-            bare += marked(settings, made, corpus.target)
+            bare += unpunctuated(corpus, settings, each)
     notes = [note for corpus in each for note in corpus.notes]
     if longer:
         notes.append(f"{len(longer):,} pairs are two to four joined.")
@@ -320,7 +319,7 @@ def joined(corpus, settings) -> text.Pairs:
     return corpora.join(corpus.train, count, settings.seed, between)
 
 
-def unpunctuated(corpus, settings, each) -> text.Pairs:
+def unpunctuated(corpus, settings, each) -> list[tuple[str, str]]:
     """Makes pairs without marks of one language's, none of those held out."""
     count = max(1, round(settings.unpunctuated * len(corpus.train)))
     made = corpora.unpunctuate(corpus.train, count, settings.seed)
@@ -332,7 +331,10 @@ def unpunctuated(corpus, settings, each) -> text.Pairs:
         for side in pair
     }
     kept = [pair for pair in made if held_out.isdisjoint(pair)]
-    return text.Pairs([s for s, _ in kept], [t for _, t in kept])
+    if not kept:
+        return []
+    pairs = text.Pairs(*map(list, zip(*kept, strict=True)))
+    return list(marked(settings, pairs, corpus.target))
 
 
 def spaceless(language: str) -> bool:
