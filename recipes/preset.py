@@ -158,7 +158,6 @@ def make_translator(settings, run, out, result, notes):
         quantization=None if quantization == "float32" else quantization,
         sequence_length=positions,
     )
-    translator.vocabulary.save(out / "sentencepiece.model")
     check_size(settings, out, quantization)
     corpus = translation.load_corpus(trained)
     public = without_paths(trained, corpus)

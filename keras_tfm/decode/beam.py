@@ -431,8 +431,9 @@ def check_beam(beam_size, num_hypotheses, patience, max_length=1):
         )
     if not 1 <= num_hypotheses <= beam_size:
         raise ValueError(
-            "`num_hypotheses` is from 1 to `beam_size`. "
-            f"Received: num_hypotheses={num_hypotheses}, beam_size={beam_size}."
+            "`num_hypotheses` is from 1 to `beam_size`. Received: num_hypotheses="
+            f"{num_hypotheses}, beam_size={beam_size}. Ask for fewer, or give a "
+            "larger beam."
         )
     if not patience > 0:
         raise ValueError(f"`patience` must be above 0. Received: {patience}.")

@@ -52,9 +52,10 @@ class Classifier:
         vocabulary: `Vocabulary`, or `TokenizersVocabulary`.
         classes: list of C str: class c is `classes[c]`.
         paired: bool. Texts are pairs.
-        max_length: int, in tokens with start and ends. A longer text is cut,
-            which its `Prediction`, `truncated` and a warning say; of a pair
-            the longer text is cut first.
+        max_length: int, in tokens with start and ends; or None for 256, or as
+            many as the model has positions for. A longer text is cut, which
+            its `Prediction`, `truncated` and a warning say; of a pair the
+            longer text is cut first.
         batch_tokens: int >= `max_length`, in tokens with padding: labelled at
             once, at most.
         threshold: float in (0, 1). The least probability of a label where a
@@ -81,12 +82,15 @@ class Classifier:
         vocabulary,
         classes,
         paired=False,
-        max_length=256,
+        max_length=None,
         batch_tokens=4096,
         threshold=0.5,
     ):
         self.model, self.vocabulary = model, vocabulary
         self.classes, self.paired = list(classes), bool(paired)
+        if max_length is None:
+            places = model.encoder.settings["sequence_length"]
+            max_length = min(256, places or 256)
         self.max_length, self.batch_tokens = int(max_length), int(batch_tokens)
         self.threshold = float(threshold)
         self.truncated = 0

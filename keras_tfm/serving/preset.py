@@ -52,9 +52,9 @@ def find(name, task):
     """Finds what a name of a preset stands for.
 
     Args:
-        name: str or path: a name of `presets`; `"hf://owner/name"`, a
-            repository; or a folder: of a recipe's run, saved here, or written
-            by transformers, Marian or CTranslate2.
+        name: str or path: a name of `presets`, or one of these; a repository
+            as `"hf://owner/name"`; or a folder: of a recipe's run, saved here,
+            or written by transformers, Marian or CTranslate2.
         task: of `TASKS`.
 
     Returns:
@@ -65,7 +65,7 @@ def find(name, task):
         ValueError: there is no such name, or it is of another task.
         FileNotFoundError: the folder holds no model that is known.
     """
-    shipped = _shipped()
+    shipped, name = _shipped(), _named(name)
     if name in shipped:
         folder, described = shipped[name]
         if described["task"] != task:
@@ -89,7 +89,7 @@ def check(name):
     Raises:
         ValueError: there is no such name.
     """
-    shipped = {one.name: one.task for one in presets()}
+    shipped, name = {one.name: one.task for one in presets()}, _named(name)
     if name in shipped or isinstance(name, str) and name.startswith(HUB):
         return
     if not pathlib.Path(name).is_dir():
@@ -98,6 +98,17 @@ def check(name):
             f"'{HUB}owner/name'. Received: {os.fspath(name)!r}, which is none; in "
             f"the package are: {shipped}."
         )
+
+
+def _named(name):
+    if isinstance(name, Preset):
+        return name.name
+    if not isinstance(name, (str, os.PathLike)) or not os.fspath(name):
+        raise ValueError(
+            "A preset is named by a str, or a folder by its path. Received: "
+            f"{name!r:.80}, of type {type(name).__name__}."
+        )
+    return name
 
 
 def _in_folder(folder, described=None):
@@ -117,7 +128,7 @@ def _written_by_others(folder):
         if (saved / "model.keras").is_file():
             return saved, {}
     config = folder / "config.json"
-    if config.is_file() and b'"model_type"' in config.read_bytes():
+    if config.is_file() and "model_type" in read_json(config):
         return _settled(zoo.from_hugging_face(folder))
     if any(folder.glob("*_vocabulary.*")) and (folder / "model.bin").is_file():
         return _settled(zoo.from_ctranslate2(folder))

@@ -602,7 +602,8 @@ class Translator:
             FileNotFoundError: the folder holds no model that is known.
         """
         found, own = preset.find(name, "translation")
-        own = {**own, **_between(found, source_language, target_language)}
+        marked = "source_prefix" in settings or bool(own.get("source_prefix"))
+        own = {**own, **_between(found, marked, source_language, target_language)}
         settings = _over(own, settings)
         if isinstance(found, pathlib.Path):
             return cls.load(found, **settings)
@@ -766,11 +767,12 @@ def _pair(number, pair):
     return pair
 
 
-def _between(found, source, target):
-    """Gives the settings for a pair of languages, where a model has many."""
+def _between(found, marked, source, target):
+    """Gives the settings for a pair of languages, where a model has many.
+
+    Nothing where none is named, and one is set (`marked`).
+    """
     theirs = getattr(found, "languages", None) or {}
-    if not theirs and source is None and target is None:
-        return {}  # ours has a target of its own
     if isinstance(found, pathlib.Path):
         vocabulary = load_vocabulary(check_saved(found, FILES, "Translator")[1])
     else:
@@ -778,11 +780,22 @@ def _between(found, source, target):
     marks = {} if theirs else getattr(vocabulary, "languages", {})
     one = bool(marks) or bool(theirs) and found.mark == "target"
     known = theirs or marks
-    if not known or None in (source, target)[one:] or marks and source is not None:
+    # Ours is saved with the target that it was trained for first.
+    settled = not known or marks and (marked or isinstance(found, pathlib.Path))
+    if settled and source is None and target is None:
+        return {}
+    fault = None
+    if not known:
+        fault = "The model is of one pair of languages, which are not named"
+    elif target is None or (source is None and not one):
+        fault = "A model of many languages is told which: "
+        fault += "the target" if one else "source and target"
+    elif marks and source is not None:
+        fault = "The target alone has a mark, and the source is not named"
+    if fault:
         raise ValueError(
-            "Of a model of many languages, and of no other, both are named; the "
-            "target alone where it alone has a mark. Received: source_language="
-            f"{source!r}, target_language={target!r}; it has {sorted(known)}."
+            f"{fault}. Received: source_language={source!r}, target_language="
+            f"{target!r}; it has {sorted(known)}."
         )
     if theirs:
         return found.between(source, target)

@@ -18,6 +18,9 @@ from keras_tfm.zoo.model_bin import Variables
 
 # By the number of an activation.
 ACTIVATIONS = {0: "relu", 1: gelu_tanh, 2: "silu", 3: "gelu"}
+# Files of SentencePiece: one for each side, or one for both.
+VOCABULARIES = ("source.spm", "target.spm")
+SHARED = "sentencepiece.model"
 HEADS = {"TransformerBase": 8, "TransformerBig": 16}
 BLOCK = {
     "self_attention.output_dense": "self_attention/linear_1",
@@ -79,8 +82,8 @@ def from_ctranslate2(folder, **settings) -> Imported:
         filling.fill(plan, variables.array)
     tokens = tuple(_named(side, own) for side, own in zip(names, ids, strict=True))
     source, target = (
-        _vocabulary(folder, side, each)
-        for side, each in zip(("source", "target"), tokens, strict=True)
+        _vocabulary(folder, short, each)
+        for short, each in zip(VOCABULARIES, tokens, strict=True)
     )
     search = {
         "source_prefix": [2] if config.get("add_source_bos") else [],
@@ -142,9 +145,8 @@ def _named(tokens, ids):
     return [*spare, *named[4:]]
 
 
-def _vocabulary(folder, side, tokens):
-    short = {"source": "source.spm", "target": "target.spm"}[side]
-    names = (short, "sentencepiece.model", "sentencepiece.bpe.model", "spiece.model")
+def _vocabulary(folder, short, tokens):
+    names = (short, SHARED, "sentencepiece.bpe.model", "spiece.model")
     for name in names:
         if (folder / name).is_file():
             return pieces.vocabulary(folder / name, tokens[4:], ())

@@ -8,8 +8,9 @@ import numpy as np
 
 from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import Transformer, stacks
+from keras_tfm.text import Vocabulary
 from keras_tfm.zoo import arrays
-from keras_tfm.zoo.ctranslate2_in import ACTIVATIONS
+from keras_tfm.zoo.ctranslate2_in import ACTIVATIONS, SHARED, VOCABULARIES
 
 
 def to_ctranslate2(
@@ -23,14 +24,20 @@ def to_ctranslate2(
 ):
     """Writes a `Transformer` for the engine of CTranslate2.
 
-    Its tokens are the pieces of the vocabularies: give it what
-    `vocabulary.pieces` names.
+    Its tokens are the pieces of the vocabularies: give the engine what
+    `vocabulary.pieces(ids)` says of each row of `vocabulary.encode(texts)`. It
+    puts no mark of a language before a source: where the vocabulary has marks,
+    see `Vocabulary.languages`, put the pieces of one there. Nor does it know
+    the settings of a search: give it `beam_size`, `length_penalty` and
+    `disable_unk`.
 
     Args:
         model: `Transformer` with positions added to tokens, scaled dot
             products, heads of width D / H, and `layer_norm` or `rms_norm`.
         vocabulary: `Vocabulary` of the source, and of the target unless another
-            is given; or a list of str, a token for each row of the table.
+            is given; or a list of str, a token for each row of the table. A
+            `Vocabulary` is written too, as `sentencepiece.model`, or as
+            `source.spm` and `target.spm`: so what is read again takes text.
         folder: path. Made if it is not there.
         quantization: None for float32, or a type of CTranslate2 such as
             `"int8"` or `"float16"`.
@@ -114,9 +121,22 @@ def to_ctranslate2(
     spec.optimize(quantization=quantization)
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in folder.glob("*_vocabulary.*"):  # of another model
-        stale.unlink()
+    stale = [folder / name for name in (*VOCABULARIES, SHARED)]
+    for file in (*folder.glob("*_vocabulary.*"), *stale):  # of another model
+        file.unlink(missing_ok=True)
     spec.save(os.fspath(folder))
+    _write_vocabularies(folder, vocabulary, target_vocabulary or vocabulary)
+
+
+def _write_vocabularies(folder, source, target):
+    """What cuts text into the tokens, where that is known."""
+    if not isinstance(source, Vocabulary) or not isinstance(target, Vocabulary):
+        return
+    if source.model == target.model:
+        source.save(folder / SHARED)
+        return
+    for name, side in zip(VOCABULARIES, (source, target), strict=True):
+        side.save(folder / name)
 
 
 def _check_writes(model):

@@ -38,6 +38,13 @@ class Imported(NamedTuple):
     languages: dict[str, int] | None = None
     mark: str = "before"
 
+    def __repr__(self):
+        """Says how many tokens there are, and not which."""
+        tokens = self.tokens and tuple(map(len, self.tokens))
+        shown = self._replace(tokens=f"{tokens} of them") if tokens else self
+        fields = (f"{name}={value!r}" for name, value in shown._asdict().items())
+        return f"Imported({', '.join(fields)})"
+
     def between(self, source, target) -> dict:
         """Gives the settings of the search for a pair of languages.
 

@@ -447,7 +447,7 @@ def test_pairs_as_people_type_them_have_no_mark_at_their_end():
         wanted = f"Son {number}"
         assert target == (wanted.upper() if form == "IS IT {}" else wanted)
     assert sorted(sum(kinds.values(), [])) == list("01234567")  # each once
-    assert [len(kinds[form]) for form in kinds] >= [3, 1, 1]
+    assert all(kinds.values())
     assert len(corpora.unpunctuate(pairs, 3, seed=1)) <= 3
     assert corpora.unpunctuate(pairs, 100, seed=1) == made
     assert corpora.unpunctuate(Pairs(["a"], ["b."]), 5, seed=1) == []

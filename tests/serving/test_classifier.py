@@ -238,7 +238,8 @@ def test_a_vocabulary_or_length_past_a_table_is_refused(vocabulary):
         sequence_length=16,
     )
     with pytest.raises(ValueError, match="learned 16 positions. .*max_length=256"):
-        Classifier(Network(encoder, 3), vocabulary, CLASSES)
+        Classifier(Network(encoder, 3), vocabulary, CLASSES, max_length=256)
+    assert Classifier(Network(encoder, 3), vocabulary, CLASSES).max_length == 16
 
 
 @pytest.mark.backend("tensorflow")

@@ -49,7 +49,6 @@ def shipped(tmp_path, monkeypatch, model, vocabulary):
     monkeypatch.setattr(preset, "SHIPPED", tmp_path)
     folder = tmp_path / "en-de"
     zoo.to_ctranslate2(model, vocabulary, folder, quantization="int8")
-    vocabulary.save(folder / "sentencepiece.model")
     (folder / "preset.json").write_text(json.dumps(DESCRIBED))
     (folder / "README.md").write_text("# en-de\n")
     classifier(vocabulary).save(tmp_path / "mood")
@@ -102,8 +101,14 @@ def test_a_model_of_several_targets_has_their_marks(shipped, model, tmp_path):
     marked = Vocabulary.train(TEXTS, size=model.vocabulary_size, languages=["de", "fr"])
     folder = tmp_path / "en-de"
     zoo.to_ctranslate2(model, marked, folder, quantization="int8")
-    marked.save(folder / "sentencepiece.model")
     file = folder / "preset.json"
+    file.unlink()
+    # It says nothing of a target: one is named.
+    with pytest.raises(ValueError, match=r"told which: the target. .*\['de', 'fr'\]"):
+        Translator.from_preset(folder)
+    bare = Translator.from_preset(folder, target_language="fr", **SEARCH)
+    assert bare.settings["source_prefix"] == marked.languages["fr"]
+    assert Translator.from_preset(folder, source_prefix=[7]).source_marks[0] == [7]
     french = {"languages": ["en", "fr"], "scores": {"BLEU": 1.5}}
     more = {"directions": {"en-fr": french}, "marks": True}
     file.write_text(json.dumps({**DESCRIBED, **more}))
@@ -120,7 +125,7 @@ def test_a_model_of_several_targets_has_their_marks(shipped, model, tmp_path):
         assert plain([f"<2{name[-2:]}> {text}" for text in TEXTS]) == said[name]
     assert said["en-de"] != said["en-fr"]
     found = Translator.from_preset("en-de", target_language="fr")
-    assert found(TEXTS) == said["en-fr"]
+    assert found(TEXTS) == said["en-fr"] == bare(TEXTS)
     found.save(tmp_path / "saved")
     again = Translator.from_preset(tmp_path / "saved")
     assert again(TEXTS) == said["en-fr"]
@@ -159,6 +164,22 @@ def test_a_name_for_another_task_or_of_nothing_is_refused(shipped):
         ValueError, match=r"'en-fi', which is none; .*'en-de': 'translation'"
     ):
         Translator.from_preset("en-fi")
+    for name in (None, "", 7):
+        with pytest.raises(ValueError, match=f"by its path. Received: {name!r}, of"):
+            Translator.from_preset(name)
+
+
+def test_what_is_listed_is_a_name_too(shipped):
+    first, second = keras_tfm.presets()
+    assert Translator.from_preset(first).settings["beam_size"] == 2
+    assert Classifier.from_preset(second).classes == ["good", "bad"]
+
+
+@pytest.mark.backend("torch")
+def test_a_torn_configuration_is_named(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "mar')
+    with pytest.raises(ValueError, match=r"config.json is no JSON.*Fetch it again"):
+        Translator.from_preset(tmp_path)
 
 
 @pytest.mark.parametrize("inside", ["", "model"])
@@ -170,11 +191,26 @@ def test_a_run_and_a_saved_translator_are_presets(inside, tmp_path, model, vocab
     assert found(TEXTS[0]) == wanted(TEXTS[0])
 
 
+def test_what_is_written_for_ctranslate2_takes_text_again(tmp_path, model, vocabulary):
+    pytest.importorskip("ctranslate2")
+    other = Vocabulary.train(TEXTS[::-1] * 9, size=vocabulary.size, model_type="bpe")
+    for target in (None, other):
+        zoo.to_ctranslate2(model, vocabulary, tmp_path, target_vocabulary=target)
+        found = Translator.from_preset(tmp_path, **SEARCH)
+        wanted = Translator(model, vocabulary, target, **SEARCH)
+        assert found(TEXTS) == wanted(TEXTS)
+        assert (tmp_path / "sentencepiece.model").exists() == (target is None)
+    with pytest.raises(ValueError, match="of one pair of languages.*'de'; it has"):
+        Translator.from_preset(tmp_path, target_language="de")
+
+
 def test_a_folder_of_ctranslate2_without_pieces_takes_no_text(
     tmp_path, model, vocabulary
 ):
     pytest.importorskip("ctranslate2")
+    tokens = vocabulary.pieces(range(vocabulary.size))
     zoo.to_ctranslate2(model, vocabulary, tmp_path)
+    zoo.to_ctranslate2(model, tokens, tmp_path)  # nothing is left of the first
     with pytest.raises(ValueError, match="no vocabulary that is read"):
         Translator.from_preset(tmp_path)
 

@@ -381,7 +381,7 @@ def test_a_mark_of_the_target_alone_is_named_alone(tmp_path):
     translator = Translator.from_preset(tmp_path, target_language="de")
     assert translator.settings["source_prefix"] == [mark]
     assert translator.settings["source_suffix"] == [3]
-    with pytest.raises(ValueError, match=r"target alone.*target_language=None"):
+    with pytest.raises(ValueError, match=r"which: the target. .*target_language=None"):
         Translator.from_preset(tmp_path)
 
 
@@ -573,7 +573,7 @@ def order_of(config):
 @pytest.mark.backend("torch")
 def test_languages_are_named_both_and_known(tmp_path):
     write_many(tmp_path, "NLLB")
-    with pytest.raises(ValueError, match=r"both are named.*source_language=None"):
+    with pytest.raises(ValueError, match=r"told which: source and.*language=None"):
         Translator.from_preset(tmp_path)
     with pytest.raises(ValueError, match=r"202 languages.*\['eng'\].*ace_Arab"):
         Translator.from_preset(tmp_path, "eng", "deu_Latn")
