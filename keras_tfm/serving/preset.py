@@ -145,7 +145,9 @@ def _settled(imported):
     if imported.vocabulary is None:
         raise ValueError(
             "With the model comes no vocabulary that is read, so that it takes no "
-            "text. Load it by `keras_tfm.zoo`, and give it one."
+            "text: a SentencePiece model, or a `tokenizer.json` of one, of WordPiece "
+            "or of bytes. Put it there, or load the model by `keras_tfm.zoo`, and give "
+            "it one."
         )
     return imported, dict(imported.search or {})
 

@@ -149,7 +149,7 @@ def _vocabulary(folder, short, tokens):
     names = (short, SHARED, "sentencepiece.bpe.model", "spiece.model")
     for name in names:
         if (folder / name).is_file():
-            return pieces.vocabulary(folder / name, tokens[4:], ())
+            return pieces.vocabulary(pieces.read(folder / name), tokens[4:], ())
     return None
 
 

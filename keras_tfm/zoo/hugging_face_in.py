@@ -112,7 +112,9 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
     if ids is not None:
         settings = generation.search(folder, config, ids)
         given = {}
-        if config["model_type"] == "marian":
+        # One that is written here may have one vocabulary for both sides.
+        sides = (folder / "vocab.json").is_file() or any(folder.glob("*.spm"))
+        if config["model_type"] == "marian" and sides:
             source, target, languages = pieces.marian(folder, config, ids)
             given = {"target_vocabulary": target, "languages": languages}
             given["mark"] = "target"
@@ -121,6 +123,8 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
         else:
             source, languages, mark = pieces.multilingual(folder, config, ids)
             given = {"languages": languages, "mark": mark}
+            if source is not None and not languages:
+                settings |= pieces.around(folder, ids)
             _check_start(folder, config, given)
         return Imported(model, source, None, settings, **given)
     vocabulary = _vocabulary(folder, model)

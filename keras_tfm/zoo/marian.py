@@ -308,6 +308,7 @@ def _vocabularies(folder, given, ids):
     if all(cutter.is_file() for cutter in cutters):
         for side, (cutter, named) in enumerate(zip(cutters, tokens, strict=True)):
             marks = set(filter(pieces.is_mark, named[4:]))
+            cutter = pieces.read(cutter)
             vocabularies[side] = pieces.vocabulary(cutter, named[4:], marks)
     if cutters[0] == cutters[1]:
         vocabularies[1] = None  # one for both
@@ -332,7 +333,7 @@ def _sides(folder, files):
 def _names(file, ids):
     """The piece of each id here, from 4 on."""
     if file.suffix == ".spm":
-        found = dict(enumerate(pieces.names(file)))
+        found = dict(enumerate(pieces.names(pieces.read(file))))
     else:
         found = vocabulary_of(file)
     wanted = {END_ID: "</s>", UNKNOWN_ID: "<unk>"}

@@ -7,7 +7,7 @@ import re
 
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from keras_tfm.zoo.json_file import read_json
-from keras_tfm.zoo.sentencepiece_model import read_model
+from keras_tfm.zoo.sentencepiece_model import of_tokenizer_json, read_model
 from keras_tfm.zoo.tokenizer_json import marked
 
 # Files of SentencePiece models that transformers writes.
@@ -18,28 +18,23 @@ SENTINELS = 100  # of T5: tokens after its pieces that stand for what is left ou
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>")
 
 
-def vocabulary(file, names, marks):
+def vocabulary(model, names, marks):
     """Numbers the pieces of a SentencePiece model anew.
 
     What a piece is worth stays, so that text is cut as before; pieces that the
     model of the network does not know are left out.
 
     Args:
-        file: path of a SentencePiece model.
+        model: a SentencePiece model, see `read`. It is changed.
         names: list of str: the piece of each id from 4 on.
         marks: collection of those names that stand for no text, such as marks
             of languages.
 
     Returns:
-        `Vocabulary`. What of `names` the file does not have, as pieces of the
+        `Vocabulary`. What of `names` the model does not have, as pieces of the
         other language's file, is never cut out of text, but for characters that
         would have no piece else.
-
-    Raises:
-        ImportError: `protobuf` is not installed.
-        ValueError: the file is no SentencePiece model.
     """
-    model = _read(file)
     kinds = type(model).SentencePiece
     control, unused = kinds.CONTROL, kinds.UNUSED
     known = {
@@ -70,49 +65,67 @@ def vocabulary(file, names, marks):
     return Vocabulary(model.SerializeToString())
 
 
-def names(file):
+def names(model):
     """Gives the pieces of a SentencePiece model in the order of their ids.
+
+    Args:
+        model: of `read`.
+
+    Returns:
+        list of str.
+    """
+    return [piece.piece for piece in model.pieces]
+
+
+def read(file):
+    """Reads a SentencePiece model.
 
     Args:
         file: path.
 
     Returns:
-        list of str.
+        Message of protobuf.
 
     Raises:
         ImportError: `protobuf` is not installed.
         ValueError: the file is no SentencePiece model.
     """
-    return [piece.piece for piece in _read(file).pieces]
-
-
-def _read(file):
     return read_model(pathlib.Path(file).read_bytes(), os.fspath(file))
+
+
+def _shared(folder):
+    """The model of both sides, of its own file or of `tokenizer.json`."""
+    for name in FILES:
+        if (folder / name).is_file():
+            return read(folder / name)
+    file = folder / "tokenizer.json"
+    whole = read_json(file)
+    return of_tokenizer_json(whole, os.fspath(file)) if whole else None
 
 
 def multilingual(folder, config, ids):
     """Reads the vocabulary of M2M100, NLLB, mBART, T5 or mT5.
 
     Args:
-        folder: path with one of `FILES`; and with what says the ids of its
-            pieces and of marks: `tokenizer.json`, or `vocab.json` and
-            `special_tokens_map.json`.
+        folder: path with one of `FILES` or a `tokenizer.json` that says as
+            much; and with what says the ids of its pieces and of marks: the
+            latter too, or `vocab.json` and `special_tokens_map.json`.
         config: dict, `config.json`.
         ids: `plans.Ids`.
 
     Returns:
         `Vocabulary`; a dict from languages to ids of their marks here, or None;
         and where a mark stands, see `Imported`. None twice where the folder has
-        no SentencePiece model.
+        no such file.
 
     Raises:
         ImportError: `protobuf` is not installed.
         ValueError: a file is damaged, or of another model.
     """
-    file = next((folder / n for n in FILES if (folder / n).is_file()), None)
-    if file is None:
+    model = _shared(folder)
+    if model is None:
         return None, None, "before"
-    own = names(file)
+    own = names(model)
     found, marks = _numbered(folder, own, config["model_type"] in ("t5", "mt5"))
     wanted = {
         "<pad>": config["pad_token_id"],
@@ -122,7 +135,7 @@ def multilingual(folder, config, ids):
     given = {name: found.get(number) for name, number in wanted.items()}
     if any(a != b for a, b in given.items()) or max(found) >= config["vocab_size"]:
         raise ValueError(
-            f"{file}: the vocabulary does not fit the model. Received: {given}, the "
+            f"{folder}: the vocabulary does not fit the model. Received: {given}, the "
             f"last {max(found)}; wanted each by its own name, and vocab_size="
             f"{config['vocab_size']}. Fetch both from one model."
         )
@@ -136,13 +149,47 @@ def multilingual(folder, config, ids):
     found = {i: f"<{i}>" if n in SPECIAL else n for i, n in found.items()}
     said = [found.get(int(i), f"<{i}>") for i in ids.order[4:]]
     known = set(own)
-    read = vocabulary(file, said, [name for name in said if name not in known])
+    made = vocabulary(model, said, [name for name in said if name not in known])
     settings = read_json(folder / "tokenizer_config.json")
     # mBART of 25 languages; of 50 they stand before.
     kind = settings.get("tokenizer_class", "")
     last = settings.get("legacy_behaviour", False) or kind.startswith("MBartT")
     last = last or (config["model_type"] == "mbart" and 0 < len(languages) <= 25)
-    return read, languages or None, "after" if last else "before"
+    return made, languages or None, "after" if last else "before"
+
+
+def around(folder, ids):
+    """Reads what a `tokenizer.json` puts around a source.
+
+    Args:
+        folder: path.
+        ids: `plans.Ids`.
+
+    Returns:
+        dict of settings of `serving.Translator`; empty where it does not say.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    whole = read_json(folder / "tokenizer.json")
+    step = whole.get("post_processor") or {}
+    if step.get("type") != "TemplateProcessing":
+        return {}
+    sides = [[], []]
+    try:
+        tokens, place = step["special_tokens"], 0
+        for part in step["single"]:
+            if "Sequence" in part:
+                place = 1
+                continue
+            found = tokens[part["SpecialToken"]["id"]]["ids"]
+            sides[place] += [ids.ours(number) for number in found]
+    except (KeyError, TypeError, IndexError) as error:
+        raise ValueError(
+            f"{folder / 'tokenizer.json'} is damaged: tokens around a text are wanted. "
+            f"Received: {error!r:.80}. Fetch it again."
+        ) from error
+    return {"source_prefix": sides[0], "source_suffix": sides[1]}
 
 
 def _numbered(folder, own, plain):
@@ -319,4 +366,4 @@ def _marian_side(file, table, config, ids):
         )
     pieces = {number: piece for piece, number in numbers.items()}
     names = [pieces.get(int(i), f"<{i}>") for i in ids.order[4:]]
-    return vocabulary(file, names, set(filter(is_mark, names))), names
+    return vocabulary(read(file), names, set(filter(is_mark, names))), names

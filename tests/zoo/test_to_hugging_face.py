@@ -332,6 +332,36 @@ def test_a_sentencepiece_vocabulary_gives_the_same_ids(
 
 
 @pytest.mark.backend("torch")
+@pytest.mark.parametrize("kind", ["unigram", "bpe"])
+@pytest.mark.parametrize("normalize_first", [False, True])
+@pytest.mark.parametrize("targets", [(), ("fr", "es")])
+def test_what_is_written_takes_text_again(
+    kind, normalize_first, targets, lines, tmp_path
+):
+    vocabulary = Vocabulary.train(
+        lines, size=700, model_type=kind, languages=list(targets)
+    )
+    shape = {"normalize_first": normalize_first, "vocabulary_size": 700, "tie": "all"}
+    model = draw_transformer(5, **shape)
+    translator = Translator(
+        model,
+        vocabulary,
+        beam_size=2,
+        max_decoding_length=9,
+        source_prefix=vocabulary.languages["es"] if targets else [],
+    )
+    search = translator.settings
+    zoo.to_hugging_face(model, tmp_path, vocabulary, search=search)
+    again = Translator.from_preset(tmp_path)
+    assert again.vocabulary.encode(lines) == vocabulary.encode(lines)
+    for name in ("source_prefix", "source_suffix", "beam_size"):
+        assert again.settings[name] == search[name]
+    texts = [*TEXTS, *lines[:9]]
+    assert again(texts) == translator(texts)
+    assert len(set(again(texts))) > 3
+
+
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
 def test_an_encoder_reads_the_same_rows_of_text(kind, lines, tmp_path):
     import transformers
