@@ -1,0 +1,80 @@
+"""A SentencePiece model of what `tokenizer.json` says."""
+
+import copy
+
+import pytest
+
+from keras_tfm.text import Vocabulary
+from keras_tfm.zoo import tokenizer_json
+from keras_tfm.zoo.sentencepiece_model import of_tokenizer_json, read_model
+
+pytestmark = pytest.mark.backend("torch")  # of no backend
+TEXTS = ["a house, an  old house", "the horses of a house", "A Ｈorse…"]
+
+
+@pytest.fixture(scope="module", params=["unigram", "bpe"])
+def vocabulary(request):
+    return Vocabulary.train(
+        TEXTS * 9, size=310, model_type=request.param, exact=False, languages=["de"]
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(vocabulary):
+    return tokenizer_json.of_sentencepiece(vocabulary)
+
+
+def test_pieces_and_settings_come_back(vocabulary, whole):
+    wanted, found = read_model(vocabulary.model), of_tokenizer_json(whole, "it")
+    for name in ("remove_extra_whitespaces", "add_dummy_prefix"):
+        assert getattr(found.normalizer_spec, name)
+        assert getattr(wanted.normalizer_spec, name)
+    charsmap = wanted.normalizer_spec.precompiled_charsmap
+    assert found.normalizer_spec.precompiled_charsmap == charsmap != b""
+    assert found.trainer_spec.model_type == wanted.trainer_spec.model_type
+    names = [piece.piece for piece in found.pieces]
+    assert sorted(names) == sorted({piece.piece for piece in wanted.pieces})
+    kinds = {piece.piece: piece.type for piece in found.pieces}
+    assert kinds["<0x41>"] == wanted.pieces[0x41 + 6].type  # a byte
+    assert kinds["<unk>"] == wanted.pieces[1].type
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("model", "type"), "WordPiece"),
+        (("pre_tokenizer",), {"type": "ByteLevel"}),
+        (("pre_tokenizer",), None),
+        (("normalizer",), {"type": "Lowercase"}),
+        (("normalizer",), {"type": "Sequence", "normalizers": [{"type": "NFD"}]}),
+    ],
+)
+def test_what_cuts_in_another_way_is_not_read(whole, place, value):
+    assert of_tokenizer_json(changed(whole, place, value), "it") is None
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("model",), None),
+        (("model", "vocab"), 7),
+        (("model", "vocab"), [["a"], ["b"]]),
+        (("model", "vocab"), {"a": "b", "c": 1}),
+        (("added_tokens",), [7]),
+        (("normalizer",), {"type": "Precompiled", "precompiled_charsmap": "A"}),
+        (("normalizer",), {"type": "Sequence"}),
+        (("pre_tokenizer",), {"prepend_scheme": "always"}),
+    ],
+)
+def test_a_damaged_file_is_refused(whole, place, value):
+    with pytest.raises(ValueError, match="it is damaged.*Fetch it again"):
+        of_tokenizer_json(changed(whole, place, value), "it")
+
+
+def changed(whole, place, value):
+    other = copy.deepcopy(whole)
+    inner = other
+    for name in place[:-1]:
+        inner = inner[name]
+    inner[place[-1]] = value
+    return other
