@@ -20,14 +20,23 @@ def with_vocabulary(model, before: text.Vocabulary, now: text.Vocabulary, **chan
     character of it is known, as in a new model.
 
     Args:
-        model: `models.Transformer`, of `before` on both sides.
+        model: `models.Transformer`, of `before` on both sides, whose table of
+            target words is its projection too.
         before: `text.Vocabulary`.
         now: `text.Vocabulary`.
         **changes: what is new in its configuration besides, as `dropout=0.1`.
 
     Returns:
         The model, and the share of the new pieces that the former has too.
+
+    Raises:
+        ValueError: the model has a projection of its own.
     """
+    if model.projection is not None:
+        raise ValueError(
+            "The projection of the model is its table of words. Received: one of its "
+            f"own, tie={model.settings['tie']!r}."
+        )
     sizes = {"vocabulary_size": now.size, "target_vocabulary_size": None}
     fresh = type(model).from_config(model.get_config() | sizes | changes)
     spelled = spellings(before, now)

@@ -208,7 +208,9 @@ def _head(folder, config, family):
 
 def _check_sizes(folder, config, shapes):
     """Refuses what would make a model larger than its file."""
-    rows = max((shape[0] for shape in shapes.values() if shape), default=0)
+    # A table of no width has no bytes for its rows.
+    tables = (shape for shape in shapes.values() if shape and 0 not in shape)
+    rows = max((shape[0] for shape in tables), default=0)
     most = {"vocab_size": rows, "decoder_vocab_size": rows}
     # Each layer has tensors of its own.
     most |= dict.fromkeys((n for n in config if "layer" in n), len(shapes))

@@ -78,6 +78,12 @@ def from_marian(folder, **settings) -> Imported:
     file = MarianFile(_only(folder, given.get("models"), ("*.npz", "*.bin")))
     config = _checked(file)
     tables = _tables(file)
+    empty = [name for name in tables if 0 in file.shapes.get(name, ())]
+    if empty:
+        raise ValueError(
+            f"{file.file}: tables of words have rows and columns. Received: {empty[0]} "
+            f"of shape {file.shapes[empty[0]]}. Fetch it again."
+        )
     try:
         ids = tuple(
             plans.Ids(file.shapes[name][0], None, UNKNOWN_ID, None, END_ID)

@@ -401,6 +401,6 @@ class Ids:
         """
         if given is None:
             given = np.zeros(self._theirs, "float32")
-        found = self.rows(given.reshape(-1))
+        found = self.rows(given.reshape(-1)).astype("float32")  # half has no such
         found[self.added] = NEVER
         return found

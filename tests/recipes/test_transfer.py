@@ -79,6 +79,13 @@ def test_weights_and_shared_pieces_are_kept(vocabularies, options):
     np.testing.assert_allclose(states[0], states[1], atol=1e-6)
 
 
+def test_a_projection_of_its_own_is_refused(vocabularies):
+    before, now = vocabularies
+    model = models.Transformer(before.size, **SHAPE, tie="inputs")
+    with pytest.raises(ValueError, match="one of its own, tie='inputs'"):
+        transfer.with_vocabulary(model, before, now)
+
+
 def test_a_piece_of_unknown_characters_begins_as_in_a_new_model(vocabularies):
     before, now = vocabularies
     model = models.Transformer(before.size, **SHAPE)

@@ -506,6 +506,15 @@ def test_a_configuration_that_lacks_a_size_is_refused(spm, tmp_path):
         zoo.from_marian(tmp_path)
 
 
+@pytest.mark.backend("torch")
+def test_a_table_of_no_width_is_refused(spm, tmp_path):
+    arrays = as_marian(drawn("post-norm"))
+    arrays["Wemb"] = np.zeros((10**7, 0), "float32")
+    write_npz(tmp_path, arrays, CONFIG)
+    with pytest.raises(ValueError, match=r"Wemb of shape \(10000000, 0\)"):
+        zoo.from_marian(tmp_path)
+
+
 def test_files_that_are_not_there_are_named(spm, tmp_path):
     with pytest.raises(FileNotFoundError, match="which is none"):
         zoo.from_marian(tmp_path / "nowhere")

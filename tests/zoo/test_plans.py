@@ -38,6 +38,13 @@ def test_what_is_not_there_has_zeros_and_is_never_said():
     assert TABLE[5].tolist() == [10, 11]  # what is given stays
 
 
+def test_what_is_never_said_is_so_in_half_precision():
+    ids = plans.Ids(6, 4, 1, 4, 0)
+    found = ids.bias(np.ones(6, "float16"))
+    assert found.dtype == "float32" and np.isfinite(found).all()
+    assert found[2] < -1e8 and (found[[0, 1, 3]] == 1).all()
+
+
 def test_a_table_of_another_size_is_refused():
     ids = plans.Ids(5, None, 1, 2, 0)  # 6 here, as many as there are rows
     with pytest.raises(ValueError, match="6 rows, and 5 tokens"):

@@ -328,6 +328,19 @@ def test_a_configuration_that_wants_more_than_there_is_costs_nothing(
     keras.layers.Dense(2).build((None, 2))  # nothing waits that would be made
 
 
+@pytest.mark.backend("torch")
+def test_a_table_of_no_width_gives_no_rows(tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    write(tmp_path, "Marian")
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["more"] = np.zeros((10**7, 0), "float32")
+    save_file(weights, tmp_path / "model.safetensors")
+    change(tmp_path, vocab_size=10**7)
+    with pytest.raises(ValueError, match=f"vocab_size=10000000, and {V} there"):
+        zoo.from_hugging_face(tmp_path)
+
+
 TEXTS = [
     "the small garden behind the old house",
     "a house and a boat",
