@@ -277,7 +277,8 @@ class Beam(Way):
         if self.groups == 1:
             found = best_tokens(logits, count, forced, self.suppress_ids)
             best, token, normalizer, broken = found
-            broken, gain = ops.any(broken, axis=-1), best - normalizer
+            gain = self._counted(best - normalizer, forced)
+            broken = ops.any(broken, axis=-1)
             if "constraints" in state:
                 found = Constraints(self.end_id).candidates(
                     state, gain, token, logits, normalizer, forced
@@ -291,6 +292,7 @@ class Beam(Way):
             own = slice(i * self.width, (i + 1) * self.width)
             wanted = logits[:, own] - self.diversity_penalty * said
             best, token = best_tokens(wanted, count, forced)[:2]
+            best = self._counted(best, forced)
             found = _best_of(totals[:, own], best, token, 2 * self.width)
             # What it lost to the groups before decides, but is no score.
             lost = ops.take_along_axis(said[:, 0], found["token"], axis=-1)
@@ -301,6 +303,8 @@ class Beam(Way):
             taken = found["token"][:, : self.width]
             alive = ops.isfinite(found["total"][:, : self.width])
             alive = ops.logical_and(alive, ops.logical_not(state["done"])[:, i, None])
+            if forced is not None:  # what all have to say none is to avoid
+                alive = ops.logical_and(alive, ops.equal(forced, 0)[:, None])
             new = ops.one_hot(taken, logits.shape[-1])
             new = new * ops.cast(alive, new.dtype)[..., None]
             said = said + ops.sum(new, axis=1, keepdims=True)

@@ -91,6 +91,7 @@ class Sample(Way):
             `penalty(length, length_penalty, length_penalty_form)`. Here it
             changes no token.
         length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
+        score_prefix: bool. Count the log-probabilities of a prefix.
         return_token_scores: bool. Give the log-probability of each token.
         return_attention: bool. Give what each token attended to. Needs
             `cache["attention"]`.
@@ -161,13 +162,14 @@ class Sample(Way):
             noise = ops.take(state["noise"], ops.reshape(index, (1,)), axis=-1)
             token = _draw(gains, noise)
             if forced is not None:
-                forced = forced[:, None, None]
-                token = ops.where(forced > 0, forced, token)
+                only = forced[:, None, None]
+                token = ops.where(only > 0, only, token)
             gain = ops.take_along_axis(gains, token, axis=-1)
         else:
             found = best_tokens(logits, 1, forced, self.suppress_ids)
             best, token, normalizer, broken = found
             gain = best - normalizer
+        gain = self._counted(gain, forced)
         token = ops.where(ops.logical_or(done, broken), 0, token[:, :, 0])
         gain = ops.where(broken, float("nan"), gain[:, :, 0])
         here = ops.logical_and(self._here(state), ops.logical_not(done)[:, :, None])

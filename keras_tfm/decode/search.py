@@ -75,6 +75,8 @@ class Search:
         shortlist: `Shortlist` or None: the few tokens that each source can
             give, the only ones that are then looked at. `score` looks at all.
             `begin` of the model must take `candidates`.
+        score_prefix: bool. Count the log-probabilities of the tokens of a
+            prefix; if not they are 0, as of those that transformers forces.
         return_alternatives: bool. Take the n likeliest tokens after the
             prefix, then the best that each is followed by: they come in the
             order of these tokens. n may then be above K.
@@ -123,6 +125,7 @@ class Search:
         sampling_temperature=1.0,
         processors=(),
         shortlist=None,
+        score_prefix=True,
         return_alternatives=False,
         return_token_scores=False,
         return_attention=False,
@@ -188,6 +191,7 @@ class Search:
             "end_id": end_id,
             "length_penalty": length_penalty,
             "length_penalty_form": length_penalty_form,
+            "score_prefix": score_prefix,
             "return_token_scores": return_token_scores,
             "return_attention": return_attention,
             "suppress_ids": sorted(suppressed) if few else (),

@@ -21,8 +21,8 @@ class Way:
 
     Args:
         suppress_ids, processors, start_id, end_id, length_penalty,
-            length_penalty_form, return_token_scores, return_attention: of
-            `Sample`.
+            length_penalty_form, score_prefix, return_token_scores,
+            return_attention: of `Sample`.
     """
 
     def __init__(
@@ -33,6 +33,7 @@ class Way:
         end_id: int = 3,
         length_penalty: float = 1.0,
         length_penalty_form: str = "mean",
+        score_prefix: bool = True,
         return_token_scores: bool = False,
         return_attention: bool = False,
     ):
@@ -46,6 +47,7 @@ class Way:
         self.start_id = start_id
         self.end_id = end_id
         self.length_penalty = (length_penalty, length_penalty_form)
+        self.score_prefix = score_prefix
         self.return_token_scores = return_token_scores
         self.return_attention = return_attention
 
@@ -105,6 +107,13 @@ class Way:
                 state["attention"], (0, index, 0, 0), attention
             )
         return logits, forced, state
+
+    def _counted(self, gain, forced):
+        """Log-probabilities, but 0 for a prefix that does not count."""
+        if forced is None or self.score_prefix:
+            return gain
+        given = ops.logical_and((forced > 0)[:, None, None], ops.isfinite(gain))
+        return ops.where(given, 0.0, gain)
 
     def _here(self, state):
         """bool `(1 or B, 1, T)`, True at the place of this step's token."""

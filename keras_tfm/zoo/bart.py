@@ -79,11 +79,12 @@ def model_of(config, weights, head, num_classes, settings):
         sides = [WORDS.format(start, side) for side in ("encoder", "decoder")]
         two = two or all(name in weights.shapes for name in sides)
         tie = None if two else "inputs"
-    positions = _positions(config, weights, TABLE.format(start, "encoder"))
+    positions = _positions(config, weights, start)
     own = _settings(config, ids) | positions
     model = Transformer(**{**own, "tie": tie, **settings})
     biased = kind in WITH_BIAS and "final_logits_bias" in weights.shapes
-    plan = _embedding_plan(model, config, ids, two, start, biased)
+    plan = _embedding_plan(model, config, ids, _tables(weights, start, tie), biased)
+    plan += _positions_plan(model, config, start)
     for side, blocks, names in (
         ("encoder", model.encoder_blocks, BLOCK),
         ("decoder", model.decoder_blocks, DECODER_BLOCK),
@@ -127,7 +128,7 @@ def _settings(config, ids):
     }
 
 
-def _positions(config, weights, name):
+def _positions(config, weights, start):
     kind = config["model_type"]
     if kind in LEARNED:
         length = config["max_position_embeddings"]
@@ -138,8 +139,10 @@ def _positions(config, weights, name):
         first_position=config["pad_token_id"] + 1 if kind == "m2m_100" else 0,
         reach_max_period=kind == "m2m_100",
     )
-    if kind != "m2m_100" and name in weights.shapes:
-        # They have a table for the sinusoids, which others write another into.
+    # They have a table for the sinusoids, which others write another into.
+    names = (TABLE.format(start, side) for side in ("encoder", "decoder"))
+    tables = [name for name in names if name in weights.shapes]
+    for name in () if kind == "m2m_100" else tables:
         table = weights.array(name).astype("float32")
         wanted = ops.convert_to_numpy(waves.signal(len(table), 0, table.shape[-1]))
         if np.abs(table - wanted).max(initial=0) > ROUNDED:
@@ -151,16 +154,30 @@ def _embedding_of(model, side):
     return model.source_embedding if side == "encoder" else model.target_embedding
 
 
-def _embedding_plan(model, config, ids, two, start, biased):
-    source, target = model.source_embedding, model.target_embedding
-    plan = [(target.embeddings, [f"{start}shared.weight"], ids.rows)]
-    if two:
-        plan = [
-            (source.embeddings, [WORDS.format(start, "encoder")], ids.rows),
-            (target.embeddings, [WORDS.format(start, "decoder")], ids.rows),
-        ]
+def _tables(weights, start, tie):
+    """The names of the tables of words, of source and target.
+
+    Where both have one, and the logits too, it may stand under any of their
+    names.
+    """
+    source, target = (WORDS.format(start, side) for side in ("encoder", "decoder"))
+    output = ["lm_head.weight"] if tie in ("all", "target") else []
+    if tie in ("all", "inputs"):
+        one = weights.one_of([f"{start}shared.weight", source, target, *output])
+        return one, one
+    return source, weights.one_of([target, *output])
+
+
+def _embedding_plan(model, config, ids, tables, biased):
+    sides = (model.source_embedding, model.target_embedding)
+    pairs = dict(zip(tables, sides, strict=True))  # of one table that of the target
+    plan = [(side.embeddings, [name], ids.rows) for name, side in pairs.items()]
     bias = "final_logits_bias" if biased else None
-    plan += plans.output_plan(model, ids, "lm_head.weight", bias)
+    return plan + plans.output_plan(model, ids, "lm_head.weight", bias)
+
+
+def _positions_plan(model, config, start):
+    plan = []
     if model.settings["positions"] == "learned":
         first = 2 if config["model_type"] in LEARNED else 0
         for side in ("encoder", "decoder"):

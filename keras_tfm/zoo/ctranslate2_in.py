@@ -63,6 +63,11 @@ def from_ctranslate2(folder, **settings) -> Imported:
     names = [_tokens(folder, side, config) for side in ("source", "target")]
     zero = bool(variables.number("decoder/start_from_zero_embedding", False))
     ids = [_ids(side, config, zero) for side in names]
+    if ids[1].order[2] < 0 and not zero:
+        raise ValueError(
+            "What the decoder reads first is a token, or zeros. Received: "
+            f"{_start(config)!r}, which is not in the vocabulary of the target."
+        )
     with plans.Filling(folder) as filling:
         try:
             own = _settings(variables, config, names, ids)
@@ -86,11 +91,25 @@ def from_ctranslate2(folder, **settings) -> Imported:
         for short, each in zip(VOCABULARIES, tokens, strict=True)
     )
     search = {
-        "source_prefix": [2] if config.get("add_source_bos") else [],
+        "source_prefix": _bos(folder, names[0], config, ids[0]),
         "source_suffix": [3] if config.get("add_source_eos") else [],
         "disable_unk": False,
     }
     return Imported(model, source, None, search, target, tokens)
+
+
+def _bos(folder, tokens, config, ids):
+    """What stands before a source."""
+    if not config.get("add_source_bos"):
+        return []
+    token = config.get("bos_token", "<s>")
+    if token not in tokens:
+        raise ValueError(
+            f"{folder}: what stands before a source is one of its tokens. Received: "
+            f"bos_token={token!r}. Set it in `config.json`, or `add_source_bos` to "
+            "false."
+        )
+    return [ids.ours(tokens.index(token))]
 
 
 def _tokens(folder, side, config):
@@ -120,20 +139,17 @@ def _listed(folder, side):
 def _ids(tokens, config, starts_with_zero):
     place = {token: i for i, token in enumerate(tokens)}
     pads = [place[token] for token in ("<blank>", "<pad>") if token in place]
-    start = config.get("decoder_start_token", config.get("bos_token", "<s>"))
-    first = place.get(start)
-    if first is None and not starts_with_zero:
-        raise ValueError(
-            "What the decoder reads first is a token, or zeros. Received: "
-            f"decoder_start_token={start!r}, which is not in the vocabulary."
-        )
     return plans.Ids(
         len(tokens),
         pads[0] if pads else None,
         place.get(config.get("unk_token", "<unk>")),
-        None if starts_with_zero else first,
+        None if starts_with_zero else place.get(_start(config)),
         place.get(config.get("eos_token", "</s>")),
     )
+
+
+def _start(config):
+    return config.get("decoder_start_token", config.get("bos_token", "<s>"))
 
 
 def _named(tokens, ids):

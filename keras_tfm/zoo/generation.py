@@ -1,6 +1,8 @@
 """What transformers' files say of decoding, as settings of a search."""
 
 import inspect
+import math
+from numbers import Real
 
 from keras_tfm.decode import Search
 from keras_tfm.zoo.json_file import read_json
@@ -19,22 +21,32 @@ DRAWS = {
     "min_p": "sampling_minp",
     "epsilon_cutoff": "sampling_epsilon",
 }
+LIMITS = ("_length", "_new_tokens")
 TOP_K = 50  # theirs where nothing is said
+NUMBERS = (*NAMES, *DRAWS)
+NUMBERS += tuple(f"{end}{unit}" for end in ("max", "min") for unit in LIMITS)
 # What a search here has nothing for, or does in another way, and what of it
 # means nothing is asked.
 OTHERS = {
     "begin_suppress_tokens": [],
+    "constraints": [],
+    "dola_layers": None,
     "encoder_no_repeat_ngram_size": 0,
     "encoder_repetition_penalty": 1.0,
     "eta_cutoff": 0.0,
     "exponential_decay_length_penalty": None,
     "force_words_ids": [],
+    "forced_decoder_ids": [],
     "guidance_scale": 1.0,
+    "max_time": None,
     "num_beam_groups": 1,
     "penalty_alpha": 0.0,
     "repetition_penalty": 1.0,
     "sequence_bias": {},
+    "stop_strings": [],
+    "top_h": None,
     "typical_p": 1.0,
+    "watermarking_config": None,
 }
 # Models that do not translate sentences: their texts stay whole.
 WHOLE = ("bart", "mt5", "pegasus", "t5")
@@ -63,8 +75,28 @@ def search(folder, config, ids):
     """
     config = {name: value for name, value in config.items() if value is not None}
     asked = {**config, **given(folder)}
+    no_numbers = {
+        name: asked[name]
+        for name in NUMBERS
+        if not isinstance(asked.get(name, 0), Real)
+        or not math.isfinite(asked.get(name, 0))
+    }
+    if no_numbers:
+        raise ValueError(
+            f"{folder}: settings of decoding are numbers. Received: {no_numbers} in "
+            "`generation_config.json`."
+        )
     wrong = {n: asked[n] for n, none in OTHERS.items() if asked.get(n, none) != none}
     wrong = {name: value for name, value in wrong.items() if value}
+    if asked.get("do_sample") and asked.get("num_beams", 1) != 1:
+        wrong |= {name: asked[name] for name in ("do_sample", "num_beams")}
+    if asked.get("num_beams", 1) < 1:
+        wrong["num_beams"] = asked["num_beams"]
+    elif asked.get("num_beams", 1) > 1 and asked.get("length_penalty", 1) < 0:
+        wrong["length_penalty"] = asked["length_penalty"]
+    end = config.get("eos_token_id")  # that of the model; texts end with it too
+    if asked.get("eos_token_id") not in (end, [end]):
+        wrong["eos_token_id"] = asked["eos_token_id"]
     if config.get("model_type") == "gpt2" and asked.get("no_repeat_ngram_size"):
         wrong["no_repeat_ngram_size"] = asked["no_repeat_ngram_size"]  # of prompts too
     if wrong:
@@ -116,6 +148,8 @@ def _known(asked, ids):
         found["suppress_sequences"] = longer
     first = asked.get("forced_bos_token_id")
     found["target_prefix"] = [] if first is None else [ids.ours(first)]
+    if first is not None:
+        found["score_prefix"] = False
     if found["beam_size"] > 1:
         # They go on until none is better than the worst of a whole beam.
         found["num_hypotheses"] = found["beam_size"]

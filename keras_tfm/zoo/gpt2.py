@@ -58,10 +58,12 @@ def model_of(config, weights, head, num_classes, settings):
     }
     model = CausalLM(ids.size, **{**given, **settings})
     # The first checkpoints have no prefix.
-    stem = "" if "wte.weight" in weights.shapes else "transformer."
+    stem = "" if "wpe.weight" in weights.shapes else "transformer."
+    names = [f"{stem}wte.weight", *(["lm_head.weight"] if tie else [])]
+    table = weights.one_of(names)
     embedding = model.embedding
     plan = [
-        (embedding.embeddings, [f"{stem}wte.weight"], ids.rows),
+        (embedding.embeddings, [table], ids.rows),
         (embedding.position_layer.table, [f"{stem}wpe.weight"], plans.same),
         *plans.logits_plan(embedding, model.projection, ids, "lm_head.weight"),
         *plans.layer_plan(model.norm, f"{stem}ln_f"),

@@ -1,5 +1,6 @@
 """Models that `save_pretrained` of transformers has written."""
 
+import math
 import os
 import pathlib
 
@@ -22,6 +23,43 @@ FAMILIES = {
     "pegasus": bart,
     "t5": t5,
 }
+# Which settings are of which kind.
+KINDS = (
+    (
+        {
+            *("d_ff", "d_kv", "d_model", "decoder_attention_heads", "decoder_ffn_dim"),
+            *("decoder_layers", "decoder_start_token_id", "decoder_vocab_size", "dim"),
+            *("encoder_attention_heads", "encoder_ffn_dim", "encoder_layers"),
+            *("eos_token_id", "bos_token_id", "pad_token_id", "unk_token_id"),
+            *("hidden_dim", "hidden_size", "intermediate_size", "n_embd", "n_head"),
+            *("max_position_embeddings", "n_heads", "n_inner", "n_layer", "n_layers"),
+            *("n_positions", "num_attention_heads", "num_decoder_layers", "num_heads"),
+            *("num_hidden_layers", "num_layers", "relative_attention_max_distance"),
+            *("relative_attention_num_buckets", "type_vocab_size", "vocab_size"),
+        },
+        int,
+        "a whole number",
+    ),
+    (
+        {
+            *("activation_dropout", "attention_dropout", "attn_pdrop", "dropout"),
+            *("attention_probs_dropout_prob", "dropout_rate", "hidden_dropout_prob"),
+            *("layer_norm_eps", "layer_norm_epsilon", "resid_pdrop"),
+        },
+        (int, float),
+        "a number",
+    ),
+    (
+        {
+            *("activation", "activation_function", "dense_act_fn", "hidden_act"),
+            *("feed_forward_proj", "position_embedding_type", "problem_type"),
+        },
+        str,
+        "a name",
+    ),
+    ({"architectures"}, list, "a list"),
+    ({"id2label"}, dict, "an object"),
+)
 HUB = "hf://"  # before the name of a repository
 # Their pieces are of bytes, by rules of the library tokenizers.
 BYTE_LEVEL = ("bart", "gpt2")
@@ -103,6 +141,7 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
                 config, weights, head, num_classes, settings
             )
             plans.check(plan, folder, weights.shapes, family.LEFT)
+            weights.check_floats({name for _, names, _ in plan for name in names})
             filling.fill(plan, weights.array)
     except KeyError as error:
         raise ValueError(
@@ -190,7 +229,25 @@ def _config(folder):
             f"{file}: models that are read: {sorted(FAMILIES)} (MiniLM is a bert). "
             f"Received: model_type={kind!r}."
         )
+    config = {name: value for name, value in config.items() if value is not None}
+    end = config.get("eos_token_id")
+    if isinstance(end, list) and len(end) == 1:
+        config["eos_token_id"] = end[0]
+    _check_kinds(file, config)
     return config
+
+
+def _check_kinds(file, config):
+    """Refuses settings that are of another kind than their name says."""
+    for names, kind, wanted in KINDS:
+        for name in names & set(config):
+            value = config[name]
+            is_kind = isinstance(value, kind) and not isinstance(value, bool)
+            if not is_kind or (isinstance(value, float) and not math.isfinite(value)):
+                raise ValueError(
+                    f"{file}: {name} is {wanted}. Received: {value!r:.60}. Fetch it "
+                    "again."
+                )
 
 
 def _head(folder, config, family):

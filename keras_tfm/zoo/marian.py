@@ -4,6 +4,7 @@ import math
 import os
 import pathlib
 import struct
+from numbers import Real
 
 import numpy as np
 
@@ -135,15 +136,19 @@ def _decoder_config(folder):
 
 
 def _is_there(folder, names):
-    names = [names] if isinstance(names, str) else names
-    return all((folder / pathlib.PurePath(str(n)).name).is_file() for n in names)
+    paths = [folder / pathlib.PurePath(str(name)).name for name in _listed(names)]
+    return all(path.is_file() for path in paths)
+
+
+def _listed(names):
+    """Names, of which one may stand alone."""
+    return [names] if isinstance(names, str) else names
 
 
 def _only(folder, names, patterns):
     """The one file of a kind, by its name or by how it is called."""
     if names:
-        if isinstance(names, str):
-            names = [names]
+        names = _listed(names)
         if len(names) != 1:
             raise ValueError(
                 f"{folder}: one model is read, and no ensemble. Received: {names}. "
@@ -293,7 +298,7 @@ def _norm_plan(norm, name, suffix):
 
 def _vocabularies(folder, given, ids):
     """Which piece each id is, and what cuts text into them."""
-    named = given.get("vocabs")
+    named = _listed(given.get("vocabs"))
     if named:
         files = [folder / pathlib.PurePath(str(name)).name for name in named]
     else:
@@ -356,19 +361,21 @@ def _names(file, ids):
 
 def _search(given):
     """How it is decoded, as settings of a search here."""
-    for name in ("beam-size", "normalize", "max-length-factor"):
-        value = given.get(name) or 0
-        if not isinstance(value, (int, float)) or not math.isfinite(value):
-            raise ValueError(f"{name} is a number. Received: {given[name]!r}.")
+    numbers = {"beam-size": 1, "normalize": 0, "max-length-factor": 3}
+    for name in numbers:
+        value = numbers[name] if given.get(name) is None else given[name]
+        if not isinstance(value, Real) or not math.isfinite(value):
+            raise ValueError(f"{name} is a number. Received: {value!r}.")
+        numbers[name] = value
     if given.get("word-penalty"):
         raise ValueError(
             "A penalty for each word is not known. Received: word-penalty: "
             f"{given['word-penalty']}. Set it to 0."
         )
     return {
-        "beam_size": int(given.get("beam-size", 1)),
-        "length_penalty": float(given.get("normalize", 0) or 0),
-        "max_decoding_length": (math.ceil(given.get("max-length-factor", 3)), 0),
+        "beam_size": int(numbers["beam-size"]),
+        "length_penalty": float(numbers["normalize"]),
+        "max_decoding_length": (math.ceil(numbers["max-length-factor"]), 0),
         "source_suffix": [3],
         "disable_unk": not given.get("allow-unk", False),
     }
@@ -379,7 +386,9 @@ def _shortlist(folder, given, ids, shared):
 
     Of one vocabulary what stands in the source may stand in the target.
     """
-    named = given.get("shortlist") or sorted(p.name for p in folder.glob("lex*.bin"))
+    named = _listed(given.get("shortlist")) or sorted(
+        p.name for p in folder.glob("lex*.bin")
+    )
     if not named:
         return None
     file = folder / pathlib.PurePath(str(named[0])).name

@@ -12,6 +12,7 @@ import numpy as np
 TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")
 # Before version 4 by the bytes of an element.
 OLD_TYPES = {1: "int8", 2: "int16", 4: "float32"}
+RANK = 32  # axes, that NumPy has at least
 
 
 class Variables:
@@ -124,6 +125,8 @@ class Variables:
         for _ in range(*self._take("I")):
             name = self._string()
             [rank] = self._take("B")
+            if rank > RANK:
+                raise self._damaged(f"{name!r} has {rank} axes")
             shape = self._take(f"{rank}I")
             kind, size = self._take("BI")
             old = version < 4

@@ -17,7 +17,7 @@ from keras.src.backend.common import global_state
 from keras_tfm.layers import gelu_tanh
 from keras_tfm.models import stacks
 
-NEVER = -1e9  # a logit
+NEVER = -1e4  # a logit; smoothed labels give each of V its 1e4 / V
 WAITING = "uninitialized_variables"
 LARGER = 5  # times, that a variable may be than the tensors it is made of
 FLOATS = ("float", "bfloat")

@@ -13,6 +13,7 @@ ATTENTION = {
     "value_dense": "v",
     "output_dense": "o",
 }
+SIDES = ("encoder", "decoder")
 LEFT = ("embed_tokens.weight", "lm_head.weight")
 LEFT += ("EncDecAttention.relative_attention_bias.weight",)  # it is not used
 
@@ -35,11 +36,12 @@ def model_of(config, weights, head, num_classes, settings):
     """
     # Unknown is 2 in all its vocabularies; it is trained to start with padding.
     ids = plans.Ids.of(config, 2, config["pad_token_id"])
-    tied = "lm_head.weight" not in weights.shapes
-    tied = tied and config.get("tie_word_embeddings") is not False
+    tied = config.get("tie_word_embeddings", config["model_type"] != "mt5")
     tie = "all" if tied else "inputs"
     model = Transformer(**{**_settings(config, ids), "tie": tie, **settings})
-    plan = [(model.target_embedding.embeddings, ["shared.weight"], ids.rows)]
+    names = ["shared.weight", *(f"{side}.embed_tokens.weight" for side in SIDES)]
+    table = weights.one_of([*names, "lm_head.weight"] if tied else names)
+    plan = [(model.target_embedding.embeddings, [table], ids.rows)]
     plan += plans.output_plan(model, ids, "lm_head.weight")
     plan += _stack_plan(model.encoder_blocks, "encoder")
     plan += _stack_plan(model.decoder_blocks, "decoder")

@@ -3,7 +3,12 @@
 import os
 import pathlib
 
+import numpy as np
+
 from keras_tfm.zoo.json_file import read_json
+
+FLOATS = ("F64", "F32", "F16", "BF16")
+ROWS = 4096  # of a table, that are read at a time
 
 
 class Weights:
@@ -14,6 +19,7 @@ class Weights:
             `model.safetensors.index.json` names.
 
     Attributes:
+        folder: path.
         shapes: dict of str to tuple of int. Older names of the layers of
             normalisation, gamma and beta, are given as weight and bias.
 
@@ -31,8 +37,9 @@ class Weights:
                 "Weights of others are read by the library safetensors, which cannot "
                 f"be imported here ({error}). Install `keras-tfm[zoo]`."
             ) from error
-        self.shapes, self._places = {}, {}
-        for path in _files(pathlib.Path(folder)):
+        self.folder = pathlib.Path(folder)
+        self.shapes, self._places, self._dtypes = {}, {}, {}
+        for path in _files(self.folder):
             try:
                 file = safetensors.safe_open(path, framework="numpy")
             except safetensors.SafetensorError as error:
@@ -47,8 +54,27 @@ class Weights:
                         f"{path}: a tensor stands there twice. Received: {name!r}. "
                         "Fetch the files again."
                     )
-                self.shapes[name] = tuple(file.get_slice(key).get_shape())
+                stored = file.get_slice(key)
+                self.shapes[name] = tuple(stored.get_shape())
+                self._dtypes[name] = stored.get_dtype()
                 self._places[name] = (file, key)
+
+    def check_floats(self, names):
+        """Refuses weights that are no plain floats.
+
+        Args:
+            names: list of str, of `shapes`.
+
+        Raises:
+            ValueError: one is of integers, or of a float of 8 bits.
+        """
+        others = {n: self._dtypes[n] for n in names if self._dtypes[n] not in FLOATS}
+        if others:
+            raise ValueError(
+                f"{self.folder}: weights of {', '.join(FLOATS)} are read. Received: "
+                f"{dict(sorted(others.items())[:4])}. Load them with what they were "
+                "quantised by, and write them as floats."
+            )
 
     def array(self, name):
         """Gives one tensor.
@@ -61,6 +87,45 @@ class Weights:
         """
         file, key = self._places[name]
         return file.get_tensor(key)
+
+    def one_of(self, names):
+        """Tells under which name a tensor stands that may stand under several.
+
+        Args:
+            names: list of str, the copies of one tensor, as those of a table of
+                words that several layers share.
+
+        Returns:
+            The first name that is there; the first of all where none is.
+
+        Raises:
+            ValueError: two are there, and differ.
+        """
+        there = [name for name in names if name in self.shapes]
+        for name in there[1:]:
+            if self._differ(there[0], name):
+                raise ValueError(
+                    f"{self.folder}: the configuration shares one table where the "
+                    f"weights have two. Received: {there[0]!r} and {name!r}, which "
+                    "differ. Take the wrong one out of the weights, or set "
+                    "`tie_word_embeddings` of `config.json` to false where all are "
+                    "meant."
+                )
+        return [*there, *names][0]
+
+    def _differ(self, *names):
+        first, second = (self.shapes[name] for name in names)
+        if first != second or not first:
+            return True
+        files = [file.get_slice(key) for file, key in map(self._places.get, names)]
+        # Both as a whole would be much.
+        parts = (
+            slice(start, min(start + ROWS, first[0]))
+            for start in range(0, first[0], ROWS)
+        )
+        return any(
+            not np.array_equal(*(file[part] for file in files)) for part in parts
+        )
 
 
 def _files(folder):

@@ -177,3 +177,46 @@ def test_floats_are_no_ids(use, message):
 
 def test_the_first_of_equal_candidates_is_chosen():
     assert decode.minimum_bayes_risk(["b", "a"], lambda c, r: 0.0).index == 0
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"beam_size": 4, "num_hypotheses": 2},
+        {"beam_size": 4, "num_hypotheses": 2, "constraints": [[[6, 5]], []]},
+        {"beam_size": 4, "num_beam_groups": 2, "diversity_penalty": 0.7},
+        {"num_hypotheses": 3, "sampling_topk": 0, "seed": 0},
+    ],
+    ids=["greedy", "beam", "phrases", "groups", "sampling"],
+)
+def test_a_prefix_that_does_not_count_is_no_part_of_the_score(options):
+    rows, prefix = [[5], [6]], [[6], [5, 6]]
+    options = dict(options)
+    given = {name: options.pop(name, None) for name in ("constraints", "seed")}
+    options = {
+        "max_decoding_length": 5,
+        "suppress_ids": (0, 1, 2),
+        "return_token_scores": True,
+        "jit_compile": False,
+        **options,
+    }
+    logits = np.array(FALLING)
+    own = logits - np.log(np.exp(logits[3:]).sum())
+    for counts in (True, False):
+        search = decode.Search(Fixed(logits), score_prefix=counts, **options)
+        found = search(rows, target_prefix=prefix, **given)
+        for row, forced in enumerate(prefix):
+            for ids, scores, score, length in zip(
+                found.ids[row],
+                found.token_scores[row],
+                found.scores[row],
+                found.lengths[row],
+                strict=True,
+            ):
+                wanted = np.where(ids > 0, own[ids], 0.0)
+                assert list(ids[: len(forced)]) == forced
+                if not counts:
+                    wanted[: len(forced)] = 0.0
+                np.testing.assert_allclose(scores, wanted, atol=1e-5)
+                assert score == pytest.approx(wanted.sum() / length, abs=1e-5)

@@ -204,6 +204,56 @@ def test_the_end_after_a_source_is_the_engines(tmp_path):
     assert zoo.from_ctranslate2(tmp_path).search["source_suffix"] == [3]
 
 
+def change(folder, **values):
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def test_what_stands_before_a_source_is_the_engines(tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    written(tmp_path, "post-norm")
+    change(tmp_path, add_source_bos=True)
+    assert zoo.from_ctranslate2(tmp_path).search["source_prefix"] == [2]
+    change(tmp_path, bos_token="t7", add_source_eos=True)
+    again = zoo.from_ctranslate2(tmp_path)
+    engine = ctranslate2.Translator(str(tmp_path), compute_type="float32")
+    [result] = engine.translate_batch([["t5", "t9"]], beam_size=1, return_scores=True)
+    ends = (again.search["source_prefix"], again.search["source_suffix"])
+    assert ends == ([TOKENS.index("t7")], [3])
+    options = {"suppress_ids": (), "disable_unk": False, "jit_compile": False}
+    found = decode.Search(again.model, max_decoding_length=256, **options)(
+        [[*ends[0], *map(TOKENS.index, ("t5", "t9")), *ends[1]]]
+    )
+    said = [TOKENS[i] for i in found.ids[0, 0] if i not in (0, 3)]
+    assert said == result.hypotheses[0]
+    np.testing.assert_allclose(found.scores[0], result.scores, atol=1e-5)
+    change(tmp_path, bos_token="[CLS]")
+    with pytest.raises(ValueError, match=r"one of its tokens.*bos_token='\[CLS\]'"):
+        zoo.from_ctranslate2(tmp_path)
+
+
+def test_a_source_needs_no_start(tmp_path):
+    pytest.importorskip("ctranslate2")
+    model = draw_transformer(2, vocabulary_size=V, tie="target")
+    source = ["<pad>", "<unk>", "first", "</s>", *(f"s{i}" for i in range(4, V))]
+    zoo.to_ctranslate2(model, source, tmp_path, target_vocabulary=TOKENS)
+    again = zoo.from_ctranslate2(tmp_path)
+    assert again.tokens == ([*source[:2], "<s>", "</s>", "first", *source[4:]], TOKENS)
+    ids = np.array([again.tokens[0].index(name) for name in source[4:9]])
+    places = np.arange(4, 9)[None]
+    target = BATCH["target_ids"][:1]
+    given = {"source_ids": ids[None].astype("int32"), "target_ids": target}
+    wanted = {"source_ids": places.astype("int32"), "target_ids": target}
+    np.testing.assert_allclose(
+        numpy(again.model(given)), numpy(model(wanted)), atol=1e-5
+    )
+    for tokens in (source, TOKENS):  # whose engine reads <s> first, and not "first"
+        (tmp_path / "source_vocabulary.json").write_text(json.dumps(tokens))
+        (tmp_path / "target_vocabulary.json").write_text(json.dumps(source))
+        with pytest.raises(ValueError, match="'<s>', which is not in .* the target"):
+            zoo.from_ctranslate2(tmp_path)
+
+
 def test_other_architectures_are_not_written(tmp_path):
     pytest.importorskip("ctranslate2")
     for settings in (

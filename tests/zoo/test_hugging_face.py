@@ -306,6 +306,13 @@ def change(folder, **values):
         ({"position_embedding_type": "relative_key"}, "absolute.*'relative_key'"),
         ({"is_decoder": True}, "An encoder is read"),
         ({"hidden_size": None}, "the configuration lacks 'hidden_size'"),
+        ({"hidden_size": [16]}, r"hidden_size is a whole number. Received: \[16\]"),
+        ({"vocab_size": "50"}, "vocab_size is a whole number. Received: '50'"),
+        ({"num_hidden_layers": True}, "num_hidden_layers is a whole number.*True"),
+        ({"layer_norm_eps": float("nan")}, "layer_norm_eps is a number.*nan"),
+        ({"hidden_act": 3}, "hidden_act is a name. Received: 3"),
+        ({"architectures": "BertModel"}, "architectures is a list.*'BertModel'"),
+        ({"id2label": ["a"]}, "id2label is an object"),
     ],
 )
 def test_what_does_not_fit_is_named(values, message, tmp_path):
@@ -336,6 +343,24 @@ def test_a_folder_without_what_is_read_is_named(tmp_path):
         zoo.from_hugging_face(tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ValueError, match="config.json is no JSON"):
+        zoo.from_hugging_face(tmp_path)
+
+
+@pytest.mark.parametrize("dtype", ["I8", "BOOL", "F8_E4M3", "U8"])
+def test_weights_that_are_no_plain_floats_are_refused(dtype, tmp_path):
+    write(tmp_path, "Bert")
+    file = tmp_path / "model.safetensors"
+    data = file.read_bytes()
+    size = int.from_bytes(data[:8], "little")
+    header, data = json.loads(data[8 : 8 + size]), data[8 + size :]
+    name = "bert.encoder.layer.0.output.dense.bias"
+    name = name if name in header else name.removeprefix("bert.")
+    first, last = header[name]["data_offsets"]
+    count = last - first  # the bytes of four, one each
+    header[name] |= {"dtype": dtype, "shape": [count]}
+    written = json.dumps(header).encode()
+    file.write_bytes(len(written).to_bytes(8, "little") + written + data)
+    with pytest.raises(ValueError, match=f"F16, BF16 are read.*'{dtype}'"):
         zoo.from_hugging_face(tmp_path)
 
 

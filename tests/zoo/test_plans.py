@@ -1,6 +1,7 @@
 """Ids of others and ours, and what their files say of decoding."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def test_what_is_never_said_is_so_in_half_precision():
     ids = plans.Ids(6, 4, 1, 4, 0)
     found = ids.bias(np.ones(6, "float16"))
     assert found.dtype == "float32" and np.isfinite(found).all()
-    assert found[2] < -1e8 and (found[[0, 1, 3]] == 1).all()
+    assert found[2] < -9e3 and (found[[0, 1, 3]] == 1).all()
 
 
 def test_a_table_of_another_size_is_refused():
@@ -85,6 +86,7 @@ def test_settings_of_decoding_have_their_names_here(tmp_path):
         "suppress_ids": [0, 2, 4],
         "suppress_sequences": [[5, 6]],
         "target_prefix": [6],
+        "score_prefix": False,  # theirs is forced at no cost
         "source_suffix": [3],
         "disable_unk": False,
     }
@@ -97,6 +99,10 @@ def test_settings_of_decoding_have_their_names_here(tmp_path):
     assert settings(tmp_path, suppress_tokens=[4])["suppress_ids"] == [0, 2, 6]
     drawn = settings(tmp_path, num_beams=1, do_sample=True, top_p=0.9)
     assert drawn["sampling_topk"] == 50 and drawn["sampling_topp"] == 0.9
+    others = {"temperature": 0.7, "min_p": 0.1, "epsilon_cutoff": 0.02, "top_k": 8}
+    drawn = settings(tmp_path, num_beams=1, do_sample=True, **others)
+    names = ("temperature", "minp", "epsilon", "topk")
+    assert [drawn[f"sampling_{name}"] for name in names] == [*others.values()]
     assert "sampling_topp" not in settings(tmp_path, num_beams=1, top_p=0.9)
     assert settings(tmp_path)["beam_size"] == 9  # of the older place
     greedy = settings(tmp_path, num_beams=1)
@@ -108,6 +114,26 @@ def test_what_is_not_known_or_no_json_is_refused(tmp_path):
         settings(tmp_path, encoder_no_repeat_ngram_size=2)
     with pytest.raises(ValueError, match=r"something else here.*repetition_penalty"):
         settings(tmp_path, repetition_penalty=1.2)
+    for given in (
+        {"eos_token_id": 3},
+        {"eos_token_id": [0, 3]},
+        {"stop_strings": ["."]},
+        {"max_time": 2.0},
+        {"top_h": 0.5},
+        {"watermarking_config": {"bias": 2.5}},
+        {"constraints": [[4]]},
+        {"guidance_scale": 2.0},
+        {"force_words_ids": [[4]]},
+        {"num_beams": 0},
+        {"num_beams": 4, "length_penalty": -1.0},
+        {"num_beams": 4, "do_sample": True},
+    ):
+        with pytest.raises(ValueError, match=f"else here.*'{[*given][-1]}'"):
+            settings(tmp_path, **given)
+    for given in ({"num_beams": [4]}, {"top_k": "a"}, {"length_penalty": math.nan}):
+        with pytest.raises(ValueError, match=f"are numbers.*'{[*given][0]}'"):
+            settings(tmp_path, **given)
+    assert settings(tmp_path, num_beams=1, length_penalty=-1.0, eos_token_id=[0])
     assert settings(tmp_path, repetition_penalty=1.0, typical_p=1.0, num_beam_groups=1)
     for wrong in ([[10**9]], [5], 7):
         with pytest.raises(ValueError, match="lists of tokens that there are"):
