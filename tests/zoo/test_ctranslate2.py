@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from keras_tfm import decode, zoo
-from keras_tfm.layers import SinusoidalPositions
+from keras_tfm.layers import SinusoidalPositions, gelu_tanh
 from tests.decode.conftest import draw_transformer
 from tests.layers.formulas import numpy
 from tests.models.small import BATCH, V, small
@@ -22,7 +22,15 @@ golden_test = pytest.mark.skipif(
 )
 TOKENS = ["<pad>", "<unk>", "<s>", "</s>", *(f"t{i}" for i in range(4, V))]
 KINDS = {
-    "post-norm": {"positions": SinusoidalPositions("halves")},
+    "post-norm": {
+        "positions": SinusoidalPositions("halves"),
+        "normalize_first": False,
+    },
+    "gelu": {"positions": SinusoidalPositions("halves"), "activation": "gelu"},
+    "gelu by tanh": {
+        "positions": SinusoidalPositions("halves"),
+        "activation": gelu_tanh,
+    },
     "with everything": {
         "normalize_first": True,
         "normalization": "rms_norm",
@@ -152,7 +160,7 @@ def test_its_engine_says_what_our_search_says(kind, tmp_path):
         np.testing.assert_allclose(row[0, : len(one)], wanted, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["post-norm", "with everything"])
 @pytest.mark.parametrize("quantization", NEAR)
 def test_what_is_written_is_read(kind, quantization, tmp_path):
     pytest.importorskip("ctranslate2")
@@ -252,6 +260,61 @@ def test_a_source_needs_no_start(tmp_path):
         (tmp_path / "target_vocabulary.json").write_text(json.dumps(source))
         with pytest.raises(ValueError, match="'<s>', which is not in .* the target"):
             zoo.from_ctranslate2(tmp_path)
+
+
+def of_number(name, value):
+    """How a number of one byte stands in a file, with its name."""
+    name = name.encode() + b"\0"
+    return struct.pack("<H", len(name)) + name + struct.pack("<BBIb", 0, 1, 1, value)
+
+
+def test_decoding_may_start_with_zeros(tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    written(tmp_path, "post-norm")
+    file, name = tmp_path / "model.bin", "decoder/start_from_zero_embedding"
+    content = file.read_bytes()
+    assert content.count(of_number(name, 0)) == 1
+    file.write_bytes(content.replace(of_number(name, 0), of_number(name, 1)))
+    again = zoo.from_ctranslate2(tmp_path)
+    assert not numpy(again.model.target_embedding.embeddings.value)[2].any()
+    engine = ctranslate2.Translator(str(tmp_path), compute_type="float32")
+    sources = [["t5", "t9", "t4", "</s>"], ["t7", "</s>"]]
+    results = engine.translate_batch(sources, beam_size=1, return_scores=True)
+    ids = [[again.tokens[0].index(token) for token in row] for row in sources]
+    options = {"suppress_ids": (2,), "disable_unk": False, "jit_compile": False}
+    found = decode.Search(again.model, max_decoding_length=256, **options)(ids)
+    for row, result in enumerate(results):
+        said = [again.tokens[1][i] for i in found.ids[row, 0] if i not in (0, 3)]
+        assert said == result.hypotheses[0]
+        np.testing.assert_allclose(found.scores[row], result.scores, atol=1e-4)
+
+
+def test_sides_that_differ_and_what_is_not_read_are_refused(tmp_path):
+    pytest.importorskip("ctranslate2")
+    written(tmp_path, "post-norm")
+    file = tmp_path / "model.bin"
+    content = file.read_bytes()
+    one = of_number("encoder/pre_norm", 0)
+    assert content.count(one) == 1
+    file.write_bytes(content.replace(one, of_number("encoder/pre_norm", 1)))
+    with pytest.raises(ValueError, match=r"same settings.*pre_norm of \[0, 1\]"):
+        zoo.from_ctranslate2(tmp_path)
+    # A name that no Transformer of the paper has, of the same length.
+    name, other = b"encoder/embeddings_merge\0", b"encoder/embeddings_other\0"
+    assert content.count(name) == 1
+    file.write_bytes(content.replace(name, other))
+    with pytest.raises(ValueError, match="Received also: .'encoder/embeddings_oth"):
+        zoo.from_ctranslate2(tmp_path)
+
+
+def test_padding_may_be_called_blank(tmp_path):
+    pytest.importorskip("ctranslate2")
+    model = written(tmp_path, "post-norm")
+    file = tmp_path / "shared_vocabulary.json"
+    file.write_text(json.dumps(["<blank>", *TOKENS[1:]]))
+    again = zoo.from_ctranslate2(tmp_path)
+    assert again.tokens[0] == ["<blank>", *TOKENS[1:]]
+    np.testing.assert_allclose(logits_of(again.model), logits_of(model), atol=1e-5)
 
 
 def test_other_architectures_are_not_written(tmp_path):

@@ -2,6 +2,7 @@
 
 import functools
 import io
+import json
 import struct
 import tracemalloc
 import zipfile
@@ -136,6 +137,23 @@ def test_a_cut_file_is_refused(form, share, tmp_path):
         read(form, tmp_path, content[: int(len(content) * share)])
 
 
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_an_array_that_stands_twice_is_refused(tmp_path):
+    first, second = (name.encode() for name in ARRAYS)
+    content = good("bin").replace(second, first.ljust(len(second), b"\0"))
+    with pytest.raises(ValueError, match="'encoder_Wemb' stands there twice"):
+        read("bin", tmp_path, content)
+    content = good("CTranslate2").replace(second, first.ljust(len(second), b"\0"))
+    with pytest.raises(ValueError, match="'encoder_Wemb' is cut, or stands there tw"):
+        read("CTranslate2", tmp_path, content)
+    file = io.BytesIO(good("npz"))
+    with zipfile.ZipFile(file, "a") as archive:
+        name = archive.namelist()[0]
+        archive.writestr(name, archive.read(name))
+    with pytest.raises(ValueError, match="stands there twice"):
+        read("npz", tmp_path, file.getvalue())
+
+
 def member(header, data=b"\0" * 64):
     file = io.BytesIO()
     header = header.encode().ljust(118) + b"\n"
@@ -216,6 +234,28 @@ def test_a_scale_has_a_number_for_each_row(tmp_path, monkeypatch):
 def test_an_index_that_names_nothing_is_refused(content, tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text(content)
     with pytest.raises(ValueError, match=r"index.json"):
+        Weights(tmp_path)
+
+
+def test_an_index_names_files_of_its_folder_alone(tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    inside, outside = tmp_path / "folder", tmp_path / "outside.safetensors"
+    inside.mkdir()
+    safetensors.save_file(ARRAYS, outside)
+    for name in ("../outside.safetensors", str(outside)):
+        index = {"weight_map": dict.fromkeys(ARRAYS, name)}
+        (inside / "model.safetensors.index.json").write_text(json.dumps(index))
+        with pytest.raises(FileNotFoundError, match=r"outside.safetensors'\] missing"):
+            Weights(inside)
+
+
+def test_a_tensor_that_stands_twice_is_refused(tmp_path):
+    safetensors = pytest.importorskip("safetensors.numpy")
+    for name in ("a", "b"):
+        safetensors.save_file(ARRAYS, tmp_path / f"{name}.safetensors")
+    index = {"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(ValueError, match="stands there twice.*'encoder_Wemb'"):
         Weights(tmp_path)
 
 

@@ -15,6 +15,7 @@ from keras_tfm import zoo
 from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import Transformer
 from keras_tfm.serving import Translator
+from keras_tfm.zoo import marian
 from tests.layers.formulas import draw_weights, numpy
 from tests.models.small import BATCH, TARGET
 
@@ -337,6 +338,18 @@ def test_8_bit_weights_are_turned_back(kind, spm, tmp_path):
     assert abs(kernels[0] - kernels[1]).max() > 0
 
 
+@pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
+def test_8_bit_weights_have_a_factor(factor, spm, tmp_path):
+    model = written(tmp_path, spm, "post-norm", write_bin, quantised=True)
+    array = as_marian(model)["encoder_l1_ffn_W1"]
+    file = tmp_path / "model.intgemm.bin"
+    content, known = file.read_bytes(), np.float32(127 / abs(array).max()).tobytes()
+    assert content.count(known) == 1
+    file.write_bytes(content.replace(known, struct.pack("<f", factor)))
+    with pytest.raises(ValueError, match=f"'encoder_l1_ffn_W1' is .* by {factor}"):
+        zoo.from_marian(tmp_path)
+
+
 def test_vocabulary_and_search_come_with_it(spm, tmp_path):
     written(tmp_path, spm)
     (tmp_path / "decoder.yml").write_text(
@@ -508,6 +521,10 @@ def test_a_damaged_shortlist_is_refused(change, spm, tmp_path):
         ({"transformer-ffn-activation": [1]}, r"'transformer-ffn-activation': \[1\]"),
         ({"type": [[1]]}, "mapping to plain values"),
         ({"transformer-dim-ffn": 10}, "does not fit the configuration"),
+        *(
+            ({name: not value if isinstance(value, bool) else 3}, f"'{name}': ")
+            for name, value in marian.PLAIN.items()
+        ),
     ],
 )
 def test_another_architecture_is_refused(change, message, spm, tmp_path):

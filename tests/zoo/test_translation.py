@@ -302,6 +302,57 @@ def logits_of(folder, config):
     return numpy(model(ids))
 
 
+T5_OTHERS = {
+    "layer_norm_epsilon": 0.1,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 6,
+    "num_decoder_layers": 3,
+}
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    ("family", "others"),
+    [
+        ("T5", T5_OTHERS),
+        ("T5", {"feed_forward_proj": "gelu"}),
+        ("T5", {"feed_forward_proj": "gated-gelu"}),
+        ("T5", {"feed_forward_proj": "gated-silu"}),
+        ("BART", {"activation_function": "silu", "scale_embedding": True}),
+        ("BART", {"activation_function": "relu", "encoder_layers": 1}),
+        ("Pegasus", {"activation_function": "gelu_new", "decoder_layers": 1}),
+        ("Pegasus", {"scale_embedding": False}),
+        ("M2M100", {"activation_function": "gelu", "scale_embedding": False}),
+        ("Marian", {"scale_embedding": False, "decoder_ffn_dim": 24}),
+    ],
+)
+def test_other_settings_give_the_same_logits(family, others, tmp_path):
+    import torch
+
+    theirs = write(tmp_path, family, **others)
+    config = theirs.config
+    source, target = draw(config)
+    with torch.no_grad():
+        wanted = theirs(
+            input_ids=torch.tensor(source),
+            attention_mask=torch.tensor(source != config.pad_token_id).long(),
+            decoder_input_ids=torch.tensor(target),
+        ).logits.numpy()[:, :, order(config)]
+    found = logits_of(tmp_path, config)
+    assert (found[..., 2] < -9e3).all()
+    kept = np.arange(wanted.shape[-1]) != 2
+    np.testing.assert_allclose(found[..., kept], wanted[..., kept], atol=1e-4)
+
+
+@pytest.mark.backend("torch")
+def test_the_scale_of_tokens_is_that_of_its_kind_where_nothing_is_said(tmp_path):
+    for family, wanted in (("M2M100", True), ("BART", False)):
+        write(tmp_path, family)
+        change(tmp_path, scale_embedding=None)
+        model = zoo.from_hugging_face(tmp_path).model
+        assert model.settings["scale_embedding"] is wanted
+
+
 @pytest.mark.backend("torch")
 def test_the_configuration_of_the_first_t5_is_read(tmp_path):
     from safetensors.numpy import load_file, save_file
@@ -753,6 +804,64 @@ def byte_level(folder, marks):
     made.train_from_iterator(TEXTS, trainer)
     made.save(str(folder / "tokenizer.json"))
     return made
+
+
+GPT2 = {"n_positions": 40, "n_embd": 16, "n_layer": 2, "n_head": 2}
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    "others",
+    [
+        {"n_inner": 20, "layer_norm_epsilon": 0.1, "activation_function": "relu"},
+        {"tie_word_embeddings": False},
+        {"bos_token_id": 7, "eos_token_id": 3},
+    ],
+    ids=["sizes", "untied", "two ends"],
+)
+def test_other_settings_of_gpt2_give_the_same_logits(others, tmp_path):
+    import torch
+    import transformers
+
+    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    config = transformers.GPT2Config(vocab_size=V, **{**GPT2, **ends, **others})
+    theirs = transformers.GPT2LMHeadModel(config).eval()
+    generator = torch.Generator().manual_seed(0)
+    for parameter in theirs.parameters():
+        torch.nn.init.normal_(parameter, std=0.4, generator=generator)
+    theirs.save_pretrained(tmp_path)
+    found = zoo.from_hugging_face(tmp_path)
+    first = [config.bos_token_id, config.eos_token_id]
+    rest = [i for i in range(V) if i not in first]
+    theirs_of = np.array([0, 0, *first, *rest])  # of ours from 2 on
+    ours_of = np.arange(4, len(theirs_of)) if others.get("n_inner") else None
+    ours_of = np.arange(2, len(theirs_of)) if len(set(first)) == 2 else ours_of
+    ours_of = np.arange(3, len(theirs_of)) if ours_of is None else ours_of
+    ids = np.random.default_rng(0).choice(ours_of, (3, 9))
+    with torch.no_grad():
+        wanted = theirs(torch.tensor(theirs_of[ids])).logits.numpy()
+    logits = numpy(found.model({"token_ids": ids.astype("int32")}))
+    wanted = wanted[..., theirs_of[ours_of]]
+    np.testing.assert_allclose(logits[..., ours_of], wanted, atol=1e-4)
+
+
+@pytest.mark.backend("torch")
+def test_what_gpt2_is_asked_otherwise_is_refused_or_left(tmp_path):
+    import transformers
+
+    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    config = transformers.GPT2Config(vocab_size=V, **GPT2, **ends)
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    change(tmp_path, "generation_config.json", max_length=9, min_length=4)
+    search = zoo.from_hugging_face(tmp_path).search  # theirs count the prompt
+    assert not {"max_decoding_length", "min_decoding_length"} & set(search)
+    change(tmp_path, "generation_config.json", no_repeat_ngram_size=2)
+    with pytest.raises(ValueError, match="something else here.*no_repeat_ngram"):
+        zoo.from_hugging_face(tmp_path)
+    change(tmp_path, "generation_config.json", no_repeat_ngram_size=None)
+    change(tmp_path, scale_attn_weights=False)
+    with pytest.raises(ValueError, match="Received: {'scale_attn_weights': False}"):
+        zoo.from_hugging_face(tmp_path)
 
 
 def test_a_language_model_of_others_goes_on_as_theirs_does(tmp_path):
