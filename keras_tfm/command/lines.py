@@ -67,8 +67,8 @@ def objects(lines, required, known, first=1):
     """
     for number, line in enumerate(lines, start=first):
         try:
-            found = json.loads(line)
-        except ValueError as error:
+            found = json.loads(line, parse_constant=_refuse)
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"Line {number} is no JSON ({error}).") from error
         fits = isinstance(found, dict) and _is_text(found.get(required))
         if not fits or not all(
@@ -84,7 +84,24 @@ def objects(lines, required, known, first=1):
                 f"Line {number}: an object has {required!r}, and maybe 'id' and "
                 f"{sorted(known)}. Received: {unknown}."
             )
+        if not _comes_back(found.get("id")):
+            raise ValueError(
+                f"Line {number}: an 'id' is given back as it is, and so has numbers "
+                f"that JSON has, and whole characters. Received: {line[:80]!r}."
+            )
         yield found
+
+
+def _refuse(name):
+    raise ValueError(f"JSON has no {name}")
+
+
+def _comes_back(value):
+    """Whether it can be written: no infinity, and no half of a character."""
+    try:
+        return is_unicode(json.dumps(value, ensure_ascii=False, allow_nan=False))
+    except ValueError:
+        return False
 
 
 def _fits(value, kind):
@@ -135,7 +152,8 @@ class Output:
     Lines done stand in `FILE.part`, and in `FILE.part.json` what they are of.
 
     Args:
-        path: str or None for standard output.
+        path: str or None for standard output. What a link leads to is replaced,
+            and not the link.
         of: dict, what lines depend on: a part of other settings is refused. Or
             None: a part is begun anew.
 
@@ -143,15 +161,22 @@ class Output:
         done: int, lines that an earlier start has written.
 
     Raises:
-        ValueError: the part is of something else, or another process writes it.
+        ValueError: the part is of something else, another process writes it, or
+            the path is of no file.
     """
 
     def __init__(self, path, of=None):
-        self.done, self._path = 0, path and pathlib.Path(path)
+        self.done, self._path = 0, None
         if path is None:
             return
-        self._part = pathlib.Path(f"{path}.part")
-        self._note = pathlib.Path(f"{path}.part.json")
+        self._path = pathlib.Path(path).resolve()
+        if self._path.exists() and not self._path.is_file():
+            raise ValueError(
+                f"Lines go to a file. Received: {os.fspath(path)!r}, which is a folder "
+                "or a device. Name a file, or leave it out for standard output."
+            )
+        self._part = self._path.with_name(f"{self._path.name}.part")
+        self._note = self._path.with_name(f"{self._path.name}.part.json")
         self._file = self._part.open("ab+")
         try:
             self._lock()

@@ -59,8 +59,8 @@ class Search:
         repetition_penalty: float > 0. 1 is none.
         no_repeat_ngram_size: int >= 0. 0 lets everything repeat.
         suppress_sequences: lists of ids that are never generated in a row.
-        suppress_ids: ints. Tokens that are never generated; by default
-            padding and the start.
+        suppress_ids: ints. Tokens that are never generated; None for padding,
+            which is 0, and the start.
         disable_unk: bool. Never generate the unknown token.
         sampling_topk: int >= 0. 1 samples nothing; above it, one of so many
             likeliest tokens is drawn; 0 draws from all.
@@ -116,7 +116,7 @@ class Search:
         repetition_penalty=1.0,
         no_repeat_ngram_size=0,
         suppress_sequences=(),
-        suppress_ids=(0, 2),
+        suppress_ids=None,
         disable_unk=True,
         sampling_topk=1,
         sampling_topp=1.0,
@@ -172,6 +172,7 @@ class Search:
         size = getattr(model, "target_vocabulary_size", None)
         settings.check_model(model)
         settings.check_ends(start_id, end_id, size)
+        suppress_ids = (0, start_id) if suppress_ids is None else suppress_ids
         settings.check_suppressed(suppress_ids, size)
         self.suppressed = {*suppress_ids, *([unk_id] if disable_unk else [])}
         suppressed = self.suppressed

@@ -14,7 +14,7 @@ import numpy as np
 from keras_tfm.decode.compile import compiled
 from keras_tfm.decode.inputs import rounded_up
 from keras_tfm.serving import preset, saved_model
-from keras_tfm.serving.folders import check_saved, write_model
+from keras_tfm.serving.folders import check_saved, read_model, write_model
 from keras_tfm.text.files import is_unicode
 from keras_tfm.text.joined import count_marks, join, kept_tokens
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
@@ -111,12 +111,14 @@ class Classifier:
         """Gives the probabilities alone.
 
         Args:
-            texts: list of N str, or of N tuples of two str.
+            texts: list of N str, or of N tuples of two str; or one of them.
 
         Returns:
-            float32 `(N, C)`: of each class by itself where a text may have
-            several, else summing to one.
+            float32 `(N, C)`, of one text `(C,)`: of each class by itself where
+            a text may have several, else summing to one.
         """
+        if isinstance(texts, str | tuple):
+            return self.probabilities([texts])[0]
         return self._predict(self._read(texts)[1])
 
     def word_weights(self, text) -> list[tuple[str, float]]:
@@ -189,7 +191,7 @@ class Classifier:
         model, vocabulary, saved = check_saved(folder, FILES, "Classifier")
         saved = json.loads(saved.read_text(encoding="utf-8"))
         return cls(
-            keras.models.load_model(model),
+            read_model(model),
             load_vocabulary(vocabulary),
             **{**saved, **settings},
         )

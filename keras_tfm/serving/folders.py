@@ -2,6 +2,10 @@
 
 import os
 import pathlib
+import zipfile
+import zlib
+
+import keras
 
 
 def write_model(model, part):
@@ -18,6 +22,29 @@ def write_model(model, part):
     copy = type(model).from_config(model.get_config())
     copy.load_weights(part / "copied.weights.h5")
     copy.save(part / "model.keras")
+
+
+def read_model(file):
+    """Reads what `write_model` wrote.
+
+    Args:
+        file: `pathlib.Path`.
+
+    Returns:
+        Keras model.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    try:
+        if not zipfile.is_zipfile(file):  # of which Keras says that it is not there
+            raise zipfile.BadZipFile("it is no zip file")
+        return keras.models.load_model(file)
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError) as error:
+        raise ValueError(
+            f"{os.fspath(file)!r} is damaged ({error}). Received: "
+            f"{file.stat().st_size:,} bytes. Copy it again, or save it anew."
+        ) from error
 
 
 def check_saved(folder, files, kind):

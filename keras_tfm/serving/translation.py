@@ -32,6 +32,9 @@ class Hypothesis(NamedTuple):
 class Translation(NamedTuple):
     """A text and its translations, the best first.
 
+    Of a text in parts the n-th joins the n-th best of each, so that the first
+    is what a call gives; scores of such may stand in another order.
+
     Printed, it is the best; a notebook shows all, and the attention of the
     best if it was asked for.
 

@@ -16,9 +16,10 @@ from keras_tfm.decode.inputs import padded_rows
 from keras_tfm.decode.search import Search
 from keras_tfm.decode.shortlist import Shortlist
 from keras_tfm.serving import preset, saved_model
-from keras_tfm.serving.folders import check_saved, write_model
+from keras_tfm.serving.folders import check_saved, read_model, write_model
 from keras_tfm.serving.parts import Part, Pieces, joined, parts_of
 from keras_tfm.serving.translation import Hypothesis, Score, Translation
+from keras_tfm.text.files import is_unicode
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 
 # Of a saved translator.
@@ -148,6 +149,7 @@ class Translator:
             length_penalty=length_penalty,
             start_id=self.target_vocabulary.start_id,
             end_id=self.target_vocabulary.end_id,
+            unk_id=getattr(self.target_vocabulary, "unknown_id", 1),
             **search,
         )
         self.search = self._search_of(shortlist=shortlist)
@@ -219,7 +221,7 @@ class Translator:
         searched = self._search_with(search)
         phrases = self._phrases(constraints, texts)
         rows, places = self.rows_of(texts, phrases)
-        forced = self._forced(target_prefix, texts, rows, places)
+        forced = self._forced(target_prefix, texts, rows, places, searched)
         found = self._decoded(searched, rows, forced, progress, phrases, places, end)
         return self.translations_of(texts, rows, places, found, return_scores)
 
@@ -241,7 +243,8 @@ class Translator:
         [text] = _text_list([text])
         search = self._search_with(GREEDY)
         rows, [(parts, after, _)] = self.rows_of([text])
-        forced = self._forced(target_prefix, [text], rows, [(parts, after, 0)])
+        places = [(parts, after, 0)]
+        forced = self._forced(target_prefix, [text], rows, places, search)
         return self._stream(search, rows, forced, parts, after)
 
     def _stream(self, search, rows, forced, parts, after):
@@ -269,7 +272,8 @@ class Translator:
             is minus infinity.
 
         Raises:
-            ValueError: a source of more tokens than `max_source_length`.
+            ValueError: a source of more tokens than `max_source_length`, or a
+                translation of more than there are positions for.
             TypeError: what comes is no pair of texts.
         """
         pairs = [_pair(number, pair) for number, pair in enumerate(pairs)]
@@ -281,6 +285,13 @@ class Translator:
         begin, end = self.settings["target_prefix"], self.search.end_id
         targets = self.target_vocabulary.encode([target for _, target in pairs])
         targets = [[*begin, *row, end] if row else row for row in targets]
+        most = self.search.lengths.longest
+        for number, row in enumerate(targets):
+            if most is not None and len(row) > most:
+                raise ValueError(
+                    f"Translation {number} has {len(row)} tokens with its end. The "
+                    f"model has positions for {most}. Split it into sentences."
+                )
         sizes = [max(map(len, sides)) for sides in zip(sources, targets, strict=True)]
         order = sorted(range(len(pairs)), key=lambda i: -sizes[i])
         scores = [None] * len(pairs)
@@ -332,7 +343,7 @@ class Translator:
             del self._searches[next(iter(self._searches))]
         return found
 
-    def _forced(self, target_prefix, texts, rows, places):
+    def _forced(self, target_prefix, texts, rows, places, search):
         """The ids that each row begins with; None where none has any."""
         prefixes = target_prefix
         if prefixes is None or isinstance(prefixes, str):
@@ -345,9 +356,19 @@ class Translator:
         own = self.settings["target_prefix"]
         forced = [list(own) if row else [] for row in rows]
         encoded = self.target_vocabulary.encode(_text_list(p or "" for p in prefixes))
-        for prefix, (parts, _, first) in zip(encoded, places, strict=True):
-            if parts:
-                forced[first] += prefix
+        for number, (prefix, (parts, _, first)) in enumerate(
+            zip(encoded, places, strict=True)
+        ):
+            if not parts or not prefix:
+                continue
+            forced[first] += prefix
+            limit = search.lengths.limit_of_row(len(rows[first]))
+            if len(forced[first]) >= limit:
+                raise ValueError(
+                    f"Text {number}: a prefix must leave room for a token. Received: "
+                    f"{len(forced[first])} tokens, and a limit of {limit}. Raise "
+                    "`max_decoding_length`, or shorten the prefix."
+                )
         return forced if any(forced) else None
 
     def _phrases(self, constraints, texts):
@@ -479,7 +500,7 @@ class Translator:
     def _translate(self, texts, progress=False):
         texts = _text_list(texts)
         rows, places = self.rows_of(texts)
-        forced = self._forced(None, texts, rows, places)
+        forced = self._forced(None, texts, rows, places, self.search)
         found = self._decoded(self.search, rows, forced, progress)
         ids = [hypotheses.ids[0, 0] for hypotheses in found]
         ended = [self.search.end_id in row or not row.any() for row in ids]
@@ -572,7 +593,7 @@ class Translator:
         if source.read_bytes() != target.read_bytes():
             target_vocabulary = load_vocabulary(target)
         return cls(
-            keras.models.load_model(model),
+            read_model(model),
             vocabulary,
             target_vocabulary,
             **_over(saved, settings),
@@ -847,4 +868,10 @@ def _text_list(texts):
             f"Text is str or a list of str. Received: {sorted(kinds)}. Decode "
             "bytes, and put '' where there is no text."
         )
+    for number, text in enumerate(texts):
+        if not is_unicode(text):
+            raise ValueError(
+                f"Text {number} has half of a surrogate pair, which is no character. "
+                f"Received: {text[:60]!r}. Mend how it was decoded."
+            )
     return texts

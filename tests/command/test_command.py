@@ -222,6 +222,27 @@ def test_a_part_is_written_by_one_process(source, tmp_path):
     assert (tmp_path / "out").read_text() == "new\n"
 
 
+def test_lines_go_to_a_file_alone(tmp_path):
+    from keras_tfm.command.lines import Output
+
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder"):
+        before = (tmp_path / name).stat()
+        with pytest.raises(ValueError, match=f"go to a file.*{name}'.*folder or a dev"):
+            Output(tmp_path / name, {"a": 1})
+        assert (tmp_path / name).stat().st_mode == before.st_mode
+    # What a link leads to is written, and stays there.
+    (tmp_path / "target").write_text("old\n")
+    (tmp_path / "link").symlink_to("target")
+    (tmp_path / "new").symlink_to("folder/made")
+    for name, wanted in (("link", "target"), ("new", "folder/made")):
+        Output(tmp_path / name).write_all(["said"], False)
+        assert (tmp_path / name).is_symlink()
+        assert (tmp_path / wanted).read_text() == "said\n"
+    assert not list(tmp_path.rglob("*.part*"))
+
+
 def interrupted(ask):
     """Runs a command until it has written four lines."""
     from keras_tfm.command import lines, translate
@@ -261,6 +282,15 @@ def test_faults_are_said_and_have_a_status(
         given(monkeypatch, b'{"source": "a"}\n' + line.encode())
         assert main(["translate", folder, "--form", "jsonl"]) == 1
         assert "Line 2: an object with 'source'" in capfd.readouterr().err
+    wrong = ['"\\ud800x"', "1e999", '{"a": [1e999]}', "NaN"]
+    for value in wrong:
+        given(monkeypatch, f'{{"source": "a", "id": {value}}}'.encode())
+        assert main(["translate", folder, "--form", "jsonl"]) == 1
+        out, err = capfd.readouterr()
+        assert "Line 1" in err and not out
+    given(monkeypatch, b'{"source": "a"}\n' + b"[" * 100_000)
+    assert main(["translate", folder, "--form", "jsonl"]) == 1
+    assert "Line 2 is no JSON" in capfd.readouterr().err
     assert main(["translate", str(tmp_path / "no")]) == 1
     assert "which is none; in the package" in capfd.readouterr().err
     assert main(["translate", folder, str(tmp_path / "no.txt")]) == 1

@@ -86,6 +86,8 @@ def test_batches_do_not_change_what_is_said(classifier, vocabulary):
     wanted = [alone[text] for text in many]
     np.testing.assert_allclose(small.probabilities(many), wanted, atol=1e-5)
     np.testing.assert_allclose(classifier.probabilities(many), wanted, atol=1e-5)
+    one = classifier.probabilities(many[1])
+    np.testing.assert_allclose(one, wanted[1], atol=1e-5)
 
 
 @pytest.mark.backend("torch")

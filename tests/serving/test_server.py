@@ -263,6 +263,29 @@ def test_a_body_without_a_length_is_counted(client):
     )
 
 
+def test_a_body_that_does_not_come_is_given_up(folder):
+    near = Near(Worker(folder))
+
+    async def parts(waits):
+        yield b'{"text": '
+        await asyncio.sleep(waits)
+        yield b'"a man"}'
+
+    async def asked(seconds, waits):
+        transport = httpx.ASGITransport(Client(near, seconds=seconds).app)
+        headers = {"content-type": "application/json"}
+        async with httpx.AsyncClient(transport=transport) as made:
+            url = "http://server/translate"
+            return await made.post(url, content=parts(waits), headers=headers)
+
+    answer = asyncio.run(asked(0.5, 30))
+    assert (answer.status_code, answer.json()) == (
+        408,
+        {"error": "A body is there within 0.5 seconds."},
+    )
+    assert asyncio.run(asked(60.0, 0.1)).status_code == 200
+
+
 def test_one_bad_request_costs_the_others_nothing(folder, translator):
     worker = Worker(folder)
     asked = [

@@ -7,7 +7,7 @@ import subprocess
 import numpy as np
 import pytest
 
-from keras_tfm.decode import Shortlist
+from keras_tfm.decode import Search, Shortlist
 from keras_tfm.decode.inputs import padded_rows
 from keras_tfm.serving import SharedTranslator, Translator, saved_model
 from keras_tfm.serving.parts import Pieces
@@ -133,6 +133,47 @@ def test_what_is_no_text_is_refused(translator):
         translator(b"a house")
     with pytest.raises(TypeError, match=r"Received: \['int'\]"):
         translator(3)
+    for ask in (translator, translator.translate):
+        with pytest.raises(ValueError, match="Text 1 has half of a surrogate pair"):
+            ask(["a house", "a \ud800"])
+    with pytest.raises(ValueError, match="half of a surrogate pair"):
+        translator.translate("a house", target_prefix="\udc00")
+
+
+def test_a_prefix_leaves_room_in_the_text_it_is_of(translator):
+    texts = ["a house.", "old\nan old man", "a boat"]
+    with pytest.raises(ValueError, match="Text 2: a prefix must leave room.*of 16"):
+        translator.translate(texts, target_prefix=[None, "un", "uomo " * 60])
+    found = translator.translate(texts, target_prefix=[None, "un", None])
+    assert found[1].text.startswith("un") and found[0].text == translator(texts[0])
+
+
+def test_the_ends_are_those_of_the_vocabulary():
+    """Of which padding is 0 as here, and the others stand in another order."""
+
+    class Letters:
+        start_id, end_id, unknown_id, size = 1, 2, 3, 9
+
+        def encode(self, texts):
+            return [[4 + "abcde".index(letter) for letter in text] for text in texts]
+
+        def decode(self, rows):
+            kept = (i for i in rows[0] if i > 3)
+            return ["".join("abcde"[i - 4] for i in kept)]
+
+        def pieces(self, ids):
+            return ["abcde"[i - 4] if i > 3 else f"<{i}>" for i in ids]
+
+        def starts(self, ids):
+            return [True] * len(ids)
+
+    model = draw_transformer(seed=1, vocabulary_size=9)
+    options = {"max_decoding_length": MAX_LENGTH, "jit_compile": False}
+    translator = Translator(model, Letters(), **options)
+    assert translator.search.suppressed == {0, 1, 3}
+    plain = Search(model, start_id=1, end_id=2, unk_id=3, beam_size=4, **options)
+    assert plain.suppressed == {0, 1, 3}
+    assert Search(model, **options).suppressed == {0, 1, 2}
 
 
 def test_lines_are_translated_one_by_one_and_their_blanks_kept(translator):
@@ -238,6 +279,14 @@ def test_a_given_translation_is_scored(translator, vocabulary, target_vocabulary
         ValueError, match=r"Text 1 has \d+ tokens; max_source_length=60"
     ):
         translator.score([("a", "un"), ("a house " * 40, "un")])
+    settings = {"positions": "learned", "sequence_length": 20}
+    sizes = (vocabulary.size, target_vocabulary.size)
+    model = draw_transformer(
+        vocabulary_size=sizes[0], target_vocabulary_size=sizes[1], **settings
+    )
+    short = Translator(model, vocabulary, target_vocabulary, **FAST)
+    with pytest.raises(ValueError, match=r"Translation 1 has \d+ .* positions for 20"):
+        short.score([("a house", "un"), ("a", "un uomo " * 20)])
 
 
 def test_constraints_are_lists_of_phrases(translator):
@@ -445,6 +494,20 @@ def test_what_was_cut_before_its_end_is_counted(translator):
     assert 0 < translator.cut < len(real)
     translator("")
     assert translator.cut == 0
+
+
+def test_a_damaged_model_is_named(translator, tmp_path):
+    translator.save(tmp_path)
+    file = tmp_path / "model.keras"
+    content = file.read_bytes()
+    torn = bytearray(content)
+    torn[len(content) // 3 : len(content) // 2] = b"\0" * (
+        len(content) // 2 - len(content) // 3
+    )
+    for damaged in (content[:-100], b"", bytes(torn)):
+        file.write_bytes(damaged)
+        with pytest.raises(ValueError, match="model.keras' is damaged"):
+            Translator.load(tmp_path)
 
 
 def test_a_folder_without_a_translator_is_named(translator, tmp_path):

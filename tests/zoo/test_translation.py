@@ -373,6 +373,14 @@ def test_the_configuration_of_the_first_t5_is_read(tmp_path):
 
 
 @pytest.mark.backend("torch")
+def test_the_gelu_of_a_gate_is_the_one_by_tanh(tmp_path):
+    config = write(tmp_path, "T5 1.1").config
+    wanted = logits_of(tmp_path, config)
+    change(tmp_path, dense_act_fn=None, is_gated_act=None)  # as it was published
+    np.testing.assert_array_equal(logits_of(tmp_path, config), wanted)
+
+
+@pytest.mark.backend("torch")
 def test_a_projection_that_is_not_tied_is_missed(tmp_path):
     from safetensors.numpy import load_file, save_file
 

@@ -86,7 +86,7 @@ def make_app(model, name="default", limits=None, version="1", metrics=None):
         version=version,
         redoc_url=None,
     )
-    app.add_middleware(BodyLimit, body_bytes=limits.body_bytes)
+    app.add_middleware(BodyLimit, body_bytes=limits.body_bytes, seconds=limits.seconds)
     _refusals(app)
 
     known = {}

@@ -1,5 +1,6 @@
 """What a server takes at most, and by which status it refuses more."""
 
+import asyncio
 import contextlib
 import dataclasses
 import json
@@ -13,7 +14,8 @@ class Limits:
         body_bytes: int >= 1, of a request; 413.
         text_length: int >= 1, characters of a text; 413.
         texts: int >= 1, of a request; 413.
-        seconds: float > 0, until an answer; 504.
+        seconds: float > 0, until a request is there as a whole; 408. And from
+            then until its answer; 504.
         waiting: int >= 1, requests that wait in a worker, and as many before
             it; one of many texts counts for each quarter of a batch; 503.
         attention_tokens: int >= 1, of a text whose attention is asked for; 413.
@@ -51,15 +53,16 @@ class Limits:
 
 
 class BodyLimit:
-    """Refuses bodies that are too large before they are read whole.
+    """Refuses bodies that are too large, before they are read, or too slow.
 
     Args:
         app: ASGI application.
-        body_bytes: int >= 1.
+        body_bytes: int >= 1; 413.
+        seconds: float > 0, until a body is there as a whole; 408.
     """
 
-    def __init__(self, app, body_bytes):
-        self.app, self.body_bytes = app, body_bytes
+    def __init__(self, app, body_bytes, seconds):
+        self.app, self.body_bytes, self.seconds = app, body_bytes, seconds
 
     async def __call__(self, scope, receive, send):
         if scope["type"] != "http":
@@ -67,41 +70,53 @@ class BodyLimit:
             return
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if not length.isdigit() or int(length) > self.body_bytes:
-            await _refuse(send, self.body_bytes)
+            await _refuse(send, *self._large())
             return
-        read, begun = 0, False
+        read, begun, fault, whole = 0, False, None, False
+        end = asyncio.get_running_loop().time() + self.seconds
 
         async def counted():
-            nonlocal read
-            message = await receive()
+            nonlocal read, fault, whole
+            try:
+                # After its end a client that goes away is waited for.
+                async with asyncio.timeout_at(None if whole else end):
+                    message = await receive()
+            except TimeoutError:
+                fault = (408, f"A body is there within {self.seconds:g} seconds.")
+                raise _Refused from None
             read += len(message.get("body", b""))
+            whole = not message.get("more_body", False)
             if read > self.body_bytes:
-                raise _TooLarge
+                fault = self._large()
+                raise _Refused
             return message
 
         async def watched(message):
             nonlocal begun
-            if begun or read <= self.body_bytes:
+            if begun or fault is None:
                 begun = True
                 await send(message)
             # Else the application answers what it could not read.
 
-        with contextlib.suppress(_TooLarge):
+        with contextlib.suppress(_Refused):
             await self.app(scope, counted, watched)
         if not begun:
-            await _refuse(send, self.body_bytes)
+            await _refuse(send, *(fault or self._large()))
+
+    def _large(self):
+        return 413, f"A body has {self.body_bytes} bytes at most."
 
 
-class _TooLarge(Exception):
-    """More came than the limit."""
+class _Refused(Exception):
+    """More came than the limit, or less in its time."""
 
 
-async def _refuse(send, most):
-    body = json.dumps({"error": f"A body has {most} bytes at most."}).encode()
+async def _refuse(send, status, message):
+    body = json.dumps({"error": message}).encode()
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),
     ]
-    await send({"type": "http.response.start", "status": 413, "headers": headers})
+    await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -283,6 +283,8 @@ def _run(
 
 def _check_free(host, port):
     """Ray would share a port with who has it, and answers would mix."""
+    if not 0 <= port <= 65535:
+        raise ValueError(f"A port is from 0 to 65535. Received: --port {port}.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as place:
         place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
