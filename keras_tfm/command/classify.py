@@ -1,5 +1,6 @@
 """`keras-tfm classify`."""
 
+import itertools
 import json
 
 from keras_tfm.command import lines
@@ -23,19 +24,21 @@ def run(command):
     lines.Output(None).write_all(_answers(classifier, given, command), False)
 
 
-def _says(text):
+def _says(text, vocabulary):
     """Whether there is something to label, on both sides of a pair."""
-    return all(side.strip() for side in ([text] if isinstance(text, str) else text))
+    sides = [text] if isinstance(text, str) else text
+    return all(side.strip() and vocabulary.encode([side])[0] for side in sides)
 
 
 def _answers(classifier, given, command):
     first = 1
     for some in lines.windows(given, command.window):
+        says = [_says(text, classifier.vocabulary) for text in some]
         with lines.placed(first):
-            found = iter(classifier([text for text in some if _says(text)]))
+            found = iter(classifier(list(itertools.compress(some, says))))
         first += len(some)
-        for text in some:
-            one = next(found) if _says(text) else NOTHING
+        for known in says:
+            one = next(found) if known else NOTHING
             if one is NOTHING and command.form != "jsonl":
                 yield ""
             elif command.form == "jsonl":

@@ -21,6 +21,11 @@ def run(command):
             f"imported here ({error}). Install `keras-tfm[recipes]`."
         ) from error
     both = list(lines.pairs(command.files))
+    if not both:
+        raise ValueError(
+            "A test set has a pair of lines at least. Received: none. Name files with "
+            "sources and their translations."
+        )
     # Before a file is begun: what names nothing leaves none.
     translator = translator_of(
         command,

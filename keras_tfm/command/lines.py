@@ -17,16 +17,23 @@ from keras_tfm.text.files import (
 
 
 def read(files):
-    """Yields the lines of files, or of standard input.
+    """Gives an iterator over the lines of files, or of standard input.
 
     Args:
         files: paths; none, or "-", for standard input.
 
     Raises:
+        FileNotFoundError: one is not there, before any is read.
         ValueError: a line is no UTF-8; the message has its number.
     """
-    for name in files or ("-",):
-        yield from iterate_lines(_opened(name))
+    names = files or ("-",)
+    missing = [n for n in names if n != "-" and not pathlib.Path(n).is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"Text files are wanted. Received: {missing[0]!r}, which is no file. Check "
+            "the name and the folder."
+        )
+    return itertools.chain.from_iterable(iterate_lines(_opened(n)) for n in names)
 
 
 def _opened(name):

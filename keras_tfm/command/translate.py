@@ -49,8 +49,9 @@ def run(command):
         batch_size=command.batch_size,
         batch_tokens=command.batch_tokens,
     )
+    given = lines.read(command.files)
     output = lines.Output(command.output, of)
-    given = itertools.islice(lines.read(command.files), output.done, None)
+    given = itertools.islice(given, output.done, None)
     if command.form == "text":
         found = translator.bulk(given, command.window)
     else:

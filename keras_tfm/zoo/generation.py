@@ -210,6 +210,10 @@ def written(search, max_length):
         found["forced_bos_token_id"] = first[0]
     if len(first) < 2:
         rest.pop("target_prefix", None)
+    # Theirs counts no token that is forced, which of a beam changes the order.
+    counts = rest.pop("score_prefix", True)
+    if first and counts and found["num_beams"] > 1:
+        rest["score_prefix"] = counts
     if found["num_beams"] > 1 and rest.get("patience") == float("inf"):
         found["early_stopping"] = "never"
         del rest["patience"]
@@ -223,7 +227,8 @@ def written(search, max_length):
     if rest:
         raise ValueError(
             "Settings of a search that transformers has nothing for. Received: "
-            f"{rest}. Leave them out of `search`."
+            f"{rest}. Leave them out of `search`; of a prefix that counts set "
+            "score_prefix=False."
         )
     return {
         **found,

@@ -69,6 +69,10 @@ def to_hugging_face(
             "Weights for others are written by the library safetensors, which cannot "
             f"be imported here ({error}). Install `keras-tfm[zoo]`."
         ) from error
+    if max_length < 1:
+        raise ValueError(
+            f"A model has positions for a token. Received: max_length={max_length}."
+        )
     generates = isinstance(model, Transformer)
     if generates:
         config, tensors = marian_out.written(model, max_length)

@@ -55,8 +55,9 @@ def of_sentencepiece(vocabulary) -> dict:
         one = {"type": "Precompiled", "precompiled_charsmap": charsmap}
         normalizers.append(one)
     if model.normalizer_spec.remove_extra_whitespaces:
-        both = {"type": "Strip", "strip_left": True, "strip_right": True}
-        normalizers += [both, _replaced({"Regex": " {2,}"}, " ")]
+        # Their own stripping takes all that Unicode calls a space.
+        ends = _replaced({"Regex": r"\A +| +\z"}, "")
+        normalizers += [ends, _replaced({"Regex": " {2,}"}, " ")]
     decoders = [_replaced({"String": WORD_START}, " ")]
     decoders += [{"type": "ByteFallback"}, {"type": "Fuse"}]
     decoders.append({"type": "Strip", "content": " ", "start": 1, "stop": 0})

@@ -293,8 +293,10 @@ def test_faults_are_said_and_have_a_status(
     assert "Line 2 is no JSON" in capfd.readouterr().err
     assert main(["translate", str(tmp_path / "no")]) == 1
     assert "which is none; in the package" in capfd.readouterr().err
-    assert main(["translate", folder, str(tmp_path / "no.txt")]) == 1
-    assert "which is no file" in capfd.readouterr().err
+    output = str(tmp_path / "out.txt")
+    ask = ["translate", folder, source, str(tmp_path / "no.txt"), "--output", output]
+    assert main(ask) == 1 and not list(tmp_path.glob("out*"))
+    assert "no.txt', which is no file" in capfd.readouterr().err
     assert main(["translate", folder, source, "--num-hypotheses", "2"]) == 1
     assert "Ask for --form jsonl" in capfd.readouterr().err
     with pytest.raises(SystemExit) as end:
@@ -350,7 +352,9 @@ def test_given_translations_are_scored(folder, translator, source, capfd, monkey
 
 
 @pytest.mark.backend("torch")
-def test_a_test_set_is_evaluated(folder, translator, source, tmp_path, capfd):
+def test_a_test_set_is_evaluated(
+    folder, translator, source, tmp_path, capfd, monkeypatch
+):
     pytest.importorskip("sacrebleu")
     target = tmp_path / "target.txt"
     target.write_text("".join(f"{text}\n" for text in translator(LINES)))
@@ -369,6 +373,9 @@ def test_a_test_set_is_evaluated(folder, translator, source, tmp_path, capfd):
     (tmp_path / "short.txt").write_text("one\n")
     assert main(["evaluate", folder, source, str(tmp_path / "short.txt")]) == 1
     assert "short.txt with 1. Align" in capfd.readouterr().err
+    given(monkeypatch, b"")
+    assert main(["evaluate", folder]) == 1
+    assert "a pair of lines at least. Received: none" in capfd.readouterr().err
 
 
 def test_a_model_is_inspected_and_written_for_others(
@@ -436,6 +443,11 @@ def test_a_classifier_labels_lines(vocabulary, source, tmp_path, capfd):
     assert main(["classify", folder, source, "--form", "jsonl"]) == 0
     found = [json.loads(line) for line in said(capfd)]
     assert [one["label"] is None for one in found] == [not s.strip() for s in LINES]
+    # Of which the vocabulary has no token, though Unicode calls it no blank.
+    file.write_text(f"\u200b\n{texts[0]}\n\u200b\u200b\n", encoding="utf-8")
+    assert main(["classify", folder, str(file)]) == 0
+    one = wanted[0]
+    assert said(capfd) == ["", f"{one.label}\t{one.probability:.4f}", ""]
     with pytest.raises(ValueError, match="labels texts.*{'beam_size': 4}"):
         load(folder, beam_size=4)
     assert load(folder).classes == classifier.classes

@@ -552,6 +552,30 @@ def served(folder):
         process.communicate()
 
 
+# A process is the same on every backend.
+@pytest.mark.backend("torch")
+def test_a_server_says_why_a_model_is_not_loaded(folder):
+    program = "import sys; from keras_tfm_command import main; sys.exit(main())"
+    ask = ["serve", folder, "--port", str(free_port()), "--target-language", "xx"]
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *ask],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 1 and "Traceback" not in ended.stderr
+    [said] = [line for line in ended.stderr.splitlines() if "keras-tfm:" in line]
+    assert "target_language='xx'" in said
+    ask[3] = "99999"
+    ended = subprocess.run(
+        [sys.executable, "-c", program, *ask], capture_output=True, text=True
+    )
+    assert ended.returncode == 1 and "0 to 65535. Received: --port 99999" in (
+        ended.stderr
+    )
+
+
 def outlives(process, seconds=60):
     """Tells whether a process still runs after that time; a zombie does not."""
     import psutil

@@ -1,5 +1,6 @@
 """Models of ours as transformers loads them."""
 
+import json
 import pathlib
 
 import numpy as np
@@ -214,6 +215,15 @@ def test_settings_that_transformers_lacks_are_refused(tmp_path):
         zoo.to_hugging_face(small(), tmp_path, search={"coverage_penalty": 0.2})
     with pytest.raises(ValueError, match="target_prefix"):
         zoo.to_hugging_face(small(), tmp_path, search={"target_prefix": [4, 5]})
+    search = {"target_prefix": [4], "beam_size": 4}
+    with pytest.raises(ValueError, match="{'score_prefix': True}.*score_prefix=False"):
+        zoo.to_hugging_face(small(), tmp_path, search=search)
+    for one in ({**search, "score_prefix": False}, {**search, "beam_size": 1}):
+        zoo.to_hugging_face(small(), tmp_path, search=one)
+        found = json.loads((tmp_path / "generation_config.json").read_text())
+        assert found["forced_bos_token_id"] == 4
+    with pytest.raises(ValueError, match="max_length=0"):
+        zoo.to_hugging_face(small(), tmp_path, max_length=0)
 
 
 def encoder_inputs(encoder):
@@ -319,6 +329,8 @@ def test_a_sentencepiece_vocabulary_gives_the_same_ids(
     zoo.to_hugging_face(model, tmp_path, vocabulary, search=settings)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     texts = [*TEXTS, *lines]
+    for blank in ("\u00a0", "\u3000", "\x0b", "\u2003", "  "):
+        texts += [f"{blank}The source", f"The source{blank}", f"The{blank}source"]
     if kind == "unigram":
         texts += ["<2fr> The source", "is a<2es> sentence", "<2fr>", "<2 fr> <2de>"]
     wanted = vocabulary.encode(texts)

@@ -10,6 +10,7 @@ import os
 import pathlib
 import signal
 import socket
+import sys
 import tempfile
 import time
 import urllib.request
@@ -44,16 +45,28 @@ class Workers:
     """The model. While it works what comes waits, and then goes together."""
 
     def __init__(self, settings, limits, warm, compiled):
-        self.worker = Worker(
-            **settings,
-            attention_tokens=limits.attention_tokens,
-            batch_size=limits.batch_size,
-            seconds=limits.seconds,
-        )
+        self.fault, self.checked = None, False
         # For what takes a dead one's place others wait.
         replaces = os.path.exists(os.path.join(compiled or "", WARMED))
-        self.worker.warm_up(None if replaces else warm)
+        try:
+            self.worker = Worker(
+                **settings,
+                attention_tokens=limits.attention_tokens,
+                batch_size=limits.batch_size,
+                seconds=limits.seconds,
+            )
+            self.worker.warm_up(None if replaces else warm)
+        except (*FAULTS, OSError, ImportError) as fault:  # Ray would not say it
+            _log.exception("The model cannot be loaded.")
+            self.fault = str(fault)
         self.together.set_max_batch_size(limits.batch_size)
+
+    def check_health(self):
+        """Lets Ray put another one in the place of one without a model."""
+        # At first that would end all before anybody knows what is wrong.
+        checked, self.checked = self.checked, True
+        if checked and self.fault is not None:
+            raise RuntimeError(self.fault)
 
     # It holds up its own event loop: otherwise Ray would make a batch of each.
     @serve.batch(
@@ -94,6 +107,9 @@ class Workers:
 
     async def describe(self):
         return self.worker.describe()
+
+    async def what_is_wrong(self):
+        return self.fault
 
     async def stream(self, text, target_prefix):
         said, state = -PACE, None
@@ -234,6 +250,7 @@ def run(settings, name, host, port, workers, limits, warm, ready=lambda: None):
 
     Raises:
         OSError: the address is another's.
+        ValueError: there is no such port, or the model cannot be loaded.
     """
     cluster = os.environ.get("RAY_ADDRESS")
     if cluster is not None:
@@ -256,6 +273,8 @@ def _run(
         log_to_driver=False,
         runtime_env={"env_vars": _environment(compiled)},
     )
+    # Ray's own handler ends the process without its last words.
+    signal.signal(signal.SIGTERM, _stop)
     try:
         serve.start(proxy_location="Disabled", logging_config=QUIETLY)
         model = Workers.options(
@@ -267,6 +286,8 @@ def _run(
             logging_config=QUIETLY,
         ).bind(settings, limits, warm, compiled)
         handle = serve.run(model, name=name, route_prefix=None)
+        if fault := handle.what_is_wrong.remote().result():
+            raise ValueError(fault)
         remote = Remote(handle, 2 * limits.waiting * workers)
         if compiled is not None:
             pathlib.Path(compiled, WARMED).touch()
@@ -279,6 +300,10 @@ def _run(
         if cluster is None:
             serve.shutdown()
         ray.shutdown()
+
+
+def _stop(number, _):
+    sys.exit(128 + number)
 
 
 def _check_free(host, port):
