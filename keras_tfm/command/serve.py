@@ -54,4 +54,6 @@ def run(command):
 
 def _place(model):
     """A folder by its whole path: workers have a folder of their own."""
-    return str(pathlib.Path(model).resolve()) if pathlib.Path(model).is_dir() else model
+    place = preset.place(model)
+    folders = isinstance(place, pathlib.Path) and place == pathlib.Path(model)
+    return str(place.resolve()) if folders else model

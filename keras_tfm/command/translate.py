@@ -6,7 +6,7 @@ import json
 import sys
 
 from keras_tfm.command import lines
-from keras_tfm.serving import Translator
+from keras_tfm.serving import Translator, preset
 
 KNOWN = {"target_prefix": str, "constraints": list}
 
@@ -39,7 +39,7 @@ def run(command):
     if command.files and "-" not in command.files:
         of = dataclasses.asdict(command)
         of["files"] = lines.identity(*command.files)
-        of["model"] = lines.identity(command.model, output=command.output)
+        of["model"] = lines.identity(preset.place(command.model), output=command.output)
         del of["progress"], of["window"]
     # Before a file is begun: what names nothing leaves none.
     translator = translator_of(

@@ -123,9 +123,16 @@ class ContinuousSearch:
             if row and width is not None:
                 self._waiting[width].append((row, future))
                 self._changed.notify()
-            elif future.set_running_or_notify_cancel():
-                self.decode_alone(row, future)
+            else:
+                self._others.submit(self._begin_alone, row, future)
         return future
+
+    def _begin_alone(self, row, future):
+        if future.set_running_or_notify_cancel():
+            give(future, self.search, [row], self._prefix_of(row))
+
+    def _prefix_of(self, row):
+        return [self.target_prefix] if self.target_prefix and row else None
 
     def decode_alone(self, row, future):
         """Decodes a source by itself, in a thread of its own.
@@ -134,8 +141,7 @@ class ContinuousSearch:
             row: list of ids.
             future: of its hypotheses.
         """
-        prefix = [self.target_prefix] if self.target_prefix and row else None
-        self._others.submit(give, future, self.search, [row], prefix)
+        self._others.submit(give, future, self.search, [row], self._prefix_of(row))
 
     def warm_up(self, lengths=WIDTHS[:-1]):
         """Compiles what sources of up to some length need, few or many.

@@ -80,6 +80,21 @@ def find(name, task):
     return _in_folder(pathlib.Path(name))
 
 
+def place(name):
+    """Tells where the files of a model are, as far as they are on this machine.
+
+    Args:
+        name: str or path, as of `find`.
+
+    Returns:
+        Path of the folder, of one in the package too; else the name itself.
+    """
+    shipped, name = _shipped(), _named(name)
+    if name in shipped:
+        return shipped[name][0]
+    return pathlib.Path(name) if pathlib.Path(name).is_dir() else name
+
+
 def check(name):
     """Refuses a name that stands for nothing, without loading what it names.
 

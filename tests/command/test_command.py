@@ -134,7 +134,7 @@ def test_translations_that_were_cut_are_counted(folder, source, tmp_path, capfd)
 
 @pytest.mark.backend("torch")
 def test_objects_have_prefixes_constraints_and_hypotheses(
-    folder, translator, monkeypatch, capfd
+    folder, translator, monkeypatch, capfd, tmp_path
 ):
     asked = [
         {"source": "a house"},
@@ -160,6 +160,16 @@ def test_objects_have_prefixes_constraints_and_hypotheses(
         "finished": True,
         "hypotheses": [{"text": "", "score": None}],
     }
+    several = {**SETTINGS, "num_hypotheses": 2}
+    Translator(translator.model, translator.vocabulary, **several).save(
+        tmp_path / "several"
+    )
+    for options, count in (([], 1), (["--num-hypotheses", "2"], 2)):
+        given(monkeypatch, b'{"source": "a house"}')
+        ask = ["translate", str(tmp_path / "several"), "--form", "jsonl", *options]
+        assert main(ask) == 0
+        [line] = said(capfd)
+        assert len(json.loads(line)["hypotheses"]) == count
     given(monkeypatch, b'{"source": "a", "target-prefix": "b"}')
     assert main(["translate", folder, "--form", "jsonl"]) == 1
     assert "Received: ['target-prefix']" in capfd.readouterr().err
@@ -241,6 +251,28 @@ def test_lines_go_to_a_file_alone(tmp_path):
         assert (tmp_path / name).is_symlink()
         assert (tmp_path / wanted).read_text() == "said\n"
     assert not list(tmp_path.rglob("*.part*"))
+
+
+@pytest.mark.backend("torch")
+def test_a_name_stands_for_the_same_files_everywhere(tmp_path, monkeypatch):
+    from keras_tfm.command import lines, serve
+    from keras_tfm.serving import preset
+
+    folder = preset.place("en-de")
+    assert (folder / "preset.json").is_file()
+    assert lines.identity(folder)[0][1]  # so that other weights are another model
+    monkeypatch.chdir(tmp_path)
+    for name in ("en-de", "mine"):
+        (tmp_path / name).mkdir()
+    assert preset.place("en-de") == folder and serve._place("en-de") == "en-de"
+    assert serve._place("mine") == str(tmp_path / "mine")
+    assert preset.place("hf://one/two") == "hf://one/two"
+    file = tmp_path / "text"
+    file.write_text("a")
+    before = lines.identity(file)
+    assert lines.identity(file) == before
+    os.utime(file, (1, 1))  # of one size, but written at another time
+    assert lines.identity(file) != before
 
 
 def interrupted(ask):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_tfm import decode
+from keras_tfm.decode import inputs
 from tests.decode.languages import (
     END,
     assert_found,
@@ -335,3 +336,15 @@ def test_what_cannot_be_is_refused(wrong, message):
     else:
         with pytest.raises(ValueError, match=message):
             decode.Beam(**wrong)
+
+
+def test_a_phrase_that_a_prefix_begins_needs_less_room():
+    def checked(phrase, prefix, limit=3):
+        return inputs.check_constraints([[phrase]], [limit], 10, 3, [prefix])
+
+    assert checked([5, 6], [5]).shape[0] == 1  # 5 6 and the end
+    assert checked([5, 6], [5, 6]).shape[0] == 1
+    assert checked([5, 6, 7], [8, 5, 6], 5).shape[0] == 1
+    for phrase, prefix in (([5, 6], [6]), ([5, 6, 7], [5])):
+        with pytest.raises(ValueError, match="of 2 tokens in row 0, and a limit of 3"):
+            checked(phrase, prefix)

@@ -218,6 +218,28 @@ def test_what_is_given_up_takes_no_place(transformer, monkeypatch):
     assert begun == [[4], [6]]
 
 
+@pytest.mark.backend("torch")
+def test_a_long_source_that_is_given_up_is_not_decoded(transformer, monkeypatch):
+    search = decode.Search(transformer, **OPTIONS)
+    begun, held = [], threading.Event()
+
+    def noted(future, function, rows, prefix):
+        begun.append(rows)
+        assert held.wait(60)
+        future.set_result(rows)
+
+    rows = [[number] * 9 for number in (4, 5, 6)]
+    monkeypatch.setattr(module, "give", noted)
+    with ContinuousSearch(search, 1, widths=(6,)) as continuous:
+        first, second, third = map(continuous.submit, rows)
+        while not begun:
+            pass
+        assert second.cancel() and not first.cancel()
+        held.set()
+        assert first.result(60) and third.result(60)
+    assert begun == [[rows[0]], [rows[2]]]
+
+
 def test_what_is_warm_compiles_nothing(transformer, monkeypatch):
     seen, new = set(), []
 

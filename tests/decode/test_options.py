@@ -201,8 +201,10 @@ def test_a_prefix_that_does_not_count_is_no_part_of_the_score(options):
         "jit_compile": False,
         **options,
     }
-    logits = np.array(FALLING)
+    # What is forced has its share among all; what may be chosen, among those.
+    logits = np.array([3, 3, 3, *FALLING[3:]])
     own = logits - np.log(np.exp(logits[3:]).sum())
+    given_own = logits - np.log(np.exp(logits).sum())
     for counts in (True, False):
         search = decode.Search(Fixed(logits), score_prefix=counts, **options)
         found = search(rows, target_prefix=prefix, **given)
@@ -216,7 +218,6 @@ def test_a_prefix_that_does_not_count_is_no_part_of_the_score(options):
             ):
                 wanted = np.where(ids > 0, own[ids], 0.0)
                 assert list(ids[: len(forced)]) == forced
-                if not counts:
-                    wanted[: len(forced)] = 0.0
+                wanted[: len(forced)] = given_own[forced] if counts else 0.0
                 np.testing.assert_allclose(scores, wanted, atol=1e-5)
                 assert score == pytest.approx(wanted.sum() / length, abs=1e-5)

@@ -377,6 +377,69 @@ def test_health_is_of_the_worker_now():
         assert "within 0.05 seconds" in client.refused(504, place)
 
 
+class Waits:
+    """Refuses the first it is asked, and notes what it gives up."""
+
+    def __init__(self):
+        self.given_up = 0
+
+    async def describe(self):
+        return BOTH
+
+    async def answer(self, asked):
+        from keras_tfm.serving.server.app import Unavailable
+
+        if asked.texts == ["a"]:
+            raise Unavailable("no")
+        await self._wait()
+
+    async def stream(self, text, target_prefix):
+        yield "first"
+        await self._wait()
+
+    async def _wait(self):
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            self.given_up += 1
+            raise
+
+
+def test_what_nobody_waits_for_is_given_up():
+    from keras_tfm.serving.server import app
+
+    model = Waits()
+
+    async def refused():
+        made = Client(model, batch_size=1).app
+        transport = httpx.ASGITransport(made)
+        async with httpx.AsyncClient(transport=transport) as client:
+            asked = {"text": ["b", "a", "c"]}
+            answer = await client.post("http://server/translate", json=asked)
+        await asyncio.sleep(0)
+        return answer.status_code, model.given_up
+
+    assert asyncio.run(refused()) == (503, 2)
+    closed = []
+
+    async def states():
+        try:
+            while True:
+                yield "more"
+        finally:
+            closed.append(True)
+
+    async def left():
+        until = asyncio.get_running_loop().time() + 60
+        lines = app._lines("first", states(), until, 60)
+        await anext(lines)
+        await anext(lines)
+        await lines.aclose()
+        return list(closed)
+
+    assert asyncio.run(left()) == [True]
+
+
 def test_models_that_no_request_fits_are_told_apart(vocabulary, folder, tmp_path):
     made = Classifier(network(vocabulary), vocabulary, CLASSES, paired=True)
     made.save(tmp_path / "pairs")

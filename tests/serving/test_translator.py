@@ -144,8 +144,27 @@ def test_a_prefix_leaves_room_in_the_text_it_is_of(translator):
     texts = ["a house.", "old\nan old man", "a boat"]
     with pytest.raises(ValueError, match="Text 2: a prefix must leave room.*of 16"):
         translator.translate(texts, target_prefix=[None, "un", "uomo " * 60])
-    found = translator.translate(texts, target_prefix=[None, "un", None])
-    assert found[1].text.startswith("un") and found[0].text == translator(texts[0])
+    found = translator.translate(texts, target_prefix=[None, "giardino", None])
+    plain = translator(texts)
+    assert [found[i].text for i in (0, 2)] == [plain[0], plain[2]]
+    (first, second), (_, other) = (
+        text.split("\n") for text in (found[1].text, plain[1])
+    )
+    assert first.startswith("giardino") and second == other
+    assert not plain[1].startswith("giardino")
+
+
+def test_half_a_letter_is_not_streamed(translator, monkeypatch):
+    ids = translator.target_vocabulary.encode(["un \N{GREEK SMALL LETTER OMEGA}"])[0]
+    assert len(translator.target_vocabulary.decode([ids[:-1]])[0].split()) == 2
+
+    def said(self, rows, forced):
+        yield from np.array([[*ids, 3]]).T
+
+    monkeypatch.setattr(Search, "stream", said)
+    found = list(translator.stream("a house"))
+    assert found[-1] == "un \N{GREEK SMALL LETTER OMEGA}"
+    assert not any("\ufffd" in one for one in found) and len(found) == len(ids) + 2
 
 
 def test_the_ends_are_those_of_the_vocabulary():
@@ -387,6 +406,10 @@ def test_marks_stand_around_each_text(translator, vocabulary, target_vocabulary)
     found = [translator.search([row], [[265]]).ids[0, :1] for row in (rows[0], rows[2])]
     wanted = [target_vocabulary.decode(ids)[0] for ids in found]
     assert marked(texts) == [wanted[0], "", wanted[1]]
+    [score] = marked.score([("a house", "un uomo")])
+    target = [265, *target_vocabulary.encode(["un uomo"])[0], 3]
+    alone = translator.search.score(as_ids(rows[:1]), [target])
+    assert score.score == pytest.approx(float(alone.scores[0, 0]), abs=1e-5)
     assert found[0][0, 0] == 265 and wanted[0] != translator("a house")
 
 
