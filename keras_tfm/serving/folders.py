@@ -67,6 +67,6 @@ def check_saved(folder, files, kind):
         raise FileNotFoundError(
             f"No saved {kind.lower()} in {os.fspath(folder)!r}: {missing} missing. "
             f"Name a folder that `{kind}.save` has written, such as the folder "
-            "`model` of a recipe's run."
+            f"`model` of a recipe's run; others are read by `{kind}.from_preset`."
         )
     return [folder / name for name in files]

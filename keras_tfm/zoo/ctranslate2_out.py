@@ -140,23 +140,29 @@ def _write_vocabularies(folder, source, target):
 
 
 def _check_writes(model):
-    settings = getattr(model, "settings", {})
-    positions = getattr(
-        getattr(model, "target_embedding", None), "position_layer", None
-    )
-    head = settings["embedding_dim"] // settings["num_heads"] if settings else 0
-    wrong = not isinstance(model, Transformer) or positions is None
-    wrong = wrong or getattr(positions, "combine", "add") != "add"
-    wrong = wrong or settings["score"] != "scaled_dot"
-    wrong = wrong or settings["normalization"] == "batch_norm"
-    wrong = wrong or settings["num_key_value_heads"] is not None
-    wrong = wrong or settings["decoder_recurrence"] is not None
-    widths = ("key_dim", "value_dim")
-    if wrong or any(settings[width] not in (None, head) for width in widths):
+    if not isinstance(model, Transformer):
+        raise ValueError(
+            f"CTranslate2 gets a Transformer. Received: {type(model).__name__}."
+        )
+    settings = model.settings
+    head = settings["embedding_dim"] // settings["num_heads"]
+    wanted = {
+        "score": ("scaled_dot",),
+        "normalization": ("layer_norm", "rms_norm"),
+        "num_key_value_heads": (None,),
+        "decoder_recurrence": (None,),
+        "key_dim": (None, head),
+        "value_dim": (None, head),
+    }
+    wrong = {k: settings[k] for k, known in wanted.items() if settings[k] not in known}
+    positions = model.target_embedding.position_layer
+    if positions is None or getattr(positions, "combine", "add") != "add":
+        wrong["positions"] = settings["positions"]
+    if wrong:
         raise ValueError(
             "CTranslate2 gets a Transformer with positions added to its tokens, "
             "scaled dot products, heads of width D / H, and layer or RMS "
-            f"normalisation. Received: {type(model).__name__}, {dict(settings)}."
+            f"normalisation. Received: {wrong}."
         )
     known = {keras.activations.get(name): name for name in ACTIVATIONS.values()}
     if keras.activations.get(settings["activation"]) not in known:

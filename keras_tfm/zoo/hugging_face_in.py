@@ -140,7 +140,8 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
             model, plan, ids = family.model_of(
                 config, weights, head, num_classes, settings
             )
-            plans.check(plan, folder, weights.shapes, family.LEFT)
+            advice = ", or ask for another `head`" if family.HEADS[1:] else ""
+            plans.check(plan, folder, weights.shapes, family.LEFT, advice)
             weights.check_floats({name for _, names, _ in plan for name in names})
             filling.fill(plan, weights.array)
     except KeyError as error:
@@ -200,11 +201,17 @@ def _folder(source):
         ) from error
     files = ["*config.json", "tokenizer.json", "*.safetensors", "*.index.json"]
     files += ["*.spm", "*vocab.json", *pieces.FILES, "special_tokens_map.json"]
-    folder = pathlib.Path(
-        huggingface_hub.snapshot_download(
-            name, revision=revision or None, allow_patterns=files
+    try:
+        folder = pathlib.Path(
+            huggingface_hub.snapshot_download(
+                name, revision=revision or None, allow_patterns=files
+            )
         )
-    )
+    except OSError as error:
+        raise FileNotFoundError(
+            f"The repository {name!r} cannot be fetched. Received: {error}. Check its "
+            "name, the network and the token of huggingface-hub."
+        ) from error
     if not any(folder.glob("*.safetensors")):
         raise FileNotFoundError(
             f"The repository {name!r} has no safetensors on this revision, and pickles "

@@ -179,7 +179,7 @@ def logits_plan(table, projection, ids, kernel, bias=None, turned=False):
     return plan
 
 
-def check(plan, source, shapes, left=()):
+def check(plan, source, shapes, left=(), advice=""):
     """Refuses weights of which some are missing, or mean nothing here.
 
     Args:
@@ -187,6 +187,7 @@ def check(plan, source, shapes, left=()):
         source: path, what is named in an error.
         shapes: dict by the names of all tensors.
         left: tuple of str. What has one of it in its name means nothing here.
+        advice: str, what else may help.
 
     Raises:
         ValueError: there are such, which are named.
@@ -200,7 +201,7 @@ def check(plan, source, shapes, left=()):
         raise ValueError(
             f"{source}: weights and configuration do not fit. Received: {len(missing)} "
             f"missing, {missing[:8]}; {len(unknown)} unknown, {unknown[:8]}. Check "
-            "that both are of one model, or ask for another `head`."
+            f"that both are of one model{advice}."
         )
     for variable, names, _ in plan:
         given = sum(math.prod(shapes[name]) for name in names)

@@ -5,6 +5,7 @@ import os
 import pathlib
 import struct
 
+import keras
 import numpy as np
 import pytest
 
@@ -325,8 +326,13 @@ def test_other_architectures_are_not_written(tmp_path):
         {"key_dim": 3},
         {"decoder_recurrence": "ssru"},
     ):
-        with pytest.raises(ValueError, match="CTranslate2 gets a Transformer with"):
+        [name] = settings
+        with pytest.raises(
+            ValueError, match=f"a Transformer with.*{{'{name}': [^,]*}}"
+        ):
             zoo.to_ctranslate2(small(**settings), TOKENS, tmp_path)
+    with pytest.raises(ValueError, match="gets a Transformer. Received: Dense"):
+        zoo.to_ctranslate2(keras.layers.Dense(2), TOKENS, tmp_path)
 
 
 @pytest.fixture(scope="module")
