@@ -69,7 +69,7 @@ def _check(command, translates):
     }
     for name, fit in fits.items():
         given = getattr(command, name)
-        if given not in (None, False) and not fit:
+        if given is not None and given is not False and not fit:
             raise ValueError(
                 f"--{name.replace('_', '-')} is not of --form {command.form}"
                 f"{'' if translates else ' of a classifier'}. Received: {given}. "

@@ -139,6 +139,19 @@ def placed(first):
         ) from error
 
 
+def check_window(size):
+    """Refuses a window of nothing.
+
+    Args:
+        size: int.
+
+    Raises:
+        ValueError: it is below 1.
+    """
+    if size < 1:
+        raise ValueError(f"`--window` is 1 or more. Received: {size}.")
+
+
 def windows(items, size):
     """Yields lists of so many items.
 
@@ -146,8 +159,7 @@ def windows(items, size):
         items: iterable.
         size: int >= 1.
     """
-    if size < 1:
-        raise ValueError(f"`--window` is 1 or more. Received: {size}.")
+    check_window(size)
     items = iter(items)
     while some := list(itertools.islice(items, size)):
         yield some
@@ -169,7 +181,7 @@ class Output:
 
     Raises:
         ValueError: the part is of something else, another process writes it, or
-            the path is of no file.
+            the path is of no file; nothing is lost.
     """
 
     def __init__(self, path, of=None):
@@ -193,6 +205,11 @@ class Output:
             raise
 
     def _begin(self, of, wanted):
+        if not self._note.exists() and self._file.seek(0, os.SEEK_END):
+            raise ValueError(
+                f"{os.fspath(self._part)!r} is there, and was begun by something else. "
+                "Remove it, or name another file."
+            )
         if of is None or not self._note.exists():
             self._file.truncate(0)
             self._note.write_text(wanted, encoding="utf-8")

@@ -35,6 +35,7 @@ def run(command):
             "A line has one translation. Received: --num-hypotheses "
             f"{command.num_hypotheses}. Ask for --form jsonl."
         )
+    lines.check_window(command.window)
     of = None
     if command.files and "-" not in command.files:
         of = dataclasses.asdict(command)

@@ -3,6 +3,7 @@
 import os
 import pathlib
 
+from keras_tfm.serving import preset
 from keras_tfm.serving.classifier import FILES, Classifier
 from keras_tfm.serving.translator import Translator
 
@@ -25,7 +26,7 @@ def load(name, source_language=None, target_language=None, usual=None, **setting
         ValueError, FileNotFoundError: there is no such model, or it is a
             classifier, which has no languages and no such settings.
     """
-    if (pathlib.Path(name) / FILES[-1]).is_file():
+    if (pathlib.Path(preset.place(name)) / FILES[-1]).is_file():
         found = Classifier.from_preset(name)
     else:
         try:

@@ -678,7 +678,8 @@ class Translator:
 
         Raises:
             FileExistsError: the folder holds something else than a SavedModel.
-            ValueError: `shapes` are no pairs of numbers from 1.
+            ValueError: `shapes` are no pairs of numbers from 1, or
+                `num_hypotheses` is below 1.
             ImportError: TensorFlow or tensorflow_text is missing; from JAX and
                 PyTorch a RuntimeError, which says so.
             TypeError: a vocabulary is none of SentencePiece, or the model is
@@ -701,6 +702,10 @@ class Translator:
             raise ValueError(
                 "A shape is a number of texts and one of tokens, from 1. Received: "
                 f"shapes={shapes}. Give pairs such as (32, 16)."
+            )
+        if num_hypotheses is not None and num_hypotheses < 1:
+            raise ValueError(
+                f"There is a hypothesis at least. Received: {num_hypotheses=}."
             )
         options = {
             "num_hypotheses": num_hypotheses,

@@ -225,8 +225,13 @@ def test_a_part_is_written_by_one_process(source, tmp_path):
         Output(tmp_path / "out", {"a": 1})
     first.write_all(["one", "two\nlines"], False)
     assert (tmp_path / "out").read_text() == "one\ntwo lines\n"
-    # What depends on nothing that is known begins anew.
+    # What somebody else has begun is not lost.
     (tmp_path / "out.part").write_text("old\n")
+    for of in (None, {"a": 1}):
+        with pytest.raises(ValueError, match="begun by something else. Remove it"):
+            Output(tmp_path / "out", of)
+    assert (tmp_path / "out.part").read_text() == "old\n"
+    # What depends on nothing that is known begins anew.
     (tmp_path / "out.part.json").write_text("null")
     Output(tmp_path / "out").write_all(["new"], False)
     assert (tmp_path / "out").read_text() == "new\n"
@@ -267,6 +272,8 @@ def test_a_name_stands_for_the_same_files_everywhere(tmp_path, monkeypatch):
     assert preset.place("en-de") == folder and serve._place("en-de") == "en-de"
     assert serve._place("mine") == str(tmp_path / "mine")
     assert preset.place("hf://one/two") == "hf://one/two"
+    (tmp_path / "en-de" / "classifier.json").write_text("{}")
+    assert isinstance(load("en-de"), Translator)
     file = tmp_path / "text"
     file.write_text("a")
     before = lines.identity(file)
@@ -329,6 +336,16 @@ def test_faults_are_said_and_have_a_status(
     ask = ["translate", folder, source, str(tmp_path / "no.txt"), "--output", output]
     assert main(ask) == 1 and not list(tmp_path.glob("out*"))
     assert "no.txt', which is no file" in capfd.readouterr().err
+    assert main(["translate", folder, source, "--output", output, "--window", "0"]) == 1
+    assert "`--window` is 1 or more. Received: 0" in capfd.readouterr().err
+    assert not list(tmp_path.glob("out*"))
+    file = tmp_path / "texts.jsonl"
+    file.write_text('{"source": "a"}\n{"source": "old"}\nno\n{"source": "a"}\n')
+    ask = ["translate", folder, str(file), "--form", "jsonl", "--window", "1"]
+    for _ in range(2):  # a line has its number after a new start too
+        assert main([*ask, "--output", output]) == 1
+        assert "Line 3 is no JSON" in capfd.readouterr().err
+        assert (tmp_path / "out.txt.part").read_text().count("\n") == 2
     assert main(["translate", folder, source, "--num-hypotheses", "2"]) == 1
     assert "Ask for --form jsonl" in capfd.readouterr().err
     with pytest.raises(SystemExit) as end:

@@ -246,6 +246,12 @@ def test_attention_is_of_short_texts(folder, translator):
     assert client.ask("/translate", asked).status_code == 200
 
 
+@pytest.mark.parametrize("value", [0, -1.0, float("inf"), float("nan")])
+def test_limits_are_above_nothing_and_finite(value):
+    with pytest.raises(ValueError, match=f"above 0, and finite. .*seconds={value}"):
+        Limits(seconds=value)
+
+
 def test_a_body_without_a_length_is_counted(client):
     async def parts():
         for _ in range(100):

@@ -706,6 +706,12 @@ def test_the_savedmodel_keeps_the_limits(vocabulary, tmp_path):
     assert [text.decode() for text in found] == translator(["the", long])
 
 
+def test_an_export_has_a_hypothesis_at_least(translator, tmp_path):
+    with pytest.raises(ValueError, match="num_hypotheses=0"):
+        translator.export(tmp_path / "export", num_hypotheses=0)
+    assert not (tmp_path / "export").exists()
+
+
 def test_an_export_replaces_an_export_and_nothing_else(translator, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(FileExistsError, match="notes.txt.*Name another folder"):

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import dataclasses
 import json
+import math
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +33,9 @@ class Limits:
     batch_size: int = 32
 
     def __post_init__(self):
-        if min(dataclasses.astuple(self)) <= 0:
-            raise ValueError(f"Limits are above 0. Received: {self}.")
+        numbers = dataclasses.astuple(self)
+        if not all(number > 0 and math.isfinite(number) for number in numbers):
+            raise ValueError(f"Limits are above 0, and finite. Received: {self}.")
 
     def fault(self, texts):
         """Says which limit texts exceed, or gives None.
