@@ -7,6 +7,8 @@ from matplotlib import pyplot
 
 from keras_tfm import plot
 
+pytestmark = pytest.mark.backend("torch")  # of no backend: once is enough
+
 SOURCE = ["\u2581on", "\u2581", "31", "\u2581De", "cember", "</s>"]
 TARGET = ["\u2581am", "\u258131.", "\u2581$5$", "</s>"]
 

@@ -5,6 +5,10 @@ import pathlib
 import re
 import sys
 
+import pytest
+
+pytestmark = pytest.mark.backend("torch")  # of no backend: once is enough
+
 ROOT = pathlib.Path(__file__).parents[1]
 
 # Rooms of keras_tfm, each with the rooms it may import; "" is keras_tfm itself.

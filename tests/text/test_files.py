@@ -8,6 +8,8 @@ import pytest
 from keras_tfm.text import read_pairs, read_pairs_jsonl, read_pairs_tsv
 from keras_tfm.text.files import iterate_lines
 
+pytestmark = pytest.mark.backend("torch")  # of no backend: once is enough
+
 
 def write(path, content):
     content = content if isinstance(content, bytes) else content.encode()

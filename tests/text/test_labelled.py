@@ -11,6 +11,8 @@ import pytest
 
 from keras_tfm.text import Labelled, read_labelled, split
 
+pytestmark = pytest.mark.backend("torch")  # of no backend: once is enough
+
 TEXTS = ["a fine film", "a bad film", "so so", "what a mess", "a joy", "dull"]
 LABELS = ["pos", "neg", "neg", "neg", "pos", "neg"]
 

@@ -6,6 +6,8 @@ import pytest
 
 from keras_tfm.text import Pairs
 
+pytestmark = pytest.mark.backend("torch")  # of no backend: once is enough
+
 
 def test_an_empty_side_is_a_counted_and_said_drop(caplog):
     source = ["one", "", "three", " \t", "five", ""]

@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from keras_tfm.text.shapes import assign, choose_lengths, share_out
 
+pytestmark = pytest.mark.backend("torch")  # of no backend: once is enough
+
 
 def positions(lengths, source, target, source_cost=1.0):
     """Counts positions, each pair in the cheapest shape that holds it."""

@@ -187,6 +187,7 @@ def test_as_many_positions_are_written_as_are_asked_for(tmp_path):
         zoo.to_ctranslate2(model, TOKENS, tmp_path, sequence_length=0)
 
 
+@pytest.mark.backend("torch")
 def test_nothing_is_left_of_another_model(tmp_path):
     pytest.importorskip("ctranslate2")
     written(tmp_path, "post-norm")
@@ -218,6 +219,7 @@ def change(folder, **values):
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
+@pytest.mark.backend("torch")
 def test_what_stands_before_a_source_is_the_engines(tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
     written(tmp_path, "post-norm")
@@ -241,6 +243,7 @@ def test_what_stands_before_a_source_is_the_engines(tmp_path):
         zoo.from_ctranslate2(tmp_path)
 
 
+@pytest.mark.backend("torch")
 def test_a_source_needs_no_start(tmp_path):
     pytest.importorskip("ctranslate2")
     model = draw_transformer(2, vocabulary_size=V, tie="target")
@@ -269,6 +272,7 @@ def of_number(name, value):
     return struct.pack("<H", len(name)) + name + struct.pack("<BBIb", 0, 1, 1, value)
 
 
+@pytest.mark.backend("torch")
 def test_decoding_may_start_with_zeros(tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
     written(tmp_path, "post-norm")
@@ -290,6 +294,7 @@ def test_decoding_may_start_with_zeros(tmp_path):
         np.testing.assert_allclose(found.scores[row], result.scores, atol=1e-4)
 
 
+@pytest.mark.backend("torch")
 def test_sides_that_differ_and_what_is_not_read_are_refused(tmp_path):
     pytest.importorskip("ctranslate2")
     written(tmp_path, "post-norm")
@@ -308,6 +313,7 @@ def test_sides_that_differ_and_what_is_not_read_are_refused(tmp_path):
         zoo.from_ctranslate2(tmp_path)
 
 
+@pytest.mark.backend("torch")
 def test_padding_may_be_called_blank(tmp_path):
     pytest.importorskip("ctranslate2")
     model = written(tmp_path, "post-norm")
@@ -318,6 +324,7 @@ def test_padding_may_be_called_blank(tmp_path):
     np.testing.assert_allclose(logits_of(again.model), logits_of(model), atol=1e-5)
 
 
+@pytest.mark.backend("torch")
 def test_other_architectures_are_not_written(tmp_path):
     pytest.importorskip("ctranslate2")
     for settings in (
@@ -366,6 +373,7 @@ def damaged(content, fault):
 FAULTS = ["short", "empty", "version", "long shape", "many", "type", "more"]
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_damaged_file_is_refused(fault, folder, tmp_path):
     for file in folder.iterdir():
@@ -376,6 +384,7 @@ def test_a_damaged_file_is_refused(fault, folder, tmp_path):
         zoo.from_ctranslate2(tmp_path)
 
 
+@pytest.mark.backend("torch")
 def test_a_vocabulary_of_another_model_is_refused(folder, tmp_path):
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())

@@ -16,6 +16,7 @@ from keras_tfm.zoo.marian_file import MarianFile, yaml_of
 from keras_tfm.zoo.model_bin import Variables
 from keras_tfm.zoo.weights import Weights
 
+pytestmark = pytest.mark.backend("torch")  # of files alone
 ARRAYS = {
     "encoder_Wemb": np.arange(600, dtype="float32").reshape(100, 6),
     "encoder_l1_ffn_b1": np.ones((1, 6), "float32"),

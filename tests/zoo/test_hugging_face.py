@@ -162,6 +162,7 @@ def test_roberta_finds_words_by_a_gelu_whatever_its_blocks_have(tmp_path):
     np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 
+@pytest.mark.backend("torch")
 def test_a_head_that_is_not_known_is_not_left_in_silence(tmp_path):
     write(tmp_path, "Bert", "ForTokenClassification")
     with pytest.raises(ValueError, match=r"'BertForTokenClassification'. Ask for"):
@@ -193,6 +194,7 @@ def test_a_head_may_be_left_out_or_made_anew(tmp_path):
     )
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize(
     ("family", "given", "wanted"),
     [
@@ -295,6 +297,7 @@ def change(folder, **values):
     file.write_text(json.dumps({k: v for k, v in config.items() if v is not None}))
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -322,6 +325,7 @@ def test_what_does_not_fit_is_named(values, message, tmp_path):
         zoo.from_hugging_face(tmp_path)
 
 
+@pytest.mark.backend("torch")
 def test_a_head_that_is_not_there_is_named(tmp_path):
     write(tmp_path, "Bert")
     with pytest.raises(ValueError, match="5 missing, .*'cls.predictions.bias'"):
@@ -332,6 +336,7 @@ def test_a_head_that_is_not_there_is_named(tmp_path):
         zoo.from_hugging_face(tmp_path, "decoder")
 
 
+@pytest.mark.backend("torch")
 def test_a_folder_without_what_is_read_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="'nowhere', which is neither"):
         zoo.from_hugging_face("nowhere")
@@ -346,6 +351,7 @@ def test_a_folder_without_what_is_read_is_named(tmp_path):
         zoo.from_hugging_face(tmp_path)
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("dtype", ["I8", "BOOL", "F8_E4M3", "U8"])
 def test_weights_that_are_no_plain_floats_are_refused(dtype, tmp_path):
     write(tmp_path, "Bert")
@@ -364,6 +370,7 @@ def test_weights_that_are_no_plain_floats_are_refused(dtype, tmp_path):
         zoo.from_hugging_face(tmp_path)
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("fault", ["short", "long header", "no JSON", "overlap"])
 def test_a_damaged_file_is_refused(fault, tmp_path):
     write(tmp_path, "Bert")

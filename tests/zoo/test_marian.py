@@ -338,6 +338,7 @@ def test_8_bit_weights_are_turned_back(kind, spm, tmp_path):
     assert abs(kernels[0] - kernels[1]).max() > 0
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
 def test_8_bit_weights_have_a_factor(factor, spm, tmp_path):
     model = written(tmp_path, spm, "post-norm", write_bin, quantised=True)
@@ -379,6 +380,7 @@ def test_vocabulary_and_search_come_with_it(spm, tmp_path):
     assert isinstance(translator(text), str)
 
 
+@pytest.mark.backend("torch")
 def test_names_may_stand_alone_and_settings_be_left(spm, tmp_path):
     written(tmp_path, spm)
     shortlist(tmp_path)
@@ -409,6 +411,7 @@ def test_a_projection_may_stand_the_other_way_round(spm, tmp_path):
     )
 
 
+@pytest.mark.backend("torch")
 def test_pieces_that_yaml_takes_for_others_are_read(spm, tmp_path):
     written(tmp_path, spm)
     (tmp_path / "vocab.spm").unlink()
@@ -432,6 +435,7 @@ def test_pieces_that_yaml_takes_for_others_are_read(spm, tmp_path):
         zoo.from_marian(tmp_path)
 
 
+@pytest.mark.backend("torch")
 def test_sides_are_known_by_their_names(spm, tmp_path):
     written(tmp_path, spm, "SSRU")
     (tmp_path / "vocab.spm").rename(tmp_path / "trgvocab.enja.spm")
@@ -444,6 +448,7 @@ def test_sides_are_known_by_their_names(spm, tmp_path):
         zoo.from_marian(tmp_path)
 
 
+@pytest.mark.backend("torch")
 def test_the_configuration_whose_model_is_there_is_taken(spm, tmp_path):
     written(tmp_path, spm)
     (tmp_path / "config.a.yml").write_text("models: [other.npz]\nbeam-size: 2\n")
@@ -460,6 +465,7 @@ def test_the_configuration_whose_model_is_there_is_taken(spm, tmp_path):
         zoo.from_marian(tmp_path)
 
 
+@pytest.mark.backend("torch")
 def test_two_vocabularies_of_yaml_are_read(spm, tmp_path):
     written(tmp_path, spm, "SSRU")
     (tmp_path / "vocab.spm").unlink()
@@ -485,6 +491,7 @@ def shortlist(folder, rows=SIZE, change=None):
     (folder / "lex.bin").write_bytes(content[:-1] if change == "cut" else content)
 
 
+@pytest.mark.backend("torch")
 def test_a_binary_shortlist_is_one_of_the_search(spm, tmp_path):
     written(tmp_path, spm)
     shortlist(tmp_path)
@@ -496,6 +503,7 @@ def test_a_binary_shortlist_is_one_of_the_search(spm, tmp_path):
     assert found.translations[:4].tolist() == [[0, 0]] * 4
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("change", ["places", "ids", "wide", "cut", "rows"])
 def test_a_damaged_shortlist_is_refused(change, spm, tmp_path):
     written(tmp_path, spm)
@@ -504,6 +512,7 @@ def test_a_damaged_shortlist_is_refused(change, spm, tmp_path):
         zoo.from_marian(tmp_path)
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -534,6 +543,7 @@ def test_another_architecture_is_refused(change, message, spm, tmp_path):
         zoo.from_marian(tmp_path)
 
 
+@pytest.mark.backend("torch")
 def test_a_configuration_that_lacks_a_size_is_refused(spm, tmp_path):
     config = {k: v for k, v in CONFIG.items() if k != "transformer-heads"}
     write_npz(tmp_path, as_marian(drawn("post-norm")), config)
@@ -550,6 +560,7 @@ def test_a_table_of_no_width_is_refused(spm, tmp_path):
         zoo.from_marian(tmp_path)
 
 
+@pytest.mark.backend("torch")
 def test_files_that_are_not_there_are_named(spm, tmp_path):
     with pytest.raises(FileNotFoundError, match="which is none"):
         zoo.from_marian(tmp_path / "nowhere")
@@ -572,6 +583,7 @@ def test_files_that_are_not_there_are_named(spm, tmp_path):
         zoo.from_marian(tmp_path)
 
 
+@pytest.mark.backend("torch")
 def test_a_vocabulary_of_another_model_is_refused(spm, tmp_path):
     written(tmp_path, spm)
     lines = ["</s>: 1", "<unk>: 0"]
