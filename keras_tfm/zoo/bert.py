@@ -195,7 +195,7 @@ def _classifier(encoder, config, plan, num_classes, weights):
         pooling="first",
         hidden_dim=encoder.embedding_dim,
         hidden_activation="relu" if config["model_type"] == "distilbert" else "tanh",
-        dropout=dropouts[0],
+        dropout=[*dropouts, 0.0][0],
         multi_label=several or count == 1,  # one label holds or does not
     )
     if f"{hidden}.weight" not in weights.shapes:

@@ -5,6 +5,7 @@ import math
 import operator
 import os
 import pathlib
+from numbers import Real
 
 import keras
 import numpy as np
@@ -60,6 +61,7 @@ def from_ctranslate2(folder, **settings) -> Imported:
     folder = pathlib.Path(folder)
     variables = Variables(folder / "model.bin")
     config = read_json(folder / "config.json")
+    _check_config(folder, config)
     names = [_tokens(folder, side, config) for side in ("source", "target")]
     zero = bool(variables.number("decoder/start_from_zero_embedding", False))
     ids = [_ids(side, config, zero) for side in names]
@@ -122,10 +124,7 @@ def _listed(folder, side):
     for name in (f"{side}_vocabulary", "shared_vocabulary"):
         file = folder / f"{name}.json"
         if file.is_file():
-            try:
-                return json.loads(file.read_text(encoding="utf-8"))
-            except ValueError as error:
-                raise ValueError(f"{file} is no JSON ({error}).") from error
+            return _checked(file)
         file = folder / f"{name}.txt"
         if file.is_file():
             lines = file.read_text(encoding="utf-8").split("\n")
@@ -134,6 +133,32 @@ def _listed(folder, side):
         f"No vocabulary of the {side} in {os.fspath(folder)!r}. Received: "
         f"{sorted(path.name for path in folder.iterdir())[:8]}."
     )
+
+
+def _checked(file):
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{file} is no JSON ({error}).") from error
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise ValueError(
+            f"{file}: a list of tokens is wanted. Received: {found!r:.60}."
+        )
+    return found
+
+
+def _check_config(folder, config):
+    """Refuses settings that are of another kind than their name says."""
+    names = ("bos_token", "decoder_start_token", "eos_token", "unk_token")
+    wrong = {n: config[n] for n in names if not isinstance(config.get(n, ""), str)}
+    epsilon = config.get("layer_norm_epsilon") or 0.0
+    if not isinstance(epsilon, Real) or not math.isfinite(epsilon):
+        wrong["layer_norm_epsilon"] = epsilon
+    if wrong:
+        raise ValueError(
+            f"{folder}: tokens are texts, and `layer_norm_epsilon` is a number. "
+            f"Received: {wrong} in `config.json`. Convert it again."
+        )
 
 
 def _ids(tokens, config, starts_with_zero):

@@ -7,7 +7,7 @@ import pathlib
 from keras_tfm.text import TokenizersVocabulary
 from keras_tfm.zoo import bart, bert, generation, gpt2, pieces, plans, t5
 from keras_tfm.zoo.imported import Imported
-from keras_tfm.zoo.json_file import read_json
+from keras_tfm.zoo.json_file import read_json, understood
 from keras_tfm.zoo.weights import Weights
 
 FAMILIES = {
@@ -44,6 +44,7 @@ KINDS = (
         {
             *("activation_dropout", "attention_dropout", "attn_pdrop", "dropout"),
             *("attention_probs_dropout_prob", "dropout_rate", "hidden_dropout_prob"),
+            *("classifier_dropout", "seq_classif_dropout"),
             *("layer_norm_eps", "layer_norm_epsilon", "resid_pdrop"),
         },
         (int, float),
@@ -61,6 +62,8 @@ KINDS = (
     ({"id2label"}, dict, "an object"),
 )
 HUB = "hf://"  # before the name of a repository
+# What tokenizers are called that have marks of languages.
+MARKED = ("M2M100", "MBart", "Nllb")
 # Their pieces are of bytes, by rules of the library tokenizers.
 BYTE_LEVEL = ("bart", "gpt2")
 # What `architectures` of a configuration ends with.
@@ -126,6 +129,7 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
     if config["model_type"] == "marian":  # whose configuration does not say it
         unknown = read_json(folder / "vocab.json").get("<unk>", 1)
         config.setdefault("unk_token_id", unknown)
+    _check_kinds(folder, config)  # with what other files say
     head = head or _head(folder, config, family)
     if head not in family.HEADS or (num_classes is not None and head != "classifier"):
         raise ValueError(
@@ -150,25 +154,44 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
             f"{sorted(config)}. Fetch `config.json` again."
         ) from error
     if ids is not None:
-        settings = generation.search(folder, config, ids)
-        given = {}
-        # One that is written here may have one vocabulary for both sides.
-        sides = (folder / "vocab.json").is_file() or any(folder.glob("*.spm"))
-        if config["model_type"] == "marian" and sides:
-            source, target, languages = pieces.marian(folder, config, ids)
-            given = {"target_vocabulary": target, "languages": languages}
-            given["mark"] = "target"
-        elif config["model_type"] in BYTE_LEVEL:
-            source = pieces.byte_level(folder, config, ids)
-        else:
-            source, languages, mark = pieces.multilingual(folder, config, ids)
-            given = {"languages": languages, "mark": mark}
-            if source is not None and not languages:
-                settings |= pieces.around(folder, ids)
-            _check_start(folder, config, given)
-        return Imported(model, source, None, settings, **given)
+        with understood(folder, "what it says of decoding"):
+            settings = generation.search(folder, config, ids)
+        with understood(folder, "its vocabulary"):
+            return _with_vocabulary(folder, config, model, ids, settings)
     vocabulary = _vocabulary(folder, model)
     return Imported(model, vocabulary, _classes(config, model, num_classes))
+
+
+def _with_vocabulary(folder, config, model, ids, settings):
+    given = {}
+    # One that is written here may have one vocabulary for both sides.
+    sides = (folder / "vocab.json").is_file() or any(folder.glob("*.spm"))
+    if config["model_type"] == "marian" and sides:
+        source, target, languages = pieces.marian(folder, config, ids)
+        given = {"target_vocabulary": target, "languages": languages}
+        given["mark"] = "target"
+    elif config["model_type"] in BYTE_LEVEL:
+        source = pieces.byte_level(folder, config, ids)
+    else:
+        source, languages, mark = pieces.multilingual(folder, config, ids)
+        given = {"languages": languages, "mark": mark}
+        if source is not None and not languages:
+            settings |= pieces.around(folder, ids)
+        _check_start(folder, config, given)
+        if source is not None and not languages:
+            _check_needs_none(folder)
+    return Imported(model, source, None, settings, **given)
+
+
+def _check_needs_none(folder):
+    """Refuses a tokenizer of many languages without their marks."""
+    kind = read_json(folder / "tokenizer_config.json").get("tokenizer_class", "")
+    if str(kind).startswith(MARKED):
+        raise ValueError(
+            f"{folder}: a {kind} puts marks of languages around a text. Received: none "
+            "in `tokenizer.json`, `special_tokens_map.json` and "
+            "`tokenizer_config.json`. Fetch these too."
+        )
 
 
 def _check_start(folder, config, given):
@@ -231,7 +254,7 @@ def _config(folder):
         )
     config = read_json(file)
     kind = config.get("model_type")
-    if kind not in FAMILIES:
+    if not isinstance(kind, str) or kind not in FAMILIES:
         raise ValueError(
             f"{file}: models that are read: {sorted(FAMILIES)} (MiniLM is a bert). "
             f"Received: model_type={kind!r}."
@@ -258,7 +281,7 @@ def _check_kinds(file, config):
 
 
 def _head(folder, config, family):
-    for name in config.get("architectures") or []:
+    for name in map(str, config.get("architectures") or []):
         head = next((h for end, h in HEADS.items() if name.endswith(end)), None)
         if head is None:
             raise ValueError(

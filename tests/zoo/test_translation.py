@@ -1,6 +1,7 @@
 """Translation models of others, held against transformers itself."""
 
 import json
+import random
 import time
 
 import keras
@@ -784,6 +785,73 @@ def test_languages_are_named_both_and_known(tmp_path):
     with pytest.raises(ValueError, match="'de_DE'; it is 'ro_RO'"):
         begins.between("en_XX", "de_DE")
     assert begins.between("en_XX", "ro_RO")["target_prefix"] == []
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("kind", ["NLLB", "mBART"])
+def test_a_tokenizer_of_many_languages_has_their_marks(kind, tmp_path):
+    write_many(tmp_path, kind)
+    name = {"NLLB": "NllbTokenizer", "mBART": "MBart50Tokenizer"}[kind]
+    (tmp_path / "special_tokens_map.json").unlink(missing_ok=True)
+    (tmp_path / "tokenizer.json").unlink(missing_ok=True)
+    config = json.dumps({"tokenizer_class": name})
+    (tmp_path / "tokenizer_config.json").write_text(config)
+    with pytest.raises(ValueError, match=f"a {name} puts marks of languages"):
+        zoo.from_hugging_face(tmp_path)
+
+
+ODD = [None, -1, 0, 1, 2**31, 1e300, float("nan"), "x", [], [1], {}, {"a": 1}, True]
+ODD += [0.5, [[1]], ["x"], 10**25]
+
+
+def with_something_else(node, rng, depth=0):
+    """Puts an odd value somewhere into what JSON holds, or takes one out."""
+    key = rng.choice(list(node) if isinstance(node, dict) else range(len(node)))
+    inner = node[key]
+    if isinstance(inner, dict | list) and inner and depth < 3 and rng.random() < 0.7:
+        with_something_else(inner, rng, depth + 1)
+    elif isinstance(node, dict) and rng.random() < 0.15:
+        del node[key]
+    else:
+        node[key] = rng.choice(ODD)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("kind", ["OPUS-MT", "BART", "DistilBert", "CT2", *MANY])
+def test_a_folder_of_odd_json_is_read_or_refused(kind, tmp_path):
+    load = zoo.from_hugging_face
+    if kind == "OPUS-MT":
+        write_marian(tmp_path)
+    elif kind == "DistilBert":
+        from tests.zoo import test_hugging_face as encoders
+
+        encoders.write(tmp_path, kind, "ForSequenceClassification")
+    elif kind == "CT2":
+        pytest.importorskip("ctranslate2")
+        model = Transformer(9, 1, 8, 12, 2)
+        names = ["<pad>", "<unk>", "<s>", "</s>", *"abcde"]
+        zoo.to_ctranslate2(model, names, tmp_path)
+        load = zoo.from_ctranslate2
+    elif kind in MANY:
+        write_many(tmp_path, kind)
+    else:
+        write(tmp_path, kind)
+    files = sorted(tmp_path.glob("*.json"))
+    load(tmp_path)
+    rng, refused = random.Random(0), 0
+    for _ in range(25):
+        file = rng.choice(files)
+        content = file.read_text()
+        whole = json.loads(content)
+        with_something_else(whole, rng)
+        file.write_text(json.dumps(whole))
+        try:
+            load(tmp_path)
+        except (ValueError, FileNotFoundError) as error:
+            refused += 1
+            assert len(str(error)) > 30
+        file.write_text(content)
+    assert 0 < refused < 25
 
 
 @pytest.mark.backend("torch")
