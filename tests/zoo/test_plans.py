@@ -26,7 +26,7 @@ def test_a_start_that_is_padding_or_the_end_is_a_token_of_its_own(start):
     ids = plans.Ids(6, pad_id=5, unknown_id=1, start_id=start, end_id=0)
     assert ids.order.tolist() == [5, 1, start, 0, 2, 3, 4]
     assert (ids.ours(5), ids.ours(0)) == (0, 3)
-    assert ids.bias().tolist() == [0, 0, -1e9, 0, 0, 0, 0]
+    assert ids.bias().tolist() == [0, 0, plans.NEVER, 0, 0, 0, 0]
 
 
 def test_what_is_not_there_has_zeros_and_is_never_said():
@@ -35,7 +35,7 @@ def test_what_is_not_there_has_zeros_and_is_never_said():
     rows = ids.rows(TABLE)
     assert not rows[:3].any()
     np.testing.assert_array_equal(rows[3:], TABLE[[2, 0, 1, 3, 4, 5]])
-    assert ids.bias(np.ones(6)).tolist() == [-1e9] * 3 + [1] * 6
+    assert ids.bias(np.ones(6)).tolist() == [plans.NEVER] * 3 + [1] * 6
     assert TABLE[5].tolist() == [10, 11]  # what is given stays
 
 
