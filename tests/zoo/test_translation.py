@@ -860,6 +860,9 @@ def test_pieces_of_another_model_are_refused(tmp_path):
     file = tmp_path / "config.json"
     config = json.loads(file.read_text())
     file.write_text(json.dumps({**config, "eos_token_id": 3}))
+    with pytest.raises(ValueError, match="Received: {'eos_token_id': 1}"):
+        zoo.from_hugging_face(tmp_path)
+    change(tmp_path, "generation_config.json", eos_token_id=3)
     with pytest.raises(ValueError, match="vocabulary does not fit the model"):
         zoo.from_hugging_face(tmp_path)
 
