@@ -1,11 +1,9 @@
 """Transformers that CTranslate2 has converted."""
 
-import json
 import math
 import operator
 import os
 import pathlib
-from numbers import Real
 
 import keras
 import numpy as np
@@ -14,9 +12,14 @@ from keras_tfm.layers import SinusoidalPositions, gelu_tanh
 from keras_tfm.models import Transformer
 from keras_tfm.zoo import pieces, plans
 from keras_tfm.zoo.imported import Imported
-from keras_tfm.zoo.json_file import read_json
+from keras_tfm.zoo.json_file import check_kinds, read_json
 from keras_tfm.zoo.model_bin import Variables
 
+# Which settings are of which kind.
+KINDS = (
+    (("bos_token", "decoder_start_token", "eos_token", "unk_token"), str, "a token"),
+    (("layer_norm_epsilon",), (int, float), "a number"),
+)
 # By the number of an activation.
 ACTIVATIONS = {0: "relu", 1: gelu_tanh, 2: "silu", 3: "gelu"}
 # Files of SentencePiece: one for each side, or one for both.
@@ -61,7 +64,8 @@ def from_ctranslate2(folder, **settings) -> Imported:
     folder = pathlib.Path(folder)
     variables = Variables(folder / "model.bin")
     config = read_json(folder / "config.json")
-    _check_config(folder, config)
+    config = {name: value for name, value in config.items() if value is not None}
+    check_kinds(folder, config, KINDS)
     names = [_tokens(folder, side, config) for side in ("source", "target")]
     zero = bool(variables.number("decoder/start_from_zero_embedding", False))
     ids = [_ids(side, config, zero) for side in names]
@@ -124,7 +128,10 @@ def _listed(folder, side):
     for name in (f"{side}_vocabulary", "shared_vocabulary"):
         file = folder / f"{name}.json"
         if file.is_file():
-            return _checked(file)
+            tokens = read_json(file, list)
+            if not all(isinstance(token, str) for token in tokens):
+                raise ValueError(f"{file}: tokens are texts. Received: others too.")
+            return tokens
         file = folder / f"{name}.txt"
         if file.is_file():
             lines = file.read_text(encoding="utf-8").split("\n")
@@ -133,32 +140,6 @@ def _listed(folder, side):
         f"No vocabulary of the {side} in {os.fspath(folder)!r}. Received: "
         f"{sorted(path.name for path in folder.iterdir())[:8]}."
     )
-
-
-def _checked(file):
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file} is no JSON ({error}).") from error
-    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-        raise ValueError(
-            f"{file}: a list of tokens is wanted. Received: {found!r:.60}."
-        )
-    return found
-
-
-def _check_config(folder, config):
-    """Refuses settings that are of another kind than their name says."""
-    names = ("bos_token", "decoder_start_token", "eos_token", "unk_token")
-    wrong = {n: config[n] for n in names if not isinstance(config.get(n, ""), str)}
-    epsilon = config.get("layer_norm_epsilon") or 0.0
-    if not isinstance(epsilon, Real) or not math.isfinite(epsilon):
-        wrong["layer_norm_epsilon"] = epsilon
-    if wrong:
-        raise ValueError(
-            f"{folder}: tokens are texts, and `layer_norm_epsilon` is a number. "
-            f"Received: {wrong} in `config.json`. Convert it again."
-        )
 
 
 def _ids(tokens, config, starts_with_zero):

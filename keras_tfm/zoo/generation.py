@@ -1,11 +1,9 @@
 """What transformers' files say of decoding, as settings of a search."""
 
 import inspect
-import math
-from numbers import Real
 
 from keras_tfm.decode import Search
-from keras_tfm.zoo.json_file import read_json
+from keras_tfm.zoo.json_file import check_kinds, read_json
 
 # Names of `generation_config.json`, and of a search here.
 NAMES = {
@@ -75,17 +73,7 @@ def search(folder, config, ids):
     """
     config = {name: value for name, value in config.items() if value is not None}
     asked = {**config, **given(folder)}
-    no_numbers = {
-        name: asked[name]
-        for name in NUMBERS
-        if not isinstance(asked.get(name, 0), Real)
-        or not math.isfinite(asked.get(name, 0))
-    }
-    if no_numbers:
-        raise ValueError(
-            f"{folder}: settings of decoding are numbers. Received: {no_numbers} in "
-            "`generation_config.json`."
-        )
+    check_kinds(folder, asked, [(NUMBERS, (int, float), "a number")])
     wrong = {n: asked[n] for n, none in OTHERS.items() if asked.get(n, none) != none}
     wrong = {name: value for name, value in wrong.items() if value}
     if asked.get("do_sample") and asked.get("num_beams", 1) != 1:

@@ -1,13 +1,12 @@
 """Models that `save_pretrained` of transformers has written."""
 
-import math
 import os
 import pathlib
 
 from keras_tfm.text import TokenizersVocabulary
 from keras_tfm.zoo import bart, bert, generation, gpt2, pieces, plans, t5
 from keras_tfm.zoo.imported import Imported
-from keras_tfm.zoo.json_file import read_json, understood
+from keras_tfm.zoo.json_file import check_kinds, read_json, understood
 from keras_tfm.zoo.weights import Weights
 
 FAMILIES = {
@@ -129,7 +128,7 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
     if config["model_type"] == "marian":  # whose configuration does not say it
         unknown = read_json(folder / "vocab.json").get("<unk>", 1)
         config.setdefault("unk_token_id", unknown)
-    _check_kinds(folder, config)  # with what other files say
+    check_kinds(folder, config, KINDS)  # with what other files say
     head = head or _head(folder, config, family)
     if head not in family.HEADS or (num_classes is not None and head != "classifier"):
         raise ValueError(
@@ -263,21 +262,8 @@ def _config(folder):
     end = config.get("eos_token_id")
     if isinstance(end, list) and len(end) == 1:
         config["eos_token_id"] = end[0]
-    _check_kinds(file, config)
+    check_kinds(file, config, KINDS)
     return config
-
-
-def _check_kinds(file, config):
-    """Refuses settings that are of another kind than their name says."""
-    for names, kind, wanted in KINDS:
-        for name in names & set(config):
-            value = config[name]
-            is_kind = isinstance(value, kind) and not isinstance(value, bool)
-            if not is_kind or (isinstance(value, float) and not math.isfinite(value)):
-                raise ValueError(
-                    f"{file}: {name} is {wanted}. Received: {value!r:.60}. Fetch it "
-                    "again."
-                )
 
 
 def _head(folder, config, family):

@@ -885,7 +885,20 @@ def byte_level(folder, marks):
     return made
 
 
-GPT2 = {"n_positions": 40, "n_embd": 16, "n_layer": 2, "n_head": 2}
+def write_gpt2(folder, **settings):
+    """Writes a small GPT-2 of random weights as transformers does."""
+    import torch
+    import transformers
+
+    sizes = {"n_positions": 40, "n_embd": 16, "n_layer": 2, "n_head": 2}
+    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    config = transformers.GPT2Config(**{"vocab_size": V, **sizes, **ends, **settings})
+    model = transformers.GPT2LMHeadModel(config).eval()
+    generator = torch.Generator().manual_seed(0)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.4, generator=generator)
+    model.save_pretrained(folder)
+    return model
 
 
 @pytest.mark.backend("torch")
@@ -900,22 +913,14 @@ GPT2 = {"n_positions": 40, "n_embd": 16, "n_layer": 2, "n_head": 2}
 )
 def test_other_settings_of_gpt2_give_the_same_logits(others, tmp_path):
     import torch
-    import transformers
 
-    ends = {"bos_token_id": 0, "eos_token_id": 0}
-    config = transformers.GPT2Config(vocab_size=V, **{**GPT2, **ends, **others})
-    theirs = transformers.GPT2LMHeadModel(config).eval()
-    generator = torch.Generator().manual_seed(0)
-    for parameter in theirs.parameters():
-        torch.nn.init.normal_(parameter, std=0.4, generator=generator)
-    theirs.save_pretrained(tmp_path)
+    theirs = write_gpt2(tmp_path, **others)
     found = zoo.from_hugging_face(tmp_path)
-    first = [config.bos_token_id, config.eos_token_id]
+    first = [theirs.config.bos_token_id, theirs.config.eos_token_id]
     rest = [i for i in range(V) if i not in first]
     theirs_of = np.array([0, 0, *first, *rest])  # of ours from 2 on
-    ours_of = np.arange(4, len(theirs_of)) if others.get("n_inner") else None
-    ours_of = np.arange(2, len(theirs_of)) if len(set(first)) == 2 else ours_of
-    ours_of = np.arange(3, len(theirs_of)) if ours_of is None else ours_of
+    # Where the start is the end too, it is never said.
+    ours_of = np.arange(4 - len(set(first)), len(theirs_of))
     ids = np.random.default_rng(0).choice(ours_of, (3, 9))
     with torch.no_grad():
         wanted = theirs(torch.tensor(theirs_of[ids])).logits.numpy()
@@ -926,11 +931,7 @@ def test_other_settings_of_gpt2_give_the_same_logits(others, tmp_path):
 
 @pytest.mark.backend("torch")
 def test_what_gpt2_is_asked_otherwise_is_refused_or_left(tmp_path):
-    import transformers
-
-    ends = {"bos_token_id": 0, "eos_token_id": 0}
-    config = transformers.GPT2Config(vocab_size=V, **GPT2, **ends)
-    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
+    write_gpt2(tmp_path)
     change(tmp_path, "generation_config.json", max_length=9, min_length=4)
     search = zoo.from_hugging_face(tmp_path).search  # theirs count the prompt
     assert not {"max_decoding_length", "min_decoding_length"} & set(search)
@@ -945,23 +946,9 @@ def test_what_gpt2_is_asked_otherwise_is_refused_or_left(tmp_path):
 
 def test_a_language_model_of_others_goes_on_as_theirs_does(tmp_path):
     import torch
-    import transformers
 
     made = byte_level(tmp_path, ["<|endoftext|>"])
-    config = transformers.GPT2Config(
-        vocab_size=made.get_vocab_size(),
-        n_positions=40,
-        n_embd=16,
-        n_layer=2,
-        n_head=2,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    theirs = transformers.GPT2LMHeadModel(config).eval()
-    generator = torch.Generator().manual_seed(0)
-    for parameter in theirs.parameters():
-        torch.nn.init.normal_(parameter, std=0.4, generator=generator)
-    theirs.save_pretrained(tmp_path)
+    theirs = write_gpt2(tmp_path, vocab_size=made.get_vocab_size())
     found = zoo.from_hugging_face(tmp_path)
     assert isinstance(found.model, CausalLM)
     given = [made.encode(text).ids for text in TEXTS]
