@@ -1,11 +1,11 @@
 """Whether one trained model says the same on every backend and in CTranslate2.
 
-Run      python -m benchmarks.agreement --model FOLDER --text FILE
-         --reference FILE                          (see --help)
-Needs    pip install ctranslate2
-Counts   sentences whose best hypothesis is the same, token by token, as on the
-         first row; and of the others those whose scores differ by less than
-         1e-4: there two hypotheses are as good, and rounding decides
+* Run      python -m benchmarks.agreement --model FOLDER --text FILE
+           --reference FILE                          (see --help)
+* Needs    pip install ctranslate2
+* Counts   sentences whose best hypothesis is the same, token by token, as on
+           the first row; and of the others those whose scores differ by less
+           than 1e-4: there two hypotheses are as good, and rounding decides
 
 Each row is a process of its own. BLEU is sacrebleu's, on text as it is.
 """

@@ -1,8 +1,8 @@
 """How fast hypotheses are found, beside the programs that others use for it.
 
-Run      python -m benchmarks.decode             (see --help)
-Needs    pip install ctranslate2 transformers; about 2 GB a row of the table
-Counts   target tokens a second: what is decoded, whatever it says
+* Run      python -m benchmarks.decode             (see --help)
+* Needs    pip install ctranslate2 transformers; about 2 GB a row of the table
+* Counts   target tokens a second: what is decoded, whatever it says
 
 Each program runs in a process of its own, prepared and warmed up first. Then
 they do the same work in turn, round after round, so that a machine that slows

@@ -1,9 +1,9 @@
 """How fast an export is beside the translator it was made of.
 
-Run      python -m benchmarks.exported --model en-de --text FILE (see --help)
-Counts   seconds of a first batch; milliseconds for a batch of 32 sentences and
-         for one, as they come in the file, medians of some rounds; and the
-         translations that are those of the translator
+* Run      python -m benchmarks.exported --model en-de --text FILE (see --help)
+* Counts   seconds of a first batch; milliseconds for a batch of 32 sentences
+           and for one, as they come in the file, medians of some rounds; and
+           the translations that are those of the translator
 
 Each row is a process of its own, in turn, several rounds. The translator runs
 on TensorFlow, compiled; exports run in a process that imports TensorFlow and

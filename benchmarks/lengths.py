@@ -1,9 +1,9 @@
 """What a token costs as hypotheses get longer and beams wider.
 
-Run      python -m benchmarks.lengths             (see --help)
-Counts   milliseconds a step, of a batch that decodes to the length; and the
-         most memory that the process has held, less what it held before its
-         first batch
+* Run      python -m benchmarks.lengths             (see --help)
+* Counts   milliseconds a step, of a batch that decodes to the length; and the
+           most memory that the process has held, less what it held before its
+           first batch
 
 Base size, random weights, no end before the length. Each backend and beam has
 a process of its own, which takes the lengths in turn, the shortest first:

@@ -1,11 +1,11 @@
 """What loading other programs' weights costs.
 
-Run      python -m benchmarks.loading (see --help)
-Needs    pip install keras-tfm[zoo] ctranslate2
-Counts   seconds, and memory of a process in parts of the size of the weights:
-         the most it held while it loaded, and what it holds afterwards, over
-         what it held before; pages of the file that the system has read and
-         may drop, as safetensors maps them, apart
+* Run      python -m benchmarks.loading (see --help)
+* Needs    pip install keras-tfm[zoo] ctranslate2
+* Counts   seconds, and memory of a process in parts of the size of the weights:
+           the most it held while it loaded, and what it holds afterwards, over
+           what it held before; pages of the file that the system has read and
+           may drop, as safetensors maps them, apart
 
 The weights are of a Marian of base size, drawn at random, written by
 `zoo.to_hugging_face` and `zoo.to_ctranslate2`. Each row is a process of its

@@ -1,8 +1,8 @@
 """How fast batches are made, beside how fast the tiny model trains on them.
 
-Run      KERAS_TFM_DATA=DIR python -m benchmarks.pipeline
-Needs    2 cores, 92 s of processor time, 2.1 GB; Multi30k, or files of yours
-Counts   target tokens a second; padding, start and end are not counted
+* Run      KERAS_TFM_DATA=DIR python -m benchmarks.pipeline
+* Needs    2 cores, 92 s of processor time, 2.1 GB; Multi30k, or files of yours
+* Counts   target tokens a second; padding, start and end are not counted
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
 """What an update and a token cost as sequences get longer, by kind of network.
 
-Run      python -m benchmarks.recurrent           (see --help)
-Counts   milliseconds of one training step, of batches of equal tokens; and of
-         one step of greedy search, of a fixed number of sentences
+* Run      python -m benchmarks.recurrent           (see --help)
+* Counts   milliseconds of one training step, of batches of equal tokens; and of
+           one step of greedy search, of a fixed number of sentences
 
 A Transformer and recurrent networks of about as many parameters: the shapes of
 the recipe. Sources and targets are of one length, without padding. A training

@@ -1,11 +1,11 @@
 """What `keras-tfm serve` stands: clients at once, and a worker that dies.
 
-Run      python -m benchmarks.server --model FOLDER --text FILE (see --help)
-Needs    pip install keras-tfm[serve]
-Counts   requests a second, and milliseconds until an answer (median, 95th and
-         99th percentile) of clients that each ask the next sentence when they
-         have their answer; each answer is held against that of the translator
-         itself
+* Run      python -m benchmarks.server --model FOLDER --text FILE (see --help)
+* Needs    pip install keras-tfm[serve]
+* Counts   requests a second, and milliseconds until an answer (median, 95th and
+           99th percentile) of clients that each ask the next sentence when they
+           have their answer; each answer is held against that of the translator
+           itself
 
 The server is a process of its own, asked over the loopback address alone; this
 one asks. Sentences are asked in an order drawn by a seed.

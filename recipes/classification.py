@@ -1,9 +1,9 @@
 """Train an encoder to label texts with `model.fit`, and label texts with it.
 
-Run      python -m recipes.classification --data imdb
-Needs    see the table of runs in recipes/README.md
-Follows  Vaswani et al. 2017 for the encoder; Yang et al. 2016, section 2.2,
-         for its pooling
+* Run      python -m recipes.classification --data imdb
+* Needs    see the table of runs in recipes/README.md
+* Follows  Vaswani et al. 2017 for the encoder; Yang et al. 2016, section 2.2,
+           for its pooling
 """
 
 import dataclasses

@@ -1,8 +1,8 @@
 """Train a decoder to go on with a text, with `model.fit`, and let it.
 
-Run      python -m recipes.language_model --data my_texts.txt
-Needs    see the table of runs in recipes/README.md
-Follows  Radford et al. 2018, section 3.1; pre-norm as Radford et al. 2019
+* Run      python -m recipes.language_model --data my_texts.txt
+* Needs    see the table of runs in recipes/README.md
+* Follows  Radford et al. 2018, section 3.1; pre-norm as Radford et al. 2019
 """
 
 import dataclasses

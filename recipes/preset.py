@@ -1,12 +1,12 @@
 """Make a preset of a run: a small folder that anybody can load.
 
-Run      python -m recipes.preset --run runs/tatoeba-en-de --out en-de
-Needs    pip install ctranslate2, for a translator
-Leaves   of a translator weights in 8 bits and their vocabulary, in files of
-         CTranslate2 (its own engine reads them too), and the settings of the
-         search; of a classifier its own files, with weights in 16 bits; and a
-         model card with the scores of both forms on the test part of the run,
-         and on those of all languages that it was trained for
+* Run      python -m recipes.preset --run runs/tatoeba-en-de --out en-de
+* Needs    pip install ctranslate2, for a translator
+* Leaves   of a translator weights in 8 bits and their vocabulary, in files of
+           CTranslate2 (its own engine reads them too), and the settings of the
+           search; of a classifier its own files, with weights in 16 bits; and a
+           model card with the scores of both forms on the test part of the run,
+           and on those of all languages that it was trained for
 
 `from_preset(folder)` of `keras_tfm.serving.Translator` or `Classifier` loads
 it. A folder of it in `keras_tfm/presets` comes with the package, by its name.

@@ -1,9 +1,9 @@
 """Train a Transformer to translate with `model.fit`, and translate with it.
 
-Run      python -m recipes.translation --data phrases --target de
-Needs    see the table of runs in recipes/README.md
-Follows  Vaswani et al. 2017; for small corpora Wu et al. 2021, section 3;
-         with `--model recurrent` Bahdanau et al. 2015
+* Run      python -m recipes.translation --data phrases --target de
+* Needs    see the table of runs in recipes/README.md
+* Follows  Vaswani et al. 2017; for small corpora Wu et al. 2021, section 3;
+           with `--model recurrent` Bahdanau et al. 2015
 """
 
 import dataclasses

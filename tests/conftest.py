@@ -21,12 +21,14 @@ def pytest_report_header(config):
     return f"keras: {keras.__version__} on {keras.backend.backend()}"
 
 
-def pytest_collection_finish(session):
+@pytest.fixture(autouse=True, scope="module")
+def little_to_look_through():
     """Lets Keras quantise in less than a second instead of ten.
 
     It collects garbage for each weight that it deletes, and each time all that
-    the libraries have ever made would be looked through.
+    the libraries and the modules before have made would be looked through.
     """
+    gc.collect()
     gc.freeze()
 
 

@@ -517,6 +517,8 @@ def test_help_explains_every_setting():
         name = "from" if field.name == "weights" else field.name
         assert "--" + name.replace("_", "-") in printed
     assert "Target tokens in a batch" in printed
+    # What stands in lines of its own is not joined to one.
+    assert "\n* Needs    see the table" in printed
 
 
 def test_chrf_has_an_interval_where_most_sentences_match_nothing():
