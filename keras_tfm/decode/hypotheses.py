@@ -185,6 +185,7 @@ def best_tokens(logits, count: int, forced=None, suppressed: Sequence[int] = ())
     for token in suppressed:
         inside = ops.where(ops.equal(tokens, token), -float("inf"), inside)
     flat = ops.reshape(inside, (-1, logits.shape[1], number * chunk))
+    broken = ops.logical_or(broken, _has_nan(flat))
     best, place = ops.top_k(flat, count)
     place = ops.cast(place, "int32")
     at = ops.take_along_axis(chosen, place // chunk, axis=-1)
@@ -224,18 +225,29 @@ def normalized(logits):
     peak = ops.max(logits, axis=-1, keepdims=True)
     peak = ops.where(ops.isfinite(peak), peak, 0.0)
     normalizer, broken = _normalizer(_share(logits, peak), peak)
-    return logits - normalizer, broken
+    return logits - normalizer, ops.logical_or(broken, _has_nan(logits))
 
 
 def _normalizer(total, peak):
     """Log of a sum of exponentials less their peak; 0 where it is of nothing.
 
-    Whether any was NaN is then seen at no cost.
+    Whether any was NaN is then seen at no cost, but see `_has_nan`.
     """
     none = ops.equal(total, 0.0)
     normalizer = ops.where(none, 0.0, peak + ops.log(ops.where(none, 1.0, total)))
     broken = ops.logical_or(ops.isnan(total), ops.equal(total, float("inf")))
     return normalizer, broken[..., 0]
+
+
+def _has_nan(logits):
+    """Whether some are NaN, or plus infinity.
+
+    What XLA makes for a processor may lose NaN in a maximum and, as it limits
+    them first, in exponentials; in a sum it does not.
+    """
+    total = ops.sum(logits, axis=-1)
+    forbids = ops.equal(total, -float("inf"))
+    return ops.logical_not(ops.logical_or(forbids, ops.isfinite(total)))
 
 
 def _chunk(size, count):

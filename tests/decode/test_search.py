@@ -287,6 +287,24 @@ def test_logits_that_are_nan_are_named_by_their_step(beam_size):
         search(np.array([[5], [6], [4]]))
 
 
+@pytest.mark.parametrize(
+    "kind", [{}, {"beam_size": 2}, {"beam_size": 2, "num_beam_groups": 2}], ids=str
+)
+def test_what_xla_compiles_sees_nan_too(kind):
+    class Broken:
+        def begin(self, source_ids, max_length, beam_size):
+            return {"memory": source_ids}
+
+        def step(self, ids, index, cache):
+            zero = ops.cast(0 * ops.max(cache["memory"]), "float32")
+            logits = ops.one_hot(ops.full_like(ids, 4), 12)
+            return logits + zero / zero, cache  # negative, by a processor
+
+    search = decode.Search(Broken(), max_decoding_length=5, **kind)
+    with pytest.raises(FloatingPointError, match="at step 0 of row 0 .2 of 2 rows"):
+        search([[5, 6, 7], [8]])
+
+
 def test_an_empty_batch_gives_an_empty_result(beam):
     found = beam(np.zeros((0, 8), "int32"))
     shapes = [part.shape for part in found[:3]]
