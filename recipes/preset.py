@@ -28,7 +28,7 @@ from recipes.runs import start, write_json
 
 WEIGHTS = "model.weights.h5"  # in a Keras file
 # Of a translator's settings, those that belong to the model.
-KEPT = ("beam_size", "length_penalty", "max_source_length")
+KEPT = ("beam_size", "length_penalty", "split_tokens", "max_source_length")
 CARD = """# {name}
 
 A Transformer that translates from {sources} to {targets}: {parameters:,} parameters,

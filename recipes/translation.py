@@ -246,6 +246,7 @@ def main(settings: Settings) -> dict:
         vocabulary,
         beam_size=settings.beam_size,
         length_penalty=settings.length_penalty,
+        split_tokens=usual_length(corpus, vocabulary),
         max_source_length=MAX_SOURCE_LENGTH,
         source_prefix=mark_ids(settings, vocabulary),
     )
@@ -605,6 +606,16 @@ def compile_network(settings, model, steps) -> keras.Model:
         jit_compile=compiles(settings),
     )
     return network
+
+
+def usual_length(corpus, vocabulary):
+    """How many tokens 95 of 100 sources of training have at most.
+
+    A text of more is cut after its sentences: of what is longer than all that
+    it was trained on a model leaves out what comes later.
+    """
+    rows = vocabulary.encode(corpus.train.source[:: 1 + len(corpus.train) // 50_000])
+    return max(1, int(np.percentile([len(row) for row in rows], 95)))
 
 
 def train(settings, model, network, vocabulary, corpus, batches, out):

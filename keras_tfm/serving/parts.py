@@ -15,6 +15,10 @@ _BYTE = re.compile("<0x[0-7][0-9A-F]>")  # a letter without a piece of its own
 WORD_STARTS = ("\u2581", "\u0120")  # of SentencePiece, of byte-level BPE
 ENDS = (".", "!", "?", "\u2026")
 WIDE_ENDS = ("\u3002", "\uff01", "\uff1f", "\u0964", "\u06d4")  # no blank follows
+# A dot behind one of these ends no sentence, nor behind a letter, two or three
+# of which the first is a capital, or a number: "Dr. Doe", "z. B.", "St. John",
+# "am 3. Mai". What ends with "TV" or "1990" stays with what comes after.
+ABBREVIATIONS = {"Prof", "Mrs", "Mme", "Mlle", "Sra", "Srta", "Sig", "Gen", "Rev", "vs"}
 CLOSERS = "\"')]}\u201d\u2019\u00bb\u203a\u300d\u300f"
 
 
@@ -40,6 +44,9 @@ class Pieces:
         starts, ends, wide, closes: bool `(V,)`: the piece begins a word; ends a
             sentence if a word follows; ends one whatever follows; stands after
             an end and belongs to it, as a quotation mark.
+        dots, short, letter, begun: bool `(V,)`: the piece is a dot; a dot
+            behind it ends no sentence; it is one letter inside a word; and a
+            dot behind one or two such letters that follow it ends none.
     """
 
     def __init__(self, vocabulary):
@@ -50,7 +57,21 @@ class Pieces:
         self.starts = np.array([name.startswith(WORD_STARTS) for name in names])
         if not self.starts.any():  # WordPiece, which marks what goes on
             self.starts = np.array([not name.startswith("##") for name in names])
-        self.ends = np.array([name.endswith(ENDS) for name in inner])
+        short = [
+            (name in ABBREVIATIONS or len(name) == 1 and name.isalpha() and name != "I")
+            or (len(name) == 2 and name.isalpha() and name[0].isupper())
+            for name in bare
+        ]
+        short = np.array(short) & self.starts
+        one = [len(name) == 1 and name.isalpha() for name in bare]
+        empty = np.array([not name for name in bare])
+        self.dots = np.array([name == "." for name in inner])
+        self.letter = np.array(one) & ~self.starts
+        self.begun = short | (empty & self.starts)
+        self.short = short | np.array([name.isdigit() for name in bare])
+        self.ends = np.array(
+            [name.endswith(ENDS) and name[:-1] not in ABBREVIATIONS for name in inner]
+        )
         self.wide = np.array([name.endswith(WIDE_ENDS) for name in inner])
         self.closes = np.array(
             [bool(name) and not rest for name, rest in zip(bare, inner, strict=True)]
@@ -77,6 +98,10 @@ class Pieces:
         row, count = np.asarray(ids), len(ids)
         starts, closes = self.starts[row], self.closes[row]
         ends, wide = self.ends[row], self.wide[row]
+        letter, short = self.letter[row], self.short[row]
+        second = letter & _after(self.begun[row])
+        short = short | second | (letter & _after(second))
+        ends = ends & ~(self.dots[row] & _after(short))
         for _ in range(2):  # such as .")
             ends = ends | (closes & _after(ends))
             wide = wide | (closes & _after(wide))

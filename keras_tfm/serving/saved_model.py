@@ -343,19 +343,18 @@ class _Reader:
         least, most = self._cuts
         ids = rows.to_tensor(0)
         lengths = tf.cast(rows.row_lengths(), tf.int32)
-        starts, ends, wide, closes = (
-            tf.gather(tf.constant(flags), ids)
-            for flags in (
-                self._pieces.starts,
-                self._pieces.ends,
-                self._pieces.wide,
-                self._pieces.closes,
-            )
+        pieces = self._pieces
+        flags = (pieces.starts, pieces.ends, pieces.wide, pieces.closes)
+        flags += (pieces.dots, pieces.short, pieces.letter, pieces.begun)
+        starts, ends, wide, closes, dots, short, letter, begun = (
+            tf.gather(tf.constant(each), ids) for each in flags
         )
 
         def after(flags):
             return tf.pad(flags, [[0, 0], [1, 0]])[:, :-1]
 
+        second = letter & after(begun)
+        ends &= ~(dots & after(short | second | (letter & after(second))))
         for _ in range(2):
             ends |= closes & after(ends)
             wide |= closes & after(wide)
@@ -369,14 +368,14 @@ class _Reader:
             big = tf.int32.max
             return tf.reduce_min(tf.where(flags, places, big), axis=1)
 
-        def advance(begun, cuts):
-            from_here = places > begun[:, None]
-            near = from_here & (places <= begun[:, None] + least)
-            within = from_here & (places <= begun[:, None] + most)
-            rest = lengths - begun
+        def advance(here, cuts):
+            from_here = places > here[:, None]
+            near = from_here & (places <= here[:, None] + least)
+            within = from_here & (places <= here[:, None] + most)
+            rest = lengths - here
             inside, beyond = last(near & sentences), first(within & ~near & sentences)
             word = last(within & starts)
-            end = tf.where(word > 0, word, begun + most)
+            end = tf.where(word > 0, word, here + most)
             end = tf.where(rest <= most, lengths, end)
             end = tf.where(beyond < tf.int32.max, beyond, end)
             end = tf.where(inside > 0, inside, end)
@@ -385,7 +384,7 @@ class _Reader:
 
         zeros = tf.zeros_like(lengths)
         _, cuts = tf.while_loop(
-            lambda begun, cuts: tf.reduce_any(begun < lengths),
+            lambda here, cuts: tf.reduce_any(here < lengths),
             advance,
             (zeros, zeros[:, None]),
             shape_invariants=(tf.TensorShape([None]), tf.TensorShape([None, None])),

@@ -48,7 +48,9 @@ class Translator:
         batch_size: int >= 1, in sentences: decoded at once, at most.
         batch_tokens: int >= 1, in source tokens with padding, likewise.
         split_tokens: int >= 1. A line of more source tokens is cut after its
-            sentences, into parts of no more where they allow it.
+            sentences, into parts of no more where they allow it. A model leaves
+            out part of what is longer than all that it was trained on: for one
+            of single sentences about 24.
         max_source_length: int >= 1, in tokens with prefix and suffix; no more
             than the model has learned positions for. A longer sentence is cut
             between words. A text that a language model goes on with is not

@@ -63,6 +63,15 @@ def test_each_name_translates_between_its_languages(preset):
     assert said.replace("Where's", "Where is") == STATION[target]
 
 
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("preset", TRANSLATORS, ids=lambda preset: preset.name)
+def test_of_many_sentences_in_a_line_none_is_left_out(preset):
+    translator = Translator.from_preset(preset.name)
+    text = STATION[preset.languages[0]]
+    found = translator(" ".join([text] * 20))
+    assert found.count("?") == 20
+
+
 @pytest.mark.backend("tensorflow")
 def test_an_export_says_what_the_translator_says(data, tmp_path):
     folder = data / "multi30k" / "raw"

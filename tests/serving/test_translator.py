@@ -2,11 +2,13 @@
 
 import asyncio
 import os
+import pathlib
 import subprocess
 
 import numpy as np
 import pytest
 
+import keras_tfm
 from keras_tfm.decode import Search, Shortlist
 from keras_tfm.decode.inputs import padded_rows
 from keras_tfm.serving import SharedTranslator, Translator, saved_model
@@ -371,6 +373,25 @@ def test_a_vocabulary_without_marks_of_words_has_starts():
     assert pieces.starts.any() and pieces.ends.any()
 
 
+@pytest.mark.backend("torch")
+def test_a_dot_behind_an_abbreviation_ends_no_sentence():
+    folder = pathlib.Path(keras_tfm.__file__).parent / "presets" / "en-de"
+    vocabulary = Vocabulary.load(folder / "sentencepiece.model")
+    sentences = [
+        "Dr. Smith and Mrs. J. Doe came on the 3. of May.",
+        "So do I.",
+        "It is, z. B., St. John and Mr. President!",
+        "Tom left .",
+        "I saw it.",
+        "He is here.",
+    ]
+    [ids] = vocabulary.encode([" ".join(sentences)])
+    cuts, blanks = Pieces(vocabulary).cut(ids, 1, 100)
+    parts = vocabulary.decode([ids[begin:end] for begin, end in cuts])
+    assert [part.strip() for part in parts] == sentences
+    assert blanks == [False] + 5 * [True]
+
+
 def test_settings_that_cannot_work_are_refused(
     translator, vocabulary, target_vocabulary
 ):
@@ -573,6 +594,7 @@ def hostile():
         "\u05d1\u05d9\u05ea \u05d5\u05d2\u05df",
         "a" * 300,
         "a house. " * 30,
+        "a house of a. b. and 5. garden. " * 10,
         'the "small" boat." ' * 12,
         "a garden and a house " * 30,
         "\u3002".join(["a house"] * 20),
