@@ -83,7 +83,9 @@ class Classify(Command):
     files: Files = ()
     """Texts, one a line, of pairs with a tab between; none: standard input."""
     form: Literal["text", "jsonl"] = "text"
-    """jsonl: answers have "label", "probabilities" and "truncated"."""
+    """jsonl: objects with "text", of pairs "second" too, and if wanted "id",
+    which is given back; answers have "label", "probabilities" and
+    "truncated"."""
     window: int = 4_096
     """Lines that are read before they are labelled."""
 
@@ -98,7 +100,8 @@ class Score(Languages):
     """Source and target, line by line; or one with a tab between; none: that
     from standard input."""
     form: Literal["text", "jsonl"] = "text"
-    """jsonl: answers have "score", "tokens" and "token_scores"."""
+    """jsonl: objects with "source" and "target", and if wanted "id", which is
+    given back; answers have "score", "tokens" and "token_scores"."""
     window: int = 4_096
     """Lines that are read before they are scored."""
 

@@ -17,7 +17,10 @@ def run(command):
         command: `options.Classify`.
     """
     classifier = Classifier.from_preset(command.model)
-    if classifier.paired:
+    if command.form == "jsonl":
+        names = ["text", "second"] if classifier.paired else ["text"]
+        given = lines.objects(lines.read(command.files), names, {})
+    elif classifier.paired:
         given = lines.pairs(command.files)
     else:
         given = lines.read(command.files)
@@ -30,19 +33,29 @@ def _says(text, vocabulary):
     return all(side.strip() and vocabulary.encode([side])[0] for side in sides)
 
 
+def _texts(items, classifier, command):
+    if command.form != "jsonl":
+        return items
+    if classifier.paired:
+        return [(one["text"], one["second"]) for one in items]
+    return [one["text"] for one in items]
+
+
 def _answers(classifier, given, command):
     first = 1
     for some in lines.windows(given, command.window):
-        says = [_says(text, classifier.vocabulary) for text in some]
+        texts = _texts(some, classifier, command)
+        says = [_says(text, classifier.vocabulary) for text in texts]
         with lines.placed(first):
-            found = iter(classifier(list(itertools.compress(some, says))))
+            found = iter(classifier(list(itertools.compress(texts, says))))
         first += len(some)
-        for known in says:
+        for known, item in zip(says, some, strict=True):
             one = next(found) if known else NOTHING
             if one is NOTHING and command.form != "jsonl":
                 yield ""
             elif command.form == "jsonl":
                 answer = {
+                    **lines.same_id(item),
                     "label": one.label,
                     "probabilities": one.probabilities,
                     "truncated": one.truncated,

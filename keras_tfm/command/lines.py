@@ -15,6 +15,8 @@ from keras_tfm.text.files import (
     iterate_pairs_tsv,
 )
 
+KINDS = {str: "a str", list: "a list of str"}
+
 
 def read(files):
     """Gives an iterator over the lines of files, or of standard input.
@@ -63,7 +65,7 @@ def objects(lines, required, known, first=1):
 
     Args:
         lines: iterable of str.
-        required: str, a name that each object has, of a str.
+        required: list of str, names that each object has, of a str.
         known: dict from names to types, what else it may have: str, or list of
             str; and `"id"` of any type.
         first: int, the number of the first line.
@@ -77,26 +79,33 @@ def objects(lines, required, known, first=1):
             found = json.loads(line, parse_constant=_refuse)
         except (ValueError, RecursionError) as error:
             raise ValueError(f"Line {number} is no JSON ({error}).") from error
-        fits = isinstance(found, dict) and _is_text(found.get(required))
+        wanted = f"an object has {' and '.join(map(repr, required))}, a str, and maybe "
+        wanted += " and ".join(["'id'", *(f"{n!r}, {KINDS[known[n]]}" for n in known)])
+        fits = isinstance(found, dict) and all(
+            _is_text(found.get(name)) for name in required
+        )
         if not fits or not all(
             found.get(name) is None or _fits(found[name], kind)
             for name, kind in known.items()
         ):
-            raise ValueError(
-                f"Line {number}: an object with {required!r} is wanted, and maybe "
-                f"{sorted(known)}. Received: {line[:80]!r}."
-            )
-        if unknown := sorted({*found} - {required, "id", *known}):
-            raise ValueError(
-                f"Line {number}: an object has {required!r}, and maybe 'id' and "
-                f"{sorted(known)}. Received: {unknown}."
-            )
+            raise ValueError(f"Line {number}: {wanted}. Received: {line[:80]!r}.")
+        if unknown := sorted({*found} - {*required, "id", *known}):
+            raise ValueError(f"Line {number}: {wanted}. Received: {unknown}.")
         if not _comes_back(found.get("id")):
             raise ValueError(
                 f"Line {number}: an 'id' is given back as it is, and so has numbers "
                 f"that JSON has, and whole characters. Received: {line[:80]!r}."
             )
         yield found
+
+
+def same_id(item):
+    """Gives what an answer has of the object that it answers.
+
+    Args:
+        item: dict, of `objects`.
+    """
+    return {"id": item["id"]} if "id" in item else {}
 
 
 def _refuse(name):

@@ -13,20 +13,27 @@ def run(command):
         command: `options.Score`.
     """
     translator = translator_of(command)
-    found = _answers(translator, lines.pairs(command.files), command)
-    lines.Output(None).write_all(found, False)
+    if command.form == "jsonl":
+        given = lines.objects(lines.read(command.files), ["source", "target"], {})
+    else:
+        given = lines.pairs(command.files)
+    lines.Output(None).write_all(_answers(translator, given, command), False)
 
 
 def _answers(translator, given, command):
     first = 1
     for some in lines.windows(given, command.window):
+        asked = some
+        if command.form == "jsonl":
+            asked = [(one["source"], one["target"]) for one in some]
         with lines.placed(first):
-            found = translator.score(some)
+            found = translator.score(asked)
         first += len(some)
-        for one in found:
+        for one, item in zip(found, some, strict=True):
             known = one.score != -float("inf")
             if command.form == "jsonl":
                 answer = {
+                    **lines.same_id(item),
                     "score": one.score if known else None,
                     "tokens": one.tokens,
                     "token_scores": [round(gain, 6) for gain in one.token_scores],

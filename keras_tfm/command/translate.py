@@ -66,7 +66,7 @@ def run(command):
 
 
 def _answers(translator, given, command, first):
-    items = lines.objects(given, "source", KNOWN, first)
+    items = lines.objects(given, ["source"], KNOWN, first)
     asked, count = {}, command.num_hypotheses
     if count is not None:
         asked["num_hypotheses"] = count
@@ -85,7 +85,7 @@ def _answers(translator, given, command, first):
                 for each in one.hypotheses[: count or 1]
             ]
             answer = {
-                **({"id": item["id"]} if "id" in item else {}),
+                **lines.same_id(item),
                 "source": one.source,
                 "translation": one.text,
                 "score": _number(one.score),

@@ -320,7 +320,7 @@ def test_faults_are_said_and_have_a_status(
     for line in wrong:
         given(monkeypatch, b'{"source": "a"}\n' + line.encode())
         assert main(["translate", folder, "--form", "jsonl"]) == 1
-        assert "Line 2: an object with 'source'" in capfd.readouterr().err
+        assert "Line 2: an object has 'source', a str, and" in capfd.readouterr().err
     wrong = ['"\\ud800x"', "1e999", '{"a": [1e999]}', "NaN"]
     for value in wrong:
         given(monkeypatch, f'{{"source": "a", "id": {value}}}'.encode())
@@ -388,10 +388,17 @@ def test_given_translations_are_scored(folder, translator, source, capfd, monkey
     assert main(["score", folder]) == 0
     found = [float(line) for line in said(capfd)]
     np.testing.assert_allclose(found, [one.score for one in wanted], atol=1e-4)
-    assert main(["score", folder, source, source, "--form", "jsonl"]) == 0
+    asked = [{"source": s, "target": t, "id": i} for i, (s, t) in enumerate(pairs)]
+    del asked[1]["id"]
+    given(monkeypatch, "\n".join(map(json.dumps, asked)).encode())
+    assert main(["score", folder, "--form", "jsonl"]) == 0
     found = [json.loads(line) for line in said(capfd)]
-    assert len(found) == len(LINES)
-    assert found[0]["tokens"][-1] == "</s>"
+    assert [one.get("id", "") for one in found] == [0, "", 2]
+    assert found[0]["tokens"][-1] == "</s>" and found[2]["score"] is None
+    assert found[0]["score"] == pytest.approx(wanted[0].score, abs=1e-4)
+    given(monkeypatch, b'{"source": "a house"}\n')
+    assert main(["score", folder, "--form", "jsonl"]) == 1
+    assert "Line 1: an object has 'source' and 'target', a" in capfd.readouterr().err
     given(monkeypatch, b"a house\tthe boat\tCC-BY\n")
     assert main(["score", folder]) == 0
     assert float(said(capfd)[0]) == pytest.approx(wanted[0].score, abs=1e-4)
@@ -482,16 +489,30 @@ def test_a_classifier_labels_lines(vocabulary, source, tmp_path, capfd):
     assert main(["classify", folder, str(file)]) == 0
     wanted = classifier(texts)
     assert said(capfd) == [f"{one.label}\t{one.probability:.4f}" for one in wanted]
-    assert main(["classify", folder, str(file), "--form", "jsonl"]) == 0
+    objects = tmp_path / "texts.jsonl"
+    asked = [{"text": line, "id": i} for i, line in enumerate(LINES)]
+    objects.write_text("\n".join(map(json.dumps, asked)))
+    assert main(["classify", folder, str(objects), "--form", "jsonl"]) == 0
     found = [json.loads(line) for line in said(capfd)]
-    assert [one["label"] for one in found] == [one.label for one in wanted]
+    assert [one["id"] for one in found] == list(range(len(LINES)))
+    assert [one["label"] is None for one in found] == [not s.strip() for s in LINES]
+    labels = [one["label"] for one in found if one["label"]]
+    assert labels == [one.label for one in wanted]
     assert found[0]["probabilities"].keys() == {"good", "bad"}
+    assert main(["classify", folder, source, "--form", "jsonl"]) == 1  # are no objects
+    assert "Line 1 is no JSON" in capfd.readouterr().err
     assert main(["classify", folder, source, "--window", "2"]) == 0
     lines = iter(f"{one.label}\t{one.probability:.4f}" for one in wanted)
     assert said(capfd) == [next(lines) if line.strip() else "" for line in LINES]
-    assert main(["classify", folder, source, "--form", "jsonl"]) == 0
-    found = [json.loads(line) for line in said(capfd)]
-    assert [one["label"] is None for one in found] == [not s.strip() for s in LINES]
+    pairs = Classifier(model, vocabulary, ["good", "bad"], paired=True)
+    pairs.save(tmp_path / "pairs")
+    objects.write_text('{"text": "a house", "second": "a boat", "id": null}')
+    assert (
+        main(["classify", str(tmp_path / "pairs"), str(objects), "--form=jsonl"]) == 0
+    )
+    found = json.loads(said(capfd)[0])
+    [one] = pairs([("a house", "a boat")])
+    assert (found["id"], found["label"]) == (None, one.label)
     # Of which the vocabulary has no token, though Unicode calls it no blank.
     file.write_text(f"\u200b\n{texts[0]}\n\u200b\u200b\n", encoding="utf-8")
     assert main(["classify", folder, str(file)]) == 0
