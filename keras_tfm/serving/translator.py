@@ -1,6 +1,8 @@
 """From sentence to sentence: a model with its vocabulary and a search."""
 
+import difflib
 import functools
+import inspect
 import itertools
 import json
 import os
@@ -111,6 +113,7 @@ class Translator:
                 f"{split_tokens}, max_source_length={max_source_length} with {marks} "
                 "marks."
             )
+        _check_names(search)
         self.model = model
         self.vocabulary = vocabulary
         self.target_vocabulary = target_vocabulary or vocabulary
@@ -176,6 +179,7 @@ class Translator:
         return_attention=False,
         progress=False,
         seconds=None,
+        seed=None,
         **search,
     ):
         """Translates, and says more of it than a call.
@@ -192,6 +196,8 @@ class Translator:
             return_attention: bool. Give what each piece attended to.
             progress: bool. Show a progress bar.
             seconds: float > 0 or None: give up soon after so many.
+            seed: int, of sampling: the same seed draws the same; or None for
+                another each time.
             **search: settings of `Search` for this call, over those of the
                 translator, such as `beam_size` and `num_hypotheses`.
 
@@ -202,9 +208,10 @@ class Translator:
             ValueError: other prefixes or constraints than texts, settings of a
                 search that do not fit each other, or constraints without a
                 beam.
-            TypeError: what comes is not text.
+            TypeError: what comes is not text, or there is no such setting.
             TimeoutError: it took more than `seconds`.
         """
+        _check_names(search, ("target_prefix", "constraints", "seconds", "seed"))
         if isinstance(texts, str):
             return self.translate(
                 [texts],
@@ -214,6 +221,7 @@ class Translator:
                 return_attention,
                 progress,
                 seconds,
+                seed,
                 **search,
             )[0]
         end = None if seconds is None else time.monotonic() + seconds
@@ -224,7 +232,9 @@ class Translator:
         phrases = self._phrases(constraints, texts)
         rows, places = self.rows_of(texts, phrases)
         forced = self._forced(target_prefix, texts, rows, places, searched)
-        found = self._decoded(searched, rows, forced, progress, phrases, places, end)
+        found = self._decoded(
+            searched, rows, forced, progress, phrases, places, end, seed
+        )
         return self.translations_of(texts, rows, places, found, return_scores)
 
     def stream(self, text, target_prefix=None) -> Iterator[str]:
@@ -395,7 +405,15 @@ class Translator:
         }
 
     def _decoded(
-        self, search, rows, forced, progress=False, phrases=(), places=(), end=None
+        self,
+        search,
+        rows,
+        forced,
+        progress=False,
+        phrases=(),
+        places=(),
+        end=None,
+        seed=None,
     ):
         """The hypotheses of each row."""
 
@@ -411,6 +429,7 @@ class Translator:
             [rows[i] for i in free],
             self.batch_tokens,
             self.batch_size,
+            seed=seed,
             target_prefix=forced and [forced[i] for i in free],
         ):
             found[free[number]] = hypotheses
@@ -420,7 +439,7 @@ class Translator:
         for number, ids in held.items():
             prefix = forced and [forced[number]]
             try:
-                found[number] = search([rows[number]], prefix, [ids])
+                found[number] = search([rows[number]], prefix, [ids], seed)
             except ValueError as error:
                 text = next(n for n in phrases if places[n][2] == number)
                 raise ValueError(f"Text {text}: {error}") from error
@@ -793,6 +812,19 @@ def _pair(number, pair):
             f"{str(pair)[:60]!r} of type {type(pair).__name__}, pair {number}."
         )
     return pair
+
+
+def _check_names(search, more=()):
+    """Refuses what is no setting of a search, nor one of `more`."""
+    known = {*inspect.signature(Search).parameters, *more} - {"model"}
+    if unknown := sorted(set(search) - known):
+        near = {*difflib.get_close_matches(unknown[0], known, 2)}
+        near |= {name for name in known if unknown[0] in name}
+        hint = "Nearest" if near else "There are"
+        raise TypeError(
+            f"Settings of a search are wanted. Received: {unknown}. "
+            f"{hint}: {', '.join(sorted(near or known))}."
+        )
 
 
 def _between(found, marked, source, target):

@@ -392,6 +392,29 @@ def test_a_dot_behind_an_abbreviation_ends_no_sentence():
     assert blanks == [False] + 5 * [True]
 
 
+@pytest.mark.backend("torch")
+def test_what_is_no_setting_is_refused_with_what_is_near(translator):
+    with pytest.raises(TypeError, match=r"'prefix'\]. Nearest: .*target_prefix\."):
+        translator.translate(TEXTS, prefix="un")
+    with pytest.raises(TypeError, match=r"'x9'\]. There are: beam_size, constraints"):
+        translator.translate(TEXTS, x9=1)
+    both = (translator.model, translator.vocabulary, translator.target_vocabulary)
+    with pytest.raises(TypeError, match=r"'beamsize'\]. Nearest: beam_size\."):
+        Translator(*both, beamsize=3)
+
+
+@pytest.mark.backend("torch")
+def test_a_seed_draws_the_same_again(translator):
+    drawn = {"beam_size": 1, "sampling_topk": 0, "sampling_temperature": 2.0}
+    one, again, other = (
+        [str(found) for found in translator.translate(TEXTS, seed=seed, **drawn)]
+        for seed in (1, 1, 2)
+    )
+    assert one == again != other
+    [alone] = translator.translate(TEXTS[:1], seed=1, **drawn)
+    assert str(translator.translate(TEXTS[0], seed=1, **drawn)) == str(alone)
+
+
 def test_settings_that_cannot_work_are_refused(
     translator, vocabulary, target_vocabulary
 ):
