@@ -57,7 +57,15 @@ def pairs(files):
             f"Source and target are two files, or one. Received: {len(files)} files."
         )
     opened = [_opened(name) for name in files or ("-",)]
-    yield from iterate_pairs(*opened) if opened[1:] else iterate_pairs_tsv(*opened)
+    if opened[1:]:
+        yield from iterate_pairs(*opened)
+        return
+    try:
+        yield from iterate_pairs_tsv(*opened)
+    except ValueError as error:
+        raise ValueError(
+            f"{error} Or name two files, of sources and of targets."
+        ) from error
 
 
 def objects(lines, required, known, first=1):
@@ -202,6 +210,11 @@ class Output:
             raise ValueError(
                 f"Lines go to a file. Received: {os.fspath(path)!r}, which is a folder "
                 "or a device. Name a file, or leave it out for standard output."
+            )
+        if not self._path.parent.is_dir():
+            raise FileNotFoundError(
+                f"A file is written into a folder that is there. Received: "
+                f"{os.fspath(path)!r}. Make {os.fspath(self._path.parent)!r} first."
             )
         self._part = self._path.with_name(f"{self._path.name}.part")
         self._note = self._path.with_name(f"{self._path.name}.part.json")

@@ -9,7 +9,7 @@ from keras_tfm.decode import processors as processing
 from keras_tfm.decode import states
 from keras_tfm.decode.constraints import Constraints
 from keras_tfm.decode.hypotheses import Hypotheses, best_tokens, normalized, penalty
-from keras_tfm.decode.way import Way
+from keras_tfm.decode.way import Way, attention_of
 
 
 def beam(
@@ -166,7 +166,7 @@ class Beam(Way):
             for part in (opened, pool):
                 part["gains"] = ops.zeros_like(part["ids"], "float32")
         if self.coverage_penalty:
-            opened["coverage"] = ops.zeros_like(cache["attention"], "float32")
+            opened["coverage"] = ops.zeros_like(attention_of(cache), "float32")
         if self.return_attention:
             for part in (opened, pool):
                 part["beams"] = ops.zeros_like(part["ids"])

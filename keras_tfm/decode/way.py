@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable, Sequence
 
-from keras import ops
+from keras import ops, tree
 
 from keras_tfm.decode import states
 from keras_tfm.decode.hypotheses import (
@@ -87,7 +87,7 @@ class Way:
             "cache": cache,
         }
         if self.return_attention:
-            length = ops.shape(cache["attention"])[-1]
+            length = ops.shape(attention_of(cache))[-1]
             state["attention"] = ops.zeros((size, room, count, length), "float32")
         if prefix is not None and prefix.shape[1]:
             state["prefix"] = prefix
@@ -97,6 +97,7 @@ class Way:
         """Gives processed logits, the forced tokens, and the new state."""
         index = state["index"]
         logits, cache = step(state["last"], index, state["cache"])
+        _check_step(logits, cache, state)
         forced = forced_tokens(state.get("prefix"), index)
         history = History(state["open"]["ids"], index)
         logits = processed_logits(logits, history, processors, forced)
@@ -120,3 +121,46 @@ class Way:
         room = ops.shape(state["open"]["ids"])[-1]
         index = ops.reshape(state["index"], (-1, 1, 1))
         return ops.equal(ops.arange(room)[None, None], index)
+
+
+def _check_step(logits, cache, state):
+    """Says what an own model's step gives that a search cannot use."""
+    wanted = (*state["last"].shape, None)
+    shape = tuple(getattr(logits, "shape", ()))
+    fits = len(shape) == 3 and all(
+        None in sizes or sizes[0] == sizes[1]
+        for sizes in zip(shape, wanted, strict=True)
+    )
+    if not fits:
+        raise ValueError(
+            "A step gives logits (B, K, V) of ids (B, K). Received: ids of the shape "
+            f"{wanted[:2]}, and {shape or type(logits).__name__}."
+        )
+    try:
+        tree.assert_same_structure(state["cache"], cache)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            "A step gives a cache of the structure that it gets. Received: another "
+            f"({error})."
+        ) from error
+
+
+def attention_of(cache):
+    """Gives what the decoder attended to.
+
+    Args:
+        cache: what `begin` gives.
+
+    Returns:
+        `cache["attention"]`, float `(B, K, S)`.
+
+    Raises:
+        ValueError: it has none.
+    """
+    if not isinstance(cache, dict) or "attention" not in cache:
+        has = sorted(cache) if isinstance(cache, dict) else type(cache).__name__
+        raise ValueError(
+            "For `return_attention` and `coverage_penalty` a cache has 'attention', "
+            f"(B, K, S). Received: a model whose cache is {has}."
+        )
+    return cache["attention"]

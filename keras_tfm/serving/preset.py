@@ -150,6 +150,11 @@ def _written_by_others(folder):
     marian = [path for kind in ("*.npz", "*.bin") for path in folder.glob(kind)]
     if marian:
         return _settled(zoo.from_marian(folder))
+    if (folder / "saved_model.pb").is_file():
+        raise FileNotFoundError(
+            f"{os.fspath(folder)!r} holds a SavedModel, which TensorFlow reads: "
+            "`tensorflow.saved_model.load`. Name the model that was exported."
+        )
     raise FileNotFoundError(
         f"{os.fspath(folder)!r} holds no model of a recipe, transformers, Marian or "
         f"CTranslate2. Received: {sorted(path.name for path in folder.iterdir())[:8]}."

@@ -404,7 +404,8 @@ def test_given_translations_are_scored(folder, translator, source, capfd, monkey
     assert float(said(capfd)[0]) == pytest.approx(wanted[0].score, abs=1e-4)
     given(monkeypatch, b"a house\n")
     assert main(["score", folder]) == 1
-    assert "standard input, line 1: column 1" in capfd.readouterr().err
+    error = capfd.readouterr().err
+    assert "standard input, line 1: column 1" in error and "Or name two" in error
 
 
 @pytest.mark.backend("torch")

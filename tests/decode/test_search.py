@@ -305,6 +305,30 @@ def test_what_xla_compiles_sees_nan_too(kind):
         search([[5, 6, 7], [8]])
 
 
+@pytest.mark.parametrize(
+    ("wrong", "options", "message"),
+    [
+        ("logits", {}, r"gives logits \(B, K, V\) of ids.*\(2, 2\), and \(2, 12\)"),
+        ("cache", {}, "a cache of the structure that it gets. Received: another"),
+        (None, {"return_attention": True}, r"has 'attention'.*cache is \['memory'\]"),
+        (None, {"coverage_penalty": 0.2}, r"has 'attention'.*cache is \['memory'\]"),
+    ],
+)
+def test_a_step_that_gives_something_else_is_refused(wrong, options, message):
+    class Wrong:
+        def begin(self, source_ids, max_length, beam_size, **options):
+            return {"memory": source_ids}
+
+        def step(self, ids, index, cache):
+            logits = ops.one_hot(ops.full_like(ids, 4), 12)
+            logits = logits[:, 0] if wrong == "logits" else logits
+            return logits, {} if wrong == "cache" else cache
+
+    search = decode.Search(Wrong(), beam_size=2, max_decoding_length=5, **options)
+    with pytest.raises(ValueError, match=message):
+        search([[5, 6, 7], [8]])
+
+
 def test_an_empty_batch_gives_an_empty_result(beam):
     found = beam(np.zeros((0, 8), "int32"))
     shapes = [part.shape for part in found[:3]]

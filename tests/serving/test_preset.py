@@ -241,6 +241,9 @@ def test_other_programs_folders_are_known_by_their_files(tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="holds no model of a recipe"):
         preset.find(tmp_path / "empty", "translation")
+    (tmp_path / "empty" / "saved_model.pb").touch()
+    with pytest.raises(FileNotFoundError, match="a SavedModel, which TensorFlow reads"):
+        preset.find(tmp_path / "empty", "translation")
 
 
 def test_a_model_of_another_kind_is_refused(tmp_path, monkeypatch, vocabulary):

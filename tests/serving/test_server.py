@@ -100,7 +100,7 @@ class Client:
                 if body is None:
                     return await client.get(url, **options)
                 if isinstance(body, bytes):
-                    options["headers"] = {"content-type": "application/json"}
+                    options.setdefault("headers", {"content-type": "application/json"})
                     return await client.post(url, content=body, **options)
                 return await client.post(url, json=body, **options)
 
@@ -232,6 +232,12 @@ def test_what_tensorflow_serving_would_refuse_is_refused(client, body, message):
 def test_too_much_and_other_things_are_refused(client, status, body, message):
     found = client.refused(status, "/translate", body)
     assert re.search(message, found), found
+
+
+def test_a_body_that_does_not_say_that_it_is_json_is_refused(client):
+    form = {"content-type": "application/x-www-form-urlencoded"}  # curl's own
+    found = client.refused(422, "/translate", b'{"text": "a"}', headers=form)
+    assert "Content-Type says application/json. Received: 'application/x-" in found
 
 
 def test_attention_is_of_short_texts(folder, translator):

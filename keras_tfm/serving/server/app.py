@@ -269,6 +269,13 @@ def _refusals(app):
 
     @app.exception_handler(RequestValidationError)
     async def misshapen(request, fault):
+        kind = request.headers.get("content-type", "")
+        if "json" not in kind:
+            return refused(
+                422,
+                "The body is JSON, and the header Content-Type says application/json. "
+                f"Received: {kind[:80]!r}.",
+            )
         places = [
             ".".join(str(part) for part in one["loc"][1:]) + ": " + one["msg"]
             for one in fault.errors()[:8]
