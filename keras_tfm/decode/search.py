@@ -61,7 +61,8 @@ class Search:
         suppress_sequences: lists of ids that are never generated in a row.
         suppress_ids: ints. Tokens that are never generated; None for padding,
             which is 0, and the start.
-        disable_unk: bool. Never generate the unknown token.
+        disable_unk: bool. Never generate the unknown token. True, where others
+            have False.
         sampling_topk: int >= 0. 1 samples nothing; above it, one of so many
             likeliest tokens is drawn; 0 draws from all.
         sampling_topp: float in (0, 1], see `processors.top_p`.

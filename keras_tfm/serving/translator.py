@@ -199,7 +199,9 @@ class Translator:
             seed: int, of sampling: the same seed draws the same; or None for
                 another each time.
             **search: settings of `Search` for this call, over those of the
-                translator, such as `beam_size` and `num_hypotheses`.
+                translator, such as `beam_size` and `num_hypotheses`. Hypotheses
+                are of different tokens; two may have the same text, which was
+                cut into pieces in two ways.
 
         Returns:
             `Translation`, or a list of them in the order of the texts.

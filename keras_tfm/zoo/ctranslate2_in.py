@@ -101,7 +101,8 @@ def from_ctranslate2(folder, **settings) -> Imported:
         "source_suffix": [3] if config.get("add_source_eos") else [],
         "disable_unk": False,
     }
-    return Imported(model, source, None, search, target, tokens)
+    orders = tuple(side.order for side in ids)
+    return Imported(model, source, None, search, target, tokens, orders=orders)
 
 
 def _bos(folder, tokens, config, ids):

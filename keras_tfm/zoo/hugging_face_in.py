@@ -162,18 +162,18 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
 
 
 def _with_vocabulary(folder, config, model, ids, settings):
-    given = {}
+    given = {"orders": (ids.order, ids.order)}
     # One that is written here may have one vocabulary for both sides.
     sides = (folder / "vocab.json").is_file() or any(folder.glob("*.spm"))
     if config["model_type"] == "marian" and sides:
         source, target, languages = pieces.marian(folder, config, ids)
-        given = {"target_vocabulary": target, "languages": languages}
+        given |= {"target_vocabulary": target, "languages": languages}
         given["mark"] = "target"
     elif config["model_type"] in BYTE_LEVEL:
         source = pieces.byte_level(folder, config, ids)
     else:
         source, languages, mark = pieces.multilingual(folder, config, ids)
-        given = {"languages": languages, "mark": mark}
+        given |= {"languages": languages, "mark": mark}
         if source is not None and not languages:
             settings |= pieces.around(folder, ids)
         _check_start(folder, config, given)

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import keras
+import numpy as np
 
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 
@@ -27,6 +28,9 @@ class Imported(NamedTuple):
         mark: `"before"` or `"after"`: where the mark of its language stands
             beside a source, and that of the target begins the translation; or
             `"target"`: the mark of the target stands before a source.
+        orders: pair of int arrays, of source and target of a model that
+            generates: the id of theirs that each id here stands for, -1 where
+            it is none of theirs; else None, and ids are theirs.
     """
 
     model: keras.Model
@@ -37,11 +41,14 @@ class Imported(NamedTuple):
     tokens: tuple[list[str], list[str]] | None = None
     languages: dict[str, int] | None = None
     mark: str = "before"
+    orders: tuple[np.ndarray, np.ndarray] | None = None
 
     def __repr__(self):
         """Says how many tokens there are, and not which."""
-        tokens = self.tokens and tuple(map(len, self.tokens))
-        shown = self._replace(tokens=f"{tokens} of them") if tokens else self
+        shown = self
+        for name in ("tokens", "orders"):
+            sizes = getattr(self, name) and tuple(map(len, getattr(self, name)))
+            shown = shown._replace(**{name: f"{sizes} of them"}) if sizes else shown
         fields = (f"{name}={value!r}" for name, value in shown._asdict().items())
         return f"Imported({', '.join(fields)})"
 

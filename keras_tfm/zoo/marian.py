@@ -115,6 +115,7 @@ def from_marian(folder, **settings) -> Imported:
         tokens,
         languages,
         mark="target",
+        orders=tuple(side.order for side in ids),
     )
 
 

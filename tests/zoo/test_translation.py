@@ -179,6 +179,8 @@ def check_logits(folder, theirs):
             }
         )
     )
+    for side in imported.orders:
+        assert side.tolist() == order(config).tolist()
     assert (found[..., 2] < -9e3).all()  # the start is never said
     found[..., 2] = wanted[..., start_of(config)]
     np.testing.assert_allclose(found, wanted[:, :, order(config)], atol=1e-4)
