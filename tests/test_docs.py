@@ -185,12 +185,12 @@ def script(text):
     return "\n".join(lines)
 
 
-def run_blocks(text, folder):
+def run_blocks(text, folder, backend="tensorflow"):
     """Runs the Python blocks of `text` in a fresh process inside `folder`."""
     return subprocess.run(
         [sys.executable, "-c", script(text)],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": "tensorflow"},
+        env={**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": backend},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
@@ -204,6 +204,14 @@ def test_python_in_the_readme_runs(tmp_path):
     assert list(blocks(text, "python"))
     done = run_blocks(text, tmp_path)
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.backend("torch")
+def test_python_in_the_page_of_search_runs(tmp_path):
+    text = (ROOT / "docs" / "search.md").read_text("utf-8")
+    done = run_blocks(text, tmp_path, "torch")
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert "(2, 2, 6)" in done.stdout and "Wo ist der Bahnhof?" in done.stdout
 
 
 def test_blocks_share_names_below_one_heading_only(tmp_path):
@@ -245,7 +253,9 @@ def make_targets():
     return phony.replace("$(SUITES)", " ".join(suites)).split()
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/serving.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "CONTRIBUTING.md", "docs/serving.md", "docs/search.md"]
+)
 def test_commands_in_the_pages_exist(page):
     text = (ROOT / page).read_text("utf-8")
     assert shell_faults(text, make_targets()) == []

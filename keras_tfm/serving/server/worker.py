@@ -256,7 +256,9 @@ def _translated(found):
 
 
 def _numbers(attention):
-    return None if attention is None else np.round(attention, 4).tolist()
+    return (
+        None if attention is None else np.round(attention.astype("float64"), 4).tolist()
+    )
 
 
 def _labelled(found):
