@@ -206,10 +206,9 @@ def test_python_in_the_readme_runs(tmp_path):
     assert done.returncode == 0, done.stderr[-4000:]
 
 
-@pytest.mark.backend("torch")
 def test_python_in_the_page_of_search_runs(tmp_path):
     text = (ROOT / "docs" / "search.md").read_text("utf-8")
-    done = run_blocks(text, tmp_path, "torch")
+    done = run_blocks(text, tmp_path, keras.backend.backend())
     assert done.returncode == 0, done.stderr[-4000:]
     assert "(2, 2, 6)" in done.stdout and "Wo ist der Bahnhof?" in done.stdout
 

@@ -173,6 +173,7 @@ class Search:
         size = getattr(model, "target_vocabulary_size", None)
         settings.check_model(model)
         settings.check_ends(start_id, end_id, size)
+        _build(model, end_id)
         suppress_ids = (0, start_id) if suppress_ids is None else suppress_ids
         settings.check_suppressed(suppress_ids, size)
         self.suppressed = {*suppress_ids, *([unk_id] if disable_unk else [])}
@@ -869,3 +870,11 @@ def checked(hypotheses, numbers=None):
             "decode in float32."
         )
     return hypotheses
+
+
+def _build(model, token):
+    """Lets layers that have no weights yet make them: no program can."""
+    for one in getattr(model, "models", [model]):
+        if isinstance(one, keras.Model) and not all(x.built for x in one.layers):
+            ids = ops.full((1, 1), token, "int32")
+            one.step(ids, ops.zeros((), "int32"), one.begin(ids, 1, 1))
