@@ -85,19 +85,15 @@ def start(row, job, cores):
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
     process = subprocess.Popen(
-        [
-            sys.executable,
-            "-m",
-            "benchmarks.decode_peers",
-            peer,
-            json.dumps(job | extra),
-        ],
+        [sys.executable, "-m", "benchmarks.decode_peers", peer],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment,
         text=True,
         preexec_fn=lambda: os.sched_setaffinity(0, range(cores)),
     )
+    process.stdin.write(json.dumps(job | extra) + "\n")
+    process.stdin.flush()
     return process, answer(process)
 
 

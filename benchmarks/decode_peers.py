@@ -1,8 +1,9 @@
 """One program that decodes, in a process of its own, told what to do by lines.
 
 Run by `benchmarks.decode`, which starts one for each row of its table with
-`python -m benchmarks.decode_peers NAME JSON`. Each line it reads is a number of
-the job; it does the job and answers with the seconds that it took.
+`python -m benchmarks.decode_peers NAME`. The first line it reads is the job, as
+JSON; for each line after that it does the job and answers with the seconds that
+it took.
 """
 
 import json
@@ -117,7 +118,7 @@ def _write_ctranslate2(job, folder):
     command = [sys.executable, "-m", "benchmarks.decode_peers", "convert"]
     environment = {**os.environ, "KERAS_BACKEND": "torch"}
     job = json.dumps({**job, "folder": folder})
-    subprocess.run([*command, job], check=True, env=environment)
+    subprocess.run(command, check=True, env=environment, input=job, text=True)
 
 
 def convert(job):
@@ -195,7 +196,7 @@ def _hugging_face_of(job):
     command = [sys.executable, "-m", "benchmarks.decode_peers", "convert_hugging_face"]
     environment = {**os.environ, "KERAS_BACKEND": "torch"}
     given = json.dumps({**job, "folder": folder})
-    subprocess.run([*command, given], check=True, env=environment)
+    subprocess.run(command, check=True, env=environment, input=given, text=True)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     rows = sources(job)
     order = sorted(range(len(rows)), key=lambda number: -len(rows[number]))
@@ -284,7 +285,8 @@ def main(name, job):
 
 
 if __name__ == "__main__":
-    name, job = sys.argv[1], json.loads(sys.argv[2])
+    # A line, as an argument has a greatest length, which a long text passes.
+    name, job = sys.argv[1], json.loads(sys.stdin.readline())
     if name.startswith("convert"):
         {f.__name__: f for f in (convert, convert_hugging_face)}[name](job)
     else:
