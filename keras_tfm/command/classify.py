@@ -18,8 +18,7 @@ def run(command):
     """
     classifier = Classifier.from_preset(command.model)
     if command.form == "jsonl":
-        names = ["text", "second"] if classifier.paired else ["text"]
-        given = lines.objects(lines.read(command.files), names, {})
+        given = lines.objects(lines.read(command.files), _names(classifier), {})
     elif classifier.paired:
         given = lines.pairs(command.files)
     else:
@@ -33,18 +32,16 @@ def _says(text, vocabulary):
     return all(side.strip() and vocabulary.encode([side])[0] for side in sides)
 
 
-def _texts(items, classifier, command):
-    if command.form != "jsonl":
-        return items
-    if classifier.paired:
-        return [(one["text"], one["second"]) for one in items]
-    return [one["text"] for one in items]
+def _names(classifier):
+    return ["text", "second"] if classifier.paired else ["text"]
 
 
 def _answers(classifier, given, command):
     first = 1
     for some in lines.windows(given, command.window):
-        texts = _texts(some, classifier, command)
+        texts = some
+        if command.form == "jsonl":
+            texts = lines.texts_of(some, _names(classifier))
         says = [_says(text, classifier.vocabulary) for text in texts]
         with lines.placed(first):
             found = iter(classifier(list(itertools.compress(texts, says))))

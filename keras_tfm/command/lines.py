@@ -107,6 +107,21 @@ def objects(lines, required, known, first=1):
         yield found
 
 
+def texts_of(items, names):
+    """Gives what stands under names in objects.
+
+    Args:
+        items: list of dict, of `objects`.
+        names: list of str, one or two.
+
+    Returns:
+        list of str; of two names of tuples of them.
+    """
+    if names[1:]:
+        return [tuple(one[name] for name in names) for one in items]
+    return [one[names[0]] for one in items]
+
+
 def same_id(item):
     """Gives what an answer has of the object that it answers.
 

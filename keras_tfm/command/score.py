@@ -5,6 +5,8 @@ import json
 from keras_tfm.command import lines
 from keras_tfm.command.translate import translator_of
 
+NAMES = ["source", "target"]  # in an object
+
 
 def run(command):
     """Scores pairs.
@@ -14,7 +16,7 @@ def run(command):
     """
     translator = translator_of(command)
     if command.form == "jsonl":
-        given = lines.objects(lines.read(command.files), ["source", "target"], {})
+        given = lines.objects(lines.read(command.files), NAMES, {})
     else:
         given = lines.pairs(command.files)
     lines.Output(None).write_all(_answers(translator, given, command), False)
@@ -25,7 +27,7 @@ def _answers(translator, given, command):
     for some in lines.windows(given, command.window):
         asked = some
         if command.form == "jsonl":
-            asked = [(one["source"], one["target"]) for one in some]
+            asked = lines.texts_of(some, NAMES)
         with lines.placed(first):
             found = translator.score(asked)
         first += len(some)

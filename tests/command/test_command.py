@@ -225,6 +225,8 @@ def test_a_part_is_written_by_one_process(source, tmp_path):
         Output(tmp_path / "out", {"a": 1})
     first.write_all(["one", "two\nlines"], False)
     assert (tmp_path / "out").read_text() == "one\ntwo lines\n"
+    with pytest.raises(FileNotFoundError, match="a folder that is there.*Make '"):
+        Output(tmp_path / "nowhere" / "out")
     # What somebody else has begun is not lost.
     (tmp_path / "out.part").write_text("old\n")
     for of in (None, {"a": 1}):

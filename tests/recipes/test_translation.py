@@ -4,6 +4,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+import types
 
 import keras
 import numpy as np
@@ -519,6 +520,14 @@ def test_help_explains_every_setting():
     assert "Target tokens in a batch" in printed
     # What stands in lines of its own is not joined to one.
     assert "\n* Needs    see the table" in printed
+
+
+def test_a_translator_cuts_what_is_longer_than_what_was_trained_on():
+    sources = ["a house"] * 96 + ["a house and a boat and a garden"] * 4
+    vocabulary = text.Vocabulary.train(sources, size=275, exact=False)
+    corpus = types.SimpleNamespace(train=text.Pairs(sources, sources))
+    short, long = map(len, vocabulary.encode(sources[:1] + sources[-1:]))
+    assert translation.usual_length(corpus, vocabulary) == short < long
 
 
 def test_chrf_has_an_interval_where_most_sentences_match_nothing():
