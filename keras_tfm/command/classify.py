@@ -6,6 +6,7 @@ import json
 from keras_tfm.command import lines
 from keras_tfm.serving import Classifier
 from keras_tfm.serving.classifier import Prediction
+from keras_tfm.text.files import windows
 
 NOTHING = Prediction(None, 0.0, {}, False)  # of a blank line
 
@@ -16,6 +17,7 @@ def run(command):
     Args:
         command: `options.Classify`.
     """
+    lines.check_window(command.window)
     classifier = Classifier.from_preset(command.model)
     if command.form == "jsonl":
         given = lines.objects(lines.read(command.files), _names(classifier), {})
@@ -38,7 +40,7 @@ def _names(classifier):
 
 def _answers(classifier, given, command):
     first = 1
-    for some in lines.windows(given, command.window):
+    for some in windows(given, command.window):
         texts = some
         if command.form == "jsonl":
             texts = lines.texts_of(some, _names(classifier))

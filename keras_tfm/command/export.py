@@ -1,5 +1,6 @@
 """`keras-tfm export`."""
 
+import pathlib
 import sys
 
 from keras_tfm import zoo
@@ -54,6 +55,15 @@ def run(command):
         zoo.to_hugging_face(
             served.model, command.folder, served.vocabulary, classes=served.classes
         )
+    _say(pathlib.Path(command.folder))
+
+
+def _say(folder):
+    """Tells on standard error what stands in a folder."""
+    files = [file for file in folder.rglob("*") if file.is_file()]
+    size = sum(file.stat().st_size for file in files) / 1e6
+    names = ", ".join(sorted(each.name for each in folder.iterdir()))
+    print(f"{folder}: {names}; {size:,.1f} MB", file=sys.stderr)
 
 
 def _check(command, translates):

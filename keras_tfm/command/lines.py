@@ -184,19 +184,6 @@ def check_window(size):
         raise ValueError(f"`--window` is 1 or more. Received: {size}.")
 
 
-def windows(items, size):
-    """Yields lists of so many items.
-
-    Args:
-        items: iterable.
-        size: int >= 1.
-    """
-    check_window(size)
-    items = iter(items)
-    while some := list(itertools.islice(items, size)):
-        yield some
-
-
 class Output:
     """Where lines go: standard output, or a file that appears when it is whole.
 

@@ -4,6 +4,7 @@ import json
 
 from keras_tfm.command import lines
 from keras_tfm.command.translate import translator_of
+from keras_tfm.text.files import windows
 
 NAMES = ["source", "target"]  # in an object
 
@@ -14,6 +15,7 @@ def run(command):
     Args:
         command: `options.Score`.
     """
+    lines.check_window(command.window)
     translator = translator_of(command)
     if command.form == "jsonl":
         given = lines.objects(lines.read(command.files), NAMES, {})
@@ -24,7 +26,7 @@ def run(command):
 
 def _answers(translator, given, command):
     first = 1
-    for some in lines.windows(given, command.window):
+    for some in windows(given, command.window):
         asked = some
         if command.form == "jsonl":
             asked = lines.texts_of(some, NAMES)

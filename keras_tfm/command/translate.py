@@ -7,6 +7,7 @@ import sys
 
 from keras_tfm.command import lines
 from keras_tfm.serving import Translator, preset
+from keras_tfm.text.files import windows
 
 KNOWN = {"target_prefix": str, "constraints": list}
 
@@ -70,7 +71,7 @@ def _answers(translator, given, command, first):
     asked, count = {}, command.num_hypotheses
     if count is not None:
         asked["num_hypotheses"] = count
-    for some in lines.windows(items, command.window):
+    for some in windows(items, command.window):
         with lines.placed(first):
             found = translator.translate(
                 [one["source"] for one in some],

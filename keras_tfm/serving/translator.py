@@ -3,7 +3,6 @@
 import difflib
 import functools
 import inspect
-import itertools
 import json
 import os
 import pathlib
@@ -21,7 +20,7 @@ from keras_tfm.serving import preset, saved_model
 from keras_tfm.serving.folders import check_saved, read_model, write_model
 from keras_tfm.serving.parts import Part, Pieces, joined, parts_of
 from keras_tfm.serving.translation import Hypothesis, Score, Translation
-from keras_tfm.text.files import is_unicode
+from keras_tfm.text.files import is_unicode, windows
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 
 # Of a saved translator.
@@ -556,8 +555,8 @@ class Translator:
                 "Texts are many. Received: one of type "
                 f"{type(texts).__name__!r}. Call the translator with it."
             )
-        texts, cut = iter(texts), 0
-        while some := list(itertools.islice(texts, window)):
+        cut = 0
+        for some in windows(texts, window):
             translations = self._translate(some)
             self.cut += cut
             cut = self.cut

@@ -155,6 +155,33 @@ def iterate_pairs_jsonl(path, source_key: str, target_key: str):
         yield entry[source_key], entry[target_key]
 
 
+def windows(items, size: int) -> Iterator[list]:
+    """Yields lists of so many items.
+
+    Where an item is refused, those before it still come, and then the error.
+
+    Args:
+        items: iterable.
+        size: int >= 1.
+
+    Raises:
+        ValueError: as `items` do.
+    """
+    some = []
+    try:
+        for item in items:
+            some.append(item)
+            if len(some) == size:
+                yield some
+                some = []
+    except ValueError:
+        if some:
+            yield some
+        raise
+    if some:
+        yield some
+
+
 def _decode(line: bytes, path: str, number: int) -> str:
     line = line.removesuffix(b"\n").removesuffix(b"\r")
     try:

@@ -101,8 +101,17 @@ def from_ctranslate2(folder, **settings) -> Imported:
         "source_suffix": [3] if config.get("add_source_eos") else [],
         "disable_unk": False,
     }
-    orders = tuple(side.order for side in ids)
-    return Imported(model, source, None, search, target, tokens, orders=orders)
+    return Imported(
+        model,
+        source,
+        None,
+        search,
+        target,
+        tokens,
+        pieces.targets_in(tokens[0][4:]),
+        mark="target",
+        orders=tuple(side.order for side in ids),
+    )
 
 
 def _bos(folder, tokens, config, ids):

@@ -348,6 +348,15 @@ def test_faults_are_said_and_have_a_status(
         assert main([*ask, "--output", output]) == 1
         assert "Line 3 is no JSON" in capfd.readouterr().err
         assert (tmp_path / "out.txt.part").read_text().count("\n") == 2
+    # What comes before it in its window is answered.
+    assert main(["translate", folder, str(file), "--form", "jsonl"]) == 1
+    out, err = capfd.readouterr()
+    assert [json.loads(line)["source"] for line in out.splitlines()] == ["a", "old"]
+    assert "Line 3 is no JSON" in err
+    file.write_bytes(b"a\nold\n\xff\na\n")
+    assert main(["translate", folder, str(file)]) == 1
+    out, err = capfd.readouterr()
+    assert len(out.splitlines()) == 2 and "line 3: byte 1 of the line (0xff)" in err
     assert main(["translate", folder, source, "--num-hypotheses", "2"]) == 1
     assert "Ask for --form jsonl" in capfd.readouterr().err
     with pytest.raises(SystemExit) as end:

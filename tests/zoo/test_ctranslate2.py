@@ -251,6 +251,8 @@ def test_a_source_needs_no_start(tmp_path):
     zoo.to_ctranslate2(model, source, tmp_path, target_vocabulary=TOKENS)
     again = zoo.from_ctranslate2(tmp_path)
     assert again.tokens == ([*source[:2], "<s>", "</s>", "first", *source[4:]], TOKENS)
+    assert again.orders[0].tolist() == [0, 1, -1, 3, 2, *range(4, V)]
+    assert again.orders[1].tolist() == list(range(V))
     ids = np.array([again.tokens[0].index(name) for name in source[4:9]])
     places = np.arange(4, 9)[None]
     target = BATCH["target_ids"][:1]
@@ -264,6 +266,20 @@ def test_a_source_needs_no_start(tmp_path):
         (tmp_path / "target_vocabulary.json").write_text(json.dumps(source))
         with pytest.raises(ValueError, match="'<s>', which is not in .* the target"):
             zoo.from_ctranslate2(tmp_path)
+
+
+@pytest.mark.backend("torch")
+def test_marks_of_targets_are_found(tmp_path):
+    pytest.importorskip("ctranslate2")
+    written(tmp_path, "post-norm")
+    assert zoo.from_ctranslate2(tmp_path).languages is None
+    file = tmp_path / "shared_vocabulary.json"
+    names = json.loads(file.read_text())
+    names[6] = ">>fra<<"
+    file.write_text(json.dumps(names))
+    again = zoo.from_ctranslate2(tmp_path)
+    assert again.languages == {"fra": 6} and again.tokens[0][6] == ">>fra<<"
+    assert again.between(None, "fra")["source_prefix"] == [6]
 
 
 def of_number(name, value):
