@@ -50,7 +50,8 @@ class Alternatives:
             for row in range(count)
             for i, token in enumerate(tokens[row])
         ]
-        found = search.decoded(sources, longer, found_last=True)
+        numbers = np.repeat(np.arange(count), each)
+        found = search.decoded(sources, longer, found_last=True, numbers=numbers)
         pairs = zip(found, first, strict=True)
         return Hypotheses(*(_chosen(goes_on, *pair) for pair in pairs))
 

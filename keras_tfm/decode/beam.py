@@ -1,6 +1,7 @@
 """Beam search: the best few hypotheses at once."""
 
 from collections.abc import Callable
+from numbers import Real
 
 import keras
 from keras import ops
@@ -65,14 +66,15 @@ class Beam(Way):
 
     A hypothesis that takes the end token leaves the beam for a pool of its
     own, where it is scored and never extended. A row is done when no open
-    hypothesis can still enter the pool; or when `beam_size * patience` have
-    ended and the best open one scores, at its present length, no better than
-    the worst that would be returned; with `early_stopping` whatever it scores.
-    At the row's limit open ones enter the pool as they are.
+    hypothesis can still enter the pool; or when `beam_size * patience`, and as
+    many as are to be returned, have ended and the best open one scores, at its
+    present length, no better than the worst that would be returned; with
+    `early_stopping` whatever it scores. At the row's limit open ones enter the
+    pool as they are.
 
     With groups the beam is so many smaller ones, each of which avoids the
     tokens that those before it have taken at the same step. That decides
-    what is kept, not how it is scored.
+    what is kept, not how it is scored; two groups may end with one hypothesis.
 
     Args:
         beam_size: int >= 1, K.
@@ -339,7 +341,8 @@ class Beam(Way):
         ending = ops.logical_and(ops.logical_and(ends, rank < self.width), may)
         ended = ops.reshape(state["ended"], (-1,))
         ended = ended + ops.sum(ops.cast(ending, "int32"), axis=-1)
-        enough = ops.cast(ended, "float32") >= self.width * self.patience
+        wanted = -(-self.num_hypotheses // self.groups)
+        enough = ops.cast(ended, "float32") >= max(wanted, self.width * self.patience)
         cut = ops.logical_and(limited[:, None], open_rank <= self.width)
         if self.early_stopping:
             cut = ops.logical_and(cut, ops.logical_not(enough)[:, None])
@@ -439,8 +442,8 @@ def check_beam(beam_size, num_hypotheses, patience, max_length=1):
             f"{num_hypotheses}, beam_size={beam_size}. Ask for fewer, or give a "
             "larger beam."
         )
-    if not patience > 0:
-        raise ValueError(f"`patience` must be above 0. Received: {patience}.")
+    if not isinstance(patience, Real) or not patience > 0:
+        raise ValueError(f"`patience` must be above 0. Received: {patience!r}.")
 
 
 def check_groups(beam_size, num_beam_groups, diversity_penalty):

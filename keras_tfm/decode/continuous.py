@@ -49,7 +49,8 @@ class ContinuousSearch:
         target_prefix: ints that every hypothesis begins with.
 
     Raises:
-        ValueError: a search of another kind, or a size below 1.
+        ValueError: a search of another kind, a size below 1, or a token that no
+            prefix has.
 
     Source: Yu et al. 2022, Orca, section 3.1 (iteration-level scheduling),
     https://www.usenix.org/conference/osdi22/presentation/yu
@@ -76,7 +77,12 @@ class ContinuousSearch:
                 f"Sizes are 1 or more. Received: batch_size={batch_size}, "
                 f"inter_threads={inter_threads}, widths={tuple(widths)}."
             )
-        self.search, self.target_prefix = search, list(target_prefix)
+        self.search = search
+        self.target_prefix = inputs.check_prefix(
+            target_prefix,
+            getattr(search.model, "target_vocabulary_size", None),
+            search.end_id,
+        )
         longest = search.lengths.longest
         self.widths = sorted({min(width, longest or width) for width in widths})
         threads = min(inter_threads, batch_size)
@@ -110,12 +116,16 @@ class ContinuousSearch:
             before the source has a place, that takes none.
 
         Raises:
-            ValueError: an id outside the vocabulary.
+            ValueError: an id outside the vocabulary, or no room after the
+                prefix.
             RuntimeError: the search is closed.
         """
         size = getattr(self.search.model, "vocabulary_size", None)
         inputs.check_sources([row], size)
         future, row = concurrent.futures.Future(), list(row)
+        if row:
+            limit = self.search.lengths.limit_of_row(len(row))
+            inputs.check_room(self.target_prefix, limit)
         width = next((width for width in self.widths if width >= len(row)), None)
         with self._changed:
             if self._closed:
@@ -333,7 +343,8 @@ class _Batch:
         # The first stands for those that are too few: it is put there again.
         numbers = [*range(len(rows)), *[0] * (count - len(rows))]
         ids = inputs.padded_rows([rows[n].ids for n in numbers], self.width)
-        limits = np.array([min(rows[n].limit, self.room) for n in numbers], "int32")
+        # Its own, by which it is scored: what goes past the room leaves before.
+        limits = np.array([rows[n].limit for n in numbers], "int32")
         places = np.array([free[n] for n in numbers], "int32")
         parts = (ops.convert_to_tensor(x, "int32") for x in (ids, limits))
         longest = max(len(row.ids) for row in rows)
@@ -353,6 +364,7 @@ class _Batch:
 
     def _advance(self):
         done, found = self._take_steps()
+        self._leave_for_room()
         over = [p for p, row in enumerate(self.rows) if row is not None and done[p]]
         if not over:
             return
@@ -360,11 +372,8 @@ class _Batch:
         broken = np.isnan(found[1]).any(axis=-1)
         for place in over:
             row, self.rows[place] = self.rows[place], None
-            if self.steps - row.begun >= self.room < row.limit:
-                self.of.decode_alone(row.ids, row.future)
-            else:
-                own = (x if x is None else x[place : place + 1] for x in found)
-                give(row.future, checked, Hypotheses(*own))
+            own = (x if x is None else x[place : place + 1] for x in found)
+            give(row.future, checked, Hypotheses(*own))
         if broken[over].any():
             # What is hidden counts for nothing, unless it is no number.
             rows = [row for row in self.rows if row is not None]
@@ -372,6 +381,22 @@ class _Batch:
             for row in rows:
                 row.begun = self.steps
             self._admit(rows)
+
+    def _leave_for_room(self):
+        """Lets rows that go round the ring be decoded anew, alone."""
+        long = [
+            place
+            for place, row in enumerate(self.rows)
+            if row is not None and self.steps - row.begun >= self.room < row.limit
+        ]
+        if not long:
+            return
+        done = np.array(ops.convert_to_numpy(self.state["done"]))
+        done[long] = True
+        self.state["done"] = ops.convert_to_tensor(done)
+        for place in long:
+            row, self.rows[place] = self.rows[place], None
+            self.of.decode_alone(row.ids, row.future)
 
     # Programs.
 

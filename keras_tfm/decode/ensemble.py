@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
+from keras_tfm.decode.shortlist import is_again
+
 
 class Ensemble:
     """Models of one target vocabulary, whose probabilities are averaged.
@@ -75,9 +77,12 @@ class Ensemble:
             The cache: those of the models, their `"beams"` together, and the
             mean of their `"attention"`, if they have it.
         """
-        return _joined(
+        cache = _joined(
             [m.begin(source_ids, max_length, beam_size, **options) for m in self.models]
         )
+        if "candidates" in options:
+            cache["again"] = is_again(options["candidates"])[:, None]
+        return cache
 
     def step(self, ids, index, cache):
         """Advances every model by one token.
@@ -95,11 +100,16 @@ class Ensemble:
             for model, own in zip(self.models, _apart(cache), strict=True)
         ]
         logits, caches = zip(*steps, strict=True)
-        return self._together(logits), _joined(caches)
+        joined = _joined(caches)
+        if "again" in cache:  # what fills a shortlist up has no probability
+            joined["again"] = again = cache["again"]
+            logits = [ops.where(again, -float("inf"), one) for one in logits]
+        return self._together(logits), joined
 
     def _extend(self, cache, max_length):
         caches = zip(self.models, _apart(cache), strict=True)
-        return _joined([model.extend(own, max_length) for model, own in caches])
+        joined = _joined([model.extend(own, max_length) for model, own in caches])
+        return {**joined, "again": cache["again"]} if "again" in cache else joined
 
     def _logits_after(self, source_ids, target_ids):
         """As of `CausalLM`, where all are such."""

@@ -153,14 +153,47 @@ def check_prefixes(target_prefix, limits, vocabulary_size, end_id):
     check_count("prefix", rows, len(limits))
     for number, (row, limit) in enumerate(zip(rows, limits, strict=True)):
         _check_tokens("prefix", number, row, vocabulary_size, end_id)
-        if limit and len(row) >= limit:
-            raise ValueError(
-                "A prefix must leave room for a token. Received: prefix "
-                f"{number} of {len(row)} tokens, and a limit of {limit}. Raise "
-                "`max_decoding_length`."
-            )
+        if limit:
+            check_room(row, limit, number)
     longest = max(map(len, rows), default=0)
     return padded_rows(rows, rounded_up(longest, PREFIX_LENGTHS))
+
+
+def check_prefix(target_prefix, vocabulary_size, end_id):
+    """Gives what all hypotheses have to begin with.
+
+    Args:
+        target_prefix: list of ids.
+        vocabulary_size, end_id: of `check_prefixes`.
+
+    Returns:
+        List of int.
+
+    Raises:
+        ValueError: a token that no prefix has.
+    """
+    [row] = as_rows("prefix", [target_prefix])
+    _check_tokens("prefix", 0, row, vocabulary_size, end_id)
+    return row
+
+
+def check_room(prefix, limit, number=0):
+    """Refuses a prefix that leaves no room.
+
+    Args:
+        prefix: list of ids.
+        limit: int, the tokens that its row may have.
+        number: int, of the row.
+
+    Raises:
+        ValueError: there is no room for a token.
+    """
+    if len(prefix) >= limit:
+        raise ValueError(
+            "A prefix must leave room for a token. Received: prefix "
+            f"{number} of {len(prefix)} tokens, and a limit of {limit}. Raise "
+            "`max_decoding_length`."
+        )
 
 
 def check_constraints(
@@ -199,7 +232,9 @@ def check_constraints(
                     f"suppressed tokens {never} in constraint {number}."
                 )
         prefix = [] if target_prefix is None else list(map(int, target_prefix[number]))
-        length = sum(_still_to_say(phrase, prefix) for phrase in row)
+        length = sum(map(len, row))
+        if limit and len(prefix) + length >= limit:
+            length = _least_to_say(row, prefix)
         if limit and len(prefix) + length >= limit:
             raise ValueError(
                 "Constraints must leave room for the end. Received: constraints of "
@@ -216,13 +251,46 @@ def check_constraints(
     return phrases
 
 
-def _still_to_say(phrase, prefix):
-    """Tokens of a phrase that a prefix leaves to be said."""
+def _least_to_say(phrases, prefix):
+    """The fewest tokens after a prefix in which all phrases are said.
+
+    Phrases may share tokens. Of more than 8 it is no more than these.
+    """
+    left = []
+    for phrase in sorted(map(tuple, phrases), key=len, reverse=True):
+        if not any(_is_within(phrase, other) for other in (tuple(prefix), *left)):
+            left.append(phrase)
+    count = len(left)
+    first = [len(phrase) - _overlap(prefix, phrase) for phrase in left]
+    more = [[len(b) - _overlap(a, b) for b in left] for a in left]
+    if count > 8:
+        after = ([more[a][b] for a in range(count) if a != b] for b in range(count))
+        return sum(min(one, *some) for one, some in zip(first, after, strict=True))
+    # By the set of those that are said, as bits, and the last of them.
+    least = {(1 << one, one): first[one] for one in range(count)}
+    for said in range(1, 1 << count):
+        for last in range(count):
+            so_far = least.get((said, last))
+            for new in range(count) if so_far is not None else ():
+                key = said | 1 << new, new
+                if not said >> new & 1:
+                    far = so_far + more[last][new]
+                    least[key] = min(far, least.get(key, far))
+    every = (1 << count) - 1
+    return min((least[every, last] for last in range(count)), default=0)
+
+
+def _is_within(phrase, tokens):
     size = len(phrase)
-    if any(prefix[i : i + size] == phrase for i in range(len(prefix) - size + 1)):
-        return 0
-    begun = (n for n in range(size - 1, 0, -1) if prefix[-n:] == phrase[:n])
-    return size - next(begun, 0)
+    places = range(len(tokens) - size + 1)
+    return any(tuple(tokens[i : i + size]) == phrase for i in places)
+
+
+def _overlap(before, phrase):
+    """Tokens with which one ends and a phrase begins."""
+    most = min(len(before), len(phrase))
+    fits = (n for n in range(most, 0, -1) if tuple(before[-n:]) == phrase[:n])
+    return next(fits, 0)
 
 
 def check_targets(target_ids, count, vocabulary_size=None, longest=None):

@@ -143,7 +143,7 @@ class Lengths:
 def _rule(longest, shortest) -> tuple[int, int]:
     """The pair (m, c) of `max_decoding_length`."""
     rule = (2, 16) if longest is None else longest
-    rule = (0, rule) if isinstance(rule, (int, np.integer)) else tuple(rule)
+    rule = tuple(rule) if isinstance(rule, (tuple, list)) else (0, rule)
     whole = all(isinstance(number, (int, np.integer)) for number in rule)
     if not whole or len(rule) != 2 or min(rule) < 0 or max(rule) < 1:
         raise ValueError(

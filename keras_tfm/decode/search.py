@@ -156,6 +156,9 @@ class Search:
                 "diversity_penalty": diversity_penalty,
                 "repetition_penalty": repetition_penalty,
                 "sampling_temperature": sampling_temperature,
+                "sampling_topp": sampling_topp,
+                "sampling_minp": sampling_minp,
+                "sampling_epsilon": sampling_epsilon,
             },
         )
         self.samples = samples = sampling_topk != 1
@@ -309,7 +312,8 @@ class Search:
 
         They are sorted by length, so that sources of one length share a
         batch; of those that are not done when most of it is, batches of their
-        own are made.
+        own are made. So all are read first: of more than memory holds give so
+        many at a time, as `Translator.bulk` does.
 
         Args:
             rows: lists of ids; an empty one gives an empty hypothesis.
@@ -549,7 +553,8 @@ class Search:
 
         Raises:
             ValueError: this search samples, gives alternatives, or has a
-                shortlist.
+                shortlist; or a prefix is of what is no token, or leaves no
+                room. Of a row whose own limit it passes it is cut there.
         """
         state = self.begin_decoding(source_ids, target_prefix)
         return self.way.finish(self.decode_until(state))
@@ -576,6 +581,11 @@ class Search:
                 "tokens. Received: a search that samples, return_alternatives=True, "
                 "or a shortlist."
             )
+        size = getattr(self.model, "target_vocabulary_size", None)
+        target_prefix = inputs.check_prefix(target_prefix, size, self.end_id)
+        length = source_ids.shape[1]
+        if length is not None or not self.lengths.multiple:
+            inputs.check_room(target_prefix, self.lengths.limit(length or 0))
         tokens = ops.sum(ops.cast(ops.not_equal(source_ids, 0), "int32"), axis=-1)
         # Each row has its own, or a translation would depend on its neighbours.
         limits = ops.where(ops.greater(tokens, 0), self.lengths.limit_of_row(tokens), 0)
@@ -613,6 +623,7 @@ class Search:
         seed=None,
         limits=None,
         found_last=False,
+        numbers=None,
     ):
         """Decodes a batch of sources that are checked, each to its own limit.
 
@@ -622,6 +633,7 @@ class Search:
                 None for those of the options.
             found_last: bool. The last token of each prefix was found by a
                 search, and has its probability among those that may be taken.
+            numbers: int for each row, of `checked`.
 
         Returns:
             `Hypotheses` of NumPy arrays.
@@ -638,7 +650,8 @@ class Search:
         )
         batches = [(np.arange(count), self._start, arguments)] if count else []
         found = schedule.run(batches, self._carry_on)
-        return checked(self._joined(list(found), count, length, padded.shape[1]))
+        found = self._joined(list(found), count, length, padded.shape[1])
+        return checked(found, numbers)
 
     def _stream(self, arguments):
         state, taken = self._start(*arguments), 0
@@ -861,13 +874,15 @@ def checked(hypotheses, numbers=None):
     rows = np.flatnonzero(np.isnan(hypotheses.scores).any(axis=-1))
     if rows.size:
         row = int(rows[0])
+        numbers = np.arange(len(hypotheses.scores)) if numbers is None else numbers
+        numbers = np.asarray(numbers)
         broken = np.isnan(hypotheses.scores[row])
-        number = row if numbers is None else int(numbers[row])
         step = int(hypotheses.lengths[row][broken].min()) - 1
+        count, every = (len(np.unique(some)) for some in (numbers[rows], numbers))
         raise FloatingPointError(
-            f"The model gave NaN logits. Received: NaN at step {step} of row {number} "
-            f"({rows.size} of {len(hypotheses.scores)} rows). Look at its weights, or "
-            "decode in float32."
+            "The model gave NaN logits, or infinite ones. Received: such at step "
+            f"{step} of row {numbers[row]} ({count} of {every} rows). Look at its "
+            "weights, or decode in float32."
         )
     return hypotheses
 

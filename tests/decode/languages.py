@@ -1,7 +1,9 @@
 """Languages small enough to know every sentence of, and searches by hand."""
 
 import math
+import os
 
+import hypothesis
 import numpy as np
 from keras import ops
 
@@ -10,6 +12,12 @@ START, END = 2, 3
 # A language of one loop, 3 -> 4 -> 5 -> 2 -> 3; 2 is the end token. It runs
 # on past the end, so a search that does not stop a finished row is caught.
 NEXT = np.array([0, 0, 3, 4, 5, 2], "int32")
+
+
+def drawn(count):
+    """Lets a test draw so many examples, or EXAMPLES times as many."""
+    count *= int(os.environ.get("EXAMPLES", 1))
+    return hypothesis.settings(max_examples=count, derandomize=True, deadline=None)
 
 
 def loop_step(ids, index, cache):

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
@@ -16,6 +16,7 @@ from tests.decode.languages import (
     by_hand,
     divisor,
     draw_language,
+    drawn,
     every_hypothesis,
     tree_cache,
     tree_gains,
@@ -24,7 +25,7 @@ from tests.decode.languages import (
 
 ROWS, LENGTH = 4, 5
 LANGUAGES = {"seed": st.integers(0, 10**6), "sharpness": st.floats(0.2, 4.0)}
-some_languages = settings(max_examples=6, derandomize=True, deadline=None)
+some_languages = drawn(6)
 # Of a row: none, one, one that begins as it ends, two that overlap.
 PHRASES = [[], [[2, 1]], [[1, 1, 2]], [[0, 1], [1, 2]]]
 
@@ -348,3 +349,31 @@ def test_a_phrase_that_a_prefix_begins_needs_less_room():
     for phrase, prefix in (([5, 6], [6]), ([5, 6, 7], [5])):
         with pytest.raises(ValueError, match="of 2 tokens in row 0, and a limit of 3"):
             checked(phrase, prefix)
+
+
+@pytest.mark.parametrize(
+    ("phrases", "prefix", "least"),
+    [
+        ([[4, 5], [5, 6]], [], 3),
+        ([[4, 5], [4, 5]], [], 2),
+        ([[5, 6], [4, 5]], [4], 2),
+        ([[4, 5], [4, 6], [4, 7]], [4], 5),
+        ([[4, 5, 4], [5], [5, 4, 6]], [], 4),
+        ([[7], [4, 5]], [7, 4], 1),
+        ([], [4], 0),
+    ],
+)
+def test_phrases_may_share_tokens(phrases, prefix, least):
+    limit = len(prefix) + least + 1  # and the end
+    inputs.check_constraints([phrases], [limit], 10, 3, [prefix])
+    if least:
+        message = f"of {least} tokens in row 0, and a limit of {limit - 1}"
+        with pytest.raises(ValueError, match=message):
+            inputs.check_constraints([phrases], [limit - 1], 10, 3, [prefix])
+
+
+def test_of_many_phrases_none_is_refused_that_fits():
+    phrases = [[i, i + 1] for i in range(4, 16)]  # a chain of 13 tokens
+    inputs.check_constraints([phrases], [14], 20, 3)
+    with pytest.raises(ValueError, match="of 13 tokens in row 0"):
+        inputs.check_constraints([phrases], [13], 20, 3)

@@ -6,6 +6,7 @@ import threading
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_tfm import decode
 from keras_tfm.decode import continuous as module
@@ -106,6 +107,50 @@ def test_what_goes_round_the_ring_is_decoded_anew(search, monkeypatch):
         assert_as_alone(search, rows, decoded(continuous, rows))
 
 
+class Poor:
+    """Ends at once, or says what only pays when it is long."""
+
+    steps_apart = True
+    vocabulary_size = target_vocabulary_size = 7
+
+    def begin(self, source_ids, max_length, beam_size):
+        counts = ops.zeros((source_ids.shape[0], beam_size), "int32")
+        return {"beams": {"counts": counts}}
+
+    def step(self, ids, index, cache):
+        gains = np.full((7, 7), -40.0, "float32")
+        gains[2, [3, 5, 6]] = -0.15, -3.0, -2.43
+        gains[6, [3, 4, 5, 6]] = -30, np.log(0.5), np.log(0.5), -30
+        gains[4, [4, 5, 6]] = np.log([0.3, 0.3, 0.4])
+        gains[5, [3, 4, 5, 6]] = -30, -11, 0, -11
+        return ops.take(ops.convert_to_tensor(gains), ids, axis=0), cache
+
+
+def test_a_row_ends_by_its_own_limit_and_not_by_the_room_there_is():
+    search = decode.Search(Poor(), beam_size=2, **OPTIONS)
+    row = [4] * 8
+    assert search([row]).lengths.tolist() == [[32]]  # the limit
+    with ContinuousSearch(search, 2, widths=(8,)) as continuous:
+        assert continuous._batch(8).room < 32
+        assert_as_alone(search, [row, row], decoded(continuous, [row, row]))
+
+
+@pytest.mark.backend("torch")
+def test_a_prefix_is_checked(transformer):
+    search = decode.Search(transformer, max_decoding_length=(1, 2), **OPTIONS)
+    for wrong in ([3], [VOCABULARY_SIZE], [0], ["a"]):
+        with pytest.raises(ValueError, match="Received: .*prefix 0"):
+            ContinuousSearch(search, target_prefix=wrong)
+        with pytest.raises(ValueError, match="Received: .*prefix 0"):
+            search.decode(ops.convert_to_tensor([[4, 5]]), wrong)
+    with ContinuousSearch(search, 2, target_prefix=[4, 5, 6]) as continuous:
+        assert continuous.submit([4, 5]).result(60).ids[0, 0, :3].tolist() == [4, 5, 6]
+        with pytest.raises(ValueError, match="of 3 tokens, and a limit of 3"):
+            continuous.submit([4])
+    with pytest.raises(ValueError, match="of 3 tokens, and a limit of 3"):
+        search.decode(ops.convert_to_tensor([[4]]), [4, 5, 6])
+
+
 def test_every_hypothesis_begins_with_a_prefix(search):
     rows = draw_rows(6, 6, seed=3)
     with ContinuousSearch(search, 4, widths=(6,), target_prefix=[5, 7]) as continuous:
@@ -190,7 +235,7 @@ def test_not_a_number_is_told_to_its_row():
     model.set_weights([np.full_like(weight, np.nan) for weight in weights])
     search = decode.Search(model, beam_size=2, **OPTIONS)
     with ContinuousSearch(search, 2, widths=(6,)) as continuous:
-        with pytest.raises(FloatingPointError, match="NaN at step 0 of row 0"):
+        with pytest.raises(FloatingPointError, match="such at step 0 of row 0"):
             continuous.submit([4, 5]).result(60)
         redraw(model, 1)  # weights are read anew
         assert_as_alone(search, [[4, 5]], decoded(continuous, [[4, 5]]))

@@ -4,7 +4,7 @@ import functools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
@@ -15,6 +15,7 @@ from tests.decode.languages import (
     assert_found,
     by_hand,
     draw_language,
+    drawn,
     every_hypothesis,
     log_softmax,
     tree_cache,
@@ -24,7 +25,7 @@ from tests.decode.languages import (
 
 ROWS = 4
 LANGUAGES = {"seed": st.integers(0, 10**6), "sharpness": st.floats(0.2, 4.0)}
-some_languages = settings(max_examples=6, derandomize=True, deadline=None)
+some_languages = drawn(6)
 FORBIDDEN = -np.inf
 
 
@@ -130,6 +131,20 @@ def test_several_work_in_their_order_in_a_narrow_beam_too(seed, sharpness):
 
 
 PREFIX = np.array([[0, 0, 0], [2, 0, 0], [0, 0, 0], [1, 2, 1]], "int32")
+
+
+@some_languages
+@given(**LANGUAGES)
+def test_all_together_a_wide_beam_finds_the_best(seed, sharpness):
+    names = ("penalty", "bigram", "minimum", "sequences")
+    table = draw_language(seed, ROWS, 4, 5, sharpness)
+    form = {"length_penalty": 0.6, "length_penalty_form": "gnmt"}
+    options = {"beam_size": 3**4 * 4, "num_hypotheses": 5, "patience": 1e9}
+    found = run(table, names, PREFIX, **options, **form)
+    for row in range(ROWS):
+        prefix = tuple(PREFIX[row][PREFIX[row] > 0])
+        ask = tree_gains(table[row], change=changed(names), prefix=prefix)
+        assert_found(found, row, every_hypothesis(ask, 5, 0.6, "gnmt"))
 
 
 @pytest.mark.parametrize("search", [decode.beam, decode.greedy])

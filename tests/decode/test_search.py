@@ -268,23 +268,41 @@ def test_one_seed_draws_the_same_and_another_something_else(transformer):
     assert narrow(sources, seed=3).ids.tolist() == likeliest.ids.tolist()
 
 
-@pytest.mark.parametrize("beam_size", [1, 2])
-def test_logits_that_are_nan_are_named_by_their_step(beam_size):
-    class Broken:
-        def begin(self, source_ids, max_length, beam_size):
-            return {"bad": ops.equal(source_ids[:, :1], 6)}
+class Broken:
+    """Gives NaN where the source is 6, at the third step."""
 
-        def step(self, ids, index, cache):
-            logits = ops.one_hot(ops.full_like(ids, 4), 7)
-            bad = ops.logical_and(cache["bad"], ops.equal(index, 2))
-            first = ops.equal(ops.arange(7), 5)
-            bad = ops.logical_and(bad[:, :, None], first)
-            return ops.where(bad, float("nan"), logits), cache
+    def begin(self, source_ids, max_length, beam_size):
+        return {"bad": ops.equal(source_ids[:, :1], 6)}
 
-    search = decode.Search(Broken(), beam_size, jit_compile=False)
+    def step(self, ids, index, cache):
+        logits = ops.one_hot(ops.full_like(ids, 4), 7)
+        bad = ops.logical_and(cache["bad"], ops.equal(index, 2))
+        first = ops.equal(ops.arange(7), 5)
+        bad = ops.logical_and(bad[:, :, None], first)
+        return ops.where(bad, float("nan"), logits), cache
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"beam_size": 2},
+        {"num_hypotheses": 2, "return_alternatives": True, "suppress_ids": [0]},
+    ],
+    ids=str,
+)
+def test_logits_that_are_nan_are_named_by_their_step(options):
+    search = decode.Search(Broken(), jit_compile=False, **options)
     assert search(np.array([[5], [4]])).lengths[:, 0].tolist() == [18, 18]
     with pytest.raises(FloatingPointError, match="at step 2 of row 1 .1 of 3 rows"):
         search(np.array([[5], [6], [4]]))
+
+
+@pytest.mark.backend("torch")
+def test_what_a_model_does_not_say_of_its_vocabulary_its_logits_do():
+    search = decode.Search(Broken(), suppress_ids=[0, 99], jit_compile=False)
+    with pytest.raises(ValueError, match="Received: 99, of a model with 7 logits"):
+        search([[5]])
 
 
 @pytest.mark.parametrize(

@@ -136,6 +136,15 @@ def test_an_ensemble_takes_one(wide):
     assert_same(decode.Search(both, 2, shortlist=shortlist, **FEW)(ids), wanted)
 
 
+def test_an_ensemble_gives_a_row_the_same_in_any_company(wide):
+    both = decode.Ensemble([wide, draw_transformer(seed=2, vocabulary_size=SIZE)])
+    search = decode.Search(both, 2, shortlist=draw_shortlist(each=2), **FEW)
+    row, long = [5, 6, 7, 8], [9] * 30 + list(range(10, 40))
+    alone, beside = search([row]), search([row, long])
+    assert beside.ids[:1].tolist() == alone.ids.tolist()
+    np.testing.assert_allclose(beside.scores[:1], alone.scores, atol=1e-5)
+
+
 def test_rows_have_the_frequent_the_best_and_the_forced():
     shortlist = draw_shortlist(frequent=9, each=1)
     ids, forced = as_ids([[7, 9, 7], []], 16), [[140], []]
