@@ -31,8 +31,8 @@ DECODER_BLOCK = {
 }
 # Copies of the table of words, or what it was before each side had its own; and
 # sinusoids.
-LEFT = ("embed_tokens.weight", "shared.weight", "lm_head.weight")
-LEFT += ("embed_positions.weight",)
+LEFT = (r"lm_head\.weight", r"(model\.)?shared\.weight")
+LEFT += (r"(model\.)?(en|de)coder\.embed_(tokens\.weight|positions\.weights?)",)
 LEARNED = ("bart", "mbart")  # rows from 2 are of positions
 TABLE = "{}{}.embed_positions.weight"
 WORDS = "{}{}.embed_tokens.weight"
@@ -143,11 +143,22 @@ def _positions(config, weights, start):
     names = (TABLE.format(start, side) for side in ("encoder", "decoder"))
     tables = [name for name in names if name in weights.shapes]
     for name in () if kind == "m2m_100" else tables:
+        _check_waves(weights, name, config["d_model"])
         table = weights.array(name).astype("float32")
         wanted = ops.convert_to_numpy(waves.signal(len(table), 0, table.shape[-1]))
         if np.abs(table - wanted).max(initial=0) > ROUNDED:
             return {"positions": "learned", "sequence_length": len(table)}
     return {"positions": waves, "sequence_length": None}
+
+
+def _check_waves(weights, name, width):
+    shape = weights.shapes[name]
+    if shape[1:] != (width,) or width % 2:
+        raise ValueError(
+            f"{weights.folder}: each row of {name!r} has D / 2 sines and as many "
+            f"cosines. Received: shape {shape}, d_model={width}. Choose an even width, "
+            "and fetch weights and configuration from one model."
+        )
 
 
 def _embedding_of(model, side):

@@ -18,8 +18,18 @@ BLOCK = {
     "feed_forward_norm": ("output.LayerNorm", "output_layer_norm"),
 }
 # What of a file may be left over: buffers, and heads that are not asked for.
-LEFT = ("position_ids", "pooler.", "cls.", "classifier.", "pre_classifier.")
-LEFT += ("vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "lm_head.")
+STEM, PART = r"(bert\.|distilbert\.|roberta\.)?", r"\.(weight|bias)"
+LEFT = (
+    rf"{STEM}embeddings\.position_ids",
+    rf"{STEM}pooler\.dense{PART}",
+    rf"(pre_)?classifier{PART}",
+    rf"classifier\.(dense|out_proj){PART}",
+    r"(cls\.predictions|lm_head)\.bias",
+    rf"cls\.predictions\.(decoder|transform\.dense|transform\.LayerNorm){PART}",
+    rf"cls\.seq_relationship{PART}",
+    rf"lm_head\.(decoder|dense|layer_norm){PART}",
+    rf"vocab_(transform|layer_norm|projector){PART}",
+)
 
 
 def model_of(config, weights, head, num_classes, settings):

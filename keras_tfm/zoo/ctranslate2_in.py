@@ -26,6 +26,7 @@ ACTIVATIONS = {0: "relu", 1: gelu_tanh, 2: "silu", 3: "gelu"}
 VOCABULARIES = ("source.spm", "target.spm")
 SHARED = "sentencepiece.model"
 HEADS = {"TransformerBase": 8, "TransformerBig": 16}
+ROUNDED = 1e-4  # of a factor, what half precision takes from it
 BLOCK = {
     "self_attention.output_dense": "self_attention/linear_1",
     "self_attention_norm": "self_attention/layer_norm",
@@ -226,7 +227,6 @@ def _settings(variables, config, names, ids):
         ("num_heads", HEADS.get(variables.name, 8)),
         ("pre_norm", True),
         ("activation", 0),
-        ("scale_embeddings", True),
     ):
         found = {
             variables.number(f"{side}/{setting}", default)
@@ -238,10 +238,10 @@ def _settings(variables, config, names, ids):
                 f"{setting} of {sorted(found)}."
             )
         both[setting] = found.pop()
-    if both["activation"] not in ACTIVATIONS or both["scale_embeddings"] not in (0, 1):
+    if both["activation"] not in ACTIVATIONS:
         raise ValueError(
-            "Activations that are read: relu, gelu, gelu by tanh, silu; embeddings are "
-            f"multiplied by sqrt(D) or not. Received: {both}."
+            "Activations that are read: relu, gelu, gelu by tanh, silu. Received: "
+            f"{both}."
         )
     for name in ("alignment_layer", "alignment_heads"):  # of no meaning here
         variables.number(f"decoder/{name}", None)
@@ -259,6 +259,7 @@ def _settings(variables, config, names, ids):
                 f"keys as of queries. Received: {name}."
             )
     tables = _tables(variables)
+    width = variables.shape(tables[0])[1]
     encodings = "decoder/position_encodings/encodings"
     positions, length = SinusoidalPositions("halves", first_position=1), None
     if encodings in variables:
@@ -270,13 +271,13 @@ def _settings(variables, config, names, ids):
         "vocabulary_size": ids[0].size,
         "target_vocabulary_size": ids[1].size,
         "num_layers": (_depth(variables, "encoder"), _depth(variables, "decoder")),
-        "embedding_dim": variables.shape(tables[0])[1],
+        "embedding_dim": width,
         "intermediate_dim": variables.shape(f"{layer}/ffn/linear_0/weight")[0],
         "num_heads": both["num_heads"],
         "tie": _tie(variables, names),
         "positions": positions,
         "sequence_length": length,
-        "scale_embedding": bool(both["scale_embeddings"]),
+        "scale_embedding": _scales(variables, width),
         "normalize_embedding": "encoder/layernorm_embedding/gamma" in variables,
         "logits_bias": bias or bool(ids[1].added),
         "activation": ACTIVATIONS[both["activation"]],
@@ -287,6 +288,24 @@ def _settings(variables, config, names, ids):
         or (1e-5 if f"{norm}/beta" in variables else 1e-6),
         "use_bias": f"{layer}/ffn/linear_0/bias" in variables,
     }
+
+
+def _scales(variables, width):
+    """Whether tokens are multiplied by sqrt(D)."""
+    names = [f"{side}/scale_embeddings" for side in ("encoder", "decoder")]
+    given, root = [variables.number(name, True) for name in names], math.sqrt(width)
+    # Some converters write a flag, a whole number, and some the factor itself.
+    factors = [
+        value if isinstance(value, float) else (root if value else 1.0)
+        for value in given
+    ]
+    for scales, wanted in ((False, 1.0), (True, root)):
+        if all(math.isclose(f, wanted, rel_tol=ROUNDED) for f in factors):
+            return scales
+    raise ValueError(
+        "Embeddings are multiplied by sqrt(D) on both sides, or on none. Received: "
+        f"scale_embeddings={given}, and D = {width}."
+    )
 
 
 def _plan(model, variables, ids):

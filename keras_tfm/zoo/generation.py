@@ -5,7 +5,8 @@ import inspect
 from keras_tfm.decode import Search
 from keras_tfm.zoo.json_file import check_kinds, read_json
 
-# Names of `generation_config.json`, and of a search here.
+FILE = "generation_config.json"
+# Names of it, and of a search here.
 NAMES = {
     "num_beams": "beam_size",
     "length_penalty": "length_penalty",
@@ -20,7 +21,9 @@ DRAWS = {
     "epsilon_cutoff": "sampling_epsilon",
 }
 LIMITS = ("_length", "_new_tokens")
+WITH_PROMPT = ("max_length", "min_length")  # of what goes on with a text, that too
 TOP_K = 50  # theirs where nothing is said
+LONGEST = 64  # tokens of what is never said in a row: each costs time at each step
 NUMBERS = (*NAMES, *DRAWS)
 NUMBERS += tuple(f"{end}{unit}" for end in ("max", "min") for unit in LIMITS)
 # What a search here has nothing for, or does in another way, and what of it
@@ -58,21 +61,29 @@ def search(folder, config, ids):
     """Reads how a model is to be decoded.
 
     Args:
-        folder: path. Its `generation_config.json` goes before `config`.
+        folder: path. Where it has a `generation_config.json`, this alone says
+            it, and what it leaves out or sets to null is not asked for; but
+            special tokens that it does not name are those of `config`.
         config: dict, `config.json`.
         ids: `plans.Ids`.
 
     Returns:
-        dict of settings of `serving.Translator`. Two things differ. Theirs
-        may give what comes to its limit an end (`forced_eos_token_id`): here
-        it is cut, and says so. And unless they renormalise, what is forbidden
-        keeps its share of a score.
+        dict of settings of `serving.Translator`. `max_length`, of GPT-2 only
+        `max_new_tokens`, is its `max_decoding_length`. Three things differ.
+        Where neither is said they take 20 tokens, and here the limit is a
+        search's own. What comes to its limit they may give an end
+        (`forced_eos_token_id`): here it is cut, and says so. And unless they
+        have `renormalize_logits`, as here, what is forbidden keeps its share
+        of a score, so that a beam may choose otherwise.
 
     Raises:
         ValueError: the file is no JSON, or asks for what is not there.
     """
     config = {name: value for name, value in config.items() if value is not None}
-    asked = {**config, **given(folder)}
+    asked = given(folder) if (folder / FILE).is_file() else config
+    goes_on = config.get("model_type") == "gpt2"
+    if goes_on:
+        asked = {name: asked[name] for name in asked if name not in WITH_PROMPT}
     check_kinds(folder, asked, [(NUMBERS, (int, float), "a number")])
     wrong = {n: asked[n] for n, none in OTHERS.items() if asked.get(n, none) != none}
     wrong = {name: value for name, value in wrong.items() if value}
@@ -83,30 +94,28 @@ def search(folder, config, ids):
     elif asked.get("num_beams", 1) > 1 and asked.get("length_penalty", 1) < 0:
         wrong["length_penalty"] = asked["length_penalty"]
     end = config.get("eos_token_id")  # that of the model; texts end with it too
-    if asked.get("eos_token_id") not in (end, [end]):
+    if asked.get("eos_token_id", end) not in (end, [end]):
         wrong["eos_token_id"] = asked["eos_token_id"]
-    if config.get("model_type") == "gpt2" and asked.get("no_repeat_ngram_size"):
+    if goes_on and asked.get("no_repeat_ngram_size"):
         wrong["no_repeat_ngram_size"] = asked["no_repeat_ngram_size"]  # of prompts too
     if wrong:
         raise ValueError(
             f"{folder}: settings of decoding that are not known, or mean something "
-            f"else here. Received: {wrong}. Take them out of `generation_config.json`, "
-            "and give a translator its own."
+            f"else here. Received: {wrong}. Take them out of `{FILE}`, and give a "
+            "translator its own."
         )
     try:
         found = _known(asked, ids)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{folder}: settings of decoding are numbers, and lists of tokens that "
-            f"there are. Received: {error} in `generation_config.json`."
+            f"there are. Received: {error} in `{FILE}`."
         ) from error
     found["source_suffix"] = [ids.end_id]
     if config.get("model_type") == "bart":
         found["source_prefix"] = [ids.ours(config["bos_token_id"])]
-    if config.get("model_type") == "gpt2":  # goes on with a text; their limit counts it
+    if goes_on:
         found["source_suffix"] = []
-        found.pop("max_decoding_length", None)
-        found.pop("min_decoding_length", None)
     if config.get("model_type") in WHOLE:
         found["split_tokens"] = 1024
     found["disable_unk"] = False  # their unknown token is one like others
@@ -128,6 +137,13 @@ def _known(asked, ids):
         draws = {"top_k": TOP_K, **asked}
         found |= {o: draws[n] for n, o in DRAWS.items() if draws.get(n) is not None}
     bad = [[ids.ours(token) for token in row] for row in asked.get("bad_words_ids", ())]
+    bad = [row for row in bad if row != [ids.end_id]]  # they leave it out too
+    longest = max(map(len, bad), default=0)
+    if longest > LONGEST:
+        raise ValueError(
+            f"What is never said in a row is of up to {LONGEST} tokens. Received: one "
+            f"of {longest:,} in `bad_words_ids`. Take it out of `{FILE}`."
+        )
     bad += [[ids.ours(token)] for token in asked.get("suppress_tokens", ())]
     found["suppress_ids"] = sorted(
         {0, ids.start_id, *(row[0] for row in bad if len(row) == 1)}
@@ -160,7 +176,7 @@ def given(folder):
     Raises:
         ValueError: it is no JSON, or no object.
     """
-    found = read_json(folder / "generation_config.json")
+    found = read_json(folder / FILE)
     return {name: value for name, value in found.items() if value is not None}
 
 

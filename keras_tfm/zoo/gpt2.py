@@ -5,7 +5,7 @@ from keras_tfm.zoo import plans
 
 HEADS = ("causal_lm",)
 # Masks, and a copy of the table of words.
-LEFT = ("attn.bias", "attn.masked_bias", "lm_head.weight")
+LEFT = (r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias", r"lm_head\.weight")
 # What is read of it, and the only value that is.
 PLAIN = {
     "add_cross_attention": False,

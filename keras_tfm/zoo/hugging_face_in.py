@@ -74,6 +74,7 @@ HEADS = {
     "GPT2LMHeadModel": "causal_lm",
     "T5WithLMHeadModel": "seq2seq",
     "MTModel": "seq2seq",
+    "LMHeadModel": None,  # of another: no encoder, though so it ends
     "Model": "encoder",
 }
 
@@ -94,13 +95,21 @@ def from_hugging_face(source, head=None, num_classes=None, **settings) -> Import
     Weights come from safetensors alone. Whatever of them is missing or unknown
     is named, and nothing is loaded; heads that are not asked for are left.
 
+    `search` of the result has what `generation_config.json` says of decoding,
+    or `config.json` where there is no such file, `max_length` and
+    `max_new_tokens` among it. Not so `forced_eos_token_id`, which gives an end
+    to what comes to the limit: here it is cut. Nor are 20 tokens the limit
+    where none is said. What a search here has nothing for is refused. Where
+    tokens are forbidden, equal answers take `renormalize_logits` of theirs.
+
     Args:
         source: path of a folder with `config.json`, `model.safetensors` and
             `tokenizer.json`, or `source.spm`, `target.spm` and `vocab.json` of
-            Marian, or a SentencePiece model of the others; or the name of a
-            repository such as `"Helsinki-NLP/opus-mt-en-de"`, with
-            `"@revision"` after it or without, which is fetched once into the
-            cache of huggingface-hub.
+            Marian, or a SentencePiece model of the others: BERT's `vocab.txt`,
+            and GPT-2's `vocab.json` and `merges.txt`, give no vocabulary where
+            there is no `tokenizer.json`. Or the name of a repository such as
+            `"Helsinki-NLP/opus-mt-en-de"`, with `"@revision"` after it or
+            without, which is fetched once into the cache of huggingface-hub.
         head: `"encoder"`, `"masked_lm"`, `"classifier"`, `"seq2seq"`,
             `"causal_lm"`, or None for what the configuration names.
         num_classes: int or None. Of a classifier with a new last projection.
@@ -271,7 +280,7 @@ def _head(folder, config, family):
         head = next((h for end, h in HEADS.items() if name.endswith(end)), None)
         if head is None:
             raise ValueError(
-                f"{folder}: heads that are read: {sorted(set(HEADS.values()))}. "
+                f"{folder}: heads that are read: {sorted({*HEADS.values()} - {None})}. "
                 f"Received: {name!r}. Ask for `head={family.HEADS[0]!r}`, without it."
             )
         # Some are saved without what gives their logits, which is tied.

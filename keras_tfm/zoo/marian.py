@@ -4,7 +4,6 @@ import math
 import os
 import pathlib
 import struct
-from numbers import Real
 
 import numpy as np
 
@@ -13,9 +12,17 @@ from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import Transformer
 from keras_tfm.zoo import pieces, plans
 from keras_tfm.zoo.imported import Imported
+from keras_tfm.zoo.json_file import check_kinds
 from keras_tfm.zoo.marian_file import MarianFile, vocabulary_of, yaml_of
 
 UNKNOWN_ID, END_ID = 1, 0
+# Which settings are of which kind, of an architecture and of a decoder.
+KINDS = ((("transformer-dim-ffn", "transformer-heads"), int, "a whole number"),)
+DECODER_KINDS = (
+    (("beam-size",), int, "a whole number"),
+    (("max-length-factor", "normalize", "word-penalty"), (int, float), "a number"),
+    (("models", "shortlist", "vocabs"), (str, list), "a name, or a list of them"),
+)
 ACTIVATIONS = {"relu": "relu", "swish": "silu"}
 # Names inside a block, ours and theirs.
 ATTENTION = {
@@ -47,6 +54,7 @@ CUTTERS = ("source.spm", "target.spm")  # beside a vocabulary in YAML
 NO_MODELS = ("lex", "qualityModel")  # what such files begin with
 SHORTLIST = 0xF11A48D5013417F5  # the first number of its file
 WIDEST = 1_000  # target tokens for one of the source
+LARGER = 30  # times, that its table may be than its file: most rows are full
 
 
 def from_marian(folder, **settings) -> Imported:
@@ -129,7 +137,10 @@ def _decoder_config(folder):
     for file in sorted(folder.glob("*.yml")):
         content = file.read_bytes()
         if len(content) < 100_000 and b"models:" in content:
-            read.append(yaml_of(content, file))
+            found = yaml_of(content, file)
+            found = {name: value for name, value in found.items() if value is not None}
+            check_kinds(file, found, DECODER_KINDS)
+            read.append(found)
     read = [one for one in read if one.get("models")]
     # Some folders have one for each kind of weights, and not all of these.
     there = [one for one in read if _is_there(folder, one["models"])]
@@ -172,6 +183,7 @@ def _only(folder, names, patterns):
 def _checked(file):
     """The architecture, if it is one that is read."""
     config = file.config
+    check_kinds(file.file, config, KINDS)
     wrong = {k: config[k] for k, v in PLAIN.items() if config.get(k, v) != v}
     kind = config.get("transformer-decoder-autoreg", "self-attention")
     if kind not in ("self-attention", "rnn"):
@@ -362,21 +374,21 @@ def _names(file, ids):
 
 def _search(given):
     """How it is decoded, as settings of a search here."""
-    numbers = {"beam-size": 1, "normalize": 0, "max-length-factor": 3}
-    for name in numbers:
-        value = numbers[name] if given.get(name) is None else given[name]
-        if not isinstance(value, Real) or not math.isfinite(value):
-            raise ValueError(f"{name} is a number. Received: {value!r}.")
-        numbers[name] = value
+    beam_size, factor = given.get("beam-size", 1), given.get("max-length-factor", 3)
+    if beam_size < 1 or factor <= 0:
+        raise ValueError(
+            "A search has one hypothesis at least, and room for a token. Received: "
+            f"beam-size: {beam_size}, max-length-factor: {factor}. Set both above 0."
+        )
     if given.get("word-penalty"):
         raise ValueError(
             "A penalty for each word is not known. Received: word-penalty: "
             f"{given['word-penalty']}. Set it to 0."
         )
     return {
-        "beam_size": int(numbers["beam-size"]),
-        "length_penalty": float(numbers["normalize"]),
-        "max_decoding_length": (math.ceil(numbers["max-length-factor"]), 0),
+        "beam_size": beam_size,
+        "length_penalty": float(given.get("normalize", 0)),
+        "max_decoding_length": (math.ceil(factor), 0),
         "source_suffix": [3],
         "disable_unk": not given.get("allow-unk", False),
     }
@@ -423,11 +435,25 @@ def _shortlist(folder, given, ids, shared):
     wrong = (lengths < 0).any() or lengths.max(initial=0) > best or starts[-1] != count
     if wrong or targets.max(initial=0) >= size:
         raise ValueError(f"{file} is damaged: its places or ids are out of range.")
-    translations = np.zeros((ids[0].size, max(1, best)), "int32")
+    most = LARGER * len(data) // 4  # numbers
     ours = np.array([ids[1].ours(i) for i in range(size)])
-    for row, theirs in enumerate(ids[0].order):
-        if theirs >= 0:
-            found = ours[targets[starts[theirs] : starts[theirs + 1]]]
-            translations[row, : len(found)] = found
+    translations = _translations(file, starts, ours[targets], ids[0].order, most)
     order = np.concatenate([ours, ids[1].added])
     return Shortlist(translations, order, int(first), max(1, int(best)), shared)
+
+
+def _translations(file, starts, targets, order, most):
+    """The targets of each source token here, in a table of up to so many."""
+    width = int(np.diff(starts).max(initial=1))
+    if len(order) * width > most:
+        raise ValueError(
+            f"{file}: in a table each token has room for as many as any. Received: "
+            f"{len(targets):,} translations of {len(order):,} tokens, {width:,} of one "
+            "of them. Make it with fewer for a token."
+        )
+    found = np.zeros((len(order), width), "int32")
+    for row, theirs in enumerate(order):
+        if theirs >= 0:
+            given = targets[starts[theirs] : starts[theirs + 1]]
+            found[row, : len(given)] = given
+    return found

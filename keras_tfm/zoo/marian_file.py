@@ -25,6 +25,7 @@ ZIP_FAULTS = (
     zipfile.BadZipFile,
     zlib.error,
 )
+REAL = "iuf"  # the kinds of dtypes that are of real numbers
 RATIO = 20  # how many times smaller zip makes weights: never so much
 
 
@@ -219,7 +220,7 @@ def _header(opened, member):
         raise _Damaged(f"{member.filename!r} is of version {version}")
     read = getattr(np.lib.format, f"read_array_header_{version[0]}_0")
     shape, fortran, dtype = read(opened)
-    if dtype.hasobject or any(size < 0 for size in shape):
+    if dtype.kind not in REAL or any(size < 0 for size in shape):
         raise _Damaged(f"{member.filename!r} is of type {dtype} and shape {shape}")
     if math.prod(shape) * dtype.itemsize != member.file_size - opened.tell():
         raise _Damaged(f"{member.filename!r} of shape {shape} has other bytes")

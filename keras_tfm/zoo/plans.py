@@ -6,6 +6,7 @@ their arrays that gives the variable's value.
 
 import functools
 import math
+import re
 
 import keras
 import numpy as np
@@ -186,7 +187,8 @@ def check(plan, source, shapes, left=(), advice=""):
         plan: see above.
         source: path, what is named in an error.
         shapes: dict by the names of all tensors.
-        left: tuple of str. What has one of it in its name means nothing here.
+        left: tuple of str, regular expressions: a tensor whose whole name is
+            one of them means nothing here.
         advice: str, what else may help.
 
     Raises:
@@ -195,7 +197,9 @@ def check(plan, source, shapes, left=(), advice=""):
     wanted = {name for _, names, _ in plan for name in names}
     missing = sorted(wanted - set(shapes))
     unknown = sorted(
-        name for name in set(shapes) - wanted if not any(part in name for part in left)
+        name
+        for name in set(shapes) - wanted
+        if not any(re.fullmatch(one, name) for one in left)
     )
     if missing or unknown:
         raise ValueError(

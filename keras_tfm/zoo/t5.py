@@ -14,8 +14,12 @@ ATTENTION = {
     "output_dense": "o",
 }
 SIDES = ("encoder", "decoder")
-LEFT = ("embed_tokens.weight", "lm_head.weight")
-LEFT += ("EncDecAttention.relative_attention_bias.weight",)  # it is not used
+# Copies of the table of words, and a bias that is not used.
+LEFT = (
+    r"(en|de)coder\.embed_tokens\.weight",
+    r"lm_head\.weight",
+    r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
+)
 
 
 def model_of(config, weights, head, num_classes, settings):

@@ -14,6 +14,7 @@ from keras_tfm.layers import SinusoidalPositions, gelu_tanh
 from tests.decode.conftest import draw_transformer
 from tests.layers.formulas import numpy
 from tests.models.small import BATCH, V, small
+from tests.zoo import test_translation as marian
 
 FOLDER = pathlib.Path(
     os.environ.get("KERAS_TFM_DATA", "nowhere"), "../golden/ctranslate2-aren"
@@ -327,6 +328,47 @@ def test_sides_that_differ_and_what_is_not_read_are_refused(tmp_path):
     file.write_bytes(content.replace(name, other))
     with pytest.raises(ValueError, match="Received also: .'encoder/embeddings_oth"):
         zoo.from_ctranslate2(tmp_path)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_factor_of_embeddings_is_the_engines(scaled, tmp_path):
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    import transformers
+
+    marian.write_marian(tmp_path, scale_embedding=scaled)
+    files = ("source.spm", "target.spm", "vocab.json")
+    tokenizer = transformers.MarianTokenizer(*(str(tmp_path / f) for f in files))
+    tokenizer.save_pretrained(tmp_path)
+    folder = tmp_path / "converted"
+    converter = ctranslate2.converters.TransformersConverter(str(tmp_path))
+    converter.convert(str(folder))
+    again = zoo.from_ctranslate2(folder)
+    assert again.model.settings["scale_embedding"] is scaled
+    engine = ctranslate2.Translator(str(folder), compute_type="float32")
+    source, target = again.tokens[0][5:10], again.tokens[1][20:26]
+    ends = again.search["source_suffix"]
+    [wanted] = engine.score_batch([source], [target])
+    options = {"suppress_ids": (), "disable_unk": False, "return_token_scores": True}
+    search = decode.Search(again.model, max_decoding_length=9, **options)
+    found = search.score([[*range(5, 10), *ends]], [[*range(20, 26), 3]]).token_scores
+    np.testing.assert_allclose(found[0, 0, :7], wanted.log_probs, atol=1e-4)
+
+
+@pytest.mark.backend("torch")
+def test_another_factor_of_embeddings_is_refused(tmp_path):
+    pytest.importorskip("ctranslate2")
+    written(tmp_path, "post-norm")
+    file, name = tmp_path / "model.bin", "decoder/scale_embeddings"
+    content = file.read_bytes()
+    flag = of_number(name, 1)
+    assert content.count(flag) == 1
+    for value in (2.0, float("nan")):
+        factor = flag[:-7] + struct.pack("<BBIf", 0, 0, 4, value)
+        file.write_bytes(content.replace(flag, factor))
+        with pytest.raises(ValueError, match=rf"\[1, {value}\], and D = 16"):
+            zoo.from_ctranslate2(tmp_path)
 
 
 @pytest.mark.backend("torch")

@@ -184,8 +184,20 @@ def member(header, data=b"\0" * 64):
             "of type object",
         ),
         (member("", b"\0" * 10_000_000), "bytes are packed into"),
+        *(
+            (
+                member(
+                    f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': ({n},)}}"
+                ),
+                r"of type .* and shape",
+            )
+            for dtype, n in (("<c8", 8), ("<U4", 4), ("<M8[s]", 8), ("|b1", 64))
+        ),
     ],
-    ids=["negative", "code", "long", "objects", "bomb"],
+    ids=[
+        *("negative", "code", "long", "objects", "bomb"),
+        *("complex", "text", "dates", "bool"),
+    ],
 )
 def test_a_hostile_npz_is_refused(content, message, tmp_path):
     with pytest.raises(ValueError, match=message):

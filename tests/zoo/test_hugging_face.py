@@ -163,10 +163,57 @@ def test_roberta_finds_words_by_a_gelu_whatever_its_blocks_have(tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_a_head_that_is_not_known_is_not_left_in_silence(tmp_path):
-    write(tmp_path, "Bert", "ForTokenClassification")
-    with pytest.raises(ValueError, match=r"'BertForTokenClassification'. Ask for"):
+@pytest.mark.parametrize("head", ["ForTokenClassification", "LMHeadModel"])
+def test_a_head_that_is_not_known_is_not_left_in_silence(head, tmp_path):
+    write(tmp_path, "Bert", head)
+    with pytest.raises(ValueError, match=rf"'masked_lm',.*'Bert{head}'. Ask for"):
         zoo.from_hugging_face(tmp_path)
+    assert isinstance(zoo.from_hugging_face(tmp_path, "encoder").model, Encoder)
+
+
+def add(folder, *names):
+    """Adds tensors that no model has."""
+    from safetensors.numpy import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    weights |= dict.fromkeys(names, np.ones((3, 3), "float32"))
+    save_file(weights, folder / "model.safetensors")
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        ("ForSequenceClassification", "classifier.extra.weight"),
+        ("ForSequenceClassification", "bert.encoder.layer.7.pooler.weight"),
+        ("ForMaskedLM", "cls.predictions.transform2.dense.weight"),
+        ("ForMaskedLM", "bert.position_ids_of_another"),
+        ("Model", "adapter.lm_head.weight"),
+    ],
+)
+def test_a_weight_that_means_nothing_is_named(head, name, tmp_path):
+    write(tmp_path, "Bert", head)
+    add(tmp_path, name)
+    with pytest.raises(ValueError, match=rf"1 unknown, \['{name}'\]"):
+        zoo.from_hugging_face(tmp_path)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [
+        ("Bert", "ForPreTraining"),
+        ("Bert", "ForNextSentencePrediction"),
+        ("Roberta", "ForSequenceClassification"),
+        ("Roberta", "ForMaskedLM"),
+        ("DistilBert", "ForSequenceClassification"),
+        ("DistilBert", "ForMaskedLM"),
+    ],
+)
+def test_a_head_that_is_not_asked_for_is_left(family, head, tmp_path):
+    write(tmp_path, family, head)
+    kind = family.lower()
+    add(tmp_path, f"{kind}.embeddings.position_ids", f"{kind}.pooler.dense.bias")
     assert isinstance(zoo.from_hugging_face(tmp_path, "encoder").model, Encoder)
 
 

@@ -454,14 +454,34 @@ def test_the_configuration_whose_model_is_there_is_taken(spm, tmp_path):
     (tmp_path / "config.a.yml").write_text("models: [other.npz]\nbeam-size: 2\n")
     (tmp_path / "config.b.yml").write_text("models: [model.npz]\nbeam-size: 3\n")
     assert zoo.from_marian(tmp_path).search["beam_size"] == 3
-    (tmp_path / "config.b.yml").write_text("models: [model.npz]\nbeam-size: many\n")
-    with pytest.raises(ValueError, match="beam-size is a number. Received: 'many'"):
-        zoo.from_marian(tmp_path)
     (tmp_path / "lex.s2t.gz").write_bytes(b"")
     (tmp_path / "config.b.yml").write_text(
         "models: [model.npz]\nshortlist: [lex.s2t.gz, 50, 50]\n"
     )
     with pytest.raises(ValueError, match="binary shortlists are read with a model"):
+        zoo.from_marian(tmp_path)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("beam-size: many", "beam-size is a whole number. Received: 'many'"),
+        ("beam-size: 2.5", "beam-size is a whole number. Received: 2.5"),
+        ("beam-size: 0", "beam-size: 0, max-length-factor: 3. Set both above 0"),
+        ("max-length-factor: 0.0", "max-length-factor: 0.0. Set both above 0"),
+        ("max-length-factor: -1", "max-length-factor: -1. Set both above 0"),
+        ("normalize: .nan", "normalize is a number. Received: nan"),
+        ("word-penalty: [1]", r"word-penalty is a number. Received: \[1\]"),
+        ("models: 3", "models is a name, or a list of them. Received: 3"),
+        ("vocabs: 3", "vocabs is a name, or a list of them. Received: 3"),
+        ("shortlist: true", "shortlist is a name, or a list of them. .* True"),
+    ],
+)
+def test_settings_of_a_decoder_have_their_kinds(line, message, spm, tmp_path):
+    written(tmp_path, spm)
+    (tmp_path / "decoder.yml").write_text(f"models: [model.npz]\n{line}\n")
+    with pytest.raises(ValueError, match=message):
         zoo.from_marian(tmp_path)
 
 
@@ -476,15 +496,15 @@ def test_two_vocabularies_of_yaml_are_read(spm, tmp_path):
     assert imported.tokens[1][3:6] == ["</s>", "w2", "w3"]
 
 
-def shortlist(folder, rows=SIZE, change=None):
-    lists = [[], [], *([i, (i + 5) % SIZE] for i in range(2, rows))]
+def shortlist(folder, rows=SIZE, change=None, lists=None, best=2):
+    lists = lists or [[], [], *([i, (i + 5) % SIZE] for i in range(2, rows))]
     starts = np.cumsum([0, *map(len, lists)]).astype("<u8")
     targets = np.array(sum(lists, []), "<u4")
     if change == "places":
         starts[5] = 2**60
     if change == "ids":
         targets[3] = SIZE
-    head = [0xF11A48D5013417F5, 0, 3, 2, len(starts), len(targets)]
+    head = [0xF11A48D5013417F5, 0, 3, best, len(starts), len(targets)]
     if change == "wide":
         head[3] = 2**40
     content = struct.pack("<6Q", *head) + starts.tobytes() + targets.tobytes()
@@ -501,6 +521,22 @@ def test_a_binary_shortlist_is_one_of_the_search(spm, tmp_path):
     assert sorted(found.order.tolist()) == list(range(SIZE + 2))
     assert found.translations[10].tolist() == [10, 15]
     assert found.translations[:4].tolist() == [[0, 0]] * 4
+
+
+@pytest.mark.backend("torch")
+def test_a_shortlist_takes_what_its_entries_do(spm, tmp_path):
+    written(tmp_path, spm)
+    shortlist(tmp_path, best=1000)
+    found = zoo.from_marian(tmp_path).search["shortlist"]
+    assert found.each == 1000 and found.translations.shape == (SIZE + 2, 2)
+    shortlist(tmp_path, lists=[[]] * SIZE)
+    assert not zoo.from_marian(tmp_path).search["shortlist"].translations.any()
+    rest = [[]] * (SIZE - 1)
+    shortlist(tmp_path, lists=[[7] * 150, *rest], best=1000)
+    assert zoo.from_marian(tmp_path).search["shortlist"].translations.shape[1] == 150
+    shortlist(tmp_path, lists=[[7] * 900, *rest], best=1000)
+    with pytest.raises(ValueError, match="900 translations of 42 tokens, 900 of o"):
+        zoo.from_marian(tmp_path)
 
 
 @pytest.mark.backend("torch")
@@ -530,6 +566,9 @@ def test_a_damaged_shortlist_is_refused(change, spm, tmp_path):
         ({"transformer-ffn-activation": [1]}, r"'transformer-ffn-activation': \[1\]"),
         ({"type": [[1]]}, "mapping to plain values"),
         ({"transformer-dim-ffn": 10}, "does not fit the configuration"),
+        ({"transformer-dim-ffn": "x"}, "dim-ffn is a whole number. Received: 'x'"),
+        ({"transformer-heads": "x"}, "heads is a whole number. Received: 'x'"),
+        ({"transformer-heads": 2.5}, "heads is a whole number. Received: 2.5"),
         *(
             ({name: not value if isinstance(value, bool) else 3}, f"'{name}': ")
             for name, value in marian.PLAIN.items()

@@ -90,9 +90,12 @@ def test_settings_of_decoding_have_their_names_here(tmp_path):
         "source_suffix": [3],
         "disable_unk": False,
     }
-    assert settings(tmp_path, early_stopping="never")["patience"] == float("inf")
-    assert settings(tmp_path, early_stopping=True)["early_stopping"] is True
-    assert "early_stopping" not in settings(tmp_path, early_stopping=False)
+    beam = {"num_beams": 4}
+    assert settings(tmp_path, **beam, early_stopping="never")["patience"] == float(
+        "inf"
+    )
+    assert settings(tmp_path, **beam, early_stopping=True)["early_stopping"] is True
+    assert "early_stopping" not in settings(tmp_path, **beam, early_stopping=False)
     assert settings(tmp_path, length_penalty=0.0)["length_penalty"] == 0.0
     new = settings(tmp_path, max_new_tokens=20, max_length=9, min_new_tokens=4)
     assert new["max_decoding_length"] == 20 and new["min_decoding_length"] == 4
@@ -104,9 +107,40 @@ def test_settings_of_decoding_have_their_names_here(tmp_path):
     names = ("temperature", "minp", "epsilon", "topk")
     assert [drawn[f"sampling_{name}"] for name in names] == [*others.values()]
     assert "sampling_topp" not in settings(tmp_path, num_beams=1, top_p=0.9)
-    assert settings(tmp_path)["beam_size"] == 9  # of the older place
     greedy = settings(tmp_path, num_beams=1)
     assert "num_hypotheses" not in greedy and greedy["target_prefix"] == []
+    assert not {"max_decoding_length", "min_decoding_length"} & set(greedy)
+
+
+def test_one_file_alone_says_how_to_decode(tmp_path):
+    ids = plans.Ids(6, pad_id=5, unknown_id=1, start_id=5, end_id=0)
+    old = {"eos_token_id": 0, "num_beams": 9, "forced_bos_token_id": 4}
+    old |= {"max_length": 20, "bad_words_ids": [[2]]}
+    found = generation.search(tmp_path, old, ids)
+    assert (found["beam_size"], found["target_prefix"]) == (9, [6])
+    assert (found["max_decoding_length"], found["suppress_ids"]) == (19, [0, 2, 4])
+    for new in ({}, dict.fromkeys(old)):
+        (tmp_path / "generation_config.json").write_text(json.dumps(new))
+        found = generation.search(tmp_path, old, ids)
+        assert (found["beam_size"], found["target_prefix"]) == (1, [])
+        assert "max_decoding_length" not in found and found["suppress_ids"] == [0, 2]
+
+
+def test_the_end_is_no_bad_word(tmp_path):
+    found = settings(tmp_path, bad_words_ids=[[0], [2], [3, 0]])
+    assert found["suppress_ids"] == [0, 2, 4]
+    assert found["suppress_sequences"] == [[5, 3]]
+    assert settings(tmp_path, suppress_tokens=[0])["suppress_ids"] == [0, 2, 3]
+
+
+def test_a_bad_word_of_many_tokens_is_refused(tmp_path):
+    row = [3, 4] * 32
+    found = settings(tmp_path, bad_words_ids=[row])
+    assert found["suppress_sequences"] == [[5, 6] * 32]
+    with pytest.raises(
+        ValueError, match="up to 64 tokens. Received: one of 65 in `bad"
+    ):
+        settings(tmp_path, bad_words_ids=[[3], [*row, 3]])
 
 
 def test_what_is_not_known_or_no_json_is_refused(tmp_path):

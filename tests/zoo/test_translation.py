@@ -256,7 +256,7 @@ def test_a_search_gives_what_generate_gives(family, name, forced, tmp_path):
     config = theirs.config
     theirs.generation_config.update(
         max_length=14,
-        bad_words_ids=[[config.pad_token_id]],
+        bad_words_ids=[[config.pad_token_id], [config.eos_token_id]],
         renormalize_logits=True,  # what is forbidden has no share here
         forced_eos_token_id=None,
         forced_bos_token_id=forced,
@@ -434,6 +434,32 @@ def test_a_table_that_is_shared_stands_under_any_of_its_names(family, tmp_path):
 
 
 @pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [
+        ("Marian", "adapter.lm_head.weight"),
+        ("M2M100", "model.encoder.layers.9.embed_positions.weight"),
+        ("T5", "x.embed_tokens.weight"),
+        (
+            "T5",
+            "decoder.block.0.layer.2.EncDecAttention.relative_attention_bias.weight",
+        ),
+        ("mBART", "model.encoder.shared.weight"),
+        ("GPT-2", "transformer.adapter.attn.bias"),
+    ],
+)
+def test_a_weight_that_means_nothing_is_named(family, name, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    write_gpt2(tmp_path) if family == "GPT-2" else write(tmp_path, family)
+    weights = load_file(tmp_path / "model.safetensors")
+    weights[name] = np.ones((3, 3), "float32")
+    save_file(weights, tmp_path / "model.safetensors")
+    with pytest.raises(ValueError, match=f"1 unknown, .'{name}'"):
+        zoo.from_hugging_face(tmp_path)
+
+
+@pytest.mark.backend("torch")
 def test_waves_of_one_side_alone_are_a_table(tmp_path):
     from safetensors.numpy import load_file, save_file
 
@@ -449,6 +475,20 @@ def test_waves_of_one_side_alone_are_a_table(tmp_path):
         table = getattr(model, f"{side}_embedding").position_layer.table
         np.testing.assert_array_equal(numpy(table.value), weights[name])
     assert logits_of(tmp_path, config).shape == (3, T, V + 1)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("shape", [(40, 15), (40, 14), (40,)])
+def test_waves_have_a_cosine_for_each_sine(shape, tmp_path):
+    from safetensors.numpy import load_file, save_file
+
+    write(tmp_path, "Pegasus")
+    weights = load_file(tmp_path / "model.safetensors")
+    weights["model.encoder.embed_positions.weight"] = np.zeros(shape, "float32")
+    save_file(weights, tmp_path / "model.safetensors")
+    change(tmp_path, d_model=15)
+    with pytest.raises(ValueError, match="D / 2 sines.*Received: .*, d_model=15. Choo"):
+        zoo.from_hugging_face(tmp_path)
 
 
 @pytest.mark.backend("torch")
@@ -524,7 +564,7 @@ TEXTS = [
 ]
 
 
-def write_marian(folder, first=("</s>", "<unk>")):
+def write_marian(folder, first=("</s>", "<unk>"), **settings):
     """A model with two SentencePiece files and one table, as of OPUS-MT."""
     import io
 
@@ -550,7 +590,7 @@ def write_marian(folder, first=("</s>", "<unk>")):
     (folder / "vocab.json").write_text(json.dumps(table))
     size = len(table)
     ids = {"pad_token_id": size - 1, "decoder_start_token_id": size - 1}
-    model = write(folder, "Marian", vocab_size=size, **ids)
+    model = write(folder, "Marian", vocab_size=size, **ids, **settings)
     with torch.no_grad():
         model.final_logits_bias.zero_()
         for name, parameter in model.named_parameters():
@@ -937,6 +977,10 @@ def test_what_gpt2_is_asked_otherwise_is_refused_or_left(tmp_path):
     change(tmp_path, "generation_config.json", max_length=9, min_length=4)
     search = zoo.from_hugging_face(tmp_path).search  # theirs count the prompt
     assert not {"max_decoding_length", "min_decoding_length"} & set(search)
+    new = {"max_new_tokens": 5, "min_new_tokens": 3}
+    change(tmp_path, "generation_config.json", **new)
+    search = zoo.from_hugging_face(tmp_path).search
+    assert (search["max_decoding_length"], search["min_decoding_length"]) == (5, 3)
     change(tmp_path, "generation_config.json", no_repeat_ngram_size=2)
     with pytest.raises(ValueError, match="something else here.*no_repeat_ngram"):
         zoo.from_hugging_face(tmp_path)
