@@ -7,7 +7,8 @@
            the first row; and of the others those whose scores differ by less
            than 1e-4: there two hypotheses are as good, and rounding decides
 
-Each row is a process of its own. BLEU is sacrebleu's, on text as it is.
+Each row is a process of its own. CTranslate2 stops as ours does with
+`early_stopping`: `--rows "jax, early stopping" "CTranslate2 float32"`.
 """
 
 import dataclasses
@@ -34,6 +35,8 @@ class Settings:
     """File of their translations."""
     beam_size: int = 4
     """1 is greedy."""
+    tokenize: str = "none"
+    """How sacrebleu cuts texts: none where they are cut, else 13a."""
     shortlist: str = ""
     """File of a `Shortlist`, for rows with one."""
     rows: tuple[str, ...] = ()
@@ -49,9 +52,14 @@ ROWS = {
     "jax, shortlist": ("jax", "shortlist"),
     "CTranslate2 float32": ("torch", "ctranslate2"),
     "CTranslate2 int8": ("torch", "ctranslate2 int8"),
+    "jax, early stopping": ("jax", "early stopping"),
+    "jax, products in bfloat16": ("jax", "products"),
+    "torch, products in bfloat16": ("torch", "products"),
     "tensorflow, mixed_bfloat16": ("tensorflow", "mixed_bfloat16"),
     "tensorflow, mixed_float16": ("tensorflow", "mixed_float16"),
+    "jax, mixed_bfloat16": ("jax", "mixed_bfloat16"),
     "torch, mixed_bfloat16": ("torch", "mixed_bfloat16"),
+    "torch, mixed_float16": ("torch", "mixed_float16"),
     "torch, bfloat16": ("torch", "bfloat16"),
 }
 
@@ -71,7 +79,13 @@ def ours(settings, kind):
         model.set_weights(weights)
     rows = encoded(settings, Vocabulary)
     listed = Shortlist.load(settings.shortlist) if kind == "shortlist" else None
-    search = Search(model, beam_size=settings.beam_size, shortlist=listed)
+    search = Search(
+        model,
+        beam_size=settings.beam_size,
+        shortlist=listed,
+        early_stopping=kind == "early stopping",
+        matmul_precision="bfloat16" if kind == "products" else "float32",
+    )
     size = {"batch_size": 1} if kind == "alone" else {}
     return {
         number: (found.ids[0, 0, : found.lengths[0, 0]].tolist(), found.scores[0, 0])
@@ -157,7 +171,7 @@ def main(settings: Settings):
         first = first or found
         ids = [np.array([ids]) for ids, _ in found]
         texts = [vocabulary.decode(one)[0] for one in ids]
-        options = {"tokenize": "none", "force": True}
+        options = {"tokenize": settings.tokenize, "force": True}
         bleu = sacrebleu.corpus_bleu(texts, [references], **options).score
         pairs = list(zip(found, first, strict=True))
         same = [abs(s - t) for (a, s), (b, t) in pairs if a == b]

@@ -38,7 +38,7 @@ def main(arguments=None) -> int:
     _choose_backend()
     try:
         status = command.run()
-        sys.stdout.flush()
+        _flush()
     except KeyboardInterrupt:
         status = INTERRUPTED
     except BrokenPipeError:
@@ -51,10 +51,15 @@ def main(arguments=None) -> int:
     return status
 
 
+def _flush():
+    if sys.stdout is not None:  # nor is it where the shell has closed it
+        sys.stdout.flush()
+
+
 def _leave_output():
     """Gives up what cannot be written, which Python would try at its end."""
     try:
-        sys.stdout.flush()
+        _flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

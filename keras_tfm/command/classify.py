@@ -1,6 +1,5 @@
 """`keras-tfm classify`."""
 
-import itertools
 import json
 
 from keras_tfm.command import lines
@@ -39,17 +38,19 @@ def _names(classifier):
 
 
 def _answers(classifier, given, command):
+    def labelled(some):
+        found = iter(classifier([text for text, known in some if known]))
+        return [next(found) if known else NOTHING for _, known in some]
+
     first = 1
     for some in windows(given, command.window):
         texts = some
         if command.form == "jsonl":
             texts = lines.texts_of(some, _names(classifier))
         says = [_says(text, classifier.vocabulary) for text in texts]
-        with lines.placed(first):
-            found = iter(classifier(list(itertools.compress(texts, says))))
+        found = lines.answered(labelled, list(zip(texts, says, strict=True)), first)
         first += len(some)
-        for known, item in zip(says, some, strict=True):
-            one = next(found) if known else NOTHING
+        for one, item in zip(found, some, strict=True):
             if one is NOTHING and command.form != "jsonl":
                 yield ""
             elif command.form == "jsonl":

@@ -2,6 +2,7 @@
 
 import collections
 import math
+import pathlib
 import re
 import unicodedata
 
@@ -29,6 +30,7 @@ def run(command):
     Returns:
         int: 1 where there is a fault and the command is strict.
     """
+    vocabulary = None if command.vocabulary is None else _loaded(command.vocabulary)
     files = [command.source, *filter(None, [command.target])]
     pairs = list(lines.pairs(files))
     if not pairs:
@@ -56,8 +58,8 @@ def run(command):
         for number in numbers[: command.examples]:
             source, target = (_short(side) for side in pairs[number])
             print(f"    line {number + 1}: {source!r} | {target!r}")
-    if command.vocabulary is not None:
-        _tell_of_vocabulary(pairs, command)
+    if vocabulary is not None:
+        _tell_of_vocabulary(pairs, vocabulary, command)
     del faults[AMBIGUOUS]  # no fault: a text has many translations
     return int(command.strict and any(faults.values()))
 
@@ -181,8 +183,16 @@ def folded(text):
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
-def _tell_of_vocabulary(pairs, command):
-    vocabulary = load_vocabulary(command.vocabulary)
+def _loaded(name):
+    if not pathlib.Path(name).is_file():
+        raise FileNotFoundError(
+            f"A vocabulary is a file. Received: {name!r}, which is none. That of a run "
+            "is `vocabulary.model`, of a preset `sentencepiece.model` in its folder."
+        )
+    return load_vocabulary(name)
+
+
+def _tell_of_vocabulary(pairs, vocabulary, command):
     for side, name in enumerate(("source", "target")):
         texts = [pair[side] for pair in pairs]
         rows = vocabulary.encode(texts)

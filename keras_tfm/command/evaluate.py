@@ -20,6 +20,7 @@ def run(command):
             "Translations are compared by the library sacrebleu, which cannot be "
             f"imported here ({error}). Install `keras-tfm[recipes]`."
         ) from error
+    lines.check_output(command.output, command.files)
     both = list(lines.pairs(command.files))
     if not both:
         raise ValueError(

@@ -35,11 +35,18 @@ def read(files):
             f"Text files are wanted. Received: {missing[0]!r}, which is no file. Check "
             "the name and the folder."
         )
-    return itertools.chain.from_iterable(iterate_lines(_opened(n)) for n in names)
+    opened = map(_opened, names)
+    return itertools.chain.from_iterable(iterate_lines(o, empty=True) for o in opened)
 
 
 def _opened(name):
-    return sys.stdin.buffer if name == "-" else name
+    return _stream(sys.stdin, "input") if name == "-" else name
+
+
+def _stream(stream, title):
+    if stream is None:
+        raise ValueError(f"Standard {title} is closed. Open it, or name a file.")
+    return stream.buffer
 
 
 def pairs(files):
@@ -153,22 +160,50 @@ def _is_text(value):
     return isinstance(value, str) and is_unicode(value)
 
 
-@contextlib.contextmanager
-def placed(first):
-    """Adds to an error where in the input it arose.
+def answered(function, items, first):
+    """Yields what a function gives for each item, in their order.
+
+    Where one is refused, those before it still come.
 
     Args:
-        first: int, the number of the first line of a window.
+        function: from a list of items to as many answers; it refuses before it
+            does any work.
+        items: list.
+        first: int, the number of the first line.
 
     Raises:
-        ValueError, TypeError: as within, with the line.
+        ValueError, TypeError: of the function, with the line.
     """
     try:
-        yield
+        found = function(items)
     except (ValueError, TypeError) as error:
-        raise type(error)(
-            f"In the lines from {first} on, of which it counts from 0: {error}"
-        ) from error
+        if len(items) == 1:
+            raise type(error)(f"Line {first}: {error}") from error
+        half = len(items) // 2
+        yield from answered(function, items[:half], first)
+        yield from answered(function, items[half:], first + half)
+    else:
+        yield from found
+
+
+def check_output(output, files):
+    """Refuses to write over what is read.
+
+    Args:
+        output: path or None.
+        files: paths.
+
+    Raises:
+        ValueError: one of them is the output.
+    """
+    if output is None or not os.path.exists(output):
+        return
+    names = [name for name in files if name != "-" and os.path.exists(name)]
+    if any(os.path.samefile(output, name) for name in names):
+        raise ValueError(
+            f"Lines go to another file than they come from. Received: {output!r} for "
+            "both. Name another."
+        )
 
 
 def check_window(size):
@@ -281,8 +316,9 @@ class Output:
         if progress is None:
             progress = sys.stderr.isatty()
         with contextlib.ExitStack() as stack:
-            file = sys.stdout.buffer
-            if self._path is not None:
+            if self._path is None:
+                file = _stream(sys.stdout, "output")
+            else:
                 file = stack.enter_context(self._file)
             begun = said = time.monotonic()
             count = 0

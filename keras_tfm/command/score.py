@@ -30,8 +30,7 @@ def _answers(translator, given, command):
         asked = some
         if command.form == "jsonl":
             asked = lines.texts_of(some, NAMES)
-        with lines.placed(first):
-            found = translator.score(asked)
+        found = lines.answered(translator.score, asked, first)
         first += len(some)
         for one, item in zip(found, some, strict=True):
             known = one.score != -float("inf")

@@ -37,6 +37,7 @@ def run(command):
             f"{command.num_hypotheses}. Ask for --form jsonl."
         )
     lines.check_window(command.window)
+    lines.check_output(command.output, command.files)
     of = None
     if command.files and "-" not in command.files:
         of = dataclasses.asdict(command)
@@ -51,6 +52,8 @@ def run(command):
         batch_size=command.batch_size,
         batch_tokens=command.batch_tokens,
     )
+    if command.num_hypotheses is not None:
+        translator.translate([], num_hypotheses=command.num_hypotheses)
     given = lines.read(command.files)
     output = lines.Output(command.output, of)
     given = itertools.islice(given, output.done, None)
@@ -71,14 +74,17 @@ def _answers(translator, given, command, first):
     asked, count = {}, command.num_hypotheses
     if count is not None:
         asked["num_hypotheses"] = count
+
+    def translated(some):
+        return translator.translate(
+            [one["source"] for one in some],
+            target_prefix=[one.get("target_prefix") for one in some],
+            constraints=[one.get("constraints") for one in some],
+            **asked,
+        )
+
     for some in windows(items, command.window):
-        with lines.placed(first):
-            found = translator.translate(
-                [one["source"] for one in some],
-                target_prefix=[one.get("target_prefix") for one in some],
-                constraints=[one.get("constraints") for one in some],
-                **asked,
-            )
+        found = lines.answered(translated, some, first)
         first += len(some)
         for one, item in zip(found, some, strict=True):
             hypotheses = [

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from numbers import Integral
 
 from keras_tfm.serving.parts import BREAKS, MARK
 from keras_tfm.text.joined import count_marks
@@ -158,9 +159,14 @@ def place(folder, version):
 
     Raises:
         FileExistsError: something else is there.
+        ValueError: the version is no whole number from 0.
     """
     folder = pathlib.Path(folder)
     if version is not None:
+        if not isinstance(version, Integral) or version < 0:
+            raise ValueError(
+                f"A version is a whole number from 0. Received: {version!r}."
+            )
         folder = folder / str(version)
     there = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     if folder.exists() and there and "saved_model.pb" not in there:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 import keras
 import numpy as np
 
+from keras_tfm.decode.beam import check_beam
 from keras_tfm.decode.inputs import padded_rows
 from keras_tfm.decode.search import Search
 from keras_tfm.decode.shortlist import Shortlist
@@ -700,8 +701,8 @@ class Translator:
 
         Raises:
             FileExistsError: the folder holds something else than a SavedModel.
-            ValueError: `shapes` are no pairs of numbers from 1, or
-                `num_hypotheses` is below 1.
+            ValueError: `shapes` are no pairs of numbers from 1, the version is
+                none, or `num_hypotheses` is not from 1 to the beam's size.
             ImportError: TensorFlow or tensorflow_text is missing; from JAX and
                 PyTorch a RuntimeError, which says so.
             TypeError: a vocabulary is none of SentencePiece, or the model is
@@ -725,10 +726,8 @@ class Translator:
                 "A shape is a number of texts and one of tokens, from 1. Received: "
                 f"shapes={shapes}. Give pairs such as (32, 16)."
             )
-        if num_hypotheses is not None and num_hypotheses < 1:
-            raise ValueError(
-                f"There is a hypothesis at least. Received: {num_hypotheses=}."
-            )
+        if num_hypotheses is not None:
+            check_beam(self.settings["beam_size"], num_hypotheses, 1.0)
         options = {
             "num_hypotheses": num_hypotheses,
             "version": version,

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterator
 
 
-def iterate_lines(path) -> Iterator[str]:
+def iterate_lines(path, empty: bool = False) -> Iterator[str]:
     """Yields the lines of a UTF-8 file without their line ends.
 
     Only `\\n` and `\\r\\n` end a line. Other characters that Unicode calls line
@@ -18,11 +18,12 @@ def iterate_lines(path) -> Iterator[str]:
     Args:
         path: string or path. A name that ends in `.gz` is decompressed. Or an
             open binary file, such as `sys.stdin.buffer`, which may be empty.
+        empty: bool. A file may have no line.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is empty, is not UTF-8 (with line and byte), or its
-            gzip data is damaged or cut off.
+        ValueError: the file is empty and may not, is not UTF-8 (with line and
+            byte), or its gzip data is damaged or cut off.
     """
     if hasattr(path, "readline"):
         for number, line in enumerate(path, start=1):
@@ -45,7 +46,7 @@ def iterate_lines(path) -> Iterator[str]:
             f"{path}, after line {number}: the gzip data is damaged or cut off "
             f"({error}). Fetch or compress the file again."
         ) from error
-    if not number:
+    if not number and not empty:
         raise ValueError(
             f"{path} is empty: at least one line of text is wanted. "
             "Check that it was written completely."

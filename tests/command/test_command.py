@@ -357,8 +357,29 @@ def test_faults_are_said_and_have_a_status(
     assert main(["translate", folder, str(file)]) == 1
     out, err = capfd.readouterr()
     assert len(out.splitlines()) == 2 and "line 3: byte 1 of the line (0xff)" in err
-    assert main(["translate", folder, source, "--num-hypotheses", "2"]) == 1
+    # And what comes before one that does not fit its limit.
+    many = {"source": "old", "target_prefix": "a house " * 200}
+    some = [{"source": "a"}, {"source": "house"}, many, {"source": "a"}]
+    file.write_text("\n".join(map(json.dumps, some)))
+    assert main(["translate", folder, str(file), "--form", "jsonl"]) == 1
+    out, err = capfd.readouterr()
+    assert [json.loads(line)["source"] for line in out.splitlines()] == ["a", "house"]
+    assert "Line 3: " in err and "must leave room for a token" in err
+    ask = ["translate", folder, source, "--num-hypotheses", "2"]
+    assert main(ask) == 1
     assert "Ask for --form jsonl" in capfd.readouterr().err
+    ask = ["translate", folder, str(file), "--form", "jsonl", "--num-hypotheses", "9"]
+    assert main([*ask, "--output", str(tmp_path / "new")]) == 1
+    err = capfd.readouterr().err
+    assert "num_hypotheses=9, beam_size=2" in err and "Line" not in err
+    assert not list(tmp_path.glob("new*"))
+    kept = file.read_bytes()
+    assert main(["translate", folder, str(file), "--output", str(file)]) == 1
+    assert "another file than they come from" in capfd.readouterr().err
+    assert file.read_bytes() == kept
+    file.write_text("")
+    assert main(["translate", folder, str(file), source]) == 0
+    assert len(said(capfd)) == len(LINES)
     with pytest.raises(SystemExit) as end:
         main(["translate", folder, "--no-such-option"])
     assert end.value.code == 2
@@ -366,9 +387,18 @@ def test_faults_are_said_and_have_a_status(
 
 # A process is the same on every backend.
 @pytest.mark.backend("torch")
-@pytest.mark.parametrize("kind", ["pipe", "full", "interrupt"])
+@pytest.mark.parametrize("kind", ["pipe", "full", "interrupt", "closed"])
 def test_a_process_ends_cleanly(kind, folder):
     ask = ["translate", folder, "--window", "1"]
+    if kind == "closed":
+        for title, end in (("input", "<&-"), ("output", ">&-")):
+            # A shell's way to close one, before there is a process.
+            command = ["sh", "-c", f'"$@" {end}', "sh", sys.executable, "-c", PROGRAM]
+            asked = {"env": {**os.environ, "PYTHONPATH": os.getcwd()}, "input": b"a\n"}
+            done = subprocess.run([*command, *ask], capture_output=True, **asked)
+            assert done.returncode == 1 and b"Traceback" not in done.stderr
+            assert f"Standard {title} is closed".encode() in done.stderr
+        return
     if kind == "full":
         if not os.path.exists("/dev/full"):
             pytest.skip("this system has no /dev/full")

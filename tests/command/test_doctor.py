@@ -101,6 +101,11 @@ def test_lines_of_the_test_are_found_in_training(tmp_path, capfd):
     assert status == 0 and out[0] == "60 pairs"
 
 
+def test_a_vocabulary_is_looked_for_first(tmp_path, capfd):
+    assert main(["doctor", str(tmp_path / "no.en"), "--vocabulary", "no"]) == 1
+    assert "Received: 'no', which is none. That of a run" in capfd.readouterr().err
+
+
 def test_a_vocabulary_is_tried(tmp_path, capfd):
     vocabulary = Vocabulary.train([s for s, _ in PAIRS], size=320, exact=False)
     vocabulary.save(tmp_path / "v.model")

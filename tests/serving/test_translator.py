@@ -751,9 +751,19 @@ def test_the_savedmodel_keeps_the_limits(vocabulary, tmp_path):
     assert [text.decode() for text in found] == translator(["the", long])
 
 
-def test_an_export_has_a_hypothesis_at_least(translator, tmp_path):
-    with pytest.raises(ValueError, match="num_hypotheses=0"):
-        translator.export(tmp_path / "export", num_hypotheses=0)
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"num_hypotheses": 0}, "num_hypotheses=0"),
+        ({"num_hypotheses": 99}, "num_hypotheses=99, beam_size="),
+        ({"version": -1}, "whole number from 0. Received: -1"),
+    ],
+)
+def test_an_export_of_nothing_that_there_is_is_refused(
+    wrong, message, translator, tmp_path
+):
+    with pytest.raises(ValueError, match=message):
+        translator.export(tmp_path / "export", **wrong)
     assert not (tmp_path / "export").exists()
 
 
