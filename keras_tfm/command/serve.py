@@ -1,8 +1,13 @@
 """`keras-tfm serve`."""
 
+import math
 import pathlib
+import sys
 
 from keras_tfm.serving import preset
+
+COUNTS = ("workers", "beam_size", "body_bytes", "text_length", "texts", "waiting")
+COUNTS += ("attention_tokens", "batch_size")
 
 
 def run(command):
@@ -10,7 +15,13 @@ def run(command):
 
     Args:
         command: `options.Serve`.
+
+    Raises:
+        ValueError: a number is not one that a server can have, or as
+            `start.run` says.
+        ImportError: the extra `serve` is not installed.
     """
+    _check(command)
     preset.check(command.model)  # before anything is started
     try:
         from keras_tfm.serving.server import limits, start
@@ -20,7 +31,7 @@ def run(command):
             f"pip install 'keras-tfm[serve]'. Received: {fault}"
         ) from fault
 
-    place = _place(command.model)
+    place, output = _place(command.model), sys.stdout
     name = command.name or pathlib.PurePath(place).name
     settings = {
         "name": place,
@@ -48,8 +59,26 @@ def run(command):
             command.batch_size,
         ),
         sorted(command.warm_up),
-        lambda: print(f"{name} at http://{command.host}:{command.port}", flush=True),
+        lambda: print(
+            f"{name} at http://{command.host}:{command.port}", file=output, flush=True
+        ),
     )
+
+
+def _check(command):
+    """Refuses numbers by their options' names, before what takes long."""
+    for key in COUNTS:
+        value = getattr(command, key)
+        if value is not None and value < 1:
+            option = key.replace("_", "-")
+            raise ValueError(f"`--{option}` is 1 or more. Received: {value}.")
+    if any(length < 1 for length in command.warm_up):
+        lengths = " ".join(map(str, command.warm_up))
+        raise ValueError(f"`--warm-up` has lengths of 1 or more. Received: {lengths}.")
+    if not 0 < command.seconds < math.inf:
+        raise ValueError(
+            f"`--seconds` is above 0, and finite. Received: {command.seconds}."
+        )
 
 
 def _place(model):

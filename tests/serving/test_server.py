@@ -16,8 +16,10 @@ import keras
 import numpy as np
 import pytest
 
+from keras_tfm.command import serve
 from keras_tfm.serving import Classifier, Translator
 from keras_tfm.text import Vocabulary
+from keras_tfm_command import main
 from tests.decode.conftest import draw_transformer, noted
 from tests.serving.test_classifier import CLASSES, network
 from tests.serving.test_translator import SETTINGS, TEXTS
@@ -83,10 +85,11 @@ class Near:
 class Client:
     """Asks an application without a network."""
 
-    def __init__(self, model, **limits):
+    def __init__(self, model, within=None, **limits):
         from keras_tfm.serving.server.app import make_app
 
         limits = Limits(**{**LIMITS, **limits})
+        limits = limits if within is None else limits.within(within)
         self.app = make_app(lambda: model, "animals", limits, metrics=self.metrics)
 
     async def metrics(self):
@@ -240,6 +243,26 @@ def test_a_body_that_does_not_say_that_it_is_json_is_refused(client):
     assert "Content-Type says application/json. Received: 'application/x-" in found
 
 
+@pytest.mark.parametrize(
+    ("body", "came"),
+    [
+        (b'{"text":', "no JSON from character 8 on: Expecting value"),
+        (b"", "nothing"),
+        (b"[]", r"\[\]"),
+        (b"null", "null"),
+        (b'"a"', '"a"'),
+        (b'{"text": "a\xff"}', "byte 11 is of no character"),
+        (b"[" * 4_999, "nested too deep"),
+        (b"1" * 4_999, "too many digits"),
+    ],
+)
+def test_what_is_no_object_is_refused_by_what_was_wanted(client, body, came):
+    for place in ("/translate", "/translate/stream", "/classify"):
+        found = client.refused(422, place, body)
+        wanted = 'The body is a JSON object with "text", in UTF-8. Received: '
+        assert re.fullmatch(re.escape(wanted) + f".*{came}\\.", found), found
+
+
 def test_attention_is_of_short_texts(folder, translator):
     client = Client(Near(Worker(folder, attention_tokens=20)))
     text = "an old man in a small boat, in a garden"
@@ -386,7 +409,8 @@ def test_health_is_of_the_worker_now():
     assert client.ask("/health").status_code == 200
     model.fault = "away"
     for place in ("/health", "/v1/models/animals"):
-        assert "within 0.05 seconds" in client.refused(504, place)
+        found = client.refused(503, place)
+        assert found == "No worker answered within 0.05 seconds. Try again later."
 
 
 class Waits:
@@ -503,6 +527,114 @@ def test_a_taken_port_is_refused():
             start.run({}, "a", "127.0.0.1", port, 1, Limits(), ())
 
 
+class Queued:
+    """Answers when it is told to, as a handle of Ray's does; or refuses."""
+
+    def __init__(self, fault=None):
+        self.fault, self.free = fault, asyncio.Event()
+        self.answers = self.describe = self
+
+    def options(self, **_):
+        return self
+
+    def remote(self, *asked):
+        return self._answers(*asked) if asked else self._described()
+
+    async def _answers(self, asked):
+        await self.free.wait()
+        if self.fault is not None:
+            raise self.fault
+        label = {"label": "a"}
+        yield [(place, [label] * len(one.texts)) for place, one in enumerate(asked)]
+
+    async def _described(self):
+        return {"kind": "classification", "classes": ["a"]}
+
+
+# Ray's own.
+@pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`")
+def test_what_does_not_fit_into_the_queue_is_refused():
+    from ray.serve.exceptions import BackPressureError
+
+    from keras_tfm.serving.server.start import Remote
+
+    limits = {"batch_size": 8, "texts": 50, "text_length": 5}
+    full = "Too many requests are waiting. Try again."
+
+    async def asked(queue, *counts):
+        model = Remote(queue, 3)
+        app = Client(model, **limits, within=3).app
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport) as made:
+            waiting = []
+            for count in counts:
+                sent = made.post("http://server/classify", json={"text": ["a"] * count})
+                waiting.append(asyncio.ensure_future(sent))
+                await asyncio.sleep(0.2)
+            queue.free.set()
+            return await asyncio.gather(*waiting)
+
+    first, second, third = asyncio.run(asked(Queued(), 4, 3, 2))
+    assert (first.status_code, third.status_code) == (200, 200)
+    assert len(first.json()["predictions"]) == 4
+    assert (second.status_code, second.json()) == (503, {"error": full})
+    assert second.headers["retry-after"] == "1"
+    # What never fits is not told to try again.
+    largest, larger = asyncio.run(asked(Queued(), 6, 7))
+    assert (largest.status_code, larger.status_code) == (200, 413)
+    assert larger.json() == {"error": "A request has 6 texts at most. Received: 7."}
+    [later] = asyncio.run(asked(Queued(BackPressureError(3, 3)), 1))
+    assert (later.status_code, later.json()) == (503, {"error": full})
+
+
+@pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`")
+def test_what_is_measured_tells_nothing_of_the_inside():
+    from keras_tfm.serving.server.start import _shown
+
+    line = (
+        'ray_serve_batches_total{{Component="core",NodeAddress="192.0.2.2",'
+        'SessionName="s",Version="2.60.0",WorkerId="{}",application="animals",'
+        'otel_scope_name="ray._private",otel_scope_version="",replica="r"}} {}\n'
+    )
+    other = 'ray_serve_controller_loops{Version="2.60.0"} 5.0\n'
+    page = "# TYPE ray_serve_batches_total counter\n" + line.format("e7", "1.0")
+    assert _shown(page + other + line.format("e8", "3.0") + "python_gc 1.0\n") == (
+        "# TYPE ray_serve_batches_total counter\n"
+        'ray_serve_batches_total{application="animals",replica="r"} 3.0\n'
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        *(
+            ([option, "0"], f"`{option}` is 1 or more. Received: 0.")
+            for option in (
+                "--workers",
+                "--beam-size",
+                "--body-bytes",
+                "--text-length",
+                "--texts",
+                "--waiting",
+                "--attention-tokens",
+                "--batch-size",
+            )
+        ),
+        (["--workers", "-1"], "`--workers` is 1 or more. Received: -1."),
+        (["--warm-up", "32", "0"], "has lengths of 1 or more. Received: 32 0."),
+        (["--seconds", "0"], "`--seconds` is above 0, and finite. Received: 0.0."),
+        (["--seconds", "nan"], "`--seconds` is above 0, and finite. Received: nan."),
+    ],
+)
+def test_numbers_that_no_server_has_are_refused_at_once(
+    folder, monkeypatch, capsys, given, said
+):
+    monkeypatch.setattr(serve.preset, "check", lambda model: pytest.fail("too late"))
+    assert main(["serve", str(folder), *given]) == 1
+    written = capsys.readouterr()
+    assert written.out == "" and said in written.err
+
+
 def test_a_classifier_labels_and_does_not_translate(classifier, client):
     own, worker = classifier
     labels, texts = Client(Near(worker)), TEXTS[:2]
@@ -530,6 +662,8 @@ def test_health_metrics_and_openapi(client):
     assert client.ask("/metrics").text == "served 3\n"
     paths = client.ask("/openapi.json").json()["paths"]
     assert {"/translate", "/translate/stream", "/classify", "/health"} < set(paths)
+    page = client.ask("/docs")
+    assert page.status_code == 200 and "url: '/openapi.json'" in page.text
     assert client.refused(404, "/nothing") == "Not Found"
 
 
@@ -606,7 +740,8 @@ def served(folder):
     """A server as `keras-tfm serve` starts it: its address and its process."""
     port = free_port()
     program = "import sys; from keras_tfm_command import main; sys.exit(main())"
-    limits = ["--batch-size", "8", "--texts", "20", "--seconds", "300"]
+    limits = ["--batch-size", "8", "--texts", "500", "--seconds", "300"]
+    limits += ["--waiting", "100"]
     process = subprocess.Popen(
         [sys.executable, "-c", program, "serve", folder, "--port", str(port), *limits],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -640,6 +775,7 @@ def test_a_server_says_why_a_model_is_not_loaded(folder):
         timeout=300,
     )
     assert ended.returncode == 1 and "Traceback" not in ended.stderr
+    assert ended.stdout == ""
     [said] = [line for line in ended.stderr.splitlines() if "keras-tfm:" in line]
     assert "target_language='xx'" in said
     ask[3] = "99999"
@@ -684,7 +820,18 @@ def test_a_server_mixes_up_nothing_and_outlives_a_worker(served, translator):
         answers = list(pool.map(ask, texts, [texts[i : i + 4] for i in range(24)]))
         for text, answer in zip(texts, answers, strict=True):
             assert answer.json()["translations"][0]["text"] == wanted[text]
-        assert "ray_serve_" in httpx.get(address + "/metrics").text
+        measured = httpx.get(address + "/metrics").text
+        assert 'application="animals"' in measured and "Version=" not in measured
+        # Alone it would not fit into the queue: 2 * 100 parts of 2 texts.
+        refused = httpx.post(address + "/translate", json={"text": ["a"] * 401})
+        assert (refused.status_code, refused.json()["error"]) == (
+            413,
+            "A request has 400 texts at most. Received: 401.",
+        )
+        place = httpx.URL(address)
+        with socket.create_connection((place.host, place.port), timeout=60) as one:
+            one.sendall(b"GET / HTTP/1.1\r\nlarge: ".ljust(2**16 + 1, b"a"))
+            assert one.recv(99).startswith(b"HTTP/1.1 400 ")
 
         family = psutil.Process(process.pid).children(recursive=True)
         [worker] = [one for one in family if "Workers" in " ".join(one.cmdline())]
@@ -712,5 +859,8 @@ def test_a_server_mixes_up_nothing_and_outlives_a_worker(served, translator):
         for text, one in zip(texts, asked, strict=False):
             assert one.result().json()["translations"][0]["text"] == wanted[text]
     assert process.wait(120) == 0
+    assert process.stdout.read() == ""  # after the line that it is ready
+    assert "ServeController" not in (said := process.stderr.read()), said
+    assert " INFO " not in f" {said}".replace("\n", " "), said
     assert not [one for one in family if outlives(one)]
     assert not os.path.exists(kept)

@@ -23,9 +23,6 @@ from keras_tfm.text.files import is_unicode
 
 _log = logging.getLogger(__name__)
 HEALTH_SECONDS = 5.0  # a model that takes longer to say what it is is not well
-# A request takes a quarter of a batch at a time: what does not fit into one
-# waits behind all others, and what is as large as a batch never fits.
-PARTS = 4
 PAGE = 500  # characters, that count as a text of their own
 
 
@@ -94,7 +91,13 @@ def make_app(model, name="default", limits=None, version="1", metrics=None):
     async def described(kind=None, alive=False):
         if alive or not known:
             seconds = min(limits.seconds, HEALTH_SECONDS) if alive else limits.seconds
-            known.update(await _in_time(model().describe(), seconds))
+            try:
+                known.update(await asyncio.wait_for(model().describe(), seconds))
+            except TimeoutError:
+                text = (
+                    f"No worker answered within {seconds:g} seconds. Try again later."
+                )
+                raise Unavailable(text) from None
         if kind not in (None, known["kind"]):
             does = {"translation": "translates", "classification": "labels"}
             raise HTTPException(404, f"The model {does[known['kind']]} texts.")
@@ -114,8 +117,7 @@ def make_app(model, name="default", limits=None, version="1", metrics=None):
 
     async def answers(texts, prefix=None, full=False, attention=False):
         check(texts, prefix, blank=known["kind"] == "translation")
-        size = max(1, limits.batch_size // PARTS)
-        asked = []
+        size, asked = limits.part, []
         for some in (texts[i : i + size] for i in range(0, len(texts), size)):
             pages = sum(map(len, some)) // PAGE
             prefixes, weight = prefix and [prefix] * len(some), max(len(some), pages)
@@ -199,6 +201,7 @@ def make_app(model, name="default", limits=None, version="1", metrics=None):
 
 
 FAILED = "The server failed to answer."
+WANTED = 'The body is a JSON object with "text", in UTF-8. Received: '
 # The page brings all it needs, and asks nobody else.
 PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
@@ -265,6 +268,9 @@ def _refusals(app):
 
     @app.exception_handler(HTTPException)
     async def known(request, fault):
+        # Of JSON that is wrong beyond its grammar FastAPI makes another status.
+        if isinstance(fault.__cause__, (ValueError, RecursionError)):
+            return refused(422, WANTED + _unreadable(fault.__cause__))
         return refused(fault.status_code, fault.detail, fault.headers)
 
     @app.exception_handler(RequestValidationError)
@@ -276,9 +282,12 @@ def _refusals(app):
                 "The body is JSON, and the header Content-Type says application/json. "
                 f"Received: {kind[:80]!r}.",
             )
+        faults = fault.errors()[:8]
+        if faults[0]["type"] == "json_invalid" or len(faults[0]["loc"]) == 1:
+            return refused(422, WANTED + _no_object(faults[0]))
         places = [
             ".".join(str(part) for part in one["loc"][1:]) + ": " + one["msg"]
-            for one in fault.errors()[:8]
+            for one in faults
         ]
         return refused(422, "; ".join(places))
 
@@ -287,6 +296,24 @@ def _refusals(app):
         return refused(503, str(fault), {"Retry-After": "1"})
 
     app.add_middleware(_Unknown, answer=refused(500, FAILED))
+
+
+def _unreadable(fault):
+    """Says what came that is not even JSON of another form."""
+    if isinstance(fault, UnicodeDecodeError):
+        return f"byte {fault.start} is of no character."
+    if isinstance(fault, RecursionError):
+        return "lists or objects that are nested too deep."
+    return "a number of too many digits."
+
+
+def _no_object(fault):
+    """Says what came instead of an object, by an error of FastAPI."""
+    if fault["type"] == "json_invalid":
+        return f"no JSON from character {fault['loc'][1]} on: {fault['ctx']['error']}."
+    if fault["type"] == "missing":
+        return "nothing."
+    return f"{json.dumps(fault['input'])[:80]}."
 
 
 class _Unknown:

@@ -6,6 +6,10 @@ import dataclasses
 import json
 import math
 
+# A request takes a quarter of a batch at a time: what does not fit into one
+# waits behind all others, and what is as large as a batch never fits.
+PARTS = 4
+
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
@@ -18,7 +22,8 @@ class Limits:
         seconds: float > 0, until a request is there as a whole; 408. And from
             then until its answer; 504.
         waiting: int >= 1, requests that wait in a worker, and as many before
-            it; one of many texts counts for each quarter of a batch; 503.
+            it; one of many texts counts for each quarter of a batch; 503, and
+            413 for one that has more of them than may wait.
         attention_tokens: int >= 1, of a text whose attention is asked for; 413.
         batch_size: int >= 1, texts that a model gets at once where more wait. 1
             is no batching.
@@ -36,6 +41,19 @@ class Limits:
         numbers = dataclasses.astuple(self)
         if not all(number > 0 and math.isfinite(number) for number in numbers):
             raise ValueError(f"Limits are above 0, and finite. Received: {self}.")
+
+    @property
+    def part(self):
+        """Texts of a request that go to a worker together, at most."""
+        return max(1, self.batch_size // PARTS)
+
+    def within(self, parts):
+        """Gives limits by which each request has room in a queue.
+
+        Args:
+            parts: int >= 1, what the queue holds, see `part`.
+        """
+        return dataclasses.replace(self, texts=min(self.texts, parts * self.part))
 
     def fault(self, texts):
         """Says which limit texts exceed, or gives None.

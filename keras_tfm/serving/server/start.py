@@ -3,11 +3,13 @@
 import asyncio
 import contextlib
 import functools
+import io
 import itertools
 import logging
 import math
 import os
 import pathlib
+import re
 import signal
 import socket
 import sys
@@ -37,6 +39,12 @@ QUIETLY = {"log_level": "WARNING", "enable_access_log": False}
 GATHERED = 0.0005  # seconds, for each request that is there, see `Remote`
 BATCHED = 0.003  # seconds: what comes within them after the first goes with it
 WARMED = "warmed"  # a file, there once all workers have been warm
+# Of what is measured: what tells of the inside, and is the same everywhere.
+INSIDE = (
+    r"\b(Component|NodeAddress|SessionName|Version|WorkerId|actor_id|otel_scope_\w+)"
+    r'="[^"]*",?'
+)
+HEADER_BYTES = 65_536  # that come without their end; 400
 PACE = 0.05  # seconds between the states of a stream: each is all there is so far
 
 
@@ -252,19 +260,19 @@ def run(settings, name, host, port, workers, limits, warm, ready=lambda: None):
         OSError: the address is another's.
         ValueError: there is no such port, or the model cannot be loaded.
     """
-    cluster = os.environ.get("RAY_ADDRESS")
-    if cluster is not None:
-        _run(cluster, settings, name, host, port, workers, limits, warm, ready)
-        return
-    _check_free(host, port)
-    # A worker that takes a dead one's place finds what that has compiled.
-    with tempfile.TemporaryDirectory(prefix="keras-tfm-") as compiled:
-        _run(None, settings, name, host, port, workers, limits, warm, ready, compiled)
+    cluster, folder = os.environ.get("RAY_ADDRESS"), contextlib.nullcontext()
+    if cluster is None:
+        _check_free(host, port)
+        # A worker that takes a dead one's place finds what that has compiled.
+        folder = tempfile.TemporaryDirectory(prefix="keras-tfm-")
+    # Ray prints on standard output what goes wrong with its processes.
+    with folder as compiled, contextlib.redirect_stdout(sys.stderr):
+        _run(
+            cluster, settings, name, host, port, workers, limits, warm, ready, compiled
+        )
 
 
-def _run(
-    cluster, settings, name, host, port, workers, limits, warm, ready, compiled=None
-):
+def _run(cluster, settings, name, host, port, workers, limits, warm, ready, compiled):
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     ray.init(
         address=cluster or "local",  # not one that somebody happens to run here
@@ -273,6 +281,7 @@ def _run(
         log_to_driver=False,
         runtime_env={"env_vars": _environment(compiled)},
     )
+    logging.getLogger("ray.serve").setLevel(QUIETLY["log_level"])  # in this process
     # Ray's own handler ends the process without its last words.
     signal.signal(signal.SIGTERM, _stop)
     try:
@@ -288,18 +297,24 @@ def _run(
         handle = serve.run(model, name=name, route_prefix=None)
         if fault := handle.what_is_wrong.remote().result():
             raise ValueError(fault)
-        remote = Remote(handle, 2 * limits.waiting * workers)
+        remote = Remote(handle, most := 2 * limits.waiting * workers)
         if compiled is not None:
             pathlib.Path(compiled, WARMED).touch()
         metrics = functools.partial(asyncio.to_thread, _measured)
-        app = make_app(lambda: remote, name, limits, metrics=metrics)
+        app = make_app(lambda: remote, name, limits.within(most), metrics=metrics)
         _listen(app, host, port, limits, ready)
     finally:
-        with contextlib.suppress(Exception):  # or the first error would be lost
-            serve.delete(name)  # waits for what is being answered
-        if cluster is None:
-            serve.shutdown()
-        ray.shutdown()
+        # What it asks of itself fails when it ends, which nobody needs to know.
+        with contextlib.redirect_stdout(io.StringIO()):
+            _end(name, cluster)
+
+
+def _end(name, cluster):
+    with contextlib.suppress(Exception):  # or the first error would be lost
+        serve.delete(name)  # waits for what is being answered
+    if cluster is None:
+        serve.shutdown()
+    ray.shutdown()
 
 
 def _stop(number, _):
@@ -350,6 +365,9 @@ def _listen(app, host, port, limits, ready):
         port,
         log_level="error",
         access_log=False,
+        # It costs a request 0.05 ms, and bounds headers: httptools holds any.
+        http="h11",
+        h11_max_incomplete_event_size=HEADER_BYTES,
         timeout_graceful_shutdown=math.ceil(limits.seconds),
     )
     _Server(config, ready).run()
@@ -360,13 +378,17 @@ def _measured():
     own = ray.get_runtime_context().get_node_id()
     [port] = [n["MetricsExportPort"] for n in ray.nodes() if n["NodeID"] == own]
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
-        lines = page.read().decode().splitlines(keepends=True)
-    others = ("event_loop", "long_poll", "controller")
-    return "".join(
-        line
-        for line in lines
-        if "ray_serve_" in line and not any(part in line for part in others)
-    )
+        return _shown(page.read().decode())
+
+
+def _shown(page):
+    """What of Ray's measures is of models, without what tells of the inside."""
+    others, found = ("event_loop", "long_poll", "controller"), {}
+    for line in page.splitlines():
+        if "ray_serve_" in line and not any(part in line for part in others):
+            series, _, value = re.sub(INSIDE, "", line).rpartition(" ")
+            found[series] = value  # of two processes one after another: once
+    return "".join(f"{series} {value}\n" for series, value in found.items())
 
 
 def _environment(compiled):
