@@ -364,9 +364,9 @@ class _Batch:
 
     def _advance(self):
         done, found = self._take_steps()
-        self._leave_for_room()
+        long = self._leave_for_room()
         over = [p for p, row in enumerate(self.rows) if row is not None and done[p]]
-        if not over:
+        if not over and not long:
             return
         found = [x if x is None else ops.convert_to_numpy(x) for x in found]
         broken = np.isnan(found[1]).any(axis=-1)
@@ -374,7 +374,7 @@ class _Batch:
             row, self.rows[place] = self.rows[place], None
             own = (x if x is None else x[place : place + 1] for x in found)
             give(row.future, checked, Hypotheses(*own))
-        if broken[over].any():
+        if broken[over + long].any():
             # What is hidden counts for nothing, unless it is no number.
             rows = [row for row in self.rows if row is not None]
             self.rows, self.state = [], None
@@ -383,20 +383,21 @@ class _Batch:
             self._admit(rows)
 
     def _leave_for_room(self):
-        """Lets rows that go round the ring be decoded anew, alone."""
+        """Lets rows that go round the ring be decoded anew; gives places."""
         long = [
             place
             for place, row in enumerate(self.rows)
             if row is not None and self.steps - row.begun >= self.room < row.limit
         ]
         if not long:
-            return
+            return long
         done = np.array(ops.convert_to_numpy(self.state["done"]))
         done[long] = True
         self.state["done"] = ops.convert_to_tensor(done)
         for place in long:
             row, self.rows[place] = self.rows[place], None
             self.of.decode_alone(row.ids, row.future)
+        return long
 
     # Programs.
 
