@@ -20,7 +20,7 @@ def to_ctranslate2(
     quantization=None,
     target_vocabulary=None,
     add_source_eos=False,
-    sequence_length=2048,
+    sequence_length=None,
 ):
     """Writes a `Transformer` for the engine of CTranslate2.
 
@@ -44,9 +44,10 @@ def to_ctranslate2(
         target_vocabulary: as `vocabulary`, or None.
         add_source_eos: bool. The engine puts the end after each source, as
             models of others want it.
-        sequence_length: int >= 1, in tokens. The engine has a row for each
-            position of a source or target and refuses longer ones; as many rows
-            of sinusoids are written. Learned positions are written as they are.
+        sequence_length: int >= 1, in tokens, or None. The engine has a row for
+            each position of a source or target and refuses longer ones. None:
+            2,048 rows of sinusoids, and all that are learned; else so many
+            sinusoids, and so many at most of what is learned.
 
     Raises:
         ImportError: `ctranslate2` is not installed.
@@ -60,7 +61,7 @@ def to_ctranslate2(
             f"imported here ({error}). Install `ctranslate2`."
         ) from error
     _check_writes(model)
-    if sequence_length < 1:
+    if sequence_length is not None and sequence_length < 1:
         raise ValueError(
             "Positions are written for one token at least. Received: "
             f"sequence_length={sequence_length}."
@@ -187,9 +188,10 @@ def _write_stack(spec, embedding, norm, sequence_length):
     spec.scale_embeddings = embedding.factor != 1.0
     positions = embedding.position_layer
     if isinstance(positions, SinusoidalPositions):
-        encodings = positions.signal(sequence_length, 0, table.shape[-1])
+        rows = 2048 if sequence_length is None else sequence_length
+        encodings = positions.signal(rows, 0, table.shape[-1])
     else:
-        encodings = positions.table
+        encodings = positions.table[:sequence_length]
     spec.position_encodings.encodings = arrays.array(encodings)
     if embedding.norm is not None:
         _write_norm(spec.layernorm_embedding, embedding.norm)

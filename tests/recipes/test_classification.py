@@ -775,7 +775,9 @@ def test_pairs_are_told_apart_by_both_sides(settings, tmp_path):
 @pytest.mark.backend("torch")
 def test_a_run_has_a_vocabulary_like_bert_s(settings, tmp_path):
     out = tmp_path / "out"
-    run = dataclasses.replace(settings, vocabulary_kind="wordpiece", out=str(out))
+    run = dataclasses.replace(
+        settings, vocabulary_kind="wordpiece", out=str(out), epochs=10
+    )
     assert classification.main(run)["accuracy"] > 90
     classifier = serving.Classifier.load(out / "model")
     assert isinstance(classifier.vocabulary, TokenizersVocabulary)

@@ -60,7 +60,9 @@ def test_each_name_translates_between_its_languages(preset):
     source, target = preset.languages
     assert preset.name == f"{source}-{target}"
     said = Translator.from_preset(preset.name)(STATION[source])
-    assert said.replace("Where's", "Where is") == STATION[target]
+    for other, same in (("Where's", "Where is"), ("O\u00f9 se trouve", "O\u00f9 est")):
+        said = said.replace(other, same)
+    assert said == STATION[target]
 
 
 @pytest.mark.backend("torch")

@@ -174,9 +174,13 @@ def test_what_is_written_is_read(kind, quantization, tmp_path):
     np.testing.assert_allclose(found, wanted, atol=NEAR[quantization])
 
 
-def test_as_many_positions_are_written_as_are_asked_for(tmp_path):
+@pytest.mark.parametrize("kind", ["post-norm", "with everything"])  # learned ones
+def test_as_many_positions_are_written_as_are_asked_for(kind, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
-    model = written(tmp_path, "post-norm", sequence_length=6)
+    if kind == "with everything":
+        written(tmp_path, kind, sequence_length=99)
+        assert zoo.from_ctranslate2(tmp_path).model.settings["sequence_length"] == 30
+    model = written(tmp_path, kind, sequence_length=6)
     again = zoo.from_ctranslate2(tmp_path)
     assert again.model.settings["sequence_length"] == 6
     np.testing.assert_allclose(logits_of(again.model), logits_of(model), atol=1e-5)
