@@ -588,7 +588,6 @@ settings = translation.Settings(
     target="it",
     out=str(folder / "run"),
     preset="small",
-    num_layers=(2, 2),
     vocabulary_size=1_000,
     epochs=5,
     peak_rate=4e-3,
