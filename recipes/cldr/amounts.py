@@ -2,9 +2,9 @@
 
 from decimal import Decimal
 
-from babel import localedata, numbers
+from babel import numbers
 
-from recipes.cldr.side import Kind, listing, shared
+from recipes.cldr.side import Kind, listing, root, shared
 
 # Spans of time, and how many of one may follow the span before it.
 SPANS = {
@@ -31,28 +31,33 @@ MEASURES = (
 )
 # Both say the name of another unit: "3 days", "3 calories".
 TWINS = ("-person", "-foodcalorie")
+# Of what there is an amount: parts of other units ("inches of mercury").
+PARTS = ("concentr-ofglucose", "pressure-ofhg")
 
 
 def _forms(one, unit):
-    """Patterns of a unit: the long ones, or short if CLDR has no long ones."""
+    """Patterns of a unit: the long ones, or short if CLDR has no long ones.
+
+    Those that every language inherits are left out: they are symbols ("3 g",
+    "3 l/m"), not words.
+    """
     lengths = one.data["unit_patterns"].get(unit, {})
+    symbols = root()["unit_patterns"].get(unit, {}).get("short", {})
     for length in ("long", "short"):
         forms = lengths.get(length, {})
         if "other" in forms:
-            return forms
+            return {k: form for k, form in forms.items() if form != symbols.get(k)}
     return {}
 
 
 def _units(english, other):
-    """Units with a name of their own; a mere symbol is root's short form."""
-    root = localedata.load("root")["unit_patterns"]
+    """Units with a name of their own."""
 
     def names(one):
         found = {}
         for name in one.data["unit_patterns"]:
             form = _forms(one, name).get("other")
-            symbol = root.get(name, {}).get("short", {}).get("other")
-            if form and form != symbol and not name.endswith(TWINS):
+            if form and not name.endswith(TWINS) and name not in PARTS:
                 found[name] = form
         return found
 
@@ -87,11 +92,11 @@ def _currencies(english, other):
 def _powers(english, other):
     """Powers of ten that are words on both sides, with the same digits before.
 
-    Left out: a language that counts in other steps (12 lakh, 1.2 oku), where
-    rounding would lose digits, and patterns that Babel reads wrongly.
+    Left out: a language whose long form is its short one (12 M), or that counts
+    in other steps (12 lakh, 1.2 oku), where rounding would lose digits, and
+    patterns that Babel reads wrongly.
     """
-    tables = [s.locale.compact_decimal_formats for s in (english, other)]
-    if not all("long" in table for table in tables):
+    if not all(_has_words(side.locale) for side in (english, other)):
         return [[]]
     samples = (11, 999, 4560, 9990)
     return [
@@ -105,6 +110,14 @@ def _powers(english, other):
             )
         ]
     ]
+
+
+def _has_words(locale):
+    def patterns(length):
+        forms = locale.compact_decimal_formats.get(length, {}).get("other", {})
+        return {power: form.pattern for power, form in forms.items()}
+
+    return patterns("long") not in ({}, patterns("short"))
 
 
 def _digits(text):
@@ -159,7 +172,7 @@ def _draw_rate(rng, known):
 
     def say(one):
         for whole in wholes:
-            if _forms(one, whole):
+            if "other" in _forms(one, whole):
                 return _say_unit(one, whole, amount)
         return _forms(one, per)["per"].replace("{0}", _say_unit(one, unit, amount))
 

@@ -2,9 +2,9 @@
 
 import datetime
 
-from babel import dates, localedata, numbers
+from babel import dates, numbers
 
-from recipes.cldr.side import Kind, joins, listing, shared
+from recipes.cldr.side import Kind, joins, listing, root, shared
 
 FIRST_DAY = datetime.date(1950, 1, 1).toordinal()
 LAST_DAY = datetime.date(2049, 12, 31).toordinal()
@@ -18,7 +18,7 @@ WAYS = ("future", "past")
 
 def _calendar(other):
     """True if the language has names, not just numbers, for the months."""
-    unnamed = localedata.load("root")["months"]["format"]["wide"][1]
+    unnamed = root()["months"]["format"]["wide"][1]
     return other.locale.months["format"]["wide"][1] != unnamed
 
 
@@ -50,14 +50,14 @@ def _days(_, other):
 
 
 def _fields(english, other):
-    root = localedata.load("root")["date_fields"]
+    unnamed = root()["date_fields"]
 
     def names(one):
         found = {}
         for name in FIELDS:
             field = one.data["date_fields"].get(name, {})
             future, past = (field.get(way, {}).get("other") for way in WAYS)
-            if future and past and future != root[name]["future"]["other"]:
+            if future and past and future != unnamed[name]["future"]["other"]:
                 found[name] = future
         return found
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 from collections.abc import Callable
 
 from babel import Locale, UnknownLocaleError, lists, localedata
@@ -87,6 +88,12 @@ def open_side(locale: Locale) -> Side:
     return Side(locale, localedata.LocaleDataDict(data))
 
 
+@functools.cache
+def root() -> localedata.LocaleDataDict:
+    """What every locale inherits: CLDR's names for a language that has none."""
+    return localedata.LocaleDataDict(_copy(localedata.load("root")))
+
+
 def _copy(table):
     return {k: _copy(v) if isinstance(v, dict) else v for k, v in table.items()}
 
@@ -121,7 +128,7 @@ def joins(other: Side) -> list:
     Returns:
         list of str: with "and"; with "or" unless CLDR leaves it in English.
     """
-    missing = localedata.load("root")["list_patterns"]["or"]["2"]
+    missing = root()["list_patterns"]["or"]["2"]
     translated = other.data["list_patterns"]["or"]["2"] != missing
     return ["standard", "or"] if translated else ["standard"]
 

@@ -206,6 +206,13 @@ def test_a_unit_without_a_long_name_is_said_by_its_short_one():
         assert target == f"{match[1]} 週間、{match[2]} 日"
 
 
+def test_symbols_that_every_language_inherits_are_no_phrases():
+    corpus = phrases("gsw", **SMALL)  # with few patterns for "per" of its own
+    assert corpus.kinds["units"]
+    inherited = re.compile(r"[0-9] \w+/(km|m²|l|kg|g|s|min|h|d|w|m|y)")
+    assert not [pair for pair in pairs(corpus) if inherited.search(pair[1])]
+
+
 def test_too_few_pairs_are_counted_and_said(monkeypatch):
     large = [kind for kind in cldr.KINDS if kind.name == "large numbers"]
     monkeypatch.setattr(cldr, "KINDS", large)
