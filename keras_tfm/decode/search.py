@@ -559,11 +559,14 @@ class Search:
         state = self.begin_decoding(source_ids, target_prefix)
         return self.way.finish(self.decode_until(state))
 
-    def begin_decoding(self, source_ids, target_prefix=()):
+    def begin_decoding(self, source_ids, target_prefix=(), room=None):
         """Begins what `decode` does, to go on by `decode_until`.
 
         Args:
             source_ids, target_prefix: as of `decode`.
+            room: int, or scalar int tensor: tokens to make room for, where the
+                model has `extend`; or None for as many as a row may have. A
+                step costs what there is room for.
 
         Returns:
             dict of tensors, the state before the first step: `"index"` is the
@@ -589,7 +592,8 @@ class Search:
         tokens = ops.sum(ops.cast(ops.not_equal(source_ids, 0), "int32"), axis=-1)
         # Each row has its own, or a translation would depend on its neighbours.
         limits = ops.where(ops.greater(tokens, 0), self.lengths.limit_of_row(tokens), 0)
-        room = self.lengths.limit(ops.shape(source_ids)[1])
+        if room is None or not hasattr(self.model, "extend"):
+            room = self.lengths.limit(ops.shape(source_ids)[1])
         count, prefix = ops.shape(source_ids)[0], []
         if len(target_prefix):
             forced = ops.convert_to_tensor([target_prefix], "int32")
@@ -601,13 +605,30 @@ class Search:
         """Takes steps, until all rows are done if that comes first.
 
         Args:
-            state: of `begin_decoding`, or of this.
+            state: of `begin_decoding`, `make_room` or this.
             until: scalar int32 tensor, the steps taken then in all; or None.
+                No more are taken than there is room for.
 
         Returns:
             The state after them; `way.finish(state)` gives its `Hypotheses`.
         """
         return self.way.advance(self.model.step, state, until)
+
+    def make_room(self, state, room):
+        """Makes room for more steps.
+
+        Args:
+            state: of `begin_decoding` or `decode_until`.
+            room: int, or scalar int tensor, in tokens, no less than there is.
+
+        Returns:
+            The state with that room; as it was if the model has no `extend`,
+            and so all the room from the beginning.
+        """
+        if not hasattr(self.model, "extend"):
+            return state
+        cache = self.model.extend(state["cache"], room)
+        return {**states.resize(state, room), "cache": cache}
 
     def _score(self, source_ids, target_ids):
         way = self.way
@@ -696,7 +717,7 @@ class Search:
         index, room = int(state["index"]), state["open"]["ids"].shape[-1]
         if index >= room:
             room = self._room_above(index)
-            extend = functools.partial(self._extend, room)
+            extend = functools.partial(self.make_room, room=room)
             state = self._program(("extend", room), extend)(state)
         until = room if steps is None else min(room, index + steps)
         until = ops.convert_to_tensor(until, "int32")
@@ -720,10 +741,6 @@ class Search:
         active = ops.greater(limits, 0)
         state = self.way.start(cache, active, room, limits, *rest)
         return {**state, "candidates": candidates} if shortlisted else state
-
-    def _extend(self, room, state):
-        cache = self.model.extend(state["cache"], room)
-        return {**states.resize(state, room), "cache": cache}
 
     def _advance(self, state, until):
         state = states.advance(self._player(), state, until)

@@ -34,12 +34,12 @@ def resize(state: dict, room: int) -> dict:
 
     Args:
         state: of a search.
-        room: int, in tokens, no less than there is.
+        room: int, or scalar int tensor, in tokens, no less than there is.
 
     Returns:
         The state with that room.
     """
-    more = room - state["open"]["ids"].shape[-1]
+    more = room - ops.shape(state["open"]["ids"])[-1]
 
     def wider(x):
         return ops.pad(x, [[0, 0], [0, 0], [0, more]])

@@ -299,13 +299,13 @@ class MultiHeadAttention(keras.layers.Layer):
 
         Args:
             cache: pair of `(B, G, d_k, L)` and `(B, G, L, d_v)`.
-            length: int >= L, in slots.
+            length: int >= L, or scalar int tensor, in slots.
 
         Returns:
             The same with that many slots, zeros in the new ones.
         """
         keys, values = cache
-        more = [0, length - keys.shape[3]]
+        more = [0, length - ops.shape(keys)[3]]
         none = [0, 0]
         return (
             ops.pad(keys, [none, none, none, more]),

@@ -197,16 +197,16 @@ class CausalLM(keras.Model):
 
         Args:
             cache: from `begin` or `step`.
-            max_length: int, in tokens, no less than there is room for.
+            max_length: int, or scalar int tensor, in tokens, no less than
+                there is room for.
 
         Returns:
             The cache with that room.
-
         """
         ancestors = cache["beams"]["ancestors"]
-        width = cache["prompt"].shape[1]
+        width = ops.shape(cache["prompt"])[1]
         slots = width + max_length * ancestors.shape[1]
-        more = [[0, 0], [0, 0], [0, slots - ancestors.shape[2]]]
+        more = [[0, 0], [0, 0], [0, slots - ops.shape(ancestors)[2]]]
         past = zip(self.blocks, cache["past"], strict=True)
         return {
             **cache,

@@ -166,7 +166,7 @@ class RecurrentSeq2Seq(keras.Model):
 
         Args:
             cache: from `begin` or `step`.
-            max_length: int, in tokens.
+            max_length: int, or scalar int tensor, in tokens.
 
         Returns:
             The cache.

@@ -221,7 +221,8 @@ class Transformer(keras.Model):
 
         Args:
             cache: from `begin` or `step`.
-            max_length: int, in tokens, no less than there is room for.
+            max_length: int, or scalar int tensor, in tokens, no less than
+                there is room for.
 
         Returns:
             The cache with that room.
@@ -230,13 +231,13 @@ class Transformer(keras.Model):
             ValueError: `max_length` past a table of learned positions.
         """
         positions = self.target_embedding.position_layer
-        if isinstance(positions, LearnedPositions):
+        if isinstance(positions, LearnedPositions) and isinstance(max_length, int):
             positions.check_length(max_length)
         if self.settings["decoder_recurrence"]:
             return cache  # States need no room.
         ancestors = cache["beams"]["ancestors"]
         slots = max_length * ancestors.shape[1]
-        more = [[0, 0], [0, 0], [0, slots - ancestors.shape[2]]]
+        more = [[0, 0], [0, 0], [0, slots - ops.shape(ancestors)[2]]]
         past = zip(self.decoder_blocks, cache["past"], strict=True)
         return {
             **cache,

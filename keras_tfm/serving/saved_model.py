@@ -16,7 +16,7 @@ from numbers import Integral
 from keras_tfm.serving.parts import BREAKS, MARK
 from keras_tfm.text.joined import count_marks
 
-STRETCH = 4  # steps after which rows that are done may leave a batch
+STRETCH = 4  # steps that room is made for, and after which rows that are done leave
 FIRST_TEXTS = (("a",), ("a", "one two three four five six seven eight nine ten"))
 WRITES = """
 import json, sys
@@ -499,10 +499,13 @@ def _until_each_is_done(search, ids, prefix):
         )
 
     def unfinished(numbers, state, found):
-        room = tf.shape(state["open"]["ids"])[-1]
-        return (tf.size(numbers) > 0) & (state["index"] < room)
+        return tf.size(numbers) > 0
 
     def stretch(numbers, state, found):
+        # A step costs what there is room for.
+        state = search.make_room(state, state["index"] + STRETCH)
+        more = tf.shape(state["open"]["ids"])[-1] - tf.shape(found[0])[-1]
+        found = (tf.pad(found[0], [[0, 0], [0, 0], [0, more]]), *found[1:])
         state = search.decode_until(state, state["index"] + STRETCH)
         done = tf.reduce_all(state["done"], axis=1)
 
@@ -519,7 +522,9 @@ def _until_each_is_done(search, ids, prefix):
             8 * over >= tf.size(numbers), smaller, lambda: (numbers, state, found)
         )
 
-    state = search.begin_decoding(ids, prefix)
+    # None of it is a constant, or the loop would hold its shape to it.
+    room = tf.minimum(STRETCH, search.lengths.limit(tf.shape(ids)[1]))
+    state = search.begin_decoding(ids, prefix, room)
     numbers = tf.range(tf.shape(ids)[0])
     variables = (numbers, state, finished(state))
     shapes = tf.nest.map_structure(

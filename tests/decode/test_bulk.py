@@ -187,7 +187,7 @@ def test_what_is_warm_is_not_compiled_again(few_programs, wordy, monkeypatch):
     counts = collections.Counter(new)
     rooms = [2] if few_programs else [2, 3]
     assert counts["_advance"] == 3 * sum(rooms)
-    assert counts["_extend"] == 3 * (sum(rooms) - len(rooms))
+    assert counts["make_room"] == 3 * (sum(rooms) - len(rooms))
     assert counts["_begin"] == 3 * len(rooms)
     new.clear()
     for number, count in enumerate([1, 2, 3, 8, 9, 20, 33]):
@@ -452,7 +452,8 @@ class Counting:
     def __init__(self, stretch):
         self.stretch, self.sizes, self.work = stretch, [], 0
 
-    def start(self, lengths):
+    def start(self, lengths, kind=None):
+        """Begins rows of so many steps; batches of one kind may be joined."""
         size = len(lengths)
         return {
             "index": ops.convert_to_tensor(0, "int32"),
@@ -514,8 +515,7 @@ def test_what_shares_a_batch_does_not_hang_on_time():
         for i in range(0, 120, 12):
             part = ops.convert_to_tensor(lengths[i : i + 12])
             kind = ops.zeros(shapes[i >= 60])
-            start = lambda part, kind, toy=toy: toy.start(part)  # noqa: E731
-            batches.append((np.arange(i, i + 12), start, [part, kind]))
+            batches.append((np.arange(i, i + 12), toy.start, [part, kind]))
         found = schedule.run(batches, dawdling, 2)
         orders.append([numbers.tolist() for numbers, _ in found])
         work.append(sorted(toy.sizes))
@@ -533,9 +533,9 @@ def test_at_the_end_of_a_job_no_thread_waits_for_the_other():
         return toy.carry_on(state)
 
     part = ops.convert_to_tensor([1, 9, 9, 9], "int32")
-    start = lambda part, kind: toy.start(part)  # noqa: E731
     batches = [
-        (np.arange(4) + 4 * i, start, [part, ops.zeros((4, i + 1))]) for i in range(2)
+        (np.arange(4) + 4 * i, toy.start, [part, ops.zeros((4, i + 1))])
+        for i in range(2)
     ]
     found = [n for numbers, _ in schedule.run(batches, carry_on, 2) for n in numbers]
     assert sorted(found) == list(range(8))

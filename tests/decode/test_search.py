@@ -179,6 +179,39 @@ def test_every_option_works_where_shapes_are_not_known(transformer):
     np.testing.assert_allclose(found.attention, wanted.attention, atol=1e-5)
 
 
+class Whole:
+    """A model without `extend`, which has all the room from the beginning."""
+
+    def __init__(self, model):
+        self.begin, self.step = model.begin, model.step
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("kind", ["usual", "relative", "whole", "both"])
+def test_room_may_be_made_as_it_is_needed(kind, beam_size, transformer):
+    model = {
+        "usual": lambda: transformer,
+        "relative": lambda: draw_transformer(positions="t5"),
+        "whole": lambda: Whole(transformer),
+        "both": lambda: decode.Ensemble([transformer, draw_transformer(seed=2)]),
+    }[kind]()
+    options = {"return_token_scores": True, "return_attention": kind != "both"}
+    search = decode.Search(model, beam_size, **options, **OPTIONS)
+    sources = ops.convert_to_tensor(draw_sources())
+    state = search.begin_decoding(sources, [5], room=2)
+    for last in range(2, MAX_LENGTH + 1, 2):
+        state = search.decode_until(search.make_room(state, last), last)
+        room = state["open"]["ids"].shape[-1]
+        assert room == (MAX_LENGTH if kind == "whole" else last)
+    assert ops.convert_to_numpy(state["done"]).all()
+    found, wanted = search.way.finish(state), search.decode(sources, [5])
+    for one, other in zip(found, wanted, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            pair = ops.convert_to_numpy(one), ops.convert_to_numpy(other)
+            np.testing.assert_allclose(*pair, atol=1e-5)
+
+
 def test_a_model_of_learned_positions_decodes_as_far_as_they_go():
     model = draw_transformer(positions="learned", sequence_length=11)
     sources = draw_sources(length=10)
