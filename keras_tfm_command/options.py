@@ -75,13 +75,16 @@ class Classify(Command):
     """Labels lines: for each a label, a tab and its probability.
 
     Where a text may have several, they stand with commas between them, and the
-    probability is that of the likeliest.
+    probability is that of the likeliest. With --output it can be stopped and
+    started again, as translate can.
     """
 
     model: Model
     """A preset, a folder, or hf://owner/name."""
     files: Files = ()
     """Texts, one a line, of pairs with a tab between; none: standard input."""
+    output: str | None = None
+    """File to write; else standard output."""
     form: Literal["text", "jsonl"] = "text"
     """jsonl: objects with "text", of pairs "second" too, and if wanted "id",
     which is given back; answers have "label", "probabilities" and
@@ -92,13 +95,18 @@ class Classify(Command):
 
 @dataclasses.dataclass(frozen=True)
 class Score(Languages):
-    """Scores translations that are given: log-probability over the penalty."""
+    """Scores translations that are given: log-probability over the penalty.
+
+    With --output it can be stopped and started again, as translate can.
+    """
 
     model: Model
     """A preset, a folder, or hf://owner/name."""
     files: Files = ()
     """Source and target, line by line; or one with a tab between; none: that
     from standard input."""
+    output: str | None = None
+    """File to write; else standard output."""
     form: Literal["text", "jsonl"] = "text"
     """jsonl: objects with "source" and "target", and if wanted "id", which is
     given back; answers have "score", "tokens" and "token_scores"."""

@@ -1,9 +1,10 @@
 """`keras-tfm classify`."""
 
+import itertools
 import json
 
 from keras_tfm.command import lines
-from keras_tfm.serving import Classifier
+from keras_tfm.serving import Classifier, preset
 from keras_tfm.serving.classifier import Prediction
 from keras_tfm.text.files import windows
 
@@ -17,6 +18,8 @@ def run(command):
         command: `options.Classify`.
     """
     lines.check_window(command.window)
+    lines.check_output(command.output, command.files)
+    of = lines.basis(command, preset.place(command.model))
     classifier = Classifier.from_preset(command.model)
     if command.form == "jsonl":
         given = lines.objects(lines.read(command.files), _names(classifier), {})
@@ -24,7 +27,10 @@ def run(command):
         given = lines.pairs(command.files)
     else:
         given = lines.read(command.files)
-    lines.Output(None).write_all(_answers(classifier, given, command), False)
+    output = lines.Output(command.output, of)
+    given = itertools.islice(given, output.done, None)
+    found = _answers(classifier, given, command, output.done + 1)
+    output.write_all(found, None if command.output else False)
 
 
 def _says(text, vocabulary):
@@ -37,12 +43,11 @@ def _names(classifier):
     return ["text", "second"] if classifier.paired else ["text"]
 
 
-def _answers(classifier, given, command):
+def _answers(classifier, given, command, first):
     def labelled(some):
         found = iter(classifier([text for text, known in some if known]))
         return [next(found) if known else NOTHING for _, known in some]
 
-    first = 1
     for some in windows(given, command.window):
         texts = some
         if command.form == "jsonl":

@@ -1,6 +1,7 @@
 """Lines in and out: read in their order, written whole or not at all."""
 
 import contextlib
+import dataclasses
 import itertools
 import json
 import os
@@ -340,6 +341,26 @@ class Output:
 
 def _say(count, rate, end):
     print(f"\r{count:,} lines, {rate:,.1f} a second", end=end, file=sys.stderr)
+
+
+def basis(command, model):
+    """Gives what the lines of a command depend on, of which `Output` is.
+
+    Args:
+        command: with `files` and `output`.
+        model: path.
+
+    Returns:
+        dict; or None where they come from standard input, which comes once.
+    """
+    if not command.files or "-" in command.files:
+        return None
+    of = dataclasses.asdict(command)
+    of["files"] = identity(*command.files)
+    of["model"] = identity(model, output=command.output)
+    for name in ("progress", "window"):
+        of.pop(name, None)
+    return of
 
 
 def identity(*names, output=None):

@@ -1,9 +1,11 @@
 """`keras-tfm score`."""
 
+import itertools
 import json
 
 from keras_tfm.command import lines
 from keras_tfm.command.translate import translator_of
+from keras_tfm.serving import preset
 from keras_tfm.text.files import windows
 
 NAMES = ["source", "target"]  # in an object
@@ -16,16 +18,20 @@ def run(command):
         command: `options.Score`.
     """
     lines.check_window(command.window)
+    lines.check_output(command.output, command.files)
+    of = lines.basis(command, preset.place(command.model))
     translator = translator_of(command)
     if command.form == "jsonl":
         given = lines.objects(lines.read(command.files), NAMES, {})
     else:
         given = lines.pairs(command.files)
-    lines.Output(None).write_all(_answers(translator, given, command), False)
+    output = lines.Output(command.output, of)
+    given = itertools.islice(given, output.done, None)
+    found = _answers(translator, given, command, output.done + 1)
+    output.write_all(found, None if command.output else False)
 
 
-def _answers(translator, given, command):
-    first = 1
+def _answers(translator, given, command, first):
     for some in windows(given, command.window):
         asked = some
         if command.form == "jsonl":

@@ -1,6 +1,5 @@
 """`keras-tfm translate`."""
 
-import dataclasses
 import itertools
 import json
 import sys
@@ -38,12 +37,7 @@ def run(command):
         )
     lines.check_window(command.window)
     lines.check_output(command.output, command.files)
-    of = None
-    if command.files and "-" not in command.files:
-        of = dataclasses.asdict(command)
-        of["files"] = lines.identity(*command.files)
-        of["model"] = lines.identity(preset.place(command.model), output=command.output)
-        del of["progress"], of["window"]
+    of = lines.basis(command, preset.place(command.model))
     # Before a file is begun: what names nothing leaves none.
     translator = translator_of(
         command,

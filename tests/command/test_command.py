@@ -198,6 +198,21 @@ def test_a_run_goes_on_where_it_was_cut(folder, source, tmp_path, capfd):
     assert not list(tmp_path.glob("*.part*"))
 
 
+def stops_and_goes_on(ask, tmp_path):
+    """Holds a command that was interrupted to one that was not."""
+    whole, output = tmp_path / "whole", tmp_path / "output"
+    assert main([*ask, "--output", str(whole)]) == 0
+    assert whole.read_bytes().count(b"\n") == len(LINES)
+    ask = [*ask, "--output", str(output)]
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(ask)
+    part = tmp_path / "output.part"
+    assert part.read_bytes() == b"".join(whole.read_bytes().splitlines(True)[:4])
+    assert main([*ask, "--window", "2"]) == 0
+    assert output.read_bytes() == whole.read_bytes()
+    assert main([*ask[:-1], ask[2]]) == 1  # over what is read
+
+
 @pytest.mark.backend("torch")
 def test_a_false_start_leaves_nothing_in_the_way(folder, source, tmp_path):
     output = tmp_path / "target.txt"
@@ -286,9 +301,15 @@ def test_a_name_stands_for_the_same_files_everywhere(tmp_path, monkeypatch):
 
 def interrupted(ask):
     """Runs a command until it has written four lines."""
-    from keras_tfm.command import lines, translate
+    from keras_tfm.command import classify, lines, score, translate
     from keras_tfm_command import options
 
+    runs = {
+        "translate": (translate.run, options.Translate),
+        "classify": (classify.run, options.Classify),
+        "score": (score.run, options.Score),
+    }
+    run, command = runs[ask[0]]
     write_all = lines.Output.write_all
 
     def some(self, found, progress):
@@ -302,8 +323,8 @@ def interrupted(ask):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines.Output, "write_all", some)
-        model, file, _, output = ask[1:]
-        translate.run(options.Translate(model, (file,), output))
+        model, *files, _, output = ask[1:]
+        run(command(model, tuple(files), output))
 
 
 @pytest.mark.backend("torch")
@@ -422,7 +443,9 @@ def test_a_process_ends_cleanly(kind, folder):
 
 
 @pytest.mark.backend("torch")
-def test_given_translations_are_scored(folder, translator, source, capfd, monkeypatch):
+def test_given_translations_are_scored(
+    folder, translator, source, capfd, monkeypatch, tmp_path
+):
     pairs = [("a house", "the boat"), ("an old man", "a garden"), ("", "a")]
     wanted = translator.score(pairs)
     given(monkeypatch, "".join(f"{s}\t{t}\n" for s, t in pairs).encode())
@@ -447,6 +470,18 @@ def test_given_translations_are_scored(folder, translator, source, capfd, monkey
     assert main(["score", folder]) == 1
     error = capfd.readouterr().err
     assert "standard input, line 1: column 1" in error and "Or name two" in error
+    stops_and_goes_on(["score", folder, source, source], tmp_path)
+    # A fault after such a stop is of its line in the file.
+    ask = ["score", folder, source, source, "--output", str(tmp_path / "again")]
+    with pytest.raises(KeyboardInterrupt):
+        interrupted(ask)
+
+    def refusing(*_):
+        raise ValueError("no")
+
+    monkeypatch.setattr(Translator, "score", refusing)
+    assert main(ask) == 1
+    assert "Line 5: no" in capfd.readouterr().err
 
 
 @pytest.mark.backend("torch")
@@ -563,6 +598,7 @@ def test_a_classifier_labels_lines(vocabulary, source, tmp_path, capfd):
     with pytest.raises(ValueError, match="labels texts.*{'beam_size': 4}"):
         load(folder, beam_size=4)
     assert load(folder).classes == classifier.classes
+    stops_and_goes_on(["classify", folder, source], tmp_path)
     assert main(["inspect", folder]) == 0
     assert "classes: ['good', 'bad']" in capfd.readouterr().out
 
