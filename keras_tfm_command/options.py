@@ -162,7 +162,7 @@ class Serve(Languages):
     model: Model
     """A preset, a folder, or hf://owner/name."""
     port: int = 8501
-    """Where it listens; that of TensorFlow Serving."""
+    """Where it listens; that of TensorFlow Serving. 0: one that is free."""
     host: str = "127.0.0.1"
     """Likewise; 0.0.0.0: for other machines too."""
     name: str | None = None

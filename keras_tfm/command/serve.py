@@ -59,8 +59,8 @@ def run(command):
             command.batch_size,
         ),
         sorted(command.warm_up),
-        lambda: print(
-            f"{name} at http://{command.host}:{command.port}", file=output, flush=True
+        lambda port: print(
+            f"{name} at http://{command.host}:{port}", file=output, flush=True
         ),
     )
 

@@ -738,22 +738,22 @@ def free_port():
 @pytest.fixture(scope="module")
 def served(folder):
     """A server as `keras-tfm serve` starts it: its address and its process."""
-    port = free_port()
     program = "import sys; from keras_tfm_command import main; sys.exit(main())"
     limits = ["--batch-size", "8", "--texts", "500", "--seconds", "300"]
     limits += ["--waiting", "100"]
     process = subprocess.Popen(
-        [sys.executable, "-c", program, "serve", folder, "--port", str(port), *limits],
+        [sys.executable, "-c", program, "serve", folder, "--port", "0", *limits],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     line = process.stdout.readline()
-    if "animals at http://127.0.0.1" not in line:
+    address = re.fullmatch(r"animals at (http://127.0.0.1:[1-9]\d+)\n", line)
+    if not address:
         process.kill()
         pytest.fail(line + process.stderr.read())
-    yield f"http://127.0.0.1:{port}", process
+    yield address[1], process
     process.terminate()  # Ray ends what it has started
     try:
         process.communicate(timeout=60)

@@ -244,17 +244,17 @@ class _Lost:
         return False
 
 
-def run(settings, name, host, port, workers, limits, warm, ready=lambda: None):
+def run(settings, name, host, port, workers, limits, warm, ready=lambda port: None):
     """Serves until a signal comes, and then finishes what it has taken.
 
     Args:
         settings: dict, arguments of `Worker`.
         name: str, of the model in addresses.
-        host, port: where it listens.
+        host, port: where it listens; port 0: at one that is free.
         workers: int >= 1, processes with the model.
         limits: `Limits`.
         warm: ints >= 1, in tokens, see `Worker.warm_up`.
-        ready: function, called when it answers.
+        ready: function of the port, called when it answers.
 
     Raises:
         OSError: the address is another's.
@@ -347,7 +347,7 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets=None):
         await super().startup(sockets)
         if self.started:
-            self.ready()
+            self.ready(self.servers[0].sockets[0].getsockname()[1])
 
 
 def _listen(app, host, port, limits, ready):
