@@ -158,7 +158,7 @@ class CausalLM(keras.Model):
             ValueError: prompts are past a table of learned positions; or
                 candidates, and an untied projection in int8.
         """
-        width = source_ids.shape[1]
+        width = ops.shape(source_ids)[1]
         batch_size = ops.shape(source_ids)[0]
         real = padding_mask(source_ids)
         lengths = ops.sum(ops.cast(real, "int32"), axis=1)  # (B,)
@@ -231,7 +231,7 @@ class CausalLM(keras.Model):
             last, and is worth nothing.
         """
         batch_size, beam_size = ops.shape(ids)[0], ids.shape[1]
-        width, before = cache["prompt"].shape[1], cache["before"]
+        width, before = ops.shape(cache["prompt"])[1], cache["before"]
         slot = width + index * beam_size
         own = ops.broadcast_to(
             ops.eye(beam_size, dtype="bool"), (batch_size, beam_size, beam_size)
@@ -249,7 +249,7 @@ class CausalLM(keras.Model):
             offset = ops.minimum(offset, last_place)
         x = self.embedding(ops.reshape(ids, (-1, 1)), offset=offset)
         x = ops.reshape(x, (batch_size, beam_size, x.shape[-1]))  # (B, K, D)
-        steps = ops.arange(ancestors.shape[2] - width) // beam_size
+        steps = ops.arange(ops.shape(ancestors)[2] - width) // beam_size
         prompt = ops.broadcast_to(ops.arange(width), (batch_size, width))
         places = ops.concatenate([prompt, before[:, None] + steps[None]], axis=1)
         here = ops.broadcast_to(here[:, None], (batch_size, beam_size))

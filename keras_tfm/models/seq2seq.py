@@ -390,7 +390,7 @@ class Transformer(keras.Model):
         pairs = [attention.keys_and_values(memory) for attention in attentions]
         if read_length is None:
             return pairs
-        pairs, length = zip(attentions, pairs, strict=True), source_ids.shape[1]
+        pairs, length = zip(attentions, pairs, strict=True), ops.shape(source_ids)[1]
         return [attention.extend_cache(pair, length) for attention, pair in pairs]
 
     def _places(self, cache, index, batch_size, beam_size):
@@ -406,7 +406,7 @@ class Transformer(keras.Model):
             "cache_index": slot,
         }
         if is_relative(self.settings["positions"]):
-            slots = ops.arange(ancestors.shape[-1])
+            slots = ops.arange(ops.shape(ancestors)[-1])
             places["query_positions"] = ops.broadcast_to(index, (beam_size,))
             places["key_positions"] = slots // beam_size
         return ancestors, places

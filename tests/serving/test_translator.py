@@ -11,10 +11,11 @@ import pytest
 import keras_tfm
 from keras_tfm.decode import Search, Shortlist
 from keras_tfm.decode.inputs import padded_rows
+from keras_tfm.models import RecurrentSeq2Seq
 from keras_tfm.serving import SharedTranslator, Translator, saved_model
 from keras_tfm.serving.parts import Pieces
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
-from tests.decode.conftest import draw_transformer, noted
+from tests.decode.conftest import draw_transformer, noted, redraw
 from tests.layers.quantized import QUANTIZED, quantize
 from tests.serving.saved import in_c, names_of, serve, text_operations
 
@@ -749,6 +750,31 @@ def test_the_savedmodel_keeps_the_limits(vocabulary, tmp_path):
     assert 24 < max(map(len, rows)) <= 30
     found = loaded(text=tf.constant(["the", long]))["translation"].numpy()
     assert [text.decode() for text in found] == translator(["the", long])
+
+
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize("kind", ["t5", "recurrent"])
+def test_models_of_other_kinds_are_exported(kind, vocabulary, tmp_path):
+    import tensorflow as tf
+
+    if kind == "t5":  # relative positions, of as many slots as there are then
+        model = draw_transformer(vocabulary_size=vocabulary.size, positions="t5")
+    else:  # states, which need no room
+        model = RecurrentSeq2Seq(
+            vocabulary.size, embedding_dim=16, units=16, dropout=0.0
+        )
+        redraw(model, 3)
+    translator = Translator(model, vocabulary, **SETTINGS)
+    wanted = translator.translate(TEXTS)
+    lengths = [len(one.hypotheses[0].tokens) for one in wanted]
+    assert max(lengths) > 2 * saved_model.STRETCH
+    translator.export(tmp_path)
+    loaded = tf.saved_model.load(os.fspath(tmp_path)).signatures["serving_default"]
+    found = loaded(text=tf.constant(TEXTS))
+    said = [text.decode() for text in found["translation"].numpy()]
+    assert said == [str(one) for one in wanted]
+    scores = [one.score for one in wanted]
+    np.testing.assert_allclose(found["score"], scores, atol=1e-4)
 
 
 @pytest.mark.parametrize(
