@@ -45,7 +45,7 @@ def write_elsewhere(served, folder, options):
         done = subprocess.run(
             [
                 *(sys.executable, "-c", WRITES, kind, source),
-                *(os.path.abspath(folder), json.dumps(options)),
+                *(os.path.abspath(folder), json.dumps(options, default=int)),
             ],
             env={**os.environ, "KERAS_BACKEND": "tensorflow"},
             capture_output=True,

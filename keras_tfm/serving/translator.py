@@ -697,7 +697,8 @@ class Translator:
                 it compiles.
             jit_compile: bool, see above.
             shapes: pairs of ints >= 1, `(B, S)`: parts of texts (a short text
-                is one), and tokens of the longest with its marks.
+                is one), and tokens of the longest with its marks, of which
+                `max_source_length` are counted at most.
 
         Raises:
             FileExistsError: the folder holds something else than a SavedModel.
@@ -726,6 +727,9 @@ class Translator:
                 "A shape is a number of texts and one of tokens, from 1. Received: "
                 f"shapes={shapes}. Give pairs such as (32, 16)."
             )
+        # No part is longer, and a table of positions may be no longer.
+        most = self.max_source_length
+        shapes = [[rows, min(length, most)] for rows, length in shapes]
         if num_hypotheses is not None:
             check_beam(self.settings["beam_size"], num_hypotheses, 1.0)
         options = {
@@ -893,7 +897,10 @@ def _plain(value):
         return value.tolist()
     if isinstance(value, (range, set, frozenset)):
         return sorted(value)
-    raise TypeError(f"{value!r} is not JSON serializable")
+    raise TypeError(
+        f"Settings are saved as JSON, which has no {type(value).__name__}. Received: "
+        f"{value!r}. Make the translator without it, such as `processors`."
+    )
 
 
 def _text_list(texts):

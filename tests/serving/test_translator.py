@@ -750,6 +750,18 @@ def test_the_savedmodel_keeps_the_limits(vocabulary, tmp_path):
     assert 24 < max(map(len, rows)) <= 30
     found = loaded(text=tf.constant(["the", long]))["translation"].numpy()
     assert [text.decode() for text in found] == translator(["the", long])
+    # For 32 tokens there are no positions.
+    translator.export(tmp_path, jit_compile=True, shapes=[(1, 32)])
+
+
+@pytest.mark.backend("torch")
+def test_what_json_does_not_know_is_not_saved(translator, tmp_path):
+    both = translator.vocabulary, translator.target_vocabulary
+    given = {"processors": [lambda x, history: x], **SETTINGS}
+    other = Translator(translator.model, *both, **given)
+    with pytest.raises(TypeError, match="JSON, which has no function.*`processors`"):
+        other.save(tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
 
 
 @pytest.mark.backend("tensorflow")
@@ -802,8 +814,10 @@ def test_an_export_replaces_an_export_and_nothing_else(translator, tmp_path):
 
 @pytest.mark.backend("jax", "torch")
 def test_other_backends_export_in_one_call(translator, translations, tmp_path):
-    translator.export(tmp_path / "exported")
-    [found] = serve(tmp_path / "exported", ("serving_default", TEXTS))
+    # Another process is told by JSON what NumPy counts.
+    counts = {"version": np.int64(3), "num_hypotheses": np.int64(2)}
+    translator.export(tmp_path / "exported", **counts)
+    [found] = serve(tmp_path / "exported" / "3", ("serving_default", TEXTS))
     assert found["translation"] == translations
 
 
