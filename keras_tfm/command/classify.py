@@ -1,6 +1,6 @@
 """`keras-tfm classify`."""
 
-import itertools
+import functools
 import json
 
 from keras_tfm.command import lines
@@ -17,8 +17,6 @@ def run(command):
     Args:
         command: `options.Classify`.
     """
-    lines.check_window(command.window)
-    lines.check_output(command.output, command.files)
     of = lines.basis(command, preset.place(command.model))
     classifier = Classifier.from_preset(command.model)
     if command.form == "jsonl":
@@ -27,10 +25,8 @@ def run(command):
         given = lines.pairs(command.files)
     else:
         given = lines.read(command.files)
-    output = lines.Output(command.output, of)
-    given = itertools.islice(given, output.done, None)
-    found = _answers(classifier, given, command, output.done + 1)
-    output.write_all(found, None if command.output else False)
+    answers = functools.partial(_answers, classifier, command)
+    lines.write(command, of, given, answers, None if command.output else False)
 
 
 def _says(text, vocabulary):
@@ -43,7 +39,7 @@ def _names(classifier):
     return ["text", "second"] if classifier.paired else ["text"]
 
 
-def _answers(classifier, given, command, first):
+def _answers(classifier, command, given, first):
     def labelled(some):
         found = iter(classifier([text for text, known in some if known]))
         return [next(found) if known else NOTHING for _, known in some]

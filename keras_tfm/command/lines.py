@@ -207,19 +207,6 @@ def check_output(output, files):
         )
 
 
-def check_window(size):
-    """Refuses a window of nothing.
-
-    Args:
-        size: int.
-
-    Raises:
-        ValueError: it is below 1.
-    """
-    if size < 1:
-        raise ValueError(f"`--window` is 1 or more. Received: {size}.")
-
-
 class Output:
     """Where lines go: standard output, or a file that appears when it is whole.
 
@@ -344,15 +331,22 @@ def _say(count, rate, end):
 
 
 def basis(command, model):
-    """Gives what the lines of a command depend on, of which `Output` is.
+    """Checks a command before its model is loaded.
 
     Args:
-        command: with `files` and `output`.
+        command: with `files`, `output` and `window`.
         model: path.
 
     Returns:
-        dict; or None where they come from standard input, which comes once.
+        dict, what its lines depend on; or None where they come from standard
+        input, which comes once.
+
+    Raises:
+        ValueError: the window is below 1, or a file is the output too.
     """
+    if command.window < 1:
+        raise ValueError(f"`--window` is 1 or more. Received: {command.window}.")
+    check_output(command.output, command.files)
     if not command.files or "-" in command.files:
         return None
     of = dataclasses.asdict(command)
@@ -361,6 +355,22 @@ def basis(command, model):
     for name in ("progress", "window"):
         of.pop(name, None)
     return of
+
+
+def write(command, of, given, answers, progress):
+    """Writes what answers there are to lines, but for those that are done.
+
+    Args:
+        command: with `output`.
+        of: of `basis`.
+        given: iterable of what is answered.
+        answers: `(given, first) -> iterable of str`, of which the first has
+            that number.
+        progress: of `Output.write_all`.
+    """
+    output = Output(command.output, of)
+    left = itertools.islice(given, output.done, None)
+    output.write_all(answers(left, output.done + 1), progress)
 
 
 def identity(*names, output=None):

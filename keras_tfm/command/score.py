@@ -1,6 +1,6 @@
 """`keras-tfm score`."""
 
-import itertools
+import functools
 import json
 
 from keras_tfm.command import lines
@@ -17,21 +17,17 @@ def run(command):
     Args:
         command: `options.Score`.
     """
-    lines.check_window(command.window)
-    lines.check_output(command.output, command.files)
     of = lines.basis(command, preset.place(command.model))
     translator = translator_of(command)
     if command.form == "jsonl":
         given = lines.objects(lines.read(command.files), NAMES, {})
     else:
         given = lines.pairs(command.files)
-    output = lines.Output(command.output, of)
-    given = itertools.islice(given, output.done, None)
-    found = _answers(translator, given, command, output.done + 1)
-    output.write_all(found, None if command.output else False)
+    answers = functools.partial(_answers, translator, command)
+    lines.write(command, of, given, answers, None if command.output else False)
 
 
-def _answers(translator, given, command, first):
+def _answers(translator, command, given, first):
     for some in windows(given, command.window):
         asked = some
         if command.form == "jsonl":

@@ -1,6 +1,6 @@
 """`keras-tfm translate`."""
 
-import itertools
+import functools
 import json
 import sys
 
@@ -35,8 +35,6 @@ def run(command):
             "A line has one translation. Received: --num-hypotheses "
             f"{command.num_hypotheses}. Ask for --form jsonl."
         )
-    lines.check_window(command.window)
-    lines.check_output(command.output, command.files)
     of = lines.basis(command, preset.place(command.model))
     # Before a file is begun: what names nothing leaves none.
     translator = translator_of(
@@ -48,14 +46,9 @@ def run(command):
     )
     if command.num_hypotheses is not None:
         translator.translate([], num_hypotheses=command.num_hypotheses)
+    answers = functools.partial(_answers, translator, command)
     given = lines.read(command.files)
-    output = lines.Output(command.output, of)
-    given = itertools.islice(given, output.done, None)
-    if command.form == "text":
-        found = translator.bulk(given, command.window)
-    else:
-        found = _answers(translator, given, command, output.done + 1)
-    output.write_all(found, command.progress)
+    lines.write(command, of, given, answers, command.progress)
     if command.form == "text" and translator.cut:  # JSON says it of each
         print(
             f"{translator.cut:,} translations were cut at their limit of tokens.",
@@ -63,7 +56,13 @@ def run(command):
         )
 
 
-def _answers(translator, given, command, first):
+def _answers(translator, command, given, first):
+    if command.form == "text":
+        return translator.bulk(given, command.window)
+    return _objects(translator, command, given, first)
+
+
+def _objects(translator, command, given, first):
     items = lines.objects(given, ["source"], KNOWN, first)
     asked, count = {}, command.num_hypotheses
     if count is not None:

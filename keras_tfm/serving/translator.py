@@ -729,14 +729,14 @@ class Translator:
             )
         # No part is longer, and a table of positions may be no longer.
         most = self.max_source_length
-        shapes = [[rows, min(length, most)] for rows, length in shapes]
+        shapes = dict.fromkeys((rows, min(length, most)) for rows, length in shapes)
         if num_hypotheses is not None:
             check_beam(self.settings["beam_size"], num_hypotheses, 1.0)
         options = {
             "num_hypotheses": num_hypotheses,
             "version": version,
             "jit_compile": bool(jit_compile),
-            "shapes": shapes,
+            "shapes": list(shapes),
         }
         if keras.config.backend() != "tensorflow":
             saved_model.write_elsewhere(self, folder, options)
