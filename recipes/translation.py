@@ -116,6 +116,9 @@ USUAL = {"num_shapes": 8, "cooldown": 0}
 WITHOUT_SPACES = ("ja", "km", "lo", "my", "th", "zh")
 WITHOUT_SPACES += ("cmn", "jpn", "khm", "lao", "mya", "tha", "yue", "zho")
 MAX_SOURCE_LENGTH = 1_024
+# In tokens, of either side of a pair that is learned from.
+MAX_LENGTH = 256
+MARKS = ("source_prefix", "source_suffix", "target_prefix")
 # What a model comes with that a run starts from.
 OWN = ("preset", "num_layers")
 # What may be another when a run goes on.
@@ -224,8 +227,9 @@ def main(settings: Settings) -> dict:
     keras.utils.set_random_seed(settings.seed)
     start = None if settings.weights is None else get_start(settings)
     vocabulary = get_vocabulary(settings, corpus, out, start)
-    check_lengths(settings, corpus, vocabulary)
+    check_lengths(settings, corpus, vocabulary, positions(start))
     runs.write_json(out / "settings.json", described(settings, corpus))
+    lengths = limits(start)
     batches = text.Batches(
         corpus.train,
         vocabulary,
@@ -233,12 +237,20 @@ def main(settings: Settings) -> dict:
         num_shapes=settings.num_shapes,
         seed=settings.seed,
         subword_sampling=settings.subword_sampling,
+        **lengths,
+    )
+    validation = text.Batches(
+        marked(settings, corpus.validation, settings.target),
+        vocabulary,
+        batch_tokens=settings.batch,
+        shuffle=False,
+        **lengths,
     )
     print(batches.report)
     model = make_model(settings, vocabulary, start)
     network = compile_network(settings, model, batches.steps_per_epoch)
     history, averaged = train(
-        settings, model, network, vocabulary, corpus, batches, out
+        settings, model, network, vocabulary, corpus, (batches, validation), out
     )
     model = copied(model, dtype="float32")
     translator = serving.Translator(
@@ -471,14 +483,27 @@ def described(settings: Settings, corpus) -> dict:
     return json.loads(json.dumps(described))  # as it is read: no tuples
 
 
-def check_lengths(settings, corpus, vocabulary):
+def positions(start) -> int | None:
+    """Tells how many positions a start has learned; None for any number."""
+    settings = getattr(start and start.model, "settings", {})
+    return settings.get("sequence_length")
+
+
+def limits(start) -> dict:
+    """Lengths of `text.Batches` that a start has positions for."""
+    longest = min(MAX_LENGTH, positions(start) or MAX_LENGTH)
+    return {"max_source_length": longest, "max_target_length": longest}
+
+
+def check_lengths(settings, corpus, vocabulary, places=None):
     """Refuses, before any training, what could not be translated after it."""
+    most = min(MAX_SOURCE_LENGTH, places or MAX_SOURCE_LENGTH)
     for name, part in (("validation", corpus.validation), ("test", corpus.test)):
         rows = vocabulary.encode(marked(settings, part, settings.target).source)
         longest = max(range(len(rows)), key=lambda i: len(rows[i]))
-        if len(rows[longest]) > MAX_SOURCE_LENGTH:
+        if len(rows[longest]) > most:
             raise ValueError(
-                f"Sources of at most {MAX_SOURCE_LENGTH:,} tokens are translated. "
+                f"Sources of at most {most:,} tokens are translated. "
                 f"Received: {len(rows[longest]):,} in pair {longest + 1} of the {name} "
                 f"part, {part.source[longest][:60]!r}... Split it, or leave it out."
             )
@@ -550,6 +575,13 @@ def get_start(settings) -> serving.Translator:
             "embedding is also its projection, as those of this recipe. Received: "
             f"{settings.weights!r}, which has others."
         )
+    own = [translator.settings[name] for name in MARKS]
+    if any(own[1:]) or own[0] not in ([], *translator.vocabulary.languages.values()):
+        raise ValueError(
+            "A run gives its model texts with no mark but that of a target, as those "
+            f"of this recipe have. Received: {settings.weights!r}, of a model that is "
+            f"given {dict(zip(MARKS, own, strict=True))} with each. Train from nothing."
+        )
     return translator
 
 
@@ -618,7 +650,7 @@ def usual_length(corpus, vocabulary):
     return max(1, int(np.percentile([len(row) for row in rows], 95)))
 
 
-def train(settings, model, network, vocabulary, corpus, batches, out):
+def train(settings, model, network, vocabulary, corpus, parts, out):
     """Fits the network from where the run stands; gives its history."""
     scored = model
     if settings.precision != "float32":  # in which a search is slower
@@ -651,12 +683,7 @@ def train(settings, model, network, vocabulary, corpus, batches, out):
             f"{out} holds a run of {first_epoch} epochs already. Received: --epochs "
             f"{settings.epochs}. Ask for as many or more, or name another folder."
         )
-    validation = text.Batches(
-        marked(settings, corpus.validation, settings.target),
-        vocabulary,
-        batch_tokens=settings.batch,
-        shuffle=False,
-    )
+    batches, validation = parts
     steps = batches.steps_per_epoch
     if first_epoch < settings.epochs:
         network.fit(

@@ -30,19 +30,19 @@ def run(command):
                 "CTranslate2 gets a translator. Received: a classifier. Ask for "
                 "--form saved-model or transformers."
             )
+        # What CTranslate2 puts behind each source itself.
         suffix = served.settings["source_suffix"]
+        ends = suffix[-1:] == [served.search.end_id]
+        suffix = suffix[:-1] if ends else suffix
         zoo.to_ctranslate2(
             served.model,
             served.vocabulary,
             command.folder,
             command.quantization,
             served.target_vocabulary,
-            add_source_eos=suffix == [served.search.end_id],
+            add_source_eos=ends,
         )
-        if before := served.settings["source_prefix"]:
-            pieces = " ".join(served.vocabulary.pieces(before))
-            said = f"To CTranslate2 give these pieces before each source: {pieces}"
-            print(said, file=sys.stderr)
+        _say_marks(served, suffix)
     elif translates:
         zoo.to_hugging_face(
             served.model,
@@ -56,6 +56,22 @@ def run(command):
             served.model, command.folder, served.vocabulary, classes=served.classes
         )
     _say(pathlib.Path(command.folder))
+
+
+def _say_marks(served, suffix):
+    """Tells on standard error what CTranslate2 is given with each text."""
+    both = served.vocabulary, served.target_vocabulary
+    marks = {
+        "before each source": (both[0], served.settings["source_prefix"]),
+        "after each source": (both[0], suffix),
+        "as target_prefix": (both[1], served.settings["target_prefix"]),
+    }
+    for where, (vocabulary, ids) in marks.items():
+        if ids:
+            pieces = " ".join(vocabulary.pieces(ids))
+            print(
+                f"To CTranslate2 give these pieces {where}: {pieces}", file=sys.stderr
+            )
 
 
 def _say(folder):

@@ -5,7 +5,7 @@ from keras import ops
 from keras_tfm.decode.hypotheses import Hypotheses, normalized, penalty
 
 
-def score(model, source_ids, target_ids, start_id, length_penalty) -> Hypotheses:
+def score(model, source_ids, target_ids, given, start_id, length_penalty) -> Hypotheses:
     """Scores targets with one call of the model.
 
     Args:
@@ -14,6 +14,7 @@ def score(model, source_ids, target_ids, start_id, length_penalty) -> Hypotheses
             as a language model has, which does.
         source_ids: int32 `(B, S)`, padded with 0.
         target_ids: int32 `(B, T)`, without the start, padded with 0.
+        given: int32 `(B,)`, tokens at the beginning of each that count nothing.
         start_id: int. The token before the first.
         length_penalty: pair of float and str, see `penalty`.
 
@@ -32,7 +33,9 @@ def score(model, source_ids, target_ids, start_id, length_penalty) -> Hypotheses
     real = ops.logical_and(real, ops.any(source_ids != 0, axis=-1)[:, None])
     gains, broken = normalized(ops.cast(logits, "float32"))
     gains = ops.take_along_axis(gains, target_ids[:, :, None], axis=-1)[..., 0]
-    gains = ops.where(real, gains, 0.0)
+    free = ops.arange(ops.shape(target_ids)[1])[None] < given[:, None]
+    free = ops.logical_and(free, ops.isfinite(gains))
+    gains = ops.where(ops.logical_and(real, ops.logical_not(free)), gains, 0.0)
     lengths = ops.sum(ops.cast(real, "int32"), axis=-1)
     divisor = penalty(ops.maximum(lengths, 1), *length_penalty)
     scores = ops.where(lengths > 0, ops.sum(gains, axis=-1) / divisor, -float("inf"))

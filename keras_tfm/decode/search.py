@@ -498,7 +498,7 @@ class Search:
                 _rows(pool["ids"][new], pool["scores"][new], taken),
             )
 
-    def score(self, source_ids, target_ids) -> Hypotheses:
+    def score(self, source_ids, target_ids, prefix_lengths=None) -> Hypotheses:
         """Scores targets that are given.
 
         Args:
@@ -506,6 +506,9 @@ class Search:
             target_ids: B lists of ids, without the start token; with the end
                 token where that is to be scored too. Padding at their ends is
                 left out.
+            prefix_lengths: B ints, or None for zeros: tokens of each target
+                that are a prefix. Of a search with `score_prefix=False` they
+                count 0, as where it decodes.
 
         Returns:
             `Hypotheses` of NumPy arrays, n = 1, with the log-probability of
@@ -536,9 +539,13 @@ class Search:
             none = np.zeros((0, 1, targets.shape[1]), "float32")
             ids, scores = none.astype("int32"), none[:, :, 0]
             return Hypotheses(ids, scores, scores.astype("int32"), none)
+        given = np.zeros(len(targets), "int32")
+        if prefix_lengths is not None and not self.way.score_prefix:
+            given[:] = prefix_lengths
         self.weights.look()
         program = self._program("score", self._score)
-        tensors = (ops.convert_to_tensor(x, "int32") for x in (source_ids, targets))
+        arrays = source_ids, targets, given
+        tensors = (ops.convert_to_tensor(each, "int32") for each in arrays)
         return checked(_arrays(program(*tensors)))
 
     def decode(self, source_ids, target_prefix=()):
@@ -630,10 +637,10 @@ class Search:
         cache = self.model.extend(state["cache"], room)
         return {**states.resize(state, room), "cache": cache}
 
-    def _score(self, source_ids, target_ids):
+    def _score(self, source_ids, target_ids, given):
         way = self.way
         return scoring.score(
-            self.model, source_ids, target_ids, way.start_id, way.length_penalty
+            self.model, source_ids, target_ids, given, way.start_id, way.length_penalty
         )
 
     def decoded(

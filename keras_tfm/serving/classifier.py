@@ -18,6 +18,7 @@ from keras_tfm.serving.folders import check_saved, read_model, write_model
 from keras_tfm.text.files import is_unicode
 from keras_tfm.text.joined import count_marks, join, kept_tokens
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
+from keras_tfm.zoo.json_file import read_json
 
 # Of a saved classifier.
 FILES = ("model.keras", "vocabulary.model", "classifier.json")
@@ -187,13 +188,13 @@ class Classifier:
 
         Raises:
             FileNotFoundError: the folder lacks a file.
+            ValueError: a file is damaged.
         """
-        model, vocabulary, saved = check_saved(folder, FILES, "Classifier")
-        saved = json.loads(saved.read_text(encoding="utf-8"))
+        model, vocabulary, own = check_saved(folder, FILES, "Classifier")
         return cls(
             read_model(model),
             load_vocabulary(vocabulary),
-            **{**saved, **settings},
+            **{**read_json(own), **settings},
         )
 
     @classmethod
@@ -275,6 +276,11 @@ class Classifier:
                 f"The model has {self.model.num_classes} classes. Received: "
                 f"{len(self.classes)}, {self.classes}. Give those it was trained on, "
                 "in their order."
+            )
+        if len(set(self.classes)) < len(self.classes):
+            raise ValueError(
+                f"Each class has a name of its own. Received: {self.classes}. Give "
+                "those that are named twice another."
             )
         encoder = self.model.encoder
         if self.vocabulary.size > encoder.vocabulary_size:

@@ -23,6 +23,7 @@ from keras_tfm.serving.parts import Part, Pieces, joined, parts_of
 from keras_tfm.serving.translation import Hypothesis, Score, Translation
 from keras_tfm.text.files import is_unicode, windows
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
+from keras_tfm.zoo.json_file import read_json
 
 # Of a saved translator.
 FILES = ("model.keras", "source.model", "target.model", "search.json")
@@ -317,7 +318,9 @@ class Translator:
             spare = [[]] * (count - len(some))
             longest = max(len(sources[i]) for i in some)
             ids = padded_rows([sources[i] for i in some] + spare, longest)
-            found = self.search.score(ids, [targets[i] for i in some] + spare)
+            rows = [targets[i] for i in some] + spare
+            given = [min(len(begin), len(row)) for row in rows]
+            found = self.search.score(ids, rows, given)
             for place, number in enumerate(some):
                 length = len(targets[number])
                 scores[number] = Score(
@@ -606,10 +609,11 @@ class Translator:
 
         Raises:
             FileNotFoundError: the folder lacks a file.
+            ValueError: a file is damaged.
         """
         folder = pathlib.Path(folder)
         model, source, target, search = check_saved(folder, FILES, "Translator")
-        saved = json.loads(search.read_text(encoding="utf-8"))
+        saved = read_json(search)
         if (folder / SHORTLIST).is_file():
             saved["shortlist"] = Shortlist.load(folder / SHORTLIST)
         vocabulary = target_vocabulary = load_vocabulary(source)

@@ -135,7 +135,7 @@ def iterate_pairs_jsonl(path, source_key: str, target_key: str):
     for number, line in enumerate(iterate_lines(path), start=1):
         try:
             entry = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"{path}, line {number}: one JSON object a line is wanted, but "
                 f"this is no JSON ({error}). Mend or remove the line."

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from keras_tfm.text.files import is_unicode
 from keras_tfm.text.tables import (
     column_list,
     format_of,
@@ -271,7 +272,7 @@ def _checked_text(text, paired: bool, place: str):
                 f"{place}: the text is empty, and nothing can be learned from it. "
                 f"Received: {text!r}. Fill or remove the row."
             )
-        if not _is_unicode(side):
+        if not is_unicode(side):
             raise ValueError(
                 f"{place}: the text holds half of a character (a lone surrogate). "
                 f"Received: {side[:80]!r}. Mend or remove the row."
@@ -294,15 +295,12 @@ def _checked_label(label, several: bool, place: str):
         raise ValueError(
             f"{place}: the label is empty. Received: {label!r}. Fill or remove the row."
         )
+    if not all(map(is_unicode, names)):
+        raise ValueError(
+            f"{place}: the label holds half of a character (a lone surrogate). "
+            f"Received: {label!r:.80}. Mend or remove the row."
+        )
     return sorted(set(names)) if several else names[0]
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def names_of(label) -> list[str]:

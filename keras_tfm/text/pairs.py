@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterable, Iterator
 
 from keras_tfm.text.files import (
+    is_unicode,
     iterate_pairs,
     iterate_pairs_jsonl,
     iterate_pairs_tsv,
@@ -31,7 +32,8 @@ class Pairs:
         report: string, one line: pairs read, dropped and kept.
 
     Raises:
-        ValueError: the sides differ in length, or no pair is left.
+        ValueError: the sides differ in length, one holds half a character, or
+            no pair is left.
         TypeError: a side is one string, or holds something else than strings.
     """
 
@@ -148,5 +150,11 @@ def _as_texts(texts, side: str) -> list[str]:
             raise TypeError(
                 f"`{side}` must hold strings only. Received at index {index}: "
                 f"{text!r} of type {type(text).__name__}. Convert or remove it."
+            )
+        if not is_unicode(text):
+            raise ValueError(
+                f"`{side}` must hold whole characters. Received at index {index}: "
+                f"{text[:80]!r}, with half of one (a lone surrogate). Mend or remove "
+                "the pair."
             )
     return texts

@@ -97,7 +97,7 @@ def _json_records(path, columns: list) -> Iterator[tuple]:
             continue
         try:
             entry = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(
                 f"{place}: one JSON object a line is wanted, but this is no JSON "
                 f"({error}). Mend or remove the line."

@@ -8,6 +8,8 @@ import keras
 import numpy as np
 from keras import ops
 
+# What Keras writes of a compiled model beside its weights.
+NOT_OF_LAYERS = ("optimizer/", "metrics/")
 NAME = re.compile(r"epoch_(\d+)\.weights\.h5")
 
 
@@ -107,6 +109,7 @@ def average_weights(model, paths):
     totals = None
     try:
         for path in paths:
+            _check_file(model, path)
             model.load_weights(path)
             totals = add_arrays(totals, to_arrays(model.weights))
     finally:
@@ -116,6 +119,26 @@ def average_weights(model, paths):
         (total / len(paths)).astype("float32") if is_float(weight) else total
         for weight, total in zip(model.weights, totals, strict=True)
     ]
+
+
+def _check_file(model, path):
+    """Refuses a file of more weights than the model has, which Keras takes."""
+    import h5py  # comes with Keras
+
+    names = []
+    with h5py.File(path) as file:
+        file.visititems(lambda name, part: names.append((name, part)))
+        found = [
+            name
+            for name, part in names
+            if isinstance(part, h5py.Dataset) and not name.startswith(NOT_OF_LAYERS)
+        ]
+    if len(found) > len(model.weights):
+        raise ValueError(
+            f"A mean is of the weights of one model. Received: {os.fspath(path)!r} "
+            f"with {len(found)} of them, and a model with {len(model.weights)}. Make "
+            "the model that the file was written from."
+        )
 
 
 def to_arrays(variables):

@@ -123,7 +123,7 @@ def _vocabulary(tokenizer):
     pieces = {piece: index for index, piece in enumerate(tokenizer.vocabulary)}
     made = library.Tokenizer(library.models.WordPiece(pieces, unk_token="[UNK]"))
     made.normalizer = library.normalizers.BertNormalizer(
-        lowercase=tokenizer.lowercase, strip_accents=tokenizer.lowercase
+        lowercase=tokenizer.lowercase, strip_accents=tokenizer.strip_accents
     )
     made.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
     made.decoder = library.decoders.WordPiece()

@@ -531,6 +531,22 @@ def test_a_model_is_inspected_and_written_for_others(
     assert main([*ask, "--form", "ctranslate2"]) == 0
     pieces = " ".join(translator.vocabulary.pieces([270, 9]))
     assert f"before each source: {pieces}\n" in capfd.readouterr().err
+    suffixes = (([3, 270], False), ([270, 3], True))  # of NLLB, and of others
+    for number, (suffix, ends) in enumerate(suffixes):
+        marks = {"source_suffix": suffix, "target_prefix": [9]}
+        marked = Translator(translator.model, translator.vocabulary, **marks)
+        marked.save(tmp_path / f"behind{number}")
+        ask = ["export", str(tmp_path / f"behind{number}"), str(tmp_path / "ct2c")]
+        assert main([*ask, "--form", "ctranslate2"]) == 0
+        said = capfd.readouterr().err
+        after, before = (
+            " ".join(translator.vocabulary.pieces(ids))
+            for ids in (suffix[:1] if ends else suffix, [9])
+        )
+        assert f"after each source: {after}\n" in said
+        assert f"as target_prefix: {before}\n" in said
+        config = json.loads((tmp_path / "ct2c" / "config.json").read_text())
+        assert config["add_source_eos"] is ends
     assert main(["export", folder, str(tmp_path / "keras"), "--form", "keras"]) == 0
     for form, option in (("keras", "--version"), ("saved-model", "--quantization")):
         ask = ["export", folder, str(tmp_path / "no"), "--form", form, option, "2"]

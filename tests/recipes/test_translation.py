@@ -395,6 +395,42 @@ def test_a_start_without_the_recipe_s_shape_is_refused(settings, corpus, tmp_pat
     )
     with pytest.raises(ValueError, match="embedding is also its projection.*untied"):
         translation.get_start(given)
+    tied = models.transformer_tiny(300, num_layers=1)
+    for number, marks in enumerate(
+        ({"source_suffix": [3]}, {"source_prefix": [9]}, {"target_prefix": [9]})
+    ):
+        start = tmp_path / str(number)
+        serving.Translator(tied, vocabulary, **marks).save(start)
+        given = dataclasses.replace(given, weights=str(start))
+        with pytest.raises(ValueError, match=f"no mark.*{[*marks][0]}': .[39]"):
+            translation.get_start(given)
+
+
+@pytest.mark.backend("torch")
+def test_what_a_start_has_no_positions_for_is_left_out(settings, tmp_path, capsys):
+    lines = [f"ab {i}\t{'ba ' * (2 + i % 3 * 10)}{i}\n" for i in range(80)]
+    file = tmp_path / "pairs.tsv"
+    file.write_text("".join(lines))
+    vocabulary = text.Vocabulary.train(lines, size=280, exact=False)
+    options = {"positions": "learned", "sequence_length": 12, "num_layers": 1}
+    model = models.transformer_tiny(vocabulary.size, **options)
+    serving.Translator(model, vocabulary).save(tmp_path / "start")
+    fresh = {"preset": None, "num_layers": None, "vocabulary_size": None}
+    given = dataclasses.replace(
+        settings,
+        data=str(file),
+        weights=str(tmp_path / "start"),
+        out=str(tmp_path / "run"),
+        held_out=10,
+        epochs=1,
+        average=1,
+        **fresh,
+    )
+    result = translation.main(given)
+    assert result["pairs"] == 60 and "drop" in capsys.readouterr().out
+    file.write_text("".join(f"{'ab ' * 20}{i}\tba {i}\n" for i in range(80)))
+    with pytest.raises(ValueError, match="Sources of at most 12 tokens"):
+        translation.main(dataclasses.replace(given, out=str(tmp_path / "other")))
 
 
 @pytest.mark.backend("torch")

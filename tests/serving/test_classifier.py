@@ -213,6 +213,7 @@ def test_what_is_no_text_is_refused(classifier, texts, error, message):
         ({"max_length": 300, "batch_tokens": 256}, "batch_tokens=256"),
         ({"threshold": 1.0}, "threshold=1.0"),
         ({"classes": ["good", "bad"]}, "The model has 3 classes. Received: 2"),
+        ({"classes": ["a", "b", "a"]}, r"a name of its own. Received: \['a', 'b', 'a'"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(classifier, settings, message):

@@ -297,6 +297,30 @@ def test_a_given_translation_is_scored(translator, vocabulary, target_vocabulary
         assert translator.score([("a house", best.text)])[0].score <= best.score + 1e-4
     with pytest.raises(TypeError, match="Received: 'a house' of type str, pair 0"):
         translator.score(["a house"])
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_prefix_counts_as_where_it_translates(translator, counts):
+    both = translator.vocabulary, translator.target_vocabulary
+    prefix = both[1].encode(["una"])[0]
+    options = {"target_prefix": prefix, "score_prefix": counts}
+    options |= {"suppress_ids": (), "disable_unk": False}
+    marked = Translator(translator.model, *both, beam_size=2, **options)
+    [row] = marked.rows_of(["a house"])[0]
+    found = marked.search([row], [prefix])
+    ids = found.ids[0, 0, : found.lengths[0, 0]].tolist()
+    scored = marked.search.score([row], [ids], [len(prefix)])
+    np.testing.assert_allclose(scored.scores, found.scores[:, :1], atol=1e-5)
+    plain = marked.search.score([row], [ids])
+    assert (abs(plain.scores - found.scores[:, :1]) > 0.01).all() != counts
+    # The command's way to it: of the text.
+    pair = ("a house", both[1].decode([ids[len(prefix) :]])[0])
+    [found] = marked.score([pair])
+    assert (found.token_scores[0] == 0) != counts
+
+
+def test_what_is_no_pair_is_refused(translator, vocabulary, target_vocabulary):
     with pytest.raises(
         ValueError, match=r"Text 1 has \d+ tokens; max_source_length=60"
     ):
@@ -575,6 +599,11 @@ def test_a_damaged_model_is_named(translator, tmp_path):
     for damaged in (content[:-100], b"", bytes(torn)):
         file.write_bytes(damaged)
         with pytest.raises(ValueError, match="model.keras' is damaged"):
+            Translator.load(tmp_path)
+    file.write_bytes(content)
+    for damaged, words in (("", "is no JSON"), ("[1]", "an object is wanted")):
+        (tmp_path / "search.json").write_text(damaged)
+        with pytest.raises(ValueError, match=f"search.json.*{words}"):
             Translator.load(tmp_path)
 
 

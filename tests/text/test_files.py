@@ -98,6 +98,8 @@ def test_json_lines_are_read_and_faults_refused_with_their_line(tmp_path):
         ('{"en": "three", "de": 3}', "string under 'de' is wanted"),
         ('["three", "drei"]', "string under 'en' is wanted"),
         ('{"en": ', "this is no JSON"),
+        ("[" * 200_000, "this is no JSON"),
+        ('{"en": ' + "9" * 5000 + "}", "this is no JSON"),
         (r'{"en": "\ud83d", "de": "drei"}', "under 'en' holds half of a character"),
     ):
         path = write(tmp_path / "b.jsonl", f"{lines}\n{bad}\n")

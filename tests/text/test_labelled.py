@@ -93,6 +93,7 @@ def test_labels_that_cannot_be_right_are_refused():
         (["a", " \t", "b"], LABELS[:3], {}, "texts, index 1: the text is empty"),
         (["a", "b\ud800"], LABELS[:2], {}, "index 1: the text holds half of a char"),
         (TEXTS, [*LABELS[:5], " "], {}, "texts, index 5: the label is empty"),
+        (TEXTS, [*LABELS[:5], "\ud800"], {}, "index 5: the label holds half of a"),
         (
             TEXTS,
             [*LABELS[:4], "mixed", "mixed"],
@@ -253,6 +254,7 @@ def test_faults_of_a_file_are_named_with_their_line(write):
         ("a.jsonl", '{"text": 3, "label": "b"}', "a string is wanted under 'text'"),
         ("a.jsonl", '["a", "b"]', "line 1: a JSON object is wanted"),
         ("a.jsonl", "a\n", "line 1: one JSON object a line.*is no JSON"),
+        ("a.jsonl", "[" * 200_000, "line 1: one JSON object a line.*is no JSON"),
         ("a.jsonl", '{"text": "\\ud800", "label": "b"}', "line 1: the text holds half"),
         ("a.csv", "", "a.csv is empty"),
         ("a.tsv", "text\tlabel\n", "0 texts and 0 labels"),

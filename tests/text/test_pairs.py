@@ -38,3 +38,5 @@ def test_what_is_no_list_of_pairs_is_refused():
         Pairs("one", ["eins"])
     with pytest.raises(TypeError, match="`target` .* at index 1: None of type None"):
         Pairs(["one", "two"], ["eins", None])
+    with pytest.raises(ValueError, match="`source` .* at index 1: .*half of one"):
+        Pairs(["one", "two\ud800"], ["eins", "zwei"])

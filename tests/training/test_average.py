@@ -122,9 +122,28 @@ def test_averaging_leaves_the_model_as_it_is(tmp_path):
         np.testing.assert_array_equal(got, wanted)
     other = keras.Sequential([keras.Input((2,)), keras.layers.Dense(7)])
     kept = other.get_weights()
-    with pytest.raises(Exception, match="shape|compatible"):
+    with pytest.raises(Exception, match="shape|compatible|one model"):
         average.apply(other)
     check_weights(other, kept)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_file_of_a_deeper_model_is_refused(tmp_path, compiled):
+    def stack(depth):
+        layers = [keras.layers.Dense(2) for _ in range(depth)]
+        return keras.Sequential([keras.Input((2,)), *layers])
+
+    deep = stack(3)
+    if compiled:  # its file holds the optimizer's weights and metrics too
+        deep.compile("adam", "mse", metrics=["mae"])
+        deep.fit(np.ones((4, 2)), np.ones((4, 2)), verbose=0)
+    file = tmp_path / "deep.weights.h5"
+    deep.save_weights(file)
+    for got, wanted in zip(average_weights(deep, [file]), deep.weights, strict=True):
+        np.testing.assert_array_equal(got, keras.ops.convert_to_numpy(wanted))
+    assert len(average_weights(stack(3), [file])) == 6
+    with pytest.raises(ValueError, match="deep.weights.h5' with 6 of them.* with 4"):
+        average_weights(stack(2), [file])
 
 
 def test_the_sum_is_wider_than_the_weights(tmp_path):

@@ -70,6 +70,20 @@ def test_vectors_and_ids_are_those_of_keras_hub(family, tmp_path):
     np.testing.assert_allclose(numpy(again(ours))[real], found, atol=1e-6)
 
 
+@pytest.mark.parametrize("options", [{"strip_accents": True}, {}])
+def test_accents_are_taken_as_the_tokenizer_takes_them(options, tmp_path):
+    write(tmp_path, "Bert")
+    import keras_hub
+
+    pieces = [*PIECES, "cafe", "caf\u00e9"]
+    tokenizer = keras_hub.models.BertTokenizer(pieces, lowercase=True, **options)
+    tokenizer.save_to_preset(tmp_path)
+    vocabulary = zoo.from_keras_hub(str(tmp_path)).vocabulary
+    wanted = [int(one) for one in tokenizer("Caf\u00e9")]
+    assert vocabulary.encode(["Caf\u00e9"]) == [wanted]
+    assert wanted == [pieces.index("cafe" if options else "caf\u00e9")]
+
+
 def test_another_kind_of_preset_is_refused(tmp_path):
     import keras_hub
 
