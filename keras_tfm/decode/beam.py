@@ -12,6 +12,9 @@ from keras_tfm.decode.constraints import Constraints
 from keras_tfm.decode.hypotheses import Hypotheses, best_tokens, normalized, penalty
 from keras_tfm.decode.way import Way, attention_of
 
+# What a token of a source has had of attention before the first step.
+LEAST_SEEN = 1e-9
+
 
 def beam(
     step: Callable,
@@ -82,7 +85,8 @@ class Beam(Way):
         coverage_penalty: float >= 0, beta: a score is raised by beta times the
             sum, over source tokens, of the logarithm of the attention that
             each has had from the whole hypothesis, at most 1. Needs
-            `cache["attention"]`.
+            `cache["attention"]`. What has had exactly none is padding here; a
+            `Search` knows a source's tokens, and counts 1e-9 for such.
         patience: float > 0, see above.
         early_stopping: bool, see above.
         num_beam_groups: int >= 1 that divides K.
@@ -260,7 +264,8 @@ class Beam(Way):
         if "beams" in opened:
             continued["beams"] = with_new("beams", parent)
         if "coverage" in opened:
-            coverage = opened["coverage"] + state["cache"]["attention"]
+            heard = ops.cast(state["cache"]["attention"], "float32")
+            coverage = opened["coverage"] + heard
             continued["coverage"] = states.follow(coverage, parent)
         if "met" in opened:
             continued["met"] = best["met"]
@@ -390,6 +395,19 @@ class Beam(Way):
             "done": ops.reshape(done, (-1, self.groups)),
             "cache": states.reorder(state["cache"], parent),
         }
+
+    def seen(self, source_ids):
+        """Gives each token of a source a beginning of attention, padding none.
+
+        Without it a token that no step attends to would pass for padding.
+
+        Args:
+            source_ids: int32 `(B, S)`, padded with 0.
+
+        Returns:
+            float32 `(B, 1, S)`.
+        """
+        return ops.where(ops.equal(source_ids, 0), 0.0, LEAST_SEEN)[:, None]
 
     def _coverage(self, coverage):
         """`(B, M)` from what each source token has had, `(B, M, S)`."""

@@ -108,8 +108,8 @@ class ContinuousSearch:
         """Takes a source, to be decoded with others.
 
         Args:
-            row: list of ids, without padding; an empty one gives an empty
-                hypothesis.
+            row: list of ids; padding at its end is left out. An empty one gives
+                an empty hypothesis.
 
         Returns:
             Future of `Hypotheses` with a batch of one. Where it is cancelled
@@ -121,8 +121,9 @@ class ContinuousSearch:
             RuntimeError: the search is closed.
         """
         size = getattr(self.search.model, "vocabulary_size", None)
+        [row] = inputs.stripped(inputs.as_rows("source", [row]))
         inputs.check_sources([row], size)
-        future, row = concurrent.futures.Future(), list(row)
+        future = concurrent.futures.Future()
         if row:
             limit = self.search.lengths.limit_of_row(len(row))
             inputs.check_room(self.target_prefix, limit)

@@ -28,10 +28,12 @@ class Ensemble:
     def __init__(self, models: Sequence, weights: Sequence[float] | None = None):
         self.models = list(models)
         weights = [1.0] * len(self.models) if weights is None else list(weights)
-        fits = len(weights) == len(self.models) and all(w > 0 for w in weights)
+        fits = len(weights) == len(self.models) and all(
+            w > 0 and math.isfinite(w) for w in weights
+        )
         if not self.models or not fits:
             raise ValueError(
-                "An ensemble has a model at least, and each a weight above 0. "
+                "An ensemble has a model at least, and each a finite weight above 0. "
                 f"Received: {len(self.models)} models, weights={weights}."
             )
         for name in ("vocabulary_size", "target_vocabulary_size"):

@@ -194,10 +194,11 @@ def _draw(choices, noise):
     """The token at which the cumulated probability passes the noise."""
     cumulated = ops.cumsum(ops.exp(choices), axis=-1)
     # Rounding leaves the total beside 1. Below it some token is passed, and one
-    # that is impossible never is.
-    below = ops.less_equal(cumulated, noise * (1 - 1e-6) * cumulated[..., -1:])
-    token = ops.sum(ops.cast(below, "int32"), axis=-1, keepdims=True)
-    return ops.minimum(token, choices.shape[-1] - 1)
+    # that is impossible never is: XLA's sums change there by a last place.
+    passed = ops.greater(cumulated, noise * (1 - 1e-6) * cumulated[..., -1:])
+    passed = ops.logical_and(passed, ops.isfinite(choices))
+    token = ops.argmax(ops.cast(passed, "int32"), axis=-1, keepdims=True)
+    return ops.cast(token, "int32")
 
 
 def _best_first(hypotheses):

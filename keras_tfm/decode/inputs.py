@@ -216,7 +216,12 @@ def check_constraints(
     """
     if constraints is None:
         return np.zeros((len(limits), 0, 0), "int32")
-    rows = [as_rows("phrase", row or ()) for row in constraints]
+    if not isinstance(constraints, Iterable):
+        raise ValueError(
+            "Constraints are a list of phrases for each source. Received: "
+            f"{constraints!r}."
+        )
+    rows = [as_rows("phrase", () if row is None else row) for row in constraints]
     check_count("list of constraints", rows, len(limits))
     for number, (row, limit) in enumerate(zip(rows, limits, strict=True)):
         for phrase in row:

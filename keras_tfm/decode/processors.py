@@ -24,6 +24,7 @@ def suppress(ids: Sequence[int]) -> Callable:
     ids = sorted(set(ids))
 
     def process(logits, history):
+        check_fits(ids, logits)
         for first, count in _runs(ids):
             shape = (*ops.shape(logits)[:2], count)
             # Written over: a choice between two would read and write them all.
@@ -115,6 +116,7 @@ def suppress_sequences(sequences: Sequence[Sequence[int]]) -> Callable:
         ids, index = history.ids, _index(history)
         for sequence in sequences:
             *before, last = sequence
+            check_fits([last], logits)
             matches = ops.greater_equal(index, len(before))
             for i, token in enumerate(before):
                 place = ops.maximum(index - len(before) + i, 0)
@@ -217,6 +219,23 @@ def epsilon(least: float) -> Callable:
         return ops.where(ops.logical_and(unlikely, logits < best), FORBIDDEN, logits)
 
     return process
+
+
+def check_fits(ids, logits):
+    """Refuses to suppress what a model has no logit of.
+
+    Args:
+        ids: ints.
+        logits: `(B, K, V)`.
+
+    Raises:
+        ValueError: an id is V or more.
+    """
+    if max(ids, default=0) >= (logits.shape[-1] or math.inf):
+        raise ValueError(
+            "Suppressed tokens are of the target vocabulary. Received: "
+            f"{max(ids)}, of a model with {logits.shape[-1]} logits."
+        )
 
 
 def _check(name, value, fits, wanted):

@@ -178,12 +178,17 @@ class Search:
         settings.check_ends(start_id, end_id, size)
         _build(model, end_id)
         suppress_ids = (0, start_id) if suppress_ids is None else suppress_ids
-        settings.check_suppressed(suppress_ids, size)
+        suppress_ids = settings.as_listed(suppress_ids, size)
+        processors = tuple(processors)
         self.suppressed = {*suppress_ids, *([unk_id] if disable_unk else [])}
         suppressed = self.suppressed
-        settings.check_suppressed(suppressed, size)
-        for sequence in suppress_sequences:
-            settings.check_suppressed(sequence, size)
+        settings.as_listed(suppressed, size)
+        if isinstance(suppress_sequences, Iterable):
+            suppress_sequences = [
+                settings.as_listed(each, size) for each in suppress_sequences
+            ]
+        else:
+            settings.as_listed(suppress_sequences, size)
         self.shortlist = shortlist
         self._special = 1 + max(start_id, end_id, unk_id)
         if shortlist is not None:
@@ -711,6 +716,7 @@ class Search:
             and 2 * self.width <= size
             and not self.begin_options
             and "constraints" not in state
+            and "attention" not in state["cache"]  # an own model's, of all K
         )
 
     def _take_first_step(self, state):
@@ -747,6 +753,8 @@ class Search:
         cache = self.model.begin(source_ids, room, self.width, **options)
         active = ops.greater(limits, 0)
         state = self.way.start(cache, active, room, limits, *rest)
+        if "coverage" in state["open"]:
+            state["open"]["coverage"] += self.way.seen(source_ids)
         return {**state, "candidates": candidates} if shortlisted else state
 
     def _advance(self, state, until):

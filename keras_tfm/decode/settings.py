@@ -78,12 +78,15 @@ def check_ends(start_id, end_id, size):
             )
 
 
-def check_suppressed(suppressed, size):
-    """Refuses ids of no token.
+def as_listed(suppressed, size):
+    """Lists tokens that are suppressed, and refuses ids of none.
 
     Args:
         suppressed: ints.
         size: of `check_ends`.
+
+    Returns:
+        list of them.
 
     Raises:
         ValueError: one is outside the vocabulary, or they are no list.
@@ -93,13 +96,14 @@ def check_suppressed(suppressed, size):
             "What is suppressed is a list of ids; `suppress_sequences` are lists of "
             f"such lists. Received: {suppressed!r} in place of a list."
         )
-    top = math.inf if size is None else size
+    suppressed, top = list(suppressed), math.inf if size is None else size
     wrong = [t for t in suppressed if not (isinstance(t, Integral) and 0 <= t < top)]
     if wrong:
         raise ValueError(
             "Suppressed tokens are of the target vocabulary. Received: "
             f"{wrong}; target_vocabulary_size={size}."
         )
+    return suppressed
 
 
 def check_shortlist(shortlist, size, processors, suppress_sequences):

@@ -1,7 +1,6 @@
 """What greedy search, sampling and beam search have in common."""
 
 import functools
-import math
 from collections.abc import Callable, Sequence
 
 from keras import ops, tree
@@ -13,6 +12,7 @@ from keras_tfm.decode.hypotheses import (
     penalty,
     processed_logits,
 )
+from keras_tfm.decode.processors import check_fits
 
 
 class Way:
@@ -99,11 +99,7 @@ class Way:
         index = state["index"]
         logits, cache = step(state["last"], index, state["cache"])
         _check_step(logits, cache, state)
-        if max(self.suppress_ids, default=0) >= (logits.shape[-1] or math.inf):
-            raise ValueError(
-                "Suppressed tokens are of the target vocabulary. Received: "
-                f"{max(self.suppress_ids)}, of a model with {logits.shape[-1]} logits."
-            )
+        check_fits(self.suppress_ids, logits)
         forced = forced_tokens(state.get("prefix"), index)
         history = History(state["open"]["ids"], index)
         logits = processed_logits(logits, history, processors, forced)

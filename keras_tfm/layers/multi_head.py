@@ -210,8 +210,7 @@ class MultiHeadAttention(keras.layers.Layer):
         self._check_given(query, value, key, cache=cache, cache_index=cache_index)
         self._check_sequences(**_shapes(query, value, key))
         if padding_mask is None and attention_mask is None and cache is None:
-            alone = value is None and key is None
-            padding_mask = implicit_masks(query if alone else value, key)
+            padding_mask = implicit_masks(query if value is None else value, key)
         fuse = cache is None and self._can_fuse(return_attention_scores, training)
         queries = self.query_dense(query)  # (B, T, H, d_k)
         length = ops.shape(queries)[1]
@@ -420,7 +419,7 @@ class MultiHeadAttention(keras.layers.Layer):
         """`(B, H, T, S)`, from queries `(B, H, T, d_k)` and keys of a cache."""
         score = self.score_layer
         if score.is_product:
-            return self._by_groups(score.turned(queries) * score.scale, keys)
+            return self._by_groups(*score.factors(queries, keys))
         return score(queries, ops.repeat(keys, self.num_heads // self._groups, axis=1))
 
     def _by_groups(self, left, right):
@@ -467,7 +466,7 @@ class MultiHeadAttention(keras.layers.Layer):
             return False
         if self._has_bias() or self._is_heard() or not self.score_layer.is_product:
             return False
-        if self._key_dim != self._value_dim:
+        if self._key_dim != self._value_dim or self.score_layer.is_wide:
             return False
         if keras.backend.backend() != "jax" or self.compute_dtype != "float16":
             return True

@@ -71,14 +71,30 @@ class Score(keras.layers.Layer):
 
     def call(self, queries, keys):
         if self.is_product:
-            queries = self.turned(queries) * self.scale
-            if self.compute_dtype == "float16" and self.kind != "scaled_dot":
-                # A sum over a wide head is past what float16 holds.
-                queries, keys = (ops.cast(x, "float32") for x in (queries, keys))
-            return ops.matmul(queries, keys)
+            return ops.matmul(*self.factors(queries, keys))
         both = ops.expand_dims(queries, -1) + ops.expand_dims(keys, 2)
         vector = ops.cast(self.vector, self.compute_dtype)  # (H, d_k, 1)
         return ops.sum(ops.tanh(both) * vector[:, None], axis=3)
+
+    @property
+    def is_wide(self):
+        """Whether a sum over a wide head is past what its dtype holds."""
+        return self.compute_dtype == "float16" and self.kind != "scaled_dot"
+
+    def factors(self, queries, keys):
+        """Gives two matrices whose product is the score.
+
+        Args:
+            queries, keys: of a call; keys of any number of heads.
+
+        Returns:
+            float `(B, H, T, d_k)`, and the keys: in float32 where float16 does
+            not hold their product.
+        """
+        queries = self.turned(queries) * self.scale
+        if self.is_wide:
+            return ops.cast(queries, "float32"), ops.cast(keys, "float32")
+        return queries, keys
 
     def turned(self, queries):
         """Gives what a product with the keys, times `scale`, is the score of.

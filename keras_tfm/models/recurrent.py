@@ -1,5 +1,6 @@
 """The recurrent encoder-decoder that the Transformer replaced."""
 
+import numbers
 import types
 
 import keras
@@ -581,7 +582,7 @@ def _check(units, num_layers, cell):
 def _parts(settings, policy):
     """Makes the layers of the network."""
     depths = settings["num_layers"]
-    depths = (depths, depths) if isinstance(depths, int) else depths
+    depths = (depths, depths) if isinstance(depths, numbers.Integral) else depths
     common = {"dropout": settings["dropout"], "dtype": policy}
 
     def embedding(size, name, **others):

@@ -1,6 +1,7 @@
 """The encoder-decoder Transformer, as one functional Keras model."""
 
 import functools
+import numbers
 import types
 
 import keras
@@ -448,7 +449,7 @@ def _parts(settings, block, policy):
     """Makes the layers of the network."""
     depths = settings["num_layers"]
     encoder_depth, decoder_depth = (
-        (depths, depths) if isinstance(depths, int) else depths
+        (depths, depths) if isinstance(depths, numbers.Integral) else depths
     )
 
     def embedding(size, name, **others):

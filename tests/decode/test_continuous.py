@@ -213,6 +213,17 @@ def test_bad_input_is_refused(transformer):
 
 
 @pytest.mark.backend("torch")
+def test_padding_is_no_part_of_a_source(transformer):
+    limit = {"max_decoding_length": (2, 0)}
+    search = decode.Search(transformer, beam_size=2, **limit, **OPTIONS)
+    rows = [[5, 6, 0, 0, 0, 0, 0], [0, 0], [5, 6]]
+    with ContinuousSearch(search, widths=WIDTHS) as continuous:
+        found = decoded(continuous, rows)
+        with pytest.raises(ValueError, match="Padding"):
+            continuous.submit([0, 5])
+    assert_as_alone(search, [[5, 6], [], [5, 6]], found)
+
+
 def test_a_fault_is_told_to_those_that_wait_and_others_go_on(transformer, monkeypatch):
     search = decode.Search(transformer, **OPTIONS)
     rows = draw_rows(3, 6)

@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_tfm import decode
+from keras_tfm.decode.processors import suppress
 
 END = 3
 
@@ -86,6 +87,57 @@ def test_the_likeliest_are_drawn_from_and_all_of_them():
     assert set(drawn) == {4, 5}
     everything = said(flat, 50, seed=2, sampling_topk=0)
     assert set(everything) >= {4, 5, 6, 7}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"suppress_ids": [0, 2, 40]},
+        {"suppress_ids": [0, 2, *range(40, 60)]},
+        {"suppress_ids": [0, 2, 40], "sampling_topk": 0},
+        {"suppress_ids": [0, 2, 40], "beam_size": 4, "num_beam_groups": 2},
+        {"suppress_sequences": [[5, 40]]},
+        {"processors": (suppress([40]),)},
+    ],
+    ids="-".join,
+)
+def test_what_a_model_cannot_say_cannot_be_suppressed(options):
+    search = decode.Search(Fixed(FALLING), max_decoding_length=2, **options)
+    with pytest.raises(
+        ValueError, match=r"Suppressed tokens .* (40|59), of a model wi"
+    ):
+        search([[5]])
+
+
+def test_options_may_come_from_generators():
+    ids, sequences = [0, 1, 2], [[4], [5]]
+    options = {"max_decoding_length": 3, "jit_compile": False, "disable_unk": False}
+    search = decode.Search(
+        Fixed(FALLING),
+        suppress_ids=(i for i in ids),
+        suppress_sequences=((i for i in each) for each in sequences),
+        processors=(each for each in [suppress([6])]),
+        **options,
+    )
+    assert search.suppressed == {*ids} and len(search.own_processors) == 1
+    assert search([[5]]).ids[0, 0].tolist() == [3, 0, 0]
+
+
+def test_what_is_impossible_is_never_drawn():
+    """Where a sum goes up and down by a last place, as XLA's may."""
+    from keras_tfm.decode.greedy import _draw
+
+    shares = np.array([0.25, 0, 0, 0.5, 0, 0.25], "float32")
+    uneven = np.array([0.25, 0.25, 0.25 - 2**-26, 0.75, 0.75, 1.0], "float32")
+    given = ops.convert_to_tensor(uneven)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ops, "cumsum", lambda x, axis: given)
+        for noise in [0.0, 0.9999999, *(0.25 + np.arange(20) * 2**-25)]:
+            noise = ops.convert_to_tensor(np.array([noise], "float32"))
+            with np.errstate(divide="ignore"):
+                choices = ops.convert_to_tensor(np.log(shares))
+            [token] = ops.convert_to_numpy(_draw(choices, noise))
+            assert shares[token] > 0
 
 
 def test_without_a_seed_draws_differ_and_rows_always_do():

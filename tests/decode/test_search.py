@@ -380,6 +380,56 @@ def test_a_step_that_gives_something_else_is_refused(wrong, options, message):
         search([[5, 6, 7], [8]])
 
 
+class Heard:
+    """Says 4 or 5 and ends; after 5 alone it has heard the second token."""
+
+    vocabulary_size = target_vocabulary_size = 8
+
+    def __init__(self, dtype="float32"):
+        self.dtype = dtype
+        logits = np.full((8, 8), -20.0, "float32")
+        logits[2, 4], logits[2, 5] = 1.1, 1
+        logits[4, 3] = logits[5, 3] = 5
+        heard = np.tile([1.0, 0.0], (8, 1))
+        heard[5] = 0.5, 0.5
+        self.logits, self.heard = logits, heard.astype(dtype)
+
+    def begin(self, source_ids, max_length, beam_size, return_attention=False):
+        size, length = ops.shape(source_ids)
+        attention = ops.zeros((size, beam_size, length), self.dtype)
+        return {"attention": attention, "beams": {"said": attention[:, :, 0]}}
+
+    def step(self, ids, index, cache):
+        heard = ops.take(ops.convert_to_tensor(self.heard), ids, axis=0)
+        more = cache["attention"].shape[-1] - 2
+        heard = ops.pad(heard, [[0, 0], [0, 0], [0, more]])
+        logits = ops.take(ops.convert_to_tensor(self.logits), ids, axis=0)
+        return logits, {**cache, "attention": heard}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_token_that_is_never_heard_is_not_taken_for_padding(dtype):
+    options = {"beam_size": 2, "num_hypotheses": 2, "length_penalty": 0}
+    search = decode.Search(
+        Heard(dtype), coverage_penalty=0.2, max_decoding_length=4, **options
+    )
+    found = search([[6, 7]])
+    assert found.ids[0, :, :2].tolist() == [[5, 3], [4, 3]]
+    plain = decode.Search(Heard(dtype), max_decoding_length=4, **options)([[6, 7]])
+    assert plain.ids[0, :, :2].tolist() == [[4, 3], [5, 3]]
+    # Of the first the second token had a half of all, of the other nothing.
+    lost = 0.2 * np.log([0.5, 1e-9])
+    np.testing.assert_allclose(found.scores[0], plain.scores[0, ::-1] + lost, atol=1e-3)
+
+
+def test_a_model_that_always_tells_what_it_hears_is_decoded_in_bulk():
+    search = decode.Search(Heard(), beam_size=2, max_decoding_length=4)
+    rows = [[6, 7]] * 5
+    found = dict(search.bulk(rows, batch_size=2, many_programs=True))
+    for number, wanted in enumerate(search(rows).ids):
+        assert found[number].ids[0].tolist() == wanted.tolist()
+
+
 def test_an_empty_batch_gives_an_empty_result(beam):
     found = beam(np.zeros((0, 8), "int32"))
     shapes = [part.shape for part in found[:3]]

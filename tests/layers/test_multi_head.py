@@ -268,6 +268,32 @@ def test_an_implicit_mask_counts_unless_an_explicit_one_is_given():
     np.testing.assert_allclose(found, wanted, atol=1e-6)
 
 
+def test_a_query_that_is_the_value_too_masks_keys_of_their_own():
+    """Where a key is given and no value, as `Attention` has it."""
+    layer = MultiHeadAttention(1)
+    layer(VALUE, key=VALUE)
+    carrying, value = masked(VALUE, PADDING)
+    found = attend(layer, carrying, key=draw(*VALUE.shape))
+    wanted = attend(layer, value, key=draw(*VALUE.shape), padding_mask=PADDING)
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+@pytest.mark.parametrize("score", ["dot", "multiplicative"])
+def test_products_of_wide_heads_are_past_float16_and_no_fault(score):
+    x = 10 * draw(2, 4, 768)
+    layer = MultiHeadAttention(1, score=score, dtype="mixed_float16")
+    layer(x)
+    for kernel in (layer.query_dense.kernel, layer.key_dense.kernel):
+        kernel.assign(np.eye(768, dtype="float32")[:, None])
+    if score == "multiplicative":
+        layer.score_layer.kernel.assign(np.eye(768, dtype="float32")[None])
+    heard, weights = layer(x, return_attention_scores=True)
+    assert np.isfinite(numpy(weights)).all()
+    np.testing.assert_allclose(numpy(layer(x)), numpy(heard), atol=0.1)
+    cached = layer(x, cache=layer.keys_and_values(x))
+    np.testing.assert_allclose(numpy(cached), numpy(heard), atol=0.1)
+
+
 def test_a_carried_mask_is_not_of_a_cache():
     layer = made(QUERY, VALUE)
     cache = layer.keys_and_values(VALUE)
