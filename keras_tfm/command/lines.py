@@ -29,15 +29,30 @@ def read(files):
         FileNotFoundError: one is not there, before any is read.
         ValueError: a line is no UTF-8; the message has its number.
     """
-    names = files or ("-",)
-    missing = [n for n in names if n != "-" and not pathlib.Path(n).is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"Text files are wanted. Received: {missing[0]!r}, which is no file. Check "
-            "the name and the folder."
-        )
-    opened = map(_opened, names)
+    opened = map(_opened, check_files(files))
     return itertools.chain.from_iterable(iterate_lines(o, empty=True) for o in opened)
+
+
+def check_files(files):
+    """Gives the names of what is read, where all are there.
+
+    Args:
+        files: paths; none, or "-", for standard input.
+
+    Raises:
+        FileNotFoundError: one is not there.
+        ValueError: standard input is closed.
+    """
+    names = files or ("-",)
+    for name in names:
+        if name == "-":
+            _opened(name)
+        elif not pathlib.Path(name).is_file():
+            raise FileNotFoundError(
+                f"Text files are wanted. Received: {name!r}, which is no file. Check "
+                "the name and the folder."
+            )
+    return names
 
 
 def _opened(name):
@@ -342,11 +357,16 @@ def basis(command, model):
         input, which comes once.
 
     Raises:
-        ValueError: the window is below 1, or a file is the output too.
+        FileNotFoundError: a file is not there.
+        ValueError: the window is below 1, a file is the output too, or what is
+            read from or written to is closed.
     """
     if command.window < 1:
         raise ValueError(f"`--window` is 1 or more. Received: {command.window}.")
+    check_files(command.files)
     check_output(command.output, command.files)
+    if command.output is None:
+        _stream(sys.stdout, "output")
     if not command.files or "-" in command.files:
         return None
     of = dataclasses.asdict(command)

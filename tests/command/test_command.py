@@ -406,6 +406,18 @@ def test_faults_are_said_and_have_a_status(
     assert end.value.code == 2
 
 
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("command", ["translate", "classify", "score"])
+def test_what_is_read_is_looked_for_before_a_model_is_loaded(
+    command, folder, tmp_path, capfd, monkeypatch
+):
+    none = str(tmp_path / "none.txt")
+    for name in (Translator, Classifier):
+        monkeypatch.setattr(name, "from_preset", lambda *names, **settings: 1 / 0)
+    assert main([command, folder, none]) == 1
+    assert f"Text files are wanted. Received: {none!r}" in capfd.readouterr().err
+
+
 # A process is the same on every backend.
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("kind", ["pipe", "full", "interrupt", "closed"])
