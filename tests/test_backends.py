@@ -17,7 +17,13 @@ from tests.layers.formulas import draw_weights
 pytestmark = pytest.mark.backend("tensorflow")
 ROOT = pathlib.Path(__file__).parents[1]
 OTHERS = ["jax", "torch"]
-QUICKLY = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "OMP_NUM_THREADS": "1"}
+# As in `make test-jax` and `make test-torch`.
+QUICKLY = {
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    "XLA_FLAGS": "--xla_cpu_use_fusion_emitters=false "
+    "--xla_cpu_parallel_codegen_split_count=1",
+    "OMP_NUM_THREADS": "1",
+}
 
 
 @pytest.fixture(scope="module")
