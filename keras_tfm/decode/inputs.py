@@ -332,6 +332,32 @@ def check_targets(target_ids, count, vocabulary_size=None, longest=None):
     return padded_rows(rows, max(size, min(width, longest or width)))
 
 
+def check_prefix_lengths(lengths, targets):
+    """Gives how many tokens of each target are a prefix.
+
+    Args:
+        lengths: B ints, or None for zeros.
+        targets: int32 `(B, T)`, padded with 0.
+
+    Returns:
+        int32 `(B,)`.
+
+    Raises:
+        ValueError: another number of them, or one that its target has not.
+    """
+    most = np.count_nonzero(targets, axis=1)
+    if lengths is None:
+        return np.zeros(len(targets), "int32")
+    found = np.asarray(lengths)
+    fits = found.shape == most.shape and (not found.size or found.dtype.kind in "iu")
+    if not fits or (found < 0).any() or (found > most).any():
+        raise ValueError(
+            "A prefix is of so many tokens of its target, 0 or more, one number for "
+            f"each. Received: {lengths!r}, of targets of {most.tolist()} tokens."
+        )
+    return found.astype("int32")
+
+
 def check_together(source_ids, target_ids, longest):
     """Refuses prompts and targets that a table of positions does not hold.
 

@@ -522,8 +522,9 @@ class Search:
             it). A row without source or target has minus infinity.
 
         Raises:
-            ValueError: as a call; a token outside the target vocabulary; or a
-                model that cannot be called as a whole.
+            ValueError: as a call; a token outside the target vocabulary; a
+                prefix longer than its target; or a model that cannot be called
+                as a whole.
 
         Cost: one call of the model, with `(B, T, V)` logits.
         """
@@ -544,9 +545,9 @@ class Search:
             none = np.zeros((0, 1, targets.shape[1]), "float32")
             ids, scores = none.astype("int32"), none[:, :, 0]
             return Hypotheses(ids, scores, scores.astype("int32"), none)
-        given = np.zeros(len(targets), "int32")
-        if prefix_lengths is not None and not self.way.score_prefix:
-            given[:] = prefix_lengths
+        given = inputs.check_prefix_lengths(prefix_lengths, targets)
+        if self.way.score_prefix:
+            given = np.zeros_like(given)
         self.weights.look()
         program = self._program("score", self._score)
         arrays = source_ids, targets, given
@@ -716,7 +717,7 @@ class Search:
             and 2 * self.width <= size
             and not self.begin_options
             and "constraints" not in state
-            and "attention" not in state["cache"]  # an own model's, of all K
+            and not _tells(state["cache"])
         )
 
     def _take_first_step(self, state):
@@ -925,3 +926,10 @@ def _build(model, token):
         if isinstance(one, keras.Model) and not all(x.built for x in one.layers):
             ids = ops.full((1, 1), token, "int32")
             one.step(ids, ops.zeros((), "int32"), one.begin(ids, 1, 1))
+
+
+def _tells(cache):
+    """Whether a model, or one of several, has told what all K attended to."""
+    models = cache.get("models", ())
+    parts = [cache, *(models if isinstance(models, (list, tuple)) else ())]
+    return any("attention" in part for part in parts if isinstance(part, dict))

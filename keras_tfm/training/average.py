@@ -8,8 +8,6 @@ import keras
 import numpy as np
 from keras import ops
 
-# What Keras writes of a compiled model beside its weights.
-NOT_OF_LAYERS = ("optimizer/", "metrics/")
 NAME = re.compile(r"epoch_(\d+)\.weights\.h5")
 
 
@@ -131,7 +129,7 @@ def _check_file(model, path):
         found = [
             name
             for name, part in names
-            if isinstance(part, h5py.Dataset) and not name.startswith(NOT_OF_LAYERS)
+            if isinstance(part, h5py.Dataset) and "optimizer" not in name.split("/")
         ]
     if len(found) > len(model.weights):
         raise ValueError(

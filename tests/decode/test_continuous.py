@@ -212,7 +212,6 @@ def test_bad_input_is_refused(transformer):
         continuous.submit([4])
 
 
-@pytest.mark.backend("torch")
 def test_padding_is_no_part_of_a_source(transformer):
     limit = {"max_decoding_length": (2, 0)}
     search = decode.Search(transformer, beam_size=2, **limit, **OPTIONS)
@@ -224,6 +223,7 @@ def test_padding_is_no_part_of_a_source(transformer):
     assert_as_alone(search, [[5, 6], [], [5, 6]], found)
 
 
+@pytest.mark.backend("torch")
 def test_a_fault_is_told_to_those_that_wait_and_others_go_on(transformer, monkeypatch):
     search = decode.Search(transformer, **OPTIONS)
     rows = draw_rows(3, 6)

@@ -422,8 +422,22 @@ def test_a_token_that_is_never_heard_is_not_taken_for_padding(dtype):
     np.testing.assert_allclose(found.scores[0], plain.scores[0, ::-1] + lost, atol=1e-3)
 
 
-def test_a_model_that_always_tells_what_it_hears_is_decoded_in_bulk():
-    search = decode.Search(Heard(), beam_size=2, max_decoding_length=4)
+class Deaf(Heard):
+    """The same, which never tells what it hears."""
+
+    def begin(self, *arguments, **options):
+        cache = super().begin(*arguments, **options)
+        return {"memory": cache["attention"][:, :1], "beams": cache["beams"]}
+
+    def step(self, ids, index, cache):
+        heard = {"attention": cache["memory"], "beams": cache["beams"]}
+        return super().step(ids, index, heard)[0], cache
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_model_that_always_tells_what_it_hears_is_decoded_in_bulk(together):
+    model = decode.Ensemble([Heard(), Deaf()]) if together else Heard()
+    search = decode.Search(model, beam_size=2, max_decoding_length=4)
     rows = [[6, 7]] * 5
     found = dict(search.bulk(rows, batch_size=2, many_programs=True))
     for number, wanted in enumerate(search(rows).ids):

@@ -47,6 +47,19 @@ def test_a_score_is_that_of_the_search(transformer, form="gnmt"):
             assert not scored.token_scores[i, 0, size:].any()
 
 
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_prefix_is_of_its_target(transformer, counts):
+    search = decode.Search(transformer, score_prefix=counts, **FEW)
+    targets = [[5, 6, END], [7], []]
+    found = search.score(SOURCES[:3], targets, [2, 0, 0])
+    assert (found.token_scores[0, 0, :2] == 0).all() != counts
+    assert found.token_scores[0, 0, 2] < 0 and found.token_scores[1, 0, 0] < 0
+    for wrong in (2, [2], [1, 2], [1.5, 0, 0], [-1, 0, 0], [4, 0, 0], [0, 0, 1]):
+        with pytest.raises(ValueError, match="A prefix is of so many tokens of its"):
+            search.score(SOURCES[:3], targets, wrong)
+
+
 def test_what_has_no_source_or_target_has_no_score(transformer):
     scored = decode.Search(transformer, **FEW).score(SOURCES, [[5, END], [], [6]])
     assert np.isfinite(scored.scores[:, 0]).tolist() == [True, False, False]

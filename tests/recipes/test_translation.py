@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from keras_tfm import models, serving, text
+from keras_tfm import layers, models, serving, text
 from recipes import preset, translation
 
 pytestmark = pytest.mark.backend("tensorflow", "torch")
@@ -412,9 +412,12 @@ def test_what_a_start_has_no_positions_for_is_left_out(settings, tmp_path, capsy
     file = tmp_path / "pairs.tsv"
     file.write_text("".join(lines))
     vocabulary = text.Vocabulary.train(lines, size=280, exact=False)
-    options = {"positions": "learned", "sequence_length": 12, "num_layers": 1}
-    model = models.transformer_tiny(vocabulary.size, **options)
-    serving.Translator(model, vocabulary).save(tmp_path / "start")
+
+    def begin(name, **options):
+        model = models.transformer_tiny(vocabulary.size, num_layers=1, **options)
+        serving.Translator(model, vocabulary).save(tmp_path / name)
+
+    begin("start", positions=layers.LearnedPositions(12))
     fresh = {"preset": None, "num_layers": None, "vocabulary_size": None}
     given = dataclasses.replace(
         settings,
@@ -431,6 +434,9 @@ def test_what_a_start_has_no_positions_for_is_left_out(settings, tmp_path, capsy
     file.write_text("".join(f"{'ab ' * 20}{i}\tba {i}\n" for i in range(80)))
     with pytest.raises(ValueError, match="Sources of at most 12 tokens"):
         translation.main(dataclasses.replace(given, out=str(tmp_path / "other")))
+    begin("sinusoids", sequence_length=12)  # of which there are as many as one likes
+    given = dataclasses.replace(given, weights=str(tmp_path / "sinusoids"))
+    assert translation.positions(translation.get_start(given)) is None
 
 
 @pytest.mark.backend("torch")

@@ -127,16 +127,18 @@ def test_averaging_leaves_the_model_as_it_is(tmp_path):
     check_weights(other, kept)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_file_of_a_deeper_model_is_refused(tmp_path, compiled):
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_file_of_a_deeper_model_is_refused(tmp_path, trained):
     def stack(depth):
         layers = [keras.layers.Dense(2) for _ in range(depth)]
-        return keras.Sequential([keras.Input((2,)), *layers])
+        inner = keras.Sequential([keras.Input((2,)), layers[0]])
+        return keras.Sequential([keras.Input((2,)), inner, *layers[1:]])
 
     deep = stack(3)
-    if compiled:  # its file holds the optimizer's weights and metrics too
-        deep.compile("adam", "mse", metrics=["mae"])
-        deep.fit(np.ones((4, 2)), np.ones((4, 2)), verbose=0)
+    if trained:  # a file holds the weights of its optimizers too
+        for model in (deep.layers[0], deep):
+            model.compile("adam", "mse", metrics=["mae"])
+            model.fit(np.ones((4, 2)), np.ones((4, 2)), verbose=0)
     file = tmp_path / "deep.weights.h5"
     deep.save_weights(file)
     for got, wanted in zip(average_weights(deep, [file]), deep.weights, strict=True):
