@@ -345,7 +345,8 @@ def test_constraints_are_kept_by_the_search(wordy):
     assert found.ids[1].tolist() == free.ids[1].tolist()
     assert found.ids.tolist() != free.ids.tolist()
     order = [2, 0, 3, 1]
-    turned = search(ids[order], constraints=[phrases[i] for i in order])
+    arrays = [np.array(phrases[i]) if i < 2 else phrases[i] for i in order]
+    turned = search(ids[order], constraints=arrays)
     assert_same(turned, decode.Hypotheses(*(x[order] for x in found[:3])))
 
 
@@ -353,6 +354,7 @@ def test_constraints_are_kept_by_the_search(wordy):
     ("constraints", "message"),
     [
         ([[[5]]], "has its list of constraints.*Received: 1 for 2 sources"),
+        (5, "a list of phrases for each source. Received: 5"),
         ([[[5]], [[]]], r"a token at least. Received: \[\] in row 1"),
         (
             [[[5]], [[6, 3]]],

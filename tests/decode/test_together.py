@@ -142,6 +142,7 @@ def test_the_shortest_table_of_positions_is_that_of_an_ensemble(transformer):
         (0, None, "a model at least.*Received: 0 models"),
         (2, [1.0], r"Received: 2 models, weights=\[1.0\]"),
         (2, [1.0, 0.0], r"weights=\[1.0, 0.0\]"),
+        (2, [1.0, np.inf], r"a finite weight.*weights=\[1.0, inf\]"),
     ],
 )
 def test_ensembles_that_cannot_be_are_refused(models, weights, message, transformer):

@@ -116,7 +116,7 @@ def test_two_vocabularies_have_two_sizes():
 def test_depths_may_differ():
     model = small(num_layers=(3, 1))
     assert (len(model.encoder_blocks), len(model.decoder_blocks)) == (3, 1)
-    model = small(num_layers=2)
+    model = small(num_layers=np.int64(2))  # as of a grid of settings
     assert (len(model.encoder_blocks), len(model.decoder_blocks)) == (2, 2)
 
 
