@@ -183,12 +183,11 @@ class Search:
         self.suppressed = {*suppress_ids, *([unk_id] if disable_unk else [])}
         suppressed = self.suppressed
         settings.as_listed(suppressed, size)
-        if isinstance(suppress_sequences, Iterable):
-            suppress_sequences = [
-                settings.as_listed(each, size) for each in suppress_sequences
-            ]
-        else:
-            settings.as_listed(suppress_sequences, size)
+        if not isinstance(suppress_sequences, Iterable):
+            suppress_sequences = [suppress_sequences]  # which is refused below
+        suppress_sequences = [
+            settings.as_listed(each, size) for each in suppress_sequences
+        ]
         self.shortlist = shortlist
         self._special = 1 + max(start_id, end_id, unk_id)
         if shortlist is not None:

@@ -133,13 +133,7 @@ def iterate_pairs_jsonl(path, source_key: str, target_key: str):
             or not UTF-8.
     """
     for number, line in enumerate(iterate_lines(path), start=1):
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(
-                f"{path}, line {number}: one JSON object a line is wanted, but "
-                f"this is no JSON ({error}). Mend or remove the line."
-            ) from error
+        entry = from_json(line, f"{path}, line {number}")
         for key in (source_key, target_key):
             if not isinstance(entry, dict) or not isinstance(entry.get(key), str):
                 raise ValueError(
@@ -197,6 +191,25 @@ def _decode(line: bytes, path: str, number: int) -> str:
 
 def _name(path) -> str:
     return "standard input" if hasattr(path, "readline") else os.fspath(path)
+
+
+def from_json(line: str, place: str):
+    """Reads a line of JSON.
+
+    Args:
+        line: string.
+        place: string, what the error names.
+
+    Raises:
+        ValueError: it is no JSON, or deeper or of longer numbers than are read.
+    """
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(
+            f"{place}: one JSON object a line is wanted, but this is no JSON "
+            f"({error}). Mend or remove the line."
+        ) from error
 
 
 def is_unicode(text: str) -> bool:

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 
-from keras_tfm.text.files import iterate_lines
+from keras_tfm.text.files import from_json, iterate_lines
 
 LONGEST_FIELD = 2**31 - 1  # characters; Python's own limit is 131,072
 NAMES = {"text", "label", "labels", "sentence"}  # that head columns
@@ -95,13 +95,7 @@ def _json_records(path, columns: list) -> Iterator[tuple]:
         place = f"{path}, line {number}"
         if not line.strip():
             continue
-        try:
-            entry = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise ValueError(
-                f"{place}: one JSON object a line is wanted, but this is no JSON "
-                f"({error}). Mend or remove the line."
-            ) from error
+        entry = from_json(line, place)
         if not isinstance(entry, dict):
             raise ValueError(
                 f"{place}: a JSON object is wanted. Received: {line[:80]!r}. Mend or "
