@@ -104,7 +104,7 @@ def main(settings: Settings):
         print(f"| {name} | {rate:,.0f} | {times} |")
     print("\n| shapes | padding of source | of target | of both |\n|---|---|---|---|")
     for count in (4, 8, 11, 12, 16):
-        batches = text.Batches(pairs, vocabulary, num_shapes=count, **budget)
+        batches = text.Batches(pairs, vocabulary, num_buckets=count, **budget)
         shares = " | ".join(f"{share:.1%}" for share in batches.padding.values())
         print(f"| {count} | {shares} |")
 

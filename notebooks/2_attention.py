@@ -157,7 +157,7 @@ for score, (layer, found) in scored.items():
 figure = Figure(figsize=(8.4, 7.4), layout="constrained")
 axes = figure.subplots(2, 2).flat
 for ax, (score, (_, found)) in zip(axes, scored.items(), strict=True):
-    plot.attention_map(found, words, words, ax=ax, title=score, highest=1.0)
+    plot.attention_map(found, words, words, ax=ax, title=score, vmax=1.0)
 figure
 
 # %% [markdown]
@@ -330,7 +330,7 @@ assert films[best[0][0]] == "Titanic"
 assert set(best[1]) == {"romance", "comedy"}
 assert set(best[2]) == {"horror", "science fiction"}
 names = [f"{film} ({genre})" for genre, film in films.items()]
-plot.attention_map(soft, names, list(asked), across="film (its key)", down="query")
+plot.attention_map(soft, names, list(asked), xlabel="film (its key)", ylabel="query")
 
 # %% [markdown]
 # The larger the query's norm, 4 above, the harder the choice. With the keys

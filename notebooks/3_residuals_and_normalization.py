@@ -115,7 +115,7 @@ shown = {"x": x, "layer norm": by_layer, "batch norm": by_batch}
 words = [f"word {t + 1}" if real[b, t] else "padding" for b in (0, 1) for t in range(6)]
 for ax, (name, values) in zip(figure.subplots(1, 3), shown.items(), strict=True):
     rows = values.reshape(12, 8)
-    plot.positions(rows, ax=ax, title=name, highest=4.0, label="value")
+    plot.positions(rows, ax=ax, title=name, vmax=4.0, label="value")
     ax.axhline(5.5, color="black", linewidth=1.5)  # between the sentences
     ax.set_yticks(range(12), words, fontsize=7)
     ax.set_ylabel("")

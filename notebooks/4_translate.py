@@ -116,10 +116,10 @@ assert english(*chosen) not in pairs.source
 vocabulary = text.Vocabulary.train(
     pairs.source + pairs.target, size=2000, model_type="bpe", exact=False
 )
-print(f"{len(trained)} sentences, {len(pairs.source)} pairs, {vocabulary.size} pieces")
+print(f"{len(trained)} sentences, {len(pairs.source)} pairs, {vocabulary.size} tokens")
 for line in ("I love you very much", "Ti amo molto"):
     [ids] = vocabulary.encode([line])
-    print(ids, vocabulary.pieces(ids))
+    print(ids, vocabulary.tokens(ids))
 
 # %% [markdown]
 # ## One training step
@@ -134,7 +134,7 @@ two = text.Pairs(
     source=["I love you very much", "we help them today"],
     target=["Ti amo molto", "Noi li aiutiamo oggi"],
 )
-few = text.Batches(two, vocabulary, num_shapes=1, shuffle=False)
+few = text.Batches(two, vocabulary, num_buckets=1, shuffle=False)
 inputs, labels = few.batch(0)
 print("source_ids", inputs["source_ids"], sep="\n")
 print("target_ids", inputs["target_ids"], "labels", labels, sep="\n")
@@ -167,19 +167,26 @@ by_hand = (s <= t) & (inputs["target_ids"][:, None] != 0)  # (B, T, T)
 np.testing.assert_array_equal(numpy(target_mask), by_hand)
 
 
-def pieces(ids):
-    """Names of pieces, with names for padding, start and end."""
+def token_names(ids):
+    """Names of tokens, with names for padding, start and end."""
     names = {0: "(pad)", 2: "(start)", 3: "(end)"}
-    return [names.get(int(i)) or vocabulary.pieces([i])[0] for i in ids]
+    return [names.get(int(i)) or vocabulary.tokens([i])[0] for i in ids]
 
 
-first, second = pieces(inputs["target_ids"][0]), pieces(inputs["target_ids"][1])
+first, second = (
+    token_names(inputs["target_ids"][0]),
+    token_names(inputs["target_ids"][1]),
+)
 across = np.broadcast_to(numpy(source_mask)[1], (length, source_mask.shape[1]))
 figure = Figure(figsize=(7.5, 3.4), layout="constrained")
 left, right = figure.subplots(1, 2)
 plot.mask(target_mask[0], first, first, ax=left, title="target to target")
 plot.mask(
-    across, second, pieces(inputs["source_ids"][1]), ax=right, title="target to source"
+    across,
+    second,
+    token_names(inputs["source_ids"][1]),
+    ax=right,
+    title="target to source",
 )
 
 # %% [markdown]
@@ -226,7 +233,7 @@ np.testing.assert_allclose(numpy(model(padded))[:, :-1][real], logits[real], ato
 log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
 losses = -np.take_along_axis(log_p, labels[..., None], axis=-1)[..., 0]  # (B, T)
 print(f"{'reads':10}{'has to say':12}{'p':>9}{'loss':>7}")
-for read, said, loss in zip(first, pieces(labels[0]), losses[0], strict=True):
+for read, said, loss in zip(first, token_names(labels[0]), losses[0], strict=True):
     known = (
         f"{np.exp(-loss):9.5f}{loss:7.2f}" if said != "(pad)" else "   does not count"
     )
@@ -275,7 +282,7 @@ assert after < before
 # $-\log(\text{share of a translation among the six})$, for each token.
 
 # %%
-batches = text.Batches(pairs, vocabulary, batch_tokens=600, num_shapes=1)
+batches = text.Batches(pairs, vocabulary, batch_tokens=600, num_buckets=1)
 print(batches.report)
 steps, epochs = batches.steps_per_epoch, 7
 model = new_model()
@@ -335,8 +342,8 @@ with mock.patch.object(model, "encode", wraps=model.encode) as encode:
         logits, cache = model.step(ops.array([[ids]], "int32"), len(said), cache)
         p = numpy(ops.softmax(logits))[0, 0]
         best = np.argsort(-p)[:3]
-        options = zip(pieces(best), p[best], strict=True)
-        print(f"{pieces([ids])[0]:9}", *(f"{x:>12} {y:.2f}" for x, y in options))
+        options = zip(token_names(best), p[best], strict=True)
+        print(f"{token_names([ids])[0]:9}", *(f"{x:>12} {y:.2f}" for x, y in options))
         ids = int(best[0])
         said.append(ids)
         stepwise.append(numpy(logits)[0, 0])
@@ -404,13 +411,13 @@ for n, line in enumerate(vocabulary.decode(found.ids[0])):
 
 # %% [markdown]
 # The scores are sums of log-probabilities of tokens. `score` finds these
-# without a search, among all pieces; a search never takes padding, start or the
+# without a search, among all tokens; a search never takes padding, start or the
 # unknown piece, so that its probabilities are a little larger.
 
 # %%
 ids = beam.ids[0, 0, : beam.lengths[0, 0]]
 token_scores = search.score(source, [ids]).token_scores[0, 0, : len(ids)]
-for piece, score in zip(pieces(ids), token_scores, strict=True):
+for piece, score in zip(token_names(ids), token_scores, strict=True):
     print(f"{piece:8}{score:7.3f}")
 assert 0 <= beam.scores[0, 0] - token_scores.sum() + 1e-5 < 0.02
 
@@ -423,7 +430,7 @@ assert 0 <= beam.scores[0, 0] - token_scores.sum() + 1e-5 < 0.02
 # %%
 steps = list(search.watch(source))
 assert all(len(step.open) <= 5 for step in steps)
-tree = plot.beam_tree(steps, lambda i: pieces([i])[0].strip("\u2581"))
+tree = plot.beam_tree(steps, lambda i: token_names([i])[0].strip("\u2581"))
 tree.set_dpi(130)
 tree
 
@@ -434,14 +441,14 @@ tree
 # the weights of the last layer, head by head; each row sums to one.
 
 # %%
-source_pieces = pieces(source[0])
+source_tokens = token_names(source[0])
 target = [vocabulary.start_id, *vocabulary.encode(["Ti amo molto"])[0]]
 maps = model.attention_maps(source, np.array([target], "int32"))
 cross = numpy(maps["cross"][-1])[0]  # (H, T, S)
 np.testing.assert_allclose(cross.sum(axis=-1), 1, atol=1e-5)
 # The row of a word is the query that gave it: that of the word before.
-target_pieces = [*pieces(target[1:]), "(end)"]
-plot.attention_heads(cross, source_pieces, target_pieces, title="last layer")
+target_tokens = [*token_names(target[1:]), "(end)"]
+plot.attention_heads(cross, source_tokens, target_tokens, title="last layer")
 
 # %% [markdown]
 # Mean of the heads, and its path: the source word that each target word looks
@@ -450,13 +457,13 @@ plot.attention_heads(cross, source_pieces, target_pieces, title="last layer")
 
 # %%
 path = cross.mean(axis=0).argmax(axis=1)
-for piece, place in zip(target_pieces, path, strict=True):
-    print(f"{piece:8}looks at {source_pieces[place]}")
-assert [source_pieces[s] for s in path[:2]] == ["▁you", "▁love"]
-plot.attention_path(cross, source_pieces, target_pieces)
+for piece, place in zip(target_tokens, path, strict=True):
+    print(f"{piece:8}looks at {source_tokens[place]}")
+assert [source_tokens[s] for s in path[:2]] == ["▁you", "▁love"]
+plot.attention_path(cross, source_tokens, target_tokens)
 
 # %%
-plot.attention_lines(cross.mean(axis=0), source_pieces, target_pieces)
+plot.attention_lines(cross.mean(axis=0), source_tokens, target_tokens)
 
 # %% [markdown]
 # The decoder also attends to what it has written, and never to what comes: its
@@ -467,15 +474,15 @@ own = numpy(maps["decoder"][-1])[0]  # (H, T, T)
 np.testing.assert_array_equal(np.triu(own.mean(axis=0), k=1), 0)
 figure = Figure(figsize=(8, 3.4), layout="constrained")
 left, right = figure.subplots(1, 2)
-read, both = pieces(target), numpy(maps["encoder"][-1])[0]
-plot.attention_map(own, read, read, ax=left, title="decoder, last layer", highest=1.0)
+read, both = token_names(target), numpy(maps["encoder"][-1])[0]
+plot.attention_map(own, read, read, ax=left, title="decoder, last layer", vmax=1.0)
 plot.attention_map(
     both,
-    source_pieces,
-    source_pieces,
+    source_tokens,
+    source_tokens,
     ax=right,
     title="encoder, last layer",
-    highest=1.0,
+    vmax=1.0,
 )
 assert np.triu(both.mean(axis=0), k=1).max() > 0.1
 figure
@@ -630,6 +637,6 @@ maps = translator.model.attention_maps(
 )
 mean = numpy(maps["cross"][-1])[0].mean(axis=0)  # (T, S)
 np.testing.assert_allclose(mean.sum(axis=-1), 1, atol=1e-5)
-source_pieces = translator.vocabulary.pieces(source)
-target_pieces = [*translator.vocabulary.pieces(target), "(end)"]
-plot.attention_map(mean, source_pieces, target_pieces, title="last layer")
+source_tokens = translator.vocabulary.tokens(source)
+target_tokens = [*translator.vocabulary.tokens(target), "(end)"]
+plot.attention_map(mean, source_tokens, target_tokens, title="last layer")

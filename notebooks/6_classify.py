@@ -76,11 +76,11 @@ print(texts[0], labels[0], words[0], sep="\n")
 
 # %% [markdown]
 # 600 are for training and 200 for the test. A row of ids is start, the review,
-# end, and padding; pieces are whole words.
+# end, and padding; tokens are whole words.
 
 # %%
-train = text.Labelled(texts[:600], labels[:600])
-test = text.Labelled(texts[600:], labels[600:])
+train = text.LabeledDataset(texts[:600], labels[:600])
+test = text.LabeledDataset(texts[600:], labels[600:])
 vocabulary = text.Vocabulary.train(
     train.texts, size=2000, model_type="bpe", exact=False
 )
@@ -89,7 +89,7 @@ vocabulary = text.Vocabulary.train(
 def as_arrays(labelled):
     """All texts as one batch of ids, and the numbers of their classes."""
     batches = text.LabelBatches(
-        labelled, vocabulary, num_shapes=1, max_length=512, batch_tokens=10**6
+        labelled, vocabulary, num_buckets=1, max_length=512, batch_tokens=10**6
     )
     inputs, classes = batches.ordered_batch(0)
     return inputs["token_ids"], classes
@@ -97,7 +97,7 @@ def as_arrays(labelled):
 
 train_ids, train_classes = as_arrays(train)
 test_ids, test_classes = as_arrays(test)
-print(train.report, vocabulary.pieces(test_ids[0]), sep="\n")
+print(train.report, vocabulary.tokens(test_ids[0]), sep="\n")
 
 # %% [markdown]
 # ## A query over words
@@ -176,10 +176,10 @@ assert accuracy(model, test_ids, test_classes) > 0.95
 # %%
 row = int(np.argmin((test_ids != 0).sum(axis=1)))  # the shortest
 length = np.count_nonzero(test_ids[row])
-shown = vocabulary.pieces(test_ids[row, :length])
+shown = vocabulary.tokens(test_ids[row, :length])
 both = np.stack([before[row, :length], after[row, :length]])
 print(texts[600 + row], labels[600 + row])
-plot.attention_map(both, shown, ["untrained", "trained"], down=None)
+plot.attention_map(both, shown, ["untrained", "trained"], ylabel=None)
 
 # %% [markdown]
 # And in all 200 of the test: how often the word that decides has the largest
@@ -224,7 +224,7 @@ for number, label in enumerate(("good", "bad")):
     chosen = np.isin(every, np.concatenate(vocabulary.encode([OPINIONS[label]])))
     assert np.mean((evidence[chosen] > 0) == (label == "good")) > 0.8
     assert score[chosen].mean() > score.mean() + 1
-    style = {"color": figures.COLOURS[number], "marker": figures.MARKERS[number]}
+    style = {"color": figures.COLORS[number], "marker": figures.MARKERS[number]}
     ax.scatter(evidence[chosen], score[chosen], s=24, label=label, **style)
 ax.set(xlabel="evidence for good", ylabel="score")
 ax.legend(frameon=False, loc="center")
@@ -283,7 +283,7 @@ np.testing.assert_array_equal(
 
 # %%
 long_texts = [f"{line} {said(rng, rng.choice(FACTS, 40))}" for line in texts[600:]]
-long_ids, _ = as_arrays(text.Labelled(long_texts, labels[600:]))
+long_ids, _ = as_arrays(text.LabeledDataset(long_texts, labels[600:]))
 print("tokens, mean:", *((ids != 0).sum(axis=1).mean() for ids in (test_ids, long_ids)))
 
 
@@ -403,5 +403,7 @@ for ax, values, names, what in (
     (above, weight, shown, "weight"),
     (below, fall, line.split(), "fall"),
 ):
-    plot.attention_map([values], names, [what], ax=ax, label="", across=None, down=None)
+    plot.attention_map(
+        [values], names, [what], ax=ax, label="", xlabel=None, ylabel=None
+    )
 figure

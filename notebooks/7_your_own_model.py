@@ -146,8 +146,8 @@ plot.attention_map(
     alpha[row][:, order],
     [f"{n:.2f}" for n in x[row, order, 0]],
     ["first query", "second query"],
-    across="elements of the set",
-    down=None,
+    xlabel="elements of the set",
+    ylabel=None,
 )
 
 # %% [markdown]
@@ -257,8 +257,8 @@ figure = plot.attention_map(
     alpha,
     list(map(str, range(48))),
     rows,
-    across="steps seen",
-    down="steps to forecast",
+    xlabel="steps seen",
+    ylabel="steps to forecast",
     label="weight, mean of 500 series",
 )
 for start in (12, 24, 36):  # of a round

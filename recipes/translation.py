@@ -98,7 +98,7 @@ BY_SIZE = {
         "vocabulary_size": 6_000,
         "vocabulary_kind": "unigram",
         "batch": 512,
-        "num_shapes": 32,
+        "num_buckets": 32,
         "epochs": 10,
         "peak_rate": 1.5e-3,
         "warmup": 1_500,
@@ -110,7 +110,7 @@ BY_SIZE = {
     },
 }
 # Of any corpus, where nothing else is said.
-USUAL = {"num_shapes": 8, "cooldown": 0}
+USUAL = {"num_buckets": 8, "cooldown": 0}
 
 # BLEU is of characters in languages that put no spaces between words.
 WITHOUT_SPACES = ("ja", "km", "lo", "my", "th", "zh")
@@ -178,7 +178,7 @@ class Settings:
     """Algorithm of SentencePiece."""
     batch: int | None = None
     """Target tokens in a batch, padding included."""
-    num_shapes: int | None = None
+    num_buckets: int | None = None
     """Shapes of batches: the more the less padding, and the more programs
     where XLA compiles one for each."""
     epochs: int | None = None
@@ -234,7 +234,7 @@ def main(settings: Settings) -> dict:
         corpus.train,
         vocabulary,
         batch_tokens=settings.batch,
-        num_shapes=settings.num_shapes,
+        num_buckets=settings.num_buckets,
         seed=settings.seed,
         subword_sampling=settings.subword_sampling,
         **lengths,
@@ -320,7 +320,7 @@ def marked(settings, pairs, language) -> text.Pairs:
     """Puts the mark of a target before sources, if the model has marks."""
     if not settings.more_targets:
         return pairs
-    mark = text.language_mark(language)
+    mark = text.language_tag(language)
     return text.Pairs([f"{mark} {source}" for source in pairs.source], pairs.target)
 
 
@@ -365,7 +365,7 @@ def check(settings: Settings):
         raise ValueError(
             f"--model is transformer or recurrent. Received: {settings.model!r}."
         )
-    names = ("epochs", "average", "score_every", "beam_size", "batch", "num_shapes")
+    names = ("epochs", "average", "score_every", "beam_size", "batch", "num_buckets")
     names += ("held_out", "warmup")
     for name in names:
         value = getattr(settings, name)
@@ -429,7 +429,7 @@ def check_more_languages(settings):
             f"Each language is named once. Received: {', '.join(languages)}."
         )
     for language in targets:
-        text.language_mark(language)
+        text.language_tag(language)
 
 
 def complete(settings: Settings, pairs: int) -> Settings:
@@ -437,7 +437,7 @@ def complete(settings: Settings, pairs: int) -> Settings:
     size = "small" if pairs < 50_000 else "large"
     chosen = USUAL | DEFAULTS.get(settings.data, BY_SIZE[size])
     if compiles(settings):
-        chosen["num_shapes"] = USUAL["num_shapes"]
+        chosen["num_buckets"] = USUAL["num_buckets"]
     if settings.epochs is not None:
         chosen["cooldown"] = min(chosen["cooldown"], settings.epochs // 3)
     tokenized = settings.data == "multi30k" and settings.form == "tok"
@@ -779,8 +779,8 @@ def draw(translator, corpus, history, out):
     weights = keras.ops.convert_to_numpy(maps["cross"][-1])[0]
     figure = plot.attention_map(
         weights,
-        vocabulary.pieces(source),
-        [*vocabulary.pieces(target), "(end)"],
+        vocabulary.tokens(source),
+        [*vocabulary.tokens(target), "(end)"],
         title="Cross-attention, last layer, mean of the heads",
     )
     figure.savefig(out / "attention.png", dpi=150)

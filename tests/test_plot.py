@@ -217,7 +217,7 @@ def test_every_head_has_a_map_to_one_scale(tmp_path):
 
 def test_maps_can_be_compared():
     given = weights(4, 6) / 3
-    figure = plot.attention_map(given, SOURCE, TARGET, highest=1.0, label="share")
+    figure = plot.attention_map(given, SOURCE, TARGET, vmax=1.0, label="share")
     [ax] = figure.axes
     assert ax.images[0].get_clim() == (0.0, 1.0)
     assert ax.child_axes[0].get_ylabel() == "share"
@@ -290,7 +290,7 @@ def test_positions_are_drawn_as_they_are(tmp_path):
     assert ax.images[0].get_clim() == (-1.0, 1.0)
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("channel", "position")
     assert drawn(figure, tmp_path)
-    [ax] = plot.positions(given, highest=3.0, label="value").axes
+    [ax] = plot.positions(given, vmax=3.0, label="value").axes
     assert ax.images[0].get_clim() == (-3.0, 3.0)
     assert ax.child_axes[0].get_ylabel() == "value"
     figure = plot.position_products(given[None])  # a batch of one

@@ -6,7 +6,7 @@ import json
 from keras_tfm.command import lines
 from keras_tfm.serving import Classifier, preset
 from keras_tfm.serving.classifier import Prediction
-from keras_tfm.text.files import windows
+from keras_tfm.text.files import chunks
 
 NOTHING = Prediction(None, 0.0, {}, False)  # of a blank line
 
@@ -44,7 +44,7 @@ def _answers(classifier, command, given, first):
         found = iter(classifier([text for text, known in some if known]))
         return [next(found) if known else NOTHING for _, known in some]
 
-    for some in windows(given, command.window):
+    for some in chunks(given, command.window):
         texts = some
         if command.form == "jsonl":
             texts = lines.texts_of(some, _names(classifier))

@@ -201,7 +201,7 @@ def _tell_of_vocabulary(pairs, vocabulary, command):
         tokens = max(1, int(sizes.sum()))
         unknown = sum(row.count(vocabulary.unknown_id) for row in rows)
         spelled = sum(
-            piece.startswith("<0x") for row in rows for piece in vocabulary.pieces(row)
+            piece.startswith("<0x") for row in rows for piece in vocabulary.tokens(row)
         )
         longer = int((sizes > command.max_length).sum())
         print(

@@ -68,7 +68,7 @@ def _say_marks(served, suffix):
     }
     for where, (vocabulary, ids) in marks.items():
         if ids:
-            pieces = " ".join(vocabulary.pieces(ids))
+            pieces = " ".join(vocabulary.tokens(ids))
             print(
                 f"To CTranslate2 give these pieces {where}: {pieces}", file=sys.stderr
             )

@@ -6,7 +6,7 @@ import json
 from keras_tfm.command import lines
 from keras_tfm.command.translate import translator_of
 from keras_tfm.serving import preset
-from keras_tfm.text.files import windows
+from keras_tfm.text.files import chunks
 
 NAMES = ["source", "target"]  # in an object
 
@@ -28,7 +28,7 @@ def run(command):
 
 
 def _answers(translator, command, given, first):
-    for some in windows(given, command.window):
+    for some in chunks(given, command.window):
         asked = some
         if command.form == "jsonl":
             asked = lines.texts_of(some, NAMES)

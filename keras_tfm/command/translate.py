@@ -6,7 +6,7 @@ import sys
 
 from keras_tfm.command import lines
 from keras_tfm.serving import Translator, preset
-from keras_tfm.text.files import windows
+from keras_tfm.text.files import chunks
 
 KNOWN = {"target_prefix": str, "constraints": list}
 
@@ -76,7 +76,7 @@ def _objects(translator, command, given, first):
             **asked,
         )
 
-    for some in windows(items, command.window):
+    for some in chunks(items, command.window):
         found = lines.answered(translated, some, first)
         first += len(some)
         for one, item in zip(found, some, strict=True):

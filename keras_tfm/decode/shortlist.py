@@ -134,7 +134,7 @@ class Shortlist:
         cls,
         path: str | os.PathLike,
         pieces: Sequence[str],
-        target_pieces: Sequence[str] | None = None,
+        target_tokens: Sequence[str] | None = None,
         **options,
     ) -> "Shortlist":
         """Reads a file of lexical probabilities, as Marian's `--shortlist`.
@@ -145,7 +145,7 @@ class Shortlist:
         Args:
             path: file of text.
             pieces: the source vocabulary, by id.
-            target_pieces: the target vocabulary, by id; or None for the same.
+            target_tokens: the target vocabulary, by id; or None for the same.
             **options: of `Shortlist`.
 
         Returns:
@@ -154,9 +154,9 @@ class Shortlist:
         Raises:
             ValueError: a line that is none, or no line of known pieces.
         """
-        target_pieces = pieces if target_pieces is None else target_pieces
+        target_tokens = pieces if target_tokens is None else target_tokens
         from_source = {piece: i for i, piece in enumerate(pieces)}
-        from_target = {piece: i for i, piece in enumerate(target_pieces)}
+        from_target = {piece: i for i, piece in enumerate(target_tokens)}
         found = []
         with open(path, encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
@@ -179,7 +179,7 @@ class Shortlist:
             )
         sources, targets, probabilities = map(np.array, zip(*found, strict=True))
         translations = _best(sources, targets, probabilities, len(pieces))
-        return cls(translations, np.arange(len(target_pieces)), **options)
+        return cls(translations, np.arange(len(target_tokens)), **options)
 
     def save(self, path: str | os.PathLike):
         """Writes it to a file.

@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_tfm.plot.figures import QUIET, colours, figure, letters
+from keras_tfm.plot.figures import QUIET, colors, figure, letters
 from keras_tfm.plot.figures import title as set_title
 
 
@@ -16,7 +16,7 @@ def embeddings(vectors, words, groups=None, seed=0, ax=None, title=None):
     Args:
         vectors: float `(N, D)`, such as rows of an embedding table.
         words: list of N str.
-        groups: list of N ints or str, each group in a colour; or None.
+        groups: list of N ints or str, each group in a color; or None.
         seed: int, of t-SNE.
         ax: Matplotlib `Axes` to draw in, or None for a figure of its own.
         title: str or None. Shown as it is, without mathematics.
@@ -53,9 +53,9 @@ def embeddings(vectors, words, groups=None, seed=0, ax=None, title=None):
     names = list(dict.fromkeys(groups))
     for name in names:
         of = np.array([group == name for group in groups])
-        colour = colours(len(names))[names.index(name)]
+        color = colors(len(names))[names.index(name)]
         label = str(name) if len(names) > 1 else None
-        ax.scatter(*places[of].T, s=14, color=colour, label=label)
+        ax.scatter(*places[of].T, s=14, color=color, label=label)
     font = {**letters(), "fontsize": 8}
     for word, place in zip(words, places, strict=True):
         ax.annotate(word, place, xytext=(3, 3), textcoords="offset points", **font)

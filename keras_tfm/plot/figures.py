@@ -1,10 +1,10 @@
-"""What all pictures share: colours, letters, and a figure without pyplot."""
+"""What all pictures share: colors, letters, and a figure without pyplot."""
 
 INK = "#26323d"
 QUIET = "#66737f"
-# Of Okabe and Ito, which people who see few colours tell apart; then others.
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
-COLOURS += ("#26323d", "#8c510a")
+# Of Okabe and Ito, which people who see few colors tell apart; then others.
+COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+COLORS += ("#26323d", "#8c510a")
 MARKERS = "os^Dv*PX"
 # Those installed are tried in turn for each letter.
 FONTS = (
@@ -45,14 +45,14 @@ def letters():
     return {"color": INK, "fontfamily": fonts(), "parse_math": False}
 
 
-def colours(count):
-    """Gives as many colours, all different.
+def colors(count):
+    """Gives as many colors, all different.
 
     Args:
         count: int >= 0.
     """
-    if count <= len(COLOURS):
-        return COLOURS[:count]
+    if count <= len(COLORS):
+        return COLORS[:count]
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
@@ -60,11 +60,11 @@ def colours(count):
     return tuple(to_hex(shades(number / (count - 1))) for number in range(count))
 
 
-def colour_bar(image, ax, label):
-    """Draws which colour stands for which value, as high as the image.
+def color_bar(image, ax, label):
+    """Draws which color stands for which value, as high as the image.
 
     Args:
-        image: what has the colours.
+        image: what has the colors.
         ax: Matplotlib `Axes` that it belongs to.
         label: str.
     """

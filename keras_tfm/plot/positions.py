@@ -4,18 +4,18 @@ import keras
 import numpy as np
 
 from keras_tfm.plot.figures import (
-    COLOURS,
+    COLORS,
     INK,
     QUIET,
     axis_names,
     bare,
-    colour_bar,
+    color_bar,
     figure,
 )
 from keras_tfm.plot.figures import title as set_title
 
 
-def positions(signals, ax=None, title=None, highest=None, label="signal"):
+def positions(signals, ax=None, title=None, vmax=None, label="signal"):
     """Draws a signal for each position as a heat map.
 
     Args:
@@ -23,9 +23,9 @@ def positions(signals, ax=None, title=None, highest=None, label="signal"):
             or a learned table.
         ax: Matplotlib `Axes` to draw in, or None for a figure of its own.
         title: str or None. Shown as it is, without mathematics.
-        highest: float > 0, the size of the darkest colours, such as one for
+        vmax: float > 0, the size of the darkest colors, such as one for
             several maps; or None for the largest of these.
-        label: str, what the colours are.
+        label: str, what the colors are.
 
     Returns:
         Matplotlib `Figure`.
@@ -37,7 +37,7 @@ def positions(signals, ax=None, title=None, highest=None, label="signal"):
     length, width = signals.shape
     if ax is None:
         ax = figure((7.0, 4.0)).add_subplot()
-    most = highest or float(np.abs(signals).max()) or 1.0
+    most = vmax or float(np.abs(signals).max()) or 1.0
     image = ax.imshow(
         signals,
         cmap="RdBu_r",
@@ -52,7 +52,7 @@ def positions(signals, ax=None, title=None, highest=None, label="signal"):
             axis.set_ticks(range(size))
     ax.tick_params(colors=QUIET, labelcolor=INK, labelsize=8, length=3)
     ax.spines[:].set_color(QUIET)
-    colour_bar(image, ax, label)
+    color_bar(image, ax, label)
     set_title(ax, title)
     return ax.figure
 
@@ -81,9 +81,9 @@ def position_products(signals, ax=None, title=None):
     axis_names(whole, "position", "position")
     whole.tick_params(colors=QUIET, labelcolor=INK, labelsize=8, length=3)
     whole.spines[:].set_color(QUIET)
-    colour_bar(image, whole, "dot product")
+    color_bar(image, whole, "dot product")
     middle = len(signals) // 2
-    line.plot(np.arange(len(signals)), products[middle], color=COLOURS[0])
+    line.plot(np.arange(len(signals)), products[middle], color=COLORS[0])
     line.axvline(middle, color=QUIET, linewidth=0.8)
     axis_names(line, "position", f"dot product with position {middle}")
     bare(line, grid="both")
@@ -116,7 +116,7 @@ def position_rings(signals, pairs=(0, 1, 2, 3), style="interleaved", ax=None):
         one.scatter(
             cosines[:, number], sines[:, number], c=shades, cmap="Blues", s=16, vmin=0
         )
-        one.plot([0, cosines[-1, number]], [0, sines[-1, number]], color=COLOURS[1])
+        one.plot([0, cosines[-1, number]], [0, sines[-1, number]], color=COLORS[1])
     return axes[0].figure
 
 
@@ -148,8 +148,8 @@ def animate_rings(signals, path, pairs=(0, 1, 2, 3), style="interleaved", rate=8
     for one, pair in zip(axes, pairs, strict=True):
         _ring(one, pair)
         dots = {"marker": ".", "linestyle": "none", "alpha": 0.4}
-        trace = one.plot([], [], color=COLOURS[0], **dots)[0]
-        hands.append((one.plot([], [], color=COLOURS[1], marker="o")[0], trace))
+        trace = one.plot([], [], color=COLORS[0], **dots)[0]
+        hands.append((one.plot([], [], color=COLORS[1], marker="o")[0], trace))
 
     def draw(place):
         made.suptitle(f"position {place}", fontsize=10, color=INK)

@@ -4,14 +4,14 @@ import keras
 import numpy as np
 
 from keras_tfm.plot.figures import (
-    COLOURS,
+    COLORS,
     INK,
     MARKERS,
     QUIET,
     axis_names,
     bare,
-    colour_bar,
-    colours,
+    color_bar,
+    colors,
     figure,
     letters,
 )
@@ -63,10 +63,10 @@ def training_curves(history, ax=None):
         )
     epochs = max(map(len, {**losses, **scores}.values()))
     losses = {name: _points(values, epochs) for name, values in losses.items()}
-    _curves(axes[0], losses, "loss", epochs, COLOURS[:2])
+    _curves(axes[0], losses, "loss", epochs, COLORS[:2])
     if scores:
         scores = {name: _new(*_points(scores[name], epochs)) for name in scores}
-        _curves(axes[1], scores, "validation score", epochs, COLOURS[2:6])
+        _curves(axes[1], scores, "validation score", epochs, COLORS[2:6])
         axes[1].set_ylim(bottom=max(0.0, axes[1].get_ylim()[0]))
         _mark_highest(axes[1])
     return axes[0].figure
@@ -118,7 +118,7 @@ def confusion_matrix(counts, classes, ax=None, title=None):
     if size <= 30:  # more would not be readable
         for (row, column), share in np.ndenumerate(shares):
             if counts[row, column]:
-                colour = "white" if share > 0.55 else INK
+                color = "white" if share > 0.55 else INK
                 number = f"{counts[row, column]:,}"
                 ax.text(
                     column,
@@ -127,9 +127,9 @@ def confusion_matrix(counts, classes, ax=None, title=None):
                     ha="center",
                     va="center",
                     fontsize=8,
-                    color=colour,
+                    color=color,
                 )
-    colour_bar(image, ax, "share of the row")
+    color_bar(image, ax, "share of the row")
     set_title(ax, title)
     return ax.figure
 
@@ -198,7 +198,7 @@ def gradient_norms(norms, ax=None, title=None):
 
 
 def curves(points, across, down, ax=None, title=None):
-    """Draws curves with their names, each with a colour and a mark of its own.
+    """Draws curves with their names, each with a color and a mark of its own.
 
     Args:
         points: dict from names to pairs of N floats each: where the points are,
@@ -221,7 +221,7 @@ def curves(points, across, down, ax=None, title=None):
         )
     if ax is None:
         ax = figure((5.0, 3.4)).add_subplot()
-    shades = colours(len(points))
+    shades = colors(len(points))
     for number, (name, pair) in enumerate(points.items()):
         marker = MARKERS[number % len(MARKERS)] if len(pair[0]) <= 40 else None
         style = {"color": shades[number], "marker": marker, "linewidth": 1.6}
@@ -253,8 +253,8 @@ def _curves(ax, known, title, epochs, shades):
     """Draws one panel: `known` maps a name to epochs and values."""
     style = {"linewidth": 1.8, "markersize": 3.5, "clip_on": False}
     style["marker"] = "o" if epochs <= 30 else None
-    for (name, points), colour in zip(known.items(), shades, strict=False):
-        ax.plot(*points, label=name, color=colour, **style)
+    for (name, points), color in zip(known.items(), shades, strict=False):
+        ax.plot(*points, label=name, color=color, **style)
     ax.margins(y=0.14)
     ax.set_xlim(0.6, epochs + 0.4)
     ax.set_title(title, loc="left", fontsize=11, color=INK)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from keras_tfm.plot.attention import attention_map
-from keras_tfm.plot.figures import COLOURS, INK, QUIET, figure, letters
+from keras_tfm.plot.figures import COLORS, INK, QUIET, figure, letters
 from keras_tfm.plot.figures import title as set_title
 
 
@@ -56,11 +56,11 @@ def beam_tree(steps, name, ax=None, title=None):
             color=INK if chosen else QUIET,
             linewidth=1.8 if chosen else 0.8,
         )
-        colour = COLOURS[2] if ended else INK
+        color = COLORS[2] if ended else INK
         weight = "bold" if chosen else "normal"
-        known = {**font, "color": colour, "fontweight": weight}
+        known = {**font, "color": color, "fontweight": weight}
         ax.text(x, y - 0.11, name(ids[-1]), fontsize=9, **known)
-        known = {**font, "color": colour if ended else QUIET}
+        known = {**font, "color": color if ended else QUIET}
         ax.text(x, y + 0.22, f"{score:.2f}", fontsize=7, **known)
     ax.set_xlim(-0.5, len(columns) + 0.6)
     ax.set_ylim(tallest - 0.4, -0.6)
@@ -77,14 +77,14 @@ def _best(columns):
     return columns[-1][0][0]  # the best of those that are open
 
 
-def attention_path(weights, source_pieces, target_pieces, ax=None, title=None):
+def attention_path(weights, source_tokens, target_tokens, ax=None, title=None):
     """Draws a map, and over it which source piece each target piece looks at.
 
     Args:
         weights: float `(T, S)`, or `(H, T, S)`, which is averaged over H, of
             the translation that a search chose.
-        source_pieces: list of S str.
-        target_pieces: list of T str.
+        source_tokens: list of S str.
+        target_tokens: list of T str.
         ax: Matplotlib `Axes` to draw in, or None for a figure of its own.
         title: str or None. Shown as it is, without mathematics.
 
@@ -94,13 +94,13 @@ def attention_path(weights, source_pieces, target_pieces, ax=None, title=None):
     Raises:
         ValueError: as `attention_map`.
     """
-    made = attention_map(weights, source_pieces, target_pieces, ax, title)
+    made = attention_map(weights, source_tokens, target_tokens, ax, title)
     ax = made.axes[0] if ax is None else ax
     shown = np.asarray(ax.images[0].get_array())
     ax.plot(
         shown.argmax(axis=1),
         np.arange(len(shown)),
-        color=COLOURS[1],
+        color=COLORS[1],
         marker="o",
         markersize=5,
         linewidth=1.6,

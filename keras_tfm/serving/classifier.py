@@ -16,7 +16,11 @@ from keras_tfm.decode.inputs import rounded_up
 from keras_tfm.serving import preset, saved_model
 from keras_tfm.serving.folders import check_saved, read_model, write_model
 from keras_tfm.text.files import is_unicode
-from keras_tfm.text.joined import count_marks, join, kept_tokens
+from keras_tfm.text.pair_packing import (
+    count_special_tokens,
+    pack_texts,
+    truncated_lengths,
+)
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 from keras_tfm.zoo.json_file import read_json
 
@@ -143,10 +147,10 @@ class Classifier:
         for side in sides:
             end = place + len(side)
             shares = np.bincount(
-                self.vocabulary.word_numbers(side), weights=weights[place:end]
+                self.vocabulary.word_indices(side), weights=weights[place:end]
             )
             found += zip(self.vocabulary.words(side), shares.tolist(), strict=True)
-            place = end + len(self.vocabulary.between_ids)
+            place = end + len(self.vocabulary.separator_ids)
         return found
 
     def save(self, folder):
@@ -262,7 +266,7 @@ class Classifier:
         saved_model.write_classifier(self, folder, version)
 
     def _check_settings(self):
-        marks = count_marks(self.vocabulary, 1 + self.paired)
+        marks = count_special_tokens(self.vocabulary, 1 + self.paired)
         fits = marks + self.paired < self.max_length <= self.batch_tokens
         if not fits or not 0 < self.threshold < 1:
             raise ValueError(
@@ -310,8 +314,8 @@ class Classifier:
         encoded = [self.vocabulary.encode(side) for side in sides]
         tokens = np.array([[len(row) for row in side] for side in encoded], "int64")
         self._check_tokens(texts, tokens)
-        marks = count_marks(self.vocabulary, len(sides))
-        kept = kept_tokens(tokens, self.max_length - marks)
+        marks = count_special_tokens(self.vocabulary, len(sides))
+        kept = truncated_lengths(tokens, self.max_length - marks)
         cut = (kept < tokens).any(0)
         self.truncated = int(cut.sum())
         if self.truncated:
@@ -360,12 +364,14 @@ class Classifier:
             )
 
     def _length(self, sides):
-        length = sum(map(len, sides)) + count_marks(self.vocabulary, len(sides))
+        length = sum(map(len, sides)) + count_special_tokens(
+            self.vocabulary, len(sides)
+        )
         return min(rounded_up(length, LENGTHS), self.max_length)
 
     def _inputs(self, rows, length):
         segments = self.model.encoder.settings["num_segments"] > 0
-        return join(rows, length, self.vocabulary, segments)
+        return pack_texts(rows, length, self.vocabulary, segments)
 
     def _probabilities(self, inputs):
         return self.model.probabilities(self.model(inputs, training=False))

@@ -50,7 +50,7 @@ class Pieces:
     """
 
     def __init__(self, vocabulary):
-        names = vocabulary.pieces(range(vocabulary.size))
+        names = vocabulary.tokens(range(vocabulary.size))
         names = [chr(int(n[3:5], 16)) if _BYTE.fullmatch(n) else n for n in names]
         bare = [name.lstrip("".join(WORD_STARTS)) for name in names]
         inner = [name.rstrip(CLOSERS) for name in bare]

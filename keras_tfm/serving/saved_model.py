@@ -14,7 +14,7 @@ import tempfile
 from numbers import Integral
 
 from keras_tfm.serving.parts import BREAKS, MARK
-from keras_tfm.text.joined import count_marks
+from keras_tfm.text.pair_packing import count_special_tokens
 
 STRETCH = 4  # steps that room is made for, and after which rows that are done leave
 FIRST_TEXTS = (("a",), ("a", "one two three four five six seven eight nine ten"))
@@ -421,9 +421,9 @@ def write_classifier(classifier, folder, version=None):
     tokenizer = vocabulary.tensorflow_tokenizer()
     names = tf.constant(classifier.classes)
     sides = 1 + classifier.paired
-    room = classifier.max_length - count_marks(vocabulary, sides)
+    room = classifier.max_length - count_special_tokens(vocabulary, sides)
     segments = model.encoder.settings["num_segments"] > 0
-    ends = [list(vocabulary.between_ids), [vocabulary.end_id]]
+    ends = [list(vocabulary.separator_ids), [vocabulary.end_id]]
 
     def said(texts):
         rows = [tokenizer.tokenize(_as_utf8(text)) for text in texts]
@@ -465,7 +465,7 @@ def write_classifier(classifier, folder, version=None):
 
 
 def _kept(lengths, room):
-    """As `text.joined.kept_tokens`."""
+    """As `text.pair_packing.truncated_lengths`."""
     import tensorflow as tf
 
     if len(lengths) == 1:

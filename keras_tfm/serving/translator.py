@@ -21,7 +21,7 @@ from keras_tfm.serving import preset, saved_model
 from keras_tfm.serving.folders import check_saved, read_model, write_model
 from keras_tfm.serving.parts import Part, Pieces, joined, parts_of
 from keras_tfm.serving.translation import Hypothesis, Score, Translation
-from keras_tfm.text.files import is_unicode, windows
+from keras_tfm.text.files import chunks, is_unicode
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 from keras_tfm.zoo.json_file import read_json
 
@@ -325,7 +325,7 @@ class Translator:
                 length = len(targets[number])
                 scores[number] = Score(
                     float(found.scores[place, 0]),
-                    self.target_vocabulary.pieces(targets[number]),
+                    self.target_vocabulary.tokens(targets[number]),
                     found.token_scores[place, 0, :length].tolist(),
                 )
         return scores
@@ -474,7 +474,7 @@ class Translator:
         rows = rows[first : first + len(parts)]
         some = found[first : first + len(parts)]
         tokens = [t for row in rows for t in row]
-        source_tokens = self.vocabulary.pieces(tokens)
+        source_tokens = self.vocabulary.tokens(tokens)
         if not parts:
             score = -float("inf") if scored else None
             none = Hypothesis(after, score, [], None, True)
@@ -498,7 +498,7 @@ class Translator:
                 Hypothesis(
                     joined(self._texts(ids, rows), parts, after),
                     score,
-                    self.target_vocabulary.pieces(np.concatenate(ids)),
+                    self.target_vocabulary.tokens(np.concatenate(ids)),
                     attention,
                     all(self.search.end_id in row for row in ids),
                 )
@@ -560,7 +560,7 @@ class Translator:
                 f"{type(texts).__name__!r}. Call the translator with it."
             )
         cut = 0
-        for some in windows(texts, window):
+        for some in chunks(texts, window):
             translations = self._translate(some)
             self.cut += cut
             cut = self.cut

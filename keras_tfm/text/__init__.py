@@ -13,19 +13,19 @@ from keras_tfm.text.files import (
     iterate_pairs_tsv,
 )
 from keras_tfm.text.label_batches import LabelBatches
-from keras_tfm.text.labelled import Labelled, read_labelled
+from keras_tfm.text.labeled import LabeledDataset, read_labeled
 from keras_tfm.text.masked_batches import MaskedBatches
 from keras_tfm.text.pairs import Pairs, read_pairs, read_pairs_jsonl, read_pairs_tsv
 from keras_tfm.text.splitting import split
 from keras_tfm.text.streaming import stream
 from keras_tfm.text.token_rows import TokenRows
 from keras_tfm.text.tokenizers_vocabulary import TokenizersVocabulary, load_vocabulary
-from keras_tfm.text.vocabulary import Vocabulary, language_mark
+from keras_tfm.text.vocabulary import Vocabulary, language_tag
 
 __all__ = [
     "Batches",
     "LabelBatches",
-    "Labelled",
+    "LabeledDataset",
     "MaskedBatches",
     "Pairs",
     "TokenRows",
@@ -34,9 +34,9 @@ __all__ = [
     "iterate_pairs",
     "iterate_pairs_jsonl",
     "iterate_pairs_tsv",
-    "language_mark",
+    "language_tag",
     "load_vocabulary",
-    "read_labelled",
+    "read_labeled",
     "read_pairs",
     "read_pairs_jsonl",
     "read_pairs_tsv",

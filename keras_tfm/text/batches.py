@@ -4,10 +4,10 @@ import logging
 
 import numpy as np
 
-from keras_tfm.text.encoded import EncodedSide
+from keras_tfm.text.bucketing import assign, check_settings, choose_lengths, share_out
 from keras_tfm.text.pairs import Pairs
-from keras_tfm.text.pipeline import numbered_dataset
-from keras_tfm.text.shapes import assign, check_settings, choose_lengths, share_out
+from keras_tfm.text.tf_data import step_dataset
+from keras_tfm.text.tokenized_column import TokenizedColumn
 from keras_tfm.text.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ class Batches:
         target_vocabulary: `Vocabulary` of the target, or None for a joint one.
         batch_tokens: int. Target positions of a batch at most, with padding:
             a shape has `batch_tokens // T` rows at most.
-        num_shapes: int. Different shapes of batches at most; each costs one
+        num_buckets: int. Different shapes of batches at most; each costs one
             compilation under XLA.
         max_source_length: int, tokens, S at most.
         max_target_length: int, tokens with start or end, T at most.
@@ -56,7 +56,7 @@ class Batches:
 
     Attributes:
         steps_per_epoch: int.
-        shapes: list of `keras_tfm.text.shapes.Shape`.
+        shapes: list of `keras_tfm.text.bucketing.Shape`.
         padding: dictionary of floats, the share of padding among the positions
             of an epoch, empty rows included: `"source"`, `"target"`, `"both"`.
         report: string. Pairs kept, dropped, truncated; shapes; padding.
@@ -73,7 +73,7 @@ class Batches:
         vocabulary: Vocabulary,
         target_vocabulary: Vocabulary | None = None,
         batch_tokens: int = 4096,
-        num_shapes: int = 8,
+        num_buckets: int = 8,
         max_source_length: int = 256,
         max_target_length: int = 256,
         too_long: str = "drop",
@@ -88,7 +88,9 @@ class Batches:
                 f"`pairs` must be `Pairs`. Received: {type(pairs).__name__}. Make "
                 "them with `Pairs(source, target)` or `read_pairs`."
             )
-        check_settings(num_shapes, max_source_length, max_target_length, too_long, seed)
+        check_settings(
+            num_buckets, max_source_length, max_target_length, too_long, seed
+        )
         if source_cost < 0:
             raise ValueError(
                 f"`source_cost` must be 0 or more. Received: source_cost={source_cost}."
@@ -105,13 +107,15 @@ class Batches:
         self.subword_sampling = subword_sampling
         self.shuffle = shuffle
         other = target_vocabulary or vocabulary
-        self._source = EncodedSide(pairs.source, vocabulary, max_source_length, False)
-        self._target = EncodedSide(pairs.target, other, max_target_length, True)
+        self._source = TokenizedColumn(
+            pairs.source, vocabulary, max_source_length, False
+        )
+        self._target = TokenizedColumn(pairs.target, other, max_target_length, True)
         self._kept, self._counts = self._select(too_long)
         source, target = (
             side.length[self._kept] for side in (self._source, self._target)
         )
-        lengths = choose_lengths(source, target, num_shapes, source_cost)
+        lengths = choose_lengths(source, target, num_buckets, source_cost)
         self._shape_of = assign(lengths, source, target)
         counts = np.bincount(self._shape_of, minlength=len(lengths))
         # Small batches do no harm in an evaluation; in training they are noise.
@@ -177,7 +181,7 @@ class Batches:
 
         left = self.steps_per_epoch - first_step % self.steps_per_epoch
         last = None if repeat else first_step + left
-        return numbered_dataset(self.batch, signature, first_step, last, prefetch)
+        return step_dataset(self.batch, signature, first_step, last, prefetch)
 
     def _select(self, too_long: str) -> tuple[np.ndarray, str]:
         """Gives the pairs that are kept, and says how many are not, and why."""

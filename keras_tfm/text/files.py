@@ -133,7 +133,7 @@ def iterate_pairs_jsonl(path, source_key: str, target_key: str):
             or not UTF-8.
     """
     for number, line in enumerate(iterate_lines(path), start=1):
-        entry = from_json(line, f"{path}, line {number}")
+        entry = parse_json(line, f"{path}, line {number}")
         for key in (source_key, target_key):
             if not isinstance(entry, dict) or not isinstance(entry.get(key), str):
                 raise ValueError(
@@ -150,7 +150,7 @@ def iterate_pairs_jsonl(path, source_key: str, target_key: str):
         yield entry[source_key], entry[target_key]
 
 
-def windows(items, size: int) -> Iterator[list]:
+def chunks(items, size: int) -> Iterator[list]:
     """Yields lists of so many items.
 
     Where an item is refused, those before it still come, and then the error.
@@ -193,7 +193,7 @@ def _name(path) -> str:
     return "standard input" if hasattr(path, "readline") else os.fspath(path)
 
 
-def from_json(line: str, place: str):
+def parse_json(line: str, place: str):
     """Reads a line of JSON.
 
     Args:

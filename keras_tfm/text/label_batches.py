@@ -5,11 +5,15 @@ import logging
 
 import numpy as np
 
-from keras_tfm.text.encoded import EncodedSide
-from keras_tfm.text.joined import count_marks, join, kept_tokens
-from keras_tfm.text.labelled import Labelled
-from keras_tfm.text.pipeline import numbered_dataset
-from keras_tfm.text.shapes import assign, choose_lengths, share_out
+from keras_tfm.text.bucketing import assign, choose_lengths, share_out
+from keras_tfm.text.labeled import LabeledDataset
+from keras_tfm.text.pair_packing import (
+    count_special_tokens,
+    pack_texts,
+    truncated_lengths,
+)
+from keras_tfm.text.tf_data import step_dataset
+from keras_tfm.text.tokenized_column import TokenizedColumn
 from keras_tfm.text.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
@@ -45,11 +49,11 @@ class LabelBatches:
     rows: the last of the longest shape has fewer.
 
     Args:
-        labelled: `Labelled`.
+        labelled: `LabeledDataset`.
         vocabulary: `Vocabulary`.
         batch_tokens: int. Positions of a batch at most, with padding: a shape
             has `batch_tokens // S` rows at most.
-        num_shapes: int from 1. Lengths of batches at most; each costs one
+        num_buckets: int from 1. Lengths of batches at most; each costs one
             compilation under XLA, and the smaller last batch one more.
         max_length: int. S at most, start and end included: 3 or more, for pairs
             5 or more.
@@ -84,10 +88,10 @@ class LabelBatches:
 
     def __init__(
         self,
-        labelled: Labelled,
+        labelled: LabeledDataset,
         vocabulary: Vocabulary,
         batch_tokens: int = 4096,
-        num_shapes: int = 8,
+        num_buckets: int = 8,
         max_length: int = 256,
         seed: int = 0,
         subword_sampling: float | None = None,
@@ -95,13 +99,14 @@ class LabelBatches:
         class_weight: str | dict | None = None,
         segments: bool | None = None,
     ):
-        if not isinstance(labelled, Labelled):
+        if not isinstance(labelled, LabeledDataset):
             raise TypeError(
-                f"`labelled` must be `Labelled`. Received: {type(labelled).__name__}. "
-                "Make it with `Labelled(texts, labels)` or `read_labelled`."
+                "`labelled` must be `LabeledDataset`. Received: "
+                f"{type(labelled).__name__}. "
+                "Make it with `LabeledDataset(texts, labels)` or `read_labeled`."
             )
-        marks = count_marks(vocabulary, 1 + labelled.paired)
-        _refuse_settings(num_shapes, max_length, marks + 1 + labelled.paired, seed)
+        marks = count_special_tokens(vocabulary, 1 + labelled.paired)
+        _refuse_settings(num_buckets, max_length, marks + 1 + labelled.paired, seed)
         _refuse_chances(subword_sampling, word_dropout)
         if subword_sampling is not None and not hasattr(vocabulary, "encode_sampled"):
             raise ValueError(
@@ -127,7 +132,7 @@ class LabelBatches:
         self._weights = None if weights is None else weights[self._labels]
         sides = list(zip(*labelled.texts, strict=True)) if labelled.paired else None
         self._sides = [
-            EncodedSide(texts, vocabulary, max_length, marked=False)
+            TokenizedColumn(texts, vocabulary, max_length, marked=False)
             for texts in (sides or [labelled.texts])
         ]
         self.vocabulary = vocabulary
@@ -139,7 +144,7 @@ class LabelBatches:
                 f"{len(labelled):,} texts that come to nothing in this vocabulary, "
                 f"such as {labelled.texts[0]!r}. Check the texts and its normalisation."
             )
-        self._kept = kept_tokens(tokens, max_length - marks)
+        self._kept = truncated_lengths(tokens, max_length - marks)
         length = self._kept.sum(0) + marks
         cut = tokens.sum(0) - self._kept.sum(0)
         self._cut = cut > 0
@@ -150,7 +155,7 @@ class LabelBatches:
                 f"batch_tokens={batch_tokens}, and a text of {length.max()} tokens. "
                 "Raise `batch_tokens` or lower `max_length`."
             )
-        self._shape_of, self.shapes = _shapes(length, num_shapes, batch_tokens)
+        self._shape_of, self.shapes = _shapes(length, num_buckets, batch_tokens)
         self.steps_per_epoch = sum(shape.batches for shape in self.shapes)
         self._ordered = self._make_plan(np.arange(len(self)))
         self.ordered_rows = np.concatenate([rows for _, rows in self._ordered])
@@ -191,7 +196,7 @@ class LabelBatches:
         if self.word_dropout:
             ids, special = inputs["token_ids"], self.vocabulary
             marks = [special.pad_id, special.start_id, special.end_id]
-            marks += special.between_ids
+            marks += special.separator_ids
             lost = draw.random(ids.shape) < self.word_dropout
             ids[lost & ~np.isin(ids, marks)] = self._lost_id
         labels = self._labels[rows]
@@ -289,7 +294,7 @@ class LabelBatches:
                 inputs["segment_ids"] = ids
             return (inputs, labels, *[tf.TensorSpec((None,), "float32")] * weighted)
 
-        return numbered_dataset(batch, signature, first, last, prefetch)
+        return step_dataset(batch, signature, first, last, prefetch)
 
     def _texts(self, rows) -> list[tuple]:
         """Gives the tokens of each text of a batch, those kept of each side."""
@@ -311,12 +316,12 @@ class LabelBatches:
                 self.vocabulary.encode_sampled(sources, self.subword_sampling, seed)
             )
         for index, new in zip(whole, zip(*sides, strict=True), strict=True):
-            marks = count_marks(self.vocabulary, len(new))
+            marks = count_special_tokens(self.vocabulary, len(new))
             if sum(map(len, new)) + marks <= length:
                 texts[index] = new
 
     def _inputs(self, texts: list[tuple], length: int) -> dict[str, np.ndarray]:
-        return join(texts, length, self.vocabulary, self._segments)
+        return pack_texts(texts, length, self.vocabulary, self._segments)
 
     def _batches_of(self, epoch: int) -> list[tuple[LabelShape, np.ndarray]]:
         known, plan = self._plan
@@ -349,10 +354,10 @@ class LabelBatches:
         return lines
 
 
-def _shapes(length, num_shapes: int, batch_tokens: int):
+def _shapes(length, num_buckets: int, batch_tokens: int):
     """Gives the shape of each text, and the shapes, by those of pairs."""
     nothing = np.ones_like(length)  # what would be the other side of a pair
-    pairs = choose_lengths(nothing, length, num_shapes, source_cost=0.0)
+    pairs = choose_lengths(nothing, length, num_buckets, source_cost=0.0)
     shape_of = assign(pairs, nothing, length)
     counts = np.bincount(shape_of, minlength=len(pairs))
     shared = share_out(pairs, counts, batch_tokens, rows_multiple=1, fullness=0.75)
@@ -360,7 +365,7 @@ def _shapes(length, num_shapes: int, batch_tokens: int):
     return shape_of, shapes
 
 
-def _class_weights(labelled: Labelled, class_weight):
+def _class_weights(labelled: LabeledDataset, class_weight):
     """Gives the weight of each class, float32 `(C,)`, or None."""
     if class_weight is None:
         return None
@@ -393,12 +398,12 @@ def _class_weights(labelled: Labelled, class_weight):
     return weights
 
 
-def _refuse_settings(num_shapes: int, max_length: int, least: int, seed: int):
-    if num_shapes < 1 or max_length < least or seed < 0:
+def _refuse_settings(num_buckets: int, max_length: int, least: int, seed: int):
+    if num_buckets < 1 or max_length < least or seed < 0:
         raise ValueError(
-            f"`num_shapes` must be at least 1, `max_length` at least {least} (start, "
+            f"`num_buckets` must be at least 1, `max_length` at least {least} (start, "
             "and each text with a token and its end), `seed` 0 or more. Received: "
-            f"num_shapes={num_shapes}, max_length={max_length}, seed={seed}."
+            f"num_buckets={num_buckets}, max_length={max_length}, seed={seed}."
         )
 
 

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from keras_tfm.text.label_batches import LabelBatches
-from keras_tfm.text.pipeline import numbered_dataset
+from keras_tfm.text.tf_data import step_dataset
 
 
 class MaskedBatches:
@@ -50,7 +50,7 @@ class MaskedBatches:
         self.steps_per_epoch = batches.steps_per_epoch
         self._mask_id = vocabulary.mask_id
         marks = {vocabulary.pad_id, vocabulary.start_id, vocabulary.end_id}
-        self._marks = sorted(marks | {*vocabulary.between_ids})
+        self._marks = sorted(marks | {*vocabulary.separator_ids})
         unwanted = [*self._marks, vocabulary.mask_id, vocabulary.unknown_id]
         self._others = np.setdiff1d(np.arange(vocabulary.size), unwanted)
 
@@ -100,4 +100,4 @@ class MaskedBatches:
             ids = tf.TensorSpec((None, None), "int32")
             return ({name: ids for name in self.batch(0)[0]}, ids)
 
-        return numbered_dataset(self.batch, signature, first_step, None, prefetch)
+        return step_dataset(self.batch, signature, first_step, None, prefetch)

@@ -5,24 +5,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from keras_tfm.text.labelled import Labelled, names_of
+from keras_tfm.text.labeled import LabeledDataset, names_of
 
 
 def split(
-    labelled: Labelled, shares: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0
-) -> list[Labelled]:
+    labelled: LabeledDataset, shares: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0
+) -> list[LabeledDataset]:
     """Divides texts at random, each class in the same shares.
 
     Rows of one and the same text go to one part, so that none that was trained
     on is asked again. Each part keeps the order of the rows.
 
     Args:
-        labelled: `Labelled`.
+        labelled: `LabeledDataset`.
         shares: list of floats above 0 that sum to 1, one for each part.
         seed: int from 0. The same seed gives the same parts.
 
     Returns:
-        list of `Labelled`, with the classes of the whole.
+        list of `LabeledDataset`, with the classes of the whole.
 
     Raises:
         ValueError: the shares are no shares, or a part would have no example of
@@ -52,7 +52,7 @@ def split(
             )
     chosen = [np.flatnonzero(parts == part) for part in range(len(shares))]
     return [
-        Labelled(
+        LabeledDataset(
             [labelled.texts[row] for row in rows],
             [labelled.labels[row] for row in rows],
             labelled.classes,
@@ -63,7 +63,9 @@ def split(
     ]
 
 
-def _part_of_rows(labelled: Labelled, shares: list[float], seed: int) -> np.ndarray:
+def _part_of_rows(
+    labelled: LabeledDataset, shares: list[float], seed: int
+) -> np.ndarray:
     """Gives each row its part: the rarest class first, where it is due most."""
     rows_of = collections.defaultdict(list)
     for row, text in enumerate(labelled.texts):

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from keras_tfm.text.encoded import EncodedSide
+from keras_tfm.text.bucketing import check_budget, check_settings, choose_lengths
 from keras_tfm.text.files import iterate_pairs
-from keras_tfm.text.pipeline import import_tensorflow
-from keras_tfm.text.shapes import check_budget, check_settings, choose_lengths
+from keras_tfm.text.tf_data import import_tensorflow
+from keras_tfm.text.tokenized_column import TokenizedColumn
 from keras_tfm.text.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ def stream(
     vocabulary: Vocabulary,
     target_vocabulary: Vocabulary | None = None,
     batch_tokens: int = 4096,
-    num_shapes: int = 8,
+    num_buckets: int = 8,
     max_source_length: int = 256,
     max_target_length: int = 256,
     too_long: str = "drop",
@@ -50,7 +50,7 @@ def stream(
             other.
         target_vocabulary: `Vocabulary` of the target, or None for a joint one.
         batch_tokens: int. Target positions of a batch at most, with padding.
-        num_shapes: int. Different shapes of batches at most.
+        num_buckets: int. Different shapes of batches at most.
         max_source_length: int, tokens, S of the longest shape.
         max_target_length: int, tokens with start or end, T of the longest one.
         too_long: what happens to a pair over these: `"drop"` or `"truncate"`.
@@ -73,12 +73,12 @@ def stream(
             reached.
     """
     tf = import_tensorflow()
-    check_settings(num_shapes, max_source_length, max_target_length, too_long, seed)
+    check_settings(num_buckets, max_source_length, max_target_length, too_long, seed)
     check_budget(batch_tokens, 1, max_target_length)
     limits = (max_source_length, max_target_length)
     vocabularies = (vocabulary, target_vocabulary or vocabulary)
     replay, texts = _opened(pairs)
-    lengths = _sampled_lengths(replay(), vocabularies, limits, num_shapes)
+    lengths = _sampled_lengths(replay(), vocabularies, limits, num_buckets)
     tokenize = _tokenizer(vocabularies, limits, too_long == "drop")
     nothing = tf.constant([], "string")
     end_of_pass = tf.data.Dataset.from_tensors((nothing, nothing))
@@ -146,14 +146,14 @@ def _are_paths(pairs) -> bool:
     )
 
 
-def _sampled_lengths(rows, vocabularies, limits, num_shapes: int):
+def _sampled_lengths(rows, vocabularies, limits, num_buckets: int):
     """Chooses shapes from the first pairs; the last is that of the limits."""
     sample = list(itertools.islice(rows, _SAMPLE))
     sides = []
     for index in range(2):
         texts = [_decoded(pair[index], n) for n, pair in enumerate(sample)]
         marked = index == 1
-        sides.append(EncodedSide(texts, vocabularies[index], limits[index], marked))
+        sides.append(TokenizedColumn(texts, vocabularies[index], limits[index], marked))
     filled = (sides[0].tokens > 0) & (sides[1].tokens > 0)
     fitting = filled & ~sides[0].too_long & ~sides[1].too_long
     if not fitting.any():
@@ -164,9 +164,9 @@ def _sampled_lengths(rows, vocabularies, limits, num_shapes: int):
             "raise `max_source_length` and `max_target_length`."
         )
     chosen = []
-    if num_shapes > 1:
+    if num_buckets > 1:
         source, target = (side.length[fitting] for side in sides)
-        chosen = choose_lengths(source, target, num_shapes - 1)
+        chosen = choose_lengths(source, target, num_buckets - 1)
     return sorted({*chosen, limits})
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from keras_tfm.text.pipeline import numbered_dataset
+from keras_tfm.text.tf_data import step_dataset
 from keras_tfm.text.vocabulary import Vocabulary
 
 
@@ -108,7 +108,7 @@ class TokenRows:
             ImportError: TensorFlow is not installed.
         """
         self._check_room()
-        return numbered_dataset(self.batch, self._signature, first_step, None, prefetch)
+        return step_dataset(self.batch, self._signature, first_step, None, prefetch)
 
     def ordered(self, prefetch: int = 8):
         """Gives the text once from its beginning, for `evaluate`.
@@ -130,7 +130,7 @@ class TokenRows:
         def batch(step):
             return self._cut(starts[step * self.rows : (step + 1) * self.rows])
 
-        return numbered_dataset(batch, self._signature, 0, count, prefetch)
+        return step_dataset(batch, self._signature, 0, count, prefetch)
 
     def _check_room(self):
         if self.steps_per_epoch < 1:

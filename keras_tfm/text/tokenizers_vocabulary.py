@@ -34,7 +34,7 @@ class TokenizersVocabulary:
         mask_id: int or None, of what stands for a token to be guessed.
         start_id: int, before a text, such as that of `[CLS]`.
         end_id: int, after it, such as that of `[SEP]`.
-        between_ids: tuple of int, between two texts.
+        separator_ids: tuple of int, between two texts.
 
     Raises:
         ImportError: `tokenizers` is not installed.
@@ -66,7 +66,7 @@ class TokenizersVocabulary:
         self.model = model
         self.size = tokenizer.get_vocab_size()
         self._tokenizer = tokenizer
-        self.start_id, self.between_ids, self.end_id = self._marks()
+        self.start_id, self.separator_ids, self.end_id = self._marks()
         self.pad_id = self._id_of(PADS)
         self.mask_id = self._id_of(MASKS)
         if self.pad_id is None:
@@ -176,7 +176,7 @@ class TokenizersVocabulary:
         ]
         return self._tokenizer.decode_batch(rows, skip_special_tokens=True)
 
-    def pieces(self, ids) -> list[str]:
+    def tokens(self, ids) -> list[str]:
         """Names the pieces of one sentence, as labels for a picture.
 
         Args:
@@ -188,7 +188,7 @@ class TokenizersVocabulary:
         names = [self._tokenizer.id_to_token(int(i)) for i in ids]
         return [f"<{i}>" if n is None else n for i, n in zip(ids, names, strict=True)]
 
-    def word_numbers(self, ids) -> list[int]:
+    def word_indices(self, ids) -> list[int]:
         """Tells which word each piece belongs to.
 
         Args:
@@ -198,7 +198,7 @@ class TokenizersVocabulary:
             list of T ints from 0.
         """
         # WordPiece marks what goes on, byte-level BPE a space before a word.
-        pieces = self.pieces(ids)
+        pieces = self.tokens(ids)
         if json.loads(self.model)["model"]["type"] == "WordPiece":
             return count_words(not piece.startswith("##") for piece in pieces)
         return count_words(piece.startswith("\u0120") for piece in pieces)
@@ -210,9 +210,9 @@ class TokenizersVocabulary:
             ids: list or array of ints `(T,)`, of `encode`.
 
         Returns:
-            list of str, of as many words as `word_numbers` counts.
+            list of str, of as many words as `word_indices` counts.
         """
-        groups = word_groups(ids, self.word_numbers(ids))
+        groups = word_groups(ids, self.word_indices(ids))
         words = self._tokenizer.decode_batch(groups, skip_special_tokens=False)
         return [word.strip() for word in words]
 

@@ -46,7 +46,7 @@ class Vocabulary:
     unknown_id = 1
     start_id = 2
     end_id = 3
-    between_ids = (3,)  # what stands between two texts of a row
+    separator_ids = (3,)  # what stands between two texts of a row
     mask_id = 1  # for a token to be guessed: no text has the unknown one
 
     def __init__(self, model: bytes):
@@ -117,7 +117,7 @@ class Vocabulary:
                 code.
             TypeError: `texts` is one string or holds something else.
         """
-        marks = [language_mark(language) for language in text_list(languages)]
+        marks = [language_tag(language) for language in text_list(languages)]
         if len(set(marks)) < len(marks):
             raise ValueError(
                 f"Each language has one mark. Received: languages={languages!r}."
@@ -251,7 +251,7 @@ class Vocabulary:
             )
         return self._processor.decode([self._real_ids(row) for row in ids])
 
-    def pieces(self, ids) -> list[str]:
+    def tokens(self, ids) -> list[str]:
         """Names the pieces of one sentence, as labels for a picture.
 
         Args:
@@ -267,7 +267,7 @@ class Vocabulary:
             for index in map(int, ids)
         ]
 
-    def word_numbers(self, ids) -> list[int]:
+    def word_indices(self, ids) -> list[int]:
         """Tells which word each piece belongs to.
 
         Args:
@@ -276,7 +276,7 @@ class Vocabulary:
         Returns:
             list of T ints from 0.
         """
-        return count_words(piece.startswith(WORD_START) for piece in self.pieces(ids))
+        return count_words(piece.startswith(WORD_START) for piece in self.tokens(ids))
 
     def words(self, ids) -> list[str]:
         """Gives the words that pieces make.
@@ -285,9 +285,9 @@ class Vocabulary:
             ids: list or array of ints `(T,)`, of `encode`.
 
         Returns:
-            list of str, of as many words as `word_numbers` counts.
+            list of str, of as many words as `word_indices` counts.
         """
-        groups = word_groups(ids, self.word_numbers(ids))
+        groups = word_groups(ids, self.word_indices(ids))
         return [word.strip() for word in self.decode(groups)]
 
     def tensorflow_tokenizer(self):
@@ -328,7 +328,7 @@ class Vocabulary:
         return [i for i in row if 0 <= i < self.size and i not in skipped]
 
 
-def language_mark(language: str) -> str:
+def language_tag(language: str) -> str:
     """Gives the mark that stands before a source to be put into a language.
 
     Args:

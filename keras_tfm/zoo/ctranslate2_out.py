@@ -25,7 +25,7 @@ def to_ctranslate2(
     """Writes a `Transformer` for the engine of CTranslate2.
 
     Its tokens are the pieces of the vocabularies: give the engine what
-    `vocabulary.pieces(ids)` says of each row of `vocabulary.encode(texts)`. It
+    `vocabulary.tokens(ids)` says of each row of `vocabulary.encode(texts)`. It
     puts no mark of a language before a source: where the vocabulary has marks,
     see `Vocabulary.languages`, put the pieces of one there. Nor does it know
     the settings of a search: give it `beam_size`, `length_penalty` and
@@ -176,7 +176,7 @@ def _check_writes(model):
 def _pieces(vocabulary, size):
     names = vocabulary
     if hasattr(vocabulary, "pieces"):
-        names = vocabulary.pieces(range(vocabulary.size))
+        names = vocabulary.tokens(range(vocabulary.size))
     return [*names, *(f"<spare {i}>" for i in range(len(names), size))]
 
 

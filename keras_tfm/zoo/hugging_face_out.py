@@ -132,14 +132,14 @@ def _vocabulary_files(vocabulary, target_vocabulary, search, config):
     if other is not vocabulary and other.model != vocabulary.model:
         return tokenizer_json.marian(vocabulary, target_vocabulary, search, max_length)
     if search is None:
-        marks = ([vocabulary.start_id], [vocabulary.end_id], vocabulary.between_ids)
+        marks = ([vocabulary.start_id], [vocabulary.end_id], vocabulary.separator_ids)
     else:
         marks = [list(search.get(f"source_{n}", ())) for n in ("prefix", "suffix")]
     if isinstance(vocabulary, TokenizersVocabulary):
         whole = json.loads(vocabulary.model)
     else:
         whole = tokenizer_json.of_sentencepiece(vocabulary)
-    whole = tokenizer_json.marked(whole, vocabulary.pieces, *marks)
+    whole = tokenizer_json.marked(whole, vocabulary.tokens, *marks)
     settings = tokenizer_json.settings(
         vocabulary, max_length, search is None, config.get("type_vocab_size", 1) > 1
     )

@@ -151,7 +151,7 @@ def settings(vocabulary, max_length, encoder, segments=False) -> dict:
     }
     if encoder and vocabulary.mask_id not in (None, vocabulary.unknown_id):
         marks["mask_token"] = vocabulary.mask_id
-    names = vocabulary.pieces(list(marks.values()))
+    names = vocabulary.tokens(list(marks.values()))
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": max_length,
@@ -178,7 +178,7 @@ def marian(source, target, search, max_length) -> dict:
         ValueError: the ids mean different pieces, or a source is to have other
             marks than the end after it.
     """
-    tables = [side.pieces(range(side.size)) for side in (source, target)]
+    tables = [side.tokens(range(side.size)) for side in (source, target)]
     marks = [list(search.get(f"source_{name}", ())) for name in ("prefix", "suffix")]
     if tables[0] != tables[1] or marks != [[], [source.end_id]]:
         raise ValueError(
@@ -200,7 +200,7 @@ def marian(source, target, search, max_length) -> dict:
                 **dict(
                     zip(
                         ("pad_token", "unk_token", "eos_token"),
-                        source.pieces([0, 1, 3]),
+                        source.tokens([0, 1, 3]),
                         strict=True,
                     )
                 ),

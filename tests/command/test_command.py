@@ -541,7 +541,7 @@ def test_a_model_is_inspected_and_written_for_others(
     marked.save(tmp_path / "marked")
     ask = ["export", str(tmp_path / "marked"), str(tmp_path / "ct2b")]
     assert main([*ask, "--form", "ctranslate2"]) == 0
-    pieces = " ".join(translator.vocabulary.pieces([270, 9]))
+    pieces = " ".join(translator.vocabulary.tokens([270, 9]))
     assert f"before each source: {pieces}\n" in capfd.readouterr().err
     suffixes = (([3, 270], False), ([270, 3], True))  # of NLLB, and of others
     for number, (suffix, ends) in enumerate(suffixes):
@@ -552,7 +552,7 @@ def test_a_model_is_inspected_and_written_for_others(
         assert main([*ask, "--form", "ctranslate2"]) == 0
         said = capfd.readouterr().err
         after, before = (
-            " ".join(translator.vocabulary.pieces(ids))
+            " ".join(translator.vocabulary.tokens(ids))
             for ids in (suffix[:1] if ends else suffix, [9])
         )
         assert f"after each source: {after}\n" in said

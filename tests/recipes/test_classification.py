@@ -10,8 +10,8 @@ import pytest
 from keras import ops
 
 from keras_tfm import models, serving, text, training, zoo
-from keras_tfm.text import Labelled, TokenizersVocabulary
-from keras_tfm.text.pipeline import numbered_dataset
+from keras_tfm.text import LabeledDataset, TokenizersVocabulary
+from keras_tfm.text.tf_data import step_dataset
 from recipes import classification, label_scores, preset, runs
 from recipes.labelled_corpora import LabelledCorpus
 
@@ -82,7 +82,7 @@ def test_a_separator_that_is_in_no_label_is_refused(tmp_path):
     with pytest.raises(ValueError, match="';', and 48 texts of one label each"):
         classification.main(settings)
     assert not (tmp_path / "out").exists()
-    none_or_one = text.Labelled(["a", "b", "c"], [["x"], [], ["y"]])
+    none_or_one = text.LabeledDataset(["a", "b", "c"], [["x"], [], ["y"]])
     classification.check_separator(settings, none_or_one)
 
 
@@ -248,7 +248,7 @@ class Steps:
         def signature(tf):
             return tf.TensorSpec((16, 3)), tf.TensorSpec((16,), "int32")
 
-        return numbered_dataset(self.batch, signature, first_step, last)
+        return step_dataset(self.batch, signature, first_step, last)
 
     def ordered(self):
         return self.dataset(1000, 1004)
@@ -644,7 +644,7 @@ def test_the_first_line_never_sees_the_test_part():
     """Its strength is chosen on the validation part."""
 
     def part(texts, labels):
-        return Labelled(texts, labels, classes=["a", "b"], allow_missing=True)
+        return LabeledDataset(texts, labels, classes=["a", "b"], allow_missing=True)
 
     train = part(["x x x", "y y y", "x y x", "y x y"] * 3, ["a", "b", "a", "b"] * 3)
     test = part(["x z", "y z"], ["a", "b"])
@@ -664,7 +664,7 @@ def test_the_first_line_learns_from_training_texts_alone():
     """What only the other parts say tells it nothing."""
 
     def part(texts):
-        return Labelled(texts, ["a", "b"] * (len(texts) // 2))
+        return LabeledDataset(texts, ["a", "b"] * (len(texts) // 2))
 
     others = part(["q q", "r r"] * 4)
     corpus = LabelledCorpus("c", part(["x x", "y y"] * 6), others, others, "", "")
@@ -675,8 +675,10 @@ def test_the_first_line_learns_from_training_texts_alone():
 def test_words_that_stand_in_one_text_each_make_a_first_line():
     """From 1,000 texts on they are left out, unless there are no others."""
     texts = [f"word{n}" for n in range(1_300)]
-    train = Labelled(texts, ["a", "b"] * 650)
-    test = Labelled(["word0", "word2"], ["a", "a"], ["a", "b"], allow_missing=True)
+    train = LabeledDataset(texts, ["a", "b"] * 650)
+    test = LabeledDataset(
+        ["word0", "word2"], ["a", "a"], ["a", "b"], allow_missing=True
+    )
     corpus = LabelledCorpus("c", train, test, test, "", "")
     assert label_scores.tf_idf_scores(corpus)["accuracy"] == 1.0
 
@@ -809,7 +811,9 @@ def test_an_interval_is_wide_where_all_of_few_are_right():
 @pytest.mark.backend("torch")
 def test_a_prediction_is_one_line_whatever_the_labels_are(tmp_path):
     file = tmp_path / "predictions.tsv"
-    test = Labelled(["a\tb", "c"], [["x\ty", "z"], ["u\nv"]], ["u\nv", "x\ty", "z"])
+    test = LabeledDataset(
+        ["a\tb", "c"], [["x\ty", "z"], ["u\nv"]], ["u\nv", "x\ty", "z"]
+    )
     assert test.classes == ["u\nv", "x\ty", "z"]
     found = np.array([[0, 1, 1], [1, 0, 0]])
     names = classification._named(found, test.classes, "; ")

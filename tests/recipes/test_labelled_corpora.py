@@ -1,11 +1,11 @@
-"""Labelled corpora: where they come from, how their parts are drawn."""
+"""Labeled corpora: where they come from, how their parts are drawn."""
 
 import collections
 import json
 
 import pytest
 
-from keras_tfm.text import Labelled
+from keras_tfm.text import LabeledDataset
 from recipes import labelled_corpora
 
 pytestmark = pytest.mark.backend("tensorflow")  # data only: once is enough
@@ -99,7 +99,7 @@ def test_rows_that_share_five_words_with_a_sentence_are_dropped():
         words = [f"{letter}{i}" for letter in "abcdefgh"]
         for some in (words, words[1:7], words[2:6]):
             rows.append((" ".join(some), ("good", "bad")[i % 2]))
-    whole = Labelled(*zip(*rows, strict=True))
+    whole = LabeledDataset(*zip(*rows, strict=True))
     train, held, dropped = labelled_corpora.hold_out_sentences(whole, 10, seed=0)
     assert (len(held), dropped, len(train)) == (10, 10, 180 - 20)
     assert all(len(text.split()) == 8 for text in held.texts)

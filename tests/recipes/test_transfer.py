@@ -19,7 +19,7 @@ def vocabularies():
 
 
 def names(vocabulary):
-    return vocabulary.pieces(range(vocabulary.size))
+    return vocabulary.tokens(range(vocabulary.size))
 
 
 def test_pieces_are_spelled_in_those_of_another(vocabularies):
@@ -32,7 +32,7 @@ def test_pieces_are_spelled_in_those_of_another(vocabularies):
     assert spelled["ß"] == spelled["ä"] == []
     for name in set(spelled) - set(ids):
         known = [letter for letter in name if letter in ids]
-        assert "".join(before.pieces(spelled[name])) == "".join(known)
+        assert "".join(before.tokens(spelled[name])) == "".join(known)
     assert spelled["<0xC3>"] == [ids["<0xC3>"]] and spelled["</s>"] == [3]
 
 
@@ -42,7 +42,7 @@ def test_the_longest_piece_from_the_left_is_taken():
     now = text.Vocabulary.train(["abcb abcb"] * 9, size=266, exact=False)
     assert has and "▁abcb" in names(now)
     found = transfer.spellings(before, now)[names(now).index("▁abcb")]
-    assert before.pieces(found)[0] == max(has, key=len)
+    assert before.tokens(found)[0] == max(has, key=len)
 
 
 @pytest.mark.parametrize("options", [{}, {"tie": "target", "logits_bias": True}])
@@ -68,7 +68,7 @@ def test_weights_and_shared_pieces_are_kept(vocabularies, options):
     # A sentence of both gets the same states: every other weight is there too.
     sentence = "the house is old"
     ids = [np.array(each.encode([sentence])) for each in vocabularies]
-    pieces = [each.pieces(row[0]) for each, row in zip(vocabularies, ids, strict=True)]
+    pieces = [each.tokens(row[0]) for each, row in zip(vocabularies, ids, strict=True)]
     row = [names(before).index(name) for name in pieces[1] if name in both]
     there = [names(now).index(name) for name in pieces[1] if name in both]
     assert len(row) > 2

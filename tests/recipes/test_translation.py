@@ -519,7 +519,7 @@ def test_defaults_hang_on_the_corpus():
     assert translation.complete(short, 50_000).cooldown == 1
     # Where each shape of a batch is compiled there are few.
     compiled = dataclasses.replace(own, jit_compile=True)
-    assert translation.complete(compiled, 50_000).num_shapes < large.num_shapes
+    assert translation.complete(compiled, 50_000).num_buckets < large.num_buckets
     japanese = dataclasses.replace(own, target="ja-JP", batch=512)
     assert translation.complete(japanese, 1).bleu_tokenize == "char"
     assert translation.complete(japanese, 1).batch == 512

@@ -115,7 +115,7 @@ def test_words_weigh_what_their_pieces_weigh(classifier, vocabulary):
     weights = numpy(classifier.model.pooling_weights({"token_ids": row}))[0]
     total = sum(weight for _, weight in words)
     assert total == pytest.approx(1 - weights[0] - weights[-1], abs=1e-5)
-    first = [i for i, n in enumerate(vocabulary.word_numbers(ids)) if n == 0]
+    first = [i for i, n in enumerate(vocabulary.word_indices(ids)) if n == 0]
     assert words[0][1] == pytest.approx(weights[1:][first].sum(), abs=1e-5)
     mean = Classifier(network(vocabulary, pooling="mean"), vocabulary, CLASSES)
     with pytest.raises(ValueError, match="pooling='mean'"):

@@ -208,7 +208,7 @@ def test_a_folder_of_ctranslate2_without_pieces_takes_no_text(
     tmp_path, model, vocabulary
 ):
     pytest.importorskip("ctranslate2")
-    tokens = vocabulary.pieces(range(vocabulary.size))
+    tokens = vocabulary.tokens(range(vocabulary.size))
     zoo.to_ctranslate2(model, vocabulary, tmp_path)
     zoo.to_ctranslate2(model, tokens, tmp_path)  # nothing is left of the first
     with pytest.raises(ValueError, match="no vocabulary that is read"):

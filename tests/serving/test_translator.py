@@ -183,7 +183,7 @@ def test_the_ends_are_those_of_the_vocabulary():
             kept = (i for i in rows[0] if i > 3)
             return ["".join("abcde"[i - 4] for i in kept)]
 
-        def pieces(self, ids):
+        def tokens(self, ids):
             return ["abcde"[i - 4] if i > 3 else f"<{i}>" for i in ids]
 
         def starts(self, ids):

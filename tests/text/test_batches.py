@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from keras_tfm.text import Batches, Pairs, Vocabulary, read_pairs
-from keras_tfm.text.encoded import EncodedSide
+from keras_tfm.text.tokenized_column import TokenizedColumn
 
 
 def contents(batches):
@@ -64,7 +64,7 @@ def test_an_epoch_holds_every_pair_once(pairs, vocabulary, batch_tokens, shuffle
 
 
 def test_batches_keep_to_few_shapes_and_the_budget(pairs, vocabulary):
-    batches = Batches(pairs, vocabulary, batch_tokens=300, num_shapes=4)
+    batches = Batches(pairs, vocabulary, batch_tokens=300, num_buckets=4)
     shapes = collections.Counter()
     for inputs, labels in epoch(batches):
         assert labels.dtype == "int32" and labels.shape == inputs["target_ids"].shape
@@ -203,7 +203,7 @@ def test_nothing_left_is_refused(vocabulary):
 def test_settings_that_cannot_work_are_refused(pairs, vocabulary):
     for settings, words in (
         ({"too_long": "cut"}, '"drop" or "truncate". Received: too_long=\'cut\''),
-        ({"num_shapes": 0}, "at least 1.*num_shapes=0"),
+        ({"num_buckets": 0}, "at least 1.*num_buckets=0"),
         ({"max_target_length": 1}, "at least 2.*max_target_length=1"),
         ({"seed": -1}, "`seed` must be 0 or more. Received: seed=-1"),
         ({"batch_tokens": 8}, "batch_tokens=8, and a target of"),
@@ -246,7 +246,7 @@ def test_sampled_subwords_say_the_same_text_in_other_pieces(pairs, vocabulary):
 
 
 def test_a_sampled_cut_replaces_the_usual_one_where_it_fits(vocabulary):
-    side = EncodedSide(["ba be", "bi bo"], vocabulary, longest=9, marked=True)
+    side = TokenizedColumn(["ba be", "bi bo"], vocabulary, longest=9, marked=True)
     ids = side.rows(np.array([0, 1]), 6)
     usual = ids.copy()
     cuts = {0.1: [[7], [7] * 5], 0.2: [[7] * 4, [8, 9]]}
@@ -260,7 +260,7 @@ def test_a_sampled_cut_replaces_the_usual_one_where_it_fits(vocabulary):
 
 
 def test_the_reported_padding_is_that_of_the_batches(pairs, vocabulary):
-    batches = Batches(pairs, vocabulary, batch_tokens=300, num_shapes=5)
+    batches = Batches(pairs, vocabulary, batch_tokens=300, num_buckets=5)
     real, all_positions = np.zeros(2), np.zeros(2)
     for inputs, labels in epoch(batches):
         for side, ids in enumerate((inputs["source_ids"], labels)):
@@ -280,9 +280,9 @@ def test_multi30k_is_padded_little(data):
     pairs = read_pairs(*files)
     joint = Vocabulary.train(pairs.source + pairs.target, 10_000, "bpe")
     # The budget is one of target tokens, and so is the bound.
-    assert 0.08 < Batches(pairs, joint, num_shapes=8).padding["target"] < 0.1
-    for num_shapes, most in ((8, 0.125), (11, 0.1)):
-        batches = Batches(pairs, joint, num_shapes=num_shapes, source_cost=1.0)
+    assert 0.08 < Batches(pairs, joint, num_buckets=8).padding["target"] < 0.1
+    for num_buckets, most in ((8, 0.125), (11, 0.1)):
+        batches = Batches(pairs, joint, num_buckets=num_buckets, source_cost=1.0)
         assert most - 0.02 < batches.padding["both"] < most
 
 
@@ -296,8 +296,8 @@ def test_the_same_batches_feed_fit_on_every_backend(pairs, vocabulary):
     model = keras.Model({"source_ids": source, "target_ids": target}, logits)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=0)
     model.compile(keras.optimizers.Adam(0.01), loss)
-    batches = Batches(pairs, vocabulary, batch_tokens=1500, num_shapes=3)
-    held = Batches(pairs, vocabulary, batch_tokens=1500, num_shapes=3, shuffle=False)
+    batches = Batches(pairs, vocabulary, batch_tokens=1500, num_buckets=3)
+    held = Batches(pairs, vocabulary, batch_tokens=1500, num_buckets=3, shuffle=False)
     steps = batches.steps_per_epoch
     history = model.fit(
         batches.dataset(),

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 
 from keras_tfm.models import Classifier, Encoder
-from keras_tfm.text import LabelBatches, Labelled, Vocabulary
+from keras_tfm.text import LabelBatches, LabeledDataset, Vocabulary
 
 
 @pytest.fixture(scope="module")
 def labelled(pairs):
     """Texts whose label says whether the word "ba" stands in them."""
     labels = ["with" if "ba" in text.split() else "less" for text in pairs.source]
-    return Labelled(pairs.source, labels)
+    return LabeledDataset(pairs.source, labels)
 
 
 @pytest.fixture(scope="module")
 def paired(pairs):
     labels = ["long" if len(text) > 60 else "short" for text in pairs.target]
-    return Labelled(list(pairs), labels)
+    return LabeledDataset(list(pairs), labels)
 
 
 def wanted(labelled, vocabulary):
@@ -78,7 +78,7 @@ def test_an_epoch_holds_every_text_once(labelled, vocabulary, batch_tokens):
 
 def test_batches_keep_to_few_shapes_and_the_budget(labelled, vocabulary):
     for batch_tokens in (200, 250, 300, 350):
-        batches = LabelBatches(labelled, vocabulary, batch_tokens, num_shapes=4)
+        batches = LabelBatches(labelled, vocabulary, batch_tokens, num_buckets=4)
         shapes = collections.Counter()
         for inputs, labels in epoch(batches):
             ids = inputs["token_ids"]
@@ -186,7 +186,9 @@ def test_nothing_is_said_when_nothing_is_cut(labelled, vocabulary, caplog):
 
 def test_of_a_pair_the_longer_text_is_cut_first(vocabulary):
     texts = [("ba " * 9, "bo"), ("bo", "ba " * 9), ("ba " * 9, "bo " * 9)]
-    batches = LabelBatches(Labelled(texts, ["x", "y", "x"]), vocabulary, max_length=9)
+    batches = LabelBatches(
+        LabeledDataset(texts, ["x", "y", "x"]), vocabulary, max_length=9
+    )
     ids = {}
     for inputs, _ in in_order(batches):
         for row in inputs["token_ids"]:
@@ -202,18 +204,18 @@ def test_of_a_pair_the_longer_text_is_cut_first(vocabulary):
 
 
 def test_a_text_without_tokens_stays_and_is_said(vocabulary, caplog):
-    labelled = Labelled(["ba be", "\u200b", "bi"], ["x", "y", "x"])
+    labelled = LabeledDataset(["ba be", "\u200b", "bi"], ["x", "y", "x"])
     batches = LabelBatches(labelled, vocabulary)
     assert (2, 3) in {ids for ids, _ in contents(in_order(batches))}
     assert "with a side without tokens: 1." in caplog.text
     with pytest.raises(ValueError, match="One text at least must have a token"):
-        LabelBatches(Labelled(["\u200b", "\u200b"], ["x", "y"]), vocabulary)
+        LabelBatches(LabeledDataset(["\u200b", "\u200b"], ["x", "y"]), vocabulary)
 
 
 def test_several_labels_come_as_zeros_and_ones(pairs, vocabulary):
     words = ("ba", "be", "dan")
     labels = [[word for word in words if word in text.split()] for text in pairs.source]
-    labelled = Labelled(pairs.source, labels)
+    labelled = LabeledDataset(pairs.source, labels)
     batches = LabelBatches(labelled, vocabulary, 300)
     said = np.concatenate([labels for _, labels in in_order(batches)])
     assert said.dtype == "float32" and said.shape == (500, 3)
@@ -298,9 +300,11 @@ def test_weights_are_those_of_the_classes(labelled, vocabulary):
 
 
 def test_settings_that_cannot_work_are_refused(labelled, paired, vocabulary):
-    missing = Labelled(["ba", "bo"], ["x", "y"], ["x", "y", "z"], allow_missing=True)
+    missing = LabeledDataset(
+        ["ba", "bo"], ["x", "y"], ["x", "y", "z"], allow_missing=True
+    )
     for texts, settings, words in (
-        (labelled, {"num_shapes": 0}, "at least 1.*num_shapes=0"),
+        (labelled, {"num_buckets": 0}, "at least 1.*num_buckets=0"),
         (labelled, {"max_length": 2}, "at least 3.*max_length=2"),
         (paired, {"max_length": 4}, "at least 5.*max_length=4"),
         (labelled, {"seed": -1}, "seed=-1"),
@@ -315,14 +319,14 @@ def test_settings_that_cannot_work_are_refused(labelled, paired, vocabulary):
         pattern = re.escape(words).replace(r"\.\*", ".*")
         with pytest.raises(ValueError, match=pattern):
             LabelBatches(texts, vocabulary, **settings)
-    with pytest.raises(TypeError, match="must be `Labelled`. Received: list"):
+    with pytest.raises(TypeError, match="must be `LabeledDataset`. Received: list"):
         LabelBatches([("a", "b")], vocabulary)
 
 
 def test_the_report_lists_no_shape_without_batches(vocabulary):
     texts = ["ba", "ba ke", "ba ke do", *["ba ke do ri mu la"] * 6]
-    labelled = Labelled(texts, ["a", "b", "a"] * 3)
-    batches = LabelBatches(labelled, vocabulary, 200, num_shapes=4)
+    labelled = LabeledDataset(texts, ["a", "b", "a"] * 3)
+    batches = LabelBatches(labelled, vocabulary, 200, num_buckets=4)
     assert any(not shape.batches for shape in batches.shapes)
     first = batches.report.index("batches\n") + len("batches\n")
     table = batches.report[first:].splitlines()[:-1]
@@ -332,7 +336,7 @@ def test_the_report_lists_no_shape_without_batches(vocabulary):
 
 
 def test_the_reported_padding_is_that_of_the_batches(labelled, vocabulary):
-    batches = LabelBatches(labelled, vocabulary, 300, num_shapes=5)
+    batches = LabelBatches(labelled, vocabulary, 300, num_buckets=5)
     ids = [inputs["token_ids"] for inputs, _ in epoch(batches)]
     real, places = sum(map(np.count_nonzero, ids)), sum(each.size for each in ids)
     np.testing.assert_allclose(batches.padding, 1 - real / places)

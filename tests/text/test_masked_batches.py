@@ -5,7 +5,7 @@ import pytest
 
 from keras_tfm.text import (
     LabelBatches,
-    Labelled,
+    LabeledDataset,
     MaskedBatches,
     TokenizersVocabulary,
     Vocabulary,
@@ -28,7 +28,7 @@ def vocabulary(request):
 
 
 def make(vocabulary, count=600, share=0.15, **settings):
-    labelled = Labelled(texts(count), ["x", "y"] * (count // 2))
+    labelled = LabeledDataset(texts(count), ["x", "y"] * (count // 2))
     batches = LabelBatches(labelled, vocabulary, batch_tokens=512, **settings)
     return MaskedBatches(batches, share)
 
@@ -96,7 +96,7 @@ def test_each_epoch_hides_others_and_a_step_always_the_same(masked):
 
 def test_pairs_keep_their_segments(vocabulary):
     sides = list(zip(texts(40), texts(40, seed=1), strict=True))
-    labelled = Labelled(sides, ["x", "y"] * 20)
+    labelled = LabeledDataset(sides, ["x", "y"] * 20)
     batches = LabelBatches(labelled, vocabulary, batch_tokens=512)
     inputs, _ = MaskedBatches(batches).batch(0)
     np.testing.assert_array_equal(

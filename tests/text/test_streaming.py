@@ -77,7 +77,7 @@ def test_sides_tokenised_at_the_same_time_do_not_mix_up_their_ends(
         as_dataset(pairs),
         vocabulary,
         batch_tokens=64,
-        num_shapes=1,
+        num_buckets=1,
         max_source_length=64,
         max_target_length=64,
     )
@@ -92,7 +92,7 @@ def test_passes_differ_and_two_readings_do_not(pairs, vocabulary):
             as_dataset(pairs),
             vocabulary,
             batch_tokens=50 * 64,  # ten batches of 50 a pass
-            num_shapes=1,
+            num_buckets=1,
             max_source_length=64,
             max_target_length=64,
             seed=seed,
@@ -113,7 +113,7 @@ def test_no_buffer_keeps_the_order(pairs, vocabulary):
     found = stream(
         as_dataset(pairs),
         vocabulary,
-        num_shapes=1,
+        num_buckets=1,
         max_source_length=64,
         max_target_length=64,
         shuffle_buffer=0,

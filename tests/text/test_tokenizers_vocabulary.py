@@ -8,7 +8,7 @@ import pytest
 
 from keras_tfm.text import (
     LabelBatches,
-    Labelled,
+    LabeledDataset,
     TokenizersVocabulary,
     Vocabulary,
     load_vocabulary,
@@ -47,16 +47,16 @@ def byte_level():
 def test_word_piece_cuts_as_bert_does(word_piece):
     special = [word_piece.pad_id, word_piece.unknown_id, word_piece.start_id]
     special += [word_piece.end_id, word_piece.mask_id]
-    assert special == [0, 1, 2, 3, 4] and word_piece.between_ids == (3,)
+    assert special == [0, 1, 2, 3, 4] and word_piece.separator_ids == (3,)
     [ids] = word_piece.encode(["CATS, matted é 7"])
-    pieces = word_piece.pieces(ids)
+    pieces = word_piece.tokens(ids)
     assert pieces[:2] == ["cats", ","] and pieces[2] == "mat"
     assert pieces[-2:] == ["e", "[UNK]"]  # without its accent; never seen
     assert word_piece.decode([ids])[0].startswith("cats, mat")
 
 
 def test_marks_are_read_off_the_tokenizer(byte_level):
-    marks = (byte_level.start_id, byte_level.between_ids, byte_level.end_id)
+    marks = (byte_level.start_id, byte_level.separator_ids, byte_level.end_id)
     assert marks == (0, (2, 2), 2)
     special = (byte_level.pad_id, byte_level.unknown_id, byte_level.mask_id)
     assert special == (1, 3, 4)
@@ -74,7 +74,7 @@ def test_pieces_are_put_together_to_words(kind, request):
     else:
         vocabulary = request.getfixturevalue(kind)
     [ids] = vocabulary.encode(["the sats sat"])
-    numbers, words = vocabulary.word_numbers(ids), vocabulary.words(ids)
+    numbers, words = vocabulary.word_indices(ids), vocabulary.words(ids)
     assert words == ["the", "sats", "sat"]
     assert len(numbers) == len(ids) > 3 and sorted(set(numbers)) == [0, 1, 2]
     assert numbers == sorted(numbers)
@@ -82,7 +82,7 @@ def test_pieces_are_put_together_to_words(kind, request):
     assert vocabulary.words(unknown)[1] == (
         "[UNK]" if kind == "word_piece" else "\u0416"
     )
-    assert vocabulary.words([]) == vocabulary.word_numbers([]) == []
+    assert vocabulary.words([]) == vocabulary.word_indices([]) == []
 
 
 def test_a_saved_vocabulary_is_told_apart_and_cuts_alike(word_piece, tmp_path):
@@ -101,7 +101,9 @@ def test_rows_of_pairs_are_the_tokenizers_own(byte_level, word_piece):
     texts = [("the cat", "a mat."), ("cats", "the cat sat on")]
     for vocabulary in (byte_level, word_piece):
         tokenizer = vocabulary._tokenizer
-        batches = LabelBatches(Labelled(texts, ["x", "y"]), vocabulary, num_shapes=1)
+        batches = LabelBatches(
+            LabeledDataset(texts, ["x", "y"]), vocabulary, num_buckets=1
+        )
         inputs, labels = batches.ordered_batch(0)
         for ids, segments, label in zip(
             inputs["token_ids"], inputs["segment_ids"], labels, strict=True
@@ -115,10 +117,10 @@ def test_rows_of_pairs_are_the_tokenizers_own(byte_level, word_piece):
 
 
 def test_segments_are_given_where_they_are_asked_for(word_piece):
-    single = Labelled(["the cat", "a mat"], ["x", "y"])
+    single = LabeledDataset(["the cat", "a mat"], ["x", "y"])
     inputs, _ = LabelBatches(single, word_piece, segments=True).ordered_batch(0)
     np.testing.assert_array_equal(inputs["segment_ids"], 0)
-    paired = Labelled([("the cat", "a mat")] * 2, ["x", "y"])
+    paired = LabeledDataset([("the cat", "a mat")] * 2, ["x", "y"])
     inputs, _ = LabelBatches(paired, word_piece, segments=False).ordered_batch(0)
     assert list(inputs) == ["token_ids"]
 
@@ -141,7 +143,7 @@ def test_what_is_no_tokenizer_of_encoders_is_refused(word_piece, tmp_path):
         word_piece.encode("the cat")
     with pytest.raises(ValueError, match="other ways.*WordPiece"):
         LabelBatches(
-            Labelled(["the cat", "a mat"], ["x", "y"]),
+            LabeledDataset(["the cat", "a mat"], ["x", "y"]),
             word_piece,
             subword_sampling=0.1,
         )

@@ -26,8 +26,8 @@ def test_the_first_pieces_are_pad_unknown_start_end(small):
     assert small.size == 276
     assert (small.pad_id, small.unknown_id) == (0, 1)
     assert (small.start_id, small.end_id) == (2, 3)
-    assert small.pieces([0, 1, 2, 3]) == ["<pad>", "<unk>", "<s>", "</s>"]
-    assert small.pieces([4, 259, 276, -1]) == ["<0x00>", "<0xFF>", "<276>", "<-1>"]
+    assert small.tokens([0, 1, 2, 3]) == ["<pad>", "<unk>", "<s>", "</s>"]
+    assert small.tokens([4, 259, 276, -1]) == ["<0x00>", "<0xFF>", "<276>", "<-1>"]
 
 
 @pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc_cf"])
@@ -35,7 +35,7 @@ def test_a_mark_of_a_language_is_one_piece(small, normalization):
     marked = Vocabulary.train(
         TEXTS, size=278, normalization=normalization, languages=["de", "zh_Hans"]
     )
-    assert marked.pieces([3, 4, 5, 6]) == ["</s>", "<2de>", "<2zh_Hans>", "<0x00>"]
+    assert marked.tokens([3, 4, 5, 6]) == ["</s>", "<2de>", "<2zh_Hans>", "<0x00>"]
     assert list(marked.languages) == ["de", "zh_Hans"] and small.languages == {}
     [plain, whole] = marked.encode(["a house", "<2zh_Hans> a house"])
     assert whole == marked.languages["zh_Hans"] + plain and whole[-len(plain) - 1] == 5

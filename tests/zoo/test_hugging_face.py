@@ -134,7 +134,7 @@ def test_a_masked_word_of_a_real_model_is_found():
     model, vocabulary = zoo.from_hugging_face(package("cognition") / "model")[:2]
     [ids] = vocabulary.encode(["paris is the capital of france."])
     ids = [vocabulary.start_id, *ids, vocabulary.end_id]
-    place = vocabulary.pieces(ids).index("france")
+    place = vocabulary.tokens(ids).index("france")
     masked = np.array([ids], "int32")
     masked[0, place] = vocabulary.mask_id
     logits = numpy(
@@ -146,7 +146,7 @@ def test_a_masked_word_of_a_real_model_is_found():
             }
         )
     )
-    likeliest = vocabulary.pieces(np.argsort(-logits[0, 0])[:20])
+    likeliest = vocabulary.tokens(np.argsort(-logits[0, 0])[:20])
     assert "france" in likeliest
 
 

@@ -12,7 +12,7 @@ from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import CausalLM, Classifier, Encoder, MaskedLM, Transformer
 from keras_tfm.serving import Translator
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
-from keras_tfm.text.joined import count_marks, join
+from keras_tfm.text.pair_packing import count_special_tokens, pack_texts
 from tests.decode.conftest import draw_transformer
 from tests.layers.formulas import draw_weights, numpy
 from tests.models.small import BATCH, SOURCE, TARGET, V, small
@@ -386,8 +386,8 @@ def test_an_encoder_reads_the_same_rows_of_text(kind, lines, tmp_path):
     first, second = "The source is a sentence", "and the target another."
     for texts in ((first,), (first, second)):
         sides = tuple(vocabulary.encode(list(texts)))
-        length = count_marks(vocabulary, len(texts)) + sum(map(len, sides))
-        wanted = join([sides], length, vocabulary, True)
+        length = count_special_tokens(vocabulary, len(texts)) + sum(map(len, sides))
+        wanted = pack_texts([sides], length, vocabulary, True)
         found = tokenizer(*texts)
         assert found["input_ids"] == wanted["token_ids"][0].tolist()
         assert found["token_type_ids"] == wanted["segment_ids"][0].tolist()

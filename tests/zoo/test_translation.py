@@ -1088,7 +1088,7 @@ def test_a_vocabulary_of_bytes_is_not_exported(tmp_path):
     class Bytes:
         size, start_id, end_id = 4, 2, 3
 
-        def pieces(self, ids):
+        def tokens(self, ids):
             return [f"<0x{i:02X}>" for i in ids]
 
     model = Transformer(

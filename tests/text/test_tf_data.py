@@ -3,7 +3,7 @@
 import keras
 import pytest
 
-from keras_tfm.text.pipeline import import_tensorflow
+from keras_tfm.text.tf_data import import_tensorflow
 
 tf = pytest.importorskip("tensorflow", reason="tensorflow is not installed")
 

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from keras_tfm.text.files import is_unicode
-from keras_tfm.text.tables import (
+from keras_tfm.text.csv_jsonl import (
     column_list,
     format_of,
     iterate_records,
     refuse_options,
 )
+from keras_tfm.text.files import is_unicode
 
 _log = logging.getLogger(__name__)
 
 
-class Labelled:
+class LabeledDataset:
     """Texts, or pairs of texts, and the labels that were given to them.
 
     All is kept as it came, in order; a label of a text that is listed twice
@@ -171,7 +171,7 @@ class Labelled:
             )
 
 
-def read_labelled(
+def read_labeled(
     path,
     text="text",
     label="label",
@@ -180,7 +180,7 @@ def read_labelled(
     format: str | None = None,
     classes: Iterable[str] | None = None,
     allow_missing: bool = False,
-) -> Labelled:
+) -> LabeledDataset:
     """Reads texts and their labels from columns of a file.
 
     In a `.tsv` quotes have no meaning: a field is what stands between two tabs.
@@ -201,15 +201,15 @@ def read_labelled(
             text that may have several, or none where the field is empty.
         format: `"tsv"`, `"csv"`, `"jsonl"` or `"label_first"`, where each line
             is the label, a space and the text; None goes by the file's name.
-        classes: as of `Labelled`.
-        allow_missing: as of `Labelled`.
+        classes: as of `LabeledDataset`.
+        allow_missing: as of `LabeledDataset`.
 
     Raises:
         FileNotFoundError: the file is missing.
         ValueError: the file is empty or not UTF-8; its format is not known or
             does not go with the columns; it lacks a column, a line has too few
             or too many, broken quoting, an empty text or no label; or
-            `Labelled` refuses what was read.
+            `LabeledDataset` refuses what was read.
     """
     columns = [column_list(text), column_list(label), column_list(text_pair)]
     format = format_of(path, format)
@@ -232,14 +232,14 @@ def read_labelled(
             )
         texts.append(_checked_text(sides, second is not None, place))
         labels.append(_checked_label(given, several, place))
-    return Labelled(texts, labels, classes, allow_missing, str(path))
+    return LabeledDataset(texts, labels, classes, allow_missing, str(path))
 
 
 def _as_list(values, side: str) -> list:
     if isinstance(values, str):
         raise TypeError(
             f"`{side}` must be a list. Received one string: {values[:40]!r}. To read "
-            "a file use `read_labelled`."
+            "a file use `read_labeled`."
         )
     return list(values)
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def count_marks(vocabulary, sides: int) -> int:
+def count_special_tokens(vocabulary, sides: int) -> int:
     """Counts the tokens of a row that are of no text.
 
     Args:
@@ -13,10 +13,10 @@ def count_marks(vocabulary, sides: int) -> int:
     Returns:
         int: start and end, and what stands between two texts.
     """
-    return 2 + (sides - 1) * len(vocabulary.between_ids)
+    return 2 + (sides - 1) * len(vocabulary.separator_ids)
 
 
-def kept_tokens(tokens, room: int):
+def truncated_lengths(tokens, room: int):
     """Shares the room of a row among its texts: the longer is cut first.
 
     Args:
@@ -32,7 +32,7 @@ def kept_tokens(tokens, room: int):
     return np.stack([first, np.minimum(tokens[1], room - first)])
 
 
-def join(texts: list[tuple], length: int, vocabulary, segments: bool) -> dict:
+def pack_texts(texts: list[tuple], length: int, vocabulary, segments: bool) -> dict:
     """Makes the inputs of an encoder.
 
     A row is start, the text and end; for a pair start, first text, what stands
@@ -49,7 +49,7 @@ def join(texts: list[tuple], length: int, vocabulary, segments: bool) -> dict:
     """
     token_ids = np.full((len(texts), length), vocabulary.pad_id, "int32")
     segment_ids = np.zeros((len(texts), length), "int32")
-    ends = ([*vocabulary.between_ids], [vocabulary.end_id])
+    ends = ([*vocabulary.separator_ids], [vocabulary.end_id])
     for ids, segment, sides in zip(token_ids, segment_ids, texts, strict=True):
         ids[0], place = vocabulary.start_id, 1
         for number, side in enumerate(sides):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from keras_tfm.text.shapes import assign, choose_lengths, share_out
+from keras_tfm.text.bucketing import assign, choose_lengths, share_out
 
 pytestmark = pytest.mark.backend("torch")  # of no backend: once is enough
 

@@ -7,7 +7,7 @@ import numpy as np
 from keras_tfm.text.vocabulary import Vocabulary
 
 
-class EncodedSide:
+class TokenizedColumn:
     """The token ids of one side of a corpus, one after another in one array.
 
     Args:

@@ -22,11 +22,11 @@ class Shape:
     batches: int
 
 
-def check_settings(num_shapes, max_source_length, max_target_length, too_long, seed):
+def check_settings(num_buckets, max_source_length, max_target_length, too_long, seed):
     """Refuses settings of batches that cannot work.
 
     Args:
-        num_shapes: int, 1 or more.
+        num_buckets: int, 1 or more.
         max_source_length: int, 1 or more.
         max_target_length: int, 2 or more: a token and its end.
         too_long: `"drop"` or `"truncate"`.
@@ -41,11 +41,11 @@ def check_settings(num_shapes, max_source_length, max_target_length, too_long, s
         )
     if seed < 0:
         raise ValueError(f"`seed` must be 0 or more. Received: seed={seed}.")
-    if num_shapes < 1 or max_source_length < 1 or max_target_length < 2:
+    if num_buckets < 1 or max_source_length < 1 or max_target_length < 2:
         raise ValueError(
-            "`num_shapes` and `max_source_length` must be at least 1, "
+            "`num_buckets` and `max_source_length` must be at least 1, "
             "`max_target_length` at least 2 (one token and its end). Received: "
-            f"num_shapes={num_shapes}, max_source_length={max_source_length}, "
+            f"num_buckets={num_buckets}, max_source_length={max_source_length}, "
             f"max_target_length={max_target_length}."
         )
 

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 
-from keras_tfm.text.files import from_json, iterate_lines
+from keras_tfm.text.files import iterate_lines, parse_json
 
 LONGEST_FIELD = 2**31 - 1  # characters; Python's own limit is 131,072
 NAMES = {"text", "label", "labels", "sentence"}  # that head columns
@@ -95,7 +95,7 @@ def _json_records(path, columns: list) -> Iterator[tuple]:
         place = f"{path}, line {number}"
         if not line.strip():
             continue
-        entry = from_json(line, place)
+        entry = parse_json(line, place)
         if not isinstance(entry, dict):
             raise ValueError(
                 f"{place}: a JSON object is wanted. Received: {line[:80]!r}. Mend or "

@@ -33,7 +33,7 @@ def import_tensorflow():
     return tf
 
 
-def numbered_dataset(batch, signature, first, last=None, prefetch=8):
+def step_dataset(batch, signature, first, last=None, prefetch=8):
     """Gives batches that are made by their number as a `tf.data.Dataset`.
 
     Args:

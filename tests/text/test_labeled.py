@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from keras_tfm.text import Labelled, read_labelled, split
+from keras_tfm.text import LabeledDataset, read_labeled, split
 
 pytestmark = pytest.mark.backend("torch")  # of no backend: once is enough
 
@@ -34,11 +34,11 @@ def many(counts, several=False):
     labels = [each for each, count in counts.items() for _ in range(count)]
     labels = np.random.default_rng(0).permutation(labels).tolist()
     texts = [f"text number {index}" for index in range(len(labels))]
-    return Labelled(texts, [[each] for each in labels] if several else labels)
+    return LabeledDataset(texts, [[each] for each in labels] if several else labels)
 
 
 def test_labels_become_places_in_the_sorted_classes():
-    labelled = Labelled(TEXTS, LABELS, name="films")
+    labelled = LabeledDataset(TEXTS, LABELS, name="films")
     assert len(labelled) == 6 and labelled.classes == ["neg", "pos"]
     assert labelled.counts == {"neg": 4, "pos": 2}
     assert not labelled.paired and not labelled.multi_label
@@ -49,13 +49,13 @@ def test_labels_become_places_in_the_sorted_classes():
         "0 texts have different labels"
     )
     assert list(labelled)[0] == ("a fine film", "pos")
-    other = Labelled(TEXTS, LABELS, classes=["pos", "neg"])
+    other = LabeledDataset(TEXTS, LABELS, classes=["pos", "neg"])
     assert other.classes == ["neg", "pos"]  # the order given has no meaning
 
 
 def test_several_labels_become_rows_of_zeros_and_ones():
     labels = [["b", "a"], ["a"], [], ["c", "c"], ["b"], ["a", "c"]]
-    labelled = Labelled(TEXTS, labels)
+    labelled = LabeledDataset(TEXTS, labels)
     assert labelled.multi_label and labelled.classes == ["a", "b", "c"]
     assert labelled.labels[0] == ["a", "b"]
     encoded = labelled.encoded_labels()
@@ -68,16 +68,16 @@ def test_several_labels_become_rows_of_zeros_and_ones():
         [0, 1, 0],
         [1, 0, 1],
     ]
-    assert Labelled(TEXTS, [["yes"], []] * 3).classes == ["yes"]  # holds or not
+    assert LabeledDataset(TEXTS, [["yes"], []] * 3).classes == ["yes"]  # holds or not
 
 
 def test_repeated_texts_are_counted_and_contradictions_said(caplog):
     with caplog.at_level(logging.WARNING):
-        agreeing = Labelled([*TEXTS, "dull"], [*LABELS, "neg"])
+        agreeing = LabeledDataset([*TEXTS, "dull"], [*LABELS, "neg"])
     assert (agreeing.duplicates, agreeing.conflicts) == (1, 0)
     assert not caplog.messages
     with caplog.at_level(logging.WARNING):
-        labelled = Labelled([*TEXTS, "dull", "dull"], [*LABELS, "pos", "neg"])
+        labelled = LabeledDataset([*TEXTS, "dull", "dull"], [*LABELS, "pos", "neg"])
     assert len(labelled) == 8  # none is refused
     assert (labelled.duplicates, labelled.conflicts) == (2, 1)
     assert caplog.messages == [labelled.report]
@@ -110,8 +110,8 @@ def test_labels_that_cannot_be_right_are_refused():
     ):
         pattern = re.escape(words).replace(r"\.\*", ".*")
         with pytest.raises(ValueError, match=pattern):
-            Labelled(texts, labels, **options)
-    small = Labelled(TEXTS, LABELS, ["pos", "neg", "odd"], allow_missing=True)
+            LabeledDataset(texts, labels, **options)
+    small = LabeledDataset(TEXTS, LABELS, ["pos", "neg", "odd"], allow_missing=True)
     assert small.counts["odd"] == 0 and small.encoded_labels().max() == 2
     assert "odd 0" in small.report
 
@@ -126,34 +126,36 @@ def test_what_is_no_text_or_label_is_refused():
         (["a", "b"], [["pos"], "neg"], "index 1: a list of strings is wanted"),
     ):
         with pytest.raises(TypeError, match=words):
-            Labelled(texts, labels)
+            LabeledDataset(texts, labels)
 
 
 def test_swapped_texts_and_labels_are_found():
     with pytest.raises(ValueError, match="6 different labels on 6 .* swapped?"):
-        Labelled(LABELS, TEXTS)
+        LabeledDataset(LABELS, TEXTS)
     repeated = [*TEXTS, "dull"]  # not every label is another one
     with pytest.raises(ValueError, match="swapped.*Name the other columns"):
-        Labelled([*LABELS, "neg"], repeated)
+        LabeledDataset([*LABELS, "neg"], repeated)
     with pytest.raises(ValueError, match="the text 'pos' with the label 'a fine film'"):
-        Labelled(LABELS, TEXTS)
+        LabeledDataset(LABELS, TEXTS)
     with pytest.raises(ValueError, match="swapped"):  # a column of numbers
-        Labelled(TEXTS, [str(index) for index in range(6)])
+        LabeledDataset(TEXTS, [str(index) for index in range(6)])
     # Long labels are right where texts share them, all where it is said.
-    assert Labelled(["ox", "oak", "elm"], ["an animal", "a plant", "a plant"])
-    assert Labelled(TEXTS[:3], ["a", "b", "c"], classes=["a", "b", "c"])
+    assert LabeledDataset(["ox", "oak", "elm"], ["an animal", "a plant", "a plant"])
+    assert LabeledDataset(TEXTS[:3], ["a", "b", "c"], classes=["a", "b", "c"])
 
 
 def test_names_of_rows_are_no_classes():
     texts = [f"text {number}" for number in range(40)]
     labels = [f"user {number % 30}" for number in range(40)]
     with pytest.raises(ValueError, match="30 different labels on 40 rows"):
-        Labelled(texts, labels)
-    given = Labelled(texts, labels, classes=sorted(set(labels)))
+        LabeledDataset(texts, labels)
+    given = LabeledDataset(texts, labels, classes=sorted(set(labels)))
     assert len(given.classes) == 30
     several = [[f"tag {n % 30}", f"tag {n % 7}"] for n in range(40)]
-    assert len(Labelled(texts, several).classes) == 30  # a row may bring several
-    assert len(Labelled(texts, [f"user {n % 20}" for n in range(40)]).classes) == 20
+    assert len(LabeledDataset(texts, several).classes) == 30  # a row may bring several
+    assert (
+        len(LabeledDataset(texts, [f"user {n % 20}" for n in range(40)]).classes) == 20
+    )
 
 
 def test_blank_lines_are_no_rows(write):
@@ -165,14 +167,14 @@ def test_blank_lines_are_no_rows(write):
             '{"text": "fine", "label": "good"}\n\n{"text": "dull", "label": "bad"}\n\n',
         ),
     ):
-        found = read_labelled(write(name, content))
+        found = read_labeled(write(name, content))
         assert list(found) == [("fine", "good"), ("dull", "bad")]
 
 
 def test_names_of_columns_are_no_row(write):
     file = write("a.csv", "text,label\nfine,good\ndull,bad\n")
     with pytest.raises(ValueError, match="Received .'text', 'label'., the names of"):
-        read_labelled(file, text=0, label=1)
+        read_labeled(file, text=0, label=1)
 
 
 def test_every_format_gives_the_same_rows(write):
@@ -186,57 +188,57 @@ def test_every_format_gives_the_same_rows(write):
     packed = write("b.jsonl.gz", "")
     packed.write_bytes(gzip.compress(objects.encode()))
     for path in [*paths, packed]:
-        assert list(read_labelled(path)) == rows
-        assert read_labelled(path).name == str(path)
+        assert list(read_labeled(path)) == rows
+        assert read_labeled(path).name == str(path)
     first = write("a.txt", "".join(f"{b} {a}\n" for a, b in rows))
-    assert list(read_labelled(first, format="label_first")) == rows
+    assert list(read_labeled(first, format="label_first")) == rows
     bare = write("bare.tsv", "".join(f"{b}\t9\t{a}\n" for a, b in rows))
-    assert list(read_labelled(bare, text=2, label=0)) == rows
+    assert list(read_labeled(bare, text=2, label=0)) == rows
 
 
 def test_csv_quoting_is_that_of_the_standard(write):
     path = write("a.csv", 'label,text\npos,"so, ""good"""\nneg,"two\nlines"\n')
-    assert read_labelled(path).texts == ['so, "good"', "two\nlines"]
+    assert read_labeled(path).texts == ['so, "good"', "two\nlines"]
     path = write("a.tsv", 'text\tlabel\n"so\tpos\nno"\tneg\n')
-    assert read_labelled(path).texts == ['"so', 'no"']  # a TSV has none
+    assert read_labeled(path).texts == ['"so', 'no"']  # a TSV has none
 
 
 def test_columns_are_joined_and_pairs_made(write):
     path = write("news.csv", '"1","Title","Body, more"\n"2","Other","Text"\n')
-    labelled = read_labelled(path, text=[1, 2], label=0)
+    labelled = read_labeled(path, text=[1, 2], label=0)
     assert labelled.texts == ["Title Body, more", "Other Text"]
-    paired = read_labelled(path, text=1, label=0, text_pair=2)
+    paired = read_labeled(path, text=1, label=0, text_pair=2)
     assert paired.texts == [("Title", "Body, more"), ("Other", "Text")]
     assert paired.paired and "2 pairs of texts" in paired.report
     names = write("pairs.tsv", "q\ta\tlabel\nwhy\tso\tyes\nwho\tme\tno\n")
-    found = read_labelled(names, text="q", text_pair="a").texts
+    found = read_labeled(names, text="q", text_pair="a").texts
     assert found == [("why", "so"), ("who", "me")]
 
 
 def test_several_labels_are_read_by_a_separator_or_from_lists(write):
     path = write("a.tsv", "text\tlabel\nx y\tb; a\nz z\t\nu u\ta\nv v\tb\n")
-    labelled = read_labelled(path, label_separator=";")
+    labelled = read_labeled(path, label_separator=";")
     assert labelled.labels == [["a", "b"], [], ["a"], ["b"]]
     objects = [{"text": "x y", "label": [2, "a"]}, {"text": "z z", "label": []}]
     lines = "\n".join(map(json.dumps, objects))
-    assert read_labelled(write("a.jsonl", lines)).labels == [["2", "a"], []]
+    assert read_labeled(write("a.jsonl", lines)).labels == [["2", "a"], []]
     with pytest.raises(ValueError, match="line 1: a list of labels needs no separ"):
-        read_labelled(write("a.jsonl", lines), label_separator=",")
+        read_labeled(write("a.jsonl", lines), label_separator=",")
     mixed = lines + '\n{"text": "w", "label": "a"}'
     with pytest.raises(ValueError, match="line 3: labels must be lists in all rows"):
-        read_labelled(write("a.jsonl", mixed))
+        read_labeled(write("a.jsonl", mixed))
 
 
 def test_numbers_and_truth_in_json_are_labels(write):
     path = write("a.jsonl", '{"text": "x", "label": 0}\n{"text": "y", "label": 12}')
-    assert read_labelled(path).labels == ["0", "12"]
+    assert read_labeled(path).labels == ["0", "12"]
     path = write(
         "a.jsonl", '{"text": "x", "label": true}\n{"text": "y", "label": false}'
     )
-    assert read_labelled(path).classes == ["false", "true"]
+    assert read_labeled(path).classes == ["false", "true"]
     path = write("a.jsonl", '{"text": "x", "label": 0.5}')
     with pytest.raises(ValueError, match="line 1: a label is a string.*0.5"):
-        read_labelled(path)
+        read_labeled(path)
 
 
 def test_faults_of_a_file_are_named_with_their_line(write):
@@ -261,16 +263,16 @@ def test_faults_of_a_file_are_named_with_their_line(write):
         ("a.txt", "x y\n", "`format` must be one of .*Received: 'txt'. Give `format`"),
     ):
         with pytest.raises(ValueError, match=words):
-            read_labelled(write(name, text))
+            read_labeled(write(name, text))
     with pytest.raises(ValueError, match="line 2: byte 2 of the line"):
-        read_labelled(write("a.csv", "text,label\ncé,b\n", encoding="latin1"))
+        read_labeled(write("a.csv", "text,label\ncé,b\n", encoding="latin1"))
     with pytest.raises(FileNotFoundError, match="none.csv"):
-        read_labelled("none.csv")
+        read_labeled("none.csv")
     bare = write("a.tsv", "a\tb\n")
     with pytest.raises(ValueError, match="a column 2 is wanted. Received 2 columns"):
-        read_labelled(bare, text=0, label=2)
+        read_labeled(bare, text=0, label=2)
     with pytest.raises(ValueError, match="'odd'; 1 such labels.*train with that"):
-        read_labelled(write("a.tsv", "a\tpos\nb\todd\n"), 0, 1, classes=["pos", "neg"])
+        read_labeled(write("a.tsv", "a\tpos\nb\todd\n"), 0, 1, classes=["pos", "neg"])
 
 
 def test_options_that_contradict_each_other_are_refused(write):
@@ -289,7 +291,7 @@ def test_options_that_contradict_each_other_are_refused(write):
     ):
         pattern = re.escape(words).replace(r"\.\*", ".*")
         with pytest.raises(ValueError, match=pattern):
-            read_labelled(path, **options)
+            read_labeled(path, **options)
 
 
 def test_parts_hold_each_row_once_in_the_shares_of_each_class():
@@ -320,7 +322,7 @@ def test_one_text_stays_in_one_part(caplog):
     texts = [f"text {index % 60}" for index in range(200)]
     labels = ["a" if index % 3 else "b" for index in range(200)]
     labels[60] = "a"  # a text of three b's
-    parts = split(Labelled(texts, labels), (0.6, 0.2, 0.2))
+    parts = split(LabeledDataset(texts, labels), (0.6, 0.2, 0.2))
     held = [set(part.texts) for part in parts]
     assert sum(map(len, held)) == 60 and len(set.union(*held)) == 60
     assert sum(map(len, parts)) == 200
@@ -335,7 +337,7 @@ def test_small_classes_reach_every_part_or_are_refused():
     assert [part.counts["c"] for part in parts] == [3, 1, 1]
     with pytest.raises(ValueError, match=r"2 texts of 'b'.*3 parts as \[[01], [01], "):
         split(many({"a": 200, "b": 2}))
-    missing = Labelled(TEXTS, LABELS, ["pos", "neg", "odd"], allow_missing=True)
+    missing = LabeledDataset(TEXTS, LABELS, ["pos", "neg", "odd"], allow_missing=True)
     assert split(missing, (0.5, 0.5))[0].classes == ["neg", "odd", "pos"]
 
 
@@ -343,7 +345,7 @@ def test_texts_of_several_labels_are_split_by_each_of_them():
     draw = np.random.default_rng(3)
     shares = {"a": 0.5, "b": 0.3, "rare": 0.03}
     labels = [[c for c in shares if draw.random() < shares[c]] for _ in range(1000)]
-    whole = Labelled([f"text number {index}" for index in range(1000)], labels)
+    whole = LabeledDataset([f"text number {index}" for index in range(1000)], labels)
     parts = split(whole)
     for part, share in zip(parts, (0.8, 0.1, 0.1), strict=True):
         assert abs(len(part) - 1000 * share) <= 4
@@ -354,20 +356,20 @@ def test_texts_of_several_labels_are_split_by_each_of_them():
 def test_shares_that_are_none_are_refused():
     for shares in ((0.8, 0.1), (1.0,), (1.2, -0.2), (0.5, 0.5, 0.0)):
         with pytest.raises(ValueError, match="must sum to 1.*which sum to"):
-            split(Labelled(TEXTS, LABELS), shares)
+            split(LabeledDataset(TEXTS, LABELS), shares)
     with pytest.raises(ValueError, match="seed=-1"):
-        split(Labelled(TEXTS, LABELS), seed=-1)
+        split(LabeledDataset(TEXTS, LABELS), seed=-1)
 
 
 def test_the_published_files_are_read_whole(data):
-    dev = read_labelled(data / "sst2/dev.tsv.gz", text="sentence")
+    dev = read_labeled(data / "sst2/dev.tsv.gz", text="sentence")
     assert (len(dev), dev.counts) == (872, {"0": 428, "1": 444})
-    questions = read_labelled(data / "trec/train.txt.gz", format="label_first")
+    questions = read_labeled(data / "trec/train.txt.gz", format="label_first")
     assert (len(questions), len(questions.classes)) == (5452, 6)
     assert questions.texts[0].startswith("How did serfdom develop")
-    news = read_labelled(data / "ag_news/train_28k.csv.gz", text=[1, 2], label=0)
+    news = read_labeled(data / "ag_news/train_28k.csv.gz", text=[1, 2], label=0)
     assert (len(news), news.classes) == (28_314, ["1", "2", "3", "4"])
     with pytest.raises(ValueError, match="swapped"):
-        read_labelled(data / "sst2/dev.tsv.gz", text="label", label="sentence")
+        read_labeled(data / "sst2/dev.tsv.gz", text="label", label="sentence")
     with pytest.raises(ValueError, match="swapped"):
-        read_labelled(data / "imdb/train.tsv.gz", text=0, label=3)
+        read_labeled(data / "imdb/train.tsv.gz", text=0, label=3)
