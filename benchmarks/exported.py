@@ -102,7 +102,7 @@ def write(settings, kind, folder):
 
 def translator_of(settings):
     """Loads the translator, to decode as many texts at once as are asked."""
-    from keras_tfm.serving import Translator
+    from keras_tfm.pipelines import Translator
 
     given = {"batch_size": SIZE, "batch_tokens": 10**6}
     if settings.beam_size is not None:

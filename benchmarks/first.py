@@ -49,7 +49,7 @@ ROWS = {
 
 def measure(settings, options):
     """Prints the seconds of one row."""
-    from keras_tfm.serving import Translator
+    from keras_tfm.pipelines import Translator
 
     with open(settings.text, encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line in file]

@@ -20,7 +20,7 @@ import keras
 import sacrebleu
 import tyro
 
-from keras_tfm import serving, zoo
+from keras_tfm import pipelines, zoo
 
 FOLDERS = {"en-pt": "enpt-1693087644", "pt-en": "pten-1693087646"}
 
@@ -56,7 +56,7 @@ def translations(direction, source):
         (f"ours, {backend}", None),
     ):
         search = {**found.search, "shortlist": shortlist}
-        translator = serving.Translator(found.model, found.vocabulary, **search)
+        translator = pipelines.Translator(found.model, found.vocabulary, **search)
         yield name, translator(source, progress=sys.stderr.isatty())
 
 

@@ -52,7 +52,8 @@ def measure(settings, beam_size):
     import keras
 
     from keras_tfm import models
-    from keras_tfm.decode import Search
+    from keras_tfm.decode import Options
+    from keras_tfm.runtime import Decoder
 
     keras.utils.set_random_seed(0)
     model = models.transformer_base(32_000, dropout=0.0)
@@ -61,11 +62,13 @@ def measure(settings, beam_size):
     ids = draw.integers(4, 32_000, shape).astype("int32")
     before = held()
     for length in settings.lengths:
-        search = Search(
+        search = Decoder(
             model,
-            beam_size,
-            max_decoding_length=length,
-            suppress_ids=(0, 1, 2, 3),
+            Options(
+                beam_size=beam_size,
+                max_decoding_length=length,
+                suppress_ids=(0, 1, 2, 3),
+            ),
         )
         times = []
         for _ in range(2):

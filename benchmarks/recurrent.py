@@ -30,7 +30,7 @@ class Settings:
     backend: str = "jax"
     """Of Keras."""
     preset: str = "tiny"
-    """Shape, as of recipes.translation."""
+    """Shape, as of keras_tfm.recipes.translation."""
     lengths: tuple[int, ...] = (16, 32, 64, 128, 256)
     """Tokens of each source and target."""
     tokens: int = 4_096
@@ -55,7 +55,7 @@ KINDS = {
 def make(settings, kind):
     """Makes a network of that kind."""
     from keras_tfm import models
-    from recipes import translation
+    from keras_tfm.recipes import translation
 
     if KINDS[kind] is None:
         return translation.PRESETS[settings.preset](settings.vocabulary)
@@ -82,12 +82,15 @@ def training(settings, network, length):
 
 def decoding(settings, model, length):
     """Milliseconds of a step of greedy search."""
-    from keras_tfm.decode import Search
+    from keras_tfm.decode import Options
+    from keras_tfm.runtime import Decoder
 
     draw = np.random.default_rng(0)
     shape = (settings.sentences, length)
     ids = draw.integers(4, settings.vocabulary, shape).astype("int32")
-    search = Search(model, max_decoding_length=length, suppress_ids=(0, 1, 2, 3))
+    search = Decoder(
+        model, Options(max_decoding_length=length, suppress_ids=(0, 1, 2, 3))
+    )
     for _ in range(2):
         start = time.perf_counter()
         search(ids)

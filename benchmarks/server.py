@@ -24,7 +24,7 @@ import time
 
 import tyro
 
-SERVE = "import sys; from keras_tfm_command import main; sys.exit(main())"
+SERVE = "import sys; from keras_tfm.cli import main; sys.exit(main())"
 NO_BATCHES = ("--batch-size", "1")
 
 
@@ -200,13 +200,13 @@ def main(settings: Settings):
 
 def translated(settings, texts):
     """What the translator itself says."""
-    from keras_tfm import serving
+    from keras_tfm import pipelines
 
     named = {
         name: getattr(settings, name) for name in ("beam_size", "matmul_precision")
     }
     given = {name: value for name, value in named.items() if value is not None}
-    return serving.Translator.from_preset(settings.model, **given)(texts)
+    return pipelines.Translator.from_preset(settings.model, **given)(texts)
 
 
 if __name__ == "__main__":

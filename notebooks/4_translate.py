@@ -29,9 +29,9 @@ import numpy as np
 from keras import ops
 from matplotlib.figure import Figure
 
-from keras_tfm import decode, models, plot, serving, text, training
+from keras_tfm import decode, models, pipelines, plot, runtime, text, training
 from keras_tfm.layers import masks
-from recipes import phrases, translation
+from keras_tfm.recipes import phrases, translation
 
 np.set_printoptions(precision=3, suppress=True)
 
@@ -312,7 +312,7 @@ plot.training_curves(history)
 # of their six translations.
 
 # %%
-translator = serving.Translator(model, vocabulary, beam_size=1)
+translator = pipelines.Translator(model, vocabulary, beam_size=1)
 lines = translator([english(*each) for each in held_out])
 right = [line in italian(*each) for line, each in zip(lines, held_out, strict=True)]
 for each, line in list(zip(held_out, lines, strict=True))[:4]:
@@ -361,7 +361,7 @@ target = np.array([[vocabulary.start_id, *said[:-1]]], "int32")
 at_once = numpy(model({"source_ids": source, "target_ids": target}))[0]
 np.testing.assert_allclose(stepwise, at_once, atol=1e-4)
 
-greedy = decode.Search(model, length_penalty=0.0)(source)
+greedy = runtime.Decoder(model, decode.Options(length_penalty=0.0))(source)
 print(vocabulary.decode(greedy.ids[0])[0])
 assert greedy.ids[0, 0, : len(said)].tolist() == said
 
@@ -387,7 +387,9 @@ assert greedy.ids[0, 0, : len(said)].tolist() == said
 # `length_penalty_form="gnmt"`. $|y|$ counts the end token.
 
 # %%
-search = decode.Search(model, beam_size=5, num_hypotheses=5, length_penalty=0.0)
+search = runtime.Decoder(
+    model, decode.Options(beam_size=5, num_hypotheses=5, length_penalty=0.0)
+)
 beam = search(source)
 print(
     "greedy  ",
@@ -403,7 +405,9 @@ assert beam.scores[0, 0] > greedy.scores[0, 0]
 assert set(vocabulary.decode(beam.ids[0])) == set(italian(*chosen))
 
 given = {"length_penalty": 0.6, "length_penalty_form": "gnmt"}
-found = decode.Search(model, beam_size=5, num_hypotheses=5, **given)(source)
+found = runtime.Decoder(model, decode.Options(beam_size=5, num_hypotheses=5, **given))(
+    source
+)
 plain = dict(zip(vocabulary.decode(beam.ids[0]), beam.scores[0], strict=True))
 for n, line in enumerate(vocabulary.decode(found.ids[0])):
     by_hand = plain[line] / ((5 + found.lengths[0, n]) / 6) ** 0.6
@@ -428,7 +432,7 @@ assert 0 <= beam.scores[0, 0] - token_scores.sum() + 1e-5 < 0.02
 # best.
 
 # %%
-steps = list(search.watch(source))
+steps = list(search.trace(source))
 assert all(len(step.open) <= 5 for step in steps)
 tree = plot.beam_tree(steps, lambda i: token_names([i])[0].strip("\u2581"))
 tree.set_dpi(130)
@@ -551,8 +555,8 @@ def milliseconds(function, *arguments):
 
 lengths, cached, uncached = [64, 256, 512, 768, 1024], [], []
 cache = model.begin(source, max_length=1024)
-step = decode.compiled(model.step, model)
-whole = decode.compiled(model.call, model)
+step = runtime.compiled(model.step, model)
+whole = runtime.compiled(model.call, model)
 for length in lengths:
     target = np.full((1, length), vocabulary.start_id, "int32")
     last, place = map(ops.convert_to_tensor, (target[:, -1:], length - 1))
@@ -570,7 +574,7 @@ figure
 # %% [markdown]
 # ## From the recipe
 #
-# What this notebook did by hand `python -m recipes.translation` does for a
+# What this notebook did by hand the translation recipe does for a
 # corpus: vocabulary, batches, training, a search for each test sentence, BLEU
 # and chrF with their intervals: the words, and the letters, in rows of up to
 # four and six, that translation and reference share. Here on 7,600 pairs of
@@ -620,7 +624,7 @@ assert result["bleu"] > 40
 # day comes first.
 
 # %%
-translator = serving.Translator.load(folder / "run" / "model")
+translator = pipelines.Translator.load(folder / "run" / "model")
 seen = set(drawn.train.source)
 unseen = [line for line in drawn.test.source if line not in seen][:3]
 assert "May 14, 1987" not in seen

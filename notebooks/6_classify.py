@@ -20,7 +20,7 @@ import numpy as np
 from keras import ops
 from matplotlib.figure import Figure
 
-from keras_tfm import layers, models, plot, serving, text
+from keras_tfm import layers, models, pipelines, plot, text
 from keras_tfm.plot import figures
 
 np.set_printoptions(precision=3, suppress=True)
@@ -357,7 +357,7 @@ for pooling in ("mean", "max", "first", "attention"):
 # at? Piece by piece, for the reviews of the test:
 
 # %%
-classifier = serving.Classifier(model, vocabulary, train.classes)
+classifier = pipelines.Classifier(model, vocabulary, train.classes)
 print(classifier("I saw it at home. I found the plot tiresome.").label)
 assert classifier("I saw it at home. I found the plot tiresome.").label == "bad"
 

@@ -13,7 +13,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 
-from keras_tfm import decode
+from keras_tfm import decode, runtime
 from keras_tfm.models import Transformer
 from keras_tfm.training import SmoothedCrossentropy
 from tests.decode.conftest import draw_transformer
@@ -97,7 +97,7 @@ def searched():
     prefix = [[7], [8, 9], [], [10], [11, 4, 5], []]
 
     def search(model=models[0], **options):
-        return decode.Search(model, **few, **options)
+        return runtime.Decoder(model, decode.Options(**few, **options))
 
     found = {
         name: search(**options)(rows, target_prefix=prefix)

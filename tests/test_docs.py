@@ -13,7 +13,7 @@ import keras
 import pytest
 
 import keras_tfm
-from keras_tfm_command.options import COMMANDS
+from keras_tfm.cli.options import COMMANDS
 
 ROOT = pathlib.Path(__file__).parents[1]
 ROOMS = [each.name for each in pkgutil.iter_modules(keras_tfm.__path__)]

@@ -163,7 +163,7 @@ def test_an_arrow_up_is_found():
     assert planted("keras_tfm/layers/a.py", "import keras_tfm")
     assert planted("keras_tfm/decode/a.py", "from keras_tfm.models import b")
     assert planted("keras_tfm/training/a.py", "from keras_tfm.decode import b")
-    assert planted("keras_tfm/serving.py", "import recipes.translation")
+    assert planted("keras_tfm/serving.py", "import keras_tfm.recipes.translation")
     assert planted("keras_tfm/attic/a.py", "from keras_tfm.layers import b")
 
 

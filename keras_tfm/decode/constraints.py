@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_tfm.decode.states import follow
+from keras_tfm.decode.search_state import follow
 
 
 class Constraints:

@@ -34,7 +34,7 @@ class Hypotheses(NamedTuple):
     attention: object = None
 
 
-class Watched(NamedTuple):
+class BeamTrace(NamedTuple):
     """What a beam holds after a step.
 
     Attributes:

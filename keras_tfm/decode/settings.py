@@ -1,36 +1,19 @@
 """What settings of a search cannot be, and the processors they ask for."""
 
 import inspect
-import math
-from collections.abc import Callable, Iterable, Sequence
-from numbers import Integral, Real
+from collections.abc import Callable, Sequence
+from numbers import Integral
 
-from keras_tfm.decode import processors as processing
-
-
-def check_numbers(whole, finite):
-    """Refuses settings that are no numbers of their kind.
-
-    Args:
-        whole: dict from names to what must be an int.
-        finite: dict from names to what must be a number, and not infinite.
-
-    Raises:
-        ValueError: one is something else.
-    """
-    for name, value in whole.items():
-        if not isinstance(value, Integral):
-            raise ValueError(f"`{name}` is a whole number. Received: {value!r}.")
-    for name, value in finite.items():
-        if not isinstance(value, Real) or math.isinf(value):
-            raise ValueError(f"`{name}` is a finite number. Received: {value!r}.")
+from keras_tfm.decode import logits_processors as processing
+from keras_tfm.decode.beam_search import Beam
+from keras_tfm.decode.sampling import Sample
 
 
 def check_seed(seed):
     """Refuses what numbers cannot be drawn by.
 
     Args:
-        seed: of a call of `Search`.
+        seed: of a call of `Decoder`.
 
     Raises:
         ValueError: it is neither None nor an int from 0.
@@ -43,7 +26,7 @@ def check_model(model):
     """Refuses what has no `begin` and `step`.
 
     Args:
-        model: of `Search`.
+        model: of `Decoder`.
 
     Raises:
         ValueError: it lacks one.
@@ -52,108 +35,6 @@ def check_model(model):
         raise ValueError(
             "A search wants a model with `begin` and `step`, such as a Transformer. "
             f"Received: {type(model).__name__}. Of a translator give its `.model`."
-        )
-
-
-def check_ends(start_id, end_id, size):
-    """Refuses ends that are no two tokens.
-
-    Args:
-        start_id, end_id: of `Search`.
-        size: int or None, unknown: tokens of the target vocabulary.
-
-    Raises:
-        ValueError: they are one, or outside the vocabulary.
-    """
-    if start_id == end_id:
-        raise ValueError(
-            "The start and the end of a hypothesis are two tokens. Received: "
-            f"start_id={start_id}, end_id={end_id}."
-        )
-    for name, token in (("start_id", start_id), ("end_id", end_id)):
-        if token < 1 or (size is not None and token >= size):
-            raise ValueError(
-                f"`{name}` is a token of the target vocabulary; 0 is padding. "
-                f"Received: {name}={token}; target_vocabulary_size={size}."
-            )
-
-
-def as_listed(suppressed, size):
-    """Lists tokens that are suppressed, and refuses ids of none.
-
-    Args:
-        suppressed: ints.
-        size: of `check_ends`.
-
-    Returns:
-        list of them.
-
-    Raises:
-        ValueError: one is outside the vocabulary, or they are no list.
-    """
-    if not isinstance(suppressed, Iterable):
-        raise ValueError(
-            "What is suppressed is a list of ids; `suppress_sequences` are lists of "
-            f"such lists. Received: {suppressed!r} in place of a list."
-        )
-    suppressed, top = list(suppressed), math.inf if size is None else size
-    wrong = [t for t in suppressed if not (isinstance(t, Integral) and 0 <= t < top)]
-    if wrong:
-        raise ValueError(
-            "Suppressed tokens are of the target vocabulary. Received: "
-            f"{wrong}; target_vocabulary_size={size}."
-        )
-    return suppressed
-
-
-def check_shortlist(shortlist, size, processors, suppress_sequences):
-    """Refuses what does not go with a shortlist.
-
-    Args:
-        shortlist, processors, suppress_sequences: of `Search`.
-        size: of `check_ends`.
-
-    Raises:
-        ValueError: another vocabulary, or what looks at all tokens.
-    """
-    if size is not None and shortlist.vocabulary_size != size:
-        raise ValueError(
-            "A shortlist is of the model's target vocabulary. Received: one of "
-            f"{shortlist.vocabulary_size} tokens; target_vocabulary_size={size}."
-        )
-    if processors or suppress_sequences:
-        raise ValueError(
-            "With a shortlist logits are of other tokens in each row. Received: a "
-            "shortlist, and processors of your own or suppress_sequences, which take "
-            "a token for its place in the vocabulary."
-        )
-
-
-def check_sampling(beam_size, num_hypotheses, coverage_penalty, alternatives):
-    """Refuses what does not go with sampling.
-
-    Args:
-        beam_size, num_hypotheses, coverage_penalty: of `Search`.
-        alternatives: bool, `return_alternatives` of it.
-
-    Raises:
-        ValueError: a beam, or what needs one.
-    """
-    if coverage_penalty:
-        raise ValueError(
-            "Coverage is of a beam, and sampling has none. Received: "
-            f"coverage_penalty={coverage_penalty}, and sampling."
-        )
-    if beam_size != 1 or num_hypotheses < 1:
-        raise ValueError(
-            "Sampling follows each hypothesis by itself, without a beam, and gives "
-            f"one or more. Received: beam_size={beam_size}, num_hypotheses="
-            f"{num_hypotheses}. Use sampling_topk=1, or beam_size=1."
-        )
-    if alternatives:
-        raise ValueError(
-            "Alternatives are the likeliest tokens, and sampling draws others. "
-            "Received: return_alternatives=True, and sampling."
         )
 
 
@@ -169,7 +50,7 @@ def general_processors(
 
     Args:
         min_decoding_length, repetition_penalty, no_repeat_ngram_size: of
-            `Search`.
+            `Decoder`.
         suppress_sequences, suppress_ids, end_id: likewise.
 
     Returns:
@@ -196,7 +77,7 @@ def sampling_processors(
 
     Args:
         samples: bool. Tokens are drawn.
-        temperature, topk, topp, minp, epsilon: `sampling_...` of `Search`.
+        temperature, topk, topp, minp, epsilon: `sampling_...` of `Decoder`.
 
     Returns:
         list of functions, without those that change nothing.
@@ -205,13 +86,6 @@ def sampling_processors(
         ValueError: something narrows a draw, and there is none.
     """
     if not samples:
-        if (temperature, topp, minp, epsilon) != (1.0, 1.0, 0.0, 0.0):
-            raise ValueError(
-                "What narrows a draw needs one. Received: sampling_temperature="
-                f"{temperature}, sampling_topp={topp}, sampling_minp={minp}, "
-                f"sampling_epsilon={epsilon}, and sampling_topk=1. Set "
-                "sampling_topk=0 to draw from all tokens."
-            )
         return []
     chosen = [processing.temperature(temperature)] if temperature != 1 else []
     chosen += [processing.top_k(topk)] if topk else []
@@ -224,7 +98,7 @@ def check_begin(model, options, shortlist):
     """Refuses what `begin` of a model cannot be asked for.
 
     Args:
-        model: of `Search`; of an `Ensemble` each of its models.
+        model: of `Decoder`; of an `Ensemble` each of its models.
         options: dict, what is asked beside the sources.
         shortlist: `Shortlist` or None.
 
@@ -242,3 +116,114 @@ def check_begin(model, options, shortlist):
                 f"`begin` takes `return_attention` or `candidates`. Received: "
                 f"{type(one).__name__}, without {missing}. Leave the option out."
             )
+
+
+def check_ids(options, size):
+    """Rejects token ids outside the target vocabulary.
+
+    Args:
+        options: `Options`.
+        size: int or None, unknown: tokens of the target vocabulary.
+
+    Raises:
+        ValueError: an id is outside the vocabulary, or the shortlist is of
+            another.
+    """
+    if size is None:
+        return
+    ids = {
+        "start_id": [options.start_id],
+        "end_id": [options.end_id],
+        "suppress_ids": options.suppressed_ids,
+        "suppress_sequences": [t for ids in options.suppress_sequences for t in ids],
+    }
+    for name, tokens in ids.items():
+        outside = sorted(token for token in tokens if token >= size)
+        if outside:
+            raise ValueError(
+                f"`{name}` must hold ids of the target vocabulary; got {outside}, "
+                f"target_vocabulary_size={size}."
+            )
+    shortlist = options.shortlist
+    if shortlist is not None and shortlist.vocabulary_size != size:
+        raise ValueError(
+            "`shortlist` must be of the model's target vocabulary; got "
+            f"{shortlist.vocabulary_size} tokens, target_vocabulary_size={size}."
+        )
+
+
+def strategy(options, special):
+    """Makes the search strategy that options ask for.
+
+    Args:
+        options: `Options`.
+        special: int: with a shortlist, ids below it keep their number.
+
+    Returns:
+        `Sample` for greedy search and sampling, or `Beam`.
+    """
+    common = _common(options, special)
+    hypotheses = 1 if options.return_alternatives else options.num_hypotheses
+    greedy = options.beam_size == 1 and not options.coverage_penalty
+    if options.samples or (greedy and hypotheses == 1):
+        return Sample(**common)
+    return Beam(
+        beam_size=options.beam_size,
+        num_hypotheses=hypotheses,
+        coverage_penalty=options.coverage_penalty,
+        patience=options.patience,
+        early_stopping=options.early_stopping,
+        num_beam_groups=options.num_beam_groups,
+        diversity_penalty=options.diversity_penalty,
+        **common,
+    )
+
+
+def first_tokens(options, special):
+    """Makes the beam that takes the n likeliest tokens after a prefix.
+
+    Args:
+        options, special: of `strategy`.
+    """
+    count = options.num_hypotheses
+    return Beam(count, count, **_common(options, special))
+
+
+def _common(options, special):
+    """The arguments that every strategy has."""
+    suppressed = options.suppressed_ids
+    if options.shortlist is not None:
+        # A token below `special` has one number among all and in a shortlist; a
+        # suppressed one above is in no shortlist.
+        suppressed = {token for token in suppressed if token < special}
+    # Few are masked in their chunks of the vocabulary, without another copy.
+    few = len(suppressed) <= 16 and not options.samples
+    return {
+        "start_id": options.start_id,
+        "end_id": options.end_id,
+        "length_penalty": options.length_penalty,
+        "length_penalty_form": options.length_penalty_form,
+        "score_prefix": options.score_prefix,
+        "return_token_scores": options.return_token_scores,
+        "return_attention": options.return_attention,
+        "suppress_ids": sorted(suppressed) if few else (),
+        "processors": [
+            *general_processors(
+                options.min_decoding_length,
+                options.repetition_penalty,
+                options.no_repeat_ngram_size,
+                options.suppress_sequences,
+                () if few else suppressed,
+                options.end_id,
+            ),
+            *options.logits_processors,
+            *sampling_processors(
+                options.samples,
+                options.sampling_temperature,
+                options.sampling_topk,
+                options.sampling_topp,
+                options.sampling_minp,
+                options.sampling_epsilon,
+            ),
+        ],
+    }

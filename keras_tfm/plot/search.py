@@ -16,7 +16,7 @@ def beam_tree(steps, name, ax=None, title=None):
     ended are green; what leads to the best of them is thick.
 
     Args:
-        steps: list of what `decode.Search.watch` yields.
+        steps: list of what `runtime.Decoder.watch` yields.
         name: function from an id to str, the token as it is shown.
         ax: Matplotlib `Axes` to draw in, or None for a figure of its own.
         title: str or None. Shown as it is, without mathematics.

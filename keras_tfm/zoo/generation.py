@@ -1,8 +1,8 @@
 """What transformers' files say of decoding, as settings of a search."""
 
-import inspect
+import dataclasses
 
-from keras_tfm.decode import Search
+from keras_tfm.decode import Options
 from keras_tfm.zoo.json_file import check_kinds, read_json
 
 FILE = "generation_config.json"
@@ -68,7 +68,7 @@ def search(folder, config, ids):
         ids: `plans.Ids`.
 
     Returns:
-        dict of settings of `serving.Translator`. `max_length`, of GPT-2 only
+        dict of settings of `pipelines.Translator`. `max_length`, of GPT-2 only
         `max_new_tokens`, is its `max_decoding_length`. Three things differ.
         Where neither is said they take 20 tokens, and here the limit is a
         search's own. What comes to its limit they may give an end
@@ -184,7 +184,7 @@ def written(search, max_length):
     """Turns settings of a search to those of transformers.
 
     Args:
-        search: dict, settings of `serving.Translator`.
+        search: dict, settings of `pipelines.Translator`.
         max_length: int, in tokens, that there are positions for: the limit
             where they set none, or one that grows with the source.
 
@@ -194,7 +194,7 @@ def written(search, max_length):
     Raises:
         ValueError: transformers has nothing for one of them.
     """
-    defaults = inspect.signature(Search).parameters
+    defaults = {field.name: field for field in dataclasses.fields(Options)}
     rest = {
         name: value
         for name, value in search.items()

@@ -50,7 +50,7 @@ def to_hugging_face(
         target_vocabulary: `Vocabulary` of the target where it cuts text in
             another way, over the same ids, as those of Marian do.
         classes: list of C str, the classes of a classifier; or None.
-        search: dict, settings of `serving.Translator` for
+        search: dict, settings of `pipelines.Translator` for
             `generation_config.json`; or None.
         max_length: int >= 1, in tokens, that a Marian has positions for.
 

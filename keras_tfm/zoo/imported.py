@@ -18,7 +18,7 @@ class Imported(NamedTuple):
         vocabulary: `TokenizersVocabulary`, of a translation model `Vocabulary`;
             None if the folder has none.
         classes: list of str, the classes of a classifier; else None.
-        search: dict, settings of `serving.Translator` for a model that
+        search: dict, settings of `pipelines.Translator` for a model that
             generates, as its configuration has them; else None.
         target_vocabulary: `Vocabulary` of the target, where it is another.
         tokens: pair of lists of str, of source and target: what each id stands
@@ -62,7 +62,7 @@ class Imported(NamedTuple):
             target: str, likewise.
 
         Returns:
-            dict of settings of `serving.Translator`, over those of `search`.
+            dict of settings of `pipelines.Translator`, over those of `search`.
 
         Raises:
             ValueError: there is no such language, or the model says another.

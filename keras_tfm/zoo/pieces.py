@@ -166,7 +166,7 @@ def around(folder, ids):
         ids: `plans.Ids`.
 
     Returns:
-        dict of settings of `serving.Translator`; empty where it does not say.
+        dict of settings of `pipelines.Translator`; empty where it does not say.
 
     Raises:
         ValueError: the file is damaged.

@@ -168,7 +168,7 @@ def marian(source, target, search, max_length) -> dict:
     Args:
         source: `Vocabulary`.
         target: `Vocabulary` with the same pieces at the same ids.
-        search: dict, settings of `serving.Translator`.
+        search: dict, settings of `pipelines.Translator`.
         max_length: int, in tokens.
 
     Returns:

@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_tfm import decode, models
+from keras_tfm import models, runtime
 
 VOCABULARY_SIZE = 14
 
@@ -44,7 +44,7 @@ def noted(monkeypatch):
     seen, new = set(), []
 
     def compiled(function, *options, **more):
-        program = decode.compiled(function, *options, **more)
+        program = runtime.compiled(function, *options, **more)
 
         def call(*arguments):
             shapes = [tuple(x.shape) for x in keras.tree.flatten(arguments)]
@@ -57,7 +57,7 @@ def noted(monkeypatch):
 
         return call
 
-    for module in (decode.search, decode.continuous):
+    for module in (runtime.decoder, runtime.continuous):
         monkeypatch.setattr(module, "compiled", compiled)
     return new
 

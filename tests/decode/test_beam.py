@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_tfm import decode
+from keras_tfm import decode, runtime
 from keras_tfm.decode import hypotheses
 from tests.decode.languages import (
     END,
@@ -25,7 +25,7 @@ from tests.decode.languages import (
 )
 
 ROWS = 6
-SUPPRESS = (decode.processors.suppress((0, 1, 2)),)
+SUPPRESS = (decode.logits_processors.suppress((0, 1, 2)),)
 PENALTIES = [(0.0, "mean"), (0.6, "mean"), (1.0, "mean"), (0.6, "gnmt")]
 LANGUAGES = {"seed": st.integers(0, 10**6), "sharpness": st.floats(0.2, 4.0)}
 # One compiled program serves many languages: the table is its argument.
@@ -42,7 +42,7 @@ def program(search, max_length, **options):
         step = tree_step(table)
         return search(step, cache, active, max_length, limits, **options)
 
-    return decode.compiled(decoded, model=None, jit_compile=False)
+    return runtime.compiled(decoded, model=None, jit_compile=False)
 
 
 def run(table, max_length, active=None, limits=None, search=decode.beam, **options):
@@ -170,7 +170,7 @@ def loop(search, **options):
     def decoded(active):
         return search(loop_step, {}, active, start_id=2, end_id=2, **options)
 
-    program = decode.compiled(decoded, model=None, jit_compile=False)
+    program = runtime.compiled(decoded, model=None, jit_compile=False)
     return program(ops.convert_to_tensor([True, False]))
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_tfm import decode
+from keras_tfm import decode, runtime
 from keras_tfm.decode import inputs
 from tests.decode.languages import (
     END,
@@ -68,7 +68,7 @@ def program(**options):
             **options,
         )
 
-    return decode.compiled(decoded, model=None, jit_compile=False)
+    return runtime.compiled(decoded, model=None, jit_compile=False)
 
 
 def run(table, phrases=PADDED, prefix=None, **options):

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_tfm import decode
-from keras_tfm.decode.processors import suppress
+from keras_tfm import decode, runtime
+from keras_tfm.decode.logits_processors import suppress
 
 END = 3
 
@@ -38,7 +38,9 @@ class Fixed:
 def said(logits, max_length=6, seed=None, **options):
     """What a search says first, without padding."""
     options = {"max_decoding_length": max_length, "jit_compile": False, **options}
-    ids = decode.Search(Fixed(logits), **options)([[5]], seed=seed).ids[0, 0]
+    ids = runtime.Decoder(Fixed(logits), decode.Options(**options))(
+        [[5]], seed=seed
+    ).ids[0, 0]
     return ids[ids > 0].tolist()
 
 
@@ -102,7 +104,9 @@ def test_the_likeliest_are_drawn_from_and_all_of_them():
     ids="-".join,
 )
 def test_what_a_model_cannot_say_cannot_be_suppressed(options):
-    search = decode.Search(Fixed(FALLING), max_decoding_length=2, **options)
+    search = runtime.Decoder(
+        Fixed(FALLING), decode.Options(max_decoding_length=2, **options)
+    )
     with pytest.raises(
         ValueError, match=r"Suppressed tokens .* (40|59), of a model wi"
     ):
@@ -112,12 +116,14 @@ def test_what_a_model_cannot_say_cannot_be_suppressed(options):
 def test_options_may_come_from_generators():
     ids, sequences = [0, 1, 2], [[4], [5]]
     options = {"max_decoding_length": 3, "jit_compile": False, "disable_unk": False}
-    search = decode.Search(
+    search = runtime.Decoder(
         Fixed(FALLING),
-        suppress_ids=(i for i in ids),
-        suppress_sequences=((i for i in each) for each in sequences),
-        processors=(each for each in [suppress([6])]),
-        **options,
+        decode.Options(
+            suppress_ids=(i for i in ids),
+            suppress_sequences=((i for i in each) for each in sequences),
+            logits_processors=(each for each in [suppress([6])]),
+            **options,
+        ),
     )
     assert search.suppressed == {*ids} and len(search.own_processors) == 1
     assert search([[5]]).ids[0, 0].tolist() == [3, 0, 0]
@@ -125,7 +131,7 @@ def test_options_may_come_from_generators():
 
 def test_what_is_impossible_is_never_drawn():
     """Where a sum goes up and down by a last place, as XLA's may."""
-    from keras_tfm.decode.greedy import _draw
+    from keras_tfm.decode.sampling import _draw
 
     shares = np.array([0.25, 0, 0, 0.5, 0, 0.25], "float32")
     uneven = np.array([0.25, 0.25, 0.25 - 2**-26, 0.75, 0.75, 1.0], "float32")
@@ -143,7 +149,7 @@ def test_what_is_impossible_is_never_drawn():
 def test_without_a_seed_draws_differ_and_rows_always_do():
     options = {"max_decoding_length": 8, "jit_compile": False}
     flat = [-9, -9, -9, -9, 1, 1, 1, 1]
-    search = decode.Search(Fixed(flat), sampling_topk=0, **options)
+    search = runtime.Decoder(Fixed(flat), decode.Options(sampling_topk=0, **options))
     rows = [[5]] * 4
     one, other = search(rows), search(rows)
     assert one.ids.tolist() != other.ids.tolist()
@@ -154,7 +160,9 @@ def test_without_a_seed_draws_differ_and_rows_always_do():
 
 def test_a_score_begins_with_the_start_of_the_search():
     model = Fixed(FALLING)
-    search = decode.Search(model, start_id=6, max_decoding_length=4, jit_compile=False)
+    search = runtime.Decoder(
+        model, decode.Options(start_id=6, max_decoding_length=4, jit_compile=False)
+    )
     scored = search.score([[5]], [[4, 5]])
     if keras.backend.backend() == "torch":  # elsewhere it is traced
         assert ops.convert_to_numpy(model.asked[-1])[0, :2].tolist() == [6, 4]
@@ -166,7 +174,7 @@ def test_a_score_begins_with_the_start_of_the_search():
 
 def test_nan_in_a_score_counts_where_a_target_is_and_is_named_there():
     options = {"max_decoding_length": 4, "jit_compile": False}
-    search = decode.Search(Fixed(FALLING, at=1), **options)
+    search = runtime.Decoder(Fixed(FALLING, at=1), decode.Options(**options))
     assert np.isfinite(search.score([[5]], [[4]]).scores).all()
     with pytest.raises(FloatingPointError, match="at step 1 of row 1"):
         search.score([[5], [5]], [[4], [4, 5]])
@@ -179,10 +187,12 @@ def test_rows_prefixes_and_phrases_may_come_in_any_order_of_length(sizes):
     rows = [draw.integers(4, 9, size).tolist() for size in sizes]
     options = {"max_decoding_length": 16, "jit_compile": False}
     flat = np.linspace(1, 0, 10)
-    found = decode.Search(Fixed(flat), **options)(rows, target_prefix=rows)
+    found = runtime.Decoder(Fixed(flat), decode.Options(**options))(
+        rows, target_prefix=rows
+    )
     for ids, row in zip(found.ids[:, 0], rows, strict=True):
         assert ids[: len(row)].tolist() == row
-    beam = decode.Search(Fixed(flat), beam_size=4, **options)
+    beam = runtime.Decoder(Fixed(flat), decode.Options(beam_size=4, **options))
     found = beam(rows, constraints=[rows, rows])
     for ids in found.ids[:, 0].tolist():
         for row in rows:
@@ -203,11 +213,13 @@ def test_rows_prefixes_and_phrases_may_come_in_any_order_of_length(sizes):
 )
 def test_options_that_do_not_go_together_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        decode.Search(Fixed(FALLING), **options)
+        runtime.Decoder(Fixed(FALLING), decode.Options(**options))
 
 
 def test_what_samples_is_not_decoded_in_a_program_nor_streamed():
-    search = decode.Search(Fixed(FALLING), sampling_topk=0, max_decoding_length=4)
+    search = runtime.Decoder(
+        Fixed(FALLING), decode.Options(sampling_topk=0, max_decoding_length=4)
+    )
     with pytest.raises(ValueError, match="search that samples"):
         search.decode(ops.convert_to_tensor([[5]]))
     with pytest.raises(ValueError, match="or sampling"):
@@ -224,7 +236,7 @@ def test_what_samples_is_not_decoded_in_a_program_nor_streamed():
 )
 def test_floats_are_no_ids(use, message):
     with pytest.raises(ValueError, match=message):
-        use(decode.Search(Fixed(FALLING), max_decoding_length=4))
+        use(runtime.Decoder(Fixed(FALLING), decode.Options(max_decoding_length=4)))
 
 
 def test_the_first_of_equal_candidates_is_chosen():
@@ -258,7 +270,9 @@ def test_a_prefix_that_does_not_count_is_no_part_of_the_score(options):
     own = logits - np.log(np.exp(logits[3:]).sum())
     given_own = logits - np.log(np.exp(logits).sum())
     for counts in (True, False):
-        search = decode.Search(Fixed(logits), score_prefix=counts, **options)
+        search = runtime.Decoder(
+            Fixed(logits), decode.Options(score_prefix=counts, **options)
+        )
         found = search(rows, target_prefix=prefix, **given)
         for row, forced in enumerate(prefix):
             for ids, scores, score, length in zip(

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_tfm import decode
-from keras_tfm.decode import hypotheses, processors
+from keras_tfm import decode, runtime
+from keras_tfm.decode import hypotheses
+from keras_tfm.decode import logits_processors as processors
 from tests.decode.languages import (
     END,
     assert_found,
@@ -83,7 +84,7 @@ def program(search, names, **options):
             more["noise"] = noise
         return search(tree_step(table), cache, active, 5, **more)
 
-    return decode.compiled(decoded, model=None, jit_compile=False)
+    return runtime.compiled(decoded, model=None, jit_compile=False)
 
 
 def run(table, names=(), prefix=None, noise=None, search=decode.beam, **options):

@@ -4,11 +4,11 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from tests.decode.test_bulk import as_ids, assert_same
 
-from keras_tfm import decode
+from keras_tfm import decode, runtime
 from keras_tfm.decode import Shortlist
 from tests.decode.conftest import draw_transformer
-from tests.decode.test_bulk import as_ids, assert_same
 
 SIZE, START, END = 150, 2, 3
 FEW = {"max_decoding_length": 7, "jit_compile": False, "disable_unk": False}
@@ -53,8 +53,10 @@ SEARCHES = {
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("options", SEARCHES.values(), ids=SEARCHES)
 def test_a_list_of_all_tokens_changes_nothing(options, wide):
-    whole = decode.Search(wide, **FEW, **options)
-    listed = decode.Search(wide, shortlist=draw_shortlist(each=SIZE), **FEW, **options)
+    whole = runtime.Decoder(wide, decode.Options(**FEW, **options))
+    listed = runtime.Decoder(
+        wide, decode.Options(shortlist=draw_shortlist(each=SIZE), **FEW, **options)
+    )
     ids = as_ids(draw_rows())
     found, wanted = listed(ids, seed=1), whole(ids, seed=1)
     assert_same(found, wanted)
@@ -78,16 +80,23 @@ def test_it_is_a_search_in_which_others_are_impossible(beam_size, model, request
     ids = as_ids(draw_rows(), 16)  # what a search pads to: C hangs on it
     candidates = shortlist.rows(ids, 4, suppressed=suppressed)
     assert candidates.shape[1] == 64
-    whole = decode.Search(model, processors=[only(candidates)], **options)
+    whole = runtime.Decoder(
+        model, decode.Options(logits_processors=[only(candidates)], **options)
+    )
     wanted = whole(ids)
-    assert_same(decode.Search(model, shortlist=shortlist, **options)(ids), wanted)
-    free = decode.Search(model, **options)(ids)
+    assert_same(
+        runtime.Decoder(model, decode.Options(shortlist=shortlist, **options))(ids),
+        wanted,
+    )
+    free = runtime.Decoder(model, decode.Options(**options))(ids)
     assert free.ids.tolist() != wanted.ids.tolist()  # it does take something away
 
 
 @pytest.mark.backend("torch")
 def test_a_row_does_not_hang_on_its_company(wide):
-    search = decode.Search(wide, 2, shortlist=draw_shortlist(), **FEW)
+    search = runtime.Decoder(
+        wide, decode.Options(beam_size=2, shortlist=draw_shortlist(), **FEW)
+    )
     rows = draw_rows(11)
     together = dict(search.bulk(rows, batch_size=4))
     for i, row in enumerate(rows):
@@ -104,7 +113,9 @@ def test_prefixes_and_phrases_may_say_what_no_list_has(wide):
     candidates = shortlist.rows(as_ids([row], 16), 4)[0]
     # Not the first of them: these stand at their own numbers in a longer list.
     foreign = [token for token in range(4, SIZE) if token not in candidates][-3:]
-    search = decode.Search(wide, 4, shortlist=shortlist, **FEW)
+    search = runtime.Decoder(
+        wide, decode.Options(beam_size=4, shortlist=shortlist, **FEW)
+    )
     found = search(as_ids([row]), target_prefix=[foreign[:2]])
     assert found.ids[0, 0, :2].tolist() == foreign[:2]
     assert np.isfinite(found.scores).all()
@@ -112,7 +123,7 @@ def test_prefixes_and_phrases_may_say_what_no_list_has(wide):
     said = found.ids[0, 0].tolist()
     assert foreign[2] in said
     assert said[said.index(foreign[0]) + 1] == foreign[1]
-    stream = decode.Search(wide, shortlist=shortlist, **FEW)
+    stream = runtime.Decoder(wide, decode.Options(shortlist=shortlist, **FEW))
     tokens = list(stream.stream(as_ids([row]), target_prefix=[foreign]))
     assert [int(one[0]) for one in tokens][:3] == foreign
 
@@ -121,7 +132,9 @@ def test_prefixes_and_phrases_may_say_what_no_list_has(wide):
 def test_alternatives_are_of_the_list(wide):
     shortlist, row = draw_shortlist(), [5, 6, 7]
     options = {"num_hypotheses": 3, "return_alternatives": True, **FEW}
-    found = decode.Search(wide, 4, shortlist=shortlist, **options)(as_ids([row]))
+    found = runtime.Decoder(
+        wide, decode.Options(beam_size=4, shortlist=shortlist, **options)
+    )(as_ids([row]))
     candidates = shortlist.rows(as_ids([row], 16), 4)[0]
     assert np.isin(found.ids[0, :, 0], candidates).all()
     assert len(set(found.ids[0, :, 0].tolist())) == 3
@@ -132,13 +145,20 @@ def test_an_ensemble_takes_one(wide):
     other = draw_transformer(seed=2, vocabulary_size=SIZE)
     both = decode.Ensemble([wide, other])
     shortlist, ids = draw_shortlist(each=SIZE), as_ids(draw_rows())
-    wanted = decode.Search(both, 2, **FEW)(ids)
-    assert_same(decode.Search(both, 2, shortlist=shortlist, **FEW)(ids), wanted)
+    wanted = runtime.Decoder(both, decode.Options(beam_size=2, **FEW))(ids)
+    assert_same(
+        runtime.Decoder(both, decode.Options(beam_size=2, shortlist=shortlist, **FEW))(
+            ids
+        ),
+        wanted,
+    )
 
 
 def test_an_ensemble_gives_a_row_the_same_in_any_company(wide):
     both = decode.Ensemble([wide, draw_transformer(seed=2, vocabulary_size=SIZE)])
-    search = decode.Search(both, 2, shortlist=draw_shortlist(each=2), **FEW)
+    search = runtime.Decoder(
+        both, decode.Options(beam_size=2, shortlist=draw_shortlist(each=2), **FEW)
+    )
     row, long = [5, 6, 7, 8], [9] * 30 + list(range(10, 40))
     alone, beside = search([row]), search([row, long])
     assert beside.ids[:1].tolist() == alone.ids.tolist()
@@ -286,19 +306,21 @@ def test_bad_lists_are_refused(make, message):
 def test_bad_searches_are_refused(wide, transformer):
     shortlist = draw_shortlist()
     with pytest.raises(ValueError, match="one of 150 tokens; target_voc.*=14"):
-        decode.Search(transformer, shortlist=shortlist, **FEW)
+        runtime.Decoder(transformer, decode.Options(shortlist=shortlist, **FEW))
     for options in ({"processors": [only([[5]])]}, {"suppress_sequences": [[5, 6]]}):
         with pytest.raises(ValueError, match="logits are of other tokens in each row"):
-            decode.Search(wide, shortlist=shortlist, **options, **FEW)
-    search = decode.Search(wide, shortlist=shortlist, suppress_ids=(0, 99), **FEW)
+            runtime.Decoder(wide, decode.Options(shortlist=shortlist, **options, **FEW))
+    search = runtime.Decoder(
+        wide, decode.Options(shortlist=shortlist, suppress_ids=(0, 99), **FEW)
+    )
     with pytest.raises(ValueError, match=r"suppressed and forced .*: \[99\]"):
         search(as_ids([[5]]), target_prefix=[[99]])
-    program = decode.compiled(search.decode, wide, jit_compile=False)
+    program = runtime.compiled(search.decode, wide, jit_compile=False)
     with pytest.raises(ValueError, match="over all tokens.* or a shortlist"):
         program(ops.convert_to_tensor(as_ids([[5]])))
     few = Shortlist(np.zeros((4, 2)), np.arange(SIZE))
     with pytest.raises(ValueError, match="id 9; it knows 4"):
-        decode.Search(wide, shortlist=few, **FEW)(as_ids([[9]]))
+        runtime.Decoder(wide, decode.Options(shortlist=few, **FEW))(as_ids([[9]]))
 
 
 @pytest.mark.skipif(
@@ -309,21 +331,25 @@ def test_a_tied_table_may_be_of_int8():
     model = draw_transformer(vocabulary_size=SIZE, tie="all", embedding_dim=16)
     model.quantize("int8")
     ids = as_ids(draw_rows())
-    wanted = decode.Search(model, 2, **FEW)(ids)
+    wanted = runtime.Decoder(model, decode.Options(beam_size=2, **FEW))(ids)
     shortlist = draw_shortlist(each=SIZE)
-    found = decode.Search(model, 2, shortlist=shortlist, **FEW)(ids)
+    found = runtime.Decoder(
+        model, decode.Options(beam_size=2, shortlist=shortlist, **FEW)
+    )(ids)
     assert found.lengths.tolist() == wanted.lengths.tolist()
     np.testing.assert_allclose(found.scores, wanted.scores, atol=2e-2)
     model = draw_transformer(vocabulary_size=SIZE)
     model.quantize("int8")
-    search = decode.Search(model, shortlist=shortlist, **FEW)
+    search = runtime.Decoder(model, decode.Options(shortlist=shortlist, **FEW))
     with pytest.raises(ValueError, match="projection in int8"):
         search(ids)
 
 
 @pytest.mark.parametrize("beam_size", [1, 2])
 def test_an_empty_batch_is_empty(wide, beam_size):
-    search = decode.Search(wide, beam_size, shortlist=draw_shortlist(), **FEW)
+    search = runtime.Decoder(
+        wide, decode.Options(beam_size=beam_size, shortlist=draw_shortlist(), **FEW)
+    )
     assert search(np.zeros((0, 5), "int32")).ids.shape == (0, 1, 7)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_tfm import decode
+from keras_tfm import decode, runtime
 from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import CausalLM
 from tests.layers import formulas
@@ -81,7 +81,7 @@ def test_steps_after_prompts_give_what_the_call_gives(kind):
 def test_beam_search_finds_what_enumeration_finds():
     model = small()
     settings = {"num_hypotheses": 3, "max_decoding_length": 2, "disable_unk": False}
-    search = decode.Search(model, beam_size=30, **settings)
+    search = runtime.Decoder(model, decode.Options(beam_size=30, **settings))
     found = search(PROMPTS)
     for row, prompt in enumerate(PROMPTS):
         prompt = [int(token) for token in prompt if token]
@@ -113,7 +113,7 @@ def enumerate_continuations(model, prompt, end=3):
 
 def test_greedy_search_and_streams_and_scores_agree():
     model = small()
-    search = decode.Search(model, beam_size=1, max_decoding_length=6)
+    search = runtime.Decoder(model, decode.Options(beam_size=1, max_decoding_length=6))
     found = search(PROMPTS)
     for row, prompt in enumerate(PROMPTS):
         said = [int(token) for token in prompt if token]
@@ -137,8 +137,8 @@ def test_greedy_search_and_streams_and_scores_agree():
 
 def test_learned_positions_limit_what_a_prompt_leaves():
     model = small(**{**KINDS["learned"], "sequence_length": 6})
-    search = decode.Search(
-        model, beam_size=1, max_decoding_length=6, min_decoding_length=5
+    search = runtime.Decoder(
+        model, decode.Options(beam_size=1, max_decoding_length=6, min_decoding_length=5)
     )
     found = search(PROMPTS)
     np.testing.assert_array_equal(found.lengths[:, 0] <= [4, 6, 3], True)
@@ -153,7 +153,7 @@ def test_learned_positions_limit_what_a_prompt_leaves():
 def test_with_learned_positions_a_target_is_scored_if_both_fit():
     """Widths that programs are compiled for are more than the table has."""
     model = small(**KINDS["learned"])
-    search = decode.Search(model, beam_size=1, max_decoding_length=6)
+    search = runtime.Decoder(model, decode.Options(beam_size=1, max_decoding_length=6))
     target = [5, 9, 4, 3]
     said = [int(t) for t in PROMPTS[0] if t]
     scored = search.score([said], [target])
@@ -167,7 +167,9 @@ def test_with_learned_positions_a_target_is_scored_if_both_fit():
 
 
 def test_prompts_are_padded_at_their_ends():
-    search = decode.Search(small(), beam_size=1, max_decoding_length=6)
+    search = runtime.Decoder(
+        small(), decode.Options(beam_size=1, max_decoding_length=6)
+    )
     with pytest.raises(ValueError, match="0 before another id. Pad on the right"):
         search(np.array([[0, 0, 2, 5]]))
 
@@ -184,7 +186,9 @@ def test_a_model_has_a_block():
 
 @pytest.mark.backend("torch")
 def test_bulk_continues_prompts_as_a_batch_does():
-    search = decode.Search(small(), beam_size=3, max_decoding_length=5)
+    search = runtime.Decoder(
+        small(), decode.Options(beam_size=3, max_decoding_length=5)
+    )
     whole = search(PROMPTS)
     rows = [[int(token) for token in row if token] for row in PROMPTS]
     found = dict(search.bulk(rows))
@@ -219,7 +223,7 @@ def test_it_learns_a_text():
     text = np.array([[2, 5, 6, 7, 8, 3]] * 4, "int32")
     inputs, labels = {"token_ids": text[:, :-1]}, text[:, 1:]
     model.fit(inputs, labels, epochs=25, verbose=0)
-    search = decode.Search(model, beam_size=1, max_decoding_length=6)
+    search = runtime.Decoder(model, decode.Options(beam_size=1, max_decoding_length=6))
     found = search([[2, 5, 6], [2]])
     assert [int(t) for t in found.ids[0, 0] if t] == [7, 8, 3]
     assert [int(t) for t in found.ids[1, 0] if t] == [5, 6, 7, 8, 3]
@@ -239,7 +243,9 @@ def test_half_precision_projects_in_float32_where_it_decodes():
 def test_attention_to_the_prompt_is_that_of_the_last_block(beam_size):
     model = small(num_layers=1)
     options = {"max_decoding_length": 5, "suppress_ids": (0,), "start_id": 2}
-    search = decode.Search(model, beam_size, return_attention=True, **options)
+    search = runtime.Decoder(
+        model, decode.Options(beam_size=beam_size, return_attention=True, **options)
+    )
     found = search(PROMPTS)
     for row, prompt in enumerate(PROMPTS):
         known, said = np.count_nonzero(prompt), found.lengths[row, 0]
@@ -261,14 +267,16 @@ def test_a_shortlist_and_a_coverage_penalty_search_it():
     rows = [row[row != 0].tolist() for row in PROMPTS]
     options = {"beam_size": 3, "max_decoding_length": 4}
     every = decode.Shortlist(np.tile(np.arange(4, V), (V, 1)), np.arange(V))
-    wanted = decode.Search(model, **options)(rows)
-    found = decode.Search(model, shortlist=every, **options)(rows)
+    wanted = runtime.Decoder(model, decode.Options(**options))(rows)
+    found = runtime.Decoder(model, decode.Options(shortlist=every, **options))(rows)
     assert found.ids.tolist() == wanted.ids.tolist()
     np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-5)
     candidates = ops.convert_to_tensor([range(3, 9)] * 3, "int32")
     caches = (model.begin(PROMPTS, 4, 2, candidates=few) for few in (None, candidates))
     every, few = (numpy(model.step(PROMPTS[:, :2], 0, c)[0]) for c in caches)
     np.testing.assert_allclose(few, every[..., 3:9], atol=1e-5)
-    covered = decode.Search(model, coverage_penalty=0.2, **options)(rows)
+    covered = runtime.Decoder(model, decode.Options(coverage_penalty=0.2, **options))(
+        rows
+    )
     assert np.isfinite(covered.scores).all()
     assert (covered.scores != wanted.scores).any()

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_tfm import decode
-from keras_tfm.decode import states
+from keras_tfm import decode, runtime
+from keras_tfm.decode import search_state as states
 from keras_tfm.models import RecurrentSeq2Seq
 from keras_tfm.models.recurrent import RecurrentDecoder, RecurrentEncoder
-from keras_tfm.serving import Translator
+from keras_tfm.pipelines import Translator
 from keras_tfm.text import Vocabulary
 from keras_tfm.training import ProjectedCrossentropy, SmoothedCrossentropy
 from tests.decode.languages import assert_found, by_hand, log_softmax
@@ -61,7 +61,7 @@ def programs(model, beams=1):
         return model.begin(source_ids, 4, beams, return_attention=True)
 
     functions = (lambda batch: model(batch), begin, model.step)
-    return [decode.compiled(f, model, jit_compile=False) for f in functions]
+    return [runtime.compiled(f, model, jit_compile=False) for f in functions]
 
 
 def logits_of(model, source=SOURCE, target=TARGET):
@@ -173,7 +173,7 @@ def test_the_whole_network_is_the_formula(kind):
 
 def test_attention_maps_are_those_of_the_formula():
     model = model_of("lstm multiplicative")
-    program = decode.compiled(model.attention_maps, model, jit_compile=False)
+    program = runtime.compiled(model.attention_maps, model, jit_compile=False)
     maps = program(ops.convert_to_tensor(SOURCE), ops.convert_to_tensor(TARGET))
     assert (maps["encoder"], maps["decoder"], len(maps["cross"])) == ([], [], 1)
     cross = numpy(maps["cross"][0])
@@ -355,7 +355,7 @@ def test_dropout_reaches_its_layers_and_stops_where_it_decodes():
     model = small(dropout=0.5)
     for layer in (model.source_embedding, model.encoder, model.decoder):
         assert layer.dropout_layer.rate == 0.5
-    program = decode.compiled(
+    program = runtime.compiled(
         lambda batch: model(batch, training=True), model, jit_compile=False
     )
     dropped = numpy(program(keras.tree.map_structure(ops.convert_to_tensor, BATCH)))
@@ -450,7 +450,9 @@ def search_model():
 def test_a_beam_goes_as_one_by_hand_by_the_formula():
     model, sources = search_model(), np.pad(SOURCE, [[0, 1], [0, 4]])
     options = {"return_attention": True, "jit_compile": False}
-    beam = decode.Search(model, 3, 3, max_decoding_length=18, **options)
+    beam = runtime.Decoder(
+        model, decode.Options(beam_size=3, max_decoding_length=18, **options)
+    )
     found = beam(sources)
 
     def ask(histories):
@@ -474,7 +476,10 @@ def test_a_beam_goes_as_one_by_hand_by_the_formula():
 def test_rows_that_leave_and_join_a_batch_keep_their_states():
     draw = np.random.default_rng(0)
     rows = [draw.integers(4, V, n).tolist() for n in draw.integers(1, 6, 9)]
-    search = decode.Search(search_model(), 3, max_decoding_length=20, jit_compile=False)
+    search = runtime.Decoder(
+        search_model(),
+        decode.Options(beam_size=3, max_decoding_length=20, jit_compile=False),
+    )
     for number, found in search.bulk(rows, batch_size=3):
         wanted = search([rows[number]])
         assert found.lengths.tolist() == wanted.lengths.tolist()
@@ -485,8 +490,8 @@ def test_rows_that_leave_and_join_a_batch_keep_their_states():
 @pytest.mark.backend("tensorflow")
 def test_xla_compiles_what_a_search_calls():
     model = model_of("gru additive", 1)
-    begin = decode.compiled(lambda ids: model.begin(ids, 4), model)
-    step = decode.compiled(model.step, model)
+    begin = runtime.compiled(lambda ids: model.begin(ids, 4), model)
+    step = runtime.compiled(model.step, model)
     index = ops.convert_to_tensor(0, "int32")
     first = ops.convert_to_tensor(TARGET[:, :1])
     found, _ = step(first, index, begin(ops.convert_to_tensor(SOURCE)))

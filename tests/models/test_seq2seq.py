@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_tfm.decode.states import reorder
+from keras_tfm.decode.search_state import reorder
 from keras_tfm.layers import LearnedPositions, SinusoidalPositions, T5Positions
 from keras_tfm.models import Transformer
 from keras_tfm.training import SmoothedCrossentropy

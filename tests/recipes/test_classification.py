@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_tfm import models, serving, text, training, zoo
+from keras_tfm import models, pipelines, text, training, zoo
+from keras_tfm.recipes import classification, label_scores, preset, runs
+from keras_tfm.recipes.labelled_corpora import LabelledCorpus
 from keras_tfm.text import LabeledDataset, TokenizersVocabulary
-from keras_tfm.text.tf_data import step_dataset
-from recipes import classification, label_scores, preset, runs
-from recipes.labelled_corpora import LabelledCorpus
 
 pytestmark = pytest.mark.backend("tensorflow", "torch")
 KINDS = {
@@ -107,7 +106,10 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
     run = pathlib.Path(settings.out) / "model"
     sizes = [(folder / "model.keras").stat().st_size for folder in (out, run)]
     assert sizes[0] < 0.7 * sizes[1]
-    before, after = serving.Classifier.load(run), serving.Classifier.from_preset(out)
+    before, after = (
+        pipelines.Classifier.load(run),
+        pipelines.Classifier.from_preset(out),
+    )
     for one, other in zip(before.model.weights, after.model.weights, strict=True):
         assert other.dtype == one.dtype == "float32"
         np.testing.assert_allclose(
@@ -122,7 +124,7 @@ def test_texts_of_the_test_that_were_cut_are_counted(settings, result, tmp_path)
     corpus = classification.load_corpus(settings)
     folder = pathlib.Path(settings.out) / "model"
     for length, cut in ((5, 30), (64, 0)):  # four words, start and end
-        short = serving.Classifier.load(folder, max_length=length)
+        short = pipelines.Classifier.load(folder, max_length=length)
         scores, _ = classification.evaluate(settings, short, corpus, tmp_path)
         assert scores["test_truncated"] == cut
 
@@ -130,7 +132,7 @@ def test_texts_of_the_test_that_were_cut_are_counted(settings, result, tmp_path)
 @pytest.mark.backend("torch")
 def test_one_label_for_every_text_is_said(settings, result, tmp_path, capsys):
     corpus = classification.load_corpus(settings)
-    classifier = serving.Classifier.load(pathlib.Path(settings.out) / "model")
+    classifier = pipelines.Classifier.load(pathlib.Path(settings.out) / "model")
     for blind in (False, True):
         if blind:
             classifier.model.set_weights(
@@ -145,7 +147,7 @@ def test_what_is_saved_says_what_the_run_said(settings, result):
     out = pathlib.Path(settings.out)
     lines = (out / "predictions.tsv").read_text(encoding="utf-8").splitlines()
     rows = [line.split("\t") for line in lines[1:]]
-    classifier = serving.Classifier.load(out / "model")
+    classifier = pipelines.Classifier.load(out / "model")
     found = classifier([row[3] for row in rows])
     assert [one.label for one in found] == [row[1] for row in rows]
     right = np.mean([row[0] == row[1] for row in rows])
@@ -188,7 +190,7 @@ def test_a_text_may_have_several_labels(settings, tmp_path, capsys):
     assert f"regression: exact match {result['tf_idf']['exact_match']:.2f}%" in printed
     lines = (out / "predictions.tsv").read_text(encoding="utf-8").splitlines()
     assert {line.split("\t")[0] for line in lines[1:]} == {"good", "bad", "bad,good"}
-    classifier = serving.Classifier.load(out / "model")
+    classifier = pipelines.Classifier.load(out / "model")
     assert sorted(classifier("superb film awful").label) == ["bad", "good"]
 
 
@@ -218,7 +220,7 @@ def test_it_starts_from_the_weights_of_others(settings, tmp_path):
     run = dataclasses.replace(settings, **chosen)
     result = classification.main(run)
     assert result["settings"]["weights"] == str(folder)
-    classifier = serving.Classifier.load(tmp_path / "out" / "model")
+    classifier = pipelines.Classifier.load(tmp_path / "out" / "model")
     assert isinstance(classifier.vocabulary, TokenizersVocabulary)
     before = zoo.from_hugging_face(folder).model
     # A length that nobody gave is what the weights have places for.
@@ -427,7 +429,7 @@ def test_a_run_in_half_precision_keeps_weights_in_float32(settings, tmp_path):
         attention_dropout=0.1,
     )
     result = classification.main(given)
-    loaded = serving.Classifier.load(tmp_path / "out" / "model")
+    loaded = pipelines.Classifier.load(tmp_path / "out" / "model")
     assert loaded.model.encoder.settings["attention_dropout"] == 0.1
     assert loaded.model.encoder.dtype_policy.name == "mixed_bfloat16"
     assert {weight.dtype for weight in loaded.model.weights} == {"float32"}
@@ -765,7 +767,7 @@ def test_pairs_are_told_apart_by_both_sides(settings, tmp_path):
     )
     result = classification.main(run)
     assert result["accuracy"] > 90  # by one side alone 50
-    classifier = serving.Classifier.load(out / "model")
+    classifier = pipelines.Classifier.load(out / "model")
     for word in ("superb", "ωραίο"):  # not cut into bytes: either side was learned
         assert len(classifier.vocabulary.encode([word])[0]) <= 1 + len(word)
     assert classifier.paired
@@ -781,7 +783,7 @@ def test_a_run_has_a_vocabulary_like_bert_s(settings, tmp_path):
         settings, vocabulary_kind="wordpiece", out=str(out), epochs=10
     )
     assert classification.main(run)["accuracy"] > 90
-    classifier = serving.Classifier.load(out / "model")
+    classifier = pipelines.Classifier.load(out / "model")
     assert isinstance(classifier.vocabulary, TokenizersVocabulary)
     assert classifier("a superb film").label == "good"
 

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
+from keras_tfm.recipes import corpora, downloads, phrases
 from keras_tfm.text import Pairs
-from recipes import corpora, downloads, phrases
 
 pytestmark = pytest.mark.backend("tensorflow")  # data only: once is enough
 COUNT = 60

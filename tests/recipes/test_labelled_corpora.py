@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from keras_tfm.recipes import labelled_corpora
 from keras_tfm.text import LabeledDataset
-from recipes import labelled_corpora
 
 pytestmark = pytest.mark.backend("tensorflow")  # data only: once is enough
 

@@ -9,11 +9,11 @@ import keras
 import numpy as np
 import pytest
 
-import keras_tfm_command
-from keras_tfm import serving
+import keras_tfm.cli
+from keras_tfm import pipelines
 from keras_tfm.models import CausalLM
+from keras_tfm.recipes import language_model
 from keras_tfm.text import TokenRows, Vocabulary
-from recipes import language_model
 
 pytestmark = pytest.mark.backend("torch")
 LINES = [
@@ -65,7 +65,7 @@ def test_a_run_learns_and_leaves_what_the_page_says(settings, result):
 
 
 def test_the_run_is_a_preset_that_goes_on_with_a_text(settings, result, capsys):
-    writer = serving.Translator.from_preset(settings.out)
+    writer = pipelines.Translator.from_preset(settings.out)
     said = (pathlib.Path(settings.out) / "samples.txt").read_text(encoding="utf-8")
     assert said.startswith("greedy: I have 7")
     [greedy, _] = said.splitlines()
@@ -75,9 +75,9 @@ def test_the_run_is_a_preset_that_goes_on_with_a_text(settings, result, capsys):
     assert writer.translate([prompt])[0].text == streamed == writer(prompt)
     assert writer("I have 8 cats").startswith(" ")
     drawn = {"sampling_topk": 0, "sampling_topp": 0.9, "sampling_temperature": 3.0}
-    wild = serving.Translator.from_preset(settings.out, **drawn)
+    wild = pipelines.Translator.from_preset(settings.out, **drawn)
     assert len({wild(prompt) for _ in range(8)}) > 1
-    assert keras_tfm_command.main(["inspect", settings.out]) == 0
+    assert keras_tfm.cli.main(["inspect", settings.out]) == 0
     assert "Translator of a CausalLM" in capsys.readouterr().out
 
 

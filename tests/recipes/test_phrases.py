@@ -10,8 +10,8 @@ import unicodedata
 
 import pytest
 
-from recipes import cldr
-from recipes.phrases import phrases
+from keras_tfm.recipes import cldr
+from keras_tfm.recipes.phrases import phrases
 
 pytestmark = pytest.mark.backend("tensorflow")  # data only: once is enough
 ROOT = pathlib.Path(__file__).parents[2]
@@ -79,7 +79,7 @@ def test_phrases_are_short(german):
 
 def test_a_seed_gives_the_same_pairs_in_another_process():
     code = (
-        "import hashlib; from recipes.phrases import phrases\n"
+        "import hashlib; from keras_tfm.recipes.phrases import phrases\n"
         f"c = phrases('fr', seed=3, **{SMALL})\n"
         "rows = [p for part in (c.train, c.validation, c.test) for p in part]\n"
         "text = '\\n'.join('\\t'.join(row) for row in rows)\n"

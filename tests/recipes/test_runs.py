@@ -4,7 +4,7 @@ import runpy
 
 import pytest
 
-from recipes import runs
+from keras_tfm.recipes import runs
 
 pytestmark = pytest.mark.backend("torch")
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_tfm import models, text
-from recipes import transfer
+from keras_tfm.recipes import transfer
 
 BEFORE = ["the house is old", "the horse is bold", "old houses", "bold horses"]
 NOW = ["das haus ist alt", "the house is old", "ßü der hut", "alte häuser"]

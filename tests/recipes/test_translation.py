@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import sacrebleu
 
-from keras_tfm import layers, models, serving, text
-from recipes import preset, translation
+from keras_tfm import layers, models, pipelines, text
+from keras_tfm.recipes import preset, translation
 
 pytestmark = pytest.mark.backend("tensorflow", "torch")
 
@@ -89,7 +89,7 @@ def test_what_is_saved_translates_as_the_run_did(settings, result):
     out = translation.pathlib.Path(settings.out)
     lines = (out / "translations.tsv").read_text(encoding="utf-8").splitlines()[1:]
     rows = [line.split("\t") for line in lines]
-    translator = serving.Translator.load(out / "model")
+    translator = pipelines.Translator.load(out / "model")
     assert translator([row[0] for row in rows]) == [row[2] for row in rows]
 
 
@@ -106,7 +106,7 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
     assert described == json.loads((out / "preset.json").read_text())
     assert described["languages"] == ["en", "de"]
     assert described["settings"]["beam_size"] == settings.beam_size
-    model = serving.Translator.from_preset(out).model
+    model = pipelines.Translator.from_preset(out).model
     assert model.settings["sequence_length"] == 1024
     assert abs(described["scores"]["BLEU"] - result["bleu"]) < 10  # of 8 bits
     card = (out / "README.md").read_text()
@@ -122,7 +122,7 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
     # With fewer positions it is smaller, and says how much it takes.
     shorter = dataclasses.replace(given, out=str(tmp_path / "short"), positions=64)
     assert preset.main(shorter)["settings"]["max_source_length"] == 64
-    short = serving.Translator.from_preset(tmp_path / "short")
+    short = pipelines.Translator.from_preset(tmp_path / "short")
     assert short.max_source_length == 64 == short.model.settings["sequence_length"]
     rows, _ = short.rows_of(["I have 12 dogs " * 40])  # longer ones are cut
     assert max(map(len, rows)) <= 64 < sum(map(len, rows))
@@ -191,11 +191,11 @@ def test_one_model_has_several_targets(settings, folder, tmp_path):
     assert all(source.count("<2") == 1 for source in corpus.train.source)
     assert not any("<" in one for one in corpus.validation.source + corpus.test.source)
     result = translation.main(given)
-    translator = serving.Translator.from_preset(run)
+    translator = pipelines.Translator.from_preset(run)
     said = translator(corpus.test.source)
     shown = (run / "translations.tsv").read_text(encoding="utf-8").splitlines()[1:]
     assert said == [line.split("\t")[2] for line in shown]
-    dutch = serving.Translator.from_preset(run, target_language="nl")
+    dutch = pipelines.Translator.from_preset(run, target_language="nl")
     words = {"de": {"Ich"}, "nl": {"Ik"}}
     assert {text.split()[0] for text in said} == words["de"]
     assert {text.split()[0] for text in dutch(corpus.test.source)} == words["nl"]
@@ -218,7 +218,7 @@ def test_one_model_has_several_targets(settings, folder, tmp_path):
     assert other["scores"] == scores and set(other["directions"]) == {"en-de"}
     first = {"languages": ["en", "de"], "scores": described["scores"]}
     assert other["directions"]["en-de"] == first
-    found = serving.Translator.from_preset(tmp_path / "en-nl")(corpus.test.source)
+    found = pipelines.Translator.from_preset(tmp_path / "en-nl")(corpus.test.source)
     assert {text.split()[0] for text in found} == words["nl"]
     # Only a model with all the marks goes on.
     more = dataclasses.replace(given, weights=str(out), out=str(tmp_path / "more"))
@@ -362,12 +362,12 @@ def test_a_run_starts_from_another(settings, result, tmp_path, capsys):
     assert begun.settings["dropout"] == 0.3
     assert begun.dtype_policy.name == "mixed_bfloat16"
     out = translation.pathlib.Path(settings.out)
-    first = _weights(serving.Translator.load(out / "model").model)
+    first = _weights(pipelines.Translator.load(out / "model").model)
     assert all(map(np.array_equal, _weights(begun), first))
     # At next to no rate it ends as what it started from, not as a new model.
     finer = translation.main(dataclasses.replace(given, peak_rate=1e-7))
     assert finer["settings"]["preset"] is None
-    model = serving.Translator.load(tmp_path / "finer" / "model").model
+    model = pipelines.Translator.load(tmp_path / "finer" / "model").model
     assert model.dtype_policy.name == "float32"
     saved = _weights(model)
     for mine, theirs in zip(saved, first, strict=True):
@@ -385,7 +385,7 @@ def test_a_start_without_the_recipe_s_shape_is_refused(settings, corpus, tmp_pat
     lines = corpus.read_text(encoding="utf-8").splitlines()
     vocabulary = text.Vocabulary.train(lines, size=300)
     untied = models.transformer_tiny(300, num_layers=1, tie=None)
-    serving.Translator(untied, vocabulary).save(tmp_path / "untied")
+    pipelines.Translator(untied, vocabulary).save(tmp_path / "untied")
     given = dataclasses.replace(
         settings,
         weights=str(tmp_path / "untied"),
@@ -400,7 +400,7 @@ def test_a_start_without_the_recipe_s_shape_is_refused(settings, corpus, tmp_pat
         ({"source_suffix": [3]}, {"source_prefix": [9]}, {"target_prefix": [9]})
     ):
         start = tmp_path / str(number)
-        serving.Translator(tied, vocabulary, **marks).save(start)
+        pipelines.Translator(tied, vocabulary, **marks).save(start)
         given = dataclasses.replace(given, weights=str(start))
         with pytest.raises(ValueError, match=f"no mark.*{[*marks][0]}': .[39]"):
             translation.get_start(given)
@@ -415,7 +415,7 @@ def test_what_a_start_has_no_positions_for_is_left_out(settings, tmp_path, capsy
 
     def begin(name, **options):
         model = models.transformer_tiny(vocabulary.size, num_layers=1, **options)
-        serving.Translator(model, vocabulary).save(tmp_path / name)
+        pipelines.Translator(model, vocabulary).save(tmp_path / name)
 
     begin("start", positions=layers.LearnedPositions(12))
     fresh = {"preset": None, "num_layers": None, "vocabulary_size": None}
@@ -466,7 +466,7 @@ def test_a_recurrent_model_goes_through_the_same_steps(settings):
     other = dataclasses.replace(settings, model="recurrent", out=out, **few)
     result = translation.main(other)
     assert result["settings"]["model"] == "recurrent"
-    translator = serving.Translator.load(translation.pathlib.Path(out) / "model")
+    translator = pipelines.Translator.load(translation.pathlib.Path(out) / "model")
     assert isinstance(translator.model, models.RecurrentSeq2Seq)
     assert (translation.pathlib.Path(out) / "attention.png").exists()
 
@@ -554,7 +554,7 @@ def test_a_wrong_setting_is_refused(settings, tmp_path, changed, message):
 
 @pytest.mark.backend("torch")
 def test_help_explains_every_setting():
-    command = [sys.executable, "-m", "recipes.translation", "--help"]
+    command = [sys.executable, "-m", "keras_tfm.recipes.translation", "--help"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     for field in dataclasses.fields(translation.Settings):
         name = "from" if field.name == "weights" else field.name

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_tfm import decode, zoo
+from keras_tfm import decode, runtime, zoo
 from keras_tfm.layers import SinusoidalPositions, gelu_tanh
 from tests.decode.conftest import draw_transformer
 from tests.layers.formulas import numpy
@@ -79,14 +79,16 @@ def test_hypotheses_and_scores_are_those_of_ctranslate2(
 ):
     wanted = golden["out"]["float32"]["translate"][number]
     count = len(wanted["results"][0]["hypotheses"])
-    search = decode.Search(
+    search = runtime.Decoder(
         imported.model,
-        beam_size=wanted["beam_size"],
-        num_hypotheses=count,
-        max_decoding_length=256,
-        suppress_ids=(),
-        disable_unk=False,
-        jit_compile=False,
+        decode.Options(
+            beam_size=wanted["beam_size"],
+            num_hypotheses=count,
+            max_decoding_length=256,
+            suppress_ids=(),
+            disable_unk=False,
+            jit_compile=False,
+        ),
     )
     found = search(sources)
     for row, result in enumerate(wanted["results"]):
@@ -101,13 +103,15 @@ def test_forced_tokens_have_the_scores_of_ctranslate2(imported, golden, sources)
     pieces = imported.tokens[1]
     wanted = golden["out"]["float32"]["score_batch"]
     prefixes = [[pieces.index(t) for t in one["tokens"][:-1]] for one in wanted]
-    search = decode.Search(
+    search = runtime.Decoder(
         imported.model,
-        max_decoding_length=max(map(len, prefixes)) + 1,
-        suppress_ids=(),
-        disable_unk=False,
-        return_token_scores=True,
-        jit_compile=False,
+        decode.Options(
+            max_decoding_length=max(map(len, prefixes)) + 1,
+            suppress_ids=(),
+            disable_unk=False,
+            return_token_scores=True,
+            jit_compile=False,
+        ),
     )
     found = search(sources[: len(prefixes)], target_prefix=prefixes)
     for row, one in enumerate(wanted):
@@ -149,14 +153,16 @@ def test_its_engine_says_what_our_search_says(kind, tmp_path):
         sources, beam_size=3, max_decoding_length=12, length_penalty=1
     )
     options = {"suppress_ids": (), "disable_unk": False, "max_decoding_length": 12}
-    search = decode.Search(model, beam_size=3, **options)
+    search = runtime.Decoder(model, decode.Options(beam_size=3, **options))
     said = [[TOKENS[i] for i in ids[0] if i not in (0, 3)] for ids in search(rows).ids]
     assert said == [result.hypotheses[0] for result in results]
     assert len({tuple(one) for one in said}) == 3
     scored = engine.score_batch(sources, said)
     ids = [[TOKENS.index(token) for token in one] for one in said]
     options |= {"return_token_scores": True, "max_decoding_length": 14}
-    found = decode.Search(model, **options).score(rows, ids).token_scores
+    found = (
+        runtime.Decoder(model, decode.Options(**options)).score(rows, ids).token_scores
+    )
     for row, one, result in zip(found, said, scored, strict=True):
         wanted = result.log_probs[: len(one)]
         np.testing.assert_allclose(row[0, : len(one)], wanted, atol=1e-4)
@@ -237,9 +243,9 @@ def test_what_stands_before_a_source_is_the_engines(tmp_path):
     ends = (again.search["source_prefix"], again.search["source_suffix"])
     assert ends == ([TOKENS.index("t7")], [3])
     options = {"suppress_ids": (), "disable_unk": False, "jit_compile": False}
-    found = decode.Search(again.model, max_decoding_length=256, **options)(
-        [[*ends[0], *map(TOKENS.index, ("t5", "t9")), *ends[1]]]
-    )
+    found = runtime.Decoder(
+        again.model, decode.Options(max_decoding_length=256, **options)
+    )([[*ends[0], *map(TOKENS.index, ("t5", "t9")), *ends[1]]])
     said = [TOKENS[i] for i in found.ids[0, 0] if i not in (0, 3)]
     assert said == result.hypotheses[0]
     np.testing.assert_allclose(found.scores[0], result.scores, atol=1e-5)
@@ -308,7 +314,9 @@ def test_decoding_may_start_with_zeros(tmp_path):
     results = engine.translate_batch(sources, beam_size=1, return_scores=True)
     ids = [[again.tokens[0].index(token) for token in row] for row in sources]
     options = {"suppress_ids": (2,), "disable_unk": False, "jit_compile": False}
-    found = decode.Search(again.model, max_decoding_length=256, **options)(ids)
+    found = runtime.Decoder(
+        again.model, decode.Options(max_decoding_length=256, **options)
+    )(ids)
     for row, result in enumerate(results):
         said = [again.tokens[1][i] for i in found.ids[row, 0] if i not in (0, 3)]
         assert said == result.hypotheses[0]
@@ -355,7 +363,9 @@ def test_a_factor_of_embeddings_is_the_engines(scaled, tmp_path):
     ends = again.search["source_suffix"]
     [wanted] = engine.score_batch([source], [target])
     options = {"suppress_ids": (), "disable_unk": False, "return_token_scores": True}
-    search = decode.Search(again.model, max_decoding_length=9, **options)
+    search = runtime.Decoder(
+        again.model, decode.Options(max_decoding_length=9, **options)
+    )
     found = search.score([[*range(5, 10), *ends]], [[*range(20, 26), 3]]).token_scores
     np.testing.assert_allclose(found[0, 0, :7], wanted.log_probs, atol=1e-4)
 

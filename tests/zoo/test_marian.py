@@ -14,7 +14,7 @@ import sentencepiece
 from keras_tfm import zoo
 from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import Transformer
-from keras_tfm.serving import Translator
+from keras_tfm.pipelines import Translator
 from keras_tfm.zoo import marian
 from tests.layers.formulas import draw_weights, numpy
 from tests.models.small import BATCH, TARGET

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from keras_tfm import zoo
-from keras_tfm.decode import Search
+from keras_tfm.decode import Options
 from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import CausalLM, Classifier, Encoder, MaskedLM, Transformer
-from keras_tfm.serving import Translator
+from keras_tfm.pipelines import Translator
+from keras_tfm.runtime import Decoder
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from keras_tfm.text.pair_packing import count_special_tokens, pack_texts
 from tests.decode.conftest import draw_transformer
@@ -182,7 +183,7 @@ def test_generate_gives_what_a_search_gives(beams, tmp_path):
             )
             .numpy()[:, 1:]
         )
-    found = Search(model, **settings)(SOURCE).ids[:, 0]
+    found = Decoder(model, Options(**settings))(SOURCE).ids[:, 0]
     # Theirs fills up with the end, since padding is 0.
     found, wanted = ([until_end(row) for row in one] for one in (found, wanted))
     assert found == wanted

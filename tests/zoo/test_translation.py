@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from keras_tfm import zoo
-from keras_tfm.decode import Search
+from keras_tfm.decode import Options
 from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import CausalLM, Transformer
-from keras_tfm.serving import Translator
+from keras_tfm.pipelines import Translator
+from keras_tfm.runtime import Decoder
 from keras_tfm.zoo import plans
 from tests.layers.formulas import numpy
 
@@ -270,7 +271,7 @@ def test_a_search_gives_what_generate_gives(family, name, forced, tmp_path):
     assert settings.pop("source_suffix") == [3]
     settings.pop("source_prefix", None)
     settings.pop("split_tokens", None)
-    search = Search(imported.model, **settings)
+    search = Decoder(imported.model, Options(**settings))
     assert search.width == given["num_beams"]
     found = search(ours(source, config), [prefix] * len(source)).ids[:, 0]
     with torch.no_grad():

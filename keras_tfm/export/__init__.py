@@ -1,0 +1,1 @@
+"""Writes models for other runtimes."""

@@ -1,9 +1,0 @@
-"""The command `keras-tfm`: its options, apart from what they start.
-
-This stands beside keras_tfm, since whoever imports that imports Keras too, and
-help is to come at once. What a command does stands in `keras_tfm.command`.
-"""
-
-from keras_tfm_command.start import main
-
-__all__ = ["main"]

@@ -1,0 +1,257 @@
+"""Models by name: the package's own, runs, and other programs' folders."""
+
+import json
+
+import numpy as np
+import pytest
+
+import keras_tfm
+from keras_tfm import zoo
+from keras_tfm.models import Classifier as Network
+from keras_tfm.models import Encoder
+from keras_tfm.pipelines import Classifier, Preset, Translator
+from keras_tfm.pipelines import pretrained as preset
+from keras_tfm.text import Vocabulary
+from tests.decode.conftest import draw_transformer
+from tests.layers.formulas import draw_weights
+
+TEXTS = [f"{a} {b}" for a in ("one", "two", "three", "four") for b in ("dogs", "cats")]
+SEARCH = {
+    "beam_size": 2,
+    "max_decoding_length": 8,
+    "jit_compile": False,
+    "suppress_ids": [0, 1, 2, *range(4, 260)],
+}
+DESCRIBED = {
+    "task": "translation",
+    "languages": ["en", "de"],
+    "parameters": 10_000,
+    "licence": "CC-BY 2.0 FR",
+    "data": "Tatoeba",
+    "scores": {"BLEU": 34.5},
+    "settings": SEARCH,
+}
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return Vocabulary.train(TEXTS * 20, size=277)
+
+
+@pytest.fixture(scope="module")
+def model(vocabulary):
+    return draw_transformer(3, vocabulary_size=vocabulary.size)
+
+
+@pytest.fixture
+def shipped(tmp_path, monkeypatch, model, vocabulary):
+    """A package with one model for translation and one for classification."""
+    pytest.importorskip("ctranslate2")
+    monkeypatch.setattr(preset, "SHIPPED", tmp_path)
+    folder = tmp_path / "en-de"
+    zoo.to_ctranslate2(model, vocabulary, folder, quantization="int8")
+    (folder / "preset.json").write_text(json.dumps(DESCRIBED))
+    (folder / "README.md").write_text("# en-de\n")
+    classifier(vocabulary).save(tmp_path / "mood")
+    described = {**DESCRIBED, "task": "classification", "languages": ["en"]}
+    described["settings"] = {"max_length": 20}
+    (tmp_path / "mood" / "preset.json").write_text(json.dumps(described))
+    return tmp_path
+
+
+def classifier(vocabulary):
+    encoder = Encoder(
+        vocabulary.size,
+        num_layers=1,
+        embedding_dim=8,
+        intermediate_dim=12,
+        num_heads=2,
+        dropout=0.0,
+    )
+    network = draw_weights(Network(encoder, 2))
+    return Classifier(network, vocabulary, ["good", "bad"])
+
+
+def test_what_is_in_the_package_is_listed(shipped):
+    found = keras_tfm.presets()
+    assert [one.name for one in found] == ["en-de", "mood"]
+    first = found[0]
+    assert isinstance(first, Preset)
+    assert first.languages == ("en", "de") and first.scores == {"BLEU": 34.5}
+    size = sum(file.stat().st_size for file in (shipped / "en-de").iterdir())
+    assert abs(first.megabytes - size / 1e6) <= 0.05
+    assert first.card.read_text() == "# en-de\n"
+
+
+def test_a_model_of_several_languages_has_a_name_for_each(shipped):
+    file = shipped / "en-de" / "preset.json"
+    # Of that name there is another, which goes before.
+    french = {"languages": ["fr", "de"], "scores": {"BLEU": 12.5}}
+    more = {"directions": {"fr-de": french, "mood": french}}
+    file.write_text(json.dumps({**DESCRIBED, **more}))
+    first, second, third = keras_tfm.presets()
+    assert third.task == "classification"
+    assert (first.name, second.name) == ("en-de", "fr-de")
+    assert second.languages == ("fr", "de") and second.scores == {"BLEU": 12.5}
+    assert second.card == first.card and second.licence == first.licence
+    one, other = map(Translator.from_preset, ("en-de", "fr-de"))
+    assert one.settings == other.settings and one(TEXTS) == other(TEXTS)
+
+
+def test_a_model_of_several_targets_has_their_marks(shipped, model, tmp_path):
+    marked = Vocabulary.train(TEXTS, size=model.vocabulary_size, languages=["de", "fr"])
+    folder = tmp_path / "en-de"
+    zoo.to_ctranslate2(model, marked, folder, quantization="int8")
+    file = folder / "preset.json"
+    file.unlink()
+    # It says nothing of a target: one is named.
+    with pytest.raises(ValueError, match=r"told which: the target. .*\['de', 'fr'\]"):
+        Translator.from_preset(folder)
+    bare = Translator.from_preset(folder, target_language="fr", **SEARCH)
+    assert bare.settings["source_prefix"] == marked.languages["fr"]
+    assert Translator.from_preset(folder, source_prefix=[7]).source_marks[0] == [7]
+    french = {"languages": ["en", "fr"], "scores": {"BLEU": 1.5}}
+    more = {"directions": {"en-fr": french}, "marks": True}
+    file.write_text(json.dumps({**DESCRIBED, **more}))
+    wanted = {"en-de": marked.languages["de"], "en-fr": marked.languages["fr"]}
+    assert wanted["en-fr"][-1] == 5
+    said = {}
+    for name, mark in wanted.items():
+        translator = Translator.from_preset(name)
+        assert translator.settings["source_prefix"] == mark
+        said[name] = translator(TEXTS)
+        assert keras_tfm.presets()[name == "en-fr"].languages == tuple(name.split("-"))
+        # The text may hold the mark itself.
+        plain = Translator.from_preset(name, source_prefix=[])
+        assert plain([f"<2{name[-2:]}> {text}" for text in TEXTS]) == said[name]
+    assert said["en-de"] != said["en-fr"]
+    found = Translator.from_preset("en-de", target_language="fr")
+    assert found(TEXTS) == said["en-fr"] == bare(TEXTS)
+    found.save(tmp_path / "saved")
+    again = Translator.from_preset(tmp_path / "saved")
+    assert again(TEXTS) == said["en-fr"]
+    again = Translator.from_preset(tmp_path / "saved", target_language="de")
+    assert again(TEXTS) == said["en-de"]
+    for where in ("en-de", tmp_path / "saved"):
+        with pytest.raises(ValueError, match="translates to de, fr. Received.*'it'"):
+            Translator.from_preset(where, target_language="it")
+        with pytest.raises(ValueError, match=r"target alone.*'en'.*\['de', 'fr'\]"):
+            Translator.from_preset(where, "en", "fr")
+
+
+def test_a_shipped_model_translates_as_its_float_weights(shipped, model, vocabulary):
+    translator = Translator.from_preset("en-de")
+    assert translator.settings["beam_size"] == 2
+    wanted = Translator(model, vocabulary, **SEARCH)
+    found, texts = translator(TEXTS), wanted(TEXTS)
+    assert len(set(texts)) > 1  # it can fail
+    assert sum(a == b for a, b in zip(found, texts, strict=True)) >= 6
+    assert Translator.from_preset("en-de", beam_size=1).settings["beam_size"] == 1
+
+
+def test_a_shipped_classifier_labels(shipped, vocabulary):
+    found = Classifier.from_preset("mood")
+    assert found.max_length == 20
+    wanted = classifier(vocabulary).probabilities(TEXTS)
+    np.testing.assert_allclose(found.probabilities(TEXTS), wanted, atol=1e-5)
+
+
+def test_a_name_for_another_task_or_of_nothing_is_refused(shipped):
+    with pytest.raises(ValueError, match="'mood', which is for classification"):
+        Translator.from_preset("mood")
+    with pytest.raises(ValueError, match="'en-de', which is for translation"):
+        Classifier.from_preset("en-de")
+    with pytest.raises(
+        ValueError, match=r"'en-fi', which is none; .*'en-de': 'translation'"
+    ):
+        Translator.from_preset("en-fi")
+    for name in (None, "", 7):
+        with pytest.raises(ValueError, match=f"by its path. Received: {name!r}, of"):
+            Translator.from_preset(name)
+
+
+def test_what_is_listed_is_a_name_too(shipped):
+    first, second = keras_tfm.presets()
+    assert Translator.from_preset(first).settings["beam_size"] == 2
+    assert Classifier.from_preset(second).classes == ["good", "bad"]
+
+
+@pytest.mark.backend("torch")
+def test_a_torn_configuration_is_named(tmp_path):
+    (tmp_path / "config.json").write_text('{"model_type": "mar')
+    with pytest.raises(ValueError, match=r"config.json is no JSON.*Fetch it again"):
+        Translator.from_preset(tmp_path)
+
+
+@pytest.mark.parametrize("inside", ["", "model"])
+def test_a_run_and_a_saved_translator_are_presets(inside, tmp_path, model, vocabulary):
+    wanted = Translator(model, vocabulary, **SEARCH)
+    wanted.save(tmp_path / inside)
+    found = Translator.from_preset(tmp_path, length_penalty=0.5)
+    assert found.settings == {**wanted.settings, "length_penalty": 0.5}
+    assert found(TEXTS[0]) == wanted(TEXTS[0])
+
+
+def test_what_is_written_for_ctranslate2_takes_text_again(tmp_path, model, vocabulary):
+    pytest.importorskip("ctranslate2")
+    other = Vocabulary.train(TEXTS[::-1] * 9, size=vocabulary.size, model_type="bpe")
+    for target in (None, other):
+        zoo.to_ctranslate2(model, vocabulary, tmp_path, target_vocabulary=target)
+        found = Translator.from_preset(tmp_path, **SEARCH)
+        wanted = Translator(model, vocabulary, target, **SEARCH)
+        assert found(TEXTS) == wanted(TEXTS)
+        assert (tmp_path / "sentencepiece.model").exists() == (target is None)
+    with pytest.raises(ValueError, match="of one pair of languages.*'de'; it has"):
+        Translator.from_preset(tmp_path, target_language="de")
+
+
+def test_a_folder_of_ctranslate2_without_pieces_takes_no_text(
+    tmp_path, model, vocabulary
+):
+    pytest.importorskip("ctranslate2")
+    tokens = vocabulary.tokens(range(vocabulary.size))
+    zoo.to_ctranslate2(model, vocabulary, tmp_path)
+    zoo.to_ctranslate2(model, tokens, tmp_path)  # nothing is left of the first
+    with pytest.raises(ValueError, match="no vocabulary that is read"):
+        Translator.from_preset(tmp_path)
+
+
+def test_other_programs_folders_are_known_by_their_files(tmp_path, monkeypatch):
+    calls = []
+    for name in ("from_hugging_face", "from_ctranslate2", "from_marian"):
+        monkeypatch.setattr(zoo, name, lambda at, name=name: calls.append((name, at)))
+    monkeypatch.setattr(preset, "_settled", lambda imported: (imported, {}))
+    preset.find("hf://owner/name", "translation")
+    for name, files in {
+        "transformers": {"config.json": '{"model_type": "marian"}'},
+        "ctranslate2": {"model.bin": "", "source_vocabulary.txt": ""},
+        "marian": {"model.npz": "", "decoder.yml": "", "vocab.spm": ""},
+        "firefox": {"model.ende.intgemm.alphas.bin": "", "vocab.ende.spm": ""},
+    }.items():
+        (tmp_path / name).mkdir()
+        for file, content in files.items():
+            (tmp_path / name / file).write_text(content)
+        preset.find(tmp_path / name, "translation")
+    assert calls == [
+        ("from_hugging_face", "hf://owner/name"),
+        ("from_hugging_face", tmp_path / "transformers"),
+        ("from_ctranslate2", tmp_path / "ctranslate2"),
+        ("from_marian", tmp_path / "marian"),
+        ("from_marian", tmp_path / "firefox"),
+    ]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match="holds no model of a recipe"):
+        preset.find(tmp_path / "empty", "translation")
+    (tmp_path / "empty" / "saved_model.pb").touch()
+    with pytest.raises(FileNotFoundError, match="a SavedModel, which TensorFlow reads"):
+        preset.find(tmp_path / "empty", "translation")
+
+
+def test_a_model_of_another_kind_is_refused(tmp_path, monkeypatch, vocabulary):
+    network = classifier(vocabulary).model
+    found = zoo.Imported(network, vocabulary, None)
+    monkeypatch.setattr(preset, "find", lambda name, task: (found, {}))
+    with pytest.raises(ValueError, match="generates is wanted. Received: Classifier"):
+        Translator.from_preset("some")
+    with pytest.raises(ValueError, match="with classes is wanted"):
+        Classifier.from_preset("some")

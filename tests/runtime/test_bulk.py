@@ -1,0 +1,593 @@
+"""Searches in stretches, with rows that come and go, and their company."""
+
+import collections
+import threading
+import time
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm import decode, runtime
+from keras_tfm.runtime import schedule
+from tests.decode.conftest import VOCABULARY_SIZE, draw_transformer, noted
+
+START, END = 2, 3
+FEW = {"jit_compile": False}
+LONG = {"max_decoding_length": 40, **FEW}
+SHORT = {"max_decoding_length": 12, **FEW}
+
+
+@pytest.fixture(scope="module")
+def wordy():
+    """A model whose hypotheses have from few tokens to very many."""
+    model = draw_transformer(seed=7)
+    kernel = ops.convert_to_numpy(model.projection.kernel)
+    kernel[:, END] *= 0.7
+    model.projection.kernel.assign(kernel)
+    return model
+
+
+def draw_rows(count, longest=9, seed=0):
+    draw = np.random.default_rng(seed)
+    lengths = draw.integers(1, longest + 1, count)
+    return [draw.integers(4, VOCABULARY_SIZE, n).tolist() for n in lengths]
+
+
+def as_ids(rows, width=None):
+    ids = np.zeros((len(rows), width or max(map(len, rows))), "int32")
+    for row, tokens in zip(ids, rows, strict=True):
+        row[: len(tokens)] = tokens
+    return ids
+
+
+def assert_same(found, wanted):
+    """Holds hypotheses against others that may be padded further."""
+    size = min(found.ids.shape[-1], wanted.ids.shape[-1])
+    for one, other in ((found, wanted), (wanted, found)):
+        assert not one.ids[..., size:].any()
+        assert one.ids[..., :size].tolist() == other.ids[..., :size].tolist()
+    assert found.lengths.tolist() == wanted.lengths.tolist()
+    np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-5)
+
+
+def in_one_program(search, ids):
+    """The whole search without stretches, room for the limit from the first."""
+    program = runtime.compiled(search.decode, search.model, jit_compile=False)
+    found = program(ops.convert_to_tensor(ids))
+    return decode.Hypotheses(
+        *(x if x is None else ops.convert_to_numpy(x) for x in found)
+    )
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_stretches_change_nothing(beam_size, wordy):
+    options = {"num_hypotheses": beam_size, "return_token_scores": True, **LONG}
+    search = runtime.Decoder(wordy, decode.Options(beam_size=beam_size, **options))
+    ids = as_ids([*draw_rows(7), []], 16)
+    found, wanted = search(ids), in_one_program(search, ids)
+    lengths = wanted.lengths[:-1, 0]
+    assert lengths.min() < 16 < 32 < lengths.max()  # through three rooms
+    assert_same(found, wanted)
+    np.testing.assert_allclose(
+        found.token_scores, wanted.token_scores[..., :40], atol=1e-5
+    )
+
+
+def test_in_bulk_each_row_is_as_alone(wordy):
+    search = runtime.Decoder(
+        wordy, decode.Options(beam_size=3, num_hypotheses=3, **SHORT)
+    )
+    rows = [*draw_rows(23, longest=15), []]
+    found = dict(search.bulk(rows, batch_size=7, batch_tokens=5 * 16))
+    assert sorted(found) == list(range(len(rows)))
+    width = max(map(len, rows))
+    together = search(as_ids(rows, width))
+    for number in range(len(rows)):
+        alone = decode.Hypotheses(*(x[number : number + 1] for x in together[:3]))
+        assert_same(found[number], alone)
+
+
+@pytest.mark.backend("jax", "torch")
+def test_in_bulk_shapes_are_few(wordy, monkeypatch):
+    search, shapes = runtime.Decoder(wordy, decode.Options(**SHORT)), []
+    start = search._start
+
+    def recorded(*arguments):
+        shapes.append(tuple(arguments[0].shape))
+        return start(*arguments)
+
+    monkeypatch.setattr(search, "_start", recorded)
+    rows = [[5] * 20, *[[5] * 3] * 8]
+    list(search.bulk(rows, batch_size=4, inter_threads=1))
+    list(search.bulk(rows[:3], batch_size=4, inter_threads=1))
+    assert shapes == [(1, 32), (4, 16), (4, 16), (1, 32), (1, 16), (1, 16)]
+    shapes.clear()
+    list(search.bulk(rows, batch_tokens=64, inter_threads=1))
+    assert shapes == [(1, 32), (4, 16), (4, 16)]
+
+
+def test_with_many_programs_no_more_is_read_than_sources_have(wordy, monkeypatch):
+    search, read = (
+        runtime.Decoder(wordy, decode.Options(beam_size=3, num_hypotheses=2, **SHORT)),
+        [],
+    )
+    rows = [*draw_rows(14, longest=20), []]
+    wanted = dict(search.bulk(rows, batch_size=4))
+    encode = wordy.encode
+
+    def recorded(source_ids):
+        read.append(tuple(source_ids.shape))
+        return encode(source_ids)
+
+    monkeypatch.setattr(wordy, "encode", recorded)
+    found = dict(search.bulk(rows, batch_size=4, many_programs=True))
+    assert {(4, 4), (4, 20)} <= set(read)
+    assert {width for count, width in read if count < 4} <= {16, 32}
+    for number in range(len(rows)):
+        assert_same(found[number], wanted[number])
+
+
+@pytest.mark.backend("torch")
+def test_what_comes_often_gets_programs_of_its_own(wordy, monkeypatch):
+    monkeypatch.setattr(runtime.decoder, "OFTEN", 2)
+    for few_programs in (False, True):
+        search, read = (
+            runtime.Decoder(wordy, decode.Options(few_buckets=few_programs, **SHORT)),
+            [],
+        )
+        encode = type(wordy).encode
+
+        def recorded(source_ids, read=read, encode=encode):
+            read.append(source_ids.shape[1])
+            return encode(wordy, source_ids)
+
+        monkeypatch.setattr(wordy, "encode", recorded)
+        rows = [[5] * 6] * 4
+        for _ in range(2):
+            list(search.bulk(rows, batch_size=2))
+        list(search.bulk(rows, batch_size=2, many_programs=False))
+        assert read == ([36] * 6 if few_programs else [16, 16, 8, 8, 16, 16])
+
+
+@pytest.mark.backend("torch")  # the test above is of all
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_hypotheses": 3, "return_token_scores": True},
+        {"no_repeat_ngram_size": 2, "min_decoding_length": 2},
+        {"num_hypotheses": 2, "beam_size": 4, "num_beam_groups": 2},
+        {"return_attention": True},
+        {"coverage_penalty": 0.2, "length_penalty_form": "gnmt"},
+        {"beam_size": 8},  # of 14 tokens, less than two for each
+    ],
+)
+def test_with_many_programs_the_first_step_is_of_one_hypothesis(
+    options, wordy, monkeypatch
+):
+    search = runtime.Decoder(
+        wordy, decode.Options(**{"beam_size": 3, **options, **SHORT})
+    )
+    rows = [*draw_rows(12, longest=20), []]
+    prefixes = [[], [5, 6], *[[]] * 11]
+    wanted = dict(search.bulk(rows, batch_size=4, target_prefix=prefixes))
+    new = noted(monkeypatch)
+    given = {"target_prefix": prefixes, "many_programs": True}
+    found = dict(search.bulk(rows, batch_size=4, **given))
+    alone = not {*options} & {
+        "num_beam_groups",
+        "return_attention",
+        "coverage_penalty",
+        "beam_size",
+    }
+    assert ("_take_first_step" in new) == alone
+    for number in range(len(rows)):
+        assert_same(found[number], wanted[number])
+
+
+@pytest.mark.parametrize("few_programs", [False, True])
+def test_what_is_warm_is_not_compiled_again(few_programs, wordy, monkeypatch):
+    new = noted(monkeypatch)
+    options = {"max_decoding_length": (1, 10), **FEW, "few_programs": few_programs}
+    search = runtime.Decoder(wordy, decode.Options(beam_size=2, **options))
+    sizes = {"batch_size": 8, "batch_tokens": 8 * 40}
+    search.warm_up([5, 30], **sizes)
+    # 1, 2 and 8 rows; of 16 tokens 2 rooms and of 32 3, or of 36 alone 2.
+    counts = collections.Counter(new)
+    rooms = [2] if few_programs else [2, 3]
+    assert counts["_advance"] == 3 * sum(rooms)
+    assert counts["make_room"] == 3 * (sum(rooms) - len(rooms))
+    assert counts["_begin"] == 3 * len(rooms)
+    new.clear()
+    for number, count in enumerate([1, 2, 3, 8, 9, 20, 33]):
+        rows = draw_rows(count, longest=9 if number % 2 else 32, seed=number)
+        list(search.bulk(rows, **sizes))
+    assert not new
+    list(search.bulk([[5] * 70]))
+    assert new
+
+
+@pytest.mark.backend("tensorflow", "torch")
+@pytest.mark.parametrize("inter_threads", [1, 3])
+def test_batches_at_once_change_nothing(inter_threads, wordy):
+    search = runtime.Decoder(wordy, decode.Options(beam_size=2, **SHORT))
+    rows = draw_rows(30, longest=20)
+    wanted = dict(search.bulk(rows, batch_size=4, inter_threads=2))
+    found = dict(search.bulk(rows, batch_size=4, inter_threads=inter_threads))
+    assert sorted(found) == list(range(30))
+    for number in range(30):
+        assert_same(found[number], wanted[number])
+
+
+@pytest.mark.backend("torch")
+def test_in_bulk_the_same_is_drawn_as_in_a_call(wordy):
+    options = {"num_hypotheses": 2, "sampling_topk": 0, **FEW}
+    options["max_decoding_length"] = (1, 4)  # so that noise is as wide as padding
+    search = runtime.Decoder(wordy, decode.Options(**options))
+    rows = draw_rows(9)
+    found = dict(search.bulk(rows, batch_size=9, seed=5))
+    call = search(as_ids(rows), seed=5)
+    for number in range(len(rows)):
+        wanted = decode.Hypotheses(*(x[number : number + 1] for x in call[:3]))
+        assert_same(found[number], wanted)
+    alone = search(as_ids(rows[:3], 20), seed=5)  # other padding, fewer rows
+    assert_same(alone, decode.Hypotheses(*(x[:3] for x in call[:3])))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"batch_size": 0}, "least one token. Received: batch_tokens=2048, batch_s"),
+        ({"batch_tokens": 0}, "batch_tokens=0"),
+        ({"inter_threads": 0}, "inter_threads=0"),
+        ({"rows": [[5], [99]]}, "ids from 5 to 99; vocabulary_size=14"),
+    ],
+)
+def test_bulk_refuses_what_it_cannot_do(wrong, message, wordy):
+    arguments = {"rows": [[5]], **wrong}
+    with pytest.raises(ValueError, match=message):
+        list(runtime.Decoder(wordy, decode.Options(**FEW)).bulk(**arguments))
+
+
+def test_bulk_takes_padded_rows_in_any_order_and_names_them_by_number(wordy):
+    search = runtime.Decoder(wordy, decode.Options(**SHORT))
+    rows = [[5, 6, 0], [7, 0, 0]]
+    found = dict(search.bulk(rows))
+    for number, row in enumerate(rows):
+        assert_same(found[number], search([row]))
+    with pytest.raises(ValueError, match="row 1 with 0 before another id"):
+        list(search.bulk([[5, 6], [7, 0, 8]]))
+    prefixes = [[], [5], [6] * 12]  # of which the longest source comes first
+    with pytest.raises(ValueError, match="prefix 2 of 12 tokens"):
+        list(search.bulk([[5] * 3, [6] * 9, [7]], target_prefix=prefixes))
+
+
+def test_bulk_of_nothing_is_nothing(wordy):
+    assert list(runtime.Decoder(wordy, decode.Options(**FEW)).bulk([])) == []
+
+
+@pytest.mark.backend("torch")
+def test_a_stream_gives_the_tokens_of_the_search(wordy):
+    search = runtime.Decoder(wordy, decode.Options(**LONG))
+    ids = as_ids([*draw_rows(3), []])
+    tokens = np.stack(list(search.stream(ids)), axis=1)
+    wanted = search(ids)
+    assert tokens.shape[1] == wanted.lengths.max() > 16
+    assert tokens.tolist() == wanted.ids[:, 0, : tokens.shape[1]].tolist()
+    prefixed = search.stream(ids, target_prefix=[[7, 8], [], [9], []])
+    assert next(prefixed)[[0, 2]].tolist() == [7, 9]
+    assert next(prefixed)[0] == 8
+    with pytest.raises(ValueError, match="as they come. Received: beam_size=2"):
+        runtime.Decoder(wordy, decode.Options(beam_size=2, **FEW)).stream(ids)
+
+
+@pytest.mark.backend("torch")
+def test_attention_is_that_of_the_model_on_the_hypothesis(wordy):
+    search = runtime.Decoder(
+        wordy,
+        decode.Options(beam_size=3, num_hypotheses=2, return_attention=True, **SHORT),
+    )
+    rows = draw_rows(4)
+    ids = as_ids(rows)
+    found = search(ids)
+    assert found.attention.shape == (4, 2, 12, ids.shape[1])
+    greedy = runtime.Decoder(wordy, decode.Options(return_attention=True, **SHORT))(ids)
+    for one in (found, greedy):
+        for n in range(one.ids.shape[1]):
+            best = one.ids[:, n]
+            said = np.concatenate([np.full((4, 1), START), best[:, :-1]], axis=1)
+            maps = wordy.attention_maps(
+                ops.convert_to_tensor(ids), ops.convert_to_tensor(said, "int32")
+            )
+            wanted = ops.convert_to_numpy(maps["cross"][-1]).mean(axis=1)
+            for row in range(4):
+                length = one.lengths[row, n]
+                np.testing.assert_allclose(
+                    one.attention[row, n, :length], wanted[row, :length], atol=1e-5
+                )
+                assert not one.attention[row, n, length:].any()
+                assert not one.attention[row, n, :, len(rows[row]) :].any()
+
+
+@pytest.mark.backend("tensorflow", "torch")  # many programs, for NumPy's work
+def test_alternatives_are_the_likeliest_tokens_after_a_prefix(wordy):
+    options = {"beam_size": 2, "num_hypotheses": 4, **SHORT}
+    search = runtime.Decoder(
+        wordy,
+        decode.Options(return_alternatives=True, return_token_scores=True, **options),
+    )
+    ids = as_ids([*draw_rows(2), []])
+    prefixes, ended = [[7, 8], [], []], 0
+    found = search(ids, target_prefix=prefixes)
+    assert found.ids.shape == (3, 4, 12)
+    for row in (0, 1):
+        start = [2, *prefixes[row]]
+        inputs = {"source_ids": ids[row : row + 1], "target_ids": np.array([start])}
+        logits = wordy(
+            {k: ops.convert_to_tensor(x, "int32") for k, x in inputs.items()}
+        )
+        logits = ops.convert_to_numpy(logits)[0, -1].astype("float64")
+        logits[:3] = -np.inf
+        gains = logits - np.log(np.exp(logits).sum())
+        likeliest = np.argsort(-logits)[:4]
+        length = len(prefixes[row])
+        assert found.ids[row, :, length].tolist() == likeliest.tolist()
+        # Each has its probability among those that it was chosen of, as what
+        # follows has; one that ends at once too.
+        own = found.token_scores[row, :, length]
+        np.testing.assert_allclose(own, gains[likeliest], atol=1e-4)
+        means = found.token_scores[row].sum(axis=-1) / found.lengths[row]
+        np.testing.assert_allclose(found.scores[row], means, atol=1e-5)
+        ended += END in likeliest
+        assert set(found.lengths[row, likeliest == END]) <= {length + 1}
+    assert ended
+    assert found.scores[2].tolist() == [-np.inf] * 4
+    assert not found.ids[2].any()
+
+
+@pytest.mark.backend("torch")
+def test_constraints_are_kept_by_the_search(wordy):
+    search = runtime.Decoder(
+        wordy, decode.Options(beam_size=6, num_hypotheses=2, **SHORT)
+    )
+    ids = as_ids(draw_rows(4))
+    phrases = [[[9, 4, 9]], [], [[5, 6], [13]], [[8]]]
+    found, free = search(ids, constraints=phrases), search(ids)
+    for row, wanted in enumerate(phrases):
+        for n in range(2):
+            said = " ".join(map(str, found.ids[row, n, : found.lengths[row, n]]))
+            assert all(f" {' '.join(map(str, p))} " in f" {said} " for p in wanted)
+    assert found.ids[1].tolist() == free.ids[1].tolist()
+    assert found.ids.tolist() != free.ids.tolist()
+    order = [2, 0, 3, 1]
+    arrays = [np.array(phrases[i]) if i < 2 else phrases[i] for i in order]
+    turned = search(ids[order], constraints=arrays)
+    assert_same(turned, decode.Hypotheses(*(x[order] for x in found[:3])))
+
+
+@pytest.mark.parametrize(
+    ("constraints", "message"),
+    [
+        ([[[5]]], "has its list of constraints.*Received: 1 for 2 sources"),
+        (5, "a list of phrases for each source. Received: 5"),
+        ([[[5]], [[]]], r"a token at least. Received: \[\] in row 1"),
+        (
+            [[[5]], [[6, 3]]],
+            r"without padding and end. Received: \[3\] in constraint 1",
+        ),
+        ([[[5]], [[99]]], r"Received: \[99\] in constraint 1"),
+        ([5, 6], "Each phrase is one of a list of them. Received: 5"),
+        ([[[5]], [[1, 6]]], r"suppressed tokens \[1\] in constraint 1"),
+        ([[[5] * 20, [6] * 20], []], "of 40 tokens in row 0, and a limit of 40. Raise"),
+    ],
+)
+def test_constraints_that_cannot_be_are_refused(constraints, message, wordy):
+    search = runtime.Decoder(wordy, decode.Options(beam_size=2, **LONG))
+    with pytest.raises(ValueError, match=message):
+        search(np.array([[5], [6]]), constraints=constraints)
+
+
+@pytest.mark.backend("torch")
+def test_constraints_that_a_prefix_holds_need_no_room(wordy):
+    options = {"max_decoding_length": 5, **FEW}
+    search = runtime.Decoder(wordy, decode.Options(beam_size=3, **options))
+    ids, phrase = np.array([[5, 6]]), [[[7, 8, 9]]]
+    found = search(ids, target_prefix=[[7, 8]], constraints=phrase)
+    assert found.ids[0, 0, :3].tolist() == [7, 8, 9]
+    assert np.isfinite(found.scores[0, 0])
+    with pytest.raises(ValueError, match="of 3 tokens in row 0, and a limit of 5"):
+        search(ids, target_prefix=[[7, 9]], constraints=phrase)
+
+
+@pytest.mark.backend("torch")
+def test_seeds_and_models_that_cannot_be_are_refused(wordy):
+    drawing = runtime.Decoder(wordy, decode.Options(sampling_topk=0, **SHORT))
+    for seed in (-1, 1.5, "a"):
+        with pytest.raises(
+            ValueError, match=f"int from 0, or None. Received: {seed!r}"
+        ):
+            drawing([[5]], seed=seed)
+
+    class Steps:
+        begin, step = wordy.begin, wordy.step
+
+    with pytest.raises(ValueError, match="Received: Steps, which has `begin`"):
+        runtime.Decoder(Steps(), decode.Options(**SHORT)).score([[5]], [[6]])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampling_topk": 0}, "and sampling draws others"),
+        ({"sampling_topp": 0.5, "return_alternatives": False}, "Set sampling_topk=0"),
+        ({"suppress_ids": [0, 99]}, r"Received: \[99\]; target_vocabulary_size=14"),
+        ({"suppress_ids": 5}, "is a list of ids.* Received: 5 in place of a list"),
+        ({"suppress_sequences": [5, 6]}, "lists of such lists. Received: 5 in place"),
+        ({"min_decoding_length": (1, 2)}, r"whole number. Received: \(1, 2\)"),
+        ({"no_repeat_ngram_size": 1.5}, "`no_repeat_ngram_size` is a whole number"),
+        ({"num_hypotheses": 2.0}, "`num_hypotheses` is a whole number. Received: 2.0"),
+        ({"length_penalty": np.inf}, "`length_penalty` is a finite number"),
+        ({"coverage_penalty": np.inf}, "`coverage_penalty` is a finite number"),
+        ({"sampling_temperature": "a"}, "is a finite number. Received: 'a'"),
+        ({"start_id": 0}, "0 is padding. Received: start_id=0; target_voc.*=14"),
+        ({"end_id": 14}, "Received: end_id=14; target_vocabulary_size=14"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options, message, wordy):
+    with pytest.raises(ValueError, match=message):
+        runtime.Decoder(
+            wordy, decode.Options(**{"return_alternatives": True, **options})
+        )
+
+
+@pytest.mark.backend("torch")
+def test_alternatives_after_a_prefix_as_long_as_can_be(wordy):
+    options = {"num_hypotheses": 3, "max_decoding_length": 3, **FEW}
+    search = runtime.Decoder(wordy, decode.Options(return_alternatives=True, **options))
+    ids = np.array([[5, 6], [7, 0]])
+    found = search(ids, target_prefix=[[7, 8], []])
+    assert found.lengths[0].tolist() == [3] * 3
+    assert len(set(found.ids[0, :, 2].tolist())) == 3
+    assert (np.diff(found.scores[0]) < 0).all()
+    with pytest.raises(ValueError, match="prefix 0 of 3 tokens, and a limit of 3"):
+        search(ids, target_prefix=[[7, 8, 9], []])
+    for refused in (lambda: next(search.bulk([[5]])), lambda: search.stream(ids)):
+        with pytest.raises(ValueError, match="lternatives"):
+            refused()
+    with pytest.raises(ValueError, match="return_alternatives=True"):
+        search.decode(ops.convert_to_tensor(ids))
+    with pytest.raises(ValueError, match="not held to phrases"):
+        search(ids, constraints=[[[5]], []])
+
+
+def test_constraints_need_a_beam(wordy):
+    with pytest.raises(ValueError, match="need a beam.*beam_size=1. Set beam_size"):
+        runtime.Decoder(wordy, decode.Options(**FEW))(
+            np.array([[5]]), constraints=[[[6]]]
+        )
+
+
+class Counting:
+    """Rows that are done after a number of steps of their own."""
+
+    def __init__(self, stretch):
+        self.stretch, self.sizes, self.work = stretch, [], 0
+
+    def start(self, lengths, kind=None):
+        """Begins rows of so many steps; batches of one kind may be joined."""
+        size = len(lengths)
+        return {
+            "index": ops.convert_to_tensor(0, "int32"),
+            "left": lengths,
+            "done": ops.zeros((size, 1), "bool"),
+        }
+
+    def carry_on(self, state):
+        state = {k: ops.convert_to_numpy(v) for k, v in state.items()}
+        self.sizes.append((int(state["index"]), len(state["left"])))
+        self.work += self.stretch * len(state["left"])
+        left = state["left"]
+        index = state["index"] + self.stretch
+        done = state["done"] | (left <= index)[:, None]
+        state = {"index": index, "left": left, "done": done}
+        state = {k: ops.convert_to_tensor(v) for k, v in state.items()}
+        scores = ops.cast(ops.convert_to_tensor(left)[:, None], "float32")
+        return state, decode.Hypotheses(state["done"], scores, state["done"])
+
+
+def test_rows_that_wait_share_batches():
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(1, 40, 200).astype("int32")
+    toy = Counting(stretch=4)
+    batches = [
+        (np.arange(i, i + 20), toy.start, [ops.convert_to_tensor(lengths[i : i + 20])])
+        for i in range(0, 200, 20)
+    ]
+    found = {}
+    for numbers, hypotheses in schedule.run(batches, toy.carry_on):
+        for number, score in zip(numbers, hypotheses.scores[:, 0], strict=True):
+            assert number not in found
+            found[number] = score
+    assert found == dict(enumerate(lengths))
+    # Each row needs its own steps, rounded up; waiting for the longest of the
+    # batch would be 10 batches of 40 steps.
+    least = (-(-lengths // 4) * 4).sum()
+    assert least <= toy.work < 0.8 * 200 * 40
+    assert toy.work < 1.35 * least
+    assert {size for _, size in toy.sizes} <= {20, 5, 1}
+
+
+def test_what_shares_a_batch_does_not_hang_on_time():
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(1, 40, 120).astype("int32")
+    shapes = [(120 // 10, 1), (120 // 10, 2)]  # of two kinds, one after the other
+    work, orders = [], []
+    for slow in (0, 1):
+        toy = Counting(stretch=4)
+        carry_on = toy.carry_on
+
+        def dawdling(state, carry_on=carry_on, slow=slow):
+            time.sleep(
+                0.002 * (len(state["left"]) + slow * int(state["index"])) % 0.007
+            )
+            return carry_on(state)
+
+        batches = []
+        for i in range(0, 120, 12):
+            part = ops.convert_to_tensor(lengths[i : i + 12])
+            kind = ops.zeros(shapes[i >= 60])
+            batches.append((np.arange(i, i + 12), toy.start, [part, kind]))
+        found = schedule.run(batches, dawdling, 2)
+        orders.append([numbers.tolist() for numbers, _ in found])
+        work.append(sorted(toy.sizes))
+    assert work[0] == work[1]
+    assert orders[0] == orders[1]
+    assert sorted(sum(orders[0], [])) == list(range(120))
+
+
+def test_at_the_end_of_a_job_no_thread_waits_for_the_other():
+    toy, both = Counting(stretch=4), threading.Barrier(2, timeout=10)
+
+    def carry_on(state):
+        if int(state["index"]):
+            both.wait()  # breaks where one works alone
+        return toy.carry_on(state)
+
+    part = ops.convert_to_tensor([1, 9, 9, 9], "int32")
+    batches = [
+        (np.arange(4) + 4 * i, toy.start, [part, ops.zeros((4, i + 1))])
+        for i in range(2)
+    ]
+    found = [n for numbers, _ in schedule.run(batches, carry_on, 2) for n in numbers]
+    assert sorted(found) == list(range(8))
+
+
+def test_a_fault_in_a_stretch_is_raised():
+    def start(lengths):
+        raise ValueError("a stretch that fails")
+
+    batches = [(np.arange(2), start, [ops.zeros((2,), "int32")])] * 3
+    with pytest.raises(ValueError, match="a stretch that fails"):
+        list(schedule.run(batches, None, 2))
+
+
+def test_a_row_nobody_waits_for_is_not_given_out():
+    toy = Counting(stretch=2)
+    lengths = ops.convert_to_tensor(np.array([3, 9, 5], "int32"))
+    batches = [(np.array([7, -1, 8]), toy.start, [lengths])]
+    found = [n for n, _ in schedule.run(batches, toy.carry_on)]
+    assert [n.tolist() for n in found] == [[7], [8]]
+    assert max(index for index, _ in toy.sizes) == 4  # not on to 9
+
+
+def test_groups_take_what_is_suppressed_only_where_it_is_forced(wordy):
+    options = {"num_beam_groups": 2, "diversity_penalty": 1.0, **SHORT}
+    search = runtime.Decoder(
+        wordy, decode.Options(beam_size=4, suppress_ids=(0, 2, 5, 6, 7), **options)
+    )
+    found = search(as_ids(draw_rows(2)), target_prefix=[[5], []])
+    assert (found.ids[0, :, 0] == 5).all()
+    assert np.isfinite(found.scores).all()
+    assert not np.isin(found.ids[0, :, 1:], (2, 5, 6, 7)).any()
+    assert not np.isin(found.ids[1], (2, 5, 6, 7)).any()

@@ -1,0 +1,364 @@
+"""Sources that come one after another get what they get in a batch."""
+
+import concurrent.futures
+import threading
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm import decode, runtime
+from keras_tfm.runtime import continuous as module
+from keras_tfm.runtime.continuous import ContinuousDecoder, supports
+from tests.decode.conftest import VOCABULARY_SIZE, draw_transformer, redraw
+
+OPTIONS = {"jit_compile": False}
+WIDTHS = (6, 12)
+SEARCHES = {
+    "greedy": {},
+    "beam": {"beam_size": 3, "num_hypotheses": 2, "return_token_scores": True},
+    "processed": {
+        "beam_size": 2,
+        "min_decoding_length": 3,
+        "repetition_penalty": 1.3,
+        "no_repeat_ngram_size": 2,
+        "suppress_sequences": [[5, 6], [7]],
+        "length_penalty_form": "gnmt",
+        "early_stopping": True,
+        "patience": 2.0,
+    },
+}
+
+
+def draw_rows(count, longest=12, seed=0):
+    draw = np.random.default_rng(seed)
+    lengths = draw.integers(1, longest + 1, count)
+    return [draw.integers(4, VOCABULARY_SIZE, n).tolist() for n in lengths]
+
+
+def assert_as_alone(search, rows, found, prefix=()):
+    """What each row gets is what `Decoder` gives it."""
+    for row, got in zip(rows, found, strict=True):
+        wanted = search([row], [list(prefix)] if row and prefix else None)
+        assert got.lengths.tolist() == wanted.lengths.tolist()
+        for mine, own, length in zip(
+            got.ids[0], wanted.ids[0], wanted.lengths[0], strict=True
+        ):
+            assert mine[:length].tolist() == own[:length].tolist()
+            assert not mine[length:].any()
+        np.testing.assert_allclose(got.scores, wanted.scores, atol=1e-5)
+        if wanted.token_scores is not None:
+            np.testing.assert_allclose(
+                got.token_scores.sum(-1), wanted.token_scores.sum(-1), atol=1e-4
+            )
+
+
+def decoded(continuous, rows):
+    return [f.result(120) for f in [continuous.submit(row) for row in rows]]
+
+
+@pytest.fixture(scope="module", params=SEARCHES)
+def search(request, transformer):
+    return runtime.Decoder(
+        transformer, decode.Options(**SEARCHES[request.param], **OPTIONS)
+    )
+
+
+def test_a_shorter_source_is_read_in_fewer_tokens(transformer, monkeypatch):
+    begun, begin = [], transformer.begin
+
+    def told(ids, *arguments, read_length=None, **options):
+        begun.append((tuple(ids.shape), read_length))
+        return begin(ids, *arguments, read_length=read_length, **options)
+
+    search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
+    with ContinuousDecoder(search, 1, widths=(6,)) as continuous:
+        monkeypatch.setattr(transformer, "begin", told)
+        rows = [[4, 5, 6], [4, 5, 6, 7]]
+        assert_as_alone(search, rows, decoded(continuous, rows))
+    assert ((1, 6), 3) in begun and ((1, 6), None) in begun
+
+
+def test_each_source_gets_what_it_gets_alone(search):
+    rows = [*draw_rows(12), [], draw_rows(1, 40, seed=5)[0]]  # and one too long
+    assert len(rows[-1]) > WIDTHS[-1]
+    with ContinuousDecoder(search, 4, widths=WIDTHS) as continuous:
+        assert_as_alone(search, rows, decoded(continuous, rows))
+
+
+def test_sources_come_and_go_at_any_time(transformer):
+    search = runtime.Decoder(transformer, decode.Options(beam_size=2, **OPTIONS))
+    rows = draw_rows(20, 6, seed=1)
+    with ContinuousDecoder(search, 8, widths=(6,)) as continuous:
+
+        def ask(row):
+            return continuous.submit(row).result(120)
+
+        with concurrent.futures.ThreadPoolExecutor(5) as pool:
+            found = list(pool.map(ask, rows))
+    assert_as_alone(search, rows, found)
+
+
+def test_what_goes_round_the_ring_is_decoded_anew(search, monkeypatch):
+    monkeypatch.setattr(module, "_room", lambda width, lengths: 3)
+    rows = draw_rows(6, 6, seed=2)
+    longest = max(int(search([row]).lengths.max()) for row in rows)
+    assert longest > 3
+    with ContinuousDecoder(search, 4, widths=(6,)) as continuous:
+        assert_as_alone(search, rows, decoded(continuous, rows))
+
+
+class Poor:
+    """Ends at once, or says what only pays when it is long."""
+
+    steps_apart = True
+    vocabulary_size = target_vocabulary_size = 7
+
+    def begin(self, source_ids, max_length, beam_size):
+        counts = ops.zeros((source_ids.shape[0], beam_size), "int32")
+        return {"beams": {"counts": counts}}
+
+    def step(self, ids, index, cache):
+        gains = np.full((7, 7), -40.0, "float32")
+        gains[2, [3, 5, 6]] = -0.15, -3.0, -2.43
+        gains[6, [3, 4, 5, 6]] = -30, np.log(0.5), np.log(0.5), -30
+        gains[4, [4, 5, 6]] = np.log([0.3, 0.3, 0.4])
+        gains[5, [3, 4, 5, 6]] = -30, -11, 0, -11
+        return ops.take(ops.convert_to_tensor(gains), ids, axis=0), cache
+
+
+def test_a_row_ends_by_its_own_limit_and_not_by_the_room_there_is():
+    search = runtime.Decoder(Poor(), decode.Options(beam_size=2, **OPTIONS))
+    row = [4] * 8
+    assert search([row]).lengths.tolist() == [[32]]  # the limit
+    with ContinuousDecoder(search, 2, widths=(8,)) as continuous:
+        assert continuous._batch(8).room < 32
+        assert_as_alone(search, [row, row], decoded(continuous, [row, row]))
+
+
+@pytest.mark.backend("torch")
+def test_a_prefix_is_checked(transformer):
+    search = runtime.Decoder(
+        transformer, decode.Options(max_decoding_length=(1, 2), **OPTIONS)
+    )
+    for wrong in ([3], [VOCABULARY_SIZE], [0], ["a"]):
+        with pytest.raises(ValueError, match="Received: .*prefix 0"):
+            ContinuousDecoder(search, target_prefix=wrong)
+        with pytest.raises(ValueError, match="Received: .*prefix 0"):
+            search.decode(ops.convert_to_tensor([[4, 5]]), wrong)
+    with ContinuousDecoder(search, 2, target_prefix=[4, 5, 6]) as continuous:
+        assert continuous.submit([4, 5]).result(60).ids[0, 0, :3].tolist() == [4, 5, 6]
+        with pytest.raises(ValueError, match="of 3 tokens, and a limit of 3"):
+            continuous.submit([4])
+    with pytest.raises(ValueError, match="of 3 tokens, and a limit of 3"):
+        search.decode(ops.convert_to_tensor([[4]]), [4, 5, 6])
+
+
+def test_every_hypothesis_begins_with_a_prefix(search):
+    rows = draw_rows(6, 6, seed=3)
+    with ContinuousDecoder(search, 4, widths=(6,), target_prefix=[5, 7]) as continuous:
+        found = decoded(continuous, rows)
+    assert all(one.ids[0, 0, :2].tolist() == [5, 7] for one in found)
+    assert_as_alone(search, rows, found, prefix=[5, 7])
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    "settings",
+    [{"decoder_recurrence": "ssru"}, {"positions": "learned", "sequence_length": 24}],
+)
+def test_other_decoders_are_decoded_too(settings):
+    search = runtime.Decoder(
+        draw_transformer(**settings), decode.Options(beam_size=2, **OPTIONS)
+    )
+    rows = draw_rows(8, 6)
+    with ContinuousDecoder(search, 4, widths=(6, 100)) as continuous:
+        assert_as_alone(search, rows, decoded(continuous, rows))
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    ("settings", "fault"),
+    [
+        ({"sampling_topk": 3}, "sampling"),
+        ({"processors": [lambda logits, history: logits]}, "processors of your own"),
+        ({"beam_size": 4, "num_beam_groups": 2}, "groups of a beam"),
+        ({"return_attention": True}, "attention that is returned"),
+        ({"num_hypotheses": 2, "return_alternatives": True}, "return_alternatives"),
+    ],
+)
+def test_other_searches_are_refused(settings, fault, transformer):
+    search = runtime.Decoder(transformer, decode.Options(**settings, **OPTIONS))
+    assert not supports(search)
+    with pytest.raises(ValueError, match=f"Received: .*{fault}.*Search.bulk"):
+        ContinuousDecoder(search)
+
+
+@pytest.mark.backend("torch")
+def test_relative_positions_are_refused():
+    search = runtime.Decoder(
+        draw_transformer(positions="rotary"), decode.Options(**OPTIONS)
+    )
+    with pytest.raises(ValueError, match="a Transformer whose rows are at one step"):
+        ContinuousDecoder(search)
+
+
+@pytest.mark.backend("torch")
+def test_bad_input_is_refused(transformer):
+    search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
+    for sizes in ({"batch_size": 0}, {"inter_threads": 0}, {"widths": (0, 4)}):
+        with pytest.raises(ValueError, match="Sizes are 1 or more. Received"):
+            ContinuousDecoder(search, **sizes)
+    continuous = ContinuousDecoder(search, 2, widths=(6,))
+    with pytest.raises(ValueError, match="ids from 4 to 14; vocabulary_size=14"):
+        continuous.submit([4, VOCABULARY_SIZE])
+    last = continuous.submit([4, 5])
+    continuous.close()
+    assert last.done()
+    with pytest.raises(RuntimeError, match="closed: it takes no more"):
+        continuous.submit([4])
+
+
+def test_padding_is_no_part_of_a_source(transformer):
+    limit = {"max_decoding_length": (2, 0)}
+    search = runtime.Decoder(
+        transformer, decode.Options(beam_size=2, **limit, **OPTIONS)
+    )
+    rows = [[5, 6, 0, 0, 0, 0, 0], [0, 0], [5, 6]]
+    with ContinuousDecoder(search, widths=WIDTHS) as continuous:
+        found = decoded(continuous, rows)
+        with pytest.raises(ValueError, match="Padding"):
+            continuous.submit([0, 5])
+    assert_as_alone(search, [[5, 6], [], [5, 6]], found)
+
+
+@pytest.mark.backend("torch")
+def test_a_fault_is_told_to_those_that_wait_and_others_go_on(transformer, monkeypatch):
+    search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
+    rows = draw_rows(3, 6)
+    with ContinuousDecoder(search, 2, widths=(6,)) as continuous:
+        with monkeypatch.context() as patched:
+
+            def broken(self):
+                raise MemoryError("no room")
+
+            patched.setattr(module._Batch, "_advance", broken)
+            with pytest.raises(MemoryError, match="no room"):
+                continuous.submit(rows[0]).result(60)
+        assert_as_alone(search, rows, decoded(continuous, rows))
+
+
+@pytest.mark.backend("torch")
+def test_not_a_number_is_told_to_its_row():
+    model = draw_transformer()
+    weights = model.get_weights()
+    model.set_weights([np.full_like(weight, np.nan) for weight in weights])
+    search = runtime.Decoder(model, decode.Options(beam_size=2, **OPTIONS))
+    with ContinuousDecoder(search, 2, widths=(6,)) as continuous:
+        with pytest.raises(FloatingPointError, match="such at step 0 of row 0"):
+            continuous.submit([4, 5]).result(60)
+        redraw(model, 1)  # weights are read anew
+        assert_as_alone(search, [[4, 5]], decoded(continuous, [[4, 5]]))
+
+
+@pytest.mark.backend("torch")
+def test_what_is_given_up_takes_no_place(transformer, monkeypatch):
+    search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
+    begun, held = [], threading.Event()
+    insert = module._Batch._insert
+
+    def noted(self, rows, count):
+        begun.extend(row.ids for row in rows)
+        assert held.wait(60)
+        insert(self, rows, count)
+
+    monkeypatch.setattr(module._Batch, "_insert", noted)
+    with ContinuousDecoder(search, 1, widths=(6,)) as continuous:
+        first, second, third = map(continuous.submit, ([4], [5], [6]))
+        while not begun:
+            pass
+        assert second.cancel()
+        held.set()
+        assert first.result(60) and third.result(60)
+    assert begun == [[4], [6]]
+
+
+@pytest.mark.backend("torch")
+def test_a_long_source_that_is_given_up_is_not_decoded(transformer, monkeypatch):
+    search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
+    begun, held = [], threading.Event()
+
+    def noted(future, function, rows, prefix):
+        begun.append(rows)
+        assert held.wait(60)
+        future.set_result(rows)
+
+    rows = [[number] * 9 for number in (4, 5, 6)]
+    monkeypatch.setattr(module, "give", noted)
+    with ContinuousDecoder(search, 1, widths=(6,)) as continuous:
+        first, second, third = map(continuous.submit, rows)
+        while not begun:
+            pass
+        assert second.cancel() and not first.cancel()
+        held.set()
+        assert first.result(60) and third.result(60)
+    assert begun == [[rows[0]], [rows[2]]]
+
+
+def test_what_is_warm_compiles_nothing(transformer, monkeypatch):
+    seen, new = set(), []
+
+    def compiled(function, *options, **more):
+        program = runtime.compiled(function, *options, **more)
+
+        def call(*arguments):
+            shapes = [tuple(x.shape) for x in keras.tree.flatten(arguments)]
+            name = getattr(function, "func", function).__name__
+            key = name, getattr(function, "keywords", {}).get("read"), str(shapes)
+            new.extend([] if key in seen else [key])
+            seen.add(key)
+            return program(*arguments)
+
+        return call
+
+    monkeypatch.setattr(module, "compiled", compiled)
+    search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
+    rows = draw_rows(30, 6, seed=7)
+    with ContinuousDecoder(search, 4, 1, widths=(6, 12)) as continuous:
+        continuous.warm_up([5])
+        assert {key[1] for key in new} >= {3, 6}  # tokens that are read
+        assert not any("12" in shapes for *_, shapes in new)
+        new.clear()
+        for count in (1, 2, 3, 4, 9):
+            decoded(continuous, rows[:count])
+            rows = rows[count:]
+    assert not new
+
+
+@pytest.mark.backend("torch")
+def test_places_come_and_go_with_the_rows(transformer):
+    assert module._sizes(16) == ([1, 4], [1, 4, 8, 12, 16])
+    assert module._sizes(1) == ([1], [1])
+    assert module._sizes(3) == ([1], [1, 2, 3])
+    search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
+    continuous = ContinuousDecoder(search, 4, 1, widths=(6,))
+    batch = module._Batch(continuous, 6, 4)
+    futures = [concurrent.futures.Future() for _ in range(4)]
+    rows = [[4] * 6, [5] * 6, [6] * 6, [7] * 6]
+    batch.stretch(list(zip(rows[:1], futures, strict=False)))
+    assert len(batch.rows) == 1
+    batch.stretch(list(zip(rows[1:], futures[1:], strict=True)))
+    while batch.busy:
+        assert len(batch.rows) in (3, 4)
+        batch.stretch([])
+    assert_as_alone(search, rows, [future.result() for future in futures])
+    # Those that stay long in too large a batch get a smaller one.
+    batch.stretch([(row, concurrent.futures.Future()) for row in rows])
+    slow = concurrent.futures.Future()
+    batch.rows = [module._Row(rows[0], slow, 99, batch.steps), None, None, None]
+    batch.idle = module.PATIENCE
+    if not np.all(keras.ops.convert_to_numpy(batch.state["done"])[0]):
+        batch.stretch([])
+        assert len(batch.rows) == 1
+    continuous.close()

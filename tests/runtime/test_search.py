@@ -1,0 +1,660 @@
+"""Search with the real model: exact, and blind to how rows are batched."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm import decode, runtime
+from tests.decode.conftest import VOCABULARY_SIZE, draw_transformer, redraw
+from tests.decode.languages import assert_found, by_hand, log_softmax
+
+MAX_LENGTH = 6
+ROWS = 5
+REAL = [0, 1, 2, 4]
+SUPPRESSED = (0, 1, 2)
+START = 2
+OPTIONS = {"max_decoding_length": MAX_LENGTH, "jit_compile": False}
+BEAM = {"beam_size": 3, "num_hypotheses": 3, "length_penalty": 0.6, **OPTIONS}
+
+
+def draw_sources(seed=1, rows=ROWS, length=8):
+    """Draws source ids, padded; the last row but one is empty."""
+    draw = np.random.default_rng(seed)
+    ids = draw.integers(4, VOCABULARY_SIZE, (rows, length)).astype("int32")
+    lengths = draw.integers(1, length + 1, rows)
+    lengths[-2] = 0
+    ids[np.arange(length)[None] >= lengths[:, None]] = 0
+    return ids
+
+
+@pytest.fixture(scope="module")
+def greedy(transformer):
+    return runtime.Decoder(transformer, decode.Options(**OPTIONS))
+
+
+@pytest.fixture(scope="module")
+def beam(transformer):
+    return runtime.Decoder(transformer, decode.Options(**BEAM))
+
+
+@pytest.fixture(scope="module")
+def uncached(transformer):
+    """Gives `ask` for one source: the model's own call on whole histories."""
+
+    def call(source_ids, target_ids):
+        return transformer({"source_ids": source_ids, "target_ids": target_ids})
+
+    program = runtime.compiled(call, transformer, jit_compile=False)
+
+    def of(source):
+        def ask(histories):
+            count, length = len(histories), len(histories[0])
+            target_ids = np.zeros((8, MAX_LENGTH), "int32")  # one shape for all
+            target_ids[:, 0] = START
+            target_ids[:count, 1 : length + 1] = histories
+            source_ids = np.repeat(source[None], 8, axis=0)
+            logits = ops.convert_to_numpy(
+                program(
+                    ops.convert_to_tensor(source_ids), ops.convert_to_tensor(target_ids)
+                )
+            )
+            return log_softmax(logits[:count, length], SUPPRESSED)
+
+        return ask
+
+    return of
+
+
+def assert_same(found, wanted, tolerance=1e-5):
+    assert found.ids.tolist() == wanted.ids.tolist()
+    assert found.lengths.tolist() == wanted.lengths.tolist()
+    np.testing.assert_allclose(found.scores, wanted.scores, atol=tolerance)
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_the_cached_search_goes_as_one_by_hand_without_a_cache(
+    beam_size, greedy, beam, uncached
+):
+    sources = draw_sources()
+    search = greedy if beam_size == 1 else beam
+    found = search(sources)
+    assert all(isinstance(part, np.ndarray) for part in found[:3])
+    for row, source in enumerate(sources):
+        wanted = []
+        if source.any():
+            penalty = {1: 1.0, 3: 0.6}[beam_size]
+            wanted = by_hand(
+                uncached(source), MAX_LENGTH, beam_size, beam_size, penalty
+            )
+        assert_found(found, row, wanted, tolerance=1e-4)
+    # The language of these weights is one that can tell searches apart.
+    best = [tuple(ids) for ids in found.ids[:, 0]]
+    assert len(set(best)) == ROWS
+    assert 0 < (found.lengths[:, 0] < MAX_LENGTH).sum() - 1 < ROWS - 1
+
+
+@pytest.mark.parametrize("name", ["greedy", "beam"])
+def test_a_row_does_not_see_the_rows_beside_it(name, request):
+    search = request.getfixturevalue(name)
+    sources = draw_sources()
+    together = search(sources)
+    order = np.array([2, 0, 4, 3, 1])
+    permuted = search(sources[order])
+    assert_same(permuted, decode.Hypotheses(*(part[order] for part in together[:3])))
+    for row in (0, 3):
+        others = draw_sources(seed=9)
+        others[row] = sources[row]
+        among_others = search(others)
+        assert_same(
+            decode.Hypotheses(*(part[row] for part in among_others[:3])),
+            decode.Hypotheses(*(part[row] for part in together[:3])),
+        )
+        assert among_others.ids.tolist() != together.ids.tolist()
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_the_limit_of_a_row_is_that_of_its_own_source(beam_size, transformer):
+    endless = runtime.Decoder(
+        transformer,
+        decode.Options(
+            beam_size=beam_size, suppress_ids=(0, 1, 2, 3), jit_compile=False
+        ),
+    )
+    short, long = np.full((1, 3), 5), np.full((1, 9), 6)
+    both = endless(np.concatenate([np.pad(short, ((0, 0), (0, 6))), long]))
+    assert both.lengths[:, 0].tolist() == [2 * 3 + 16, 2 * 9 + 16]
+    alone = endless(short)
+    width = alone.ids.shape[-1]
+    np.testing.assert_array_equal(alone.ids[0], both.ids[0, :, :width])
+    assert not both.ids[0, :, width:].any()
+    np.testing.assert_allclose(alone.scores[0], both.scores[0], atol=1e-5)
+
+
+def test_padding_changes_nothing(beam):
+    sources = draw_sources()
+    wider = np.pad(sources, ((0, 0), (0, 5)))  # decoded as 16 wide
+    assert_same(beam(wider), beam(sources))
+
+
+def test_lengths_are_rounded_up_so_that_programs_are_few(caplog):
+    class Recorder:
+        widths = []
+
+        def begin(self, source_ids, max_length, beam_size):
+            self.widths.append((source_ids.shape[1], max_length))
+            return {}
+
+        def step(self, ids, index, cache):
+            return ops.one_hot(ops.full_like(ids, 3), 5), cache
+
+    search = runtime.Decoder(Recorder(), decode.Options(jit_compile=False))
+    for length in (0, 1, 8, 9, 33, 1024, 1025):
+        found = search(np.full((2, length), 4))
+        assert found.ids[:, 0, 0].tolist() == [3, 3] if length else [0, 0]
+    seen = list(dict.fromkeys(Recorder.widths))
+    assert [width for width, _ in seen] == [16, 64, 1024, 1025]
+    assert all(max_length == 2 * width + 16 for width, max_length in seen)
+    assert not caplog.records  # TensorFlow would warn of many shapes
+
+
+@pytest.mark.backend("tensorflow")  # elsewhere every shape is known
+def test_every_option_works_where_shapes_are_not_known(transformer):
+    import tensorflow as tf
+
+    options = {
+        "repetition_penalty": 1.3,
+        "no_repeat_ngram_size": 2,
+        "min_decoding_length": 2,
+        "suppress_sequences": [[5, 6]],
+        "coverage_penalty": 0.2,
+        "return_token_scores": True,
+        "return_attention": True,
+    }
+    search = runtime.Decoder(
+        transformer,
+        decode.Options(beam_size=4, num_beam_groups=2, **options, **OPTIONS),
+    )
+    signature = [tf.TensorSpec([None, None], tf.int32)]
+    program = tf.function(search.decode, input_signature=signature, autograph=False)
+    sources = draw_sources()
+    found, wanted = program(sources), search(sources)
+    assert found.ids.numpy().tolist() == wanted.ids.tolist()
+    np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-5)
+    np.testing.assert_allclose(found.attention, wanted.attention, atol=1e-5)
+
+
+class Whole:
+    """A model without `extend`, which has all the room from the beginning."""
+
+    def __init__(self, model):
+        self.begin, self.step = model.begin, model.step
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize("kind", ["usual", "relative", "whole", "both"])
+def test_room_may_be_made_as_it_is_needed(kind, beam_size, transformer):
+    model = {
+        "usual": lambda: transformer,
+        "relative": lambda: draw_transformer(positions="t5"),
+        "whole": lambda: Whole(transformer),
+        "both": lambda: decode.Ensemble([transformer, draw_transformer(seed=2)]),
+    }[kind]()
+    options = {"return_token_scores": True, "return_attention": kind != "both"}
+    search = runtime.Decoder(
+        model, decode.Options(beam_size=beam_size, **options, **OPTIONS)
+    )
+    sources = ops.convert_to_tensor(draw_sources())
+    state = search.begin_decoding(sources, [5], room=2)
+    for last in range(2, MAX_LENGTH + 1, 2):
+        state = search.decode_until(search.make_room(state, last), last)
+        room = state["open"]["ids"].shape[-1]
+        assert room == (MAX_LENGTH if kind == "whole" else last)
+    assert ops.convert_to_numpy(state["done"]).all()
+    found, wanted = search.way.finish(state), search.decode(sources, [5])
+    for one, other in zip(found, wanted, strict=True):
+        assert (one is None) == (other is None)
+        if one is not None:
+            pair = ops.convert_to_numpy(one), ops.convert_to_numpy(other)
+            np.testing.assert_allclose(*pair, atol=1e-5)
+
+
+def test_a_model_of_learned_positions_decodes_as_far_as_they_go():
+    model = draw_transformer(positions="learned", sequence_length=11)
+    sources = draw_sources(length=10)
+    found = runtime.Decoder(model, decode.Options(jit_compile=False))(
+        sources
+    )  # 10 rounds to 16
+    assert found.ids.shape == (ROWS, 1, 11)
+    with pytest.raises(ValueError, match="max_decoding_length=12; sequence_length=11"):
+        runtime.Decoder(model, decode.Options(max_decoding_length=12))
+
+
+@pytest.mark.backend("torch")
+def test_the_greatest_length_may_hang_on_the_source(transformer):
+    options = {"suppress_ids": (0, 2, 3), "jit_compile": False}
+    search = runtime.Decoder(
+        transformer, decode.Options(max_decoding_length=(3, 1), **options)
+    )
+    sources = np.array([[5, 6, 7], [5, 0, 0]], "int32")
+    assert search(sources).lengths[:, 0].tolist() == [10, 4]
+    search = runtime.Decoder(
+        transformer, decode.Options(max_decoding_length=(1, 0), **options)
+    )
+    assert search(sources).lengths[:, 0].tolist() == [3, 1]
+
+
+def with_prefix(ask, prefix):
+    """Forces the first tokens of hypotheses, beside the model's own choice."""
+
+    def asked(histories):
+        gains = ask(histories)
+        for history, gain in zip(histories, gains, strict=True):
+            if len(history) < len(prefix):
+                gain[np.arange(VOCABULARY_SIZE) != prefix[len(history)]] = -np.inf
+        return gains
+
+    return asked
+
+
+@pytest.mark.parametrize("beam_size", [1, 3])
+def test_a_prefix_goes_through_the_model(beam_size, transformer, uncached):
+    options = {"num_hypotheses": beam_size, "return_token_scores": True, **OPTIONS}
+    search = runtime.Decoder(
+        transformer, decode.Options(beam_size=beam_size, **options)
+    )
+    sources = draw_sources()
+    prefixes = [[], [7, 8], [9], [5], [4, 4, 1]]
+    found = search(sources, target_prefix=prefixes)
+    for row in REAL:
+        prefix = prefixes[row]
+        ask = with_prefix(uncached(sources[row]), prefix)
+        best = found.ids[row, 0].tolist()
+        assert best[: len(prefix)] == prefix
+        if 1 in prefix:
+            continue  # which `ask` does not know
+        ids = [tuple(ids) for _, ids in by_hand(ask, MAX_LENGTH, beam_size, beam_size)]
+        for i, tokens in enumerate(ids):
+            assert tuple(found.ids[row, i, : found.lengths[row, i]]) == tokens
+        mean = found.token_scores[row].sum(-1) / found.lengths[row]
+        np.testing.assert_allclose(found.scores[row], mean, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("prefix", "message"),
+    [
+        ([[5]], "has its prefix, .* Received: 1 for 2 sources"),
+        ([[5], [6, 3]], r"without padding and end. Received: \[3\] in prefix 1"),
+        ([[5, 0], []], r"Received: \[0\] in prefix 0"),
+        ([[99], []], r"Received: \[99\] in prefix 0"),
+        ([[], [5] * 6], "prefix 1 of 6 tokens, and a limit of 6. Raise"),
+    ],
+)
+def test_a_prefix_that_cannot_be_is_refused(greedy, prefix, message):
+    with pytest.raises(ValueError, match=message):
+        greedy(np.array([[5], [6]]), target_prefix=prefix)
+
+
+def test_one_seed_draws_the_same_and_another_something_else(transformer):
+    search = runtime.Decoder(
+        transformer,
+        decode.Options(
+            num_hypotheses=3, sampling_topk=0, sampling_temperature=2, **OPTIONS
+        ),
+    )
+    sources = draw_sources()
+    one, again, other = (search(sources, seed=seed) for seed in (1, 1, 2))
+    assert one.ids.shape == (ROWS, 3, MAX_LENGTH)
+    assert_same(one, again)
+    assert one.ids.tolist() != other.ids.tolist()
+    assert not np.isin(one.ids, (1, 2)).any()
+    assert (np.diff(one.scores[REAL], axis=-1) <= 0).all()
+    assert len({tuple(ids) for ids in one.ids[0]}) == 3
+    narrow = runtime.Decoder(
+        transformer, decode.Options(sampling_topk=0, sampling_topp=1e-6, **OPTIONS)
+    )
+    likeliest = runtime.Decoder(transformer, decode.Options(**OPTIONS))(sources)
+    assert narrow(sources, seed=3).ids.tolist() == likeliest.ids.tolist()
+
+
+class Broken:
+    """Gives NaN where the source is 6, at the third step."""
+
+    def begin(self, source_ids, max_length, beam_size):
+        return {"bad": ops.equal(source_ids[:, :1], 6)}
+
+    def step(self, ids, index, cache):
+        logits = ops.one_hot(ops.full_like(ids, 4), 7)
+        bad = ops.logical_and(cache["bad"], ops.equal(index, 2))
+        first = ops.equal(ops.arange(7), 5)
+        bad = ops.logical_and(bad[:, :, None], first)
+        return ops.where(bad, float("nan"), logits), cache
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"beam_size": 2},
+        {"num_hypotheses": 2, "return_alternatives": True, "suppress_ids": [0]},
+    ],
+    ids=str,
+)
+def test_logits_that_are_nan_are_named_by_their_step(options):
+    search = runtime.Decoder(Broken(), decode.Options(jit_compile=False, **options))
+    assert search(np.array([[5], [4]])).lengths[:, 0].tolist() == [18, 18]
+    with pytest.raises(FloatingPointError, match="at step 2 of row 1 .1 of 3 rows"):
+        search(np.array([[5], [6], [4]]))
+
+
+@pytest.mark.backend("torch")
+def test_what_a_model_does_not_say_of_its_vocabulary_its_logits_do():
+    search = runtime.Decoder(
+        Broken(), decode.Options(suppress_ids=[0, 99], jit_compile=False)
+    )
+    with pytest.raises(ValueError, match="Received: 99, of a model with 7 logits"):
+        search([[5]])
+
+
+@pytest.mark.parametrize(
+    "kind", [{}, {"beam_size": 2}, {"beam_size": 2, "num_beam_groups": 2}], ids=str
+)
+def test_what_xla_compiles_sees_nan_too(kind):
+    class Broken:
+        def begin(self, source_ids, max_length, beam_size):
+            return {"memory": source_ids}
+
+        def step(self, ids, index, cache):
+            zero = ops.cast(0 * ops.max(cache["memory"]), "float32")
+            logits = ops.one_hot(ops.full_like(ids, 4), 12)
+            return logits + zero / zero, cache  # negative, by a processor
+
+    search = runtime.Decoder(Broken(), decode.Options(max_decoding_length=5, **kind))
+    with pytest.raises(FloatingPointError, match="at step 0 of row 0 .2 of 2 rows"):
+        search([[5, 6, 7], [8]])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "options", "message"),
+    [
+        ("logits", {}, r"gives logits \(B, K, V\) of ids.*\(2, 2\), and \(2, 12\)"),
+        ("cache", {}, "a cache of the structure that it gets. Received: another"),
+        (None, {"return_attention": True}, r"has 'attention'.*cache is \['memory'\]"),
+        (None, {"coverage_penalty": 0.2}, r"has 'attention'.*cache is \['memory'\]"),
+    ],
+)
+def test_a_step_that_gives_something_else_is_refused(wrong, options, message):
+    class Wrong:
+        def begin(self, source_ids, max_length, beam_size, **options):
+            return {"memory": source_ids}
+
+        def step(self, ids, index, cache):
+            logits = ops.one_hot(ops.full_like(ids, 4), 12)
+            logits = logits[:, 0] if wrong == "logits" else logits
+            return logits, {} if wrong == "cache" else cache
+
+    search = runtime.Decoder(
+        Wrong(), decode.Options(beam_size=2, max_decoding_length=5, **options)
+    )
+    with pytest.raises(ValueError, match=message):
+        search([[5, 6, 7], [8]])
+
+
+class Heard:
+    """Says 4 or 5 and ends; after 5 alone it has heard the second token."""
+
+    vocabulary_size = target_vocabulary_size = 8
+
+    def __init__(self, dtype="float32"):
+        self.dtype = dtype
+        logits = np.full((8, 8), -20.0, "float32")
+        logits[2, 4], logits[2, 5] = 1.1, 1
+        logits[4, 3] = logits[5, 3] = 5
+        heard = np.tile([1.0, 0.0], (8, 1))
+        heard[5] = 0.5, 0.5
+        self.logits, self.heard = logits, heard.astype(dtype)
+
+    def begin(self, source_ids, max_length, beam_size, return_attention=False):
+        size, length = ops.shape(source_ids)
+        attention = ops.zeros((size, beam_size, length), self.dtype)
+        return {"attention": attention, "beams": {"said": attention[:, :, 0]}}
+
+    def step(self, ids, index, cache):
+        heard = ops.take(ops.convert_to_tensor(self.heard), ids, axis=0)
+        more = cache["attention"].shape[-1] - 2
+        heard = ops.pad(heard, [[0, 0], [0, 0], [0, more]])
+        logits = ops.take(ops.convert_to_tensor(self.logits), ids, axis=0)
+        return logits, {**cache, "attention": heard}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_token_that_is_never_heard_is_not_taken_for_padding(dtype):
+    options = {"beam_size": 2, "num_hypotheses": 2, "length_penalty": 0}
+    search = runtime.Decoder(
+        Heard(dtype),
+        decode.Options(coverage_penalty=0.2, max_decoding_length=4, **options),
+    )
+    found = search([[6, 7]])
+    assert found.ids[0, :, :2].tolist() == [[5, 3], [4, 3]]
+    plain = runtime.Decoder(
+        Heard(dtype), decode.Options(max_decoding_length=4, **options)
+    )([[6, 7]])
+    assert plain.ids[0, :, :2].tolist() == [[4, 3], [5, 3]]
+    # Of the first the second token had a half of all, of the other nothing.
+    lost = 0.2 * np.log([0.5, 1e-9])
+    np.testing.assert_allclose(found.scores[0], plain.scores[0, ::-1] + lost, atol=1e-3)
+
+
+class Deaf(Heard):
+    """The same, which never tells what it hears."""
+
+    def begin(self, *arguments, **options):
+        cache = super().begin(*arguments, **options)
+        return {"memory": cache["attention"][:, :1], "beams": cache["beams"]}
+
+    def step(self, ids, index, cache):
+        heard = {"attention": cache["memory"], "beams": cache["beams"]}
+        return super().step(ids, index, heard)[0], cache
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_a_model_that_always_tells_what_it_hears_is_decoded_in_bulk(together):
+    model = decode.Ensemble([Heard(), Deaf()]) if together else Heard()
+    search = runtime.Decoder(model, decode.Options(beam_size=2, max_decoding_length=4))
+    rows = [[6, 7]] * 5
+    found = dict(search.bulk(rows, batch_size=2, many_programs=True))
+    for number, wanted in enumerate(search(rows).ids):
+        assert found[number].ids[0].tolist() == wanted.tolist()
+
+
+def test_an_empty_batch_gives_an_empty_result(beam):
+    found = beam(np.zeros((0, 8), "int32"))
+    shapes = [part.shape for part in found[:3]]
+    assert shapes == [(0, 3, MAX_LENGTH), (0, 3), (0, 3)]
+
+
+def test_a_compiled_search_follows_the_weights(greedy):
+    model, sources = draw_transformer(seed=4), draw_sources()
+    search = runtime.Decoder(model, decode.Options(**{**OPTIONS, "jit_compile": True}))
+    before = search(sources)
+    # Training changes them, and is not harmed by a search in between.
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    targets = np.full((ROWS, MAX_LENGTH), 5, "int32")
+    for _ in range(2):
+        model.train_on_batch({"source_ids": sources, "target_ids": targets}, targets)
+        trained = search(sources)
+    assert np.abs(trained.scores[REAL] - before.scores[REAL]).max() > 1e-3
+    # Other weights of another model give what that model gives.
+    redraw(model, seed=1)
+    assert_same(search(sources), greedy(sources), tolerance=1e-4)
+
+
+@pytest.mark.parametrize("change", ["lora", "int8"])
+def test_a_compiled_search_follows_a_change_of_variables(change):
+    model, sources = draw_transformer(seed=4), draw_sources()
+    search = runtime.Decoder(model, decode.Options(**OPTIONS))
+    before = search(sources)
+    if change == "lora":
+        model.enable_lora(2)
+        for variable in model.trainable_variables:
+            variable.assign(variable + 0.1)
+    else:
+        model.quantize("int8")
+    after = search(sources)
+    assert np.abs(after.scores[REAL] - before.scores[REAL]).max() > 1e-3
+    assert_same(after, runtime.Decoder(model, decode.Options(**OPTIONS))(sources))
+
+
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision_finds_nearly_the_same(dtype, beam, transformer):
+    half = draw_transformer(dtype=dtype)
+    half.set_weights(transformer.get_weights())
+    sources = draw_sources()
+    found, wanted = (
+        runtime.Decoder(half, decode.Options(**BEAM))(sources),
+        beam(sources),
+    )
+    assert found.scores.dtype == "float32"
+    assert (found.ids < VOCABULARY_SIZE).all()
+    np.testing.assert_allclose(found.scores, wanted.scores, atol=0.15)
+    assert np.abs(found.scores[REAL] - wanted.scores[REAL]).max() > 0  # is half
+    assert found.scores[3].tolist() == [-np.inf] * 3
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"num_hypotheses": 2}, "from 1 to `beam_size`.*num_hypotheses=2, beam_size=1"),
+        ({"beam_size": 0}, "at least one hypothesis.*beam_size=0"),
+        ({"max_decoding_length": 0}, "`max_decoding_length` must be 1 or more.*: 0"),
+        ({"max_decoding_length": (0, 0)}, r"1 or more, or a pair.*: \(0, 0\)"),
+        (
+            {"max_decoding_length": 4, "min_decoding_length": 4},
+            "below the greatest length. Received: 4, and max_decoding_length=4",
+        ),
+        ({"min_decoding_length": -1}, "0 or more and below.*: -1"),
+        ({"beam_size": 2, "sampling_topk": 0}, "without a beam.*beam_size=2"),
+        ({"sampling_topk": 5, "num_hypotheses": 0}, "num_hypotheses=0"),
+        ({"sampling_topk": 5, "sampling_temperature": 0}, "temperature` must be above"),
+        ({"sampling_topk": -1}, "`sampling_topk` must be 1 or more. Received: -1"),
+        ({"patience": -1.0}, "`patience` must be above 0. Received: -1.0"),
+        ({"length_penalty": -0.5}, "0 or more.*length_penalty=-0.5"),
+        ({"length_penalty_form": "wu"}, "'mean' or 'gnmt'.*form='wu'"),
+    ],
+)
+def test_settings_out_of_range_are_refused_when_it_is_made(transformer, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        runtime.Decoder(transformer, decode.Options(**wrong))
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        (
+            np.zeros((8,), "int32"),
+            r"shape \(batch, length\).*shape=\(8,\), dtype=int32",
+        ),
+        (np.zeros((1, 8, 1), "int32"), r"shape=\(1, 8, 1\)"),
+        (np.zeros((1, 8), "float32"), "dtype=float32"),
+        (np.full((1, 8), 14), "from 14 to 14; vocabulary_size=14. Use the vocabulary"),
+        (np.full((1, 8), -1), "from -1 to -1"),
+    ],
+)
+def test_sources_that_are_no_ids_of_the_model_are_refused(greedy, sources, message):
+    with pytest.raises(ValueError, match=message):
+        greedy(sources)
+
+
+@pytest.mark.backend("torch")
+def test_lists_of_ids_are_padded(transformer):
+    search = runtime.Decoder(transformer, decode.Options(max_decoding_length=4))
+    rows = [[5, 6, 7], [8], []]
+    found = search(rows)
+    padded = np.array([[5, 6, 7], [8, 0, 0], [0, 0, 0]])
+    assert_same(found, search(padded))
+    assert search([]).ids.shape[0] == 0
+    ids = found.ids[:, 0]
+    targets = [row[row > 0].tolist() for row in ids]
+    assert_same(
+        search.score(rows, np.pad(ids, [[0, 0], [0, 3]])), search.score(rows, targets)
+    )
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (lambda s: s(["a b"]), "Each source is a list of ids.*source 0 is 'a b'"),
+        (lambda s: s([5, 6]), "Each source is a list of ids.*source 0 is 5"),
+        (lambda s: list(s.bulk(["a"])), "Each source.*source 0 is 'a'"),
+        (lambda s: s([[5]], target_prefix=[[5.5]]), r"Each prefix.*0 is \[5.5\]"),
+        (lambda s: s([[5]], target_prefix=[None]), "Each prefix.*0 is None"),
+        (lambda s: s.score([[5]], [5]), "Each target.*target 0 is 5"),
+    ],
+)
+def test_what_is_no_list_of_ids_is_refused(use, message, transformer):
+    with pytest.raises(ValueError, match=message):
+        use(runtime.Decoder(transformer, decode.Options(max_decoding_length=4)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"end_id": 2}, "two tokens. Received: start_id=2, end_id=2"),
+        ({"suppress_ids": [7.5]}, r"of the target vocabulary. Received: \[7.5\]"),
+        ({"suppress_sequences": [[5, 999]]}, r"Received: \[999\]"),
+    ],
+)
+def test_tokens_that_are_none_are_refused(options, message, transformer):
+    with pytest.raises(ValueError, match=message):
+        runtime.Decoder(transformer, decode.Options(**options))
+
+
+def test_what_is_no_model_is_refused():
+    with pytest.raises(ValueError, match="`begin` and `step`.*Received: int"):
+        runtime.Decoder(5)
+
+
+def test_processors_keep_the_shape(transformer):
+    for process, got in ((lambda x, _: x[..., :5], "5"), (lambda x, _: None, "None")):
+        search = runtime.Decoder(
+            transformer, decode.Options(logits_processors=[process])
+        )
+        with pytest.raises(ValueError, match=f"of the shape that it gets.*{got}"):
+            search([[5]])
+
+
+def test_a_watched_beam_holds_what_it_finds(beam, greedy):
+    source = draw_sources()[:1]
+    steps = list(beam.trace(source))
+    before = {()}
+    for number, step in enumerate(steps, start=1):
+        held = [*step.open, *step.ended]
+        assert all(len(ids) == number for ids, _ in held)
+        assert {tuple(ids[:-1]) for ids, _ in held} <= before
+        for part in (step.open, step.ended):
+            scores = [score for _, score in part]
+            assert scores == sorted(scores, reverse=True) and len(part) <= 3
+        before = {tuple(ids) for ids, _ in step.open}
+    ended = {tuple(ids): score for step in steps for ids, score in step.ended}
+    found = beam(source)
+    for ids, score, length in zip(
+        found.ids[0], found.scores[0], found.lengths[0], strict=True
+    ):
+        assert ended[tuple(ids[:length].tolist())] == pytest.approx(score, abs=1e-5)
+    assert len(ended) >= 3 and len(steps) > 1
+    with pytest.raises(ValueError, match="One source is watched. Received: 5"):
+        beam.trace(draw_sources())
+    with pytest.raises(ValueError, match="beam_size=1, sampling or a shortlist"):
+        greedy.trace(source)
+
+
+def test_a_compiled_function_may_have_arguments_with_a_default(transformer):
+    def call(inputs, scale=2.0):
+        return scale * transformer(inputs)
+
+    inputs = {"source_ids": draw_sources(), "target_ids": draw_sources(seed=2)}
+    inputs = {name: ops.convert_to_tensor(ids) for name, ids in inputs.items()}
+    found = runtime.compiled(call, transformer, jit_compile=False)(inputs)
+    wanted = ops.convert_to_numpy(call(inputs))
+    np.testing.assert_allclose(ops.convert_to_numpy(found), wanted, atol=1e-4)

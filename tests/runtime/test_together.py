@@ -1,0 +1,217 @@
+"""Scoring of given targets, ensembles, and the choice of least risk."""
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm import decode, runtime
+from tests.decode.conftest import draw_transformer
+from tests.decode.languages import log_softmax
+from tests.models.test_causal_lm import small
+
+END = 3
+FEW = {"max_decoding_length": 8, "jit_compile": False}
+SOURCES = np.array([[5, 6, 7, 8], [9, 4, 0, 0], [0, 0, 0, 0]], "int32")
+
+
+@pytest.fixture(scope="module")
+def others():
+    return draw_transformer(seed=5), draw_transformer(seed=6, num_layers=1)
+
+
+def test_a_score_is_that_of_the_search(transformer, form="gnmt"):
+    options = {"length_penalty": 0.6, "length_penalty_form": form, **FEW}
+    search = runtime.Decoder(
+        transformer,
+        decode.Options(
+            beam_size=3,
+            return_token_scores=True,
+            suppress_ids=(),
+            disable_unk=False,
+            **options,
+        ),
+    )
+    found = search(SOURCES)
+    for n in range(3):
+        lengths = found.lengths[:2, n]
+        targets = [found.ids[i, n, :size].tolist() for i, size in enumerate(lengths)]
+        scored = search.score(SOURCES[:2], targets)
+        np.testing.assert_allclose(scored.scores[:, 0], found.scores[:2, n], atol=1e-5)
+        assert scored.lengths[:, 0].tolist() == lengths.tolist()
+        for i, size in enumerate(lengths):
+            assert scored.ids[i, 0, :size].tolist() == targets[i]
+            np.testing.assert_allclose(
+                scored.token_scores[i, 0, :size],
+                found.token_scores[i, n, :size],
+                atol=1e-5,
+            )
+            assert not scored.token_scores[i, 0, size:].any()
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_prefix_is_of_its_target(transformer, counts):
+    search = runtime.Decoder(transformer, decode.Options(score_prefix=counts, **FEW))
+    targets = [[5, 6, END], [7], []]
+    found = search.score(SOURCES[:3], targets, [2, 0, 0])
+    assert (found.token_scores[0, 0, :2] == 0).all() != counts
+    assert found.token_scores[0, 0, 2] < 0 and found.token_scores[1, 0, 0] < 0
+    for wrong in (2, [2], [1, 2], [1.5, 0, 0], [-1, 0, 0], [4, 0, 0], [0, 0, 1]):
+        with pytest.raises(ValueError, match="A prefix is of so many tokens of its"):
+            search.score(SOURCES[:3], targets, wrong)
+
+
+def test_what_has_no_source_or_target_has_no_score(transformer):
+    scored = runtime.Decoder(transformer, decode.Options(**FEW)).score(
+        SOURCES, [[5, END], [], [6]]
+    )
+    assert np.isfinite(scored.scores[:, 0]).tolist() == [True, False, False]
+    assert scored.lengths[:, 0].tolist() == [2, 0, 0]
+    empty = runtime.Decoder(transformer, decode.Options(**FEW)).score(SOURCES[:0], [])
+    assert empty.scores.shape == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("targets", "message"),
+    [
+        ([[5]], "has its target, .* Received: 1 for 3 sources"),
+        ([[5], [0, 5], []], r"2 tokens in target 1.*outside the vocabulary \[0\]"),
+        ([[5], [], [14]], r"in target 2.*outside the vocabulary \[14\]"),
+    ],
+)
+def test_targets_that_cannot_be_are_refused(targets, message, transformer):
+    with pytest.raises(ValueError, match=message):
+        runtime.Decoder(transformer, decode.Options(**FEW)).score(SOURCES, targets)
+
+
+@pytest.mark.backend("torch")
+def test_an_ensemble_averages_probabilities(transformer, others, beam_size=3):
+    models, weights = [transformer, *others], [1, 2, 3]
+    ensemble = decode.Ensemble(models, weights)
+    options = {"suppress_ids": (), "disable_unk": False}
+    search = runtime.Decoder(
+        ensemble,
+        decode.Options(
+            beam_size=beam_size,
+            return_token_scores=True,
+            return_attention=True,
+            **options,
+            **FEW,
+        ),
+    )
+    found = search(SOURCES)
+    for row in range(2):
+        size = found.lengths[row, 0]
+        ids = found.ids[row, 0, :size].tolist()
+        inputs = {
+            "source_ids": ops.convert_to_tensor(SOURCES[row : row + 1]),
+            "target_ids": ops.convert_to_tensor([[2, *ids[:-1]]]),
+        }
+        shares = sum(
+            w * np.exp(log_softmax(ops.convert_to_numpy(m(inputs))[0]))
+            for m, w in zip(models, weights, strict=True)
+        )
+        wanted = np.log(shares / 6)[np.arange(size), ids]
+        np.testing.assert_allclose(found.token_scores[row, 0, :size], wanted, atol=1e-4)
+        maps = [m.attention_maps(**inputs)["cross"][-1] for m in models]
+        maps = [ops.convert_to_numpy(each)[0].mean(0) for each in maps]
+        wanted = np.mean(maps, axis=0)
+        attended = found.attention[row, 0, :size, :4]
+        np.testing.assert_allclose(attended, wanted[:, :4], atol=1e-4)
+    assert len(ensemble.variables) == sum(len(m.variables) for m in models)
+    scored = search.score(SOURCES[:1], [found.ids[0, 0, : found.lengths[0, 0]]])
+    np.testing.assert_allclose(scored.scores[0], found.scores[0], atol=1e-5)
+    alone = runtime.Decoder(
+        others[0], decode.Options(beam_size=beam_size, **options, **FEW)
+    )(SOURCES)
+    assert found.ids.tolist() != alone.ids.tolist()
+
+
+@pytest.mark.backend("torch")
+def test_an_ensemble_makes_room(transformer, others):
+    options = {"suppress_ids": (0, 1, 2, END), "jit_compile": False}
+    search = runtime.Decoder(
+        decode.Ensemble([transformer, others[0]]),
+        decode.Options(max_decoding_length=20, **options),
+    )
+    assert search(SOURCES[:1]).lengths.tolist() == [[20]]
+
+
+def test_the_shortest_table_of_positions_is_that_of_an_ensemble(transformer):
+    short = draw_transformer(positions="learned", sequence_length=9)
+    long = draw_transformer(positions="learned", sequence_length=12)
+    search = runtime.Decoder(decode.Ensemble([long, transformer, short]))
+    assert search.lengths.longest == 9
+
+
+@pytest.mark.parametrize(
+    ("models", "weights", "message"),
+    [
+        (0, None, "a model at least.*Received: 0 models"),
+        (2, [1.0], r"Received: 2 models, weights=\[1.0\]"),
+        (2, [1.0, 0.0], r"weights=\[1.0, 0.0\]"),
+        (2, [1.0, np.inf], r"a finite weight.*weights=\[1.0, inf\]"),
+    ],
+)
+def test_ensembles_that_cannot_be_are_refused(models, weights, message, transformer):
+    with pytest.raises(ValueError, match=message):
+        decode.Ensemble([transformer] * models, weights)
+
+
+def test_models_of_other_vocabularies_are_refused(transformer):
+    other = draw_transformer(vocabulary_size=15)
+    with pytest.raises(ValueError, match=r"one vocabulary.*vocabulary_size=\[14, 15\]"):
+        decode.Ensemble([transformer, other])
+
+
+def test_the_choice_of_least_risk_is_the_mean_of_utilities():
+    def utility(candidate, reference):
+        return -abs(len(candidate) - len(reference))
+
+    samples = ["a", "aaaa", "aaa", "aaaaaaaaa", "aaa"]
+    chosen = decode.minimum_bayes_risk(samples, utility)
+    assert chosen == ("aaa", 2, pytest.approx(-(2 + 1 + 0 + 6 + 0) / 5))
+
+
+def test_by_default_the_utility_is_chrf():
+    metrics = pytest.importorskip("sacrebleu.metrics")
+    samples = ["a red dog runs", "a red dog ran", "the cat", "a red dog runs fast"]
+    expected = [
+        np.mean([metrics.CHRF().sentence_score(c, [r]).score for r in samples])
+        for c in samples
+    ]
+    chosen = decode.minimum_bayes_risk(samples)
+    assert chosen.index == int(np.argmax(expected)) != 2
+    assert chosen.utility == pytest.approx(max(expected))
+    with pytest.raises(ValueError, match="Among no candidates"):
+        decode.minimum_bayes_risk([])
+    with pytest.raises(ValueError, match="list of texts.*Received: 'hallo'"):
+        decode.minimum_bayes_risk("hallo")
+
+
+def test_a_score_of_nothing_is_empty(transformer):
+    search = runtime.Decoder(transformer, decode.Options(beam_size=2, num_hypotheses=2))
+    found = search.score(np.zeros((0, 5), "int32"), [])
+    assert [x.shape for x in found[:4]] == [(0, 1, 16), (0, 1), (0, 1), (0, 1, 16)]
+
+
+@pytest.mark.backend("torch")
+def test_language_models_together_stop_where_positions_end():
+    settings = {"positions": "learned", "sequence_length": 12}
+    models = [small(seed, **settings) for seed in (1, 2)]
+    both, prompt = decode.Ensemble(models), [[2, 4, 5, 6, 7]]
+    options = {"max_decoding_length": 12, "suppress_ids": [0, 2, 3]}
+    found = runtime.Decoder(both, decode.Options(**options, jit_compile=False))(prompt)
+    alone = runtime.Decoder(models[0], decode.Options(**options, jit_compile=False))(
+        prompt
+    )
+    assert found.lengths.tolist() == alone.lengths.tolist() == [[8]]  # 12 + 1 - 5
+    scored = runtime.Decoder(both, decode.Options(jit_compile=False)).score(
+        prompt, [[4, 5, 3]]
+    )
+    logits = [
+        one.logits_after(np.array(prompt), np.array([[2, 4, 5]])) for one in models
+    ]
+    chances = [ops.convert_to_numpy(ops.softmax(one)) for one in logits]
+    wanted = np.log(np.mean(chances, axis=0))[0, [0, 1, 2], [4, 5, 3]]
+    np.testing.assert_allclose(scored.token_scores[0, 0, :3], wanted, atol=1e-5)
