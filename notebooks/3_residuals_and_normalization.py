@@ -378,7 +378,7 @@ figure
 peak, warmup, steps = 0.02, 30, 60
 schedules = {
     "warm-up": training.InverseSquareRoot(peak, warmup),
-    "no warm-up": training.InverseSquareRoot(peak, warmup, initial=peak),
+    "no warm-up": training.InverseSquareRoot(peak, warmup, peak),
 }
 for n in (1, 15, 30, 60):
     wanted = peak * min(n / warmup, np.sqrt(warmup / n))

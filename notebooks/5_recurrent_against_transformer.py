@@ -355,7 +355,7 @@ def whole(model):
 def learned(model):
     """Seconds of training so far, and the share that is right then."""
     model.compile(
-        keras.optimizers.Adam(training.InverseSquareRoot(3e-3, warmup=40)),
+        keras.optimizers.Adam(training.InverseSquareRoot(3e-3, warmup_steps=40)),
         training.SmoothedCrossentropy(),
         metrics=[training.TokenAccuracy()],
     )

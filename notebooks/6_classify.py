@@ -330,8 +330,9 @@ assert lost["attention, dot"] < lost["attention, scaled_dot"]
 # %% [markdown]
 # ## Above an encoder
 #
-# `models.Classifier` stands on an `Encoder`, and `pooling` says how. Now each
-# vector has heard of all the words, the start token's too, and all four do it.
+# `models.SequenceClassifier` stands on an `Encoder`, and `pooling` says how.
+# Now each vector has heard of all the words, the start token's too, and all
+# four do it.
 
 # %%
 inputs = {"token_ids": train_ids}
@@ -345,7 +346,9 @@ for pooling in ("mean", "max", "first", "attention"):
         num_heads=2,
         dropout=0.0,
     )
-    model = models.Classifier(encoder, num_classes=2, pooling=pooling, dropout=0.0)
+    model = models.SequenceClassifier(
+        encoder, num_classes=2, pooling=pooling, dropout=0.0
+    )
     compile_classifier(model, learning_rate=3e-3)
     model.fit(inputs, train_classes, batch_size=40, epochs=8, verbose=0)
     right = accuracy(model, {"token_ids": test_ids}, test_classes)

@@ -34,7 +34,7 @@ def run(command):
             "paired": served.paired,
             "max_length": served.max_length,
         }
-    network = getattr(model, "settings", None) or model.encoder.settings
+    network = getattr(model, "config", None) or model.encoder.config
     for title, values in (("network", network), ("settings", settings)):
         print(f"{title}:")
         for name, value in values.items():

@@ -155,7 +155,7 @@ def longest(model) -> int | None:
     """
     if isinstance(model, Ensemble):
         return min(filter(None, map(longest, model.models)), default=None)
-    settings = getattr(model, "settings", {})
+    settings = getattr(model, "config", {})
     positions = settings.get("positions")
     if positions == "learned":
         return settings["sequence_length"]

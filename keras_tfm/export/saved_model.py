@@ -422,7 +422,7 @@ def write_classifier(classifier, folder, version=None):
     names = tf.constant(classifier.classes)
     sides = 1 + classifier.paired
     room = classifier.max_length - count_special_tokens(vocabulary, sides)
-    segments = model.encoder.settings["num_segments"] > 0
+    segments = model.encoder.config["num_segments"] > 0
     ends = [list(vocabulary.separator_ids), [vocabulary.end_id]]
 
     def said(texts):

@@ -1,7 +1,6 @@
 """Whole networks in the functional API, and published shapes of them."""
 
 from keras_tfm.models.causal_lm import CausalLM
-from keras_tfm.models.classifier import Classifier
 from keras_tfm.models.encoder import Encoder
 from keras_tfm.models.masked_lm import MaskedLM
 from keras_tfm.models.presets import (
@@ -18,10 +17,11 @@ from keras_tfm.models.presets import (
 )
 from keras_tfm.models.recurrent import RecurrentSeq2Seq
 from keras_tfm.models.seq2seq import Transformer
+from keras_tfm.models.sequence_classifier import SequenceClassifier
 
 __all__ = [
     "CausalLM",
-    "Classifier",
+    "SequenceClassifier",
     "Encoder",
     "MaskedLM",
     "RecurrentSeq2Seq",

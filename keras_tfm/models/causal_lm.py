@@ -122,7 +122,7 @@ class CausalLM(keras.Model):
         self.vocabulary_size = self.target_vocabulary_size = vocabulary_size
         # Not a dict, in which Keras would find a layer of positions and take it
         # for one of the model's.
-        self.settings = types.MappingProxyType({**settings, **block})
+        self.config = types.MappingProxyType({**settings, **block})
 
     def begin(
         self,
@@ -311,7 +311,7 @@ class CausalLM(keras.Model):
 
     def get_config(self):
         return {
-            **stacks.plain(self.settings),
+            **stacks.plain(self.config),
             "name": self.name,
             "trainable": self.trainable,
             "dtype": dtype_config(self),

@@ -142,7 +142,7 @@ class Encoder(keras.Model):
         self.embedding_dim = embedding_dim
         # Not a dict, in which Keras would find a layer of positions and take it
         # for one of the model's.
-        self.settings = types.MappingProxyType({**settings, **block})
+        self.config = types.MappingProxyType({**settings, **block})
         self._embed = embed
 
     def hidden_states(self, inputs):
@@ -196,7 +196,7 @@ class Encoder(keras.Model):
 
     def get_config(self):
         return {
-            **stacks.plain(self.settings),
+            **stacks.plain(self.config),
             "name": self.name,
             "trainable": self.trainable,
             "dtype": dtype_config(self),

@@ -29,7 +29,7 @@ class MaskedLM(keras.Model):
             encoder.embedding_dim, activation=activation, dtype=policy, name="dense"
         )
         norm = keras.layers.LayerNormalization(
-            epsilon=encoder.settings["epsilon"], dtype=policy, name="norm"
+            epsilon=encoder.config["epsilon"], dtype=policy, name="norm"
         )
         bias = Bias(dtype=policy, name="bias")
         mask_positions = keras.Input((None,), dtype="int32", name="mask_positions")

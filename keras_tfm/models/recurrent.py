@@ -107,7 +107,7 @@ class RecurrentSeq2Seq(keras.Model):
         self.projection = parts["projection"]
         self.vocabulary_size = vocabulary_size
         self.target_vocabulary_size = target_vocabulary_size or vocabulary_size
-        self.settings = types.MappingProxyType(settings)
+        self.config = types.MappingProxyType(settings)
         self._hidden = hidden
 
     # What is after the decoder is as in a Transformer.
@@ -236,7 +236,7 @@ class RecurrentSeq2Seq(keras.Model):
 
     def get_config(self):
         return {
-            **self.settings,
+            **self.config,
             "name": self.name,
             "trainable": self.trainable,
             "dtype": dtype_config(self),

@@ -133,7 +133,7 @@ class Transformer(keras.Model):
         self.target_vocabulary_size = target_vocabulary_size or vocabulary_size
         # Not a dict, in which Keras would find a layer of positions and take it
         # for one of the model's.
-        self.settings = types.MappingProxyType({**settings, **block})
+        self.config = types.MappingProxyType({**settings, **block})
         self._hidden = hidden
 
     def hidden_model(self):
@@ -197,7 +197,7 @@ class Transformer(keras.Model):
         batch_size, slots = ops.shape(source_ids)[0], max_length * beam_size
         blocks = self.decoder_blocks
         cache = {"memory": self._memory(source_ids, read_length), "memory_mask": mask}
-        if self.settings["decoder_recurrence"]:
+        if self.config["decoder_recurrence"]:
             states = [b.empty_cache(batch_size, beam_size) for b in blocks]
             cache["beams"] = {"states": states}
         else:
@@ -213,9 +213,9 @@ class Transformer(keras.Model):
         return cache
 
     @property
-    def steps_apart(self):
+    def supports_row_steps(self):
         """bool. `step` takes an index for each row, see there."""
-        return not is_relative(self.settings["positions"])
+        return not is_relative(self.config["positions"])
 
     def extend(self, cache, max_length):
         """Makes room for more steps.
@@ -234,7 +234,7 @@ class Transformer(keras.Model):
         positions = self.target_embedding.position_layer
         if isinstance(positions, LearnedPositions) and isinstance(max_length, int):
             positions.check_length(max_length)
-        if self.settings["decoder_recurrence"]:
+        if self.config["decoder_recurrence"]:
             return cache  # States need no room.
         ancestors = cache["beams"]["ancestors"]
         slots = max_length * ancestors.shape[1]
@@ -272,7 +272,7 @@ class Transformer(keras.Model):
         offset = ops.repeat(index, beam_size) if _each(index) else index
         x = self.target_embedding(ops.reshape(ids, (-1, 1)), offset=offset)
         x = ops.reshape(x, (batch_size, beam_size, x.shape[-1]))  # (B, K, D)
-        if self.settings["decoder_recurrence"]:
+        if self.config["decoder_recurrence"]:
             pasts, places = cache["beams"]["states"], {}
         else:
             ancestors, places = self._places(cache, index, batch_size, beam_size)
@@ -288,7 +288,7 @@ class Transformer(keras.Model):
             )
             written.append(past)
         x = stacks.normalized(self.decoder_norm, x)
-        if self.settings["decoder_recurrence"]:
+        if self.config["decoder_recurrence"]:
             cache = {**cache, "beams": {"states": written}}
         else:
             cache = {**cache, "past": written, "beams": {"ancestors": ancestors}}
@@ -363,7 +363,7 @@ class Transformer(keras.Model):
         attentions = [b.self_attention for b in self.encoder_blocks]
         for block in self.decoder_blocks:
             attentions.append(block.cross_attention)
-            if not self.settings["decoder_recurrence"]:
+            if not self.config["decoder_recurrence"]:
                 attentions.append(block.self_attention)
         for weight in self.weights:
             weight.trainable = False
@@ -373,7 +373,7 @@ class Transformer(keras.Model):
 
     def get_config(self):
         return {
-            **stacks.plain(self.settings),
+            **stacks.plain(self.config),
             "name": self.name,
             "trainable": self.trainable,
             "dtype": dtype_config(self),
@@ -406,7 +406,7 @@ class Transformer(keras.Model):
             "use_causal_mask": False,
             "cache_index": slot,
         }
-        if is_relative(self.settings["positions"]):
+        if is_relative(self.config["positions"]):
             slots = ops.arange(ops.shape(ancestors)[-1])
             places["query_positions"] = ops.broadcast_to(index, (beam_size,))
             places["key_positions"] = slots // beam_size

@@ -54,7 +54,7 @@ class Classifier:
     """Labels texts with a model and its vocabulary.
 
     Args:
-        model: `keras_tfm.models.Classifier`.
+        model: `keras_tfm.models.SequenceClassifier`.
         vocabulary: `Vocabulary`, or `TokenizersVocabulary`.
         classes: list of C str: class c is `classes[c]`.
         paired: bool. Texts are pairs.
@@ -95,7 +95,7 @@ class Classifier:
         self.model, self.vocabulary = model, vocabulary
         self.classes, self.paired = list(classes), bool(paired)
         if max_length is None:
-            places = model.encoder.settings["sequence_length"]
+            places = model.encoder.config["sequence_length"]
             max_length = min(256, places or 256)
         self.max_length, self.batch_tokens = int(max_length), int(batch_tokens)
         self.threshold = float(threshold)
@@ -295,13 +295,13 @@ class Classifier:
                 f"{encoder.vocabulary_size}. Load the vocabulary the model was "
                 "trained with."
             )
-        if self.vocabulary.pad_id != encoder.settings["pad_id"]:
+        if self.vocabulary.pad_id != encoder.config["pad_id"]:
             raise ValueError(
                 "Texts are padded with another id than the model masks. Received: "
-                f"{self.vocabulary.pad_id}, pad_id={encoder.settings['pad_id']}. Make "
+                f"{self.vocabulary.pad_id}, pad_id={encoder.config['pad_id']}. Make "
                 "the encoder with the vocabulary's."
             )
-        places = encoder.settings["sequence_length"]
+        places = encoder.config["sequence_length"]
         if places is not None and self.max_length > places:
             raise ValueError(
                 f"The model has learned {places} positions. Received: max_length="
@@ -371,7 +371,7 @@ class Classifier:
         return min(rounded_up(length, LENGTHS), self.max_length)
 
     def _inputs(self, rows, length):
-        segments = self.model.encoder.settings["num_segments"] > 0
+        segments = self.model.encoder.config["num_segments"] > 0
         return pack_texts(rows, length, self.vocabulary, segments)
 
     def _probabilities(self, inputs):

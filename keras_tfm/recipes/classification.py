@@ -205,7 +205,7 @@ def main(settings: Settings) -> dict:
             seed=settings.seed,
             subword_sampling=settings.subword_sampling,
             word_dropout=settings.word_dropout,
-            segments=encoder.settings["num_segments"] > 0,
+            segments=encoder.config["num_segments"] > 0,
             class_weight=settings.class_weight if part is corpus.train else None,
         )
         for part in parts[:2]
@@ -452,7 +452,7 @@ def get_encoder(settings, corpus, out):
 
 def fit_length(settings, encoder, asked: int | None) -> Settings:
     """Lowers a length that nobody asked for to the positions that there are."""
-    places = encoder.settings["sequence_length"]
+    places = encoder.config["sequence_length"]
     if places is None or settings.max_length <= places:
         return settings
     if asked is None:
@@ -533,7 +533,7 @@ def warm_up(settings, encoder, corpus, vocabulary, out) -> float:
             batch_tokens=settings.batch,
             max_length=settings.max_length,
             seed=settings.seed,
-            segments=encoder.settings["num_segments"] > 0,
+            segments=encoder.config["num_segments"] > 0,
         )
     )
     model = models.MaskedLM(encoder)
@@ -568,7 +568,7 @@ def warm_up(settings, encoder, corpus, vocabulary, out) -> float:
 
 def make_model(settings, train, encoder, steps):
     """Makes the model, compiled."""
-    model = models.Classifier(
+    model = models.SequenceClassifier(
         encoder,
         len(train.classes),
         pooling=settings.pooling,
@@ -626,7 +626,7 @@ def train(settings, model, batches, validation, out, several=False):
         restore_best_weights=True,
     )
     average = training.CheckpointAverage(out / "averages", last=settings.average)
-    restart = training.Restart(out / "restart", callbacks=[stopping])
+    restart = training.ResumeTraining(out / "restart", callbacks=[stopping])
     first_epoch, steps = restart.restore(model), batches.steps_per_epoch
     if not restart.stopped:
         model.fit(
@@ -692,7 +692,7 @@ def evaluate(settings, classifier, corpus, out) -> tuple:
             "Every text got the same label: nothing was learned. Train longer, or "
             "with another --peak-rate."
         )
-    error = training.calibration_error(probabilities, wanted)
+    error = training.expected_calibration_error(probabilities, wanted)
     first = label_scores.first_of(several)
     low, high = label_scores.interval(scores[first], len(wanted))
     print(

@@ -263,7 +263,7 @@ def make_model(settings, vocabulary, steps):
 def train(settings, model, rows, out):
     """Fits the model from where the run stands; gives its history."""
     average = training.CheckpointAverage(out / "averages", last=settings.average)
-    restart = training.Restart(out / "restart")
+    restart = training.ResumeTraining(out / "restart")
     first_epoch, steps = restart.restore(model), rows["train"].steps_per_epoch
     if first_epoch < settings.epochs:
         model.fit(
@@ -330,7 +330,7 @@ class Samples:
         }
         self.searches = {"greedy": search(), "drawn": search(**drawing)}
         self.vocabulary, self.seed = vocabulary, settings.seed
-        longest = model.settings["sequence_length"]
+        longest = model.config["sequence_length"]
         most = max(map(len, self.rows), default=0)
         if longest is not None and most >= longest:
             raise ValueError(

@@ -64,7 +64,7 @@ def check_ranges(settings):
 
 def has_begun(out: pathlib.Path) -> bool:
     """Tells whether an epoch is finished: before that, nothing is bound."""
-    return (out / "restart" / "restart.npz").exists()
+    return (out / "restart" / "training_state.npz").exists()
 
 
 def check_folder(out: pathlib.Path, now: dict, free: tuple):

@@ -35,7 +35,7 @@ def with_vocabulary(model, before: text.Vocabulary, now: text.Vocabulary, **chan
     if model.projection is not None:
         raise ValueError(
             "The projection of the model is its table of words. Received: one of its "
-            f"own, tie={model.settings['tie']!r}."
+            f"own, tie={model.config['tie']!r}."
         )
     sizes = {"vocabulary_size": now.size, "target_vocabulary_size": None}
     fresh = type(model).from_config(model.get_config() | sizes | changes)

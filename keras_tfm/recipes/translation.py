@@ -622,9 +622,9 @@ def compile_network(settings, model, steps) -> keras.Model:
             training.InverseSquareRoot(
                 settings.peak_rate,
                 settings.warmup,
-                initial=1e-7,
-                end=settings.epochs * steps,
-                cooldown=settings.cooldown * steps,
+                initial_learning_rate=1e-7,
+                total_steps=settings.epochs * steps,
+                cooldown_steps=settings.cooldown * steps,
             ),
             beta_1=0.9,
             beta_2=0.98,
@@ -675,7 +675,7 @@ def train(settings, model, network, vocabulary, corpus, parts, out):
         tokenize=settings.bleu_tokenize,
     )
     average = training.CheckpointAverage(out / "averages", last=settings.average)
-    restart = training.Restart(out / "restart", callbacks=[bleu])
+    restart = training.ResumeTraining(out / "restart", callbacks=[bleu])
     first_epoch = restart.restore(network)
     if first_epoch > settings.epochs:
         raise ValueError(

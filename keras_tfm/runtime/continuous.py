@@ -475,7 +475,7 @@ def _fault(search):
         "groups of a beam": getattr(way, "groups", 1) > 1,
         "attention that is returned or decides": bool(search.begin_options),
         f"a {type(search.model).__name__} whose rows are at one step": not getattr(
-            search.model, "steps_apart", False
+            search.model, "supports_row_steps", False
         ),
     }
     return next((fault for fault, there in faults.items() if there), None)

@@ -2,11 +2,11 @@
 
 from keras_tfm.training.average import CheckpointAverage, average_weights
 from keras_tfm.training.bleu import Bleu
-from keras_tfm.training.calibration import calibration_error
+from keras_tfm.training.calibration import expected_calibration_error
 from keras_tfm.training.losses import SmoothedCrossentropy
 from keras_tfm.training.metrics import Perplexity, TokenAccuracy
 from keras_tfm.training.projected import ProjectedCrossentropy
-from keras_tfm.training.restart import Restart
+from keras_tfm.training.resume import ResumeTraining
 from keras_tfm.training.schedules import InverseSquareRoot, Noam
 
 __all__ = [
@@ -16,9 +16,9 @@ __all__ = [
     "Noam",
     "Perplexity",
     "ProjectedCrossentropy",
-    "Restart",
+    "ResumeTraining",
     "SmoothedCrossentropy",
     "TokenAccuracy",
     "average_weights",
-    "calibration_error",
+    "expected_calibration_error",
 ]

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def calibration_error(probabilities, labels, bins=15):
+def expected_calibration_error(probabilities, labels, bins=15):
     """Gives the expected calibration error.
 
     The likeliest class of each text is sorted by its probability into bins of

@@ -1,49 +1,41 @@
-"""Learning rates that rise and then fall with the root of the update number.
+"""Learning rate schedules: a linear warm-up, then inverse square root decay.
 
-Keras calls a schedule with the number of updates already made, so its first
+Keras calls a schedule with the number of updates made so far, so its first
 call is with 0. Both schedules here count updates from 1, as the paper does:
-the rate of update `n` is `schedule(n - 1)`, the first update's rate is not 0,
-and the rate peaks at update `warmup`.
+the learning rate of update `n` is `schedule(n - 1)`, the first update has a
+learning rate above 0, and the peak is at update `warmup_steps`.
 """
+
+from typing import Any
 
 import keras
 from keras import ops
 
-
-def update_number(step):
-    """Turns Keras' count of past updates into the number of this one."""
-    return ops.cast(step, "float32") + 1.0
-
-
-def check_warmup(warmup):
-    """Raises ValueError unless `warmup` is 1 or more updates."""
-    if warmup < 1:
-        raise ValueError(
-            "The learning rate rises over at least 1 update. Received: "
-            f"warmup={warmup}. The paper takes 4000; 1 starts at the peak."
-        )
+Tensor = Any
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """Rises to a peak in a line, then falls with the inverse square root.
+    """Rises linearly to a peak, then decays with the inverse square root.
 
-    The rate of update `n`, counted from 1 (Keras passes `n - 1`), is
-    `initial + (peak - initial) * n / warmup` up to update `warmup` and
-    `peak * sqrt(warmup / n)` from there. With a cooldown, the last updates'
-    rates are also multiplied by a line: by 1 at update `end - cooldown + 1`,
-    by `1 / cooldown` at update `end`, by 0 after it.
+    The learning rate of update `n` is
+    `initial + (peak - initial) * n / warmup_steps` up to update `warmup_steps`
+    and `peak * sqrt(warmup_steps / n)` from there. With a cooldown, the
+    learning rate of the last updates is also multiplied by a factor that falls
+    linearly: 1 at update `total_steps - cooldown_steps + 1`,
+    `1 / cooldown_steps` at update `total_steps`, 0 after it.
 
     Args:
-        peak: float > 0. Learning rate of update `warmup`, the largest.
-        warmup: int, 1 or more, in updates.
-        initial: float in `[0, peak]`. Where the line starts, one update
-            before the first.
-        end: int or None. Number of the last update; a cooldown needs it.
-        cooldown: int, 0 to `end`, in updates.
+        peak_learning_rate: float > 0. Learning rate of update `warmup_steps`.
+        warmup_steps: int, 1 or more, in updates.
+        initial_learning_rate: float in `[0, peak_learning_rate]`. Where the
+            line starts, one update before the first.
+        total_steps: int or None. Number of the last update; a cooldown needs
+            it.
+        cooldown_steps: int, 0 to `total_steps`, in updates.
 
     Call arguments:
-        step: int, the number of updates already made.
+        step: int, the number of updates made so far.
 
     Returns:
         float32 scalar, the learning rate.
@@ -51,68 +43,89 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     Raises:
         ValueError: an argument is out of range.
 
-    Source: Vaswani et al. 2017, section 5.3, with the peak given instead of
-    the width; the form of fairseq's `inverse_sqrt`, which counts from 0. The
-    cooldown: Zhai et al. 2022, section 3.5, https://arxiv.org/abs/2106.04560
+    Example:
+        ```python
+        import keras
+        from keras_tfm import training
+
+        schedule = training.InverseSquareRoot(2e-3, warmup_steps=50)
+        print(float(schedule(49)))  # 0.002, the peak
+        optimizer = keras.optimizers.Adam(schedule)
+        ```
+
+    Source: Vaswani et al. 2017, section 5.3, with the peak in place of the
+    dimension of the model, as fairseq's `inverse_sqrt`. The cooldown: Zhai et
+    al. 2022, section 3.5, https://arxiv.org/abs/2106.04560
     """
 
-    def __init__(self, peak, warmup, initial=0.0, end=None, cooldown=0):
-        check_warmup(warmup)
-        if peak <= 0:
+    def __init__(
+        self,
+        peak_learning_rate: float,
+        warmup_steps: int,
+        initial_learning_rate: float = 0.0,
+        total_steps: int | None = None,
+        cooldown_steps: int = 0,
+    ):
+        _check_warmup(warmup_steps)
+        if peak_learning_rate <= 0:
             raise ValueError(
-                f"The peak of the learning rate is above 0. Received: peak={peak}. "
-                "0.001 suits small models, 0.0005 large ones."
+                "`peak_learning_rate` must be above 0; got peak_learning_rate="
+                f"{peak_learning_rate}. 0.001 suits small models, 0.0005 large ones."
             )
-        if not 0 <= initial <= peak:
+        if not 0 <= initial_learning_rate <= peak_learning_rate:
             raise ValueError(
-                "The learning rate rises from initial to peak. Received: "
-                f"initial={initial}, peak={peak}. Choose initial from 0 to peak."
+                "`initial_learning_rate` must be from 0 to `peak_learning_rate`; got "
+                f"initial_learning_rate={initial_learning_rate}, "
+                f"peak_learning_rate={peak_learning_rate}."
             )
-        if cooldown < 0 or (cooldown and (end is None or cooldown > end)):
+        if cooldown_steps and not 0 < cooldown_steps <= (total_steps or 0):
             raise ValueError(
-                "A cooldown takes the last of the updates up to end. Received: "
-                f"cooldown={cooldown}, end={end}. Choose cooldown from 0 to end."
+                "`cooldown_steps` must be from 0 to `total_steps`; got "
+                f"cooldown_steps={cooldown_steps}, total_steps={total_steps}."
             )
-        self.peak = peak
-        self.warmup = warmup
-        self.initial = initial
-        self.end = end
-        self.cooldown = cooldown
+        self.peak_learning_rate = peak_learning_rate
+        self.warmup_steps = warmup_steps
+        self.initial_learning_rate = initial_learning_rate
+        self.total_steps = total_steps
+        self.cooldown_steps = cooldown_steps
 
-    def __call__(self, step):
-        update = update_number(step)
-        rising = self.initial + (self.peak - self.initial) * update / self.warmup
-        falling = self.peak * ops.sqrt(self.warmup / update)
-        rate = ops.where(update < self.warmup, rising, falling)
-        if self.cooldown:
-            rate *= ops.clip((self.end + 1 - update) / self.cooldown, 0.0, 1.0)
+    def __call__(self, step: Tensor) -> Tensor:
+        update = _update_number(step)
+        initial, peak = self.initial_learning_rate, self.peak_learning_rate
+        rising = initial + (peak - initial) * update / self.warmup_steps
+        falling = peak * ops.sqrt(self.warmup_steps / update)
+        rate = ops.where(update < self.warmup_steps, rising, falling)
+        if self.cooldown_steps:
+            remaining = (self.total_steps + 1 - update) / self.cooldown_steps
+            rate *= ops.clip(remaining, 0.0, 1.0)
         return rate
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
-            "peak": self.peak,
-            "warmup": self.warmup,
-            "initial": self.initial,
-            "end": self.end,
-            "cooldown": self.cooldown,
+            "peak_learning_rate": self.peak_learning_rate,
+            "warmup_steps": self.warmup_steps,
+            "initial_learning_rate": self.initial_learning_rate,
+            "total_steps": self.total_steps,
+            "cooldown_steps": self.cooldown_steps,
         }
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
 class Noam(keras.optimizers.schedules.LearningRateSchedule):
-    """The paper's learning rate, which depends on the width of the model.
+    """Computes the paper's learning rate from the dimension of the model.
 
-    The rate of update `n`, counted from 1 (Keras passes `n - 1`), is
-    `factor * d_model ** -0.5 * min(n ** -0.5, n * warmup ** -1.5)`. It peaks
-    at update `warmup` with `factor / sqrt(d_model * warmup)`.
+    The learning rate of update `n` is
+    `factor * embedding_dim**-0.5 * min(n**-0.5, n * warmup_steps**-1.5)`. Its
+    peak, at update `warmup_steps`, is
+    `factor / sqrt(embedding_dim * warmup_steps)`.
 
     Args:
-        d_model: int, 1 or more. Width of the model.
-        warmup: int, 1 or more, in updates.
+        embedding_dim: int, 1 or more, D of the model.
+        warmup_steps: int, 1 or more, in updates.
         factor: float > 0. 1 in the paper.
 
     Call arguments:
-        step: int, the number of updates already made.
+        step: int, the number of updates made so far.
 
     Returns:
         float32 scalar, the learning rate.
@@ -120,33 +133,50 @@ class Noam(keras.optimizers.schedules.LearningRateSchedule):
     Raises:
         ValueError: an argument is out of range.
 
+    Example:
+        ```python
+        from keras_tfm import training
+
+        schedule = training.Noam(embedding_dim=512, warmup_steps=4000)
+        print(float(schedule(3999)))  # 0.0007, the peak
+        ```
+
     Source: Vaswani et al. 2017, equation 3. https://arxiv.org/abs/1706.03762
     """
 
-    def __init__(self, d_model, warmup, factor=1.0):
-        check_warmup(warmup)
-        if d_model < 1:
+    def __init__(self, embedding_dim: int, warmup_steps: int, factor: float = 1.0):
+        _check_warmup(warmup_steps)
+        if embedding_dim < 1 or factor <= 0:
             raise ValueError(
-                f"The width of the model is 1 or more. Received: d_model={d_model}. "
-                "Give the width of its layers, 512 in the paper's base model."
+                "`embedding_dim` must be at least 1 and `factor` above 0; got "
+                f"embedding_dim={embedding_dim}, factor={factor}. The paper's base "
+                "model has embedding_dim=512, factor=1."
             )
-        if factor <= 0:
-            raise ValueError(
-                f"The factor is above 0. Received: factor={factor}. "
-                "1 is the paper's learning rate."
-            )
-        self.d_model = d_model
-        self.warmup = warmup
+        self.embedding_dim = embedding_dim
+        self.warmup_steps = warmup_steps
         self.factor = factor
 
-    def __call__(self, step):
-        update = update_number(step)
-        shape = ops.minimum(ops.rsqrt(update), update * self.warmup**-1.5)
-        return self.factor * self.d_model**-0.5 * shape
+    def __call__(self, step: Tensor) -> Tensor:
+        update = _update_number(step)
+        rate = ops.minimum(ops.rsqrt(update), update * self.warmup_steps**-1.5)
+        return self.factor * self.embedding_dim**-0.5 * rate
 
-    def get_config(self):
+    def get_config(self) -> dict:
         return {
-            "d_model": self.d_model,
-            "warmup": self.warmup,
+            "embedding_dim": self.embedding_dim,
+            "warmup_steps": self.warmup_steps,
             "factor": self.factor,
         }
+
+
+def _update_number(step: Tensor) -> Tensor:
+    """Converts Keras' count of past updates to the number of this update."""
+    return ops.cast(step, "float32") + 1.0
+
+
+def _check_warmup(warmup_steps: int) -> None:
+    if warmup_steps < 1:
+        raise ValueError(
+            f"`warmup_steps` must be at least 1; got warmup_steps={warmup_steps}. "
+            "The paper takes 4000; 1 starts at the peak."
+        )

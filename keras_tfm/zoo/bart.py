@@ -189,7 +189,7 @@ def _embedding_plan(model, config, ids, tables, biased):
 
 def _positions_plan(model, config, start):
     plan = []
-    if model.settings["positions"] == "learned":
+    if model.config["positions"] == "learned":
         first = 2 if config["model_type"] in LEARNED else 0
         for side in ("encoder", "decoder"):
             table = _embedding_of(model, side).position_layer.table

@@ -2,7 +2,7 @@
 
 import operator
 
-from keras_tfm.models import Classifier, Encoder, MaskedLM
+from keras_tfm.models import Encoder, MaskedLM, SequenceClassifier
 from keras_tfm.zoo import plans
 
 HEADS = ("encoder", "masked_lm", "classifier")
@@ -135,11 +135,11 @@ def _activation(config):
 
 def _embedding_plan(encoder, config, start):
     stem = f"{start}embeddings."
-    rows = encoder.settings["sequence_length"]
+    rows = encoder.config["sequence_length"]
     spare = _spare_rows(config)
     segments = f"{stem}token_type_embeddings.weight"
     places = [f"{stem}position_embeddings.weight"]
-    if config["model_type"] != "distilbert" and not encoder.settings["num_segments"]:
+    if config["model_type"] != "distilbert" and not encoder.config["num_segments"]:
         places.append(segments)
 
     def places_of(table, segment=0.0):
@@ -155,7 +155,7 @@ def _embedding_plan(encoder, config, start):
         (embedding.position_layer.table, places, places_of),
         *plans.layer_plan(encoder.embedding_norm, f"{stem}LayerNorm"),
     ]
-    if encoder.settings["num_segments"]:
+    if encoder.config["num_segments"]:
         plan.append((encoder.segment_embedding.embeddings, [segments], plans.same))
     return plan
 
@@ -199,7 +199,7 @@ def _classifier(encoder, config, plan, num_classes, weights):
     dropouts = [config[name] for name in dropouts if config.get(name) is not None]
     several = config.get("problem_type") == "multi_label_classification"
     count = num_classes or found[0]
-    model = Classifier(
+    model = SequenceClassifier(
         encoder,
         count,
         pooling="first",

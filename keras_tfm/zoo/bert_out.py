@@ -3,7 +3,7 @@
 import keras
 import numpy as np
 
-from keras_tfm.models import Classifier, MaskedLM
+from keras_tfm.models import MaskedLM, SequenceClassifier
 from keras_tfm.zoo import arrays, bert
 from keras_tfm.zoo.torch_layers import activation, block_shape, blocks, check, layer
 
@@ -12,7 +12,7 @@ def written(model, classes):
     """Gives what transformers has of a model.
 
     Args:
-        model: `Encoder`, `MaskedLM` or `Classifier`.
+        model: `Encoder`, `MaskedLM` or `SequenceClassifier`.
         classes: list of C str, or None.
 
     Returns:
@@ -22,10 +22,10 @@ def written(model, classes):
         ValueError: a model of another shape.
     """
     encoder = getattr(model, "encoder", model)
-    settings = encoder.settings
+    settings = encoder.config
     check("BERT", settings, _bert_shape(settings))
     kind = "bert"
-    if isinstance(model, Classifier):
+    if isinstance(model, SequenceClassifier):
         kind = _classifier_kind(model, settings)
     config = {**_bert_config(kind, settings), "model_type": kind}
     distilled = kind == "distilbert"
@@ -49,7 +49,7 @@ def written(model, classes):
         tensors |= layer(model.dense, f"{head}.transform.dense")
         tensors |= layer(model.norm, f"{head}.transform.LayerNorm")
         tensors[f"{head}.bias"] = arrays.array(model.bias.bias)
-    if isinstance(model, Classifier):
+    if isinstance(model, SequenceClassifier):
         config["architectures"] = [f"{title}ForSequenceClassification"]
         config |= _classifier_config(model, classes, distilled)
         hidden = "pre_classifier" if distilled else "bert.pooler.dense"

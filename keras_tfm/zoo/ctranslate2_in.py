@@ -320,7 +320,7 @@ def _plan(model, variables, ids):
         ("encoder", model.source_embedding, model.encoder_blocks, model.encoder_norm),
         ("decoder", model.target_embedding, model.decoder_blocks, model.decoder_norm),
     ):
-        if model.settings["positions"] == "learned":
+        if model.config["positions"] == "learned":
             name = f"{side}/position_encodings/encodings"
             plan.append((embedding.position_layer.table, [name], plans.same))
         if embedding.norm is not None:

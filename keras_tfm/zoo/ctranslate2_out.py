@@ -66,7 +66,7 @@ def to_ctranslate2(
             "Positions are written for one token at least. Received: "
             f"sequence_length={sequence_length}."
         )
-    settings = model.settings
+    settings = model.config
     activations = {
         keras.activations.get(name): number for number, name in ACTIVATIONS.items()
     }
@@ -145,7 +145,7 @@ def _check_writes(model):
         raise ValueError(
             f"CTranslate2 gets a Transformer. Received: {type(model).__name__}."
         )
-    settings = model.settings
+    settings = model.config
     head = settings["embedding_dim"] // settings["num_heads"]
     wanted = {
         "score": ("scaled_dot",),

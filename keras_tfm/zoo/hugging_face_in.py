@@ -317,10 +317,10 @@ def _vocabulary(folder, model):
             f"Received: {vocabulary.size} pieces, vocab_size="
             f"{encoder.vocabulary_size}. Fetch both from one model."
         )
-    if vocabulary.pad_id != encoder.settings["pad_id"]:
+    if vocabulary.pad_id != encoder.config["pad_id"]:
         raise ValueError(
             f"{file}: texts are padded with another id than the model masks. Received: "
-            f"{vocabulary.pad_id}, pad_id={encoder.settings['pad_id']}. Pass pad_id="
+            f"{vocabulary.pad_id}, pad_id={encoder.config['pad_id']}. Pass pad_id="
             f"{vocabulary.pad_id} if the model was trained with it."
         )
     return vocabulary

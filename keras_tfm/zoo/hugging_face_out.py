@@ -5,7 +5,7 @@ import os
 import pathlib
 import tempfile
 
-from keras_tfm.models import Classifier, Encoder, MaskedLM, Transformer
+from keras_tfm.models import Encoder, MaskedLM, SequenceClassifier, Transformer
 from keras_tfm.text import TokenizersVocabulary
 from keras_tfm.zoo import bert_out, generation, marian_out, tokenizer_json
 
@@ -38,9 +38,9 @@ def to_hugging_face(
 
     Args:
         model: `Transformer` with positions added to tokens, post-norm or
-            pre-norm; or `Encoder`, `MaskedLM` or `Classifier` in BERT's shape:
-            post-norm, learned positions, embedded tokens normalised, pooling
-            by the first token with a hidden layer of width D. All with layer
+            pre-norm; or `Encoder`, `MaskedLM` or `SequenceClassifier` in
+            BERT's shape: post-norm, learned positions, embedded tokens
+            normalised, pooling by the first token with a hidden layer of width D. All with layer
             normalisation, scaled dot products and heads of width D / H.
         folder: path. Made if it is not there.
         vocabulary: `Vocabulary` or `TokenizersVocabulary`, which is written as
@@ -78,12 +78,12 @@ def to_hugging_face(
         config, tensors = marian_out.written(model, max_length)
         longest = config["max_position_embeddings"]
         written = generation.written(search or {}, longest)
-    elif isinstance(model, (Encoder, MaskedLM, Classifier)):
+    elif isinstance(model, (Encoder, MaskedLM, SequenceClassifier)):
         config, tensors = bert_out.written(model, classes)
     else:
         raise TypeError(
-            "A Transformer, Encoder, MaskedLM or Classifier is written. Received: "
-            f"{type(model).__name__}."
+            "A Transformer, Encoder, MaskedLM or SequenceClassifier is written. "
+            f"Received: {type(model).__name__}."
         )
     files = {"config.json": _text(config)}
     if generates:

@@ -259,7 +259,7 @@ def _plan(model, file, config, tables, ids):
     bias = None if config.get("output-omit-bias") else "decoder_ff_logit_out_b"
     turned = OUTPUTS[0] in file
     plan += plans.output_plan(model, ids[1], OUTPUTS[not turned], bias, turned)
-    before = "_pre" if model.settings["normalize_first"] else ""
+    before = "_pre" if model.config["normalize_first"] else ""
     for side, blocks, top in (
         ("encoder", model.encoder_blocks, model.encoder_norm),
         ("decoder", model.decoder_blocks, model.decoder_norm),

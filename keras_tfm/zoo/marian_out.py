@@ -30,7 +30,7 @@ def written(model, max_length):
     Raises:
         ValueError: a model of another shape.
     """
-    settings = model.settings
+    settings = model.config
     kind = "pegasus" if settings["normalize_first"] else "marian"
     given = {
         **settings,

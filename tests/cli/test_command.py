@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from keras_tfm.cli import main
-from keras_tfm.models import Classifier as Network
-from keras_tfm.models import Encoder
+from keras_tfm.models import Encoder, SequenceClassifier
 from keras_tfm.pipelines import Classifier, Translator, load
 from keras_tfm.text import Vocabulary
 from tests.decode.conftest import draw_transformer
@@ -583,7 +582,7 @@ def test_a_model_is_inspected_and_written_for_others(
 @pytest.mark.backend("torch")
 def test_a_classifier_labels_lines(vocabulary, source, tmp_path, capfd):
     encoder = Encoder(vocabulary.size, 1, 8, 12, 2)
-    model = draw_weights(Network(encoder, 2), 0)
+    model = draw_weights(SequenceClassifier(encoder, 2), 0)
     classifier = Classifier(model, vocabulary, ["good", "bad"])
     classifier.save(tmp_path / "classifier")
     folder = str(tmp_path / "classifier")

@@ -24,7 +24,7 @@ SIZES = {"embedding_dim": 8, **BLOCK}
         ("dropout", lambda **given: models.encoder_small(9, **SIZES, **given)),
         (
             "dropout",
-            lambda **given: models.Classifier(
+            lambda **given: models.SequenceClassifier(
                 models.encoder_small(9, **SIZES), 2, **given
             ),
         ),

@@ -6,7 +6,7 @@ import pytest
 
 from keras_tfm.models import MaskedLM
 from tests.layers.formulas import draw_weights, numpy
-from tests.models.test_classifier import BERT, IDS, PAIR, D, V, encoder, gelu
+from tests.models.test_sequence_classifier import BERT, IDS, PAIR, D, V, encoder, gelu
 
 PLACES = np.array([[1, 3, 0], [2, 1, 0]], "int32")
 

@@ -24,7 +24,7 @@ def translation():
 
 def classifier():
     encoder = models.Encoder(V, num_layers=1, embedding_dim=8, num_heads=2)
-    return draw_weights(models.Classifier(encoder, 3)), {"token_ids": IDS}
+    return draw_weights(models.SequenceClassifier(encoder, 3)), {"token_ids": IDS}
 
 
 def language_model():

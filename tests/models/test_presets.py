@@ -85,7 +85,7 @@ def test_tiny_has_exactly_the_published_number_of_parameters():
 )
 def test_a_row_changes_what_the_table_says(row, wanted):
     with without_values():
-        settings = models.transformer_table_3(row, 100).settings
+        settings = models.transformer_table_3(row, 100).config
     assert {name: settings[name] for name in wanted} == wanted
     assert settings["normalize_first"] is False  # post-norm, as the paper
 
@@ -94,8 +94,8 @@ def test_a_preset_is_a_starting_point():
     settings = {"num_layers": 1, "embedding_dim": 8, "intermediate_dim": 8}
     with without_values():
         model = models.transformer_tiny(20, num_heads=2, dropout=0.0, **settings)
-    assert model.settings["num_layers"] == 1
-    assert model.settings["dropout"] == 0.0
+    assert model.config["num_layers"] == 1
+    assert model.config["dropout"] == 0.0
     position = model.source_embedding.position_layer
     assert position.style == "halves"
     assert position.reach_max_period
@@ -128,4 +128,4 @@ def test_settings_go_before_those_of_an_encoder():
         model = models.bert_tiny(50, num_layers=1, num_segments=0)
         small = models.encoder_small(50, dropout=0.3)
     assert len(model.blocks) == 1 and list(model.input) == ["token_ids"]
-    assert small.settings["dropout"] == 0.3
+    assert small.config["dropout"] == 0.3

@@ -117,7 +117,7 @@ def read(w, cell, x):
 def network(model, source, target):
     """Logits `(T, V)` and attention `(T, S)` of one row without padding."""
     w = {w.path: numpy(w).astype("float64") for w in model.weights}
-    cell, attention = model.settings["cell"], model.settings["attention"]
+    cell, attention = model.config["cell"], model.config["attention"]
     table = w["embedding/token_embedding/embeddings"]
     memory, depth = table[source], len(model.decoder.layers)
     for i in range(model.encoder.num_layers):
@@ -516,7 +516,7 @@ def test_it_decides_together_with_others():
 def test_a_translator_of_it_is_saved(tmp_path):
     texts = ["a house by the sea", "the old house", "", "sea"]
     vocabulary = Vocabulary.train(texts * 20, size=273)
-    settings = {**model_of("gru additive").settings, "vocabulary_size": 273}
+    settings = {**model_of("gru additive").config, "vocabulary_size": 273}
     model = drawn(RecurrentSeq2Seq(**settings))
     options = {"beam_size": 2, "max_decoding_length": 5, "jit_compile": False}
     translator = Translator(model, vocabulary, **options)

@@ -60,7 +60,7 @@ def test_the_whole_network_is_the_formula(kind):
     model = small(**KINDS[kind])
     # Weights of the model have no folder of its own.
     w = {w.path: numpy(w).astype("float64") for w in model.weights}
-    first = model.settings["normalize_first"]
+    first = model.config["normalize_first"]
     mask = (SOURCE != 0)[:, None]
 
     def embed(ids):
@@ -223,7 +223,7 @@ def test_attention_maps_are_those_of_the_call(kind):
     block = weights_of(model.decoder_blocks[0])
     own, norm = below(block, "self_attention"), below(block, "self_attention_norm")
     mask = causal(5) & (TARGET != 0)[:, None]
-    if model.settings["normalize_first"]:
+    if model.config["normalize_first"]:
         x = x + formulas.attention(own, formulas.normalize(norm, x, 1e-5), mask=mask)[0]
         x = formulas.normalize(below(block, "cross_attention_norm"), x, 1e-5)
     else:
@@ -304,7 +304,7 @@ def test_a_saved_recurrent_decoder_comes_back(tmp_path):
     model.save(path)
     loaded = keras.models.load_model(path)
     np.testing.assert_allclose(logits_of(loaded), logits_of(model), atol=1e-6)
-    assert loaded.settings["decoder_recurrence"] == "ssru"
+    assert loaded.config["decoder_recurrence"] == "ssru"
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_a_saved_model_comes_back_whole(positions, tmp_path):
     config = json.loads(json.dumps(model.get_config()))
     assert json.loads(json.dumps(loaded.get_config())) == config
     assert loaded.name == "translator"
-    assert loaded.settings["attention_dropout"] == 0.3
+    assert loaded.config["attention_dropout"] == 0.3
     assert [b.activation_dropout for b in loaded.decoder_blocks] == [0.4] * 2
     cache = loaded.begin(ops.convert_to_tensor(SOURCE), 9)
     logits, _ = loaded.step(TARGET[:, :1], 0, cache)

@@ -7,10 +7,10 @@ import pytest
 
 from keras_tfm.models import (
     CausalLM,
-    Classifier,
     Encoder,
     MaskedLM,
     RecurrentSeq2Seq,
+    SequenceClassifier,
     Transformer,
 )
 
@@ -33,7 +33,7 @@ MODELS = {
     "Encoder": (lambda: Encoder(9, **ENCODER), STACK, 6),
     "CausalLM": (lambda: CausalLM(9, **GIVEN), STACK, 5),
     "Classifier": (
-        lambda: Classifier(Encoder(9, **ENCODER), 3, hidden_dim=4, dropout=0.5),
+        lambda: SequenceClassifier(Encoder(9, **ENCODER), 3, hidden_dim=4, dropout=0.5),
         {**STACK, 0.5: 1},
         6,
     ),
@@ -76,7 +76,7 @@ def test_an_unknown_setting_is_refused(name):
     wrong = {
         "Encoder": lambda: Encoder(9, **ENCODER, **unknown),
         "CausalLM": lambda: CausalLM(9, **GIVEN, **unknown),
-        "Classifier": lambda: Classifier(encoder, 3, **unknown),
+        "Classifier": lambda: SequenceClassifier(encoder, 3, **unknown),
         "MaskedLM": lambda: MaskedLM(encoder, **unknown),
         "Transformer": lambda: Transformer(9, **GIVEN, **unknown),
         "RecurrentSeq2Seq": lambda: RecurrentSeq2Seq(9, units=4, **unknown),

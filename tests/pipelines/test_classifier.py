@@ -7,8 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_tfm.models import Classifier as Network
-from keras_tfm.models import Encoder
+from keras_tfm.models import Encoder, SequenceClassifier
 from keras_tfm.pipelines import Classifier
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from tests.export.saved import serve
@@ -39,7 +38,7 @@ def network(vocabulary, seed=0, segments=0, **settings):
         num_segments=segments,
         pad_id=vocabulary.pad_id,
     )
-    return draw_weights(Network(encoder, len(CLASSES), **settings), seed)
+    return draw_weights(SequenceClassifier(encoder, len(CLASSES), **settings), seed)
 
 
 @pytest.fixture(scope="module")
@@ -225,13 +224,13 @@ def test_settings_that_do_not_fit_are_refused(classifier, settings, message):
 def test_another_id_of_padding_is_refused(vocabulary):
     encoder = Encoder(vocabulary.size, 1, 8, 12, 2, pad_id=5)
     with pytest.raises(ValueError, match="than the model masks. Received: 0, pad_id=5"):
-        Classifier(Network(encoder, 2), vocabulary, ["a", "b"])
+        Classifier(SequenceClassifier(encoder, 2), vocabulary, ["a", "b"])
 
 
 def test_a_vocabulary_or_length_past_a_table_is_refused(vocabulary):
     encoder = Encoder(vocabulary.size - 1, num_layers=1, embedding_dim=8, num_heads=2)
     with pytest.raises(ValueError, match="more pieces than the model has rows"):
-        Classifier(Network(encoder, 3), vocabulary, CLASSES)
+        Classifier(SequenceClassifier(encoder, 3), vocabulary, CLASSES)
     encoder = Encoder(
         vocabulary.size,
         num_layers=1,
@@ -241,8 +240,10 @@ def test_a_vocabulary_or_length_past_a_table_is_refused(vocabulary):
         sequence_length=16,
     )
     with pytest.raises(ValueError, match="learned 16 positions. .*max_length=256"):
-        Classifier(Network(encoder, 3), vocabulary, CLASSES, max_length=256)
-    assert Classifier(Network(encoder, 3), vocabulary, CLASSES).max_length == 16
+        Classifier(SequenceClassifier(encoder, 3), vocabulary, CLASSES, max_length=256)
+    assert (
+        Classifier(SequenceClassifier(encoder, 3), vocabulary, CLASSES).max_length == 16
+    )
 
 
 @pytest.mark.backend("tensorflow")

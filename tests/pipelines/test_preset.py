@@ -7,8 +7,7 @@ import pytest
 
 import keras_tfm
 from keras_tfm import zoo
-from keras_tfm.models import Classifier as Network
-from keras_tfm.models import Encoder
+from keras_tfm.models import Encoder, SequenceClassifier
 from keras_tfm.pipelines import Classifier, Preset, Translator
 from keras_tfm.pipelines import pretrained as preset
 from keras_tfm.text import Vocabulary
@@ -68,7 +67,7 @@ def classifier(vocabulary):
         num_heads=2,
         dropout=0.0,
     )
-    network = draw_weights(Network(encoder, 2))
+    network = draw_weights(SequenceClassifier(encoder, 2))
     return Classifier(network, vocabulary, ["good", "bad"])
 
 

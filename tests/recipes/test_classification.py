@@ -431,7 +431,7 @@ def test_a_run_in_half_precision_keeps_weights_in_float32(settings, tmp_path):
     )
     result = classification.main(given)
     loaded = pipelines.Classifier.load(tmp_path / "out" / "model")
-    assert loaded.model.encoder.settings["attention_dropout"] == 0.1
+    assert loaded.model.encoder.config["attention_dropout"] == 0.1
     assert loaded.model.encoder.dtype_policy.name == "mixed_bfloat16"
     assert {weight.dtype for weight in loaded.model.weights} == {"float32"}
     assert 0 <= result["accuracy"] <= 100 and np.isfinite(result["calibration_error"])
@@ -772,7 +772,7 @@ def test_pairs_are_told_apart_by_both_sides(settings, tmp_path):
     for word in ("superb", "ωραίο"):  # not cut into bytes: either side was learned
         assert len(classifier.vocabulary.encode([word])[0]) <= 1 + len(word)
     assert classifier.paired
-    assert classifier.model.encoder.settings["num_segments"] == 2
+    assert classifier.model.encoder.config["num_segments"] == 2
     assert classifier(("lovely film", "φριχτό 3")).label == "good bad"
     assert classifier(("dull film", "ωραίο 3")).label == "bad good"
 

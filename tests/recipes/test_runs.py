@@ -41,7 +41,7 @@ def test_a_fault_of_the_program_keeps_its_traceback(monkeypatch):
 
 def test_a_run_older_than_a_setting_goes_on(tmp_path):
     (tmp_path / "restart").mkdir()
-    (tmp_path / "restart" / "restart.npz").touch()
+    (tmp_path / "restart" / "training_state.npz").touch()
     (tmp_path / "settings.json").write_text('{"batch": 0}')
     runs.check_folder(tmp_path, {"batch": 0, "more": []}, ())
     for now in ({"batch": 0, "more": ["fr"]}, {"batch": None, "more": []}):

@@ -53,7 +53,7 @@ def test_weights_and_shared_pieces_are_kept(vocabularies, options):
         model.target_embedding.bias.assign(np.arange(before.size, dtype="float32"))
     fresh, shared = transfer.with_vocabulary(model, before, now, dropout=0.3)
     assert fresh.vocabulary_size == fresh.target_vocabulary_size == now.size
-    assert fresh.settings["dropout"] == 0.3 and model.settings["dropout"] == 0.1
+    assert fresh.config["dropout"] == 0.3 and model.config["dropout"] == 0.1
     both = set(names(before)) & set(names(now))
     assert shared == pytest.approx(len(both) / now.size) and 0.5 < shared < 1
     kept = [names(before).index(name) for name in sorted(both)]

@@ -107,7 +107,7 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
     assert described["languages"] == ["en", "de"]
     assert described["settings"]["beam_size"] == settings.beam_size
     model = pipelines.Translator.from_preset(out).model
-    assert model.settings["sequence_length"] == 1024
+    assert model.config["sequence_length"] == 1024
     assert abs(described["scores"]["BLEU"] - result["bleu"]) < 10  # of 8 bits
     card = (out / "README.md").read_text()
     assert 'from_preset("en-de")\nprint(translator("I have 12 dogs"))  # Ich' in card
@@ -123,7 +123,7 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
     shorter = dataclasses.replace(given, out=str(tmp_path / "short"), positions=64)
     assert preset.main(shorter)["settings"]["max_source_length"] == 64
     short = pipelines.Translator.from_preset(tmp_path / "short")
-    assert short.max_source_length == 64 == short.model.settings["sequence_length"]
+    assert short.max_source_length == 64 == short.model.config["sequence_length"]
     rows, _ = short.rows_of(["I have 12 dogs " * 40])  # longer ones are cut
     assert max(map(len, rows)) <= 64 < sum(map(len, rows))
     with pytest.raises(ValueError, match="--positions must be 1 or more. .*: 0"):
@@ -359,7 +359,7 @@ def test_a_run_starts_from_another(settings, result, tmp_path, capsys):
     )
     start = translation.get_start(given)
     begun = translation.make_model(given, start.vocabulary, start)
-    assert begun.settings["dropout"] == 0.3
+    assert begun.config["dropout"] == 0.3
     assert begun.dtype_policy.name == "mixed_bfloat16"
     out = translation.pathlib.Path(settings.out)
     first = _weights(pipelines.Translator.load(out / "model").model)
@@ -505,7 +505,7 @@ def test_a_test_sentence_too_long_to_translate_is_refused_first(settings, tmp_pa
 @pytest.mark.parametrize("preset", ["small", "tiny", "medium"])
 def test_a_recurrent_model_has_about_as_many_weights(preset):
     network = models.RecurrentSeq2Seq(500, **translation.RECURRENT[preset])
-    table = 500 * network.settings["embedding_dim"]
+    table = 500 * network.config["embedding_dim"]
     wanted = translation.PRESETS[preset](500).count_params() - table
     assert abs((network.count_params() - table) / wanted - 1) < 0.03
 

@@ -112,7 +112,7 @@ def test_what_goes_round_the_ring_is_decoded_anew(search, monkeypatch):
 class Poor:
     """Ends at once, or says what only pays when it is long."""
 
-    steps_apart = True
+    supports_row_steps = True
     vocabulary_size = target_vocabulary_size = 7
 
     def begin(self, source_ids, max_length, beam_size):

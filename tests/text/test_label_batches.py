@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_tfm.models import Classifier, Encoder
+from keras_tfm.models import Encoder, SequenceClassifier
 from keras_tfm.text import LabelBatches, LabeledDataset, Vocabulary
 
 
@@ -347,7 +347,7 @@ def test_the_reported_padding_is_that_of_the_batches(labelled, vocabulary):
 
 def test_a_classifier_takes_their_inputs(paired, vocabulary):
     encoder = Encoder(vocabulary.size, 1, 8, 8, 2, num_segments=2)
-    model = Classifier(encoder, 2, pooling="first")
+    model = SequenceClassifier(encoder, 2, pooling="first")
     inputs, _ = LabelBatches(paired, vocabulary, 300).ordered_batch(0)
     assert {t.name: t.dtype for t in model.inputs} == {
         name: ids.dtype for name, ids in inputs.items()

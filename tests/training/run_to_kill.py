@@ -9,7 +9,7 @@ import time
 import keras
 import numpy as np
 
-from keras_tfm.training import Restart, SmoothedCrossentropy
+from keras_tfm.training import ResumeTraining, SmoothedCrossentropy
 
 STEPS = 5
 EPOCHS = 4
@@ -40,7 +40,7 @@ def batches(first_step):
 
 def run(folder, epochs=EPOCHS, callbacks=()):
     """Starts or goes on with the run; gives the model and its history."""
-    model, restart = make_model(), Restart(folder)
+    model, restart = make_model(), ResumeTraining(folder)
     epoch = restart.restore(model)
     data = batches(epoch * STEPS)
     history = model.fit(

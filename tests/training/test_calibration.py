@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_tfm.training import calibration_error
+from keras_tfm.training import expected_calibration_error
 
 
 def test_the_error_is_that_counted_by_hand():
@@ -11,14 +11,18 @@ def test_the_error_is_that_counted_by_hand():
     probabilities = [[0.5, 0.5], [0.25, 0.75], [0.75, 0.25], [1.0, 0.0]]
     labels = [0, 1, 1, 0]
     wanted = (abs(0.5 - 1) + abs(2.5 - 2)) / 4
-    assert calibration_error(probabilities, labels, bins=2) == pytest.approx(wanted)
+    assert expected_calibration_error(probabilities, labels, bins=2) == pytest.approx(
+        wanted
+    )
 
 
 def test_where_a_text_may_have_several_labels_each_class_counts():
     probabilities = [[0.9, 0.2], [0.6, 0.4]]
     labels = [[1, 0], [0, 1]]
     wanted = (abs(0.2 + 0.4 - 1) + abs(0.9 + 0.6 - 1)) / 4
-    assert calibration_error(probabilities, labels, bins=2) == pytest.approx(wanted)
+    assert expected_calibration_error(probabilities, labels, bins=2) == pytest.approx(
+        wanted
+    )
 
 
 def test_what_is_said_as_often_as_it_is_right_has_no_error():
@@ -26,13 +30,13 @@ def test_what_is_said_as_often_as_it_is_right_has_no_error():
     share = draw.uniform(0.5, 1, 200_000)
     right = draw.uniform(size=len(share)) < share
     probabilities = np.stack([share, 1 - share], axis=1)
-    assert calibration_error(probabilities, np.where(right, 0, 1)) < 0.01
-    assert calibration_error(probabilities, np.zeros(len(share), int)) > 0.2
+    assert expected_calibration_error(probabilities, np.where(right, 0, 1)) < 0.01
+    assert expected_calibration_error(probabilities, np.zeros(len(share), int)) > 0.2
 
 
 def test_zero_and_one_lie_in_the_first_and_the_last_bin():
-    assert calibration_error([[0.0], [1.0]], [[0], [1]], bins=4) == 0.0
-    assert calibration_error([[0.0], [1.0]], [[1], [0]], bins=4) == 1.0
+    assert expected_calibration_error([[0.0], [1.0]], [[0], [1]], bins=4) == 0.0
+    assert expected_calibration_error([[0.0], [1.0]], [[1], [0]], bins=4) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -48,4 +52,4 @@ def test_zero_and_one_lie_in_the_first_and_the_last_bin():
 )
 def test_what_is_no_probability_is_refused(probabilities, labels, bins, message):
     with pytest.raises(ValueError, match=message):
-        calibration_error(probabilities, labels, bins)
+        expected_calibration_error(probabilities, labels, bins)

@@ -28,7 +28,7 @@ def test_inverse_square_root_rises_in_a_line_and_falls_with_the_root():
     n = UPDATES.astype("float64")
     rising = 1e-4 + (2e-3 - 1e-4) * n / 4000
     wanted = np.where(n <= 4000, rising, 2e-3 * np.sqrt(4000 / n))
-    got = rates(InverseSquareRoot(2e-3, 4000, initial=1e-4), UPDATES)
+    got = rates(InverseSquareRoot(2e-3, 4000, initial_learning_rate=1e-4), UPDATES)
     np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
@@ -36,7 +36,7 @@ def test_a_cooldown_falls_to_zero_in_a_line():
     n = np.arange(1, 14)
     wanted = 0.5 * np.minimum(n / 2, np.sqrt(2 / n))
     wanted *= [1, 1, 1, 1, 1, 1, 1, 4 / 4, 3 / 4, 2 / 4, 1 / 4, 0, 0]
-    got = rates(InverseSquareRoot(0.5, 2, end=11, cooldown=4), n)
+    got = rates(InverseSquareRoot(0.5, 2, total_steps=11, cooldown_steps=4), n)
     np.testing.assert_allclose(got, wanted, rtol=1e-6)
 
 
@@ -77,8 +77,8 @@ def test_an_optimizer_takes_the_rate_of_each_update(schedule):
     "schedule",
     [
         Noam(64, 5, factor=2.0),
-        InverseSquareRoot(0.5, 5, initial=0.1),
-        InverseSquareRoot(0.5, 5, end=20, cooldown=3),
+        InverseSquareRoot(0.5, 5, initial_learning_rate=0.1),
+        InverseSquareRoot(0.5, 5, total_steps=20, cooldown_steps=3),
     ],
 )
 def test_they_go_through_saving(schedule):
@@ -92,16 +92,22 @@ def test_they_go_through_saving(schedule):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Noam(512, 0), "at least 1 update. Received: warmup=0"),
-        (lambda: Noam(0, 4000), "1 or more. Received: d_model=0"),
-        (lambda: Noam(512, 4000, factor=0.0), "above 0. Received: factor=0.0"),
-        (lambda: InverseSquareRoot(1e-3, -4), "at least 1 update. Received: warmup=-4"),
-        (lambda: InverseSquareRoot(0.0, 4000), "above 0. Received: peak=0.0"),
-        (lambda: InverseSquareRoot(1e-3, 10, 0.1), "initial=0.1, peak=0.001. Choose"),
-        (lambda: InverseSquareRoot(1e-3, 10, -0.1), "initial=-0.1, peak=0.001. Choose"),
-        (lambda: InverseSquareRoot(1.0, 1, cooldown=1), "cooldown=1, end=None. Choose"),
-        (lambda: InverseSquareRoot(1.0, 1, 0.0, 2, 3), "cooldown=3, end=2. Choose"),
-        (lambda: InverseSquareRoot(1.0, 1, 0.0, 2, -1), "cooldown=-1, end=2. Choose"),
+        (lambda: Noam(512, 0), "at least 1; got warmup_steps=0"),
+        (lambda: Noam(0, 4000), "at least 1 .* got embedding_dim=0"),
+        (lambda: Noam(512, 4000, factor=0.0), "above 0; got .*factor=0.0"),
+        (lambda: InverseSquareRoot(1e-3, -4), "at least 1; got warmup_steps=-4"),
+        (lambda: InverseSquareRoot(0.0, 4000), "above 0; got peak_learning_rate=0.0"),
+        (lambda: InverseSquareRoot(1e-3, 10, 0.1), "initial_learning_rate=0.1, peak"),
+        (lambda: InverseSquareRoot(1e-3, 10, -0.1), "initial_learning_rate=-0.1, peak"),
+        (
+            lambda: InverseSquareRoot(1.0, 1, cooldown_steps=1),
+            "cooldown_steps=1, total_steps=None",
+        ),
+        (
+            lambda: InverseSquareRoot(1.0, 1, 0.0, 2, 3),
+            "cooldown_steps=3, total_steps=2",
+        ),
+        (lambda: InverseSquareRoot(1.0, 1, 0.0, 2, -1), "cooldown_steps=-1, total"),
     ],
 )
 def test_wrong_arguments_are_refused(make, words):

@@ -175,7 +175,7 @@ def test_what_is_written_is_read(kind, quantization, tmp_path):
     model = written(tmp_path, kind, quantization=quantization)
     again = zoo.from_ctranslate2(tmp_path)
     assert again.tokens == (TOKENS, TOKENS)
-    assert again.model.settings["tie"] == model.settings["tie"]
+    assert again.model.config["tie"] == model.config["tie"]
     found, wanted = logits_of(again.model), logits_of(model)
     np.testing.assert_allclose(found, wanted, atol=NEAR[quantization])
 
@@ -185,10 +185,10 @@ def test_as_many_positions_are_written_as_are_asked_for(kind, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
     if kind == "with everything":
         written(tmp_path, kind, sequence_length=99)
-        assert zoo.from_ctranslate2(tmp_path).model.settings["sequence_length"] == 30
+        assert zoo.from_ctranslate2(tmp_path).model.config["sequence_length"] == 30
     model = written(tmp_path, kind, sequence_length=6)
     again = zoo.from_ctranslate2(tmp_path)
-    assert again.model.settings["sequence_length"] == 6
+    assert again.model.config["sequence_length"] == 6
     np.testing.assert_allclose(logits_of(again.model), logits_of(model), atol=1e-5)
     engine = ctranslate2.Translator(str(tmp_path))
     engine.translate_batch([TOKENS[4:10]], max_decoding_length=6)
@@ -216,7 +216,7 @@ def test_what_rms_norm_adds_is_the_engines_where_nothing_is_said(tmp_path):
     config = json.loads((tmp_path / "config.json").read_text())
     assert config.pop("layer_norm_epsilon") == 1e-3
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert zoo.from_ctranslate2(tmp_path).model.settings["epsilon"] == 1e-6
+    assert zoo.from_ctranslate2(tmp_path).model.config["epsilon"] == 1e-6
 
 
 def test_the_end_after_a_source_is_the_engines(tmp_path):
@@ -357,7 +357,7 @@ def test_a_factor_of_embeddings_is_the_engines(scaled, tmp_path):
     converter = ctranslate2.converters.TransformersConverter(str(tmp_path))
     converter.convert(str(folder))
     again = zoo.from_ctranslate2(folder)
-    assert again.model.settings["scale_embedding"] is scaled
+    assert again.model.config["scale_embedding"] is scaled
     engine = ctranslate2.Translator(str(folder), compute_type="float32")
     source, target = again.tokens[0][5:10], again.tokens[1][20:26]
     ends = again.search["source_suffix"]

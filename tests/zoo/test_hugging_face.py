@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from keras_tfm import zoo
-from keras_tfm.models import Classifier, Encoder, MaskedLM
+from keras_tfm.models import Encoder, MaskedLM, SequenceClassifier
 from keras_tfm.text import TokenizersVocabulary
 from tests.layers.formulas import numpy
 
@@ -39,7 +39,7 @@ FAMILIES = {
 HEADS = {
     "Model": Encoder,
     "ForMaskedLM": MaskedLM,
-    "ForSequenceClassification": Classifier,
+    "ForSequenceClassification": SequenceClassifier,
 }
 V, S = 60, 12
 CASES = [(family, head) for family in FAMILIES for head in HEADS]
@@ -235,7 +235,7 @@ def test_a_head_may_be_left_out_or_made_anew(tmp_path):
     assert whole.classes == ["LABEL_0", "LABEL_1", "LABEL_2"]
     anew = zoo.from_hugging_face(tmp_path, num_classes=5, dropout=0.4)
     assert anew.model.num_classes == 5 and anew.classes is None
-    assert anew.model.encoder.settings["dropout"] == 0.4
+    assert anew.model.encoder.config["dropout"] == 0.4
     np.testing.assert_array_equal(
         numpy(anew.model.hidden_dense.kernel), numpy(whole.model.hidden_dense.kernel)
     )
@@ -264,7 +264,7 @@ def test_a_head_is_what_the_configuration_says(family, given, wanted, tmp_path):
     model, _, classes, *_ = zoo.from_hugging_face(tmp_path)
     assert classes == ["bad", "so so", "good"]
     assert model.multi_label
-    settings = model.encoder.settings
+    settings = model.encoder.config
     assert (settings["dropout"], model.dropout) == wanted
     assert settings[attention] == 0.2
 

@@ -158,8 +158,8 @@ def rows(table):
 def as_marian(model):
     """The weights by the names that Marian's source gives them."""
     found = {}
-    pre = model.settings["normalize_first"]
-    tie = model.settings["tie"]
+    pre = model.config["normalize_first"]
+    tie = model.config["tie"]
 
     def norm(layer, name, suffix="_pre" if pre else ""):
         found[f"{name}_ln_scale{suffix}"] = numpy(layer.gamma)[None]
@@ -307,7 +307,7 @@ def test_what_marian_writes_is_read(kind, write, spm, tmp_path):
     found = numpy(imported.model(BATCH))
     assert (found[..., [0, 2]] < -9e3).all()
     if kind in ("pre-norm", "one table, an output apart", "SSRU"):
-        assert imported.model.settings["tie"] == model.settings["tie"]
+        assert imported.model.config["tie"] == model.config["tie"]
     # Decoding starts with zeros.
     model.target_embedding.embeddings.assign(
         np.where(

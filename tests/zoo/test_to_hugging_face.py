@@ -9,7 +9,13 @@ import pytest
 from keras_tfm import zoo
 from keras_tfm.decode import Options
 from keras_tfm.layers import SinusoidalPositions
-from keras_tfm.models import CausalLM, Classifier, Encoder, MaskedLM, Transformer
+from keras_tfm.models import (
+    CausalLM,
+    Encoder,
+    MaskedLM,
+    SequenceClassifier,
+    Transformer,
+)
 from keras_tfm.pipelines import Translator
 from keras_tfm.runtime import Decoder
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
@@ -232,7 +238,7 @@ def encoder_inputs(encoder):
     inputs = {"token_ids": ids, "segment_ids": np.array([[0, 0, 0, 1, 1], [0] * 5])}
     places = np.tile(np.arange(5, dtype="int32"), (2, 1))
     theirs = {"input_ids": ids, "attention_mask": ids != 0}
-    if encoder.settings["num_segments"]:
+    if encoder.config["num_segments"]:
         theirs["token_type_ids"] = inputs["segment_ids"]
     return {**inputs, "mask_positions": places}, theirs
 
@@ -240,8 +246,10 @@ def encoder_inputs(encoder):
 HEADS = {
     "encoder": lambda encoder: encoder,
     "masked": lambda encoder: MaskedLM(encoder, "gelu"),
-    "tanh": lambda encoder: Classifier(encoder, 3, "first", 8, multi_label=True),
-    "relu": lambda encoder: Classifier(encoder, 3, "first", 8, "relu"),
+    "tanh": lambda encoder: SequenceClassifier(
+        encoder, 3, "first", 8, multi_label=True
+    ),
+    "relu": lambda encoder: SequenceClassifier(encoder, 3, "first", 8, "relu"),
 }
 
 
@@ -290,14 +298,14 @@ def test_an_encoder_of_another_shape_is_refused(settings, message, tmp_path):
 def test_a_head_of_another_shape_is_refused(tmp_path):
     encoder = Encoder(V, **BERT)
     for model, message in (
-        (Classifier(encoder, 3), "pooling='first'"),
-        (Classifier(encoder, 3, "first"), "hidden_dim=8"),
-        (Classifier(encoder, 3, "first", 8, "relu"), "num_segments=0"),
+        (SequenceClassifier(encoder, 3), "pooling='first'"),
+        (SequenceClassifier(encoder, 3, "first"), "hidden_dim=8"),
+        (SequenceClassifier(encoder, 3, "first", 8, "relu"), "num_segments=0"),
         (MaskedLM(encoder, "relu"), "activation='gelu'"),
     ):
         with pytest.raises(ValueError, match=message):
             zoo.to_hugging_face(model, tmp_path)
-    model = Classifier(encoder, 3, "first", 8)
+    model = SequenceClassifier(encoder, 3, "first", 8)
     with pytest.raises(ValueError, match="2 names for 3 classes"):
         zoo.to_hugging_face(model, tmp_path, classes=["a", "b"])
 

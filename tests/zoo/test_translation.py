@@ -354,7 +354,7 @@ def test_the_scale_of_tokens_is_that_of_its_kind_where_nothing_is_said(tmp_path)
         write(tmp_path, family)
         change(tmp_path, scale_embedding=None)
         model = zoo.from_hugging_face(tmp_path).model
-        assert model.settings["scale_embedding"] is wanted
+        assert model.config["scale_embedding"] is wanted
 
 
 @pytest.mark.backend("torch")
@@ -471,7 +471,7 @@ def test_waves_of_one_side_alone_are_a_table(tmp_path):
     weights |= {names[0]: waves, names[1]: waves + np.eye(40, 16, dtype="float32")}
     save_file(weights, tmp_path / "model.safetensors")
     model = zoo.from_hugging_face(tmp_path).model
-    assert model.settings["positions"] == "learned"
+    assert model.config["positions"] == "learned"
     for side, name in zip(("source", "target"), names, strict=True):
         table = getattr(model, f"{side}_embedding").position_layer.table
         np.testing.assert_array_equal(numpy(table.value), weights[name])

@@ -91,7 +91,7 @@ def write_state(path, meta, groups):
     """Writes a state in place of the one before.
 
     Args:
-        path: path of a `restart.npz`, in a folder that exists.
+        path: path of a `training_state.npz`, in a folder that exists.
         meta: dict of JSON values, what the file says of itself.
         groups: dict of group to list of variables or arrays.
     """
@@ -119,7 +119,7 @@ def read_state(path):
     """Reads a state.
 
     Args:
-        path: path of a `restart.npz`.
+        path: path of a `training_state.npz`.
 
     Returns:
         dict, what the file says of itself, and dict of name to array.

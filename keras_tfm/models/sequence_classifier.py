@@ -10,7 +10,7 @@ from keras_tfm.models import stacks
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-class Classifier(keras.Model):
+class SequenceClassifier(keras.Model):
     """Gives the logits of the labels of a text, or of a pair of texts.
 
     A plain functional `keras.Model` from the inputs of its encoder to float

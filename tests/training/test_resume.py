@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_tfm.training import Bleu, Restart
+from keras_tfm.training import Bleu, ResumeTraining
 
 HERE = pathlib.Path(__file__).parent
 SCRIPT = HERE / "run_to_kill.py"
@@ -68,7 +68,7 @@ def fit(model, *callbacks, **options):
 
 def go_on(folder, epochs, *callbacks, remember=()):
     """Starts or goes on with a run that compiles fast; gives its history."""
-    model, restart = with_units(3), Restart(folder, remember)
+    model, restart = with_units(3), ResumeTraining(folder, remember)
     rng = np.random.default_rng(0)
     model.set_weights([rng.normal(size=w.shape) for w in model.get_weights()])
     epoch = restart.restore(model)
@@ -90,7 +90,7 @@ def test_dropout_goes_on_where_it_was(tmp_path):
     """The seeds count: without them the run above would end elsewhere."""
     example.run(tmp_path, epochs=2)
     model = example.make_model()
-    assert Restart(tmp_path).restore(model) == 2
+    assert ResumeTraining(tmp_path).restore(model) == 2
     seeds = [v for v in model.variables if "seed" in v.path]
     fresh = [v for v in example.make_model().variables if "seed" in v.path]
     assert len(seeds) == 2
@@ -102,7 +102,7 @@ def test_dropout_goes_on_where_it_was(tmp_path):
 def test_an_empty_folder_starts_from_the_first_epoch(tmp_path):
     model = example.make_model()
     before = state(model)
-    assert Restart(tmp_path / "none").restore(model) == 0
+    assert ResumeTraining(tmp_path / "none").restore(model) == 0
     assert not (tmp_path / "none").exists()
     for got, wanted in zip(state(model), before, strict=False):
         np.testing.assert_array_equal(got, wanted)
@@ -143,7 +143,7 @@ def test_a_run_that_a_callback_ended_stays_ended(tmp_path):
     model, history = go_on(tmp_path, 9, remember=[stopping()])
     assert len(history.epoch) == 2  # the loss only falls
     best = model.get_weights()
-    again, restart = with_units(3), Restart(tmp_path, [stopping()])
+    again, restart = with_units(3), ResumeTraining(tmp_path, [stopping()])
     epochs = restart.restore(again)
     assert restart.stopped and epochs == 2
     for got, wanted in zip(again.get_weights(), best, strict=True):
@@ -157,7 +157,7 @@ def test_a_run_that_a_callback_ended_stays_ended(tmp_path):
     again, _ = go_on(tmp_path / "whole", 2, remember=[stopping()])
     for got, wanted in zip(again.get_weights(), whole.get_weights(), strict=True):
         np.testing.assert_array_equal(got, wanted)
-    unfinished = Restart(tmp_path / "other")
+    unfinished = ResumeTraining(tmp_path / "other")
     fit(with_units(3), unfinished, epochs=2)
     assert not unfinished.stopped
 
@@ -172,10 +172,10 @@ def test_bleu_goes_on_showing_its_last_scores(tmp_path):
 
 
 def test_what_the_user_adds_is_kept(tmp_path):
-    restart = Restart(tmp_path)
+    restart = ResumeTraining(tmp_path)
     restart.extra["corpus"] = {"pairs": 29_000, "sides": ["de", "en"]}
     fit(with_units(3), restart)
-    again = Restart(tmp_path)
+    again = ResumeTraining(tmp_path)
     again.restore(with_units(3))
     assert again.extra == {"corpus": {"pairs": 29_000, "sides": ["de", "en"]}}
 
@@ -186,7 +186,7 @@ def test_other_dtypes_come_back_exactly(tmp_path, policy):
     try:
         model, _ = go_on(tmp_path, 2)
         again = with_units(3)
-        Restart(tmp_path).restore(again)
+        ResumeTraining(tmp_path).restore(again)
     finally:
         keras.config.set_dtype_policy("float32")
     check_equal(again, model)
@@ -194,7 +194,7 @@ def test_other_dtypes_come_back_exactly(tmp_path, policy):
 
 def test_a_write_cut_short_leaves_the_state_before(tmp_path, monkeypatch):
     go_on(tmp_path, 1)
-    before = (tmp_path / "restart.npz").read_bytes()
+    before = (tmp_path / "training_state.npz").read_bytes()
 
     def cut_short(file, **arrays):
         file.write(b"half")
@@ -204,77 +204,81 @@ def test_a_write_cut_short_leaves_the_state_before(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space left"):
         go_on(tmp_path, 2)
     monkeypatch.undo()
-    assert (tmp_path / "restart.npz").read_bytes() == before
+    assert (tmp_path / "training_state.npz").read_bytes() == before
     go_on(tmp_path, 2)
 
 
 def test_the_file_is_replaced_in_one_move(tmp_path):
     go_on(tmp_path, 1)
-    before = (tmp_path / "restart.npz").read_bytes()
-    os.link(tmp_path / "restart.npz", tmp_path / "same file")
+    before = (tmp_path / "training_state.npz").read_bytes()
+    os.link(tmp_path / "training_state.npz", tmp_path / "same file")
     go_on(tmp_path, 2)
     assert (tmp_path / "same file").read_bytes() == before
-    assert (tmp_path / "restart.npz").read_bytes() != before
+    assert (tmp_path / "training_state.npz").read_bytes() != before
 
 
 def test_nothing_is_pickled(tmp_path):
     go_on(tmp_path, 1)
-    with np.load(tmp_path / "restart.npz", allow_pickle=False) as file:
+    with np.load(tmp_path / "training_state.npz", allow_pickle=False) as file:
         meta = json.loads(str(file["meta"]))
         assert all(file[name].dtype.hasobject is False for name in file.files)
     assert meta["epochs"] == 1
 
 
 def test_the_state_of_another_run_is_refused_and_nothing_changed(tmp_path):
-    fit(with_units(3), Restart(tmp_path))
+    fit(with_units(3), ResumeTraining(tmp_path))
     wider = with_units(4)
     before = wider.get_weights()
     words = r"variable sequen\S*/kernel \(2, 3\) where this one has .*kernel \(2, 4\)"
     with pytest.raises(ValueError, match=words):
-        Restart(tmp_path).restore(wider)
+        ResumeTraining(tmp_path).restore(wider)
     for got, wanted in zip(wider.get_weights(), before, strict=True):
         np.testing.assert_array_equal(got, wanted)
     words = r"its optimizer has 6 variables, this one 4\. Build what"
     with pytest.raises(ValueError, match=words):
-        Restart(tmp_path).restore(with_units(3, keras.optimizers.SGD(momentum=0.9)))
+        ResumeTraining(tmp_path).restore(
+            with_units(3, keras.optimizers.SGD(momentum=0.9))
+        )
     words = r"its optimizer has the variable adam\w*/iteration .* this one has adamax"
     with pytest.raises(ValueError, match=words):
-        Restart(tmp_path).restore(with_units(3, "adamax"))
+        ResumeTraining(tmp_path).restore(with_units(3, "adamax"))
     stopping = keras.callbacks.EarlyStopping("loss")
     words = r"it has callbacks=\[\], this is callbacks=\['EarlyStopping'\]"
     with pytest.raises(ValueError, match=words):
-        Restart(tmp_path, [stopping]).restore(with_units(3))
+        ResumeTraining(tmp_path, [stopping]).restore(with_units(3))
 
 
 def test_another_backend_is_refused(tmp_path, monkeypatch):
-    fit(with_units(3), Restart(tmp_path))
+    fit(with_units(3), ResumeTraining(tmp_path))
     here = keras.backend.backend()
     monkeypatch.setattr(keras.backend, "backend", lambda: "abacus")
     with pytest.raises(ValueError, match=f"format 2 on {here}, .* format 2 on abacus"):
-        Restart(tmp_path).restore(with_units(3))
+        ResumeTraining(tmp_path).restore(with_units(3))
 
 
 def test_a_run_is_not_overwritten_by_accident(tmp_path):
-    fit(with_units(3), Restart(tmp_path))
-    before = (tmp_path / "restart.npz").read_bytes()
+    fit(with_units(3), ResumeTraining(tmp_path))
+    before = (tmp_path / "training_state.npz").read_bytes()
     with pytest.raises(ValueError, match="after 1 epochs. Go on with it by"):
-        fit(with_units(3), Restart(tmp_path))
-    model, restart = with_units(3), Restart(tmp_path)
+        fit(with_units(3), ResumeTraining(tmp_path))
+    model, restart = with_units(3), ResumeTraining(tmp_path)
     assert restart.restore(model) == 1
     with pytest.raises(ValueError, match="after 1 epochs. Received: .*epoch=0"):
         fit(model, restart, epochs=2)
-    assert (tmp_path / "restart.npz").read_bytes() == before
+    assert (tmp_path / "training_state.npz").read_bytes() == before
     fit(model, restart, epochs=2, initial_epoch=1)
     fit(model, restart, epochs=3, initial_epoch=2)  # the same object goes on
-    assert Restart(tmp_path).restore(model) == 3
+    assert ResumeTraining(tmp_path).restore(model) == 3
 
 
 def test_a_damaged_file_and_a_model_without_optimizer_are_refused(tmp_path):
-    (tmp_path / "restart.npz").write_bytes(b"PK\x03\x04 torn")
-    with pytest.raises(ValueError, match="cannot be read. Received: .*restart.npz"):
-        Restart(tmp_path).restore(with_units(3))
-    (tmp_path / "restart.npz").unlink()
-    fit(with_units(3), Restart(tmp_path))
+    (tmp_path / "training_state.npz").write_bytes(b"PK\x03\x04 torn")
+    with pytest.raises(
+        ValueError, match="cannot be read. Received: .*training_state.npz"
+    ):
+        ResumeTraining(tmp_path).restore(with_units(3))
+    (tmp_path / "training_state.npz").unlink()
+    fit(with_units(3), ResumeTraining(tmp_path))
     bare = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     with pytest.raises(ValueError, match="optimizer=None. Build and compile"):
-        Restart(tmp_path).restore(bare)
+        ResumeTraining(tmp_path).restore(bare)

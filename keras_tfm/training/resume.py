@@ -4,7 +4,7 @@ import pathlib
 
 import keras
 
-from keras_tfm.training.state import (
+from keras_tfm.training.training_state import (
     FORMAT,
     check_state,
     describe,
@@ -17,7 +17,7 @@ from keras_tfm.training.state import (
 REMEMBERED = ("best", "best_epoch", "wait", "cooldown_counter", "scores")
 
 
-class Restart(keras.callbacks.Callback):
+class ResumeTraining(keras.callbacks.Callback):
     """Writes the whole state of a run after each epoch, to go on from there.
 
     The state is every variable of the model, those of its random seeds
@@ -28,16 +28,16 @@ class Restart(keras.callbacks.Callback):
     step to read. With arrays and `shuffle=True` they do not.
 
     ```python
-    restart = Restart(folder, callbacks=[stopping])
-    epoch = restart.restore(model)  # 0 in an empty folder
+    resume = ResumeTraining(folder, callbacks=[stopping])
+    epoch = resume.restore(model)  # 0 in an empty folder
     data = batches.dataset(first_step=epoch * steps)
-    if not restart.stopped:
-        model.fit(data, initial_epoch=epoch, callbacks=[stopping, restart], ...)
+    if not resume.stopped:
+        model.fit(data, initial_epoch=epoch, callbacks=[stopping, resume], ...)
     ```
 
     Put it last among the callbacks, so that it writes what the others made of
-    the epoch. The file `restart.npz` is replaced in one move: a run killed
-    while writing has that of the epoch before. Nothing is pickled.
+    the epoch. The file `training_state.npz` is replaced in one move: a run
+    killed while writing has that of the epoch before. Nothing is pickled.
 
     Args:
         folder: string or path. Made if it does not exist; one for each run.
@@ -59,7 +59,7 @@ class Restart(keras.callbacks.Callback):
 
     def __init__(self, folder, callbacks=()):
         super().__init__()
-        self.path = pathlib.Path(folder) / "restart.npz"
+        self.path = pathlib.Path(folder) / "training_state.npz"
         self.callbacks = list(callbacks)
         self.extra = {}
         self.stopped = False
@@ -111,12 +111,12 @@ class Restart(keras.callbacks.Callback):
             raise ValueError(
                 "This folder holds the state of a run, which would be lost. Received: "
                 f"{str(self.path)!r}, after {epochs} epochs. Go on with it by "
-                "initial_epoch=restart.restore(model), or choose another folder."
+                "initial_epoch=resume.restore(model), or choose another folder."
             )
         if self.stopped:
             raise ValueError(
                 f"A callback ended this run after {self._epochs} epochs, and one more "
-                "would be trained at each start. Do not call fit if restart.stopped; "
+                "would be trained at each start. Do not call fit if resume.stopped; "
                 "or set that to False, to go on all the same."
             )
         self._starting = True
@@ -128,7 +128,7 @@ class Restart(keras.callbacks.Callback):
             raise ValueError(
                 f"The state is that after {self._epochs} epochs. Received: a fit that "
                 f"starts with initial_epoch={epoch}. Give fit initial_epoch="
-                "restart.restore(model)."
+                "resume.restore(model)."
             )
         self._starting = False
         # By now all callbacks have made themselves empty for this fit.

@@ -9,7 +9,7 @@ import pytest
 from keras import ops
 
 from keras_tfm.layers import SinusoidalPositions
-from keras_tfm.models import Classifier, Encoder
+from keras_tfm.models import Encoder, SequenceClassifier
 from tests.layers import formulas
 from tests.layers.formulas import below, draw_weights, numpy
 
@@ -40,7 +40,7 @@ def encoder(seed=0, **settings):
 
 def classifier(inner=None, **settings):
     settings = {"dropout": 0.0, **settings}
-    return draw_weights(Classifier(inner or encoder(), C, **settings), 3)
+    return draw_weights(SequenceClassifier(inner or encoder(), C, **settings), 3)
 
 
 def run(model, inputs):
@@ -192,7 +192,9 @@ def test_a_saved_model_comes_back_whole(positions, tmp_path):
         positions=positions(), num_segments=2, activation=keras.activations.silu
     )
     settings = {"hidden_dim": 4, "hidden_activation": "relu", "dropout": 0.2}
-    model = Classifier(inner, C, "mean", multi_label=True, name="labels", **settings)
+    model = SequenceClassifier(
+        inner, C, "mean", multi_label=True, name="labels", **settings
+    )
     model.save(str(tmp_path / "model.keras"))
     loaded = keras.models.load_model(str(tmp_path / "model.keras"))
     np.testing.assert_allclose(run(loaded, PAIR), run(model, PAIR), atol=1e-6)
@@ -229,8 +231,8 @@ def test_half_precision_gives_what_float32_gives():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Classifier(encoder(), 1), "num_classes=1, multi_label=False"),
-        (lambda: Classifier(encoder(), 2, "last"), "'attention' or .*: 'last'"),
+        (lambda: SequenceClassifier(encoder(), 1), "num_classes=1, multi_label=False"),
+        (lambda: SequenceClassifier(encoder(), 2, "last"), "'attention' or .*: 'last'"),
         (lambda: Encoder(V, pad_id=V), "pad_id=13, vocabulary_size=13"),
         (lambda: Encoder(V, num_segments=-1), "num_segments=-1"),
     ],
