@@ -40,8 +40,9 @@ def to_hugging_face(
         model: `Transformer` with positions added to tokens, post-norm or
             pre-norm; or `Encoder`, `MaskedLM` or `SequenceClassifier` in
             BERT's shape: post-norm, learned positions, embedded tokens
-            normalised, pooling by the first token with a hidden layer of width D. All with layer
-            normalisation, scaled dot products and heads of width D / H.
+            normalised, pooling by the first token with a hidden layer of width
+            D. All with layer normalisation, scaled dot products and heads of
+            width D / H.
         folder: path. Made if it is not there.
         vocabulary: `Vocabulary` or `TokenizersVocabulary`, which is written as
             `tokenizer.json`; None for the model alone. The marks of languages
