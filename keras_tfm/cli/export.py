@@ -32,7 +32,7 @@ def run(command):
             )
         # What CTranslate2 puts behind each source itself.
         suffix = served.settings["source_suffix"]
-        ends = suffix[-1:] == [served.search.end_id]
+        ends = suffix[-1:] == [served.search.options.end_id]
         suffix = suffix[:-1] if ends else suffix
         zoo.to_ctranslate2(
             served.model,

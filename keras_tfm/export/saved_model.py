@@ -252,9 +252,9 @@ class _Reader:
         width = best.shape[1]
         numbers = tf.repeat(pieces.value_rowids(), counts)  # the text of each part
         texts = []
-        ended = tf.reduce_any(best == search.end_id, axis=-1) | (lengths == 0)
+        ended = tf.reduce_any(best == search.options.end_id, axis=-1) | (lengths == 0)
         for n in range(width):
-            said = blanks + self._text(best[:, n], search.end_id)
+            said = blanks + self._text(best[:, n], search.options.end_id)
             said = tf.RaggedTensor.from_row_lengths(said, counts)
             said = tf.where(
                 is_line, tf.strings.reduce_join(said, axis=1), pieces.flat_values
@@ -303,7 +303,7 @@ class _Reader:
         best, scores, lengths = search_it()
         # TensorFlow forgets more than the lengths, in which branches differ.
         return (
-            tf.ensure_shape(best, (None, search.num_hypotheses, None)),
+            tf.ensure_shape(best, (None, search.options.num_hypotheses, None)),
             scores,
             lengths,
         )
@@ -489,7 +489,7 @@ def _until_each_is_done(search, ids, prefix):
     import tensorflow as tf
 
     def finished(state):
-        found = search.way.finish(state)
+        found = search.hypotheses(state)
         return found.ids, found.scores, found.lengths
 
     def written(found, numbers, state):
@@ -503,7 +503,7 @@ def _until_each_is_done(search, ids, prefix):
 
     def stretch(numbers, state, found):
         # A step costs what there is room for.
-        state = search.make_room(state, state["index"] + STRETCH)
+        state = search.extend(state, state["index"] + STRETCH)
         more = tf.shape(state["open"]["ids"])[-1] - tf.shape(found[0])[-1]
         found = (tf.pad(found[0], [[0, 0], [0, 0], [0, more]]), *found[1:])
         state = search.decode_until(state, state["index"] + STRETCH)
@@ -523,8 +523,7 @@ def _until_each_is_done(search, ids, prefix):
         )
 
     # None of it is a constant, or the loop would hold its shape to it.
-    room = tf.minimum(STRETCH, search.lengths.limit(tf.shape(ids)[1]))
-    state = search.begin_decoding(ids, prefix, room)
+    state = search.begin_decoding(ids, prefix, STRETCH)
     numbers = tf.range(tf.shape(ids)[0])
     variables = (numbers, state, finished(state))
     shapes = tf.nest.map_structure(

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from keras_tfm.runtime.continuous import WIDTHS, ContinuousDecoder, supports
+from keras_tfm.runtime.continuous import SOURCE_BUCKETS, ContinuousDecoder
 
 
 class SharedTranslator:
@@ -33,7 +33,7 @@ class SharedTranslator:
         Args:
             translator: `Translator`.
         """
-        return supports(translator.search)
+        return ContinuousDecoder.supports(translator.search)
 
     async def translate(self, texts, seconds=None):
         """Translates, and waits for what is asked alone.
@@ -59,7 +59,7 @@ class SharedTranslator:
                 future.cancel()
         return self.translator.translations_of(texts, rows, places, found)
 
-    def warm_up(self, lengths=WIDTHS[:-1]):
+    def warm_up(self, lengths=SOURCE_BUCKETS[:-1]):
         """Compiles what texts of usual lengths need, few or many.
 
         Args:

@@ -159,7 +159,7 @@ class Translator:
         self.search = Decoder(model, self.options)
         self._searches = {}
         self.max_source_length = min(
-            max_source_length, self.search.lengths.longest or max_source_length
+            max_source_length, self.search.max_positions or max_source_length
         )
         most = self.max_source_length - marks
         self.pieces, self.cuts = Pieces(vocabulary), (min(split_tokens, most), most)
@@ -295,10 +295,10 @@ class Translator:
         sources = [[*before, *row, *after] if row else row for row in sources]
         for number, row in enumerate(sources):
             self._check_length(number, row)
-        begin, end = self.settings["target_prefix"], self.search.end_id
+        begin, end = self.settings["target_prefix"], self.search.options.end_id
         targets = self.target_vocabulary.encode([target for _, target in pairs])
         targets = [[*begin, *row, end] if row else row for row in targets]
-        most = self.search.lengths.longest
+        most = self.search.max_positions
         for number, row in enumerate(targets):
             if most is not None and len(row) > most:
                 raise ValueError(
@@ -310,7 +310,7 @@ class Translator:
         scores = [None] * len(pairs)
         while order:
             # Of few sizes, and filled up to them: others are other programs.
-            width = self.search.lengths.width(sizes[order[0]])
+            width = self.search.source_bucket(sizes[order[0]])
             count = max(1, min(self.batch_size, self.batch_tokens // width))
             some, order = order[:count], order[count:]
             spare = [[]] * (count - len(some))
@@ -375,7 +375,7 @@ class Translator:
             if not parts or not prefix:
                 continue
             forced[first] += prefix
-            limit = search.lengths.limit_of_row(len(rows[first]))
+            limit = search.length_limit(len(rows[first]))
             if len(forced[first]) >= limit:
                 raise ValueError(
                     f"Text {number}: a prefix must leave room for a token. Received: "
@@ -496,7 +496,7 @@ class Translator:
                     score,
                     self.target_vocabulary.tokens(np.concatenate(ids)),
                     attention,
-                    all(self.search.end_id in row for row in ids),
+                    all(self.search.options.end_id in row for row in ids),
                 )
             )
         return Translation(text, source_tokens, hypotheses)
@@ -504,7 +504,7 @@ class Translator:
     def _texts(self, ids, rows):
         """The text of what was decoded, row by row."""
         decode = self.target_vocabulary.decode
-        if not self.search.lengths.continues:
+        if not self.search.continues_source:
             return [decode([row])[0] for row in ids]
         # With the space, if there is one, between a text and what follows it.
         both = [decode([[*row, *more]])[0] for row, more in zip(rows, ids, strict=True)]
@@ -525,7 +525,7 @@ class Translator:
         forced = self._forced(None, texts, rows, places, self.search)
         found = self._decoded(self.search, rows, forced, progress)
         ids = [hypotheses.ids[0, 0] for hypotheses in found]
-        ended = [self.search.end_id in row or not row.any() for row in ids]
+        ended = [self.search.options.end_id in row or not row.any() for row in ids]
         translations, self.cut = self._texts(ids, rows), 0
         texts = []
         for parts, after, first in places:
@@ -716,7 +716,7 @@ class Translator:
                     "A SavedModel cuts text by SentencePiece. Received: a vocabulary "
                     f"of type {type(side).__name__}. Serve the translator itself."
                 )
-        if self.search.lengths.continues:
+        if self.search.continues_source:
             raise TypeError(
                 "A SavedModel of a translator is written. Received: a model of type "
                 f"{type(self.model).__name__!r}, which goes on with a text."
@@ -778,7 +778,7 @@ class Translator:
             TypeError: what comes is not text.
         """
         texts = _text_list(texts)
-        if self.search.lengths.continues:
+        if self.search.continues_source:
             whole = range(len(texts))
         found = parts_of(texts, self.vocabulary, self.pieces, *self.cuts)
         for number in whole:

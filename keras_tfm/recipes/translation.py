@@ -485,7 +485,7 @@ def described(settings: Settings, corpus) -> dict:
 
 def positions(start) -> int | None:
     """Tells how many positions a start has learned; None for any number."""
-    return None if start is None else start.search.lengths.longest
+    return None if start is None else start.search.max_positions
 
 
 def limits(start) -> dict:
@@ -769,7 +769,7 @@ def draw(translator, corpus, history, out):
     chosen = corpus.test.source[int(np.argmin(np.abs(np.array(lengths) - 9)))]
     vocabulary = translator.vocabulary
     source = [*translator.source_marks[0], *vocabulary.encode([chosen])[0]]
-    most = translator.search.lengths.longest
+    most = translator.search.max_positions
     target = vocabulary.encode([translator(chosen)])[0][: most and most - 1]
     maps = translator.model.attention_maps(
         np.array([source], "int32"),

@@ -16,7 +16,7 @@ class Alternatives:
 
     def __init__(self, following, first):
         self.following, self.first = following, first
-        self.each = following.num_hypotheses
+        self.each = following.options.num_hypotheses
 
     def __call__(self, source_ids, target_prefix=None):
         """Decodes a batch.
@@ -32,7 +32,7 @@ class Alternatives:
         prefixes = [[]] * count if target_prefix is None else list(target_prefix)
         most = search.lengths.limits(source_ids)
         size = getattr(search.model, "target_vocabulary_size", None)
-        inputs.check_prefixes(prefixes, most, size, search.end_id)
+        inputs.check_prefixes(prefixes, most, size, search.options.end_id)
         limits = [
             len(prefix) + 1 if limit else 0
             for prefix, limit in zip(prefixes, most, strict=True)
@@ -41,7 +41,7 @@ class Alternatives:
         # What has ended with its first token is not searched again.
         rows = np.arange(count)[:, None]
         tokens = first.ids[rows, np.arange(each), np.maximum(first.lengths - 1, 0)]
-        goes_on = (first.lengths > 0) & (tokens != search.end_id)
+        goes_on = (first.lengths > 0) & (tokens != search.options.end_id)
         goes_on &= (np.array(limits) < most)[:, None]
         sources = np.repeat(source_ids, each, axis=0)
         sources[~goes_on.reshape(-1)] = 0

@@ -18,7 +18,7 @@ from keras_tfm.runtime.schedule import of_rows
 
 # Source tokens that programs are for: a longer source is decoded alone. Nearly
 # all are in the first batch, as steps of one with few rows cost a row the most.
-WIDTHS = (32, 132)
+SOURCE_BUCKETS = (32, 132)
 STRETCH = 4  # steps, between which rows come and go
 ALONE = 8  # steps, where there is one place
 PATIENCE = 8  # stretches that a batch is too large for, before it becomes smaller
@@ -61,7 +61,7 @@ class ContinuousDecoder:
         search,
         batch_size=32,
         inter_threads=None,
-        widths=WIDTHS,
+        widths=SOURCE_BUCKETS,
         target_prefix=(),
     ):
         if fault := _fault(search):
@@ -81,9 +81,9 @@ class ContinuousDecoder:
         self.target_prefix = inputs.check_prefix(
             target_prefix,
             getattr(search.model, "target_vocabulary_size", None),
-            search.end_id,
+            search.options.end_id,
         )
-        longest = search.lengths.longest
+        longest = search.max_positions
         self.widths = sorted({min(width, longest or width) for width in widths})
         threads = min(inter_threads, batch_size)
         self._most = -(-batch_size // threads)
@@ -103,6 +103,15 @@ class ContinuousDecoder:
         self._others = concurrent.futures.ThreadPoolExecutor(1)
         for thread in self._threads:
             thread.start()
+
+    @staticmethod
+    def supports(decoder) -> bool:
+        """Returns whether the rows of a decoder can be at different steps.
+
+        Args:
+            decoder: `Decoder`.
+        """
+        return _fault(decoder) is None
 
     def submit(self, row) -> concurrent.futures.Future:
         """Takes a source, to be decoded with others.
@@ -125,7 +134,7 @@ class ContinuousDecoder:
         inputs.check_sources([row], size)
         future = concurrent.futures.Future()
         if row:
-            limit = self.search.lengths.limit_of_row(len(row))
+            limit = self.search.length_limit(len(row))
             inputs.check_room(self.target_prefix, limit)
         width = next((width for width in self.widths if width >= len(row)), None)
         with self._changed:
@@ -154,7 +163,7 @@ class ContinuousDecoder:
         """
         self._others.submit(give, future, self.search, [row], self._prefix_of(row))
 
-    def warm_up(self, lengths=WIDTHS[:-1]):
+    def warm_up(self, lengths=SOURCE_BUCKETS[:-1]):
         """Compiles what sources of up to some length need, few or many.
 
         Args:
@@ -190,7 +199,7 @@ class ContinuousDecoder:
         """
         if key not in self._programs:
             search = self.search
-            made = compiled(function, search.weights, search.jit_compile, donate)
+            made = compiled(function, search.weights, search.options.jit_compile, donate)
             self._programs.setdefault(key, made)
         return self._programs[key]
 
@@ -273,7 +282,7 @@ class _Batch:
         """
         rows = []
         for ids, future in coming:
-            limit = self.search.lengths.limit_of_row(len(ids))
+            limit = self.search.length_limit(len(ids))
             rows.append(_Row(ids, future, limit, self.steps))
         try:
             if rows or self.busy:
@@ -293,7 +302,7 @@ class _Batch:
                 for read in self.reads:
                     self.rows, self.state = [], None
                     self._resize(size)
-                    rows = [_Row([self.search.end_id] * read, None, 1, 0)] * count
+                    rows = [_Row([self.search.options.end_id] * read, None, 1, 0)] * count
                     self._insert(rows, count)
             self._take_steps()
         self.rows, self.state = [], None
@@ -455,23 +464,14 @@ class _Batch:
         return state, taken, state["done"], self.search.way.finish(state)
 
 
-def supports(search) -> bool:
-    """Tells whether a search may be a `ContinuousDecoder`.
-
-    Args:
-        search: `Decoder`.
-    """
-    return _fault(search) is None
-
-
 def _fault(search):
     """What of a search hangs on all rows being at one step; or None."""
     way = search.way
     faults = {
-        "sampling": search.samples,
-        "return_alternatives=True": search.alternates,
-        "a shortlist": search.shortlist is not None,
-        "processors of your own": bool(search.own_processors),
+        "sampling": search.options.samples,
+        "return_alternatives=True": search.options.return_alternatives,
+        "a shortlist": search.options.shortlist is not None,
+        "processors of your own": bool(search.options.logits_processors),
         "groups of a beam": getattr(way, "groups", 1) > 1,
         "attention that is returned or decides": bool(search.begin_options),
         f"a {type(search.model).__name__} whose rows are at one step": not getattr(

@@ -50,9 +50,6 @@ class Decoder:
         options = Options() if options is None else options
         self.model, self.options = model, options
         self.weights = Weights(model, options.matmul_precision)
-        self.num_hypotheses = options.num_hypotheses
-        self.end_id = options.end_id
-        self.samples = options.samples
         settings.check_model(model)
         self.lengths = Lengths(
             options.max_decoding_length,
@@ -61,26 +58,24 @@ class Decoder:
             continues=hasattr(model, "logits_after"),
             few_buckets=options.few_buckets,
         )
+        self.max_positions = self.lengths.longest
+        self.continues_source = self.lengths.continues
         size = getattr(model, "target_vocabulary_size", None)
         settings.check_ids(options, size)
         _build(model, options.end_id)
-        self.suppressed = options.suppressed_ids
-        self.shortlist = options.shortlist
         self._special = 1 + max(options.start_id, options.end_id, options.unk_id)
         self.way = settings.strategy(options, self._special)
         self.each = 1 if options.return_alternatives else options.num_hypotheses
-        self.width = options.num_hypotheses if self.samples else options.beam_size
+        self.width = options.num_hypotheses if options.samples else options.beam_size
         with_attention = options.return_attention or options.coverage_penalty
         self.begin_options = {"return_attention": True} if with_attention else {}
         settings.check_begin(model, self.begin_options, options.shortlist)
         begin = inspect.signature(model.begin).parameters
         self._reads = "read_length" in begin
         self._few_buckets, self._met = options.few_buckets, {}
-        self.jit_compile = options.jit_compile
         self._programs = {}
         self._player = player(self._take_step, self.weights)
-        self._alternatives, self.alternates = None, options.return_alternatives
-        self.own_processors = options.logits_processors
+        self._alternatives = None
         if options.return_alternatives:
             first = settings.first_tokens(options, self._special)
             self._alternatives = Alternatives(self, self._by(first))
@@ -197,7 +192,7 @@ class Decoder:
             # All of them before any is decoded, and each by its number here.
             limits = [self.lengths.limit_of_row(len(row)) if row else 0 for row in rows]
             size = getattr(self.model, "target_vocabulary_size", None)
-            inputs.check_prefixes(target_prefix, limits, size, self.end_id)
+            inputs.check_prefixes(target_prefix, limits, size, self.options.end_id)
         order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
         lengths = [len(rows[number]) for number in order]
 
@@ -259,7 +254,7 @@ class Decoder:
         for width in sorted({self.lengths.width(length) for length in lengths}):
             counts, begun = grouping.counts(width, batch_tokens, batch_size), None
             for count in counts:
-                ids = np.full((count, width), self.end_id, "int32")
+                ids = np.full((count, width), self.options.end_id, "int32")
                 prefix = [target_prefix] * count if len(target_prefix) else None
                 begun = self._start(*self._arguments(ids, target_prefix=prefix))
             last = min(width + width // 2, self.lengths.limit(width))
@@ -283,7 +278,7 @@ class Decoder:
         Raises:
             ValueError: this is no greedy search; or as a call.
         """
-        others = self.samples or self._alternatives is not None
+        others = self.options.samples or self._alternatives is not None
         if others or not isinstance(self.way, Sample):
             raise ValueError(
                 "Only the tokens of a greedy search are known as they come. Received: "
@@ -308,7 +303,7 @@ class Decoder:
             ValueError: this is no search by a beam, or has a shortlist; or
                 there is another number of sources than one.
         """
-        if not isinstance(self.way, Beam) or self.shortlist is not None:
+        if not isinstance(self.way, Beam) or self.options.shortlist is not None:
             raise ValueError(
                 "A beam over all tokens is watched. Received: beam_size="
                 f"{self.width}, sampling or a shortlist. Set beam_size=2 or more."
@@ -407,14 +402,14 @@ class Decoder:
         state = self.begin_decoding(source_ids, target_prefix)
         return self.way.finish(self.decode_until(state))
 
-    def begin_decoding(self, source_ids, target_prefix=(), room=None):
+    def begin_decoding(self, source_ids, target_prefix=(), max_length=None):
         """Begins what `decode` does, to go on by `decode_until`.
 
         Args:
             source_ids, target_prefix: as of `decode`.
-            room: int, or scalar int tensor: tokens to make room for, where the
-                model has `extend`; or None for as many as a row may have. A
-                step costs what there is room for.
+            max_length: int, or scalar int tensor: tokens that the cache holds
+                at first, where the model has `extend`; or None for the limit.
+                The time of a step grows with it.
 
         Returns:
             dict of tensors, the state before the first step: `"index"` is the
@@ -425,23 +420,25 @@ class Decoder:
         Raises:
             ValueError: as `decode`.
         """
-        apart = self._alternatives is not None or self.shortlist is not None
-        if self.samples or apart:
+        apart = self._alternatives is not None or self.options.shortlist is not None
+        if self.options.samples or apart:
             raise ValueError(
                 "A program of one's own holds a greedy search or a beam over all "
                 "tokens. Received: a search that samples, return_alternatives=True, "
                 "or a shortlist."
             )
         size = getattr(self.model, "target_vocabulary_size", None)
-        target_prefix = inputs.check_prefix(target_prefix, size, self.end_id)
+        target_prefix = inputs.check_prefix(target_prefix, size, self.options.end_id)
         length = source_ids.shape[1]
         if length is not None or not self.lengths.multiple:
             inputs.check_room(target_prefix, self.lengths.limit(length or 0))
         tokens = ops.sum(ops.cast(ops.not_equal(source_ids, 0), "int32"), axis=-1)
         # Each row has its own, or a translation would depend on its neighbours.
         limits = ops.where(ops.greater(tokens, 0), self.lengths.limit_of_row(tokens), 0)
-        if room is None or not hasattr(self.model, "extend"):
-            room = self.lengths.limit(ops.shape(source_ids)[1])
+        room = self.lengths.limit(ops.shape(source_ids)[1])
+        if max_length is not None and hasattr(self.model, "extend"):
+            is_static = isinstance(room, int) and isinstance(max_length, int)
+            room = (min if is_static else ops.minimum)(max_length, room)
         count, prefix = ops.shape(source_ids)[0], []
         if len(target_prefix):
             forced = ops.convert_to_tensor([target_prefix], "int32")
@@ -453,30 +450,61 @@ class Decoder:
         """Takes steps, until all rows are done if that comes first.
 
         Args:
-            state: of `begin_decoding`, `make_room` or this.
+            state: of `begin_decoding`, `extend` or this.
             until: scalar int32 tensor, the steps taken then in all; or None.
                 No more are taken than there is room for.
 
         Returns:
-            The state after them; `way.finish(state)` gives its `Hypotheses`.
+            The state after them; `hypotheses(state)` returns its `Hypotheses`.
         """
         return self.way.advance(self.model.step, state, until)
 
-    def make_room(self, state, room):
-        """Makes room for more steps.
+    def extend(self, state, max_length):
+        """Extends a state and its cache, so that more steps can be taken.
 
         Args:
-            state: of `begin_decoding` or `decode_until`.
-            room: int, or scalar int tensor, in tokens, no less than there is.
+            state: from `begin_decoding` or `decode_until`.
+            max_length: int, or scalar int tensor, in tokens, at least the
+                present length.
 
         Returns:
-            The state with that room; as it was if the model has no `extend`,
-            and so all the room from the beginning.
+            The extended state; unchanged if the model has no `extend`, since
+            its cache then has the full length from the beginning.
         """
         if not hasattr(self.model, "extend"):
             return state
-        cache = self.model.extend(state["cache"], room)
-        return {**states.resize(state, room), "cache": cache}
+        cache = self.model.extend(state["cache"], max_length)
+        return {**states.resize(state, max_length), "cache": cache}
+
+    def hypotheses(self, state) -> Hypotheses:
+        """Returns the hypotheses of a state.
+
+        Args:
+            state: from `decode_until`.
+
+        Returns:
+            `Hypotheses` of tensors; of rows that are not finished those so far.
+        """
+        return self.way.finish(state)
+
+    def length_limit(self, source_length):
+        """Returns the most tokens that the hypotheses of a source may have.
+
+        Args:
+            source_length: int, or int tensor, in tokens, without padding.
+
+        Returns:
+            int, or int tensor of the same shape.
+        """
+        return self.lengths.limit_of_row(source_length)
+
+    def source_bucket(self, source_length: int) -> int:
+        """Returns the padded length for which functions are compiled.
+
+        Args:
+            source_length: int, in tokens.
+        """
+        return self.lengths.width(source_length)
 
     def _score(self, source_ids, target_ids, given):
         way = self.way
@@ -566,7 +594,7 @@ class Decoder:
         index, room = int(state["index"]), state["open"]["ids"].shape[-1]
         if index >= room:
             room = self._room_above(index)
-            extend = functools.partial(self.make_room, room=room)
+            extend = functools.partial(self.extend, max_length=room)
             state = self._program(("extend", room), extend)(state)
         until = room if steps is None else min(room, index + steps)
         until = ops.convert_to_tensor(until, "int32")
@@ -575,7 +603,7 @@ class Decoder:
     def _program(self, key, function, donate=False):
         """The function, compiled once."""
         if key not in self._programs:
-            program = compiled(function, self.weights, self.jit_compile, donate)
+            program = compiled(function, self.weights, self.options.jit_compile, donate)
             # Of two threads one was first, and its program is for both.
             self._programs.setdefault(key, program)
         return self._programs[key]
@@ -632,7 +660,7 @@ class Decoder:
         """Checks what a batch is given, and gives it as tensors."""
         self.weights.look()
         if constraints is not None and isinstance(self.way, Sample):
-            drawn = "sampling" if self.samples else f"beam_size={self.width}"
+            drawn = "sampling" if self.options.samples else f"beam_size={self.width}"
             raise ValueError(
                 f"Constraints need a beam. Received: constraints, and {drawn}. Set "
                 "beam_size, best to 5 or more, and do not sample."
@@ -640,19 +668,19 @@ class Decoder:
         if limits is None:
             limits = self.lengths.limits(source_ids)
         size = getattr(self.model, "target_vocabulary_size", None)
-        prefix = inputs.check_prefixes(target_prefix, limits, size, self.end_id)
+        prefix = inputs.check_prefixes(target_prefix, limits, size, self.options.end_id)
         rows = [prefix]
         if isinstance(self.way, Beam):
             phrases = inputs.check_constraints(
-                constraints, limits, size, self.end_id, target_prefix, self.suppressed
+                constraints, limits, size, self.options.end_id, target_prefix, self.options.suppressed_ids
             )
             rows.append(phrases)
         candidates = np.zeros((len(source_ids), 0), "int32")
-        if self.shortlist is not None:
+        if self.options.shortlist is not None:
             forced = [x.reshape(len(x), math.prod(x.shape[1:])) for x in rows]
             forced = np.concatenate(forced, axis=1)
-            candidates = self.shortlist.rows(
-                source_ids, self._special, forced, self.suppressed
+            candidates = self.options.shortlist.rows(
+                source_ids, self._special, forced, self.options.suppressed_ids
             )
             rows = [_places(candidates, tokens) for tokens in rows]
         if found_last:
@@ -662,10 +690,10 @@ class Decoder:
             rows[0][places] = -rows[0][places]
         parts = [source_ids, candidates, limits, *rows]
         parts = [ops.convert_to_tensor(part, "int32") for part in parts]
-        if not self.samples:
+        if not self.options.samples:
             return tuple(parts)
         # Of each row by its number: the same in any batch, and of any length.
-        shape = (self.lengths.limit(source_ids.shape[1]), self.num_hypotheses)
+        shape = (self.lengths.limit(source_ids.shape[1]), self.options.num_hypotheses)
         settings.check_seed(seed)
         base = np.random.SeedSequence(seed).entropy
         noise = [

@@ -136,7 +136,7 @@ class Worker:
                 **found,
                 "hypotheses": self.model.settings["beam_size"],
                 "attention": "return_attention" in begin,
-                "streams": not self.model.search.samples,
+                "streams": not self.model.search.options.samples,
             }
         return {**found, "classes": self.model.classes}
 

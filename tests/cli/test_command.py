@@ -114,7 +114,7 @@ def test_translate_by_products_in_bfloat16(folder, source, capfd):
         assert "KERAS_BACKEND=jax or torch" in capfd.readouterr().err
         return
     wanted = Translator.load(folder, matmul_precision="bfloat16")
-    assert wanted.search.weights.narrow
+    assert wanted.search.options.matmul_precision == "bfloat16"
     assert main(ask) == 0
     assert said(capfd) == wanted([text.replace("\n", " ") for text in LINES])
 

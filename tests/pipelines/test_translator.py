@@ -194,7 +194,7 @@ def test_the_ends_are_those_of_the_vocabulary():
     model = draw_transformer(seed=1, vocabulary_size=9)
     options = {"max_decoding_length": MAX_LENGTH, "jit_compile": False}
     translator = Translator(model, Letters(), **options)
-    assert translator.search.suppressed == {0, 1, 3}
+    assert translator.search.options.suppressed_ids == {0, 1, 3}
     plain = Decoder(
         model, Options(start_id=1, end_id=2, unk_id=3, beam_size=4, **options)
     )
@@ -863,8 +863,10 @@ def test_how_products_are_taken_is_not_saved(translator, tmp_path):
         matmul_precision="bfloat16",
     )
     narrow.save(tmp_path / "narrow")
-    assert narrow.search.weights.narrow
-    assert not Translator.load(tmp_path / "narrow").search.weights.narrow
+    assert narrow.search.options.matmul_precision == "bfloat16"
+    assert (
+        Translator.load(tmp_path / "narrow").search.options.matmul_precision == "float32"
+    )
 
 
 @pytest.mark.backend("torch", "jax")

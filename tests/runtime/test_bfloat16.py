@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from tests.decode.test_search import draw_sources
+from tests.runtime.test_search import draw_sources
 
 from keras_tfm import decode, runtime
 from keras_tfm.runtime.compile import Weights, compiled

@@ -189,7 +189,7 @@ def test_with_many_programs_the_first_step_is_of_one_hypothesis(
 @pytest.mark.parametrize("few_programs", [False, True])
 def test_what_is_warm_is_not_compiled_again(few_programs, wordy, monkeypatch):
     new = noted(monkeypatch)
-    options = {"max_decoding_length": (1, 10), **FEW, "few_programs": few_programs}
+    options = {"max_decoding_length": (1, 10), **FEW, "few_buckets": few_programs}
     search = runtime.Decoder(wordy, decode.Options(beam_size=2, **options))
     sizes = {"batch_size": 8, "batch_tokens": 8 * 40}
     search.warm_up([5, 30], **sizes)
@@ -197,7 +197,7 @@ def test_what_is_warm_is_not_compiled_again(few_programs, wordy, monkeypatch):
     counts = collections.Counter(new)
     rooms = [2] if few_programs else [2, 3]
     assert counts["_advance"] == 3 * sum(rooms)
-    assert counts["make_room"] == 3 * (sum(rooms) - len(rooms))
+    assert counts["extend"] == 3 * (sum(rooms) - len(rooms))
     assert counts["_begin"] == 3 * len(rooms)
     new.clear()
     for number, count in enumerate([1, 2, 3, 8, 9, 20, 33]):

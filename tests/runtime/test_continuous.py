@@ -10,7 +10,7 @@ from keras import ops
 
 from keras_tfm import decode, runtime
 from keras_tfm.runtime import continuous as module
-from keras_tfm.runtime.continuous import ContinuousDecoder, supports
+from keras_tfm.runtime.continuous import ContinuousDecoder
 from tests.decode.conftest import VOCABULARY_SIZE, draw_transformer, redraw
 
 OPTIONS = {"jit_compile": False}
@@ -182,7 +182,7 @@ def test_other_decoders_are_decoded_too(settings):
     ("settings", "fault"),
     [
         ({"sampling_topk": 3}, "sampling"),
-        ({"processors": [lambda logits, history: logits]}, "processors of your own"),
+        ({"logits_processors": [lambda logits, history: logits]}, "processors of your own"),
         ({"beam_size": 4, "num_beam_groups": 2}, "groups of a beam"),
         ({"return_attention": True}, "attention that is returned"),
         ({"num_hypotheses": 2, "return_alternatives": True}, "return_alternatives"),
@@ -190,8 +190,8 @@ def test_other_decoders_are_decoded_too(settings):
 )
 def test_other_searches_are_refused(settings, fault, transformer):
     search = runtime.Decoder(transformer, decode.Options(**settings, **OPTIONS))
-    assert not supports(search)
-    with pytest.raises(ValueError, match=f"Received: .*{fault}.*Search.bulk"):
+    assert not ContinuousDecoder.supports(search)
+    with pytest.raises(ValueError, match=f"Received: .*{fault}.*Decoder.bulk"):
         ContinuousDecoder(search)
 
 

@@ -206,13 +206,13 @@ def test_room_may_be_made_as_it_is_needed(kind, beam_size, transformer):
         model, decode.Options(beam_size=beam_size, **options, **OPTIONS)
     )
     sources = ops.convert_to_tensor(draw_sources())
-    state = search.begin_decoding(sources, [5], room=2)
+    state = search.begin_decoding(sources, [5], max_length=2)
     for last in range(2, MAX_LENGTH + 1, 2):
-        state = search.decode_until(search.make_room(state, last), last)
+        state = search.decode_until(search.extend(state, last), last)
         room = state["open"]["ids"].shape[-1]
         assert room == (MAX_LENGTH if kind == "whole" else last)
     assert ops.convert_to_numpy(state["done"]).all()
-    found, wanted = search.way.finish(state), search.decode(sources, [5])
+    found, wanted = search.hypotheses(state), search.decode(sources, [5])
     for one, other in zip(found, wanted, strict=True):
         assert (one is None) == (other is None)
         if one is not None:

@@ -141,7 +141,7 @@ def test_the_shortest_table_of_positions_is_that_of_an_ensemble(transformer):
     short = draw_transformer(positions="learned", sequence_length=9)
     long = draw_transformer(positions="learned", sequence_length=12)
     search = runtime.Decoder(decode.Ensemble([long, transformer, short]))
-    assert search.lengths.longest == 9
+    assert search.max_positions == 9
 
 
 @pytest.mark.parametrize(
