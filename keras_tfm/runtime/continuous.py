@@ -199,7 +199,9 @@ class ContinuousDecoder:
         """
         if key not in self._programs:
             search = self.search
-            made = compiled(function, search.weights, search.options.jit_compile, donate)
+            made = compiled(
+                function, search.weights, search.options.jit_compile, donate
+            )
             self._programs.setdefault(key, made)
         return self._programs[key]
 
@@ -302,7 +304,9 @@ class _Batch:
                 for read in self.reads:
                     self.rows, self.state = [], None
                     self._resize(size)
-                    rows = [_Row([self.search.options.end_id] * read, None, 1, 0)] * count
+                    rows = [
+                        _Row([self.search.options.end_id] * read, None, 1, 0)
+                    ] * count
                     self._insert(rows, count)
             self._take_steps()
         self.rows, self.state = [], None

@@ -672,7 +672,12 @@ class Decoder:
         rows = [prefix]
         if isinstance(self.way, Beam):
             phrases = inputs.check_constraints(
-                constraints, limits, size, self.options.end_id, target_prefix, self.options.suppressed_ids
+                constraints,
+                limits,
+                size,
+                self.options.end_id,
+                target_prefix,
+                self.options.suppressed_ids,
             )
             rows.append(phrases)
         candidates = np.zeros((len(source_ids), 0), "int32")

@@ -865,7 +865,8 @@ def test_how_products_are_taken_is_not_saved(translator, tmp_path):
     narrow.save(tmp_path / "narrow")
     assert narrow.search.options.matmul_precision == "bfloat16"
     assert (
-        Translator.load(tmp_path / "narrow").search.options.matmul_precision == "float32"
+        Translator.load(tmp_path / "narrow").search.options.matmul_precision
+        == "float32"
     )
 
 

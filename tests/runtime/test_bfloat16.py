@@ -4,11 +4,11 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from tests.runtime.test_search import draw_sources
 
 from keras_tfm import decode, runtime
 from keras_tfm.runtime.compile import Weights, compiled
 from tests.decode.conftest import draw_transformer, redraw
+from tests.runtime.test_search import draw_sources
 
 LAYERS = {
     "dense": lambda: keras.layers.Dense(130),

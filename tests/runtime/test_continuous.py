@@ -182,7 +182,10 @@ def test_other_decoders_are_decoded_too(settings):
     ("settings", "fault"),
     [
         ({"sampling_topk": 3}, "sampling"),
-        ({"logits_processors": [lambda logits, history: logits]}, "processors of your own"),
+        (
+            {"logits_processors": [lambda logits, history: logits]},
+            "processors of your own",
+        ),
         ({"beam_size": 4, "num_beam_groups": 2}, "groups of a beam"),
         ({"return_attention": True}, "attention that is returned"),
         ({"num_hypotheses": 2, "return_alternatives": True}, "return_alternatives"),

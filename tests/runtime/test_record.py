@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from tests.runtime.test_bulk import as_ids, draw_rows
 
 from keras_tfm import decode, runtime
 from tests.decode.conftest import draw_transformer
+from tests.runtime.test_bulk import as_ids, draw_rows
 
 pytestmark = pytest.mark.backend("torch")
 
