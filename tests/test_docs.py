@@ -1,4 +1,4 @@
-"""Docstrings name what signatures name, and what the README shows runs."""
+"""Docstrings name what signatures name, and the code in the pages runs."""
 
 import importlib
 import inspect
@@ -16,27 +16,37 @@ import keras_tfm
 from keras_tfm.cli.options import COMMANDS
 
 ROOT = pathlib.Path(__file__).parents[1]
-ROOMS = [each.name for each in pkgutil.iter_modules(keras_tfm.__path__)]
-ROOMS.remove("command")  # which is called by names on the command line alone
-LISTED = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*):(?:\s|$)")
-RUN_LIMIT = 600  # seconds for all Python blocks of the README together
+# Commands and recipes are called by name on the command line, not imported.
+COMMAND_LINE = {"cli", "command", "recipes"}
+PACKAGES = sorted(
+    package.name
+    for package in pkgutil.iter_modules(keras_tfm.__path__)
+    if package.name not in COMMAND_LINE
+)
+ENTRY = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*):(?:\s|$)")
+TIME_LIMIT = 600  # seconds for all Python blocks of one page together
+PAGES_WITH_COMMANDS = ["README.md", "CONTRIBUTING.md"] + sorted(
+    path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")
+)
+
+torch_only = pytest.mark.backend("torch")  # what no backend can change
 
 
-def exported(room):
-    """Maps dotted name to object for all that a package or module promises."""
-    if not hasattr(room, "__all__"):
-        return exported_by_module(room)
-    found = {}
-    for name in room.__all__:
-        value = getattr(room, name)
+def public_objects(package):
+    """Maps dotted name to object for all that a package exports."""
+    if not hasattr(package, "__all__"):
+        return objects_of_module(package)
+    objects = {}
+    for name in package.__all__:
+        value = getattr(package, name)
         if inspect.ismodule(value):
-            found |= exported(value)
+            objects |= public_objects(value)
         elif callable(value):
-            found[f"{room.__name__}.{name}"] = value
-    return found
+            objects[f"{package.__name__}.{name}"] = value
+    return objects
 
 
-def exported_by_module(module):
+def objects_of_module(module):
     """Maps dotted name to object for the public names that `module` defines."""
     return {
         f"{module.__name__}.{name}": value
@@ -60,36 +70,38 @@ def section_names(docstring, title):
         if indent == 0:
             break
         depth = indent if depth is None else depth
-        entry = LISTED.match(line.strip())
+        entry = ENTRY.match(line.strip())
         if indent == depth and entry:
             names += entry[1].replace("*", "").split(", ")
     return names
 
 
 def parameters(function):
-    """Splits the parameters of `function` into those to explain and others."""
+    """Splits the parameters of `function` into required and optional ones."""
     kinds = inspect.Parameter
-    must, may = [], []
+    required, optional = [], []
     for name, parameter in inspect.signature(function).parameters.items():
         starred = parameter.kind in {kinds.VAR_KEYWORD, kinds.VAR_POSITIONAL}
         if name != "self":
-            (may if starred else must).append(name)
-    return must, may
+            (optional if starred else required).append(name)
+    return required, optional
 
 
-def is_own(function):
-    """Tells whether `function` was written here, not inherited from Keras."""
+def is_defined_here(function):
+    """Returns whether `function` belongs to this library, not to Keras."""
     owner = getattr(function, "__module__", "").split(".")[0]
     return owner not in {"keras", "builtins"}
 
 
-def difference(name, title, listed, must, may):
-    """Says how a section differs from a signature, as a list of sentences."""
-    faults = [f"{name}: `{title}:` leaves out {p}" for p in must if p not in listed]
-    for parameter in dict.fromkeys(listed):
-        if parameter not in must + may:
+def differences(name, title, entries, required, optional):
+    """Lists how a section differs from a signature, as sentences."""
+    faults = [
+        f"{name}: `{title}:` leaves out {p}" for p in required if p not in entries
+    ]
+    for parameter in dict.fromkeys(entries):
+        if parameter not in required + optional:
             faults.append(f"{name}: `{title}:` has {parameter}, the signature not")
-        if listed.count(parameter) > 1:
+        if entries.count(parameter) > 1:
             faults.append(f"{name}: `{title}:` has {parameter} twice")
     return faults
 
@@ -99,31 +111,35 @@ def docstring_faults(name, value):
     docstring = inspect.cleandoc(value.__doc__ or "")
     if not docstring:
         return [f"{name}: no docstring"]
+    is_protocol = getattr(value, "_is_protocol", False)
     function = value.__init__ if inspect.isclass(value) else value
-    must, may = parameters(function) if is_own(function) else ([], [])
-    faults = difference(name, "Args", section_names(docstring, "Args"), must, may)
+    documented = is_defined_here(function) and not is_protocol
+    required, optional = parameters(function) if documented else ([], [])
+    entries = section_names(docstring, "Args")
+    faults = differences(name, "Args", entries, required, optional)
     is_layer = inspect.isclass(value) and issubclass(value, keras.layers.Layer)
-    if is_layer and is_own(value.call):
-        must, may = parameters(value.call)
-        may += [each for each in must if each == "training"]
-        must = [each for each in must if each != "training"]
-        title = "Call arguments"
-        faults += difference(name, title, section_names(docstring, title), must, may)
+    if is_layer and is_defined_here(value.call):
+        required, optional = parameters(value.call)
+        optional += [p for p in required if p == "training"]
+        required = [p for p in required if p != "training"]
+        entries = section_names(docstring, "Call arguments")
+        faults += differences(name, "Call arguments", entries, required, optional)
     return faults
 
 
-@pytest.mark.parametrize("room", ROOMS)
-def test_docstrings_name_exactly_the_arguments(room):
-    found = exported(importlib.import_module(f"keras_tfm.{room}"))
-    assert found
+@torch_only
+@pytest.mark.parametrize("package", PACKAGES)
+def test_docstrings_name_exactly_the_arguments(package):
+    objects = public_objects(importlib.import_module(f"keras_tfm.{package}"))
+    assert objects
     faults = []
-    for name, value in found.items():
+    for name, value in objects.items():
         faults += docstring_faults(name, value)
     assert not faults, "\n".join(faults)
 
 
 class Planted(keras.layers.Layer):
-    """Stands for a layer whose docstring went its own way.
+    """Stands for a layer whose docstring differs from its signature.
 
     Args:
         width: int. Two lines of words, and in the second a colon that
@@ -141,6 +157,7 @@ class Planted(keras.layers.Layer):
         return x
 
 
+@torch_only
 def test_a_docstring_that_differs_is_found():
     assert docstring_faults("Planted", Planted) == [
         "Planted: `Args:` leaves out depth",
@@ -156,24 +173,24 @@ def blocks(text, language):
 
     A block right below `<!-- not run: reason -->` is left out.
     """
-    heading, held_back, start, held = "", False, None, []
+    heading, not_run, start, lines = "", False, None, []
     for number, line in enumerate(text.splitlines(), 1):
         if start is None and line.startswith("```"):
-            start, kind, held = number, line[3:].strip(), []
+            start, kind, lines = number, line[3:].strip(), []
         elif start is None:
             heading = line if line.startswith("#") else heading
             if line.strip():
-                held_back = re.fullmatch(r"<!-- not run: .+ -->", line) is not None
+                not_run = re.fullmatch(r"<!-- not run: .+ -->", line) is not None
         elif line.startswith("```"):
-            if kind == language and not held_back:
-                yield heading, start, "\n".join(held)
-            start, held_back = None, False
+            if kind == language and not not_run:
+                yield heading, start, "\n".join(lines)
+            start, not_run = None, False
         else:
-            held.append(line)
+            lines.append(line)
 
 
 def script(text):
-    """Writes one program of the Python blocks: a namespace for each heading.
+    """Returns one program of the Python blocks: a namespace for each heading.
 
     Each block keeps its line numbers, so that a traceback points into the text.
     """
@@ -194,7 +211,7 @@ def run_blocks(text, folder, backend="tensorflow"):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=RUN_LIMIT,
+        timeout=TIME_LIMIT,
     )
 
 
@@ -213,6 +230,7 @@ def test_python_in_the_page_of_search_runs(tmp_path):
     assert "(2, 2, 6)" in done.stdout and "Wo ist der Bahnhof?" in done.stdout
 
 
+@torch_only
 def test_blocks_share_names_below_one_heading_only(tmp_path):
     text = (
         "# A\n```python\nx = 1\n```\n<!-- not run: costs money -->\n"
@@ -228,8 +246,8 @@ def test_blocks_share_names_below_one_heading_only(tmp_path):
 
 def shell_lines(text):
     """Lists the lines of all bash blocks, without their comments."""
-    held = [line for _, _, code in blocks(text, "bash") for line in code.splitlines()]
-    return [line.split("#")[0].strip() for line in held]
+    lines = [line for _, _, code in blocks(text, "bash") for line in code.splitlines()]
+    return [line.split("#")[0].strip() for line in lines]
 
 
 def shell_faults(text, targets):
@@ -237,11 +255,11 @@ def shell_faults(text, targets):
     code = "\n".join(shell_lines(text))
     made = re.findall(r"\bmake ([a-z][\w-]*)", code)
     faults = [f"make {target}" for target in made if target not in targets]
-    for module in re.findall(r"python3? -m (recipes\.\w+)", code):
+    for module in re.findall(r"python3? -m ((?:keras_tfm|recipes)\.[\w.]+)", code):
         if not (ROOT / module.replace(".", "/")).with_suffix(".py").is_file():
             faults.append(f"python -m {module}")
-    named = re.findall(r"^keras-tfm ([a-z]+)", code, re.M)
-    return faults + [f"keras-tfm {name}" for name in named if name not in COMMANDS]
+    names = re.findall(r"^keras-tfm ([a-z]+)", code, re.M)
+    return faults + [f"keras-tfm {name}" for name in names if name not in COMMANDS]
 
 
 def make_targets():
@@ -252,25 +270,30 @@ def make_targets():
     return phony.replace("$(SUITES)", " ".join(suites)).split()
 
 
-@pytest.mark.parametrize(
-    "page", ["README.md", "CONTRIBUTING.md", "docs/serving.md", "docs/search.md"]
-)
+@torch_only
+@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
 def test_commands_in_the_pages_exist(page):
     text = (ROOT / page).read_text("utf-8")
     assert shell_faults(text, make_targets()) == []
 
 
+@torch_only
 def test_the_readme_shows_the_two_commands():
     lines = shell_lines((ROOT / "README.md").read_text("utf-8"))
     assert {"make translate", "make test"} <= set(lines)
 
 
+@torch_only
 def test_a_command_that_is_missing_is_found():
-    lines = ["make test  # make haste", "make tea", "python -m recipes.nothing"]
+    lines = [
+        "make test  # make haste",
+        "make tea",
+        "python -m keras_tfm.recipes.nothing",
+    ]
     lines += ["keras-tfm translate a b", "keras-tfm brew"]
     text = "\n".join(["```bash", *lines, "```"])
     assert shell_faults(text, make_targets()) == [
         "make tea",
-        "python -m recipes.nothing",
+        "python -m keras_tfm.recipes.nothing",
         "keras-tfm brew",
     ]
