@@ -1,4 +1,4 @@
-"""The wheel holds the library, its recipes and its presets, and nothing else."""
+"""The wheel holds the library, its recipes and its presets, nothing else."""
 
 import email
 import pathlib
@@ -107,5 +107,5 @@ def test_an_editable_install_exposes_the_library_alone(tmp_path):
         files = [n for n in archive.namelist() if ".dist-info/" not in n]
         code = "".join(archive.read(n).decode() for n in files)
     assert "keras_tfm" in code and "map_module" in code
-    # A path in a .pth file would expose everything that stands beside keras_tfm.
+    # A path in a .pth file would expose everything that lies beside keras_tfm.
     assert f"\n{ROOT}\n" not in f"\n{code}\n"
