@@ -1,39 +1,44 @@
-"""Attention as one network of queries, keys and values, without heads."""
+"""Attention of one query sequence to keys and values, without heads."""
+
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_tfm.layers.dropout import check_shares
-from keras_tfm.layers.initialization import fresh
-from keras_tfm.layers.masks import (
-    check_fits,
-    check_length,
+from keras_tfm.layers.attention_score import AttentionScore
+from keras_tfm.layers.checks import (
+    check_attention_mask_shape,
+    check_built,
     check_mask,
-    combine,
-    implicit_masks,
-    masked_softmax,
+    check_padding_length,
+    check_rates,
+    check_sequences,
+    check_sizes,
 )
-from keras_tfm.layers.quantization import dtype_config, settle_policies
-from keras_tfm.layers.scores import Score
+from keras_tfm.layers.initialization import clone_initializer
+from keras_tfm.layers.keras_internals import implicit_mask
+from keras_tfm.layers.masks import causal_mask, combine, masked_softmax
+from keras_tfm.layers.quantization import layer_config, settle_policies
+from keras_tfm.layers.types import Cache, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
 class Attention(keras.layers.Layer):
-    """The mean of the values, weighted by how well their keys fit a query.
+    """Computes the mean of the values, weighted by the scores of their keys.
 
-    `ATT(Q, K, V) = softmax(score(Q, K)) V`; without keys the values are their
-    own, `ATT(Q, V)`. Nothing is projected but what the score itself projects,
-    so `"dot"` and `"scaled_dot"` have no weights. `MultiHeadAttention` has the
-    same scores in each head.
+    `ATT(Q, K, V) = softmax(score(Q, K)) V`; without keys the values are the
+    keys too, `ATT(Q, V)`. Only the score may have weights: `"dot"` and
+    `"scaled_dot"` have none. `MultiHeadAttention` has the same scores in each
+    head.
 
     Args:
         score: `"scaled_dot"`, `"dot"`, `"multiplicative"` or `"additive"`, see
-            `Score`.
-        units: int >= 1: width of the two projections that `"additive"` adds.
-            None: the width of the query.
-        dropout: float in [0, 1). Share of weights dropped.
+            `AttentionScore`.
+        units: int >= 1: dimension of the two projections that `"additive"`
+            adds. None: the dimension of the query.
+        dropout: float in [0, 1). Rate at which weights are dropped.
         kernel_initializer: Keras initializer of all matrices.
-        **kwargs: of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         query: float `(B, T, D)`.
@@ -45,101 +50,114 @@ class Attention(keras.layers.Layer):
         attention_mask: bool `(B, T, S)`, True = may be attended to; axes of
             size 1 are broadcast.
         use_causal_mask: bool. Query t attends to keys 0 to t.
-        cache: of `keys_and_values`, instead of value and key. It carries no
-            implicit mask, so pass `padding_mask`.
-        return_attention_scores: bool. Also give the weights.
+        cache: pair from `keys_and_values`, instead of value and key. It carries
+            no implicit mask, so pass `padding_mask`.
+        return_attention_scores: bool. Return the weights as well.
 
     Returns:
         float `(B, T, D')`; with `return_attention_scores` a pair of it and the
-        weights `(B, T, S)`, which sum to one over what may be attended to, or
-        are zeros where that is nothing.
+        weights `(B, T, S)`, which sum to one over the allowed keys, or are
+        zeros where there is none.
 
     Raises:
-        ValueError: an unknown score, `units` for a score without them, widths
-            that do not fit it, sequences that do not fit the layer or each
-            other, or a mask of another rank, dtype or shape.
+        ValueError: an unknown score, `units` for a score without them,
+            dimensions that do not fit it, sequences that do not fit the layer
+            or each other, or a mask of another rank, dtype or shape.
 
     Source: Bahdanau et al. 2015, appendix A.1.2, https://arxiv.org/abs/1409.0473;
     Luong et al. 2015, section 3.1, https://arxiv.org/abs/1508.04025;
     Vaswani et al. 2017, section 3.2.1, https://arxiv.org/abs/1706.03762
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_tfm import layers
+
+        query, value = np.ones((2, 3, 8)), np.ones((2, 5, 8))
+        print(layers.Attention("additive")(query, value).shape)  # (2, 3, 8)
+        ```
     """
 
     def __init__(
         self,
-        score="scaled_dot",
-        units=None,
-        dropout=0.0,
-        kernel_initializer="glorot_uniform",
-        **kwargs,
+        score: str = "scaled_dot",
+        units: int | None = None,
+        dropout: float = 0.0,
+        kernel_initializer: Initializer = "glorot_uniform",
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if units is not None and (units < 1 or score != "additive"):
+        check_sizes(units=units)
+        check_rates(dropout=dropout)
+        if units is not None and score != "additive":
             raise ValueError(
-                "`units` is the width, 1 or more, of what 'additive' adds. Received: "
-                f"units={units}, score={score!r}. Leave it out for another score."
+                "`units` is the dimension of `score='additive'`; got "
+                f"units={units}, score={score!r}. Leave `units` out."
             )
         self.score = score
         self.units = units
-        check_shares(dropout=dropout)
         self.dropout = dropout
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.supports_masking = True
-        self.score_layer = Score(
+        self.score_layer = AttentionScore(
             score, kernel_initializer, dtype=self.dtype_policy, name="score"
         )
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
-    def build(self, query_shape, value_shape=None, key_shape=None):
+    def build(
+        self,
+        query_shape: Shape,
+        value_shape: Shape | None = None,
+        key_shape: Shape | None = None,
+    ) -> None:
         if isinstance(query_shape[0], list | tuple):
             raise ValueError(
-                "Query, value and key are arguments of their own. Received: a list of "
-                f"{len(query_shape)} for the query. Write `attention(query, value)`."
+                "`query`, `value` and `key` must be separate arguments; got a list of "
+                f"{len(query_shape)} as `query`. Write `attention(query, value)`."
             )
-        value_shape = value_shape or query_shape
-        key_shape = key_shape or value_shape
-        widths = query_shape[-1], key_shape[-1]
-        self._widths = dict(zip(("query", "key"), widths, strict=True))
+        key_shape = key_shape or value_shape or query_shape
+        query_dim, key_dim = query_shape[-1], key_shape[-1]
+        self._dims = {"query": query_dim, "key": key_dim}
         if self.score == "additive":
-            units = self.units or query_shape[-1]
-            self.query_dense = self._projection("query", widths[0], units)
-            self.key_dense = self._projection("key", widths[1], units)
-            widths = units, units
-        self.score_layer.build((None, 1, None, widths[0]), (None, 1, widths[1], None))
+            units = self.units or query_dim
+            self.query_dense = self._projection("query", query_dim, units)
+            self.key_dense = self._projection("key", key_dim, units)
+            query_dim = key_dim = units
+        self.score_layer.build((None, 1, None, query_dim), (None, 1, key_dim, None))
         settle_policies(self)
 
     def call(
         self,
-        query,
-        value=None,
-        key=None,
-        padding_mask=None,
-        attention_mask=None,
-        use_causal_mask=False,
-        cache=None,
-        return_attention_scores=False,
-        training=False,
-    ):
+        query: Tensor,
+        value: Tensor = None,
+        key: Tensor = None,
+        padding_mask: Tensor = None,
+        attention_mask: Tensor = None,
+        use_causal_mask: bool = False,
+        cache: Cache | None = None,
+        return_attention_scores: bool = False,
+        training: bool = False,
+    ) -> Tensor:
         value = query if value is None and cache is None else value
-        self._check_given(query, value, key, padding_mask, attention_mask)
+        self._check_inputs(query, value, key, padding_mask, attention_mask)
         if padding_mask is None and attention_mask is None and cache is None:
-            padding_mask = implicit_masks(value, key)
+            padding_mask = implicit_mask(value, key)
         keys, values = self.keys_and_values(value, key) if cache is None else cache
         queries = self.query_dense(query) if self.score == "additive" else query
+        # The score layer expects heads: one here.
         scores = self.score_layer(queries[:, None], keys[:, None])[:, 0]  # (B, T, S)
-        check_length(padding_mask, scores.shape[-1])
-        causal = None
-        if use_causal_mask:
-            length, memory = ops.shape(scores)[1:]
-            causal = ops.arange(length)[:, None] >= ops.arange(memory)[None]
+        check_padding_length(padding_mask, scores.shape[-1])
+        causal = causal_mask(*ops.shape(scores)[1:]) if use_causal_mask else None
         mask = combine(attention_mask, padding_mask=padding_mask, causal_mask=causal)
         if mask is not None:
-            check_fits(mask[:, None], (scores.shape[0], 1, *scores.shape[1:]))
+            expected_shape = (scores.shape[0], 1, *scores.shape[1:])
+            check_attention_mask_shape(mask[:, None], expected_shape)
         weights = ops.cast(masked_softmax(scores, mask), self.compute_dtype)
         dropped = self.dropout_layer(weights, training=training)
-        heard = ops.matmul(dropped, values)
-        return (heard, weights) if return_attention_scores else heard
+        output = ops.matmul(dropped, values)  # (B, T, D')
+        return (output, weights) if return_attention_scores else output
 
-    def keys_and_values(self, value, key=None):
+    def keys_and_values(self, value: Tensor, key: Tensor = None) -> Cache:
         """Projects what is attended to, once, for many later queries.
 
         Args:
@@ -147,89 +165,64 @@ class Attention(keras.layers.Layer):
             key: float `(B, S, D'')`, or None for `value`.
 
         Returns:
-            float `(B, D_k, S)` and `(B, S, D')`, to pass as `cache`. D_k is
-            the width of what is scored: `units`, or D''.
+            float `(B, d, S)` and `(B, S, D')`, to pass as `cache`, where d is
+            the dimension of what is scored: `units`, or D''.
 
         Raises:
             ValueError: the layer is not built.
         """
-        if not self.built:
-            raise ValueError(
-                "Only a built layer knows its widths. Received: "
-                f"{self.name!r}, not built. Call it, or build it, first."
-            )
+        check_built(self)
         key = value if key is None else key
         keys = self.key_dense(key) if self.score == "additive" else key
         return ops.transpose(keys, (0, 2, 1)), value
 
     def compute_output_spec(
         self,
-        query,
-        value=None,
-        key=None,
-        padding_mask=None,
-        attention_mask=None,
-        cache=None,
-        return_attention_scores=False,
-        **others,
-    ):
+        query: Tensor,
+        value: Tensor = None,
+        key: Tensor = None,
+        padding_mask: Tensor = None,
+        attention_mask: Tensor = None,
+        use_causal_mask: bool = False,
+        cache: Cache | None = None,
+        return_attention_scores: bool = False,
+        training: bool = False,
+    ) -> Tensor:
         value = query if value is None and cache is None else value
-        self._check_given(query, value, key, padding_mask, attention_mask)
-        value = value if cache is None else cache[1]
-        shape = (*query.shape[:2], value.shape[-1])
-        heard = keras.KerasTensor(shape, self.compute_dtype)
-        if not return_attention_scores:
-            return heard
-        shape = (*query.shape[:2], value.shape[1])
-        return heard, keras.KerasTensor(shape, self.compute_dtype)
+        self._check_inputs(query, value, key, padding_mask, attention_mask)
+        values = value if cache is None else cache[1]
+        batch_size, length = query.shape[:2]
+        shapes = [(batch_size, length, values.shape[2])]
+        shapes.append((batch_size, length, values.shape[1]))
+        output, weights = (keras.KerasTensor(s, self.compute_dtype) for s in shapes)
+        return (output, weights) if return_attention_scores else output
 
-    def compute_output_shape(self, query_shape, value_shape=None, key_shape=None):
+    def compute_output_shape(
+        self,
+        query_shape: Shape,
+        value_shape: Shape | None = None,
+        key_shape: Shape | None = None,
+    ) -> Shape:
         return (*query_shape[:-1], (value_shape or query_shape)[-1])
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "dtype": dtype_config(self),
-            "score": self.score,
-            "units": self.units,
-            "dropout": self.dropout,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-        }
+    def get_config(self) -> dict:
+        return {**super().get_config(), **layer_config(self, Attention)}
 
-    def _check_given(self, query, value, key, padding_mask, attention_mask):
-        """Refuses, in a functional model too, what no call can use."""
-        if padding_mask is not None:
-            check_mask("padding_mask", padding_mask, (2,))
-        if attention_mask is not None:
-            check_mask("attention mask", attention_mask, (3,))
-        given = {"query": query, "value": value, "key": value if key is None else key}
-        shapes = {k: tuple(x.shape) for k, x in given.items() if x is not None}
-        fits = all(len(shape) == 3 for shape in shapes.values())
-        if fits:
-            pairs = [(shape[0], shapes["query"][0]) for shape in shapes.values()]
-            pairs += [(shapes[k][-1], self._widths[k]) for k in shapes if k != "value"]
-            if "value" in shapes:
-                pairs.append((shapes["value"][1], shapes["key"][1]))
-            # A size may be unknown, or a symbol of an export.
-            fits = all(
-                one == other
-                for one, other in pairs
-                if isinstance(one, int) and isinstance(other, int)
-            )
-        if not fits:
-            raise ValueError(
-                "Query, value and key are (batch, length, width), value and key of "
-                f"one length. Received: {shapes}; wanted are the widths "
-                f"{self._widths}."
-            )
+    def _check_inputs(self, query, value, key, padding_mask, attention_mask):
+        check_mask("padding_mask", padding_mask, (2,))
+        check_mask("attention_mask", attention_mask, (3,))
+        inputs = {"query": query, "value": value}
+        inputs["key"] = value if key is None else key
+        shapes = {name: x.shape for name, x in inputs.items() if x is not None}
+        check_sequences(self._dims, shapes)
 
-    def _projection(self, name, width, units):
+    def _projection(self, name: str, input_dim: int, units: int) -> keras.layers.Dense:
         dense = keras.layers.Dense(
             units,
             use_bias=False,
-            kernel_initializer=fresh(self.kernel_initializer),
+            kernel_initializer=clone_initializer(self.kernel_initializer),
             dtype=self.dtype_policy,
             name=name,
         )
-        dense.build((None, width))
+        dense.build((None, input_dim))
         return dense

@@ -1,55 +1,86 @@
 """Encoder and decoder blocks: attention, feed-forward, residuals, norms."""
 
 import inspect
+from typing import Any
 
 import keras
 
-from keras_tfm.layers.dropout import check_shares
+from keras_tfm.layers.checks import check_rates
 from keras_tfm.layers.feed_forward import FeedForward
-from keras_tfm.layers.masks import implicit_mask
-from keras_tfm.layers.multi_head import MultiHeadAttention
+from keras_tfm.layers.keras_internals import implicit_mask
+from keras_tfm.layers.multi_head_attention import MultiHeadAttention
 from keras_tfm.layers.normalization import normalization_layer
-from keras_tfm.layers.quantization import dtype_config
-from keras_tfm.layers.relative import positions_config, relative_positions
+from keras_tfm.layers.position_factory import RelativePositionsLike, relative_positions
+from keras_tfm.layers.quantization import layer_config
+from keras_tfm.layers.types import Activation, Cache, Initializer, Shape, Tensor
 
 
-class _Block(keras.layers.Layer):
-    """What encoder and decoder blocks share: settings and the residual."""
+class TransformerBlock(keras.layers.Layer):
+    """Holds options and residual of encoder and decoder blocks; base class.
 
-    bidirectional = True  # keys after the query are attended to
+    Around each layer stands a residual. Post-norm, the paper's, computes
+    `norm(x + layer(x))`; pre-norm computes `x + layer(norm(x))`, and a stack of
+    such blocks needs one more normalization at its end.
+
+    Args:
+        intermediate_dim: int >= 1, F, inside the feed-forward network.
+        num_heads: int >= 1, H.
+        key_dim: int or None, d_k. None: D / H.
+        value_dim: int or None, d_v. None: `key_dim`.
+        dropout: float in [0, 1), of what is added to a residual.
+        attention_dropout: float in [0, 1), of the attention weights.
+        activation_dropout: float in [0, 1), inside the feed-forward network.
+        activation: Keras activation of the feed-forward network.
+        gated: bool. Gated linear unit in the feed-forward network.
+        normalize_first: bool. Pre-norm.
+        normalization: `"layer_norm"`, `"rms_norm"` or `"batch_norm"`, see
+            `normalization_layer`.
+        epsilon: float > 0, of the normalizations.
+        use_bias: bool. Projections add a bias.
+        score: `"scaled_dot"`, `"dot"`, `"multiplicative"` or `"additive"`, see
+            `AttentionScore`.
+        num_key_value_heads: int or None, G, see `MultiHeadAttention`.
+        positions: `"rotary"`, `"alibi"`, `"t5"`, `"shaw"`, or a layer of
+            `RelativePositions`, inside self-attention; None for none.
+        kernel_initializer: Keras initializer of the matrices.
+        bias_initializer: Keras initializer of the biases.
+        **kwargs: arguments of `keras.layers.Layer`.
+    """
+
+    bidirectional = True  # Keys after the query are attended to.
 
     def __init__(
         self,
-        intermediate_dim,
-        num_heads,
-        key_dim=None,
-        value_dim=None,
-        dropout=0.0,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        activation="relu",
-        gated=False,
-        normalize_first=False,
-        normalization="layer_norm",
-        epsilon=1e-5,
-        use_bias=True,
-        score="scaled_dot",
-        num_key_value_heads=None,
-        positions=None,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        **kwargs,
+        intermediate_dim: int,
+        num_heads: int,
+        key_dim: int | None = None,
+        value_dim: int | None = None,
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        activation_dropout: float = 0.0,
+        activation: Activation = "relu",
+        gated: bool = False,
+        normalize_first: bool = False,
+        normalization: str = "layer_norm",
+        epsilon: float = 1e-5,
+        use_bias: bool = True,
+        score: str = "scaled_dot",
+        num_key_value_heads: int | None = None,
+        positions: RelativePositionsLike = None,
+        kernel_initializer: Initializer = "glorot_uniform",
+        bias_initializer: Initializer = "zeros",
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        self.intermediate_dim = intermediate_dim
-        self.num_heads = num_heads
-        self.key_dim = key_dim
-        self.value_dim = value_dim
-        check_shares(
+        check_rates(
             dropout=dropout,
             attention_dropout=attention_dropout,
             activation_dropout=activation_dropout,
         )
+        self.intermediate_dim = intermediate_dim
+        self.num_heads = num_heads
+        self.key_dim = key_dim
+        self.value_dim = value_dim
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.activation_dropout = activation_dropout
@@ -68,54 +99,29 @@ class _Block(keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.supports_masking = True
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
-        self._add_first_layer()
+        self._add_sequence_layer()
         self.feed_forward = FeedForward(
             intermediate_dim,
             activation=activation,
             gated=gated,
             dropout=activation_dropout,
             name="feed_forward",
-            **self._weights(),
+            **self._weight_options(),
         )
         self.feed_forward_norm = self._norm("feed_forward_norm")
 
-    def compute_output_spec(self, *args, **kwargs):
-        given = inspect.signature(self.call).bind(*args, **kwargs).arguments
-        return self._spec(**given)
-
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, x_shape: Shape) -> Shape:
         return tuple(x_shape)
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "dtype": dtype_config(self),
-            "intermediate_dim": self.intermediate_dim,
-            "num_heads": self.num_heads,
-            "key_dim": self.key_dim,
-            "value_dim": self.value_dim,
-            "dropout": self.dropout,
-            "attention_dropout": self.attention_dropout,
-            "activation_dropout": self.activation_dropout,
-            "activation": keras.activations.serialize(self.activation),
-            "gated": self.gated,
-            "normalize_first": self.normalize_first,
-            "normalization": self.normalization,
-            "epsilon": self.epsilon,
-            "use_bias": self.use_bias,
-            "score": self.score,
-            "num_key_value_heads": self.num_key_value_heads,
-            "positions": positions_config(self.positions),
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-        }
+    def get_config(self) -> dict:
+        return {**super().get_config(), **layer_config(self, TransformerBlock)}
 
-    def _add_first_layer(self):
-        """Makes what a position hears of its own sequence by."""
+    def _add_sequence_layer(self):
+        """Adds the layer through which a position sees the others."""
         self.self_attention = self._attention("self_attention", self.positions)
         self.self_attention_norm = self._norm("self_attention_norm")
 
-    def _weights(self):
+    def _weight_options(self):
         return {
             "use_bias": self.use_bias,
             "kernel_initializer": self.kernel_initializer,
@@ -133,7 +139,7 @@ class _Block(keras.layers.Layer):
             num_key_value_heads=self.num_key_value_heads,
             positions=positions,
             name=name,
-            **self._weights(),
+            **self._weight_options(),
         )
 
     def _norm(self, name):
@@ -141,58 +147,59 @@ class _Block(keras.layers.Layer):
             self.normalization, self.epsilon, name=name, dtype=self.dtype_policy
         )
 
-    def _normalized(self, norm, x, real, training):
-        """Normalises x, by statistics of real positions alone."""
+    def _normalize(self, norm, x, real_mask, training):
         if self.normalization != "batch_norm":
             return norm(x)
-        # Not by `__call__`, which hands an explicit mask on as an implicit one.
-        return norm.call(x, training=training, mask=real)
+        # Statistics of real positions alone. Not by `__call__`, which hands an
+        # explicit mask on as an implicit one.
+        return norm.call(x, training=training, mask=real_mask)
 
-    def _before(self, norm, x, real, training):
-        """What a layer inside a residual gets."""
-        return self._normalized(norm, x, real, training) if self.normalize_first else x
+    def _residual(self, norm, x, sublayer, real_mask, training):
+        """Adds `sublayer(x)` to x, with the normalization before or after.
 
-    def _after(self, norm, x, heard, real, training):
-        """The residual, closed around what the layer gave."""
-        x = x + self.dropout_layer(heard, training=training)
-        return x if self.normalize_first else self._normalized(norm, x, real, training)
+        Args:
+            norm: the normalization.
+            x: float `(B, T, D)`.
+            sublayer: function of x to a tensor, or to a tuple that begins with
+                one.
+            real_mask: bool `(B, T)` or None, True where x is real.
+            training: bool.
 
-    def _feed(self, x, real, training):
-        inner = self._before(self.feed_forward_norm, x, real, training)
-        fed = self.feed_forward(inner, training=training)
-        return self._after(self.feed_forward_norm, x, fed, real, training)
+        Returns:
+            float `(B, T, D)`, and a list of the sublayer's further results.
+        """
+        args = (real_mask, training)
+        inner = self._normalize(norm, x, *args) if self.normalize_first else x
+        output, *extras = _as_tuple(sublayer(inner))
+        x = x + self.dropout_layer(output, training=training)
+        return (x if self.normalize_first else self._normalize(norm, x, *args)), extras
+
+    def _feed(self, x, real_mask, training):
+        def feed_forward(x):
+            return self.feed_forward(x, training=training)
+
+        norm = self.feed_forward_norm
+        return self._residual(norm, x, feed_forward, real_mask, training)[0]
+
+
+# Options that models pass on to all their blocks; documented there.
+BLOCK_OPTIONS = tuple(
+    name
+    for name, parameter in inspect.signature(TransformerBlock).parameters.items()
+    if parameter.kind != parameter.VAR_KEYWORD
+    and name not in ("positions", "kernel_initializer", "bias_initializer")
+)
+
+
+def _as_tuple(results: Any) -> tuple:
+    return results if isinstance(results, tuple) else (results,)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-class TransformerEncoder(_Block):
+class TransformerEncoder(TransformerBlock):
     """One encoder block: self-attention, then a feed-forward network.
 
-    Each of the two has a residual around it. Post-norm, the paper's, gives
-    `norm(x + layer(x))`; pre-norm gives `x + layer(norm(x))`, and the stack
-    then wants one more normalisation at its end.
-
-    Args:
-        intermediate_dim: int >= 1, F, width inside the feed-forward network.
-        num_heads: int >= 1, H.
-        key_dim: int or None, d_k. None: D / H.
-        value_dim: int or None, d_v. None: `key_dim`.
-        dropout: float in [0, 1), of what is added to a residual.
-        attention_dropout: float in [0, 1), of the attention weights.
-        activation_dropout: float in [0, 1), inside the feed-forward network.
-        activation: Keras activation of the feed-forward network.
-        gated: bool. Gated linear unit in the feed-forward network.
-        normalize_first: bool. Pre-norm.
-        normalization: `"layer_norm"`, `"rms_norm"` or `"batch_norm"`, see
-            `normalization_layer`.
-        epsilon: float > 0, of the normalisations.
-        use_bias: bool. Projections add a bias.
-        score: `"scaled_dot"` or another of `Score`.
-        num_key_value_heads: int or None, G, see `MultiHeadAttention`.
-        positions: `"rotary"`, `"alibi"`, `"t5"`, `"shaw"`, or a layer of
-            `RelativePositions`, inside self-attention; None for none.
-        kernel_initializer: Keras initializer of the matrices.
-        bias_initializer: Keras initializer of the biases.
-        **kwargs: of `keras.layers.Layer`.
+    The constructor has the block options, see `TransformerBlock`.
 
     Call arguments:
         x: float `(B, S, D)`.
@@ -206,13 +213,23 @@ class TransformerEncoder(_Block):
         weights `(B, H, S, S)`.
 
     Raises:
-        ValueError: as `MultiHeadAttention`, or an unknown normalisation.
+        ValueError: as `MultiHeadAttention`, or an unknown normalization.
 
     Source: Vaswani et al. 2017, section 3.1, https://arxiv.org/abs/1706.03762;
     pre-norm: Xiong et al. 2020, https://arxiv.org/abs/2002.04745
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_tfm import layers
+
+        block = layers.TransformerEncoder(intermediate_dim=16, num_heads=2)
+        real = np.array([[True, True, False]])
+        print(block(np.ones((1, 3, 8)), padding_mask=real).shape)  # (1, 3, 8)
+        ```
     """
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         self.self_attention.build(x_shape)
         self.self_attention_norm.build(x_shape)
         self.feed_forward.build(x_shape)
@@ -220,61 +237,53 @@ class TransformerEncoder(_Block):
 
     def call(
         self,
-        x,
-        padding_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=False,
-    ):
-        real = implicit_mask(x) if padding_mask is None else padding_mask
+        x: Tensor,
+        padding_mask: Tensor = None,
+        attention_mask: Tensor = None,
+        return_attention_scores: bool = False,
+        training: bool = False,
+    ) -> Tensor:
+        real_mask = implicit_mask(x) if padding_mask is None else padding_mask
         if padding_mask is None and attention_mask is None:
-            padding_mask = real
-        heard = self.self_attention(
-            self._before(self.self_attention_norm, x, real, training),
+            padding_mask = real_mask
+
+        def attend(x):
+            return self.self_attention(
+                x,
+                padding_mask=padding_mask,
+                attention_mask=attention_mask,
+                return_attention_scores=return_attention_scores,
+                training=training,
+            )
+
+        norm = self.self_attention_norm
+        x, weights = self._residual(norm, x, attend, real_mask, training)
+        x = self._feed(x, real_mask, training)
+        return (x, *weights) if return_attention_scores else x
+
+    def compute_output_spec(
+        self,
+        x: Tensor,
+        padding_mask: Tensor = None,
+        attention_mask: Tensor = None,
+        return_attention_scores: bool = False,
+        training: bool = False,
+    ) -> Tensor:
+        return self.self_attention.compute_output_spec(
+            x,
             padding_mask=padding_mask,
             attention_mask=attention_mask,
             return_attention_scores=return_attention_scores,
-            training=training,
         )
-        heard, scores = heard if return_attention_scores else (heard, None)
-        x = self._after(self.self_attention_norm, x, heard, real, training)
-        x = self._feed(x, real, training)
-        return (x, scores) if return_attention_scores else x
-
-    def _spec(self, x, training=False, **others):
-        return self.self_attention.compute_output_spec(x, **others)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-class TransformerDecoder(_Block):
-    """One decoder block: causal self-attention, attention to the encoder's
-    output, and a feed-forward network.
+class TransformerDecoder(TransformerBlock):
+    """One decoder block: causal self-attention, cross-attention, feed-forward.
 
-    Called without an encoder sequence it has no cross-attention and is a
-    block of a language model; the first call decides.
-
-    Args:
-        intermediate_dim: int >= 1, F, width inside the feed-forward network.
-        num_heads: int >= 1, H.
-        key_dim: int or None, d_k. None: D / H.
-        value_dim: int or None, d_v. None: `key_dim`.
-        dropout: float in [0, 1), of what is added to a residual.
-        attention_dropout: float in [0, 1), of the attention weights.
-        activation_dropout: float in [0, 1), inside the feed-forward network.
-        activation: Keras activation of the feed-forward network.
-        gated: bool. Gated linear unit in the feed-forward network.
-        normalize_first: bool. Pre-norm.
-        normalization: `"layer_norm"`, `"rms_norm"` or `"batch_norm"`, see
-            `normalization_layer`.
-        epsilon: float > 0, of the normalisations.
-        use_bias: bool. Projections add a bias.
-        score: `"scaled_dot"` or another of `Score`.
-        num_key_value_heads: int or None, G, see `MultiHeadAttention`.
-        positions: `"rotary"`, `"alibi"`, `"t5"` (one-way), `"shaw"`, or a layer
-            of `RelativePositions`, inside self-attention; None for none.
-        kernel_initializer: Keras initializer of the matrices.
-        bias_initializer: Keras initializer of the biases.
-        **kwargs: of `keras.layers.Layer`.
+    Called without an encoder sequence it has no cross-attention and is a block
+    of a language model; the first call decides. The constructor has the block
+    options, see `TransformerBlock`; `positions="t5"` is unidirectional here.
 
     Call arguments:
         x: float `(B, T, D)`.
@@ -287,7 +296,7 @@ class TransformerDecoder(_Block):
         encoder_padding_mask: bool `(B, S)`. None: the implicit Keras mask of
             the encoder sequence.
         use_causal_mask: bool. No position attends to a later one.
-        cache: pair of pairs of keys and values: of this block's past (room of
+        cache: pair of pairs of keys and values: of this block's past (from
             `empty_cache`) and of the encoder sequence (from
             `cross_attention.keys_and_values`), the second None in a language
             model. `encoder_sequence` is then not needed.
@@ -301,7 +310,8 @@ class TransformerDecoder(_Block):
     Returns:
         float `(B, T, D)`; or a tuple of it, the weights of self-attention
         `(B, H, T, T)` and, if the block has it, of cross-attention
-        `(B, H, T, S)` if asked for, and the new cache if one was given.
+        `(B, H, T, S)` with `return_attention_scores`, and the new cache if one
+        was passed.
 
     Raises:
         ValueError: as `MultiHeadAttention`; an encoder sequence for a block
@@ -309,104 +319,93 @@ class TransformerDecoder(_Block):
             without `cache_index`.
 
     Source: Vaswani et al. 2017, section 3.1. https://arxiv.org/abs/1706.03762
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_tfm import layers
+
+        block = layers.TransformerDecoder(intermediate_dim=16, num_heads=2)
+        target, memory = np.ones((1, 3, 8)), np.ones((1, 5, 8))
+        print(block(target, memory).shape)  # (1, 3, 8)
+
+        # One position at a time; keys and values of the memory computed once.
+        past = block.empty_cache(batch_size=1, length=3)
+        cache = (past, block.cross_attention.keys_and_values(memory))
+        for t in range(3):
+            x = target[:, t : t + 1]
+            output, cache = block(x, cache=cache, cache_index=t)
+        ```
     """
 
     bidirectional = False
 
-    def build(self, x_shape, encoder_sequence_shape=None):
+    def build(
+        self, x_shape: Shape, encoder_sequence_shape: Shape | None = None
+    ) -> None:
         self.self_attention.build(x_shape)
         self.self_attention_norm.build(x_shape)
-        self._build_others(x_shape, encoder_sequence_shape)
-
-    def _build_others(self, x_shape, encoder_sequence_shape):
-        self.cross_attention = None
-        if encoder_sequence_shape is not None:
-            self.cross_attention = self._attention("cross_attention")
-            self.cross_attention.build(x_shape, encoder_sequence_shape)
-            self.cross_attention_norm = self._norm("cross_attention_norm")
-            self.cross_attention_norm.build(x_shape)
+        self._build_cross_attention(x_shape, encoder_sequence_shape)
         self.feed_forward.build(x_shape)
         self.feed_forward_norm.build(x_shape)
 
     def call(
         self,
-        x,
-        encoder_sequence=None,
-        padding_mask=None,
-        attention_mask=None,
-        encoder_padding_mask=None,
-        use_causal_mask=True,
-        cache=None,
-        cache_index=None,
-        query_positions=None,
-        key_positions=None,
-        return_attention_scores=False,
-        training=False,
-    ):
-        if cache is not None and cache_index is None:
-            raise ValueError(
-                "A decoder block writes to its cache. Received: a cache and no "
-                "`cache_index`. Pass the slot of `x[:, 0]`."
-            )
+        x: Tensor,
+        encoder_sequence: Tensor = None,
+        padding_mask: Tensor = None,
+        attention_mask: Tensor = None,
+        encoder_padding_mask: Tensor = None,
+        use_causal_mask: bool = True,
+        cache: tuple[Cache, Cache | None] | None = None,
+        cache_index: Tensor = None,
+        query_positions: Tensor = None,
+        key_positions: Tensor = None,
+        return_attention_scores: bool = False,
+        training: bool = False,
+    ) -> Tensor:
+        _check_cache_index(cache, cache_index)
         past, memory = (None, None) if cache is None else cache
         self._check_encoder(encoder_sequence if memory is None else memory)
-        real = implicit_mask(x) if padding_mask is None else padding_mask
+        real_mask = implicit_mask(x) if padding_mask is None else padding_mask
         if cache is not None:
-            real = None  # A padding mask is then of the slots.
+            real_mask = None  # The padding mask is of the slots, not of x.
         elif padding_mask is None and attention_mask is None:
-            padding_mask = real
-        if encoder_padding_mask is None:
-            encoder_padding_mask = implicit_mask(encoder_sequence)
-        heard = self.self_attention(
-            self._before(self.self_attention_norm, x, real, training),
-            padding_mask=padding_mask,
-            attention_mask=attention_mask,
-            use_causal_mask=use_causal_mask,
-            cache=past,
-            cache_index=cache_index,
-            query_positions=query_positions,
-            key_positions=key_positions,
-            return_attention_scores=return_attention_scores,
-            training=training,
-        )
-        heard, *more = heard if isinstance(heard, tuple) else (heard,)
-        x = self._after(self.self_attention_norm, x, heard, real, training)
-        scores = more[:1] if return_attention_scores else []
-        x, cross_scores = self._attend_and_feed(
+            padding_mask = real_mask
+
+        def attend(x):
+            return self.self_attention(
+                x,
+                padding_mask=padding_mask,
+                attention_mask=attention_mask,
+                use_causal_mask=use_causal_mask,
+                cache=past,
+                cache_index=cache_index,
+                query_positions=query_positions,
+                key_positions=key_positions,
+                return_attention_scores=return_attention_scores,
+                training=training,
+            )
+
+        norm = self.self_attention_norm
+        x, extras = self._residual(norm, x, attend, real_mask, training)
+        new_past = extras.pop() if cache is not None else None
+        x, cross_weights = self._attend_to_encoder(
             x,
             encoder_sequence,
             encoder_padding_mask,
             memory,
-            real,
+            real_mask,
             return_attention_scores,
             training,
         )
-        results = [x, *scores, *cross_scores]
+        results = [self._feed(x, real_mask, training), *extras, *cross_weights]
         if cache is not None:
-            results.append((more[-1], memory))
-        return x if len(results) == 1 else tuple(results)
+            results.append((new_past, memory))
+        return results[0] if len(results) == 1 else tuple(results)
 
-    def _attend_and_feed(
-        self, x, sequence, mask, memory, real, return_attention_scores, training
-    ):
-        """What comes after a position has heard of its own sequence."""
-        scores = []
-        if self.cross_attention is not None:
-            heard = self.cross_attention(
-                self._before(self.cross_attention_norm, x, real, training),
-                sequence,
-                padding_mask=mask,
-                cache=memory,
-                return_attention_scores=return_attention_scores,
-                training=training,
-            )
-            if return_attention_scores:
-                heard, *scores = heard
-            x = self._after(self.cross_attention_norm, x, heard, real, training)
-        return self._feed(x, real, training), scores
-
-    def empty_cache(self, batch_size, length):
-        """Makes room for the keys and values of this block's past.
+    def empty_cache(self, batch_size: Tensor, length: Tensor) -> Cache:
+        """Creates a cache for the keys and values of this block's past.
 
         Args:
             batch_size: int, or scalar int tensor: B.
@@ -417,66 +416,114 @@ class TransformerDecoder(_Block):
         """
         return self.self_attention.empty_cache(batch_size, length)
 
-    def extend_cache(self, cache, length):
-        """Makes more room in a cache of this block's past.
+    def extend_cache(self, cache: Cache, length: Tensor) -> Cache:
+        """Appends slots to a cache of this block's past.
 
         Args:
-            cache: of `empty_cache`.
-            length: int, in slots, no less than there are.
+            cache: pair from `empty_cache`.
+            length: int: slots of the result, no less than there are.
 
         Returns:
             The same with that many slots.
         """
         return self.self_attention.extend_cache(cache, length)
 
-    def compute_output_shape(self, x_shape, encoder_sequence_shape=None):
-        return tuple(x_shape)
-
-    def _spec(
-        self,
-        x,
-        encoder_sequence=None,
-        encoder_padding_mask=None,
-        cache=None,
-        return_attention_scores=False,
-        training=False,
-        **others,
-    ):
-        past, memory = (None, None) if cache is None else cache
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Tensor:
+        call = inspect.signature(self.call).bind(*args, **kwargs)
+        call.apply_defaults()
+        arguments = call.arguments
+        x, encoder_sequence = arguments["x"], arguments["encoder_sequence"]
+        past, memory = arguments["cache"] or (None, None)
         self._check_encoder(encoder_sequence if memory is None else memory)
-        scores = {"return_attention_scores": return_attention_scores}
-        heard = self.self_attention.compute_output_spec(
-            x, cache=past, **scores, **others
-        )
-        x, *results = heard if isinstance(heard, tuple) else (heard,)
+        results, new_past = self._sequence_spec(x, past, arguments)
         if self.cross_attention is not None:
-            heard = self.cross_attention.compute_output_spec(
+            spec = self.cross_attention.compute_output_spec(
                 x,
                 encoder_sequence,
+                padding_mask=arguments["encoder_padding_mask"],
                 cache=memory,
-                padding_mask=encoder_padding_mask,
-                **scores,
+                return_attention_scores=arguments["return_attention_scores"],
             )
-            if return_attention_scores:
-                results.insert(1, heard[1])
-        if memory is not None:
-            memory = tuple(keras.KerasTensor(m.shape, m.dtype) for m in memory)
-        if cache is not None:
-            results[-1] = (results[-1], memory)
-        return (x, *results) if results else x
+            results += _as_tuple(spec)[1:]
+        if past is not None:
+            results.append((new_past, _like(memory)))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def compute_output_shape(
+        self, x_shape: Shape, encoder_sequence_shape: Shape | None = None
+    ) -> Shape:
+        return tuple(x_shape)
+
+    def _build_cross_attention(self, x_shape, encoder_sequence_shape):
+        self.cross_attention = None
+        if encoder_sequence_shape is not None:
+            self.cross_attention = self._attention("cross_attention")
+            self.cross_attention.build(x_shape, encoder_sequence_shape)
+            self.cross_attention_norm = self._norm("cross_attention_norm")
+            self.cross_attention_norm.build(x_shape)
+
+    def _attend_to_encoder(
+        self,
+        x,
+        encoder_sequence,
+        encoder_padding_mask,
+        memory,
+        real_mask,
+        return_attention_scores,
+        training,
+    ):
+        """Returns x and a list of the cross-attention weights, if wanted."""
+        if self.cross_attention is None:
+            return x, []
+        if encoder_padding_mask is None:
+            encoder_padding_mask = implicit_mask(encoder_sequence)
+
+        def attend(x):
+            return self.cross_attention(
+                x,
+                encoder_sequence,
+                padding_mask=encoder_padding_mask,
+                cache=memory,
+                return_attention_scores=return_attention_scores,
+                training=training,
+            )
+
+        norm = self.cross_attention_norm
+        return self._residual(norm, x, attend, real_mask, training)
+
+    def _sequence_spec(self, x, past, arguments):
+        """Lists x and the weights of self-attention; and its new cache."""
+        names = ("padding_mask", "attention_mask", "cache_index")
+        names += ("return_attention_scores",)
+        passed = {name: arguments[name] for name in names}
+        _check_cache_index(past, passed["cache_index"])
+        spec = self.self_attention.compute_output_spec(x, cache=past, **passed)
+        results = list(_as_tuple(spec))
+        new_past = None if past is None else results.pop()
+        return results, new_past
 
     def _check_encoder(self, memory):
         if (memory is None) == (self.cross_attention is None):
             return
-        built, called = (
-            ("without", "with")
-            if memory is not None
-            else (
-                "with",
-                "without",
-            )
-        )
+        built, called = "with", "without"
+        if self.cross_attention is None:
+            built, called = called, built
         raise ValueError(
-            f"This decoder block was built {built} an encoder sequence and is "
-            f"called {called} one. Use two blocks."
+            "`encoder_sequence` must be passed always or never; this block was built "
+            f"{built} one and is called {called} one. Use two blocks."
         )
+
+
+def _check_cache_index(cache: Any, cache_index: Tensor) -> None:
+    if cache is not None and cache_index is None:
+        raise ValueError(
+            "`cache_index` must be set with a cache; got cache_index=None. Pass the "
+            "slot of `x[:, 0]`."
+        )
+
+
+def _like(tensors: Any) -> Any:
+    """Returns symbols of the shapes and dtypes of a tensor, or of a nest."""
+    return keras.tree.map_structure(
+        lambda x: keras.KerasTensor(x.shape, x.dtype), tensors
+    )

@@ -1,32 +1,40 @@
-"""From token ids to vectors, and from vectors back to logits."""
+"""Token embeddings with positions, and logits from the tied matrix."""
 
 import math
+from typing import Any
 
 import keras
 from keras import backend, ops
 
-from keras_tfm.layers.dropout import check_shares
-from keras_tfm.layers.masks import INTEGERS, are_integers, padding_mask
+from keras_tfm.layers.checks import (
+    INTEGERS,
+    check_choice,
+    check_ids,
+    check_rates,
+    check_sizes,
+)
+from keras_tfm.layers.masks import padding_mask
 from keras_tfm.layers.normalization import normalization_layer
 from keras_tfm.layers.positions import LearnedPositions, SinusoidalPositions
-from keras_tfm.layers.quantization import dtype_config, settle_policies
+from keras_tfm.layers.quantization import layer_config, settle_policies
+from keras_tfm.layers.types import Initializer, Shape, Tensor
 
-FEW_ROWS = 64  # of vectors to project
+MAX_ROWS_TRANSPOSED = 64  # vectors; with more, the plain product is faster
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
 class TokenAndPositionEmbedding(keras.layers.Layer):
-    """Turns token ids into vectors that also say where the token stands.
+    """Embeds token ids and adds position encodings.
 
-    The same layer gives the output projection that is tied to its table,
-    `as_logits`, so that one layer can serve source, target and output (the
-    paper's three-way tying), target and output, or one of them. Two that have
-    positions of their own may share a table, see `share_table`.
+    The same layer computes logits with its embedding matrix, `as_logits`, so
+    that one layer can serve source, target and output (the paper's three-way
+    tying), target and output, or one of them. Two layers with positions of
+    their own may be tied as well, see `tie_embeddings`.
 
-    Where positions are fixed, the table is drawn with variance 1/D and the
-    vectors are multiplied by sqrt(D), so that a token is as loud as its
-    position and logits start at variance 1. Learned positions start as small
-    as the table, and nothing is multiplied.
+    With fixed positions the matrix is drawn with variance 1/D and the vectors
+    are multiplied by sqrt(D), so that token and position have equal variance
+    and logits start at variance 1. Learned positions start as small as the
+    matrix, and nothing is multiplied.
 
     In training the lookup hands a dense gradient to the optimizer on every
     backend: with TensorFlow's sparse one, Adam is another algorithm.
@@ -39,16 +47,16 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
             `SinusoidalPositions("halves")`, or None for none.
         scale: bool or None. Multiply by sqrt(D); None: where positions are
             fixed.
-        normalization: `"layer_norm"`, `"rms_norm"` or None: of the sum, as
-            BERT and BART have it.
-        epsilon: float > 0, of the normalisation.
-        dropout: float in [0, 1). Share of channels dropped from what comes out.
+        normalization: `"layer_norm"`, `"rms_norm"` or None: of the sum, as in
+            BERT and BART. No `"batch_norm"`, which would count padding here.
+        epsilon: float > 0, of the normalization.
+        dropout: float in [0, 1). Rate at which output channels are dropped.
         logits_bias: bool. `as_logits` adds a learned bias.
-        mask_zero: bool. Give the output an implicit Keras mask that is False
-            where the id is 0.
-        embeddings_initializer: Keras initializer of the table, or None for a
+        mask_zero: bool. Attach an implicit Keras mask to the output that is
+            False where the id is 0.
+        embeddings_initializer: Keras initializer of the matrix, or None for a
             normal distribution of standard deviation D ** -0.5.
-        **kwargs: of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         inputs: integer ids `(B, T)`; with `reverse` float vectors `(..., D)`.
@@ -60,36 +68,45 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         float `(B, T, D)`; with `reverse` `(..., V)`.
 
     Raises:
-        ValueError: ids of another rank or dtype, vectors of another width, a
-            size below 1, unknown `positions`, learned ones without
-            `sequence_length`, or an odd width with sinusoids.
+        ValueError: ids of another rank or dtype, vectors of another dimension,
+            a size below 1, unknown `positions`, learned ones without
+            `sequence_length`, or an odd D with sinusoids.
 
     Source: Vaswani et al. 2017, sections 3.4, 3.5 and 5.4.
     https://arxiv.org/abs/1706.03762; tying: Press and Wolf 2017.
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_tfm import layers
+
+        embedding = layers.TokenAndPositionEmbedding(1000, 16)
+        x = embedding(np.array([[5, 3, 0]]))  # (1, 3, 16)
+        print(embedding.as_logits(x).shape)  # (1, 3, 1000)
+        ```
     """
 
     def __init__(
         self,
-        vocabulary_size,
-        embedding_dim,
-        sequence_length=None,
-        positions="sinusoidal",
-        scale=None,
-        normalization=None,
-        epsilon=1e-5,
-        dropout=0.0,
-        logits_bias=False,
-        mask_zero=False,
-        embeddings_initializer=None,
-        **kwargs,
+        vocabulary_size: int,
+        embedding_dim: int,
+        *,
+        sequence_length: int | None = None,
+        positions: str | dict | keras.layers.Layer | None = "sinusoidal",
+        scale: bool | None = None,
+        normalization: str | None = None,
+        epsilon: float = 1e-5,
+        dropout: float = 0.0,
+        logits_bias: bool = False,
+        mask_zero: bool = False,
+        embeddings_initializer: Initializer | None = None,
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if vocabulary_size < 1 or embedding_dim < 1:
-            raise ValueError(
-                "A table of embeddings has at least one row and one column. "
-                f"Received: vocabulary_size={vocabulary_size}, "
-                f"embedding_dim={embedding_dim}."
-            )
+        check_sizes(vocabulary_size=vocabulary_size, embedding_dim=embedding_dim)
+        check_rates(dropout=dropout)
+        if isinstance(positions, dict):  # from a config
+            positions = keras.saving.deserialize_keras_object(positions)
         self.vocabulary_size = vocabulary_size
         self.embedding_dim = embedding_dim
         self.sequence_length = sequence_length
@@ -97,7 +114,6 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         self.scale = scale
         self.normalization = normalization
         self.epsilon = epsilon
-        check_shares(dropout=dropout)
         self.dropout = dropout
         self.logits_bias = logits_bias
         self.mask_zero = mask_zero
@@ -107,31 +123,27 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
             embedding_dim,
             embeddings_initializer=self.embeddings_initializer
             or keras.initializers.RandomNormal(stddev=embedding_dim**-0.5),
-            # Else a model with a policy of its own gets float32 logits.
+            # Without it a model with a policy of its own gets float32 logits.
             reverse_dtype=self.compute_dtype,
             dtype=self.dtype_policy,
             name="token_embedding",
         )
-        # A mask that hidden vectors carry ends at the logits, and rightly so.
+        # The implicit mask of hidden vectors ends at the logits.
         self.token_embedding.supports_masking = True
-        self.position_layer = self._position_layer()
-        fixed = not isinstance(self.position_layer, LearnedPositions)
-        scaled = fixed if scale is None else scale
-        self.factor = math.sqrt(embedding_dim) if scaled else 1.0
+        self.position_layer = _position_layer(self)
+        is_fixed = not isinstance(self.position_layer, LearnedPositions)
+        is_scaled = is_fixed if scale is None else scale
+        self.factor = math.sqrt(embedding_dim) if is_scaled else 1.0
         self.norm = None
-        if normalization == "batch_norm":
-            raise ValueError(
-                "Statistics of a batch would count padding here. Received: "
-                "normalization='batch_norm'. Take 'layer_norm' or 'rms_norm'."
-            )
         if normalization is not None:
+            check_choice("normalization", normalization, ("layer_norm", "rms_norm"))
             self.norm = normalization_layer(
                 normalization, epsilon, dtype=self.dtype_policy, name="norm"
             )
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
-    def build(self, inputs_shape):
-        # The first call may be in reverse: its shape says nothing of ids.
+    def build(self, inputs_shape: Shape) -> None:
+        # Not of `inputs_shape`: the first call may be in reverse.
         vectors_shape = (None, None, self.embedding_dim)
         if not self.token_embedding.built:
             self.token_embedding.build((None, None))
@@ -145,27 +157,29 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
             self.position_layer.build(vectors_shape)
         settle_policies(self)
 
-    def call(self, inputs, offset=0, reverse=False, training=False):
-        self._check(inputs, reverse)
+    def call(
+        self,
+        inputs: Tensor,
+        offset: Tensor = 0,
+        reverse: bool = False,
+        training: bool = False,
+    ) -> Tensor:
+        self._check_inputs(inputs, reverse)
         if reverse:
-            hidden = ops.cast(inputs, self.compute_dtype)
-            if self._has_few_rows(hidden) and not training:
-                logits = self._project_few(hidden)
-            else:
-                logits = self.token_embedding(hidden, reverse=True)
-            logits = ops.cast(logits, self.compute_dtype)  # int8 gives float32
+            logits = self._project(ops.cast(inputs, self.compute_dtype), training)
+            logits = ops.cast(logits, self.compute_dtype)  # float32 from int8
             if self.logits_bias:
                 logits = logits + ops.cast(self.bias, logits.dtype)
             return logits
-        x = self._lookup(inputs, training)
+        x = self._look_up(inputs, training)  # (B, T, D)
         if self.position_layer is not None:
             x = self.position_layer(x, offset=offset)
         if self.norm is not None:
             x = self.norm(x)
         return self.dropout_layer(x, training=training)
 
-    def as_logits(self, hidden):
-        """Projects vectors to logits by the transposed table.
+    def as_logits(self, hidden: Tensor) -> Tensor:
+        """Projects vectors to logits with the transposed embedding matrix.
 
         Args:
             hidden: float `(..., D)`.
@@ -176,142 +190,113 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         """
         return self(hidden, reverse=True)
 
-    def share_table(self, other):
-        """Takes the table of another embedding in place of its own.
+    def tie_embeddings(self, source: "TokenAndPositionEmbedding") -> None:
+        """Uses the embedding matrix of another layer from now on.
 
         Args:
-            other: `TokenAndPositionEmbedding` of the same sizes.
+            source: `TokenAndPositionEmbedding` of the same sizes.
 
         Raises:
-            ValueError: other sizes, or this one is built already.
+            ValueError: other sizes, or this layer is built already.
         """
         sizes = (self.vocabulary_size, self.embedding_dim)
-        if self.built or sizes != (other.vocabulary_size, other.embedding_dim):
+        source_sizes = (source.vocabulary_size, source.embedding_dim)
+        if self.built or sizes != source_sizes:
             raise ValueError(
-                "Embeddings of one size share a table before they are built. "
-                f"Received: {sizes}, built={self.built}; and "
-                f"{(other.vocabulary_size, other.embedding_dim)}."
+                "`source` must have the sizes of this embedding, and this one must "
+                f"not be built yet; got sizes {source_sizes} for {sizes}, "
+                f"built={self.built}."
             )
         del self.token_embedding
-        self.token_embedding = other.token_embedding
+        self.token_embedding = source.token_embedding
 
     @property
-    def embeddings(self):
-        """The table, `(V, D)`."""
+    def embeddings(self) -> keras.Variable:
+        """The embedding matrix, `(V, D)`."""
         return self.token_embedding.embeddings
 
-    def compute_mask(self, inputs, previous_mask=None):
-        # A mask that vectors carry ends at the logits.
+    def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> Tensor:
         is_ids = backend.standardize_dtype(inputs.dtype) in INTEGERS
         return padding_mask(inputs) if self.mask_zero and is_ids else None
 
-    def compute_output_shape(self, inputs_shape, reverse=False):
+    def compute_output_shape(self, inputs_shape: Shape, reverse: bool = False) -> Shape:
         if reverse:
             return (*inputs_shape[:-1], self.vocabulary_size)
         return (*inputs_shape, self.embedding_dim)
 
-    def compute_output_spec(self, inputs, offset=0, reverse=False, training=False):
-        self._check(inputs, reverse)
+    def compute_output_spec(
+        self,
+        inputs: Tensor,
+        offset: Tensor = 0,
+        reverse: bool = False,
+        training: bool = False,
+    ) -> Tensor:
+        self._check_inputs(inputs, reverse)
         shape = self.compute_output_shape(inputs.shape, reverse)
         output = keras.KerasTensor(shape, self.compute_dtype)
         if reverse or self.position_layer is None:
             return output
         return self.position_layer.compute_output_spec(output, offset=offset)
 
-    def get_config(self):
-        positions = self.positions
-        if isinstance(positions, keras.layers.Layer):
-            positions = keras.saving.serialize_keras_object(positions)
-            # Built by this layer and not before it, it has its path again.
-            positions.pop("build_config", None)
-        initializer = self.embeddings_initializer
-        return {
-            **super().get_config(),
-            "dtype": dtype_config(self),
-            "vocabulary_size": self.vocabulary_size,
-            "embedding_dim": self.embedding_dim,
-            "sequence_length": self.sequence_length,
-            "positions": positions,
-            "scale": self.scale,
-            "normalization": self.normalization,
-            "epsilon": self.epsilon,
-            "logits_bias": self.logits_bias,
-            "dropout": self.dropout,
-            "mask_zero": self.mask_zero,
-            "embeddings_initializer": initializer
-            and keras.initializers.serialize(initializer),
-        }
+    def get_config(self) -> dict:
+        config = layer_config(self, TokenAndPositionEmbedding)
+        return {**super().get_config(), **config}
 
-    @classmethod
-    def from_config(cls, config):
-        config = dict(config)
-        if isinstance(config["positions"], dict):
-            config["positions"] = keras.saving.deserialize_keras_object(
-                config["positions"]
-            )
-        return cls(**config)
-
-    def _check(self, inputs, reverse):
+    def _check_inputs(self, inputs: Tensor, reverse: bool) -> None:
+        if not reverse:
+            fix = ' In a `Sequential` begin with `keras.Input((None,), dtype="int32")`.'
+            check_ids("inputs", inputs, fix)
+            return
         shape, dtype = tuple(inputs.shape), backend.standardize_dtype(inputs.dtype)
-        width = shape[-1] if shape else 0  # None is not known yet
-        wrong = dtype in INTEGERS or width not in (self.embedding_dim, None)
-        if reverse and wrong:
+        dim = shape[-1] if shape else 0  # None where unknown
+        if dtype in INTEGERS or dim not in (self.embedding_dim, None):
             raise ValueError(
-                f"Vectors to project are floats of width {self.embedding_dim}. "
-                f"Received: shape={shape}, dtype={dtype}."
-            )
-        if not reverse and (len(shape) != 2 or not are_integers(inputs)):
-            raise ValueError(
-                "Token ids must be integers of shape (batch, length). "
-                f"Received: shape={shape}, dtype={dtype}."
+                "`inputs` to project to logits must be floats of dimension "
+                f"{self.embedding_dim}; got dtype={dtype}, shape={shape}."
             )
 
-    def _position_layer(self):
-        if self.positions is None or isinstance(self.positions, keras.layers.Layer):
-            return self.positions
-        if self.positions == "sinusoidal":
-            return SinusoidalPositions(dtype=self.dtype_policy, name="positions")
-        if self.positions == "learned":
-            return LearnedPositions(
-                self.sequence_length,
-                initializer=keras.initializers.RandomNormal(
-                    stddev=self.embedding_dim**-0.5
-                ),
-                dtype=self.dtype_policy,
-                name="positions",
-            )
-        raise ValueError(
-            "`positions` is 'sinusoidal', 'learned', a layer of positions, or "
-            f"None. Received: {self.positions!r}."
-        )
-
-    def _has_few_rows(self, hidden):
+    def _project(self, hidden: Tensor, training: bool) -> Tensor:
+        """Computes `(..., V)` from `(..., D)`, without a bias."""
         sizes = hidden.shape[:-1]
-        known = all(isinstance(size, int) for size in sizes)
-        plain = self.token_embedding.quantization_mode is None
-        plain = plain and self.compute_dtype == "float32"
-        # A search on PyTorch packs the table, if it stands on the right; on JAX
-        # it is as fast there.
-        plain = plain and backend.backend() == "tensorflow"
-        return plain and known and math.prod(sizes) <= FEW_ROWS
-
-    def _project_few(self, hidden):
-        """As the table times the vectors, not the vectors times the table.
-
-        With few of them a matrix product reads its left side faster: a greedy
-        step of 32 rows takes 0.85 of the time on TensorFlow.
-        """
+        is_small = all(isinstance(size, int) for size in sizes)
+        is_small = is_small and math.prod(sizes) <= MAX_ROWS_TRANSPOSED
+        is_float32 = self.compute_dtype == "float32"
+        is_float32 = is_float32 and self.token_embedding.quantization_mode is None
+        # PyTorch prepacks a matrix on the right; JAX is as fast there.
+        on_tensorflow = backend.backend() == "tensorflow"
+        if training or not (is_small and is_float32 and on_tensorflow):
+            return self.token_embedding(hidden, reverse=True)
+        # A matrix product reads its left side faster where the right is small:
+        # a greedy step of 32 rows takes 0.85 of the time on TensorFlow.
         flat = ops.reshape(hidden, (-1, self.embedding_dim))
-        table = ops.cast(self.embeddings, self.compute_dtype)
-        logits = ops.transpose(ops.matmul(table, ops.transpose(flat)))
-        return ops.reshape(logits, (*hidden.shape[:-1], self.vocabulary_size))
+        embeddings = ops.cast(self.embeddings, self.compute_dtype)
+        logits = ops.transpose(ops.matmul(embeddings, ops.transpose(flat)))  # (BT, V)
+        return ops.reshape(logits, (*sizes, self.vocabulary_size))
 
-    def _lookup(self, ids, training):
+    def _look_up(self, ids: Tensor, training: bool) -> Tensor:
         ids = ops.cast(ids, "int32")
         if training and self.token_embedding.quantization_mode is None:
             # The product before the lookup is what makes TensorFlow's gradient
             # dense. Outside training it would cost V * D products a call.
-            table = ops.multiply(self.embeddings, self.factor)
-            return ops.cast(ops.take(table, ids, axis=0), self.compute_dtype)
+            embeddings = ops.multiply(self.embeddings, self.factor)
+            return ops.cast(ops.take(embeddings, ids, axis=0), self.compute_dtype)
         x = self.token_embedding(ids)
         return x if self.factor == 1.0 else x * ops.cast(self.factor, x.dtype)
+
+
+def _position_layer(embedding: TokenAndPositionEmbedding) -> keras.layers.Layer | None:
+    """Returns the layer of positions that an embedding adds, or None."""
+    positions, policy = embedding.positions, embedding.dtype_policy
+    if positions is None or isinstance(positions, keras.layers.Layer):
+        return positions
+    check_choice("positions", positions, ("sinusoidal", "learned"))
+    if positions == "sinusoidal":
+        return SinusoidalPositions(dtype=policy, name="positions")
+    stddev = embedding.embedding_dim**-0.5
+    initializer = keras.initializers.RandomNormal(stddev=stddev)
+    return LearnedPositions(
+        embedding.sequence_length,
+        initializer=initializer,
+        dtype=policy,
+        name="positions",
+    )

@@ -1,16 +1,19 @@
-"""The network that each position goes through on its own."""
+"""The feed-forward network of a block, applied to each position."""
+
+from typing import Any
 
 import keras
 from keras import ops
 
-from keras_tfm.layers.dropout import check_shares
-from keras_tfm.layers.initialization import fresh
-from keras_tfm.layers.quantization import dtype_config, settle_policies
+from keras_tfm.layers.checks import check_rates, check_sizes
+from keras_tfm.layers.initialization import clone_initializer
+from keras_tfm.layers.quantization import layer_config, settle_policies
+from keras_tfm.layers.types import Activation, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-def gelu_tanh(x):
-    """Gives GELU by its approximation with the hyperbolic tangent.
+def gelu_tanh(x: Tensor) -> Tensor:
+    """Computes GELU by its approximation with the hyperbolic tangent.
 
     Args:
         x: float tensor.
@@ -19,13 +22,21 @@ def gelu_tanh(x):
         float tensor of the same shape.
 
     Source: Hendrycks and Gimpel 2016, section 2. https://arxiv.org/abs/1606.08415
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_tfm import layers
+
+        print(layers.gelu_tanh(np.array([1.0], "float32")))  # about 0.8412
+        ```
     """
     return keras.activations.gelu(x, approximate=True)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
 class FeedForward(keras.layers.Layer):
-    """Widens each position, applies a non-linearity, and narrows it again.
+    """Applies two linear maps with an activation between them.
 
     `activation(x W_1 + b_1) W_2 + b_2`; gated, the first factor is
     `activation(x W_g + b_g) * (x W_1 + b_1)`, a gated linear unit (SwiGLU with
@@ -35,12 +46,12 @@ class FeedForward(keras.layers.Layer):
         intermediate_dim: int >= 1, F.
         activation: Keras activation.
         gated: bool. Gated linear unit.
-        dropout: float in [0, 1). Share of activations dropped.
-        output_dim: int >= 1. None: the width of the input.
+        dropout: float in [0, 1). Rate at which activations are dropped.
+        output_dim: int >= 1. None: D.
         use_bias: bool.
         kernel_initializer: Keras initializer of the matrices.
         bias_initializer: Keras initializer of the biases.
-        **kwargs: of `keras.layers.Layer`.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: float `(..., D)`.
@@ -49,33 +60,39 @@ class FeedForward(keras.layers.Layer):
         float `(..., output_dim)`.
 
     Raises:
-        ValueError: `intermediate_dim` below 1.
+        ValueError: a dimension below 1, or a rate outside [0, 1).
 
     Source: Vaswani et al. 2017, section 3.3. https://arxiv.org/abs/1706.03762;
     gated: Shazeer 2020, https://arxiv.org/abs/2002.05202
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_tfm import layers
+
+        layer = layers.FeedForward(16, activation="silu", gated=True)
+        print(layer(np.ones((2, 3, 8))).shape)  # (2, 3, 8)
+        ```
     """
 
     def __init__(
         self,
-        intermediate_dim,
-        activation="relu",
-        gated=False,
-        dropout=0.0,
-        output_dim=None,
-        use_bias=True,
-        kernel_initializer="glorot_uniform",
-        bias_initializer="zeros",
-        **kwargs,
+        intermediate_dim: int,
+        activation: Activation = "relu",
+        gated: bool = False,
+        dropout: float = 0.0,
+        output_dim: int | None = None,
+        use_bias: bool = True,
+        kernel_initializer: Initializer = "glorot_uniform",
+        bias_initializer: Initializer = "zeros",
+        **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        if intermediate_dim < 1:
-            raise ValueError(
-                f"`intermediate_dim` must be 1 or more. Received: {intermediate_dim}."
-            )
+        check_sizes(intermediate_dim=intermediate_dim, output_dim=output_dim)
+        check_rates(dropout=dropout)
         self.intermediate_dim = intermediate_dim
         self.activation = keras.activations.get(activation)
         self.gated = gated
-        check_shares(dropout=dropout)
         self.dropout = dropout
         self.output_dim = output_dim
         self.use_bias = use_bias
@@ -84,17 +101,15 @@ class FeedForward(keras.layers.Layer):
         self.supports_masking = True
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
-    def build(self, x_shape):
-        width = x_shape[-1]
-        self.inner_dense = self._dense("inner", self.intermediate_dim, width)
+    def build(self, x_shape: Shape) -> None:
+        dim, inner_dim = x_shape[-1], self.intermediate_dim
+        self.inner_dense = self._dense("inner", dim, inner_dim)
         if self.gated:
-            self.gate_dense = self._dense("gate", self.intermediate_dim, width)
-        self.output_dense = self._dense(
-            "output", self.output_dim or width, self.intermediate_dim
-        )
+            self.gate_dense = self._dense("gate", dim, inner_dim)
+        self.output_dense = self._dense("output", inner_dim, self.output_dim or dim)
         settle_policies(self)
 
-    def call(self, x, training=False):
+    def call(self, x: Tensor, training: bool = False) -> Tensor:
         inner = self.inner_dense(x)  # (..., F)
         if self.gated:
             inner = ops.multiply(self.activation(self.gate_dense(x)), inner)
@@ -102,31 +117,20 @@ class FeedForward(keras.layers.Layer):
             inner = self.activation(inner)
         return self.output_dense(self.dropout_layer(inner, training=training))
 
-    def compute_output_shape(self, x_shape):
+    def compute_output_shape(self, x_shape: Shape) -> Shape:
         return (*x_shape[:-1], self.output_dim or x_shape[-1])
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "dtype": dtype_config(self),
-            "intermediate_dim": self.intermediate_dim,
-            "activation": keras.activations.serialize(self.activation),
-            "gated": self.gated,
-            "dropout": self.dropout,
-            "output_dim": self.output_dim,
-            "use_bias": self.use_bias,
-            "kernel_initializer": keras.initializers.serialize(self.kernel_initializer),
-            "bias_initializer": keras.initializers.serialize(self.bias_initializer),
-        }
+    def get_config(self) -> dict:
+        return {**super().get_config(), **layer_config(self, FeedForward)}
 
-    def _dense(self, name, units, width):
+    def _dense(self, name: str, input_dim: int, units: int) -> keras.layers.Dense:
         dense = keras.layers.Dense(
             units,
             use_bias=self.use_bias,
-            kernel_initializer=fresh(self.kernel_initializer),
-            bias_initializer=fresh(self.bias_initializer),
+            kernel_initializer=clone_initializer(self.kernel_initializer),
+            bias_initializer=clone_initializer(self.bias_initializer),
             dtype=self.dtype_policy,
             name=name,
         )
-        dense.build((None, width))
+        dense.build((None, input_dim))
         return dense

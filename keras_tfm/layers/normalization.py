@@ -1,6 +1,10 @@
-"""Normalisations that blocks, stacks and embeddings choose from."""
+"""Normalizations that blocks, stacks and embeddings choose from."""
+
+from typing import Any
 
 import keras
+
+from keras_tfm.layers.checks import check_choice
 
 NORMALIZATIONS = {
     "layer_norm": keras.layers.LayerNormalization,
@@ -9,18 +13,18 @@ NORMALIZATIONS = {
 }
 
 
-def normalization_layer(kind, epsilon, **kwargs):
-    """Makes a normalisation over the last axis, or of each feature.
+def normalization_layer(kind: str, epsilon: float, **kwargs: Any) -> keras.layers.Layer:
+    """Creates a normalization over the last axis, or of each feature.
 
     `"batch_norm"` gives each feature mean 0 and variance 1 over batch and
-    positions, in training those of the batch, else moving averages of them.
-    To leave out padding it wants `mask=padding_mask` in its call. In a decoder
-    the statistics of training tell a position of later ones.
+    positions: with the statistics of the batch in training, else with moving
+    averages. Pass `mask=padding_mask` in its call to leave out padding. In a
+    decoder the statistics of training leak later positions into earlier ones.
 
     Args:
         kind: `"layer_norm"`, `"rms_norm"` or `"batch_norm"`.
         epsilon: float > 0, added to the variance.
-        **kwargs: of the Keras layer.
+        **kwargs: arguments of the Keras layer.
 
     Returns:
         `keras.layers.LayerNormalization`, `keras.layers.RMSNormalization` or
@@ -33,10 +37,7 @@ def normalization_layer(kind, epsilon, **kwargs):
     Sennrich 2019, https://arxiv.org/abs/1910.07467; Ioffe and Szegedy 2015,
     https://arxiv.org/abs/1502.03167
     """
-    if kind not in NORMALIZATIONS:
-        raise ValueError(
-            f"`normalization` is one of {sorted(NORMALIZATIONS)}. Received: {kind!r}."
-        )
+    check_choice("normalization", kind, NORMALIZATIONS)
     layer = NORMALIZATIONS[kind](epsilon=epsilon, **kwargs)
     layer.supports_masking = True  # Keras' RMSNormalization warns otherwise.
     return layer

@@ -1,23 +1,26 @@
-"""What tells a Transformer where a token stands."""
+"""Absolute position encodings, added to token vectors."""
 
 import math
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from keras_tfm.layers.quantization import dtype_config, settle_policies
+from keras_tfm.layers.checks import check_choice, check_sizes
+from keras_tfm.layers.quantization import layer_config, settle_policies
+from keras_tfm.layers.types import Initializer, Shape, Tensor
 
 
 class Positions(keras.layers.Layer):
-    """Joins a signal of the position to token vectors; base of the kinds.
+    """Combines a signal of the position with token vectors; base class.
 
-    A kind of position implements `signal(position, width)`.
+    A subclass implements `signal(length, offset, dim)`.
 
     Args:
         combine: `"add"`, or `"concat"`: concatenate signal and vector and
-            project the pair back to the width by a learned matrix.
-        **kwargs: of `keras.layers.Layer`.
+            project the pair back to D by a learned matrix.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: float `(B, T, D)`.
@@ -31,36 +34,30 @@ class Positions(keras.layers.Layer):
         ValueError: `combine` is neither of the two, or x is of another rank.
     """
 
-    def __init__(self, combine="add", **kwargs):
+    def __init__(self, combine: str = "add", **kwargs: Any):
         super().__init__(**kwargs)
-        if combine not in ("add", "concat"):
-            raise ValueError(
-                "Positions are joined to token vectors by 'add' or 'concat'. "
-                f"Received: combine={combine!r}."
-            )
+        check_choice("combine", combine, ("add", "concat"))
         self.combine = combine
         self.supports_masking = True
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         if len(input_shape) != 3:
             raise ValueError(
-                "Positions are joined to vectors (batch, length, width). Received: "
+                "Positions expect shape (batch, length, dimension); got "
                 f"shape={tuple(input_shape)}."
             )
-        # Keras then refuses other shapes in every later call.
-        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: input_shape[-1]})
+        dim = input_shape[-1]
+        # Keras then rejects other shapes in every later call.
+        self.input_spec = keras.layers.InputSpec(ndim=3, axes={-1: dim})
         if self.combine == "concat":
             self.projection = keras.layers.Dense(
-                input_shape[-1],
-                use_bias=False,
-                name="projection",
-                dtype=self.dtype_policy,
+                dim, use_bias=False, name="projection", dtype=self.dtype_policy
             )
-            self.projection.build((None, None, 2 * input_shape[-1]))
+            self.projection.build((None, None, 2 * dim))
             settle_policies(self)
 
-    def call(self, x, offset=0):
-        # (T, D), or (B, T, D)
+    def call(self, x: Tensor, offset: Tensor = 0) -> Tensor:
+        # (T, D), or (B, T, D) where each row has its own offset
         signal = self.signal(ops.shape(x)[1], offset, x.shape[-1])
         signal = ops.cast(signal, x.dtype)
         if self.combine == "add":
@@ -68,15 +65,21 @@ class Positions(keras.layers.Layer):
         signal = ops.broadcast_to(signal, ops.shape(x))
         return self.projection(ops.concatenate([x, signal], axis=-1))
 
-    def compute_output_shape(self, input_shape):
-        return tuple(input_shape)
+    def signal(self, length: Tensor, offset: Tensor, dim: int) -> Tensor:
+        """Computes the signal of each position.
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "dtype": dtype_config(self),
-            "combine": self.combine,
-        }
+        Args:
+            length: int, or scalar int tensor: T, in tokens.
+            offset: int, or int tensor, scalar or `(B,)`, in tokens.
+            dim: int: D.
+
+        Returns:
+            float `(T, D)`, or `(B, T, D)`.
+        """
+        raise NotImplementedError
+
+    def compute_output_shape(self, input_shape: Shape) -> Shape:
+        return tuple(input_shape)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -98,8 +101,8 @@ class SinusoidalPositions(Positions):
             the slowest wave stays one step short of `max_period`; with True by
             steps of 1 / (D/2 - 1), so that it reaches it, as tensor2tensor,
             fairseq and Marian do. None: True for `"halves"`.
-        combine: `"add"` or `"concat"`, see `Positions`.
-        **kwargs: of `keras.layers.Layer`.
+        combine: `"add"` or `"concat"`: see `Positions`.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: float `(B, T, D)`, D even.
@@ -114,28 +117,32 @@ class SinusoidalPositions(Positions):
             a negative `first_position`.
 
     Source: Vaswani et al. 2017, section 3.5. https://arxiv.org/abs/1706.03762
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_tfm import layers
+
+        signal = layers.SinusoidalPositions()(np.zeros((1, 5, 4)))
+        print(signal[0, 0])  # [0, 1, 0, 1]
+        ```
     """
 
     def __init__(
         self,
-        style="interleaved",
-        first_position=0,
-        max_period=10_000.0,
-        reach_max_period=None,
-        combine="add",
-        **kwargs,
+        style: str = "interleaved",
+        first_position: int = 0,
+        max_period: float = 10_000.0,
+        reach_max_period: bool | None = None,
+        combine: str = "add",
+        **kwargs: Any,
     ):
         super().__init__(combine=combine, **kwargs)
-        if style not in ("interleaved", "halves"):
-            raise ValueError(
-                "Sine and cosine stand 'interleaved' (the paper's layout) or in "
-                f"'halves' (tensor2tensor's). Received: style={style!r}."
-            )
+        check_choice("style", style, ("interleaved", "halves"))
         if max_period <= 1 or first_position < 0:
             raise ValueError(
-                "`max_period` must be above 1 and `first_position` 0 or more. "
-                f"Received: max_period={max_period}, "
-                f"first_position={first_position}."
+                "`max_period` must be above 1 and `first_position` at least 0; got "
+                f"max_period={max_period}, first_position={first_position}."
             )
         self.style = style
         self.first_position = first_position
@@ -144,47 +151,30 @@ class SinusoidalPositions(Positions):
             style == "halves" if reach_max_period is None else reach_max_period
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         if input_shape[-1] % 2:
             raise ValueError(
-                "Each sine needs a cosine beside it, so the last axis must be even. "
-                f"Received: input_shape={tuple(input_shape)}. "
-                "Choose an even model width."
+                "The last dimension must be even, one cosine for each sine; got "
+                f"input_shape={tuple(input_shape)}. Choose an even `embedding_dim`."
             )
         super().build(input_shape)
 
-    def signal(self, length, offset, width):
-        """Computes the waves.
-
-        Args:
-            length: int, or scalar int tensor: T, in tokens.
-            offset: int, or int tensor, scalar or `(B,)`, in tokens.
-            width: int, even: D.
-
-        Returns:
-            float32 `(T, D)`, or `(B, T, D)`. Never in half precision, which
-            cannot tell position 2049 from 2048.
-        """
-        waves = width // 2
-        steps = max(waves - 1, 1) if self.reach_max_period else waves
-        exponent = np.arange(waves, dtype="float64") / steps
+    def signal(self, length: Tensor, offset: Tensor, dim: int) -> Tensor:
+        num_waves = dim // 2
+        steps = max(num_waves - 1, 1) if self.reach_max_period else num_waves
+        exponent = np.arange(num_waves, dtype="float64") / steps
         speed = np.exp(-math.log(self.max_period) * exponent)  # (D/2,)
-        position = _from(offset, length) + self.first_position
+        position = _positions(offset, length) + self.first_position
         speed = ops.convert_to_tensor(speed, dtype="float32")
-        angle = ops.cast(position, "float32")[..., None] * speed
+        # float32: half precision cannot tell position 2049 from 2048.
+        angle = ops.cast(position, "float32")[..., None] * speed  # (..., T, D/2)
         if self.style == "halves":
             return ops.concatenate([ops.sin(angle), ops.cos(angle)], axis=-1)
         pairs = ops.stack([ops.sin(angle), ops.cos(angle)], axis=-1)
-        return ops.reshape(pairs, (*ops.shape(position), width))
+        return ops.reshape(pairs, (*ops.shape(position), dim))
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "style": self.style,
-            "first_position": self.first_position,
-            "max_period": self.max_period,
-            "reach_max_period": self.reach_max_period,
-        }
+    def get_config(self) -> dict:
+        return {**super().get_config(), **layer_config(self, SinusoidalPositions)}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -192,90 +182,75 @@ class LearnedPositions(Positions):
     """Adds a trained vector for each position to token vectors.
 
     Args:
-        sequence_length: int >= 1, in tokens. Rows of the table: the longest
-            sequence there can be.
-        combine: `"add"` or `"concat"`, see `Positions`.
-        initializer: Keras initializer of the table.
-        **kwargs: of `keras.layers.Layer`.
+        sequence_length: int >= 1, in tokens, of the longest sequence.
+        combine: `"add"` or `"concat"`: see `Positions`.
+        initializer: Keras initializer of the vectors.
+        **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: float `(B, T, D)`.
         offset: int, or int tensor, scalar or `(B,)`, in tokens. Position of
-            `x[:, 0]`. A tensor is not checked against the table.
+            `x[:, 0]`. A tensor is not checked against `sequence_length`.
 
     Returns:
         float `(B, T, D)`, in the dtype of `x`.
 
     Raises:
         ValueError: `sequence_length` below 1, an `offset` below 0, or
-            `offset + T` past the table.
+            `offset + T` above `sequence_length`.
 
     Source: Gehring et al. 2017, section 3.1, https://arxiv.org/abs/1705.03122;
     Vaswani et al. 2017, table 3, row E.
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_tfm import layers
+
+        positions = layers.LearnedPositions(sequence_length=16)
+        print(positions(np.zeros((1, 5, 4))).shape)  # (1, 5, 4)
+        ```
     """
 
     def __init__(
-        self, sequence_length, combine="add", initializer="random_normal", **kwargs
+        self,
+        sequence_length: int,
+        combine: str = "add",
+        initializer: Initializer = "random_normal",
+        **kwargs: Any,
     ):
         super().__init__(combine=combine, **kwargs)
-        if sequence_length is None or sequence_length < 1:
-            raise ValueError(
-                "A table of learned positions needs at least one row. "
-                f"Received: sequence_length={sequence_length}. "
-                "Pass the number of tokens of the longest sequence."
-            )
+        check_sizes(sequence_length=0 if sequence_length is None else sequence_length)
         self.sequence_length = sequence_length
         self.initializer = keras.initializers.get(initializer)
 
-    def build(self, input_shape):
+    def build(self, input_shape: Shape) -> None:
         self.check_length(input_shape[1])
-        self.table = self.add_weight(
-            name="table",
+        self.embeddings = self.add_weight(
+            name="embeddings",
             shape=(self.sequence_length, input_shape[-1]),
             initializer=self.initializer,
         )
         super().build(input_shape)
 
-    def signal(self, length, offset, width):
-        """Looks the vectors up.
-
-        Args:
-            length: int, or scalar int tensor: T, in tokens.
-            offset: int, or int tensor, scalar or `(B,)`, in tokens.
-            width: int: D.
-
-        Returns:
-            float `(T, D)`, or `(B, T, D)`.
-        """
+    def signal(self, length: Tensor, offset: Tensor, dim: int) -> Tensor:
         if isinstance(offset, int):
-            self.check_offset(offset)
-            if isinstance(length, int):
-                self.check_length(offset + length)
+            self._check_range(offset, length if isinstance(length, int) else None)
             # A slice past the end comes out short, so that the sum with the
             # token vectors fails; a lookup would repeat the last row on JAX.
-            return self.table[offset : offset + length]
-        return ops.take(self.table, _from(offset, length), axis=0)
+            return self.embeddings[offset : offset + length]
+        return ops.take(self.embeddings, _positions(offset, length), axis=0)
 
-    def compute_output_spec(self, x, offset=0):
+    def compute_output_spec(self, x: Tensor, offset: Tensor = 0) -> Tensor:
         if isinstance(offset, int):
-            self.check_offset(offset)
-            self.check_length(x.shape[1] and offset + x.shape[1])
+            self._check_range(offset, x.shape[1])
         return super().compute_output_spec(x, offset=offset)
 
-    def check_offset(self, offset):
-        """Refuses a position before the first.
+    def get_config(self) -> dict:
+        return {**super().get_config(), **layer_config(self, LearnedPositions)}
 
-        Args:
-            offset: int, in tokens.
-
-        Raises:
-            ValueError: `offset` is below 0: a slice would count from the end.
-        """
-        if offset < 0:
-            raise ValueError(f"`offset` must be 0 or more. Received: {offset}.")
-
-    def check_length(self, length):
-        """Refuses a sequence that is longer than the table.
+    def check_length(self, length: int | None) -> None:
+        """Checks that a sequence is not longer than `sequence_length`.
 
         Args:
             length: int or None, in tokens. None is not checked.
@@ -285,20 +260,19 @@ class LearnedPositions(Positions):
         """
         if length is not None and length > self.sequence_length:
             raise ValueError(
-                "The sequence is longer than the table of learned positions. "
-                f"Received: {length} tokens; sequence_length={self.sequence_length}. "
-                "Shorten it, or train with a longer table or sinusoids."
+                "`sequence_length` of the learned positions must be at least the "
+                f"length of the sequence; got sequence_length={self.sequence_length} "
+                f"for {length} tokens. Shorten the sequence, or train with a larger "
+                "`sequence_length` or sinusoids."
             )
 
-    def get_config(self):
-        return {
-            **super().get_config(),
-            "sequence_length": self.sequence_length,
-            "initializer": keras.initializers.serialize(self.initializer),
-        }
+    def _check_range(self, offset: int, length: int | None) -> None:
+        if offset < 0:  # A slice would count from the end.
+            raise ValueError(f"`offset` must be at least 0; got offset={offset}.")
+        self.check_length(None if length is None else offset + length)
 
 
-def _from(offset, length):
-    """int `(T,)`, or `(B, T)`: positions from an offset, or from several."""
+def _positions(offset: Tensor, length: Tensor) -> Tensor:
+    """Counts int `(T,)` from an offset, or `(B, T)` from one for each row."""
     rank = 0 if isinstance(offset, int) else len(offset.shape)
     return ops.arange(length) + (offset[:, None] if rank else offset)

@@ -1,10 +1,41 @@
-"""What a layer that holds layers has to remember when it is quantized."""
+"""Configs of layers that hold layers, before and after `quantize`."""
+
+import inspect
 
 import keras
 
 
-def dtype_config(layer):
-    """Serialises the dtype policy of a layer together with those inside it.
+def layer_config(layer: keras.layers.Layer, owner: type) -> dict:
+    """Serializes the constructor arguments of a layer for `get_config`.
+
+    Args:
+        layer: a layer that has each argument as an attribute of the same name.
+        owner: the class whose constructor is meant, since a subclass may have
+            further arguments.
+
+    Returns:
+        dict of plain values, `"dtype"` as of `dtype_config` among them.
+    """
+    config = {"dtype": dtype_config(layer)}
+    for name, parameter in inspect.signature(owner.__init__).parameters.items():
+        if name != "self" and parameter.kind != parameter.VAR_KEYWORD:
+            config[name] = _serialize(name, getattr(layer, name))
+    return config
+
+
+def _serialize(name: str, value: object) -> object:
+    if isinstance(value, keras.layers.Layer):
+        config = keras.saving.serialize_keras_object(value)
+        # The outer layer builds it, and so decides on its shapes and its path.
+        config.pop("build_config", None)
+        return config
+    if name.endswith("initializer") and value is not None:
+        return keras.initializers.serialize(value)
+    return keras.activations.serialize(value) if callable(value) else value
+
+
+def dtype_config(layer: keras.layers.Layer) -> dict:
+    """Serializes the dtype policy of a layer together with those inside it.
 
     `quantize` changes the policies of the layers that hold matrices and not
     that of the layer around them, from whose config they are made again.
@@ -19,21 +50,20 @@ def dtype_config(layer):
     policy = layer.dtype_policy
     if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
         policy = policy.default_policy
-    inside = layer._flatten_layers(include_self=False)
     quantized = {
-        each.path: each.dtype_policy[each.path]
-        if isinstance(each.dtype_policy, keras.dtype_policies.DTypePolicyMap)
-        else each.dtype_policy
-        for each in inside
-        if each.quantization_mode is not None
+        inner.path: inner.dtype_policy[inner.path]
+        if isinstance(inner.dtype_policy, keras.dtype_policies.DTypePolicyMap)
+        else inner.dtype_policy
+        for inner in layer._flatten_layers(include_self=False)
+        if inner.quantization_mode is not None
     }
     if quantized:
         policy = keras.dtype_policies.DTypePolicyMap(policy, quantized)
     return keras.dtype_policies.serialize(policy)
 
 
-def settle_policies(layer):
-    """Gives quantized layers inside a built layer each its own policy.
+def settle_policies(layer: keras.layers.Layer) -> None:
+    """Replaces the policy map of quantized inner layers by their own policy.
 
     Keras builds a layer from the map of policies that a file holds, but cannot
     save it again as long as it keeps the map.
@@ -41,9 +71,9 @@ def settle_policies(layer):
     Args:
         layer: built `keras.layers.Layer` or `keras.Model`.
     """
-    for each in layer._flatten_layers(include_self=False):
-        policy = each.dtype_policy
+    for inner in layer._flatten_layers(include_self=False):
+        policy = inner.dtype_policy
         is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
-        if is_map and each.quantization_mode is not None:
-            # The setter would write into the map, which is every layer's.
-            each._dtype_policy = policy[each.path]
+        if is_map and inner.quantization_mode is not None:
+            # The setter would write into the map, which all layers share.
+            inner._dtype_policy = policy[inner.path]

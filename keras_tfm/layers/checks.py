@@ -1,0 +1,190 @@
+"""Checks of arguments that several layers share."""
+
+from collections.abc import Collection
+
+from keras import backend
+
+from keras_tfm.layers.keras_internals import is_placeholder
+from keras_tfm.layers.types import Shape, Tensor
+
+INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+SHAPES_OF_MASKS = {
+    (2,): "(B, S)",
+    (3,): "(B, T, S)",
+    (3, 4): "(B, T, S) or (B, H, T, S)",
+}
+
+
+def check_rates(**rates: float) -> None:
+    """Checks that dropout rates lie in [0, 1)."""
+    for name, rate in rates.items():
+        if not 0 <= rate < 1:
+            raise ValueError(
+                f"`{name}` must be at least 0 and below 1; got {name}={rate}."
+            )
+
+
+def check_sizes(**sizes: int | None) -> None:
+    """Checks that sizes are 1 or more, or None."""
+    for name, size in sizes.items():
+        if size is not None and size < 1:
+            raise ValueError(f"`{name}` must be at least 1; got {name}={size}.")
+
+
+def check_choice(name: str, value: object, choices: Collection[str]) -> None:
+    """Checks that an argument is among the names it may have."""
+    if value not in tuple(choices):
+        raise ValueError(
+            f"`{name}` must be one of {sorted(choices)}; got {name}={value!r}."
+        )
+
+
+def check_mask(name: str, mask: Tensor, ranks: tuple[int, ...]) -> None:
+    """Checks rank and dtype of a mask, or of None.
+
+    Args:
+        name: str. The argument that the error names.
+        mask: the mask, or None.
+        ranks: ranks that are accepted, a key of `SHAPES_OF_MASKS`.
+
+    Raises:
+        ValueError: the rank is not among `ranks`, or the dtype is not bool.
+    """
+    if mask is None:
+        return
+    dtype = backend.standardize_dtype(mask.dtype)
+    if len(mask.shape) in ranks and dtype == "bool":
+        return
+    fix = ""
+    if dtype in INTEGERS:
+        # `mask == 0` would attend to the padding alone.
+        fix = " Convert 0 and 1 with `mask.astype(bool)`."
+    elif dtype != "bool":
+        fix = (
+            " Convert an additive mask of 0 and -1e9 with `mask == 0`, and a mask "
+            "of 0.0 and 1.0 with `mask.astype(bool)`."
+        )
+    raise ValueError(
+        f"`{name}` must be boolean of shape {SHAPES_OF_MASKS[ranks]}, True = may be "
+        f"attended to; got dtype={dtype}, shape={tuple(mask.shape)}.{fix}"
+    )
+
+
+def check_padding_length(padding_mask: Tensor, length: int | None) -> None:
+    """Checks that a padding mask has one column for each key.
+
+    Args:
+        padding_mask: bool `(B, S)`, or None. One column would be broadcast.
+        length: int, S, or None where unknown.
+
+    Raises:
+        ValueError: both lengths are known and differ.
+    """
+    if padding_mask is None or same_size(padding_mask.shape[1], length):
+        return
+    raise ValueError(
+        "`padding_mask` must have one column for each key, or for each slot of the "
+        f"cache; got shape={tuple(padding_mask.shape)} for {length} keys."
+    )
+
+
+def check_attention_mask_shape(mask: Tensor, expected_shape: Shape) -> None:
+    """Checks that a mask broadcasts to the scores and to nothing larger.
+
+    Args:
+        mask: bool `(B, H, T, S)`.
+        expected_shape: four sizes, None where unknown.
+
+    Raises:
+        ValueError: a known size is neither 1 nor the expected one.
+    """
+    pairs = zip(mask.shape, expected_shape, strict=True)
+    if not all(size == 1 or same_size(size, expected) for size, expected in pairs):
+        raise ValueError(
+            "`attention_mask` must have shape (B, T, S) or (B, H, T, S), or 1 for a "
+            f"size; expected (B, H, T, S) = {tuple(expected_shape)}, got "
+            f"{tuple(mask.shape)}."
+        )
+
+
+def check_sequences(dims: dict[str, int], shapes: dict[str, Shape]) -> None:
+    """Checks that query, value and key fit the layer and each other.
+
+    Args:
+        dims: last dimensions that the layer was built for, by argument.
+        shapes: shapes of the arguments that are present; None where unknown.
+
+    Raises:
+        ValueError: another rank or dimension, batch sizes that differ, or value
+            and key of different lengths.
+    """
+    shapes = {name: tuple(shape) for name, shape in shapes.items()}
+    fits = all(len(shape) == 3 for shape in shapes.values())
+    if fits:
+        first = next(iter(shapes.values()))
+        pairs = [(shape[0], first[0]) for shape in shapes.values()]
+        pairs += [(shape[2], dims[n]) for n, shape in shapes.items() if n in dims]
+        if "value" in shapes and "key" in shapes:
+            pairs.append((shapes["value"][1], shapes["key"][1]))
+        fits = all(same_size(*pair) for pair in pairs)
+    if not fits:
+        raise ValueError(
+            "`query`, `value` and `key` must have shape (batch, length, dimension), "
+            f"with one length for value and key; expected dimensions {dims}, got "
+            f"shapes {shapes}."
+        )
+
+
+def check_position_shape(
+    name: str, positions: Tensor, length: int | None, batch_size: int | None
+) -> None:
+    """Checks that positions are one for each token, or row and token.
+
+    Args:
+        name: str. The argument that the error names.
+        positions: int `(T,)` or `(B, T)`.
+        length: int or None, T.
+        batch_size: int or None, B.
+
+    Raises:
+        ValueError: another shape, which would be broadcast.
+    """
+    shape = tuple(positions.shape)
+    fits = len(shape) in (1, 2) and same_size(shape[-1], length)
+    rows = shape[0] if len(shape) == 2 else 1
+    if not fits or not (rows == 1 or same_size(rows, batch_size)):
+        raise ValueError(
+            f"`{name}` must have shape (length,) or (batch, length), (batch, 1) for "
+            f"one position a row; got shape={shape} for batch size {batch_size} and "
+            f"length {length}."
+        )
+
+
+def check_built(layer: object) -> None:
+    """Checks that a layer has weights already."""
+    if not layer.built:
+        raise ValueError(
+            f"Layer {layer.name!r} must be built before this call, which needs its "
+            "dimensions. Call the layer, or its `build`, first."
+        )
+
+
+def same_size(size: object, expected: object) -> bool:
+    """Compares two sizes; unknown ones and symbols of an export fit any."""
+    both_known = isinstance(size, int) and isinstance(expected, int)
+    return not both_known or size == expected
+
+
+def is_integer(x: Tensor) -> bool:
+    """Returns whether a tensor may hold ids."""
+    return backend.standardize_dtype(x.dtype) in INTEGERS or is_placeholder(x)
+
+
+def check_ids(name: str, ids: Tensor, fix: str = "") -> None:
+    """Checks that ids are integers of shape (batch, length)."""
+    if len(ids.shape) != 2 or not is_integer(ids):
+        raise ValueError(
+            f"`{name}` must be integers of shape (batch, length); got "
+            f"dtype={backend.standardize_dtype(ids.dtype)}, "
+            f"shape={tuple(ids.shape)}.{fix}"
+        )

@@ -1,0 +1,12 @@
+"""Names of types in signatures; docstrings give dtypes and shapes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+
+Tensor = Any  # of TensorFlow, JAX, PyTorch or NumPy, or a `keras.KerasTensor`
+Shape = tuple[int | None, ...]
+Cache = tuple[Tensor, Tensor]  # keys (B, G, d_k, L) and values (B, G, L, d_v)
+Initializer = str | dict | keras.initializers.Initializer | Callable
+Activation = str | dict | Callable | None
