@@ -368,7 +368,7 @@ try:
     learned(longer)
 except ValueError as error:
     refused = str(error)
-assert "longer than the table of learned positions" in refused
+assert "at least the length of the sequence" in refused
 
 # %% [markdown]
 # ## Where words stand after training

@@ -214,7 +214,7 @@ for kind in kinds:
     for d_k in widths:
         queries = rng.normal(size=(1000, 1, 1, d_k))
         keys = rng.normal(size=(1000, 1, d_k, 8))
-        scores = numpy(layers.Score(kind)(queries, keys))[:, 0, 0]  # (1000, 8)
+        scores = numpy(layers.AttentionScore(kind)(queries, keys))[:, 0, 0]  # (1000, 8)
         shares = softmax(scores)
         variance[kind].append(scores.var())
         largest[kind].append(shares.max(axis=1).mean())

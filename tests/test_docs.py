@@ -112,10 +112,15 @@ def docstring_faults(name, value):
     if not docstring:
         return [f"{name}: no docstring"]
     is_protocol = getattr(value, "_is_protocol", False)
-    function = value.__init__ if inspect.isclass(value) else value
+    function, arguments = value, docstring
+    if inspect.isclass(value):
+        function = value.__init__
+        # A base class documents the constructor that a subclass inherits.
+        owner = next(base for base in value.__mro__ if "__init__" in vars(base))
+        arguments = inspect.cleandoc(owner.__doc__ or "")
     documented = is_defined_here(function) and not is_protocol
     required, optional = parameters(function) if documented else ([], [])
-    entries = section_names(docstring, "Args")
+    entries = section_names(arguments, "Args")
     faults = differences(name, "Args", entries, required, optional)
     is_layer = inspect.isclass(value) and issubclass(value, keras.layers.Layer)
     if is_layer and is_defined_here(value.call):

@@ -522,8 +522,6 @@ def _check_cache_index(cache: Any, cache_index: Tensor) -> None:
         )
 
 
-def _like(tensors: Any) -> Any:
-    """Returns symbols of the shapes and dtypes of a tensor, or of a nest."""
-    return keras.tree.map_structure(
-        lambda x: keras.KerasTensor(x.shape, x.dtype), tensors
-    )
+def _like(cache: Cache | None) -> Cache | None:
+    """Returns symbols of the shapes and dtypes of a cache."""
+    return cache and tuple(keras.KerasTensor(x.shape, x.dtype) for x in cache)

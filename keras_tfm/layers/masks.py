@@ -134,7 +134,7 @@ def open_rows(mask: Tensor) -> tuple[Tensor, Tensor]:
 
         mask = np.array([[True, False], [False, False]])
         mask, has_keys = masks.open_rows(mask)
-        print(mask, has_keys)  # [[True, False], [True, True]], [[True], [False]]
+        print(mask, has_keys)  # the second row opened, without keys
         ```
     """
     if mask is None:

@@ -96,9 +96,9 @@ class AttentionPooling(keras.layers.Layer):
     The pooled vector is the mean of the values, weighted by the scores of their
     keys. With the score `"additive"` and one query this is the word attention
     of Yang et al., whose context vector is the vector of the score and whose
-    bias is the projected query. With `key=tanh(x W)` and the score `"dot"` it is
-    theirs without the bias, and with several queries the structured embedding
-    of Lin et al.
+    bias is the projected query. With `key=tanh(x W)` and the score `"dot"` it
+    is theirs without the bias, and with several queries the structured
+    embedding of Lin et al.
 
     Args:
         num_queries: int >= 1, n; or None for one query whose axis is left out.

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_tfm.layers.checks import check_choice, check_sizes
+from keras_tfm.layers.checks import check_choice
 from keras_tfm.layers.quantization import layer_config, settle_policies
 from keras_tfm.layers.types import Initializer, Shape, Tensor
 
@@ -220,7 +220,12 @@ class LearnedPositions(Positions):
         **kwargs: Any,
     ):
         super().__init__(combine=combine, **kwargs)
-        check_sizes(sequence_length=0 if sequence_length is None else sequence_length)
+        if sequence_length is None or sequence_length < 1:
+            raise ValueError(
+                "`sequence_length` must be at least 1 for learned positions; got "
+                f"sequence_length={sequence_length}. Pass the length of the longest "
+                "sequence, in tokens."
+            )
         self.sequence_length = sequence_length
         self.initializer = keras.initializers.get(initializer)
 

@@ -43,7 +43,7 @@ class CausalLM(keras.Model):
         normalization: `"layer_norm"`, `"rms_norm"` or `"batch_norm"`.
         epsilon: float > 0, of the normalisations.
         use_bias: bool. Projections inside the blocks add a bias.
-        score: `"scaled_dot"` or another of `layers.Score`.
+        score: `"scaled_dot"` or another of `layers.AttentionScore`.
         num_key_value_heads: int or None, G, see `layers.MultiHeadAttention`.
         **kwargs: `name`, `dtype`, `trainable` of a Keras model.
 

@@ -9,10 +9,10 @@ from keras import ops
 
 from keras_tfm.layers.blocks import TransformerDecoder, TransformerEncoder
 from keras_tfm.layers.masks import padding_mask
+from keras_tfm.layers.position_factory import is_relative
 from keras_tfm.layers.positions import LearnedPositions
 from keras_tfm.layers.quantization import dtype_config, settle_policies
 from keras_tfm.layers.recurrence import SSRUDecoder
-from keras_tfm.layers.relative import is_relative
 from keras_tfm.models import stacks
 
 
@@ -58,7 +58,7 @@ class Transformer(keras.Model):
         normalization: `"layer_norm"`, `"rms_norm"` or `"batch_norm"`.
         epsilon: float > 0, of the normalisations.
         use_bias: bool. Projections inside the blocks add a bias.
-        score: `"scaled_dot"` or another of `layers.Score`.
+        score: `"scaled_dot"` or another of `layers.AttentionScore`.
         num_key_value_heads: int or None, G, see `layers.MultiHeadAttention`.
         decoder_recurrence: None, or `"ssru"`: the decoder hears its past by
             `layers.SSRU` and not by self-attention, so that a step costs as

@@ -3,7 +3,7 @@
 import keras
 from keras import ops
 
-from keras_tfm.layers.dropout import check_shares
+from keras_tfm.layers.checks import check_rates
 from keras_tfm.layers.pooling import POOLINGS, AttentionPooling, Pooling
 from keras_tfm.layers.quantization import dtype_config, settle_policies
 from keras_tfm.models import stacks
@@ -57,7 +57,7 @@ class SequenceClassifier(keras.Model):
             raise ValueError(
                 f"`pooling` is 'attention' or one of {POOLINGS}. Received: {pooling!r}."
             )
-        check_shares(dropout=dropout)
+        check_rates(dropout=dropout)
         policy = stacks.policy_of(kwargs, encoder.dtype_policy)
         made = {"dtype": policy}
         pooling_layer = AttentionPooling(**made, name="pooling")

@@ -3,31 +3,18 @@
 import keras
 from keras import ops
 
-from keras_tfm.layers.dropout import check_shares
+from keras_tfm.layers.blocks import BLOCK_OPTIONS
+from keras_tfm.layers.checks import check_rates
 from keras_tfm.layers.embedding import TokenAndPositionEmbedding
 from keras_tfm.layers.normalization import normalization_layer
+from keras_tfm.layers.position_factory import (
+    is_relative,
+    positions_of_blocks,
+    relative_positions,
+)
 from keras_tfm.layers.positions import LearnedPositions
-from keras_tfm.layers.relative import is_relative, of_blocks, relative_positions
 
 TIES = ("all", "target", "inputs", None)
-# What a model is given for its blocks, and a block by the same name.
-OF_BLOCK = (
-    "intermediate_dim",
-    "num_heads",
-    "key_dim",
-    "value_dim",
-    "dropout",
-    "attention_dropout",
-    "activation_dropout",
-    "activation",
-    "gated",
-    "normalize_first",
-    "normalization",
-    "epsilon",
-    "use_bias",
-    "score",
-    "num_key_value_heads",
-)
 
 
 def of_block(given):
@@ -43,8 +30,8 @@ def of_block(given):
         ValueError: a dropout is no share.
     """
     shares = ("dropout", "attention_dropout", "activation_dropout")
-    check_shares(**{name: given[name] for name in shares})
-    return {name: given[name] for name in OF_BLOCK}
+    check_rates(**{name: given[name] for name in shares})
+    return {name: given[name] for name in BLOCK_OPTIONS}
 
 
 def check_tie(tie, vocabulary_size, target_vocabulary_size):
@@ -96,7 +83,7 @@ def tied(settings, make_embedding, policy, logits_bias=False):
             make_embedding(target_size, "target_embedding", **bias),
         )
         if one:
-            embeddings[1].share_table(embeddings[0])
+            embeddings[1].tie_embeddings(embeddings[0])
     projection = None
     if not projects:
         projection = keras.layers.Dense(
@@ -179,7 +166,9 @@ def blocks(kind, count, settings, positions, policy, name):
     inside = relative_positions(positions) if is_relative(positions) else None
     return [
         kind(**settings, positions=each, dtype=policy, name=f"{name}_{i}")
-        for i, each in enumerate(of_blocks(inside, count, kind.bidirectional, policy))
+        for i, each in enumerate(
+            positions_of_blocks(inside, count, kind.bidirectional, policy)
+        )
     ]
 
 

@@ -192,7 +192,7 @@ def _positions_plan(model, config, start):
     if model.config["positions"] == "learned":
         first = 2 if config["model_type"] in LEARNED else 0
         for side in ("encoder", "decoder"):
-            table = _embedding_of(model, side).position_layer.table
+            table = _embedding_of(model, side).position_layer.embeddings
             rows = table.shape[0]
             plan.append(
                 (

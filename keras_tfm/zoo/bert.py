@@ -152,7 +152,7 @@ def _embedding_plan(encoder, config, start):
             [f"{stem}word_embeddings.weight"],
             plans.same,
         ),
-        (embedding.position_layer.table, places, places_of),
+        (embedding.position_layer.embeddings, places, places_of),
         *plans.layer_plan(encoder.embedding_norm, f"{stem}LayerNorm"),
     ]
     if encoder.config["num_segments"]:

@@ -125,7 +125,7 @@ def _encoder_words(encoder, stem, distilled):
     tensors = {
         f"{stem}word_embeddings.weight": arrays.array(embedding.embeddings),
         f"{stem}position_embeddings.weight": arrays.array(
-            embedding.position_layer.table
+            embedding.position_layer.embeddings
         ),
         **layer(encoder.embedding_norm, f"{stem}LayerNorm"),
     }

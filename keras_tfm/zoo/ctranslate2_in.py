@@ -322,7 +322,7 @@ def _plan(model, variables, ids):
     ):
         if model.config["positions"] == "learned":
             name = f"{side}/position_encodings/encodings"
-            plan.append((embedding.position_layer.table, [name], plans.same))
+            plan.append((embedding.position_layer.embeddings, [name], plans.same))
         if embedding.norm is not None:
             plan += _norm_plan(embedding.norm, f"{side}/layernorm_embedding")
         if norm is not None:

@@ -191,7 +191,7 @@ def _write_stack(spec, embedding, norm, sequence_length):
         rows = 2048 if sequence_length is None else sequence_length
         encodings = positions.signal(rows, 0, table.shape[-1])
     else:
-        encodings = positions.table[:sequence_length]
+        encodings = positions.embeddings[:sequence_length]
     spec.position_encodings.encodings = arrays.array(encodings)
     if embedding.norm is not None:
         _write_norm(spec.layernorm_embedding, embedding.norm)

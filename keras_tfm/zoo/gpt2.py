@@ -64,7 +64,7 @@ def model_of(config, weights, head, num_classes, settings):
     embedding = model.embedding
     plan = [
         (embedding.embeddings, [table], ids.rows),
-        (embedding.position_layer.table, [f"{stem}wpe.weight"], plans.same),
+        (embedding.position_layer.embeddings, [f"{stem}wpe.weight"], plans.same),
         *plans.logits_plan(embedding, model.projection, ids, "lm_head.weight"),
         *plans.layer_plan(model.norm, f"{stem}ln_f"),
     ]

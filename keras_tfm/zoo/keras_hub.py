@@ -94,7 +94,7 @@ def _pairs(encoder, backbone):
         both = both or backbone.get_layer("token_and_position_embedding")
         positions = both.position_embedding
     yield embedding.token_embedding.embeddings, backbone.token_embedding.embeddings
-    yield embedding.position_layer.table, positions.position_embeddings
+    yield embedding.position_layer.embeddings, positions.position_embeddings
     layers = [(encoder.embedding_norm, backbone.embeddings_layer_norm)]
     for number, block in enumerate(encoder.blocks):
         theirs = backbone.get_layer(f"transformer_layer_{number}")

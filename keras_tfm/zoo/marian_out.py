@@ -99,7 +99,7 @@ def _positions(embeddings, max_length):
     """Our channel of each of theirs, and the tables of positions."""
     layers = [embedding.position_layer for embedding in embeddings]
     if isinstance(layers[0], LearnedPositions):
-        return EVERY, [arrays.array(layer.table) for layer in layers]
+        return EVERY, [arrays.array(layer.embeddings) for layer in layers]
     width = embeddings[0].embedding_dim
     plain = {"first_position": 0, "max_period": 10_000.0, "reach_max_period": False}
     order = EVERY

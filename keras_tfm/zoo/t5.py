@@ -130,6 +130,6 @@ def _stack_plan(blocks, side):
         plan += plans.layer_plan(feed.output_dense, f"{last}.DenseReluDense.wo")
         plan += plans.layer_plan(block.feed_forward_norm, f"{last}.layer_norm")
     # The first block has the table that all of them share.
-    table = blocks[0].positions.table
+    table = blocks[0].positions.embeddings
     name = f"{side}.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
     return [*plan, (table, [name], plans.same)]

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_tfm.layers import Attention
-from keras_tfm.layers.scores import SCORES
+from keras_tfm.layers.attention_score import SCORES
 from tests.layers import formulas
 from tests.layers.contract import check_layer
 from tests.layers.formulas import causal, draw, draw_weights, numpy, weights_of

@@ -79,13 +79,13 @@ def test_two_embeddings_may_have_one_table():
         TokenAndPositionEmbedding(6, 8, positions="learned", sequence_length=length)
         for length in (4, 5)
     )
-    two.share_table(one)
+    two.tie_embeddings(one)
     one(IDS), two(IDS)
     assert two.embeddings is one.embeddings
     assert len(one.weights) == len(two.weights) == 2
     for other in (one, TokenAndPositionEmbedding(7, 8)):
         with pytest.raises(ValueError, match="Embeddings of one size share a table"):
-            other.share_table(two)
+            other.tie_embeddings(two)
 
 
 def test_tokens_start_as_loud_as_positions_and_logits_at_variance_1():

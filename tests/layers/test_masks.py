@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from keras_tfm.layers import masks
+from keras_tfm.layers.keras_internals import implicit_mask
 from tests.layers.formulas import numpy
 
 IDS = np.array([[7, 3, 0], [5, 0, 0]], "int32")
@@ -132,13 +133,13 @@ def test_an_implicit_mask_is_read_in_a_compiled_model_too():
     x = keras.layers.Embedding(9, 2, mask_zero=True)(ids)
     model = keras.Model(ids, ReadMask()(x))
     np.testing.assert_array_equal(model.predict(IDS, verbose=0), IDS != 0)
-    assert masks.implicit_mask(ops.zeros((2, 3, 4))) is None
-    assert masks.implicit_mask(None) is None
+    assert implicit_mask(ops.zeros((2, 3, 4))) is None
+    assert implicit_mask(None) is None
 
 
 class ReadMask(keras.layers.Layer):
     def call(self, x):
-        return ops.cast(masks.implicit_mask(x), "float32")
+        return ops.cast(implicit_mask(x), "float32")
 
     def compute_mask(self, x, previous_mask=None):
         return None

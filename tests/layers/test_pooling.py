@@ -6,9 +6,9 @@ import pytest
 from keras import ops
 
 from keras_tfm.layers import AttentionPooling, Pooling
-from keras_tfm.layers.masks import implicit_mask
+from keras_tfm.layers.attention_score import SCORES
+from keras_tfm.layers.keras_internals import implicit_mask
 from keras_tfm.layers.pooling import POOLINGS
-from keras_tfm.layers.scores import SCORES
 from tests.layers import formulas
 from tests.layers.contract import check_half_precision, check_layer, check_model
 from tests.layers.formulas import draw, draw_weights, numpy, softmax, weights_of

@@ -146,7 +146,7 @@ def test_learned_positions_limit_what_a_prompt_leaves():
     whole = [int(t) for t in [*PROMPTS[2], *found.ids[2, 0]] if t]
     assert len(whole) == 7  # the last is not read
     assert int(np.argmax(logits_of(model, [whole[:-1]])[0, -1])) == whole[-1]
-    with pytest.raises(ValueError, match="longer than the table"):
+    with pytest.raises(ValueError, match="sequence_length=6 for 7 tokens"):
         search(np.array([[2, 5, 5, 5, 5, 5, 5]]))
 
 

@@ -97,7 +97,7 @@ def test_one_table_may_have_positions_and_norms_of_two():
     model = small(**KINDS["BART's"])
     one, other = model.source_embedding, model.target_embedding
     assert one.embeddings is other.embeddings
-    assert one.position_layer.table is not other.position_layer.table
+    assert one.position_layer.embeddings is not other.position_layer.embeddings
     assert one.norm.gamma is not other.norm.gamma
     assert not one.logits_bias and other.bias.shape == (V,)
     shapes = [tuple(weight.shape) for weight in model.weights]
@@ -479,11 +479,11 @@ def test_weights_of_given_positions_are_not_dropped_in_silence():
 
 def test_past_learned_positions_is_an_error():
     model = small(positions="learned", sequence_length=4)
-    with pytest.raises(ValueError, match="5 tokens; sequence_length=4"):
+    with pytest.raises(ValueError, match="sequence_length=4 for 5 tokens"):
         model.begin(ops.convert_to_tensor(SOURCE), max_length=5)
-    with pytest.raises(ValueError, match="8 tokens; sequence_length=4"):
+    with pytest.raises(ValueError, match="sequence_length=4 for 8 tokens"):
         model.begin(np.concatenate([SOURCE, SOURCE], axis=1), max_length=4)
-    with pytest.raises(ValueError, match="5 tokens; sequence_length=4"):
+    with pytest.raises(ValueError, match="sequence_length=4 for 5 tokens"):
         logits_of(model)
 
 
@@ -494,11 +494,13 @@ def test_wrong_settings_are_refused():
     message = "One table cannot serve two.*13.*15.*tie='all'.*joint vocabulary"
     with pytest.raises(ValueError, match=message):
         Transformer(V, target_vocabulary_size=15, **sizes)
-    with pytest.raises(ValueError, match="divide evenly.*width=8, num_heads=3"):
+    with pytest.raises(
+        ValueError, match="`num_heads` must divide .*num_heads=3 for dimension 8"
+    ):
         Transformer(V, **{**sizes, "num_heads": 3})
-    with pytest.raises(ValueError, match="must be even.*even model width"):
+    with pytest.raises(ValueError, match="must be even.*even `embedding_dim`"):
         Transformer(V, **{**sizes, "embedding_dim": 9, "num_heads": 3})
     with pytest.raises(ValueError, match="sequence_length=None"):
         Transformer(V, positions="learned", **sizes)
-    with pytest.raises(ValueError, match="`normalization` is one of"):
+    with pytest.raises(ValueError, match="`normalization` must be one of"):
         Transformer(V, normalization="batch", **sizes)

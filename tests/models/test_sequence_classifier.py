@@ -56,7 +56,7 @@ def test_the_shape_of_bert_is_the_formula():
     model = encoder(**BERT)
     w = {w.path: numpy(w).astype("float64") for w in model.weights}
     x = w["embedding/token_embedding/embeddings"][IDS]
-    x = x + w["embedding/positions/table"][:5]
+    x = x + w["embedding/positions/embeddings"][:5]
     x = x + w["segment_embedding/embeddings"][SEGMENTS]
     x = formulas.normalize(below(w, "embedding_norm"), x, 1e-12)
     states, mask = [x], (IDS != 0)[:, None]

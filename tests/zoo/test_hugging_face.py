@@ -282,7 +282,7 @@ def test_epsilon_and_a_padding_id_of_ones_own_are_read(tmp_path):
 def test_fewer_positions_are_the_first_of_the_table(tmp_path):
     theirs = write(tmp_path, "Roberta")
     short = zoo.from_hugging_face(tmp_path, sequence_length=S).model
-    assert short.embedding.position_layer.table.shape == (S, SMALL["hidden_size"])
+    assert short.embedding.position_layer.embeddings.shape == (S, SMALL["hidden_size"])
     ids, _ = draw(1)
     whole = zoo.from_hugging_face(tmp_path).model
     given = {"token_ids": ids}

@@ -473,7 +473,7 @@ def test_waves_of_one_side_alone_are_a_table(tmp_path):
     model = zoo.from_hugging_face(tmp_path).model
     assert model.config["positions"] == "learned"
     for side, name in zip(("source", "target"), names, strict=True):
-        table = getattr(model, f"{side}_embedding").position_layer.table
+        table = getattr(model, f"{side}_embedding").position_layer.embeddings
         np.testing.assert_array_equal(numpy(table.value), weights[name])
     assert logits_of(tmp_path, config).shape == (3, T, V + 1)
 

@@ -16,7 +16,8 @@ from keras_tfm.layers import (
     TransformerDecoder,
     TransformerEncoder,
 )
-from keras_tfm.layers.relative import RelativePositions, of_blocks
+from keras_tfm.layers.position_factory import positions_of_blocks
+from keras_tfm.layers.relative_position import RelativePositions
 from tests.layers import formulas
 from tests.layers.contract import check_config
 from tests.layers.formulas import causal, draw, draw_weights, numpy, weights_of
@@ -99,7 +100,7 @@ def attention(w, x, kind, mask=None):
             [t5_bucket(j - i, True, 32, 128) for j in range(length)]
             for i in range(length)
         ]
-        scores = scores + w["t5_positions/table"][bucket].transpose(2, 0, 1)
+        scores = scores + w["t5_positions/embeddings"][bucket].transpose(2, 0, 1)
     if mask is not None:
         scores = np.where(mask, scores, -1e300)
     weights = formulas.softmax(scores)
@@ -261,15 +262,15 @@ def test_shaws_distances_are_cut_to_both_sides():
 
 def test_blocks_of_a_stack_share_what_t5_shares_and_nothing_else():
     for kind, shared in (("t5", True), ("shaw", False), ("rotary", False)):
-        one, two = of_blocks(KINDS[kind](), 2, bidirectional=False)
+        one, two = positions_of_blocks(KINDS[kind](), 2, bidirectional=False)
         assert (one is two) is shared
-    assert one is not None and of_blocks(None, 2, True) == [None, None]
-    decoder = of_blocks(T5Positions(bidirectional=True), 1, bidirectional=False)
+    assert one is not None and positions_of_blocks(None, 2, True) == [None, None]
+    decoder = positions_of_blocks(T5Positions(), 1, bidirectional=False)
     assert decoder[0].bidirectional is False
     built = ShawPositions()
     built.build((None, None, H, 4))
     with pytest.raises(ValueError, match="which has weights. Give a new layer"):
-        of_blocks(built, 1, True)
+        positions_of_blocks(built, 1, True)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -346,7 +347,7 @@ def test_in_a_half_precision_layer_a_table_stays_whole(monkeypatch):
     monkeypatch.setattr(T5Positions, "bias", noted)
     layer = MultiHeadAttention(2, positions=T5Positions(), dtype="mixed_bfloat16")
     layer.build(X.shape)
-    layer.positions.table.assign(np.full((32, 2), 1 + 2**-12, "float32"))
+    layer.positions.embeddings.assign(np.full((32, 2), 1 + 2**-12, "float32"))
     layer(X)
     np.testing.assert_array_equal(numpy(seen[-1]), 1 + 2**-12)
 
