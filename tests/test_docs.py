@@ -115,10 +115,11 @@ def docstring_faults(name, value):
     function, arguments = value, docstring
     if inspect.isclass(value):
         function = value.__init__
+    documented = is_defined_here(function) and not is_protocol
+    if documented and inspect.isclass(value):
         # A base class documents the constructor that a subclass inherits.
         owner = next(base for base in value.__mro__ if "__init__" in vars(base))
         arguments = inspect.cleandoc(owner.__doc__ or "")
-    documented = is_defined_here(function) and not is_protocol
     required, optional = parameters(function) if documented else ([], [])
     entries = section_names(arguments, "Args")
     faults = differences(name, "Args", entries, required, optional)
