@@ -1,13 +1,21 @@
-"""On PyTorch: a function of tensors, recorded once and played without Keras.
+"""Captures a function of PyTorch tensors once and replays it without Keras.
 
-Keras takes a third of a millisecond for each call of a layer on PyTorch, which
-is half of a greedy step at base size. What a function does to tensors of one
-shape is mostly the same; so it is written down at the first call, and done
-again without the layers.
+On PyTorch Keras takes a third of a millisecond for each call of a layer, half
+the time of a greedy step at base size. What a function does to tensors of one
+shape is almost always the same. So its operations are captured at the first
+call, checked at the second and replayed from then on, as with CUDA graphs.
+
+Private API, tested with torch 2.13: `torch.utils._python_dispatch`,
+`torch.utils._pytree`, `torch.overrides`, `OpOverload._schema` and `decompose`,
+and `exec` of the source that `torch.fx.Graph` writes. `probe` raises where it
+is missing; decoding then calls the layers, which gives the same ids but takes
+longer.
 """
 
 import operator
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -15,17 +23,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only, tree_unflatten
 from torch.utils.weak import WeakIdKeyDictionary
 
-from keras_tfm.runtime.prepacked import PRODUCTS, TURNING, Packed, Weight
+from keras_tfm.runtime.prepacked import (
+    MATRIX_PRODUCTS,
+    VIEW_OPERATIONS,
+    DerivedWeight,
+    PrepackedProduct,
+)
 
-MOST = 64  # records that are kept
-# What a call draws, or what hangs on the values of tensors, is no record.
-CHANGING = {
+MAX_GRAPHS = 64  # of one function; then the oldest is dropped
+# The result of such an operation depends on chance or on values of tensors.
+UNREPEATABLE = {
     torch.Tag.nondeterministic_seeded,
     torch.Tag.data_dependent_output,
     torch.Tag.dynamic_output_shape,
 }
-# What gives Python the values of tensors, and is no operation.
-READING = {
+# These hand values of tensors to Python, past the operations.
+VALUE_READS = {
     torch.Tensor.numpy,
     torch.Tensor.tolist,
     torch.Tensor.item,
@@ -35,237 +48,267 @@ READING = {
 }
 
 
-class Recorded:
-    """A function that is recorded at its first call with tensors of a shape.
+class CapturedFunction:
+    """Replays a function that was captured for tensors of the same shapes.
 
-    At the second call the record is held against the function. Where they
-    differ, or where the function draws or reads the values of tensors, it is
-    called itself from then on. Otherwise it has to be a function of its
-    arguments alone: what else it looked at is as it was when it was recorded.
-    Weights may be assigned; call `look` where that may have been past PyTorch's
-    count of versions, and `forget` after others have taken their place.
+    The second call for a shape compares the replay with the function. Where
+    they differ, or where the function draws random numbers or reads the values
+    of tensors, the function itself is called from then on. Otherwise it must
+    depend on its arguments alone: everything else is as it was when captured.
+    Weights may be assigned. Call `check_weights` where a write may have passed
+    PyTorch's version counter, and `clear` after weights were replaced.
 
     Args:
-        function: a function of structures of tensors, giving another. It may
-            write to what it is given.
-        narrow: bool. Products by weights are of numbers in bfloat16.
+        function: function of structures of tensors that returns another. It
+            may write to its arguments.
+        bfloat16: bool. Multiply by weights in bfloat16.
+
+    Example:
+        ```python
+        import torch
+        from keras_tfm.runtime.capture import CapturedFunction
+
+        double = CapturedFunction(lambda x: 2 * x)
+        with torch.inference_mode():
+            for _ in range(3):  # capture, check, replay
+                assert double(torch.ones(2)).tolist() == [2.0, 2.0]
+        ```
     """
 
-    def __init__(self, function, narrow=False):
+    def __init__(self, function: Callable, bfloat16: bool = False):
         self.function = function
-        self.narrow = narrow
+        self.bfloat16 = bfloat16
         self.lock = threading.RLock()
-        self.records = {}  # by shapes: a record, and whether it is held to be right
-        self.packed = {}  # weights, for all records
+        self.graphs = {}  # by shapes: a replay or None, and whether it is checked
+        self.products = {}  # `PrepackedProduct` of each weight, for all graphs
 
-    def look(self):
-        """Looks whether weights have changed, as far as that can be seen."""
-        for packed in [*self.packed.values()]:
-            packed.look()
+    def check_weights(self) -> None:
+        """Finds weights that were written to past the version counter."""
+        for product in [*self.products.values()]:
+            product.check_weight()
 
-    def forget(self):
-        """Drops what is recorded."""
+    def clear(self) -> None:
+        """Drops everything that was captured."""
         with self.lock:
-            self.records.clear()
-            self.packed.clear()
+            self.graphs.clear()
+            self.products.clear()
 
-    def __call__(self, *arguments):
-        leaves, form = tree_flatten(arguments)
-        if not all(isinstance(x, torch.Tensor) for x in leaves):
+    def __call__(self, *arguments: Any) -> Any:
+        tensors, structure = tree_flatten(arguments)
+        if not all(isinstance(x, torch.Tensor) for x in tensors):
             return self.function(*arguments)
-        # What is written down is right for one order in memory.
-        leaves = [x.contiguous() for x in leaves]
-        key = (form, *((tuple(x.shape), x.dtype, x.device) for x in leaves))
-        kind = leaves[0].device.type if leaves else "cpu"
-        if torch.is_autocast_enabled(kind):
-            key += (torch.get_autocast_dtype(kind),)
-        record, right = self.records.get(key, (None, False))
-        if right:
-            return self.function(*arguments) if record is None else record(leaves, True)
+        # A captured `view` is right for one memory layout only.
+        tensors = [x.contiguous() for x in tensors]
+        key = (structure, *((tuple(x.shape), x.dtype, x.device) for x in tensors))
+        device = tensors[0].device.type if tensors else "cpu"
+        if torch.is_autocast_enabled(device):
+            key += (torch.get_autocast_dtype(device),)
+        replay, is_checked = self.graphs.get(key, (None, False))
+        if is_checked:
+            if replay is None:
+                return self.function(*arguments)
+            return replay(tensors, True)
         with self.lock:
-            copies = [x.clone() for x in leaves] if self.narrow else None
-            result = self._prepare(key, leaves, form)
-            record, _ = self.records[key]
-            if copies is None or record is None:
+            copies = [x.clone() for x in tensors] if self.bfloat16 else None
+            result = self._prepare(key, tensors, structure)
+            replay, _ = self.graphs[key]
+            if copies is None or replay is None:
                 return result
-            return record(copies, True)  # the same as at every other call
+            # In bfloat16 from the first call, so that all calls agree.
+            return replay(copies, True)
 
-    def _prepare(self, key, leaves, form):
-        """Records or checks a record, and gives the result of the call."""
-        record, right = self.records.get(key, (None, True))
-        if key not in self.records:
-            result, record = _record(
-                self.function, leaves, form, self.packed, self.narrow
+    def _prepare(self, key, tensors, structure):
+        """Calls the function to capture it or to check its replay."""
+        replay, is_checked = self.graphs.get(key, (None, True))
+        if key not in self.graphs:
+            result, replay = _capture(
+                self.function, tensors, structure, self.products, self.bfloat16
             )
-            if len(self.records) >= MOST:
-                del self.records[next(iter(self.records))]
-            self.records[key] = record, record is None
+            if len(self.graphs) >= MAX_GRAPHS:
+                del self.graphs[next(iter(self.graphs))]
+            self.graphs[key] = replay, replay is None
             return result
-        if record is None or right:  # another thread was here before
-            return self.function(*tree_unflatten(leaves, form))
-        copies = [x.clone() for x in leaves]
-        result = self.function(*tree_unflatten(leaves, form))
-        self.records[key] = (record if _same(record, copies, result) else None), True
+        if replay is None or is_checked:  # another thread was faster
+            return self.function(*tree_unflatten(tensors, structure))
+        copies = [x.clone() for x in tensors]
+        result = self.function(*tree_unflatten(tensors, structure))
+        replay = replay if _agrees(replay, copies, result) else None
+        self.graphs[key] = replay, True
         return result
 
 
-class _Reading(TorchFunctionMode):
-    """Sees whether values of tensors are read past the operations."""
+class _ValueReads(TorchFunctionMode):
+    """Notices whether a function reads values of tensors."""
 
     def __init__(self):
         super().__init__()
-        self.seen = False
+        self.happened = False
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        self.seen |= function in READING
+        self.happened |= function in VALUE_READS
         return function(*args, **(kwargs or {}))
 
 
-class _Recording(TorchDispatchMode):
-    """Writes down every operation that is done while it is entered.
+class _GraphBuilder(TorchDispatchMode):
+    """Writes every operation that runs while it is entered into a graph.
 
     Args:
-        inputs: tensors.
-        packed: a dictionary of `Packed`, which it adds to.
-        narrow: bool, of `Packed`.
+        inputs: tensors, the arguments of the function.
+        products: dict of `PrepackedProduct`, which it extends.
+        bfloat16: bool, of `PrepackedProduct`.
     """
 
-    def __init__(self, inputs, packed, narrow):
+    def __init__(self, inputs, products, bfloat16):
         super().__init__()
         self.graph, self.constants = torch.fx.Graph(), {}
-        self.nodes = WeakIdKeyDictionary()  # of tensors: they may go
-        self.weights = WeakIdKeyDictionary()  # constants, and these turned
-        self.packed, self.used, self.narrow = packed, {}, narrow
-        self.storages, self.written = set(), set()  # of constants; written to
-        self.fails = False
-        self.fast = self.graph.placeholder("fast")
+        self.nodes = WeakIdKeyDictionary()  # by tensor, which may be freed
+        self.weights = WeakIdKeyDictionary()  # `DerivedWeight` by tensor
+        self.products, self.names, self.bfloat16 = products, {}, bfloat16
+        self.constant_storages, self.written_storages = set(), set()
+        self.failed = False
+        self.is_fast = self.graph.placeholder("is_fast")
         for i, tensor in enumerate(inputs):
             self.nodes[tensor] = self.graph.placeholder(f"input_{i}")
 
     def node(self, tensor):
-        """What a tensor is in the record: a constant, if from outside."""
+        """Returns the node of a tensor: a constant if it comes from outside."""
         if tensor not in self.nodes:
             name = f"constant_{len(self.constants)}"
             self.constants[name] = tensor
-            self.storages.add(_storage(tensor))
+            self.constant_storages.add(_storage(tensor))
             self.nodes[tensor] = self.graph.get_attr(name)
-            self.weights[tensor] = Weight(tensor)
+            self.weights[tensor] = DerivedWeight(tensor)
         return self.nodes[tensor]
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         kwargs = kwargs or {}
-        with self:  # what it is made of, where it is made of others
+        with self:  # capture the parts of a composite operation
             result = function.decompose(*args, **kwargs)
         if result is not NotImplemented:
             return result
         result = function(*args, **kwargs)
         if args and result is args[0] and not function._schema.is_mutable:
             return result
-        given = tree_map_only(torch.Tensor, self.node, (args, kwargs))
-        parts = result if isinstance(result, (tuple, list)) else [result]
-        self.fails |= (
-            self._changes(function, args)
-            or not all(isinstance(x, (torch.Tensor, type(None))) for x in parts)
+        node_args = tree_map_only(torch.Tensor, self.node, (args, kwargs))
+        results = result if isinstance(result, (tuple, list)) else [result]
+        self.failed |= (
+            self._is_unrepeatable(function, args)
+            or not all(isinstance(x, (torch.Tensor, type(None))) for x in results)
             or self._writes_constant(function, args, kwargs)
         )
-        if self.fails:
-            return result
-        if isinstance(result, torch.Tensor):
-            node = self._product(function, args, given[0])
-            self.nodes[result] = node or self.graph.call_function(function, *given)
-            if function in TURNING and args[0] in self.weights:
-                weight = self.weights[args[0]].turned(function, args[1:], kwargs)
-                self.weights[result] = weight
-            return result
-        node = self.graph.call_function(function, *given)
-        for i, part in enumerate(parts):
-            if part is not None:
-                item = self.graph.call_function(operator.getitem, (node, i))
-                self.nodes[part] = item
+        if not self.failed:
+            self._add(function, args, kwargs, node_args, result)
         return result
 
-    def _product(self, function, args, given):
-        """The node of a product by a weight; or None."""
-        if function not in PRODUCTS or args[1] not in self.weights:
+    def _add(self, function, args, kwargs, node_args, result):
+        if isinstance(result, torch.Tensor):
+            node = self._product(function, args, node_args[0])
+            self.nodes[result] = node or self.graph.call_function(function, *node_args)
+            if function in VIEW_OPERATIONS and args[0] in self.weights:
+                weight = self.weights[args[0]]
+                self.weights[result] = weight.derived(function, args[1:], kwargs)
+            return
+        node = self.graph.call_function(function, *node_args)
+        for i, tensor in enumerate(result):
+            if tensor is not None:
+                item = self.graph.call_function(operator.getitem, (node, i))
+                self.nodes[tensor] = item
+
+    def _product(self, function, args, node_args):
+        """Returns the node of a product by a prepacked weight, or None."""
+        if function not in MATRIX_PRODUCTS or args[1] not in self.weights:
             return None
         weight = self.weights[args[1]]
-        if _storage(args[1]) in self.written or not Packed.fits(weight, args[1]):
+        is_written = _storage(args[1]) in self.written_storages
+        if is_written or not PrepackedProduct.supports(weight, args[1], self.bfloat16):
             return None
-        packed = self.packed.setdefault(weight.key(), Packed(weight, self.narrow))
-        name = self.used.setdefault(packed, f"packed_{len(self.used)}")
-        return self.graph.call_module(name, (given[0], self.fast))
+        new = PrepackedProduct(weight, self.bfloat16)
+        product = self.products.setdefault(weight.key(), new)
+        name = self.names.setdefault(product, f"product_{len(self.names)}")
+        return self.graph.call_module(name, (node_args[0], self.is_fast))
 
-    def _changes(self, function, args):
-        """Whether another call may do something else here."""
-        if function is torch.ops.aten.index.Tensor:  # by numbers, not by truth
+    def _is_unrepeatable(self, function, args):
+        """Whether another call may have another result for the same shapes."""
+        if function is torch.ops.aten.index.Tensor:  # by a mask, not by indices
             return any(x is not None and x.dtype == torch.bool for x in args[1])
-        changing = CHANGING & set(function.tags)
-        if not changing or torch.Tag.nondeterministic_seeded in changing:
-            return bool(changing)
+        tags = UNREPEATABLE & set(function.tags)
+        if not tags or torch.Tag.nondeterministic_seeded in tags:
+            return bool(tags)
         tensors = (x for x in tree_flatten(args)[0] if isinstance(x, torch.Tensor))
         return not all(x in self.weights for x in tensors)
 
     def _writes_constant(self, function, args, kwargs):
-        """Whether it writes to what would hold that write in the next call."""
+        """Whether it writes to a constant, which the next call would read."""
         schema = function._schema
         if not schema.is_mutable:
             return False
-        written = []
+        targets = []
         for i, argument in enumerate(schema.arguments):
             if argument.alias_info is not None and argument.alias_info.is_write:
-                written.append(args[i] if i < len(args) else kwargs.get(argument.name))
-        tensors = (x for x in tree_flatten(written)[0] if isinstance(x, torch.Tensor))
-        written = {*map(_storage, tensors)}
-        self.written |= written
-        return bool(written & self.storages)
+                targets.append(args[i] if i < len(args) else kwargs.get(argument.name))
+        tensors = (x for x in tree_flatten(targets)[0] if isinstance(x, torch.Tensor))
+        storages = {*map(_storage, tensors)}
+        self.written_storages |= storages
+        return bool(storages & self.constant_storages)
+
+
+def probe() -> None:
+    """Raises an exception where the private API is not as expected."""
+    with torch.inference_mode():
+        x = torch.ones(2)
+        result, replay = _capture(lambda x: (x + x.sum(),), [x], None, {}, False)
+    if replay is None or not _agrees(replay, [x], result):
+        raise AttributeError("a captured function does not repeat its result")
 
 
 def _storage(tensor):
     return tensor.untyped_storage().data_ptr()
 
 
-def _record(function, leaves, form, packed, narrow):
-    """Calls a function: gives its result and its record, or None for that."""
-    # One tensor that stands in two places may be two in the next call.
-    places = {id(x): i for i, x in enumerate(leaves)}
-    leaves = [x if places[id(x)] == i else x.clone() for i, x in enumerate(leaves)]
-    with _Reading() as reading, _Recording(leaves, packed, narrow) as recording:
-        result = function(*tree_unflatten(leaves, form))
-    parts, form = tree_flatten(result)
-    tensors = all(isinstance(x, torch.Tensor) for x in parts)
-    if reading.seen or recording.fails or not tensors:
+def _capture(function, tensors, structure, products, bfloat16):
+    """Calls a function; returns its result, and its replay or None."""
+    # One tensor at two places may be two tensors in the next call.
+    last = {id(x): i for i, x in enumerate(tensors)}
+    tensors = [x if last[id(x)] == i else x.clone() for i, x in enumerate(tensors)]
+    arguments = tensors if structure is None else tree_unflatten(tensors, structure)
+    builder = _GraphBuilder(tensors, products, bfloat16)
+    with _ValueReads() as reads, builder:
+        result = function(*arguments)
+    outputs, structure = tree_flatten(result)
+    are_tensors = all(isinstance(x, torch.Tensor) for x in outputs)
+    if reads.happened or builder.failed or not are_tensors:
         return result, None
-    graph = recording.graph
-    graph.output([recording.node(x) for x in parts])
+    graph = builder.graph
+    graph.output([builder.node(x) for x in outputs])
     graph.owning_module = root = torch.nn.Module()
-    for name, tensor in recording.constants.items():
+    for name, tensor in builder.constants.items():
         root.register_buffer(name, tensor)
-    for packed, name in recording.used.items():
-        root.add_module(name, packed)
-    graph.eliminate_dead_code()  # such as the turning of packed weights
-    # Not as a GraphModule: PyTorch keeps the source of each for ever.
+    for product, name in builder.names.items():
+        root.add_module(name, product)
+    graph.eliminate_dead_code()  # such as the transposition of prepacked weights
+    # Not a GraphModule, since PyTorch keeps the source of each forever.
     code = graph.python_code(root_module="self")
-    names = dict(code.globals)
-    exec(code.src, names)
-    forward = names["forward"]
+    namespace = dict(code.globals)
+    exec(code.src, namespace)
+    forward = namespace["forward"]
 
-    def record(leaves, fast=False):
-        return tree_unflatten(forward(root, fast, *leaves), form)
+    def replay(tensors, is_fast=False):
+        return tree_unflatten(forward(root, is_fast, *tensors), structure)
 
-    return result, record
+    return result, replay
 
 
-def _same(record, leaves, wanted):
-    """Whether a record gives what the function has given."""
+def _agrees(replay, tensors, expected):
+    """Whether a replay has the result that the function had."""
     try:
-        found, form = tree_flatten(record(leaves))
-    except Exception:  # whatever it is, the function itself does without
+        results, structure = tree_flatten(replay(tensors))
+    except Exception:  # of whatever kind: the function itself still works
         return False
-    wanted, wanted_form = tree_flatten(wanted)
-    return form == wanted_form and all(map(_equal, found, wanted))
+    expected, expected_structure = tree_flatten(expected)
+    return structure == expected_structure and all(map(_is_close, results, expected))
 
 
-def _equal(a, b):
+def _is_close(a, b):
     if a.shape != b.shape or a.dtype != b.dtype:
         return False
     if not a.is_floating_point():

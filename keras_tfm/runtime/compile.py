@@ -1,141 +1,210 @@
-"""One compiled program from a function of a model, on each backend.
+"""Compiles functions of tensors that call a model, on each backend.
 
-The one place outside `text` and `serving` where a backend's own API stands,
-with `record`, `packed` and `narrow`, which it uses: Keras compiles what `fit`
-and `predict` run, but has no call that compiles a function of tensors.
+Keras compiles what `fit` and `predict` run, but has no call that compiles any
+other function. So the backends' own APIs are used here, and in the modules
+`capture` and `prepacked` (PyTorch) and `bfloat16` (JAX).
 """
 
+import functools
+import importlib
 import threading
+import warnings
+from collections.abc import Callable, Hashable
+from types import ModuleType
+from typing import Any
 
 import keras
 
 PRECISIONS = ("float32", "bfloat16")
+FALLBACKS = {
+    "capture": "Decoding calls the layers at every step, which is slower.",
+    "bfloat16": "Decoding multiplies in float32.",
+}
 
 
-class Weights:
-    """The weights of a model, as its programs take them.
+class ModelWeights:
+    """The weights of a model, as compiled functions take them.
 
     Args:
-        model: a Keras model; what has no variables, such as a toy, is as good.
-        matmul_precision: `"float32"`; or `"bfloat16"`, on JAX and PyTorch:
-            products of float32 numbers by the model's float32 weights are of
-            bfloat16, on PyTorch those of steps alone, whose results are rounded
-            to it too. What is quantised, has LoRA or another policy stays.
+        model: a Keras model, or any object; without `variables` it has none.
+        matmul_precision: `"float32"`; or `"bfloat16"` on JAX and PyTorch:
+            float32 vectors and the model's float32 weights are multiplied in
+            bfloat16; on PyTorch in decoding steps only, and with results
+            rounded to bfloat16. Weights that are quantized, have LoRA or
+            another dtype policy stay as they are.
 
     Raises:
-        ValueError: another precision, or bfloat16 on TensorFlow.
+        ValueError: an unknown precision, or bfloat16 on TensorFlow.
+
+    Example:
+        ```python
+        import keras
+        from keras_tfm.runtime.compile import ModelWeights
+
+        model = keras.Sequential([keras.layers.Dense(2)])
+        model.build((None, 3))
+        assert len(ModelWeights(model).variables) == 2
+        ```
     """
 
-    def __init__(self, model, matmul_precision="float32"):
+    def __init__(self, model: Any, matmul_precision: str = "float32"):
         if matmul_precision not in PRECISIONS:
             raise ValueError(
-                f"`matmul_precision` is one of {PRECISIONS}. Received: "
+                f"`matmul_precision` must be one of {PRECISIONS}; got "
                 f"{matmul_precision!r}."
             )
-        self.narrow = matmul_precision == "bfloat16"
-        if self.narrow and keras.config.backend() == "tensorflow":
+        self.bfloat16 = matmul_precision == "bfloat16"
+        if self.bfloat16 and keras.config.backend() == "tensorflow":
             raise ValueError(
-                "TensorFlow has no product of bfloat16 that is float32. Received: "
-                "matmul_precision='bfloat16'. Set KERAS_BACKEND=jax or torch."
+                "`matmul_precision` must be 'float32' on TensorFlow, which has no "
+                "product of bfloat16 with a float32 result; got 'bfloat16'. Set "
+                "KERAS_BACKEND=jax or torch."
             )
-        self.model, self.variables, self._narrow_of = model, [], None
-        if self.narrow and keras.config.backend() == "jax":
-            from keras_tfm.runtime.bfloat16 import Narrow
+        self.model, self.variables, self._copies = model, [], None
+        if self.bfloat16 and keras.config.backend() == "jax":
+            module = optional_module("bfloat16")
+            self.bfloat16 = module is not None
+            self._copies = module and module.Bfloat16Weights()
+        self.refresh()
 
-            self._narrow_of = Narrow()
-        self.look()
-
-    def look(self):
-        """Finds the variables: LoRA and quantisation give a model others."""
+    def refresh(self) -> None:
+        """Reads the list of variables, which LoRA and quantization change."""
         self.variables = list(getattr(self.model, "variables", []))
 
-    def values(self):
-        """What the variables hold now, as JAX's programs take it."""
-        variables = self.variables  # which another thread may look for anew
+    def values(self) -> Any:
+        """Returns the present values, as JAX's compiled functions take them."""
+        variables = self.variables  # another thread may refresh them
         values = [variable.value for variable in variables]
-        if self._narrow_of is None:
+        if self._copies is None:
             return values
-        return values, self._narrow_of(variables, values)
+        return values, self._copies(variables, values)
 
 
-def compiled(function, model, jit_compile=True, donate=False):
-    """Compiles a function that calls the layers of a model.
-
-    The values of weights are read anew at every call, so that a function
-    compiled before training decodes with the weights after it.
+@functools.cache  # and so one warning
+def optional_module(name: str) -> ModuleType | None:
+    """Imports a module of this package that uses a backend's private API.
 
     Args:
-        function: a function of structures of tensors, giving another.
-        model: the Keras model whose variables it uses; what has none, such as
-            a toy, is as good. Or its `Weights`: those that it last found.
-        jit_compile: bool. On TensorFlow, compile with XLA; else a graph. JAX
-            always compiles; PyTorch runs eagerly, which is faster than
-            `torch.compile` for a search of changing shapes.
-        donate: bool. The first argument is given away: on JAX the result is
-            written where it stood, without a copy.
+        name: `"capture"` or `"bfloat16"`.
 
     Returns:
-        A function of the same arguments, which always have one structure. Each
-        new shape is compiled once.
+        The module; or None, with one warning, where the private API is
+        missing.
     """
-    if not isinstance(model, Weights):
-        weights = Weights(model)
-        program = compiled(function, weights, jit_compile, donate)
+    try:
+        module = importlib.import_module(f"keras_tfm.runtime.{name}")
+        module.probe()
+    except Exception as error:  # of whatever kind: the fallback works
+        warnings.warn(
+            f"`keras_tfm.runtime.{name}` does not support this version of "
+            f"{keras.config.backend()} ({error!r}). {FALLBACKS[name]}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return None
+    return module
 
-        def looking(*arguments):
-            weights.look()
-            return program(*arguments)
 
-        return looking
-    weights, backend = model, keras.config.backend()
+def compiled(
+    function: Callable, model: Any, jit_compile: bool = True, donate: bool = False
+) -> Callable:
+    """Compiles a function that calls the layers of a model.
+
+    Every call reads the present values of the weights, so that a function
+    compiled before training uses the weights after it.
+
+    Args:
+        function: function of structures of tensors that returns another.
+        model: the Keras model whose variables it uses, or any object; or its
+            `ModelWeights`, whose list of variables is then not refreshed.
+        jit_compile: bool. On TensorFlow, compile with XLA; else a graph. JAX
+            always compiles; PyTorch runs eagerly, which is faster than
+            `torch.compile` for searches of changing shapes.
+        donate: bool. The caller gives up the first argument: JAX writes the
+            result into its memory.
+
+    Returns:
+        A function of the same arguments, whose structure must not change. Each
+        new shape is compiled once.
+
+    Example:
+        ```python
+        import keras
+        from keras_tfm import runtime
+
+        layer = keras.layers.Dense(2, kernel_initializer="ones")
+        layer.build((None, 3))
+        function = runtime.compiled(layer, layer, jit_compile=False)
+        assert function(keras.ops.ones((1, 3))).shape == (1, 2)
+        ```
+    """
+    if not isinstance(model, ModelWeights):
+        weights = ModelWeights(model)
+        call = compiled(function, weights, jit_compile, donate)
+
+        def refreshing(*arguments):
+            weights.refresh()
+            return call(*arguments)
+
+        return refreshing
+    backend = keras.config.backend()
     if backend == "tensorflow":
-        import tensorflow as tf
-
-        traced, variables_then, lock = {}, [], threading.Lock()
-
-        def call(*arguments):
-            # Shape by shape: TensorFlow warns where it traces many by itself.
-            leaves = keras.tree.flatten(arguments)
-            shapes = tuple((tuple(x.shape), x.dtype) for x in leaves)
-            variables = weights.variables
-            if [*map(id, variables)] != [*map(id, variables_then)]:
-                traced.clear()
-                variables_then[:] = variables
-            if shapes in traced:
-                return traced[shapes](*arguments)
-            with lock:  # or threads would compile the same
-                if shapes not in traced:
-                    traced[shapes] = trace(arguments)
-            return traced[shapes](*arguments)
-
-        def trace(arguments):
-            specifications = keras.tree.map_structure(
-                lambda x: tf.TensorSpec(x.shape, x.dtype), arguments
-            )
-            # A concrete function asks for arguments that have a default too. No
-            # autograph: it would read the source files again.
-            program = tf.function(
-                lambda *given: function(*given),
-                jit_compile=jit_compile,
-                autograph=False,
-            )
-            return program.get_concrete_function(*specifications)
-
-        return call
+        return _compiled_by_tensorflow(function, model, jit_compile)
     if backend == "jax":
-        import jax
+        return _compiled_by_jax(function, model, donate)
+    return _eager_torch(function)
 
-        def stateless(values, *arguments):
-            # As arguments: JAX would bake captured weights into the program.
-            with keras.StatelessScope(zip(weights.variables, values, strict=True)):
-                return function(*arguments)
 
-        if weights.narrow:
-            from keras_tfm.runtime.bfloat16 import narrowed
+def _compiled_by_tensorflow(function, weights, jit_compile):
+    import tensorflow as tf
 
-            stateless = narrowed(stateless, lambda: weights.variables)
-        program = jax.jit(stateless, donate_argnums=(1,) if donate else ())
-        return lambda *arguments: program(weights.values(), *arguments)
+    by_shapes, traced_variables, lock = {}, [], threading.Lock()
+
+    def call(*arguments):
+        # TensorFlow warns where one function is traced for many shapes.
+        tensors = keras.tree.flatten(arguments)
+        shapes = tuple((tuple(x.shape), x.dtype) for x in tensors)
+        variables = weights.variables
+        if [*map(id, variables)] != [*map(id, traced_variables)]:
+            by_shapes.clear()
+            traced_variables[:] = variables
+        if shapes not in by_shapes:
+            with lock:  # two threads would compile the same
+                if shapes not in by_shapes:
+                    by_shapes[shapes] = trace(arguments)
+        return by_shapes[shapes](*arguments)
+
+    def trace(arguments):
+        specs = keras.tree.map_structure(
+            lambda x: tf.TensorSpec(x.shape, x.dtype), arguments
+        )
+        # A lambda, since a concrete function requires arguments that have a
+        # default. No autograph, which would read the source files again.
+        graph = tf.function(
+            lambda *args: function(*args), jit_compile=jit_compile, autograph=False
+        )
+        return graph.get_concrete_function(*specs)
+
+    return call
+
+
+def _compiled_by_jax(function, weights, donate):
+    import jax
+
+    def stateless(values, *arguments):
+        # As arguments, since JAX would make captured weights constants.
+        with keras.StatelessScope(zip(weights.variables, values, strict=True)):
+            return function(*arguments)
+
+    if weights.bfloat16:
+        from keras_tfm.runtime.bfloat16 import with_bfloat16_products
+
+        stateless = with_bfloat16_products(stateless, lambda: weights.variables)
+    call = jax.jit(stateless, donate_argnums=(1,) if donate else ())
+    return lambda *arguments: call(weights.values(), *arguments)
+
+
+def _eager_torch(function):
     import torch
 
     def eager(*arguments):
@@ -145,32 +214,77 @@ def compiled(function, model, jit_compile=True, donate=False):
     return eager
 
 
-def player(function, weights):
-    """Makes what on PyTorch plays a function as it was recorded.
-
-    It stands in a compiled function, and elsewhere does nothing.
+class CompiledFunctions:
+    """Compiles each function once and keeps it.
 
     Args:
-        function: a function of structures of tensors, giving another, without
-            loops; see `keras_tfm.runtime.capture`.
-        weights: as of `compiled`.
+        weights: `ModelWeights`.
+        jit_compile: bool, as of `compiled`.
+
+    Example:
+        ```python
+        from keras_tfm.runtime.compile import CompiledFunctions, ModelWeights
+
+        functions = CompiledFunctions(ModelWeights(None), jit_compile=False)
+        double = functions.get("double", lambda x: 2 * x)
+        assert functions.get("double", None) is double
+        ```
+    """
+
+    def __init__(self, weights: ModelWeights, jit_compile: bool = True):
+        self.weights, self.jit_compile = weights, jit_compile
+        self._functions = {}
+
+    def get(self, key: Hashable, function: Callable, donate: bool = False) -> Callable:
+        """Returns a compiled function, the same for the same key.
+
+        Args:
+            key: what the function does.
+            function, donate: as of `compiled`.
+        """
+        if key not in self._functions:
+            new = compiled(function, self.weights, self.jit_compile, donate)
+            # Two threads may be here; the first one's function is for both.
+            self._functions.setdefault(key, new)
+        return self._functions[key]
+
+
+def captured(function: Callable, weights: ModelWeights) -> Callable:
+    """Returns what replays a function on PyTorch; the function elsewhere.
+
+    It belongs inside a compiled function.
+
+    Args:
+        function: function of structures of tensors that returns another,
+            without loops; see `keras_tfm.runtime.capture`.
+        weights: `ModelWeights` of the compiled function.
 
     Returns:
-        A function without arguments, which gives the function to call. That
-        may be called as long as no other weights take the place of the model's.
-    """
-    if keras.config.backend() != "torch":
-        return lambda: function
-    from keras_tfm.runtime.capture import Recorded
+        A function without arguments that returns the function to call. The
+        latter is valid until the weights of the model are replaced.
 
-    recorded, variables_then = Recorded(function, weights.narrow), []
+    Example:
+        ```python
+        from keras import ops
+        from keras_tfm.runtime.compile import ModelWeights, captured
+
+        ready = captured(lambda x: 2 * x, ModelWeights(None))
+        assert float(ready()(ops.ones(()))) == 2.0
+        ```
+    """
+    is_torch = keras.config.backend() == "torch"
+    module = optional_module("capture") if is_torch else None
+    if module is None:
+        return lambda: function
+    replay = module.CapturedFunction(function, weights.bfloat16)
+    captured_values = []
 
     def ready():
-        variables = [variable.value for variable in weights.variables]
-        if [*map(id, variables)] != [*map(id, variables_then)]:
-            recorded.forget()
-            variables_then[:] = variables
-        recorded.look()
-        return recorded
+        values = [variable.value for variable in weights.variables]
+        if [*map(id, values)] != [*map(id, captured_values)]:
+            replay.clear()
+            captured_values[:] = values
+        replay.check_weights()
+        return replay
 
     return ready

@@ -12,7 +12,7 @@ from keras import ops
 
 from keras_tfm.decode import inputs
 from keras_tfm.decode.hypotheses import Hypotheses
-from keras_tfm.runtime.compile import compiled, player
+from keras_tfm.runtime.compile import CompiledFunctions, captured
 from keras_tfm.runtime.decoder import checked
 from keras_tfm.runtime.schedule import of_rows
 
@@ -88,10 +88,10 @@ class ContinuousDecoder:
         threads = min(inter_threads, batch_size)
         self._most = -(-batch_size // threads)
         take_step = functools.partial(search.way.take_step, search.model.step)
-        self.step_player = player(take_step, search.weights)
+        self.step_player = captured(take_step, search.weights)
         begin = inspect.signature(search.model.begin).parameters
         self.reads = "read_length" in begin  # fewer tokens than a source has room for
-        self._programs = {}
+        self._functions = CompiledFunctions(search.weights, search.options.jit_compile)
         self._changed, self._closed = threading.Condition(), False
         self._waiting = {width: collections.deque() for width in self.widths}
         self._batches = [list(map(self._batch, self.widths)) for _ in range(threads)]
@@ -197,13 +197,7 @@ class ContinuousDecoder:
             *key: what it does, and for what.
             donate: of `compiled`.
         """
-        if key not in self._programs:
-            search = self.search
-            made = compiled(
-                function, search.weights, search.options.jit_compile, donate
-            )
-            self._programs.setdefault(key, made)
-        return self._programs[key]
+        return self._functions.get(key, function, donate)
 
     def _batch(self, width):
         return _Batch(self, width, self._most)

@@ -21,7 +21,7 @@ from keras_tfm.decode.shortlist import is_again
 from keras_tfm.runtime import grouping, schedule
 from keras_tfm.runtime.alternatives import Alternatives
 from keras_tfm.runtime.bucketing import Lengths
-from keras_tfm.runtime.compile import Weights, compiled, player
+from keras_tfm.runtime.compile import CompiledFunctions, ModelWeights, captured
 
 # Full batches of one length after which programs of their own pay: each takes a
 # second or more to compile, and saves a hundredth of one.
@@ -49,7 +49,7 @@ class Decoder:
     def __init__(self, model, options: Options | None = None):
         options = Options() if options is None else options
         self.model, self.options = model, options
-        self.weights = Weights(model, options.matmul_precision)
+        self.weights = ModelWeights(model, options.matmul_precision)
         settings.check_model(model)
         self.lengths = Lengths(
             options.max_decoding_length,
@@ -73,8 +73,8 @@ class Decoder:
         begin = inspect.signature(model.begin).parameters
         self._reads = "read_length" in begin
         self._few_buckets, self._met = options.few_buckets, {}
-        self._programs = {}
-        self._player = player(self._take_step, self.weights)
+        self._functions = CompiledFunctions(self.weights, options.jit_compile)
+        self._player = captured(self._take_step, self.weights)
         self._alternatives = None
         if options.return_alternatives:
             first = settings.first_tokens(options, self._special)
@@ -92,8 +92,8 @@ class Decoder:
         """This search, but by another way."""
         search = copy.copy(self)
         search.way, search.width, search.each = way, way.beam_size, way.num_hypotheses
-        search._programs = {}
-        search._player = player(search._take_step, self.weights)
+        search._functions = CompiledFunctions(self.weights, self.options.jit_compile)
+        search._player = captured(search._take_step, self.weights)
         return search
 
     def __call__(self, source_ids, target_prefix=None, constraints=None, seed=None):
@@ -378,8 +378,8 @@ class Decoder:
         given = inputs.check_prefix_lengths(prefix_lengths, targets)
         if self.way.score_prefix:
             given = np.zeros_like(given)
-        self.weights.look()
-        program = self._program("score", self._score)
+        self.weights.refresh()
+        program = self._functions.get("score", self._score)
         arrays = source_ids, targets, given
         tensors = (ops.convert_to_tensor(each, "int32") for each in arrays)
         return checked(_arrays(program(*tensors)))
@@ -564,9 +564,9 @@ class Decoder:
         """
         room = self._room_above(0, arguments[0].shape[1])
         begin = functools.partial(self._begin, room, read)
-        state = self._program(("begin", room, read), begin)(*arguments)
+        state = self._functions.get(("begin", room, read), begin)(*arguments)
         if further and self._starts_as_one(state):
-            state = self._program("first", self._take_first_step)(state)
+            state = self._functions.get("first", self._take_first_step)(state)
         return state
 
     def _starts_as_one(self, state):
@@ -595,18 +595,10 @@ class Decoder:
         if index >= room:
             room = self._room_above(index)
             extend = functools.partial(self.extend, max_length=room)
-            state = self._program(("extend", room), extend)(state)
+            state = self._functions.get(("extend", room), extend)(state)
         until = room if steps is None else min(room, index + steps)
         until = ops.convert_to_tensor(until, "int32")
-        return self._program("advance", self._advance, donate=True)(state, until)
-
-    def _program(self, key, function, donate=False):
-        """The function, compiled once."""
-        if key not in self._programs:
-            program = compiled(function, self.weights, self.options.jit_compile, donate)
-            # Of two threads one was first, and its program is for both.
-            self._programs.setdefault(key, program)
-        return self._programs[key]
+        return self._functions.get("advance", self._advance, donate=True)(state, until)
 
     def _begin(self, room, read, source_ids, candidates, limits, *rest):
         options, shortlisted = self.begin_options, candidates.shape[1] > 0
@@ -658,7 +650,7 @@ class Decoder:
         found_last=False,
     ):
         """Checks what a batch is given, and gives it as tensors."""
-        self.weights.look()
+        self.weights.refresh()
         if constraints is not None and isinstance(self.way, Sample):
             drawn = "sampling" if self.options.samples else f"beam_size={self.width}"
             raise ValueError(

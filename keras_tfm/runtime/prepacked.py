@@ -1,16 +1,26 @@
-"""On PyTorch: products by a weight that is packed for the processor once.
+"""Multiplies by weights that are packed for the processor once (PyTorch).
 
-oneDNN multiplies 32 to 128 vectors by a weight in an order of its own one and a
-half to two times as fast as PyTorch does by one as it stands in float32, and
-faster in bfloat16 where the processor has that. What is packed stands in memory
-beside the weight.
+oneDNN multiplies 32 to 128 vectors by a prepacked float32 weight 1.5 to 2 times
+as fast as PyTorch multiplies by the weight as it is, and faster in bfloat16
+where the processor supports that. A prepacked copy takes as much memory as the
+weight.
+
+Private API, tested with torch 2.13: `torch.ops.mkldnn._reorder_linear_weight`
+and `_linear_pointwise`, and `Tensor._version`. Where the operations are missing
+or the processor does not support them, see `supports_dtype`, products use
+`torch.matmul`, which gives the same ids more slowly.
 """
+
+import functools
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
-PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.bmm.default}
-# What gives the same numbers in another shape or dtype.
-TURNING = {
+MATRIX_PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.bmm.default}
+# The result holds the same numbers in another shape or dtype.
+VIEW_OPERATIONS = {
     torch.ops.aten.view.default,
     torch.ops.aten._unsafe_view.default,
     torch.ops.aten.permute.default,
@@ -24,95 +34,159 @@ TURNING = {
     torch.ops.aten.lift_fresh.default,
     torch.ops.aten._to_copy.default,
 }
-DTYPES = {torch.float32, torch.bfloat16}
-SOME = 100  # numbers of a weight that are looked at
-LEAST = 2**16  # elements; with less the call takes longer than it saves
+NUM_SAMPLES = 100  # elements of a weight that `check_weight` compares
+MIN_ELEMENTS = 2**16  # smaller weights: the call costs more than it saves
 
 
-class Weight:
-    """A tensor that is made of another by turning alone."""
-
-    def __init__(self, origin, turns=()):
-        self.origin = origin
-        self.turns = turns
-
-    def turned(self, function, arguments, options):
-        """The weight after one more turn."""
-        return Weight(self.origin, (*self.turns, (function, arguments, options)))
-
-    def value(self):
-        """The tensor as it is now."""
-        value = self.origin
-        for function, arguments, options in self.turns:
-            value = function(value, *arguments, **options)
-        return value
-
-    def key(self):
-        """What two of the same have in common."""
-        return id(self.origin), str(self.turns)
-
-
-class Packed(torch.nn.Module):
-    """Products by a weight `(I, O)` or `(1, I, O)`.
+@functools.cache
+def supports_dtype(dtype: torch.dtype) -> bool:
+    """Returns whether weights of a dtype can be prepacked here.
 
     Args:
-        weight: `Weight`.
-        narrow: bool. Multiply in bfloat16, whatever the weight is.
+        dtype: `torch.float32` or `torch.bfloat16`.
+
+    Example:
+        ```python
+        import torch
+        from keras_tfm.runtime import prepacked
+
+        assert not prepacked.supports_dtype(torch.float64)
+        ```
+    """
+    mkldnn = torch.backends.mkldnn
+    if dtype not in (torch.float32, torch.bfloat16) or not mkldnn.is_available():
+        return False
+    weight = torch.eye(4, dtype=dtype)
+    try:
+        return torch.equal(multiply(weight, reorder(weight)), weight)
+    except AttributeError as error:
+        warnings.warn(
+            f"This version of PyTorch has no prepacked weights ({error}). Decoding "
+            "multiplies by the weights as they are, which is slower.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return False
+    except RuntimeError:  # the processor has no instructions for this dtype
+        return False
+
+
+def reorder(weight: torch.Tensor) -> torch.Tensor:
+    """Returns a weight `(O, I)` in the memory layout of oneDNN."""
+    return torch.ops.mkldnn._reorder_linear_weight(weight)
+
+
+def multiply(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Multiplies `x (..., I)` by a reordered weight `(O, I)`."""
+    return torch.ops.mkldnn._linear_pointwise(x, weight, None, "none", [], "")
+
+
+class DerivedWeight:
+    """A tensor that was made from a weight by view operations alone.
+
+    Args:
+        origin: tensor, the weight.
+        operations: triples of operation, arguments and keyword arguments.
     """
 
-    def __init__(self, weight, narrow=False):
+    def __init__(self, origin: torch.Tensor, operations: Sequence[tuple] = ()):
+        self.origin = origin
+        self.operations = operations
+
+    def derived(self, operation: Callable, arguments: Any, options: dict) -> Any:
+        """Returns the weight after one more operation."""
+        operations = (*self.operations, (operation, arguments, options))
+        return DerivedWeight(self.origin, operations)
+
+    def value(self) -> torch.Tensor:
+        """Returns the tensor, computed from the present weight."""
+        value = self.origin
+        for operation, arguments, options in self.operations:
+            value = operation(value, *arguments, **options)
+        return value
+
+    def key(self) -> tuple:
+        """Returns a key that is equal for equal tensors."""
+        return id(self.origin), str(self.operations)
+
+
+class PrepackedProduct(torch.nn.Module):
+    """Multiplies vectors by a weight `(I, O)` or `(1, I, O)`.
+
+    Args:
+        weight: `DerivedWeight`.
+        bfloat16: bool. Multiply in bfloat16, whatever the dtype of the weight.
+    """
+
+    def __init__(self, weight: DerivedWeight, bfloat16: bool = False):
         super().__init__()
-        self.weight, self.narrow = weight, narrow
-        self.version, self.packed = None, None
-        self.some = None  # of its numbers, as they were when it was packed
+        self.weight, self.bfloat16 = weight, bfloat16
+        self.version, self.packed, self.is_reordered = None, None, False
+        self.samples = None  # elements of the weight when it was packed
 
     @staticmethod
-    def fits(weight, value):
-        """Whether a weight, of this value, can be packed."""
+    def supports(
+        weight: DerivedWeight, value: torch.Tensor, bfloat16: bool = False
+    ) -> bool:
+        """Returns whether a weight can be prepacked.
+
+        Args:
+            weight: `DerivedWeight`.
+            value: tensor, its value.
+            bfloat16: bool, as of `PrepackedProduct`: without support by the
+                processor products are still computed in bfloat16.
+        """
         return (
             torch.backends.mkldnn.is_available()
             and torch.backends.mkldnn.enabled
             and value.device.type == "cpu"
-            and value.dtype in DTYPES
-            and value.numel() >= LEAST
+            and value.dtype in (torch.float32, torch.bfloat16)
+            and value.numel() >= MIN_ELEMENTS
             and (value.ndim == 2 or value.shape[0] == 1)
-            # Else it could not be seen whether it was written to.
+            # An inference tensor has no version that would show a write.
             and not weight.origin.is_inference()
+            and (bfloat16 or supports_dtype(value.dtype))
         )
 
-    def forward(self, x, fast):
+    def forward(self, x: torch.Tensor, is_fast: bool) -> torch.Tensor:
         """Multiplies float `(..., I)`, of as many axes as the weight.
 
         Args:
             x: the vectors.
-            fast: bool. By the packed weight, packed anew if it was written to;
-                else as PyTorch does.
+            is_fast: bool. Use the packed weight, packed anew if it was written
+                to; else multiply as PyTorch does.
         """
-        if not fast:
+        if not is_fast:
             return torch.matmul(x, self.weight.value())
         version = self.weight.origin._version
         if version != self.version:
-            value = self.weight.value()
-            value = value.reshape(value.shape[-2:]).t()
-            value = value.bfloat16() if self.narrow else value
-            self.packed = torch.ops.mkldnn._reorder_linear_weight(value)
-            self.some, self.version = self._some(), version
-        narrow = x.bfloat16() if self.narrow else x
-        product = torch.ops.mkldnn._linear_pointwise(
-            narrow, self.packed, None, "none", [], ""
-        )
+            self._pack()
+            self.version = version
+        vectors = x.bfloat16() if self.bfloat16 else x
+        if self.is_reordered:
+            product = multiply(vectors, self.packed)
+        else:
+            product = torch.matmul(vectors, self.packed.t())
         return product.to(x.dtype)
 
-    def look(self):
-        """Has it packed anew if some of its numbers are others.
+    def check_weight(self) -> None:
+        """Has the weight packed again if some of its elements have changed.
 
-        What a fused optimizer of PyTorch's or a write to `.data` does is in no
-        version. It mostly changes all numbers; a change of few is not seen.
+        A fused optimizer and a write to `.data` leave PyTorch's version as it
+        is. They usually change all elements; a change of few is not noticed.
         """
-        if self.some is not None and not torch.equal(self._some(), self.some):
+        if self.samples is not None and not torch.equal(self._sample(), self.samples):
             self.version = None
 
-    def _some(self):
+    def _pack(self):
+        value = self.weight.value()
+        value = value.reshape(value.shape[-2:]).t()  # (O, I)
+        value = value.bfloat16() if self.bfloat16 else value
+        self.is_reordered = supports_dtype(value.dtype)
+        self.packed = reorder(value) if self.is_reordered else value.contiguous()
+        self.samples = self._sample()
+
+    def _sample(self):
         origin = self.weight.origin
-        whole = origin.view(-1) if origin.is_contiguous() else origin.flatten()
-        return whole[:: max(1, len(whole) // SOME)].clone()
+        flat = origin.view(-1) if origin.is_contiguous() else origin.flatten()
+        return flat[:: max(1, len(flat) // NUM_SAMPLES)].clone()

@@ -1,10 +1,9 @@
 """A small Transformer whose weights come from NumPy."""
 
-import keras
 import numpy as np
 import pytest
 
-from keras_tfm import models, runtime
+from keras_tfm import models
 
 VOCABULARY_SIZE = 14
 
@@ -37,29 +36,6 @@ def redraw(model, seed):
         values = draw.normal(size=weight.shape) * spreads.get(name, 0.4)
         weights.append(values + (name == "gamma"))
     model.set_weights(weights)
-
-
-def noted(monkeypatch):
-    """Gives a list that gets the name of each program a search compiles."""
-    seen, new = set(), []
-
-    def compiled(function, *options, **more):
-        program = runtime.compiled(function, *options, **more)
-
-        def call(*arguments):
-            shapes = [tuple(x.shape) for x in keras.tree.flatten(arguments)]
-            name = getattr(function, "func", function).__name__
-            # Of one search: others have programs of their own.
-            key = name, id(function), str(shapes)
-            new.extend([] if key in seen else [name])
-            seen.add(key)
-            return program(*arguments)
-
-        return call
-
-    for module in (runtime.decoder, runtime.continuous):
-        monkeypatch.setattr(module, "compiled", compiled)
-    return new
 
 
 @pytest.fixture(scope="module")

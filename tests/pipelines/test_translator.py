@@ -17,7 +17,8 @@ from keras_tfm.pipelines import SharedTranslator, Translator
 from keras_tfm.pipelines.segmentation import Pieces
 from keras_tfm.runtime import Decoder
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
-from tests.decode.conftest import draw_transformer, noted, redraw
+from tests.decode.conftest import draw_transformer, redraw
+from tests.runtime.conftest import count_compilations
 from tests.export.saved import in_c, names_of, serve, text_operations
 from tests.layers.quantized import QUANTIZED, quantize
 
@@ -374,7 +375,7 @@ def test_a_run_of_blanks_costs_no_more_than_its_length(translator):
 
 
 def test_warming_up_compiles_what_calls_need(translator, monkeypatch):
-    wanted, new = translator("a house"), noted(monkeypatch)
+    wanted, new = translator("a house"), count_compilations(monkeypatch)
     both = (translator.vocabulary, translator.target_vocabulary)
     fresh = Translator(translator.model, *both, **SETTINGS)
     fresh.warm_up((4,))
@@ -386,7 +387,7 @@ def test_warming_up_compiles_what_calls_need(translator, monkeypatch):
 
 
 def test_scores_take_few_programs(translator, monkeypatch):
-    new = noted(monkeypatch)
+    new = count_compilations(monkeypatch)
     both = (translator.vocabulary, translator.target_vocabulary)
     fresh = Translator(translator.model, *both, **SETTINGS)
     pairs = [("a house " * n, "ein Haus") for n in (1, 1, 2, 2, 1, 1, 2)]

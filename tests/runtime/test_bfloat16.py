@@ -1,4 +1,4 @@
-"""Products in bfloat16: what they give, and that they are there."""
+"""Products in bfloat16: their results, and that they are used."""
 
 import keras
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_tfm import decode, runtime
-from keras_tfm.runtime.compile import Weights, compiled
+from keras_tfm.runtime.compile import ModelWeights, compiled, optional_module
 from tests.decode.conftest import draw_transformer, redraw
 from tests.runtime.test_search import draw_sources
 
@@ -19,15 +19,15 @@ SHAPES = {"joined": (3, 5, 4, 40)}
 
 
 @pytest.fixture(autouse=True)
-def small_weights_too(monkeypatch):
+def small_weights_count_too(monkeypatch):
     if keras.config.backend() == "jax":
-        from keras_tfm.runtime import bfloat16 as narrow
+        from keras_tfm.runtime import bfloat16
 
-        monkeypatch.setattr(narrow, "LEAST", 1)
+        monkeypatch.setattr(bfloat16, "MIN_ELEMENTS", 1)
     if keras.config.backend() == "torch":
-        from keras_tfm.runtime import prepacked as packed
+        from keras_tfm.runtime import prepacked
 
-        monkeypatch.setattr(packed, "LEAST", 1)
+        monkeypatch.setattr(prepacked, "MIN_ELEMENTS", 1)
 
 
 def drawn(shape, seed=0):
@@ -35,7 +35,7 @@ def drawn(shape, seed=0):
 
 
 def rounded(x):
-    """To bfloat16, as float64."""
+    """Rounds to bfloat16; returns float64."""
     bits = np.asarray(x, "float32").view("uint32").astype("uint64")
     bits = (bits + 0x7FFF + ((bits >> 16) & 1)) & 0xFFFF0000
     return bits.astype("uint32").view("float32").astype("float64")
@@ -53,24 +53,24 @@ def same_layer(name):
 
 @pytest.mark.backend("jax")
 @pytest.mark.parametrize("name", LAYERS)
-def test_products_are_of_rounded_numbers(name):
+def test_a_layer_multiplies_rounded_numbers(name):
     layer, x = same_layer(name)
-    weights = Weights(layer, "bfloat16")
-    found = ops.convert_to_numpy(compiled(layer, weights)(ops.convert_to_tensor(x)))
-    assert found.dtype == "float32"
+    weights = ModelWeights(layer, "bfloat16")
+    result = ops.convert_to_numpy(compiled(layer, weights)(ops.convert_to_tensor(x)))
+    assert result.dtype == "float32"
     kernel = rounded(layer.get_weights()[0])
-    wanted = np.tensordot(rounded(x), kernel, {"joined": 2}.get(name, 1))
+    expected = np.tensordot(rounded(x), kernel, {"joined": 2}.get(name, 1))
     if layer.bias is not None:
-        wanted = wanted + layer.get_weights()[1]
-    np.testing.assert_allclose(found, wanted, atol=1e-4)
+        expected = expected + layer.get_weights()[1]
+    np.testing.assert_allclose(result, expected, atol=1e-4)
     exact = ops.convert_to_numpy(layer(ops.convert_to_tensor(x)))
-    assert np.abs(found - exact).max() > 1e-3  # or nothing would be rounded
+    assert np.abs(result - exact).max() > 1e-3  # or nothing would be rounded
 
 
 @pytest.mark.backend("jax")
 @pytest.mark.parametrize("shape", [(3, 160), (3, 1, 160), (3, 2, 160)])
 @pytest.mark.parametrize(
-    "turn",
+    "transpose",
     [
         lambda x: ops.transpose(ops.reshape(x, (-1, 130))),
         lambda x: ops.moveaxis(ops.reshape(x, (-1, 130)), -1, 0),
@@ -78,57 +78,57 @@ def test_products_are_of_rounded_numbers(name):
         lambda x: ops.einsum("ij->ji", ops.reshape(x, (-1, 130))),
     ],
 )
-def test_results_turned(shape, turn):
+def test_a_product_may_be_transposed(shape, transpose):
     layer, x = keras.layers.Dense(130, use_bias=False), drawn(shape)
     layer.build(x.shape)
-    program = compiled(lambda x: turn(layer(x)), Weights(layer, "bfloat16"))
-    found = ops.convert_to_numpy(program(ops.convert_to_tensor(x)))
-    wanted = rounded(x) @ rounded(layer.get_weights()[0])
-    np.testing.assert_allclose(found.T, wanted.reshape(-1, 130), atol=1e-4)
+    program = compiled(lambda x: transpose(layer(x)), ModelWeights(layer, "bfloat16"))
+    result = ops.convert_to_numpy(program(ops.convert_to_tensor(x)))
+    expected = rounded(x) @ rounded(layer.get_weights()[0])
+    np.testing.assert_allclose(result.T, expected.reshape(-1, 130), atol=1e-4)
 
 
 @pytest.mark.backend("jax")
-def test_table_in_a_loop_and_its_rows():
-    table, x = keras.layers.Embedding(200, 160), drawn((3, 1, 160))
-    table.build()
+def test_an_embedding_matrix_is_multiplied_in_a_loop_and_looked_up():
+    embedding, x = keras.layers.Embedding(200, 160), drawn((3, 1, 160))
+    embedding.build()
     program = compiled(
         lambda x, ids: (
             ops.while_loop(
                 lambda i, y: i < 2,
                 lambda i, y: (
                     i + 1,
-                    y + ops.matmul(x, ops.transpose(table.embeddings)),
+                    y + ops.matmul(x, ops.transpose(embedding.embeddings)),
                 ),
                 (0, ops.zeros((3, 1, 200))),
             )[1]
-            + ops.sum(table(ids))
+            + ops.sum(embedding(ids))
         ),
-        Weights(table, "bfloat16"),
+        ModelWeights(embedding, "bfloat16"),
     )
     ids = np.array([3, 5])
-    found = program(ops.convert_to_tensor(x), ops.convert_to_tensor(ids))
-    values = table.get_weights()[0]
-    wanted = 2 * rounded(x) @ rounded(values).T + values[ids].sum()
-    np.testing.assert_allclose(ops.convert_to_numpy(found), wanted, atol=1e-4)
+    result = program(ops.convert_to_tensor(x), ops.convert_to_tensor(ids))
+    values = embedding.get_weights()[0]
+    expected = 2 * rounded(x) @ rounded(values).T + values[ids].sum()
+    np.testing.assert_allclose(ops.convert_to_numpy(result), expected, atol=1e-4)
 
 
 @pytest.mark.backend("jax", "torch")
-def test_weights_assigned_later_are_taken():
+def test_weights_that_are_assigned_later_are_used():
     transformer = draw_transformer()
-    search = runtime.Decoder(
+    decoder = runtime.Decoder(
         transformer, decode.Options(matmul_precision="bfloat16", beam_size=2)
     )
-    before = search(draw_sources())
+    first = decoder(draw_sources())
     redraw(transformer, seed=5)
-    again = search(draw_sources())
+    again = decoder(draw_sources())
     fresh = runtime.Decoder(
         transformer, decode.Options(matmul_precision="bfloat16", beam_size=2)
     )
-    wanted = fresh(draw_sources())
-    np.testing.assert_array_equal(again.ids, wanted.ids)
-    np.testing.assert_allclose(again.scores, wanted.scores, atol=1e-5)
-    some = np.isfinite(before.scores)
-    assert np.abs(before.scores[some] - again.scores[some]).max() > 0.01
+    expected = fresh(draw_sources())
+    np.testing.assert_array_equal(again.ids, expected.ids)
+    np.testing.assert_allclose(again.scores, expected.scores, atol=1e-5)
+    is_finite = np.isfinite(first.scores)
+    assert np.abs(first.scores[is_finite] - again.scores[is_finite]).max() > 0.01
 
 
 @pytest.mark.backend("jax", "torch")
@@ -137,33 +137,61 @@ def test_scores_are_near_those_of_float32(beam_size):
     transformer, sources = draw_transformer(), draw_sources()
     options = {"beam_size": beam_size, **ALL}
     exact = runtime.Decoder(transformer, decode.Options(**options))(sources)
-    search = runtime.Decoder(
+    decoder = runtime.Decoder(
         transformer, decode.Options(**options, matmul_precision="bfloat16")
     )
-    found = search(sources)
-    some = np.isfinite(exact.scores)
-    difference = np.abs(found.scores[some] - exact.scores[some])
+    result = decoder(sources)
+    is_finite = np.isfinite(exact.scores)
+    difference = np.abs(result.scores[is_finite] - exact.scores[is_finite])
     assert 0 < difference.max() < 0.05
-    scored = search.score(sources, [row[row > 0].tolist() for row in found.ids[:, 0]])
-    assert np.abs(scored.scores[some] - found.scores[some]).max() < 0.02
+    scored = decoder.score(sources, [row[row > 0].tolist() for row in result.ids[:, 0]])
+    assert np.abs(scored.scores[is_finite] - result.scores[is_finite]).max() < 0.02
 
 
 @pytest.mark.backend("tensorflow")
-def test_tensorflow_says_that_it_cannot():
+def test_tensorflow_rejects_bfloat16():
     with pytest.raises(ValueError, match="KERAS_BACKEND=jax or torch"):
         runtime.Decoder(draw_transformer(), decode.Options(matmul_precision="bfloat16"))
 
 
-def test_unknown_precision():
+def test_an_unknown_precision_is_rejected():
     with pytest.raises(ValueError, match="'float16'"):
         runtime.Decoder(draw_transformer(), decode.Options(matmul_precision="float16"))
 
 
 @pytest.mark.backend("jax", "torch")
-def test_an_ensemble_of_one_model_twice_says_what_it_says():
+def test_an_ensemble_of_one_model_twice_decodes_like_the_model():
     transformer, sources = draw_transformer(), draw_sources()
     options = {"beam_size": 2, "matmul_precision": "bfloat16"}
-    wanted = runtime.Decoder(transformer, decode.Options(**options))(sources)
+    expected = runtime.Decoder(transformer, decode.Options(**options))(sources)
     both = decode.Ensemble([transformer, transformer])
-    found = runtime.Decoder(both, decode.Options(**options))(sources)
-    np.testing.assert_array_equal(found.ids, wanted.ids)
+    result = runtime.Decoder(both, decode.Options(**options))(sources)
+    np.testing.assert_array_equal(result.ids, expected.ids)
+
+
+@pytest.mark.backend("jax")
+def test_the_private_api_of_jax_is_as_expected():
+    from keras_tfm.runtime import bfloat16
+
+    bfloat16.probe()
+    assert optional_module("bfloat16") is bfloat16
+
+
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize("missing", ["core", "_evaluate_equation"])
+def test_without_the_private_api_of_jax_float32_is_decoded(missing, monkeypatch):
+    from keras_tfm.runtime import bfloat16
+
+    transformer, sources = draw_transformer(), draw_sources()
+    exact = runtime.Decoder(transformer, decode.Options(beam_size=2))(sources)
+    monkeypatch.setattr(bfloat16, missing, None)
+    optional_module.cache_clear()
+    options = decode.Options(beam_size=2, matmul_precision="bfloat16")
+    with pytest.warns(RuntimeWarning, match="version of jax.*in float32") as warned:
+        decoders = [runtime.Decoder(transformer, options) for _ in range(2)]
+    assert sum("version of jax" in str(w.message) for w in warned) == 1
+    hypotheses = decoders[1](sources)
+    np.testing.assert_array_equal(hypotheses.ids, exact.ids)
+    np.testing.assert_array_equal(hypotheses.scores, exact.scores)
+    monkeypatch.undo()
+    optional_module.cache_clear()

@@ -10,7 +10,8 @@ from keras import ops
 
 from keras_tfm import decode, runtime
 from keras_tfm.runtime import schedule
-from tests.decode.conftest import VOCABULARY_SIZE, draw_transformer, noted
+from tests.decode.conftest import VOCABULARY_SIZE, draw_transformer
+from tests.runtime.conftest import count_compilations
 
 START, END = 2, 3
 FEW = {"jit_compile": False}
@@ -172,7 +173,7 @@ def test_with_many_programs_the_first_step_is_of_one_hypothesis(
     rows = [*draw_rows(12, longest=20), []]
     prefixes = [[], [5, 6], *[[]] * 11]
     wanted = dict(search.bulk(rows, batch_size=4, target_prefix=prefixes))
-    new = noted(monkeypatch)
+    new = count_compilations(monkeypatch)
     given = {"target_prefix": prefixes, "many_programs": True}
     found = dict(search.bulk(rows, batch_size=4, **given))
     alone = not {*options} & {
@@ -188,7 +189,7 @@ def test_with_many_programs_the_first_step_is_of_one_hypothesis(
 
 @pytest.mark.parametrize("few_programs", [False, True])
 def test_what_is_warm_is_not_compiled_again(few_programs, wordy, monkeypatch):
-    new = noted(monkeypatch)
+    new = count_compilations(monkeypatch)
     options = {"max_decoding_length": (1, 10), **FEW, "few_buckets": few_programs}
     search = runtime.Decoder(wordy, decode.Options(beam_size=2, **options))
     sizes = {"batch_size": 8, "batch_tokens": 8 * 40}

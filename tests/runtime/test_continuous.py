@@ -1,6 +1,7 @@
 """Sources that come one after another get what they get in a batch."""
 
 import concurrent.futures
+import sys
 import threading
 
 import keras
@@ -318,6 +319,8 @@ def test_what_is_warm_compiles_nothing(transformer, monkeypatch):
         def call(*arguments):
             shapes = [tuple(x.shape) for x in keras.tree.flatten(arguments)]
             name = getattr(function, "func", function).__name__
+            if name in ("_begin", "_advance", "extend"):  # of a sequence alone
+                return program(*arguments)
             key = name, getattr(function, "keywords", {}).get("read"), str(shapes)
             new.extend([] if key in seen else [key])
             seen.add(key)
@@ -325,7 +328,7 @@ def test_what_is_warm_compiles_nothing(transformer, monkeypatch):
 
         return call
 
-    monkeypatch.setattr(module, "compiled", compiled)
+    monkeypatch.setattr(sys.modules["keras_tfm.runtime.compile"], "compiled", compiled)
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
     rows = draw_rows(30, 6, seed=7)
     with ContinuousDecoder(search, 4, 1, widths=(6, 12)) as continuous:

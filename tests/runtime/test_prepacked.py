@@ -1,4 +1,4 @@
-"""Products by packed weights are products by the weights as they are now."""
+"""Products by prepacked weights use the present values of the weights."""
 
 import keras
 import numpy as np
@@ -10,40 +10,47 @@ from tests.decode.conftest import draw_transformer, redraw
 from tests.runtime.test_bulk import as_ids, draw_rows
 
 pytestmark = pytest.mark.backend("torch")
+DTYPES = ("float32", "bfloat16")
 
 
 @pytest.fixture(autouse=True)
 def packs(monkeypatch):
-    """Small weights are packed too; gives how many were, each time."""
-    import torch
+    """Packs small weights too; returns a list that gets every packed weight."""
+    from keras_tfm.runtime import prepacked
 
-    from keras_tfm.runtime import prepacked as packed
-
-    monkeypatch.setattr(packed, "LEAST", 1)
-    packs, namespace = [], torch.ops.mkldnn
-    pack = namespace._reorder_linear_weight
+    for dtype in DTYPES:  # before packing is counted
+        supports(dtype)
+    monkeypatch.setattr(prepacked, "MIN_ELEMENTS", 1)
+    packs, reorder = [], prepacked.reorder
     monkeypatch.setattr(
-        namespace,
-        "_reorder_linear_weight",
-        lambda weight: packs.append(weight) or pack(weight),
+        prepacked, "reorder", lambda weight: packs.append(weight) or reorder(weight)
     )
     return packs
 
 
-def recorded(layer):
-    """A layer as it is recorded, for three rows; and what it is given."""
-    from keras_tfm.runtime.capture import Recorded
+def supports(dtype):
+    """Whether this processor can prepack weights of a dtype."""
+    import torch
+
+    from keras_tfm.runtime import prepacked
+
+    return prepacked.supports_dtype(getattr(torch, dtype))
+
+
+def captured(layer):
+    """Returns a captured layer, and an input of three rows."""
+    from keras_tfm.runtime.capture import CapturedFunction
 
     x = np.random.default_rng(0).normal(size=(3, 5, 8)).astype("float32")
     layer.build(x.shape)
     layer.set_weights(
         [np.random.default_rng(1).normal(size=w.shape) for w in layer.weights]
     )
-    return Recorded(layer), ops.convert_to_tensor(x)
+    return CapturedFunction(layer), ops.convert_to_tensor(x)
 
 
 def called(function, x):
-    """What a function gives without gradients, as a search calls it."""
+    """Calls a function without gradients, as a decoder does."""
     import torch
 
     with torch.inference_mode():
@@ -59,39 +66,39 @@ LAYERS = {
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_multiplies_by_its_packed_weight(name, packs):
+def test_a_layer_multiplies_by_its_prepacked_weight(name, packs):
     layer = LAYERS[name]()
-    call, x = recorded(layer)
+    call, x = captured(layer)
     kernel = layer.weights[0].numpy().astype("float64")
     if name == "joined":
         kernel = kernel.T
-    wanted = np.einsum("btd,d...->bt...", x.numpy().astype("float64"), kernel)
+    expected = np.einsum("btd,d...->bt...", x.numpy().astype("float64"), kernel)
     if len(layer.weights) > 1:
-        wanted = wanted + layer.weights[1].numpy()
+        expected = expected + layer.weights[1].numpy()
     if name == "no bias":
-        wanted = np.maximum(wanted, 0)
-    for times in (0, 0, 1, 1):  # the first two calls are as they were
-        np.testing.assert_allclose(called(call, x), wanted, rtol=1e-5, atol=1e-5)
+        expected = np.maximum(expected, 0)
+    for times in (0, 0, 1, 1):  # capture, check, replay
+        np.testing.assert_allclose(called(call, x), expected, rtol=1e-5, atol=1e-5)
         assert len(packs) == times
-    call.forget()
-    assert not call.packed
+    call.clear()
+    assert not call.products
 
 
 @pytest.mark.parametrize("policy", ["bfloat16", "mixed_bfloat16"])
-def test_half_precision_is_packed(policy, packs):
+def test_half_precision_is_prepacked_where_the_processor_supports_it(policy, packs):
     layer = keras.layers.Dense(7, dtype=policy)
-    call, x = recorded(layer)
+    call, x = captured(layer)
     x = ops.cast(x, "bfloat16")
-    wanted = called(layer, x)
+    expected = called(layer, x)
     for _ in range(4):
-        np.testing.assert_allclose(called(call, x), wanted, rtol=0.02, atol=0.02)
-    assert len(packs) == 1
+        np.testing.assert_allclose(called(call, x), expected, rtol=0.02, atol=0.02)
+    assert len(packs) == supports("bfloat16")
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_weights_that_were_written_to_are_packed_again(policy, packs):
+def test_a_weight_that_was_written_to_is_packed_again(policy, packs):
     layer = keras.layers.Dense(7, dtype=policy)
-    call, x = recorded(layer)
+    call, x = captured(layer)
     x = ops.cast(x, layer.compute_dtype)
     for _ in range(3):
         called(call, x)
@@ -99,37 +106,38 @@ def test_weights_that_were_written_to_are_packed_again(policy, packs):
         layer.kernel.assign(layer.kernel * 2.0)
         for _ in range(2):
             np.testing.assert_allclose(called(call, x), called(layer, x), atol=0.1)
-        assert len(packs) == times
+        can_pack = supports(layer.compute_dtype)
+        assert len(packs) == (times if can_pack else 0)
 
 
-def test_records_of_several_shapes_share_packed_weights(packs):
-    call, x = recorded(keras.layers.Dense(7))
+def test_graphs_of_several_shapes_share_prepacked_weights(packs):
+    call, x = captured(keras.layers.Dense(7))
     for rows in (1, 2, 3):
         for _ in range(3):
             called(call, x[:rows])
     assert len(packs) == 1
 
 
-def test_one_weight_may_stand_in_several_ways(packs):
+def test_one_weight_may_be_used_in_several_layouts(packs):
     import torch
 
-    from keras_tfm.runtime.capture import Recorded
+    from keras_tfm.runtime.capture import CapturedFunction
 
     kernel = torch.arange(16.0).reshape(4, 4)
 
     def function(x):
         return x @ kernel + x @ kernel.T + x @ kernel.reshape(2, 8).T.reshape(4, 4)
 
-    call, x = Recorded(function), ops.ones((3, 4))
+    call, x = CapturedFunction(function), ops.ones((3, 4))
     for _ in range(4):
         np.testing.assert_allclose(called(call, x), called(function, x))
     assert len(packs) == 3
 
 
-def test_what_is_no_weight_is_not_packed(packs):
+def test_only_weights_are_packed(packs):
     import torch
 
-    from keras_tfm.runtime.capture import Recorded
+    from keras_tfm.runtime.capture import CapturedFunction
 
     constant = ops.ones((4, 4))
     made, batch = torch.ones((4, 4)), torch.ones((2, 4, 4))
@@ -141,19 +149,19 @@ def test_what_is_no_weight_is_not_packed(packs):
         several = ops.stack([x, x]) @ batch
         return x @ copy + x @ written + x @ x + several[0]
 
-    call, x = Recorded(function), ops.ones((4, 4))
+    call, x = CapturedFunction(function), ops.ones((4, 4))
     for value in (1.0, 1.0, 3.0, 4.0):
-        found = called(call, x * value)
-        np.testing.assert_allclose(found, called(function, x * value))
+        result = called(call, x * value)
+        np.testing.assert_allclose(result, called(function, x * value))
     assert not packs
 
 
-def test_weights_whose_writes_cannot_be_seen_are_not_packed(packs):
+def test_weights_without_a_version_are_not_packed(packs):
     import torch
 
     with torch.inference_mode():
         layer = keras.layers.Dense(7)
-        call, x = recorded(layer)
+        call, x = captured(layer)
         for _ in range(3):
             called(call, x)
         layer.kernel.assign(layer.kernel * 2.0)
@@ -176,28 +184,30 @@ UNCOUNTED = {
 
 
 @pytest.mark.parametrize("name", UNCOUNTED)
-def test_a_search_sees_writes_that_no_version_counts(name, packs):
+def test_a_decoder_notices_writes_that_no_version_counts(name, packs):
     model, ids = draw_transformer(), as_ids(draw_rows(5))
-    search = runtime.Decoder(model, decode.Options(beam_size=2, max_decoding_length=12))
+    decoder = runtime.Decoder(
+        model, decode.Options(beam_size=2, max_decoding_length=12)
+    )
     for _ in range(3):
-        before = search(ids)
+        stale = decoder(ids)
     count = len(packs)
     for weight in model.weights:
         UNCOUNTED[name](weight.value)
-    found = search(ids)
-    assert len(packs) == 2 * count
+    hypotheses = decoder(ids)
+    assert len(packs) == 2 * count > 0
     fresh = runtime.Decoder(model, decode.Options(beam_size=2, max_decoding_length=12))(
         ids
     )
-    assert not np.allclose(before.scores, fresh.scores)
-    np.testing.assert_array_equal(found.ids, fresh.ids)
-    np.testing.assert_allclose(found.scores, fresh.scores, rtol=1e-5)
+    assert not np.allclose(stale.scores, fresh.scores)
+    np.testing.assert_array_equal(hypotheses.ids, fresh.ids)
+    np.testing.assert_allclose(hypotheses.scores, fresh.scores, rtol=1e-5)
 
 
-def test_no_weight_is_packed_where_onednn_is_switched_off(packs, monkeypatch):
+def test_no_weight_is_packed_where_onednn_is_disabled(packs, monkeypatch):
     import torch
 
-    call, x = recorded(keras.layers.Dense(7))
+    call, x = captured(keras.layers.Dense(7))
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     for _ in range(3):
         called(call, x)
@@ -205,29 +215,64 @@ def test_no_weight_is_packed_where_onednn_is_switched_off(packs, monkeypatch):
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_search_after_training_is_by_the_weights_after_it(beam_size, packs):
+def test_a_decoder_follows_training(beam_size, packs):
     model, ids = draw_transformer(), as_ids(draw_rows(5))
-    search = runtime.Decoder(
+    decoder = runtime.Decoder(
         model, decode.Options(beam_size=beam_size, max_decoding_length=12)
     )
     for _ in range(3):
-        search(ids)
+        decoder(ids)
     assert packs
     optimizer = keras.optimizers.Adam(0.3)
     model.compile(optimizer, loss="sparse_categorical_crossentropy")
     model.fit(
         {"source_ids": ids, "target_ids": ids}, np.ones_like(ids), epochs=2, verbose=0
     )
-    before = search(ids)
+    trained = decoder(ids)
     fresh = runtime.Decoder(
         model, decode.Options(beam_size=beam_size, max_decoding_length=12)
     )(ids)
-    np.testing.assert_array_equal(before.ids, fresh.ids)
-    np.testing.assert_allclose(before.scores, fresh.scores, rtol=1e-5)
+    np.testing.assert_array_equal(trained.ids, fresh.ids)
+    np.testing.assert_allclose(trained.scores, fresh.scores, rtol=1e-5)
     redraw(model, 7)
-    drawn = search(ids)
+    drawn = decoder(ids)
     fresh = runtime.Decoder(
         model, decode.Options(beam_size=beam_size, max_decoding_length=12)
     )(ids)
-    assert not np.array_equal(drawn.ids, before.ids)
+    assert not np.array_equal(drawn.ids, trained.ids)
     np.testing.assert_array_equal(drawn.ids, fresh.ids)
+
+
+def test_the_private_operations_of_pytorch_are_as_expected():
+    import torch
+
+    if torch.backends.mkldnn.is_available():
+        assert supports("float32")
+    assert not supports("float16")
+
+
+@pytest.mark.parametrize("precision", DTYPES)
+def test_without_the_private_operations_the_same_ids_are_decoded(
+    precision, monkeypatch
+):
+    from keras_tfm.runtime import prepacked
+
+    def missing(*arguments):
+        raise AttributeError("'_OpNamespace' 'mkldnn' object has no attribute")
+
+    model, ids = draw_transformer(), as_ids(draw_rows(5))
+    options = decode.Options(
+        beam_size=2, max_decoding_length=12, matmul_precision=precision
+    )
+    expected = runtime.Decoder(model, options)(ids)
+    monkeypatch.setattr(prepacked, "reorder", missing)
+    prepacked.supports_dtype.cache_clear()
+    decoder = runtime.Decoder(model, options)
+    with pytest.warns(RuntimeWarning, match="no prepacked weights.*slower") as warned:
+        for _ in range(3):
+            hypotheses = decoder(ids)
+    assert sum("no prepacked" in str(w.message) for w in warned) == 1
+    np.testing.assert_array_equal(hypotheses.ids, expected.ids)
+    np.testing.assert_allclose(hypotheses.scores, expected.scores, atol=2e-3)
+    monkeypatch.undo()
+    prepacked.supports_dtype.cache_clear()

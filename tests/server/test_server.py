@@ -19,7 +19,8 @@ import pytest
 from keras_tfm.cli import main, serve
 from keras_tfm.pipelines import Classifier, Translator
 from keras_tfm.text import Vocabulary
-from tests.decode.conftest import draw_transformer, noted
+from tests.decode.conftest import draw_transformer
+from tests.runtime.conftest import count_compilations
 from tests.pipelines.test_classifier import CLASSES, network
 from tests.pipelines.test_translator import SETTINGS, TEXTS
 
@@ -493,7 +494,7 @@ def test_models_that_no_request_fits_are_told_apart(vocabulary, folder, tmp_path
 
 def test_a_warm_worker_compiles_nothing(folder, monkeypatch):
     worker = Worker(folder)
-    new = noted(monkeypatch)
+    new = count_compilations(monkeypatch)
     worker.warm_up((16,))
     assert new
     new.clear()
