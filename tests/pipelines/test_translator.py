@@ -18,9 +18,9 @@ from keras_tfm.pipelines.segmentation import Pieces
 from keras_tfm.runtime import Decoder
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from tests.decode.conftest import draw_transformer, redraw
-from tests.runtime.conftest import count_compilations
 from tests.export.saved import in_c, names_of, serve, text_operations
 from tests.layers.quantized import QUANTIZED, quantize
+from tests.runtime.conftest import count_compilations
 
 TEXTS = [
     "the small garden behind the old house",

@@ -20,9 +20,9 @@ from keras_tfm.cli import main, serve
 from keras_tfm.pipelines import Classifier, Translator
 from keras_tfm.text import Vocabulary
 from tests.decode.conftest import draw_transformer
-from tests.runtime.conftest import count_compilations
 from tests.pipelines.test_classifier import CLASSES, network
 from tests.pipelines.test_translator import SETTINGS, TEXTS
+from tests.runtime.conftest import count_compilations
 
 httpx = pytest.importorskip("httpx")
 pytest.importorskip("fastapi")
