@@ -52,10 +52,10 @@ def translations(direction, source):
     found = zoo.from_marian(root / "resources" / "models" / FOLDERS[direction])
     backend = keras.config.backend()
     for name, shortlist in (
-        (f"ours, {backend}, shortlist", found.search["shortlist"]),
+        (f"ours, {backend}, shortlist", found.options["shortlist"]),
         (f"ours, {backend}", None),
     ):
-        search = {**found.search, "shortlist": shortlist}
+        search = {**found.options, "shortlist": shortlist}
         translator = pipelines.Translator(found.model, found.vocabulary, **search)
         yield name, translator(source, progress=sys.stderr.isatty())
 

@@ -49,7 +49,7 @@ def run(command):
             command.folder,
             served.vocabulary,
             served.target_vocabulary,
-            search=served.settings,
+            options=served.settings,
         )
     else:
         zoo.to_hugging_face(

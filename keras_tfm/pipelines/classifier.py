@@ -23,7 +23,7 @@ from keras_tfm.text.pair_packing import (
     truncated_lengths,
 )
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
-from keras_tfm.zoo.json_file import read_json
+from keras_tfm.zoo.config_file import read_json
 
 # Of a saved classifier.
 FILES = ("model.keras", "vocabulary.model", "classifier.json")

@@ -5,8 +5,8 @@ import pathlib
 from typing import NamedTuple
 
 from keras_tfm import zoo
-from keras_tfm.zoo.hugging_face_in import HUB
-from keras_tfm.zoo.json_file import read_json
+from keras_tfm.zoo.config_file import read_json
+from keras_tfm.zoo.huggingface.load import HUB
 
 SHIPPED = pathlib.Path(__file__).parents[1] / "presets"  # a folder for each
 TASKS = ("translation", "classification")
@@ -169,7 +169,7 @@ def _settled(imported):
             "or of bytes. Put it there, or load the model by `keras_tfm.zoo`, and give "
             "it one."
         )
-    return imported, dict(imported.search or {})
+    return imported, dict(imported.options or {})
 
 
 def _shipped():

@@ -22,7 +22,7 @@ from keras_tfm.pipelines.translation import Hypothesis, Score, Translation
 from keras_tfm.runtime.decoder import Decoder
 from keras_tfm.text.files import chunks, is_unicode
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
-from keras_tfm.zoo.json_file import read_json
+from keras_tfm.zoo.config_file import read_json
 
 # Of a saved translator.
 FILES = ("model.keras", "source.model", "target.model", "search.json")
@@ -838,7 +838,7 @@ def _between(found, marked, source, target):
     else:
         vocabulary = found.vocabulary
     marks = {} if theirs else getattr(vocabulary, "languages", {})
-    one = bool(marks) or bool(theirs) and found.mark == "target"
+    one = bool(marks) or bool(theirs) and found.tag_position == "target"
     known = theirs or marks
     # Ours is saved with the target that it was trained for first.
     settled = not known or marks and (marked or isinstance(found, pathlib.Path))
@@ -858,7 +858,7 @@ def _between(found, marked, source, target):
             f"{target!r}; it has {sorted(known)}."
         )
     if theirs:
-        return found.between(source, target)
+        return found.options_for(source, target)
     if target not in marks:
         raise ValueError(
             f"A model that translates to {', '.join(marks)}. Received: "

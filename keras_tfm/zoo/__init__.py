@@ -1,9 +1,7 @@
-"""Other programs' weights, as models of this library."""
+"""Reads the models of other programs, and writes models for them."""
 
-from keras_tfm.zoo.ctranslate2_in import from_ctranslate2
-from keras_tfm.zoo.ctranslate2_out import to_ctranslate2
-from keras_tfm.zoo.hugging_face_in import from_hugging_face
-from keras_tfm.zoo.hugging_face_out import to_hugging_face
+from keras_tfm.zoo.ctranslate2 import from_ctranslate2, to_ctranslate2
+from keras_tfm.zoo.huggingface import from_hugging_face, to_hugging_face
 from keras_tfm.zoo.imported import Imported
 from keras_tfm.zoo.keras_hub import from_keras_hub
 from keras_tfm.zoo.marian import from_marian

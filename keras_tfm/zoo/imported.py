@@ -1,95 +1,126 @@
-"""What is read from other programs."""
+"""What the loaders of third-party checkpoints return."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 
-START = 2  # the id of what decoding starts with
+START_ID, END_ID = 2, 3  # of every imported model that generates
 
 
 class Imported(NamedTuple):
-    """What a folder or preset held.
+    """Holds a model read from another program, and what came with it.
 
     Attributes:
         model: Keras model.
-        vocabulary: `TokenizersVocabulary`, of a translation model `Vocabulary`;
-            None if the folder has none.
-        classes: list of str, the classes of a classifier; else None.
-        search: dict, settings of `pipelines.Translator` for a model that
-            generates, as its configuration has them; else None.
-        target_vocabulary: `Vocabulary` of the target, where it is another.
-        tokens: pair of lists of str, of source and target: what each id stands
-            for; None where a vocabulary says it.
-        languages: dict from str to int, the id of the mark of each language, of
-            a model of many; else None.
-        mark: `"before"` or `"after"`: where the mark of its language stands
-            beside a source, and that of the target begins the translation; or
-            `"target"`: the mark of the target stands before a source.
-        orders: pair of int arrays, of source and target of a model that
-            generates: the id of theirs that each id here stands for, -1 where
-            it is none of theirs; else None, and ids are theirs.
+        vocabulary: `TokenizersVocabulary`, or `Vocabulary` of a translation
+            model; None if the checkpoint has none that is read.
+        classes: list of str, the names of a classifier's classes; else None.
+        options: dict, for a model that generates: fields of `decode.Options`
+            and arguments of a `Translator`, as the checkpoint's configuration
+            sets them; else None.
+        target_vocabulary: `Vocabulary` of the target, if it differs.
+        tokens: pair of lists of str, source and target: the token of each id;
+            None where the vocabulary knows it.
+        languages: dict from str to int, the id of each language's tag, for a
+            multilingual model; else None.
+        tag_position: `"prefix"` or `"suffix"`: the tag of the source language
+            stands before or after the source, and the tag of the target
+            language begins the translation; or `"target"`: the tag of the
+            target language stands before the source.
+        permutations: pair of int arrays, source and target: the id in the
+            checkpoint of each id here, -1 where it has none; None where the
+            ids are the same.
+
+    Example:
+        ```python
+        import keras_tfm
+        from keras_tfm.zoo import Imported
+
+        model = keras_tfm.models.Encoder(
+            9, num_layers=1, embedding_dim=4, intermediate_dim=4, num_heads=1
+        )
+        imported = Imported(model, vocabulary=None, classes=["bad", "good"])
+        print(imported.classes)  # ['bad', 'good']
+        ```
     """
 
     model: keras.Model
     vocabulary: TokenizersVocabulary | Vocabulary | None
     classes: list[str] | None
-    search: dict | None = None
+    options: dict[str, Any] | None = None
     target_vocabulary: Vocabulary | None = None
     tokens: tuple[list[str], list[str]] | None = None
     languages: dict[str, int] | None = None
-    mark: str = "before"
-    orders: tuple[np.ndarray, np.ndarray] | None = None
+    tag_position: str = "prefix"
+    permutations: tuple[np.ndarray, np.ndarray] | None = None
 
-    def __repr__(self):
-        """Says how many tokens there are, and not which."""
-        shown = self
-        for name in ("tokens", "orders"):
-            sizes = getattr(self, name) and tuple(map(len, getattr(self, name)))
-            shown = shown._replace(**{name: f"{sizes} of them"}) if sizes else shown
-        fields = (f"{name}={value!r}" for name, value in shown._asdict().items())
-        return f"Imported({', '.join(fields)})"
+    def __repr__(self) -> str:
+        """Shows the sizes of long fields, not their content."""
+        values = self._asdict()
+        for name in ("tokens", "permutations"):
+            if values[name] is not None:
+                values[name] = f"<{' and '.join(str(len(v)) for v in values[name])}>"
+        return f"Imported({', '.join(f'{k}={v!r}' for k, v in values.items())})"
 
-    def between(self, source, target) -> dict:
-        """Gives the settings of the search for a pair of languages.
+    def options_for(
+        self, source_language: str | None, target_language: str
+    ) -> dict[str, Any]:
+        """Returns `options` with the language tags of one direction.
 
         Args:
-            source: str, of `languages`, such as `"eng_Latn"` of NLLB, `"en"` of
-                M2M100 and `"en_XX"` of mBART; or None where only the target has
-                a mark, as of OPUS-MT.
-            target: str, likewise.
+            source_language: str, one of `languages`, such as `"eng_Latn"`
+                (NLLB), `"en"` (M2M100), `"en_XX"` (mBART); None where only the
+                target has a tag, as in OPUS-MT.
+            target_language: str, one of `languages`.
 
         Returns:
-            dict of settings of `pipelines.Translator`, over those of `search`.
+            dict, a changed copy of `options`.
 
         Raises:
-            ValueError: there is no such language, or the model says another.
+            ValueError: a language is unknown, or is not the one that the model
+                always starts with.
+
+        Example:
+            ```python
+            from keras_tfm.zoo import Imported
+
+            imported = Imported(None, None, None, languages={"en": 7, "de": 8})
+            print(imported.options_for("en", "de"))
+            # {'source_prefix': [7], 'source_suffix': [3], 'target_prefix': [8]}
+            ```
         """
-        known = self.languages or {}
-        one = self.mark == "target" and source is None
-        named = (target,) if one else (source, target)
-        unknown = [name for name in named if name not in known]
+        languages = self.languages or {}
+        names = [source_language, target_language]
+        if self.tag_position == "target" and source_language is None:
+            names = [target_language]
+        unknown = [name for name in names if name not in languages]
         if unknown:
             raise ValueError(
-                f"A model of {len(known)} languages with marks. Received: {unknown}. "
-                f"It has {', '.join(sorted(known)) or 'none: leave them out'}."
+                "`source_language` and `target_language` must be among the "
+                f"{len(languages)} languages of the model; got {unknown}. It has "
+                f"{', '.join(sorted(languages)) or 'none: leave them out'}."
             )
-        settings, end = self.search or {}, 3
-        if self.mark == "target":
-            return {**settings, "source_prefix": [known[target]]}
-        first, after = known[source], self.mark == "after"
-        starts = [name for name, mark in known.items() if mark == START]
-        if starts and starts != [target]:
+        options = dict(self.options or {})
+        target_tag = languages[target_language]
+        if self.tag_position == "target":
+            return {**options, "source_prefix": [target_tag]}
+        starts = [name for name, tag in languages.items() if tag == START_ID]
+        if starts and starts != [target_language]:
             raise ValueError(
-                "The model begins each translation with the mark of one language. "
-                f"Received: {target!r}; it is {starts[0]!r}. Change "
+                f"`target_language` must be {starts[0]!r}, whose tag starts every "
+                f"translation of this model; got {target_language!r}. Change "
                 "`decoder_start_token_id` of its configuration."
             )
+        source_tag, is_suffix = (
+            languages[source_language],
+            self.tag_position == "suffix",
+        )
         return {
-            **settings,
-            "source_prefix": [] if after else [first],
-            "source_suffix": [end, first] if after else [end],
-            "target_prefix": [] if starts else [known[target]],
+            **options,
+            "source_prefix": [] if is_suffix else [source_tag],
+            "source_suffix": [END_ID, source_tag] if is_suffix else [END_ID],
+            "target_prefix": [] if starts else [target_tag],
         }

@@ -222,7 +222,7 @@ def test_what_rms_norm_adds_is_the_engines_where_nothing_is_said(tmp_path):
 def test_the_end_after_a_source_is_the_engines(tmp_path):
     pytest.importorskip("ctranslate2")
     written(tmp_path, "post-norm", add_source_eos=True)
-    assert zoo.from_ctranslate2(tmp_path).search["source_suffix"] == [3]
+    assert zoo.from_ctranslate2(tmp_path).options["source_suffix"] == [3]
 
 
 def change(folder, **values):
@@ -235,12 +235,12 @@ def test_what_stands_before_a_source_is_the_engines(tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
     written(tmp_path, "post-norm")
     change(tmp_path, add_source_bos=True)
-    assert zoo.from_ctranslate2(tmp_path).search["source_prefix"] == [2]
+    assert zoo.from_ctranslate2(tmp_path).options["source_prefix"] == [2]
     change(tmp_path, bos_token="t7", add_source_eos=True)
     again = zoo.from_ctranslate2(tmp_path)
     engine = ctranslate2.Translator(str(tmp_path), compute_type="float32")
     [result] = engine.translate_batch([["t5", "t9"]], beam_size=1, return_scores=True)
-    ends = (again.search["source_prefix"], again.search["source_suffix"])
+    ends = (again.options["source_prefix"], again.options["source_suffix"])
     assert ends == ([TOKENS.index("t7")], [3])
     options = {"suppress_ids": (), "disable_unk": False, "jit_compile": False}
     found = runtime.Decoder(
@@ -262,8 +262,8 @@ def test_a_source_needs_no_start(tmp_path):
     zoo.to_ctranslate2(model, source, tmp_path, target_vocabulary=TOKENS)
     again = zoo.from_ctranslate2(tmp_path)
     assert again.tokens == ([*source[:2], "<s>", "</s>", "first", *source[4:]], TOKENS)
-    assert again.orders[0].tolist() == [0, 1, -1, 3, 2, *range(4, V)]
-    assert again.orders[1].tolist() == list(range(V))
+    assert again.permutations[0].tolist() == [0, 1, -1, 3, 2, *range(4, V)]
+    assert again.permutations[1].tolist() == list(range(V))
     ids = np.array([again.tokens[0].index(name) for name in source[4:9]])
     places = np.arange(4, 9)[None]
     target = BATCH["target_ids"][:1]
@@ -290,7 +290,7 @@ def test_marks_of_targets_are_found(tmp_path):
     file.write_text(json.dumps(names))
     again = zoo.from_ctranslate2(tmp_path)
     assert again.languages == {"fra": 6} and again.tokens[0][6] == ">>fra<<"
-    assert again.between(None, "fra")["source_prefix"] == [6]
+    assert again.options_for(None, "fra")["source_prefix"] == [6]
 
 
 def of_number(name, value):
@@ -360,7 +360,7 @@ def test_a_factor_of_embeddings_is_the_engines(scaled, tmp_path):
     assert again.model.config["scale_embedding"] is scaled
     engine = ctranslate2.Translator(str(folder), compute_type="float32")
     source, target = again.tokens[0][5:10], again.tokens[1][20:26]
-    ends = again.search["source_suffix"]
+    ends = again.options["source_suffix"]
     [wanted] = engine.score_batch([source], [target])
     options = {"suppress_ids": (), "disable_unk": False, "return_token_scores": True}
     search = runtime.Decoder(

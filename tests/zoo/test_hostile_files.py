@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_tfm.zoo.marian_file import MarianFile, yaml_of
-from keras_tfm.zoo.model_bin import Variables
-from keras_tfm.zoo.weights import Weights
+from keras_tfm.zoo.ctranslate2.model_bin import ModelBin
+from keras_tfm.zoo.huggingface.safetensors_folder import SafetensorsFolder
+from keras_tfm.zoo.marian.weights_file import WeightsFile
+from keras_tfm.zoo.marian.yaml_file import read_yaml
 
 pytestmark = pytest.mark.backend("torch")  # of files alone
 ARRAYS = {
@@ -64,13 +65,13 @@ def safetensors():
 
 
 FORMATS = {
-    "npz": (npz, "model.npz", MarianFile),
-    "bin": (marian_bin, "model.bin", MarianFile),
-    "CTranslate2": (model_bin, "model.bin", Variables),
+    "npz": (npz, "model.npz", WeightsFile),
+    "bin": (marian_bin, "model.bin", WeightsFile),
+    "CTranslate2": (model_bin, "model.bin", ModelBin),
     "safetensors": (
         safetensors,
         "model.safetensors",
-        lambda file: Weights(file.parent),
+        lambda file: SafetensorsFolder(file.parent),
     ),
 }
 
@@ -85,7 +86,7 @@ def read(form, folder, content):
     _, name, opened = FORMATS[form]
     (folder / name).write_bytes(content)
     found = opened(folder / name)
-    names = getattr(found, "shapes", None) or found._arrays
+    names = getattr(found, "shapes", None) or found.arrays
     return {name: np.array(found.array(name)) for name in names}
 
 
@@ -229,7 +230,7 @@ def test_yaml_does_not_grow(tmp_path):
     for i in range(1, 11):
         lines.append(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}")
     with pytest.raises(ValueError, match="refers to parts of itself"):
-        yaml_of("\n".join(lines).encode(), tmp_path / "decoder.yml")
+        read_yaml("\n".join(lines).encode(), tmp_path / "decoder.yml")
 
 
 def test_a_scale_has_a_number_for_each_row(tmp_path, monkeypatch):
@@ -247,7 +248,7 @@ def test_a_scale_has_a_number_for_each_row(tmp_path, monkeypatch):
 def test_an_index_that_names_nothing_is_refused(content, tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text(content)
     with pytest.raises(ValueError, match=r"index.json"):
-        Weights(tmp_path)
+        SafetensorsFolder(tmp_path)
 
 
 def test_an_index_names_files_of_its_folder_alone(tmp_path):
@@ -259,7 +260,7 @@ def test_an_index_names_files_of_its_folder_alone(tmp_path):
         index = {"weight_map": dict.fromkeys(ARRAYS, name)}
         (inside / "model.safetensors.index.json").write_text(json.dumps(index))
         with pytest.raises(FileNotFoundError, match=r"outside.safetensors'\] missing"):
-            Weights(inside)
+            SafetensorsFolder(inside)
 
 
 def test_a_tensor_that_stands_twice_is_refused(tmp_path):
@@ -269,7 +270,7 @@ def test_a_tensor_that_stands_twice_is_refused(tmp_path):
     index = {"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ValueError, match="stands there twice.*'encoder_Wemb'"):
-        Weights(tmp_path)
+        SafetensorsFolder(tmp_path)
 
 
 def overlapping(offsets):

@@ -15,7 +15,7 @@ from keras_tfm import zoo
 from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import Transformer
 from keras_tfm.pipelines import Translator
-from keras_tfm.zoo import marian
+from keras_tfm.zoo.marian import load as marian
 from tests.layers.formulas import draw_weights, numpy
 from tests.models.small import BATCH, TARGET
 
@@ -81,7 +81,7 @@ def test_every_step_of_a_shipped_model_is_the_golden_one(direction):
 @pytest.mark.parametrize("direction", FOLDERS)
 def test_a_shipped_model_says_the_golden_sentences(direction):
     imported, wanted = shipped(direction), golden(direction)
-    search = {**imported.search}
+    search = {**imported.options}
     assert search.pop("shortlist").frequent == 50
     translator = Translator(imported.model, imported.vocabulary, **search)
     found = translator([one["src"].strip() for one in wanted])
@@ -92,8 +92,8 @@ def test_a_shipped_model_says_the_golden_sentences(direction):
 @pytest.mark.backend("torch")
 def test_a_shipped_model_says_nearly_the_same_with_its_shortlist():
     imported, wanted = shipped("en-pt"), golden("en-pt")
-    assert imported.search["shortlist"].shared
-    translator = Translator(imported.model, imported.vocabulary, **imported.search)
+    assert imported.options["shortlist"].shared
+    translator = Translator(imported.model, imported.vocabulary, **imported.options)
     found = translator([one["src"].strip() for one in wanted])
     same = sum(a == one["text"] for a, one in zip(found, wanted, strict=True))
     assert same >= len(wanted) - 1
@@ -108,7 +108,7 @@ def test_the_shortlist_has_nearly_all_that_is_said(direction):
     ids = [
         [*map(int, row), 3] for row in imported.vocabulary.encode([wanted[1]["src"]])
     ]
-    rows = imported.search["shortlist"].rows(ids, first=4)
+    rows = imported.options["shortlist"].rows(ids, first=4)
     kept = [i + 2 for i in wanted[1]["out_ids"]]  # two ids are new before them
     assert set(kept) <= set(rows[0].tolist())
     assert rows.shape[1] < 1_000
@@ -358,7 +358,7 @@ def test_vocabulary_and_search_come_with_it(spm, tmp_path):
         "beam-size: 6\nnormalize: 0.6\nmax-length-factor: 2.5\n"
     )
     imported = zoo.from_marian(tmp_path)
-    assert imported.search == {
+    assert imported.options == {
         "beam_size": 6,
         "length_penalty": 0.6,
         "max_decoding_length": (3, 0),
@@ -375,7 +375,7 @@ def test_vocabulary_and_search_come_with_it(spm, tmp_path):
     assert imported.target_vocabulary is None
     pieces = [processor.id_to_piece(i) for i in range(2, SIZE)]
     assert imported.tokens[0] == ["<pad>", "<unk>", "<s>", "</s>", *pieces]
-    search = {**imported.search, "jit_compile": False}
+    search = {**imported.options, "jit_compile": False}
     translator = Translator(imported.model, imported.vocabulary, **search)
     assert isinstance(translator(text), str)
 
@@ -388,8 +388,8 @@ def test_names_may_stand_alone_and_settings_be_left(spm, tmp_path):
     lines = "models: model.npz\nvocabs: vocab.spm\nshortlist: lex.bin\n"
     file.write_text(f"{lines}beam-size: null\nnormalize: ~\nallow-unk: true\n")
     imported = zoo.from_marian(tmp_path)
-    assert imported.search.pop("shortlist").frequent == 3
-    assert imported.search == {
+    assert imported.options.pop("shortlist").frequent == 3
+    assert imported.options == {
         "beam_size": 1,
         "length_penalty": 0.0,
         "max_decoding_length": (3, 0),
@@ -423,10 +423,10 @@ def test_pieces_that_yaml_takes_for_others_are_read(spm, tmp_path):
     found = zoo.from_marian(tmp_path)
     assert found.tokens[0][4:18] == [*odd, '"', "it's", "long"]
     assert found.languages == {"fra": 14}
-    settings = found.between(None, "fra")
+    settings = found.options_for(None, "fra")
     assert settings["source_prefix"] == [14] and settings["source_suffix"] == [3]
     with pytest.raises(ValueError, match=r"\['deu'\]. It has fra"):
-        found.between(None, "deu")
+        found.options_for(None, "deu")
     file.write_text("\n".join([*lines, "twice: 15"]))
     with pytest.raises(ValueError, match="15 stands there twice, line 18"):
         zoo.from_marian(tmp_path)
@@ -453,7 +453,7 @@ def test_the_configuration_whose_model_is_there_is_taken(spm, tmp_path):
     written(tmp_path, spm)
     (tmp_path / "config.a.yml").write_text("models: [other.npz]\nbeam-size: 2\n")
     (tmp_path / "config.b.yml").write_text("models: [model.npz]\nbeam-size: 3\n")
-    assert zoo.from_marian(tmp_path).search["beam_size"] == 3
+    assert zoo.from_marian(tmp_path).options["beam_size"] == 3
     (tmp_path / "lex.s2t.gz").write_bytes(b"")
     (tmp_path / "config.b.yml").write_text(
         "models: [model.npz]\nshortlist: [lex.s2t.gz, 50, 50]\n"
@@ -515,7 +515,7 @@ def shortlist(folder, rows=SIZE, change=None, lists=None, best=2):
 def test_a_binary_shortlist_is_one_of_the_search(spm, tmp_path):
     written(tmp_path, spm)
     shortlist(tmp_path)
-    found = zoo.from_marian(tmp_path).search["shortlist"]
+    found = zoo.from_marian(tmp_path).options["shortlist"]
     assert (found.frequent, found.each) == (3, 2)
     assert found.order[:3].tolist() == [3, 1, 4]  # theirs are 0, 1, 2
     assert sorted(found.order.tolist()) == list(range(SIZE + 2))
@@ -527,13 +527,13 @@ def test_a_binary_shortlist_is_one_of_the_search(spm, tmp_path):
 def test_a_shortlist_takes_what_its_entries_do(spm, tmp_path):
     written(tmp_path, spm)
     shortlist(tmp_path, best=1000)
-    found = zoo.from_marian(tmp_path).search["shortlist"]
+    found = zoo.from_marian(tmp_path).options["shortlist"]
     assert found.each == 1000 and found.translations.shape == (SIZE + 2, 2)
     shortlist(tmp_path, lists=[[]] * SIZE)
-    assert not zoo.from_marian(tmp_path).search["shortlist"].translations.any()
+    assert not zoo.from_marian(tmp_path).options["shortlist"].translations.any()
     rest = [[]] * (SIZE - 1)
     shortlist(tmp_path, lists=[[7] * 150, *rest], best=1000)
-    assert zoo.from_marian(tmp_path).search["shortlist"].translations.shape[1] == 150
+    assert zoo.from_marian(tmp_path).options["shortlist"].translations.shape[1] == 150
     shortlist(tmp_path, lists=[[7] * 900, *rest], best=1000)
     with pytest.raises(ValueError, match="900 translations of 42 tokens, 900 of o"):
         zoo.from_marian(tmp_path)
@@ -571,7 +571,7 @@ def test_a_damaged_shortlist_is_refused(change, spm, tmp_path):
         ({"transformer-heads": 2.5}, "heads is a whole number. Received: 2.5"),
         *(
             ({name: not value if isinstance(value, bool) else 3}, f"'{name}': ")
-            for name, value in marian.PLAIN.items()
+            for name, value in marian.SUPPORTED.items()
         ),
     ],
 )

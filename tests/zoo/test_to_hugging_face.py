@@ -179,7 +179,7 @@ def test_generate_gives_what_a_search_gives(beams, tmp_path):
         "min_decoding_length": 3,
         "suppress_sequences": [[5, 6]],
     }
-    zoo.to_hugging_face(model, tmp_path, search={**settings, "batch_size": 4})
+    zoo.to_hugging_face(model, tmp_path, options={**settings, "batch_size": 4})
     with torch.no_grad():
         wanted = (
             theirs_of(tmp_path)
@@ -219,14 +219,14 @@ def test_what_is_no_such_model_is_refused(tmp_path):
 
 def test_settings_that_transformers_lacks_are_refused(tmp_path):
     with pytest.raises(ValueError, match="coverage_penalty"):
-        zoo.to_hugging_face(small(), tmp_path, search={"coverage_penalty": 0.2})
+        zoo.to_hugging_face(small(), tmp_path, options={"coverage_penalty": 0.2})
     with pytest.raises(ValueError, match="target_prefix"):
-        zoo.to_hugging_face(small(), tmp_path, search={"target_prefix": [4, 5]})
+        zoo.to_hugging_face(small(), tmp_path, options={"target_prefix": [4, 5]})
     search = {"target_prefix": [4], "beam_size": 4}
     with pytest.raises(ValueError, match="{'score_prefix': True}.*score_prefix=False"):
-        zoo.to_hugging_face(small(), tmp_path, search=search)
+        zoo.to_hugging_face(small(), tmp_path, options=search)
     for one in ({**search, "score_prefix": False}, {**search, "beam_size": 1}):
-        zoo.to_hugging_face(small(), tmp_path, search=one)
+        zoo.to_hugging_face(small(), tmp_path, options=one)
         found = json.loads((tmp_path / "generation_config.json").read_text())
         assert found["forced_bos_token_id"] == 4
     with pytest.raises(ValueError, match="max_length=0"):
@@ -335,7 +335,7 @@ def test_a_sentencepiece_vocabulary_gives_the_same_ids(
     )
     model = Transformer(vocabulary.size, 1, 8, 12, 2)
     settings = Translator(model, vocabulary).settings  # all that there are
-    zoo.to_hugging_face(model, tmp_path, vocabulary, search=settings)
+    zoo.to_hugging_face(model, tmp_path, vocabulary, options=settings)
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
     texts = [*TEXTS, *lines]
     for blank in ("\u00a0", "\u3000", "\x0b", "\u2003", "  "):
@@ -372,7 +372,7 @@ def test_what_is_written_takes_text_again(
         source_prefix=vocabulary.languages["es"] if targets else [],
     )
     search = translator.settings
-    zoo.to_hugging_face(model, tmp_path, vocabulary, search=search)
+    zoo.to_hugging_face(model, tmp_path, vocabulary, options=search)
     again = Translator.from_preset(tmp_path)
     assert again.vocabulary.encode(lines) == vocabulary.encode(lines)
     for name in ("source_prefix", "source_suffix", "beam_size"):
@@ -415,8 +415,8 @@ def test_a_marian_goes_back_with_its_two_vocabularies(tmp_path):
     write_marian(tmp_path)
     found = zoo.from_hugging_face(tmp_path)
     sides = (found.vocabulary, found.target_vocabulary)
-    search = {**found.search, "no_repeat_ngram_size": 2, "max_decoding_length": 19}
-    zoo.to_hugging_face(found.model, tmp_path / "back", *sides, search=search)
+    search = {**found.options, "no_repeat_ngram_size": 2, "max_decoding_length": 19}
+    zoo.to_hugging_face(found.model, tmp_path / "back", *sides, options=search)
     marked = {**search, "source_prefix": [found.languages["de"]]}
     translator = Translator(found.model, *sides, **marked)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")

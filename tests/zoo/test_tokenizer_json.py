@@ -5,8 +5,8 @@ import copy
 import pytest
 
 from keras_tfm.text import Vocabulary
-from keras_tfm.zoo import tokenizer_json
-from keras_tfm.zoo.sentencepiece_model import of_tokenizer_json, read_model
+from keras_tfm.zoo.huggingface.tokenizer_files import from_sentencepiece
+from keras_tfm.zoo.sentencepiece_models import from_tokenizer_json, read_model
 
 pytestmark = pytest.mark.backend("torch")  # of no backend
 TEXTS = ["a house, an  old house", "the horses of a house", "A Ｈorse…"]
@@ -21,11 +21,11 @@ def vocabulary(request):
 
 @pytest.fixture(scope="module")
 def whole(vocabulary):
-    return tokenizer_json.of_sentencepiece(vocabulary)
+    return from_sentencepiece(vocabulary)
 
 
 def test_pieces_and_settings_come_back(vocabulary, whole):
-    wanted, found = read_model(vocabulary.model), of_tokenizer_json(whole, "it")
+    wanted, found = read_model(vocabulary.model), from_tokenizer_json(whole, "it")
     for name in ("remove_extra_whitespaces", "add_dummy_prefix"):
         assert getattr(found.normalizer_spec, name)
         assert getattr(wanted.normalizer_spec, name)
@@ -50,7 +50,7 @@ def test_pieces_and_settings_come_back(vocabulary, whole):
     ],
 )
 def test_what_cuts_in_another_way_is_not_read(whole, place, value):
-    assert of_tokenizer_json(changed(whole, place, value), "it") is None
+    assert from_tokenizer_json(changed(whole, place, value), "it") is None
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_cuts_in_another_way_is_not_read(whole, place, value):
 )
 def test_a_damaged_file_is_refused(whole, place, value):
     with pytest.raises(ValueError, match="it is damaged.*Fetch it again"):
-        of_tokenizer_json(changed(whole, place, value), "it")
+        from_tokenizer_json(changed(whole, place, value), "it")
 
 
 def changed(whole, place, value):

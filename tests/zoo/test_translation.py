@@ -14,7 +14,7 @@ from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import CausalLM, Transformer
 from keras_tfm.pipelines import Translator
 from keras_tfm.runtime import Decoder
-from keras_tfm.zoo import plans
+from keras_tfm.zoo import weight_loader
 from tests.layers.formulas import numpy
 
 V, S, T = 50, 9, 7
@@ -180,7 +180,7 @@ def check_logits(folder, theirs):
             }
         )
     )
-    for side in imported.orders:
+    for side in imported.permutations:
         assert side.tolist() == order(config).tolist()
     assert (found[..., 2] < -9e3).all()  # the start is never said
     found[..., 2] = wanted[..., start_of(config)]
@@ -266,7 +266,7 @@ def test_a_search_gives_what_generate_gives(family, name, forced, tmp_path):
     )
     theirs.generation_config.save_pretrained(tmp_path)
     imported = zoo.from_hugging_face(tmp_path)
-    settings = dict(imported.search)
+    settings = dict(imported.options)
     prefix = settings.pop("target_prefix")
     assert settings.pop("source_suffix") == [3]
     settings.pop("source_prefix", None)
@@ -539,7 +539,7 @@ def test_a_configuration_that_wants_more_than_there_is_costs_nothing(
     with pytest.raises(ValueError, match=r"do not fit|does not fit"):
         zoo.from_hugging_face(tmp_path)
     assert time.monotonic() - begun < 20  # 10**9 numbers would take their time
-    assert not plans.global_state.get_global_attribute(plans.WAITING)
+    assert not weight_loader.global_state.get_global_attribute(weight_loader.WAITING)
     keras.layers.Dense(2).build((None, 2))  # nothing waits that would be made
 
 
@@ -660,7 +660,7 @@ def test_marian_translates_text_as_transformers_does(first, tmp_path):
         imported.model,
         imported.vocabulary,
         imported.target_vocabulary,
-        **imported.search,
+        **imported.options,
     )
     found = translator(texts)
     assert found[:-1] == [text.replace("<unk>", "\u2047") for text in wanted[:-1]]
@@ -819,15 +819,15 @@ def test_languages_are_named_both_and_known(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
     found = zoo.from_hugging_face(tmp_path)
     english, german = (found.languages[name] for name in ("eng_Latn", "deu_Latn"))
-    settings = found.between("eng_Latn", "deu_Latn")
+    settings = found.options_for("eng_Latn", "deu_Latn")
     assert settings["source_prefix"] == [] and settings["target_prefix"] == [german]
     assert settings["source_suffix"] == [3, english]
     with pytest.raises(ValueError, match="has none: leave them out"):
-        found._replace(languages=None).between("en", "de")
+        found._replace(languages=None).options_for("en", "de")
     begins = found._replace(languages={"en_XX": 7, "ro_RO": 2, "de_DE": 9})
     with pytest.raises(ValueError, match="'de_DE'; it is 'ro_RO'"):
-        begins.between("en_XX", "de_DE")
-    assert begins.between("en_XX", "ro_RO")["target_prefix"] == []
+        begins.options_for("en_XX", "de_DE")
+    assert begins.options_for("en_XX", "ro_RO")["target_prefix"] == []
 
 
 @pytest.mark.backend("torch")
@@ -976,11 +976,11 @@ def test_other_settings_of_gpt2_give_the_same_logits(others, tmp_path):
 def test_what_gpt2_is_asked_otherwise_is_refused_or_left(tmp_path):
     write_gpt2(tmp_path)
     change(tmp_path, "generation_config.json", max_length=9, min_length=4)
-    search = zoo.from_hugging_face(tmp_path).search  # theirs count the prompt
+    search = zoo.from_hugging_face(tmp_path).options  # theirs count the prompt
     assert not {"max_decoding_length", "min_decoding_length"} & set(search)
     new = {"max_new_tokens": 5, "min_new_tokens": 3}
     change(tmp_path, "generation_config.json", **new)
-    search = zoo.from_hugging_face(tmp_path).search
+    search = zoo.from_hugging_face(tmp_path).options
     assert (search["max_decoding_length"], search["min_decoding_length"]) == (5, 3)
     change(tmp_path, "generation_config.json", no_repeat_ngram_size=2)
     with pytest.raises(ValueError, match="something else here.*no_repeat_ngram"):
@@ -1020,7 +1020,7 @@ def test_a_language_model_of_others_goes_on_as_theirs_does(tmp_path):
                 pad_token_id=0,
             )
         texts.append(made.decode(said[0, len(row) :].tolist()))
-    search = {**found.search, "max_decoding_length": 9}
+    search = {**found.options, "max_decoding_length": 9}
     assert search["source_suffix"] == [] and search["beam_size"] == 1
     translator = Translator(found.model, found.vocabulary, **search)
     assert translator(TEXTS) == texts
@@ -1057,7 +1057,7 @@ def test_bart_comes_with_its_bytes(tmp_path):
             said = theirs.generate(torch.tensor([ids]))
         texts.append(made.decode(said[0].tolist()))
     found = zoo.from_hugging_face(tmp_path)
-    assert found.search["source_prefix"] == found.search["target_prefix"] == [4]
+    assert found.options["source_prefix"] == found.options["target_prefix"] == [4]
     translator = Translator.from_preset(tmp_path)
     assert translator(TEXTS) == texts
     assert len(set(texts)) > 1

@@ -6,48 +6,57 @@ import math
 import numpy as np
 import pytest
 
-from keras_tfm.zoo import generation, plans
+from keras_tfm.zoo.config_file import Config
+from keras_tfm.zoo.huggingface import generation
+from keras_tfm.zoo.token_permutation import NEVER_LOGIT, TokenPermutation
 
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = pytest.mark.backend("torch")
+
+
+def read(folder, config, permutation):
+    file = folder / "config.json"
+    return generation.read_options(folder, Config(config, file), permutation)
+
+
 TABLE = np.arange(12.0).reshape(6, 2)
 
 
 def test_special_tokens_come_first_and_the_others_in_their_order():
-    ids = plans.Ids(6, pad_id=5, unknown_id=1, start_id=2, end_id=0)
+    ids = TokenPermutation(6, pad_id=5, unknown_id=1, start_id=2, end_id=0)
     assert ids.order.tolist() == [5, 1, 2, 0, 3, 4]
-    assert [ids.ours(i) for i in range(6)] == [3, 1, 2, 4, 5, 0]
+    assert [ids.to_ours(i) for i in range(6)] == [3, 1, 2, 4, 5, 0]
     np.testing.assert_array_equal(ids.rows(TABLE), TABLE[[5, 1, 2, 0, 3, 4]])
     np.testing.assert_array_equal(ids.bias(TABLE[:, 0]), TABLE[[5, 1, 2, 0, 3, 4], 0])
-    assert ids.added == [] and ids.size == 6
+    assert ids.never_generated == [] and ids.size == 6
 
 
 @pytest.mark.parametrize("start", [5, 0])
 def test_a_start_that_is_padding_or_the_end_is_a_token_of_its_own(start):
-    ids = plans.Ids(6, pad_id=5, unknown_id=1, start_id=start, end_id=0)
+    ids = TokenPermutation(6, pad_id=5, unknown_id=1, start_id=start, end_id=0)
     assert ids.order.tolist() == [5, 1, start, 0, 2, 3, 4]
-    assert (ids.ours(5), ids.ours(0)) == (0, 3)
-    assert ids.bias().tolist() == [0, 0, plans.NEVER, 0, 0, 0, 0]
+    assert (ids.to_ours(5), ids.to_ours(0)) == (0, 3)
+    assert ids.bias().tolist() == [0, 0, NEVER_LOGIT, 0, 0, 0, 0]
 
 
 def test_what_is_not_there_has_zeros_and_is_never_said():
-    ids = plans.Ids(6, pad_id=None, unknown_id=None, start_id=None, end_id=2)
+    ids = TokenPermutation(6, pad_id=None, unknown_id=None, start_id=None, end_id=2)
     assert ids.order.tolist() == [-1, -1, -1, 2, 0, 1, 3, 4, 5]
     rows = ids.rows(TABLE)
     assert not rows[:3].any()
     np.testing.assert_array_equal(rows[3:], TABLE[[2, 0, 1, 3, 4, 5]])
-    assert ids.bias(np.ones(6)).tolist() == [plans.NEVER] * 3 + [1] * 6
+    assert ids.bias(np.ones(6)).tolist() == [NEVER_LOGIT] * 3 + [1] * 6
     assert TABLE[5].tolist() == [10, 11]  # what is given stays
 
 
 def test_what_is_never_said_is_so_in_half_precision():
-    ids = plans.Ids(6, 4, 1, 4, 0)
+    ids = TokenPermutation(6, 4, 1, 4, 0)
     found = ids.bias(np.ones(6, "float16"))
     assert found.dtype == "float32" and np.isfinite(found).all()
     assert found[2] < -9e3 and (found[[0, 1, 3]] == 1).all()
 
 
 def test_a_table_of_another_size_is_refused():
-    ids = plans.Ids(5, None, 1, 2, 0)  # 6 here, as many as there are rows
+    ids = TokenPermutation(5, None, 1, 2, 0)  # 6 here, as many as there are rows
     with pytest.raises(ValueError, match="6 rows, and 5 tokens"):
         ids.rows(TABLE)
 
@@ -55,13 +64,13 @@ def test_a_table_of_another_size_is_refused():
 @pytest.mark.parametrize("given", [(6, 1, 2, 0), (1, 1, 2, 0), (5, 1, 1, 0)])
 def test_ids_outside_and_two_of_one_are_refused(given):
     with pytest.raises(ValueError, match="three of the vocabulary"):
-        plans.Ids(6, *given)
+        TokenPermutation(6, *given)
 
 
 def settings(folder, **given):
     (folder / "generation_config.json").write_text(json.dumps(given))
-    ids = plans.Ids(6, pad_id=5, unknown_id=1, start_id=5, end_id=0)
-    return generation.search(folder, {"eos_token_id": 0, "num_beams": 9}, ids)
+    ids = TokenPermutation(6, pad_id=5, unknown_id=1, start_id=5, end_id=0)
+    return read(folder, {"eos_token_id": 0, "num_beams": 9}, ids)
 
 
 def test_settings_of_decoding_have_their_names_here(tmp_path):
@@ -113,15 +122,15 @@ def test_settings_of_decoding_have_their_names_here(tmp_path):
 
 
 def test_one_file_alone_says_how_to_decode(tmp_path):
-    ids = plans.Ids(6, pad_id=5, unknown_id=1, start_id=5, end_id=0)
+    ids = TokenPermutation(6, pad_id=5, unknown_id=1, start_id=5, end_id=0)
     old = {"eos_token_id": 0, "num_beams": 9, "forced_bos_token_id": 4}
     old |= {"max_length": 20, "bad_words_ids": [[2]]}
-    found = generation.search(tmp_path, old, ids)
+    found = read(tmp_path, old, ids)
     assert (found["beam_size"], found["target_prefix"]) == (9, [6])
     assert (found["max_decoding_length"], found["suppress_ids"]) == (19, [0, 2, 4])
     for new in ({}, dict.fromkeys(old)):
         (tmp_path / "generation_config.json").write_text(json.dumps(new))
-        found = generation.search(tmp_path, old, ids)
+        found = read(tmp_path, old, ids)
         assert (found["beam_size"], found["target_prefix"]) == (1, [])
         assert "max_decoding_length" not in found and found["suppress_ids"] == [0, 2]
 
@@ -174,7 +183,7 @@ def test_what_is_not_known_or_no_json_is_refused(tmp_path):
             settings(tmp_path, bad_words_ids=wrong)
     (tmp_path / "generation_config.json").write_text("[" * 100_000)
     with pytest.raises(ValueError, match="generation_config.json is no JSON"):
-        generation.search(tmp_path, {}, None)
+        read(tmp_path, {}, None)
     (tmp_path / "generation_config.json").write_text("{")
     with pytest.raises(ValueError, match="generation_config.json is no JSON"):
-        generation.search(tmp_path, {}, None)
+        read(tmp_path, {}, None)

@@ -1,0 +1,163 @@
+"""Reads the small files beside weights, and reports every fault alike."""
+
+import contextlib
+import json
+import math
+import os
+import pathlib
+from collections.abc import Iterator
+
+REQUIRED = object()
+KINDS = {int: "an integer", str: "a string", list: "a list", dict: "an object"}
+
+
+@contextlib.contextmanager
+def reading(file: str | os.PathLike, content: str) -> Iterator[None]:
+    """Turns whatever fails inside into a `ValueError` that names the file.
+
+    A damaged or hostile file fails in ways that no list of exceptions foresees:
+    zip, protobuf, YAML and NumPy raise a dozen types. `MemoryError` passes, and
+    so do the errors of a file or library that is absent.
+
+    Args:
+        file: path of the file or folder that is read.
+        content: str. What the file holds, for the error.
+
+    Raises:
+        ValueError: anything failed inside.
+
+    Example:
+        ```python
+        from keras_tfm.zoo.config_file import reading
+
+        try:
+            with reading("vocab.json", "a vocabulary"):
+                {}["<pad>"]
+        except ValueError as error:
+            print(error)  # vocab.json cannot be read as a vocabulary: ...
+        ```
+    """
+    try:
+        yield
+    except (MemoryError, FileNotFoundError, ImportError):
+        raise
+    except Exception as error:
+        clear = type(error) is ValueError
+        if clear and os.fspath(file) in str(error):
+            raise
+        received = str(error) if clear else f"{type(error).__name__}: {error}"
+        raise ValueError(
+            f"{file} cannot be read as {content}: {received:.600}. It may be damaged: "
+            "download or convert it again."
+        ) from error
+
+
+def read_json(file: pathlib.Path, kind: type = dict) -> dict | list:
+    """Reads a JSON object or list.
+
+    Args:
+        file: `pathlib.Path`.
+        kind: dict or list.
+
+    Returns:
+        dict or list; empty where the file does not exist.
+
+    Raises:
+        ValueError: the file is not JSON, or of another kind.
+
+    Example:
+        ```python
+        import pathlib
+        from keras_tfm.zoo.config_file import read_json
+
+        print(read_json(pathlib.Path("no-such-file.json")))  # {}
+        ```
+    """
+    if not file.is_file():
+        return kind()
+    with reading(file, "JSON"):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(content, kind):
+            raise ValueError(f"{file} must hold {KINDS[kind]}; got {content!r:.40}.")
+        return content
+
+
+class Config(dict):
+    """The values of a configuration file, checked for type where they are used.
+
+    Null values are left out.
+
+    Args:
+        values: dict.
+        file: path of the file, named in errors.
+
+    Example:
+        ```python
+        from keras_tfm.zoo.config_file import Config
+
+        config = Config({"d_model": 512, "dropout": None}, "config.json")
+        print(config.integer("d_model"))  # 512
+        print(config.number("dropout", 0.1))  # 0.1
+        ```
+    """
+
+    def __init__(self, values: dict, file: str | os.PathLike):
+        super().__init__({k: v for k, v in values.items() if v is not None})
+        self.file = file
+
+    def __missing__(self, name):
+        raise ValueError(
+            f"{self.file} must have {name!r}; it has {sorted(self)[:40]}. Download it "
+            "again."
+        )
+
+    def integer(self, name: str, default=REQUIRED) -> int:
+        """Returns an integer; bools are rejected.
+
+        Args:
+            name: str.
+            default: returned where the value is absent.
+        """
+        return self.typed(name, int, default)
+
+    def number(self, name: str, default=REQUIRED) -> float:
+        """Returns a finite number; bools are rejected.
+
+        Args:
+            name: str.
+            default: returned where the value is absent.
+        """
+        return self.typed(name, (int, float), default, "a number")
+
+    def string(self, name: str, default=REQUIRED) -> str:
+        """Returns a string.
+
+        Args:
+            name: str.
+            default: returned where the value is absent.
+        """
+        return self.typed(name, str, default)
+
+    def typed(self, name: str, kind, default=REQUIRED, expected: str | None = None):
+        """Returns a value of one type.
+
+        Args:
+            name: str.
+            kind: type, or tuple of types.
+            default: returned where the value is absent.
+            expected: str, the name of the type in an error; or None.
+
+        Raises:
+            ValueError: the value is of another type, not finite, or absent and
+                without a default.
+        """
+        if name not in self and default is not REQUIRED:
+            return default
+        value = self[name]
+        fits = isinstance(value, kind) and not isinstance(value, bool)
+        if not fits or (isinstance(value, float) and not math.isfinite(value)):
+            raise ValueError(
+                f"{self.file}: `{name}` must be {expected or KINDS[kind]}; got "
+                f"{value!r:.60}. Download the file again."
+            )
+        return value

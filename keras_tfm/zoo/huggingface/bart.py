@@ -1,0 +1,259 @@
+"""BART and its descendants: Marian, Pegasus, M2M100 and NLLB, mBART."""
+
+import dataclasses
+
+import numpy as np
+from keras import ops
+
+from keras_tfm.layers import SinusoidalPositions
+from keras_tfm.models import Transformer
+from keras_tfm.zoo.huggingface.family import Family, activation
+from keras_tfm.zoo.huggingface.vocabularies import (
+    byte_level_vocabulary,
+    marian_vocabulary,
+    multilingual_vocabulary,
+)
+from keras_tfm.zoo.token_permutation import TokenPermutation
+from keras_tfm.zoo.weight_mapping import (
+    Weight,
+    blocks,
+    embeddings,
+    logits,
+    pytorch_layers,
+    stacks_of,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Variant:
+    """What tells one of these architectures from the others.
+
+    Attributes:
+        unknown_id: int, where the config names none.
+        normalize_first: bool. Pre-norm blocks.
+        learned_positions: bool. Learned positions, counted from row 2, and a
+            normalization of the embedded tokens.
+        has_bias: bool. The logits have a bias.
+        keeps_sentences: bool. Texts are translated whole, not by sentence.
+    """
+
+    unknown_id: int = 3
+    normalize_first: bool = False
+    learned_positions: bool = False
+    has_bias: bool = True
+    keeps_sentences: bool = False
+
+
+VARIANTS = {
+    "bart": Variant(learned_positions=True, keeps_sentences=True),
+    "m2m_100": Variant(normalize_first=True, has_bias=False),
+    "marian": Variant(unknown_id=1),
+    "mbart": Variant(normalize_first=True, learned_positions=True),
+    "pegasus": Variant(unknown_id=105, normalize_first=True, keeps_sentences=True),
+}
+BLOCK = {
+    "self_attention.query_dense": "self_attn.q_proj",
+    "self_attention.key_dense": "self_attn.k_proj",
+    "self_attention.value_dense": "self_attn.v_proj",
+    "self_attention.output_dense": "self_attn.out_proj",
+    "self_attention_norm": "self_attn_layer_norm",
+    "cross_attention.query_dense": "encoder_attn.q_proj",
+    "cross_attention.key_dense": "encoder_attn.k_proj",
+    "cross_attention.value_dense": "encoder_attn.v_proj",
+    "cross_attention.output_dense": "encoder_attn.out_proj",
+    "cross_attention_norm": "encoder_attn_layer_norm",
+    "feed_forward.inner_dense": "fc1",
+    "feed_forward.output_dense": "fc2",
+    "feed_forward_norm": "final_layer_norm",
+}
+SIDES = ("encoder", "decoder")
+IGNORED = (  # copies of the embedding matrix, and sinusoids
+    r"lm_head\.weight",
+    r"(model\.)?shared\.weight",
+    r"(model\.)?(en|de)coder\.embed_(tokens\.weight|positions\.weights?)",
+)
+LEARNED_START = 2  # first row of learned positions
+ROUNDING = 2e-3  # error of a sine in half precision, and some more
+
+
+def _permutation(config):
+    # Vocabularies of fairseq have their unknown token at 3. Models trained on
+    # a shifted target, as mBART, start with the end token.
+    variant, end = VARIANTS[config["model_type"]], config.integer("eos_token_id")
+    return TokenPermutation(
+        config.integer("vocab_size"),
+        config.integer("pad_token_id"),
+        config.integer("unk_token_id", variant.unknown_id),
+        config.integer("decoder_start_token_id", end),
+        end,
+    )
+
+
+def _prefix(checkpoint):
+    """Empty where the model was saved without its head."""
+    names = checkpoint.tensors.shapes
+    return "model." if any(name.startswith("model.") for name in names) else ""
+
+
+def _tie(checkpoint):
+    config, shapes = checkpoint.config, checkpoint.tensors.shapes
+    is_shared = config.get("share_encoder_decoder_embeddings", True)
+    sizes = [config.get(name) for name in ("vocab_size", "decoder_vocab_size")]
+    if not is_shared and sizes[0] != sizes[1]:
+        raise ValueError(
+            f"{config.file}: `decoder_vocab_size` must equal `vocab_size`; got {sizes}."
+        )
+    if config.get("tie_word_embeddings", True):
+        return "all" if is_shared else "target"
+    # transformers 5 then ties no matrix to another.
+    names = _embedding_names(checkpoint)
+    return None if not is_shared or all(n in shapes for n in names) else "inputs"
+
+
+def _embedding_names(checkpoint):
+    prefix = _prefix(checkpoint)
+    return [f"{prefix}{side}.embed_tokens.weight" for side in SIDES]
+
+
+def _position_names(checkpoint):
+    prefix = _prefix(checkpoint)
+    return [f"{prefix}{side}.embed_positions.weight" for side in SIDES]
+
+
+def _arguments(checkpoint):
+    config, variant = checkpoint.config, VARIANTS[checkpoint.model_type]
+    never_generated = checkpoint.permutation.never_generated
+    return {
+        "vocabulary_size": checkpoint.permutation.size,
+        "num_layers": tuple(config.integer(f"{side}_layers") for side in SIDES),
+        "embedding_dim": config.integer("d_model"),
+        "intermediate_dim": _same(config, "ffn_dim"),
+        "num_heads": _same(config, "attention_heads"),
+        "tie": _tie(checkpoint),
+        "scale_embedding": bool(
+            config.get("scale_embedding", checkpoint.model_type == "m2m_100")
+        ),
+        "normalize_embedding": variant.learned_positions,
+        "logits_bias": variant.has_bias or bool(never_generated),
+        "dropout": config.number("dropout"),
+        "attention_dropout": config.number("attention_dropout"),
+        "activation_dropout": config.number("activation_dropout"),
+        "activation": activation(config, "activation_function"),
+        "normalize_first": variant.normalize_first,
+        **_positions(checkpoint),
+    }
+
+
+def _same(config, name):
+    values = {side: config.integer(f"{side}_{name}") for side in SIDES}
+    if len(set(values.values())) > 1:
+        raise ValueError(
+            f"{config.file}: `encoder_{name}` and `decoder_{name}` must be equal; got "
+            f"{values}."
+        )
+    return values["encoder"]
+
+
+def _positions(checkpoint):
+    config, tensors = checkpoint.config, checkpoint.tensors
+    if VARIANTS[checkpoint.model_type].learned_positions:
+        length = config.integer("max_position_embeddings")
+        return {"positions": "learned", "sequence_length": length}
+    is_m2m = checkpoint.model_type == "m2m_100"
+    waves = SinusoidalPositions(
+        "halves",
+        # M2M100 counts from the row after that of padding.
+        first_position=config.integer("pad_token_id") + 1 if is_m2m else 0,
+        reach_max_period=is_m2m,
+    )
+    # Some checkpoints store the sinusoids, and some another matrix instead.
+    for name in () if is_m2m else _position_names(checkpoint):
+        if name not in tensors.shapes:
+            continue
+        shape, dim = tensors.shapes[name], config.integer("d_model")
+        if shape[1:] != (dim,) or dim % 2:
+            raise ValueError(
+                f"{checkpoint.folder}: {name!r} must have `d_model` columns, an even "
+                f"number; got shape {shape}, d_model={dim}."
+            )
+        matrix = tensors.array(name).astype("float32")  # (T, D)
+        sinusoids = ops.convert_to_numpy(waves.signal(len(matrix), 0, dim))
+        if np.abs(matrix - sinusoids).max(initial=0) > ROUNDING:
+            return {"positions": "learned", "sequence_length": len(matrix)}
+    return {"positions": waves, "sequence_length": None}
+
+
+def _weights(model, checkpoint):
+    prefix, permutation = _prefix(checkpoint), checkpoint.permutation
+    variant, names = VARIANTS[checkpoint.model_type], _shared_names(checkpoint)
+    mapping = embeddings(model, names, (permutation, permutation))
+    bias = "final_logits_bias"
+    has_bias = variant.has_bias and bias in checkpoint.tensors.shapes
+    mapping += logits(
+        model.target_embedding,
+        model.projection,
+        permutation,
+        "lm_head.weight",
+        bias if has_bias else None,
+    )
+    is_learned = model.config["positions"] == "learned"
+    for (side, embedding, layers, norm), positions in zip(
+        stacks_of(model), _position_names(checkpoint), strict=True
+    ):
+        if is_learned:
+            matrix = embedding.position_layer.embeddings
+            first = LEARNED_START if variant.learned_positions else 0
+            part = slice(first, first + matrix.shape[0])
+            mapping.append(Weight(matrix, [positions], lambda a, part=part: a[part]))
+        mapping += blocks(layers, BLOCK, f"{prefix}{side}.layers.{{}}.")
+        if norm is not None:
+            mapping += pytorch_layers([norm], f"{prefix}{side}.layer_norm")
+        if variant.learned_positions:
+            name = f"{prefix}{side}.layernorm_embedding"
+            mapping += pytorch_layers([embedding.norm], name)
+    return mapping
+
+
+def _shared_names(checkpoint):
+    """Names of the embedding matrices; a tied one may have any of several."""
+    source, target = _embedding_names(checkpoint)
+    tie, first_of = _tie(checkpoint), checkpoint.tensors.first_of
+    output = ["lm_head.weight"] if tie in ("all", "target") else []
+    if tie in ("all", "inputs"):
+        shared = f"{_prefix(checkpoint)}shared.weight"
+        return [first_of([shared, source, target, *output])] * 2
+    return [source, first_of([target, *output])]
+
+
+def _vocabulary(checkpoint, model):
+    folder = checkpoint.folder
+    if checkpoint.model_type == "bart":
+        return byte_level_vocabulary(checkpoint, model)
+    # What `to_hugging_face` writes may have one vocabulary for both sides.
+    has_sides = (folder / "vocab.json").is_file() or any(folder.glob("*.spm"))
+    if checkpoint.model_type == "marian" and has_sides:
+        return marian_vocabulary(checkpoint, model)
+    return multilingual_vocabulary(checkpoint, model)
+
+
+def _decoding(checkpoint):
+    options = {}
+    if checkpoint.model_type == "bart":
+        start = checkpoint.config.integer("bos_token_id")
+        options["source_prefix"] = [checkpoint.permutation.to_ours(start)]
+    if VARIANTS[checkpoint.model_type].keeps_sentences:
+        options["split_tokens"] = 1024
+    return options
+
+
+FAMILY = Family(
+    model_types=tuple(VARIANTS),
+    heads=("seq2seq",),
+    permutation=_permutation,
+    arguments=_arguments,
+    build=lambda checkpoint, arguments: Transformer(**arguments),
+    weights=_weights,
+    ignored=IGNORED,
+    vocabulary=_vocabulary,
+    decoding=_decoding,
+)

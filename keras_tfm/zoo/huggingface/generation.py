@@ -1,0 +1,212 @@
+"""Options of decoding, from and to `generation_config.json`."""
+
+import dataclasses
+from typing import Any
+
+from keras_tfm import decode
+from keras_tfm.zoo.config_file import Config, read_json
+
+FILE = "generation_config.json"
+# Names in transformers, and fields of `decode.Options`.
+RENAMED = {
+    "num_beams": "beam_size",
+    "length_penalty": "length_penalty",
+    "no_repeat_ngram_size": "no_repeat_ngram_size",
+}
+SAMPLING = {  # where `do_sample` is true
+    "temperature": "sampling_temperature",
+    "top_k": "sampling_topk",
+    "top_p": "sampling_topp",
+    "min_p": "sampling_minp",
+    "epsilon_cutoff": "sampling_epsilon",
+}
+# Names in transformers that count one token more than ours: the start.
+LENGTHS = {"max_length": "max_decoding_length", "min_length": "min_decoding_length"}
+NEW_TOKENS = {"max_length": "max_new_tokens", "min_length": "min_new_tokens"}
+DEFAULT_TOP_K = 50  # of transformers
+MAX_SEQUENCE = 64  # tokens of a suppressed sequence: each costs time at each step
+# What decoding here lacks or does differently, and the values that turn it off.
+UNSUPPORTED = {
+    "begin_suppress_tokens": [],
+    "constraints": [],
+    "dola_layers": None,
+    "encoder_no_repeat_ngram_size": 0,
+    "encoder_repetition_penalty": 1.0,
+    "eta_cutoff": 0.0,
+    "exponential_decay_length_penalty": None,
+    "force_words_ids": [],
+    "forced_decoder_ids": [],
+    "guidance_scale": 1.0,
+    "max_time": None,
+    "num_beam_groups": 1,
+    "penalty_alpha": 0.0,
+    "repetition_penalty": 1.0,
+    "sequence_bias": {},
+    "stop_strings": [],
+    "top_h": None,
+    "typical_p": 1.0,
+    "watermarking_config": None,
+}
+# Options that say how to run and how to tokenize, and so are not exported.
+NOT_EXPORTED = (
+    *("batch_size", "batch_tokens", "max_source_length", "num_hypotheses"),
+    *("source_prefix", "source_suffix", "split_tokens", "jit_compile"),
+    *("few_buckets", "matmul_precision"),
+)
+
+
+def read_options(folder, config: Config, permutation) -> dict[str, Any]:
+    """Reads how a model is to be decoded.
+
+    Three things differ from transformers. Without a limit it stops after 20
+    tokens; here the default of `decode.Options` applies. It may force an end
+    token at the limit (`forced_eos_token_id`); here the translation is
+    truncated, and the result says so. And unless `renormalize_logits` is set,
+    as always here, forbidden tokens keep their probability, so that beam search
+    may choose differently.
+
+    Args:
+        folder: path. `generation_config.json` alone counts where it exists;
+            special tokens that it does not name are those of `config`.
+        config: `Config` of `config.json`.
+        permutation: `TokenPermutation`.
+
+    Returns:
+        dict of fields of `decode.Options` and arguments of a `Translator`.
+        `max_length` (for GPT-2 only `max_new_tokens`) becomes
+        `max_decoding_length`.
+
+    Raises:
+        ValueError: the file is not JSON, or asks for what is not supported.
+    """
+    continues = config.get("model_type") == "gpt2"
+    generation = config
+    if (folder / FILE).is_file():
+        generation = Config(read_json(folder / FILE), folder / FILE)
+    if continues:  # these lengths would count the prompt
+        values = {k: v for k, v in generation.items() if k not in LENGTHS}
+        generation = Config(values, generation.file)
+    for name in (*RENAMED, *SAMPLING, *LENGTHS, *NEW_TOKENS.values()):
+        generation.number(name, None)
+    _check_supported(generation, config, continues)
+    options = {o: generation[n] for n, o in RENAMED.items() if n in generation}
+    options.setdefault("beam_size", 1)
+    for name, option in LENGTHS.items():
+        count = generation.get(name, 1) - 1
+        count = generation.get(NEW_TOKENS[name], count)
+        if count:
+            options[option] = int(count)
+    if generation.get("do_sample"):
+        sampling = {"top_k": DEFAULT_TOP_K, **generation}
+        options |= {o: sampling[n] for n, o in SAMPLING.items() if n in sampling}
+    options |= _suppressed(generation, permutation)
+    forced = generation.get("forced_bos_token_id")
+    options["target_prefix"] = [] if forced is None else [permutation.to_ours(forced)]
+    if forced is not None:
+        options["score_prefix"] = False
+    if options["beam_size"] > 1:
+        # The search goes on until no live beam can beat the worst hypothesis.
+        options["num_hypotheses"] = options["beam_size"]
+        if generation.get("early_stopping") == "never":
+            options["patience"] = float("inf")
+        elif generation.get("early_stopping"):
+            options["early_stopping"] = True
+    # The unknown token is one like others in transformers.
+    return options | {"source_suffix": [permutation.end_id], "disable_unk": False}
+
+
+def _check_supported(generation, config, continues):
+    """Rejects what decoding here lacks, or does differently."""
+    wrong = {n: generation[n] for n in UNSUPPORTED if n in generation}
+    wrong = {n: v for n, v in wrong.items() if v and v != UNSUPPORTED[n]}
+    num_beams, end_id = generation.get("num_beams", 1), config.get("eos_token_id")
+    conflicts = {
+        "do_sample": generation.get("do_sample") and num_beams != 1,
+        "num_beams": num_beams < 1 or (generation.get("do_sample") and num_beams != 1),
+        "length_penalty": num_beams > 1 and generation.get("length_penalty", 1) < 0,
+        "eos_token_id": generation.get("eos_token_id", end_id)
+        not in (end_id, [end_id]),
+        "no_repeat_ngram_size": continues and generation.get("no_repeat_ngram_size"),
+    }
+    wrong |= {name: generation[name] for name, fault in conflicts.items() if fault}
+    if wrong:
+        raise ValueError(
+            f"{generation.file} has options of decoding that are not supported, or "
+            f"mean something else here; got {wrong}. Delete them, and pass options of "
+            "your own to a `Translator`."
+        )
+
+
+def _suppressed(generation, permutation):
+    sequences = [
+        [permutation.to_ours(token) for token in sequence]
+        for sequence in generation.get("bad_words_ids", ())
+    ]
+    sequences = [s for s in sequences if s != [permutation.end_id]]  # as in theirs
+    longest = max(map(len, sequences), default=0)
+    if longest > MAX_SEQUENCE:
+        raise ValueError(
+            f"{generation.file}: `bad_words_ids` must be of at most {MAX_SEQUENCE} "
+            f"tokens; got {longest:,}. Delete the long ones."
+        )
+    tokens = map(permutation.to_ours, generation.get("suppress_tokens", ()))
+    suppressed = {0, permutation.start_id, *tokens}
+    suppressed.update(s[0] for s in sequences if len(s) == 1)
+    options = {"suppress_ids": sorted(suppressed)}
+    if longer := [s for s in sequences if len(s) > 1]:
+        options["suppress_sequences"] = longer
+    return options
+
+
+def exported_options(options: dict[str, Any], max_length: int) -> dict[str, Any]:
+    """Turns options of decoding into those of transformers.
+
+    Args:
+        options: dict of fields of `decode.Options` and arguments of a
+            `Translator`.
+        max_length: int, in tokens, that the model has positions for: the limit
+            where `options` sets none, or one that grows with the source.
+
+    Returns:
+        dict for `generation_config.json`.
+
+    Raises:
+        ValueError: transformers lacks one of them.
+    """
+    defaults = {f.name: f.default for f in dataclasses.fields(decode.Options)}
+    rest = {
+        name: value
+        for name, value in options.items()
+        if name not in NOT_EXPORTED
+        and (name not in defaults or value != defaults[name])
+    }
+    exported = {name: rest.pop(o) for name, o in RENAMED.items() if o in rest}
+    num_beams = exported.setdefault("num_beams", 1)
+    limit = rest.pop("max_decoding_length", None)
+    is_fixed = isinstance(limit, int)
+    exported["max_length"] = min(limit + 1, max_length) if is_fixed else max_length
+    if minimum := rest.pop("min_decoding_length", 0):
+        exported["min_length"] = minimum + 1
+    if prefix := list(rest.get("target_prefix", ())):
+        exported["forced_bos_token_id"] = prefix[0]
+    if len(prefix) < 2:
+        rest.pop("target_prefix", None)
+    # A forced token has no score in transformers, which changes the order.
+    score_prefix = rest.pop("score_prefix", True)
+    if prefix and score_prefix and num_beams > 1:
+        rest["score_prefix"] = score_prefix
+    if num_beams > 1 and rest.get("patience") == float("inf"):
+        exported["early_stopping"] = "never"
+        del rest["patience"]
+    elif rest.pop("early_stopping", False):
+        exported["early_stopping"] = True
+    suppressed = {*rest.pop("suppress_ids", (0, 2))}
+    suppressed |= {1} if rest.pop("disable_unk", True) else set()
+    sequences = map(list, rest.pop("suppress_sequences", ()))
+    exported["bad_words_ids"] = [*([i] for i in sorted(suppressed)), *sequences]
+    if rest:
+        raise ValueError(
+            f"`options` must be of those that transformers has; got {rest}. Leave them "
+            "out; for a scored prefix pass score_prefix=False."
+        )
+    return {**exported, "renormalize_logits": True, "forced_eos_token_id": None}

@@ -1,0 +1,246 @@
+"""Models that `save_pretrained` of transformers has written."""
+
+import os
+import pathlib
+from typing import Any
+
+from keras_tfm.zoo.config_file import Config, read_json, reading
+from keras_tfm.zoo.huggingface import bart, bert, generation, gpt2, t5
+from keras_tfm.zoo.huggingface.family import Checkpoint
+from keras_tfm.zoo.huggingface.safetensors_folder import SafetensorsFolder
+from keras_tfm.zoo.huggingface.vocabularies import SENTENCEPIECE_FILES
+from keras_tfm.zoo.imported import Imported
+from keras_tfm.zoo.weight_loader import WeightLoader
+from keras_tfm.zoo.weight_mapping import check_coverage
+
+FAMILIES = (bart.FAMILY, bert.FAMILY, gpt2.FAMILY, t5.FAMILY)
+HUB = "hf://"  # before the name of a repository
+HUB_FILES = [
+    *("*config.json", "tokenizer.json", "*.safetensors", "*.index.json"),
+    *("*.spm", "*vocab.json", *SENTENCEPIECE_FILES, "special_tokens_map.json"),
+]
+# Heads by the ends of the names in `architectures`, the longest first.
+HEADS = {
+    "ForMaskedLM": "masked_lm",
+    "ForPreTraining": "masked_lm",
+    "ForSequenceClassification": "classifier",
+    "ForConditionalGeneration": "seq2seq",
+    "GPT2LMHeadModel": "causal_lm",
+    "T5WithLMHeadModel": "seq2seq",
+    "MTModel": "seq2seq",
+    "LMHeadModel": None,  # of others it is not read, though it ends with Model
+    "Model": "encoder",
+}
+
+
+def from_hugging_face(
+    source: str | os.PathLike,
+    head: str | None = None,
+    num_classes: int | None = None,
+    **arguments: Any,
+) -> Imported:
+    """Loads a model of transformers.
+
+    Encoders: BERT, DistilBERT, MiniLM and RoBERTa, with their heads. Models
+    that generate: Marian (OPUS-MT), Pegasus, M2M100, NLLB, mBART, BART, T5 and
+    mT5 as `Transformer`, and GPT-2 as `CausalLM`, with their vocabularies
+    (Marian's without the punctuation rules of sacremoses). Ids of models that
+    generate are renumbered, so that padding, unknown, start and end are 0 to 3;
+    where decoding starts with padding or the end token, the start is a row
+    more. `Imported.options_for` sets the tags of two languages.
+
+    Weights come from safetensors alone, and load completely or not at all: an
+    error names each tensor that is missing or unknown. Heads that are not asked
+    for are left out.
+
+    `options` of the result has what `generation_config.json`, or without it
+    `config.json`, says of decoding. `forced_eos_token_id` and the limit of 20
+    tokens where none is set are not taken over. Options that are not supported
+    raise an error. Where tokens are suppressed, results equal those of
+    transformers with `renormalize_logits`.
+
+    Args:
+        source: path of a folder with `config.json`, `model.safetensors`, and a
+            vocabulary: `tokenizer.json`; `source.spm`, `target.spm` and
+            `vocab.json` of Marian; or a SentencePiece model of the others.
+            BERT's `vocab.txt` and GPT-2's `merges.txt` are not read. Or the
+            name of a repository such as `"Helsinki-NLP/opus-mt-en-de"`, also
+            with `"@revision"`, which huggingface-hub downloads once.
+        head: `"encoder"`, `"masked_lm"`, `"classifier"`, `"seq2seq"`,
+            `"causal_lm"`; None for the one that the config names.
+        num_classes: int, for a new classification layer; or None.
+        **arguments: of the model, such as `dropout`, over those of the config.
+
+    Returns:
+        `Imported`.
+
+    Raises:
+        FileNotFoundError: the folder lacks its config or weights.
+        ImportError: `safetensors`, `tokenizers` or `huggingface-hub` is needed
+            and not installed.
+        ValueError: a file is damaged, of an unsupported architecture, or does
+            not fit the others.
+
+    Example:
+        ```python
+        # requires: transformers
+        import tempfile
+        import transformers
+        from keras_tfm import zoo
+
+        config = transformers.BertConfig(
+            vocab_size=50,
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=32,
+        )
+        with tempfile.TemporaryDirectory() as folder:
+            transformers.BertModel(config).save_pretrained(folder)
+            encoder = zoo.from_hugging_face(folder).model
+        print(encoder.embedding_dim)  # 16
+        ```
+    """
+    folder = _download(source)
+    config, family = _read_config(folder)
+    if num_classes is not None and head is None:
+        head = "classifier"
+    head = head or _head(config, family)
+    is_new = num_classes is not None
+    if head not in family.heads or (is_new and head != "classifier"):
+        raise ValueError(
+            f"`head` must be one of {family.heads} for a {config['model_type']}, and "
+            f"`num_classes` needs a classifier; got head={head!r}, num_classes="
+            f"{num_classes}."
+        )
+    tensors = SafetensorsFolder(folder)
+    _check_sizes(config, tensors.shapes)
+    with reading(folder, "a model of transformers"):
+        checkpoint = Checkpoint(
+            folder, config, tensors, head, num_classes, family.permutation(config)
+        )
+        with WeightLoader(folder) as loader:
+            model = family.build(
+                checkpoint, {**family.arguments(checkpoint), **arguments}
+            )
+            mapping = family.weights(model, checkpoint)
+            advice = ", or pass another `head`" if family.heads[1:] else ""
+            check_coverage(mapping, folder, tensors.shapes, family.ignored, advice)
+            tensors.check_floats({name for w in mapping for name in w.tensors})
+            loader.load(mapping, tensors.array)
+        return Imported(**_fields(family, checkpoint, model))
+
+
+def _fields(family, checkpoint, model):
+    fields = {"classes": None}
+    permutation = checkpoint.permutation
+    if family.decoding is not None:
+        fields["options"] = {
+            **generation.read_options(
+                checkpoint.folder, checkpoint.config, permutation
+            ),
+            **family.decoding(checkpoint),
+        }
+        fields["permutations"] = (permutation.order, permutation.order)
+    vocabulary = family.vocabulary(checkpoint, model)
+    options = vocabulary.pop("options", {})
+    if options:
+        fields["options"] |= options
+    return {"model": model, **fields, **vocabulary}
+
+
+def _download(source):
+    name = os.fspath(source)
+    folder = pathlib.Path(name)
+    if folder.is_dir() and not name.startswith(HUB):
+        return folder
+    name, _, revision = name.removeprefix(HUB).partition("@")
+    if name.count("/") != 1 or name.startswith((".", "/", "~")):
+        raise FileNotFoundError(
+            "`source` must be a folder, or a repository as 'owner/name'; got "
+            f"{name!r}, which is neither. Check the path."
+        )
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        raise ImportError(
+            f"`source` is not a folder, and downloading the repository {name!r} needs "
+            f"huggingface-hub ({error}). Install `keras-tfm[zoo]`."
+        ) from error
+    try:
+        path = huggingface_hub.snapshot_download(
+            name, revision=revision or None, allow_patterns=HUB_FILES
+        )
+    except OSError as error:
+        raise FileNotFoundError(
+            f"The repository {name!r} could not be downloaded: {error}. Check its "
+            "name, the network and the token of huggingface-hub."
+        ) from error
+    folder = pathlib.Path(path)
+    if not any(folder.glob("*.safetensors")):
+        raise FileNotFoundError(
+            f"The repository {name!r} has no safetensors in this revision, and pickles "
+            "are not read. Look for them in its pull requests, and pass "
+            f"'{name}@refs/pr/1'."
+        )
+    return folder
+
+
+def _read_config(folder):
+    """Reads `config.json`, and what other files say in its place."""
+    file = folder / "config.json"
+    if not file.is_file():
+        raise FileNotFoundError(
+            f"No `config.json` in {os.fspath(folder)!r}; it has "
+            f"{sorted(path.name for path in folder.iterdir())[:8]}. Pass a folder "
+            "that `save_pretrained` of transformers has written."
+        )
+    config = Config(read_json(file), file)
+    families = {name: family for family in FAMILIES for name in family.model_types}
+    name = config.get("model_type")
+    if not isinstance(name, str) or name not in families:
+        raise ValueError(
+            f"{file}: `model_type` must be one of {sorted(families)} (MiniLM is a "
+            f"bert); got {name!r}."
+        )
+    end = config.get("eos_token_id")
+    if isinstance(end, list) and len(end) == 1:
+        config["eos_token_id"] = end[0]
+    start = "decoder_start_token_id"
+    decoding = read_json(folder / generation.FILE)
+    if decoding.get(start) is not None:
+        config[start] = decoding[start]
+    if name == "marian":  # whose config does not say it
+        unknown = read_json(folder / "vocab.json").get("<unk>", 1)
+        config.setdefault("unk_token_id", unknown)
+    return config, families[name]
+
+
+def _head(config, family):
+    for name in map(str, config.typed("architectures", list, [])):
+        head = next((h for end, h in HEADS.items() if name.endswith(end)), None)
+        if head is None:
+            raise ValueError(
+                f"{config.file}: `architectures` must be of the heads "
+                f"{sorted({*HEADS.values()} - {None})}; got {name!r}. Pass "
+                f"head={family.heads[0]!r} to load the model without its head."
+            )
+        # Some are saved without the layer that makes logits, which is tied.
+        return family.heads[0] if head == "encoder" else head
+    return family.heads[0]
+
+
+def _check_sizes(config, shapes):
+    """Rejects what would make a model much larger than its file."""
+    # An embedding matrix of no columns has no bytes for its rows.
+    rows = max((s[0] for s in shapes.values() if s and 0 not in s), default=0)
+    limits = {"vocab_size": rows, "decoder_vocab_size": rows}
+    # Each layer has tensors of its own.
+    limits |= dict.fromkeys((n for n in config if "layer" in n), len(shapes))
+    for name, limit in limits.items():
+        size = config.get(name)
+        if isinstance(size, (int, float)) and size > limit:
+            raise ValueError(
+                f"{config.file}: `{name}` must fit the weights, which have {limit}; "
+                f"got {size}. Download both from one model."
+            )

@@ -1,0 +1,339 @@
+"""Translation models as Marian trains them, Firefox's among them."""
+
+import math
+import os
+import pathlib
+from typing import Any
+
+from keras_tfm.layers import SinusoidalPositions
+from keras_tfm.models import Transformer
+from keras_tfm.zoo.config_file import Config, reading
+from keras_tfm.zoo.imported import END_ID, Imported
+from keras_tfm.zoo.marian.shortlist import read_shortlist
+from keras_tfm.zoo.marian.vocabulary import load_vocabularies
+from keras_tfm.zoo.marian.weights_file import WeightsFile
+from keras_tfm.zoo.marian.yaml_file import read_yaml
+from keras_tfm.zoo.sentencepiece_models import target_languages
+from keras_tfm.zoo.token_permutation import TokenPermutation
+from keras_tfm.zoo.weight_loader import WeightLoader
+from keras_tfm.zoo.weight_mapping import (
+    blocks,
+    check_coverage,
+    embeddings,
+    logits,
+    normalization,
+    projections,
+    stacks_of,
+)
+
+MARIAN_UNKNOWN_ID, MARIAN_END_ID = 1, 0
+ACTIVATIONS = {"relu": "relu", "swish": "silu"}
+# Our layers inside a block; `{}` is W of a matrix and b of its bias.
+BLOCK = {
+    "self_attention.query_dense": "self_{}q",
+    "self_attention.key_dense": "self_{}k",
+    "self_attention.value_dense": "self_{}v",
+    "self_attention.output_dense": "self_{}o",
+    "self_attention_norm": "self_Wo",
+    "cross_attention.query_dense": "context_{}q",
+    "cross_attention.key_dense": "context_{}k",
+    "cross_attention.value_dense": "context_{}v",
+    "cross_attention.output_dense": "context_{}o",
+    "cross_attention_norm": "context_Wo",
+    "recurrence.value_dense": "rnn_{}",
+    "recurrence.gate_dense": "rnn_{}f",
+    "feed_forward.inner_dense": "ffn_{}1",
+    "feed_forward.output_dense": "ffn_{}2",
+    "feed_forward_norm": "ffn_ffn",
+}
+# A projection that is not tied, (D, V) or (V, D).
+PROJECTION, TRANSPOSED_PROJECTION = "decoder_ff_logit_out_W", "decoder_ff_logit_out_Wt"
+# The only values of an architecture that are supported.
+SUPPORTED = {
+    "type": "transformer",
+    "transformer-ffn-depth": 2,
+    "transformer-decoder-ffn-depth": 0,
+    "transformer-decoder-dim-ffn": 0,
+    "transformer-no-projection": False,
+    "transformer-no-affine": False,
+    "transformer-no-bias": False,
+    "transformer-pool": False,
+    "transformer-rnn-projection": False,
+    "transformer-tied-layers": [],
+    "transformer-train-position-embeddings": False,
+    "lemma-dim-emb": 0,
+    "right-left": False,
+    "ulr": False,
+}
+NOT_MODELS = ("lex", "qualityModel")  # starts of the names of other binary files
+MAX_CONFIG_BYTES = 100_000
+
+
+def from_marian(folder: str | os.PathLike, **arguments: Any) -> Imported:
+    """Loads a Transformer that Marian has trained.
+
+    From a `.npz`, or a `.bin` in float32, float16 or 8-bit integers, which are
+    dequantized; with a decoder of self-attention, or of SSRU as the fast
+    students have. Firefox's translation models are of this kind. Ids are
+    renumbered, see `from_hugging_face`; decoding starts with zeros, which
+    become the embedding of the start token.
+
+    Args:
+        folder: path with a configuration of the decoder (`.yml`) that names the
+            files; or with one model, its `.spm` vocabularies, and a binary
+            shortlist (`lex*.bin`) or none. Where vocabularies are `.yml`,
+            `source.spm` and `target.spm` hold the SentencePiece models.
+        **arguments: of `Transformer`, such as `dropout`; they override the
+            file's.
+
+    Returns:
+        `Imported`; a shortlist is one of its options.
+
+    Raises:
+        FileNotFoundError: the folder lacks a file.
+        ImportError: PyYAML or `protobuf` is not installed.
+        ValueError: a file is damaged, of an unsupported architecture, or does
+            not fit the others.
+
+    Example:
+        ```python
+        import tempfile
+        from keras_tfm import zoo
+
+        with tempfile.TemporaryDirectory() as folder:
+            try:
+                imported = zoo.from_marian(folder)
+            except FileNotFoundError as error:
+                print(error)  # Expected one file *.npz or *.bin in ...
+        ```
+    """
+    folder = pathlib.Path(folder)
+    decoder = _decoder_config(folder)
+    file = WeightsFile(_model_file(folder, _names(decoder, "models")))
+    with reading(file.file, "a Transformer of Marian"):
+        _check_architecture(file)
+        names = _embedding_names(file)
+        if any(0 in file.shapes[name] for name in names):
+            shapes = {name: file.shapes[name] for name in names}
+            raise ValueError(f"an embedding matrix is empty: {shapes}")
+        permutations = [
+            TokenPermutation(
+                file.shapes[name][0], None, MARIAN_UNKNOWN_ID, None, MARIAN_END_ID
+            )
+            for name in names
+        ]
+        with WeightLoader(file.file) as loader:
+            own = _arguments(file, names, permutations)
+            model = Transformer(**{**own, **arguments})
+            mapping = _weights(model, file, names, permutations)
+            check_coverage(mapping, file.file, file.shapes)
+            loader.load(mapping, file.array)
+    tokens, vocabularies, is_shared = load_vocabularies(
+        folder, _names(decoder, "vocabs"), permutations
+    )
+    options = _options(decoder)
+    shortlist = _shortlist_file(folder, decoder)
+    if shortlist is not None:
+        shared = is_shared and names[0] == names[1]
+        options["shortlist"] = read_shortlist(shortlist, permutations, shared)
+    return Imported(
+        model,
+        vocabularies[0],
+        classes=None,
+        options=options,
+        target_vocabulary=vocabularies[1],
+        tokens=tokens,
+        languages=target_languages(tokens[0][4:]),
+        tag_position="target",
+        permutations=tuple(permutation.order for permutation in permutations),
+    )
+
+
+def _decoder_config(folder):
+    """Reads the configuration that names the model."""
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"`folder` must be a folder; got {os.fspath(folder)!r}, which is none."
+        )
+    configs = []
+    for file in sorted(folder.glob("*.yml")):
+        content = file.read_bytes()
+        if len(content) < MAX_CONFIG_BYTES and b"models:" in content:
+            configs.append(read_yaml(content, file))
+    configs = [config for config in configs if _names(config, "models")]
+    # Some folders have a configuration for weights that they lack.
+    complete = [
+        config
+        for config in configs
+        if all((folder / name).is_file() for name in _names(config, "models"))
+    ]
+    return next(iter([*complete, *configs]), Config({}, folder))
+
+
+def _names(config, key):
+    """Lists names of files in the folder, of which one may stand alone."""
+    names = config.typed(key, (str, list), [], "a name or a list of names")
+    names = [names] if isinstance(names, str) else names
+    return [pathlib.PurePath(str(name)).name for name in names]
+
+
+def _model_file(folder, names):
+    if len(names) > 1:
+        raise ValueError(
+            f"{folder}: `models` must be one model, not an ensemble; got {names}. Load "
+            "each from a folder of its own, and combine them in a `decode.Ensemble`."
+        )
+    files = [folder / name for name in names]
+    if not names:
+        files = sorted({*folder.glob("*.npz"), *folder.glob("*.bin")})
+        files = [file for file in files if not file.name.startswith(NOT_MODELS)]
+    if len(files) != 1 or not files[0].is_file():
+        raise FileNotFoundError(
+            f"Expected one file *.npz or *.bin in {os.fspath(folder)!r}; got "
+            f"{[file.name for file in files]}; the folder has "
+            f"{sorted(path.name for path in folder.iterdir())[:8]}."
+        )
+    return files[0]
+
+
+def _check_architecture(file):
+    config = file.config
+    wrong = {k: config[k] for k, v in SUPPORTED.items() if config.get(k, v) != v}
+    decoder = config.get("transformer-decoder-autoreg", "self-attention")
+    if decoder not in ("self-attention", "rnn"):
+        wrong["transformer-decoder-autoreg"] = decoder
+    if decoder == "rnn" and config.get("dec-cell") != "ssru":
+        wrong["dec-cell"] = config.get("dec-cell")
+    for name, side in (("enc-depth", "encoder"), ("dec-depth", "decoder")):
+        depth = _depth(file, side)
+        if config.get(name, depth) != depth:
+            wrong[name] = f"{config[name]!s:.20}, and {depth} in the weights"
+    steps = _steps(config)
+    if steps not in (("", "an", "", ""), ("n", "a", "n", "")):
+        wrong["pre- and postprocess, top, embedding"] = steps
+    if wrong:
+        raise ValueError(
+            f"{file.file} must be a Transformer as in the paper, post-norm (dan) or "
+            "pre-norm with a normalization at the top, its decoder with self-attention "
+            f"or SSRU; got {wrong!s:.500}."
+        )
+
+
+def _depth(file, side):
+    """Counts the layers that have weights."""
+    stem = f"{side}_l"
+    numbers = (n[len(stem) :].split("_")[0] for n in file.shapes if n.startswith(stem))
+    return len({number for number in numbers if number.isdigit()})
+
+
+def _steps(config):
+    """Returns the steps around a layer and at the ends, without dropout."""
+    names = ("preprocess", "postprocess", "postprocess-top", "postprocess-emb")
+    steps = (config.get(f"transformer-{name}") or "" for name in names)
+    return tuple(str(step).replace("d", "") for step in steps)
+
+
+def _embedding_names(file):
+    if "Wemb" in file:
+        return "Wemb", "Wemb"
+    return "encoder_Wemb", "decoder_Wemb"
+
+
+def _arguments(file, names, permutations):
+    config, is_shared = file.config, names[0] == names[1]
+    if PROJECTION in file or TRANSPOSED_PROJECTION in file:
+        tie = "inputs" if is_shared else None
+    else:
+        tie = "all" if is_shared else "target"
+    is_ssru = config.get("transformer-decoder-autoreg") == "rnn"
+    activation = config.string("transformer-ffn-activation", "swish")
+    return {
+        "vocabulary_size": permutations[0].size,
+        "target_vocabulary_size": permutations[1].size,
+        "num_layers": (config.integer("enc-depth"), config.integer("dec-depth")),
+        "embedding_dim": file.shapes[names[0]][1],
+        "intermediate_dim": config.integer("transformer-dim-ffn"),
+        "num_heads": config.integer("transformer-heads"),
+        "tie": tie,
+        "positions": SinusoidalPositions("halves"),
+        "scale_embedding": True,
+        "logits_bias": True,
+        "activation": ACTIVATIONS[activation],
+        "normalize_first": _steps(config)[0] == "n",
+        "epsilon": 1e-6,
+        "decoder_recurrence": "ssru" if is_ssru else None,
+    }
+
+
+def _weights(model, file, names, permutations):
+    suffix = "_pre" if model.config["normalize_first"] else ""
+    # Without the suffix, the normalization after an SSRU is named as one of the
+    # feed-forward network.
+    table = {**BLOCK, "recurrence_norm": "rnn" if suffix else "rnn_ffn"}
+    omits_bias = file.config.get("output-omit-bias")
+    is_transposed = PROJECTION not in file
+    mapping = embeddings(model, names, permutations)
+    mapping += logits(
+        model.target_embedding,
+        model.projection,
+        permutations[1],
+        TRANSPOSED_PROJECTION if is_transposed else PROJECTION,
+        None if omits_bias else "decoder_ff_logit_out_b",
+        is_transposed,
+    )
+
+    def map_layers(layers, name):
+        if hasattr(layers[0], "kernel"):
+            return projections(layers, name.format("W"), name.format("b"))
+        return _norm(layers[0], name, suffix)
+
+    for side, _, layers, norm in stacks_of(model):
+        for number, block in enumerate(layers, 1):
+            mapping += blocks([block], table, f"{side}_l{number}_", map_layers)
+        if norm is not None:
+            mapping += _norm(norm, f"{side}_top", "")
+    return mapping
+
+
+def _norm(norm, name, suffix):
+    return normalization(norm, f"{name}_ln_scale{suffix}", f"{name}_ln_bias{suffix}")
+
+
+def _options(config):
+    """Returns how the model is decoded."""
+    beam_size = config.integer("beam-size", 1)
+    factor = config.number("max-length-factor", 3)
+    if beam_size < 1 or factor <= 0:
+        raise ValueError(
+            f"{config.file}: `beam-size` and `max-length-factor` must be above 0; got "
+            f"{beam_size} and {factor}."
+        )
+    if config.number("word-penalty", 0):
+        raise ValueError(
+            f"{config.file}: `word-penalty` must be 0, since it is not supported; got "
+            f"{config['word-penalty']}."
+        )
+    return {
+        "beam_size": beam_size,
+        "length_penalty": float(config.number("normalize", 0)),
+        "max_decoding_length": (math.ceil(factor), 0),
+        "source_suffix": [END_ID],
+        "disable_unk": not config.get("allow-unk", False),
+    }
+
+
+def _shortlist_file(folder, config):
+    names = _names(config, "shortlist")
+    names = names or sorted(path.name for path in folder.glob("lex*.bin"))
+    if not names:
+        return None
+    file = folder / names[0]
+    if not file.is_file():
+        raise FileNotFoundError(f"The shortlist {file} does not exist.")
+    if file.suffix in (".gz", ".txt"):
+        raise ValueError(
+            f"{file}: a shortlist must be binary to be loaded with the model; got a "
+            "text. Delete its line of the configuration, unpack it, and pass it to "
+            "`decode.Shortlist.read` with `tokens` of the result."
+        )
+    return file
