@@ -38,7 +38,7 @@ def read_shortlist(file: pathlib.Path, permutations, shared: bool) -> Shortlist:
         expected = start + 8 * num_offsets + 4 * num_ids
         if magic != MAGIC or num_offsets != sizes[0] + 1 or len(data) != expected:
             raise ValueError(
-                f"{len(data):,} bytes with {num_offsets} offsets, {sizes[0]} source tokens"
+                f"{len(data):,} bytes, {num_offsets} offsets for {sizes[0]} tokens"
             )
         offsets = np.frombuffer(data, "<u8", num_offsets, start).astype("int64")
         ids = np.frombuffer(data, "<u4", num_ids, start + 8 * num_offsets)
