@@ -15,7 +15,6 @@ RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/wh
     && rm -r /wheels \
     && useradd --create-home server
 USER server
-WORKDIR /home/server
 EXPOSE 8501
 HEALTHCHECK --start-period=60s CMD python -c \
     "import urllib.request as r; r.urlopen('http://127.0.0.1:8501/health', timeout=5)"

@@ -1,5 +1,6 @@
 """Docstrings name what signatures name, and the code in the pages runs."""
 
+import dataclasses
 import importlib
 import inspect
 import os
@@ -16,8 +17,8 @@ import keras_tfm
 from keras_tfm.cli.options import COMMANDS
 
 ROOT = pathlib.Path(__file__).parents[1]
-# Commands and recipes are called by name on the command line, not imported.
-COMMAND_LINE = {"cli", "command", "recipes"}
+# Started by name on the command line, not imported.
+COMMAND_LINE = {"cli", "recipes", "server"}
 PACKAGES = sorted(
     package.name
     for package in pkgutil.iter_modules(keras_tfm.__path__)
@@ -121,8 +122,10 @@ def docstring_faults(name, value):
         owner = next(base for base in value.__mro__ if "__init__" in vars(base))
         arguments = inspect.cleandoc(owner.__doc__ or "")
     required, optional = parameters(function) if documented else ([], [])
-    entries = section_names(arguments, "Args")
-    faults = differences(name, "Args", entries, required, optional)
+    has_attributes = dataclasses.is_dataclass(value) and "Attributes:" in docstring
+    title = "Attributes" if has_attributes else "Args"
+    entries = section_names(arguments, title)
+    faults = differences(name, title, entries, required, optional)
     is_layer = inspect.isclass(value) and issubclass(value, keras.layers.Layer)
     if is_layer and is_defined_here(value.call):
         required, optional = parameters(value.call)
@@ -229,8 +232,8 @@ def test_python_in_the_readme_runs(tmp_path):
     assert done.returncode == 0, done.stderr[-4000:]
 
 
-def test_python_in_the_page_of_search_runs(tmp_path):
-    text = (ROOT / "docs" / "search.md").read_text("utf-8")
+def test_python_in_the_page_of_decoding_runs(tmp_path):
+    text = (ROOT / "docs" / "decoding.md").read_text("utf-8")
     done = run_blocks(text, tmp_path, keras.backend.backend())
     assert done.returncode == 0, done.stderr[-4000:]
     assert "(2, 2, 6)" in done.stdout and "Wo ist der Bahnhof?" in done.stdout
