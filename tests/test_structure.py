@@ -45,8 +45,8 @@ BACKEND_PLACES = {
 }
 # Private APIs of Keras, each in one place.
 KERAS_PRIVATE_PLACES = {
-    "keras_tfm/layers/masks.py",
-    "keras_tfm/training/masks.py",
+    "keras_tfm/layers/keras_internals.py",
+    "keras_tfm/training/keras_internals.py",
     "keras_tfm/zoo/weight_mapping.py",
 }
 # What a module may import at its top; the rest is imported where it is used.
