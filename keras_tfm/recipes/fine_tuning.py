@@ -1,0 +1,146 @@
+"""Fine-tuning: the model to start from, and a new vocabulary for it.
+
+Source: Aji et al. 2020, section 4, for tokens that both vocabularies have,
+https://aclanthology.org/2020.acl-main.688; Gee et al. 2022, section 3, for
+tokens that only the new one has,
+https://aclanthology.org/2022.emnlp-industry.41
+"""
+
+import keras
+import numpy as np
+
+from keras_tfm import pipelines, text
+
+
+def load_parent(name: str) -> pipelines.Translator:
+    """Loads the translator to fine-tune.
+
+    Args:
+        name: a run folder or a preset.
+
+    Raises:
+        ValueError: its vocabularies, its output projection or its tags are not
+            those that the translation recipe trains.
+    """
+    parent = pipelines.Translator.from_preset(name)
+    model = parent.model
+    if (
+        not isinstance(parent.vocabulary, text.Vocabulary)
+        or parent.target_vocabulary.model != parent.vocabulary.model
+        or getattr(model, "projection", None) is not None
+    ):
+        raise ValueError(
+            "--from must be a model with one SentencePiece vocabulary and tied "
+            f"embeddings, as this recipe trains; got {name!r}, which has others."
+        )
+    tags = [[], *parent.vocabulary.languages.values()]
+    other_tags = [*parent.source_suffix, *parent.target_prefix]
+    if other_tags or list(parent.source_prefix) not in tags:
+        raise ValueError(
+            "--from must be a model whose sources have no special tokens but the tag "
+            f"of a target language; got {name!r} with source_prefix="
+            f"{list(parent.source_prefix)}, source_suffix={list(parent.source_suffix)}, "
+            f"target_prefix={list(parent.target_prefix)}. Train from scratch."
+        )
+    return parent
+
+
+def initialize(
+    parent: pipelines.Translator, vocabulary: text.Vocabulary, **config
+) -> keras.Model:
+    """Makes a model with the weights of another.
+
+    Args:
+        parent: translator to fine-tune.
+        vocabulary: of the new model.
+        **config: changes of the configuration, such as `dropout=0.1`.
+    """
+    model = parent.model
+    if vocabulary.model != parent.vocabulary.model:
+        model, shared = with_vocabulary(
+            model, parent.vocabulary, vocabulary, **config
+        )
+        print(f"{shared:.0%} of the subword tokens are tokens of the parent model.")
+        return model
+    copy = type(model).from_config(model.get_config() | config)
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+def with_vocabulary(
+    model, old: text.Vocabulary, new: text.Vocabulary, **config
+) -> tuple[keras.Model, float]:
+    """Makes a model with the same weights, for another vocabulary.
+
+    A token of both vocabularies keeps its vector and its bias. A new token
+    starts as the mean of the old tokens that spell it, or as in a new model if
+    none of its characters is known.
+
+    Args:
+        model: `models.Transformer` with tied embeddings, of `old` on both sides.
+        old: `text.Vocabulary`.
+        new: `text.Vocabulary`.
+        **config: further changes of the configuration, such as `dropout=0.1`.
+
+    Returns:
+        The model, and the fraction of new tokens that the old vocabulary has.
+
+    Raises:
+        ValueError: the model has an untied output projection.
+    """
+    if model.projection is not None:
+        raise ValueError(
+            "`model` must have tied embeddings (no separate output projection); got "
+            f"tie={model.config['tie']!r}."
+        )
+    sizes = {"vocabulary_size": new.size, "target_vocabulary_size": None}
+    copy = type(model).from_config(model.get_config() | sizes | config)
+    spelling = spell(old, new)
+    by_token = {id(variable) for variable in token_variables(model)}
+    for source, target in zip(model.weights, copy.weights, strict=True):
+        if id(source) not in by_token:
+            target.assign(source)
+            continue
+        rows = keras.ops.convert_to_numpy(source)
+        new_rows = keras.ops.convert_to_numpy(target).copy()
+        for token, old_ids in enumerate(spelling):
+            if old_ids:
+                new_rows[token] = rows[old_ids].mean(axis=0)
+        target.assign(new_rows)
+    old_tokens = set(old.tokens(range(old.size)))
+    shared = np.mean([token in old_tokens for token in new.tokens(range(new.size))])
+    return copy, float(shared)
+
+
+def token_variables(model) -> list:
+    """Returns the variables of a model that have a row for each token."""
+    embeddings = (model.source_embedding, model.target_embedding)
+    variables = [embedding.embeddings for embedding in embeddings]
+    return variables + [layer.bias for layer in embeddings if layer.logits_bias]
+
+
+def spell(old: text.Vocabulary, new: text.Vocabulary) -> list[list[int]]:
+    """Spells the tokens of a vocabulary in those of another.
+
+    Args:
+        old: `text.Vocabulary` to spell in.
+        new: `text.Vocabulary` to be spelled.
+
+    Returns:
+        For each token of `new` the ids of the longest tokens of `old` that
+        follow each other in it, from the left. Characters without a token are
+        left out.
+    """
+    ids = {token: row for row, token in enumerate(old.tokens(range(old.size)))}
+    longest = max(map(len, ids))
+    spellings = []
+    for token in new.tokens(range(new.size)):
+        spelling, start = [], 0
+        while start < len(token):
+            ends = range(min(len(token), start + longest), start, -1)
+            end = next((end for end in ends if token[start:end] in ids), None)
+            if end is not None:
+                spelling.append(ids[token[start:end]])
+            start = end or start + 1
+        spellings.append(spelling)
+    return spellings

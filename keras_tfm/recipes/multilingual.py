@@ -1,0 +1,149 @@
+"""One model for several languages: their corpora, and tags of target languages.
+
+Source: Johnson et al. 2017, https://arxiv.org/abs/1611.04558
+"""
+
+import dataclasses
+import pathlib
+
+from keras_tfm import text
+from keras_tfm.recipes import augmentation, corpora
+
+
+def load_corpus(flags) -> corpora.Corpus:
+    """Reads the corpora of all language pairs, with their augmentation.
+
+    Args:
+        flags: `translation.Flags`.
+
+    Returns:
+        `corpora.Corpus`, whose training set has the pairs of all languages, and
+        whose validation and test sets are those of `--source` and `--target`.
+    """
+    main_pair = (flags.source, flags.target)
+    language_pairs = [main_pair]
+    language_pairs += [(code, flags.target) for code in flags.additional_sources]
+    language_pairs += [(flags.source, code) for code in flags.additional_targets]
+    loaded = [
+        corpora.load(
+            flags.data,
+            *languages,
+            multi30k_format=flags.multi30k_format,
+            held_out=flags.held_out,
+            seed=flags.seed,
+            additional=flags.additional_data if languages == main_pair else None,
+        )
+        for languages in language_pairs
+    ]
+    if len(loaded) > 1:
+        loaded = corpora.separate(loaded)
+    rows, long_rows, unpunctuated_rows = [], [], []
+    for corpus in loaded:
+        rows += tag(flags, corpus.train, corpus.target)
+        if flags.concatenation_rate:
+            long_rows += tag(flags, concatenated(corpus, flags), corpus.target)
+        if flags.unpunctuated_rate:
+            unpunctuated_rows += unpunctuated(corpus, flags, loaded)
+    notes = [note for corpus in loaded for note in corpus.notes]
+    if long_rows:
+        notes.append(f"{len(long_rows):,} pairs concatenate two to four pairs.")
+    if unpunctuated_rows:
+        notes.append(f"{len(unpunctuated_rows):,} pairs have no final punctuation.")
+    rows += long_rows + unpunctuated_rows
+    train = text.Pairs(*map(list, zip(*rows, strict=True)))
+    return dataclasses.replace(loaded[0], train=train, notes=notes)
+
+
+def tag(flags, pairs: text.Pairs, language: str) -> text.Pairs:
+    """Puts the tag of the target language before each source, if there are tags."""
+    if not flags.additional_targets:
+        return pairs
+    prefix = text.language_tag(language)
+    return text.Pairs([f"{prefix} {source}" for source in pairs.source], pairs.target)
+
+
+def concatenated(corpus, flags) -> text.Pairs:
+    """Makes the concatenated pairs of one corpus."""
+    separators = tuple(
+        "" if augmentation.is_spaceless(language) else " "
+        for language in (corpus.source, corpus.target)
+    )
+    count = max(1, round(flags.concatenation_rate * len(corpus.train)))
+    return augmentation.concatenate(corpus.train, count, flags.seed, separators)
+
+
+def unpunctuated(corpus, flags, loaded) -> list[tuple[str, str]]:
+    """Makes the unpunctuated pairs of one corpus, without held-out sentences."""
+    count = max(1, round(flags.unpunctuated_rate * len(corpus.train)))
+    candidates = augmentation.unpunctuate(corpus.train, count, flags.seed)
+    held_out = {
+        sentence
+        for other in loaded
+        for pairs in (other.validation, other.test)
+        for pair in pairs
+        for sentence in pair
+    }
+    rows = [pair for pair in candidates if held_out.isdisjoint(pair)]
+    if not rows:
+        return []
+    pairs = text.Pairs(*map(list, zip(*rows, strict=True)))
+    return list(tag(flags, pairs, corpus.target))
+
+
+def tagged_languages(flags) -> tuple[str, ...]:
+    """Returns the target languages that have tags: none for a single target."""
+    targets = flags.additional_targets
+    return (flags.target, *targets) if targets else ()
+
+
+def tag_ids(flags, vocabulary) -> list[int]:
+    """Returns the token ids before a source that is translated to `--target`."""
+    return vocabulary.languages[flags.target] if flags.additional_targets else []
+
+
+def check_tags(flags, vocabulary):
+    """Rejects a model to fine-tune whose tags are not those of the run.
+
+    Raises:
+        ValueError: it has tags and the run none, or it lacks a tag.
+    """
+    tags = vocabulary.languages
+    if tags and not flags.additional_targets:
+        raise ValueError(
+            f"--additional-targets must name languages among {', '.join(tags)}, since "
+            f"the model of --from {flags.init_from!r} has tags of these; got none."
+        )
+    missing = [code for code in tagged_languages(flags) if code not in tags]
+    if missing:
+        raise ValueError(
+            f"--additional-targets: the model of --from {flags.init_from!r} has tags "
+            f"of {sorted(tags)} and none of {missing}. Train one with "
+            "--additional-targets from scratch."
+        )
+
+
+def check_languages(flags):
+    """Rejects additional languages that the data cannot have.
+
+    Raises:
+        ValueError: both sides have additional languages, the data is a file, or
+            a language is named twice.
+    """
+    sources, targets = flags.additional_sources, flags.additional_targets
+    if sources and targets:
+        raise ValueError(
+            "--additional-sources and --additional-targets exclude each other; got "
+            f"{' '.join(sources)} and {' '.join(targets)}. Train two models."
+        )
+    if flags.data not in corpora.NAMES and not pathlib.Path(flags.data).is_dir():
+        raise ValueError(
+            "--data must be a named corpus or a folder when there are additional "
+            f"languages; got {flags.data!r}."
+        )
+    languages = (flags.source, flags.target, *sources, *targets)
+    if len(set(languages)) < len(languages):
+        raise ValueError(
+            f"Each language must be named once; got {', '.join(languages)}."
+        )
+    for language in targets:
+        text.language_tag(language)  # raises for a code that cannot be a tag
