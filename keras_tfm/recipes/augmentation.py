@@ -1,4 +1,4 @@
-"""More training pairs made of those of a corpus: longer ones, unpunctuated ones."""
+"""More training pairs: concatenated ones, and unpunctuated ones."""
 
 import random
 
@@ -97,7 +97,8 @@ def unpunctuate(pairs: Pairs, count: int, seed: int) -> list[tuple[str, str]]:
         from keras_tfm.recipes import augmentation
 
         pairs = text.Pairs(["Come in!"], ["Herein!"])
-        assert augmentation.unpunctuate(pairs, 1, seed=0) == [("Come in", "Herein")]
+        [pair] = augmentation.unpunctuate(pairs, 1, seed=0)
+        assert pair == ("Come in", "Herein")
         ```
     """
     draw, rows = random.Random(seed), []

@@ -39,8 +39,9 @@ def load_parent(name: str) -> pipelines.Translator:
         raise ValueError(
             "--from must be a model whose sources have no special tokens but the tag "
             f"of a target language; got {name!r} with source_prefix="
-            f"{list(parent.source_prefix)}, source_suffix={list(parent.source_suffix)}, "
-            f"target_prefix={list(parent.target_prefix)}. Train from scratch."
+            f"{list(parent.source_prefix)}, "
+            f"source_suffix={list(parent.source_suffix)}, target_prefix="
+            f"{list(parent.target_prefix)}. Train from scratch."
         )
     return parent
 
@@ -57,9 +58,7 @@ def initialize(
     """
     model = parent.model
     if vocabulary.model != parent.vocabulary.model:
-        model, shared = with_vocabulary(
-            model, parent.vocabulary, vocabulary, **config
-        )
+        model, shared = with_vocabulary(model, parent.vocabulary, vocabulary, **config)
         print(f"{shared:.0%} of the subword tokens are tokens of the parent model.")
         return model
     copy = type(model).from_config(model.get_config() | config)
@@ -77,7 +76,7 @@ def with_vocabulary(
     none of its characters is known.
 
     Args:
-        model: `models.Transformer` with tied embeddings, of `old` on both sides.
+        model: `models.Transformer` with tied embeddings, for `old`.
         old: `text.Vocabulary`.
         new: `text.Vocabulary`.
         **config: further changes of the configuration, such as `dropout=0.1`.

@@ -55,7 +55,7 @@ def load_corpus(flags) -> corpora.Corpus:
 
 
 def tag(flags, pairs: text.Pairs, language: str) -> text.Pairs:
-    """Puts the tag of the target language before each source, if there are tags."""
+    """Puts the tag of the target language, if any, before each source."""
     if not flags.additional_targets:
         return pairs
     prefix = text.language_tag(language)
@@ -73,7 +73,7 @@ def concatenated(corpus, flags) -> text.Pairs:
 
 
 def unpunctuated(corpus, flags, loaded) -> list[tuple[str, str]]:
-    """Makes the unpunctuated pairs of one corpus, without held-out sentences."""
+    """Makes the unpunctuated pairs of a corpus, without held-out ones."""
     count = max(1, round(flags.unpunctuated_rate * len(corpus.train)))
     candidates = augmentation.unpunctuate(corpus.train, count, flags.seed)
     held_out = {
@@ -97,7 +97,7 @@ def tagged_languages(flags) -> tuple[str, ...]:
 
 
 def tag_ids(flags, vocabulary) -> list[int]:
-    """Returns the token ids before a source that is translated to `--target`."""
+    """Returns the token ids before a source translated to `--target`."""
     return vocabulary.languages[flags.target] if flags.additional_targets else []
 
 

@@ -1,5 +1,7 @@
-"""What every run leaves and asks: its folder, its minutes, its versions."""
+"""What all recipes share: flags, the run folder, minutes, memory, versions."""
 
+import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -7,116 +9,184 @@ import pathlib
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterable
 from importlib import metadata
 
 import keras
-import tyro
+
+from keras_tfm.recipes.flags import parse
 
 PACKAGES = ("keras", "tensorflow", "jax", "torch", "sentencepiece")
-# Settings by their ranges; a recipe has some of them.
+# Flags by range; a recipe has some of them. None passes: it is chosen later.
 RANGES = (
     (
         ("dropout", "attention_dropout", "word_dropout", "label_smoothing"),
         lambda value: 0 <= value < 1,
-        "0 or more and below 1",
+        "at least 0 and less than 1",
     ),
     (
-        ("peak_rate", "clip_norm", "temperature"),
+        ("learning_rate", "clip_norm", "temperature"),
         lambda value: 0 < value < math.inf,
-        "above 0",
+        "greater than 0",
     ),
-    (("weight_decay",), lambda value: 0 <= value < math.inf, "0 or more"),
-    (("subword_sampling",), lambda value: 0 < value <= 1, "above 0 and at most 1"),
+    (("weight_decay",), lambda value: 0 <= value < math.inf, "at least 0"),
+    (
+        ("subword_sampling",),
+        lambda value: 0 < value <= 1,
+        "greater than 0 and at most 1",
+    ),
+    (("concatenation_rate",), lambda value: 0 <= value <= 10, "from 0 to 10"),
+    (("unpunctuated_rate",), lambda value: 0 <= value <= 1, "from 0 to 1"),
 )
 
 
-def start(main, settings: type, description: str):
-    """Runs a recipe as the command line says; of a fault it says the sentence.
+def start(
+    main: Callable,
+    flags: type,
+    description: str,
+    arguments: list[str] | None = None,
+):
+    """Runs a recipe with the flags of the command line.
+
+    Bad input ends the process with a sentence instead of a traceback.
 
     Args:
-        main: function of the settings.
-        settings: dataclass.
-        description: str, what help begins with.
+        main: function of the flags.
+        flags: dataclass, see `parse`.
+        description: str.
+        arguments: list of str, or None for those of the process.
     """
-    given = tyro.cli(settings, description=description)
+    values = parse(flags, description, arguments)
     try:
-        main(given)
+        main(values)
     except (ValueError, FileNotFoundError) as error:
         sys.exit(str(error))  # to standard error, with status 1
 
 
-def check_ranges(settings):
-    """Refuses shares, rates and norms that no run is good with.
+def check_ranges(flags):
+    """Rejects flags outside `RANGES`.
 
     Args:
-        settings: dataclass. What is None is chosen later, and passes.
+        flags: dataclass instance.
 
     Raises:
-        ValueError: one is out of its range.
+        ValueError: a flag is out of its range.
     """
-    for names, fits, wanted in RANGES:
+    for names, fits, expected in RANGES:
         for name in names:
-            value = getattr(settings, name, None)
+            value = getattr(flags, name, None)
             if value is not None and not fits(value):
-                flag = name.replace("_", "-")
-                raise ValueError(f"--{flag} must be {wanted}. Received: {value}.")
+                raise ValueError(f"--{_flag(name)} must be {expected}; got {value}.")
 
 
-def has_begun(out: pathlib.Path) -> bool:
-    """Tells whether an epoch is finished: before that, nothing is bound."""
+def check_at_least(flags, minimum: int, names: Iterable[str]):
+    """Rejects flags that are below a minimum; None passes.
+
+    Args:
+        flags: dataclass instance.
+        minimum: int.
+        names: str, flags to check.
+
+    Raises:
+        ValueError: a flag is below the minimum.
+    """
+    for name in names:
+        value = getattr(flags, name)
+        if value is not None and not value >= minimum:
+            raise ValueError(
+                f"--{_flag(name)} must be at least {minimum}; got {value}."
+            )
+
+
+def _flag(name):
+    return name.replace("_", "-")
+
+
+def identity(flags, *datasets) -> dict:
+    """Returns what must stay the same when a run is resumed.
+
+    Args:
+        flags: dataclass instance.
+        *datasets: `text.Pairs` of the run.
+
+    Returns:
+        dict of JSON values: the flags, the backend and a digest of the text.
+    """
+    digest = hashlib.sha256()
+    for pairs in datasets:
+        for sentence in (*pairs.source, *pairs.target):
+            digest.update(sentence.encode() + b"\n")
+    values = dataclasses.asdict(flags) | {
+        "backend": keras.config.backend(),
+        "text_sha256": digest.hexdigest(),
+    }
+    return json.loads(json.dumps(values))  # lists for tuples, as when read back
+
+
+def is_resumable(out: pathlib.Path) -> bool:
+    """Returns whether a folder holds a run with at least one finished epoch."""
     return (out / "restart" / "training_state.npz").exists()
 
 
-def check_folder(out: pathlib.Path, now: dict, free: tuple):
-    """Checks that a run that is already in the folder has the same settings.
+def check_folder(out: pathlib.Path, values: dict, resumable: Iterable[str]):
+    """Rejects a run folder that holds a run with other flags.
 
     Args:
-        out: path of the run's folder.
-        now: dict of JSON values, the settings and what else has to be as it
-            was.
-        free: tuple of str, keys of it that may change.
+        out: path of the run folder.
+        values: dict of JSON values, see `identity`.
+        resumable: names of the values that may change.
 
     Raises:
-        ValueError: the run there has other settings.
+        ValueError: the run there has other flags.
     """
-    if not has_begun(out):
+    if not is_resumable(out):
         return
-    before = json.loads((out / "settings.json").read_text(encoding="utf-8"))
-    changed = [
-        f"{k}: {before.get(k)!r} before, {now[k]!r} now"
-        for k in now
-        # What there was no setting for is what an empty one says.
-        if k not in free and (before[k] != now[k] if k in before else now[k])
+    stored = json.loads((out / "flags.json").read_text(encoding="utf-8"))
+    changes = [
+        f"{name}: {stored.get(name)!r} before, {value!r} now"
+        for name, value in values.items()
+        if name not in resumable
+        # A flag that the older run did not have yet counts as unset.
+        and (stored[name] != value if name in stored else value)
     ]
-    if changed:
+    if changes:
         raise ValueError(
-            f"{out} holds a run of other settings ({'; '.join(changed)}). "
-            "Name another folder with --out, or remove that one."
+            f"--out {out} holds a run with other flags ({'; '.join(changes)}). Name "
+            "another folder with --out, or remove that one."
         )
-    print(f"Continuing the run in {out}")
+    print(f"Resuming the run in {out}")
 
 
-def falling_adamw(
-    model, peak_rate: float, updates: int, rise: int, weight_decay, clip_norm
-):
-    """Makes AdamW whose rate rises in a line and falls to 0 as a cosine.
+def make_adamw(
+    model: keras.Model,
+    learning_rate: float,
+    num_steps: int,
+    warmup_steps: int,
+    weight_decay: float,
+    clip_norm: float,
+) -> keras.optimizers.Optimizer:
+    """Makes AdamW with linear warm-up and cosine decay to 0.
+
+    Biases and the scales of normalization layers have no weight decay.
 
     Args:
-        model: built Keras model. Its biases, which heads may have as a matrix,
-            and the scales of normalisations do not decay.
-        peak_rate: float > 0.
-        updates: int, of the whole run.
-        rise: int, the updates until the peak; at least one.
+        model: built Keras model.
+        learning_rate: float > 0, the peak.
+        num_steps: int, updates of the whole run.
+        warmup_steps: int, updates until the peak; at least one is used.
         weight_decay: float >= 0.
-        clip_norm: float > 0, the largest global norm of the gradients.
+        clip_norm: float > 0, maximum global norm of the gradients.
 
     Returns:
         `keras.optimizers.AdamW`.
     """
-    rise = max(rise, 1)
+    warmup_steps = max(warmup_steps, 1)
     optimizer = keras.optimizers.AdamW(
         keras.optimizers.schedules.CosineDecay(
-            0.0, max(updates - rise, 1), warmup_target=peak_rate, warmup_steps=rise
+            0.0,
+            max(num_steps - warmup_steps, 1),
+            warmup_target=learning_rate,
+            warmup_steps=warmup_steps,
         ),
         weight_decay=weight_decay,
         beta_2=0.98,
@@ -126,6 +196,7 @@ def falling_adamw(
         [
             weight
             for weight in model.trainable_variables
+            # The heads of attention have their biases as a matrix.
             if len(weight.shape) < 2 or weight.name == "bias"
         ]
     )
@@ -133,7 +204,7 @@ def falling_adamw(
 
 
 class Seconds(keras.callbacks.Callback):
-    """Puts the seconds that an epoch and its score took into the logs."""
+    """Adds the seconds of an epoch, scoring included, to the logs."""
 
     def on_epoch_begin(self, epoch, logs=None):
         self.start = time.perf_counter()
@@ -143,7 +214,7 @@ class Seconds(keras.callbacks.Callback):
 
 
 def peak_memory() -> float | None:
-    """Gives the most memory the process has held, in GiB; None on Windows."""
+    """Returns the peak memory of the process, in GiB; None on Windows."""
     try:
         import resource
     except ImportError:
@@ -152,34 +223,37 @@ def peak_memory() -> float | None:
     return round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit, 2)
 
 
-def versions(*packages: str) -> dict:
-    """Versions of what a run stands on, and the commit of the checkout.
+def versions(*packages: str) -> dict[str, str | None]:
+    """Returns the versions of libraries, and the commit of the checkout.
 
     Args:
-        *packages: names of distributions, beyond those of every run.
+        *packages: names of distributions, in addition to `PACKAGES`.
 
     Returns:
-        dict of str, None where there is none.
+        dict of str; None for what is not installed.
     """
-    found = {"python": sys.version.split()[0], "backend": keras.config.backend()}
+    table: dict[str, str | None] = {
+        "python": sys.version.split()[0],
+        "backend": keras.config.backend(),
+    }
     for name in (*PACKAGES, *packages):
         try:
-            found[name] = metadata.version(name)
+            table[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = None
-    here = pathlib.Path(__file__).parent
-    command = ["git", "-C", os.fspath(here), "rev-parse", "--short", "HEAD"]
+            table[name] = None
+    folder = pathlib.Path(__file__).parent
+    command = ["git", "-C", os.fspath(folder), "rev-parse", "--short", "HEAD"]
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
-        found["commit"] = answer.stdout.strip() or None
-    except OSError:  # no git
-        found["commit"] = None
-    return found
+        table["commit"] = answer.stdout.strip() or None
+    except OSError:  # git is not installed
+        table["commit"] = None
+    return table
 
 
 def write_json(file: pathlib.Path, content: dict):
-    """Writes a file whole or not at all."""
-    half = file.with_suffix(".half")
+    """Writes a JSON file whole or not at all."""
+    partial = file.with_suffix(".partial")
     content = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    half.write_text(content, encoding="utf-8")
-    half.replace(file)
+    partial.write_text(content, encoding="utf-8")
+    partial.replace(file)

@@ -9,7 +9,6 @@
 """
 
 import dataclasses
-import json
 import pathlib
 import sys
 import time
@@ -40,8 +39,8 @@ class Data:
     """What to train on."""
 
     data: str = "phrases"
-    """phrases (built in), multi30k, tatoeba, a folder (train.en, val.en, ...), a
-    .tsv or .jsonl file, or two parallel files separated by a comma."""
+    """phrases (built in), multi30k, tatoeba, a folder (train.en, val.en, ...),
+    a .tsv or .jsonl file, or two parallel files separated by a comma."""
     source: str = "en"
     """Source language, such as en."""
     target: str = "de"
@@ -51,19 +50,19 @@ class Data:
     a .tsv or .jsonl file, or two files separated by a comma. Sennrich et al.
     2016, section 3."""
     additional_sources: tuple[str, ...] = ()
-    """More source languages of the same model. The corpus must be a named one, or
-    a folder whose train.en is parallel with train.de and with train.fr.
+    """More source languages of the same model. The corpus must be a named one,
+    or a folder whose train.en is parallel with train.de and with train.fr.
     Validation and test sets are those of --source."""
     additional_targets: tuple[str, ...] = ()
-    """More target languages of the same model. A tag before each source, such as
-    <2fr>, names the target language. Johnson et al. 2017."""
+    """More target languages of the same model. A tag before each source, such
+    as <2fr>, names the target language. Johnson et al. 2017."""
     concatenation_rate: float = 0.0
     """Concatenations of two to four training pairs to add, as a fraction of the
     corpus, such as 0.1. They teach a model of short sentences to translate long
     texts. Kondo et al. 2021."""
     unpunctuated_rate: float = 0.0
-    """Copies of training pairs without final punctuation to add, as a fraction of
-    the corpus; some of them in lower case or in capitals."""
+    """Copies of training pairs without final punctuation to add, as a fraction
+    of the corpus; some of them in lower case or in capitals."""
     multi30k_format: Literal["tokenized", "raw"] = "tokenized"
     """Text of Multi30k: tokenized and lower-cased, as papers report, or raw."""
     held_out: int = 1_000
@@ -75,15 +74,15 @@ class Model:
     """What to train. Flags without a default are chosen for the corpus."""
 
     init_from: Annotated[str | None, tyro.conf.arg(name="from")] = None
-    """Fine-tune this model: a run folder or a preset. Its architecture stays, and
-    its vocabulary unless --vocabulary-size asks for a new one (Aji et al. 2020);
-    dropout is that of this run."""
+    """Fine-tune this model: a run folder or a preset. Its architecture stays,
+    and its vocabulary unless --vocabulary-size asks for a new one (Aji et al.
+    2020); dropout is that of this run."""
     architecture: Literal["transformer", "recurrent"] = "transformer"
     """recurrent: the GRU network with attention that the Transformer replaced,
     with about as many parameters."""
     size: Literal["small", "tiny", "medium", "base", "big"] | None = None
-    """Configuration of the model: small is tiny with two layers; medium has four
-    encoder layers and two decoder layers of dimension 256."""
+    """Configuration of the model: small is tiny with two layers; medium has
+    four encoder layers and two decoder layers of dimension 256."""
     num_layers: tuple[int, int] | None = None
     """Layers of the encoder and of the decoder, in place of those of --size."""
     vocabulary_size: int | None = None
@@ -106,7 +105,8 @@ class Optimization:
     learning_rate: float | None = None
     """Peak learning rate, at the end of the warm-up."""
     warmup_steps: int | None = None
-    """Updates of linear warm-up; then the learning rate decays with 1/sqrt(t)."""
+    """Updates of linear warm-up; then the learning rate decays with
+    1/sqrt(t)."""
     cooldown_epochs: int | None = None
     """Last epochs, in which the learning rate also falls linearly to zero."""
     dropout: float | None = None
@@ -120,8 +120,8 @@ class Optimization:
     average_last: int | None = None
     """Last epochs whose weights are averaged."""
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
-    """Precision of training; the saved model is float32. mixed_bfloat16 takes half
-    the time on CPUs with AMX or AVX512_BF16, with TensorFlow."""
+    """Precision of training; the saved model is float32. mixed_bfloat16 takes
+    half the time on CPUs with AMX or AVX512_BF16, with TensorFlow."""
     jit_compile: bool = False
     """Compile the training step with XLA on TensorFlow, once per bucket."""
 
@@ -131,7 +131,8 @@ class Decoding:
     """How to translate and to score."""
 
     evaluate_every: int | None = None
-    """Epochs between scores of the validation set (greedy search, BLEU, chrF)."""
+    """Epochs between scores of the validation set (greedy search, BLEU,
+    chrF)."""
     beam_size: int = 5
     """Beams of the final search on the test set; 1 is greedy search."""
     length_penalty: float | None = None
@@ -145,8 +146,8 @@ class Run:
     """Where to save, and the seed."""
 
     out: str | None = None
-    """Run folder. A run is resumed if the folder holds one. Default: a name under
-    runs/."""
+    """Run folder. A run is resumed if the folder holds one. Default: a name
+    under runs/."""
     seed: int = 0
     """Seed of weights, dropout, shuffling and held-out pairs."""
 
@@ -208,7 +209,8 @@ def main(flags: Flags) -> dict:
 
 
 def make_vocabulary(flags: Flags, corpus, out, parent=None) -> text.Vocabulary:
-    """Loads the vocabulary of a resumed run, or trains one on the training pairs."""
+    """Loads the vocabulary of a resumed run, or trains one on the training
+    pairs."""
     file = out / "vocabulary.model"
     if runs.is_resumable(out):
         return text.Vocabulary.load(file)
@@ -230,7 +232,8 @@ def make_vocabulary(flags: Flags, corpus, out, parent=None) -> text.Vocabulary:
 
 
 def check_lengths(flags: Flags, corpus, vocabulary, parent=None):
-    """Rejects, before training, sources that could not be translated after it."""
+    """Rejects, before training, sources that could not be translated after
+    it."""
     limit = min(MAX_SOURCE_LENGTH, max_positions(parent) or MAX_SOURCE_LENGTH)
     for name, pairs in (("validation", corpus.validation), ("test", corpus.test)):
         rows = vocabulary.encode(multilingual.tag(flags, pairs, flags.target).source)
@@ -362,7 +365,8 @@ class Trainer:
         return self.resume.history
 
     def fit(self, batches, validation) -> int:
-        """Trains, averages weights, and returns the number of averaged epochs."""
+        """Trains, averages weights, and returns the number of averaged
+        epochs."""
         flags, steps = self.flags, batches.steps_per_epoch
         average = training.CheckpointAverage(
             self.out / "averages", last=flags.average_last

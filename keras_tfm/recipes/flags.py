@@ -1,0 +1,111 @@
+"""Command-line flags from dataclasses whose fields have docstrings."""
+
+import ast
+import dataclasses
+import inspect
+import textwrap
+import typing
+from typing import Annotated, Any
+
+import tyro
+
+
+def field_docs(cls: type) -> dict[str, str]:
+    """Returns the docstring below each field of a class, as one paragraph.
+
+    tyro keeps the line breaks of such docstrings, which tears the lines of
+    `--help`.
+
+    Args:
+        cls: class, whose source is read.
+
+    Returns:
+        dict from field names to str.
+    """
+    [definition] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    docs = {}
+    for field, doc in zip(definition.body, definition.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr):
+            docs[field.target.id] = " ".join(ast.literal_eval(doc.value).split())
+    return docs
+
+
+def documented(cls: type) -> type:
+    """Makes a subclass whose flags have the docstrings of its fields as help.
+
+    Args:
+        cls: dataclass.
+
+    Returns:
+        dataclass with the same fields, name and docstring.
+    """
+    docs: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        if dataclasses.is_dataclass(base):
+            docs |= field_docs(base)
+    fields = [
+        (
+            field.name,
+            Annotated[field.type, _argument(field, docs.get(field.name))],
+            field,
+        )
+        for field in dataclasses.fields(cls)
+    ]
+    made = dataclasses.make_dataclass(
+        cls.__name__, fields, bases=(cls,), frozen=True, kw_only=True
+    )
+    made.__doc__ = inspect.getdoc(cls)
+    return made
+
+
+def _argument(field, doc):
+    """Returns what tyro shows of a flag."""
+    options = {"help": doc}
+    if field.default is None:  # "{None}|STR" and "(default: None)" say nothing
+        options["help_behavior_hint"] = ""
+        union = field.type
+        if typing.get_origin(union) is Annotated:
+            union = typing.get_args(union)[0]
+        types = [kind for kind in typing.get_args(union) if kind is not type(None)]
+        options["metavar"] = _metavar(types[0]) if types else None
+    return tyro.conf.arg(**{name: x for name, x in options.items() if x is not None})
+
+
+def _metavar(kind):
+    arguments = typing.get_args(kind)
+    if typing.get_origin(kind) is typing.Literal:
+        return "{" + ",".join(arguments) + "}"
+    if arguments:  # a tuple
+        return " ".join(map(_metavar, arguments))
+    return kind.__name__.upper()
+
+
+def parse(flags: type, description: str, arguments: list[str] | None = None) -> Any:
+    """Reads the flags of a command line.
+
+    Args:
+        flags: dataclass. Its bases that are dataclasses become the groups of
+            `--help`; flag names have no prefix.
+        description: str, the beginning of the help.
+        arguments: list of str, or None for those of the process.
+
+    Returns:
+        An instance of `flags`.
+    """
+    groups = [base for base in flags.__bases__ if dataclasses.is_dataclass(base)]
+    fields = [
+        (group.__name__.lower(), documented(group)) for group in groups or [flags]
+    ]
+    grouped = tyro.cli(
+        tyro.conf.OmitArgPrefixes[dataclasses.make_dataclass("Flags", fields)],
+        description=description,
+        args=arguments,
+    )
+    values: dict[str, Any] = {}
+    for name, _ in fields:
+        group = getattr(grouped, name)
+        values |= {
+            field.name: getattr(group, field.name)
+            for field in dataclasses.fields(group)
+        }
+    return flags(**values)
