@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_tfm import models, text
-from keras_tfm.recipes import transfer
+from keras_tfm.recipes import fine_tuning
 
 BEFORE = ["the house is old", "the horse is bold", "old houses", "bold horses"]
 NOW = ["das haus ist alt", "the house is old", "ßü der hut", "alte häuser"]
@@ -24,7 +24,7 @@ def names(vocabulary):
 
 def test_pieces_are_spelled_in_those_of_another(vocabularies):
     before, now = vocabularies
-    spelled = dict(zip(names(now), transfer.spellings(before, now), strict=True))
+    spelled = dict(zip(names(now), fine_tuning.spell(before, now), strict=True))
     ids = {name: row for row, name in enumerate(names(before))}
     for name, found in spelled.items():
         if name in ids:
@@ -41,7 +41,7 @@ def test_the_longest_piece_from_the_left_is_taken():
     has = {"▁abc", "▁ab", "▁a"} & set(names(before))
     now = text.Vocabulary.train(["abcb abcb"] * 9, size=266, exact=False)
     assert has and "▁abcb" in names(now)
-    found = transfer.spellings(before, now)[names(now).index("▁abcb")]
+    found = fine_tuning.spell(before, now)[names(now).index("▁abcb")]
     assert before.tokens(found)[0] == max(has, key=len)
 
 
@@ -51,18 +51,18 @@ def test_weights_and_shared_pieces_are_kept(vocabularies, options):
     model = models.Transformer(before.size, **SHAPE, **options)
     if options:
         model.target_embedding.bias.assign(np.arange(before.size, dtype="float32"))
-    fresh, shared = transfer.with_vocabulary(model, before, now, dropout=0.3)
+    fresh, shared = fine_tuning.with_vocabulary(model, before, now, dropout=0.3)
     assert fresh.vocabulary_size == fresh.target_vocabulary_size == now.size
     assert fresh.config["dropout"] == 0.3 and model.config["dropout"] == 0.1
     both = set(names(before)) & set(names(now))
     assert shared == pytest.approx(len(both) / now.size) and 0.5 < shared < 1
     kept = [names(before).index(name) for name in sorted(both)]
     moved = [names(now).index(name) for name in sorted(both)]
-    for old, new in zip(transfer.tables(model), transfer.tables(fresh), strict=True):
+    for old, new in zip(fine_tuning.token_variables(model), fine_tuning.token_variables(fresh), strict=True):
         old, new = map(keras.ops.convert_to_numpy, (old, new))
         np.testing.assert_array_equal(new[moved], old[kept])
         row = names(now).index("▁haus")
-        spelling = transfer.spellings(before, now)[row]
+        spelling = fine_tuning.spell(before, now)[row]
         assert len(spelling) > 1
         np.testing.assert_allclose(new[row], old[spelling].mean(axis=0), rtol=1e-6)
     # A sentence of both gets the same states: every other weight is there too.
@@ -83,14 +83,14 @@ def test_a_projection_of_its_own_is_refused(vocabularies):
     before, now = vocabularies
     model = models.Transformer(before.size, **SHAPE, tie="inputs")
     with pytest.raises(ValueError, match="one of its own, tie='inputs'"):
-        transfer.with_vocabulary(model, before, now)
+        fine_tuning.with_vocabulary(model, before, now)
 
 
 def test_a_piece_of_unknown_characters_begins_as_in_a_new_model(vocabularies):
     before, now = vocabularies
     model = models.Transformer(before.size, **SHAPE)
     model.target_embedding.embeddings.assign(np.full((before.size, 8), 7.0, "float32"))
-    fresh, _ = transfer.with_vocabulary(model, before, now)
+    fresh, _ = fine_tuning.with_vocabulary(model, before, now)
     table = keras.ops.convert_to_numpy(fresh.target_embedding.embeddings)
     new = table[names(now).index("ß")]
     assert np.abs(new).max() < 3 and new.std() > 0
