@@ -296,9 +296,9 @@ def compile_network(flags: Flags, model, steps_per_epoch: int) -> keras.Model:
             training.InverseSquareRoot(
                 flags.learning_rate,
                 flags.warmup_steps,
-                initial=1e-7,
-                end=flags.epochs * steps_per_epoch,
-                cooldown=flags.cooldown_epochs * steps_per_epoch,
+                initial_learning_rate=1e-7,
+                total_steps=flags.epochs * steps_per_epoch,
+                cooldown_steps=flags.cooldown_epochs * steps_per_epoch,
             ),
             beta_1=0.9,
             beta_2=0.98,

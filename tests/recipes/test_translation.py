@@ -180,7 +180,7 @@ def test_the_cooldown_is_counted_in_epochs(flags, result):
     model = translation.make_model(longer, vocabulary)
     network = translation.compile_network(longer, model, steps_per_epoch=10)
     schedule = network.optimizer.get_config()["learning_rate"]["config"]
-    assert (schedule["end"], schedule["cooldown"]) == (30, 10)
+    assert (schedule["total_steps"], schedule["cooldown_steps"]) == (30, 10)
     with pytest.raises(ValueError, match="--cooldown-epochs .* --epochs 3; got 4"):
         translation.main(dataclasses.replace(longer, cooldown_epochs=4))
 
