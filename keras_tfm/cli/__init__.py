@@ -1,7 +1,8 @@
-"""The command `keras-tfm`: its options, apart from what they start.
+"""The command `keras-tfm`: train, translate, classify, serve and more.
 
-This stands beside keras_tfm, since whoever imports that imports Keras too, and
-help is to come at once. What a command does stands in `keras_tfm.cli`.
+`options` declares the flags, `main` parses them. Each command is a module of
+its name with a function `run(flags)`, imported when the command runs, so that
+`--help` does not wait for Keras.
 """
 
 from keras_tfm.cli.main import main

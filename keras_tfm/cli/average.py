@@ -6,20 +6,21 @@ from keras_tfm.pipelines import Translator
 from keras_tfm.training import CheckpointAverage
 
 
-def run(command):
-    """Means the weights of the last epochs.
+def run(flags) -> None:
+    """Averages the weights of the last epochs of a run.
 
     Args:
-        command: `options.Average`.
+        flags: `options.Average`.
     """
-    folder = pathlib.Path(command.run_folder)
-    epochs = folder / "averages"
-    if not epochs.is_dir():
+    folder = pathlib.Path(flags.run_folder)
+    checkpoints = folder / "averages"
+    if not checkpoints.is_dir():
         raise FileNotFoundError(
-            f"{command.run_folder!r} is no run of the translation recipe: there is no "
-            "folder `averages` with the weights of its epochs."
+            f"FOLDER must be a run folder of the translation recipe; got "
+            f"{flags.run_folder!r}, which has no folder `averages` with the weights "
+            "of its epochs."
         )
     translator = Translator.from_preset(folder)
-    paths = CheckpointAverage(epochs, command.last).apply(translator.model)
-    translator.save(command.folder)
-    print(f"{command.folder}: the mean of {', '.join(path.name for path in paths)}")
+    paths = CheckpointAverage(checkpoints, flags.last).apply(translator.model)
+    translator.save(flags.folder)
+    print(f"{flags.folder}: the average of {', '.join(path.name for path in paths)}")

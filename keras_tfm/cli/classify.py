@@ -2,68 +2,74 @@
 
 import functools
 import json
+from collections.abc import Iterator
 
-from keras_tfm.cli import lines
-from keras_tfm.pipelines import Classifier
-from keras_tfm.pipelines import pretrained as preset
+from keras_tfm.cli import lines, output
+from keras_tfm.pipelines import Classifier, pretrained
 from keras_tfm.pipelines.classifier import Prediction
 from keras_tfm.text.files import chunks
 
-NOTHING = Prediction(None, 0.0, {}, False)  # of a blank line
+BLANK = Prediction(None, 0.0, {}, False)  # of a blank line
 
 
-def run(command):
-    """Labels lines; of a blank one nothing is said.
+def run(flags) -> None:
+    """Classifies lines; the answer to a blank line is blank.
 
     Args:
-        command: `options.Classify`.
+        flags: `options.Classify`.
     """
-    of = lines.basis(command, preset.place(command.model))
-    classifier = Classifier.from_preset(command.model)
-    if command.form == "jsonl":
-        given = lines.objects(lines.read(command.files), _names(classifier), {})
+    identity = output.prepare(flags, pretrained.locate(flags.model))
+    classifier = Classifier.from_preset(flags.model)
+    if flags.format == "jsonl":
+        items = lines.objects(lines.read(flags.files), _names(classifier), {})
     elif classifier.paired:
-        given = lines.pairs(command.files)
+        items = lines.pairs(flags.files)
     else:
-        given = lines.read(command.files)
-    answers = functools.partial(_answers, classifier, command)
-    lines.write(command, of, given, answers, None if command.output else False)
-
-
-def _says(text, vocabulary):
-    """Whether there is something to label, on both sides of a pair."""
-    sides = [text] if isinstance(text, str) else text
-    return all(side.strip() and vocabulary.encode([side])[0] for side in sides)
+        items = lines.read(flags.files)
+    answer = functools.partial(_answers, classifier, flags)
+    output.write(flags, identity, items, answer, None if flags.output else False)
 
 
 def _names(classifier):
     return ["text", "second"] if classifier.paired else ["text"]
 
 
-def _answers(classifier, command, given, first):
-    def labelled(some):
-        found = iter(classifier([text for text, known in some if known]))
-        return [next(found) if known else NOTHING for _, known in some]
+def _has_tokens(text, vocabulary):
+    """Whether a text, or both texts of a pair, have a token."""
+    sides = [text] if isinstance(text, str) else text
+    return all(side.strip() and vocabulary.encode([side])[0] for side in sides)
 
-    for some in chunks(given, command.window):
-        texts = some
-        if command.form == "jsonl":
-            texts = lines.texts_of(some, _names(classifier))
-        says = [_says(text, classifier.vocabulary) for text in texts]
-        found = lines.answered(labelled, list(zip(texts, says, strict=True)), first)
-        first += len(some)
-        for one, item in zip(found, some, strict=True):
-            if one is NOTHING and command.form != "jsonl":
-                yield ""
-            elif command.form == "jsonl":
+
+def _classify(classifier, texts):
+    has_tokens = [_has_tokens(text, classifier.vocabulary) for text in texts]
+    selected = [text for text, known in zip(texts, has_tokens, strict=True) if known]
+    predictions = iter(classifier(selected))
+    return [next(predictions) if known else BLANK for known in has_tokens]
+
+
+def _answers(classifier, flags, items, first) -> Iterator[str]:
+    as_json = flags.format == "jsonl"
+    classify = functools.partial(_classify, classifier)
+    for chunk in chunks(items, flags.window):
+        texts = lines.texts_of(chunk, _names(classifier)) if as_json else chunk
+        predictions = lines.answers(classify, list(texts), first)
+        first += len(chunk)
+        for prediction, item in zip(predictions, chunk, strict=True):
+            if as_json:
                 answer = {
-                    **lines.same_id(item),
-                    "label": one.label,
-                    "probabilities": one.probabilities,
-                    "truncated": one.truncated,
+                    **lines.id_of(item),
+                    "label": prediction.label,
+                    "probabilities": prediction.probabilities,
+                    "truncated": prediction.truncated,
                 }
                 yield json.dumps(answer, ensure_ascii=False)
             else:
-                label = one.label
-                label = label if isinstance(label, str) else ",".join(label)
-                yield f"{label}\t{one.probability:.4f}"
+                yield _line(prediction)
+
+
+def _line(prediction):
+    if prediction is BLANK:
+        return ""
+    label = prediction.label
+    label = label if isinstance(label, str) else ",".join(label)
+    return f"{label}\t{prediction.probability:.4f}"

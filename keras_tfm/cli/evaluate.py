@@ -3,51 +3,45 @@
 import sys
 import time
 
-from keras_tfm.cli import lines
-from keras_tfm.cli.translate import translator_of
+from keras_tfm.cli import lines, output
+from keras_tfm.cli.translate import load_translator
 
 
-def run(command):
-    """Translates a test set and compares.
+def run(flags) -> None:
+    """Translates a test set and scores the translations.
 
     Args:
-        command: `options.Evaluate`.
+        flags: `options.Evaluate`.
     """
     try:
-        from sacrebleu.metrics import BLEU, CHRF
+        from keras_tfm.recipes import translation_scores
     except ImportError as error:
         raise ImportError(
-            "Translations are compared by the library sacrebleu, which cannot be "
-            f"imported here ({error}). Install `keras-tfm[recipes]`."
+            f"`keras-tfm evaluate` needs sacrebleu, which cannot be imported "
+            f"({error}). Install `keras-tfm[recipes]`."
         ) from error
-    lines.check_output(command.output, command.files)
-    both = list(lines.pairs(command.files))
-    if not both:
+    output.check(flags.output, flags.files)
+    pairs = list(lines.pairs(flags.files))
+    if not pairs:
         raise ValueError(
-            "A test set has a pair of lines at least. Received: none. Name files with "
-            "sources and their translations."
+            "FILE must hold at least one pair of a source and a reference; got none."
         )
-    # Before a file is begun: what names nothing leaves none.
-    translator = translator_of(
-        command,
-        beam_size=command.beam_size,
-        matmul_precision=command.matmul_precision,
+    sources, references = map(list, zip(*pairs, strict=True))
+    translator = load_translator(
+        flags, beam_size=flags.beam_size, matmul_precision=flags.matmul_precision
     )
-    output = lines.Output(command.output) if command.output else None
-    begun = time.monotonic()
-    found = translator([source for source, _ in both], progress=False)
-    seconds = time.monotonic() - begun
-    if output is not None:
-        output.write_all(found, False)
-    wanted = [[target for _, target in both]]
-    for metric in (BLEU(), CHRF()):
-        try:
-            score = metric.corpus_score(found, wanted, n_bootstrap=1000)
-        except TypeError:  # of few lines it draws some without any match
-            score = metric.corpus_score(found, wanted)
-        print(score.format(signature=str(metric.get_signature()), width=2))
+    # After the model is loaded: a misspelled name leaves no file.
+    file = output.Output(flags.output) if flags.output else None
+    start = time.monotonic()
+    results = translator.translate(sources)
+    seconds = time.monotonic() - start
+    translations = [result.text for result in results]
+    if file is not None:
+        file.write_all(translations, False)
+    translation_scores.score(translations, references, "13a")
+    truncated = sum(result.truncated for result in results)
     print(
-        f"{len(both):,} lines in {seconds:.1f} s, with compiling; {translator.cut} "
-        "cut at their limit"
+        f"{len(pairs):,} lines in {seconds:.1f} s, compilation included; {truncated} "
+        "translations truncated"
     )
     sys.stdout.flush()

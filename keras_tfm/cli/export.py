@@ -3,101 +3,98 @@
 import pathlib
 import sys
 
-from keras_tfm import zoo
-from keras_tfm.pipelines import load
+from keras_tfm import export, zoo
+from keras_tfm.pipelines import Translator, load
 
 
-def run(command):
-    """Writes a model for other programs.
+def run(flags) -> None:
+    """Writes a model for another program.
 
     Args:
-        command: `options.Export`.
+        flags: `options.Export`.
     """
-    served = load(command.model, command.source_language, command.target_language)
-    translates = hasattr(served, "translate")
-    _check(command, translates)
-    if command.form == "saved-model":
-        options = {"version": command.version}
+    pipeline = load(flags.model, flags.source_language, flags.target_language)
+    translates = isinstance(pipeline, Translator)
+    _check(flags, translates)
+    if flags.format == "saved-model":
+        options = {"version": flags.version}
         if translates:
-            options["num_hypotheses"] = command.num_hypotheses
-            options["jit_compile"] = command.jit_compile
-        served.export(command.folder, **options)
-    elif command.form == "keras":
-        served.save(command.folder)
-    elif command.form == "ctranslate2":
-        if not translates:
-            raise ValueError(
-                "CTranslate2 gets a translator. Received: a classifier. Ask for "
-                "--form saved-model or transformers."
-            )
-        # What CTranslate2 puts behind each source itself.
-        suffix = served.settings["source_suffix"]
-        ends = suffix[-1:] == [served.search.options.end_id]
-        suffix = suffix[:-1] if ends else suffix
-        zoo.to_ctranslate2(
-            served.model,
-            served.vocabulary,
-            command.folder,
-            command.quantization,
-            served.target_vocabulary,
-            add_source_eos=ends,
-        )
-        _say_marks(served, suffix)
+            options["num_hypotheses"] = flags.num_hypotheses
+            options["jit_compile"] = flags.jit_compile
+        export.saved_model(pipeline, flags.folder, **options)
+    elif flags.format == "keras":
+        pipeline.save(flags.folder)
+    elif flags.format == "ctranslate2":
+        _write_ctranslate2(pipeline, flags)
     elif translates:
         zoo.to_hugging_face(
-            served.model,
-            command.folder,
-            served.vocabulary,
-            served.target_vocabulary,
-            options=served.settings,
+            pipeline.model,
+            flags.folder,
+            pipeline.vocabulary,
+            pipeline.target_vocabulary,
+            options=pipeline.config(),
         )
     else:
         zoo.to_hugging_face(
-            served.model, command.folder, served.vocabulary, classes=served.classes
+            pipeline.model,
+            flags.folder,
+            pipeline.vocabulary,
+            classes=pipeline.classes,
         )
-    _say(pathlib.Path(command.folder))
+    _report(pathlib.Path(flags.folder))
 
 
-def _say_marks(served, suffix):
-    """Tells on standard error what CTranslate2 is given with each text."""
-    both = served.vocabulary, served.target_vocabulary
-    marks = {
-        "before each source": (both[0], served.settings["source_prefix"]),
-        "after each source": (both[0], suffix),
-        "as target_prefix": (both[1], served.settings["target_prefix"]),
-    }
-    for where, (vocabulary, ids) in marks.items():
+def _write_ctranslate2(translator, flags):
+    # CTranslate2 itself appends the end token to each source.
+    suffix = list(translator.source_suffix)
+    adds_end = suffix[-1:] == [translator.decoder.options.end_id]
+    suffix = suffix[:-1] if adds_end else suffix
+    zoo.to_ctranslate2(
+        translator.model,
+        translator.vocabulary,
+        flags.folder,
+        flags.quantization,
+        translator.target_vocabulary,
+        add_source_eos=adds_end,
+    )
+    source, target = translator.vocabulary, translator.target_vocabulary
+    for place, vocabulary, ids in (
+        ("before each source", source, translator.source_prefix),
+        ("after each source", source, suffix),
+        ("as target_prefix", target, translator.target_prefix),
+    ):
         if ids:
-            pieces = " ".join(vocabulary.tokens(ids))
-            print(
-                f"To CTranslate2 give these pieces {where}: {pieces}", file=sys.stderr
-            )
+            tokens = " ".join(vocabulary.tokens(ids))
+            print(f"Give CTranslate2 these tokens {place}: {tokens}", file=sys.stderr)
 
 
-def _say(folder):
-    """Tells on standard error what stands in a folder."""
+def _report(folder):
+    """Prints the content of a folder on standard error."""
     files = [file for file in folder.rglob("*") if file.is_file()]
     size = sum(file.stat().st_size for file in files) / 1e6
-    names = ", ".join(sorted(each.name for each in folder.iterdir()))
+    names = ", ".join(sorted(path.name for path in folder.iterdir()))
     print(f"{folder}: {names}; {size:,.1f} MB", file=sys.stderr)
 
 
-def _check(command, translates):
-    """Refuses options that would do nothing."""
-    saved_model, ctranslate2 = (
-        command.form == form for form in ("saved-model", "ctranslate2")
-    )
-    fits = {
+def _check(flags, translates):
+    """Rejects flags that would have no effect."""
+    saved_model = flags.format == "saved-model"
+    has_effect = {
         "version": saved_model,
         "num_hypotheses": saved_model and translates,
         "jit_compile": saved_model and translates,
-        "quantization": ctranslate2,
+        "quantization": flags.format == "ctranslate2",
     }
-    for name, fit in fits.items():
-        given = getattr(command, name)
-        if given is not None and given is not False and not fit:
+    for name, effective in has_effect.items():
+        value = getattr(flags, name)
+        if value is not None and value is not False and not effective:
+            kind = "" if translates else " of a classifier"
             raise ValueError(
-                f"--{name.replace('_', '-')} is not of --form {command.form}"
-                f"{'' if translates else ' of a classifier'}. Received: {given}. "
-                "Leave it out."
+                f"--{name.replace('_', '-')} has no effect with --format "
+                f"{flags.format}{kind}; got {value}. Leave it out."
             )
+    if flags.format == "ctranslate2" and not translates:
+        raise ValueError(
+            "--format ctranslate2 needs a translator; got a classifier. Use --format "
+            "saved-model or transformers."
+        )

@@ -1,41 +1,45 @@
 """`keras-tfm inspect`."""
 
-from keras_tfm.pipelines import load, presets
+from keras_tfm.pipelines import Translator, load, presets
 
 
-def run(command):
-    """Tells what a model is.
+def run(flags) -> None:
+    """Prints the configuration of a model, or the list of presets.
 
     Args:
-        command: `options.Inspect`.
+        flags: `options.Inspect`.
     """
-    if command.model is None:
-        for one in presets():
-            scores = ", ".join(f"{name} {value}" for name, value in one.scores.items())
-            print(
-                f"{one.name}: {one.task}, {' to '.join(one.languages)}, "
-                f"{one.parameters:,} parameters, {one.megabytes} MB, {one.licence}; "
-                f"{one.data}; {scores}"
-            )
+    if flags.model is None:
+        _list_presets()
         return
-    served = load(command.model, command.source_language, command.target_language)
-    model, vocabulary = served.model, served.vocabulary
-    print(f"{type(served).__name__} of a {type(model).__name__}")
+    pipeline = load(flags.model, flags.source_language, flags.target_language)
+    model, vocabulary = pipeline.model, pipeline.vocabulary
+    print(f"{type(pipeline).__name__} with a {type(model).__name__}")
     print(f"parameters: {model.count_params():,}")
-    print(f"vocabulary: {type(vocabulary).__name__}, {vocabulary.size:,} pieces")
-    if hasattr(served, "translate"):
-        other = served.target_vocabulary
-        if other is not vocabulary:
-            print(f"of the target: {type(other).__name__}, {other.size:,} pieces")
-        settings = served.settings
+    print(f"vocabulary: {type(vocabulary).__name__}, {vocabulary.size:,} tokens")
+    if isinstance(pipeline, Translator):
+        target = pipeline.target_vocabulary
+        if target is not vocabulary:
+            print(f"target vocabulary: {type(target).__name__}, {target.size:,} tokens")
+        config = pipeline.config()
     else:
-        settings = {
-            "classes": served.classes,
-            "paired": served.paired,
-            "max_length": served.max_length,
+        config = {
+            "classes": pipeline.classes,
+            "paired": pipeline.paired,
+            "max_length": pipeline.max_length,
         }
     network = getattr(model, "config", None) or model.encoder.config
-    for title, values in (("network", network), ("settings", settings)):
+    for title, values in (("network", network), ("pipeline", config)):
         print(f"{title}:")
         for name, value in values.items():
             print(f"  {name}: {value}")
+
+
+def _list_presets():
+    for preset in presets():
+        scores = ", ".join(f"{name} {value}" for name, value in preset.scores.items())
+        print(
+            f"{preset.name}: {preset.task}, {' to '.join(preset.languages)}, "
+            f"{preset.parameters:,} parameters, {preset.megabytes} MB, "
+            f"{preset.license}; {preset.data}; {scores}"
+        )

@@ -1,5 +1,7 @@
-"""From arguments to an exit status."""
+"""Parses the command line and turns errors into an exit status."""
 
+import importlib
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -7,57 +9,87 @@ import pathlib
 import signal
 import sys
 
-# As a shell gives them for a signal.
+# Statuses that a shell gives for a signal.
 INTERRUPTED, BROKEN_PIPE = 128 + signal.SIGINT, 141
-# FloatingPointError: a model whose logits are NaN.
-FAULTS = (ValueError, TypeError, OSError, ImportError, RuntimeError)
-FAULTS += (FloatingPointError,)
+# FloatingPointError: the logits of a model are NaN.
+ERRORS = (ValueError, TypeError, OSError, ImportError, RuntimeError)
+ERRORS += (FloatingPointError,)
+RECIPES = ("translation", "classification", "language-model")
 
 
-def main(arguments=None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Runs a command.
 
     Args:
         arguments: list of str, or None for those of the process.
 
     Returns:
-        int, the exit status: 0; 1 for a fault, which is said on standard error;
-        2 for options that are not there; 130 after Ctrl-C; 141 where nobody
-        reads the output any more.
+        int, the exit status: 0; 1 for an error, printed on standard error; 2
+        for unknown flags; 130 after Ctrl-C; 141 if the reader of the output is
+        gone.
+
+    Example:
+        ```python
+        from keras_tfm import cli
+
+        status = cli.main(["inspect"])  # lists the presets
+        assert status == 0
+        ```
     """
-    import tyro
-
-    from keras_tfm.cli.options import COMMANDS
-
-    command = tyro.extras.subcommand_cli_from_dict(
-        COMMANDS,
-        prog="keras-tfm",
-        description="Translates and labels text with Transformers.",
-        args=arguments,
-    )
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    if arguments[:1] == ["--version"]:
+        print(f"keras-tfm {importlib.metadata.version('keras-tfm')}")
+        return 0
     _choose_backend()
     try:
-        status = command.run()
+        if arguments[:1] == ["train"] and arguments[1:2] not in ([], ["--help"]):
+            status = _train(arguments[1], arguments[2:])
+        else:
+            status = _parse(arguments).run()
         _flush()
     except KeyboardInterrupt:
         status = INTERRUPTED
     except BrokenPipeError:
         status = BROKEN_PIPE
-    except FAULTS as error:
+    except ERRORS as error:
         print(f"keras-tfm: {error}", file=sys.stderr)
         status = 1
     if status:
-        _leave_output()
+        _discard_output()
     return status
 
 
+def _parse(arguments):
+    import tyro
+
+    from keras_tfm.cli.options import COMMANDS
+
+    return tyro.extras.subcommand_cli_from_dict(
+        COMMANDS,
+        prog="keras-tfm",
+        description="Train Transformers, translate and classify text with them.",
+        args=arguments,
+    )
+
+
+def _train(recipe, arguments):
+    if recipe not in RECIPES:
+        raise ValueError(f"RECIPE must be one of {', '.join(RECIPES)}; got {recipe!r}.")
+    module = f"keras_tfm.recipes.{recipe.replace('-', '_')}"
+    recipe = importlib.import_module(module)
+    from keras_tfm.recipes import runs
+
+    runs.start(recipe.main, recipe.Flags, recipe.__doc__, arguments)
+    return 0
+
+
 def _flush():
-    if sys.stdout is not None:  # nor is it where the shell has closed it
+    if sys.stdout is not None:  # it is None if the shell has closed it
         sys.stdout.flush()
 
 
-def _leave_output():
-    """Gives up what cannot be written, which Python would try at its end."""
+def _discard_output():
+    """Drops unwritable output, which Python would try to write when it ends."""
     try:
         _flush()
     except OSError:
@@ -65,16 +97,16 @@ def _leave_output():
 
 
 def _choose_backend():
-    """Takes one that is installed, where nobody has chosen such a one."""
+    """Selects an installed backend if the user has not selected one."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if os.environ.get("KERAS_BACKEND"):
         return
     home = pathlib.Path(os.environ.get("KERAS_HOME", "~/.keras")).expanduser()
     try:
-        chosen = json.loads((home / "keras.json").read_text())["backend"]
+        configured = json.loads((home / "keras.json").read_text())["backend"]
     except (OSError, ValueError, KeyError, TypeError):
-        chosen = "tensorflow"
-    for name in (chosen, "tensorflow", "jax", "torch"):
+        configured = "tensorflow"
+    for name in (configured, "tensorflow", "jax", "torch"):
         if importlib.util.find_spec(name) is not None:
             os.environ["KERAS_BACKEND"] = name
             return

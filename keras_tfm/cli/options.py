@@ -1,4 +1,4 @@
-"""The options of each command, as tyro reads them."""
+"""The flags of each command, as tyro reads them."""
 
 import dataclasses
 import importlib
@@ -6,250 +6,300 @@ from typing import Annotated, Literal
 
 import tyro
 
+from keras_tfm.recipes.flags import documented
+
 Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-Files = Annotated[
-    tuple[str, ...],
-    tyro.conf.Positional,
-    tyro.conf.arg(metavar="FILE"),
+OptionalModel = Annotated[
+    str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL]")
 ]
 File = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")]
+OptionalFile = Annotated[
+    str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[FILE]")
+]
+Files = Annotated[
+    tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[FILE ...]")
+]
+Folder = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
 Precision = Literal["float32", "bfloat16"]
 
 
 class Command:
-    """A command, whose module has a function `run` of it."""
+    """A command. The module of its name has a function `run` of its flags."""
 
     def run(self) -> int:
-        """Does what the command does, and gives the exit status."""
+        """Runs the command and returns its exit status."""
         name = f"keras_tfm.cli.{type(self).__name__.lower()}"
         return importlib.import_module(name).run(self) or 0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Languages(Command):
-    """What names the languages of a model of many."""
+    """The languages of a multilingual model."""
 
     source_language: str | None = None
-    """Of a model of many languages."""
+    """Source language code of a multilingual model, such as eng_Latn."""
     target_language: str | None = None
-    """Likewise."""
+    """Target language code of a multilingual model, such as deu_Latn."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Translate(Languages):
-    """Translates lines: a line for a line, or JSON for JSON.
+    """Translate text line by line, or JSON objects.
 
-    With --output the lines done so far stand in FILE.part: started again with
-    the same model, options and files, the command goes on after the last whole
-    line. What comes from standard input begins anew.
+    With --output, finished lines are kept in FILE.part. The same command
+    resumes after the last complete line. Standard input is never resumed.
+
+    Example: keras-tfm translate en-de texts.txt --output texts.de
     """
 
     model: Model
     """A preset, a folder, or hf://owner/name."""
     files: Files = ()
-    """Texts, one a line, plain or .gz; none: standard input."""
+    """Text files with one text per line, plain or .gz. Default: standard
+    input."""
     output: str | None = None
-    """File to write; else standard output."""
-    form: Literal["text", "jsonl"] = "text"
-    """jsonl: objects with "source", and if wanted "target_prefix",
-    "constraints", a list of phrases, and "id", which is given back; answers
-    have "translation", "score", "finished" and "hypotheses"."""
+    """File to write. Default: standard output."""
+    format: Literal["text", "jsonl"] = "text"
+    """jsonl: each line is an object with "source", and optionally
+    "target_prefix", "constraints" (a list of phrases) and "id"; each answer has
+    "translation", "score", "truncated" and "hypotheses"."""
     beam_size: int | None = None
-    """1 is greedy; else as the model comes."""
+    """Beam size; 1 is greedy search. Default: the model's own."""
     matmul_precision: Precision | None = None
-    """bfloat16, on JAX and PyTorch: faster where the processor has it."""
+    """bfloat16 is faster on CPUs with AMX or AVX512_BF16, with JAX or PyTorch.
+    Default: float32."""
     num_hypotheses: int | None = None
-    """Of jsonl: translations of each; else one."""
+    """Translations of each text, with --format jsonl. Default: 1."""
     batch_size: int = 64
-    """Sentences decoded at once, at most."""
+    """Maximum number of sentences in a batch."""
     batch_tokens: int = 2048
-    """Source tokens with padding, likewise."""
+    """Maximum number of source tokens in a batch, padding included."""
     window: int = 10_000
-    """Lines that are read before they are translated, sorted by length."""
+    """Lines that are read, sorted by length and translated at a time."""
     progress: bool | None = None
-    """Lines done, on standard error; by default where that is a terminal."""
+    """Print the number of finished lines on standard error. Default: if that is
+    a terminal."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Classify(Command):
-    """Labels lines: for each a label, a tab and its probability.
+    """Classify text line by line: label, tab, probability.
 
-    Where a text may have several, they stand with commas between them, and the
-    probability is that of the likeliest. With --output it can be stopped and
-    started again, as translate can.
+    Several labels of one text are separated by commas; the probability is that
+    of the likeliest. --output resumes as with translate.
+
+    Example: keras-tfm classify sentiment-en reviews.txt
     """
 
     model: Model
     """A preset, a folder, or hf://owner/name."""
     files: Files = ()
-    """Texts, one a line, of pairs with a tab between; none: standard input."""
+    """Text files with one text per line, or two texts separated by a tab, plain
+    or .gz. Default: standard input."""
     output: str | None = None
-    """File to write; else standard output."""
-    form: Literal["text", "jsonl"] = "text"
-    """jsonl: objects with "text", of pairs "second" too, and if wanted "id",
-    which is given back; answers have "label", "probabilities" and
+    """File to write. Default: standard output."""
+    format: Literal["text", "jsonl"] = "text"
+    """jsonl: each line is an object with "text", "second" for pairs of texts,
+    and optionally "id"; each answer has "label", "probabilities" and
     "truncated"."""
     window: int = 4_096
-    """Lines that are read before they are labelled."""
+    """Lines that are read and classified at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Score(Languages):
-    """Scores translations that are given: log-probability over the penalty.
+    """Score existing translations: log-probability over length penalty.
 
-    With --output it can be stopped and started again, as translate can.
+    --output resumes as with translate.
+
+    Example: keras-tfm score en-de texts.en texts.de
     """
 
     model: Model
     """A preset, a folder, or hf://owner/name."""
     files: Files = ()
-    """Source and target, line by line; or one with a tab between; none: that
-    from standard input."""
+    """A file of sources and a parallel file of translations, or one file with a
+    tab between them. Default: standard input, with tabs."""
     output: str | None = None
-    """File to write; else standard output."""
-    form: Literal["text", "jsonl"] = "text"
-    """jsonl: objects with "source" and "target", and if wanted "id", which is
-    given back; answers have "score", "tokens" and "token_scores"."""
+    """File to write. Default: standard output."""
+    format: Literal["text", "jsonl"] = "text"
+    """jsonl: each line is an object with "source", "target" and optionally
+    "id"; each answer has "score", "tokens" and "token_scores"."""
     window: int = 4_096
-    """Lines that are read before they are scored."""
+    """Lines that are read and scored at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate(Languages):
-    """Translates a test set and compares: BLEU and chrF by sacrebleu."""
+    """Translate a test set and print BLEU and chrF (sacrebleu).
+
+    Example: keras-tfm evaluate en-de test.en test.de
+    """
 
     model: Model
     """A preset, a folder, or hf://owner/name."""
     files: Files = ()
-    """Texts and their translations, line by line; or one with a tab between;
-    none: that from standard input."""
+    """A file of sources and a parallel file of references, or one file with a
+    tab between them. Default: standard input, with tabs."""
     beam_size: int | None = None
-    """1 is greedy; else as the model comes."""
+    """Beam size; 1 is greedy search. Default: the model's own."""
     matmul_precision: Precision | None = None
-    """bfloat16, on JAX and PyTorch: faster where the processor has it."""
+    """bfloat16 is faster on CPUs with AMX or AVX512_BF16, with JAX or PyTorch.
+    Default: float32."""
     output: str | None = None
     """File for the translations."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Export(Languages):
-    """Writes a model for other programs."""
+    """Write a model for another program.
+
+    Example: keras-tfm export en-de exported --format saved-model
+    """
 
     model: Model
     """A preset, a folder, or hf://owner/name."""
-    folder: Annotated[str, tyro.conf.Positional]
+    folder: Folder
     """Folder to write."""
-    form: Literal["saved-model", "ctranslate2", "transformers", "keras"] = "saved-model"
-    """saved-model: for TensorFlow and its server; keras: a folder of ours."""
+    format: Literal["saved-model", "ctranslate2", "transformers", "keras"] = (
+        "saved-model"
+    )
+    """saved-model: for TensorFlow and TensorFlow Serving; ctranslate2 and
+    transformers: for those libraries; keras: a folder of this library."""
     version: int | None = None
-    """Of a saved-model: for TensorFlow Serving, in a folder of that name."""
+    """Version folder for TensorFlow Serving, with --format saved-model."""
     num_hypotheses: int | None = None
-    """Of a saved-model: n of `n_best`; by default the beam's size."""
+    """Hypotheses of the signature n_best, with --format saved-model. Default:
+    the beam size."""
     jit_compile: bool = False
-    """Of a saved-model: by XLA for 1 to 32 texts of up to 32 tokens."""
+    """Compile with XLA for 1 to 32 texts of up to 32 tokens, with --format
+    saved-model."""
     quantization: str | None = None
-    """Of ctranslate2: int8, float16 and the like."""
+    """Type of the weights, such as int8 or float16, with --format
+    ctranslate2."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Serve(Languages):
-    """Answers over HTTP: a page, JSON, and what TensorFlow Serving answers.
+    """Serve a model over HTTP: web page, JSON API, TensorFlow Serving API.
 
-    Texts that come while the model works are translated together. Ctrl-C stops
-    it when it has answered what it has taken.
+    Concurrent requests are decoded together (continuous batching). Ctrl-C stops
+    the server after it has answered the requests that it has accepted.
+
+    Example: keras-tfm serve en-de --port 8501
     """
 
     model: Model
     """A preset, a folder, or hf://owner/name."""
     port: int = 8501
-    """Where it listens; that of TensorFlow Serving. 0: one that is free."""
+    """Port, by default that of TensorFlow Serving; 0 takes a free one."""
     host: str = "127.0.0.1"
-    """Likewise; 0.0.0.0: for other machines too."""
+    """Address to listen on; 0.0.0.0 accepts requests from other machines."""
     name: str | None = None
-    """Of the model in addresses; else that of its folder."""
+    """Name of the model in URLs. Default: the name of its folder."""
     workers: int = 1
-    """Processes with the model."""
+    """Processes that hold the model. More than one needs the extra
+    `cluster`."""
     beam_size: int | None = None
-    """1 is greedy; else as the model comes."""
+    """Beam size; 1 is greedy search. Default: the model's own."""
     matmul_precision: Precision | None = None
-    """bfloat16, on JAX and PyTorch: faster where the processor has it."""
-    body_bytes: int = 1_000_000
-    """Of a request, at most."""
-    text_length: int = 20_000
-    """Characters of a text, at most."""
-    texts: int = 256
-    """Of a request, at most."""
-    seconds: float = 60.0
-    """Until an answer, at most."""
-    waiting: int = 256
-    """Requests that wait, at most."""
-    attention_tokens: int = 400
-    """Of a text whose attention is asked for, at most."""
+    """bfloat16 is faster on CPUs with AMX or AVX512_BF16, with JAX or PyTorch.
+    Default: float32."""
+    max_body_bytes: int = 1_000_000
+    """Maximum request body, in bytes."""
+    max_characters: int = 20_000
+    """Maximum length of a text, in characters."""
+    max_texts: int = 256
+    """Maximum number of texts in a request."""
+    timeout: float = 60.0
+    """Maximum time until an answer, in seconds."""
+    max_waiting: int = 256
+    """Maximum number of waiting requests."""
+    max_attention_tokens: int = 400
+    """Maximum length of a text whose attention is requested, in tokens."""
     batch_size: int = 32
-    """Texts that the model gets at once; 1: each by itself."""
+    """Maximum number of texts that are decoded at once; 1 disables batching."""
     warm_up: tuple[int, ...] = (32, 64, 128)
-    """Tokens of texts that programs are compiled for before it answers; none:
-    each when it is first needed, while requests wait."""
+    """Source lengths, in tokens, to compile for before the server is ready.
+    Empty: each is compiled while its first request waits."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Average(Command):
-    """Means the weights of the last epochs of a run, as a new translator."""
+    """Average the weights of the last epochs of a run.
 
-    run_folder: Annotated[str, tyro.conf.Positional]
-    """Folder of a run of keras_tfm.recipes.translation."""
-    folder: Annotated[str, tyro.conf.Positional]
-    """Folder to write."""
+    Example: keras-tfm average runs/en-de averaged --last 5
+    """
+
+    run_folder: Folder
+    """Run folder of `keras-tfm train translation`."""
+    folder: Folder
+    """Folder to write the translator to."""
     last: int = 5
-    """Epochs."""
+    """Number of epochs."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Inspect(Languages):
-    """Tells what a model is: shape, parameters, vocabulary, settings."""
+    """Print the configuration of a model, or list the presets.
 
-    model: Annotated[
-        str | None,
-        tyro.conf.Positional,
-        tyro.conf.arg(metavar="MODEL"),
-    ] = None
-    """A preset, a folder, or hf://owner/name; none: lists the presets."""
+    Example: keras-tfm inspect en-de
+    """
+
+    model: OptionalModel = None
+    """A preset, a folder, or hf://owner/name. Default: list the presets."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Doctor(Command):
-    """Reads a parallel corpus and tells what is wrong with it."""
+    """Check a parallel corpus and count what is wrong with it.
+
+    Example: keras-tfm doctor train.en train.de --strict
+    """
 
     source: File
-    """Texts, one a line, plain or .gz; or one file with a tab between."""
-    target: Annotated[
-        str | None,
-        tyro.conf.Positional,
-        tyro.conf.arg(metavar="FILE"),
-    ] = None
+    """Source texts, one per line, plain or .gz; or pairs separated by a tab."""
+    target: OptionalFile = None
     """Their translations."""
     test_source: str | None = None
-    """Texts that must not be in training."""
+    """File of source texts that must not be in the corpus."""
     test_target: str | None = None
-    """Their translations, likewise."""
+    """File of target texts that must not be in the corpus."""
     vocabulary: str | None = None
-    """A SentencePiece model or tokenizer.json: tells how it cuts the texts."""
+    """A SentencePiece model or tokenizer.json, to report how it tokenizes."""
     max_length: int = 256
-    """Of a vocabulary: tokens of a text in training, at most."""
+    """Maximum training length in tokens, with --vocabulary."""
     examples: int = 3
-    """Lines that are shown of each fault."""
+    """Lines to print for each fault."""
     strict: bool = False
-    """Exit status 1 where there is a fault."""
+    """Exit with status 1 if there is a fault."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Train(Command):
+    """Train a model: translation, classification or language-model.
+
+    `keras-tfm train translation --help` prints the flags of a recipe.
+
+    Example: keras-tfm train translation --data phrases --target de
+    """
+
+    recipe: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RECIPE")]
+    """translation, classification or language-model."""
 
 
 COMMANDS = {
-    "translate": Translate,
-    "classify": Classify,
-    "score": Score,
-    "evaluate": Evaluate,
-    "export": Export,
-    "serve": Serve,
-    "average": Average,
-    "inspect": Inspect,
-    "doctor": Doctor,
+    command.__name__.lower(): documented(command)
+    for command in (
+        Train,
+        Translate,
+        Classify,
+        Score,
+        Evaluate,
+        Export,
+        Serve,
+        Average,
+        Inspect,
+        Doctor,
+    )
 }

@@ -2,47 +2,47 @@
 
 import functools
 import json
+import math
+from collections.abc import Iterator
 
-from keras_tfm.cli import lines
-from keras_tfm.cli.translate import translator_of
-from keras_tfm.pipelines import pretrained as preset
+from keras_tfm.cli import lines, output
+from keras_tfm.cli.translate import load_translator
+from keras_tfm.pipelines import pretrained
 from keras_tfm.text.files import chunks
 
-NAMES = ["source", "target"]  # in an object
+NAMES = ["source", "target"]  # of an object
 
 
-def run(command):
-    """Scores pairs.
+def run(flags) -> None:
+    """Scores pairs of source and translation.
 
     Args:
-        command: `options.Score`.
+        flags: `options.Score`.
     """
-    of = lines.basis(command, preset.place(command.model))
-    translator = translator_of(command)
-    if command.form == "jsonl":
-        given = lines.objects(lines.read(command.files), NAMES, {})
+    identity = output.prepare(flags, pretrained.locate(flags.model))
+    translator = load_translator(flags)
+    if flags.format == "jsonl":
+        items = lines.objects(lines.read(flags.files), NAMES, {})
     else:
-        given = lines.pairs(command.files)
-    answers = functools.partial(_answers, translator, command)
-    lines.write(command, of, given, answers, None if command.output else False)
+        items = lines.pairs(flags.files)
+    answer = functools.partial(_answers, translator, flags)
+    output.write(flags, identity, items, answer, None if flags.output else False)
 
 
-def _answers(translator, command, given, first):
-    for some in chunks(given, command.window):
-        asked = some
-        if command.form == "jsonl":
-            asked = lines.texts_of(some, NAMES)
-        found = lines.answered(translator.score, asked, first)
-        first += len(some)
-        for one, item in zip(found, some, strict=True):
-            known = one.score != -float("inf")
-            if command.form == "jsonl":
-                answer = {
-                    **lines.same_id(item),
-                    "score": one.score if known else None,
-                    "tokens": one.tokens,
-                    "token_scores": [round(gain, 6) for gain in one.token_scores],
-                }
-                yield json.dumps(answer, ensure_ascii=False)
-            else:
-                yield f"{one.score:.6f}"
+def _answers(translator, flags, items, first) -> Iterator[str]:
+    as_json = flags.format == "jsonl"
+    for chunk in chunks(items, flags.window):
+        pairs = lines.texts_of(chunk, NAMES) if as_json else chunk
+        results = lines.answers(translator.score, pairs, first)
+        first += len(chunk)
+        for result, item in zip(results, chunk, strict=True):
+            if not as_json:
+                yield f"{result.score:.6f}"
+                continue
+            answer = {
+                **lines.id_of(item),
+                "score": result.score if math.isfinite(result.score) else None,
+                "tokens": result.tokens,
+                "token_scores": [round(score, 6) for score in result.token_scores],
+            }
+            yield json.dumps(answer, ensure_ascii=False)

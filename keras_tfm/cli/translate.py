@@ -2,100 +2,114 @@
 
 import functools
 import json
+import math
 import sys
+from collections.abc import Iterator
 
-from keras_tfm.cli import lines
-from keras_tfm.pipelines import Translator
-from keras_tfm.pipelines import pretrained as preset
+from keras_tfm.cli import lines, output
+from keras_tfm.pipelines import Translator, pretrained
 from keras_tfm.text.files import chunks
 
-KNOWN = {"target_prefix": str, "constraints": list}
+OPTIONAL = {"target_prefix": str, "constraints": list}
 
 
-def translator_of(command, **settings):
+def load_translator(flags, **changes) -> Translator:
     """Loads the translator that a command names.
 
     Args:
-        command: with `model`, `source_language` and `target_language`.
-        **settings: of `Translator`; those that are None are left out.
+        flags: with `model`, `source_language` and `target_language`.
+        **changes: of `Translator.from_preset`; None leaves a default.
     """
-    given = {name: value for name, value in settings.items() if value is not None}
+    changes = {name: value for name, value in changes.items() if value is not None}
     return Translator.from_preset(
-        command.model, command.source_language, command.target_language, **given
+        flags.model, flags.source_language, flags.target_language, **changes
     )
 
 
-def run(command):
+def run(flags) -> None:
     """Translates.
 
     Args:
-        command: `options.Translate`.
+        flags: `options.Translate`.
     """
-    if command.form == "text" and command.num_hypotheses is not None:
+    if flags.format == "text" and flags.num_hypotheses is not None:
         raise ValueError(
-            "A line has one translation. Received: --num-hypotheses "
-            f"{command.num_hypotheses}. Ask for --form jsonl."
+            f"--num-hypotheses needs --format jsonl; got {flags.num_hypotheses} with "
+            "--format text."
         )
-    of = lines.basis(command, preset.place(command.model))
-    # Before a file is begun: what names nothing leaves none.
-    translator = translator_of(
-        command,
-        beam_size=command.beam_size,
-        matmul_precision=command.matmul_precision,
-        batch_size=command.batch_size,
-        batch_tokens=command.batch_tokens,
+    identity = output.prepare(flags, pretrained.locate(flags.model))
+    translator = load_translator(
+        flags,
+        beam_size=flags.beam_size,
+        matmul_precision=flags.matmul_precision,
+        batch_size=flags.batch_size,
+        batch_tokens=flags.batch_tokens,
     )
-    if command.num_hypotheses is not None:
-        translator.translate([], num_hypotheses=command.num_hypotheses)
-    answers = functools.partial(_answers, translator, command)
-    given = lines.read(command.files)
-    lines.write(command, of, given, answers, command.progress)
-    if command.form == "text" and translator.cut:  # JSON says it of each
+    if flags.num_hypotheses is not None:  # rejected before an output is created
+        translator.translate([], num_hypotheses=flags.num_hypotheses)
+    job = Job(translator, flags)
+    output.write(flags, identity, lines.read(flags.files), job, flags.progress)
+    if job.truncated and flags.format == "text":  # JSON has it in each answer
         print(
-            f"{translator.cut:,} translations were cut at their limit of tokens.",
+            f"{job.truncated:,} translations were truncated at their maximum length.",
             file=sys.stderr,
         )
 
 
-def _answers(translator, command, given, first):
-    if command.form == "text":
-        return translator.bulk(given, command.window)
-    return _objects(translator, command, given, first)
+class Job:
+    """Translates lines and counts truncated translations.
+
+    Args:
+        translator: `Translator`.
+        flags: `options.Translate`.
+    """
+
+    def __init__(self, translator: Translator, flags):
+        self.translator, self.flags, self.truncated = translator, flags, 0
+
+    def __call__(self, items, first: int) -> Iterator[str]:
+        if self.flags.format == "jsonl":
+            yield from self._json_answers(items, first)
+            return
+        for translation in self.translator.bulk(items, self.flags.window):
+            self.truncated += translation.truncated
+            yield translation.text
+
+    def _json_answers(self, items, first):
+        count = self.flags.num_hypotheses
+        options = {} if count is None else {"num_hypotheses": count}
+        translate = functools.partial(_translate_objects, self.translator, options)
+        objects = lines.objects(items, ["source"], OPTIONAL, first)
+        for chunk in chunks(objects, self.flags.window):
+            results = lines.answers(translate, chunk, first)
+            first += len(chunk)
+            for result, item in zip(results, chunk, strict=True):
+                answer = {
+                    **lines.id_of(item),
+                    "source": result.source,
+                    "translation": result.text,
+                    "score": _json_number(result.score),
+                    "truncated": result.truncated,
+                    "hypotheses": [
+                        {
+                            "text": hypothesis.text,
+                            "score": _json_number(hypothesis.score),
+                        }
+                        for hypothesis in result.hypotheses[: count or 1]
+                    ],
+                }
+                yield json.dumps(answer, ensure_ascii=False)
 
 
-def _objects(translator, command, given, first):
-    items = lines.objects(given, ["source"], KNOWN, first)
-    asked, count = {}, command.num_hypotheses
-    if count is not None:
-        asked["num_hypotheses"] = count
-
-    def translated(some):
-        return translator.translate(
-            [one["source"] for one in some],
-            target_prefix=[one.get("target_prefix") for one in some],
-            constraints=[one.get("constraints") for one in some],
-            **asked,
-        )
-
-    for some in chunks(items, command.window):
-        found = lines.answered(translated, some, first)
-        first += len(some)
-        for one, item in zip(found, some, strict=True):
-            hypotheses = [
-                {"text": each.text, "score": _number(each.score)}
-                for each in one.hypotheses[: count or 1]
-            ]
-            answer = {
-                **lines.same_id(item),
-                "source": one.source,
-                "translation": one.text,
-                "score": _number(one.score),
-                "finished": one.hypotheses[0].finished,
-                "hypotheses": hypotheses,
-            }
-            yield json.dumps(answer, ensure_ascii=False)
+def _translate_objects(translator, options, items):
+    return translator.translate(
+        [item["source"] for item in items],
+        target_prefix=[item.get("target_prefix") for item in items],
+        constraints=[item.get("constraints") for item in items],
+        **options,
+    )
 
 
-def _number(value):
-    """JSON has no infinity."""
-    return None if value == -float("inf") else round(value, 6)
+def _json_number(value):
+    """Returns None for minus infinity, which JSON does not have."""
+    return None if value == -math.inf else round(value, 6)
