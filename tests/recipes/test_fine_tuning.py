@@ -58,7 +58,11 @@ def test_weights_and_shared_pieces_are_kept(vocabularies, options):
     assert shared == pytest.approx(len(both) / now.size) and 0.5 < shared < 1
     kept = [names(before).index(name) for name in sorted(both)]
     moved = [names(now).index(name) for name in sorted(both)]
-    for old, new in zip(fine_tuning.token_variables(model), fine_tuning.token_variables(fresh), strict=True):
+    for old, new in zip(
+        fine_tuning.token_variables(model),
+        fine_tuning.token_variables(fresh),
+        strict=True,
+    ):
         old, new = map(keras.ops.convert_to_numpy, (old, new))
         np.testing.assert_array_equal(new[moved], old[kept])
         row = names(now).index("▁haus")
