@@ -93,10 +93,10 @@ def pair_scorer():
     """Functional: how well two texts fit, with masks passed by hand."""
     first, second = (keras.Input((None,), dtype="int32") for _ in range(2))
     embed = TokenAndPositionEmbedding(V, D)
-    heard = MultiHeadAttention(H)(
+    attended = MultiHeadAttention(H)(
         embed(first), embed(second), padding_mask=padding_mask(second)
     )
-    x = keras.layers.Add()([embed(first), heard])
+    x = keras.layers.Add()([embed(first), attended])
     x = Pooling("max")(x, padding_mask=padding_mask(first))
     return keras.Model([first, second], keras.layers.Dense(1)(x))
 
@@ -188,7 +188,7 @@ def trained():
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_two_steps_of_training_lower_the_loss_and_reach_every_weight(trained, name):
+def test_training_lowers_the_loss_and_changes_every_weight(trained, name):
     model, before, losses = trained(name)
     assert losses[1] < losses[0] < np.inf
     after = model.get_weights()
@@ -199,7 +199,7 @@ def test_two_steps_of_training_lower_the_loss_and_reach_every_weight(trained, na
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_saved_model_gives_the_same(trained, name, tmp_path):
+def test_a_loaded_model_matches_the_saved_one(trained, name, tmp_path):
     model, x = trained(name)[0], MODELS[name][1]
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
@@ -207,23 +207,23 @@ def test_a_saved_model_gives_the_same(trained, name, tmp_path):
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_a_subclass_is_loaded_though_keras_builds_it_with_floats(policy, tmp_path):
+def test_a_subclassed_model_with_ids_is_loaded(policy, tmp_path):
     model = Tagger(dtype=policy)
-    wanted = predict(model, PAIR[1])
+    expected = predict(model, PAIR[1])
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_array_equal(predict(loaded, PAIR[1]), wanted)
+    np.testing.assert_array_equal(predict(loaded, PAIR[1]), expected)
     with pytest.raises(ValueError, match="must be integers.*float"):
         loaded.embed(PAIR[1].astype("float32"))
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_an_exported_model_gives_the_same(trained, name, tmp_path):
+def test_an_exported_model_matches_the_original(trained, name, tmp_path):
     model, x = trained(name)[0], MODELS[name][1]
-    served, wanted = export(model, x, tmp_path), predict(model, x)
+    served, expected = export(model, x, tmp_path), predict(model, x)
     # Of another batch size than it was trained with.
     first = keras.tree.map_structure(lambda each: each[:1], x)
-    np.testing.assert_allclose(served(first), wanted[:1], atol=1e-5)
+    np.testing.assert_allclose(served(first), expected[:1], atol=1e-5)
 
 
 def export(model, x, folder):
@@ -252,30 +252,30 @@ def export(model, x, folder):
     return lambda x: loaded.serve(x).numpy()
 
 
-def test_a_set_has_no_order_and_no_padding(trained):
+def test_order_and_padding_of_a_set_do_not_change_the_output(trained):
     model = trained("set encoder")[0]
-    wanted = predict(model, SET)
+    expected = predict(model, SET)
     mixed = np.random.default_rng(1).permutation(SET.shape[1])
-    np.testing.assert_allclose(predict(model, SET[:, mixed]), wanted, atol=1e-5)
+    np.testing.assert_allclose(predict(model, SET[:, mixed]), expected, atol=1e-5)
     padded = np.pad(SET, [(0, 0), (0, 2), (0, 0)])
-    np.testing.assert_allclose(predict(model, padded), wanted, atol=1e-5)
+    np.testing.assert_allclose(predict(model, padded), expected, atol=1e-5)
     other = SET.copy()
     other[:, 0] += 1
-    assert abs(predict(model, other) - wanted).min() > 1e-3  # it can fail
+    assert abs(predict(model, other) - expected).min() > 1e-3  # it can fail
 
 
 @pytest.mark.parametrize("name", ["pair scorer", "pair scorer class"])
-def test_the_padding_of_a_pair_changes_nothing(trained, name):
+def test_padding_of_a_pair_does_not_change_the_output(trained, name):
     model, (first, second) = trained(name)[0], PAIR
-    wanted = predict(model, PAIR)
+    expected = predict(model, PAIR)
     padded = [np.pad(first, [(0, 0), (0, 2)]), np.pad(second, [(0, 0), (0, 1)])]
-    np.testing.assert_allclose(predict(model, padded), wanted, atol=1e-5)
+    np.testing.assert_allclose(predict(model, padded), expected, atol=1e-5)
     other = predict(model, [first[::-1].copy(), second])
-    assert abs(other - wanted).max() > 1e-3  # it can fail
+    assert abs(other - expected).max() > 1e-3  # it can fail
 
 
 @pytest.mark.parametrize("name", ["forecaster", "forecaster function"])
-def test_the_next_value_is_not_seen_before(name, trained):
+def test_the_future_does_not_change_the_forecast(name, trained):
     model, x = trained(name)[0], MODELS[name][1]
     later = x.copy()
     later[:, 3:] += 1

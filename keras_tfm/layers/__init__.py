@@ -8,7 +8,6 @@ padding is id 0.
 """
 
 from keras_tfm.layers import masks
-from keras_tfm.layers.alibi import AlibiPositions
 from keras_tfm.layers.attention import Attention
 from keras_tfm.layers.attention_score import AttentionScore
 from keras_tfm.layers.blocks import TransformerDecoder, TransformerEncoder
@@ -18,9 +17,12 @@ from keras_tfm.layers.multi_head_attention import MultiHeadAttention
 from keras_tfm.layers.pooling import AttentionPooling, Pooling
 from keras_tfm.layers.positions import LearnedPositions, SinusoidalPositions
 from keras_tfm.layers.recurrence import SSRU, SSRUDecoder
+from keras_tfm.layers.relative_position import (
+    AlibiPositions,
+    ShawPositions,
+    T5Positions,
+)
 from keras_tfm.layers.rotary import RotaryPositions
-from keras_tfm.layers.shaw import ShawPositions
-from keras_tfm.layers.t5 import T5Positions
 
 __all__ = [
     "SSRU",

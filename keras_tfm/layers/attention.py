@@ -5,19 +5,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_tfm.layers import checks
 from keras_tfm.layers.attention_score import AttentionScore
-from keras_tfm.layers.checks import (
-    check_attention_mask_shape,
-    check_built,
-    check_mask,
-    check_padding_length,
-    check_rates,
-    check_sequences,
-    check_sizes,
-)
-from keras_tfm.layers.initialization import clone_initializer
 from keras_tfm.layers.keras_internals import implicit_mask
 from keras_tfm.layers.masks import causal_mask, combine, masked_softmax
+from keras_tfm.layers.projections import dense
 from keras_tfm.layers.quantization import layer_config, settle_policies
 from keras_tfm.layers.types import Cache, Initializer, Shape, Tensor
 
@@ -87,8 +79,8 @@ class Attention(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        check_sizes(units=units)
-        check_rates(dropout=dropout)
+        checks.check_sizes(units=units)
+        checks.check_rates(dropout=dropout)
         if units is not None and score != "additive":
             raise ValueError(
                 "`units` is the dimension of `score='additive'`; got "
@@ -105,10 +97,7 @@ class Attention(keras.layers.Layer):
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(
-        self,
-        query_shape: Shape,
-        value_shape: Shape | None = None,
-        key_shape: Shape | None = None,
+        self, query_shape: Shape, value_shape: Shape = None, key_shape: Shape = None
     ) -> None:
         if isinstance(query_shape[0], list | tuple):
             raise ValueError(
@@ -120,8 +109,8 @@ class Attention(keras.layers.Layer):
         self._dims = {"query": query_dim, "key": key_dim}
         if self.score == "additive":
             units = self.units or query_dim
-            self.query_dense = self._projection("query", query_dim, units)
-            self.key_dense = self._projection("key", key_dim, units)
+            self.query_dense = dense(self, "query", query_dim, units, use_bias=False)
+            self.key_dense = dense(self, "key", key_dim, units, use_bias=False)
             query_dim = key_dim = units
         self.score_layer.build((None, 1, None, query_dim), (None, 1, key_dim, None))
         settle_policies(self)
@@ -146,12 +135,12 @@ class Attention(keras.layers.Layer):
         queries = self.query_dense(query) if self.score == "additive" else query
         # The score layer expects heads: one here.
         scores = self.score_layer(queries[:, None], keys[:, None])[:, 0]  # (B, T, S)
-        check_padding_length(padding_mask, scores.shape[-1])
+        checks.check_padding_length(padding_mask, scores.shape[-1])
         causal = causal_mask(*ops.shape(scores)[1:]) if use_causal_mask else None
         mask = combine(attention_mask, padding_mask=padding_mask, causal_mask=causal)
         if mask is not None:
             expected_shape = (scores.shape[0], 1, *scores.shape[1:])
-            check_attention_mask_shape(mask[:, None], expected_shape)
+            checks.check_attention_mask_shape(mask[:, None], expected_shape)
         weights = ops.cast(masked_softmax(scores, mask), self.compute_dtype)
         dropped = self.dropout_layer(weights, training=training)
         output = ops.matmul(dropped, values)  # (B, T, D')
@@ -171,37 +160,26 @@ class Attention(keras.layers.Layer):
         Raises:
             ValueError: the layer is not built.
         """
-        check_built(self)
+        checks.check_built(self)
         key = value if key is None else key
         keys = self.key_dense(key) if self.score == "additive" else key
         return ops.transpose(keys, (0, 2, 1)), value
 
-    def compute_output_spec(
-        self,
-        query: Tensor,
-        value: Tensor = None,
-        key: Tensor = None,
-        padding_mask: Tensor = None,
-        attention_mask: Tensor = None,
-        use_causal_mask: bool = False,
-        cache: Cache | None = None,
-        return_attention_scores: bool = False,
-        training: bool = False,
-    ) -> Tensor:
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Tensor:
+        call = checks.call_arguments(self, args, kwargs)
+        query, value, cache = call["query"], call["value"], call["cache"]
         value = query if value is None and cache is None else value
-        self._check_inputs(query, value, key, padding_mask, attention_mask)
+        masks = call["padding_mask"], call["attention_mask"]
+        self._check_inputs(query, value, call["key"], *masks)
         values = value if cache is None else cache[1]
         batch_size, length = query.shape[:2]
         shapes = [(batch_size, length, values.shape[2])]
         shapes.append((batch_size, length, values.shape[1]))
         output, weights = (keras.KerasTensor(s, self.compute_dtype) for s in shapes)
-        return (output, weights) if return_attention_scores else output
+        return (output, weights) if call["return_attention_scores"] else output
 
     def compute_output_shape(
-        self,
-        query_shape: Shape,
-        value_shape: Shape | None = None,
-        key_shape: Shape | None = None,
+        self, query_shape: Shape, value_shape: Shape = None, key_shape: Shape = None
     ) -> Shape:
         return (*query_shape[:-1], (value_shape or query_shape)[-1])
 
@@ -209,20 +187,9 @@ class Attention(keras.layers.Layer):
         return {**super().get_config(), **layer_config(self, Attention)}
 
     def _check_inputs(self, query, value, key, padding_mask, attention_mask):
-        check_mask("padding_mask", padding_mask, (2,))
-        check_mask("attention_mask", attention_mask, (3,))
+        checks.check_mask("padding_mask", padding_mask, (2,))
+        checks.check_mask("attention_mask", attention_mask, (3,))
         inputs = {"query": query, "value": value}
         inputs["key"] = value if key is None else key
         shapes = {name: x.shape for name, x in inputs.items() if x is not None}
-        check_sequences(self._dims, shapes)
-
-    def _projection(self, name: str, input_dim: int, units: int) -> keras.layers.Dense:
-        dense = keras.layers.Dense(
-            units,
-            use_bias=False,
-            kernel_initializer=clone_initializer(self.kernel_initializer),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        dense.build((None, input_dim))
-        return dense
+        checks.check_sequences(self._dims, shapes)

@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_tfm.layers.checks import check_choice
-from keras_tfm.layers.initialization import clone_initializer
+from keras_tfm.layers.projections import clone_initializer
 from keras_tfm.layers.quantization import layer_config
 from keras_tfm.layers.types import Initializer, Shape, Tensor
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_tfm.layers.checks import check_rates
+from keras_tfm.layers.checks import call_arguments, check_rates
 from keras_tfm.layers.feed_forward import FeedForward
 from keras_tfm.layers.keras_internals import implicit_mask
 from keras_tfm.layers.multi_head_attention import MultiHeadAttention
@@ -102,9 +102,9 @@ class TransformerBlock(keras.layers.Layer):
         self._add_sequence_layer()
         self.feed_forward = FeedForward(
             intermediate_dim,
-            activation=activation,
-            gated=gated,
-            dropout=activation_dropout,
+            activation,
+            gated,
+            activation_dropout,
             name="feed_forward",
             **self._weight_options(),
         )
@@ -132,8 +132,8 @@ class TransformerBlock(keras.layers.Layer):
     def _attention(self, name, positions=None):
         return MultiHeadAttention(
             self.num_heads,
-            key_dim=self.key_dim,
-            value_dim=self.value_dim,
+            self.key_dim,
+            self.value_dim,
             dropout=self.attention_dropout,
             score=self.score,
             num_key_value_heads=self.num_key_value_heads,
@@ -154,32 +154,30 @@ class TransformerBlock(keras.layers.Layer):
         # explicit mask on as an implicit one.
         return norm.call(x, training=training, mask=real_mask)
 
-    def _residual(self, norm, x, sublayer, real_mask, training):
+    def _residual(self, sublayer, norm, x, real_mask, **arguments):
         """Adds `sublayer(x)` to x, with the normalization before or after.
 
         Args:
+            sublayer: layer whose first argument is x. It returns a tensor, or a
+                tuple that begins with one.
             norm: the normalization.
             x: float `(B, T, D)`.
-            sublayer: function of x to a tensor, or to a tuple that begins with
-                one.
             real_mask: bool `(B, T)` or None, True where x is real.
-            training: bool.
+            **arguments: further arguments of the sublayer, `training` among
+                them.
 
         Returns:
             float `(B, T, D)`, and a list of the sublayer's further results.
         """
-        args = (real_mask, training)
-        inner = self._normalize(norm, x, *args) if self.normalize_first else x
-        output, *extras = _as_tuple(sublayer(inner))
+        training = arguments["training"]
+        inner = x
+        if self.normalize_first:
+            inner = self._normalize(norm, x, real_mask, training)
+        output, *extras = _as_tuple(sublayer(inner, **arguments))
         x = x + self.dropout_layer(output, training=training)
-        return (x if self.normalize_first else self._normalize(norm, x, *args)), extras
-
-    def _feed(self, x, real_mask, training):
-        def feed_forward(x):
-            return self.feed_forward(x, training=training)
-
-        norm = self.feed_forward_norm
-        return self._residual(norm, x, feed_forward, real_mask, training)[0]
+        if not self.normalize_first:
+            x = self._normalize(norm, x, real_mask, training)
+        return x, extras
 
 
 # Options that models pass on to all their blocks; documented there.
@@ -189,6 +187,11 @@ BLOCK_OPTIONS = tuple(
     if parameter.kind != parameter.VAR_KEYWORD
     and name not in ("positions", "kernel_initializer", "bias_initializer")
 )
+
+
+def symbol_like(x: Tensor) -> keras.KerasTensor:
+    """Returns a symbol of the shape and dtype of a tensor."""
+    return keras.KerasTensor(x.shape, x.dtype)
 
 
 def _as_tuple(results: Any) -> tuple:
@@ -246,34 +249,24 @@ class TransformerEncoder(TransformerBlock):
         real_mask = implicit_mask(x) if padding_mask is None else padding_mask
         if padding_mask is None and attention_mask is None:
             padding_mask = real_mask
-
-        def attend(x):
-            return self.self_attention(
-                x,
-                padding_mask=padding_mask,
-                attention_mask=attention_mask,
-                return_attention_scores=return_attention_scores,
-                training=training,
-            )
-
-        norm = self.self_attention_norm
-        x, weights = self._residual(norm, x, attend, real_mask, training)
-        x = self._feed(x, real_mask, training)
-        return (x, *weights) if return_attention_scores else x
-
-    def compute_output_spec(
-        self,
-        x: Tensor,
-        padding_mask: Tensor = None,
-        attention_mask: Tensor = None,
-        return_attention_scores: bool = False,
-        training: bool = False,
-    ) -> Tensor:
-        return self.self_attention.compute_output_spec(
+        x, weights = self._residual(
+            self.self_attention,
+            self.self_attention_norm,
             x,
+            real_mask,
             padding_mask=padding_mask,
             attention_mask=attention_mask,
             return_attention_scores=return_attention_scores,
+            training=training,
+        )
+        feed_forward = self.feed_forward, self.feed_forward_norm
+        x, _ = self._residual(*feed_forward, x, real_mask, training=training)
+        return (x, *weights) if return_attention_scores else x
+
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Tensor:
+        x, *masks, return_scores, _ = call_arguments(self, args, kwargs).values()
+        return self.self_attention.compute_output_spec(
+            x, None, None, *masks, return_attention_scores=return_scores
         )
 
 
@@ -340,9 +333,7 @@ class TransformerDecoder(TransformerBlock):
 
     bidirectional = False
 
-    def build(
-        self, x_shape: Shape, encoder_sequence_shape: Shape | None = None
-    ) -> None:
+    def build(self, x_shape: Shape, encoder_sequence_shape: Shape = None) -> None:
         self.self_attention.build(x_shape)
         self.self_attention_norm.build(x_shape)
         self._build_cross_attention(x_shape, encoder_sequence_shape)
@@ -364,45 +355,36 @@ class TransformerDecoder(TransformerBlock):
         return_attention_scores: bool = False,
         training: bool = False,
     ) -> Tensor:
-        _check_cache_index(cache, cache_index)
         past, memory = (None, None) if cache is None else cache
-        self._check_encoder(encoder_sequence if memory is None else memory)
+        self._check_inputs(encoder_sequence, cache, cache_index)
         real_mask = implicit_mask(x) if padding_mask is None else padding_mask
         if cache is not None:
             real_mask = None  # The padding mask is of the slots, not of x.
         elif padding_mask is None and attention_mask is None:
             padding_mask = real_mask
-
-        def attend(x):
-            return self.self_attention(
-                x,
-                padding_mask=padding_mask,
-                attention_mask=attention_mask,
-                use_causal_mask=use_causal_mask,
-                cache=past,
-                cache_index=cache_index,
-                query_positions=query_positions,
-                key_positions=key_positions,
-                return_attention_scores=return_attention_scores,
-                training=training,
-            )
-
-        norm = self.self_attention_norm
-        x, extras = self._residual(norm, x, attend, real_mask, training)
-        new_past = extras.pop() if cache is not None else None
-        x, cross_weights = self._attend_to_encoder(
+        options = {"return_attention_scores": return_attention_scores}
+        options["training"] = training
+        x, extras = self._residual(
+            self.self_attention,
+            self.self_attention_norm,
             x,
-            encoder_sequence,
-            encoder_padding_mask,
-            memory,
             real_mask,
-            return_attention_scores,
-            training,
+            padding_mask=padding_mask,
+            attention_mask=attention_mask,
+            use_causal_mask=use_causal_mask,
+            cache=past,
+            cache_index=cache_index,
+            query_positions=query_positions,
+            key_positions=key_positions,
+            **options,
         )
-        results = [self._feed(x, real_mask, training), *extras, *cross_weights]
+        new_past = extras.pop() if cache is not None else None
+        encoder = (encoder_sequence, encoder_padding_mask, memory)
+        x, cross_weights = self._attend_and_feed(x, real_mask, encoder, options)
+        results = (x, *extras, *cross_weights)
         if cache is not None:
-            results.append((new_past, memory))
-        return results[0] if len(results) == 1 else tuple(results)
+            results += ((new_past, memory),)
+        return x if len(results) == 1 else results
 
     def empty_cache(self, batch_size: Tensor, length: Tensor) -> Cache:
         """Creates a cache for the keys and values of this block's past.
@@ -429,30 +411,24 @@ class TransformerDecoder(TransformerBlock):
         return self.self_attention.extend_cache(cache, length)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Tensor:
-        call = inspect.signature(self.call).bind(*args, **kwargs)
-        call.apply_defaults()
-        arguments = call.arguments
-        x, encoder_sequence = arguments["x"], arguments["encoder_sequence"]
-        past, memory = arguments["cache"] or (None, None)
-        self._check_encoder(encoder_sequence if memory is None else memory)
-        results, new_past = self._sequence_spec(x, past, arguments)
+        call = call_arguments(self, args, kwargs)
+        x, encoder_sequence = call["x"], call["encoder_sequence"]
+        self._check_inputs(encoder_sequence, call["cache"], call.get("cache_index", 0))
+        past, memory = call["cache"] or (None, None)
+        results, new_past = self._sequence_spec(past, call)
         if self.cross_attention is not None:
             spec = self.cross_attention.compute_output_spec(
                 x,
                 encoder_sequence,
-                padding_mask=arguments["encoder_padding_mask"],
+                padding_mask=call["encoder_padding_mask"],
                 cache=memory,
-                return_attention_scores=arguments["return_attention_scores"],
+                return_attention_scores=call["return_attention_scores"],
             )
             results += _as_tuple(spec)[1:]
         if past is not None:
-            results.append((new_past, _like(memory)))
+            memory = memory and tuple(map(symbol_like, memory))
+            results.append((new_past, memory))
         return results[0] if len(results) == 1 else tuple(results)
-
-    def compute_output_shape(
-        self, x_shape: Shape, encoder_sequence_shape: Shape | None = None
-    ) -> Shape:
-        return tuple(x_shape)
 
     def _build_cross_attention(self, x_shape, encoder_sequence_shape):
         self.cross_attention = None
@@ -462,66 +438,61 @@ class TransformerDecoder(TransformerBlock):
             self.cross_attention_norm = self._norm("cross_attention_norm")
             self.cross_attention_norm.build(x_shape)
 
-    def _attend_to_encoder(
-        self,
-        x,
-        encoder_sequence,
-        encoder_padding_mask,
-        memory,
-        real_mask,
-        return_attention_scores,
-        training,
-    ):
-        """Returns x and a list of the cross-attention weights, if wanted."""
-        if self.cross_attention is None:
-            return x, []
-        if encoder_padding_mask is None:
-            encoder_padding_mask = implicit_mask(encoder_sequence)
+    def _attend_and_feed(self, x, real_mask, encoder, options):
+        """Applies cross-attention, if the block has it, and feed-forward.
 
-        def attend(x):
-            return self.cross_attention(
+        Args:
+            x: float `(B, T, D)`.
+            real_mask: bool `(B, T)` or None, True where x is real.
+            encoder: the encoder sequence, its padding mask, and its keys and
+                values; each may be None.
+            options: dict of `return_attention_scores` and `training`.
+
+        Returns:
+            float `(B, T, D)`, and a list of the weights `(B, H, T, S)`, empty
+            if they are not returned.
+        """
+        weights = []
+        if self.cross_attention is not None:
+            sequence, padding_mask, memory = encoder
+            if padding_mask is None:
+                padding_mask = implicit_mask(sequence)
+            x, weights = self._residual(
+                self.cross_attention,
+                self.cross_attention_norm,
                 x,
-                encoder_sequence,
-                padding_mask=encoder_padding_mask,
+                real_mask,
+                value=sequence,
+                padding_mask=padding_mask,
                 cache=memory,
-                return_attention_scores=return_attention_scores,
-                training=training,
+                **options,
             )
+        training = options["training"]
+        feed_forward = self.feed_forward, self.feed_forward_norm
+        x, _ = self._residual(*feed_forward, x, real_mask, training=training)
+        return x, weights
 
-        norm = self.cross_attention_norm
-        return self._residual(norm, x, attend, real_mask, training)
-
-    def _sequence_spec(self, x, past, arguments):
+    def _sequence_spec(self, past, call):
         """Lists x and the weights of self-attention; and its new cache."""
         names = ("padding_mask", "attention_mask", "cache_index")
         names += ("return_attention_scores",)
-        passed = {name: arguments[name] for name in names}
-        _check_cache_index(past, passed["cache_index"])
-        spec = self.self_attention.compute_output_spec(x, cache=past, **passed)
+        spec = self.self_attention.compute_output_spec(
+            call["x"], cache=past, **{name: call[name] for name in names}
+        )
         results = list(_as_tuple(spec))
-        new_past = None if past is None else results.pop()
-        return results, new_past
+        return results, None if past is None else results.pop()
 
-    def _check_encoder(self, memory):
-        if (memory is None) == (self.cross_attention is None):
-            return
-        built, called = "with", "without"
-        if self.cross_attention is None:
-            built, called = called, built
-        raise ValueError(
-            "`encoder_sequence` must be passed always or never; this block was built "
-            f"{built} one and is called {called} one. Use two blocks."
-        )
-
-
-def _check_cache_index(cache: Any, cache_index: Tensor) -> None:
-    if cache is not None and cache_index is None:
-        raise ValueError(
-            "`cache_index` must be set with a cache; got cache_index=None. Pass the "
-            "slot of `x[:, 0]`."
-        )
-
-
-def _like(cache: Cache | None) -> Cache | None:
-    """Returns symbols of the shapes and dtypes of a cache."""
-    return cache and tuple(keras.KerasTensor(x.shape, x.dtype) for x in cache)
+    def _check_inputs(self, encoder_sequence, cache, cache_index):
+        if cache is not None and cache_index is None:
+            raise ValueError(
+                "`cache_index` must be set with a cache; got cache_index=None. Pass "
+                "the slot of `x[:, 0]`."
+            )
+        memory = None if cache is None else cache[1]
+        has_encoder = encoder_sequence is not None or memory is not None
+        if has_encoder != (self.cross_attention is not None):
+            built, called = ("without", "with") if has_encoder else ("with", "without")
+            raise ValueError(
+                "`encoder_sequence` must be passed always or never; this block was "
+                f"built {built} one and is called {called} one. Use two blocks."
+            )

@@ -1,7 +1,9 @@
 """Checks of arguments that several layers share."""
 
+import inspect
 from collections.abc import Collection
 
+import keras
 from keras import backend
 
 from keras_tfm.layers.keras_internals import is_placeholder
@@ -160,7 +162,7 @@ def check_position_shape(
         )
 
 
-def check_built(layer: object) -> None:
+def check_built(layer: keras.layers.Layer) -> None:
     """Checks that a layer has weights already."""
     if not layer.built:
         raise ValueError(
@@ -188,3 +190,10 @@ def check_ids(name: str, ids: Tensor, fix: str = "") -> None:
             f"dtype={backend.standardize_dtype(ids.dtype)}, "
             f"shape={tuple(ids.shape)}.{fix}"
         )
+
+
+def call_arguments(layer: keras.layers.Layer, args: tuple, kwargs: dict) -> dict:
+    """Maps the arguments of a call of a layer to their names, with defaults."""
+    call = inspect.signature(layer.call).bind(*args, **kwargs)
+    call.apply_defaults()
+    return call.arguments

@@ -8,6 +8,7 @@ from keras import backend, ops
 
 from keras_tfm.layers.checks import (
     INTEGERS,
+    call_arguments,
     check_choice,
     check_ids,
     check_rates,
@@ -224,13 +225,8 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
             return (*inputs_shape[:-1], self.vocabulary_size)
         return (*inputs_shape, self.embedding_dim)
 
-    def compute_output_spec(
-        self,
-        inputs: Tensor,
-        offset: Tensor = 0,
-        reverse: bool = False,
-        training: bool = False,
-    ) -> Tensor:
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Tensor:
+        inputs, offset, reverse, _ = call_arguments(self, args, kwargs).values()
         self._check_inputs(inputs, reverse)
         shape = self.compute_output_shape(inputs.shape, reverse)
         output = keras.KerasTensor(shape, self.compute_dtype)

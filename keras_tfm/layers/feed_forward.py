@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_tfm.layers.checks import check_rates, check_sizes
-from keras_tfm.layers.initialization import clone_initializer
+from keras_tfm.layers.projections import clone_initializer, dense
 from keras_tfm.layers.quantization import layer_config, settle_policies
 from keras_tfm.layers.types import Activation, Initializer, Shape, Tensor
 
@@ -47,7 +47,6 @@ class FeedForward(keras.layers.Layer):
         activation: Keras activation.
         gated: bool. Gated linear unit.
         dropout: float in [0, 1). Rate at which activations are dropped.
-        output_dim: int >= 1. None: D.
         use_bias: bool.
         kernel_initializer: Keras initializer of the matrices.
         bias_initializer: Keras initializer of the biases.
@@ -57,7 +56,7 @@ class FeedForward(keras.layers.Layer):
         x: float `(..., D)`.
 
     Returns:
-        float `(..., output_dim)`.
+        float `(..., D)`.
 
     Raises:
         ValueError: a dimension below 1, or a rate outside [0, 1).
@@ -81,20 +80,18 @@ class FeedForward(keras.layers.Layer):
         activation: Activation = "relu",
         gated: bool = False,
         dropout: float = 0.0,
-        output_dim: int | None = None,
         use_bias: bool = True,
         kernel_initializer: Initializer = "glorot_uniform",
         bias_initializer: Initializer = "zeros",
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        check_sizes(intermediate_dim=intermediate_dim, output_dim=output_dim)
+        check_sizes(intermediate_dim=intermediate_dim)
         check_rates(dropout=dropout)
         self.intermediate_dim = intermediate_dim
         self.activation = keras.activations.get(activation)
         self.gated = gated
         self.dropout = dropout
-        self.output_dim = output_dim
         self.use_bias = use_bias
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
         self.bias_initializer = keras.initializers.get(bias_initializer)
@@ -106,7 +103,7 @@ class FeedForward(keras.layers.Layer):
         self.inner_dense = self._dense("inner", dim, inner_dim)
         if self.gated:
             self.gate_dense = self._dense("gate", dim, inner_dim)
-        self.output_dense = self._dense("output", inner_dim, self.output_dim or dim)
+        self.output_dense = self._dense("output", inner_dim, dim)
         settle_policies(self)
 
     def call(self, x: Tensor, training: bool = False) -> Tensor:
@@ -118,19 +115,12 @@ class FeedForward(keras.layers.Layer):
         return self.output_dense(self.dropout_layer(inner, training=training))
 
     def compute_output_shape(self, x_shape: Shape) -> Shape:
-        return (*x_shape[:-1], self.output_dim or x_shape[-1])
+        return tuple(x_shape)
 
     def get_config(self) -> dict:
         return {**super().get_config(), **layer_config(self, FeedForward)}
 
-    def _dense(self, name: str, input_dim: int, units: int) -> keras.layers.Dense:
-        dense = keras.layers.Dense(
-            units,
-            use_bias=self.use_bias,
-            kernel_initializer=clone_initializer(self.kernel_initializer),
-            bias_initializer=clone_initializer(self.bias_initializer),
-            dtype=self.dtype_policy,
-            name=name,
-        )
-        dense.build((None, input_dim))
-        return dense
+    def _dense(self, name, input_dim, units):
+        bias_initializer = clone_initializer(self.bias_initializer)
+        bias = {"use_bias": self.use_bias, "bias_initializer": bias_initializer}
+        return dense(self, name, input_dim, units, **bias)

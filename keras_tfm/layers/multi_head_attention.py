@@ -1,34 +1,13 @@
 """Multi-head attention, with a cache for decoding."""
 
-import inspect
 from typing import Any
 
 import keras
 from keras import ops
 
+from keras_tfm.layers import checks, key_value_cache, projections
 from keras_tfm.layers.attention_score import AttentionScore
-from keras_tfm.layers.checks import (
-    check_attention_mask_shape,
-    check_built,
-    check_mask,
-    check_padding_length,
-    check_position_shape,
-    check_rates,
-    check_sequences,
-    check_sizes,
-)
-from keras_tfm.layers.head_projection import (
-    grouped_matmul,
-    head_projection,
-    output_projection,
-)
 from keras_tfm.layers.keras_internals import implicit_mask
-from keras_tfm.layers.key_value_cache import (
-    check_cache_index,
-    extend_cache,
-    to_cache_layout,
-    write_cache,
-)
 from keras_tfm.layers.masks import causal_mask, combine, masked_softmax, open_rows
 from keras_tfm.layers.position_factory import RelativePositionsLike, relative_positions
 from keras_tfm.layers.quantization import layer_config, settle_policies
@@ -152,9 +131,9 @@ class MultiHeadAttention(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        check_sizes(num_heads=num_heads, num_key_value_heads=num_key_value_heads)
-        check_sizes(key_dim=key_dim, value_dim=value_dim, output_dim=output_dim)
-        check_rates(dropout=dropout)
+        checks.check_sizes(num_heads=num_heads, num_key_value_heads=num_key_value_heads)
+        checks.check_sizes(key_dim=key_dim, value_dim=value_dim, output_dim=output_dim)
+        checks.check_rates(dropout=dropout)
         if num_heads % (num_key_value_heads or num_heads):
             raise ValueError(
                 "`num_heads` must be a multiple of `num_key_value_heads`; got "
@@ -179,16 +158,13 @@ class MultiHeadAttention(keras.layers.Layer):
         self.positions = relative_positions(positions, dtype=self.dtype_policy)
 
     def build(
-        self,
-        query_shape: Shape,
-        value_shape: Shape | None = None,
-        key_shape: Shape | None = None,
+        self, query_shape: Shape, value_shape: Shape = None, key_shape: Shape = None
     ) -> None:
         value_shape = value_shape or query_shape
         key_shape = key_shape or value_shape
         shapes = {"query": query_shape, "value": value_shape, "key": key_shape}
         self._dims = {name: shape[-1] for name, shape in shapes.items()}
-        check_sequences(self._dims, shapes)
+        checks.check_sequences(self._dims, shapes)
         heads, dim = self.num_heads, query_shape[-1]
         if self.key_dim is None and dim % heads:
             raise ValueError(
@@ -199,12 +175,16 @@ class MultiHeadAttention(keras.layers.Layer):
         key_dim = self._key_dim = self.key_dim or dim // heads
         value_dim = self._value_dim = self.value_dim or key_dim
         groups = self._groups = self.num_key_value_heads or heads
-        self.query_dense = head_projection(self, "query", dim, heads, key_dim)
-        self.key_dense = head_projection(self, "key", key_shape[-1], groups, key_dim)
-        self.value_dense = head_projection(
+        self.query_dense = projections.head_projection(
+            self, "query", dim, heads, key_dim
+        )
+        self.key_dense = projections.head_projection(
+            self, "key", key_shape[-1], groups, key_dim
+        )
+        self.value_dense = projections.head_projection(
             self, "value", value_shape[-1], groups, value_dim
         )
-        self.output_dense = output_projection(
+        self.output_dense = projections.output_projection(
             self, heads, value_dim, self.output_dim or dim
         )
         self.score_layer.build(
@@ -230,7 +210,7 @@ class MultiHeadAttention(keras.layers.Layer):
         training: bool = False,
     ) -> Tensor:
         self._check_inputs(query, value, key, cache, cache_index)
-        check_mask("padding_mask", padding_mask, (2,))
+        checks.check_mask("padding_mask", padding_mask, (2,))
         value = query if value is None else value
         if padding_mask is None and attention_mask is None and cache is None:
             padding_mask = implicit_mask(value, key)
@@ -257,12 +237,12 @@ class MultiHeadAttention(keras.layers.Layer):
         causal = None
         if use_causal_mask:
             causal = causal_mask(length, num_keys, first_position)
-        check_padding_length(padding_mask, static_num_keys)
+        checks.check_padding_length(padding_mask, static_num_keys)
         mask = combine(attention_mask, padding_mask=padding_mask, causal_mask=causal)
         if mask is not None:
             mask = mask if len(mask.shape) == 4 else ops.expand_dims(mask, 1)
             expected_shape = (batch_size, self.num_heads, static_length)
-            check_attention_mask_shape(mask, (*expected_shape, static_num_keys))
+            checks.check_attention_mask_shape(mask, (*expected_shape, static_num_keys))
         if is_fused:
             output, weights = self._attend_fused(queries, keys, values, mask), None
         else:
@@ -289,10 +269,10 @@ class MultiHeadAttention(keras.layers.Layer):
         Raises:
             ValueError: the layer is not built, or the shapes do not fit.
         """
-        check_built(self)
+        checks.check_built(self)
         shapes = {"value": value.shape, "key": (value if key is None else key).shape}
-        check_sequences(self._dims, shapes)
-        return to_cache_layout(*self._project(value, key))
+        checks.check_sequences(self._dims, shapes)
+        return key_value_cache.to_cache_layout(*self._project(value, key))
 
     def empty_cache(self, batch_size: Tensor, length: Tensor) -> Cache:
         """Creates a cache for keys and values to be written later.
@@ -307,7 +287,7 @@ class MultiHeadAttention(keras.layers.Layer):
         Raises:
             ValueError: the layer is not built.
         """
-        check_built(self)
+        checks.check_built(self)
         heads = (batch_size, self._groups)
         return (
             ops.zeros((*heads, self._key_dim, length), self.compute_dtype),
@@ -324,21 +304,20 @@ class MultiHeadAttention(keras.layers.Layer):
         Returns:
             The same with that many slots.
         """
-        return extend_cache(cache, length)
+        return key_value_cache.extend_cache(cache, length)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Tensor:
-        call = inspect.signature(self.call).bind(*args, **kwargs)
-        call.apply_defaults()
-        query, value, key, padding_mask, attention_mask = call.args[:5]
-        cache, cache_index = call.arguments["cache"], call.arguments["cache_index"]
+        call = checks.call_arguments(self, args, kwargs)
+        query, value, key, padding_mask, attention_mask = list(call.values())[:5]
+        cache, cache_index = call["cache"], call["cache_index"]
         self._check_inputs(query, value, key, cache, cache_index)
-        check_mask("padding_mask", padding_mask, (2,))
-        check_mask("attention_mask", attention_mask, (3, 4))
+        checks.check_mask("padding_mask", padding_mask, (2,))
+        checks.check_mask("attention_mask", attention_mask, (3, 4))
         batch_size, length, _ = query.shape
         attended = next(x for x in (key, value, query) if x is not None)
         num_keys = attended.shape[1] if cache is None else cache[0].shape[3]
         shapes = [self.compute_output_shape(query.shape)]
-        if call.arguments["return_attention_scores"]:
+        if call["return_attention_scores"]:
             shapes.append((batch_size, self.num_heads, length, num_keys))
         if cache_index is not None:
             shapes.append((batch_size, self._groups, self._key_dim, num_keys))
@@ -349,10 +328,7 @@ class MultiHeadAttention(keras.layers.Layer):
         return results[0] if len(results) == 1 else tuple(results)
 
     def compute_output_shape(
-        self,
-        query_shape: Shape,
-        value_shape: Shape | None = None,
-        key_shape: Shape | None = None,
+        self, query_shape: Shape, value_shape: Shape = None, key_shape: Shape = None
     ) -> Shape:
         return (*query_shape[:-1], self.output_dim or query_shape[-1])
 
@@ -362,9 +338,9 @@ class MultiHeadAttention(keras.layers.Layer):
     def _check_inputs(self, query, value, key, cache, cache_index):
         inputs = {"query": query, "value": value, "key": key}
         shapes = {name: x.shape for name, x in inputs.items() if x is not None}
-        check_sequences(self._dims, shapes)
+        checks.check_sequences(self._dims, shapes)
         length = shapes.get("key", shapes.get("value", query.shape))[1]
-        check_cache_index(cache_index, cache, length)
+        key_value_cache.check_cache_index(cache_index, cache, length)
 
     def _project(self, value, key=None, positions=None):
         """Computes keys `(B, S, G, d_k)` and values `(B, S, G, d_v)`."""
@@ -391,10 +367,10 @@ class MultiHeadAttention(keras.layers.Layer):
         keys, values = self._project(value, key, key_positions)
         if is_fused:
             return keys, values
-        keys, values = to_cache_layout(keys, values)
+        keys, values = key_value_cache.to_cache_layout(keys, values)
         if cache is None:
             return keys, values
-        return write_cache(cache, cache_index, (keys, values))
+        return key_value_cache.write_cache(cache, cache_index, (keys, values))
 
     def _attend(self, queries, keys, values, mask, positions, training):
         """Computes the output `(B, T, H, d_v)` and the weights."""
@@ -402,7 +378,9 @@ class MultiHeadAttention(keras.layers.Layer):
         heads_first = ops.transpose(queries, (0, 2, 1, 3))  # (B, H, T, d_k)
         times = self.num_heads // self._groups
         if score.is_product:
-            scores = grouped_matmul(*score.product_operands(heads_first, keys), times)
+            scores = projections.grouped_matmul(
+                *score.product_operands(heads_first, keys), times
+            )
         else:
             scores = score(heads_first, ops.repeat(keys, times, axis=1))
         if self.positions is not None and self.positions.has_score_bias:
@@ -410,7 +388,7 @@ class MultiHeadAttention(keras.layers.Layer):
             scores = ops.cast(scores, "float32") + bias  # (B, H, T, S)
         weights = ops.cast(masked_softmax(scores, mask), self.compute_dtype)
         dropped = self.dropout_layer(weights, training=training)
-        output = grouped_matmul(dropped, values, times)  # (B, H, T, d_v)
+        output = projections.grouped_matmul(dropped, values, times)  # (B, H, T, d_v)
         if self.positions is not None:
             bias = self.positions.value_bias(dropped, *positions)
             output = output if bias is None else output + bias
@@ -459,4 +437,4 @@ class MultiHeadAttention(keras.layers.Layer):
 def _check_positions(positions, lengths, batch_size):
     names = ("query_positions", "key_positions")
     for name, values, length in zip(names, positions, lengths, strict=True):
-        check_position_shape(name, values, length, batch_size)
+        checks.check_position_shape(name, values, length, batch_size)

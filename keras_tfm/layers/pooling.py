@@ -6,7 +6,13 @@ import keras
 from keras import ops
 
 from keras_tfm.layers.attention import Attention
-from keras_tfm.layers.checks import check_choice, check_mask, check_sizes, same_size
+from keras_tfm.layers.checks import (
+    call_arguments,
+    check_choice,
+    check_mask,
+    check_sizes,
+    same_size,
+)
 from keras_tfm.layers.keras_internals import implicit_mask
 from keras_tfm.layers.masks import open_rows
 from keras_tfm.layers.quantization import layer_config, settle_policies
@@ -169,7 +175,7 @@ class AttentionPooling(keras.layers.Layer):
             name="attention",
         )
 
-    def build(self, value_shape: Shape, key_shape: Shape | None = None) -> None:
+    def build(self, value_shape: Shape, key_shape: Shape = None) -> None:
         key_shape = key_shape or value_shape
         self.queries = self.add_weight(
             name="queries",
@@ -212,26 +218,22 @@ class AttentionPooling(keras.layers.Layer):
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor) -> None:
         return None  # The axis of positions is gone.
 
-    def compute_output_spec(
-        self,
-        value: Tensor,
-        key: Tensor = None,
-        padding_mask: Tensor = None,
-        return_attention_scores: bool = False,
-        training: bool = False,
-    ) -> Tensor:
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Tensor:
+        call = call_arguments(self, args, kwargs)
+        value, key, padding_mask = list(call.values())[:3]
+        _check_inputs(value, padding_mask)
         queries = (value.shape[0], *self.queries.shape)
         queries = keras.KerasTensor(queries, self.compute_dtype)
         self.attention.compute_output_spec(queries, value, key, padding_mask)
         shape = self.compute_output_shape(value.shape)
         pooled = keras.KerasTensor(shape, self.compute_dtype)
-        if not return_attention_scores:
+        if not call["return_attention_scores"]:
             return pooled
         shape = (*shape[:-1], value.shape[1])
         return pooled, keras.KerasTensor(shape, self.compute_dtype)
 
     def compute_output_shape(
-        self, value_shape: Shape, key_shape: Shape | None = None
+        self, value_shape: Shape, key_shape: Shape = None
     ) -> Shape:
         queries = () if self.num_queries is None else (self.num_queries,)
         return (value_shape[0], *queries, value_shape[-1])

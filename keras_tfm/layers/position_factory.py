@@ -4,12 +4,14 @@ from typing import Any
 
 import keras
 
-from keras_tfm.layers.alibi import AlibiPositions
 from keras_tfm.layers.checks import check_choice
-from keras_tfm.layers.relative_position import RelativePositions
+from keras_tfm.layers.relative_position import (
+    AlibiPositions,
+    RelativePositions,
+    ShawPositions,
+    T5Positions,
+)
 from keras_tfm.layers.rotary import RotaryPositions
-from keras_tfm.layers.shaw import ShawPositions
-from keras_tfm.layers.t5 import T5Positions
 
 KINDS = {
     "rotary": RotaryPositions,

@@ -5,9 +5,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_tfm.layers.blocks import TransformerDecoder
-from keras_tfm.layers.initialization import clone_initializer
+from keras_tfm.layers.blocks import TransformerDecoder, symbol_like
 from keras_tfm.layers.keras_internals import implicit_mask
+from keras_tfm.layers.projections import clone_initializer, dense
 from keras_tfm.layers.quantization import layer_config, settle_policies
 from keras_tfm.layers.types import Cache, Initializer, Shape, Tensor
 
@@ -61,21 +61,15 @@ class SSRU(keras.layers.Layer):
 
     def build(self, x_shape: Shape) -> None:
         dim = x_shape[-1]
-        self.value_dense = keras.layers.Dense(
+        self.value_dense = dense(self, "value", dim, dim, use_bias=False)
+        self.gate_dense = dense(
+            self,
+            "gate",
             dim,
-            use_bias=False,
-            kernel_initializer=clone_initializer(self.kernel_initializer),
-            dtype=self.dtype_policy,
-            name="value",
-        )
-        self.gate_dense = keras.layers.Dense(
             dim,
             activation="sigmoid",
             use_bias=self.use_bias,
-            kernel_initializer=clone_initializer(self.kernel_initializer),
             bias_initializer=clone_initializer(self.bias_initializer),
-            dtype=self.dtype_policy,
-            name="gate",
         )
         # `ops.scan` has no gradient under XLA on TensorFlow.
         self.loop = keras.layers.RNN(
@@ -83,8 +77,6 @@ class SSRU(keras.layers.Layer):
             return_sequences=True,
             dtype=self.dtype_policy,
         )
-        self.value_dense.build(x_shape)
-        self.gate_dense.build(x_shape)
         self.loop.build((*x_shape[:-1], 2 * dim))
         settle_policies(self)
 
@@ -110,9 +102,6 @@ class SSRU(keras.layers.Layer):
         gate, update = self._gate(x)
         state = gate * state + update
         return ops.relu(state), state
-
-    def compute_output_spec(self, x: Tensor, padding_mask: Tensor = None) -> Tensor:
-        return keras.KerasTensor(x.shape, dtype=self.compute_dtype)
 
     def compute_output_shape(self, x_shape: Shape) -> Shape:
         return tuple(x_shape)
@@ -182,9 +171,7 @@ class SSRUDecoder(TransformerDecoder):
         ```
     """
 
-    def build(
-        self, x_shape: Shape, encoder_sequence_shape: Shape | None = None
-    ) -> None:
+    def build(self, x_shape: Shape, encoder_sequence_shape: Shape = None) -> None:
         self.recurrence.build(x_shape)
         self.recurrence_norm.build(x_shape)
         self._build_cross_attention(x_shape, encoder_sequence_shape)
@@ -202,29 +189,25 @@ class SSRUDecoder(TransformerDecoder):
         training: bool = False,
     ) -> Tensor:
         state, memory = (None, None) if cache is None else cache
-        self._check_encoder(encoder_sequence if memory is None else memory)
+        self._check_inputs(encoder_sequence, cache, 0)
         real_mask = implicit_mask(x) if padding_mask is None else padding_mask
-
-        def recur(x):
-            if cache is None:
-                return self.recurrence(x, padding_mask=real_mask)
-            return self.recurrence.step(x, state)
-
-        norm = self.recurrence_norm
-        x, new_state = self._residual(norm, x, recur, real_mask, training)
-        x, cross_weights = self._attend_to_encoder(
+        x, new_state = self._residual(
+            self._recur,
+            self.recurrence_norm,
             x,
-            encoder_sequence,
-            encoder_padding_mask,
-            memory,
             real_mask,
-            return_attention_scores,
-            training,
+            padding_mask=real_mask,
+            state=state,
+            training=training,
         )
-        results = [self._feed(x, real_mask, training), *cross_weights]
+        encoder = (encoder_sequence, encoder_padding_mask, memory)
+        options = {"return_attention_scores": return_attention_scores}
+        options["training"] = training
+        x, weights = self._attend_and_feed(x, real_mask, encoder, options)
+        results = (x, *weights)
         if cache is not None:
-            results.append((*new_state, memory))
-        return results[0] if len(results) == 1 else tuple(results)
+            results += ((*new_state, memory),)
+        return x if len(results) == 1 else results
 
     def empty_cache(self, batch_size: Tensor, length: Tensor) -> Tensor:
         """Creates the states before the first position.
@@ -257,8 +240,12 @@ class SSRUDecoder(TransformerDecoder):
         self.recurrence = SSRU(name="recurrence", **self._weight_options())
         self.recurrence_norm = self._norm("recurrence_norm")
 
-    def _sequence_spec(self, x, past, arguments):
+    def _recur(self, x, padding_mask, state, training):
+        if state is None:
+            return self.recurrence(x, padding_mask=padding_mask)
+        return self.recurrence.step(x, state)
+
+    def _sequence_spec(self, past, call):
         """Lists x; and the new state."""
-        output = keras.KerasTensor(x.shape, self.compute_dtype)
-        state = None if past is None else keras.KerasTensor(past.shape, past.dtype)
-        return [output], state
+        output = keras.KerasTensor(call["x"].shape, self.compute_dtype)
+        return [output], None if past is None else symbol_like(past)

@@ -86,11 +86,6 @@ class RotaryPositions(RelativePositions):
             positions = ops.arange(ops.shape(x)[1])
         return self.rotate(x, positions)
 
-    def compute_output_shape(
-        self, x_shape: Shape, positions_shape: Shape | None = None
-    ) -> Shape:
-        return tuple(x_shape)
-
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         dim, num_pairs = self._rotary_dim, self._rotary_dim // 2
         speed = self.max_period ** (-np.arange(num_pairs, dtype="float64") / num_pairs)

@@ -6,7 +6,7 @@ from typing import Any
 import keras
 
 Tensor = Any  # of TensorFlow, JAX, PyTorch or NumPy, or a `keras.KerasTensor`
-Shape = tuple[int | None, ...]
+Shape = Any  # tuple of int, None where unknown; None for an absent tensor
 Cache = tuple[Tensor, Tensor]  # keys (B, G, d_k, L) and values (B, G, L, d_v)
 Initializer = str | dict | keras.initializers.Initializer | Callable
 Activation = str | dict | Callable | None

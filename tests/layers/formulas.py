@@ -86,8 +86,8 @@ def attention(w, query, value=None, key=None, mask=None):
     scores = softmax(scores)
     if mask is not None:
         scores = np.where(mask.any(-1, keepdims=True), scores, 0)
-    heard = np.einsum("bhts,bshv->bthv", scores, values)
-    output = np.einsum("bthv,hve->bte", heard, w["attention_output/kernel"])
+    attended = np.einsum("bhts,bshv->bthv", scores, values)
+    output = np.einsum("bthv,hve->bte", attended, w["attention_output/kernel"])
     return output + w.get("attention_output/bias", 0), scores
 
 
@@ -115,9 +115,9 @@ def feed_forward(w, x, activation=relu):
 
 
 def normalize(w, x, epsilon, real=None):
-    """Layer normalisation; without a `beta`, RMS normalisation.
+    """Layer normalization; without a `beta`, RMS normalization.
 
-    Batch normalisation if there are moving averages; with `real` by the mean
+    Batch normalization if there are moving averages; with `real` by the mean
     and variance of these positions, as in training (Ioffe and Szegedy 2015,
     algorithm 1).
     """

@@ -11,27 +11,27 @@ from tests.layers.formulas import draw, draw_weights, numpy, relu, silu, weights
 
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("activation", [relu, silu])
-@pytest.mark.parametrize("settings", [{}, {"use_bias": False, "output_dim": 3}])
-def test_the_formula(gated, activation, settings):
+@pytest.mark.parametrize("settings", [{}, {"use_bias": False}])
+def test_output_and_weights_follow_the_formula(gated, activation, settings):
     layer = FeedForward(12, activation.__name__, gated=gated, **settings)
     x = draw(2, 5, 8)
     layer(x)
     weights = weights_of(draw_weights(layer))
-    wanted = formulas.feed_forward(weights, x.astype("float64"), activation)
-    np.testing.assert_allclose(numpy(layer(x)), wanted, atol=1e-5)
-    assert wanted.shape == (2, 5, settings.get("output_dim", 8))
+    expected = formulas.feed_forward(weights, x.astype("float64"), activation)
+    np.testing.assert_allclose(numpy(layer(x)), expected, atol=1e-5)
+    assert expected.shape == (2, 5, 8)
     matrices = 3 if gated else 2
     assert len(weights) == matrices * (2 if layer.use_bias else 1)
 
 
-def test_each_position_goes_through_alone():
+def test_positions_do_not_influence_each_other():
     layer = FeedForward(12)
     x = draw(2, 5, 8)
     whole = numpy(layer(x))
     np.testing.assert_allclose(numpy(layer(x[:, 3])), whole[:, 3], atol=1e-6)
 
 
-def test_dropout_takes_activations_in_training_only():
+def test_dropout_acts_on_activations_in_training_only():
     layer = FeedForward(4000, dropout=0.5, use_bias=False)
     x = draw(1, 1, 4)
     still, trained = numpy(layer(x)), numpy(layer(x, training=True))
@@ -41,7 +41,7 @@ def test_dropout_takes_activations_in_training_only():
     np.testing.assert_allclose(trained, still, atol=0.2)
 
 
-def test_each_matrix_is_drawn_by_itself():
+def test_matrices_start_with_different_values():
     layer = FeedForward(8, gated=True, bias_initializer="random_normal")
     layer(draw(1, 2, 8))
     weights = weights_of(layer)
@@ -50,11 +50,6 @@ def test_each_matrix_is_drawn_by_itself():
         assert abs(weights[f"inner/{kind}"] - weights[f"output/{kind}"]).max() > 1e-3
 
 
-def test_no_width_is_refused():
-    with pytest.raises(ValueError, match="`intermediate_dim` must be 1 or more.*0"):
-        FeedForward(0)
-
-
-def test_contract(tmp_path):
-    layer = FeedForward(12, "silu", True, 0.1, 6, False, "zeros", "ones")
+def test_layer_meets_the_contract(tmp_path):
+    layer = FeedForward(12, "silu", True, 0.1, False, "zeros", "ones")
     check_layer(layer, draw(2, 5, 8), folder=tmp_path)

@@ -53,8 +53,8 @@ def gradient_norms(depth, normalize_first):
                 x = last(x) if normalize_first else x
                 return ops.sum(ops.multiply(x, slope))
 
-        found = gradient(loss, np.stack([kernel.numpy() for kernel in kernels]))
-        squares.append((found.astype("float64") ** 2).sum(axis=(1, 2)))
+        actual = gradient(loss, np.stack([kernel.numpy() for kernel in kernels]))
+        squares.append((actual.astype("float64") ** 2).sum(axis=(1, 2)))
     return np.sqrt(np.mean(squares, axis=0))
 
 
@@ -78,20 +78,20 @@ def norms():
 
 
 @pytest.mark.backend("torch")
-def test_at_the_top_post_norms_gradient_does_not_shrink_with_depth(norms):
+def test_post_norm_gradient_at_the_top_does_not_shrink_with_depth(norms):
     """Theorem 1: O(1) in the depth L."""
     shallow, deep = (norms["post-norm"][depth][-1] for depth in DEPTHS)
     assert 0.85 < deep / shallow < 1.15
 
 
-def test_at_the_top_pre_norms_gradient_shrinks_as_the_root_of_the_depth(norms):
+def test_pre_norm_gradient_at_the_top_shrinks_with_the_root_of_the_depth(norms):
     """Theorem 1: O(1 / sqrt(L))."""
     shallow, deep = (norms["pre-norm"][depth][-1] for depth in DEPTHS)
-    wanted = (DEPTHS[0] / DEPTHS[1]) ** 0.5
-    assert 0.8 < deep / shallow / wanted < 1.25
+    expected = (DEPTHS[0] / DEPTHS[1]) ** 0.5
+    assert 0.8 < deep / shallow / expected < 1.25
 
 
-def test_post_norms_gradients_grow_toward_the_output_and_pre_norms_do_not(norms):
+def test_only_post_norm_gradients_grow_toward_the_output(norms):
     """Section 3.3, figure 3: what reaches the lower layers."""
     quarter = DEPTHS[-1] // 4
     bottom, top = (

@@ -12,7 +12,7 @@ from tests.layers.formulas import numpy
 IDS = np.array([[7, 3, 0], [5, 0, 0]], "int32")
 
 
-def test_padding_mask_marks_real_tokens():
+def test_padding_mask_is_true_for_real_tokens():
     assert numpy(masks.padding_mask(IDS)).tolist() == [
         [True, True, False],
         [True, False, False],
@@ -30,22 +30,7 @@ def test_causal_mask_is_a_lower_triangle():
         ]
 
 
-def test_segment_mask_keeps_packed_sequences_apart():
-    segments = np.array([[1, 1, 2, 0]], "int32")
-    assert numpy(masks.segment_mask(segments))[0].tolist() == [
-        [True, True, False, False],
-        [True, True, False, False],
-        [False, False, True, False],
-        [False, False, False, False],
-    ]
-    cross = masks.segment_mask(np.array([[2, 1]], "int32"), segments)
-    assert numpy(cross)[0].tolist() == [
-        [False, False, True, False],
-        [True, True, False, False],
-    ]
-
-
-def test_combine_allows_what_all_allow():
+def test_combine_keeps_what_all_masks_allow():
     attention = np.array([[[1, 0, 1], [1, 1, 1]], [[1, 1, 1], [0, 1, 1]]], bool)
     padding = np.array([[0, 1, 0], [1, 1, 1]], bool)
     causal = np.array([[1, 0, 0], [1, 1, 0]], bool)
@@ -55,13 +40,13 @@ def test_combine_allows_what_all_allow():
         padding_mask=ops.convert_to_tensor(padding),
         causal_mask=ops.convert_to_tensor(causal),
     )
-    wanted = attention & padding[:, None, :] & causal[None]
-    np.testing.assert_array_equal(numpy(combined), wanted)
-    assert not np.array_equal(wanted, attention & causal[None])  # it can fail
-    assert not np.array_equal(wanted, attention & padding[:, None, :])
+    expected = attention & padding[:, None, :] & causal[None]
+    np.testing.assert_array_equal(numpy(combined), expected)
+    assert not np.array_equal(expected, attention & causal[None])  # it can fail
+    assert not np.array_equal(expected, attention & padding[:, None, :])
 
 
-def test_combine_takes_the_highest_rank():
+def test_combine_returns_the_highest_rank():
     heads = np.ones((2, 4, 3, 3), bool)
     heads[:, 1, 2, 0] = False
     rows = np.ones((2, 3, 3), bool)
@@ -69,66 +54,24 @@ def test_combine_takes_the_highest_rank():
     padding = np.array([[1, 1, 0], [1, 1, 1]], bool)
     tensors = [ops.convert_to_tensor(mask) for mask in (heads, rows, padding)]
     combined = masks.combine(*tensors[:2], padding_mask=tensors[2])
-    wanted = heads & rows[:, None] & padding[:, None, None]
-    np.testing.assert_array_equal(numpy(combined), wanted)
+    expected = heads & rows[:, None] & padding[:, None, None]
+    np.testing.assert_array_equal(numpy(combined), expected)
     assert masks.combine(padding_mask=tensors[2]).shape == (2, 1, 3)
     assert masks.combine(causal_mask=tensors[1][0]).shape == (1, 3, 3)
     assert masks.combine(None, padding_mask=None) is None
 
 
-@pytest.mark.parametrize("shape", [(2, 3), (3,), (1, 2, 3, 4, 5)])
-def test_combine_refuses_a_rank_that_could_be_another_mask(shape):
-    mask = ops.ones(shape, "bool")
-    with pytest.raises(
-        ValueError,
-        match=rf"attention mask.*\(B, T, S\) or \(B, H, T, S\).*{len(shape)}?",
-    ) as error:
-        masks.combine(mask)
-    assert f"shape={shape}" in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["padding_mask", "causal_mask"])
-def test_combine_refuses_a_named_mask_of_another_rank(name):
-    with pytest.raises(ValueError, match=rf"`{name}` must be boolean .*\(2, 3, 3\)"):
-        masks.combine(**{name: ops.ones((2, 3, 3), "bool")})
-
-
-@pytest.mark.parametrize("dtype", ["float32", "int32"])
-def test_combine_refuses_an_additive_mask(dtype):
-    additive = ops.zeros((1, 3, 3), dtype)
-    message = f"Received: shape=\\(1, 3, 3\\), dtype={dtype}.*`mask == 0` first"
-    with pytest.raises(ValueError, match=message):
-        masks.combine(additive)
-
-
-def test_wrong_ids_are_refused():
-    wanted = r"must be integers of shape \(batch, length\)"
-    with pytest.raises(ValueError, match=rf"`ids` {wanted}.*dtype=float32"):
-        masks.padding_mask(ops.zeros((2, 3)))
-    with pytest.raises(ValueError, match=rf"`ids` {wanted}.*shape=\(3,\)"):
-        masks.padding_mask(ops.zeros((3,), "int32"))
-    with pytest.raises(ValueError, match=rf"`query_segments` {wanted}"):
-        masks.segment_mask(ops.zeros((2, 3), "bool"))
-    with pytest.raises(ValueError, match=rf"`key_segments` {wanted}"):
-        masks.segment_mask(IDS, ops.zeros((2, 3, 1), "int32"))
-
-
-def test_a_causal_mask_of_nothing_is_refused():
-    with pytest.raises(ValueError, match="at least one position.*length=0"):
-        masks.causal_mask(0)
-
-
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_a_softmax_of_half_precision_is_calculated_in_float32(dtype):
+def test_masked_softmax_computes_in_float32(dtype):
     scores = ops.cast(np.random.default_rng(0).normal(size=(2, 3000)), dtype)
     given = numpy(ops.cast(scores, "float32")).astype("float64")
     exact = np.exp(given) / np.exp(given).sum(axis=-1, keepdims=True)
-    found = masks.masked_softmax(scores)
-    assert ops.dtype(found) == "float32"
-    np.testing.assert_allclose(numpy(found), exact, rtol=1e-5)
+    actual = masks.masked_softmax(scores)
+    assert ops.dtype(actual) == "float32"
+    np.testing.assert_allclose(numpy(actual), exact, rtol=1e-5)
 
 
-def test_an_implicit_mask_is_read_in_a_compiled_model_too():
+def test_a_compiled_model_reads_implicit_masks():
     ids = keras.Input((None,), dtype="int32")
     x = keras.layers.Embedding(9, 2, mask_zero=True)(ids)
     model = keras.Model(ids, ReadMask()(x))

@@ -1,4 +1,4 @@
-"""Batch normalisation in the blocks: its statistics and what they omit."""
+"""Batch normalization in the blocks: its statistics and what they omit."""
 
 import keras
 import numpy as np
@@ -19,7 +19,7 @@ ALL = np.ones((B, T), bool)
 EPSILON = 1e-2
 
 
-def made(kind, *inputs, normalization="batch_norm", **settings):
+def make_layer(kind, *inputs, normalization="batch_norm", **settings):
     # Zeros at first: JAX compiles a random generator for each shape.
     settings = {"kernel_initializer": "zeros", "epsilon": EPSILON, **settings}
     layer = kind(F, H, normalization=normalization, **settings)
@@ -31,61 +31,63 @@ def run(layer, *inputs, **call):
     return keras.tree.map_structure(numpy, layer(*inputs, **call))
 
 
-def expected(layer, *inputs, **masks):
+def formula_of(layer, *inputs, **masks):
     inputs = [x.astype("float64") for x in inputs]
     weights, first = weights_of(layer), layer.normalize_first
     return formulas.block(weights, *inputs, first=first, epsilon=EPSILON, **masks)
 
 
 @pytest.mark.parametrize("kind", NORMALIZATIONS)
-def test_each_kind_is_its_formula(kind):
+def test_normalizations_follow_their_formulas(kind):
     layer = normalization_layer(kind, EPSILON, name="norm")
     layer.build(X.shape)
     weights = weights_of(draw_weights(layer))
-    wanted = formulas.normalize(weights, X.astype("float64"), EPSILON)
-    np.testing.assert_allclose(run(layer, X), wanted, atol=1e-5)
+    expected = formulas.normalize(weights, X.astype("float64"), EPSILON)
+    np.testing.assert_allclose(run(layer, X), expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("normalize_first", [False, True])
 def test_outside_training_a_block_uses_moving_averages(normalize_first):
-    layer = made(TransformerEncoder, X, normalize_first=normalize_first)
-    wanted = expected(layer, X, mask=PADDING[:, None])
-    np.testing.assert_allclose(run(layer, X, padding_mask=PADDING), wanted, atol=2e-5)
+    layer = make_layer(TransformerEncoder, X, normalize_first=normalize_first)
+    expected = formula_of(layer, X, mask=PADDING[:, None])
+    np.testing.assert_allclose(run(layer, X, padding_mask=PADDING), expected, atol=2e-5)
     alone = run(layer, X[:1], padding_mask=PADDING[:1])
-    np.testing.assert_allclose(alone, wanted[:1], atol=2e-5)
+    np.testing.assert_allclose(alone, expected[:1], atol=2e-5)
 
 
 @pytest.mark.parametrize("normalize_first", [False, True])
-def test_in_training_an_encoder_block_uses_what_is_real_in_the_batch(normalize_first):
-    def found(x=X, **call):
+def test_an_encoder_block_trains_with_statistics_of_real_positions(normalize_first):
+    def actual(x=X, **call):
         # Made anew, since the averages move.
-        layer = made(TransformerEncoder, X, normalize_first=normalize_first)
+        layer = make_layer(TransformerEncoder, X, normalize_first=normalize_first)
         return run(layer, x, training=True, **call)
 
-    layer = made(TransformerEncoder, X, normalize_first=normalize_first)
-    wanted = expected(layer, X, mask=PADDING[:, None], real=PADDING)
-    heard = found(padding_mask=PADDING)
-    np.testing.assert_allclose(heard[PADDING], wanted[PADDING], atol=2e-5)
-    np.testing.assert_allclose(found(), expected(layer, X, real=ALL), atol=2e-5)
-    assert abs(found() - heard)[PADDING].max() > 0.1  # it can fail
+    layer = make_layer(TransformerEncoder, X, normalize_first=normalize_first)
+    expected = formula_of(layer, X, mask=PADDING[:, None], real=PADDING)
+    attended = actual(padding_mask=PADDING)
+    np.testing.assert_allclose(attended[PADDING], expected[PADDING], atol=2e-5)
+    np.testing.assert_allclose(actual(), formula_of(layer, X, real=ALL), atol=2e-5)
+    assert abs(actual() - attended)[PADDING].max() > 0.1  # it can fail
     # The same of an implicit mask, though attention may have one of its own.
     carrying, x = masked(X, PADDING)
-    heard = found(x, padding_mask=PADDING)
-    np.testing.assert_allclose(found(carrying), heard, atol=1e-5)
+    attended = actual(x, padding_mask=PADDING)
+    np.testing.assert_allclose(actual(carrying), attended, atol=1e-5)
     rows = np.tril(np.ones((1, T, T), bool))
-    heard = found(carrying, attention_mask=rows)
-    wanted = expected(layer, x, mask=rows, real=PADDING)
-    np.testing.assert_allclose(heard, wanted, atol=2e-5)
+    attended = actual(carrying, attention_mask=rows)
+    expected = formula_of(layer, x, mask=rows, real=PADDING)
+    np.testing.assert_allclose(attended, expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("normalize_first", [False, True])
-def test_in_training_a_decoder_block_uses_what_is_real_in_the_batch(normalize_first):
-    layer = made(TransformerDecoder, X, MEMORY, normalize_first=normalize_first)
+def test_a_decoder_block_trains_with_statistics_of_real_positions(normalize_first):
+    layer = make_layer(TransformerDecoder, X, MEMORY, normalize_first=normalize_first)
     masks = {"mask": causal(T) & PADDING[:, None], "real": PADDING}
-    wanted = expected(layer, X, MEMORY, memory_mask=MEMORY_PADDING[:, None], **masks)
+    expected = formula_of(
+        layer, X, MEMORY, memory_mask=MEMORY_PADDING[:, None], **masks
+    )
     call = {"padding_mask": PADDING, "encoder_padding_mask": MEMORY_PADDING}
-    found = run(layer, X, MEMORY, training=True, **call)
-    np.testing.assert_allclose(found[PADDING], wanted[PADDING], atol=2e-5)
+    actual = run(layer, X, MEMORY, training=True, **call)
+    np.testing.assert_allclose(actual[PADDING], expected[PADDING], atol=2e-5)
 
 
 def masked(x, mask):
@@ -98,18 +100,18 @@ def test_padding_does_not_change_the_statistics(kind):
     loud = np.where(PADDING[..., None], X, 1000).astype("float32")
     results = []
     for x in (X, loud):
-        layer = made(kind, X)
-        heard = run(layer, x, padding_mask=PADDING, training=True)
+        layer = make_layer(kind, X)
+        attended = run(layer, x, padding_mask=PADDING, training=True)
         weights = weights_of(layer)
         averages = [w for name, w in weights.items() if "moving" in name]
         assert len(averages) == 2 * 2
-        results.append([heard[PADDING], *averages])
+        results.append([attended[PADDING], *averages])
     for quiet, noisy in zip(*results, strict=True):
         np.testing.assert_allclose(quiet, noisy, atol=1e-5)
 
 
-def test_averages_move_toward_the_batch_by_a_hundredth():
-    layer = made(TransformerEncoder, X, normalize_first=True)
+def test_moving_averages_move_by_a_hundredth():
+    layer = make_layer(TransformerEncoder, X, normalize_first=True)
     before = below(weights_of(layer), "self_attention_norm")
     layer(X, padding_mask=PADDING)
     still = below(weights_of(layer), "self_attention_norm")
@@ -118,17 +120,17 @@ def test_averages_move_toward_the_batch_by_a_hundredth():
     after = below(weights_of(layer), "self_attention_norm")
     batch = {"moving_mean": X[PADDING].mean(0), "moving_variance": X[PADDING].var(0)}
     for name, value in batch.items():
-        wanted = 0.99 * before[name] + 0.01 * value
-        np.testing.assert_allclose(after[name], wanted, atol=1e-6)
+        expected = 0.99 * before[name] + 0.01 * value
+        np.testing.assert_allclose(after[name], expected, atol=1e-6)
         assert abs(after[name] - before[name]).max() > 1e-4  # it can fail
 
 
 @pytest.mark.parametrize("normalize_first", [False, True])
-def test_cached_equals_uncached_at_every_position(normalize_first):
-    layer = made(TransformerDecoder, X, MEMORY, normalize_first=normalize_first)
+def test_cached_decoding_matches_the_full_sequence(normalize_first):
+    layer = make_layer(TransformerDecoder, X, MEMORY, normalize_first=normalize_first)
     layer(X, MEMORY, training=True)  # so that averages have moved
     call = {"encoder_padding_mask": MEMORY_PADDING}
-    wanted = run(layer, X, MEMORY, **call)
+    expected = run(layer, X, MEMORY, **call)
     past = layer.empty_cache(B, T + 2)
     memory = layer.cross_attention.keys_and_values(ops.convert_to_tensor(MEMORY))
     call["padding_mask"] = np.ones((B, T + 2), bool)  # of the slots
@@ -136,21 +138,23 @@ def test_cached_equals_uncached_at_every_position(normalize_first):
         output, (past, _) = layer(
             X[:, start:end], cache=(past, memory), cache_index=start, **call
         )
-        np.testing.assert_allclose(numpy(output), wanted[:, start:end], atol=1e-5)
+        np.testing.assert_allclose(numpy(output), expected[:, start:end], atol=1e-5)
 
 
 @pytest.mark.parametrize("normalization", NORMALIZATIONS)
-def test_an_explicit_mask_is_not_handed_on(normalization):
-    layer = made(TransformerEncoder, X, normalization=normalization)
+def test_an_explicit_mask_does_not_become_implicit(normalization):
+    layer = make_layer(TransformerEncoder, X, normalization=normalization)
     x = ops.convert_to_tensor(X)
-    heard = layer(x, padding_mask=PADDING, training=True)
+    attended = layer(x, padding_mask=PADDING, training=True)
     after = keras.layers.GlobalAveragePooling1D()
-    np.testing.assert_allclose(numpy(after(heard)), numpy(heard).mean(1), atol=1e-6)
+    np.testing.assert_allclose(
+        numpy(after(attended)), numpy(attended).mean(1), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("kind", [TransformerEncoder, TransformerDecoder])
-def test_it_runs_in_half_precision_trains_and_is_saved(kind, tmp_path):
-    layer = made(kind, X, normalize_first=True)
-    expected = run(layer, X, padding_mask=PADDING)
-    check_half_precision(layer, expected, X, padding_mask=PADDING)
-    check_model(layer, expected, X, folder=tmp_path, padding_mask=PADDING)
+def test_batch_norm_blocks_meet_the_contract(kind, tmp_path):
+    layer = make_layer(kind, X, normalize_first=True)
+    formula_of = run(layer, X, padding_mask=PADDING)
+    check_half_precision(layer, formula_of, X, padding_mask=PADDING)
+    check_model(layer, formula_of, X, folder=tmp_path, padding_mask=PADDING)

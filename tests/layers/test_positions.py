@@ -88,13 +88,13 @@ OWNERS = {
 
 
 @pytest.mark.parametrize("owner", OWNERS)
-def test_the_waves_are_those_of_their_owner(owner):
+def test_sinusoids_match_the_convention_of_each_library(owner):
     settings, table = OWNERS[owner]
-    made = signal(SinusoidalPositions(**settings), 60, 16)
-    np.testing.assert_allclose(made, table, atol=1e-5)
+    make_layer = signal(SinusoidalPositions(**settings), 60, 16)
+    np.testing.assert_allclose(make_layer, table, atol=1e-5)
 
 
-def test_no_two_conventions_are_the_same():
+def test_the_conventions_differ():
     kinds = {"Marian": "tensor2tensor"}
     tables = {name: table for name, (_, table) in OWNERS.items() if name not in kinds}
     for name, table in tables.items():
@@ -102,21 +102,21 @@ def test_no_two_conventions_are_the_same():
         assert min(abs(table - other).max() for other in others) > 0.1
 
 
-def test_the_printed_table_of_width_4():
+def test_sinusoids_of_dimension_4_have_the_published_values():
     table = signal(SinusoidalPositions(), 5, 4)
     np.testing.assert_allclose(table[0], [0, 1, 0, 1], atol=1e-6)
     np.testing.assert_allclose(table[1], [0.84147, 0.5403, 0.01, 0.99995], atol=1e-5)
     np.testing.assert_allclose(table[2, :2], [0.9093, -0.41615], atol=1e-5)
 
 
-def test_an_interleaved_wave_may_reach_max_period():
+def test_reach_max_period_sets_the_slowest_wave():
     layer = SinusoidalPositions(reach_max_period=True, max_period=100.0)
     table = signal(layer, 30, 6)
     np.testing.assert_allclose(table[:, 4], np.sin(np.arange(30) / 100), atol=1e-6)
     np.testing.assert_allclose(table[:, 2], np.sin(np.arange(30) / 10), atol=1e-6)
 
 
-def test_width_2_is_one_wave():
+def test_dimension_2_is_one_wave():
     for style in ("interleaved", "halves"):
         table = signal(SinusoidalPositions(style), 9, 2)
         np.testing.assert_allclose(table[:, 0], np.sin(np.arange(9)), atol=1e-6)
@@ -125,12 +125,12 @@ def test_width_2_is_one_wave():
 @pytest.mark.parametrize(
     ("dtype", "error"), [("float16", 5e-4), ("bfloat16", 4e-3), ("float32", 3e-4)]
 )
-def test_half_precision_still_tells_late_positions_apart(dtype, error):
-    made = signal(SinusoidalPositions(dtype=dtype), 2100, 8)
-    np.testing.assert_allclose(made, paper(2100, 8), atol=error)
+def test_half_precision_distinguishes_late_positions(dtype, error):
+    make_layer = signal(SinusoidalPositions(dtype=dtype), 2100, 8)
+    np.testing.assert_allclose(make_layer, paper(2100, 8), atol=error)
 
 
-def test_sinusoids_go_on_at_any_length():
+def test_sinusoids_extend_to_any_length():
     layer = SinusoidalPositions()
     assert signal(layer, 3, 4).shape == (3, 4)
     long = signal(layer, 5000, 4)
@@ -139,7 +139,7 @@ def test_sinusoids_go_on_at_any_length():
 
 @pytest.mark.parametrize("make", [SinusoidalPositions, lambda: LearnedPositions(8)])
 @pytest.mark.parametrize("tensor", [False, True], ids=["int", "tensor"])
-def test_an_offset_gives_the_later_rows(make, tensor):
+def test_an_offset_selects_later_positions(make, tensor):
     layer = make()
     whole = signal(layer, 8, 4)
     offset = ops.convert_to_tensor(5, "int32") if tensor else 5
@@ -149,11 +149,11 @@ def test_an_offset_gives_the_later_rows(make, tensor):
 
 def test_the_signal_is_added_to_the_vectors():
     x = draw(2, 5, 4)
-    made = numpy(SinusoidalPositions()(x))
-    np.testing.assert_allclose(made, x + paper(5, 4), atol=1e-6)
+    make_layer = numpy(SinusoidalPositions()(x))
+    np.testing.assert_allclose(make_layer, x + paper(5, 4), atol=1e-6)
 
 
-def test_concat_projects_vector_and_signal_back_to_the_width():
+def test_concat_projects_vector_and_signal_to_the_dimension():
     x = draw(2, 5, 4)
     layer = SinusoidalPositions(combine="concat")
     layer(x)
@@ -163,7 +163,7 @@ def test_concat_projects_vector_and_signal_back_to_the_width():
     np.testing.assert_allclose(numpy(layer(x)), both @ kernel, atol=1e-5)
 
 
-def test_learned_positions_are_rows_of_a_table_that_trains():
+def test_learned_positions_are_trainable_vectors():
     layer = LearnedPositions(6)
     x = draw(2, 5, 4)
     layer(x)
@@ -173,31 +173,7 @@ def test_learned_positions_are_rows_of_a_table_that_trains():
     assert len(layer.trainable_weights) == 1
 
 
-@pytest.mark.parametrize("make", [SinusoidalPositions, lambda: LearnedPositions(9)])
-def test_vectors_of_another_rank_are_refused(make):
-    with pytest.raises(ValueError, match=r"\(batch, length, width\). Received"):
-        make()(np.ones((8, 8), "float32"))
-    layer = make()
-    layer(np.ones((1, 8, 8), "float32"))
-    for shape in [(8, 8), (1, 8, 6)]:
-        with pytest.raises(ValueError, match="incompatible with the layer"):
-            layer(np.ones(shape, "float32"))
-
-
-def test_past_the_table_is_an_error():
-    layer = LearnedPositions(4)
-    layer(np.zeros((1, 4, 2), "float32"))  # the whole table
-    with pytest.raises(ValueError, match="must be 0 or more. Received: -1"):
-        LearnedPositions(4)(np.zeros((1, 1, 2), "float32"), offset=-1)
-    with pytest.raises(ValueError, match="Received: 5 tokens; sequence_length=4"):
-        layer(np.zeros((1, 5, 2), "float32"))
-    with pytest.raises(ValueError, match="Received: 6 tokens.*Shorten it"):
-        layer(np.zeros((1, 3, 2), "float32"), offset=3)
-    with pytest.raises(ValueError, match="Received: 5 tokens"):
-        LearnedPositions(4).build((None, 5, 2))
-
-
-def test_past_the_table_is_an_error_where_lengths_are_dynamic():
+def test_a_sequence_too_long_for_learned_positions_fails_with_dynamic_lengths():
     x = keras.Input((None, 2))
     model = keras.Model(x, LearnedPositions(4)(x))
     assert model.predict(np.zeros((1, 4, 2)), verbose=0).shape == (1, 4, 2)
@@ -210,26 +186,6 @@ def test_past_the_table_is_an_error_where_lengths_are_dynamic():
         model.predict(np.zeros((1, 5, 2)), verbose=0)
 
 
-@pytest.mark.parametrize("style", ["interleaved", "halves"])
-def test_an_odd_width_is_refused(style):
-    with pytest.raises(ValueError, match=r"must be even.*\(1, 3, 5\).*even model"):
-        SinusoidalPositions(style)(np.zeros((1, 3, 5), "float32"))
-
-
-def test_wrong_settings_are_refused():
-    with pytest.raises(ValueError, match="'interleaved'.*'halves'.*'quarters'"):
-        SinusoidalPositions("quarters")
-    with pytest.raises(ValueError, match="max_period=1.0"):
-        SinusoidalPositions(max_period=1.0)
-    with pytest.raises(ValueError, match="first_position=-1"):
-        SinusoidalPositions(first_position=-1)
-    with pytest.raises(ValueError, match="'add' or 'concat'.*'multiply'"):
-        LearnedPositions(4, combine="multiply")
-    for length in (0, None):
-        with pytest.raises(ValueError, match=f"sequence_length={length}"):
-            LearnedPositions(length)
-
-
 @pytest.mark.parametrize(
     "layer",
     [
@@ -238,5 +194,5 @@ def test_wrong_settings_are_refused():
     ],
     ids=["sinusoidal", "learned"],
 )
-def test_contract(layer, tmp_path):
+def test_layer_meets_the_contract(layer, tmp_path):
     check_layer(layer(), draw(2, 5, 8), folder=tmp_path)

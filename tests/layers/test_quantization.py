@@ -32,31 +32,31 @@ def model_of_every_layer(**settings):
 @QUANTIZED
 def test_a_quantized_model_of_layers_is_saved(tmp_path):
     model = model_of_every_layer()
-    wanted = numpy(model(IDS))
+    expected = numpy(model(IDS))
     quantize(model)
-    found = numpy(model(IDS))
-    np.testing.assert_allclose(found, wanted, atol=0.15)
+    actual = numpy(model(IDS))
+    np.testing.assert_allclose(actual, expected, atol=0.15)
     matrices = [weight for weight in model.weights if weight.path.endswith("kernel")]
     assert len(matrices) == 1 + 6 + 4 + 3 + 10
     assert {weight.dtype for weight in matrices} == {"int8"}
     path = str(tmp_path / "model.keras")
     model.save(path)
     loaded = keras.models.load_model(path)
-    np.testing.assert_allclose(numpy(loaded(IDS)), found, atol=1e-6)
+    np.testing.assert_allclose(numpy(loaded(IDS)), actual, atol=1e-6)
     dtypes = [weight.dtype for weight in model.weights]
     assert [weight.dtype for weight in loaded.weights] == dtypes
     # And what was read is saved again, or made from its config.
     loaded.save(path)
     again = keras.models.load_model(path)
-    np.testing.assert_allclose(numpy(again(IDS)), found, atol=1e-6)
+    np.testing.assert_allclose(numpy(again(IDS)), actual, atol=1e-6)
     path = str(tmp_path / "model.weights.h5")
     again.save_weights(path)
     fresh = keras.models.clone_model(loaded)
     fresh.load_weights(path)
-    np.testing.assert_allclose(numpy(fresh(IDS)), found, atol=1e-6)
+    np.testing.assert_allclose(numpy(fresh(IDS)), actual, atol=1e-6)
 
 
-def test_what_is_not_quantized_has_a_plain_policy():
+def test_a_layer_that_is_not_quantized_has_a_plain_policy():
     layer = FeedForward(12, dtype="mixed_bfloat16")
     layer.build((None, 8))
     policy = keras.dtype_policies.deserialize(dtype_config(layer))

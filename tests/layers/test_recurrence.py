@@ -27,66 +27,66 @@ def ssru(w, x, real=None):
     return np.stack(outputs, axis=1)
 
 
-def made(layer, *inputs):
+def make_layer(layer, *inputs):
     layer.build(*(x.shape for x in inputs))
     return draw_weights(layer)
 
 
 @pytest.mark.parametrize("use_bias", [True, False])
-def test_the_layer_is_the_formula(use_bias):
-    layer = made(SSRU(use_bias=use_bias), X)
-    wanted = ssru(weights_of(layer), X.astype("float64"))
-    np.testing.assert_allclose(numpy(layer(X)), wanted, atol=1e-5)
-    assert (wanted[:, 1:] > 0.01).any()  # it can fail
+def test_the_recurrence_follows_the_formula(use_bias):
+    layer = make_layer(SSRU(use_bias=use_bias), X)
+    expected = ssru(weights_of(layer), X.astype("float64"))
+    np.testing.assert_allclose(numpy(layer(X)), expected, atol=1e-5)
+    assert (expected[:, 1:] > 0.01).any()  # it can fail
 
 
-def test_padding_leaves_the_state():
-    layer = made(SSRU(), X)
-    found = numpy(layer(X, padding_mask=GAP))
-    wanted = ssru(weights_of(layer), X.astype("float64"), GAP)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+def test_padding_does_not_change_the_state():
+    layer = make_layer(SSRU(), X)
+    actual = numpy(layer(X, padding_mask=GAP))
+    expected = ssru(weights_of(layer), X.astype("float64"), GAP)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
     alone = numpy(layer(X[1:, 1:]))  # without what stands before it
-    np.testing.assert_allclose(found[1:, 1:], alone, atol=1e-5)
+    np.testing.assert_allclose(actual[1:, 1:], alone, atol=1e-5)
 
 
-def test_an_implicit_mask_leaves_the_state_too():
-    layer = made(SSRU(), X)
+def test_implicitly_masked_positions_do_not_change_the_state():
+    layer = make_layer(SSRU(), X)
     masked = np.where(GAP[:, :, None], X, 0.0).astype("float32")
-    found = numpy(layer(keras.layers.Masking()(masked)))
-    np.testing.assert_array_equal(found, numpy(layer(masked, padding_mask=GAP)))
-    assert np.abs(found - numpy(layer(masked))).max() > 0.01
+    actual = numpy(layer(keras.layers.Masking()(masked)))
+    np.testing.assert_array_equal(actual, numpy(layer(masked, padding_mask=GAP)))
+    assert np.abs(actual - numpy(layer(masked))).max() > 0.01
 
 
-def test_each_matrix_is_drawn_by_itself():
+def test_matrices_start_with_different_values():
     layer = SSRU()
     layer(X)
     weights = weights_of(layer)
     assert abs(weights["value/kernel"] - weights["gate/kernel"]).max() > 1e-3
 
 
-def test_steps_give_what_the_call_gives():
-    layer = made(SSRU(), X)
-    wanted, state = numpy(layer(X)), ops.zeros((B, D))
+def test_steps_match_the_call():
+    layer = make_layer(SSRU(), X)
+    expected, state = numpy(layer(X)), ops.zeros((B, D))
     for t in range(T):
         output, state = layer.step(ops.convert_to_tensor(X[:, t]), state)
-        np.testing.assert_allclose(numpy(output), wanted[:, t], atol=1e-5)
+        np.testing.assert_allclose(numpy(output), expected[:, t], atol=1e-5)
 
 
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize("memory", [None, MEMORY], ids=["LM", "cross"])
-def test_a_block_is_the_formula(first, memory):
+def test_a_block_follows_the_formula(first, memory):
     inputs = [X] if memory is None else [X, memory]
-    layer = made(SSRUDecoder(F, H, normalize_first=first), *inputs)
+    layer = make_layer(SSRUDecoder(F, H, normalize_first=first), *inputs)
     masks = {"padding_mask": PADDING}
     if memory is not None:
         masks["encoder_padding_mask"] = MEMORY_PADDING
     w, x = weights_of(layer), X.astype("float64")
 
-    def residual(name, x, heard):
+    def residual(name, x, attended):
         norm = below(w, f"{name}_norm")
         if first:
-            return x + heard(formulas.normalize(norm, x, 1e-5))
-        return formulas.normalize(norm, x + heard(x), 1e-5)
+            return x + attended(formulas.normalize(norm, x, 1e-5))
+        return formulas.normalize(norm, x + attended(x), 1e-5)
 
     x = residual("recurrence", x, lambda x: ssru(below(w, "recurrence"), x, PADDING))
     if memory is not None:
@@ -97,15 +97,15 @@ def test_a_block_is_the_formula(first, memory):
             lambda x: formulas.attention(cross, x, memory, mask=mask)[0],
         )
     feed = below(w, "feed_forward")
-    wanted = residual("feed_forward", x, lambda x: formulas.feed_forward(feed, x))
-    np.testing.assert_allclose(numpy(layer(*inputs, **masks)), wanted, atol=2e-5)
+    expected = residual("feed_forward", x, lambda x: formulas.feed_forward(feed, x))
+    np.testing.assert_allclose(numpy(layer(*inputs, **masks)), expected, atol=2e-5)
 
 
-def test_a_cached_block_gives_what_the_call_gives():
-    layer = made(SSRUDecoder(F, H), X, MEMORY)
+def test_a_cached_block_matches_the_call():
+    layer = make_layer(SSRUDecoder(F, H), X, MEMORY)
     masks = {"encoder_padding_mask": MEMORY_PADDING}
     scores = {"return_attention_scores": True}
-    wanted, maps = map(numpy, layer(X, MEMORY, **masks, **scores))
+    expected, maps = map(numpy, layer(X, MEMORY, **masks, **scores))
     memory = layer.cross_attention.keys_and_values(ops.convert_to_tensor(MEMORY))
     state = layer.empty_cache(B, 1)
     assert tuple(state.shape) == (B, 1, D) and layer.extend_cache(state, 9) is state
@@ -113,30 +113,23 @@ def test_a_cached_block_gives_what_the_call_gives():
         output, cross, (state, _) = layer(
             X[:, t : t + 1], cache=(state, memory), **masks, **scores
         )
-        np.testing.assert_allclose(numpy(output)[:, 0], wanted[:, t], atol=1e-5)
+        np.testing.assert_allclose(numpy(output)[:, 0], expected[:, t], atol=1e-5)
         np.testing.assert_allclose(numpy(cross)[:, :, 0], maps[:, :, t], atol=1e-5)
 
 
-def test_an_implicit_mask_counts_unless_an_explicit_one_is_given():
-    layer = made(SSRUDecoder(F, H), X)
+def test_an_explicit_mask_replaces_the_implicit_one():
+    layer = make_layer(SSRUDecoder(F, H), X)
     x = np.where(GAP[..., None], X, 0).astype("float32")
     carrying = keras.layers.Masking()(ops.convert_to_tensor(x))
-    wanted = numpy(layer(x, padding_mask=GAP))
-    np.testing.assert_allclose(numpy(layer(carrying)), wanted, atol=1e-6)
+    expected = numpy(layer(x, padding_mask=GAP))
+    np.testing.assert_allclose(numpy(layer(carrying)), expected, atol=1e-6)
     plain = numpy(layer(x))
-    found = numpy(layer(carrying, padding_mask=np.ones_like(GAP)))
-    np.testing.assert_allclose(found, plain, atol=1e-6)
-    assert abs(plain - wanted).max() > 0.01  # it can fail
+    actual = numpy(layer(carrying, padding_mask=np.ones_like(GAP)))
+    np.testing.assert_allclose(actual, plain, atol=1e-6)
+    assert abs(plain - expected).max() > 0.01  # it can fail
 
 
-def test_wrong_use_is_refused():
-    with pytest.raises(ValueError, match="knows the order by itself.*Leave them"):
-        SSRUDecoder(F, H, positions="shaw")
-    with pytest.raises(ValueError, match="built without.*called with one"):
-        made(SSRUDecoder(F, H), X)(X, MEMORY)
-
-
-def test_symbols_have_the_shapes_of_what_comes_back():
+def test_symbolic_shapes_match_the_output():
     x, memory = keras.Input((None, D)), keras.Input((S, 7))
     call = {"return_attention_scores": True}
     results = SSRUDecoder(F, H)(x, memory, **call)
@@ -148,12 +141,12 @@ def test_symbols_have_the_shapes_of_what_comes_back():
     assert again.shape == (None, 3, D)
 
 
-def test_contract(tmp_path):
+def test_layer_meets_the_contract(tmp_path):
     layer = SSRU(use_bias=False, kernel_initializer="zeros", bias_initializer="ones")
     contract.check_layer(layer, X, folder=tmp_path, padding_mask=PADDING)
 
 
-def test_contract_of_the_block(tmp_path):
+def test_the_block_meets_the_contract(tmp_path):
     settings = {
         "key_dim": 5,
         "value_dim": 4,
@@ -164,12 +157,12 @@ def test_contract_of_the_block(tmp_path):
         "epsilon": 1e-3,
         "use_bias": False,
     }
-    layer = draw_weights(made(SSRUDecoder(F, H, **settings), X, MEMORY))
+    layer = draw_weights(make_layer(SSRUDecoder(F, H, **settings), X, MEMORY))
     masks = {"padding_mask": PADDING, "encoder_padding_mask": MEMORY_PADDING}
-    wanted = numpy(layer(X, MEMORY, **masks))
-    contract.check_shapes(layer, wanted, X, MEMORY, **masks)
-    contract.check_half_precision(layer, wanted, X, MEMORY, **masks)
-    contract.check_model(layer, wanted, X, MEMORY, folder=tmp_path, **masks)
+    expected = numpy(layer(X, MEMORY, **masks))
+    contract.check_shapes(layer, expected, X, MEMORY, **masks)
+    contract.check_half_precision(layer, expected, X, MEMORY, **masks)
+    contract.check_model(layer, expected, X, MEMORY, folder=tmp_path, **masks)
     again = SSRUDecoder.from_config(layer.get_config())
     assert again.get_config() == layer.get_config()
     assert {name: getattr(again, name) for name in settings} | {"activation": 0} == {

@@ -1,0 +1,115 @@
+"""The matrices of layers, their initializers, and products of heads."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_tfm.layers.types import Initializer, Tensor
+
+
+def clone_initializer(initializer: Initializer) -> Initializer:
+    """Copies an initializer, so that each matrix gets its own random numbers.
+
+    Args:
+        initializer: what `keras.initializers.get` takes.
+
+    Returns:
+        `keras.initializers.Initializer` with a new seed unless it has a fixed
+        one; a function is returned as it is.
+    """
+    initializer = keras.initializers.get(initializer)
+    is_function = not isinstance(initializer, keras.initializers.Initializer)
+    return initializer if is_function else initializer.clone()
+
+
+def dense(
+    layer: keras.layers.Layer, name: str, input_dim: int, units: int, **kwargs: Any
+) -> keras.layers.Dense:
+    """Creates and builds a `Dense` inside a layer.
+
+    Args:
+        layer: the layer, of which it takes kernel initializer and dtype policy.
+        name: str.
+        input_dim: int.
+        units: int.
+        **kwargs: further arguments of `keras.layers.Dense`.
+    """
+    dense = keras.layers.Dense(
+        units,
+        kernel_initializer=clone_initializer(layer.kernel_initializer),
+        dtype=layer.dtype_policy,
+        name=name,
+        **kwargs,
+    )
+    dense.build((None, input_dim))
+    return dense
+
+
+def head_projection(
+    layer: keras.layers.Layer, name: str, input_dim: int, heads: int, head_dim: int
+) -> keras.layers.EinsumDense:
+    """Creates and builds the map from `(B, T, D)` to `(B, T, H, d)`."""
+    dense = _einsum_dense(
+        layer,
+        "btd,dhk->bthk",
+        (input_dim, heads * head_dim),
+        output_shape=(None, heads, head_dim),
+        bias_axes="hk" if layer.use_bias else None,
+        name=name,
+    )
+    dense.supports_masking = True  # Keras warns otherwise.
+    dense.build((None, None, input_dim))
+    return dense
+
+
+def output_projection(
+    layer: keras.layers.Layer, heads: int, head_dim: int, output_dim: int
+) -> keras.layers.EinsumDense:
+    """Creates and builds the map from `(B, T, H, d_v)` to `(B, T, D)`."""
+    dense = _einsum_dense(
+        layer,
+        "bthd,hde->bte",
+        (heads * head_dim, output_dim),
+        output_shape=(None, output_dim),
+        bias_axes="e" if layer.use_bias else None,
+        name="attention_output",
+    )
+    dense.build((None, None, heads, head_dim))
+    return dense
+
+
+def _einsum_dense(layer, equation, matrix_shape, **kwargs):
+    initializer = clone_initializer(layer.kernel_initializer)
+
+    def initialize(shape, dtype=None):
+        # Glorot's bounds are those of the matrix (D, H d).
+        return ops.reshape(initializer(matrix_shape, dtype=dtype), shape)
+
+    return keras.layers.EinsumDense(
+        equation,
+        kernel_initializer=initialize,
+        bias_initializer=clone_initializer(layer.bias_initializer),
+        dtype=layer.dtype_policy,
+        **kwargs,
+    )
+
+
+def grouped_matmul(left: Tensor, right: Tensor, heads_per_group: int) -> Tensor:
+    """Multiplies the matrices of H heads by those of G, each for H / G heads.
+
+    Args:
+        left: float `(B, H, T, N)`.
+        right: float `(B, G, N, M)`.
+        heads_per_group: int, H / G.
+
+    Returns:
+        float `(B, H, T, M)`.
+    """
+    if heads_per_group == 1:
+        return ops.matmul(left, right)
+    batch_size, heads, length, inner_dim = ops.shape(left)
+    # Not `repeat`, which would copy a cache: the heads of a group become rows.
+    rows = (batch_size, heads // heads_per_group, heads_per_group * length, inner_dim)
+    product = ops.matmul(ops.reshape(left, rows), right)  # (B, G, H / G * T, M)
+    return ops.reshape(product, (batch_size, heads, length, ops.shape(product)[-1]))
