@@ -1,491 +1,521 @@
 """Beam search: the best few hypotheses at once."""
 
 from collections.abc import Callable
-from numbers import Real
+from typing import Any
 
-import keras
-from keras import ops
+from keras import ops, tree
 
-from keras_tfm.decode import logits_processors as processing
-from keras_tfm.decode import search_state as states
-from keras_tfm.decode.constraints import Constraints
-from keras_tfm.decode.hypotheses import Hypotheses, best_tokens, normalized, penalty
-from keras_tfm.decode.strategy import Way, attention_of
+from keras_tfm.decode.constraints import constrained_continuations
+from keras_tfm.decode.hypotheses import Hypotheses, best_tokens, normalized
+from keras_tfm.decode.options import Options
+from keras_tfm.decode.search import (
+    SearchStrategy,
+    at_step,
+    attention_of,
+    first_fields,
+    in_vocabulary,
+)
+from keras_tfm.decode.search_state import (
+    ABSENT,
+    BeamState,
+    Continuations,
+    FinishedHypotheses,
+    LiveBeams,
+    Tensor,
+    gather_beams,
+    present,
+    reorder_cache,
+    take_best,
+    write_token,
+)
 
-# What a token of a source has had of attention before the first step.
-LEAST_SEEN = 1e-9
+NEVER = -float("inf")
+# The attention that each source token has received before the first step.
+# Without it a token that no step attends to would pass for padding.
+LEAST_COVERAGE = 1e-9
 
 
-def beam(
-    step: Callable,
-    cache,
-    active,
-    max_length: int,
-    limits=None,
-    prefix=None,
-    constraints=None,
-    **options,
+def beam_search(
+    step_fn: Callable,
+    cache: Any,
+    active: Tensor,
+    max_length: Any,
+    options: Options,
+    limits: Tensor | None = None,
+    prefix: Tensor | None = None,
+    constraints: Tensor | None = None,
 ) -> Hypotheses:
     """Decodes by keeping the likeliest `beam_size` hypotheses at every step.
 
     Args:
-        step: `(ids (B, K), index, cache) -> (logits (B, K, V), cache)`.
-        cache: what `step` wants first, a structure of tensors with the batch
-            first. Where it is a dictionary with a `"beams"`, every tensor in
-            that is `(B, K, ...)` and follows its hypothesis; everything else
-            stays where it is. `"attention"`, float `(B, K, S)`, is what the
-            last step attended to.
-        active: bool `(B,)`. Rows to decode; the others come back empty.
+        step_fn: `(ids (B, K), step, cache) -> (logits (B, K, V), cache)`.
+        cache: what `step_fn` reads first, a structure of tensors with the batch
+            first. Where it is a dictionary with an entry `"beams"`, every
+            tensor in that is `(B, K, ...)` and follows its hypothesis; all
+            others stay where they are. `"attention"`, float `(B, K, S)`, is
+            what the last step attended to.
+        active: bool `(B,)`. Sequences to decode; the others come back empty.
         max_length: int >= 1, or scalar int tensor, in tokens, the end token
             included.
-        limits: int32 `(B,)` from 1 to `max_length`, in tokens: the most that
-            each row may have; or None for `max_length`.
-        prefix: int32 `(B, P)` padded with 0 at the end, or None: tokens that
-            every hypothesis begins with.
-        constraints: int32 `(B, J, P)` padded with 0 at the end, or None:
-            phrases that every hypothesis must contain, see `Constraints`.
-        **options: of `Beam`.
+        options: `Options`.
+        limits: int32 `(B,)` from 1 to `max_length`, in tokens: the limit of
+            each sequence; or None for `max_length`.
+        prefix: int32 `(B, P)` padded with 0 at the end, tokens that every
+            hypothesis begins with; or None.
+        constraints: int32 `(B, J, P)` padded with 0 at the end, phrases that
+            every hypothesis must contain; or None.
 
     Returns:
-        `Hypotheses`, n for each row, best first. Where logits were NaN the
+        `Hypotheses`, n for each sequence, best first. Where logits were NaN the
         best score is NaN, and its length that of the step.
 
-    Raises:
-        ValueError: a size or a number that is out of its range.
-
-    Cost: at most `max_length` calls of `step` on K tokens a row.
+    Cost: at most `max_length` calls of `step_fn` on K tokens of each sequence.
 
     Source: Wu et al. 2016, section 7, https://arxiv.org/abs/1609.08144
+
+    Example:
+        ```python
+        from keras import ops
+        from keras_tfm import decode
+
+        def step(ids, step, cache):  # counts to 5, then ends with token 3
+            likeliest = ops.where(ids == 5, 3, ops.maximum(ids + 1, 4))
+            return 9.0 * ops.one_hot(likeliest, 6), cache
+
+        options = decode.Options(beam_size=2)
+        hypotheses = decode.beam_search(step, {}, ops.ones((1,), "bool"), 4, options)
+        assert ops.convert_to_numpy(hypotheses.ids).tolist() == [[[4, 5, 3, 0]]]
+        ```
     """
-    search = Beam(**options)
-    check_beam(search.beam_size, search.num_hypotheses, search.patience, max_length)
-    rows = {"prefix": prefix, "limits": limits, "constraints": constraints}
-    state = search.start(cache, active, max_length, **rows)
-    return search.finish(search.advance(step, state))
+    strategy = BeamSearch(options)
+    state = strategy.start(cache, active, max_length, limits, prefix, constraints)
+    return strategy.finish(strategy.advance(step_fn, state))
 
 
-class Beam(Way):
-    """The way of beam search, apart from what it searches.
+class BeamSearch(SearchStrategy[BeamState]):
+    """The strategy of beam search, see `beam_search`.
 
-    A hypothesis that takes the end token leaves the beam for a pool of its
-    own, where it is scored and never extended. A row is done when no open
-    hypothesis can still enter the pool; or when `beam_size * patience`, and as
-    many as are to be returned, have ended and the best open one scores, at its
-    present length, no better than the worst that would be returned; with
-    `early_stopping` whatever it scores. At the row's limit open ones enter the
-    pool as they are.
+    A hypothesis that takes the end token leaves the live beams for the finished
+    hypotheses, where it is scored and never extended. A sequence is done when no
+    live beam can still enter the finished hypotheses; or when `beam_size *
+    patience`, and as many as are to be returned, have finished and the best live
+    beam scores, at its present length, no better than the worst that would be
+    returned; with `early_stopping` whatever it scores. At the limit of a sequence
+    live beams enter the finished hypotheses as they are.
 
-    With groups the beam is so many smaller ones, each of which avoids the
-    tokens that those before it have taken at the same step. That decides
-    what is kept, not how it is scored; two groups may end with one hypothesis.
-
-    Args:
-        beam_size: int >= 1, K.
-        num_hypotheses: int from 1 to K, n: how many to give.
-        coverage_penalty: float >= 0, beta: a score is raised by beta times the
-            sum, over source tokens, of the logarithm of the attention that
-            each has had from the whole hypothesis, at most 1. Needs
-            `cache["attention"]`. What has had exactly none is padding here; a
-            `Decoder` knows a source's tokens, and counts 1e-9 for such.
-        patience: float > 0, see above.
-        early_stopping: bool, see above.
-        num_beam_groups: int >= 1 that divides K.
-        diversity_penalty: float >= 0, taken from the log-probability of a
-            token for every hypothesis of the groups before that has it.
-        **options: of `Sample`, with the same meaning.
-
-    Raises:
-        ValueError: a size or a number that is out of its range.
+    With groups the beam is several smaller ones, each of which avoids the tokens
+    that earlier groups have taken at the same step. That decides which beams are
+    kept, not how they are scored; two groups may finish with one hypothesis.
 
     Source: Wu et al. 2016, section 7, https://arxiv.org/abs/1609.08144;
     patience: Kasai et al. 2022, https://arxiv.org/abs/2204.05424; groups:
     Vijayakumar et al. 2016, https://arxiv.org/abs/1610.02424
     """
 
-    def __init__(
-        self,
-        beam_size: int = 4,
-        num_hypotheses: int = 1,
-        coverage_penalty: float = 0.0,
-        patience: float = 1.0,
-        early_stopping: bool = False,
-        num_beam_groups: int = 1,
-        diversity_penalty: float = 0.0,
-        **options,
-    ):
-        super().__init__(**options)
-        check_beam(beam_size, num_hypotheses, patience)
-        check_groups(beam_size, num_beam_groups, diversity_penalty)
-        if not coverage_penalty >= 0:
-            raise ValueError(
-                f"`coverage_penalty` must be 0 or more. Received: {coverage_penalty}."
-            )
-        self.beam_size = beam_size
-        self.num_hypotheses = num_hypotheses
-        self.coverage_penalty = coverage_penalty
-        self.patience = patience
-        self.early_stopping = early_stopping
-        self.groups = num_beam_groups
-        self.width = beam_size // num_beam_groups  # of a group
-        self.kept = num_hypotheses if self.groups == 1 else self.width
-        self.diversity_penalty = diversity_penalty
-        if self.groups > 1:  # which read all tokens whatever is suppressed
-            self.processors += (processing.suppress(self.suppress_ids),)
+    @property
+    def groups(self) -> int:
+        """G, groups of beams."""
+        return self.options.num_beam_groups
+
+    @property
+    def group_size(self) -> int:
+        """k, beams of a group; K = G k."""
+        return self.options.beam_size // self.groups
+
+    @property
+    def num_kept(self) -> int:
+        """Finished hypotheses that are kept of each group; N of all."""
+        return self.options.num_hypotheses if self.groups == 1 else self.group_size
 
     def start(
-        self, cache, active, room, limits=None, prefix=None, constraints=None
-    ) -> dict:
-        """Makes the state before the first step.
+        self,
+        cache: Any,
+        active: Tensor,
+        capacity: Any,
+        limits: Tensor | None = None,
+        prefix: Tensor | None = None,
+        constraints: Tensor | None = None,
+        candidates: Tensor | None = None,
+        source_ids: Tensor | None = None,
+    ) -> BeamState:
+        """Returns the state before the first step.
 
         Args:
-            cache, active, limits, prefix, constraints: of `beam`.
-            room: int, or scalar int tensor: tokens that there is room for.
+            cache, active, limits, prefix, constraints: as in `beam_search`.
+            capacity: int, or scalar int tensor, in tokens.
+            candidates: int32 `(B, C)`, a shortlist whose indices `step_fn`'s
+                logits, the prefix, the constraints and all ids of the state
+                refer to; or None.
+            source_ids: int32 `(B, S)`, padded with 0, to tell padding from
+                tokens without attention; or None: what has no attention is
+                padding. Only a coverage penalty reads it.
 
-        Returns:
-            A dictionary of tensors: `"index"` is a scalar, and every other
-            has the batch first.
+        Raises:
+            ValueError: constraints with groups of beams.
         """
-        size, beam_size = ops.shape(active)[0], self.beam_size
-        pooled = self.kept * self.groups
-        first = ops.equal(ops.arange(beam_size) % self.width, 0)
-        never = ops.full((beam_size,), -float("inf"), "float32")
-        first = ops.where(first, ops.zeros_like(never), never)
-        opened = {
-            "ids": ops.zeros((size, beam_size, room), "int32"),
-            "totals": ops.broadcast_to(first[None], (size, beam_size)),
-        }
-        pool = {
-            "ids": ops.zeros((size, pooled, room), "int32"),
-            "scores": ops.full((size, pooled), -float("inf"), "float32"),
-            "lengths": ops.zeros((size, pooled), "int32"),
-        }
+        batch_size, beam_size = ops.shape(active)[0], self.options.beam_size
+        num_finished = self.num_kept * self.groups
         inactive = ops.logical_not(active)
-        state = {
-            **self._begin(cache, active, beam_size, room, limits, prefix),
-            "open": opened,
-            "pool": pool,
-            "ended": ops.zeros((size, self.groups), "int32"),
-            "broken": ops.zeros((size,), "int32"),
-            "done": ops.broadcast_to(inactive[:, None], (size, self.groups)),
-        }
-        if self.return_token_scores:
-            for part in (opened, pool):
-                part["gains"] = ops.zeros_like(part["ids"], "float32")
-        if self.coverage_penalty:
-            opened["coverage"] = ops.zeros_like(attention_of(cache), "float32")
-        if self.return_attention:
-            for part in (opened, pool):
-                part["beams"] = ops.zeros_like(part["ids"])
-        if constraints is not None and constraints.shape[1]:
+        return BeamState(
+            **first_fields(
+                self.options,
+                cache,
+                active,
+                beam_size,
+                capacity,
+                limits,
+                prefix,
+                candidates,
+            ),
+            done=ops.broadcast_to(inactive[:, None], (batch_size, self.groups)),
+            live=self._first_beams(batch_size, capacity, cache, constraints, source_ids),
+            finished=FinishedHypotheses(
+                scores=ops.full((batch_size, num_finished), NEVER, "float32"),
+                lengths=ops.zeros((batch_size, num_finished), "int32"),
+                **self._first_tokens(batch_size, num_finished, capacity),
+            ),
+            num_finished=ops.zeros((batch_size, self.groups), "int32"),
+            failure_length=ops.zeros((batch_size,), "int32"),
+            phrases=constraints if _has_phrases(constraints) else ABSENT,
+        )
+
+    def _first_beams(self, batch_size, capacity, cache, constraints, source_ids):
+        """One empty hypothesis in each group."""
+        beam_size = self.options.beam_size
+        is_first = ops.equal(ops.arange(beam_size) % self.group_size, 0)
+        never = ops.full((beam_size,), NEVER, "float32")
+        scores = ops.where(is_first, ops.zeros_like(never), never)  # (K,)
+        coverage = phrases_met = ABSENT
+        if self.options.coverage_penalty:
+            coverage = ops.zeros_like(attention_of(cache), "float32")
+            if source_ids is not None:
+                is_padding = ops.equal(source_ids, 0)
+                coverage += ops.where(is_padding, 0.0, LEAST_COVERAGE)[:, None]
+        if _has_phrases(constraints):
             if self.groups > 1:
                 raise ValueError(
-                    "Constraints are of a whole beam, and have no groups. Received: "
-                    f"constraints, and num_beam_groups={self.groups}."
+                    "`constraints` need a beam without groups; got num_beam_groups="
+                    f"{self.groups}. Set num_beam_groups=1."
                 )
-            state["constraints"] = constraints
-            met = ops.zeros((size, beam_size, constraints.shape[1]), "bool")
-            opened["met"] = met
-        return state
+            shape = (batch_size, beam_size, constraints.shape[1])
+            phrases_met = ops.zeros(shape, "bool")
+        return LiveBeams(
+            scores=ops.broadcast_to(scores[None], (batch_size, beam_size)),
+            coverage=coverage,
+            phrases_met=phrases_met,
+            **self._first_tokens(batch_size, beam_size, capacity),
+        )
 
-    def as_one(self, state: dict) -> dict:
-        """Puts one hypothesis in the place of all, which are empty yet.
-
-        A step then costs a part of what it would, and gives as many as ever,
-        if there are twice as many tokens.
-
-        Args:
-            state: of `start`, without groups, constraints or attention.
-
-        Returns:
-            The state, of beam size 1, for one `take_step`.
-        """
-
-        def first(x):
-            return x[:, :1]
-
-        cache = dict(state["cache"])
-        if "beams" in cache:
-            cache["beams"] = keras.tree.map_structure(first, cache["beams"])
+    def _first_tokens(self, batch_size, count, capacity):
+        ids = ops.zeros((batch_size, count, capacity), "int32")
+        has_log_probs = self.options.return_token_scores
         return {
-            **state,
-            "last": first(state["last"]),
-            "open": {name: first(x) for name, x in state["open"].items()},
-            "cache": cache,
+            "ids": ids,
+            "token_log_probs": ops.zeros_like(ids, "float32")
+            if has_log_probs
+            else ABSENT,
+            "origins": ops.zeros_like(ids) if self.options.return_attention else ABSENT,
         }
 
-    def finish(self, state: dict) -> Hypotheses:
-        """Gives the hypotheses of the rows that are done.
+    def with_one_beam(self, state: BeamState) -> BeamState:
+        """Returns the state before the first step with one beam in place of K.
+
+        All K are empty yet. The first step then costs a fraction, and results in
+        K beams if there are twice as many tokens.
 
         Args:
-            state: of `advance`.
-
-        Returns:
-            `Hypotheses`. For rows that are not done, what they have so far.
+            state: from `start`, without groups, constraints or attention.
         """
-        pool = state["pool"]
+        one_beam = lambda x: x[:, :1]  # noqa: E731
+        cache = state.cache
+        if "beams" in cache:
+            cache = {**cache, "beams": tree.map_structure(one_beam, cache["beams"])}
+        return state._replace(
+            last_ids=one_beam(state.last_ids),
+            live=tree.map_structure(one_beam, state.live),
+            cache=cache,
+        )
+
+    def take_step(self, step_fn: Callable, state: BeamState) -> BeamState:
+        logits, forced, state = self._next_logits(step_fn, state, state.live.ids)
+        if self.groups == 1:
+            best, is_broken = self._continuations(state, logits, forced)
+        else:
+            best, is_broken = self._diverse_continuations(state, logits, forced)
+        return self._select(state, best, self._continued(state, best), is_broken)
+
+    def finish(self, state: BeamState) -> Hypotheses:
+        finished = state.finished
         if self.groups > 1:
-            pool = states.best(pool, pool["scores"], self.num_hypotheses)
+            count = self.options.num_hypotheses
+            finished = take_best(finished, finished.scores, count)
         # Among scores of minus infinity PyTorch's top-k takes any ids.
-        found = ops.isfinite(pool["scores"])
-        ids = ops.where(found[:, :, None], pool["ids"], 0)
-        gains = attention = None
-        if self.return_token_scores:
-            gains = ops.where(found[:, :, None], pool["gains"], 0.0)
-        if self.return_attention:
-            beams = ops.transpose(pool["beams"], (0, 2, 1))[..., None]
-            attention = ops.take_along_axis(state["attention"], beams, axis=2)
+        exists = ops.isfinite(finished.scores)  # (B, n)
+        ids = ops.where(exists[:, :, None], finished.ids, 0)
+        token_scores = attention = None
+        if present(finished.token_log_probs):
+            token_scores = ops.where(exists[:, :, None], finished.token_log_probs, 0.0)
+        if present(state.attention):
+            origins = ops.transpose(finished.origins, (0, 2, 1))[..., None]
+            attention = ops.take_along_axis(state.attention, origins, axis=2)
             attention = ops.transpose(attention, (0, 2, 1, 3))  # (B, n, T, S)
             attention = ops.where(ops.equal(ids, 0)[..., None], 0.0, attention)
-        lengths = ops.where(found, pool["lengths"], 0)
-        broken = state["broken"][:, None]
-        scores = ops.where(ops.greater(broken, 0), float("nan"), pool["scores"])
-        lengths = ops.where(ops.greater(broken, 0), broken, lengths)
-        return Hypotheses(ids, scores, lengths, gains, attention)
+        failure_length = state.failure_length[:, None]
+        failed = ops.greater(failure_length, 0)
+        lengths = ops.where(exists, finished.lengths, 0)
+        return Hypotheses(
+            in_vocabulary(ids, state.candidates),
+            ops.where(failed, float("nan"), finished.scores),
+            ops.where(failed, failure_length, lengths),
+            token_scores,
+            attention,
+        )
 
-    def take_step(self, step, state):
-        logits, forced, state = self._logits(step, state, self.processors)
-        opened = state["open"]
-        best, is_nan = self._candidates(state, logits, forced)
-        parent, token = best["parent"], best["token"]  # (B, 2K), best first
-        here = self._here(state)
-
-        def with_new(name, new):
-            return states.write(states.follow(opened[name], parent), here, new)
-
-        continued = {
-            "ids": with_new("ids", token),
-            "totals": best["total"],
-            "last": token,
-            "parent": parent,
-        }
-        if "gains" in opened:
-            gain = best["total"] - states.follow(opened["totals"], parent)
-            continued["gains"] = with_new("gains", gain)
-        if "beams" in opened:
-            continued["beams"] = with_new("beams", parent)
-        if "coverage" in opened:
-            heard = ops.cast(state["cache"]["attention"], "float32")
-            coverage = opened["coverage"] + heard
-            continued["coverage"] = states.follow(coverage, parent)
-        if "met" in opened:
-            continued["met"] = best["met"]
-        return self._select(state, continued, is_nan)
-
-    def _candidates(self, state, logits, forced):
-        """The best continuations of each group, in their order.
+    def _continuations(self, state, logits, forced):
+        """Finds the best continuations of a beam without groups.
 
         Returns:
-            A dictionary of `(B, G * 2k)` `"total"`, `"parent"` and `"token"`,
-            where k is the width of a group; and bool `(B,)`, True where logits
-            were NaN.
+            `Continuations` with M = 2K; and bool `(B,)`, True where logits were
+            NaN.
         """
-        count = min(2 * self.width, logits.shape[-1])
-        totals = state["open"]["totals"]
-        if self.groups == 1:
-            found = best_tokens(logits, count, forced, self.suppress_ids)
-            best, token, normalizer, broken = found
-            gain = self._counted(best - normalizer, forced)
-            broken = ops.any(broken, axis=-1)
-            if "constraints" in state:
-                found = Constraints(self.end_id).candidates(
-                    state, gain, token, logits, normalizer, forced
-                )
-                return found, broken
-            return _best_of(totals, gain, token, 2 * self.width), broken
-        logits, broken = normalized(logits)
-        said = ops.zeros_like(logits[:, :1])  # (B, 1, V)
+        beam_size = self.options.beam_size
+        count = min(2 * beam_size, logits.shape[-1])
+        logit, token, normalizer, is_broken = best_tokens(
+            logits, count, forced, self.masked_ids
+        )  # (B, K, M)
+        log_prob = self._counted(logit - normalizer, forced)
+        is_broken = ops.any(is_broken, axis=-1)
+        if not present(state.phrases):
+            best = _best_of(state.live.scores, log_prob, token, 2 * beam_size)
+            return best, is_broken
+        best = constrained_continuations(
+            state, log_prob, token, logits, normalizer, forced, self.options.end_id
+        )
+        return best, is_broken
+
+    def _diverse_continuations(self, state, logits, forced):
+        """Finds the best continuations of each group, in their order.
+
+        Returns:
+            `Continuations` with M = 2K; and bool `(B,)`, True where logits were
+            NaN.
+        """
+        size, penalty = self.group_size, self.options.diversity_penalty
+        count = min(2 * size, logits.shape[-1])
+        log_probs, is_broken = normalized(logits)
+        usage = ops.zeros_like(log_probs[:, :1])  # (B, 1, V), by earlier groups
         groups = []
         for i in range(self.groups):
-            own = slice(i * self.width, (i + 1) * self.width)
-            wanted = logits[:, own] - self.diversity_penalty * said
-            best, token = best_tokens(wanted, count, forced)[:2]
-            best = self._counted(best, forced)
-            found = _best_of(totals[:, own], best, token, 2 * self.width)
-            # What it lost to the groups before decides, but is no score.
-            lost = ops.take_along_axis(said[:, 0], found["token"], axis=-1)
-            lost = self.diversity_penalty * lost
-            dead = ops.equal(found["total"], -float("inf"))
-            found["total"] = ops.where(dead, -float("inf"), found["total"] + lost)
-            found["parent"] = found["parent"] + i * self.width
-            taken = found["token"][:, : self.width]
-            alive = ops.isfinite(found["total"][:, : self.width])
-            alive = ops.logical_and(alive, ops.logical_not(state["done"])[:, i, None])
-            if forced is not None:  # what all have to say none is to avoid
-                alive = ops.logical_and(alive, ops.equal(forced, 0)[:, None])
-            new = ops.one_hot(taken, logits.shape[-1])
-            new = new * ops.cast(alive, new.dtype)[..., None]
-            said = said + ops.sum(new, axis=1, keepdims=True)
-            groups.append(found)
-        joined = {
-            name: ops.concatenate([group[name] for group in groups], axis=1)
-            for name in groups[0]
-        }
-        return joined, ops.any(broken, axis=-1)
+            beams = slice(i * size, (i + 1) * size)
+            diverse = log_probs[:, beams] - penalty * usage
+            log_prob, token = best_tokens(diverse, count, forced)[:2]
+            log_prob = self._counted(log_prob, forced)
+            best = _best_of(state.live.scores[:, beams], log_prob, token, 2 * size)
+            # The penalty decides which beams are kept, but is no part of a score.
+            lost = penalty * ops.take_along_axis(usage[:, 0], best.tokens, axis=-1)
+            is_dead = ops.equal(best.scores, NEVER)
+            scores = ops.where(is_dead, NEVER, best.scores + lost)
+            groups.append(best._replace(scores=scores, parents=best.parents + i * size))
+            counts = ops.isfinite(scores[:, :size])
+            counts = ops.logical_and(counts, ops.logical_not(state.done)[:, i, None])
+            if forced is not None:  # No group avoids what all are forced to take.
+                counts = ops.logical_and(counts, ops.equal(forced, 0)[:, None])
+            chosen = ops.one_hot(best.tokens[:, :size], logits.shape[-1])
+            chosen = chosen * ops.cast(counts, chosen.dtype)[..., None]
+            usage = usage + ops.sum(chosen, axis=1, keepdims=True)
+        best = tree.map_structure(lambda *x: ops.concatenate(x, axis=1), *groups)
+        return best, ops.any(is_broken, axis=-1)
 
-    def _select(self, state, continued, is_nan):
-        """Sends candidates to the pool, keeps others open, and ends rows.
+    def _continued(self, state, best):
+        """Returns the live beams that `Continuations` lead to, `(B, M, ...)`."""
+        live, parents = state.live, best.parents
+        here = at_step(state.step, state.capacity)
 
-        Those that end among the k best of a group go to the pool; the k best
-        of the others stay open. At the limit these leave too, as they are.
+        def with_new(history, values):
+            return write_token(gather_beams(history, parents), here, values)
+
+        token_log_probs, origins, coverage = ABSENT, ABSENT, ABSENT
+        if present(live.token_log_probs):
+            log_prob = best.scores - gather_beams(live.scores, parents)
+            token_log_probs = with_new(live.token_log_probs, log_prob)
+        if present(live.origins):
+            origins = with_new(live.origins, parents)
+        if present(live.coverage):
+            attention = ops.cast(state.cache["attention"], "float32")
+            coverage = gather_beams(live.coverage + attention, parents)
+        return LiveBeams(
+            ids=with_new(live.ids, best.tokens),
+            scores=best.scores,
+            token_log_probs=token_log_probs,
+            origins=origins,
+            coverage=coverage,
+            phrases_met=best.phrases_met,
+        )
+
+    def _select(self, state, best, beams, is_broken):
+        """Moves finished beams away, keeps the best others live, ends sequences.
+
+        Beams that end among the k best of a group are finished; the k best of
+        the others stay live. At the limit these are finished too, as they are.
         """
-        index, limits = state["index"], state["limits"]
-        merge, split = self._merge, self._split
-        total, token = merge(continued["totals"]), merge(continued["last"])
-        done = ops.reshape(state["done"], (-1,))  # (B G,)
-        length = ops.reshape(index + 1, (-1, 1))  # of all rows, or of each
-        ends = ops.equal(token, self.end_id)
-        allowed = ops.isfinite(total)
-        if "met" in continued:
-            met = ops.all(continued["met"], axis=-1)
-            allowed = ops.logical_and(allowed, merge(met))
-        limited = ops.greater_equal(length[:, 0], limits)
-        limited = ops.repeat(limited, self.groups)
-        rank = ops.arange(total.shape[1])[None]
-        open_rank = ops.cumsum(ops.cast(ops.logical_not(ends), "int32"), axis=-1)
-        may = ops.logical_and(allowed, ops.logical_not(done)[:, None])
-        ending = ops.logical_and(ops.logical_and(ends, rank < self.width), may)
-        ended = ops.reshape(state["ended"], (-1,))
-        ended = ended + ops.sum(ops.cast(ending, "int32"), axis=-1)
-        wanted = -(-self.num_hypotheses // self.groups)
-        enough = ops.cast(ended, "float32") >= max(wanted, self.width * self.patience)
-        cut = ops.logical_and(limited[:, None], open_rank <= self.width)
-        if self.early_stopping:
-            cut = ops.logical_and(cut, ops.logical_not(enough)[:, None])
-        cut = ops.logical_and(ops.logical_and(cut, ops.logical_not(ends)), may)
-        leaves = ops.logical_or(ending, cut)
+        # Groups become sequences of their own: (B, G M, ...) to (B G, M, ...).
+        merge = self._groups_as_sequences
+        beams, tokens, parents = merge((beams, best.tokens, best.parents))
+        finished = merge(state.finished)
+        length = ops.reshape(state.step + 1, (-1, 1))  # (1, 1), or (B, 1)
+        limits = ops.repeat(state.limits, self.groups)  # (B G,)
+        at_limit = ops.greater_equal(length[:, 0], state.limits)
+        at_limit = ops.repeat(at_limit, self.groups)
+        is_end = ops.equal(tokens, self.options.end_id)
+        done = ops.reshape(state.done, (-1,))
 
-        divisor = penalty(length, *self.length_penalty)
-        score = total / divisor
-        if "coverage" in continued:
-            score = score + merge(self._coverage(continued["coverage"]))
-        finished = {name: merge(x) for name, x in continued.items()}
-        finished["scores"] = ops.where(leaves, score, -float("inf"))
-        finished["lengths"] = ops.broadcast_to(length, ops.shape(token))
-        pool = {name: merge(x) for name, x in state["pool"].items()}
-        pool = {n: ops.concatenate([x, finished[n]], 1) for n, x in pool.items()}
-        pool = states.best(pool, pool["scores"], self.kept)
-        finished["totals"] = ops.where(ends, -float("inf"), total)
-        gone = ops.isinf(finished["totals"])
-        order = ops.where(gone, -rank - 2 * rank.shape[1], -rank)
-        del finished["scores"], finished["lengths"]
-        opened = states.best(finished, order, self.width)
-        # Log-probabilities only fall, so an open hypothesis ends at best with
-        # its present one, over the largest divisor there can be.
-        best, worst = ops.max(opened["totals"], axis=-1), pool["scores"][:, -1]
-        largest = ops.repeat(penalty(limits, *self.length_penalty), self.groups)
-        beaten = ops.less_equal(best / largest, worst)
-        # Enough have ended only if none that is open looks better: where the
-        # model is sure of itself, those that end early are the improbable.
-        if not self.early_stopping:
-            beats = ops.less_equal(best / divisor[:, 0], worst)
-            enough = ops.logical_and(enough, beats)
-        newly = ops.logical_and(is_nan, ops.logical_not(ops.all(state["done"], -1)))
-        for reason in (beaten, enough, limited, ops.repeat(newly, self.groups)):
+        leaves, num_finished = self._leaving(
+            beams, is_end, done, at_limit, ops.reshape(state.num_finished, (-1,))
+        )
+        divisor = self._length_divisor(length)
+        finished = self._with_finished(finished, beams, leaves, length, divisor)
+        # Ended beams come last, in their order, and never continue.
+        beams = beams._replace(scores=ops.where(is_end, NEVER, beams.scores))
+        rank = ops.arange(tokens.shape[1])[None]
+        order = ops.where(ops.isinf(beams.scores), -rank - 2 * rank.shape[1], -rank)
+        live, tokens, parents = take_best(
+            (beams, tokens, parents), order, self.group_size
+        )
+
+        fails = ops.logical_and(is_broken, ops.logical_not(ops.all(state.done, -1)))
+        for reason in (
+            *self._reasons_to_stop(live, finished, num_finished, limits, divisor),
+            at_limit,
+            ops.repeat(fails, self.groups),
+        ):
             done = ops.logical_or(done, reason)
-        opened = {name: split(x) for name, x in opened.items()}
-        last, parent = opened.pop("last"), opened.pop("parent")
-        return {
-            **state,
-            "index": index + 1,
-            "last": last,
-            "open": opened,
-            "pool": {name: split(x) for name, x in pool.items()},
-            "ended": ops.reshape(ended, (-1, self.groups)),
-            "broken": ops.where(newly, length[:, 0], state["broken"]),
-            "done": ops.reshape(done, (-1, self.groups)),
-            "cache": states.reorder(state["cache"], parent),
-        }
+        split = self._sequences_as_groups
+        return state._replace(
+            step=state.step + 1,
+            last_ids=split(tokens),
+            live=split(live),
+            finished=split(finished),
+            num_finished=ops.reshape(num_finished, (-1, self.groups)),
+            failure_length=ops.where(fails, length[:, 0], state.failure_length),
+            done=ops.reshape(done, (-1, self.groups)),
+            cache=reorder_cache(state.cache, split(parents)),
+        )
 
-    def seen(self, source_ids):
-        """Gives each token of a source a beginning of attention, padding none.
-
-        Without it a token that no step attends to would pass for padding.
-
-        Args:
-            source_ids: int32 `(B, S)`, padded with 0.
+    def _leaving(self, beams, is_end, done, at_limit, num_finished):
+        """Finds the beams that leave as finished hypotheses.
 
         Returns:
-            float32 `(B, 1, S)`.
+            bool `(B G, M)`; and int32 `(B G,)`, how many have ended by now.
         """
-        return ops.where(ops.equal(source_ids, 0), 0.0, LEAST_SEEN)[:, None]
+        allowed = ops.isfinite(beams.scores)
+        if present(beams.phrases_met):
+            allowed = ops.logical_and(allowed, ops.all(beams.phrases_met, axis=-1))
+        allowed = ops.logical_and(allowed, ops.logical_not(done)[:, None])
+        rank = ops.arange(is_end.shape[1])[None]
+        ending = ops.logical_and(is_end, rank < self.group_size)
+        ending = ops.logical_and(ending, allowed)
+        num_finished = num_finished + ops.sum(ops.cast(ending, "int32"), axis=-1)
+        # The rank among beams that do not end, from 1.
+        is_open = ops.logical_not(is_end)
+        open_rank = ops.cumsum(ops.cast(is_open, "int32"), axis=-1)
+        truncated = ops.logical_and(at_limit[:, None], open_rank <= self.group_size)
+        if self.options.early_stopping:
+            enough = self._has_enough(num_finished)
+            truncated = ops.logical_and(truncated, ops.logical_not(enough)[:, None])
+        truncated = ops.logical_and(ops.logical_and(truncated, is_open), allowed)
+        return ops.logical_or(ending, truncated), num_finished
 
-    def _coverage(self, coverage):
-        """`(B, M)` from what each source token has had, `(B, M, S)`."""
-        least = ops.where(ops.greater(coverage, 0), ops.minimum(coverage, 1.0), 1.0)
-        return self.coverage_penalty * ops.sum(ops.log(least), axis=-1)
+    def _has_enough(self, num_finished):
+        """Whether as many have ended as `patience` and n ask for, `(B G,)`."""
+        options = self.options
+        least = max(
+            -(-options.num_hypotheses // self.groups),
+            self.group_size * options.patience,
+        )
+        return ops.cast(num_finished, "float32") >= least
 
-    def _merge(self, x):
-        """Groups as rows: `(B, G M, ...)` to `(B G, M, ...)`."""
+    def _with_finished(self, finished, beams, leaves, length, divisor):
+        """Adds the beams that leave, and keeps the best finished hypotheses."""
+        scores = beams.scores / divisor
+        if present(beams.coverage):
+            scores = scores + self._coverage_score(beams.coverage)
+        leaving = FinishedHypotheses(
+            ids=beams.ids,
+            scores=ops.where(leaves, scores, NEVER),
+            lengths=ops.broadcast_to(length, ops.shape(leaves)),
+            token_log_probs=beams.token_log_probs,
+            origins=beams.origins,
+        )
+        finished = tree.map_structure(
+            lambda *x: ops.concatenate(x, axis=1), finished, leaving
+        )
+        return take_best(finished, finished.scores, self.num_kept)
+
+    def _reasons_to_stop(self, live, finished, num_finished, limits, divisor):
+        """Whether no live beam can win, and whether enough have finished."""
+        best, worst = ops.max(live.scores, axis=-1), finished.scores[:, -1]
+        # Log-probabilities only fall, so a live beam ends at best with its
+        # present one, over the largest divisor there can be.
+        is_beaten = ops.less_equal(best / self._length_divisor(limits), worst)
+        enough = self._has_enough(num_finished)
+        # Enough have finished only if no live beam looks better: where the
+        # model is confident, the hypotheses that end early are improbable.
+        if not self.options.early_stopping:
+            looks_worse = ops.less_equal(best / divisor[:, 0], worst)
+            enough = ops.logical_and(enough, looks_worse)
+        return is_beaten, enough
+
+    def _coverage_score(self, coverage):
+        """Scores `(B, M)` the attention that source tokens received `(B, M, S)`."""
+        received = ops.where(
+            ops.greater(coverage, 0), ops.minimum(coverage, 1.0), 1.0
+        )
+        return self.options.coverage_penalty * ops.sum(ops.log(received), axis=-1)
+
+    def _groups_as_sequences(self, structure):
+        """Reshapes leaves `(B, G M, ...)` to `(B G, M, ...)`."""
         if self.groups == 1:
-            return x
-        return ops.reshape(x, (-1, x.shape[1] // self.groups, *ops.shape(x)[2:]))
+            return structure
+        return tree.map_structure(
+            lambda x: ops.reshape(
+                x, (-1, x.shape[1] // self.groups, *ops.shape(x)[2:])
+            ),
+            structure,
+        )
 
-    def _split(self, x):
+    def _sequences_as_groups(self, structure):
+        """Reshapes leaves `(B G, M, ...)` to `(B, G M, ...)`."""
         if self.groups == 1:
-            return x
-        return ops.reshape(x, (-1, x.shape[1] * self.groups, *ops.shape(x)[2:]))
+            return structure
+        return tree.map_structure(
+            lambda x: ops.reshape(
+                x, (-1, x.shape[1] * self.groups, *ops.shape(x)[2:])
+            ),
+            structure,
+        )
 
 
-def _best_of(totals, gains, token, count):
-    """The best `count` of all continuations `(B, K, M)` of a row."""
-    beam_size, each = gains.shape[1:]
-    flat = ops.reshape(totals[:, :, None] + gains, (-1, beam_size * each))
-    total, place = ops.top_k(flat, min(count, beam_size * each))
-    place = ops.cast(place, "int32")
-    token = ops.reshape(token, (-1, beam_size * each))
-    token = ops.take_along_axis(token, place, axis=1)
-    return {"total": total, "parent": place // each, "token": token}
-
-
-def check_beam(beam_size, num_hypotheses, patience, max_length=1):
-    """Refuses what no beam search can do.
+def _best_of(scores, log_probs, tokens, count):
+    """Takes the best `count` of all continuations of beams.
 
     Args:
-        beam_size: int, K.
-        num_hypotheses: int, n.
-        patience: float.
-        max_length: int, in tokens; a tensor is not checked.
+        scores: float32 `(B, K)`, of the beams.
+        log_probs, tokens: `(B, K, M)`, of the next tokens.
+        count: int.
 
-    Raises:
-        ValueError: one of them is out of its range.
+    Returns:
+        `Continuations`.
     """
-    if beam_size < 1 or (isinstance(max_length, int) and max_length < 1):
-        raise ValueError(
-            "A beam holds at least one hypothesis of at least one token. "
-            f"Received: beam_size={beam_size}, max_length={max_length}."
-        )
-    if not 1 <= num_hypotheses <= beam_size:
-        raise ValueError(
-            "`num_hypotheses` is from 1 to `beam_size`. Received: num_hypotheses="
-            f"{num_hypotheses}, beam_size={beam_size}. Ask for fewer, or give a "
-            "larger beam."
-        )
-    if not isinstance(patience, Real) or not patience > 0:
-        raise ValueError(f"`patience` must be above 0. Received: {patience!r}.")
+    beam_size, num_tokens = log_probs.shape[1:]
+    flat = ops.reshape(
+        scores[:, :, None] + log_probs, (-1, beam_size * num_tokens)
+    )  # (B, K M)
+    scores, indices = ops.top_k(flat, min(count, beam_size * num_tokens))
+    indices = ops.cast(indices, "int32")
+    tokens = ops.reshape(tokens, (-1, beam_size * num_tokens))
+    tokens = ops.take_along_axis(tokens, indices, axis=1)
+    return Continuations(scores, indices // num_tokens, tokens)
 
 
-def check_groups(beam_size, num_beam_groups, diversity_penalty):
-    """Refuses groups that a beam cannot be divided into.
-
-    Args:
-        beam_size: int, K.
-        num_beam_groups: int.
-        diversity_penalty: float.
-
-    Raises:
-        ValueError: one of them is out of its range.
-    """
-    if num_beam_groups < 1 or beam_size % num_beam_groups:
-        raise ValueError(
-            "`num_beam_groups` is 1 or more and divides `beam_size`. Received: "
-            f"num_beam_groups={num_beam_groups}, beam_size={beam_size}."
-        )
-    if not diversity_penalty >= 0:
-        raise ValueError(
-            f"`diversity_penalty` must be 0 or more. Received: {diversity_penalty}."
-        )
-    if diversity_penalty and num_beam_groups == 1:
-        raise ValueError(
-            "Diversity is of groups. Received: diversity_penalty="
-            f"{diversity_penalty}, and num_beam_groups=1. Set num_beam_groups too."
-        )
+def _has_phrases(constraints):
+    return constraints is not None and constraints.shape[1] != 0

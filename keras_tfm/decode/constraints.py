@@ -2,126 +2,149 @@
 
 from keras import ops
 
-from keras_tfm.decode.search_state import follow
+from keras_tfm.decode.search_state import (
+    BeamState,
+    Continuations,
+    Tensor,
+    gather_beams,
+    take_best,
+)
+from keras import tree
+
+NEVER = -float("inf")
 
 
-class Constraints:
-    """Lexically constrained decoding by dynamic beam allocation.
+def constrained_continuations(
+    state: BeamState,
+    log_probs: Tensor,
+    tokens: Tensor,
+    logits: Tensor,
+    normalizer: Tensor,
+    forced: Tensor | None,
+    end_id: int,
+) -> Continuations:
+    """Finds the continuations of a step in the order in which to keep them.
 
     Beside its best tokens each hypothesis is continued by the next token of
-    every phrase that it lacks. Candidates are sorted into banks by how many
-    tokens they contain of the phrases that are said and of the one that is
-    furthest under way. The banks are served in turn, the fullest first: its
+    every phrase that it lacks. Continuations are sorted into banks by how many
+    tokens they contain of the phrases that are met and of the one that has
+    progressed furthest. The banks are served in turn, the fullest first: its
     best, the best of the next, and when all have had their turn the second best
-    of each. So some hypothesis comes further with every step, and a bank that
-    is empty leaves its place to the others. A hypothesis may end only with all
-    phrases in it; scores are the model's own.
+    of each. So some hypothesis comes further with every step, and an empty bank
+    leaves its place to the others. A hypothesis may end only when it contains
+    all phrases; scores are the model's own.
 
     Args:
+        state: `BeamState` with `phrases`, int32 `(B, J, P)` padded with 0.
+        log_probs: float32 `(B, K, M)`, of the best tokens.
+        tokens: int32 `(B, K, M)`, these tokens.
+        logits: float32 `(B, K, V)`.
+        normalizer: float32 `(B, K, 1)`, logits less log-probabilities.
+        forced: int32 `(B,)` or None, see `best_tokens`.
         end_id: int. The token that ends a hypothesis.
+
+    Returns:
+        `Continuations`, 2K for each sequence.
 
     Source: Post and Vilar 2018, section 3. https://arxiv.org/abs/1804.06609
     """
+    live, phrases, beam_size = state.live, state.phrases, logits.shape[1]
+    tail = _tail(live.ids, state.step, phrases.shape[2])  # (B, K, P)
+    lengths = ops.sum(ops.cast(phrases > 0, "int32"), axis=-1)[:, None]  # (B, 1, J)
+    next_tokens, next_log_probs = _phrase_tokens(
+        live, phrases, lengths, tail, logits, normalizer, forced,
+        ops.where(ops.isfinite(log_probs), tokens, -1),
+    )  # (B, K, J)
+    tokens = ops.concatenate([tokens, next_tokens], axis=-1)  # (B, K, M + J)
+    log_probs = ops.concatenate([log_probs, next_log_probs], axis=-1)
 
-    def __init__(self, end_id: int):
-        self.end_id = end_id
-
-    def candidates(self, state, gain, token, logits, normalizer, forced=None):
-        """Finds the continuations of a step in the order to keep them.
-
-        Args:
-            state: of `Beam`, with `"constraints"`, int32 `(B, J, P)` padded
-                with 0.
-            gain: float32 `(B, K, M)`: log-probabilities of the best tokens.
-            token: int32 `(B, K, M)`: these tokens.
-            logits: float32 `(B, K, V)`.
-            normalizer: float32 `(B, K, 1)`: logits less log-probabilities.
-            forced: int32 `(B,)` or None, see `best_tokens`.
-
-        Returns:
-            A dictionary of `"total"`, `"parent"`, `"token"`, each `(B, 2K)`,
-            and `"met"`, bool `(B, 2K, J)`.
-        """
-        opened, phrases = state["open"], state["constraints"]
-        beam_size = logits.shape[1]
-        tail = _tail(opened["ids"], state["index"], phrases.shape[2])  # (B, K, P)
-        progress = _progress(tail, phrases)  # (B, K, J)
-        lengths = ops.sum(ops.cast(phrases > 0, "int32"), axis=-1)[:, None]
-        following = ops.take_along_axis(
-            phrases[:, None], ops.minimum(progress, lengths - 1)[..., None], axis=-1
-        )[..., 0]
-        wanted = ops.logical_not(ops.logical_or(opened["met"], lengths == 0))
-        if forced is not None:
-            wanted = ops.logical_and(wanted, (forced == 0)[:, None, None])
-        logit = ops.take_along_axis(logits, ops.where(wanted, following, 0), axis=-1)
-        logit = ops.where(wanted, logit, -float("inf"))
-        there = ops.where(ops.isfinite(gain), token, -1)
-        logit = ops.where(_there_before(following, wanted, there), -float("inf"), logit)
-        token = ops.concatenate([token, following], axis=-1)  # (B, K, M)
-        gain = ops.concatenate([gain, logit - normalizer], axis=-1)
-
-        each = token.shape[2]
-        flat = (-1, beam_size * each)
-        total = ops.reshape(opened["totals"][:, :, None] + gain, flat)
-        token = ops.reshape(token, flat)
-        parent = ops.repeat(ops.arange(beam_size, dtype="int32"), each)
-        parent = ops.broadcast_to(parent[None], ops.shape(token))
-        tail = ops.concatenate([follow(tail, parent)[..., 1:], token[..., None]], -1)
-        progress = _progress(tail, phrases)
-        complete = ops.logical_and(progress == lengths, lengths > 0)
-        met = ops.logical_or(follow(opened["met"], parent), complete)
-        met = ops.logical_or(met, lengths == 0)
-        # An end before all is said is no candidate.
-        early = ops.logical_and(token == self.end_id, ops.logical_not(ops.all(met, -1)))
-        total = ops.where(early, -float("inf"), total)
-        # One phrase is under way: others that begin alike would count as one.
-        said = ops.sum(ops.where(met, lengths, 0), axis=-1)
-        bank = said + ops.max(ops.where(met, 0, progress), axis=-1)
-        found = {"total": total, "parent": parent, "token": token, "met": met}
-        return _in_turn(found, bank, 2 * beam_size)
+    num_tokens = tokens.shape[2]
+    flat = (-1, beam_size * num_tokens)
+    scores = ops.reshape(live.scores[:, :, None] + log_probs, flat)
+    tokens = ops.reshape(tokens, flat)
+    parents = ops.repeat(ops.arange(beam_size, dtype="int32"), num_tokens)
+    parents = ops.broadcast_to(parents[None], ops.shape(tokens))
+    tail = gather_beams(tail, parents)[..., 1:]
+    tail = ops.concatenate([tail, tokens[..., None]], -1)
+    progress = _progress(tail, phrases)  # (B, K (M + J), J)
+    is_complete = ops.logical_and(progress == lengths, lengths > 0)
+    is_met = ops.logical_or(gather_beams(live.phrases_met, parents), is_complete)
+    is_met = ops.logical_or(is_met, lengths == 0)
+    # An end before all phrases are met is no candidate.
+    is_early = ops.logical_and(tokens == end_id, ops.logical_not(ops.all(is_met, -1)))
+    scores = ops.where(is_early, NEVER, scores)
+    # Of the phrases that are not met one counts: others that begin alike would
+    # count the same tokens again.
+    bank = ops.sum(ops.where(is_met, lengths, 0), axis=-1)
+    bank = bank + ops.max(ops.where(is_met, 0, progress), axis=-1)
+    continuations = Continuations(scores, parents, tokens, is_met)
+    return _in_turn(continuations, bank, 2 * beam_size)
 
 
-def _tail(ids, index, size):
-    """The last `size` tokens of `(B, K, T)`, 0 before the first."""
-    places = ops.arange(size) + index - size
-    tokens = ops.take(ids, ops.maximum(places, 0), axis=-1)
-    return ops.where(places >= 0, tokens, 0)
+def _phrase_tokens(
+    live, phrases, lengths, tail, logits, normalizer, forced, best_tokens
+):
+    """Returns the next token of each phrase that a beam lacks, `(B, K, J)`.
+
+    Their log-probability is minus infinity where a phrase is met, and where the
+    token is among the best tokens anyway.
+    """
+    progress = _progress(tail, phrases)  # (B, K, J)
+    index = ops.minimum(progress, lengths - 1)[..., None]
+    tokens = ops.take_along_axis(phrases[:, None], index, axis=-1)[..., 0]
+    is_lacking = ops.logical_not(ops.logical_or(live.phrases_met, lengths == 0))
+    if forced is not None:
+        is_lacking = ops.logical_and(is_lacking, (forced == 0)[:, None, None])
+    logit = ops.take_along_axis(logits, ops.where(is_lacking, tokens, 0), axis=-1)
+    logit = ops.where(is_lacking, logit, NEVER)
+    is_duplicate = _is_duplicate(tokens, is_lacking, best_tokens)
+    return tokens, ops.where(is_duplicate, NEVER, logit) - normalizer
+
+
+def _tail(ids, step, size):
+    """Returns the last `size` tokens of `(B, K, T)`, 0 before the first."""
+    indices = ops.arange(size) + step - size
+    tokens = ops.take(ids, ops.maximum(indices, 0), axis=-1)
+    return ops.where(indices >= 0, tokens, 0)
 
 
 def _progress(tail, phrases):
-    """How much of each phrase `(B, J, P)` stands at the end: `(B, M, J)`."""
+    """Returns how much of each phrase `(B, J, P)` is at the end: `(B, M, J)`."""
     size = phrases.shape[2]
     length = ops.sum(ops.cast(phrases > 0, "int32"), axis=-1)[:, None]
     progress = ops.zeros_like(tail[:, :, :1] * phrases[:, None, :, 0])
     for count in range(1, size + 1):
         end, begin = tail[:, :, None, size - count :], phrases[:, None, :, :count]
-        same = ops.logical_and(ops.all(end == begin, axis=-1), count <= length)
-        progress = ops.where(same, count, progress)
+        is_same = ops.logical_and(ops.all(end == begin, axis=-1), count <= length)
+        progress = ops.where(is_same, count, progress)
     return progress
 
 
-def _there_before(following, wanted, token):
-    """True where a token is among the best, or that of a phrase before."""
-    there = ops.any(following[..., None] == token[:, :, None], axis=-1)
-    same = ops.logical_and(
-        following[..., None] == following[:, :, None], wanted[:, :, None]
-    )
-    size = following.shape[2]
-    before = ops.arange(size)[:, None] > ops.arange(size)[None]
-    return ops.logical_or(there, ops.any(ops.logical_and(same, before), axis=-1))
+def _is_duplicate(tokens, is_lacking, best_tokens):
+    """True where a token is among the best, or that of an earlier phrase."""
+    is_best = ops.any(tokens[..., None] == best_tokens[:, :, None], axis=-1)
+    is_same = ops.logical_and(
+        tokens[..., None] == tokens[:, :, None], is_lacking[:, :, None]
+    )  # (B, K, J, J)
+    is_same = ops.logical_and(is_same, _is_earlier(tokens.shape[2]))
+    return ops.logical_or(is_best, ops.any(is_same, axis=-1))
 
 
-def _in_turn(found, bank, count):
+def _in_turn(continuations, bank, count):
     """Serves the banks in turn, the fullest first; their best come first."""
-    order = ops.argsort(-found["total"], axis=-1)
-    found = {name: follow(x, order) for name, x in found.items()}
-    bank = follow(bank, order)
+    order = ops.argsort(-continuations.scores, axis=-1)
+    continuations, bank = tree.map_structure(
+        lambda x: gather_beams(x, order), (continuations, bank)
+    )
     size = bank.shape[1]
-    before = ops.arange(size)[:, None] > ops.arange(size)[None]
-    same = ops.logical_and(bank[:, :, None] == bank[:, None], before)
-    turn = ops.sum(ops.cast(same, "int32"), axis=-1)  # (B, M)
+    is_same = ops.logical_and(bank[:, :, None] == bank[:, None], _is_earlier(size))
+    turn = ops.sum(ops.cast(is_same, "int32"), axis=-1)  # (B, M)
     key = turn * (ops.max(bank) + 1) + ops.max(bank) - bank
-    dead = ops.equal(found["total"], -float("inf"))
-    key = ops.where(dead, ops.max(key) + 1, key)
-    chosen = ops.top_k(-key, min(count, size))[1]
-    return {name: follow(x, chosen) for name, x in found.items()}
+    is_dead = ops.equal(continuations.scores, NEVER)
+    key = ops.where(is_dead, ops.max(key) + 1, key)
+    return take_best(continuations, -key, min(count, size))
+
+
+def _is_earlier(size):
+    """bool `(size, size)`, True where the column is before the row."""
+    return ops.arange(size)[:, None] > ops.arange(size)[None]

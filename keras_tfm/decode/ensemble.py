@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import keras
 from keras import ops
 
-from keras_tfm.decode.shortlist import is_again
+from keras_tfm.decode.shortlist import is_repeated
 
 
 class Ensemble:
@@ -83,7 +83,7 @@ class Ensemble:
             [m.begin(source_ids, max_length, beam_size, **options) for m in self.models]
         )
         if "candidates" in options:
-            cache["again"] = is_again(options["candidates"])[:, None]
+            cache["again"] = is_repeated(options["candidates"])[:, None]
         return cache
 
     def step(self, ids, index, cache):

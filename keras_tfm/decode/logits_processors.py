@@ -12,7 +12,52 @@ from collections.abc import Callable, Sequence
 
 from keras import ops
 
+from keras_tfm.decode.options import Options
+
 FORBIDDEN = -float("inf")
+
+
+def of_options(options: Options, suppressed: Sequence[int] = ()) -> tuple:
+    """Makes the logits processors that options ask for.
+
+    Args:
+        options: `Options`.
+        suppressed: ints, token ids that a processor is to suppress.
+
+    Returns:
+        Functions `(logits, history) -> logits`, in the order in which they run,
+        without those that change nothing.
+    """
+    processors = []
+    if options.repetition_penalty != 1:
+        processors.append(repetition_penalty(options.repetition_penalty))
+    if options.no_repeat_ngram_size:
+        processors.append(no_repeat_ngram(options.no_repeat_ngram_size))
+    if options.min_decoding_length:
+        processors.append(minimum_length(options.min_decoding_length, options.end_id))
+    if suppressed:
+        processors.append(suppress(suppressed))
+    if options.suppress_sequences:
+        processors.append(suppress_sequences(options.suppress_sequences))
+    processors += options.logits_processors
+    if options.samples:
+        processors += _sampling_processors(options)
+    return tuple(processors)
+
+
+def _sampling_processors(options):
+    processors = []
+    if options.sampling_temperature != 1:
+        processors.append(temperature(options.sampling_temperature))
+    if options.sampling_topk:
+        processors.append(top_k(options.sampling_topk))
+    if options.sampling_topp != 1:
+        processors.append(top_p(options.sampling_topp))
+    if options.sampling_minp:
+        processors.append(minimum_p(options.sampling_minp))
+    if options.sampling_epsilon:
+        processors.append(epsilon(options.sampling_epsilon))
+    return processors
 
 
 def suppress(ids: Sequence[int]) -> Callable:
@@ -24,7 +69,7 @@ def suppress(ids: Sequence[int]) -> Callable:
     ids = sorted(set(ids))
 
     def process(logits, history):
-        check_fits(ids, logits)
+        check_token_ids(ids, logits)
         for first, count in _runs(ids):
             shape = (*ops.shape(logits)[:2], count)
             # Written over: a choice between two would read and write them all.
@@ -116,7 +161,7 @@ def suppress_sequences(sequences: Sequence[Sequence[int]]) -> Callable:
         ids, index = history.ids, _index(history)
         for sequence in sequences:
             *before, last = sequence
-            check_fits([last], logits)
+            check_token_ids([last], logits)
             matches = ops.greater_equal(index, len(before))
             for i, token in enumerate(before):
                 place = ops.maximum(index - len(before) + i, 0)
@@ -221,7 +266,7 @@ def epsilon(least: float) -> Callable:
     return process
 
 
-def check_fits(ids, logits):
+def check_token_ids(ids, logits):
     """Refuses to suppress what a model has no logit of.
 
     Args:

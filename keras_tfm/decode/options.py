@@ -274,6 +274,11 @@ class Options:
         ids = (0, self.start_id) if self.suppress_ids is None else self.suppress_ids
         return frozenset([*ids, *([self.unk_id] if self.disable_unk else [])])
 
+    @property
+    def num_special_ids(self) -> int:
+        """Ids below this keep their index in every shortlist."""
+        return 1 + max(self.start_id, self.end_id, self.unk_id)
+
     @classmethod
     def names(cls) -> tuple[str, ...]:
         """Returns the names of all options.

@@ -1,208 +1,247 @@
-"""Searches that follow each hypothesis by itself: greedy and sampled."""
+"""Greedy search and sampling: each hypothesis is continued by itself."""
 
 from collections.abc import Callable
+from typing import Any
 
 from keras import ops
 
-from keras_tfm.decode import logits_processors as processing
-from keras_tfm.decode import search_state as states
-from keras_tfm.decode.hypotheses import (
-    Hypotheses,
-    best_tokens,
-    normalized,
-    penalty,
+from keras_tfm.decode.hypotheses import Hypotheses, best_tokens, normalized
+from keras_tfm.decode.options import Options
+from keras_tfm.decode.search import SearchStrategy, at_step, first_fields, in_vocabulary
+from keras_tfm.decode.search_state import (
+    ABSENT,
+    SamplingState,
+    Tensor,
+    gather_beams,
+    present,
+    write_token,
 )
-from keras_tfm.decode.strategy import Way
 
 
-def greedy(
-    step: Callable, cache, active, max_length: int, limits=None, **options
+def greedy_search(
+    step_fn: Callable,
+    cache: Any,
+    active: Tensor,
+    max_length: Any,
+    options: Options | None = None,
+    limits: Tensor | None = None,
+    prefix: Tensor | None = None,
 ) -> Hypotheses:
     """Decodes by taking the likeliest next token at every step.
 
     Args:
-        step: `(ids (B, 1), index, cache) -> (logits (B, 1, V), cache)`.
-        cache: what `step` wants first, as in `sample`.
-        active: bool `(B,)`. Rows to decode; the others come back empty.
-        max_length: int >= 1, or scalar int tensor, in tokens, the end token
-            included.
-        limits: int32 `(B,)` from 1 to `max_length`, in tokens: the most that
-            each row may have; or None for `max_length`.
-        **options: of `sample`, but for `noise`.
+        step_fn: `(ids (B, 1), step, cache) -> (logits (B, 1, V), cache)`.
+        cache, active, max_length, limits, prefix: as in `sample`.
+        options: `Options` without sampling; or None for the defaults.
 
     Returns:
         `Hypotheses` with n = 1.
 
-    Cost: at most `max_length` calls of `step`, none once all rows are done.
+    Cost: at most `max_length` calls of `step_fn`, none once all are done.
+
+    Example:
+        ```python
+        from keras import ops
+        from keras_tfm import decode
+
+        def step(ids, step, cache):  # counts to 5, then ends with token 3
+            likeliest = ops.where(ids == 5, 3, ops.maximum(ids + 1, 4))
+            return ops.one_hot(likeliest, 6), cache
+
+        hypotheses = decode.greedy_search(step, {}, ops.ones((1,), "bool"), 4)
+        assert ops.convert_to_numpy(hypotheses.ids).tolist() == [[[4, 5, 3, 0]]]
+        ```
     """
-    return sample(step, cache, active, max_length, None, limits, **options)
+    return sample(step_fn, cache, active, max_length, None, options, limits, prefix)
 
 
 def sample(
-    step: Callable,
-    cache,
-    active,
-    max_length: int,
-    noise,
-    limits=None,
-    prefix=None,
-    **options,
+    step_fn: Callable,
+    cache: Any,
+    active: Tensor,
+    max_length: Any,
+    noise: Tensor | None,
+    options: Options | None = None,
+    limits: Tensor | None = None,
+    prefix: Tensor | None = None,
 ) -> Hypotheses:
-    """Decodes by drawing each next token with its probability.
+    """Decodes by sampling each next token with its probability.
 
     Args:
-        step: `(ids (B, n), index, cache) -> (logits (B, n, V), cache)`.
-        cache: what `step` wants first, a structure of tensors with the batch
+        step_fn: `(ids (B, n), step, cache) -> (logits (B, n, V), cache)`.
+        cache: what `step_fn` reads first, a structure of tensors with the batch
             first. `"attention"`, float `(B, n, S)`, is what the last step
             attended to.
-        active: bool `(B,)`. Rows to decode; the others come back empty.
+        active: bool `(B,)`. Sequences to decode; the others come back empty.
         max_length: int >= 1, or scalar int tensor, in tokens, the end token
             included.
         noise: float32 `(B, n, max_length)`, uniform in [0, 1): a token is the
-            first whose cumulated probability is above. None for the likeliest
-            token, with n = 1.
-        limits: int32 `(B,)` from 1 to `max_length`, in tokens: the most that
-            each row may have; or None for `max_length`.
-        prefix: int32 `(B, P)` padded with 0 at the end, or None: tokens that
-            every hypothesis begins with.
-        **options: of `Sample`.
+            first whose cumulative probability exceeds it. None takes the
+            likeliest token, with n = 1.
+        options: `Options`; or None for the defaults.
+        limits: int32 `(B,)` from 1 to `max_length`, in tokens: the limit of
+            each sequence; or None for `max_length`.
+        prefix: int32 `(B, P)` padded with 0 at the end, tokens that every
+            hypothesis begins with; or None.
 
     Returns:
-        `Hypotheses`, n for each row, best first. Where logits were NaN the
+        `Hypotheses`, n for each sequence, best first. Where logits were NaN the
         score is NaN, and the length that of the step.
 
-    Cost: at most `max_length` calls of `step`, none once all rows are done.
+    Cost: at most `max_length` calls of `step_fn`, none once all are done.
+
+    Example:
+        ```python
+        import numpy as np
+        from keras import ops
+        from keras_tfm import decode
+
+        def step(ids, step, cache):  # 4 and 5 are equally likely
+            logits = np.array([-99.0, -99.0, -99.0, -99.0, 1.0, 1.0], "float32")
+            return ops.broadcast_to(logits, (*ids.shape, 6)), cache
+
+        noise = ops.convert_to_tensor([[[0.1, 0.9]]])
+        options = decode.Options(sampling_topk=0)
+        hypotheses = decode.sample(step, {}, ops.ones((1,), "bool"), 2, noise, options)
+        assert ops.convert_to_numpy(hypotheses.ids).tolist() == [[[4, 5]]]
+        ```
     """
-    search = Sample(**options)
-    state = search.start(cache, active, max_length, limits, prefix, noise)
-    return search.finish(search.advance(step, state))
+    strategy = Sampling(Options() if options is None else options)
+    state = strategy.start(cache, active, max_length, limits, prefix, noise)
+    return strategy.finish(strategy.advance(step_fn, state))
 
 
-class Sample(Way):
-    """The way of greedy and sampled search, apart from what it searches.
+class Sampling(SearchStrategy[SamplingState]):
+    """The strategy of greedy search and of sampling, see `sample`."""
 
-    Args:
-        suppress_ids: ints. Tokens that are never taken where none is forced; a
-            few cost less here than as a processor.
-        processors: functions `(logits, history) -> logits`, in their order.
-        start_id: int. The token before the first.
-        end_id: int. The token that ends a hypothesis.
-        length_penalty: float >= 0; scores are log-probabilities divided by
-            `penalty(length, length_penalty, length_penalty_form)`. Here it
-            changes no token.
-        length_penalty_form: `"mean"` or `"gnmt"`, see `penalty`.
-        score_prefix: bool. Count the log-probabilities of a prefix.
-        return_token_scores: bool. Give the log-probability of each token.
-        return_attention: bool. Give what each token attended to. Needs
-            `cache["attention"]`.
-    """
-
-    def start(self, cache, active, room, limits=None, prefix=None, noise=None) -> dict:
-        """Makes the state before the first step.
+    def start(
+        self,
+        cache: Any,
+        active: Tensor,
+        capacity: Any,
+        limits: Tensor | None = None,
+        prefix: Tensor | None = None,
+        noise: Tensor | None = None,
+        candidates: Tensor | None = None,
+        source_ids: Tensor | None = None,
+    ) -> SamplingState:
+        """Returns the state before the first step.
 
         Args:
-            cache, active, limits, prefix, noise: of `sample`.
-            room: int, or scalar int tensor: tokens that there is room for.
-
-        Returns:
-            A dictionary of tensors: `"index"` is a scalar, and every other
-            has the batch first.
+            cache, active, limits, prefix, noise: as in `sample`.
+            capacity: int, or scalar int tensor, in tokens.
+            candidates: int32 `(B, C)`, a shortlist whose indices `step_fn`'s
+                logits, the prefix and all ids of the state refer to; or None.
+            source_ids: not used.
         """
-        size, count = ops.shape(active)[0], 1 if noise is None else noise.shape[1]
-        opened = {"ids": ops.zeros((size, count, room), "int32")}
-        if self.return_token_scores:
-            opened["gains"] = ops.zeros_like(opened["ids"], "float32")
+        shape = (ops.shape(active)[0], 1 if noise is None else noise.shape[1])
         inactive = ops.logical_not(active)
-        state = {
-            **self._begin(cache, active, count, room, limits, prefix),
-            "open": opened,
-            "totals": ops.zeros((size, count), "float32"),
-            "lengths": ops.zeros((size, count), "int32"),
-            "done": ops.broadcast_to(inactive[:, None], (size, count)),
-            "active": active,
-        }
-        if noise is not None:
-            state["noise"] = noise
-        return state
+        ids = ops.zeros((*shape, capacity), "int32")
+        has_log_probs = self.options.return_token_scores
+        return SamplingState(
+            **first_fields(
+                self.options,
+                cache,
+                active,
+                shape[1],
+                capacity,
+                limits,
+                prefix,
+                candidates,
+            ),
+            done=ops.broadcast_to(inactive[:, None], shape),
+            active=active,
+            ids=ids,
+            scores=ops.zeros(shape, "float32"),
+            lengths=ops.zeros(shape, "int32"),
+            noise=ABSENT if noise is None else noise,
+            token_log_probs=ops.zeros_like(ids, "float32") if has_log_probs else ABSENT,
+        )
 
-    def finish(self, state: dict) -> Hypotheses:
-        """Gives the hypotheses of the rows that are done.
+    def take_step(self, step_fn: Callable, state: SamplingState) -> SamplingState:
+        logits, forced, state = self._next_logits(step_fn, state, state.ids)
+        token, log_prob, is_broken = self._choose(logits, forced, state)
+        done, at_end = state.done, at_step(state.step, state.capacity)
+        token = ops.where(ops.logical_or(done, is_broken), 0, token)
+        log_prob = ops.where(is_broken, float("nan"), log_prob)
+        at_end = ops.logical_and(at_end, ops.logical_not(done)[:, :, None])
+        token_log_probs = state.token_log_probs
+        if present(token_log_probs):
+            token_log_probs = write_token(token_log_probs, at_end, log_prob)
+        lengths = ops.where(done, state.lengths, state.lengths + 1)
+        is_ended = ops.logical_or(ops.equal(token, self.options.end_id), is_broken)
+        is_at_limit = ops.greater_equal(lengths, state.limits[:, None])
+        return state._replace(
+            step=state.step + 1,
+            last_ids=token,
+            ids=write_token(state.ids, at_end, token),
+            token_log_probs=token_log_probs,
+            scores=ops.where(done, state.scores, state.scores + log_prob),
+            lengths=lengths,
+            done=ops.logical_or(done, ops.logical_or(is_ended, is_at_limit)),
+        )
 
-        Args:
-            state: of `advance`.
+    def finish(self, state: SamplingState) -> Hypotheses:
+        lengths = state.lengths
+        divisor = self._length_divisor(ops.maximum(lengths, 1))
+        scores = ops.where(
+            state.active[:, None], state.scores / divisor, -float("inf")
+        )
+        # Where at some step no token was allowed there is no hypothesis.
+        is_missing = ops.equal(scores, -float("inf"))
+        ids = ops.where(is_missing[:, :, None], 0, state.ids)
+        token_scores = attention = None
+        if present(state.token_log_probs):
+            token_scores = ops.where(is_missing[:, :, None], 0.0, state.token_log_probs)
+        if present(state.attention):
+            attention = ops.transpose(state.attention, (0, 2, 1, 3))  # (B, K, T, S)
+            attention = ops.where(ops.equal(ids, 0)[..., None], 0.0, attention)
+        hypotheses = Hypotheses(
+            in_vocabulary(ids, state.candidates),
+            scores,
+            ops.where(is_missing, 0, lengths),
+            token_scores,
+            attention,
+        )
+        if scores.shape[1] == 1:
+            return hypotheses
+        order = ops.argsort(-scores, axis=-1)
+        return Hypotheses(
+            *(x if x is None else gather_beams(x, order) for x in hypotheses)
+        )
+
+    def _choose(self, logits, forced, state):
+        """Chooses a token for each sample.
 
         Returns:
-            `Hypotheses`. For rows that are not done, what they have so far.
+            Tokens, their log-probabilities, and whether logits were NaN, each
+            `(B, K)`.
         """
-        lengths, opened = state["lengths"], state["open"]
-        divisor = penalty(ops.maximum(lengths, 1), *self.length_penalty)
-        active = state["active"][:, None]
-        score = ops.where(active, state["totals"] / divisor, -float("inf"))
-        # Where at some step nothing was allowed there is no hypothesis.
-        none = ops.equal(score, -float("inf"))
-        ids = ops.where(none[:, :, None], 0, opened["ids"])
-        lengths = ops.where(none, 0, lengths)
-        gains = attention = None
-        if self.return_token_scores:
-            gains = ops.where(none[:, :, None], 0.0, opened["gains"])
-        if self.return_attention:
-            attention = ops.transpose(state["attention"], (0, 2, 1, 3))
-            attention = ops.where(ops.equal(ids, 0)[..., None], 0.0, attention)
-        found = Hypotheses(ids, score, lengths, gains, attention)
-        return found if score.shape[1] == 1 else _best_first(found)
-
-    def take_step(self, step, state):
-        index, opened, done = state["index"], dict(state["open"]), state["done"]
-        processors = self.processors
-        if "noise" in state:  # where all tokens are read whatever is suppressed
-            processors = (*processors, processing.suppress(self.suppress_ids))
-        logits, forced, state = self._logits(step, state, processors)
-        if "noise" in state:
-            gains, broken = normalized(logits)
-            noise = ops.take(state["noise"], ops.reshape(index, (1,)), axis=-1)
-            token = _draw(gains, noise)
+        if present(state.noise):
+            log_probs, is_broken = normalized(logits)
+            noise = ops.take(
+                state.noise, ops.reshape(state.step, (1,)), axis=-1
+            )  # (B, K, 1)
+            token = _draw(log_probs, noise)
             if forced is not None:
-                only = forced[:, None, None]
-                token = ops.where(only > 0, only, token)
-            gain = ops.take_along_axis(gains, token, axis=-1)
+                forced_token = forced[:, None, None]
+                token = ops.where(forced_token > 0, forced_token, token)
+            log_prob = ops.take_along_axis(log_probs, token, axis=-1)
         else:
-            found = best_tokens(logits, 1, forced, self.suppress_ids)
-            best, token, normalizer, broken = found
-            gain = best - normalizer
-        gain = self._counted(gain, forced)
-        token = ops.where(ops.logical_or(done, broken), 0, token[:, :, 0])
-        gain = ops.where(broken, float("nan"), gain[:, :, 0])
-        here = ops.logical_and(self._here(state), ops.logical_not(done)[:, :, None])
-        opened["ids"] = states.write(opened["ids"], here, token)
-        if "gains" in opened:
-            opened["gains"] = states.write(opened["gains"], here, gain)
-        lengths = ops.where(done, state["lengths"], state["lengths"] + 1)
-        ended = ops.logical_or(ops.equal(token, self.end_id), broken)
-        limited = ops.greater_equal(lengths, state["limits"][:, None])
-        return {
-            **state,
-            "index": index + 1,
-            "last": token,
-            "open": opened,
-            "totals": ops.where(done, state["totals"], state["totals"] + gain),
-            "lengths": lengths,
-            "done": ops.logical_or(done, ops.logical_or(ended, limited)),
-        }
+            logit, token, normalizer, is_broken = best_tokens(
+                logits, 1, forced, self.masked_ids
+            )
+            log_prob = logit - normalizer
+        log_prob = self._counted(log_prob, forced)
+        return token[:, :, 0], log_prob[:, :, 0], is_broken
 
 
-def _draw(choices, noise):
-    """The token at which the cumulated probability passes the noise."""
-    cumulated = ops.cumsum(ops.exp(choices), axis=-1)
-    # Rounding leaves the total beside 1. Below it some token is passed, and one
-    # that is impossible never is: XLA's sums change there by a last place.
-    passed = ops.greater(cumulated, noise * (1 - 1e-6) * cumulated[..., -1:])
-    passed = ops.logical_and(passed, ops.isfinite(choices))
-    token = ops.argmax(ops.cast(passed, "int32"), axis=-1, keepdims=True)
+def _draw(log_probs, noise):
+    """Returns the token at which the cumulative probability passes the noise."""
+    cumulative = ops.cumsum(ops.exp(log_probs), axis=-1)
+    # Rounding makes the total differ from 1. A token below the total is always
+    # passed, and an impossible token never is: XLA's sums vary in the last bit.
+    is_passed = ops.greater(cumulative, noise * (1 - 1e-6) * cumulative[..., -1:])
+    is_passed = ops.logical_and(is_passed, ops.isfinite(log_probs))
+    token = ops.argmax(ops.cast(is_passed, "int32"), axis=-1, keepdims=True)
     return ops.cast(token, "int32")
-
-
-def _best_first(hypotheses):
-    order = ops.argsort(-hypotheses.scores, axis=-1)
-    return Hypotheses(
-        *(x if x is None else states.follow(x, order) for x in hypotheses)
-    )

@@ -222,7 +222,7 @@ class Shortlist:
         Returns:
             int32 `(B, C)`, rising: a token below `first` stands in its own
             place. What is left of a row that has fewer than another is its
-            last token again, see `is_again`.
+            last token again, see `is_repeated`.
 
         Raises:
             ValueError: a source id that it does not know, or a token that is
@@ -267,7 +267,7 @@ class Shortlist:
         return rows
 
 
-def is_again(candidates):
+def is_repeated(candidates):
     """Tells which places of a row are only there because another has more.
 
     Args:
