@@ -6,6 +6,7 @@ from keras_tfm.decode.ensemble import Ensemble
 from keras_tfm.decode.hypotheses import BeamTrace, History, Hypotheses, penalty
 from keras_tfm.decode.mbr import MBRResult, minimum_bayes_risk
 from keras_tfm.decode.options import Options
+from keras_tfm.decode.protocol import Capabilities, Decodable
 from keras_tfm.decode.sampling import Sampling, greedy_search, sample
 from keras_tfm.decode.search_state import BeamState, SamplingState
 from keras_tfm.decode.shortlist import Shortlist
@@ -15,6 +16,8 @@ __all__ = [
     "BeamSearch",
     "BeamState",
     "BeamTrace",
+    "Capabilities",
+    "Decodable",
     "Ensemble",
     "History",
     "Hypotheses",

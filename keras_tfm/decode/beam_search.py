@@ -78,13 +78,13 @@ def beam_search(
         from keras import ops
         from keras_tfm import decode
 
-        def step(ids, step, cache):  # counts to 5, then ends with token 3
+        def step_fn(ids, step, cache):  # counts to 5, then ends with token 3
             likeliest = ops.where(ids == 5, 3, ops.maximum(ids + 1, 4))
             return 9.0 * ops.one_hot(likeliest, 6), cache
 
-        options = decode.Options(beam_size=2)
-        hypotheses = decode.beam_search(step, {}, ops.ones((1,), "bool"), 4, options)
-        assert ops.convert_to_numpy(hypotheses.ids).tolist() == [[[4, 5, 3, 0]]]
+        options, active = decode.Options(beam_size=2), ops.ones((1,), "bool")
+        hypotheses = decode.beam_search(step_fn, {}, active, 4, options)
+        assert ops.convert_to_numpy(hypotheses.ids)[0, 0].tolist() == [4, 5, 3, 0]
         ```
     """
     strategy = BeamSearch(options)
@@ -96,16 +96,17 @@ class BeamSearch(SearchStrategy[BeamState]):
     """The strategy of beam search, see `beam_search`.
 
     A hypothesis that takes the end token leaves the live beams for the finished
-    hypotheses, where it is scored and never extended. A sequence is done when no
-    live beam can still enter the finished hypotheses; or when `beam_size *
-    patience`, and as many as are to be returned, have finished and the best live
-    beam scores, at its present length, no better than the worst that would be
-    returned; with `early_stopping` whatever it scores. At the limit of a sequence
-    live beams enter the finished hypotheses as they are.
+    hypotheses, where it is scored and never extended. A sequence is done when
+    no live beam can still enter the finished hypotheses; or when `beam_size *
+    patience`, and as many as are to be returned, have finished and the best
+    live beam scores, at its present length, no better than the worst that would
+    be returned; with `early_stopping` whatever it scores. At the limit of a
+    sequence live beams enter the finished hypotheses as they are.
 
-    With groups the beam is several smaller ones, each of which avoids the tokens
-    that earlier groups have taken at the same step. That decides which beams are
-    kept, not how they are scored; two groups may finish with one hypothesis.
+    With groups the beam is several smaller ones, each of which avoids the
+    tokens that earlier groups have taken at the same step. That decides which
+    beams are kept, not how they are scored; two groups may finish with one
+    hypothesis.
 
     Source: Wu et al. 2016, section 7, https://arxiv.org/abs/1609.08144;
     patience: Kasai et al. 2022, https://arxiv.org/abs/2204.05424; groups:
@@ -168,7 +169,9 @@ class BeamSearch(SearchStrategy[BeamState]):
                 candidates,
             ),
             done=ops.broadcast_to(inactive[:, None], (batch_size, self.groups)),
-            live=self._first_beams(batch_size, capacity, cache, constraints, source_ids),
+            live=self._first_beams(
+                batch_size, capacity, cache, constraints, source_ids
+            ),
             finished=FinishedHypotheses(
                 scores=ops.full((batch_size, num_finished), NEVER, "float32"),
                 lengths=ops.zeros((batch_size, num_finished), "int32"),
@@ -220,8 +223,8 @@ class BeamSearch(SearchStrategy[BeamState]):
     def with_one_beam(self, state: BeamState) -> BeamState:
         """Returns the state before the first step with one beam in place of K.
 
-        All K are empty yet. The first step then costs a fraction, and results in
-        K beams if there are twice as many tokens.
+        All K are empty yet. The first step then costs a fraction, and results
+        in K beams if there are twice as many tokens.
 
         Args:
             state: from `start`, without groups, constraints or attention.
@@ -311,7 +314,8 @@ class BeamSearch(SearchStrategy[BeamState]):
             log_prob, token = best_tokens(diverse, count, forced)[:2]
             log_prob = self._counted(log_prob, forced)
             best = _best_of(state.live.scores[:, beams], log_prob, token, 2 * size)
-            # The penalty decides which beams are kept, but is no part of a score.
+            # The penalty decides which beams are kept, but is no part of a
+            # score.
             lost = penalty * ops.take_along_axis(usage[:, 0], best.tokens, axis=-1)
             is_dead = ops.equal(best.scores, NEVER)
             scores = ops.where(is_dead, NEVER, best.scores + lost)
@@ -327,7 +331,7 @@ class BeamSearch(SearchStrategy[BeamState]):
         return best, ops.any(is_broken, axis=-1)
 
     def _continued(self, state, best):
-        """Returns the live beams that `Continuations` lead to, `(B, M, ...)`."""
+        """Returns the live beams of `Continuations`, `(B, M, ...)`."""
         live, parents = state.live, best.parents
         here = at_step(state.step, state.capacity)
 
@@ -353,7 +357,7 @@ class BeamSearch(SearchStrategy[BeamState]):
         )
 
     def _select(self, state, best, beams, is_broken):
-        """Moves finished beams away, keeps the best others live, ends sequences.
+        """Moves finished beams away, keeps the best others live.
 
         Beams that end among the k best of a group are finished; the k best of
         the others stay live. At the limit these are finished too, as they are.
@@ -466,10 +470,8 @@ class BeamSearch(SearchStrategy[BeamState]):
         return is_beaten, enough
 
     def _coverage_score(self, coverage):
-        """Scores `(B, M)` the attention that source tokens received `(B, M, S)`."""
-        received = ops.where(
-            ops.greater(coverage, 0), ops.minimum(coverage, 1.0), 1.0
-        )
+        """Returns the score `(B, M)` of attention received, `(B, M, S)`."""
+        received = ops.where(ops.greater(coverage, 0), ops.minimum(coverage, 1.0), 1.0)
         return self.options.coverage_penalty * ops.sum(ops.log(received), axis=-1)
 
     def _groups_as_sequences(self, structure):
@@ -488,9 +490,7 @@ class BeamSearch(SearchStrategy[BeamState]):
         if self.groups == 1:
             return structure
         return tree.map_structure(
-            lambda x: ops.reshape(
-                x, (-1, x.shape[1] * self.groups, *ops.shape(x)[2:])
-            ),
+            lambda x: ops.reshape(x, (-1, x.shape[1] * self.groups, *ops.shape(x)[2:])),
             structure,
         )
 

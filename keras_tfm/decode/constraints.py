@@ -1,6 +1,6 @@
 """Phrases that a hypothesis must contain, by dynamic beam allocation."""
 
-from keras import ops
+from keras import ops, tree
 
 from keras_tfm.decode.search_state import (
     BeamState,
@@ -9,7 +9,6 @@ from keras_tfm.decode.search_state import (
     gather_beams,
     take_best,
 )
-from keras import tree
 
 NEVER = -float("inf")
 
@@ -52,7 +51,13 @@ def constrained_continuations(
     tail = _tail(live.ids, state.step, phrases.shape[2])  # (B, K, P)
     lengths = ops.sum(ops.cast(phrases > 0, "int32"), axis=-1)[:, None]  # (B, 1, J)
     next_tokens, next_log_probs = _phrase_tokens(
-        live, phrases, lengths, tail, logits, normalizer, forced,
+        live,
+        phrases,
+        lengths,
+        tail,
+        logits,
+        normalizer,
+        forced,
         ops.where(ops.isfinite(log_probs), tokens, -1),
     )  # (B, K, J)
     tokens = ops.concatenate([tokens, next_tokens], axis=-1)  # (B, K, M + J)
@@ -109,7 +114,7 @@ def _tail(ids, step, size):
 
 
 def _progress(tail, phrases):
-    """Returns how much of each phrase `(B, J, P)` is at the end: `(B, M, J)`."""
+    """Returns how much of each phrase `(B, J, P)` is at the end."""
     size = phrases.shape[2]
     length = ops.sum(ops.cast(phrases > 0, "int32"), axis=-1)[:, None]
     progress = ops.zeros_like(tail[:, :, :1] * phrases[:, None, :, 0])

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Sequence
 
-import keras
 from keras import ops
 
+from keras_tfm.decode.protocol import max_positions
 from keras_tfm.decode.shortlist import is_repeated
 
 
@@ -45,6 +45,11 @@ class Ensemble:
                 )
             setattr(self, name, sizes[0])
         self.logarithms = [math.log(w / sum(weights)) for w in weights]
+        self.max_positions = min(
+            filter(None, map(max_positions, self.models)), default=None
+        )
+        options = [set(getattr(model, "begin_options", ())) for model in self.models]
+        self.begin_options = set.intersection(*options)
         if all(hasattr(model, "extend") for model in self.models):
             self.extend = self._extend
         if all(hasattr(model, "logits_after") for model in self.models):
@@ -142,23 +147,3 @@ def _joined(caches):
 def _apart(cache):
     pairs = zip(cache["models"], cache["beams"], strict=True)
     return [{**own, "beams": beams} if beams else own for own, beams in pairs]
-
-
-def longest(model) -> int | None:
-    """Gives the tokens that a model of learned positions has room for.
-
-    Args:
-        model: `Transformer`, `Ensemble`, or another model.
-
-    Returns:
-        int; or None where nothing limits them.
-    """
-    if isinstance(model, Ensemble):
-        return min(filter(None, map(longest, model.models)), default=None)
-    settings = getattr(model, "config", {})
-    positions = settings.get("positions")
-    if positions == "learned":
-        return settings["sequence_length"]
-    if isinstance(positions, keras.layers.Layer):
-        return getattr(positions, "sequence_length", None)
-    return None

@@ -58,6 +58,14 @@ def check_sources(source_ids, vocabulary_size=None):
     return source_ids
 
 
+def check_seed(seed):
+    """Rejects a seed that is no integer of at least 0, or None."""
+    if seed is not None and (not isinstance(seed, Integral) or seed < 0):
+        raise ValueError(
+            f"`seed` must be None or an integer of at least 0; got {seed!r}."
+        )
+
+
 def as_rows(name, rows):
     """Gives lists of ids, of any length, as lists of int.
 

@@ -44,12 +44,12 @@ def greedy_search(
         from keras import ops
         from keras_tfm import decode
 
-        def step(ids, step, cache):  # counts to 5, then ends with token 3
+        def step_fn(ids, step, cache):  # counts to 5, then ends with token 3
             likeliest = ops.where(ids == 5, 3, ops.maximum(ids + 1, 4))
             return ops.one_hot(likeliest, 6), cache
 
-        hypotheses = decode.greedy_search(step, {}, ops.ones((1,), "bool"), 4)
-        assert ops.convert_to_numpy(hypotheses.ids).tolist() == [[[4, 5, 3, 0]]]
+        hypotheses = decode.greedy_search(step_fn, {}, ops.ones((1,), "bool"), 4)
+        assert ops.convert_to_numpy(hypotheses.ids)[0, 0].tolist() == [4, 5, 3, 0]
         ```
     """
     return sample(step_fn, cache, active, max_length, None, options, limits, prefix)
@@ -96,13 +96,13 @@ def sample(
         from keras import ops
         from keras_tfm import decode
 
-        def step(ids, step, cache):  # 4 and 5 are equally likely
+        def step_fn(ids, step, cache):  # 4 and 5 are equally likely
             logits = np.array([-99.0, -99.0, -99.0, -99.0, 1.0, 1.0], "float32")
             return ops.broadcast_to(logits, (*ids.shape, 6)), cache
 
         noise = ops.convert_to_tensor([[[0.1, 0.9]]])
-        options = decode.Options(sampling_topk=0)
-        hypotheses = decode.sample(step, {}, ops.ones((1,), "bool"), 2, noise, options)
+        options, active = decode.Options(sampling_topk=0), ops.ones((1,), "bool")
+        hypotheses = decode.sample(step_fn, {}, active, 2, noise, options)
         assert ops.convert_to_numpy(hypotheses.ids).tolist() == [[[4, 5]]]
         ```
     """
@@ -184,9 +184,7 @@ class Sampling(SearchStrategy[SamplingState]):
     def finish(self, state: SamplingState) -> Hypotheses:
         lengths = state.lengths
         divisor = self._length_divisor(ops.maximum(lengths, 1))
-        scores = ops.where(
-            state.active[:, None], state.scores / divisor, -float("inf")
-        )
+        scores = ops.where(state.active[:, None], state.scores / divisor, -float("inf"))
         # Where at some step no token was allowed there is no hypothesis.
         is_missing = ops.equal(scores, -float("inf"))
         ids = ops.where(is_missing[:, :, None], 0, state.ids)
@@ -237,7 +235,7 @@ class Sampling(SearchStrategy[SamplingState]):
 
 
 def _draw(log_probs, noise):
-    """Returns the token at which the cumulative probability passes the noise."""
+    """Returns the token whose cumulative probability passes the noise."""
     cumulative = ops.cumsum(ops.exp(log_probs), axis=-1)
     # Rounding makes the total differ from 1. A token below the total is always
     # passed, and an impossible token never is: XLA's sums vary in the last bit.

@@ -20,7 +20,8 @@ from keras_tfm.decode.search_state import ABSENT, State, Tensor, present
 from keras_tfm.decode.shortlist import is_repeated
 
 # Up to so many suppressed tokens are masked inside their chunks of the
-# vocabulary; more are suppressed by a logits processor, which copies the logits.
+# vocabulary; more are suppressed by a logits processor, which copies the
+# logits.
 MAX_MASKED = 16
 
 

@@ -1,11 +1,11 @@
 """The states of searches: what each step reads and returns.
 
 Letters of shapes: `B` source sequences, `K` live beams (or samples) of each,
-`N` finished hypotheses that are kept, `T` capacity in tokens, `S` source length,
-`G` groups of beams. A state is a structure of tensors. Apart from `step` every
-tensor has the batch first, so that sequences can be taken out of a state or put
-into it. An optional field that a search does not need is `ABSENT`, which has no
-tensors on any backend.
+`N` finished hypotheses that are kept, `T` capacity in tokens, `S` source
+length, `G` groups of beams. A state is a structure of tensors. Apart from
+`step` every tensor has the batch first, so that sequences can be taken out of a
+state or put into it. An optional field that a search does not need is `ABSENT`,
+which has no tensors on any backend.
 """
 
 from collections.abc import Callable
@@ -117,7 +117,9 @@ class BeamState(NamedTuple):
         extra = capacity - self.capacity
         fields = ("ids", "token_log_probs", "origins")
         live, finished = (
-            part._replace(**{name: _padded(getattr(part, name), extra) for name in fields})
+            part._replace(
+                **{name: _padded(getattr(part, name), extra) for name in fields}
+            )
             for part in (self.live, self.finished)
         )
         attention = _padded(self.attention, extra, axis=1)

@@ -18,7 +18,8 @@ def search_strategy(options: Options) -> BeamSearch | Sampling:
         ```python
         from keras_tfm import decode
 
-        assert isinstance(decode.search_strategy(decode.Options()), decode.Sampling)
+        greedy = decode.search_strategy(decode.Options())
+        assert isinstance(greedy, decode.Sampling)
         beam = decode.search_strategy(decode.Options(beam_size=4))
         assert isinstance(beam, decode.BeamSearch)
         ```

@@ -503,11 +503,11 @@ def _until_each_is_done(search, ids, prefix):
 
     def stretch(numbers, state, found):
         # A step costs what there is room for.
-        state = search.extend(state, state["index"] + STRETCH)
-        more = tf.shape(state["open"]["ids"])[-1] - tf.shape(found[0])[-1]
+        state = search.extend(state, state.step + STRETCH)
+        more = state.capacity - tf.shape(found[0])[-1]
         found = (tf.pad(found[0], [[0, 0], [0, 0], [0, more]]), *found[1:])
-        state = search.decode_until(state, state["index"] + STRETCH)
-        done = tf.reduce_all(state["done"], axis=1)
+        state = search.decode_until(state, state.step + STRETCH)
+        done = tf.reduce_all(state.done, axis=1)
 
         def smaller():
             left = tf.where(~done)[:, 0]

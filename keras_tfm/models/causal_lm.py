@@ -124,6 +124,9 @@ class CausalLM(keras.Model):
         # for one of the model's.
         self.config = types.MappingProxyType({**settings, **block})
 
+    # The optional arguments of `begin`, see `decode.Decodable`.
+    begin_options = ("return_attention", "candidates")
+
     def begin(
         self,
         source_ids,

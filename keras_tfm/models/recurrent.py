@@ -114,6 +114,9 @@ class RecurrentSeq2Seq(keras.Model):
     as_logits = Transformer.as_logits
     hidden_model = Transformer.hidden_model
 
+    # The optional arguments of `begin`, see `decode.Decodable`.
+    begin_options = ("return_attention", "candidates")
+
     def begin(
         self,
         source_ids,

@@ -152,6 +152,9 @@ class Transformer(keras.Model):
         model.dtype_policy = self.dtype_policy  # As above, for `compile`.
         return model
 
+    # The optional arguments of `begin`, see `decode.Decodable`.
+    begin_options = ("return_attention", "candidates", "read_length")
+
     def begin(
         self,
         source_ids,

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 import keras
 import numpy as np
 
-from keras_tfm.decode.beam_search import check_beam
 from keras_tfm.decode.inputs import padded_rows
 from keras_tfm.decode.options import Options
 from keras_tfm.decode.shortlist import Shortlist
@@ -731,7 +730,8 @@ class Translator:
         most = self.max_source_length
         shapes = dict.fromkeys((rows, min(length, most)) for rows, length in shapes)
         if num_hypotheses is not None:
-            check_beam(self.settings["beam_size"], num_hypotheses, 1.0)
+            size = self.settings["beam_size"]
+            Options(beam_size=size, num_hypotheses=num_hypotheses)
         options = {
             "num_hypotheses": num_hypotheses,
             "version": version,

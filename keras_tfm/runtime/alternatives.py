@@ -31,7 +31,7 @@ class Alternatives:
         search, count, each = self.following, len(source_ids), self.each
         prefixes = [[]] * count if target_prefix is None else list(target_prefix)
         most = search.lengths.limits(source_ids)
-        size = getattr(search.model, "target_vocabulary_size", None)
+        size = search.capabilities.target_vocabulary_size
         inputs.check_prefixes(prefixes, most, size, search.options.end_id)
         limits = [
             len(prefix) + 1 if limit else 0

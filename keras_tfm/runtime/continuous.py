@@ -3,7 +3,6 @@
 import collections
 import concurrent.futures
 import functools
-import inspect
 import threading
 
 import keras
@@ -80,17 +79,17 @@ class ContinuousDecoder:
         self.search = search
         self.target_prefix = inputs.check_prefix(
             target_prefix,
-            getattr(search.model, "target_vocabulary_size", None),
+            search.capabilities.target_vocabulary_size,
             search.options.end_id,
         )
         longest = search.max_positions
         self.widths = sorted({min(width, longest or width) for width in widths})
         threads = min(inter_threads, batch_size)
         self._most = -(-batch_size // threads)
-        take_step = functools.partial(search.way.take_step, search.model.step)
+        take_step = functools.partial(search.strategy.take_step, search.model.step)
         self.step_player = captured(take_step, search.weights)
-        begin = inspect.signature(search.model.begin).parameters
-        self.reads = "read_length" in begin  # fewer tokens than a source has room for
+        options = search.capabilities.begin_options
+        self.reads = "read_length" in options  # fewer tokens than a source has room for
         self._functions = CompiledFunctions(search.weights, search.options.jit_compile)
         self._changed, self._closed = threading.Condition(), False
         self._waiting = {width: collections.deque() for width in self.widths}
@@ -129,7 +128,7 @@ class ContinuousDecoder:
                 prefix.
             RuntimeError: the search is closed.
         """
-        size = getattr(self.search.model, "vocabulary_size", None)
+        size = self.search.capabilities.vocabulary_size
         [row] = inputs.stripped(inputs.as_rows("source", [row]))
         inputs.check_sources([row], size)
         future = concurrent.futures.Future()
@@ -327,9 +326,9 @@ class _Batch:
         if kept:
             # By copies, as it is rare: there are many pairs of sizes.
             self.state = of_rows([self.state], [np.array(kept)], size - len(kept))
-            done = np.array(ops.convert_to_numpy(self.state["done"]))
+            done = np.array(ops.convert_to_numpy(self.state.done))
             done[len(kept) :] = True
-            self.state["done"] = ops.convert_to_tensor(done)
+            self.state = self.state._replace(done=ops.convert_to_tensor(done))
         else:
             empty = self.program(self._empty, "empty", self.width)
             ids = np.zeros((1, self.width), "int32")
@@ -399,9 +398,9 @@ class _Batch:
         ]
         if not long:
             return long
-        done = np.array(ops.convert_to_numpy(self.state["done"]))
+        done = np.array(ops.convert_to_numpy(self.state.done))
         done[long] = True
-        self.state["done"] = ops.convert_to_tensor(done)
+        self.state = self.state._replace(done=ops.convert_to_tensor(done))
         for place in long:
             row, self.rows[place] = self.rows[place], None
             self.of.decode_alone(row.ids, row.future)
@@ -419,9 +418,9 @@ class _Batch:
             prefix = ops.convert_to_tensor([self.of.target_prefix], "int32")
             prefix = ops.repeat(prefix, count, axis=0)
         active = ops.greater(limits, 0)
-        state = search.way.start(cache, active, self.room, limits, prefix)
-        cache = {name: x for name, x in state["cache"].items() if name != "past"}
-        return {**state, "cache": cache, "index": ops.zeros((count,), "int32")}
+        state = search.strategy.start(cache, active, self.room, limits, prefix)
+        cache = {name: x for name, x in state.cache.items() if name != "past"}
+        return state._replace(cache=cache, step=ops.zeros((count,), "int32"))
 
     def _empty(self, ids):
         """The state of places that nobody has."""
@@ -430,47 +429,46 @@ class _Batch:
         cache = search.model.begin(ids, self.room, search.width)
         if "past" in cache:
             more = {"past": cache["past"], "slot": ops.zeros((), "int32")}
-            state["cache"] = {**state["cache"], **more}
+            state = state._replace(cache={**state.cache, **more})
         return state
 
     def _with(self, state, new, places):
         """The state with new rows at some places, whose past is hidden."""
-        cache, places = state["cache"], places[:, None]
+        cache, places = state.cache, places[:, None]
 
         def put(old, rows):
             return ops.scatter_update(old, places, rows)
 
-        own = {name: x for name, x in cache.items() if name in new["cache"]}
-        state = keras.tree.map_structure(put, {**state, "cache": own}, new)
-        return {**state, "cache": {**cache, **state["cache"]}}
+        own = {name: x for name, x in cache.items() if name in new.cache}
+        state = keras.tree.map_structure(put, state._replace(cache=own), new)
+        return state._replace(cache={**cache, **state.cache})
 
     def _advanced(self, state, steps):
         """Some steps: the state, how many, what is done and found."""
         step = self.of.step_player()
 
         def unfinished(taken, state):
-            waiting = ops.logical_not(ops.all(state["done"]))
+            waiting = ops.logical_not(ops.all(state.done))
             return ops.logical_and(taken < steps, waiting)
 
         def one_more(taken, state):
             # Rows that are done take steps too: to no place that is none.
-            last = ops.minimum(state["index"], room - 1)
-            return taken + 1, step({**state, "index": last})
+            last = ops.minimum(state.step, room - 1)
+            return taken + 1, step(state._replace(step=last))
 
-        room, taken = state["open"]["ids"].shape[-1], ops.zeros((), "int32")
+        room, taken = state.capacity, ops.zeros((), "int32")
         taken, state = ops.while_loop(unfinished, one_more, (taken, state))
-        return state, taken, state["done"], self.search.way.finish(state)
+        return state, taken, state.done, self.search.strategy.finish(state)
 
 
 def _fault(search):
     """What of a search hangs on all rows being at one step; or None."""
-    way = search.way
     faults = {
         "sampling": search.options.samples,
         "return_alternatives=True": search.options.return_alternatives,
         "a shortlist": search.options.shortlist is not None,
         "processors of your own": bool(search.options.logits_processors),
-        "groups of a beam": getattr(way, "groups", 1) > 1,
+        "groups of a beam": search.options.num_beam_groups > 1,
         "attention that is returned or decides": bool(search.begin_options),
         f"a {type(search.model).__name__} whose rows are at one step": not getattr(
             search.model, "supports_row_steps", False

@@ -2,7 +2,6 @@
 
 import copy
 import functools
-import inspect
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -10,14 +9,14 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_tfm.decode import inputs, scoring, settings
-from keras_tfm.decode import search_state as states
-from keras_tfm.decode.beam_search import Beam
-from keras_tfm.decode.ensemble import longest
+from keras_tfm.decode import inputs, scoring, search_state
+from keras_tfm.decode.beam_search import BeamSearch
 from keras_tfm.decode.hypotheses import BeamTrace, Hypotheses
 from keras_tfm.decode.options import Options
-from keras_tfm.decode.sampling import Sample
-from keras_tfm.decode.shortlist import is_again
+from keras_tfm.decode.protocol import Capabilities
+from keras_tfm.decode.sampling import Sampling
+from keras_tfm.decode.search_state import present
+from keras_tfm.decode.strategy import first_token_strategy, search_strategy
 from keras_tfm.runtime import grouping, schedule
 from keras_tfm.runtime.alternatives import Alternatives
 from keras_tfm.runtime.bucketing import Lengths
@@ -50,35 +49,31 @@ class Decoder:
         options = Options() if options is None else options
         self.model, self.options = model, options
         self.weights = ModelWeights(model, options.matmul_precision)
-        settings.check_model(model)
+        self.capabilities = Capabilities.of(model)
+        self.capabilities.check(options)
         self.lengths = Lengths(
             options.max_decoding_length,
             options.min_decoding_length,
-            longest(model),
-            continues=hasattr(model, "logits_after"),
+            self.capabilities.max_positions,
+            continues=self.capabilities.continues_source,
             few_buckets=options.few_buckets,
         )
         self.max_positions = self.lengths.longest
         self.continues_source = self.lengths.continues
-        size = getattr(model, "target_vocabulary_size", None)
-        settings.check_ids(options, size)
         _build(model, options.end_id)
-        self._special = 1 + max(options.start_id, options.end_id, options.unk_id)
-        self.way = settings.strategy(options, self._special)
+        self.strategy = search_strategy(options)
         self.each = 1 if options.return_alternatives else options.num_hypotheses
         self.width = options.num_hypotheses if options.samples else options.beam_size
         with_attention = options.return_attention or options.coverage_penalty
         self.begin_options = {"return_attention": True} if with_attention else {}
-        settings.check_begin(model, self.begin_options, options.shortlist)
-        begin = inspect.signature(model.begin).parameters
-        self._reads = "read_length" in begin
+        self._reads = "read_length" in self.capabilities.begin_options
         self._few_buckets, self._met = options.few_buckets, {}
         self._functions = CompiledFunctions(self.weights, options.jit_compile)
         self._player = captured(self._take_step, self.weights)
         self._alternatives = None
         if options.return_alternatives:
-            first = settings.first_tokens(options, self._special)
-            self._alternatives = Alternatives(self, self._by(first))
+            first = first_token_strategy(options)
+            self._alternatives = Alternatives(self, self._with_strategy(first))
 
     def replace(self, **changes):
         """Returns a decoder of the same model with some options changed.
@@ -88,10 +83,11 @@ class Decoder:
         """
         return Decoder(self.model, self.options.replace(**changes))
 
-    def _by(self, way):
-        """This search, but by another way."""
+    def _with_strategy(self, strategy):
+        """Returns this decoder with another search strategy."""
         search = copy.copy(self)
-        search.way, search.width, search.each = way, way.beam_size, way.num_hypotheses
+        search.strategy, options = strategy, strategy.options
+        search.width, search.each = options.beam_size, options.num_hypotheses
         search._functions = CompiledFunctions(self.weights, self.options.jit_compile)
         search._player = captured(search._take_step, self.weights)
         return search
@@ -122,7 +118,7 @@ class Decoder:
                 the limit, or constraints without a beam.
             FloatingPointError: the model gave NaN logits.
         """
-        size = getattr(self.model, "vocabulary_size", None)
+        size = self.capabilities.vocabulary_size
         source_ids = inputs.check_sources(source_ids, size)
         if self._alternatives is None:
             return self.decoded(source_ids, target_prefix, constraints, seed)
@@ -186,12 +182,12 @@ class Decoder:
             )
         rows = inputs.stripped(inputs.as_rows("source", rows))
         every = np.array([[token for row in rows for token in row]], "int64")
-        inputs.check_sources(every, getattr(self.model, "vocabulary_size", None))
+        inputs.check_sources(every, self.capabilities.vocabulary_size)
         if target_prefix is not None:
             target_prefix = inputs.as_rows("prefix", target_prefix)
             # All of them before any is decoded, and each by its number here.
             limits = [self.lengths.limit_of_row(len(row)) if row else 0 for row in rows]
-            size = getattr(self.model, "target_vocabulary_size", None)
+            size = self.capabilities.target_vocabulary_size
             inputs.check_prefixes(target_prefix, limits, size, self.options.end_id)
         order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
         lengths = [len(rows[number]) for number in order]
@@ -222,8 +218,8 @@ class Decoder:
         def carry_on(state):
             # Between stretches states are copied, and in them nothing leaves:
             # longer ones as long as nothing would.
-            index = int(state["index"])
-            leave = ops.convert_to_numpy(state["done"]).all(axis=-1).any()
+            index = int(state.step)
+            leave = ops.convert_to_numpy(state.done).all(axis=-1).any()
             steps = max(2, index // 8) if leave else max(4, index // 4)
             return self._carry_on(state, steps=steps)
 
@@ -262,9 +258,9 @@ class Decoder:
                 state, room = schedule.of_rows([begun], [np.arange(count)]), 0
                 while room < last:
                     # Its own: on JAX a program may write where it stood.
-                    state["index"] = ops.convert_to_tensor(room, "int32")
+                    state = state._replace(step=ops.convert_to_tensor(room, "int32"))
                     state, _ = self._carry_on(state, steps=1)
-                    room = state["open"]["ids"].shape[-1]
+                    room = state.capacity
 
     def stream(self, source_ids, target_prefix=None) -> Iterator[np.ndarray]:
         """Decodes greedily, and gives tokens as they come.
@@ -279,13 +275,13 @@ class Decoder:
             ValueError: this is no greedy search; or as a call.
         """
         others = self.options.samples or self._alternatives is not None
-        if others or not isinstance(self.way, Sample):
+        if others or not isinstance(self.strategy, Sampling):
             raise ValueError(
                 "Only the tokens of a greedy search are known as they come. Received: "
                 f"beam_size={self.width}, or sampling, or alternatives. Set "
                 "beam_size=1."
             )
-        size = getattr(self.model, "vocabulary_size", None)
+        size = self.capabilities.vocabulary_size
         source_ids = self.lengths.padded(inputs.check_sources(source_ids, size))
         arguments = self._arguments(source_ids, target_prefix=target_prefix)
         return self._stream(arguments)
@@ -303,12 +299,15 @@ class Decoder:
             ValueError: this is no search by a beam, or has a shortlist; or
                 there is another number of sources than one.
         """
-        if not isinstance(self.way, Beam) or self.options.shortlist is not None:
+        if (
+            not isinstance(self.strategy, BeamSearch)
+            or self.options.shortlist is not None
+        ):
             raise ValueError(
                 "A beam over all tokens is watched. Received: beam_size="
                 f"{self.width}, sampling or a shortlist. Set beam_size=2 or more."
             )
-        size = getattr(self.model, "vocabulary_size", None)
+        size = self.capabilities.vocabulary_size
         source_ids = self.lengths.padded(inputs.check_sources(source_ids, size))
         if len(source_ids) != 1:
             raise ValueError(
@@ -318,19 +317,17 @@ class Decoder:
 
     def _trace(self, arguments):
         state, taken = self._start(*arguments), 0
-        while not np.all(ops.convert_to_numpy(state["done"])):
+        while not np.all(ops.convert_to_numpy(state.done)):
             state, found = self._carry_on(state, steps=1)
             checked(_arrays(found))
             taken += 1
-            parts = [
-                {name: ops.convert_to_numpy(x)[0] for name, x in state[part].items()}
-                for part in ("open", "pool")
-            ]
-            opened, pool = parts
-            new = pool["lengths"] == taken
+            live, finished = keras.tree.map_structure(
+                lambda x: ops.convert_to_numpy(x)[0], (state.live, state.finished)
+            )
+            new = finished.lengths == taken
             yield BeamTrace(
-                _rows(opened["ids"], opened["totals"], taken),
-                _rows(pool["ids"][new], pool["scores"][new], taken),
+                _rows(live.ids, live.scores, taken),
+                _rows(finished.ids[new], finished.scores[new], taken),
             )
 
     def score(self, source_ids, target_ids, prefix_lengths=None) -> Hypotheses:
@@ -363,9 +360,9 @@ class Decoder:
                 "`score` calls the model, with source and target at once. Received: "
                 f"{type(self.model).__name__}, which has `begin` and `step` alone."
             )
-        size = getattr(self.model, "vocabulary_size", None)
+        size = self.capabilities.vocabulary_size
         source_ids = self.lengths.padded(inputs.check_sources(source_ids, size))
-        size = getattr(self.model, "target_vocabulary_size", None)
+        size = self.capabilities.target_vocabulary_size
         targets = inputs.check_targets(
             target_ids, len(source_ids), size, self.lengths.longest
         )
@@ -376,7 +373,7 @@ class Decoder:
             ids, scores = none.astype("int32"), none[:, :, 0]
             return Hypotheses(ids, scores, scores.astype("int32"), none)
         given = inputs.check_prefix_lengths(prefix_lengths, targets)
-        if self.way.score_prefix:
+        if self.options.score_prefix:
             given = np.zeros_like(given)
         self.weights.refresh()
         program = self._functions.get("score", self._score)
@@ -400,7 +397,7 @@ class Decoder:
                 room. Of a row whose own limit it passes it is cut there.
         """
         state = self.begin_decoding(source_ids, target_prefix)
-        return self.way.finish(self.decode_until(state))
+        return self.strategy.finish(self.decode_until(state))
 
     def begin_decoding(self, source_ids, target_prefix=(), max_length=None):
         """Begins what `decode` does, to go on by `decode_until`.
@@ -427,7 +424,7 @@ class Decoder:
                 "tokens. Received: a search that samples, return_alternatives=True, "
                 "or a shortlist."
             )
-        size = getattr(self.model, "target_vocabulary_size", None)
+        size = self.capabilities.target_vocabulary_size
         target_prefix = inputs.check_prefix(target_prefix, size, self.options.end_id)
         length = source_ids.shape[1]
         if length is not None or not self.lengths.multiple:
@@ -436,7 +433,7 @@ class Decoder:
         # Each row has its own, or a translation would depend on its neighbours.
         limits = ops.where(ops.greater(tokens, 0), self.lengths.limit_of_row(tokens), 0)
         room = self.lengths.limit(ops.shape(source_ids)[1])
-        if max_length is not None and hasattr(self.model, "extend"):
+        if max_length is not None and self.capabilities.can_extend:
             is_static = isinstance(room, int) and isinstance(max_length, int)
             room = (min if is_static else ops.minimum)(max_length, room)
         count, prefix = ops.shape(source_ids)[0], []
@@ -457,7 +454,7 @@ class Decoder:
         Returns:
             The state after them; `hypotheses(state)` returns its `Hypotheses`.
         """
-        return self.way.advance(self.model.step, state, until)
+        return self.strategy.advance(self.model.step, state, until)
 
     def extend(self, state, max_length):
         """Extends a state and its cache, so that more steps can be taken.
@@ -471,10 +468,10 @@ class Decoder:
             The extended state; unchanged if the model has no `extend`, since
             its cache then has the full length from the beginning.
         """
-        if not hasattr(self.model, "extend"):
+        if not self.capabilities.can_extend:
             return state
-        cache = self.model.extend(state["cache"], max_length)
-        return {**states.resize(state, max_length), "cache": cache}
+        cache = self.model.extend(state.cache, max_length)
+        return state.resized(max_length)._replace(cache=cache)
 
     def hypotheses(self, state) -> Hypotheses:
         """Returns the hypotheses of a state.
@@ -485,7 +482,7 @@ class Decoder:
         Returns:
             `Hypotheses` of tensors; of rows that are not finished those so far.
         """
-        return self.way.finish(state)
+        return self.strategy.finish(state)
 
     def length_limit(self, source_length):
         """Returns the most tokens that the hypotheses of a source may have.
@@ -507,9 +504,10 @@ class Decoder:
         return self.lengths.width(source_length)
 
     def _score(self, source_ids, target_ids, given):
-        way = self.way
+        options = self.options
+        length_penalty = options.length_penalty, options.length_penalty_form
         return scoring.score(
-            self.model, source_ids, target_ids, given, way.start_id, way.length_penalty
+            self.model, source_ids, target_ids, given, options.start_id, length_penalty
         )
 
     def decoded(
@@ -552,7 +550,7 @@ class Decoder:
 
     def _stream(self, arguments):
         state, taken = self._start(*arguments), 0
-        while not np.all(ops.convert_to_numpy(state["done"])):
+        while not np.all(ops.convert_to_numpy(state.done)):
             state, found = self._carry_on(state, steps=1)
             yield checked(_arrays(found)).ids[:, 0, taken]
             taken += 1
@@ -571,27 +569,27 @@ class Decoder:
 
     def _starts_as_one(self, state):
         """Whether one hypothesis may stand for all in the first step."""
-        size = getattr(self.model, "target_vocabulary_size", None) or 0
-        if "candidates" in state:
-            size = state["candidates"].shape[1]
+        size = self.capabilities.target_vocabulary_size or 0
+        if present(state.candidates):
+            size = state.candidates.shape[1]
         return (
-            isinstance(self.way, Beam)
-            and self.way.groups == 1
+            isinstance(self.strategy, BeamSearch)
+            and self.strategy.groups == 1
             and 2 * self.width <= size
             and not self.begin_options
-            and "constraints" not in state
-            and not _tells(state["cache"])
+            and not present(state.phrases)
+            and not _tells(state.cache)
         )
 
     def _take_first_step(self, state):
-        return self._player()(self.way.as_one(state))
+        return self._player()(self.strategy.with_one_beam(state))
 
     def _carry_on(self, state, steps=None):
         """Takes some steps, or as many as there is room for; makes room first.
 
         Gives the state and the hypotheses so far.
         """
-        index, room = int(state["index"]), state["open"]["ids"].shape[-1]
+        index, room = int(state.step), state.capacity
         if index >= room:
             room = self._room_above(index)
             extend = functools.partial(self.extend, max_length=room)
@@ -608,34 +606,26 @@ class Decoder:
             options = {**options, "candidates": candidates}
         cache = self.model.begin(source_ids, room, self.width, **options)
         active = ops.greater(limits, 0)
-        state = self.way.start(cache, active, room, limits, *rest)
-        if "coverage" in state["open"]:
-            state["open"]["coverage"] += self.way.seen(source_ids)
-        return {**state, "candidates": candidates} if shortlisted else state
+        return self.strategy.start(
+            cache,
+            active,
+            room,
+            limits,
+            *rest,
+            candidates=candidates,
+            source_ids=source_ids,
+        )
 
     def _advance(self, state, until):
-        state = states.advance(self._player(), state, until)
-        found = self.way.finish(state)
-        if "candidates" in state:
-            own = state["candidates"][:, None]
-            found = found._replace(ids=ops.take_along_axis(own, found.ids, axis=2))
-        return state, found
+        state = search_state.advance(self._player(), state, until)
+        return state, self.strategy.finish(state)
 
     def _take_step(self, state):
-        def step(ids, index, cache):
-            if "candidates" not in state:
-                return self.model.step(ids, index, cache)
-            candidates = state["candidates"]  # (B, C), of whose numbers the ids are
-            ids = ops.take_along_axis(candidates, ids, axis=1)
-            logits, cache = self.model.step(ids, index, cache)
-            again = is_again(candidates)[:, None]
-            return ops.where(again, -float("inf"), logits), cache
-
-        return self.way.take_step(step, state)
+        return self.strategy.take_step(self.model.step, state)
 
     def _room_above(self, index, width=None):
         """Tokens to make room for."""
-        if not hasattr(self.model, "extend"):
+        if not self.capabilities.can_extend:
             return self.lengths.limit(width)
         return self.lengths.room_above(index)
 
@@ -651,7 +641,7 @@ class Decoder:
     ):
         """Checks what a batch is given, and gives it as tensors."""
         self.weights.refresh()
-        if constraints is not None and isinstance(self.way, Sample):
+        if constraints is not None and isinstance(self.strategy, Sampling):
             drawn = "sampling" if self.options.samples else f"beam_size={self.width}"
             raise ValueError(
                 f"Constraints need a beam. Received: constraints, and {drawn}. Set "
@@ -659,10 +649,10 @@ class Decoder:
             )
         if limits is None:
             limits = self.lengths.limits(source_ids)
-        size = getattr(self.model, "target_vocabulary_size", None)
+        size = self.capabilities.target_vocabulary_size
         prefix = inputs.check_prefixes(target_prefix, limits, size, self.options.end_id)
         rows = [prefix]
-        if isinstance(self.way, Beam):
+        if isinstance(self.strategy, BeamSearch):
             phrases = inputs.check_constraints(
                 constraints,
                 limits,
@@ -677,7 +667,10 @@ class Decoder:
             forced = [x.reshape(len(x), math.prod(x.shape[1:])) for x in rows]
             forced = np.concatenate(forced, axis=1)
             candidates = self.options.shortlist.rows(
-                source_ids, self._special, forced, self.options.suppressed_ids
+                source_ids,
+                self.options.num_special_ids,
+                forced,
+                self.options.suppressed_ids,
             )
             rows = [_places(candidates, tokens) for tokens in rows]
         if found_last:
@@ -691,7 +684,7 @@ class Decoder:
             return tuple(parts)
         # Of each row by its number: the same in any batch, and of any length.
         shape = (self.lengths.limit(source_ids.shape[1]), self.options.num_hypotheses)
-        settings.check_seed(seed)
+        inputs.check_seed(seed)
         base = np.random.SeedSequence(seed).entropy
         noise = [
             np.random.default_rng([base, max(number, 0)]).random(shape, "float32").T
@@ -722,10 +715,17 @@ class Decoder:
             placed("scores", "float32"),
             placed("lengths", "int32"),
             placed(
-                "token_scores", "float32", limit, wanted=self.way.return_token_scores
+                "token_scores",
+                "float32",
+                limit,
+                wanted=self.options.return_token_scores,
             ),
             placed(
-                "attention", "float32", limit, length, wanted=self.way.return_attention
+                "attention",
+                "float32",
+                limit,
+                length,
+                wanted=self.options.return_attention,
             ),
         )
 

@@ -52,7 +52,7 @@ def run(batches: Iterable, carry_on: Callable, inter_threads: int = 1) -> Iterat
 
         def stretch(make_state):
             state, hypotheses = carry_on(make_state())
-            return state, hypotheses, ops.convert_to_numpy(state["done"])
+            return state, hypotheses, ops.convert_to_numpy(state.done)
 
         def begun(make_state):
             if inter_threads > 1:
@@ -119,7 +119,7 @@ class _Work:
             part = _Part(left, state, True)
             if rows.size <= len(left) // 4:  # the others are not held in memory
                 part = _Part(left[rows], of_rows([state], [rows]), False)
-            at = kind, int(ops.convert_to_numpy(state["index"]))
+            at = kind, int(ops.convert_to_numpy(state.step))
             self.waiting.setdefault(at, []).append(part)
         if over.any():
             parts = (x if x is None else ops.convert_to_numpy(x) for x in hypotheses)

@@ -7,17 +7,24 @@ import hypothesis
 import numpy as np
 from keras import ops
 
+from keras_tfm import decode
+
 START, END = 2, 3
 
-# A language of one loop, 3 -> 4 -> 5 -> 2 -> 3; 2 is the end token. It runs
+# A language of one loop, 3 -> 4 -> 5 -> 2 -> 3; 1 starts, 2 ends. It runs
 # on past the end, so a search that does not stop a finished row is caught.
-NEXT = np.array([0, 0, 3, 4, 5, 2], "int32")
+NEXT = np.array([0, 3, 3, 4, 5, 2], "int32")
 
 
 def drawn(count):
     """Lets a test draw so many examples, or EXAMPLES times as many."""
     count *= int(os.environ.get("EXAMPLES", 1))
     return hypothesis.settings(max_examples=count, derandomize=True, deadline=None)
+
+
+def options_of(**options):
+    """Makes options that suppress no token unless told to."""
+    return decode.Options(**{"suppress_ids": (), "disable_unk": False, **options})
 
 
 def loop_step(ids, index, cache):

@@ -18,6 +18,7 @@ from tests.decode.languages import (
     draw_language,
     drawn,
     every_hypothesis,
+    options_of,
     tree_cache,
     tree_gains,
     tree_step,
@@ -56,16 +57,14 @@ def shifted_step(table):
 @functools.cache
 def program(**options):
     def decoded(table, phrases, prefix):
-        return decode.beam(
+        return decode.beam_search(
             shifted_step(table),
             tree_cache(table.shape[0], options["beam_size"]),
             ops.ones((table.shape[0],), "bool"),
             LENGTH,
+            options_of(start_id=1, end_id=END + 1, **options),
             prefix=prefix,
             constraints=phrases,
-            start_id=1,
-            end_id=END + 1,
-            **options,
         )
 
     return runtime.compiled(decoded, model=None, jit_compile=False)
@@ -281,18 +280,14 @@ def test_coverage_raises_what_has_attended_to_all(seed, sharpness):
 
     cache = tree_cache(ROWS, beam_size)
     cache["attention"] = ops.zeros((ROWS, beam_size, 3))
-    found = decode.beam(
-        step,
-        cache,
-        ops.ones((ROWS,), "bool"),
-        4,
+    options = options_of(
         beam_size=beam_size,
         num_hypotheses=5,
-        end_id=END,
         patience=1e9,
         coverage_penalty=beta,
         return_attention=True,
     )
+    found = decode.beam_search(step, cache, ops.ones((ROWS,), "bool"), 4, options)
     for row in range(ROWS):
 
         def attended(ids, row=row):
@@ -318,25 +313,11 @@ def test_coverage_raises_what_has_attended_to_all(seed, sharpness):
             )
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"num_beam_groups": 3}, "divides `beam_size`.*num_beam_groups=3, beam_size=4"),
-        ({"num_beam_groups": 0}, "num_beam_groups=0"),
-        ({"diversity_penalty": -1}, "`diversity_penalty` must be 0 or more.*-1"),
-        ({"coverage_penalty": -1}, "`coverage_penalty` must be 0 or more.*-1"),
-        ({"num_beam_groups": 2, "constraints": 1}, "have no groups.*num_beam_groups=2"),
-    ],
-)
-def test_what_cannot_be_is_refused(wrong, message):
-    if wrong.pop("constraints", None):
-        search = decode.Beam(**wrong)
-        ones = ops.ones((1, 1, 1), "int32")
-        with pytest.raises(ValueError, match=message):
-            search.start({}, ops.ones((1,), "bool"), 4, constraints=ones)
-    else:
-        with pytest.raises(ValueError, match=message):
-            decode.Beam(**wrong)
+def test_constraints_exclude_groups():
+    strategy = decode.BeamSearch(decode.Options(beam_size=4, num_beam_groups=2))
+    ones = ops.ones((1, 1, 1), "int32")
+    with pytest.raises(ValueError, match="without groups; got num_beam_groups=2"):
+        strategy.start({}, ops.ones((1,), "bool"), 4, constraints=ones)
 
 
 def test_a_phrase_that_a_prefix_begins_needs_less_room():

@@ -19,6 +19,7 @@ from tests.decode.languages import (
     drawn,
     every_hypothesis,
     log_softmax,
+    options_of,
     tree_cache,
     tree_gains,
     tree_step,
@@ -79,15 +80,18 @@ def program(search, names, **options):
         width = noise.shape[1] or options.get("beam_size", 1)
         cache = tree_cache(table.shape[0], width)
         active = ops.ones((table.shape[0],), "bool")
-        more = {**options, "processors": chosen, "prefix": prefix}
-        if search is decode.sample:
-            more["noise"] = noise
-        return search(tree_step(table), cache, active, 5, **more)
+        arguments = tree_step(table), cache, active, 5
+        samples = search is decode.sample
+        topk = {"sampling_topk": 0} if samples else {}
+        more = options_of(logits_processors=chosen, **topk, **options)
+        if samples:
+            return search(*arguments, noise, more, prefix=prefix)
+        return search(*arguments, more, prefix=prefix)
 
     return runtime.compiled(decoded, model=None, jit_compile=False)
 
 
-def run(table, names=(), prefix=None, noise=None, search=decode.beam, **options):
+def run(table, names=(), prefix=None, noise=None, search=decode.beam_search, **options):
     prefix = np.zeros((len(table), 0)) if prefix is None else prefix
     noise = np.zeros((len(table), 0, 0)) if noise is None else noise
     return program(search, tuple(names), **options)(
@@ -124,7 +128,7 @@ def test_several_work_in_their_order_in_a_narrow_beam_too(seed, sharpness):
     names = ("penalty", "bigram", "minimum", "sequences")
     table = draw_language(seed, ROWS, 5, 5, sharpness)
     found = run(table, names, beam_size=3, num_hypotheses=2)
-    greedy = run(table, names, search=decode.greedy)
+    greedy = run(table, names, search=decode.greedy_search)
     for row in range(ROWS):
         ask = tree_gains(table[row], change=changed(names))
         assert_found(found, row, by_hand(ask, 5, 3, 2))
@@ -148,13 +152,13 @@ def test_all_together_a_wide_beam_finds_the_best(seed, sharpness):
         assert_found(found, row, every_hypothesis(ask, 5, 0.6, "gnmt"))
 
 
-@pytest.mark.parametrize("search", [decode.beam, decode.greedy])
+@pytest.mark.parametrize("search", [decode.beam_search, decode.greedy_search])
 @some_languages
 @given(**LANGUAGES)
 def test_a_prefix_is_kept_and_scored_by_its_tokens(search, seed, sharpness):
     table = draw_language(seed, ROWS, 5, 5, sharpness)
     options = {"return_token_scores": True}
-    if search is decode.beam:
+    if search is decode.beam_search:
         options |= {"beam_size": 3, "num_hypotheses": 3}
     found = run(table, ["sequences"], PREFIX, search=search, **options)
     for row in range(ROWS):
@@ -194,7 +198,7 @@ def test_sampling_draws_by_the_cumulated_probability(seed, sharpness):
         assert_found(found, row, sorted(wanted, reverse=True))
 
 
-@pytest.mark.parametrize("search", [decode.beam, decode.greedy])
+@pytest.mark.parametrize("search", [decode.beam_search, decode.greedy_search])
 def test_where_nothing_is_allowed_there_is_no_hypothesis(search):
     table = draw_language(1, ROWS, 5, 5)
     prefix = np.array([[4], [1], [1], [4]])  # after a 4 nothing may come
@@ -205,14 +209,14 @@ def test_where_nothing_is_allowed_there_is_no_hypothesis(search):
             after_4, FORBIDDEN, ops.where(ops.arange(5) == 4, -1e9, logits)
         )
 
+    beam = {"beam_size": 4} if search is decode.beam_search else {}
     found = search(
         tree_step(ops.convert_to_tensor(table)),
-        tree_cache(ROWS, 4 if search is decode.beam else 1),
+        tree_cache(ROWS, beam.get("beam_size", 1)),
         ops.convert_to_tensor([True] * ROWS),
         5,
+        options_of(logits_processors=[forbid], return_token_scores=True, **beam),
         prefix=ops.convert_to_tensor(prefix, "int32"),
-        processors=[forbid],
-        return_token_scores=True,
     )
     ids, scores, lengths, gains = map(ops.convert_to_numpy, found[:4])
     for row in (0, 3):
@@ -288,8 +292,3 @@ def test_suppressed_tokens_count_once_and_only_where_none_is_forced(suppressed):
     np.testing.assert_allclose(found, np.log(shares / shares.sum()), atol=1e-6)
     assert np.isneginf(gains[1, 0][len(left) :]).all()
     assert not ops.convert_to_numpy(broken).any()
-
-
-def test_suppressed_tokens_are_not_negative():
-    with pytest.raises(ValueError, match=r"0 or more. Received: \[-2, 1\]"):
-        decode.Beam(2, suppress_ids=[1, -2])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_tfm import decode, runtime
-from keras_tfm.decode import search_state as states
+from keras_tfm.decode.search_state import reorder_cache
 from keras_tfm.models import RecurrentSeq2Seq
 from keras_tfm.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from keras_tfm.pipelines import Translator
@@ -241,7 +241,7 @@ def test_steps_give_what_the_call_gives(kind, seed):
         found.append(numpy(logits))
         parents = rng.integers(0, beams, (rows, beams)).astype("int32")
         found = [np.take_along_axis(x, parents[..., None], 1) for x in found]
-        cache = states.reorder(cache, ops.convert_to_tensor(parents))
+        cache = reorder_cache(cache, ops.convert_to_tensor(parents))
         cache = model.extend(cache, length + t)
         histories = np.take_along_axis(histories, parents[..., None], 1)
         ids = rng.integers(3, V, (rows, beams, 1)).astype("int32")
@@ -504,7 +504,7 @@ def test_it_decides_together_with_others():
     models = [model_of("gru additive"), model_of("lstm multiplicative")]
     ensemble = decode.Ensemble(models)
     cache = ensemble.extend(begun(ensemble, beams=2), 8)
-    cache = states.reorder(cache, ops.zeros((2, 2), "int32"))
+    cache = reorder_cache(cache, ops.zeros((2, 2), "int32"))
     found, cache = stepped(ensemble, np.repeat(TARGET[:, :1], 2, axis=1), 0, cache)
     shares = [softmax(logits_of(model)[:, 0].astype("float64")) for model in models]
     wanted = np.log(np.mean(shares, axis=0))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_tfm.decode.search_state import reorder
+from keras_tfm.decode.search_state import reorder_cache
 from keras_tfm.layers import LearnedPositions, SinusoidalPositions, T5Positions
 from keras_tfm.models import Transformer
 from keras_tfm.training import SmoothedCrossentropy
@@ -172,7 +172,7 @@ def test_beams_that_change_places_keep_their_own_past(kind, seed):
         found.append(numpy(logits))
         parents = rng.integers(0, beams, (rows, beams)).astype("int32")
         found = [np.take_along_axis(x, parents[..., None], 1) for x in found]
-        cache = reorder(cache, parents)
+        cache = reorder_cache(cache, parents)
         histories = np.take_along_axis(histories, parents[..., None], 1)
         ids = rng.integers(3, V, (rows, beams, 1)).astype("int32")
         histories = np.concatenate([histories, ids], axis=-1)

@@ -3,6 +3,7 @@
 import collections
 import threading
 import time
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -469,6 +470,12 @@ def test_constraints_need_a_beam(wordy):
         )
 
 
+class CountingState(NamedTuple):
+    step: object
+    left: object
+    done: object
+
+
 class Counting:
     """Rows that are done after a number of steps of their own."""
 
@@ -478,23 +485,18 @@ class Counting:
     def start(self, lengths, kind=None):
         """Begins rows of so many steps; batches of one kind may be joined."""
         size = len(lengths)
-        return {
-            "index": ops.convert_to_tensor(0, "int32"),
-            "left": lengths,
-            "done": ops.zeros((size, 1), "bool"),
-        }
+        step = ops.convert_to_tensor(0, "int32")
+        return CountingState(step, lengths, ops.zeros((size, 1), "bool"))
 
     def carry_on(self, state):
-        state = {k: ops.convert_to_numpy(v) for k, v in state.items()}
-        self.sizes.append((int(state["index"]), len(state["left"])))
-        self.work += self.stretch * len(state["left"])
-        left = state["left"]
-        index = state["index"] + self.stretch
-        done = state["done"] | (left <= index)[:, None]
-        state = {"index": index, "left": left, "done": done}
-        state = {k: ops.convert_to_tensor(v) for k, v in state.items()}
+        step, left, done = map(ops.convert_to_numpy, state)
+        self.sizes.append((int(step), len(left)))
+        self.work += self.stretch * len(left)
+        step = step + self.stretch
+        done = done | (left <= step)[:, None]
+        state = CountingState(*map(ops.convert_to_tensor, (step, left, done)))
         scores = ops.cast(ops.convert_to_tensor(left)[:, None], "float32")
-        return state, decode.Hypotheses(state["done"], scores, state["done"])
+        return state, decode.Hypotheses(state.done, scores, state.done)
 
 
 def test_rows_that_wait_share_batches():
@@ -529,9 +531,7 @@ def test_what_shares_a_batch_does_not_hang_on_time():
         carry_on = toy.carry_on
 
         def dawdling(state, carry_on=carry_on, slow=slow):
-            time.sleep(
-                0.002 * (len(state["left"]) + slow * int(state["index"])) % 0.007
-            )
+            time.sleep(0.002 * (len(state.left) + slow * int(state.step)) % 0.007)
             return carry_on(state)
 
         batches = []
@@ -551,7 +551,7 @@ def test_at_the_end_of_a_job_no_thread_waits_for_the_other():
     toy, both = Counting(stretch=4), threading.Barrier(2, timeout=10)
 
     def carry_on(state):
-        if int(state["index"]):
+        if int(state.step):
             both.wait()  # breaks where one works alone
         return toy.carry_on(state)
 

@@ -364,7 +364,7 @@ def test_places_come_and_go_with_the_rows(transformer):
     slow = concurrent.futures.Future()
     batch.rows = [module._Row(rows[0], slow, 99, batch.steps), None, None, None]
     batch.idle = module.PATIENCE
-    if not np.all(keras.ops.convert_to_numpy(batch.state["done"])[0]):
+    if not np.all(keras.ops.convert_to_numpy(batch.state.done)[0]):
         batch.stretch([])
         assert len(batch.rows) == 1
     continuous.close()

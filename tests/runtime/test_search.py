@@ -209,9 +209,9 @@ def test_room_may_be_made_as_it_is_needed(kind, beam_size, transformer):
     state = search.begin_decoding(sources, [5], max_length=2)
     for last in range(2, MAX_LENGTH + 1, 2):
         state = search.decode_until(search.extend(state, last), last)
-        room = state["open"]["ids"].shape[-1]
+        room = state.capacity
         assert room == (MAX_LENGTH if kind == "whole" else last)
-    assert ops.convert_to_numpy(state["done"]).all()
+    assert ops.convert_to_numpy(state.done).all()
     found, wanted = search.hypotheses(state), search.decode(sources, [5])
     for one, other in zip(found, wanted, strict=True):
         assert (one is None) == (other is None)
@@ -386,6 +386,8 @@ def test_what_xla_compiles_sees_nan_too(kind):
 )
 def test_a_step_that_gives_something_else_is_refused(wrong, options, message):
     class Wrong:
+        begin_options = ("return_attention",)
+
         def begin(self, source_ids, max_length, beam_size, **options):
             return {"memory": source_ids}
 
@@ -405,6 +407,7 @@ class Heard:
     """Says 4 or 5 and ends; after 5 alone it has heard the second token."""
 
     vocabulary_size = target_vocabulary_size = 8
+    begin_options = ("return_attention",)
 
     def __init__(self, dtype="float32"):
         self.dtype = dtype
