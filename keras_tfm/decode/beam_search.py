@@ -84,7 +84,8 @@ def beam_search(
 
         options, active = decode.Options(beam_size=2), ops.ones((1,), "bool")
         hypotheses = decode.beam_search(step_fn, {}, active, 4, options)
-        assert ops.convert_to_numpy(hypotheses.ids)[0, 0].tolist() == [4, 5, 3, 0]
+        best = ops.convert_to_numpy(hypotheses.ids)[0, 0]
+        assert best.tolist() == [4, 5, 3, 0]
         ```
     """
     strategy = BeamSearch(options)

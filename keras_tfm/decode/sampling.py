@@ -48,8 +48,10 @@ def greedy_search(
             likeliest = ops.where(ids == 5, 3, ops.maximum(ids + 1, 4))
             return ops.one_hot(likeliest, 6), cache
 
-        hypotheses = decode.greedy_search(step_fn, {}, ops.ones((1,), "bool"), 4)
-        assert ops.convert_to_numpy(hypotheses.ids)[0, 0].tolist() == [4, 5, 3, 0]
+        active = ops.ones((1,), "bool")
+        hypotheses = decode.greedy_search(step_fn, {}, active, 4)
+        ids = ops.convert_to_numpy(hypotheses.ids)[0, 0]
+        assert ids.tolist() == [4, 5, 3, 0]
         ```
     """
     return sample(step_fn, cache, active, max_length, None, options, limits, prefix)
@@ -101,9 +103,11 @@ def sample(
             return ops.broadcast_to(logits, (*ids.shape, 6)), cache
 
         noise = ops.convert_to_tensor([[[0.1, 0.9]]])
-        options, active = decode.Options(sampling_topk=0), ops.ones((1,), "bool")
+        options = decode.Options(sampling_topk=0)
+        active = ops.ones((1,), "bool")
         hypotheses = decode.sample(step_fn, {}, active, 2, noise, options)
-        assert ops.convert_to_numpy(hypotheses.ids).tolist() == [[[4, 5]]]
+        ids = ops.convert_to_numpy(hypotheses.ids)
+        assert ids.tolist() == [[[4, 5]]]
         ```
     """
     strategy = Sampling(Options() if options is None else options)
