@@ -198,7 +198,7 @@ def blocks(text, language):
             lines.append(line)
 
 
-def script(text):
+def script(text, name):
     """Returns one program of the Python blocks: a namespace for each heading.
 
     Each block keeps its line numbers, so that a traceback points into the text.
@@ -207,14 +207,14 @@ def script(text):
     for heading, start, code in blocks(text, "python"):
         source = "\n" * start + code
         lines.append(f"names = spaces[{heading!r}]")
-        lines.append(f"exec(compile({source!r}, 'README.md', 'exec'), names)")
+        lines.append(f"exec(compile({source!r}, {name!r}, 'exec'), names)")
     return "\n".join(lines)
 
 
-def run_blocks(text, folder, backend="tensorflow"):
+def run_blocks(text, folder, backend="tensorflow", name="README.md"):
     """Runs the Python blocks of `text` in a fresh process inside `folder`."""
     return subprocess.run(
-        [sys.executable, "-c", script(text)],
+        [sys.executable, "-c", script(text, name)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(ROOT), "KERAS_BACKEND": backend},
         stdin=subprocess.DEVNULL,
@@ -234,7 +234,7 @@ def test_python_in_the_readme_runs(tmp_path):
 
 def test_python_in_the_page_of_decoding_runs(tmp_path):
     text = (ROOT / "docs" / "decoding.md").read_text("utf-8")
-    done = run_blocks(text, tmp_path, keras.backend.backend())
+    done = run_blocks(text, tmp_path, keras.backend.backend(), "decoding.md")
     assert done.returncode == 0, done.stderr[-4000:]
     assert "(2, 2, 6)" in done.stdout and "Wo ist der Bahnhof?" in done.stdout
 
