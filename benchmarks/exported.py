@@ -93,10 +93,13 @@ def run(task, job, **options):
 
 def write(settings, kind, folder):
     """Exports the translator."""
-    translator_of(settings).export(
+    from keras_tfm import export
+
+    export.saved_model(
+        translator_of(settings),
         f"{folder}/{kind}",
         jit_compile=kind == "compiled",
-        shapes=((1, 16), (1, 32), (SIZE, 32), (SIZE, 64)),
+        buckets=((1, 16), (1, 32), (SIZE, 32), (SIZE, 64)),
     )
 
 

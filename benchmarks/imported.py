@@ -56,7 +56,8 @@ def translations(direction, source):
         (f"ours, {backend}", None),
     ):
         search = {**found.options, "shortlist": shortlist}
-        translator = pipelines.Translator(found.model, found.vocabulary, **search)
+        translator = pipelines.Translator(found.model, found.vocabulary)
+        translator = translator.replace(**search)
         yield name, translator(source, progress=sys.stderr.isatty())
 
 

@@ -32,7 +32,7 @@ def run(flags) -> None:
             flags.folder,
             pipeline.vocabulary,
             pipeline.target_vocabulary,
-            options=pipeline.config(),
+            options=pipeline.changes(),
         )
     else:
         zoo.to_hugging_face(
@@ -46,7 +46,7 @@ def run(flags) -> None:
 
 def _write_ctranslate2(translator, flags):
     # CTranslate2 itself appends the end token to each source.
-    suffix = list(translator.source_suffix)
+    suffix = list(translator.config.source_suffix)
     adds_end = suffix[-1:] == [translator.decoder.options.end_id]
     suffix = suffix[:-1] if adds_end else suffix
     zoo.to_ctranslate2(
@@ -59,9 +59,9 @@ def _write_ctranslate2(translator, flags):
     )
     source, target = translator.vocabulary, translator.target_vocabulary
     for place, vocabulary, ids in (
-        ("before each source", source, translator.source_prefix),
+        ("before each source", source, translator.config.source_prefix),
         ("after each source", source, suffix),
-        ("as target_prefix", target, translator.target_prefix),
+        ("as target_prefix", target, translator.config.target_prefix),
     ):
         if ids:
             tokens = " ".join(vocabulary.tokens(ids))

@@ -21,7 +21,7 @@ def run(flags) -> None:
         target = pipeline.target_vocabulary
         if target is not vocabulary:
             print(f"target vocabulary: {type(target).__name__}, {target.size:,} tokens")
-        config = pipeline.config()
+        config = pipeline.changes()
     else:
         config = {
             "classes": pipeline.classes,

@@ -22,7 +22,7 @@ def run(command):
         ImportError: the extra `serve` is not installed.
     """
     _check(command)
-    preset.check(command.model)  # before anything is started
+    preset.check_name(command.model)  # before anything is started
     try:
         from keras_tfm.server import limits, start
     except ImportError as fault:
@@ -83,6 +83,6 @@ def _check(command):
 
 def _place(model):
     """A folder by its whole path: workers have a folder of their own."""
-    place = preset.place(model)
+    place = preset.locate(model)
     folders = isinstance(place, pathlib.Path) and place == pathlib.Path(model)
     return str(place.resolve()) if folders else model

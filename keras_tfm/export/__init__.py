@@ -1,1 +1,5 @@
-"""Writes models for other runtimes."""
+"""Exports pipelines to other runtimes."""
+
+from keras_tfm.export.saving import saved_model
+
+__all__ = ["saved_model"]

@@ -1,10 +1,12 @@
-"""From text to text, or to labels: a model with its vocabulary."""
+"""Pipelines: text in, text or labels out."""
 
 from keras_tfm.pipelines.classifier import Classifier, Prediction
 from keras_tfm.pipelines.loading import load
 from keras_tfm.pipelines.pretrained import Preset, presets
+from keras_tfm.pipelines.segmentation import Segment, SegmentedText, SentenceSplitter
 from keras_tfm.pipelines.shared import SharedTranslator
-from keras_tfm.pipelines.translation import Hypothesis, Score, Translation
+from keras_tfm.pipelines.text_config import TextConfig
+from keras_tfm.pipelines.translation import Hypothesis, ScoredTranslation, Translation
 from keras_tfm.pipelines.translator import Translator
 
 __all__ = [
@@ -12,8 +14,12 @@ __all__ = [
     "Hypothesis",
     "Prediction",
     "Preset",
-    "Score",
+    "ScoredTranslation",
+    "Segment",
+    "SegmentedText",
+    "SentenceSplitter",
     "SharedTranslator",
+    "TextConfig",
     "Translation",
     "Translator",
     "load",

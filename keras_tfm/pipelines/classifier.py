@@ -1,47 +1,42 @@
-"""From text to labels: a classifier with its vocabulary."""
+"""Text in, labels out: a classifier with its vocabulary."""
 
-import json
 import logging
 import os
 import pathlib
-import tempfile
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 
 from keras_tfm.decode.inputs import rounded_up
-from keras_tfm.export import saved_model
-from keras_tfm.pipelines import pretrained as preset
-from keras_tfm.pipelines.folders import check_saved, read_model, write_model
+from keras_tfm.pipelines.pretrained import resolve
+from keras_tfm.pipelines.saving import read_classifier, save_classifier
+from keras_tfm.pipelines.texts import check_unicode
 from keras_tfm.runtime.compile import compiled
-from keras_tfm.text.files import is_unicode
 from keras_tfm.text.pair_packing import (
     count_special_tokens,
     pack_texts,
     truncated_lengths,
 )
-from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
-from keras_tfm.zoo.config_file import read_json
 
-# Of a saved classifier.
-FILES = ("model.keras", "vocabulary.model", "classifier.json")
-# Lengths are rounded up to these, so that few programs are compiled.
+# Lengths are rounded up to these, so that few functions are compiled.
 LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 _log = logging.getLogger(__name__)
 
+Text = str | tuple[str, str]
+
 
 class Prediction(NamedTuple):
-    """What a classifier says of one text.
+    """The labels of one text.
 
     Attributes:
-        label: str, the likeliest class; or a list of str, those at or above
-            the threshold, where a text may have several.
-        probability: float, of the likeliest class.
+        label: str, the most likely class; of a multi-label model a list of str,
+            the classes whose probability reaches the threshold.
+        probability: float, of the most likely class.
         probabilities: dict from each class to float.
-        truncated: bool. Only the beginning of the text was read.
+        truncated: bool. True if only the beginning of the text was read.
     """
 
     label: str | list[str]
@@ -51,24 +46,20 @@ class Prediction(NamedTuple):
 
 
 class Classifier:
-    """Labels texts with a model and its vocabulary.
+    """Classifies texts with a model and its vocabulary.
 
     Args:
         model: `keras_tfm.models.SequenceClassifier`.
-        vocabulary: `Vocabulary`, or `TokenizersVocabulary`.
+        vocabulary: `Vocabulary` or `TokenizersVocabulary`.
         classes: list of C str: class c is `classes[c]`.
-        paired: bool. Texts are pairs.
-        max_length: int, in tokens with start and ends; or None for 256, or as
-            many as the model has positions for. A longer text is cut, which
-            its `Prediction`, `truncated` and a warning say; of a pair the
-            longer text is cut first.
-        batch_tokens: int >= `max_length`, in tokens with padding: labelled at
-            once, at most.
-        threshold: float in (0, 1). The least probability of a label where a
-            text may have several.
-
-    Attributes:
-        truncated: int, texts of the last call that were cut.
+        paired: bool. Each text is a pair.
+        max_length: int, in tokens with start and end tokens; None for 256, or
+            for fewer learned positions. A longer text is truncated, which its
+            `Prediction` and a warning say; of a pair the longer text first.
+        batch_tokens: int >= `max_length`, the most tokens, with padding,
+            classified at once.
+        threshold: float in (0, 1), the least probability of a label of a
+            multi-label model.
 
     Call arguments:
         texts: str, a tuple of two str for a pair, or a list of these.
@@ -77,342 +68,310 @@ class Classifier:
         `Prediction`, or a list of them in the same order.
 
     Raises:
-        ValueError: settings that do not fit each other or the model, or a text
-            without a token.
-        TypeError: what comes is not text.
+        ValueError: an argument does not fit the model, or a text has no tokens.
+        TypeError: `texts` is not text.
+
+    Example:
+        ```python
+        from keras_tfm.pipelines import Classifier
+
+        classifier = Classifier.from_preset("sentiment-en")
+        assert classifier("What a wonderful film!").label == "positive"
+        ```
     """
 
     def __init__(
         self,
-        model,
+        model: keras.Model,
         vocabulary,
-        classes,
-        paired=False,
-        max_length=None,
-        batch_tokens=4096,
-        threshold=0.5,
+        classes: Sequence[str],
+        paired: bool = False,
+        max_length: int | None = None,
+        batch_tokens: int = 4096,
+        threshold: float = 0.5,
     ):
         self.model, self.vocabulary = model, vocabulary
         self.classes, self.paired = list(classes), bool(paired)
         if max_length is None:
-            places = model.encoder.config["sequence_length"]
-            max_length = min(256, places or 256)
+            max_length = min(256, model.encoder.config["sequence_length"] or 256)
         self.max_length, self.batch_tokens = int(max_length), int(batch_tokens)
         self.threshold = float(threshold)
-        self.truncated = 0
-        self._check_settings()
-        self._program = compiled(self._probabilities, model, jit_compile=False)
+        _check_classes(self.classes, model)
+        _check_vocabulary(vocabulary, model.encoder)
+        self._check_lengths()
+        self._predict_batch = compiled(self._call_model, model, jit_compile=False)
 
-    def __call__(self, texts):
+    def __call__(self, texts: Text | Iterable[Text]) -> Prediction | list[Prediction]:
         if isinstance(texts, str | tuple):
             return self([texts])[0]
-        texts, rows, cut = self._read(texts)
-        found = self._predict(rows)
+        rows, truncated = self._encode(texts)
         return [
-            self._prediction(row, bool(one))
-            for row, one in zip(found, cut, strict=True)
+            self._prediction(row, bool(flag))
+            for row, flag in zip(self._predict(rows), truncated, strict=True)
         ]
 
-    def probabilities(self, texts) -> np.ndarray:
-        """Gives the probabilities alone.
+    def probabilities(self, texts: Text | Iterable[Text]) -> np.ndarray:
+        """Returns the probabilities of all classes.
 
         Args:
             texts: list of N str, or of N tuples of two str; or one of them.
 
         Returns:
-            float32 `(N, C)`, of one text `(C,)`: of each class by itself where
-            a text may have several, else summing to one.
+            float32 `(N, C)`, for one text `(C,)`. They sum to 1; those of a
+            multi-label model are independent.
+
+        Example:
+            ```python
+            from keras_tfm.pipelines import Classifier
+
+            classifier = Classifier.from_preset("sentiment-en")
+            probabilities = classifier.probabilities(["A wonderful film!"])
+            assert probabilities.shape == (1, 2) and probabilities[0, 1] > 0.5
+            ```
         """
         if isinstance(texts, str | tuple):
             return self.probabilities([texts])[0]
-        return self._predict(self._read(texts)[1])
+        return self._predict(self._encode(texts)[0])
 
-    def word_weights(self, text) -> list[tuple[str, float]]:
-        """Tells how much each word weighs in the pooled vector.
+    def word_weights(self, text: Text) -> list[tuple[str, float]]:
+        """Returns the weight of each word in attention pooling.
 
         Args:
             text: str, or a tuple of two str.
 
         Returns:
-            list of pairs of a word, as the vocabulary has it, and the float
-            sum of the weights of its pieces; with start and ends these sum to
-            one.
+            list of pairs of a word, as the vocabulary has it, and a float, the
+            sum of the weights of its tokens. With those of the special tokens
+            they sum to 1.
 
         Raises:
             ValueError: the model does not pool by attention; or as a call.
+
+        Example:
+            ```python
+            from keras_tfm.pipelines import Classifier
+
+            classifier = Classifier.from_preset("sentiment-en")
+            weights = dict(classifier.word_weights("a wonderful film"))
+            assert max(weights, key=weights.get) == "wonderful"
+            ```
         """
-        _, [sides], _ = self._read([text])
-        inputs = self._inputs([sides], self._length(sides))
+        [sides], _ = self._encode([text])
+        inputs = self._inputs([sides], self._bucket(sides))
         weights = keras.ops.convert_to_numpy(self.model.pooling_weights(inputs))[0]
-        place, found = 1, []
-        for side in sides:
-            end = place + len(side)
-            shares = np.bincount(
-                self.vocabulary.word_indices(side), weights=weights[place:end]
+        begin, words = 1, []  # after the start token
+        for ids in sides:
+            end = begin + len(ids)
+            sums = np.bincount(
+                self.vocabulary.word_indices(ids), weights=weights[begin:end]
             )
-            found += zip(self.vocabulary.words(side), shares.tolist(), strict=True)
-            place = end + len(self.vocabulary.separator_ids)
-        return found
+            words += zip(self.vocabulary.words(ids), sums.tolist(), strict=True)
+            begin = end + len(self.vocabulary.separator_ids)
+        return words
 
-    def save(self, folder):
-        """Writes model, vocabulary and settings to a folder.
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes model, vocabulary and configuration to a folder.
 
-        What the folder held before stays until all is written.
+        Files that the folder has are replaced when all are written.
 
         Args:
-            folder: path. Made if it is not there.
+            folder: path. Created if it does not exist.
+
+        Example:
+            ```python
+            import tempfile
+
+            from keras_tfm.pipelines import Classifier
+
+            with tempfile.TemporaryDirectory() as folder:
+                Classifier.from_preset("sentiment-en").save(folder)
+                classifier = Classifier.load(folder, max_length=64)
+            assert classifier.max_length == 64
+            ```
         """
-        folder = pathlib.Path(folder)
-        settings = {
-            "classes": self.classes,
-            "paired": self.paired,
-            "max_length": self.max_length,
-            "batch_tokens": self.batch_tokens,
-            "threshold": self.threshold,
-        }
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as part:
-            part = pathlib.Path(part)
-            write_model(self.model, part)
-            self.vocabulary.save(part / FILES[1])
-            settings = json.dumps(settings, indent=1, ensure_ascii=False)
-            (part / FILES[2]).write_text(settings + "\n", encoding="utf-8")
-            for name in FILES:
-                os.replace(part / name, folder / name)
+        save_classifier(self, folder)
 
     @classmethod
-    def load(cls, folder, **settings):
+    def load(cls, folder: str | os.PathLike, **changes: Any) -> "Classifier":
         """Reads what `save` wrote, on any backend.
 
         Args:
             folder: path.
-            **settings: of `Classifier`, over those saved.
-
-        Returns:
-            `Classifier`.
+            **changes: arguments of `Classifier`, over those saved.
 
         Raises:
             FileNotFoundError: the folder lacks a file.
             ValueError: a file is damaged.
         """
-        model, vocabulary, own = check_saved(folder, FILES, "Classifier")
-        return cls(
-            read_model(model),
-            load_vocabulary(vocabulary),
-            **{**read_json(own), **settings},
-        )
+        return cls(**read_classifier(folder) | changes)
 
     @classmethod
-    def from_preset(cls, name, **settings):
-        """Loads a model that labels, whoever has trained it.
+    def from_preset(cls, name: str | os.PathLike, **changes: Any) -> "Classifier":
+        """Loads a pretrained classifier.
 
         Args:
-            name: str or path: a name of `keras_tfm.presets()`;
-                `"hf://owner/name"`, a repository of Hugging Face, fetched once
-                by huggingface-hub; or a folder: of a recipe's run, of `save`,
-                or as transformers writes it.
-            **settings: of `Classifier`, over those it comes with.
-
-        Returns:
-            `Classifier`.
+            name: str or path: a name of `presets()`; `"hf://owner/name"`, a
+                repository of Hugging Face, downloaded once by huggingface-hub;
+                or a folder: of a recipe's run, of `save`, or as transformers
+                writes it.
+            **changes: arguments of `Classifier`, over those of the model.
 
         Raises:
-            ValueError: there is no such name, or no vocabulary with it, or it
-                has no classes.
-            FileNotFoundError: the folder holds no model that is known.
+            ValueError: there is no such name, or the model has no vocabulary or
+                no classes.
+            FileNotFoundError: the folder does not hold a known model.
+
+        Example:
+            ```python
+            from keras_tfm.pipelines import Classifier
+
+            classifier = Classifier.from_preset("sentiment-en", threshold=0.9)
+            assert classifier.classes == ["negative", "positive"]
+            ```
         """
-        found, own = preset.find(name, "classification")
-        settings = {**own, **settings}
-        if isinstance(found, pathlib.Path):
-            return cls.load(found, **settings)
-        if found.classes is None:
+        model, arguments = resolve(name, "classification")
+        arguments |= changes
+        if isinstance(model, pathlib.Path):
+            return cls.load(model, **arguments)
+        if model.classes is None:
             raise ValueError(
-                "A model with classes is wanted. Received: "
-                f"{type(found.model).__name__} from {os.fspath(name)!r}, which has "
-                "none. Train one from it: `keras_tfm.recipes.classification --from`."
+                f"`name` must be a model with classes; got {os.fspath(name)!r}, a "
+                f"{type(model.model).__name__} without. Fine-tune it first: "
+                "`keras-tfm train classification --from`."
             )
-        return cls(found.model, found.vocabulary, found.classes, **settings)
+        return cls(model.model, model.vocabulary, model.classes, **arguments)
 
-    def export(self, folder, version=None):
-        """Writes a SavedModel that takes texts and gives labels.
-
-        It runs with TensorFlow and tensorflow_text, without this library. Its
-        `serving_default` takes `text`, a string `(B,)`, and of pairs `second`
-        too, and gives `labels`, strings `(B, C)`, the likeliest first, with
-        their `probabilities`, float32 `(B, C)`, and `truncated`, bool `(B,)`,
-        True where only the beginning of the text was read. Where a text has no
-        token, labels are "" and probabilities 0.
-
-        From JAX and PyTorch a process with TensorFlow writes it.
-
-        Args:
-            folder: path. Replaced when all is written.
-            version: int >= 0 or None. For TensorFlow Serving: the model goes to
-                `folder/version`, with texts that warm it up.
-
-        Raises:
-            FileExistsError: the folder holds something else than a SavedModel.
-            ImportError: TensorFlow or tensorflow_text is missing; from JAX and
-                PyTorch a RuntimeError, which says so.
-            TypeError: the vocabulary is none of SentencePiece.
-        """
-        if not hasattr(self.vocabulary, "tensorflow_tokenizer"):
-            raise TypeError(
-                "A SavedModel cuts text by SentencePiece. Received: a vocabulary of "
-                f"type {type(self.vocabulary).__name__}. Serve the classifier itself."
-            )
-        if keras.config.backend() != "tensorflow":
-            saved_model.write_elsewhere(self, folder, {"version": version})
-            return
-        saved_model.write_classifier(self, folder, version)
-
-    def _check_settings(self):
-        marks = count_special_tokens(self.vocabulary, 1 + self.paired)
-        fits = marks + self.paired < self.max_length <= self.batch_tokens
+    def _check_lengths(self):
+        special = count_special_tokens(self.vocabulary, 1 + self.paired)
+        fits = special + self.paired < self.max_length <= self.batch_tokens
         if not fits or not 0 < self.threshold < 1:
             raise ValueError(
-                f"`max_length` has room for {marks} marks and a token of each text, "
-                "`batch_tokens` for a text of that length, and `threshold` is between "
-                f"0 and 1. Received: max_length={self.max_length}, batch_tokens="
-                f"{self.batch_tokens}, threshold={self.threshold}."
+                f"`max_length` must exceed the {special} special tokens and one token "
+                "of each text, `batch_tokens` must be at least `max_length`, and "
+                f"`threshold` between 0 and 1; got max_length={self.max_length}, "
+                f"batch_tokens={self.batch_tokens}, threshold={self.threshold}."
             )
-        if len(self.classes) != self.model.num_classes:
+        positions = self.model.encoder.config["sequence_length"]
+        if positions is not None and self.max_length > positions:
             raise ValueError(
-                f"The model has {self.model.num_classes} classes. Received: "
-                f"{len(self.classes)}, {self.classes}. Give those it was trained on, "
-                "in their order."
-            )
-        if len(set(self.classes)) < len(self.classes):
-            raise ValueError(
-                f"Each class has a name of its own. Received: {self.classes}. Give "
-                "those that are named twice another."
-            )
-        encoder = self.model.encoder
-        if self.vocabulary.size > encoder.vocabulary_size:
-            raise ValueError(
-                "The vocabulary has more pieces than the model has rows. Received: "
-                f"{self.vocabulary.size} pieces, vocabulary_size="
-                f"{encoder.vocabulary_size}. Load the vocabulary the model was "
-                "trained with."
-            )
-        if self.vocabulary.pad_id != encoder.config["pad_id"]:
-            raise ValueError(
-                "Texts are padded with another id than the model masks. Received: "
-                f"{self.vocabulary.pad_id}, pad_id={encoder.config['pad_id']}. Make "
-                "the encoder with the vocabulary's."
-            )
-        places = encoder.config["sequence_length"]
-        if places is not None and self.max_length > places:
-            raise ValueError(
-                f"The model has learned {places} positions. Received: max_length="
-                f"{self.max_length}. Lower it."
+                f"`max_length` must be at most {positions}, the learned positions of "
+                f"the model; got max_length={self.max_length}."
             )
 
-    def _read(self, texts):
-        """Gives texts, the tokens kept of each, and which were cut."""
-        texts = [self._checked(i, text) for i, text in enumerate(_text_list(texts))]
-        sides = [[text[side] for text in texts] for side in range(1 + self.paired)]
-        encoded = [self.vocabulary.encode(side) for side in sides]
-        tokens = np.array([[len(row) for row in side] for side in encoded], "int64")
-        self._check_tokens(texts, tokens)
-        marks = count_special_tokens(self.vocabulary, len(sides))
-        kept = truncated_lengths(tokens, self.max_length - marks)
-        cut = (kept < tokens).any(0)
-        self.truncated = int(cut.sum())
-        if self.truncated:
-            longest = int(tokens.sum(0).max())
+    def _encode(self, texts):
+        """The kept tokens of each text, and bool `(N,)`, which were truncated."""
+        texts = _check_texts(texts, 1 + self.paired)
+        sides = [self.vocabulary.encode(list(side)) for side in zip(*texts, strict=True)]
+        sides = sides or [[]] * (1 + self.paired)
+        lengths = np.array([[len(ids) for ids in side] for side in sides], "int64")
+        empty = np.flatnonzero((lengths == 0).any(0))
+        if len(empty):
+            raise ValueError(
+                f"Text {empty[0]} has no tokens in this vocabulary; got "
+                f"{texts[empty[0]]!r}. Leave it out."
+            )
+        special = count_special_tokens(self.vocabulary, len(sides))
+        kept_lengths = truncated_lengths(lengths, self.max_length - special)
+        truncated = (kept_lengths < lengths).any(0)
+        if truncated.any():
             _log.warning(
-                f"{self.truncated:,} of {len(texts):,} texts have more than "
-                f"{self.max_length} tokens ({longest:,} the longest); only their "
-                "beginnings were read."
+                f"{truncated.sum():,} of {len(texts):,} texts have more than "
+                f"{self.max_length} tokens ({lengths.sum(0).max():,} the longest) and "
+                "were truncated."
             )
         rows = [
-            tuple(row[:n] for row, n in zip(sides, numbers, strict=True))
-            for sides, numbers in zip(zip(*encoded, strict=True), kept.T, strict=True)
+            tuple(ids[:n] for ids, n in zip(pair, numbers, strict=True))
+            for pair, numbers in zip(
+                zip(*sides, strict=True), kept_lengths.T, strict=True
+            )
         ]
-        return texts, rows, cut
+        return rows, truncated
 
-    def _checked(self, index, text):
-        sides = (text,) if isinstance(text, str) else text
-        fits = isinstance(sides, tuple | list) and len(sides) == 1 + self.paired
-        if not fits or not all(isinstance(side, str) for side in sides):
-            wanted = "a tuple of two str" if self.paired else "a str"
-            mend = "Give (first, second)." if self.paired else "Give its text alone."
-            if any(isinstance(side, bytes) for side in _as_sides(text)):
-                mend = "Decode bytes."
-            raise TypeError(
-                f"A text is {wanted} for this classifier. Received: {str(text)[:60]!r} "
-                f"of type {type(text).__name__}, text {index}. {mend}"
-            )
-        if not all(map(is_unicode, sides)):
-            raise ValueError(
-                f"Text {index} has half of a surrogate pair, which is no character. "
-                f"Received: {str(text)[:60]!r}. Mend how it was decoded."
-            )
-        if not all(side.strip() for side in sides):
-            raise ValueError(
-                f"Nothing can be said of an empty text. Received: {text!r}, text "
-                f"{index}. Leave it out."
-            )
-        return tuple(sides)
-
-    def _check_tokens(self, texts, tokens):
-        blank = np.flatnonzero((tokens == 0).any(0))
-        if len(blank):
-            raise ValueError(
-                "Nothing of a text is left in this vocabulary. Received: "
-                f"{texts[blank[0]]!r}, text {blank[0]}. Leave it out."
-            )
-
-    def _length(self, sides):
-        length = sum(map(len, sides)) + count_special_tokens(
-            self.vocabulary, len(sides)
-        )
+    def _bucket(self, sides):
+        special = count_special_tokens(self.vocabulary, len(sides))
+        length = sum(map(len, sides)) + special
         return min(rounded_up(length, LENGTHS), self.max_length)
 
     def _inputs(self, rows, length):
         segments = self.model.encoder.config["num_segments"] > 0
         return pack_texts(rows, length, self.vocabulary, segments)
 
-    def _probabilities(self, inputs):
+    def _call_model(self, inputs):
         return self.model.probabilities(self.model(inputs, training=False))
 
     def _predict(self, rows):
-        """Labels rows by length, with few shapes of batches."""
-        found = np.zeros((len(rows), len(self.classes)), "float32")
-        lengths = np.array([self._length(row) for row in rows])
-        for length in np.unique(lengths):
-            places = np.flatnonzero(lengths == length)
-            most = self.batch_tokens // length
-            for first in range(0, len(places), most):
-                some = places[first : first + most]
-                # As many rows as a power of two; those that are more are cut.
-                full = min(most, 1 << (len(some) - 1).bit_length())
-                padded = np.resize(some, full)
-                inputs = self._inputs([rows[place] for place in padded], length)
+        """float32 `(N, C)`, from batches of few sizes."""
+        probabilities = np.zeros((len(rows), len(self.classes)), "float32")
+        buckets = np.array([self._bucket(row) for row in rows])
+        for length in np.unique(buckets):
+            indices = np.flatnonzero(buckets == length)
+            batch_size = self.batch_tokens // length
+            for first in range(0, len(indices), batch_size):
+                chosen = indices[first : first + batch_size]
+                # Filled up to a power of two, so that few sizes are compiled.
+                size = min(batch_size, 1 << (len(chosen) - 1).bit_length())
+                filled = np.resize(chosen, size)
+                inputs = self._inputs([rows[index] for index in filled], length)
                 inputs = {k: keras.ops.convert_to_tensor(v) for k, v in inputs.items()}
-                answer = keras.ops.convert_to_numpy(self._program(inputs))
-                found[some] = answer[: len(some)]
-        return found
+                batch = keras.ops.convert_to_numpy(self._predict_batch(inputs))
+                probabilities[chosen] = batch[: len(chosen)]
+        return probabilities
 
-    def _prediction(self, row, cut):
+    def _prediction(self, row, truncated):
         probabilities = dict(zip(self.classes, row.tolist(), strict=True))
         label = max(probabilities, key=probabilities.get)
         probability = probabilities[label]
         if self.model.multi_label:
             label = [c for c, p in probabilities.items() if p >= self.threshold]
-        return Prediction(label, probability, probabilities, cut)
+        return Prediction(label, probability, probabilities, truncated)
 
 
-def _as_sides(text):
-    return text if isinstance(text, tuple | list) else (text,)
-
-
-def _text_list(texts):
-    if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
-        mend = "Decode bytes." if isinstance(texts, bytes) else "Give a list."
-        raise TypeError(
-            "Texts are a str, a tuple of two, or a list of these. Received: "
-            f"{type(texts).__name__}. {mend}"
+def _check_classes(classes, model):
+    if len(classes) != model.num_classes or len(set(classes)) < len(classes):
+        raise ValueError(
+            f"`classes` must be {model.num_classes} different names, in the order of "
+            f"training; got {len(classes)}: {classes}."
         )
-    return list(texts)
+
+
+def _check_vocabulary(vocabulary, encoder):
+    if vocabulary.size > encoder.vocabulary_size:
+        raise ValueError(
+            "The vocabulary must not have more tokens than the model; got "
+            f"{vocabulary.size} tokens, vocabulary_size={encoder.vocabulary_size}. "
+            "Load the vocabulary the model was trained with."
+        )
+    if vocabulary.pad_id != encoder.config["pad_id"]:
+        raise ValueError(
+            "The vocabulary must pad with the id that the encoder masks; got "
+            f"{vocabulary.pad_id}, and pad_id={encoder.config['pad_id']}. Create the "
+            "encoder with the vocabulary's `pad_id`."
+        )
+
+
+def _check_texts(texts, sides):
+    """Returns a list of tuples of one or two str."""
+    if not isinstance(texts, Iterable) or isinstance(texts, bytes | Mapping):
+        raise TypeError(
+            "`texts` must be a str, a tuple of two, or a list of these; got "
+            f"{type(texts).__name__}. Decode bytes; pass a list."
+        )
+    return [_check_text(number, text, sides) for number, text in enumerate(texts)]
+
+
+def _check_text(number, text, sides):
+    parts = (text,) if isinstance(text, str) else text
+    fits = isinstance(parts, tuple | list) and len(parts) == sides
+    if not fits or not all(isinstance(part, str) for part in parts):
+        expected = "a tuple of two str" if sides == 2 else "a str"
+        raise TypeError(
+            f"Text {number} must be {expected} for this classifier; got "
+            f"{str(text)[:60]!r} of type {type(text).__name__}. Decode bytes."
+        )
+    for part in parts:
+        check_unicode(part, number)
+        if not part.strip():
+            raise ValueError(
+                f"Text {number} must not be empty; got {text!r}. Leave it out."
+            )
+    return tuple(parts)

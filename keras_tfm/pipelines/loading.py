@@ -1,48 +1,64 @@
-"""A translator or a classifier, whichever a name stands for."""
+"""Loads a translator or a classifier, whichever a name stands for."""
 
 import os
 import pathlib
+from typing import Any
 
-from keras_tfm.pipelines import pretrained as preset
-from keras_tfm.pipelines.classifier import FILES, Classifier
+from keras_tfm.pipelines.classifier import Classifier
+from keras_tfm.pipelines.pretrained import locate
+from keras_tfm.pipelines.saving import CLASSIFIER_FILES
 from keras_tfm.pipelines.translator import Translator
 
 
-def load(name, source_language=None, target_language=None, usual=None, **settings):
-    """Loads what translates or labels text, whoever has trained it.
+def load(
+    name: str | os.PathLike,
+    source_language: str | None = None,
+    target_language: str | None = None,
+    defaults: dict[str, Any] | None = None,
+    **changes: Any,
+) -> Translator | Classifier:
+    """Loads a pretrained translator or classifier.
 
     Args:
-        name: str or path, see `Translator.from_preset`.
-        source_language: str or None, likewise.
-        target_language: str or None, likewise.
-        usual: dict of settings of `Translator`, which no classifier misses; or
-            None.
-        **settings: of `Translator`.
+        name, source_language, target_language: see `Translator.from_preset`.
+        defaults: dict of changes that apply to a translator only; or None.
+        **changes: see `Translator.from_preset`. A classifier rejects them.
 
     Returns:
         `Translator` or `Classifier`.
 
     Raises:
         ValueError, FileNotFoundError: there is no such model, or it is a
-            classifier, which has no languages and no such settings.
+            classifier and languages or changes are passed.
+
+    Example:
+        ```python
+        from keras_tfm import pipelines
+
+        classifier = pipelines.load("sentiment-en")
+        assert classifier("What a wonderful film!").label == "positive"
+        ```
     """
-    if (pathlib.Path(preset.place(name)) / FILES[-1]).is_file():
-        found = Classifier.from_preset(name)
+    if (pathlib.Path(locate(name)) / CLASSIFIER_FILES[-1]).is_file():
+        classifier = Classifier.from_preset(name)
     else:
         try:
             return Translator.from_preset(
-                name, source_language, target_language, **{**(usual or {}), **settings}
+                name,
+                source_language,
+                target_language,
+                **{**(defaults or {}), **changes},
             )
-        except (ValueError, FileNotFoundError) as fault:
+        except (ValueError, FileNotFoundError) as error:
             try:
-                found = Classifier.from_preset(name)
+                classifier = Classifier.from_preset(name)
             except (ValueError, FileNotFoundError):
-                raise fault from None
+                raise error from None
     languages = {"source_language": source_language, "target_language": target_language}
-    given = {key: value for key, value in {**languages, **settings}.items() if value}
-    if given:
+    unsupported = {k: v for k, v in {**languages, **changes}.items() if v}
+    if unsupported:
         raise ValueError(
-            f"{os.fspath(name)!r} labels texts: settings are of translators. Received: "
-            f"{given}. Leave them out."
+            f"{os.fspath(name)!r} is a classifier, which has no languages and no "
+            f"options of decoding; got {unsupported}. Leave them out."
         )
-    return found
+    return classifier

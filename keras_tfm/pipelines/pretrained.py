@@ -1,8 +1,8 @@
-"""Models by name: those in the package, other programs', and a run's."""
+"""Finds models by name: shipped presets, hub repositories, and folders."""
 
 import os
 import pathlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from keras_tfm import zoo
 from keras_tfm.zoo.config_file import read_json
@@ -13,18 +13,26 @@ TASKS = ("translation", "classification")
 
 
 class Preset(NamedTuple):
-    """A model with weights that the package has.
+    """Describes a pretrained model that the package ships.
 
     Attributes:
         name: str.
         task: `"translation"` or `"classification"`.
         languages: tuple of str: source and target; or that of the texts.
         parameters: int.
-        megabytes: float, of its folder, which others may have too.
-        licence: str, of weights and data.
+        megabytes: float, of its folder; presets may share one.
+        license: str, of weights and data.
         data: str, what it was trained on.
-        scores: dict from str to float, on the test named in its card.
+        scores: dict from str to float, on the test set named in its card.
         card: path of the model card, in Markdown.
+
+    Example:
+        ```python
+        from keras_tfm.pipelines import presets
+
+        [preset] = [preset for preset in presets() if preset.name == "en-de"]
+        assert preset.task == "translation" and preset.languages == ("en", "de")
+        ```
     """
 
     name: str
@@ -32,177 +40,174 @@ class Preset(NamedTuple):
     languages: tuple[str, ...]
     parameters: int
     megabytes: float
-    licence: str
+    license: str
     data: str
     scores: dict[str, float]
     card: pathlib.Path
 
 
 def presets() -> list[Preset]:
-    """Lists the models that come with the package.
+    """Lists the pretrained models that the package ships.
 
     Returns:
         list of `Preset`, by name.
+
+    Example:
+        ```python
+        from keras_tfm import pipelines
+
+        assert "en-de" in [preset.name for preset in pipelines.presets()]
+        ```
     """
-    found = _shipped()
-    return [_preset(name, *found[name]) for name in sorted(found)]
+    described = _shipped()
+    return [_preset(name, *described[name]) for name in sorted(described)]
 
 
-def find(name, task):
-    """Finds what a name of a preset stands for.
+def resolve(
+    name: str | os.PathLike | Preset, task: str
+) -> tuple[pathlib.Path | zoo.Imported, dict[str, Any]]:
+    """Finds the model that a name stands for.
 
     Args:
-        name: str or path: a name of `presets`, or one of these; a repository
-            as `"hf://owner/name"`; or a folder: of a recipe's run, saved here,
-            or written by transformers, Marian or CTranslate2.
+        name: see `Translator.from_preset`; or a `Preset`.
         task: of `TASKS`.
 
     Returns:
-        A folder that `save` has written, and a dict of settings; or `Imported`
-        and a dict of settings.
+        A folder that `save` has written, or `Imported`; and a dict of the
+        arguments that come with it.
 
     Raises:
         ValueError: there is no such name, or it is of another task.
-        FileNotFoundError: the folder holds no model that is known.
+        FileNotFoundError: the folder does not hold a known model.
     """
-    shipped, name = _shipped(), _named(name)
+    shipped, name = _shipped(), _checked_name(name)
     if name in shipped:
-        folder, described = shipped[name]
-        if described["task"] != task:
+        folder, description = shipped[name]
+        if description["task"] != task:
             raise ValueError(
-                f"A preset for {task} is wanted. Received: {name!r}, which is for "
-                f"{described['task']}."
+                f"`name` must be a preset for {task}; got {name!r}, which is for "
+                f"{description['task']}."
             )
-        return _in_folder(folder, described)
-    check(name)
+        return _read_folder(folder, description)
+    check_name(name)
     if isinstance(name, str) and name.startswith(HUB):
-        return _settled(zoo.from_hugging_face(name))
-    return _in_folder(pathlib.Path(name))
+        return _with_vocabulary(zoo.from_hugging_face(name))
+    return _read_folder(pathlib.Path(name))
 
 
-def place(name):
-    """Tells where the files of a model are, as far as they are on this machine.
+def locate(name: str | os.PathLike | Preset) -> pathlib.Path | str:
+    """Returns the folder of a model on this machine, or else its name.
 
     Args:
-        name: str or path, as of `find`.
-
-    Returns:
-        Path of the folder, of one in the package too; else the name itself.
+        name: as of `resolve`.
     """
-    shipped, name = _shipped(), _named(name)
+    shipped, name = _shipped(), _checked_name(name)
     if name in shipped:
         return shipped[name][0]
     return pathlib.Path(name) if pathlib.Path(name).is_dir() else name
 
 
-def check(name):
-    """Refuses a name that stands for nothing, without loading what it names.
+def check_name(name: str | os.PathLike | Preset) -> None:
+    """Raises if a name stands for nothing, without loading the model.
 
     Args:
-        name: str or path, as of `find`.
+        name: as of `resolve`.
 
     Raises:
         ValueError: there is no such name.
     """
-    shipped, name = {one.name: one.task for one in presets()}, _named(name)
-    if name in shipped or isinstance(name, str) and name.startswith(HUB):
+    name = _checked_name(name)
+    shipped = {preset.name: preset.task for preset in presets()}
+    if name in shipped or (isinstance(name, str) and name.startswith(HUB)):
         return
     if not pathlib.Path(name).is_dir():
         raise ValueError(
-            "A preset is one in the package, a folder, or a repository as "
-            f"'{HUB}owner/name'. Received: {os.fspath(name)!r}, which is none; in "
-            f"the package are: {shipped}."
+            "`name` must be a shipped preset, a folder, or a repository as "
+            f"'{HUB}owner/name'; got {os.fspath(name)!r}. Shipped are {shipped}."
         )
 
 
-def _named(name):
+def _checked_name(name):
     if isinstance(name, Preset):
         return name.name
-    if not isinstance(name, (str, os.PathLike)) or not os.fspath(name):
+    if not isinstance(name, str | os.PathLike) or not os.fspath(name):
         raise ValueError(
-            "A preset is named by a str, or a folder by its path. Received: "
-            f"{name!r:.80}, of type {type(name).__name__}."
+            f"`name` must be a str or a path; got {name!r:.80} of type "
+            f"{type(name).__name__}."
         )
     return name
 
 
-def _in_folder(folder, described=None):
-    """Reads a folder as that of the program that has written it."""
-    found, settings = _written_by_others(folder)
+def _read_folder(folder, description=None):
+    """Reads a folder by the program that wrote it, and its preset.json."""
+    model, arguments = _read_format(folder)
     if not (folder / "preset.json").is_file():
-        return found, settings
-    described = described or _described(folder)
-    if described.get("marks"):  # of several targets, each by its mark
-        marks = found.vocabulary.languages
-        settings["source_prefix"] = marks[described["languages"][-1]]
-    return found, {**settings, **described.get("settings", {})}
+        return model, arguments
+    description = description or read_json(folder / "preset.json")
+    if description.get("language_tags"):  # of several target languages
+        tags = model.vocabulary.languages
+        arguments["source_prefix"] = tags[description["languages"][-1]]
+    return model, {**arguments, **description.get("arguments", {})}
 
 
-def _written_by_others(folder):
+def _read_format(folder):
     for saved in (folder, folder / "model"):
         if (saved / "model.keras").is_file():
             return saved, {}
     config = folder / "config.json"
     if config.is_file() and "model_type" in read_json(config):
-        return _settled(zoo.from_hugging_face(folder))
+        return _with_vocabulary(zoo.from_hugging_face(folder))
     if any(folder.glob("*_vocabulary.*")) and (folder / "model.bin").is_file():
-        return _settled(zoo.from_ctranslate2(folder))
-    marian = [path for kind in ("*.npz", "*.bin") for path in folder.glob(kind)]
-    if marian:
-        return _settled(zoo.from_marian(folder))
+        return _with_vocabulary(zoo.from_ctranslate2(folder))
+    if any([*folder.glob("*.npz"), *folder.glob("*.bin")]):
+        return _with_vocabulary(zoo.from_marian(folder))
     if (folder / "saved_model.pb").is_file():
         raise FileNotFoundError(
-            f"{os.fspath(folder)!r} holds a SavedModel, which TensorFlow reads: "
-            "`tensorflow.saved_model.load`. Name the model that was exported."
+            f"{os.fspath(folder)!r} holds a SavedModel, which "
+            "`tensorflow.saved_model.load` reads. Name the model that was exported."
         )
     raise FileNotFoundError(
-        f"{os.fspath(folder)!r} holds no model of a recipe, transformers, Marian or "
-        f"CTranslate2. Received: {sorted(path.name for path in folder.iterdir())[:8]}."
+        f"{os.fspath(folder)!r} does not hold a model of a recipe, transformers, "
+        "Marian or CTranslate2; it has "
+        f"{sorted(path.name for path in folder.iterdir())[:8]}."
     )
 
 
-def _settled(imported):
+def _with_vocabulary(imported):
     if imported.vocabulary is None:
         raise ValueError(
-            "With the model comes no vocabulary that is read, so that it takes no "
-            "text: a SentencePiece model, or a `tokenizer.json` of one, of WordPiece "
-            "or of bytes. Put it there, or load the model by `keras_tfm.zoo`, and give "
-            "it one."
+            "The model has no vocabulary that can be read: a SentencePiece model, or "
+            "a `tokenizer.json` of one, of WordPiece or of bytes. Add the file, or "
+            "load the model by `keras_tfm.zoo` and pass a vocabulary to the pipeline."
         )
     return imported, dict(imported.options or {})
 
 
 def _shipped():
-    """The folder of each name, and what it says of itself.
+    """The folder and the description of each shipped name.
 
-    One that is good for several pairs of languages has a name for each, unless
-    there is one of that name.
+    A multilingual model has a name for each direction, unless another preset
+    has that name.
     """
-    found, more = {}, {}
-    if not SHIPPED.is_dir():
-        return found
-    for folder in sorted(path.parent for path in SHIPPED.glob("*/preset.json")):
-        described = _described(folder)
-        for name, own in described.get("directions", {}).items():
-            more.setdefault(name, (folder, {**described, **own}))
-        found[folder.name] = folder, described
-    return {**more, **found}
+    shipped, directions = {}, {}
+    for file in sorted(SHIPPED.glob("*/preset.json")):
+        folder, description = file.parent, read_json(file)
+        for name, changes in description.get("directions", {}).items():
+            directions.setdefault(name, (folder, {**description, **changes}))
+        shipped[folder.name] = folder, description
+    return {**directions, **shipped}
 
 
-def _described(folder):
-    return read_json(folder / "preset.json")
-
-
-def _preset(name, folder, described):
+def _preset(name, folder, description):
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     return Preset(
         name,
-        described["task"],
-        tuple(described["languages"]),
-        described["parameters"],
+        description["task"],
+        tuple(description["languages"]),
+        description["parameters"],
         round(size / 1e6, 1),
-        described["licence"],
-        described["data"],
-        described["scores"],
+        description["license"],
+        description["data"],
+        description["scores"],
         folder / "README.md",
     )

@@ -1,72 +1,100 @@
-"""A translator that many ask at once."""
+"""A translator that many requests share."""
 
 import asyncio
+from collections.abc import Sequence
 
+from keras_tfm.pipelines.translation import Translation
+from keras_tfm.pipelines.translator import Translator
 from keras_tfm.runtime.continuous import SOURCE_BUCKETS, ContinuousDecoder
 
 
 class SharedTranslator:
-    """Translates what many ask at once, each as soon as it is done.
+    """Translates concurrent requests by continuous batching.
 
-    What comes while others are translated goes with them, and waits for none.
+    A request joins those that are being decoded, and returns as soon as its
+    own texts are done.
 
     Args:
-        translator: `Translator`, whose search `supports` takes.
-        batch_size: int >= 1: sentences that are decoded at once.
+        translator: `Translator` whose options `supports` accepts.
+        batch_size: int >= 1, the most sentences decoded at once.
 
     Raises:
-        ValueError: a search of another kind, see `ContinuousDecoder`.
+        ValueError: options that `ContinuousDecoder` does not support.
+
+    Example:
+        ```python
+        import asyncio
+
+        from keras_tfm.pipelines import SharedTranslator, Translator
+
+        shared = SharedTranslator(Translator.from_preset("en-de"), batch_size=4)
+
+
+        async def translate_concurrently():
+            requests = ["Good morning!"], ["Good night!"]
+            return await asyncio.gather(*map(shared.translate, requests))
+
+
+        [morning], [night] = asyncio.run(translate_concurrently())
+        assert (morning.text, night.text) == ("Guten Morgen!", "Gute Nacht!")
+        shared.close()
+        ```
     """
 
-    def __init__(self, translator, batch_size=32):
+    def __init__(self, translator: Translator, batch_size: int = 32):
         self.translator = translator
-        self._search = ContinuousDecoder(
-            translator.search,
+        self._decoder = ContinuousDecoder(
+            translator.decoder,
             batch_size,
-            target_prefix=translator.settings["target_prefix"],
+            target_prefix=translator.config.target_prefix,
         )
 
     @staticmethod
-    def supports(translator) -> bool:
-        """Tells whether a translator may be shared.
+    def supports(translator: Translator) -> bool:
+        """Returns whether a translator can be shared.
 
         Args:
             translator: `Translator`.
         """
-        return ContinuousDecoder.supports(translator.search)
+        return ContinuousDecoder.supports(translator.decoder)
 
-    async def translate(self, texts, seconds=None):
-        """Translates, and waits for what is asked alone.
+    async def translate(
+        self, texts: Sequence[str], timeout: float | None = None
+    ) -> list[Translation]:
+        """Translates the texts of one request.
 
         Args:
             texts: list of str.
-            seconds: float > 0 or None: give up after so many.
+            timeout: float > 0, in seconds; or None.
 
         Returns:
-            list of `Translation`, in the order of the texts; as of
-            `Translator.translate`.
+            list of `Translation`, in the order of the texts.
 
         Raises:
-            ValueError, TypeError: as of `Translator.translate`.
-            TimeoutError: it took more than `seconds`.
+            ValueError, TypeError: see `Translator.translate`.
+            TimeoutError: translating took longer than `timeout`.
         """
-        rows, places = self.translator.rows_of(texts)
-        futures = [asyncio.wrap_future(self._search.submit(row)) for row in rows]
+        sources = self.translator.encode(texts)
+        futures = [
+            asyncio.wrap_future(self._decoder.submit(segment.ids))
+            for source in sources
+            for segment in source.segments
+        ]
         try:
-            found = await asyncio.wait_for(asyncio.gather(*futures), seconds)
-        finally:  # where nobody waits any more, what has no place gets none
+            decoded = await asyncio.wait_for(asyncio.gather(*futures), timeout)
+        finally:  # a source that still waits for a place leaves the queue
             for future in futures:
                 future.cancel()
-        return self.translator.translations_of(texts, rows, places, found)
+        return self.translator.assemble(sources, decoded)
 
-    def warm_up(self, lengths=SOURCE_BUCKETS[:-1]):
-        """Compiles what texts of usual lengths need, few or many.
+    def warm_up(self, lengths: Sequence[int] = SOURCE_BUCKETS[:-1]) -> None:
+        """Compiles the functions that texts of some lengths need.
 
         Args:
-            lengths: ints >= 1, in source tokens, with marks.
+            lengths: ints >= 1, in source tokens, with prefix and suffix.
         """
-        self._search.warm_up(lengths)
+        self._decoder.warm_up(lengths)
 
-    def close(self):
-        """Takes no more texts, and waits for those that it has."""
-        self._search.close()
+    def close(self) -> None:
+        """Rejects further texts, and waits for those that are being decoded."""
+        self._decoder.close()

@@ -1,11 +1,16 @@
-"""What a translator says of a text."""
+"""Results of a translator."""
 
 import base64
 import html
 import io
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+
+from keras_tfm.decode.hypotheses import Hypotheses
+from keras_tfm.pipelines.segmentation import SegmentedText
 
 
 class Hypothesis(NamedTuple):
@@ -13,35 +18,48 @@ class Hypothesis(NamedTuple):
 
     Attributes:
         text: str.
-        score: float: log-probability over the length penalty, minus infinity
-            where there is no text; of a text in parts the mean of theirs,
-            weighted by their tokens; None where scores were not asked for.
-        tokens: list of T str, its pieces, with the end.
-        attention: float32 `(T, S)`, how much each piece attended to each of the
-            source; between parts none; None where it was not asked for.
-        finished: bool: not cut at its limit of tokens.
+        score: float, log-probability divided by the length penalty; minus
+            infinity for an empty source. The score of a text in several
+            segments is the mean of theirs, weighted by their tokens. None if
+            scores were not requested.
+        tokens: list of T str, subword tokens with the end token.
+        attention: float32 `(T, S)`, cross-attention of each target token to
+            each source token, 0 between segments; or None if not requested.
+        truncated: bool. True if decoding stopped at `max_decoding_length`
+            before the end token.
     """
 
     text: str
     score: float | None
     tokens: list[str]
     attention: np.ndarray | None
-    finished: bool
+    truncated: bool
 
 
 class Translation(NamedTuple):
     """A text and its translations, the best first.
 
-    Of a text in parts the n-th joins the n-th best of each, so that the first
-    is what a call gives; scores of such may stand in another order.
+    Hypothesis n of a text in several segments joins hypothesis n of each, so
+    that the first is what a call returns; their scores may be in another order.
+    Hypotheses differ in their tokens; two of them may have the same text, if a
+    vocabulary can tokenize it in two ways.
 
-    Printed, it is the best; a notebook shows all, and the attention of the
-    best if it was asked for.
+    `str(translation)` is the best translation; a notebook shows all, and the
+    attention of the best if it was requested.
 
     Attributes:
         source: str, the text.
-        source_tokens: list of S str, its pieces with their marks.
+        source_tokens: list of S str, subword tokens with prefix and suffix.
         hypotheses: list of `Hypothesis`.
+
+    Example:
+        ```python
+        from keras_tfm.pipelines import Translator
+
+        translation = Translator.from_preset("en-de").translate("Good morning!")
+        assert translation.text == str(translation) == "Guten Morgen!"
+        assert not translation.truncated and translation.score < 0
+        ```
     """
 
     source: str
@@ -55,21 +73,26 @@ class Translation(NamedTuple):
 
     @property
     def score(self) -> float | None:
-        """The score of the best, see `Hypothesis`."""
+        """The score of the best translation, see `Hypothesis`."""
         return self.hypotheses[0].score
+
+    @property
+    def truncated(self) -> bool:
+        """Whether the best translation is truncated, see `Hypothesis`."""
+        return self.hypotheses[0].truncated
 
     def __str__(self):
         return self.text
 
     def _repr_html_(self):
         rows = [f"<tr><td></td><td><i>{html.escape(self.source)}</i></td></tr>"]
-        for one in self.hypotheses:
-            score = "" if one.score is None else f"{one.score:.2f}"
-            rows.append(f"<tr><td>{score}</td><td>{html.escape(one.text)}</td></tr>")
-        table = f'<table dir="auto">{"".join(rows)}</table>'
-        return table + self._picture()
+        for hypothesis in self.hypotheses:
+            score = "" if hypothesis.score is None else f"{hypothesis.score:.2f}"
+            text = html.escape(hypothesis.text)
+            rows.append(f"<tr><td>{score}</td><td>{text}</td></tr>")
+        return f'<table dir="auto">{"".join(rows)}</table>' + self._attention_html()
 
-    def _picture(self):
+    def _attention_html(self):
         best = self.hypotheses[0]
         if best.attention is None or not best.attention.size:
             return ""
@@ -82,15 +105,81 @@ class Translation(NamedTuple):
         return f'<img alt="attention" src="data:image/png;base64,{content}">'
 
 
-class Score(NamedTuple):
-    """How likely a translator finds a translation that is given.
+class ScoredTranslation(NamedTuple):
+    """The score of a translation that was passed to `Translator.score`.
 
     Attributes:
         score: float, as of a `Hypothesis`.
-        tokens: list of T str, its pieces, with the end.
-        token_scores: list of T float: the log-probability of each.
+        tokens: list of T str, subword tokens with the end token.
+        token_scores: list of T float, the log-probability of each token.
     """
 
     score: float
     tokens: list[str]
     token_scores: list[float]
+
+
+def join_hypotheses(
+    source: SegmentedText,
+    decoded: Sequence[Hypotheses],
+    vocabulary,
+    end_id: int,
+    decode_ids,
+    return_scores: bool,
+) -> list[Hypothesis]:
+    """Joins the hypotheses of the segments of a text.
+
+    Args:
+        source: `SegmentedText`.
+        decoded: `Hypotheses` with B = 1, one for each segment.
+        vocabulary: `Vocabulary` of the target.
+        end_id: int, the end token.
+        decode_ids: function from lists of target and of source ids of the
+            segments to a list of str.
+        return_scores: bool. False: each score is None.
+
+    Returns:
+        list of n `Hypothesis`.
+    """
+    if not source.segments:
+        score = -math.inf if return_scores else None
+        return [Hypothesis(source.trailing, score, [], None, False)]
+    rows = [segment.ids for segment in source.segments]
+    hypotheses = []
+    for n in range(decoded[0].ids.shape[1]):
+        ids = [part.ids[0, n, : part.lengths[0, n]].tolist() for part in decoded]
+        attention = None
+        if decoded[0].attention is not None:
+            weights = [part.attention[0, n] for part in decoded]
+            attention = _block_diagonal(weights, list(map(len, ids)), rows)
+        hypotheses.append(
+            Hypothesis(
+                source.join(decode_ids(ids, rows)),
+                _mean_score(decoded, n, ids) if return_scores else None,
+                vocabulary.tokens([token for row in ids for token in row]),
+                attention,
+                any(row and end_id not in row for row in ids),
+            )
+        )
+    return hypotheses
+
+
+def _mean_score(decoded, n, ids):
+    """The mean of the segments' scores, weighted by their tokens."""
+    scores = [float(part.scores[0, n]) for part in decoded]
+    lengths = [len(row) for row in ids]
+    if not all(map(math.isfinite, scores)) or not any(lengths):
+        return sum(scores) / len(scores)
+    weighted = (s * length for s, length in zip(scores, lengths, strict=True))
+    return sum(weighted) / sum(lengths)
+
+
+def _block_diagonal(weights, lengths, rows):
+    """The attention of segments `(T, S)`, each to its own source."""
+    whole = np.zeros((sum(lengths), sum(map(len, rows))), "float32")
+    top = left = 0
+    for block, length, row in zip(weights, lengths, rows, strict=True):
+        bottom, right = top + length, left + len(row)
+        whole[top:bottom, left:right] = block[:length, : len(row)]
+        top, left = bottom, right
+    return whole

@@ -1,31 +1,34 @@
-"""From sentence to sentence: a model with its vocabulary and a search."""
+"""Text in, text out: a model with its vocabularies and a decoder."""
 
-import json
+import copy
+import dataclasses
 import os
-import pathlib
-import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
 
 import keras
-import numpy as np
 
-from keras_tfm.decode.inputs import padded_rows
+from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.options import Options
-from keras_tfm.decode.shortlist import Shortlist
-from keras_tfm.export import saved_model
-from keras_tfm.pipelines import pretrained as preset
-from keras_tfm.pipelines.folders import check_saved, read_model, write_model
-from keras_tfm.pipelines.segmentation import Part, Pieces, joined, parts_of
-from keras_tfm.pipelines.translation import Hypothesis, Score, Translation
+from keras_tfm.pipelines.constraints import encode_constraints, encode_prefixes
+from keras_tfm.pipelines.decoder_cache import DecoderCache
+from keras_tfm.pipelines.languages import language_changes
+from keras_tfm.pipelines.pair_scoring import check_source_length, score_pairs
+from keras_tfm.pipelines.pretrained import resolve
+from keras_tfm.pipelines.saving import read_translator, save_translator
+from keras_tfm.pipelines.segmentation import SegmentedText, SentenceSplitter
+from keras_tfm.pipelines.text_config import TextConfig, split_changes
+from keras_tfm.pipelines.texts import check_texts
+from keras_tfm.pipelines.translation import (
+    ScoredTranslation,
+    Translation,
+    join_hypotheses,
+)
 from keras_tfm.runtime.decoder import Decoder
-from keras_tfm.text.files import chunks, is_unicode
-from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
-from keras_tfm.zoo.config_file import read_json
+from keras_tfm.text.files import chunks
+from keras_tfm.zoo.imported import Imported
 
-# Of a saved translator.
-FILES = ("model.keras", "source.model", "target.model", "search.json")
-SHORTLIST = "shortlist.npz"  # if it has one
 GREEDY = {
     "beam_size": 1,
     "num_hypotheses": 1,
@@ -33,58 +36,60 @@ GREEDY = {
     "diversity_penalty": 0.0,
     "coverage_penalty": 0.0,
 }
-SEARCHES = 8  # with their programs, that are kept for settings of a call
 
 
 class Translator:
-    """Translates text with a model, its vocabularies, and a search.
+    """Translates text with a model, its vocabularies and a decoder.
+
+    Each line is translated by itself; a long line is first split into
+    sentences. Line breaks and whitespace around lines stay as they are.
 
     Args:
-        model: `Transformer`, or what else has `begin` and `step`.
+        model: `Transformer`, or another `Decodable` model.
         vocabulary: `Vocabulary` or `TokenizersVocabulary` of the source, and of
-            the target unless another is given.
-        target_vocabulary: likewise of the target, or None.
-        beam_size: int >= 1. 1 is greedy search.
-        length_penalty: float >= 0, see `keras_tfm.decode.penalty`.
-        batch_size: int >= 1, in sentences: decoded at once, at most.
-        batch_tokens: int >= 1, in source tokens with padding, likewise.
-        split_tokens: int >= 1. A line of more source tokens is cut after its
-            sentences, into parts of no more where they allow it. A model leaves
-            out part of what is longer than all that it was trained on: for one
-            of single sentences about 24.
-        max_source_length: int >= 1, in tokens with prefix and suffix; no more
-            than the model has learned positions for. A longer sentence is cut
-            between words. A text that a language model goes on with is not
-            cut, but refused.
-        shortlist: `keras_tfm.decode.Shortlist` or None, see `Decoder`. It is
-            saved with the translator; an export has none.
-        source_prefix: ints, ids before those of each text, such as the mark of
-            its language.
-        source_suffix: ints, after them, such as the end.
-        target_prefix: ints that each translation begins with, such as the mark
-            of its language.
-        **search: further settings of `keras_tfm.runtime.Decoder`.
+            the target unless `target_vocabulary` is passed.
+        target_vocabulary: the same of the target, or None.
+        options: `decode.Options`; None for `Options(beam_size=4)`. `start_id`,
+            `end_id` and `unk_id` are set to those of the target vocabulary.
+        batch_size: int >= 1, the most sentences decoded at once.
+        batch_tokens: int >= 1, the most source tokens, with padding, decoded
+            at once.
+        split_tokens: int >= 1. A line of more source tokens is split after
+            sentences, into segments of at most so many tokens where they allow
+            it. A model omits parts of a text that is longer than its training
+            examples: about 24 suits a model trained on single sentences.
+        max_source_length: int >= 1, in tokens with prefix and suffix; at most
+            the number of learned positions. A longer sentence is split between
+            words. A prompt of a language model is not split, but rejected.
+        source_prefix: ints, ids before each source, such as a language tag.
+        source_suffix: ints, ids after each source, such as the end token.
+        target_prefix: ints that each translation begins with, such as a
+            language tag.
 
     Attributes:
-        cut: int. Translations of the last call, or of `bulk` so far, that came
-            to their limit of tokens, `max_decoding_length`, before their end.
-        search: `Decoder` of a call.
-        source_marks: pair of lists of int, `source_prefix`, `source_suffix`.
-        pieces: `parts.Pieces` of the source.
-        cuts: pair of int, the arguments of `Pieces.cut`.
+        config: `TextConfig`, the arguments from `batch_size` on.
+        decoder: `Decoder`; `decoder.options` are the options.
+        splitter: `SentenceSplitter` of the source vocabulary.
 
     Call arguments:
         texts: str, or list of str.
         progress: bool. Show a progress bar.
 
     Returns:
-        str, or list of str in the same order, with the line breaks and the
-        blanks around lines that the texts have.
+        str, or list of str in the same order.
 
     Raises:
-        ValueError: a size below 1, or a vocabulary larger than the model's
-            table.
-        TypeError: what comes is not text.
+        ValueError: an argument is out of its range, or the vocabulary is larger
+            than the model's.
+        TypeError: `texts` is not text.
+
+    Example:
+        ```python
+        from keras_tfm.pipelines import Translator
+
+        translator = Translator.from_preset("en-de")
+        assert translator("Good morning!") == "Guten Morgen!"
+        ```
     """
 
     def __init__(
@@ -92,126 +97,108 @@ class Translator:
         model,
         vocabulary,
         target_vocabulary=None,
-        beam_size=4,
-        length_penalty=1.0,
-        batch_size=64,
-        batch_tokens=2048,
-        split_tokens=128,
-        max_source_length=1024,
-        shortlist=None,
-        source_prefix=(),
-        source_suffix=(),
-        target_prefix=(),
-        **search,
+        options: Options | None = None,
+        *,
+        batch_size: int = 64,
+        batch_tokens: int = 2048,
+        split_tokens: int = 128,
+        max_source_length: int = 1024,
+        source_prefix: Sequence[int] = (),
+        source_suffix: Sequence[int] = (),
+        target_prefix: Sequence[int] = (),
     ):
-        marks = len(source_prefix) + len(source_suffix)
-        if min(batch_size, batch_tokens, split_tokens, max_source_length - marks) < 1:
-            raise ValueError(
-                "A batch has at least one sentence of at least one token. Received: "
-                f"batch_size={batch_size}, batch_tokens={batch_tokens}, split_tokens="
-                f"{split_tokens}, max_source_length={max_source_length} with {marks} "
-                "marks."
-            )
-        _check_names(search)
-        self.model = model
-        self.vocabulary = vocabulary
-        self.target_vocabulary = target_vocabulary or vocabulary
-        self.batch_size = batch_size
-        self.batch_tokens = batch_tokens
-        self.cut = 0
-        sides = (
-            ("vocabulary_size", self.vocabulary),
-            ("target_vocabulary_size", self.target_vocabulary),
-        )
-        for name, side in sides:
+        target_vocabulary = target_vocabulary or vocabulary
+        for name, side in (
+            ("vocabulary_size", vocabulary),
+            ("target_vocabulary_size", target_vocabulary),
+        ):
             size = getattr(model, name, None)
             if size is not None and side.size > size:
                 raise ValueError(
-                    "The vocabulary has more pieces than the model has rows. "
-                    f"Received: {side.size} pieces, {name}={size}. Load the "
-                    "vocabulary the model was trained with."
+                    f"The vocabulary must not have more tokens than the model; got "
+                    f"{side.size} tokens, {name}={size}. Load the vocabulary the "
+                    "model was trained with."
                 )
-        # What `save` writes: a translator read back searches as this one does.
-        self.settings = {
-            "beam_size": beam_size,
-            "length_penalty": length_penalty,
-            "batch_size": batch_size,
-            "batch_tokens": batch_tokens,
-            "split_tokens": split_tokens,
-            "max_source_length": max_source_length,
-            "source_prefix": list(source_prefix),
-            "source_suffix": list(source_suffix),
-            "target_prefix": list(target_prefix),
-            **search,
-        }
-        self.source_marks = (list(source_prefix), list(source_suffix))
-        self.shortlist = shortlist
-        self.options = Options(
-            beam_size=beam_size,
-            length_penalty=length_penalty,
-            start_id=self.target_vocabulary.start_id,
-            end_id=self.target_vocabulary.end_id,
-            unk_id=getattr(self.target_vocabulary, "unknown_id", 1),
-            shortlist=shortlist,
-            **search,
+        options = Options(beam_size=4) if options is None else options
+        options = options.replace(
+            start_id=target_vocabulary.start_id,
+            end_id=target_vocabulary.end_id,
+            unk_id=getattr(target_vocabulary, "unknown_id", 1),
         )
-        self.search = Decoder(model, self.options)
-        self._searches = {}
-        self.max_source_length = min(
-            max_source_length, self.search.max_positions or max_source_length
+        self.model = model
+        self.vocabulary, self.target_vocabulary = vocabulary, target_vocabulary
+        self.splitter = SentenceSplitter(vocabulary)
+        config = TextConfig(
+            batch_size=batch_size,
+            batch_tokens=batch_tokens,
+            split_tokens=split_tokens,
+            max_source_length=max_source_length,
+            source_prefix=source_prefix,
+            source_suffix=source_suffix,
+            target_prefix=target_prefix,
         )
-        most = self.max_source_length - marks
-        self.pieces, self.cuts = Pieces(vocabulary), (min(split_tokens, most), most)
+        _configure(self, config, Decoder(model, options))
 
-    def __call__(self, texts, progress=False):
+    def __call__(
+        self, texts: str | Iterable[str], progress: bool = False
+    ) -> str | list[str]:
         if isinstance(texts, str):
             return self([texts], progress)[0]
-        return self._translate(texts, progress)
+        results = self.translate(texts, return_scores=False, progress=progress)
+        return [translation.text for translation in results]
 
     def translate(
         self,
-        texts,
-        target_prefix=None,
-        constraints=None,
-        return_scores=True,
-        return_attention=False,
-        progress=False,
-        seconds=None,
-        seed=None,
-        **search,
-    ):
-        """Translates, and says more of it than a call.
+        texts: str | Iterable[str],
+        target_prefix: str | Sequence[str | None] | None = None,
+        constraints: Sequence | None = None,
+        return_scores: bool = True,
+        return_attention: bool = False,
+        progress: bool = False,
+        timeout: float | None = None,
+        seed: int | None = None,
+        **options: Any,
+    ) -> Translation | list[Translation]:
+        """Translates, and returns scores, n-best lists and attention.
 
         Args:
             texts: str, or list of str.
             target_prefix: str that the translation begins with, or a list with
-                one for each text, None where there is none; of a text in parts
-                the first begins with it. Or None.
+                one str or None for each text; only the first segment of a text
+                begins with it. Or None.
             constraints: list of str, phrases that the translation contains, or
-                a list of such lists, None where there are none; or None. They
-                need a beam, and such a text is not cut into parts.
-            return_scores: bool. Give each hypothesis its score.
-            return_attention: bool. Give what each piece attended to.
+                a list with such a list or None for each text; or None. They
+                require beam search, and such a text is not split.
+            return_scores: bool. Return the score of each hypothesis.
+            return_attention: bool. Return the cross-attention.
             progress: bool. Show a progress bar.
-            seconds: float > 0 or None: give up soon after so many.
-            seed: int, of sampling: the same seed draws the same; or None for
-                another each time.
-            **search: settings of `Decoder` for this call, over those of the
-                translator, such as `beam_size` and `num_hypotheses`. Hypotheses
-                are of different tokens; two may have the same text, which was
-                cut into pieces in two ways.
+            timeout: float > 0, in seconds, checked after each batch; or None.
+            seed: int, of sampling: equal seeds sample the same tokens; or None
+                for another each time.
+            **options: fields of `decode.Options` for this call, such as
+                `beam_size` and `num_hypotheses`.
 
         Returns:
             `Translation`, or a list of them in the order of the texts.
 
         Raises:
-            ValueError: other prefixes or constraints than texts, settings of a
-                search that do not fit each other, or constraints without a
-                beam.
-            TypeError: what comes is not text, or there is no such setting.
-            TimeoutError: it took more than `seconds`.
+            ValueError: another number of prefixes or constraints than of texts,
+                options that exclude each other, or constraints without a beam.
+            TypeError: `texts` is not text, or there is no such option.
+            TimeoutError: translating took longer than `timeout`.
+
+        Example:
+            ```python
+            from keras_tfm.pipelines import Translator
+
+            translator = Translator.from_preset("en-de")
+            translation = translator.translate("Good morning!", num_hypotheses=3)
+            assert translation.text == "Guten Morgen!"
+            assert len(translation.hypotheses) == 3
+            ```
         """
-        _check_names(search, ("target_prefix", "constraints", "seconds", "seed"))
+        names = ("target_prefix", "constraints", "timeout", "seed")
+        Options.check_names(options, names)
         if isinstance(texts, str):
             return self.translate(
                 [texts],
@@ -220,700 +207,440 @@ class Translator:
                 return_scores,
                 return_attention,
                 progress,
-                seconds,
+                timeout,
                 seed,
-                **search,
+                **options,
             )[0]
-        end = None if seconds is None else time.monotonic() + seconds
-        texts = _text_list(texts)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        texts = check_texts(texts)
         if return_attention:
-            search["return_attention"] = True
-        searched = self._search_with(search)
-        phrases = self._phrases(constraints, texts)
-        rows, places = self.rows_of(texts, phrases)
-        forced = self._forced(target_prefix, texts, rows, places, searched)
-        found = self._decoded(
-            searched, rows, forced, progress, phrases, places, end, seed
+            options["return_attention"] = True
+        decoder = self._decoders.get(options)
+        phrases = encode_constraints(constraints, texts, self.target_vocabulary)
+        constrained = {number for number, ids in enumerate(phrases) if ids}
+        sources = self.encode(texts, constrained)
+        first_ids = self.config.target_prefix
+        prefixes = encode_prefixes(
+            target_prefix, sources, self.target_vocabulary, first_ids, decoder
         )
-        return self.translations_of(texts, rows, places, found, return_scores)
+        count = sum(len(source.segments) for source in sources)
+        bar = keras.utils.Progbar(count, unit_name="sentence") if progress else None
+        decoded: list = [None] * count
+        for number, hypotheses in _decode(
+            decoder, self.config, sources, prefixes, phrases, seed
+        ):
+            decoded[number] = hypotheses
+            if deadline is not None and time.monotonic() > deadline:
+                raise TimeoutError(
+                    f"`timeout` must allow for all texts; got {timeout} seconds for "
+                    f"{len(texts)} texts."
+                )
+            if bar:
+                bar.add(1)
+        return self.assemble(sources, decoded, return_scores)
 
-    def stream(self, text, target_prefix=None) -> Iterator[str]:
-        """Translates greedily, and gives the translation as it comes.
+    def bulk(
+        self, texts: Iterable[str], window: int = 10_000, **options: Any
+    ) -> Iterator[Translation]:
+        """Translates any number of texts in bounded memory.
+
+        Args:
+            texts: iterable of str, such as an open file of lines.
+            window: int >= 1: texts that are read at once and translated in the
+                order of their lengths.
+            **options: see `translate`.
+
+        Yields:
+            `Translation`, in the order of the texts.
+
+        Raises:
+            ValueError: `window` is below 1; or as `translate`.
+
+        Example:
+            ```python
+            from keras_tfm.pipelines import Translator
+
+            translator = Translator.from_preset("en-de")
+            for translation in translator.bulk(["Good morning!", "Good night!"]):
+                assert translation.text in ("Guten Morgen!", "Gute Nacht!")
+            ```
+        """
+        if window < 1:
+            raise ValueError(f"`window` must be at least 1; got {window}.")
+        if isinstance(texts, str | bytes):
+            raise TypeError(
+                "`texts` must be an iterable of str; got one "
+                f"{type(texts).__name__}. Call the translator with it."
+            )
+        for some_texts in chunks(texts, window):
+            yield from self.translate(some_texts, **options)
+
+    def stream(self, text: str, target_prefix: str | None = None) -> Iterator[str]:
+        """Translates greedily, and yields the translation as it grows.
 
         Args:
             text: str.
             target_prefix: str that the translation begins with, or None.
 
         Yields:
-            str, all that there is so far; at last the translation that
-            `translate` with `beam_size=1` gives.
+            str, the translation so far; at last that of `translate` with
+            `beam_size=1`.
 
         Raises:
-            ValueError: a translator that samples; or as a call.
-            TypeError: what comes is not text.
+            ValueError: the translator samples; or as `translate`.
+            TypeError: `text` is not text.
+
+        Example:
+            ```python
+            from keras_tfm.pipelines import Translator
+
+            *_, last = Translator.from_preset("en-de").stream("Good morning!")
+            assert last == "Guten Morgen!"
+            ```
         """
-        [text] = _text_list([text])
-        search = self._search_with(GREEDY)
-        rows, [(parts, after, _)] = self.rows_of([text])
-        places = [(parts, after, 0)]
-        forced = self._forced(target_prefix, [text], rows, places, search)
-        return self._stream(search, rows, forced, parts, after)
+        decoder = self._decoders.get(GREEDY)
+        [source] = self.encode(check_texts([text]))
+        first_ids = self.config.target_prefix
+        prefixes = encode_prefixes(
+            target_prefix, [source], self.target_vocabulary, first_ids, decoder
+        )
+        return _stream(self, decoder, source, prefixes)
 
-    def _stream(self, search, rows, forced, parts, after):
-        done = []
-        for number, row in enumerate(rows):
-            ids = []
-            for token in search.stream([row], forced and [forced[number]]):
-                ids.append(int(token[0]))
-                [so_far] = self._texts([ids], [row])
-                # The first bytes of a letter are not one yet.
-                so_far = [*done, so_far.rstrip("\ufffd")]
-                yield joined(so_far, parts[: len(so_far)], "")
-            done += self._texts([ids], [row])
-        yield joined(done, parts, after)
-
-    def score(self, pairs) -> list[Score]:
-        """Tells how likely translations are that are given.
+    def score(self, pairs: Iterable[tuple[str, str]]) -> list[ScoredTranslation]:
+        """Scores translations of sources.
 
         Args:
-            pairs: list of pairs of str, a source and a translation. Neither is
-                cut into parts.
+            pairs: pairs of str, a source and a translation. Neither is split.
 
         Returns:
-            list of `Score`, in their order. Without source or translation it
-            is minus infinity.
+            list of `ScoredTranslation`, in the order of the pairs. The score is
+            minus infinity if source or translation is empty.
 
         Raises:
             ValueError: a source of more tokens than `max_source_length`, or a
-                translation of more than there are positions for.
-            TypeError: what comes is no pair of texts.
-        """
-        pairs = [_pair(number, pair) for number, pair in enumerate(pairs)]
-        before, after = self.source_marks
-        sources = self.vocabulary.encode([source for source, _ in pairs])
-        sources = [[*before, *row, *after] if row else row for row in sources]
-        for number, row in enumerate(sources):
-            self._check_length(number, row)
-        begin, end = self.settings["target_prefix"], self.search.options.end_id
-        targets = self.target_vocabulary.encode([target for _, target in pairs])
-        targets = [[*begin, *row, end] if row else row for row in targets]
-        most = self.search.max_positions
-        for number, row in enumerate(targets):
-            if most is not None and len(row) > most:
-                raise ValueError(
-                    f"Translation {number} has {len(row)} tokens with its end. The "
-                    f"model has positions for {most}. Split it into sentences."
-                )
-        sizes = [max(map(len, sides)) for sides in zip(sources, targets, strict=True)]
-        order = sorted(range(len(pairs)), key=lambda i: -sizes[i])
-        scores = [None] * len(pairs)
-        while order:
-            # Of few sizes, and filled up to them: others are other programs.
-            width = self.search.source_bucket(sizes[order[0]])
-            count = max(1, min(self.batch_size, self.batch_tokens // width))
-            some, order = order[:count], order[count:]
-            spare = [[]] * (count - len(some))
-            longest = max(len(sources[i]) for i in some)
-            ids = padded_rows([sources[i] for i in some] + spare, longest)
-            rows = [targets[i] for i in some] + spare
-            given = [min(len(begin), len(row)) for row in rows]
-            found = self.search.score(ids, rows, given)
-            for place, number in enumerate(some):
-                length = len(targets[number])
-                scores[number] = Score(
-                    float(found.scores[place, 0]),
-                    self.target_vocabulary.tokens(targets[number]),
-                    found.token_scores[place, 0, :length].tolist(),
-                )
-        return scores
+                translation of more tokens than the model has positions.
+            TypeError: an item is not a pair of str.
 
-    def warm_up(self, lengths=(16, 32), **search):
-        """Compiles what texts of usual lengths need, alone and with others.
+        Example:
+            ```python
+            from keras_tfm.pipelines import Translator
+
+            translator = Translator.from_preset("en-de")
+            right, wrong = translator.score(
+                [("Good morning!", "Guten Morgen!"), ("Good morning!", "Ein Haus.")]
+            )
+            assert right.score > wrong.score
+            ```
+        """
+        return score_pairs(self, pairs)
+
+    def warm_up(self, lengths: Sequence[int] = (16, 32), **options: Any) -> None:
+        """Compiles the functions that texts of some lengths need.
 
         See `Decoder.warm_up`.
 
         Args:
-            lengths: ints >= 1, in source tokens, with marks.
-            **search: as of `translate`.
+            lengths: ints >= 1, in source tokens, with prefix and suffix.
+            **options: see `translate`.
         """
-        self._search_with(search).warm_up(
-            [min(length, self.max_source_length) for length in lengths],
-            self.batch_tokens,
-            self.batch_size,
-            self.settings["target_prefix"],
+        config = self.config
+        self._decoders.get(options).warm_up(
+            [min(length, config.max_source_length) for length in lengths],
+            config.batch_tokens,
+            config.batch_size,
+            config.target_prefix,
         )
 
-    def _search_with(self, search):
-        if not search:
-            return self.search
-        key = json.dumps(sorted(search.items()), default=_known_by)
-        found = self._searches.pop(key, None)
-        if found is None:
-            found = self.search.replace(**search)
-        self._searches[key] = found  # as the latest
-        if len(self._searches) > SEARCHES:
-            del self._searches[next(iter(self._searches))]
-        return found
+    def replace(self, **changes: Any) -> "Translator":
+        """Returns a translator of the same model with some arguments changed.
 
-    def _forced(self, target_prefix, texts, rows, places, search):
-        """The ids that each row begins with; None where none has any."""
-        prefixes = target_prefix
-        if prefixes is None or isinstance(prefixes, str):
-            prefixes = [prefixes] * len(texts)
-        if len(prefixes) != len(texts):
-            raise ValueError(
-                "Each text has a prefix. Received: "
-                f"{len(prefixes)} prefixes for {len(texts)} texts."
-            )
-        own = self.settings["target_prefix"]
-        forced = [list(own) if row else [] for row in rows]
-        encoded = self.target_vocabulary.encode(_text_list(p or "" for p in prefixes))
-        for number, (prefix, (parts, _, first)) in enumerate(
-            zip(encoded, places, strict=True)
-        ):
-            if not parts or not prefix:
-                continue
-            forced[first] += prefix
-            limit = search.length_limit(len(rows[first]))
-            if len(forced[first]) >= limit:
-                raise ValueError(
-                    f"Text {number}: a prefix must leave room for a token. Received: "
-                    f"{len(forced[first])} tokens, and a limit of {limit}. Raise "
-                    "`max_decoding_length`, or shorten the prefix."
-                )
-        return forced if any(forced) else None
+        Without changes of options it shares the compiled functions, too.
 
-    def _phrases(self, constraints, texts):
-        """The constraints of each text that has any, as lists of ids."""
-        if constraints is None:
-            return {}
-        if len(constraints) != len(texts):
-            raise ValueError(
-                "Each text has constraints, or None. Received: "
-                f"{len(constraints)} for {len(texts)} texts."
-            )
-        single = [phrases for phrases in constraints if isinstance(phrases, str)]
-        if single:
-            raise TypeError(
-                "The constraints of a text are a list of phrases. Received: "
-                f"{single[0]!r}. Put it into a list."
-            )
-        return {
-            number: self.target_vocabulary.encode(_text_list(phrases))
-            for number, phrases in enumerate(constraints)
-            if phrases and texts[number].strip()
-        }
+        Args:
+            **changes: fields of `decode.Options`, and arguments of `Translator`
+                from `batch_size` on.
 
-    def _decoded(
-        self,
-        search,
-        rows,
-        forced,
-        progress=False,
-        phrases=(),
-        places=(),
-        end=None,
-        seed=None,
-    ):
-        """The hypotheses of each row."""
+        Raises:
+            TypeError: there is no such field or argument.
+            ValueError: see `Translator`.
 
-        def in_time():
-            if end is not None and time.monotonic() > end:
-                raise TimeoutError("There was no time to translate all texts.")
+        Example:
+            ```python
+            from keras_tfm.pipelines import Translator
 
-        bar = keras.utils.Progbar(len(rows), unit_name="sentence") if progress else None
-        found = [None] * len(rows)
-        held = {places[n][2]: phrases[n] for n in phrases if places[n][0]}
-        free = [i for i in range(len(rows)) if i not in held]
-        for number, hypotheses in search.bulk(
-            [rows[i] for i in free],
-            self.batch_tokens,
-            self.batch_size,
-            seed=seed,
-            target_prefix=forced and [forced[i] for i in free],
-        ):
-            found[free[number]] = hypotheses
-            in_time()
-            if bar:
-                bar.add(1)
-        for number, ids in held.items():
-            prefix = forced and [forced[number]]
-            try:
-                found[number] = search([rows[number]], prefix, [ids], seed)
-            except ValueError as error:
-                text = next(n for n in phrases if places[n][2] == number)
-                raise ValueError(f"Text {text}: {error}") from error
-            in_time()
-            if bar:
-                bar.add(1)
-        return found
+            translator = Translator.from_preset("en-de")
+            greedy = translator.replace(beam_size=1, batch_size=8)
+            assert greedy.model is translator.model
+            assert greedy.config.batch_size == 8
+            ```
+        """
+        options, text = split_changes(changes)
+        decoder = self.decoder.replace(**options) if options else self.decoder
+        translator = copy.copy(self)
+        _configure(translator, dataclasses.replace(self.config, **text), decoder)
+        return translator
 
-    def translations_of(self, texts, rows, places, found, return_scores=True):
-        """Makes translations of what was decoded.
+    def changes(self) -> dict[str, Any]:
+        """Returns `beam_size`, and other arguments that are not the defaults.
+
+        Returns:
+            dict that `replace`, `load` and `from_preset` accept.
+
+        Example:
+            ```python
+            from keras_tfm.pipelines import Translator
+
+            translator = Translator.from_preset("en-de", batch_size=8)
+            changes = translator.changes()
+            assert (changes["beam_size"], changes["batch_size"]) == (5, 8)
+            ```
+        """
+        changes = {"beam_size": self.decoder.options.beam_size}
+        for values in (self.decoder.options, self.config):
+            for field in dataclasses.fields(values):
+                value = getattr(values, field.name)
+                if value is not field.default and value != field.default:
+                    changes[field.name] = value
+        for name in ("start_id", "end_id", "unk_id"):  # of the vocabulary
+            changes.pop(name, None)
+        return changes
+
+    def encode(
+        self, texts: Sequence[str], unsplit: Collection[int] = ()
+    ) -> list[SegmentedText]:
+        """Splits texts into segments, with the ids that the model reads.
 
         Args:
             texts: list of str.
-            rows, places: of `rows_of`.
-            found: list of `Hypotheses`, one for each row.
-            return_scores: of `translate`.
+            unsplit: ints, indices of texts that are not split.
+
+        Returns:
+            list of `SegmentedText`.
+
+        Raises:
+            ValueError: a segment has more tokens than `max_source_length`.
+            TypeError: `texts` is not text.
+        """
+        texts, config = check_texts(texts), self.config
+        if self.decoder.continues_source:  # a language model: prompts stay whole
+            unsplit = range(len(texts))
+        prefix, suffix = config.source_prefix, config.source_suffix
+        sources = []
+        for number, source in enumerate(
+            self.splitter.segment(texts, *config.segment_tokens, unsplit)
+        ):
+            segments = [
+                segment._replace(ids=[*prefix, *segment.ids, *suffix])
+                for segment in source.segments
+            ]
+            for segment in segments:
+                check_source_length(number, segment.ids, config)
+            sources.append(source._replace(segments=segments))
+        return sources
+
+    def assemble(
+        self,
+        sources: Sequence[SegmentedText],
+        decoded: Iterable[Hypotheses],
+        return_scores: bool = True,
+    ) -> list[Translation]:
+        """Makes translations of decoded segments.
+
+        Args:
+            sources: list of `SegmentedText`, of `encode`.
+            decoded: `Hypotheses` with B = 1, one for each segment of each text.
+            return_scores: see `translate`.
 
         Returns:
             list of `Translation`, in the order of the texts.
         """
-        return [
-            self._translation(text, parts, after, rows, found, first, return_scores)
-            for text, (parts, after, first) in zip(texts, places, strict=True)
-        ]
-
-    def _translation(self, text, parts, after, rows, found, first, scored):
-        rows = rows[first : first + len(parts)]
-        some = found[first : first + len(parts)]
-        tokens = [t for row in rows for t in row]
-        source_tokens = self.vocabulary.tokens(tokens)
-        if not parts:
-            score = -float("inf") if scored else None
-            none = Hypothesis(after, score, [], None, True)
-            return Translation(text, source_tokens, [none])
-        hypotheses = []
-        for n in range(some[0].ids.shape[1]):
-            ids = [one.ids[0, n, : one.lengths[0, n]] for one in some]
-            lengths = np.array([len(row) for row in ids])
-            scores = np.array([one.scores[0, n] for one in some])
-            score = None
-            if scored:
-                known = np.isfinite(scores).all() and lengths.sum()
-                weights = lengths if known else None
-                score = float(np.average(scores, weights=weights))
-            attention = None
-            if some[0].attention is not None:
-                widths = [len(row) for row in rows]
-                weights = [one.attention[0, n] for one in some]
-                attention = _blocks(weights, lengths, widths)
-            hypotheses.append(
-                Hypothesis(
-                    joined(self._texts(ids, rows), parts, after),
-                    score,
-                    self.target_vocabulary.tokens(np.concatenate(ids)),
-                    attention,
-                    all(self.search.options.end_id in row for row in ids),
-                )
+        decoded = iter(decoded)
+        translations = []
+        for source in sources:
+            rows = [segment.ids for segment in source.segments]
+            hypotheses = join_hypotheses(
+                source,
+                [next(decoded) for _ in rows],
+                self.target_vocabulary,
+                self.decoder.options.end_id,
+                self._decode_ids,
+                return_scores,
             )
-        return Translation(text, source_tokens, hypotheses)
+            tokens = self.vocabulary.tokens([token for row in rows for token in row])
+            translations.append(Translation(source.text, tokens, hypotheses))
+        return translations
 
-    def _texts(self, ids, rows):
-        """The text of what was decoded, row by row."""
-        decode = self.target_vocabulary.decode
-        if not self.search.continues_source:
-            return [decode([row])[0] for row in ids]
-        # With the space, if there is one, between a text and what follows it.
-        both = [decode([[*row, *more]])[0] for row, more in zip(rows, ids, strict=True)]
-        return [
-            text[len(decode([row])[0]) :] for row, text in zip(rows, both, strict=True)
-        ]
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes model, vocabularies and configuration to a folder.
 
-    def _check_is_one_model(self):
-        if not isinstance(self.model, keras.Model):
-            raise TypeError(
-                "A translator of one Keras model is saved. Received: a model of type "
-                f"{type(self.model).__name__!r}. Save the models of an ensemble apart."
-            )
-
-    def _translate(self, texts, progress=False):
-        texts = _text_list(texts)
-        rows, places = self.rows_of(texts)
-        forced = self._forced(None, texts, rows, places, self.search)
-        found = self._decoded(self.search, rows, forced, progress)
-        ids = [hypotheses.ids[0, 0] for hypotheses in found]
-        ended = [self.search.options.end_id in row or not row.any() for row in ids]
-        translations, self.cut = self._texts(ids, rows), 0
-        texts = []
-        for parts, after, first in places:
-            last = first + len(parts)
-            texts.append(joined(translations[first:last], parts, after))
-            self.cut += not all(ended[first:last])
-        return texts
-
-    def bulk(self, texts: Iterable[str], window: int = 10_000) -> Iterator[str]:
-        """Translates any number of texts in bounded memory.
+        LoRA updates are merged into their matrices, and rounded if those are
+        int8. Files that the folder has are replaced when all are written.
+        `matmul_precision` is not saved, since the best one depends on the
+        machine.
 
         Args:
-            texts: iterable of str, such as an open file of lines.
-            window: int >= 1: texts that are read before they are translated,
-                in the order of their lengths.
-
-        Yields:
-            str, in the order of the texts.
+            folder: path. Created if it does not exist.
 
         Raises:
-            ValueError: a window below 1, or as a call.
+            TypeError: the model is not one Keras model, or the options hold
+                `logits_processors`.
+
+        Example:
+            ```python
+            import tempfile
+
+            from keras_tfm.pipelines import Translator
+
+            with tempfile.TemporaryDirectory() as folder:
+                Translator.from_preset("en-de").save(folder)
+                translator = Translator.load(folder, beam_size=1)
+            assert translator.decoder.options.beam_size == 1
+            ```
         """
-        if window < 1:
-            raise ValueError(f"`window` must be 1 or more. Received: {window}.")
-        if isinstance(texts, (str, bytes)):
-            raise TypeError(
-                "Texts are many. Received: one of type "
-                f"{type(texts).__name__!r}. Call the translator with it."
-            )
-        cut = 0
-        for some in chunks(texts, window):
-            translations = self._translate(some)
-            self.cut += cut
-            cut = self.cut
-            yield from translations
-
-    def save(self, folder):
-        """Writes model, vocabularies and settings to a folder.
-
-        Updates of LoRA are added to the matrices they belong to, and rounded
-        where those are int8. What the folder held before stays until all is
-        written.
-
-        Args:
-            folder: path. Made if it is not there.
-        """
-        self._check_is_one_model()
-        folder = pathlib.Path(folder)
-        # How products are taken is of a machine, and not of all backends.
-        kept = {k: v for k, v in self.settings.items() if k != "matmul_precision"}
-        settings = json.dumps(kept, indent=1, default=_plain)
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as part:
-            part = pathlib.Path(part)
-            write_model(self.model, part)
-            self.vocabulary.save(part / FILES[1])
-            self.target_vocabulary.save(part / FILES[2])
-            (part / FILES[3]).write_text(settings + "\n", encoding="utf-8")
-            for name in FILES:
-                os.replace(part / name, folder / name)
-            if self.shortlist is None:
-                (folder / SHORTLIST).unlink(missing_ok=True)
-            else:
-                self.shortlist.save(part / SHORTLIST)
-                os.replace(part / SHORTLIST, folder / SHORTLIST)
+        check_is_one_model(self.model)
+        save_translator(self, folder)
 
     @classmethod
-    def load(cls, folder, **settings):
+    def load(cls, folder: str | os.PathLike, **changes: Any) -> "Translator":
         """Reads what `save` wrote, on any backend.
 
         Args:
             folder: path.
-            **settings: of `Translator`, over those saved.
-
-        Returns:
-            `Translator`.
+            **changes: fields of `decode.Options`, and arguments of `Translator`
+                from `batch_size` on, over those saved.
 
         Raises:
             FileNotFoundError: the folder lacks a file.
             ValueError: a file is damaged.
         """
-        folder = pathlib.Path(folder)
-        model, source, target, search = check_saved(folder, FILES, "Translator")
-        saved = read_json(search)
-        if (folder / SHORTLIST).is_file():
-            saved["shortlist"] = Shortlist.load(folder / SHORTLIST)
-        vocabulary = target_vocabulary = load_vocabulary(source)
-        if source.read_bytes() != target.read_bytes():
-            target_vocabulary = load_vocabulary(target)
-        return cls(
-            read_model(model),
-            vocabulary,
-            target_vocabulary,
-            **_over(saved, settings),
-        )
+        options, text = split_changes(changes)
+        arguments = read_translator(folder)
+        config = dataclasses.asdict(arguments.pop("config")) | text
+        arguments["options"] = arguments["options"].replace(**options)
+        return cls(**arguments, **config)
 
     @classmethod
-    def from_preset(cls, name, source_language=None, target_language=None, **settings):
-        """Loads a model that translates, whoever has trained it.
+    def from_preset(
+        cls,
+        name: str | os.PathLike,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        **changes: Any,
+    ) -> "Translator":
+        """Loads a pretrained translation model.
 
         Args:
-            name: str or path: a name of `keras_tfm.presets()`;
-                `"hf://owner/name"`, a repository of Hugging Face, fetched once
-                by huggingface-hub; or a folder: of a recipe's run, of `save`,
-                or as transformers, Marian or CTranslate2 write it.
-            source_language: str, of a model of many languages, by its own name
-                of it, such as `"eng_Latn"`; else None, and where the target
-                alone has a mark, as of OPUS-MT and of our own recipe.
-            target_language: likewise.
-            **settings: of `Translator`, over those it comes with.
-
-        Returns:
-            `Translator`.
+            name: str or path: a name of `presets()`; `"hf://owner/name"`, a
+                repository of Hugging Face, downloaded once by huggingface-hub;
+                or a folder: of a recipe's run, of `save`, or as transformers,
+                Marian or CTranslate2 write it.
+            source_language: str, for a multilingual model: a language by the
+                model's name for it, such as `"eng_Latn"`. None for other models
+                and where only the target has a tag, as in OPUS-MT and the
+                recipes of this library.
+            target_language: str or None, the same of the target.
+            **changes: fields of `decode.Options`, and arguments of `Translator`
+                from `batch_size` on, over those of the model.
 
         Raises:
-            ValueError: there is no such name, no vocabulary with it, or no such
-                language.
-            FileNotFoundError: the folder holds no model that is known.
-        """
-        found, own = preset.find(name, "translation")
-        marked = "source_prefix" in settings or bool(own.get("source_prefix"))
-        own = {**own, **_between(found, marked, source_language, target_language)}
-        settings = _over(own, settings)
-        if isinstance(found, pathlib.Path):
-            return cls.load(found, **settings)
-        if not hasattr(found.model, "begin"):
-            raise ValueError(
-                "A model that generates is wanted. Received: "
-                f"{type(found.model).__name__} from {os.fspath(name)!r}."
-            )
-        target = found.target_vocabulary
-        return cls(found.model, found.vocabulary, target, **settings)
+            ValueError: there is no such name or language, or the model has no
+                vocabulary.
+            FileNotFoundError: the folder does not hold a known model.
+            TypeError: there is no such field or argument.
 
-    def export(
-        self,
-        folder,
-        num_hypotheses=None,
-        version=None,
-        jit_compile=False,
-        shapes=((1, 16), (1, 32), (32, 32)),
+        Example:
+            ```python
+            from keras_tfm.pipelines import Translator
+
+            translator = Translator.from_preset("en-de", beam_size=2)
+            assert translator("Good morning!") == "Guten Morgen!"
+            ```
+        """
+        options, text = split_changes(changes)
+        model, arguments = resolve(name, "translation")
+        selected = "source_prefix" in text or bool(arguments.get("source_prefix"))
+        arguments |= language_changes(
+            model, selected, source_language, target_language
+        )
+        if not isinstance(model, Imported):
+            return cls.load(model, **{**arguments, **changes})
+        if not hasattr(model.model, "begin"):
+            raise ValueError(
+                f"`name` must be a model that generates text; got {name!r}, a "
+                f"{type(model.model).__name__}."
+            )
+        model_options, model_text = split_changes(arguments)
+        # In two steps, so that a smaller `beam_size` lowers `num_hypotheses`.
+        model_options = Options(**{"beam_size": 4, **model_options})
+        return cls(
+            model.model,
+            model.vocabulary,
+            model.target_vocabulary,
+            model_options.replace(**options),
+            **{**model_text, **text},
+        )
+
+    def _decode_ids(self, ids, rows):
+        """The texts of target ids; `rows` are the ids of their sources."""
+        decode = self.target_vocabulary.decode
+        if not self.decoder.continues_source:
+            return [decode([row])[0] for row in ids]
+        # With the space, if any, between a prompt and its continuation.
+        texts = [decode([[*row, *new]])[0] for row, new in zip(rows, ids, strict=True)]
+        prompts = [decode([row])[0] for row in rows]
+        return [text[len(p) :] for p, text in zip(prompts, texts, strict=True)]
+
+
+def _configure(translator, config, decoder):
+    """Sets what depends on the arguments from `batch_size` and on the options."""
+    longest = decoder.max_positions or config.max_source_length
+    length = min(config.max_source_length, longest)
+    translator.config = dataclasses.replace(config, max_source_length=length)
+    translator.decoder, translator._decoders = decoder, DecoderCache(decoder)
+
+
+def check_is_one_model(model) -> None:
+    """Raises a TypeError if a model, such as an ensemble, cannot be saved."""
+    if not isinstance(model, keras.Model):
+        raise TypeError(
+            f"`model` must be one Keras model to be saved; got a "
+            f"{type(model).__name__}. Save the models of an ensemble by themselves."
+        )
+
+
+def _decode(decoder, config, sources, prefixes, phrases, seed):
+    """Yields the number of a segment and its `Hypotheses`, in any order."""
+    rows = [segment.ids for source in sources for segment in source.segments]
+    texts = [n for n, source in enumerate(sources) for _ in source.segments]
+    free = [number for number, text in enumerate(texts) if not phrases[text]]
+    for number, hypotheses in decoder.bulk(
+        [rows[number] for number in free],
+        config.batch_tokens,
+        config.batch_size,
+        seed=seed,
+        target_prefix=prefixes and [prefixes[number] for number in free],
     ):
-        """Writes a SavedModel that takes sentences and gives sentences.
-
-        It holds network, vocabularies and search, and runs with TensorFlow and
-        tensorflow_text, without this library. Its signatures take `text`, a
-        string `(B,)`, and say what a call, `translate` and the encoder say:
-
-        * `serving_default`: `translation`, a string `(B,)`; `score`, float32
-          `(B,)`, see `Hypothesis`; and `finished`, bool `(B,)`, False where a
-          translation was cut at its limit;
-        * `n_best`: `translations`, strings `(B, n)`, and `scores`, float32
-          `(B, n)`, the best first;
-        * `encode`: `ids`, int32 `(B, S)`, padded with 0, of texts that are not
-          cut into parts, and `states`, float32 `(B, S, D)`, of the encoder;
-        * `encode_ids`: `states` of `ids`.
-
-        From JAX and PyTorch a process with TensorFlow writes it.
-
-        The search is a plain graph, which takes batches and texts of any size
-        as they come. With `jit_compile` XLA compiles it for each of `shapes`
-        when it is first needed, which takes seconds; what fits into one is
-        filled up to it, and what fits into none goes through the plain graph.
-
-        Args:
-            folder: path. Replaced when all is written.
-            num_hypotheses: int from 1 to the beam's size, n; None for that.
-            version: int >= 0 or None. For TensorFlow Serving: the model goes to
-                `folder/version`, with texts that warm it up, for each shape if
-                it compiles.
-            jit_compile: bool, see above.
-            shapes: pairs of ints >= 1, `(B, S)`: parts of texts (a short text
-                is one), and tokens of the longest with its marks, of which
-                `max_source_length` are counted at most.
-
-        Raises:
-            FileExistsError: the folder holds something else than a SavedModel.
-            ValueError: `shapes` are no pairs of numbers from 1, the version is
-                none, or `num_hypotheses` is not from 1 to the beam's size.
-            ImportError: TensorFlow or tensorflow_text is missing; from JAX and
-                PyTorch a RuntimeError, which says so.
-            TypeError: a vocabulary is none of SentencePiece, or the model is
-                none of Keras, or a language model.
-        """
-        self._check_is_one_model()
-        for side in (self.vocabulary, self.target_vocabulary):
-            if not hasattr(side, "tensorflow_tokenizer"):
-                raise TypeError(
-                    "A SavedModel cuts text by SentencePiece. Received: a vocabulary "
-                    f"of type {type(side).__name__}. Serve the translator itself."
-                )
-        if self.search.continues_source:
-            raise TypeError(
-                "A SavedModel of a translator is written. Received: a model of type "
-                f"{type(self.model).__name__!r}, which goes on with a text."
-            )
-        shapes = [[int(size) for size in shape] for shape in shapes]
-        if any(len(shape) != 2 or min(shape) < 1 for shape in shapes):
-            raise ValueError(
-                "A shape is a number of texts and one of tokens, from 1. Received: "
-                f"shapes={shapes}. Give pairs such as (32, 16)."
-            )
-        # No part is longer, and a table of positions may be no longer.
-        most = self.max_source_length
-        shapes = dict.fromkeys((rows, min(length, most)) for rows, length in shapes)
-        if num_hypotheses is not None:
-            size = self.settings["beam_size"]
-            Options(beam_size=size, num_hypotheses=num_hypotheses)
-        options = {
-            "num_hypotheses": num_hypotheses,
-            "version": version,
-            "jit_compile": bool(jit_compile),
-            "shapes": list(shapes),
-        }
-        if keras.config.backend() != "tensorflow":
-            saved_model.write_elsewhere(self, folder, options)
-            return
-        saved_model.write_translator(self, folder, **options)
-
-    def searches(self, num_hypotheses=None):
-        """Makes the searches that a program of one's own holds.
-
-        Args:
-            num_hypotheses: int, n of the second; None for the beam's size.
-
-        Returns:
-            Pair of `Decoder`, without a shortlist: for the best, and for the n
-            best.
-        """
-        count = num_hypotheses or self.settings["beam_size"]
-        options = self.options.replace(shortlist=None)
-        return (
-            Decoder(self.model, options),
-            Decoder(self.model, options.replace(num_hypotheses=count)),
-        )
-
-    def rows_of(self, texts, whole=()):
-        """Gives what of texts is decoded.
-
-        Args:
-            texts: list of str.
-            whole: ints, the numbers of texts that are not cut into parts.
-
-        Returns:
-            list of lists of int, the ids of every part; and for each text a
-            triple: its parts, list of `Part`; str, what stands after the last;
-            and the number of the first one's row.
-
-        Raises:
-            ValueError: more tokens than `max_source_length`, and no place to
-                cut.
-            TypeError: what comes is not text.
-        """
-        texts = _text_list(texts)
-        if self.search.continues_source:
-            whole = range(len(texts))
-        found = parts_of(texts, self.vocabulary, self.pieces, *self.cuts)
-        for number in whole:
-            row = self.vocabulary.encode([texts[number]])[0]
-            found[number] = ([Part(row, "")] if row else [], "")
-        before, after = self.source_marks
-        rows, places = [], []
-        for number, (parts, end) in enumerate(found):
-            places.append((parts, end, len(rows)))
-            for part in parts:
-                rows.append([*before, *part.ids, *after])
-                self._check_length(number, rows[-1])
-        return rows, places
-
-    def _check_length(self, number, row):
-        if len(row) > self.max_source_length:
-            raise ValueError(
-                f"Text {number} has {len(row)} tokens; max_source_length="
-                f"{self.max_source_length}. Split it into sentences."
-            )
-
-
-def _blocks(weights, lengths, widths):
-    """Attention of parts, each to its own."""
-    whole = np.zeros((sum(lengths), sum(widths)), "float32")
-    down = across = 0
-    for part, length, width in zip(weights, lengths, widths, strict=True):
-        block = part[:length, :width]
-        whole[down : down + length, across : across + width] = block
-        down, across = down + length, across + width
-    return whole
-
-
-def _pair(number, pair):
-    fits = isinstance(pair, tuple | list) and len(pair) == 2
-    if not fits or not all(isinstance(side, str) for side in pair):
-        raise TypeError(
-            "A source and a translation are scored, two str. Received: "
-            f"{str(pair)[:60]!r} of type {type(pair).__name__}, pair {number}."
-        )
-    return pair
-
-
-def _check_names(search, more=()):
-    """Refuses what is no setting of a search, nor one of `more`."""
-    Options.check_names(search, more)
-
-
-def _between(found, marked, source, target):
-    """Gives the settings for a pair of languages, where a model has many.
-
-    Nothing where none is named, and one is set (`marked`).
-    """
-    theirs = getattr(found, "languages", None) or {}
-    if isinstance(found, pathlib.Path):
-        vocabulary = load_vocabulary(check_saved(found, FILES, "Translator")[1])
-    else:
-        vocabulary = found.vocabulary
-    marks = {} if theirs else getattr(vocabulary, "languages", {})
-    one = bool(marks) or bool(theirs) and found.tag_position == "target"
-    known = theirs or marks
-    # Ours is saved with the target that it was trained for first.
-    settled = not known or marks and (marked or isinstance(found, pathlib.Path))
-    if settled and source is None and target is None:
-        return {}
-    fault = None
-    if not known:
-        fault = "The model is of one pair of languages, which are not named"
-    elif target is None or (source is None and not one):
-        fault = "A model of many languages is told which: "
-        fault += "the target" if one else "source and target"
-    elif marks and source is not None:
-        fault = "The target alone has a mark, and the source is not named"
-    if fault:
-        raise ValueError(
-            f"{fault}. Received: source_language={source!r}, target_language="
-            f"{target!r}; it has {sorted(known)}."
-        )
-    if theirs:
-        return found.options_for(source, target)
-    if target not in marks:
-        raise ValueError(
-            f"A model that translates to {', '.join(marks)}. Received: "
-            f"target_language={target!r}. Name one of these."
-        )
-    return {"source_prefix": marks[target]}
-
-
-def _over(own, given):
-    """Puts settings over others.
-
-    Others' models say as many hypotheses as they have beams.
-    """
-    settings = {**own, **given}
-    count = own.get("num_hypotheses", 1)
-    if "num_hypotheses" not in given and count > given.get("beam_size", count):
-        settings["num_hypotheses"] = given["beam_size"]
-    return settings
-
-
-def _known_by(value):
-    """Tells settings apart that JSON does not know."""
-    try:
-        return _plain(value)
-    except TypeError:
-        return id(value)
-
-
-def _plain(value):
-    """Gives JSON what it does not know: NumPy's numbers, ranges, sets."""
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    if isinstance(value, (range, set, frozenset)):
-        return sorted(value)
-    raise TypeError(
-        f"Settings are saved as JSON, which has no {type(value).__name__}. Received: "
-        f"{value!r}. Make the translator without it, such as `processors`."
-    )
-
-
-def _text_list(texts):
-    """Refuses what is not text, before any of it is translated."""
-    kinds = {type(texts).__name__}
-    if isinstance(texts, Iterable) and not isinstance(texts, bytes):
-        texts = list(texts)
-        kinds = {type(text).__name__ for text in texts if not isinstance(text, str)}
-    if kinds:
-        raise TypeError(
-            f"Text is str or a list of str. Received: {sorted(kinds)}. Decode "
-            "bytes, and put '' where there is no text."
-        )
+        yield free[number], hypotheses
     for number, text in enumerate(texts):
-        if not is_unicode(text):
-            raise ValueError(
-                f"Text {number} has half of a surrogate pair, which is no character. "
-                f"Received: {text[:60]!r}. Mend how it was decoded."
-            )
-    return texts
+        if not phrases[text]:
+            continue
+        prefix = prefixes and [prefixes[number]]
+        try:
+            yield number, decoder([rows[number]], prefix, [phrases[text]], seed)
+        except ValueError as error:
+            raise ValueError(f"Text {text}: {error}") from error
+
+
+def _stream(translator, decoder, source, prefixes):
+    finished = []
+    for number, segment in enumerate(source.segments):
+        row, ids = segment.ids, []
+        prefix = prefixes and [prefixes[number]]
+        for token in decoder.stream([row], prefix):
+            ids.append(int(token[0]))
+            [text] = translator._decode_ids([ids], [row])
+            # The first bytes of a character decode to U+FFFD.
+            text = text.rstrip("\ufffd")
+            yield source.join([*finished, text], trailing=False)
+        finished += translator._decode_ids([ids], [row])
+    yield source.join(finished)

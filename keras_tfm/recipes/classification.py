@@ -669,8 +669,13 @@ def evaluate(settings, classifier, corpus, out) -> tuple:
     `label_scores.decided` gives them.
     """
     start = time.perf_counter()
-    probabilities = classifier.probabilities(corpus.test.texts)
-    seconds, truncated = time.perf_counter() - start, classifier.truncated
+    predictions = classifier(corpus.test.texts)
+    seconds = time.perf_counter() - start
+    truncated = sum(prediction.truncated for prediction in predictions)
+    probabilities = np.array(
+        [list(prediction.probabilities.values()) for prediction in predictions],
+        "float32",
+    )
     several = corpus.train.multi_label
     wanted = corpus.test.encoded_labels()
     found = label_scores.decided(probabilities, several, classifier.threshold)

@@ -34,14 +34,15 @@ def load_parent(name: str) -> pipelines.Translator:
             f"embeddings, as this recipe trains; got {name!r}, which has others."
         )
     tags = [[], *parent.vocabulary.languages.values()]
-    other_tags = [*parent.source_suffix, *parent.target_prefix]
-    if other_tags or list(parent.source_prefix) not in tags:
+    config = parent.config
+    other_tags = [*config.source_suffix, *config.target_prefix]
+    if other_tags or list(config.source_prefix) not in tags:
         raise ValueError(
             "--from must be a model whose sources have no special tokens but the tag "
             f"of a target language; got {name!r} with source_prefix="
-            f"{list(parent.source_prefix)}, "
-            f"source_suffix={list(parent.source_suffix)}, target_prefix="
-            f"{list(parent.target_prefix)}. Train from scratch."
+            f"{list(config.source_prefix)}, "
+            f"source_suffix={list(config.source_suffix)}, target_prefix="
+            f"{list(config.target_prefix)}. Train from scratch."
         )
     return parent
 

@@ -17,7 +17,7 @@ from typing import Literal
 import keras
 import numpy as np
 
-from keras_tfm import models, pipelines, plot, runtime, text, training
+from keras_tfm import decode, models, pipelines, plot, runtime, text, training
 from keras_tfm.recipes import labelled_corpora, runs
 from keras_tfm.text.files import iterate_lines
 
@@ -302,8 +302,9 @@ def save(settings, model, vocabulary, folder):
     pipelines.Translator(
         model,
         vocabulary,
-        beam_size=1,
-        max_decoding_length=settings.max_new_tokens,
+        options=decode.Options(
+            beam_size=1, max_decoding_length=settings.max_new_tokens
+        ),
         source_prefix=[vocabulary.start_id],
     ).save(folder)
 

@@ -148,7 +148,7 @@ def make_translator(settings, run, out, result, notes):
     """Writes a translator; gives its description, card, and what it lost."""
     trained = settings_of(translation, result)
     translator = pipelines.Translator.load(run / "model")
-    longest = translator.max_source_length
+    longest = translator.config.max_source_length
     positions = settings.positions or max(1024, longest)
     quantization = settings.quantization or "int8_float16"
     zoo.to_ctranslate2(
@@ -167,11 +167,11 @@ def make_translator(settings, run, out, result, notes):
         "task": "translation",
         "languages": [first.source, first.target],
         "parameters": result["parameters"],
-        "licence": corpus.licence,
+        "license": corpus.licence,
         "data": ", ".join(dict.fromkeys(public.values())),
         "scores": {},
-        "marks": bool(trained.more_targets),  # of targets, before sources
-        "settings": {name: translator.settings[name] for name in KEPT}
+        "language_tags": bool(trained.more_targets),  # of targets, before sources
+        "arguments": {k: v for k, v in translator.changes().items() if k in KEPT}
         | {"disable_unk": True, "suppress_ids": [0, 2]}
         | {"max_source_length": min(longest, positions)},
     }
@@ -296,10 +296,10 @@ def make_classifier(settings, run, out, result, notes):
         "task": "classification",
         "languages": [settings.language],
         "parameters": result["parameters"],
-        "licence": corpus.licence,
+        "license": corpus.licence,
         "data": ", ".join(dict.fromkeys(public.values())),
         "scores": {name: scores[first], "macro F1": scores["macro_f1"]},
-        "settings": {},
+        "arguments": {},
     }
     example = settings.example or "A wonderful film, and I would see it again."
     card = CLASSIFIER_CARD.format(

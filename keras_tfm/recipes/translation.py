@@ -431,7 +431,7 @@ def draw(translator, corpus, history, out: pathlib.Path):
     words = np.array([len(sentence.split()) for sentence in corpus.test.source])
     sentence = corpus.test.source[int(np.argmin(np.abs(words - 9)))]
     vocabulary = translator.vocabulary
-    source = [*translator.source_prefix, *vocabulary.encode([sentence])[0]]
+    source = [*translator.config.source_prefix, *vocabulary.encode([sentence])[0]]
     longest = translator.decoder.max_positions
     target = vocabulary.encode([translator(sentence)])[0][: longest and longest - 1]
     maps = translator.model.attention_maps(

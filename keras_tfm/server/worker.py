@@ -1,6 +1,5 @@
 """The model of a server: what has come while it worked is its next batch."""
 
-import copy
 import inspect
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -81,15 +80,14 @@ class Worker:
             "batch_size": -(-batch_size // threads),
             # As many of any usual length: other numbers are other programs.
             "batch_tokens": batch_size * 2 * max(WARM),
-            "few_programs": True,
+            "few_buckets": True,
         }
         self.model = load(name, source_language, target_language, usual, **settings)
         self._alone = self.model
-        if keras.config.backend() != "torch":
-            # What few ask for gets programs of one text alone.
-            self._alone = copy.copy(self.model)
-            self._alone.batch_size = 1
         translates = isinstance(self.model, Translator)
+        if translates and keras.config.backend() != "torch":
+            # What few ask for gets programs of one text alone.
+            self._alone = self.model.replace(batch_size=1)
         self._shared = None
         if translates and batch_size > 1 and SharedTranslator.supports(self.model):
             self._shared = SharedTranslator(self.model, batch_size)
@@ -134,9 +132,9 @@ class Worker:
             begin = inspect.signature(self.model.model.begin).parameters
             return {
                 **found,
-                "hypotheses": self.model.settings["beam_size"],
+                "hypotheses": self.model.decoder.options.beam_size,
                 "attention": "return_attention" in begin,
-                "streams": not self.model.search.options.samples,
+                "streams": not self.model.decoder.options.samples,
             }
         return {**found, "classes": self.model.classes}
 
@@ -222,12 +220,12 @@ class Worker:
             prefixes = None
         translator = self._alone if full or prefixes else self.model
         asked = self._asking(full, attention)
-        found = translator.translate(texts, prefixes, seconds=self.seconds, **asked)
+        found = translator.translate(texts, prefixes, timeout=self.seconds, **asked)
         return [_translated(one) for one in found]
 
     def _asking(self, full, attention):
         """Settings of a search, as of `Translator.translate`."""
-        asked = {"num_hypotheses": self.model.settings["beam_size"]} if full else {}
+        asked = {"num_hypotheses": self.model.decoder.options.beam_size} if full else {}
         return {**asked, "return_attention": True} if attention else asked
 
     def _check_lengths(self, texts):
@@ -246,7 +244,7 @@ def _translated(found):
             {
                 "text": one.text,
                 "score": one.score if np.isfinite(one.score) else None,
-                "finished": one.finished,
+                "truncated": one.truncated,
                 "tokens": one.tokens,
                 "attention": _numbers(one.attention),
             }

@@ -1,0 +1,241 @@
+"""Writes translators and classifiers to folders, and reads them."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import keras
+
+from keras_tfm.decode.options import Options
+from keras_tfm.decode.shortlist import Shortlist
+from keras_tfm.pipelines.text_config import TextConfig
+from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
+from keras_tfm.zoo.config_file import read_json
+
+TRANSLATOR_FILES = ("model.keras", "source.model", "target.model", "translator.json")
+CLASSIFIER_FILES = ("model.keras", "vocabulary.model", "classifier.json")
+SHORTLIST = "shortlist.npz"  # of a translator that has one
+# Not in translator.json: what the vocabulary knows; the shortlist, which has a
+# file; what is best on one machine; and functions, which JSON cannot hold.
+UNSAVED = {
+    *("start_id", "end_id", "unk_id", "shortlist"),
+    *("matmul_precision", "logits_processors"),
+}
+
+
+def save_translator(translator, folder: str | os.PathLike) -> None:
+    """Writes a translator, see `Translator.save`."""
+    options = translator.decoder.options
+    if options.logits_processors:
+        raise TypeError(
+            "`logits_processors` cannot be saved: they are functions, and "
+            f"{TRANSLATOR_FILES[3]} is JSON. Save "
+            "`translator.replace(logits_processors=())`."
+        )
+    saved = set(Options.names()) - UNSAVED
+    config = {
+        "options": {name: getattr(options, name) for name in sorted(saved)},
+        "text": dataclasses.asdict(translator.config),
+    }
+    writers = {
+        TRANSLATOR_FILES[1]: translator.vocabulary.save,
+        TRANSLATOR_FILES[2]: translator.target_vocabulary.save,
+        TRANSLATOR_FILES[3]: lambda path: _write_json(path, config),
+    }
+    if options.shortlist is not None:
+        writers[SHORTLIST] = options.shortlist.save
+    _write(translator.model, writers, folder)
+    if options.shortlist is None:
+        (pathlib.Path(folder) / SHORTLIST).unlink(missing_ok=True)
+
+
+def read_translator(folder: str | os.PathLike) -> dict[str, Any]:
+    """Reads what `save_translator` wrote.
+
+    Args:
+        folder: path.
+
+    Returns:
+        dict with `model`, `vocabulary`, `target_vocabulary`, `options` and
+        `config`, a `TextConfig`.
+
+    Raises:
+        FileNotFoundError: the folder lacks a file.
+        ValueError: a file is damaged.
+    """
+    folder = pathlib.Path(folder)
+    model, source, target, file = check_files(folder, TRANSLATOR_FILES, "Translator")
+    config = read_json(file)
+    check_entries(file, config, {"options": {}, "text": {}})
+    options, text = config.get("options", {}), config.get("text", {})
+    defaults = {
+        name: value
+        for name, value in dataclasses.asdict(Options()).items()
+        if name not in UNSAVED
+    }
+    check_entries(file, options, defaults)
+    check_entries(file, text, dataclasses.asdict(TextConfig()))
+    if (folder / SHORTLIST).is_file():
+        options["shortlist"] = Shortlist.load(folder / SHORTLIST)
+    vocabulary = target_vocabulary = load_vocabulary(source)
+    if source.read_bytes() != target.read_bytes():
+        target_vocabulary = load_vocabulary(target)
+    return {
+        "model": read_model(model),
+        "vocabulary": vocabulary,
+        "target_vocabulary": target_vocabulary,
+        "options": _construct(file, Options, options),
+        "config": _construct(file, TextConfig, text),
+    }
+
+
+def _construct(file, dataclass, entries):
+    """An instance of the entries of a file, which an error names."""
+    try:
+        return dataclass(**entries)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file}: {error}") from error
+
+
+def save_classifier(classifier, folder: str | os.PathLike) -> None:
+    """Writes a classifier, see `Classifier.save`."""
+    config = {name: getattr(classifier, name) for name in CLASSIFIER_DEFAULTS}
+    writers = {
+        CLASSIFIER_FILES[1]: classifier.vocabulary.save,
+        CLASSIFIER_FILES[2]: lambda path: _write_json(path, config),
+    }
+    _write(classifier.model, writers, folder)
+
+
+CLASSIFIER_DEFAULTS = {
+    "classes": [],
+    "paired": False,
+    "max_length": 256,
+    "batch_tokens": 4096,
+    "threshold": 0.5,
+}
+
+
+def read_classifier(folder: str | os.PathLike) -> dict[str, Any]:
+    """Reads what `save_classifier` wrote.
+
+    Args:
+        folder: path.
+
+    Returns:
+        dict of the arguments of `Classifier`.
+
+    Raises:
+        FileNotFoundError: the folder lacks a file.
+        ValueError: a file is damaged.
+    """
+    model, vocabulary, file = check_files(folder, CLASSIFIER_FILES, "Classifier")
+    config = read_json(file)
+    check_entries(file, config, CLASSIFIER_DEFAULTS)
+    arguments = {"model": read_model(model), "vocabulary": load_vocabulary(vocabulary)}
+    return arguments | config
+
+
+def check_files(
+    folder: str | os.PathLike, files: Sequence[str], pipeline: str
+) -> list[pathlib.Path]:
+    """Returns the paths of the files of a saved pipeline.
+
+    Args:
+        folder: path.
+        files: names of files.
+        pipeline: str, `"Translator"` or `"Classifier"`.
+
+    Raises:
+        FileNotFoundError: the folder lacks a file.
+    """
+    folder = pathlib.Path(folder)
+    missing = [name for name in files if not (folder / name).is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"{os.fspath(folder)!r} does not hold a saved {pipeline.lower()}: "
+            f"{missing} missing. Name a folder that `{pipeline}.save` has written, "
+            "such as the folder `model` of a recipe's run; "
+            f"`{pipeline}.from_preset` reads other formats."
+        )
+    return [folder / name for name in files]
+
+
+def check_entries(
+    file: pathlib.Path, entries: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> None:
+    """Raises a ValueError if a file has unknown or mistyped entries.
+
+    Args:
+        file: path, for the error.
+        entries: dict.
+        defaults: dict of the allowed names; an entry has the type of a default
+            that is a dict, list, bool or str.
+    """
+    unknown = sorted(set(entries) - set(defaults))
+    if unknown:
+        raise ValueError(
+            f"{file}: unknown entries {unknown}. Known are {sorted(defaults)}."
+        )
+    for name, value in entries.items():
+        kind = type(defaults[name])
+        if kind in (dict, list, bool, str) and not isinstance(value, kind):
+            raise ValueError(
+                f"{file}: {name!r} must be of type {kind.__name__}; got {value!r:.60}."
+            )
+
+
+def read_model(file: pathlib.Path) -> keras.Model:
+    """Reads a Keras model.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    try:
+        if not zipfile.is_zipfile(file):  # Keras would report a missing file
+            raise zipfile.BadZipFile("it is not a zip file")
+        return keras.models.load_model(file)
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError) as error:
+        raise ValueError(
+            f"{os.fspath(file)!r} is damaged ({error}); it has "
+            f"{file.stat().st_size:,} bytes. Copy or save it again."
+        ) from error
+
+
+def _write(
+    model: keras.Model, writers: Mapping[str, Callable], folder: str | os.PathLike
+) -> None:
+    """Writes `model.keras` and other files; all are complete before one moves."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as unfinished:
+        unfinished = pathlib.Path(unfinished)
+        for name, write in writers.items():
+            write(unfinished / name)
+        # A copy, since a compiled model carries the optimizer of its backend. By
+        # a file, since LoRA and int8 change the variables that `set_weights` sees.
+        weights = unfinished / "copied.weights.h5"
+        model.save_weights(weights)
+        copy = type(model).from_config(model.get_config())
+        copy.load_weights(weights)
+        copy.save(unfinished / "model.keras")
+        for name in ("model.keras", *writers):
+            os.replace(unfinished / name, folder / name)
+
+
+def _write_json(path, config):
+    text = json.dumps(config, indent=1, ensure_ascii=False, default=_as_list)
+    path.write_text(text + "\n", encoding="utf-8")
+
+
+def _as_list(value):
+    """Arrays and NumPy's numbers, which JSON does not know."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"JSON cannot hold {value!r} of type {type(value).__name__}.")

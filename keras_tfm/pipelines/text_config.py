@@ -1,0 +1,98 @@
+"""What a translator does with text, apart from decoding."""
+
+import dataclasses
+from collections.abc import Sequence
+from numbers import Integral
+from typing import Any
+
+from keras_tfm.decode.options import Options
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TextConfig:
+    """Holds the arguments of `Translator` that concern text and batches.
+
+    Attributes:
+        batch_size, batch_tokens, split_tokens, max_source_length,
+        source_prefix, source_suffix, target_prefix: see `Translator`.
+
+    Raises:
+        ValueError: a size is below 1, or a value has another type.
+
+    Example:
+        ```python
+        from keras_tfm.pipelines import Translator
+
+        config = Translator.from_preset("en-de", batch_size=8).config
+        assert config.batch_size == 8 and config.source_prefix == ()
+        ```
+    """
+
+    batch_size: int = 64
+    batch_tokens: int = 2048
+    split_tokens: int = 128
+    max_source_length: int = 1024
+    source_prefix: Sequence[int] = ()
+    source_suffix: Sequence[int] = ()
+    target_prefix: Sequence[int] = ()
+
+    def __post_init__(self):
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
+            kind = _count if field.type is int else _token_ids
+            object.__setattr__(self, field.name, kind(field.name, value))
+        special = len(self.source_prefix) + len(self.source_suffix)
+        if self.max_source_length <= special:
+            raise ValueError(
+                "`max_source_length` must exceed the tokens of `source_prefix` and "
+                f"`source_suffix`; got max_source_length={self.max_source_length} "
+                f"with {special} of them."
+            )
+
+    @property
+    def max_text_tokens(self) -> int:
+        """The most tokens of a segment, without prefix and suffix."""
+        special = len(self.source_prefix) + len(self.source_suffix)
+        return self.max_source_length - special
+
+    @property
+    def segment_tokens(self) -> tuple[int, int]:
+        """The limits of `SentenceSplitter.split`."""
+        return min(self.split_tokens, self.max_text_tokens), self.max_text_tokens
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """Returns the names of all fields."""
+        return tuple(field.name for field in dataclasses.fields(cls))
+
+
+def split_changes(changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Separates options of decoding from arguments that concern text.
+
+    Args:
+        changes: dict of fields of `decode.Options` and `TextConfig`.
+
+    Returns:
+        dict of the former, and dict of the latter.
+
+    Raises:
+        TypeError: a name is neither; the error suggests the nearest.
+    """
+    names = TextConfig.names()
+    Options.check_names(changes, names)
+    text = {name: value for name, value in changes.items() if name in names}
+    options = {name: changes[name] for name in changes if name not in names}
+    return options, text
+
+
+def _count(name, value):
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"`{name}` must be an integer of at least 1; got {value!r}.")
+    return int(value)
+
+
+def _token_ids(name, value):
+    ids = tuple(value) if isinstance(value, Sequence) else None
+    if ids is None or not all(isinstance(i, Integral) and i >= 0 for i in ids):
+        raise ValueError(f"`{name}` must be a list of token ids; got {value!r}.")
+    return tuple(map(int, ids))
