@@ -312,7 +312,9 @@ plot.training_curves(history)
 # of their six translations.
 
 # %%
-translator = pipelines.Translator(model, vocabulary, options=decode.Options(beam_size=1))
+translator = pipelines.Translator(
+    model, vocabulary, options=decode.Options(beam_size=1)
+)
 lines = translator([english(*each) for each in held_out])
 right = [line in italian(*each) for line, each in zip(lines, held_out, strict=True)]
 for each, line in list(zip(held_out, lines, strict=True))[:4]:

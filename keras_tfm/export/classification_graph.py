@@ -39,7 +39,7 @@ def write_classifier(classifier, folder, version=None) -> None:
 
 
 def _pack(rows, classifier):
-    """The inputs of `text.pair_packing.pack_texts`, and bool `(B,)`, truncated."""
+    """Inputs as of `text.pair_packing.pack_texts`, and bool `(B,)`, truncated."""
     vocabulary = classifier.vocabulary
     special = count_special_tokens(vocabulary, len(rows))
     lengths = [tf.cast(row.row_lengths(), tf.int32) for row in rows]
@@ -48,7 +48,9 @@ def _pack(rows, classifier):
     tokens, segments = [start], [tf.zeros_like(start)]
     for number, (row, count) in enumerate(zip(rows, kept_lengths, strict=True)):
         positions = tf.ragged.range(row.row_lengths())
-        kept = tf.ragged.boolean_mask(row, positions < tf.cast(count, tf.int64)[:, None])
+        kept = tf.ragged.boolean_mask(
+            row, positions < tf.cast(count, tf.int64)[:, None]
+        )
         is_last = number == len(rows) - 1
         end = [vocabulary.end_id] if is_last else list(vocabulary.separator_ids)
         ends = tf.repeat(tf.constant([end], tf.int32), row.nrows(), axis=0)

@@ -174,7 +174,7 @@ def destination(folder: str | os.PathLike, version: int | None) -> pathlib.Path:
 
 
 def decode_utf8(text):
-    """Puts U+FFFD in place of bytes that are not UTF-8, as Python's "replace"."""
+    """Replaces bytes that are not UTF-8 by U+FFFD, as Python does."""
     import tensorflow as tf
 
     return tf.strings.unicode_transcode(text, "UTF-8", "UTF-8", errors="replace")
@@ -204,7 +204,7 @@ def _check_translator(translator, num_hypotheses):
 
 
 def _check_buckets(buckets, max_length):
-    """Pairs of int without duplicates; no segment has more than `max_length`."""
+    """Returns different pairs of int, of at most `max_length` tokens."""
     buckets = [[int(size) for size in bucket] for bucket in buckets]
     if any(len(bucket) != 2 or min(bucket) < 1 for bucket in buckets):
         raise ValueError(
@@ -220,7 +220,13 @@ def _write_by_tensorflow(pipeline, folder, options):
         pipeline.save(source)
         arguments = [type(pipeline).__name__, source, os.path.abspath(folder)]
         process = subprocess.run(
-            [sys.executable, "-c", SCRIPT, *arguments, json.dumps(options, default=int)],
+            [
+                sys.executable,
+                "-c",
+                SCRIPT,
+                *arguments,
+                json.dumps(options, default=int),
+            ],
             env={**os.environ, "KERAS_BACKEND": "tensorflow"},
             capture_output=True,
             text=True,

@@ -98,7 +98,7 @@ class TranslationGraph:
         return tf.cast(rows.to_tensor(0), tf.int32)
 
     def translate(self, text, decoder):
-        """Strings, float32 and bool `(B, n)`: translations, scores, truncated."""
+        """Translations, scores and truncated: string, float32, bool `(B, n)`."""
         # Every second part of a text is the whitespace between two lines.
         text = tf.strings.regex_replace(decode_utf8(text), SEPARATOR, "\ufffd")
         marked = tf.strings.regex_replace(
@@ -119,7 +119,9 @@ class TranslationGraph:
                 is_line, tf.strings.reduce_join(words, axis=1), parts.flat_values
             )
             texts.append(tf.strings.reduce_join(parts.with_flat_values(words), axis=1))
-        ended = tf.reduce_any(hypotheses == decoder.options.end_id, axis=-1) | (lengths == 0)
+        ended = tf.reduce_any(hypotheses == decoder.options.end_id, axis=-1) | (
+            lengths == 0
+        )
         text_numbers = tf.repeat(parts.value_rowids(), counts)  # (segments,)
         sum_by_text = functools.partial(
             tf.math.unsorted_segment_sum,
@@ -151,7 +153,7 @@ class TranslationGraph:
         return len(self.vocabularies[0].encode([text])[0])
 
     def _decode(self, decoder, ids):
-        """Ids `(B, n, T)`, scores and lengths `(B, n)`, by the smallest bucket."""
+        """Decodes in the smallest bucket: ids `(B, n, T)`, scores, lengths."""
         count, length = tf.shape(ids)[0], tf.shape(ids)[1]
         prefix = self.config.target_prefix
 

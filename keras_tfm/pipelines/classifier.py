@@ -259,9 +259,11 @@ class Classifier:
             )
 
     def _encode(self, texts):
-        """The kept tokens of each text, and bool `(N,)`, which were truncated."""
+        """Returns the tokens read of each text, and bool `(N,)`, truncated."""
         texts = _check_texts(texts, 1 + self.paired)
-        sides = [self.vocabulary.encode(list(side)) for side in zip(*texts, strict=True)]
+        sides = [
+            self.vocabulary.encode(list(side)) for side in zip(*texts, strict=True)
+        ]
         sides = sides or [[]] * (1 + self.paired)
         lengths = np.array([[len(ids) for ids in side] for side in sides], "int64")
         empty = np.flatnonzero((lengths == 0).any(0))

@@ -211,7 +211,7 @@ def read_model(file: pathlib.Path) -> keras.Model:
 def _write(
     model: keras.Model, writers: Mapping[str, Callable], folder: str | os.PathLike
 ) -> None:
-    """Writes `model.keras` and other files; all are complete before one moves."""
+    """Writes `model.keras` and other files, all or none."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as unfinished:
@@ -219,7 +219,7 @@ def _write(
         for name, write in writers.items():
             write(unfinished / name)
         # A copy, since a compiled model carries the optimizer of its backend. By
-        # a file, since LoRA and int8 change the variables that `set_weights` sees.
+        # a file, since LoRA and int8 change which variables `set_weights` sets.
         weights = unfinished / "copied.weights.h5"
         model.save_weights(weights)
         copy = type(model).from_config(model.get_config())

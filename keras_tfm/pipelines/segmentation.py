@@ -1,4 +1,4 @@
-"""Splits texts into segments that a model reads one at a time, and joins them."""
+"""Splits texts into segments that a model reads one by one, and joins them."""
 
 import re
 from collections.abc import Callable, Collection, Sequence
@@ -9,11 +9,11 @@ import numpy as np
 Tensor = Any
 
 SPACE = r"[ \t\r\n\v\f]"
-# Whitespace around and between lines. TensorFlow's RE2 reads this pattern alike.
+# Whitespace around and between lines, for Python and for TensorFlow's RE2.
 LINE_BREAKS = rf"(\A{SPACE}+|{SPACE}*[\r\n]{SPACE}*|{SPACE}+\z)"
 SEPARATOR = "\x00"  # no text contains it
-# Python's `re` tries at each space of a run unless a lookbehind forbids it, which
-# makes a long run quadratic.
+# Without the lookbehind Python's `re` tries at each space of a run: a long run
+# would take quadratic time.
 _LINE_BREAKS = re.compile(
     rf"(\A{SPACE}+|(?<!{SPACE})(?:{SPACE}*[\r\n]{SPACE}*|{SPACE}+\Z))"
 )
@@ -23,8 +23,8 @@ ENDS = (".", "!", "?", "\u2026")
 WIDE_ENDS = ("\u3002", "\uff01", "\uff1f", "\u0964", "\u06d4")  # no space follows
 # A dot after one of these does not end a sentence, nor after one letter, two
 # letters of which the first is a capital, or a number: "Dr. Doe", "z. B.",
-# "St. John", "am 3. Mai". So a text that ends with "TV" or "1990" stays together
-# with the next sentence.
+# "St. John", "am 3. Mai". So a sentence that ends with "TV" or "1990" stays
+# together with the next.
 ABBREVIATIONS = {"Prof", "Mrs", "Mme", "Mlle", "Sra", "Srta", "Sig", "Gen", "Rev", "vs"}
 CLOSERS = "\"')]}\u201d\u2019\u00bb\u203a\u300d\u300f"
 _NOWHERE = np.iinfo("int32").max
@@ -106,8 +106,8 @@ class SentenceSplitter:
         vocabulary = Translator.from_preset("en-de").vocabulary
         splitter = SentenceSplitter(vocabulary)
         [text] = splitter.segment(["I am here. You are there."], 1, 100)
-        sentences = vocabulary.decode([segment.ids for segment in text.segments])
-        assert sentences == ["I am here.", "You are there."]
+        ids = [segment.ids for segment in text.segments]
+        assert vocabulary.decode(ids) == ["I am here.", "You are there."]
         ```
     """
 

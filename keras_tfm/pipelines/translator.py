@@ -192,9 +192,9 @@ class Translator:
             from keras_tfm.pipelines import Translator
 
             translator = Translator.from_preset("en-de")
-            translation = translator.translate("Good morning!", num_hypotheses=3)
-            assert translation.text == "Guten Morgen!"
-            assert len(translation.hypotheses) == 3
+            result = translator.translate("Good morning!", num_hypotheses=3)
+            assert result.text == "Guten Morgen!" and not result.truncated
+            assert len(result.hypotheses) == 3
             ```
         """
         names = ("target_prefix", "constraints", "timeout", "seed")
@@ -261,8 +261,9 @@ class Translator:
             from keras_tfm.pipelines import Translator
 
             translator = Translator.from_preset("en-de")
-            for translation in translator.bulk(["Good morning!", "Good night!"]):
-                assert translation.text in ("Guten Morgen!", "Gute Nacht!")
+            texts = iter(["Good morning!", "Good night!"])
+            translations = [str(result) for result in translator.bulk(texts)]
+            assert translations == ["Guten Morgen!", "Gute Nacht!"]
             ```
         """
         if window < 1:
@@ -326,9 +327,9 @@ class Translator:
             from keras_tfm.pipelines import Translator
 
             translator = Translator.from_preset("en-de")
-            right, wrong = translator.score(
-                [("Good morning!", "Guten Morgen!"), ("Good morning!", "Ein Haus.")]
-            )
+            source = "Good morning!"
+            pairs = [(source, "Guten Morgen!"), (source, "Ein Haus.")]
+            right, wrong = translator.score(pairs)
             assert right.score > wrong.score
             ```
         """
@@ -559,9 +560,7 @@ class Translator:
         options, text = split_changes(changes)
         model, arguments = resolve(name, "translation")
         selected = "source_prefix" in text or bool(arguments.get("source_prefix"))
-        arguments |= language_changes(
-            model, selected, source_language, target_language
-        )
+        arguments |= language_changes(model, selected, source_language, target_language)
         if not isinstance(model, Imported):
             return cls.load(model, **{**arguments, **changes})
         if not hasattr(model.model, "begin"):
@@ -592,7 +591,7 @@ class Translator:
 
 
 def _configure(translator, config, decoder):
-    """Sets what depends on the arguments from `batch_size` and on the options."""
+    """Sets the attributes that `Translator.replace` may change."""
     longest = decoder.max_positions or config.max_source_length
     length = min(config.max_source_length, longest)
     translator.config = dataclasses.replace(config, max_source_length=length)
