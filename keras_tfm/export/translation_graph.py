@@ -98,7 +98,7 @@ class TranslationGraph:
         return tf.cast(rows.to_tensor(0), tf.int32)
 
     def translate(self, text, decoder):
-        """Translations, scores and truncated: string, float32, bool `(B, n)`."""
+        """Returns translations, scores and whether truncated, all `(B, n)`."""
         # Every second part of a text is the whitespace between two lines.
         text = tf.strings.regex_replace(decode_utf8(text), SEPARATOR, "\ufffd")
         marked = tf.strings.regex_replace(
