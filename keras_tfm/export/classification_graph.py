@@ -39,7 +39,7 @@ def write_classifier(classifier, folder, version=None) -> None:
 
 
 def _pack(rows, classifier):
-    """Packs as `text.pair_packing.pack_texts`; returns what is truncated, too."""
+    """Packs as `text.pair_packing.pack_texts`; tells the truncated texts."""
     vocabulary = classifier.vocabulary
     special = count_special_tokens(vocabulary, len(rows))
     lengths = [tf.cast(row.row_lengths(), tf.int32) for row in rows]

@@ -218,8 +218,8 @@ def _write(
         unfinished = pathlib.Path(unfinished)
         for name, write in writers.items():
             write(unfinished / name)
-        # A copy, since a compiled model carries the optimizer of its backend. By
-        # a file, since LoRA and int8 change the variables of `set_weights`.
+        # A copy, since a compiled model carries the optimizer of its backend;
+        # by a file, since LoRA and int8 change the variables of `set_weights`.
         weights = unfinished / "copied.weights.h5"
         model.save_weights(weights)
         copy = type(model).from_config(model.get_config())
