@@ -107,6 +107,7 @@ class Attention(keras.layers.Layer):
         key_shape = key_shape or value_shape or query_shape
         query_dim, key_dim = query_shape[-1], key_shape[-1]
         self._dims = {"query": query_dim, "key": key_dim}
+        # Additive scores need one dimension; others compare D and D'' as is.
         if self.score == "additive":
             units = self.units or query_dim
             self.query_dense = dense(self, "query", query_dim, units, use_bias=False)
@@ -131,6 +132,7 @@ class Attention(keras.layers.Layer):
         self._check_inputs(query, value, key, padding_mask, attention_mask)
         if padding_mask is None and attention_mask is None and cache is None:
             padding_mask = implicit_mask(value, key)
+        # (B, d, S) and (B, S, D')
         keys, values = self.keys_and_values(value, key) if cache is None else cache
         queries = self.query_dense(query) if self.score == "additive" else query
         # The score layer expects heads: one here.
@@ -141,6 +143,7 @@ class Attention(keras.layers.Layer):
         if mask is not None:
             expected_shape = (scores.shape[0], 1, *scores.shape[1:])
             checks.check_attention_mask_shape(mask[:, None], expected_shape)
+        # A row without any key gets weights of zero, and so an output of zero.
         weights = ops.cast(masked_softmax(scores, mask), self.compute_dtype)
         dropped = self.dropout_layer(weights, training=training)
         output = ops.matmul(dropped, values)  # (B, T, D')
@@ -163,6 +166,7 @@ class Attention(keras.layers.Layer):
         checks.check_built(self)
         key = value if key is None else key
         keys = self.key_dense(key) if self.score == "additive" else key
+        # The keys are then the right side of a plain matrix product.
         return ops.transpose(keys, (0, 2, 1)), value
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Tensor:

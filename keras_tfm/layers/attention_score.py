@@ -71,6 +71,7 @@ class AttentionScore(keras.layers.Layer):
         self.is_product = kind != "additive"
 
     def build(self, queries_shape: Shape, keys_shape: Shape) -> None:
+        # (B, H, T, d_q) and (B, H, d_k, S)
         heads, query_dim, key_dim = queries_shape[1], queries_shape[3], keys_shape[2]
         if self.kind != "multiplicative" and query_dim != key_dim:
             raise ValueError(
@@ -108,6 +109,7 @@ class AttentionScore(keras.layers.Layer):
             float `(B, H, T, d_k)`, and the keys: in float32 where float16 would
             overflow.
         """
+        # Not the product is scaled, which has S / d_k times the size.
         queries = self.transform_queries(queries) * self.scale
         if self.overflows_float16:
             return ops.cast(queries, "float32"), ops.cast(keys, "float32")
@@ -137,6 +139,7 @@ class AttentionScore(keras.layers.Layer):
 
     def _add_matrices(self, name: str, shape: Shape):
         """Adds a weight with one matrix for each head, drawn independently."""
+        # Glorot's bound is that of one head, not of all of them together.
         initializer = clone_initializer(self.kernel_initializer)
 
         def initialize(shape, dtype=None):

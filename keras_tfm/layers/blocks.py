@@ -18,9 +18,8 @@ from keras_tfm.layers.types import Activation, Cache, Initializer, Shape, Tensor
 class TransformerBlock(keras.layers.Layer):
     """Holds options and residual of encoder and decoder blocks; base class.
 
-    Around each layer stands a residual. Post-norm, the paper's, computes
-    `norm(x + layer(x))`; pre-norm computes `x + layer(norm(x))`, and a stack of
-    such blocks needs one more normalization at its end.
+    Each layer has a residual. Post-norm, the paper's, is `norm(x + layer(x))`;
+    pre-norm is `x + layer(norm(x))`, with one more norm at the end of a stack.
 
     Args:
         intermediate_dim: int >= 1, F, inside the feed-forward network.
@@ -72,26 +71,20 @@ class TransformerBlock(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        check_rates(
-            dropout=dropout,
-            attention_dropout=attention_dropout,
-            activation_dropout=activation_dropout,
-        )
+        check_rates(dropout=dropout, attention_dropout=attention_dropout)
+        check_rates(activation_dropout=activation_dropout)
         self.intermediate_dim = intermediate_dim
-        self.num_heads = num_heads
-        self.key_dim = key_dim
-        self.value_dim = value_dim
+        self.num_heads, self.num_key_value_heads = num_heads, num_key_value_heads
+        self.key_dim, self.value_dim = key_dim, value_dim
         self.dropout = dropout
         self.attention_dropout = attention_dropout
         self.activation_dropout = activation_dropout
         self.activation = keras.activations.get(activation)
         self.gated = gated
         self.normalize_first = normalize_first
-        self.normalization = normalization
-        self.epsilon = epsilon
+        self.normalization, self.epsilon = normalization, epsilon
         self.use_bias = use_bias
         self.score = score
-        self.num_key_value_heads = num_key_value_heads
         self.positions = relative_positions(
             positions, self.bidirectional, dtype=self.dtype_policy
         )
@@ -173,7 +166,7 @@ class TransformerBlock(keras.layers.Layer):
         inner = x
         if self.normalize_first:
             inner = self._normalize(norm, x, real_mask, training)
-        output, *extras = _as_tuple(sublayer(inner, **arguments))
+        output, *extras = _as_tuple(sublayer(inner, **arguments))  # (B, T, D)
         x = x + self.dropout_layer(output, training=training)
         if not self.normalize_first:
             x = self._normalize(norm, x, real_mask, training)
@@ -378,6 +371,7 @@ class TransformerDecoder(TransformerBlock):
             key_positions=key_positions,
             **options,
         )
+        # Self-attention returns the weights, if asked for, and then its cache.
         new_past = extras.pop() if cache is not None else None
         encoder = (encoder_sequence, encoder_padding_mask, memory)
         x, cross_weights = self._attend_and_feed(x, real_mask, encoder, options)
@@ -431,6 +425,7 @@ class TransformerDecoder(TransformerBlock):
         return results[0] if len(results) == 1 else tuple(results)
 
     def _build_cross_attention(self, x_shape, encoder_sequence_shape):
+        # Created here, since only a call tells whether there is an encoder.
         self.cross_attention = None
         if encoder_sequence_shape is not None:
             self.cross_attention = self._attention("cross_attention")
@@ -488,11 +483,12 @@ class TransformerDecoder(TransformerBlock):
                 "`cache_index` must be set with a cache; got cache_index=None. Pass "
                 "the slot of `x[:, 0]`."
             )
+        # With a cache the encoder's keys and values stand for its sequence.
         memory = None if cache is None else cache[1]
         has_encoder = encoder_sequence is not None or memory is not None
         if has_encoder != (self.cross_attention is not None):
-            built, called = ("without", "with") if has_encoder else ("with", "without")
+            build, call = ("without", "with") if has_encoder else ("with", "without")
             raise ValueError(
                 "`encoder_sequence` must be passed always or never; this block was "
-                f"built {built} one and is called {called} one. Use two blocks."
+                f"built {build} one and is called {call} one. Use two blocks."
             )

@@ -21,9 +21,7 @@ def check_rates(**rates: float) -> None:
     """Checks that dropout rates lie in [0, 1)."""
     for name, rate in rates.items():
         if not 0 <= rate < 1:
-            raise ValueError(
-                f"`{name}` must be at least 0 and below 1; got {name}={rate}."
-            )
+            raise ValueError(f"`{name}` must be in [0, 1); got {name}={rate}.")
 
 
 def check_sizes(**sizes: int | None) -> None:
@@ -36,9 +34,8 @@ def check_sizes(**sizes: int | None) -> None:
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:
     """Checks that an argument is among the names it may have."""
     if value not in tuple(choices):
-        raise ValueError(
-            f"`{name}` must be one of {sorted(choices)}; got {name}={value!r}."
-        )
+        choices = sorted(choices)
+        raise ValueError(f"`{name}` must be one of {choices}; got {name}={value!r}.")
 
 
 def check_mask(name: str, mask: Tensor, ranks: tuple[int, ...]) -> None:
@@ -62,10 +59,7 @@ def check_mask(name: str, mask: Tensor, ranks: tuple[int, ...]) -> None:
         # `mask == 0` would attend to the padding alone.
         fix = " Convert 0 and 1 with `mask.astype(bool)`."
     elif dtype != "bool":
-        fix = (
-            " Convert an additive mask of 0 and -1e9 with `mask == 0`, and a mask "
-            "of 0.0 and 1.0 with `mask.astype(bool)`."
-        )
+        fix = " Convert an additive mask of 0 and -1e9 with `mask == 0`."
     raise ValueError(
         f"`{name}` must be boolean of shape {SHAPES_OF_MASKS[ranks]}, True = may be "
         f"attended to; got dtype={dtype}, shape={tuple(mask.shape)}.{fix}"
@@ -156,9 +150,8 @@ def check_position_shape(
     rows = shape[0] if len(shape) == 2 else 1
     if not fits or not (rows == 1 or same_size(rows, batch_size)):
         raise ValueError(
-            f"`{name}` must have shape (length,) or (batch, length), (batch, 1) for "
-            f"one position a row; got shape={shape} for batch size {batch_size} and "
-            f"length {length}."
+            f"`{name}` must have shape (length,) or (batch, length), e.g. (batch, 1); "
+            f"got shape={shape} for batch size {batch_size} and length {length}."
         )
 
 
@@ -177,18 +170,13 @@ def same_size(size: object, expected: object) -> bool:
     return not both_known or size == expected
 
 
-def is_integer(x: Tensor) -> bool:
-    """Returns whether a tensor may hold ids."""
-    return backend.standardize_dtype(x.dtype) in INTEGERS or is_placeholder(x)
-
-
 def check_ids(name: str, ids: Tensor, fix: str = "") -> None:
     """Checks that ids are integers of shape (batch, length)."""
-    if len(ids.shape) != 2 or not is_integer(ids):
+    shape, dtype = tuple(ids.shape), backend.standardize_dtype(ids.dtype)
+    if len(shape) != 2 or not (dtype in INTEGERS or is_placeholder(ids)):
         raise ValueError(
-            f"`{name}` must be integers of shape (batch, length); got "
-            f"dtype={backend.standardize_dtype(ids.dtype)}, "
-            f"shape={tuple(ids.shape)}.{fix}"
+            f"`{name}` must be integers of shape (batch, length); got dtype={dtype}, "
+            f"shape={shape}.{fix}"
         )
 
 

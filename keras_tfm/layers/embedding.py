@@ -108,13 +108,11 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         check_rates(dropout=dropout)
         if isinstance(positions, dict):  # from a config
             positions = keras.saving.deserialize_keras_object(positions)
-        self.vocabulary_size = vocabulary_size
-        self.embedding_dim = embedding_dim
+        self.vocabulary_size, self.embedding_dim = vocabulary_size, embedding_dim
         self.sequence_length = sequence_length
         self.positions = positions
         self.scale = scale
-        self.normalization = normalization
-        self.epsilon = epsilon
+        self.normalization, self.epsilon = normalization, epsilon
         self.dropout = dropout
         self.logits_bias = logits_bias
         self.mask_zero = mask_zero
@@ -132,6 +130,7 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         # The implicit mask of hidden vectors ends at the logits.
         self.token_embedding.supports_masking = True
         self.position_layer = _position_layer(self)
+        # Tokens start with variance 1/D; fixed waves do not depend on D.
         is_fixed = not isinstance(self.position_layer, LearnedPositions)
         is_scaled = is_fixed if scale is None else scale
         self.factor = math.sqrt(embedding_dim) if is_scaled else 1.0
@@ -208,6 +207,7 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
                 f"not be built yet; got sizes {source_sizes} for {sizes}, "
                 f"built={self.built}."
             )
+        # Keras would save the weights of a sublayer that is not deleted.
         del self.token_embedding
         self.token_embedding = source.token_embedding
 
@@ -217,6 +217,7 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         return self.token_embedding.embeddings
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> Tensor:
+        # Keras does not say here whether the call was in reverse.
         is_ids = backend.standardize_dtype(inputs.dtype) in INTEGERS
         return padding_mask(inputs) if self.mask_zero and is_ids else None
 
@@ -266,17 +267,18 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         # a greedy step of 32 rows takes 0.85 of the time on TensorFlow.
         flat = ops.reshape(hidden, (-1, self.embedding_dim))
         embeddings = ops.cast(self.embeddings, self.compute_dtype)
-        logits = ops.transpose(ops.matmul(embeddings, ops.transpose(flat)))  # (BT, V)
+        # (V, D) times (D, B T), and back to (B T, V)
+        logits = ops.transpose(ops.matmul(embeddings, ops.transpose(flat)))
         return ops.reshape(logits, (*sizes, self.vocabulary_size))
 
     def _look_up(self, ids: Tensor, training: bool) -> Tensor:
-        ids = ops.cast(ids, "int32")
+        ids = ops.cast(ids, "int32")  # (B, T)
         if training and self.token_embedding.quantization_mode is None:
             # The product before the lookup is what makes TensorFlow's gradient
             # dense. Outside training it would cost V * D products a call.
             embeddings = ops.multiply(self.embeddings, self.factor)
             return ops.cast(ops.take(embeddings, ids, axis=0), self.compute_dtype)
-        x = self.token_embedding(ids)
+        x = self.token_embedding(ids)  # (B, T, D)
         return x if self.factor == 1.0 else x * ops.cast(self.factor, x.dtype)
 
 

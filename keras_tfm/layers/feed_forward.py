@@ -99,7 +99,7 @@ class FeedForward(keras.layers.Layer):
         self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
 
     def build(self, x_shape: Shape) -> None:
-        dim, inner_dim = x_shape[-1], self.intermediate_dim
+        dim, inner_dim = x_shape[-1], self.intermediate_dim  # D, F
         self.inner_dense = self._dense("inner", dim, inner_dim)
         if self.gated:
             self.gate_dense = self._dense("gate", dim, inner_dim)
@@ -109,10 +109,12 @@ class FeedForward(keras.layers.Layer):
     def call(self, x: Tensor, training: bool = False) -> Tensor:
         inner = self.inner_dense(x)  # (..., F)
         if self.gated:
+            # The activation is on the gate, as in Shazeer 2020, equation 6.
             inner = ops.multiply(self.activation(self.gate_dense(x)), inner)
         else:
             inner = self.activation(inner)
-        return self.output_dense(self.dropout_layer(inner, training=training))
+        inner = self.dropout_layer(inner, training=training)
+        return self.output_dense(inner)  # (..., D)
 
     def compute_output_shape(self, x_shape: Shape) -> Shape:
         return tuple(x_shape)

@@ -139,11 +139,8 @@ class MultiHeadAttention(keras.layers.Layer):
                 "`num_heads` must be a multiple of `num_key_value_heads`; got "
                 f"num_heads={num_heads}, num_key_value_heads={num_key_value_heads}."
             )
-        self.num_heads = num_heads
-        self.num_key_value_heads = num_key_value_heads
-        self.key_dim = key_dim
-        self.value_dim = value_dim
-        self.output_dim = output_dim
+        self.num_heads, self.num_key_value_heads = num_heads, num_key_value_heads
+        self.key_dim, self.value_dim, self.output_dim = key_dim, value_dim, output_dim
         self.dropout = dropout
         self.use_bias = use_bias
         self.score = score
@@ -175,21 +172,14 @@ class MultiHeadAttention(keras.layers.Layer):
         key_dim = self._key_dim = self.key_dim or dim // heads
         value_dim = self._value_dim = self.value_dim or key_dim
         groups = self._groups = self.num_key_value_heads or heads
-        self.query_dense = projections.head_projection(
-            self, "query", dim, heads, key_dim
-        )
-        self.key_dense = projections.head_projection(
-            self, "key", key_shape[-1], groups, key_dim
-        )
-        self.value_dense = projections.head_projection(
-            self, "value", value_shape[-1], groups, value_dim
-        )
-        self.output_dense = projections.output_projection(
-            self, heads, value_dim, self.output_dim or dim
-        )
-        self.score_layer.build(
-            (None, heads, None, key_dim), (None, heads, key_dim, None)
-        )
+        # D to (H, d_k), D'' to (G, d_k), D' to (G, d_v), (H, d_v) to output_dim
+        to_heads, output_dim = projections.to_heads, self.output_dim or dim
+        self.query_dense = to_heads(self, "query", dim, heads, key_dim)
+        self.key_dense = to_heads(self, "key", key_shape[-1], groups, key_dim)
+        self.value_dense = to_heads(self, "value", value_shape[-1], groups, value_dim)
+        self.output_dense = projections.from_heads(self, heads, value_dim, output_dim)
+        queries_shape = (None, heads, None, key_dim)
+        self.score_layer.build(queries_shape, (None, heads, key_dim, None))
         if self.positions is not None:
             self.positions.build_for((None, None, heads, key_dim), value_dim)
         settle_policies(self)
@@ -211,15 +201,15 @@ class MultiHeadAttention(keras.layers.Layer):
     ) -> Tensor:
         self._check_inputs(query, value, key, cache, cache_index)
         checks.check_mask("padding_mask", padding_mask, (2,))
+        # Self-attention: queries, keys and values are of one sequence.
         value = query if value is None else value
         if padding_mask is None and attention_mask is None and cache is None:
             padding_mask = implicit_mask(value, key)
         is_fused = cache is None and self._can_fuse(return_attention_scores, training)
         queries = self.query_dense(query)  # (B, T, H, d_k)
         # (B, S, G, d_k) and (B, S, G, d_v) if fused, else in the cache layout
-        keys, values = self._gather(
-            value, key, cache, cache_index, key_positions, is_fused
-        )
+        arguments = (cache, cache_index, key_positions, is_fused)
+        keys, values = self._gather(value, key, *arguments)
         key_axis = 1 if is_fused else 3
         length, num_keys = ops.shape(queries)[1], ops.shape(keys)[key_axis]
         first_position = 0 if cache_index is None else cache_index
@@ -234,22 +224,21 @@ class MultiHeadAttention(keras.layers.Layer):
             positions = (query_positions, key_positions)
             _check_positions(positions, (static_length, static_num_keys), batch_size)
             queries = self.positions.rotate(queries, query_positions)
-        causal = None
-        if use_causal_mask:
-            causal = causal_mask(length, num_keys, first_position)
+        sizes = (length, num_keys, first_position)
+        causal = causal_mask(*sizes) if use_causal_mask else None
         checks.check_padding_length(padding_mask, static_num_keys)
         mask = combine(attention_mask, padding_mask=padding_mask, causal_mask=causal)
         if mask is not None:
+            # (B, H, T, S), or 1 for H, T or B
             mask = mask if len(mask.shape) == 4 else ops.expand_dims(mask, 1)
             expected_shape = (batch_size, self.num_heads, static_length)
             checks.check_attention_mask_shape(mask, (*expected_shape, static_num_keys))
         if is_fused:
             output, weights = self._attend_fused(queries, keys, values, mask), None
         else:
-            output, weights = self._attend(
-                queries, keys, values, mask, positions, training
-            )
-        results = [self.output_dense(output)]
+            arguments = (queries, keys, values, mask, positions, training)
+            output, weights = self._attend(*arguments)  # (B, T, H, d_v), (B, H, T, S)
+        results = [self.output_dense(output)]  # (B, T, output_dim)
         if return_attention_scores:
             results.append(weights)
         if cache_index is not None:
@@ -344,7 +333,7 @@ class MultiHeadAttention(keras.layers.Layer):
 
     def _project(self, value, key=None, positions=None):
         """Computes keys `(B, S, G, d_k)` and values `(B, S, G, d_v)`."""
-        keys = self.key_dense(value if key is None else key)
+        keys = self.key_dense(value if key is None else key)  # (B, S, G, d_k)
         if self.positions is not None:
             if positions is None:
                 positions = ops.arange(ops.shape(keys)[1])
@@ -359,12 +348,11 @@ class MultiHeadAttention(keras.layers.Layer):
             length = ops.shape(value if key is None else key)[1]
             slots = ops.arange(length) + cache_index
             # `key_positions` are those of all slots, not only of the new ones.
-            key_positions = (
-                slots
-                if key_positions is None
-                else ops.take(key_positions, slots, axis=-1)
-            )
-        keys, values = self._project(value, key, key_positions)
+            if key_positions is None:
+                key_positions = slots
+            else:
+                key_positions = ops.take(key_positions, slots, axis=-1)  # (T,)
+        keys, values = self._project(value, key, key_positions)  # (B, S, G, d)
         if is_fused:
             return keys, values
         keys, values = key_value_cache.to_cache_layout(keys, values)
@@ -382,9 +370,11 @@ class MultiHeadAttention(keras.layers.Layer):
                 *score.product_operands(heads_first, keys), times
             )
         else:
+            # The sum of each pair is formed, so heads of keys are copied.
             scores = score(heads_first, ops.repeat(keys, times, axis=1))
         if self.positions is not None and self.positions.has_score_bias:
             bias = self.positions.score_bias(queries * score.scale, *positions)
+            # In half precision a distance of 2,049 would be lost.
             scores = ops.cast(scores, "float32") + bias  # (B, H, T, S)
         weights = ops.cast(masked_softmax(scores, mask), self.compute_dtype)
         dropped = self.dropout_layer(weights, training=training)
@@ -392,6 +382,7 @@ class MultiHeadAttention(keras.layers.Layer):
         if self.positions is not None:
             bias = self.positions.value_bias(dropped, *positions)
             output = output if bias is None else output + bias
+        # The weights are those before dropout, which sum to one.
         return ops.transpose(output, (0, 2, 1, 3)), weights
 
     def _attend_fused(self, queries, keys, values, mask):
@@ -399,10 +390,11 @@ class MultiHeadAttention(keras.layers.Layer):
         mask, has_keys = open_rows(mask)
         if self.score == "multiplicative":
             queries = ops.transpose(queries, (0, 2, 1, 3))
-            queries = self.score_layer.transform_queries(queries)
+            queries = self.score_layer.transform_queries(queries)  # (B, H, T, d_k)
             queries = ops.transpose(queries, (0, 2, 1, 3))
         if self._groups != self.num_heads:
             times = self.num_heads // self._groups
+            # (B, S, H, d)
             keys, values = (ops.repeat(x, times, axis=2) for x in (keys, values))
         output = ops.dot_product_attention(
             queries,
@@ -413,6 +405,7 @@ class MultiHeadAttention(keras.layers.Layer):
             flash_attention=self.flash_attention,
         )
         if has_keys is not None:
+            # has_keys (B, H, T, 1) to (B, T, H, 1)
             output = ops.where(ops.transpose(has_keys, (0, 2, 1, 3)), output, 0)
         return output
 

@@ -65,7 +65,7 @@ class Pooling(keras.layers.Layer):
             padding_mask = implicit_mask(x)
         _check_inputs(x, padding_mask)
         if padding_mask is None:
-            return self._pool(x, ops.ones(ops.shape(x)[:2], "bool"))
+            return self._pool(x, ops.ones(ops.shape(x)[:2], "bool"))  # (B, D)
         mask, is_real = open_rows(padding_mask)  # (B, S), (B, 1)
         return ops.where(is_real, self._pool(x, mask), 0)
 
@@ -85,9 +85,11 @@ class Pooling(keras.layers.Layer):
     def _pool(self, x: Tensor, mask: Tensor) -> Tensor:
         """Pools `(B, S, D)` where bool `(B, S)` is True."""
         if self.kind == "first":
+            # Index of the first True, (B, 1, 1)
             first = ops.argmax(ops.cast(mask, "int32"), axis=1)[:, None, None]
-            return ops.take_along_axis(x, first, axis=1)[:, 0]
+            return ops.take_along_axis(x, first, axis=1)[:, 0]  # (B, D)
         if self.kind == "max":
+            # A row is never all -inf: `open_rows` has opened empty ones.
             return ops.max(ops.where(mask[..., None], x, float("-inf")), axis=1)
         # float32: in float16 a sum of 600 values of 110 is infinite.
         total = ops.sum(ops.where(mask[..., None], ops.cast(x, "float32"), 0), axis=1)
@@ -193,7 +195,7 @@ class AttentionPooling(keras.layers.Layer):
         return_attention_scores: bool = False,
         training: bool = False,
     ) -> Tensor:
-        shape = (ops.shape(value)[0], *self.queries.shape)
+        shape = (ops.shape(value)[0], *self.queries.shape)  # (B, n, D'')
         if padding_mask is None:
             padding_mask = implicit_mask(value, key)
         if padding_mask is not None:
@@ -212,7 +214,7 @@ class AttentionPooling(keras.layers.Layer):
             training=training,
         )  # (B, n, D), (B, n, S)
         if self.num_queries is None:
-            pooled, weights = pooled[:, 0], weights[:, 0]
+            pooled, weights = pooled[:, 0], weights[:, 0]  # (B, D), (B, S)
         return (pooled, weights) if return_attention_scores else pooled
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor) -> None:

@@ -53,6 +53,7 @@ class Positions(keras.layers.Layer):
             self.projection = keras.layers.Dense(
                 dim, use_bias=False, name="projection", dtype=self.dtype_policy
             )
+            # The token vector and the signal, one after the other.
             self.projection.build((None, None, 2 * dim))
             settle_policies(self)
 
@@ -62,8 +63,8 @@ class Positions(keras.layers.Layer):
         signal = ops.cast(signal, x.dtype)
         if self.combine == "add":
             return x + signal
-        signal = ops.broadcast_to(signal, ops.shape(x))
-        return self.projection(ops.concatenate([x, signal], axis=-1))
+        signal = ops.broadcast_to(signal, ops.shape(x))  # (B, T, D)
+        return self.projection(ops.concatenate([x, signal], axis=-1))  # from 2 D
 
     def signal(self, length: Tensor, offset: Tensor, dim: int) -> Tensor:
         """Computes the signal of each position.
@@ -113,8 +114,7 @@ class SinusoidalPositions(Positions):
         float `(B, T, D)`, in the dtype of `x`.
 
     Raises:
-        ValueError: an odd D, an unknown style, `max_period` of 1 or less, or
-            a negative `first_position`.
+        ValueError: an odd D, or an unknown style.
 
     Source: Vaswani et al. 2017, section 3.5. https://arxiv.org/abs/1706.03762
 
@@ -139,11 +139,6 @@ class SinusoidalPositions(Positions):
     ):
         super().__init__(combine=combine, **kwargs)
         check_choice("style", style, ("interleaved", "halves"))
-        if max_period <= 1 or first_position < 0:
-            raise ValueError(
-                "`max_period` must be above 1 and `first_position` at least 0; got "
-                f"max_period={max_period}, first_position={first_position}."
-            )
         self.style = style
         self.first_position = first_position
         self.max_period = max_period
@@ -164,13 +159,13 @@ class SinusoidalPositions(Positions):
         steps = max(num_waves - 1, 1) if self.reach_max_period else num_waves
         exponent = np.arange(num_waves, dtype="float64") / steps
         speed = np.exp(-math.log(self.max_period) * exponent)  # (D/2,)
-        position = _positions(offset, length) + self.first_position
+        position = _positions(offset, length) + self.first_position  # (T,) or (B, T)
         speed = ops.convert_to_tensor(speed, dtype="float32")
         # float32: half precision cannot tell position 2049 from 2048.
         angle = ops.cast(position, "float32")[..., None] * speed  # (..., T, D/2)
         if self.style == "halves":
-            return ops.concatenate([ops.sin(angle), ops.cos(angle)], axis=-1)
-        pairs = ops.stack([ops.sin(angle), ops.cos(angle)], axis=-1)
+            return ops.concatenate([ops.sin(angle), ops.cos(angle)], axis=-1)  # D
+        pairs = ops.stack([ops.sin(angle), ops.cos(angle)], axis=-1)  # (..., D/2, 2)
         return ops.reshape(pairs, (*ops.shape(position), dim))
 
     def get_config(self) -> dict:
@@ -233,7 +228,7 @@ class LearnedPositions(Positions):
         self.check_length(input_shape[1])
         self.embeddings = self.add_weight(
             name="embeddings",
-            shape=(self.sequence_length, input_shape[-1]),
+            shape=(self.sequence_length, input_shape[-1]),  # one row a position
             initializer=self.initializer,
         )
         super().build(input_shape)
@@ -244,6 +239,7 @@ class LearnedPositions(Positions):
             # A slice past the end comes out short, so that the sum with the
             # token vectors fails; a lookup would repeat the last row on JAX.
             return self.embeddings[offset : offset + length]
+        # Not checked: the values of a tensor are not known while tracing.
         return ops.take(self.embeddings, _positions(offset, length), axis=0)
 
     def compute_output_spec(self, x: Tensor, offset: Tensor = 0) -> Tensor:

@@ -46,7 +46,7 @@ def dense(
     return dense
 
 
-def head_projection(
+def to_heads(
     layer: keras.layers.Layer, name: str, input_dim: int, heads: int, head_dim: int
 ) -> keras.layers.EinsumDense:
     """Creates and builds the map from `(B, T, D)` to `(B, T, H, d)`."""
@@ -58,12 +58,12 @@ def head_projection(
         bias_axes="hk" if layer.use_bias else None,
         name=name,
     )
-    dense.supports_masking = True  # Keras warns otherwise.
+    dense.supports_masking = True  # Keras warns of a lost mask otherwise.
     dense.build((None, None, input_dim))
     return dense
 
 
-def output_projection(
+def from_heads(
     layer: keras.layers.Layer, heads: int, head_dim: int, output_dim: int
 ) -> keras.layers.EinsumDense:
     """Creates and builds the map from `(B, T, H, d_v)` to `(B, T, D)`."""
@@ -95,21 +95,21 @@ def _einsum_dense(layer, equation, matrix_shape, **kwargs):
     )
 
 
-def grouped_matmul(left: Tensor, right: Tensor, heads_per_group: int) -> Tensor:
+def grouped_matmul(a: Tensor, b: Tensor, heads_per_group: int) -> Tensor:
     """Multiplies the matrices of H heads by those of G, each for H / G heads.
 
     Args:
-        left: float `(B, H, T, N)`.
-        right: float `(B, G, N, M)`.
+        a: float `(B, H, T, N)`.
+        b: float `(B, G, N, M)`.
         heads_per_group: int, H / G.
 
     Returns:
         float `(B, H, T, M)`.
     """
     if heads_per_group == 1:
-        return ops.matmul(left, right)
-    batch_size, heads, length, inner_dim = ops.shape(left)
+        return ops.matmul(a, b)
+    batch_size, heads, length, inner_dim = ops.shape(a)
     # Not `repeat`, which would copy a cache: the heads of a group become rows.
     rows = (batch_size, heads // heads_per_group, heads_per_group * length, inner_dim)
-    product = ops.matmul(ops.reshape(left, rows), right)  # (B, G, H / G * T, M)
+    product = ops.matmul(ops.reshape(a, rows), b)  # (B, G, H / G * T, M)
     return ops.reshape(product, (batch_size, heads, length, ops.shape(product)[-1]))

@@ -48,6 +48,7 @@ def dtype_config(layer: keras.layers.Layer) -> dict:
         each quantized layer to its policy.
     """
     policy = layer.dtype_policy
+    # A map is what a file held; its default is the policy of this layer.
     if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
         policy = policy.default_policy
     quantized = {

@@ -84,9 +84,11 @@ class SSRU(keras.layers.Layer):
         gate, update = self._gate(x)  # (B, T, D) twice
         padding_mask = implicit_mask(x) if padding_mask is None else padding_mask
         if padding_mask is not None:
-            mask = padding_mask[:, :, None]
+            mask = padding_mask[:, :, None]  # (B, T, 1)
+            # A gate of 1 and an update of 0 leave the state as it is.
             gate = ops.where(mask, gate, ops.ones_like(gate))
             update = ops.where(mask, update, ops.zeros_like(update))
+        # The loop has one input: gate and update side by side, (B, T, 2 D).
         return ops.relu(self.loop(ops.concatenate([gate, update], axis=-1)))
 
     def step(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
@@ -100,7 +102,7 @@ class SSRU(keras.layers.Layer):
             float `(..., D)`, the output, and the new state of that shape.
         """
         gate, update = self._gate(x)
-        state = gate * state + update
+        state = gate * state + update  # (..., D)
         return ops.relu(state), state
 
     def compute_output_shape(self, x_shape: Shape) -> Shape:
@@ -219,7 +221,7 @@ class SSRUDecoder(TransformerDecoder):
         Returns:
             zeros `(B, K, D)`.
         """
-        dim = self.recurrence.gate_dense.kernel.shape[-1]
+        dim = self.recurrence.gate_dense.kernel.shape[-1]  # D
         return ops.zeros((batch_size, length, dim), self.compute_dtype)
 
     def extend_cache(self, cache: Tensor, length: Tensor) -> Tensor:

@@ -113,7 +113,7 @@ def distances(query_positions: Tensor, key_positions: Tensor) -> Tensor:
 
     def with_rows(positions):
         positions = ops.cast(positions, "int32")
-        return positions if len(positions.shape) == 2 else positions[None]
+        return positions if len(positions.shape) == 2 else positions[None]  # (1, T)
 
     query, key = with_rows(query_positions), with_rows(key_positions)
     return key[:, None, :] - query[:, :, None]
@@ -155,7 +155,7 @@ class AlibiPositions(RelativePositions):
 
     def build(self, queries_shape: Shape) -> None:
         heads = queries_shape[2]
-        lower = 2 ** int(math.log2(heads))
+        lower = 2 ** int(math.log2(heads))  # power of two up to H
 
         def slopes(count):
             return [2 ** (-8 * (h + 1) / count) for h in range(count)]
@@ -258,15 +258,17 @@ class T5Positions(RelativePositions):
         if self.bidirectional:
             future = ops.minimum(future, self.max_distance)
             future = ops.take(buckets, future, axis=0) + self.num_buckets // 2
+            # The first half of the buckets is of the past, as in T5.
             bucket = ops.where(distance > 0, future, bucket)
+        # (1, T, S, H)
         bias = ops.take(ops.convert_to_tensor(self.embeddings), bucket, axis=0)
         return ops.transpose(ops.cast(bias, "float32"), (0, 3, 1, 2))  # (1, H, T, S)
 
     def _buckets(self) -> np.ndarray:
         """Maps each distance to its bucket, in float32 as T5 does."""
         count = self.num_buckets // 2 if self.bidirectional else self.num_buckets
-        exact = count // 2
-        distance = np.arange(self.max_distance + 1)
+        exact = count // 2  # distances with a bucket of their own
+        distance = np.arange(self.max_distance + 1)  # larger ones share the last
         ratio = np.log(np.maximum(distance, 1).astype("float32") / np.float32(exact))
         ratio = ratio / np.float32(math.log(self.max_distance / exact))
         large = exact + (ratio * np.float32(count - exact)).astype("int32")
@@ -348,7 +350,7 @@ class ShawPositions(RelativePositions):
     ) -> Tensor:
         vectors = self._vectors(self.key_embeddings, query_positions, key_positions)
         vectors = ops.cast(vectors, queries.dtype)
-        if vectors.shape[0] == 1:
+        if vectors.shape[0] == 1:  # all rows have the same positions
             scores = ops.einsum("bthd,tsd->bhts", queries, vectors[0])
         else:
             scores = ops.einsum("bthd,btsd->bhts", queries, vectors)

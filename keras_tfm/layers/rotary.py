@@ -36,8 +36,8 @@ class RotaryPositions(RelativePositions):
         float `(B, T, H, d_k)`.
 
     Raises:
-        ValueError: an unknown style, a period of 1 or less, or a number of
-            channels that is odd or more than there are.
+        ValueError: an unknown style, or a number of channels that is odd or
+            more than there are.
 
     Source: Su et al. 2021, section 3.2. https://arxiv.org/abs/2104.09864
 
@@ -62,10 +62,6 @@ class RotaryPositions(RelativePositions):
     ):
         super().__init__(**kwargs)
         check_choice("style", style, ("interleaved", "halves"))
-        if max_period <= 1:
-            raise ValueError(
-                f"`max_period` must be above 1; got max_period={max_period}."
-            )
         self.style = style
         self.max_period = max_period
         self.rotary_dim = rotary_dim
@@ -89,16 +85,19 @@ class RotaryPositions(RelativePositions):
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         dim, num_pairs = self._rotary_dim, self._rotary_dim // 2
         speed = self.max_period ** (-np.arange(num_pairs, dtype="float64") / num_pairs)
-        speed = ops.convert_to_tensor(speed, dtype="float32")
+        speed = ops.convert_to_tensor(speed, dtype="float32")  # (d/2,)
         # float32: half precision cannot tell position 2049 from 2048.
         angle = ops.cast(positions, "float32")[..., None, None] * speed
         cos, sin = ops.cos(angle), ops.sin(angle)  # (T, 1, d/2), or (B, T, 1, d/2)
-        channels = ops.cast(x[..., :dim], "float32")
+        channels = ops.cast(x[..., :dim], "float32")  # (B, T, H, d)
         if self.style == "halves":
+            # Channel i is paired with i + d/2.
             first, second = channels[..., :num_pairs], channels[..., num_pairs:]
         else:
+            # Channel 2i is paired with 2i + 1.
             pairs = ops.reshape(channels, (*ops.shape(x)[:3], num_pairs, 2))
             first, second = pairs[..., 0], pairs[..., 1]
+        # (B, T, H, d/2) each
         rotated = [first * cos - second * sin, second * cos + first * sin]
         if self.style == "halves":
             rotated = ops.concatenate(rotated, axis=-1)  # (B, T, H, d)
@@ -108,6 +107,7 @@ class RotaryPositions(RelativePositions):
         rotated = ops.cast(rotated, x.dtype)
         if dim == x.shape[-1]:
             return rotated
+        # Channels past `rotary_dim` carry no position, as in GPT-J.
         return ops.concatenate([rotated, x[..., dim:]], axis=-1)
 
     def get_config(self) -> dict:
