@@ -10,7 +10,6 @@ PENDING = {
     "cli",
     "decode",
     "export",
-    "layers",
     "models",
     "pipelines",
     "plot",

@@ -94,6 +94,7 @@ def check_attention_mask_shape(mask: Tensor, expected_shape: Shape) -> None:
     Raises:
         ValueError: a known size is neither 1 nor the expected one.
     """
+    # A size of 1 broadcasts; any other has to be the expected one.
     pairs = zip(mask.shape, expected_shape, strict=True)
     if not all(size == 1 or same_size(size, expected) for size, expected in pairs):
         raise ValueError(
@@ -118,8 +119,10 @@ def check_sequences(dims: dict[str, int], shapes: dict[str, Shape]) -> None:
     fits = all(len(shape) == 3 for shape in shapes.values())
     if fits:
         first = next(iter(shapes.values()))
+        # Batch sizes, then last dimensions
         pairs = [(shape[0], first[0]) for shape in shapes.values()]
         pairs += [(shape[2], dims[n]) for n, shape in shapes.items() if n in dims]
+        # Lengths of query and key may differ, those of key and value not.
         if "value" in shapes and "key" in shapes:
             pairs.append((shapes["value"][1], shapes["key"][1]))
         fits = all(same_size(*pair) for pair in pairs)
@@ -147,7 +150,7 @@ def check_position_shape(
     """
     shape = tuple(positions.shape)
     fits = len(shape) in (1, 2) and same_size(shape[-1], length)
-    rows = shape[0] if len(shape) == 2 else 1
+    rows = shape[0] if len(shape) == 2 else 1  # of the batch
     if not fits or not (rows == 1 or same_size(rows, batch_size)):
         raise ValueError(
             f"`{name}` must have shape (length,) or (batch, length), e.g. (batch, 1); "

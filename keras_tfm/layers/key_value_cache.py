@@ -22,6 +22,7 @@ def extend_cache(cache: Cache, length: Tensor) -> Cache:
         length: int >= L, or scalar int tensor: slots of the result.
     """
     keys, values = cache
+    # Keys grow along their last axis, values along the last but one.
     new_slots, no_padding = [0, length - ops.shape(keys)[3]], [0, 0]
     return (
         ops.pad(keys, [no_padding, no_padding, no_padding, new_slots]),
@@ -40,6 +41,7 @@ def write_cache(cache: Cache, index: Tensor, update: Cache) -> Cache:
     Returns:
         The new cache; in PyTorch's inference mode the old one, written over.
     """
+    # A cache may be kept in another dtype than the layer computes in.
     (keys, values), dtype = cache, cache[0].dtype
     new_keys, new_values = (ops.cast(x, dtype) for x in update)
     return (
@@ -54,7 +56,7 @@ def _write(slots: Tensor, axis: int, index: Tensor, update: Tensor) -> Tensor:
     if getattr(slots, "is_inference", bool)():
         indices = ops.arange(update.shape[axis], dtype="int64") + index
         return slots.index_copy_(axis, indices, update)
-    starts = [0, 0, 0, 0]
+    starts = [0, 0, 0, 0]  # one for each axis
     starts[axis] = index
     return ops.slice_update(slots, starts, update)
 
@@ -78,6 +80,7 @@ def check_cache_index(index: Tensor, cache: Cache | None, length: int | None) ->
             "Pass the cache of the step before, or one from `empty_cache`."
         )
     capacity = cache[0].shape[3]
+    # Tensors and symbols of an export are not checked.
     sizes_known = all(isinstance(x, int) for x in (index, capacity, length))
     if sizes_known and not 0 <= index <= capacity - length:
         # Backends would move the slice to the left, over older keys.

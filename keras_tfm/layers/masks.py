@@ -65,7 +65,7 @@ def causal_mask(
     if not (isinstance(first_position, int) and first_position == 0):
         query = query + first_position
     key = ops.arange(length if num_keys is None else num_keys)
-    return ops.greater_equal(query[:, None], key[None, :])
+    return ops.greater_equal(query[:, None], key[None, :])  # (T, S)
 
 
 def combine(
@@ -108,6 +108,7 @@ def combine(
         masks.append(ops.expand_dims(padding_mask, 1))  # (B, 1, S)
     if causal_mask is not None:
         masks.append(ops.expand_dims(causal_mask, 0))  # (1, T, S)
+    # Rank 4 if heads differ in any mask
     rank = max((len(mask.shape) for mask in masks), default=3)
     combined = None
     for mask in masks:
@@ -139,7 +140,7 @@ def open_rows(mask: Tensor) -> tuple[Tensor, Tensor]:
     """
     if mask is None:
         return None, None
-    has_keys = ops.any(mask, axis=-1, keepdims=True)
+    has_keys = ops.any(mask, axis=-1, keepdims=True)  # (..., 1)
     return ops.logical_or(mask, ops.logical_not(has_keys)), has_keys
 
 
@@ -162,7 +163,7 @@ def masked_softmax(scores: Tensor, mask: Tensor = None) -> Tensor:
         print(masks.masked_softmax(np.zeros((1, 2)), mask))  # [[1. 0.]]
         ```
     """
-    mask, has_keys = open_rows(mask)
+    mask, has_keys = open_rows(mask)  # (..., S), (..., 1)
     # In float16 -1e30 would be -inf, and a row of them NaN.
     scores = ops.cast(scores, "float32")
     if mask is not None:

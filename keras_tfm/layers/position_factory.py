@@ -45,7 +45,7 @@ def relative_positions(
         return kind
     check_choice("positions", kind, KINDS)
     if kind == "t5":
-        kwargs["bidirectional"] = bidirectional
+        kwargs["bidirectional"] = bidirectional  # the only kind with a direction
     return KINDS[kind](**kwargs)
 
 
@@ -92,5 +92,6 @@ def positions_of_blocks(
     config = {**positions.get_config(), "dtype": dtype}
     if isinstance(positions, T5Positions):
         config["bidirectional"] = bidirectional
+        # One layer in all blocks: Raffel et al. share the biases of a stack.
         return [type(positions).from_config(config)] * num_blocks
     return [type(positions).from_config(config) for _ in range(num_blocks)]

@@ -61,6 +61,7 @@ class SSRU(keras.layers.Layer):
 
     def build(self, x_shape: Shape) -> None:
         dim = x_shape[-1]
+        # D to D each; only the gate has a bias, as in the paper's equation.
         self.value_dense = dense(self, "value", dim, dim, use_bias=False)
         self.gate_dense = dense(
             self,

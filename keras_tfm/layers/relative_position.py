@@ -339,7 +339,7 @@ class ShawPositions(RelativePositions):
         self.key_embeddings, self.value_embeddings = (
             self.add_weight(
                 name=name,
-                shape=(2 * self.max_distance + 1, dim),
+                shape=(2 * self.max_distance + 1, dim),  # from -k to k
                 initializer=clone_initializer(self.initializer),
             )
             for name, dim in dims.items()
