@@ -6,12 +6,8 @@ import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
 
-from keras_tfm.text.files import (
-    is_unicode,
-    iterate_lines,
-    iterate_pairs,
-    iterate_pairs_tsv,
-)
+from keras_tfm.text.files import is_unicode, iterate_lines
+from keras_tfm.text.pairs import iterate_pairs, iterate_pairs_tsv
 
 TYPE_NAMES = {str: "a string", list: "a list of strings"}
 
@@ -27,7 +23,8 @@ def read(files: Iterable[str]) -> Iterator[str]:
         ValueError: a line is not UTF-8; the message has its number.
     """
     sources = map(_source, check_files(files))
-    return itertools.chain.from_iterable(iterate_lines(s, empty=True) for s in sources)
+    lines = (iterate_lines(source, allow_empty=True) for source in sources)
+    return itertools.chain.from_iterable(lines)
 
 
 def check_files(files: Iterable[str]) -> tuple[str, ...]:

@@ -1,21 +1,23 @@
-"""From files to batches: pairs, labelled texts, vocabularies, pipelines.
+"""From files to batches: pairs, texts with labels, vocabularies, pipelines.
 
 Shapes are written in the letters of `keras_tfm.layers`: `B` rows of a batch,
-`S` source length, `T` target length, `V` pieces of a vocabulary. Pad is id 0,
-unknown 1, start 2, end 3. TensorFlow is imported only by the functions that
-give a `tf.data.Dataset` or a TensorFlow tokenizer, when they are called.
+`S` source length, `T` target length, `V` tokens of a vocabulary. Padding is id
+0, unknown 1, start 2, end 3. TensorFlow is imported only by the functions that
+return a `tf.data.Dataset` or a TensorFlow tokenizer, when they are called.
 """
 
 from keras_tfm.text.batches import Batches
-from keras_tfm.text.files import (
-    iterate_pairs,
-    iterate_pairs_jsonl,
-    iterate_pairs_tsv,
-)
 from keras_tfm.text.label_batches import LabelBatches
 from keras_tfm.text.labeled import LabeledDataset, read_labeled
 from keras_tfm.text.masked_batches import MaskedBatches
-from keras_tfm.text.pairs import Pairs, read_pairs, read_pairs_jsonl, read_pairs_tsv
+from keras_tfm.text.pairs import (
+    Pairs,
+    iterate_pairs,
+    iterate_pairs_tsv,
+    read_pairs,
+    read_pairs_jsonl,
+    read_pairs_tsv,
+)
 from keras_tfm.text.splitting import split
 from keras_tfm.text.streaming import stream
 from keras_tfm.text.token_rows import TokenRows
@@ -32,7 +34,6 @@ __all__ = [
     "TokenizersVocabulary",
     "Vocabulary",
     "iterate_pairs",
-    "iterate_pairs_jsonl",
     "iterate_pairs_tsv",
     "language_tag",
     "load_vocabulary",

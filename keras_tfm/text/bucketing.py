@@ -1,131 +1,241 @@
-"""Which few shapes a corpus is padded to, and how many rows each batch has."""
+"""Buckets: few lengths that a corpus is padded to, and the batches of an epoch.
+
+Lengths are chosen so that padding costs least, by dynamic programming. Examples
+that fill no batch of their bucket move up to the next one.
+"""
 
 import dataclasses
 
 import numpy as np
 
+from keras_tfm.text.checks import check
+
+_MAX_CANDIDATES = 64  # lengths of a column that buckets are chosen from
+
 
 @dataclasses.dataclass(frozen=True)
-class Shape:
-    """One shape of batches in an epoch.
+class Bucket:
+    """One shape of batches.
 
     Args:
-        source_length: int, S, tokens.
-        target_length: int, T, tokens.
-        rows: int, B, pairs in each batch.
-        batches: int, batches of this shape in an epoch.
+        lengths: tuple of ints, the padded length of each column, in tokens:
+            `(S, T)` for pairs, `(S,)` for texts with labels.
+        batch_size: int, B, examples of a batch.
+        num_batches: int, batches of this shape in an epoch.
     """
 
-    source_length: int
-    target_length: int
-    rows: int
-    batches: int
+    lengths: tuple[int, ...]
+    batch_size: int
+    num_batches: int
 
 
-def check_settings(num_buckets, max_source_length, max_target_length, too_long, seed):
-    """Refuses settings of batches that cannot work.
+class Bucketing:
+    """Assigns examples to buckets and lists the batches of an epoch.
 
     Args:
-        num_buckets: int, 1 or more.
-        max_source_length: int, 1 or more.
-        max_target_length: int, 2 or more: a token and its end.
-        too_long: `"drop"` or `"truncate"`.
-        seed: int, 0 or more.
+        lengths: int array `(columns, N)` of one or two columns: the tokens of
+            each example. The last column counts against `batch_tokens`.
+        num_buckets: int >= 1, buckets at most.
+        batch_tokens: int. Positions of the last column in a batch at most,
+            padding included.
+        source_cost: float >= 0. Cost of a position of the first of two columns,
+            in positions of the last.
+        batch_size_multiple: int >= 1. Every batch size is a multiple of it.
+        min_fill: float from 0 to 1. A batch may have this fraction of the
+            examples that `batch_tokens` allows, if fewer then move up a bucket.
+
+    Attributes:
+        buckets: list of `Bucket`, from the shortest to the longest.
+        steps_per_epoch: int.
 
     Raises:
-        ValueError: one of them is out of its range.
+        ValueError: `batch_tokens` is too small for the longest example.
     """
-    if too_long not in ("drop", "truncate"):
-        raise ValueError(
-            f'`too_long` must be "drop" or "truncate". Received: too_long={too_long!r}.'
+
+    def __init__(
+        self,
+        lengths: np.ndarray,
+        num_buckets: int,
+        batch_tokens: int,
+        source_cost: float = 0.0,
+        batch_size_multiple: int = 1,
+        min_fill: float = 0.75,
+    ):
+        check(
+            num_buckets >= 1, "`num_buckets` must be 1 or more", num_buckets=num_buckets
         )
-    if seed < 0:
-        raise ValueError(f"`seed` must be 0 or more. Received: seed={seed}.")
-    if num_buckets < 1 or max_source_length < 1 or max_target_length < 2:
-        raise ValueError(
-            "`num_buckets` and `max_source_length` must be at least 1, "
-            "`max_target_length` at least 2 (one token and its end). Received: "
-            f"num_buckets={num_buckets}, max_source_length={max_source_length}, "
-            f"max_target_length={max_target_length}."
-        )
+        self._num_columns, self._num_examples = lengths.shape
+        # Texts with labels are pairs whose source has one token and no cost.
+        source, target = np.ones_like(lengths[-1]), lengths[-1]
+        if self._num_columns == 2:
+            source = lengths[0]
+        chosen = choose_lengths(source, target, num_buckets, source_cost)
+        self._bucket_of = assign(chosen, source, target)  # (N,)
+        counts = np.bincount(self._bucket_of, minlength=len(chosen))
+        self.buckets = [
+            dataclasses.replace(bucket, lengths=bucket.lengths[-self._num_columns :])
+            for bucket in fill_buckets(
+                chosen, counts, batch_tokens, batch_size_multiple, min_fill
+            )
+        ]
+        self.steps_per_epoch = sum(bucket.num_batches for bucket in self.buckets)
+
+    def batches(self, order: np.ndarray) -> list[tuple[Bucket, np.ndarray]]:
+        """Splits the examples, taken in an order, into batches.
+
+        Args:
+            order: int array `(N,)`, a permutation of the examples.
+
+        Returns:
+            list of bucket and indices of examples. Only the last batch of the
+            longest bucket may have fewer than `batch_size`.
+        """
+        bucket_of, leftover, batches = self._bucket_of[order], order[:0], []
+        for number, bucket in enumerate(self.buckets):
+            indices = np.concatenate([leftover, order[bucket_of == number]])
+            size, end = bucket.batch_size, bucket.batch_size * bucket.num_batches
+            batches += [(bucket, indices[i : i + size]) for i in range(0, end, size)]
+            leftover = indices[end:]
+        return batches
+
+    def shuffled_batches(
+        self, generator: np.random.Generator
+    ) -> list[tuple[Bucket, np.ndarray]]:
+        """Splits the examples into batches at random, in random order."""
+        batches = self.batches(generator.permutation(self._num_examples))
+        generator.shuffle(batches)
+        return batches
+
+    def report(self, *columns: str) -> str:
+        """Returns a table of the buckets, a line for each.
+
+        Args:
+            *columns: strings of up to 7 characters, names of the columns.
+        """
+        lines = [f"{self.steps_per_epoch:,} steps an epoch, in these buckets:"]
+        titles = (f"{name:>8}" for name in (*columns, "size", "batches"))
+        lines.append("".join(titles))
+        for bucket in self.buckets:
+            if bucket.num_batches:
+                row = (*bucket.lengths, bucket.batch_size, bucket.num_batches)
+                lines.append("".join(f"{number:8}" for number in row))
+        return "\n".join(lines)
+
+
+def check_limits(max_source_length: int, max_target_length: int, too_long: str) -> None:
+    """Checks the arguments that `Batches` and `stream` share.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+    choices = ("drop", "truncate")
+    check(
+        too_long in choices, f"`too_long` must be one of {choices}", too_long=too_long
+    )
+    check(
+        max_source_length >= 1 and max_target_length >= 2,
+        "`max_source_length` must be at least 1, and `max_target_length` at least 2, "
+        "for a token and the end",
+        max_source_length=max_source_length,
+        max_target_length=max_target_length,
+    )
+
+
+def check_budget(batch_tokens: int, batch_size_multiple: int, longest: int) -> None:
+    """Checks that a batch holds the longest example.
+
+    Raises:
+        ValueError: it does not.
+    """
+    check(
+        batch_tokens >= longest * batch_size_multiple,
+        f"`batch_tokens` must hold {batch_size_multiple} of the longest example, which "
+        f"has {longest} tokens",
+        "Raise `batch_tokens` or lower the maximum length.",
+        batch_tokens=batch_tokens,
+    )
 
 
 def choose_lengths(
-    source_lengths, target_lengths, count: int, source_cost: float = 1.0
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+    num_buckets: int,
+    source_cost: float = 1.0,
 ) -> list[tuple[int, int]]:
     """Chooses the lengths whose padding costs least.
 
-    Exact, by dynamic programming, among the chains of shapes in which each is
+    Exact, by dynamic programming, among the chains of buckets in which each is
     at least as long as the one before on both sides, so that a batch can always
-    be filled from a smaller shape. Lengths are first rounded up to 64 values a
+    be filled from a shorter bucket. Lengths are first rounded up to 64 values a
     side where there are more.
 
     Args:
         source_lengths: int array `(N,)`, tokens of each source.
         target_lengths: int array `(N,)`, tokens of each target.
-        count: int, 1 or more, shapes at most.
-        source_cost: float >= 0. What a source position costs, in target
-            positions.
+        num_buckets: int >= 1, buckets at most.
+        source_cost: float >= 0. Cost of a source position, in target positions.
 
     Returns:
         list of `(S, T)`, growing; the last holds every pair.
 
-    Cost: `count` times 4,096 minima over up to 4,096 values: 0.1 to 2 s.
+    Cost: `num_buckets` times 4,096 minima over up to 4,096 values: 0.1 to 2 s.
     """
-    sources, source_index = _rounded_up(source_lengths)
-    targets, target_index = _rounded_up(target_lengths)
+    sources, source_index = _candidates(source_lengths)
+    targets, target_index = _candidates(target_lengths)
     size = (len(sources), len(targets))
-    held = np.zeros(size)  # pairs that fit into each (S, T)
-    np.add.at(held, (source_index, target_index), 1)
-    held = held.cumsum(0).cumsum(1)
-    width = source_cost * sources[:, None] + targets[None, :]
-    cost = held * width  # if one shape holds all
+    pairs = np.zeros(size)  # number of pairs that fit into each (S, T)
+    np.add.at(pairs, (source_index, target_index), 1)
+    pairs = pairs.cumsum(0).cumsum(1)
+    price = source_cost * sources[:, None] + targets[None, :]  # of one pair
+    cost = pairs * price  # with one bucket
     steps = []
-    for _ in range(count - 1):
-        cost, previous = _one_shape_more(cost, held, width)
+    for _ in range(num_buckets - 1):
+        cost, previous = _add_bucket(cost, pairs, price)
         steps.append(previous)
     corner = (size[0] - 1, size[1] - 1)
     corners = [corner]
     for previous in reversed(steps):
         corner = np.unravel_index(previous[corner], size)
         corners.append(corner)
-    lengths = {(int(sources[s]), int(targets[t])) for s, t in corners}
-    return sorted(lengths)
+    return sorted({(int(sources[s]), int(targets[t])) for s, t in corners})
 
 
-def _one_shape_more(cost, held, width):
-    """Extends every chain that ends in `(S, T)`: new cost, and from where."""
-    new, previous = np.empty_like(cost), np.empty(cost.shape, "int64")
+def _add_bucket(cost, pairs, price):
+    """Extends each chain that ends in `(S, T)`: its cost and last bucket."""
+    extended, previous = np.empty_like(cost), np.empty(cost.shape, "int64")
     for s, t in np.ndindex(*cost.shape):
-        saved = cost[: s + 1, : t + 1] - held[: s + 1, : t + 1] * width[s, t]
+        # The pairs of a shorter bucket do not pay the price of this one.
+        saved = cost[: s + 1, : t + 1] - pairs[: s + 1, : t + 1] * price[s, t]
         best = saved.argmin()
-        new[s, t] = saved.flat[best] + held[s, t] * width[s, t]
+        extended[s, t] = saved.flat[best] + pairs[s, t] * price[s, t]
         previous[s, t] = best // (t + 1) * cost.shape[1] + best % (t + 1)
-    return new, previous
+    return extended, previous
 
 
-def _rounded_up(lengths, most: int = 64):
-    """Gives at most `most` sorted lengths, and the index of each pair's."""
+def _candidates(lengths):
+    """Returns sorted lengths to choose from, and each example's index."""
     values = np.unique(lengths)
-    if len(values) > most:
-        shares = np.linspace(0, 1, most)
-        spread = np.linspace(values[0], values[-1], most // 2)
-        common = np.quantile(lengths, shares[1::2], method="higher")
-        values = np.unique(np.concatenate([common, np.ceil(spread)])).astype("int64")
-        values = np.unique(np.append(values, np.max(lengths)))
+    if len(values) > _MAX_CANDIDATES:
+        # Half of them by frequency, for dense lengths; half evenly, for rare
+        # ones.
+        fractions = np.linspace(0, 1, _MAX_CANDIDATES)[1::2]
+        frequent = np.quantile(lengths, fractions, method="higher")
+        even = np.ceil(np.linspace(values[0], values[-1], _MAX_CANDIDATES // 2))
+        values = np.unique([*frequent, *even, np.max(lengths)]).astype("int64")
     return values, np.searchsorted(values, lengths)
 
 
-def assign(lengths: list[tuple[int, int]], source_lengths, target_lengths):
-    """Gives each pair the first, and so the smallest, shape that holds it.
+def assign(
+    lengths: list[tuple[int, int]],
+    source_lengths: np.ndarray,
+    target_lengths: np.ndarray,
+) -> np.ndarray:
+    """Returns the index of the first, so the shortest, bucket for each pair.
 
     Args:
         lengths: list of `(S, T)` from `choose_lengths`.
         source_lengths: int array `(N,)`.
         target_lengths: int array `(N,)`.
-
-    Returns:
-        int array `(N,)`, index into `lengths`.
     """
     sources, targets = np.array(lengths).T
     return np.maximum(
@@ -134,51 +244,45 @@ def assign(lengths: list[tuple[int, int]], source_lengths, target_lengths):
     )
 
 
-def share_out(
-    lengths, counts, batch_tokens: int, rows_multiple: int, fullness: float
-) -> list[Shape]:
-    """Decides rows and batches of each shape so that few pairs are left over.
+def fill_buckets(
+    lengths: list[tuple[int, int]],
+    counts: np.ndarray,
+    batch_tokens: int,
+    batch_size_multiple: int,
+    min_fill: float,
+) -> list[Bucket]:
+    """Chooses the batch size and the number of batches of each bucket.
 
-    A shape takes as many rows as `batch_tokens` allows, or down to `fullness`
-    of that where its pairs then divide with fewer left over. What is left over
-    goes up to the next shape. The last shape takes all, and only its last batch
-    can have empty rows.
+    A batch has as many examples as `batch_tokens` allows, or down to `min_fill`
+    of that where its examples then divide with fewer left over. Those left over
+    move up a bucket. The last bucket takes all, and only its last batch can be
+    smaller or have empty rows.
 
     Args:
         lengths: list of `(S, T)`, growing.
-        counts: pairs of each shape.
+        counts: int array, examples of each bucket.
         batch_tokens: int. Target positions of a batch at most, with padding.
-        rows_multiple: int. The rows of every batch are a multiple of this.
-        fullness: float from 0 to 1.
+        batch_size_multiple: int. Every batch size is a multiple of it.
+        min_fill: float from 0 to 1.
 
     Raises:
-        ValueError: `batch_tokens` is too small for `rows_multiple` of the
-            longest target.
+        ValueError: `batch_tokens` is too small for the longest target.
     """
-    check_budget(batch_tokens, rows_multiple, lengths[-1][1])
-    shapes, waiting = [], 0
-    for (source_length, target_length), count in zip(lengths, counts, strict=True):
-        most = _round_down(batch_tokens // target_length, rows_multiple)
-        pairs = int(count) + waiting
-        batches = -(-pairs // most)
-        rows = _round_down(pairs // max(batches, 1), rows_multiple)
-        if (source_length, target_length) == lengths[-1]:
-            rows = -(-pairs // (batches * rows_multiple)) * rows_multiple
-        elif rows < max(fullness * most, 1):
-            rows, batches = most, pairs // most
-        waiting = pairs - rows * batches
-        shapes.append(Shape(source_length, target_length, rows, batches))
-    return shapes
+    check_budget(batch_tokens, batch_size_multiple, lengths[-1][1])
 
+    def round_down(number):
+        return number // batch_size_multiple * batch_size_multiple
 
-def check_budget(batch_tokens: int, rows_multiple: int, longest: int):
-    if batch_tokens < longest * rows_multiple:
-        raise ValueError(
-            f"A batch must hold at least {rows_multiple} of the longest target. "
-            f"Received: batch_tokens={batch_tokens}, and a target of {longest} "
-            "tokens. Raise `batch_tokens` or lower `max_target_length`."
-        )
-
-
-def _round_down(number: int, multiple: int) -> int:
-    return number // multiple * multiple
+    buckets, leftover = [], 0
+    for pair, count in zip(lengths, counts, strict=True):
+        max_size = round_down(batch_tokens // pair[1])
+        examples = int(count) + leftover
+        batches = -(-examples // max_size)
+        size = round_down(examples // max(batches, 1))
+        if pair == lengths[-1]:
+            size = -(-examples // (batches * batch_size_multiple)) * batch_size_multiple
+        elif size < max(min_fill * max_size, 1):
+            size, batches = max_size, examples // max_size
+        leftover = examples - size * batches
+        buckets.append(Bucket(pair, size, batches))
+    return buckets

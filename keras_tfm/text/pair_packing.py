@@ -1,61 +1,66 @@
-"""One row of tokens from a text or a pair of texts, as encoders read it."""
+"""One sequence of tokens from a text or a pair of texts, for encoders."""
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 
-def count_special_tokens(vocabulary, sides: int) -> int:
-    """Counts the tokens of a row that are of no text.
+def count_special_tokens(vocabulary: Any, num_texts: int) -> int:
+    """Returns the number of start, end and separator tokens of a sequence.
 
     Args:
         vocabulary: `Vocabulary`, or another with its ids.
-        sides: int, 1 or 2 texts.
-
-    Returns:
-        int: start and end, and what stands between two texts.
+        num_texts: int, 1 or 2.
     """
-    return 2 + (sides - 1) * len(vocabulary.separator_ids)
+    return 2 + (num_texts - 1) * len(vocabulary.separator_ids)
 
 
-def truncated_lengths(tokens, room: int):
-    """Shares the room of a row among its texts: the longer is cut first.
+def truncated_lengths(lengths: np.ndarray, capacity: int) -> np.ndarray:
+    """Returns how many tokens of each text fit; the longer text loses first.
 
     Args:
-        tokens: int array `(sides, N)`, tokens of each text.
-        room: int, for the tokens of all texts of a row.
+        lengths: int array `(texts, N)`, tokens of each text; 1 or 2 texts.
+        capacity: int, tokens of all texts of a sequence at most.
 
     Returns:
-        int array `(sides, N)`, the tokens kept of each text.
+        int array `(texts, N)`.
     """
-    if len(tokens) == 1:
-        return np.minimum(tokens, room)
-    first = np.minimum(tokens[0], np.maximum(room - tokens[1], room - room // 2))
-    return np.stack([first, np.minimum(tokens[1], room - first)])
+    if len(lengths) == 1:
+        return np.minimum(lengths, capacity)
+    first, second = lengths
+    first = np.minimum(first, np.maximum(capacity - second, capacity - capacity // 2))
+    return np.stack([first, np.minimum(second, capacity - first)])
 
 
-def pack_texts(texts: list[tuple], length: int, vocabulary, segments: bool) -> dict:
-    """Makes the inputs of an encoder.
+def pack_texts(
+    texts: Sequence[Sequence[Sequence[int]]],
+    length: int,
+    vocabulary: Any,
+    segments: bool,
+) -> dict[str, np.ndarray]:
+    """Builds the inputs of an encoder.
 
-    A row is start, the text and end; for a pair start, first text, what stands
-    between, second text, end. Segment 1 is the second text and its end.
+    A sequence is start, text, end; of a pair start, first text, separator,
+    second text, end. Segment 1 is the second text and its end.
 
     Args:
         texts: list of B tuples of one or two lists of tokens.
-        length: int, S. It has room for all.
+        length: int, S, at least the length of the longest sequence.
         vocabulary: `Vocabulary`, or another with its ids.
-        segments: bool. Give `"segment_ids"` too.
+        segments: bool. True adds `"segment_ids"`.
 
     Returns:
         dict of int32 arrays `(B, S)`: `"token_ids"`, padded.
     """
     token_ids = np.full((len(texts), length), vocabulary.pad_id, "int32")
     segment_ids = np.zeros((len(texts), length), "int32")
-    ends = ([*vocabulary.separator_ids], [vocabulary.end_id])
-    for ids, segment, sides in zip(token_ids, segment_ids, texts, strict=True):
-        ids[0], place = vocabulary.start_id, 1
-        for number, side in enumerate(sides):
-            marks = ends[number == len(sides) - 1]
-            end = place + len(side) + len(marks)
-            ids[place:end] = [*side, *marks]
-            segment[place:end] = number
-            place = end
+    endings = ([*vocabulary.separator_ids], [vocabulary.end_id])
+    for row, (ids, segment) in enumerate(zip(token_ids, segment_ids, strict=True)):
+        ids[0], start = vocabulary.start_id, 1
+        for number, tokens in enumerate(texts[row]):
+            tokens = [*tokens, *endings[number == len(texts[row]) - 1]]
+            end = start + len(tokens)
+            ids[start:end], segment[start:end] = tokens, number
+            start = end
     return {"token_ids": token_ids} | ({"segment_ids": segment_ids} if segments else {})

@@ -1,113 +1,124 @@
-"""Parts of labelled texts: for training, for choices, for a test."""
+"""Splits of labeled texts: train, validation, test."""
 
 import collections
 from collections.abc import Sequence
 
 import numpy as np
 
-from keras_tfm.text.labeled import LabeledDataset, names_of
+from keras_tfm.text.checks import check
+from keras_tfm.text.labeled import LabeledDataset, members
 
 
 def split(
-    labelled: LabeledDataset, shares: Sequence[float] = (0.8, 0.1, 0.1), seed: int = 0
+    examples: LabeledDataset,
+    fractions: Sequence[float] = (0.8, 0.1, 0.1),
+    seed: int = 0,
 ) -> list[LabeledDataset]:
-    """Divides texts at random, each class in the same shares.
+    """Splits texts at random, each class in the same fractions.
 
-    Rows of one and the same text go to one part, so that none that was trained
-    on is asked again. Each part keeps the order of the rows.
+    Rows with the same text go to one split, so that no text of the training
+    split occurs in another. Each split keeps the order of the rows.
 
     Args:
-        labelled: `LabeledDataset`.
-        shares: list of floats above 0 that sum to 1, one for each part.
-        seed: int from 0. The same seed gives the same parts.
+        examples: `LabeledDataset`.
+        fractions: list of floats above 0 that sum to 1, one for each split.
+        seed: int from 0. The same seed returns the same splits.
 
     Returns:
-        list of `LabeledDataset`, with the classes of the whole.
+        list of `LabeledDataset`, with all classes of `examples`.
 
     Raises:
-        ValueError: the shares are no shares, or a part would have no example of
-            a class.
+        ValueError: the fractions are not valid, or a split would have no
+            example of a class.
 
-    Source: for several labels a text, Sechidis et al. 2011, algorithm 1.
+    Source: for several labels per text, Sechidis et al. 2011, algorithm 1.
     https://doi.org/10.1007/978-3-642-23808-6_10
+
+    Example:
+        ```python
+        from keras_tfm import text
+
+        texts = [f"text {number}" for number in range(40)]
+        examples = text.LabeledDataset(texts, ["a", "b"] * 20)
+        train, validation, test = text.split(examples)
+        print(len(train), len(validation), len(test))
+        ```
     """
-    shares = list(shares)
-    if len(shares) < 2 or min(shares) <= 0 or abs(sum(shares) - 1) > 1e-6 or seed < 0:
-        raise ValueError(
-            "Two shares or more, all above 0, must sum to 1, and `seed` be 0 or more. "
-            f"Received: shares={tuple(shares)}, which sum to {sum(shares):g}, and "
-            f"seed={seed}."
+    fractions = list(fractions)
+    check(
+        len(fractions) > 1 and min(fractions) > 0 and abs(sum(fractions) - 1) < 1e-6,
+        "`fractions` must be two or more numbers above 0 that sum to 1",
+        fractions=fractions,
+    )
+    split_of = _split_of_rows(examples, fractions, seed)  # (N,)
+    counts = [collections.Counter() for _ in fractions]
+    for label, number in zip(examples.labels, split_of, strict=True):
+        counts[number].update(members(label))
+    for member, total in examples.counts.items():
+        check(
+            not total or all(count[member] for count in counts),
+            f"{examples.name}: each split needs an example of each class; of "
+            f"{total:,} texts of {member!r} each has {[c[member] for c in counts]}",
+            "Add texts of that class, leave it out, or use fewer splits.",
+            fractions=fractions,
         )
-    parts = _part_of_rows(labelled, shares, seed)
-    held = [collections.Counter() for _ in shares]
-    for label, part in zip(labelled.labels, parts, strict=True):
-        held[part].update(names_of(label))
-    for each, count in labelled.counts.items():
-        if count and not all(part[each] for part in held):
-            raise ValueError(
-                f"{labelled.name}: each part needs an example of each class. Received "
-                f"{count:,} texts of {each!r}, which fall to the {len(shares)} parts "
-                f"as {[part[each] for part in held]}. Add texts of that class, leave "
-                "it out, or split into fewer parts."
-            )
-    chosen = [np.flatnonzero(parts == part) for part in range(len(shares))]
+    rows_of_splits = [np.flatnonzero(split_of == n) for n in range(len(fractions))]
     return [
         LabeledDataset(
-            [labelled.texts[row] for row in rows],
-            [labelled.labels[row] for row in rows],
-            labelled.classes,
-            allow_missing=True,  # only those that the whole lacks as well
-            name=f"{labelled.name}, part {number} of {len(shares)}",
+            [examples.texts[row] for row in rows],
+            [examples.labels[row] for row in rows],
+            examples.classes,
+            allow_missing=True,  # classes that `examples` lacks as well
+            name=f"{examples.name}, split {number} of {len(fractions)}",
         )
-        for number, rows in enumerate(chosen, start=1)
+        for number, rows in enumerate(rows_of_splits, start=1)
     ]
 
 
-def _part_of_rows(
-    labelled: LabeledDataset, shares: list[float], seed: int
-) -> np.ndarray:
-    """Gives each row its part: the rarest class first, where it is due most."""
-    rows_of = collections.defaultdict(list)
-    for row, text in enumerate(labelled.texts):
-        rows_of[text].append(row)
-    groups = list(rows_of.values())
-    # None is the class of the texts that have no label.
-    classes_of = [
+def _split_of_rows(examples, fractions, seed) -> np.ndarray:
+    """Assigns rows: the rarest class first, to the split that lacks it most."""
+    rows_of_text = collections.defaultdict(list)
+    for row, text in enumerate(examples.texts):
+        rows_of_text[text].append(row)
+    groups = list(rows_of_text.values())
+    # None is the class of texts without a label.
+    counts_of = [
         collections.Counter(
-            each for row in rows for each in names_of(labelled.labels[row]) or [None]
+            member for row in rows for member in members(examples.labels[row]) or [None]
         )
         for rows in groups
     ]
-    left = collections.Counter()
+    remaining = collections.Counter()
     groups_of = collections.defaultdict(list)
     for group in np.random.default_rng(seed).permutation(len(groups)):
-        left.update(classes_of[group])
-        for each in classes_of[group]:
-            groups_of[each].append(group)
-    due = {each: _due(count, shares) for each, count in left.items()}
-    due_rows = np.array(shares) * len(labelled)
-    parts = np.full(len(labelled), -1)
-    while left:
-        rarest = min(left, key=lambda each: (left[each], each or ""))
+        remaining.update(counts_of[group])
+        for member in counts_of[group]:
+            groups_of[member].append(group)
+    quota = {member: _quota(count, fractions) for member, count in remaining.items()}
+    row_quota = np.array(fractions) * len(examples)
+    split_of = np.full(len(examples), -1)
+    while remaining:
+        rarest = min(remaining, key=lambda member: (remaining[member], member or ""))
         for group in groups_of[rarest]:
             rows = groups[group]
-            if parts[rows[0]] >= 0:
+            if split_of[rows[0]] >= 0:
                 continue
-            part = max(
-                range(len(shares)), key=lambda p: (due[rarest][p], due_rows[p], -p)
+            number = max(
+                range(len(fractions)),
+                key=lambda n: (quota[rarest][n], row_quota[n], -n),
             )
-            parts[rows] = part
-            due_rows[part] -= len(rows)
-            for each, count in classes_of[group].items():
-                due[each][part] -= count
-                left[each] -= count
-        del left[rarest]
-    return parts
+            split_of[rows] = number
+            row_quota[number] -= len(rows)
+            for member, count in counts_of[group].items():
+                quota[member][number] -= count
+                remaining[member] -= count
+        del remaining[rarest]
+    return split_of
 
 
-def _due(count: int, shares: list[float]) -> np.ndarray:
-    """Shares out a class: one example at least to each part, if there are."""
-    due = np.maximum(np.array(shares) * count, 1.0)
-    largest = int(np.argmax(shares))
-    due[largest] = max(1.0, count - (due.sum() - due[largest]))
-    return due
+def _quota(count: int, fractions: list[float]) -> np.ndarray:
+    """Divides the texts of a class; each split gets one, if possible."""
+    quota = np.maximum(np.array(fractions) * count, 1.0)
+    largest = int(np.argmax(fractions))
+    quota[largest] = max(1.0, count - (quota.sum() - quota[largest]))
+    return quota

@@ -1,4 +1,4 @@
-"""One side of a corpus as token ids."""
+"""One column of a corpus as token ids."""
 
 import itertools
 
@@ -6,79 +6,84 @@ import numpy as np
 
 from keras_tfm.text.vocabulary import Vocabulary
 
+_CHUNK = 100_000  # texts encoded at a time, which bounds the memory for lists
+
 
 class TokenizedColumn:
-    """The token ids of one side of a corpus, one after another in one array.
+    """The token ids of all texts of a column, concatenated in one array.
 
     Args:
         texts: list of N strings.
         vocabulary: `Vocabulary`.
-        longest: int. Length at most; what is over is cut off.
-        marked: bool. True puts start before and end after the tokens, as a
-            target needs. Its length is counted with one of the two, since one
-            is read and the other said.
+        max_length: int, positions. Longer texts are truncated.
+        is_target: bool. True adds the start and the end token. The length
+            counts one of the two: the decoder reads the start and predicts the
+                end.
 
     Attributes:
-        tokens: int32 `(N,)`, tokens of each text without start and end.
-        length: int32 `(N,)`, positions that each text takes, `longest` at most.
-        too_long: bool `(N,)`, True where `longest` cuts something off.
+        num_tokens: int32 `(N,)`, tokens of each text without start and end.
+        lengths: int32 `(N,)`, positions of each text, `max_length` at most.
+        is_too_long: bool `(N,)`, True where `max_length` truncates.
     """
 
     def __init__(
-        self, texts: list[str], vocabulary: Vocabulary, longest: int, marked: bool
+        self,
+        texts: list[str],
+        vocabulary: Vocabulary,
+        max_length: int,
+        is_target: bool = False,
     ):
         self.texts = texts
         self.vocabulary = vocabulary
-        self.longest = longest
-        self.marked = marked
-        self._ids, self.tokens = _encode(texts, vocabulary)
-        self._offset = np.concatenate([[0], self.tokens.cumsum(dtype="int64")])
-        self.too_long = self.tokens + marked > longest
-        self.length = np.minimum(self.tokens + marked, longest)
+        self.max_length = max_length
+        self.is_target = is_target
+        chunks, lengths = [np.zeros(0, "int32")], []
+        for first in range(0, len(texts), _CHUNK):
+            rows = vocabulary.encode(texts[first : first + _CHUNK])
+            chunks.append(np.fromiter(itertools.chain.from_iterable(rows), "int32"))
+            lengths.extend(map(len, rows))
+        self._ids = np.concatenate(chunks)
+        self.num_tokens = np.array(lengths, "int32")
+        self._starts = np.concatenate([[0], self.num_tokens.cumsum(dtype="int64")])
+        self.is_too_long = self.num_tokens + is_target > max_length
+        self.lengths = np.minimum(self.num_tokens + is_target, max_length)
 
-    def rows(self, rows, width: int) -> np.ndarray:
-        """Gives some texts as one padded array.
+    def ids(self, indices: np.ndarray, length: int) -> np.ndarray:
+        """Returns some texts as one padded array.
 
         Args:
-            rows: int array `(B,)`, which texts.
-            width: int, positions: S, or T + 1 if `marked`.
+            indices: int array `(B,)` of texts.
+            length: int: S, or T + 1 of a target.
 
         Returns:
-            int32 `(B, width)`, padded with 0.
+            int32 `(B, length)`, padded with 0.
         """
-        place = np.arange(width) - self.marked  # -1 is the start token
-        tokens = self.tokens[rows][:, None]
-        flat = np.clip(self._offset[rows][:, None] + place, 0, len(self._ids) - 1)
-        ids = np.where((place >= 0) & (place < tokens), self._ids[flat], 0)
-        if self.marked:
+        position = np.arange(length) - self.is_target  # -1 is the start token
+        count = self.num_tokens[indices][:, None]  # (B, 1)
+        flat = self._starts[indices][:, None] + position  # (B, length)
+        ids = self._ids[np.clip(flat, 0, len(self._ids) - 1)]
+        ids = np.where((position >= 0) & (position < count), ids, 0)
+        if self.is_target:
             ids[:, 0] = self.vocabulary.start_id
-            ids[place == tokens] = self.vocabulary.end_id
+            ids[position == count] = self.vocabulary.end_id
         return ids
 
-    def resample(self, ids: np.ndarray, rows, alpha: float, seed: int):
-        """Cuts texts in another way, in place, where the new cut fits.
+    def resample(
+        self, ids: np.ndarray, indices: np.ndarray, alpha: float, seed: int
+    ) -> None:
+        """Replaces rows, in place, by a random segmentation where it fits.
 
         Args:
-            ids: int32 `(B, width)`, from `rows`.
-            rows: int array `(B,)`, which texts.
+            ids: int32 `(B, length)`, from `ids`.
+            indices: int array `(B,)` of texts.
             alpha: float, as in `Vocabulary.encode_sampled`.
             seed: int.
         """
-        texts = [self.texts[row] for row in rows]
+        texts = [self.texts[index] for index in indices]
         sampled = self.vocabulary.encode_sampled(texts, alpha, seed)
         for row, tokens in zip(ids, sampled, strict=True):
-            if self.marked:
+            if self.is_target:
                 tokens = [self.vocabulary.start_id, *tokens, self.vocabulary.end_id]
             if len(tokens) <= len(row):
                 row[:] = 0
                 row[: len(tokens)] = tokens
-
-
-def _encode(texts: list[str], vocabulary: Vocabulary):
-    """Encodes 100,000 texts at a time, which bounds the memory for lists."""
-    parts, lengths = [np.zeros(0, "int32")], []
-    for first in range(0, len(texts), 100_000):
-        rows = vocabulary.encode(texts[first : first + 100_000])
-        parts.append(np.fromiter(itertools.chain.from_iterable(rows), "int32"))
-        lengths.extend(map(len, rows))
-    return np.concatenate(parts), np.array(lengths, "int32")

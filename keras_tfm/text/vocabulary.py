@@ -1,76 +1,79 @@
-"""Subword vocabularies: SentencePiece with this project's four first pieces."""
+"""SentencePiece vocabularies with fixed ids of padding, unknown, start, end."""
 
 import hashlib
-import itertools
-import os
-import pathlib
 import re
 import threading
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-import keras
 import sentencepiece
 
+from keras_tfm.text.checks import check
 from keras_tfm.text.learning import learn_model
+from keras_tfm.text.subword_vocabulary import SubwordVocabulary, text_list
 
-WORD_START = "\u2581"  # SentencePiece's mark
+WORD_START = "\u2581"  # SentencePiece writes a space before a word so
 _SAMPLING = threading.Lock()
-_MARK = re.compile(r"<2([A-Za-z0-9_-]+)>")
+_LANGUAGE_TAG = re.compile(r"<2([A-Za-z0-9_-]+)>")
 
 
-class Vocabulary:
-    """The pieces that text is cut into, and the ids that stand for them.
+class Vocabulary(SubwordVocabulary):
+    """Subword tokens of SentencePiece, and their ids.
 
-    Piece 0 is pad, 1 unknown, 2 start, 3 end; then come the marks of languages,
-    if it has any, and the 256 bytes, which spell any character that has no
-    piece of its own, so that nothing is unknown; then the pieces learned from
+    Token 0 is padding, 1 unknown, 2 start, 3 end; then come the language tags,
+    if there are any, and the 256 bytes, which spell any character that has no
+    token of its own, so that nothing is unknown; then the tokens learned from
     text. `Vocabulary.train` and `Vocabulary.load` make one.
 
     Args:
-        model: bytes of a SentencePiece model with pad, unknown, start and end
-            as pieces 0 to 3.
+        model: bytes of a SentencePiece model with padding, unknown, start and
+            end as tokens 0 to 3.
 
     Attributes:
-        model: bytes, as given.
+        model: bytes.
         size: int, V.
 
     Raises:
-        TypeError: `model` is not bytes.
-        ValueError: `model` is no SentencePiece model, or its first four pieces
+        ValueError: `model` is no SentencePiece model, or its first four tokens
             are others.
 
     Source: Kudo and Richardson 2018. https://arxiv.org/abs/1808.06226
+
+    Example:
+        ```python
+        from keras_tfm import text
+
+        texts = ["a small house", "the small garden"] * 20
+        vocabulary = text.Vocabulary.train(texts, size=275)
+        [ids] = vocabulary.encode(["a small garden"])
+        print(vocabulary.tokens(ids), vocabulary.decode([ids]))
+        ```
     """
 
     pad_id = 0
     unknown_id = 1
     start_id = 2
     end_id = 3
-    separator_ids = (3,)  # what stands between two texts of a row
-    mask_id = 1  # for a token to be guessed: no text has the unknown one
+    separator_ids = (3,)
+    mask_id = 1  # free: no text has the unknown token
 
     def __init__(self, model: bytes):
-        if not isinstance(model, bytes):
-            raise TypeError(
-                "`model` must be the bytes of a SentencePiece model. Received: "
-                f"{type(model).__name__}. To read a file use `Vocabulary.load`."
-            )
         try:
             processor = sentencepiece.SentencePieceProcessor()
             processor.LoadFromSerializedProto(model)
-        except RuntimeError as error:
+        except (RuntimeError, TypeError) as error:
             raise ValueError(
-                f"`model` is no SentencePiece model: {len(model):,} bytes that do "
-                "not parse. Save the vocabulary again."
+                f"`model` is no SentencePiece model: {len(model):,} bytes that do not "
+                "parse. Save the vocabulary again, or use `Vocabulary.load` for a file."
             ) from error
-        first = [processor.pad_id(), processor.unk_id()]
-        first += [processor.bos_id(), processor.eos_id()]
-        if first != [0, 1, 2, 3]:
-            raise ValueError(
-                "Pad, unknown, start and end must be the pieces 0, 1, 2, 3. "
-                f"Received a model that has them at {first} (-1: not at all). "
-                "Train it with `Vocabulary.train`."
-            )
+        special_ids = [processor.pad_id(), processor.unk_id()]
+        special_ids += [processor.bos_id(), processor.eos_id()]
+        check(
+            special_ids == [0, 1, 2, 3],
+            "`model` must have padding, unknown, start and end at 0, 1, 2, 3",
+            "-1 is not at all. Train it with `Vocabulary.train`.",
+            ids=special_ids,
+        )
         self.model = model
         self.size = processor.get_piece_size()
         self._processor = processor
@@ -89,27 +92,27 @@ class Vocabulary:
     ) -> "Vocabulary":
         """Learns a vocabulary from text.
 
-        Every character of the text becomes a piece, whatever its frequency, and
+        Every character of the text becomes a token, whatever its frequency, and
         lines of any length are used.
 
         Args:
             texts: strings (each a text) or `pathlib.Path`s (each a UTF-8 file,
-                plain or `.gz`, one text a line); or one path. For a joint
-                vocabulary give both sides.
-            size: int. Pieces in all, V: the 4 special ones, the 256 bytes,
-                every character of the text, and what is learned beyond.
+                plain or `.gz`, one text per line); or one path. For a joint
+                vocabulary pass both sides.
+            size: int. Tokens in all, V: the 4 special ones, the 256 bytes,
+                every character of the text, and those learned beyond.
             model_type: `"unigram"` or `"bpe"`.
-            normalization: what is done to text before it is cut: `"nmt_nfkc"`,
+            normalization: of text before it is tokenized: `"nmt_nfkc"`,
                 `"nfkc"`, these two with `"_cf"` for lower case, or
                 `"identity"`.
-            split_digits: bool. Each digit is a piece of its own, so that a
+            split_digits: bool. Each digit is a token of its own, so that a
                 number never seen in training can be copied.
-            max_texts: int or None. Learn from the first so many texts only.
-            exact: bool. False takes fewer pieces where the text has no more.
-            languages: strings, such as `"de"`, each with a piece for its mark,
-                `"<2de>"`. Before a source it says what to translate that into,
-                so that one model has many targets (Johnson et al. 2017, section
-                3, https://arxiv.org/abs/1611.04558).
+            max_texts: int or None. Learn from the first texts only, this many.
+            exact: bool. False takes fewer tokens where the text has no more.
+            languages: strings, such as `"de"`, each with a token for its tag,
+                `"<2de>"`. Before a source it names the target language, so that
+                one model has many (Johnson et al. 2017, section 3,
+                https://arxiv.org/abs/1611.04558).
 
         Raises:
             ValueError: `size` is larger or smaller than the text allows (the
@@ -117,73 +120,36 @@ class Vocabulary:
                 code.
             TypeError: `texts` is one string or holds something else.
         """
-        marks = [language_tag(language) for language in text_list(languages)]
-        if len(set(marks)) < len(marks):
-            raise ValueError(
-                f"Each language has one mark. Received: languages={languages!r}."
-            )
-        special = (cls.pad_id, cls.unknown_id, cls.start_id, cls.end_id)
+        tags = [language_tag(language) for language in text_list(languages)]
+        check(
+            len(set(tags)) == len(tags), "`languages` must differ", languages=languages
+        )
         return cls(
             learn_model(
                 texts,
-                size,
-                model_type,
-                normalization,
-                split_digits,
-                max_texts,
-                special,
-                exact,
-                marks,
+                size=size,
+                model_type=model_type,
+                normalization=normalization,
+                split_digits=split_digits,
+                max_texts=max_texts,
+                exact=exact,
+                language_tags=tags,
             )
         )
 
-    @classmethod
-    def load(cls, path) -> "Vocabulary":
-        """Reads a vocabulary that `save` wrote.
-
-        Args:
-            path: string or path.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: the file is no SentencePiece model of the wanted form.
-        """
-        try:
-            return cls(pathlib.Path(path).read_bytes())
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
-
-    def save(self, path):
-        """Writes the vocabulary as a SentencePiece model file.
-
-        The file appears whole or not at all: it is written under another name
-        and then renamed.
-
-        Args:
-            path: string or path, usually ending in `.model`. Replaced if it is
-                there; the folder must exist.
-        """
-        path = pathlib.Path(path)
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        try:
-            part.write_bytes(self.model)
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
-
     @property
     def languages(self) -> dict[str, list[int]]:
-        """The languages that have a mark, each with the ids that encode it."""
-        found = {}
+        """The languages that have a tag, each with the ids that encode it."""
+        ids_of = {}
         for index in range(self.end_id + 1, self.size):
-            mark = _MARK.fullmatch(self._processor.id_to_piece(index))
-            if not mark:
+            tag = _LANGUAGE_TAG.fullmatch(self._processor.id_to_piece(index))
+            if not tag:
                 break
-            found[mark[1]] = self._processor.encode(mark[0])
-        return found
+            ids_of[tag[1]] = self._processor.encode(tag[0])
+        return ids_of
 
-    def encode(self, texts: list[str]) -> list[list[int]]:
-        """Cuts texts into pieces and gives their ids, without start and end.
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """Tokenizes texts, without start and end.
 
         Args:
             texts: list of strings.
@@ -193,72 +159,41 @@ class Vocabulary:
         """
         return self._processor.encode(text_list(texts), num_threads=-1)
 
-    def encode_sampled(self, texts: list[str], alpha: float, seed: int):
-        """Cuts each text in a random way, another one for each seed.
+    def encode_sampled(
+        self, texts: Sequence[str], alpha: float, seed: int
+    ) -> list[list[int]]:
+        """Tokenizes each text at random, differently for each seed.
 
-        The model learns from many cuts of one sentence, which helps most where
-        there is little text.
+        The model learns from many segmentations of one sentence, which helps
+        most where there is little text.
 
         Args:
             texts: list of strings.
-            alpha: float. Unigram: 0.1 to 0.5 is usual, smaller is wilder, every
-                cut of the sentence can be drawn. BPE: the share of merges that
-                are left out, from 0 to 1, 0.1 is usual.
-            seed: int from 0. The same seed gives the same cuts.
-
-        Returns:
-            list of lists of ints.
+            alpha: float. Unigram: 0.1 to 0.5 is usual, smaller is more random,
+                and every segmentation can be drawn. BPE: the probability, from
+                0 to 1, that a merge is left out, 0.1 is usual.
+            seed: int from 0. The same seed returns the same tokens.
 
         Source: Kudo 2018, https://arxiv.org/abs/1804.10959; Provilkov et al.
         2020, https://arxiv.org/abs/1910.13267
         """
         texts = text_list(texts)
-        # The seed is one for the whole process, and each thread that
+        # The seed belongs to the whole process, and each thread that
         # SentencePiece starts takes a generator of its own.
         with _SAMPLING:
             sentencepiece.set_random_generator_seed(seed % 2**32)
             return self._processor.encode(
-                texts,
-                enable_sampling=True,
-                alpha=alpha,
-                nbest_size=-1,
-                num_threads=1,
+                texts, enable_sampling=True, alpha=alpha, nbest_size=-1, num_threads=1
             )
 
-    def decode(self, ids) -> list[str]:
-        """Joins pieces to text.
-
-        A row ends at its first end token; pad and start are skipped, and so are
-        ids outside the vocabulary, such as the spare rows of an embedding that
-        was padded to a round size.
-
-        Args:
-            ids: int array or tensor `(B, T)`, or list of lists of ints.
-
-        Returns:
-            list of B strings.
-
-        Raises:
-            TypeError: `ids` is one sentence, not a batch.
-        """
-        if hasattr(ids, "shape"):
-            ids = keras.ops.convert_to_numpy(ids)
-        ids = list(ids)
-        if ids and not hasattr(ids[0], "__len__"):
-            raise TypeError(
-                "`ids` must be a batch: an array (B, T) or a list of lists. "
-                f"Received the ids of one sentence: {ids[:8]}. Put it into a list."
-            )
-        return self._processor.decode([self._real_ids(row) for row in ids])
-
-    def tokens(self, ids) -> list[str]:
-        """Names the pieces of one sentence, as labels for a picture.
+    def tokens(self, ids: Iterable[int]) -> list[str]:
+        """Returns the tokens of one sentence as strings, to label a picture.
 
         Args:
             ids: list or array of ints `(T,)`.
 
         Returns:
-            list of T strings; an id outside the vocabulary is named `<id>`.
+            list of T strings; an id outside the vocabulary is `<id>`.
         """
         return [
             self._processor.id_to_piece(index)
@@ -267,36 +202,13 @@ class Vocabulary:
             for index in map(int, ids)
         ]
 
-    def word_indices(self, ids) -> list[int]:
-        """Tells which word each piece belongs to.
-
-        Args:
-            ids: list or array of ints `(T,)`, of `encode`.
-
-        Returns:
-            list of T ints from 0.
-        """
-        return count_words(piece.startswith(WORD_START) for piece in self.tokens(ids))
-
-    def words(self, ids) -> list[str]:
-        """Gives the words that pieces make.
-
-        Args:
-            ids: list or array of ints `(T,)`, of `encode`.
-
-        Returns:
-            list of str, of as many words as `word_indices` counts.
-        """
-        groups = word_groups(ids, self.word_indices(ids))
-        return [word.strip() for word in self.decode(groups)]
-
-    def tensorflow_tokenizer(self):
-        """Gives the same tokenizer as a TensorFlow op, for graphs and exports.
+    def tensorflow_tokenizer(self) -> Any:
+        """Returns the same tokenizer as a TensorFlow op, for graphs and export.
 
         It adds neither start nor end. All tokenizers of one model share one
-        resource inside TensorFlow, and its `add_bos` and `add_eos` are settings
-        of that resource: one tokenizer with them and one without, run at the
-        same time, now and then take each other's.
+        resource inside TensorFlow, and `add_bos` and `add_eos` belong to that
+        resource: one tokenizer with them and one without, run at the same time,
+        may take each other's.
 
         Returns:
             `tensorflow_text.SentencepieceTokenizer` with the same ids.
@@ -308,28 +220,35 @@ class Vocabulary:
             import tensorflow_text
         except ImportError as error:
             raise ImportError(
-                "Tokenising inside TensorFlow needs tensorflow-text, which cannot "
-                f"be imported here ({error}). Install `keras-tfm[tensorflow]`. "
-                "There is no wheel for Windows: use `Batches` there, which does "
-                "without."
+                "Tokenizing inside TensorFlow needs tensorflow-text, whose import "
+                f"failed ({error}). Install `keras-tfm[tensorflow]`. There is no "
+                "wheel for Windows: use `Batches` there, which does without."
             ) from error
-        # In a SavedModel resources are found by their names: two vocabularies
-        # of one name would become one.
+        # In a SavedModel resources are looked up by name: two vocabularies of
+        # one name would become one.
         return tensorflow_text.SentencepieceTokenizer(
             model=self.model,
             name="vocabulary_" + hashlib.sha256(self.model).hexdigest()[:16],
         )
 
-    def _real_ids(self, row) -> list[int]:
-        row = [int(index) for index in row]
-        if self.end_id in row:
-            row = row[: row.index(self.end_id)]
+    def _decode(self, rows):
+        ends = [[*row, self.end_id].index(self.end_id) for row in rows]
         skipped = (self.pad_id, self.start_id)
-        return [i for i in row if 0 <= i < self.size and i not in skipped]
+        return self._processor.decode(
+            [
+                [index for index in row[:end] if index not in skipped]
+                for row, end in zip(rows, ends, strict=True)
+            ]
+        )
+
+    _join = _decode
+
+    def _starts_word(self, token):
+        return token.startswith(WORD_START)
 
 
 def language_tag(language: str) -> str:
-    """Gives the mark that stands before a source to be put into a language.
+    """Returns the tag before a source that names its target language.
 
     Args:
         language: str, a code such as `"de"`, `"zh_Hans"` or `"deu_Latn"`.
@@ -338,36 +257,19 @@ def language_tag(language: str) -> str:
         str, such as `"<2de>"`.
 
     Raises:
-        ValueError: it is no code.
+        ValueError: `language` is no code.
+
+    Example:
+        ```python
+        from keras_tfm import text
+
+        print(f"{text.language_tag('de')} Where is the station?")
+        ```
     """
-    mark = f"<2{language}>"
-    if not _MARK.fullmatch(mark):
-        raise ValueError(
-            "A language is named by a code of letters, digits, '-' and '_', such as "
-            f"'de'. Received: {language!r}."
-        )
-    return mark
-
-
-def count_words(starts: Iterable[bool]) -> list[int]:
-    """Numbers pieces by their words, given which pieces start one."""
-    starts = list(map(int, starts))
-    starts[:1] = [0] * len(starts[:1])  # a word in any case
-    return list(itertools.accumulate(starts))
-
-
-def word_groups(ids, numbers: list[int]) -> list[list[int]]:
-    """Puts the pieces of each word together."""
-    groups = [[] for _ in range(max(numbers, default=-1) + 1)]
-    for number, index in zip(numbers, ids, strict=True):
-        groups[number].append(int(index))
-    return groups
-
-
-def text_list(texts) -> list[str]:
-    if isinstance(texts, str):
-        raise TypeError(
-            "`texts` must be a list of strings. Received one string: "
-            f"{texts[:40]!r}. Put it into a list."
-        )
-    return list(texts)
+    tag = f"<2{language}>"
+    check(
+        _LANGUAGE_TAG.fullmatch(tag),
+        "`language` must be a code of letters, digits, '-' and '_', such as 'de'",
+        language=language,
+    )
+    return tag

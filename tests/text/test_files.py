@@ -1,4 +1,4 @@
-"""Files of pairs: what is read, and what is refused with file and line."""
+"""Files of pairs: contents, and errors that name file and line."""
 
 import gzip
 import json
@@ -8,7 +8,7 @@ import pytest
 from keras_tfm.text import read_pairs, read_pairs_jsonl, read_pairs_tsv
 from keras_tfm.text.files import iterate_lines
 
-pytestmark = pytest.mark.backend("torch")  # of no backend: once is enough
+pytestmark = pytest.mark.backend("torch")  # no backend is involved
 
 
 def write(path, content):
@@ -32,31 +32,33 @@ def test_only_a_newline_ends_a_line(tmp_path):
     assert list(iterate_lines(path)) == ["a\u2028b", "c\x0cd\re", "", "f"]
 
 
-def test_sides_of_different_length_are_refused(tmp_path):
+def test_files_of_different_length_raise(tmp_path):
     source = write(tmp_path / "a.en", "one\ntwo\nthree\n")
     target = write(tmp_path / "a.de", "eins\n")
-    with pytest.raises(ValueError, match=r"a.en with 3 lines and .*a.de with 1\."):
+    with pytest.raises(ValueError, match="a.en='3 lines', .*a.de='1 lines'"):
         read_pairs(source, target)
 
 
-def test_invalid_utf8_is_refused_with_its_line(tmp_path):
+def test_invalid_utf8_raises_with_its_line(tmp_path):
     good = write(tmp_path / "a.en", "one\ntwo\n")
     bad = write(tmp_path / "a.de.gz", "eins\ngr\xfcn\n".encode("latin1"))
     with pytest.raises(ValueError, match=r"a.de.gz, line 2: byte 3 .*0xfc.*iconv"):
         read_pairs(good, bad)
 
 
-def test_a_file_without_text_is_refused(tmp_path):
+def test_a_file_without_text_raises(tmp_path):
     good = write(tmp_path / "a.en", "one\n")
-    with pytest.raises(ValueError, match="a.de.gz is empty: at least one line"):
+    with pytest.raises(
+        ValueError, match="a.de.gz is empty, expected at least one line"
+    ):
         read_pairs(good, write(tmp_path / "a.de.gz", ""))
-    with pytest.raises(ValueError, match="No pair is left.*1 empty target.*0 kept"):
+    with pytest.raises(ValueError, match="No pair has text.*1 empty target.*0 kept"):
         read_pairs(good, write(tmp_path / "a.de", " \t\n"))
     with pytest.raises(FileNotFoundError, match="none', which is no file"):
         read_pairs(good, tmp_path / "none")
 
 
-def test_damaged_gzip_is_refused(tmp_path):
+def test_damaged_gzip_raises(tmp_path):
     data = gzip.compress(b"one\n" * 10_000)
     for name, content in (("cut.gz", data[:-20]), ("text.gz", b"one\n")):
         (tmp_path / name).write_bytes(content)
@@ -75,17 +77,21 @@ def test_a_tsv_is_read_by_number_and_by_header(tmp_path):
     assert list(read_pairs_tsv(path, 1, 2))[0] == ("en", "de")
 
 
-def test_a_missing_column_is_refused_with_its_line(tmp_path):
+def test_a_missing_column_raises_with_its_line(tmp_path):
     path = write(tmp_path / "a.tsv", "one\teins\ntwo\n")
-    with pytest.raises(ValueError, match=r"a.tsv, line 2: column 1 .* the line has 1"):
+    with pytest.raises(
+        ValueError, match="a.tsv, line 2: expected 2 columns; got columns=1"
+    ):
         read_pairs_tsv(path)
-    with pytest.raises(ValueError, match=r"line 1: a column named 'fr'.*'one', 'eins'"):
+    with pytest.raises(
+        ValueError, match=r"line 1: expected one column 'fr'.*'one', 'eins'"
+    ):
         read_pairs_tsv(path, "one", "fr")
-    with pytest.raises(ValueError, match="Columns are counted from 0.*-1"):
+    with pytest.raises(ValueError, match="expected one column -1"):
         read_pairs_tsv(path, 0, -1)
 
 
-def test_json_lines_are_read_and_faults_refused_with_their_line(tmp_path):
+def test_json_lines_are_read_and_faults_raise_with_their_line(tmp_path):
     rows = [{"en": "one\n", "de": "eins"}, {"en": "two", "de": "zwei"}]
     lines = "\n".join(map(json.dumps, rows))
     path = write(tmp_path / "a.jsonl.gz", lines)
@@ -94,13 +100,13 @@ def test_json_lines_are_read_and_faults_refused_with_their_line(tmp_path):
         ("two", "zwei"),
     ]
     for bad, words in (
-        ('{"en": "three"}', "string under 'de' is wanted"),
-        ('{"en": "three", "de": 3}', "string under 'de' is wanted"),
-        ('["three", "drei"]', "string under 'en' is wanted"),
-        ('{"en": ', "this is no JSON"),
-        ("[" * 200_000, "this is no JSON"),
-        ('{"en": ' + "9" * 5000 + "}", "this is no JSON"),
-        (r'{"en": "\ud83d", "de": "drei"}', "under 'en' holds half of a character"),
+        ('{"en": "three"}', "expected one column 'de'"),
+        ('{"en": "three", "de": 3}', "expected two strings .*3"),
+        ('["three", "drei"]', "expected a JSON object"),
+        ('{"en": ', "a line that is no JSON"),
+        ("[" * 200_000, "a line that is no JSON"),
+        ('{"en": ' + "9" * 5000 + "}", "a line that is no JSON"),
+        (r'{"en": "\ud83d", "de": "drei"}', "lone surrogates"),
     ):
         path = write(tmp_path / "b.jsonl", f"{lines}\n{bad}\n")
         with pytest.raises(ValueError, match=f"b.jsonl, line 3: .*{words}"):

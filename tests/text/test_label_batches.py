@@ -1,19 +1,18 @@
-"""Batches of labelled texts: every text once, in order when it is asked for."""
+"""Batches of labeled texts: every text once, in order for an evaluation."""
 
 import collections
 import logging
-import re
 
-import keras
 import numpy as np
 import pytest
 
-from keras_tfm.models import Encoder, SequenceClassifier
 from keras_tfm.text import LabelBatches, LabeledDataset, Vocabulary
+
+pytestmark = pytest.mark.backend("torch")  # fits on all backends: test_fit.py
 
 
 @pytest.fixture(scope="module")
-def labelled(pairs):
+def examples(pairs):
     """Texts whose label says whether the word "ba" stands in them."""
     labels = ["with" if "ba" in text.split() else "less" for text in pairs.source]
     return LabeledDataset(pairs.source, labels)
@@ -25,20 +24,20 @@ def paired(pairs):
     return LabeledDataset(list(pairs), labels)
 
 
-def wanted(labelled, vocabulary):
-    """Counts the texts as a first-year student would encode them."""
-    texts = vocabulary.encode(labelled.texts)
-    labels = [labelled.classes.index(label) for label in labelled.labels]
+def expected(examples, vocabulary):
+    """Counts the texts, encoded in the obvious way."""
+    texts = vocabulary.encode(examples.texts)
+    labels = [examples.classes.index(label) for label in examples.labels]
     rows = zip(texts, labels, strict=True)
     return collections.Counter(((2, *ids, 3), label) for ids, label in rows)
 
 
 def contents(batches):
-    found = collections.Counter()
+    counts = collections.Counter()
     for inputs, labels, *_ in batches:
         for ids, label in zip(inputs["token_ids"], labels, strict=True):
-            found[tuple(ids[ids != 0].tolist()), int(label)] += 1
-    return found
+            counts[tuple(ids[ids != 0].tolist()), int(label)] += 1
+    return counts
 
 
 def epoch(batches, number=0):
@@ -68,17 +67,17 @@ def sides(ids, vocabulary):
 
 
 @pytest.mark.parametrize("batch_tokens", [64, 300, 10_000])
-def test_an_epoch_holds_every_text_once(labelled, vocabulary, batch_tokens):
-    batches = LabelBatches(labelled, vocabulary, batch_tokens, seed=3)
+def test_an_epoch_holds_every_text_once(examples, vocabulary, batch_tokens):
+    batches = LabelBatches(examples, vocabulary, batch_tokens, seed=3)
     assert len(batches) == 500
     for number in (0, 1, 5):
-        assert contents(epoch(batches, number)) == wanted(labelled, vocabulary)
-    assert contents(in_order(batches)) == wanted(labelled, vocabulary)
+        assert contents(epoch(batches, number)) == expected(examples, vocabulary)
+    assert contents(in_order(batches)) == expected(examples, vocabulary)
 
 
-def test_batches_keep_to_few_shapes_and_the_budget(labelled, vocabulary):
+def test_batches_have_few_shapes_and_stay_within_the_budget(examples, vocabulary):
     for batch_tokens in (200, 250, 300, 350):
-        batches = LabelBatches(labelled, vocabulary, batch_tokens, num_buckets=4)
+        batches = LabelBatches(examples, vocabulary, batch_tokens, num_buckets=4)
         shapes = collections.Counter()
         for inputs, labels in epoch(batches):
             ids = inputs["token_ids"]
@@ -88,19 +87,23 @@ def test_batches_keep_to_few_shapes_and_the_budget(labelled, vocabulary):
             assert ids.size <= batch_tokens and labels.shape == ids.shape[:1]
             assert np.all(ids[:, 0] == 2)  # no row is empty, each begins with start
             shapes[ids.shape] += 1
-        told = {(s.rows, s.length): s.batches for s in batches.shapes if s.batches}
-        last = (batches.shapes[-1].rows, batches.shapes[-1].length)
-        smaller = {shape: n for shape, n in shapes.items() if shape not in told}
+        listed = {
+            (b.batch_size, *b.lengths): b.num_batches
+            for b in batches.buckets
+            if b.num_batches
+        }
+        last = (batches.buckets[-1].batch_size, *batches.buckets[-1].lengths)
+        smaller = {shape: n for shape, n in shapes.items() if shape not in listed}
         assert sum(smaller.values()) <= 1
         assert all(s[1] == last[1] and s[0] < last[0] for s in smaller)
-        told[last] -= len(smaller)
-        assert shapes == collections.Counter(told) + collections.Counter(smaller)
-        assert 2 <= len(batches.shapes) <= 4
+        listed[last] -= len(smaller)
+        assert shapes == collections.Counter(listed) + collections.Counter(smaller)
+        assert 2 <= len(batches.buckets) <= 4
 
 
-def test_epochs_and_seeds_differ_and_steps_do_not(labelled, vocabulary):
+def test_epochs_and_seeds_differ_and_steps_repeat(examples, vocabulary):
     first, again, other = (
-        LabelBatches(labelled, vocabulary, 300, seed=seed) for seed in (0, 0, 1)
+        LabelBatches(examples, vocabulary, 300, seed=seed) for seed in (0, 0, 1)
     )
     assert same(epoch(first), epoch(again))
     assert not same(epoch(first), epoch(first, 1))
@@ -110,12 +113,12 @@ def test_epochs_and_seeds_differ_and_steps_do_not(labelled, vocabulary):
     assert 0.15 < np.mean(np.diff(lengths) > 0) < 0.7  # shapes are mixed too
 
 
-def test_datasets_are_these_batches_and_go_on_at_any_step(labelled, vocabulary):
-    batches = LabelBatches(labelled, vocabulary, 500, word_dropout=0.1)
+def test_a_dataset_has_these_batches_and_resumes_at_any_step(examples, vocabulary):
+    batches = LabelBatches(examples, vocabulary, 500, word_dropout=0.1)
     steps = batches.steps_per_epoch
     whole = [batches.batch(step) for step in range(2 * steps)]
     dataset = batches.dataset()
-    for _ in range(2):  # reading it again begins again
+    for _ in range(2):  # a second reading restarts
         assert same(list(dataset.take(2 * steps).as_numpy_iterator()), whole)
     later = batches.dataset(first_step=steps - 2).take(4).as_numpy_iterator()
     assert same(list(later), whole[steps - 2 : steps + 2])
@@ -125,27 +128,29 @@ def test_datasets_are_these_batches_and_go_on_at_any_step(labelled, vocabulary):
     ordered = batches.ordered()
     assert int(ordered.cardinality()) == steps
     assert same(list(ordered.as_numpy_iterator()), in_order(batches))
-    with pytest.raises(ValueError, match="counted from 0. Received: first_step=-1"):
+    with pytest.raises(
+        ValueError, match="`first_step` must be 0 or more; got first_step=-1"
+    ):
         batches.dataset(first_step=-1)
 
 
-def test_what_is_said_in_order_comes_back_to_its_text(labelled, vocabulary):
-    batches = LabelBatches(labelled, vocabulary, 300)
+def test_predictions_are_restored_to_the_order_of_the_texts(examples, vocabulary):
+    batches = LabelBatches(examples, vocabulary, 300)
     ids = [row for inputs, _ in in_order(batches) for row in inputs["token_ids"]]
-    said = np.array([np.count_nonzero(row) - 2 for row in ids])
-    lengths = [len(row) for row in vocabulary.encode(labelled.texts)]
-    assert batches.restore(said).tolist() == lengths != said.tolist()
+    outputs = np.array([np.count_nonzero(row) - 2 for row in ids])
+    lengths = [len(row) for row in vocabulary.encode(examples.texts)]
+    assert batches.restore(outputs).tolist() == lengths != outputs.tolist()
     labels = np.concatenate([labels for _, labels in in_order(batches)])
-    assert batches.restore(labels).tolist() == labelled.encoded_labels().tolist()
-    assert sorted(batches.ordered_rows) == list(range(500))
+    assert batches.restore(labels).tolist() == examples.encoded_labels().tolist()
+    assert sorted(batches.ordered_indices) == list(range(500))
     assert batches.restore(np.ones((500, 3))).shape == (500, 3)
-    with pytest.raises(ValueError, match=r"each of 500 texts.*shape \(499,\)"):
-        batches.restore(said[:-1])
+    with pytest.raises(ValueError, match=r"each of 500 texts; got shape=\(499,\)"):
+        batches.restore(outputs[:-1])
 
 
 def test_pairs_have_two_ends_and_two_segments(paired, vocabulary):
     batches = LabelBatches(paired, vocabulary, 600)
-    seen, rows = 0, iter(batches.ordered_rows)
+    seen, rows = 0, iter(batches.ordered_indices)
     for inputs, _ in in_order(batches):
         for ids, segments in zip(*inputs.values(), strict=True):
             first, second = vocabulary.encode(list(paired.texts[next(rows)]))
@@ -160,10 +165,10 @@ def test_pairs_have_two_ends_and_two_segments(paired, vocabulary):
     assert inputs["segment_ids"].dtype == "int32" and inputs["segment_ids"].any()
 
 
-def test_long_texts_are_cut_counted_and_said(labelled, vocabulary, caplog):
+def test_long_texts_are_truncated_counted_and_logged(examples, vocabulary, caplog):
     with caplog.at_level(logging.WARNING):
-        batches = LabelBatches(labelled, vocabulary, max_length=12)
-    whole = wanted(labelled, vocabulary)
+        batches = LabelBatches(examples, vocabulary, max_length=12)
+    whole = expected(examples, vocabulary)
     cut = collections.Counter()
     for (ids, label), count in whole.items():
         cut[ids if len(ids) <= 12 else (*ids[:11], 3), label] += count
@@ -179,12 +184,12 @@ def test_long_texts_are_cut_counted_and_said(labelled, vocabulary, caplog):
     assert caplog.messages == [words] and batches.report.startswith(words)
 
 
-def test_nothing_is_said_when_nothing_is_cut(labelled, vocabulary, caplog):
-    batches = LabelBatches(labelled, vocabulary)
+def test_nothing_is_logged_when_nothing_is_truncated(examples, vocabulary, caplog):
+    batches = LabelBatches(examples, vocabulary)
     assert batches.truncated == 0 and not caplog.messages
 
 
-def test_of_a_pair_the_longer_text_is_cut_first(vocabulary):
+def test_the_longer_text_of_a_pair_is_truncated_first(vocabulary):
     texts = [("ba " * 9, "bo"), ("bo", "ba " * 9), ("ba " * 9, "bo " * 9)]
     batches = LabelBatches(
         LabeledDataset(texts, ["x", "y", "x"]), vocabulary, max_length=9
@@ -193,7 +198,7 @@ def test_of_a_pair_the_longer_text_is_cut_first(vocabulary):
     for inputs, _ in in_order(batches):
         for row in inputs["token_ids"]:
             ids[len(ids)] = row[row != 0].tolist()
-    rows = [ids[place] for place in np.argsort(batches.ordered_rows)]
+    rows = [ids[place] for place in np.argsort(batches.ordered_indices)]
     long, short = vocabulary.encode(["ba " * 9, "bo " * 9])
     (alone,) = vocabulary.encode(["bo"])
     left = 6 - len(alone)
@@ -203,30 +208,30 @@ def test_of_a_pair_the_longer_text_is_cut_first(vocabulary):
     assert batches.truncated == 3
 
 
-def test_a_text_without_tokens_stays_and_is_said(vocabulary, caplog):
-    labelled = LabeledDataset(["ba be", "\u200b", "bi"], ["x", "y", "x"])
-    batches = LabelBatches(labelled, vocabulary)
+def test_a_text_without_tokens_stays_and_is_logged(vocabulary, caplog):
+    examples = LabeledDataset(["ba be", "\u200b", "bi"], ["x", "y", "x"])
+    batches = LabelBatches(examples, vocabulary)
     assert (2, 3) in {ids for ids, _ in contents(in_order(batches))}
     assert "with a side without tokens: 1." in caplog.text
-    with pytest.raises(ValueError, match="One text at least must have a token"):
+    with pytest.raises(ValueError, match="a text with tokens on each side"):
         LabelBatches(LabeledDataset(["\u200b", "\u200b"], ["x", "y"]), vocabulary)
 
 
-def test_several_labels_come_as_zeros_and_ones(pairs, vocabulary):
+def test_several_labels_are_encoded_as_zeros_and_ones(pairs, vocabulary):
     words = ("ba", "be", "dan")
     labels = [[word for word in words if word in text.split()] for text in pairs.source]
-    labelled = LabeledDataset(pairs.source, labels)
-    batches = LabelBatches(labelled, vocabulary, 300)
-    said = np.concatenate([labels for _, labels in in_order(batches)])
-    assert said.dtype == "float32" and said.shape == (500, 3)
-    assert np.array_equal(batches.restore(said), labelled.encoded_labels())
-    _, some = next(batches.dataset().as_numpy_iterator())
-    assert some.dtype == "float32" and some.shape[1] == 3
-    with pytest.raises(ValueError, match="one label a text.*Weigh classes in the loss"):
-        LabelBatches(labelled, vocabulary, class_weight="balanced")
+    examples = LabeledDataset(pairs.source, labels)
+    batches = LabelBatches(examples, vocabulary, 300)
+    outputs = np.concatenate([labels for _, labels in in_order(batches)])
+    assert outputs.dtype == "float32" and outputs.shape == (500, 3)
+    assert np.array_equal(batches.restore(outputs), examples.encoded_labels())
+    _, labels = next(batches.dataset().as_numpy_iterator())
+    assert labels.dtype == "float32" and labels.shape[1] == 3
+    with pytest.raises(ValueError, match="each text must have one label"):
+        LabelBatches(examples, vocabulary, class_weight="balanced")
 
 
-def test_sampled_subwords_say_the_same_text_in_other_pieces(paired, vocabulary):
+def test_subword_sampling_changes_the_tokens_and_not_the_text(paired, vocabulary):
     usual = LabelBatches(paired, vocabulary, 600)
     sampled = LabelBatches(paired, vocabulary, 600, subword_sampling=0.2)
     changed = 0
@@ -245,52 +250,55 @@ def test_sampled_subwords_say_the_same_text_in_other_pieces(paired, vocabulary):
     assert all(len(ids) <= 20 for i, _ in epoch(cut) for ids in i["token_ids"])
 
 
-def test_dropped_words_become_unknown_in_training_only(labelled, vocabulary):
-    usual = LabelBatches(labelled, vocabulary, 600)
-    batches = LabelBatches(labelled, vocabulary, 600, word_dropout=0.2)
+def test_dropped_words_become_unknown_in_training_only(examples, vocabulary):
+    usual = LabelBatches(examples, vocabulary, 600)
+    batches = LabelBatches(examples, vocabulary, 600, word_dropout=0.2)
     dropped = tokens = 0
     for (inputs, _), (plain, _) in zip(epoch(batches), epoch(usual), strict=True):
         ids, other = inputs["token_ids"], plain["token_ids"]
-        lost = ids != other
-        assert np.all(ids[lost] == 1) and not np.isin(other[lost], [0, 2, 3]).any()
-        dropped += lost.sum()
+        is_dropped = ids != other
+        assert (
+            np.all(ids[is_dropped] == 1)
+            and not np.isin(other[is_dropped], [0, 2, 3]).any()
+        )
+        dropped += is_dropped.sum()
         tokens += (other > 3).sum()
     assert 0.17 < dropped / tokens < 0.23
     assert not same(epoch(batches), epoch(batches, 1))
     assert same(in_order(batches), in_order(usual))
 
 
-def test_what_is_dropped_is_masked_where_nothing_is_unknown(labelled, vocabulary):
+def test_dropped_words_become_the_mask_where_nothing_is_unknown(examples, vocabulary):
     class Masked(Vocabulary):
         unknown_id = 0  # as padding is named by those that have none
         mask_id = 5
 
     masked = Masked(vocabulary.model)
-    batches = LabelBatches(labelled, masked, 600, word_dropout=0.2)
-    usual = LabelBatches(labelled, masked, 600)
+    batches = LabelBatches(examples, masked, 600, word_dropout=0.2)
+    usual = LabelBatches(examples, masked, 600)
     dropped = 0
     for (inputs, _), (plain, _) in zip(epoch(batches), epoch(usual), strict=True):
-        lost = inputs["token_ids"] != plain["token_ids"]
-        assert np.all(inputs["token_ids"][lost] == 5)
-        dropped += lost.sum()
+        is_dropped = inputs["token_ids"] != plain["token_ids"]
+        assert np.all(inputs["token_ids"][is_dropped] == 5)
+        dropped += is_dropped.sum()
     assert dropped
     Masked.mask_id = None
-    with pytest.raises(ValueError, match="a vocabulary with neither"):
-        LabelBatches(labelled, masked, 600, word_dropout=0.2)
+    with pytest.raises(ValueError, match="an unknown token or a mask"):
+        LabelBatches(examples, masked, 600, word_dropout=0.2)
 
 
-def test_weights_are_those_of_the_classes(labelled, vocabulary):
-    counts = labelled.counts
-    balanced = {each: 500 / (2 * counts[each]) for each in labelled.classes}
+def test_each_text_has_the_weight_of_its_class(examples, vocabulary):
+    counts = examples.counts
+    balanced = {each: 500 / (2 * counts[each]) for each in examples.classes}
     for class_weight, want in (
         ("balanced", balanced),
         ({"with": 3.0, "less": 0}, {"with": 3.0, "less": 0.0}),
     ):
-        batches = LabelBatches(labelled, vocabulary, 300, class_weight=class_weight)
+        batches = LabelBatches(examples, vocabulary, 300, class_weight=class_weight)
         total = 0.0
         for _, labels, weights in epoch(batches):
             assert weights.dtype == "float32"
-            named = [want[labelled.classes[label]] for label in labels]
+            named = [want[examples.classes[label]] for label in labels]
             np.testing.assert_allclose(weights, named, rtol=1e-6)
             total += weights.sum()
         if class_weight == "balanced":
@@ -299,85 +307,49 @@ def test_weights_are_those_of_the_classes(labelled, vocabulary):
         assert len(next(batches.ordered().as_numpy_iterator())) == 2
 
 
-def test_settings_that_cannot_work_are_refused(labelled, paired, vocabulary):
-    missing = LabeledDataset(
-        ["ba", "bo"], ["x", "y"], ["x", "y", "z"], allow_missing=True
-    )
-    for texts, settings, words in (
-        (labelled, {"num_buckets": 0}, "at least 1.*num_buckets=0"),
-        (labelled, {"max_length": 2}, "at least 3.*max_length=2"),
-        (paired, {"max_length": 4}, "at least 5.*max_length=4"),
-        (labelled, {"seed": -1}, "seed=-1"),
-        (labelled, {"batch_tokens": 8}, "batch_tokens=8, and a text of"),
-        (labelled, {"subword_sampling": 0.0}, "subword_sampling=0.0"),
-        (labelled, {"word_dropout": 1.0}, "below 1. Received.*word_dropout=1.0"),
-        (labelled, {"class_weight": "even"}, "a dictionary of ['less', 'with']"),
-        (labelled, {"class_weight": {"with": 1.0}}, "Give each class its weight"),
-        (labelled, {"class_weight": {"with": 1, "less": -1}}, "must be 0 or more"),
-        (missing, {"class_weight": "balanced"}, "no text of ['z']"),
-    ):
-        pattern = re.escape(words).replace(r"\.\*", ".*")
-        with pytest.raises(ValueError, match=pattern):
-            LabelBatches(texts, vocabulary, **settings)
-    with pytest.raises(TypeError, match="must be `LabeledDataset`. Received: list"):
-        LabelBatches([("a", "b")], vocabulary)
+@pytest.mark.parametrize(
+    ("is_paired", "options", "message"),
+    [
+        (False, {"num_buckets": 0}, "`num_buckets` must be 1 or more"),
+        (False, {"max_length": 2}, "at least 3.*max_length=2"),
+        (True, {"max_length": 4}, "at least 5.*max_length=4"),
+        (False, {"seed": -1}, "seed=-1"),
+        (False, {"batch_tokens": 8}, "the longest example.*batch_tokens=8"),
+        (False, {"subword_sampling": 0.0}, "subword_sampling=0.0"),
+        (False, {"word_dropout": 1.0}, "below 1; got word_dropout=1.0"),
+        (False, {"class_weight": "even"}, "each of .'less', 'with'.*'even'"),
+        (False, {"class_weight": {"with": 1.0}}, "each of .'less', 'with'."),
+        (False, {"class_weight": {"with": 1, "less": -1}}, "0 or more"),
+    ],
+)
+def test_an_argument_out_of_its_range_raises(
+    examples, paired, vocabulary, is_paired, options, message
+):
+    with pytest.raises(ValueError, match=message):
+        LabelBatches(paired if is_paired else examples, vocabulary, **options)
 
 
-def test_the_report_lists_no_shape_without_batches(vocabulary):
+def test_the_report_lists_no_bucket_without_batches(vocabulary):
     texts = ["ba", "ba ke", "ba ke do", *["ba ke do ri mu la"] * 6]
-    labelled = LabeledDataset(texts, ["a", "b", "a"] * 3)
-    batches = LabelBatches(labelled, vocabulary, 200, num_buckets=4)
-    assert any(not shape.batches for shape in batches.shapes)
+    examples = LabeledDataset(texts, ["a", "b", "a"] * 3)
+    batches = LabelBatches(examples, vocabulary, 200, num_buckets=4)
+    assert any(not bucket.num_batches for bucket in batches.buckets)
     first = batches.report.index("batches\n") + len("batches\n")
     table = batches.report[first:].splitlines()[:-1]
     listed = [tuple(map(int, line.split())) for line in table]
-    wanted = [(s.length, s.rows, s.batches) for s in batches.shapes if s.batches]
-    assert listed == wanted
+    expected_rows = [
+        (*b.lengths, b.batch_size, b.num_batches)
+        for b in batches.buckets
+        if b.num_batches
+    ]
+    assert listed == expected_rows
 
 
-def test_the_reported_padding_is_that_of_the_batches(labelled, vocabulary):
-    batches = LabelBatches(labelled, vocabulary, 300, num_buckets=5)
+def test_the_reported_padding_is_that_of_the_batches(examples, vocabulary):
+    batches = LabelBatches(examples, vocabulary, 300, num_buckets=5)
     ids = [inputs["token_ids"] for inputs, _ in epoch(batches)]
     real, places = sum(map(np.count_nonzero, ids)), sum(each.size for each in ids)
     np.testing.assert_allclose(batches.padding, 1 - real / places)
     assert f"Padding: {1 - real / places:.1%}" in batches.report
     assert f"{batches.steps_per_epoch} steps an epoch" in batches.report
-    assert batches.padding < LabelBatches(labelled, vocabulary, 300, 1).padding / 2
-
-
-def test_a_classifier_takes_their_inputs(paired, vocabulary):
-    encoder = Encoder(vocabulary.size, 1, 8, 8, 2, num_segments=2)
-    model = SequenceClassifier(encoder, 2, pooling="first")
-    inputs, _ = LabelBatches(paired, vocabulary, 300).ordered_batch(0)
-    assert {t.name: t.dtype for t in model.inputs} == {
-        name: ids.dtype for name, ids in inputs.items()
-    }
-
-
-def test_the_same_batches_feed_fit_and_predict_on_every_backend(paired, vocabulary):
-    inputs = {
-        name: keras.Input((None,), dtype="int32", name=name)
-        for name in ("token_ids", "segment_ids")
-    }
-    x = keras.layers.Embedding(vocabulary.size, 8)(inputs["token_ids"])
-    x = x + keras.layers.Embedding(2, 8)(inputs["segment_ids"])
-    x = keras.layers.GlobalAveragePooling1D()(x)
-    model = keras.Model(inputs, keras.layers.Dense(2)(x))
-    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    model.compile(keras.optimizers.Adam(0.05), loss, weighted_metrics=["accuracy"])
-    batches = LabelBatches(paired, vocabulary, 4000, 1, class_weight="balanced")
-    history = model.fit(
-        batches.dataset(),
-        steps_per_epoch=batches.steps_per_epoch,
-        epochs=3,
-        shuffle=False,
-        verbose=0,
-        validation_data=batches.ordered(),
-    ).history
-    assert model.optimizer.iterations == 3 * batches.steps_per_epoch
-    assert history["loss"][-1] < 0.8 * history["loss"][0]
-    logits = batches.restore(model.predict(batches.ordered(), verbose=0))
-    right = np.mean(logits.argmax(1) == paired.encoded_labels())
-    # What is asked again, text by text, is what `fit` counted.
-    np.testing.assert_allclose(right, history["val_accuracy"][-1], atol=1e-6)
-    assert right > 0.8
+    assert batches.padding < LabelBatches(examples, vocabulary, 300, 1).padding / 2

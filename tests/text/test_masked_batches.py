@@ -1,4 +1,4 @@
-"""Hidden tokens: which, how many, by what they are replaced."""
+"""Masked tokens: which, how many, and their replacements."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from keras_tfm.text import (
     Vocabulary,
 )
 
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = pytest.mark.backend("torch")  # no backend is involved
 WORDS = [a + b for a in "bdfgk" for b in "aeiou"]
 
 
@@ -27,40 +27,46 @@ def vocabulary(request):
     return Vocabulary.train(texts(400), size=300, exact=False)
 
 
-def make(vocabulary, count=600, share=0.15, **settings):
-    labelled = LabeledDataset(texts(count), ["x", "y"] * (count // 2))
-    batches = LabelBatches(labelled, vocabulary, batch_tokens=512, **settings)
-    return MaskedBatches(batches, share)
+def masked_batches(vocabulary, count=600, mask_rate=0.15):
+    examples = LabeledDataset(texts(count), ["x", "y"] * (count // 2))
+    batches = LabelBatches(examples, vocabulary, batch_tokens=512)
+    return MaskedBatches(batches, mask_rate)
 
 
 @pytest.fixture(scope="module")
 def masked(vocabulary):
-    return make(vocabulary)
+    return masked_batches(vocabulary)
 
 
-def test_a_share_of_each_row_is_asked_for_and_nothing_else_changed(masked, vocabulary):
+def test_a_fraction_of_each_sequence_is_masked_and_nothing_else_changes(
+    masked, vocabulary
+):
     kinds = {"mask": 0, "same": 0, "other": 0}
-    marks = [vocabulary.pad_id, vocabulary.start_id, vocabulary.end_id]
+    special_ids = [vocabulary.pad_id, vocabulary.start_id, vocabulary.end_id]
     for step in range(masked.steps_per_epoch):
-        before = masked.batches.batch(step)[0]["token_ids"]
+        original = masked.batches.batch(step)[0]["token_ids"]
         inputs, labels = masked.batch(step)
-        ids, places = inputs["token_ids"], inputs["mask_positions"]
-        assert places.shape == labels.shape == (len(ids), -(-15 * ids.shape[1] // 100))
+        ids, positions = inputs["token_ids"], inputs["mask_positions"]
+        assert (
+            positions.shape == labels.shape == (len(ids), -(-15 * ids.shape[1] // 100))
+        )
         for row in range(len(ids)):
-            real = int((~np.isin(before[row], marks)).sum())
-            asked = labels[row] != 0
-            assert asked.sum() == np.ceil(0.15 * real)
-            chosen = places[row][asked]
+            real = int((~np.isin(original[row], special_ids)).sum())
+            is_masked = labels[row] != 0
+            assert is_masked.sum() == np.ceil(0.15 * real)
+            chosen = positions[row][is_masked]
             assert len(set(chosen)) == len(chosen)
-            np.testing.assert_array_equal(labels[row][asked], before[row][chosen])
-            assert not np.isin(before[row][chosen], marks).any()
+            np.testing.assert_array_equal(labels[row][is_masked], original[row][chosen])
+            assert not np.isin(original[row][chosen], special_ids).any()
             rest = np.setdiff1d(np.arange(ids.shape[1]), chosen)
-            np.testing.assert_array_equal(ids[row][rest], before[row][rest])
-            assert (places[row][~asked] == 0).all()
-            for shown, wanted in zip(ids[row][chosen], labels[row][asked], strict=True):
-                same = "same" if shown == wanted else "other"
-                kinds["mask" if shown == vocabulary.mask_id else same] += 1
-                assert shown not in marks
+            np.testing.assert_array_equal(ids[row][rest], original[row][rest])
+            assert (positions[row][~is_masked] == 0).all()
+            for new, label in zip(
+                ids[row][chosen], labels[row][is_masked], strict=True
+            ):
+                same = "same" if new == label else "other"
+                kinds["mask" if new == vocabulary.mask_id else same] += 1
+                assert new not in special_ids
     total = sum(kinds.values())
     assert total > 1_000
     assert abs(kinds["mask"] / total - 0.8) < 0.04
@@ -68,36 +74,36 @@ def test_a_share_of_each_row_is_asked_for_and_nothing_else_changed(masked, vocab
     assert abs(kinds["other"] / total - 0.1) < 0.03
 
 
-def test_each_epoch_hides_others_and_a_step_always_the_same(masked):
+def test_epochs_mask_different_tokens_and_steps_repeat(masked):
     first, again = masked.batch(0), masked.batch(0)
     np.testing.assert_array_equal(first[1], again[1])
-    wanted = masked.steps_per_epoch
-    data = masked.dataset(first_step=wanted).take(1)
+    steps = masked.steps_per_epoch
+    data = masked.dataset(first_step=steps).take(1)
     [(inputs, labels)] = data.as_numpy_iterator()
-    np.testing.assert_array_equal(labels, masked.batch(wanted)[1])
+    np.testing.assert_array_equal(labels, masked.batch(steps)[1])
     np.testing.assert_array_equal(
-        inputs["token_ids"], masked.batch(wanted)[0]["token_ids"]
+        inputs["token_ids"], masked.batch(steps)[0]["token_ids"]
     )
 
-    def hidden(epoch):
-        found = set()
-        for step in range(epoch * wanted, (epoch + 1) * wanted):
-            rows = masked.batches._batches_of(epoch)[step % wanted][1]
+    def positions_of(epoch):
+        masked_positions = set()
+        for step in range(epoch * steps, (epoch + 1) * steps):
+            rows = masked.batches._at_step(step)[1]
             inputs, labels = masked.batch(step)
-            for row, places, asked in zip(
+            for row, positions, is_masked in zip(
                 rows, inputs["mask_positions"], labels, strict=True
             ):
-                found |= {(row, place) for place in places[asked != 0]}
-        return found
+                masked_positions |= {(row, p) for p in positions[is_masked != 0]}
+        return masked_positions
 
-    one, two = hidden(0), hidden(1)
-    assert len(one & two) < 0.35 * len(one)
+    first, second = positions_of(0), positions_of(1)
+    assert len(first & second) < 0.35 * len(first)
 
 
 def test_pairs_keep_their_segments(vocabulary):
     sides = list(zip(texts(40), texts(40, seed=1), strict=True))
-    labelled = LabeledDataset(sides, ["x", "y"] * 20)
-    batches = LabelBatches(labelled, vocabulary, batch_tokens=512)
+    examples = LabeledDataset(sides, ["x", "y"] * 20)
+    batches = LabelBatches(examples, vocabulary, batch_tokens=512)
     inputs, _ = MaskedBatches(batches).batch(0)
     np.testing.assert_array_equal(
         inputs["segment_ids"], batches.batch(0)[0]["segment_ids"]
@@ -105,22 +111,24 @@ def test_pairs_keep_their_segments(vocabulary):
     assert set(inputs) == {"token_ids", "segment_ids", "mask_positions"}
 
 
-def test_everything_can_be_asked_for(vocabulary):
-    masked = make(vocabulary, share=1.0)
-    before = masked.batches.batch(0)[0]["token_ids"]
+def test_all_tokens_can_be_masked(vocabulary):
+    masked = masked_batches(vocabulary, mask_rate=1.0)
+    original = masked.batches.batch(0)[0]["token_ids"]
     labels = masked.batch(0)[1]
-    marks = [vocabulary.pad_id, vocabulary.start_id, vocabulary.end_id]
-    for row, asked in zip(before, labels, strict=True):
-        assert sorted(asked[asked != 0]) == sorted(row[~np.isin(row, marks)])
+    special_ids = [vocabulary.pad_id, vocabulary.start_id, vocabulary.end_id]
+    for row, is_masked in zip(original, labels, strict=True):
+        assert sorted(is_masked[is_masked != 0]) == sorted(
+            row[~np.isin(row, special_ids)]
+        )
 
 
-@pytest.mark.parametrize("share", [0.0, -0.1, 1.1, float("nan")])
-def test_no_share_is_refused(vocabulary, share):
-    with pytest.raises(ValueError, match="`share` must be above 0"):
-        make(vocabulary, share=share)
+@pytest.mark.parametrize("mask_rate", [0.0, -0.1, 1.1, float("nan")])
+def test_a_mask_rate_out_of_its_range_raises(vocabulary, mask_rate):
+    with pytest.raises(ValueError, match="`mask_rate` must be above 0"):
+        masked_batches(vocabulary, mask_rate=mask_rate)
 
 
-def test_a_vocabulary_without_a_mask_is_refused(monkeypatch, masked):
+def test_a_vocabulary_without_a_mask_raises(monkeypatch, masked):
     monkeypatch.setattr(masked.batches.vocabulary, "mask_id", None, raising=False)
-    with pytest.raises(ValueError, match="without one. Add the token"):
+    with pytest.raises(ValueError, match="a vocabulary with a mask.*Add the token"):
         MaskedBatches(masked.batches)

@@ -1,4 +1,4 @@
-"""Pairs in memory: nothing is lost without a word."""
+"""Pairs in memory: nothing is dropped without a report."""
 
 import logging
 
@@ -6,10 +6,10 @@ import pytest
 
 from keras_tfm.text import Pairs
 
-pytestmark = pytest.mark.backend("torch")  # of no backend: once is enough
+pytestmark = pytest.mark.backend("torch")  # no backend is involved
 
 
-def test_an_empty_side_is_a_counted_and_said_drop(caplog):
+def test_pairs_with_an_empty_side_are_dropped_counted_and_logged(caplog):
     source = ["one", "", "three", " \t", "five", ""]
     target = ["eins", "zwei", "\u3000", "", "fünf ", "sechs"]
     with caplog.at_level(logging.WARNING):
@@ -24,19 +24,21 @@ def test_an_empty_side_is_a_counted_and_said_drop(caplog):
     assert caplog.messages == [pairs.report]
 
 
-def test_nothing_is_said_when_nothing_is_dropped(caplog):
+def test_nothing_is_logged_when_nothing_is_dropped(caplog):
     assert Pairs(["one"], ["eins"]).report == "pairs: 1 pairs read, 0 dropped, 1 kept"
     assert not caplog.messages
 
 
-def test_what_is_no_list_of_pairs_is_refused():
-    with pytest.raises(ValueError, match="Received: 2 source and 1 target sentences"):
-        Pairs(["one", "two"], ["eins"])
-    with pytest.raises(ValueError, match="No pair is left.*0 pairs read"):
-        Pairs([], [])
-    with pytest.raises(TypeError, match="`source` must be a list.*one string: 'one'"):
-        Pairs("one", ["eins"])
-    with pytest.raises(TypeError, match="`target` .* at index 1: None of type None"):
-        Pairs(["one", "two"], ["eins", None])
-    with pytest.raises(ValueError, match="`source` .* at index 1: .*half of one"):
-        Pairs(["one", "two\ud800"], ["eins", "zwei"])
+@pytest.mark.parametrize(
+    ("source", "target", "message"),
+    [
+        (["one", "two"], ["eins"], "the same length; got source=2, target=1"),
+        ([], [], "No pair has text.*0 pairs read"),
+        ("one", ["eins"], "must be lists"),
+        (["one", "two"], ["eins", None], "`target` must hold strings.*None"),
+        (["one", "two\ud800"], ["eins", "zwei"], "`source` .*lone surrogates.*two"),
+    ],
+)
+def test_wrong_sides_raise(source, target, message):
+    with pytest.raises(ValueError, match=message):
+        Pairs(source, target)

@@ -1,4 +1,4 @@
-"""TensorFlow as a pipeline leaves the accelerator to the backend."""
+"""TensorFlow as an input pipeline leaves the accelerator to the backend."""
 
 import keras
 import pytest
@@ -8,18 +8,18 @@ from keras_tfm.text.tf_data import import_tensorflow
 tf = pytest.importorskip("tensorflow", reason="tensorflow is not installed")
 
 
-def test_tensorflow_sees_a_gpu_only_as_the_backend(monkeypatch):
-    hidden = []
+def test_tensorflow_sees_a_gpu_only_if_it_is_the_backend(monkeypatch):
+    calls = []
     monkeypatch.setattr(
-        tf.config, "set_visible_devices", lambda *seen: hidden.append(seen)
+        tf.config, "set_visible_devices", lambda *arguments: calls.append(arguments)
     )
     assert import_tensorflow() is tf
     backend = keras.backend.backend()
-    assert hidden == ([] if backend == "tensorflow" else [([], "GPU")])
+    assert calls == ([] if backend == "tensorflow" else [([], "GPU")])
 
 
-def test_tensorflow_in_use_already_stays_as_it_is(monkeypatch):
-    def too_late(*seen):
+def test_a_running_tensorflow_keeps_its_devices(monkeypatch):
+    def too_late(*arguments):
         raise RuntimeError("cannot be modified after being initialized")
 
     monkeypatch.setattr(tf.config, "set_visible_devices", too_late)

@@ -1,11 +1,11 @@
-"""Rows of running text: every token once, cuts that move, the last row."""
+"""Rows of running text: every token once, moving splits, the last row."""
 
 import numpy as np
 import pytest
 
 from keras_tfm.text import TokenRows, Vocabulary
 
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = pytest.mark.backend("torch")  # fits on all backends: test_fit.py
 TEXTS = [
     " ".join("abcde"[(i * j) % 5] * 2 for j in range(i % 7 + 3)) for i in range(40)
 ]
@@ -18,7 +18,7 @@ def vocabulary():
 
 @pytest.fixture(scope="module")
 def rows(vocabulary):
-    return TokenRows(TEXTS, vocabulary, length=7, rows=4, seed=3)
+    return TokenRows(TEXTS, vocabulary, length=7, batch_size=4, seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -27,16 +27,18 @@ def stream(vocabulary):
     return [i for row in ids for i in (2, *row, 3)]
 
 
-def test_each_row_is_a_stretch_of_the_running_text(rows, stream):
-    assert rows.tokens == len(stream)
-    assert rows.words == sum(len(text.split()) for text in TEXTS)
+def test_each_row_is_a_section_of_the_running_text(rows, stream):
+    assert rows.num_tokens == len(stream)
+    assert rows.num_words == sum(len(text.split()) for text in TEXTS)
     text = " ".join(map(str, stream))
     for step in range(2 * rows.steps_per_epoch):
         inputs, labels = rows.batch(step)
         assert inputs["token_ids"].shape == labels.shape == (4, 7)
-        after = inputs["token_ids"][:, 1:]
+        next_ids = inputs["token_ids"][:, 1:]
         # A start is no label: it is certain after an end.
-        np.testing.assert_array_equal(np.where(after == 2, 0, after), labels[:, :-1])
+        np.testing.assert_array_equal(
+            np.where(next_ids == 2, 0, next_ids), labels[:, :-1]
+        )
         for ids, last in zip(inputs["token_ids"], labels[:, -1], strict=True):
             assert " ".join(map(str, [*ids, last or 2])) in text
 
@@ -52,14 +54,14 @@ def starts(rows, stream, epoch):
     return found
 
 
-def test_an_epoch_takes_each_place_once_and_cuts_elsewhere():
+def test_an_epoch_has_each_position_once_and_its_own_splits():
     texts = [" ".join(f"{i}{j}" for j in range(5)) for i in range(100, 130)]
     vocabulary = Vocabulary.train(texts, size=290, exact=False)
     stream = [i for row in vocabulary.encode(texts) for i in (2, *row, 3)]
-    rows = TokenRows(texts, vocabulary, length=7, rows=4, seed=3)
+    rows = TokenRows(texts, vocabulary, length=7, batch_size=4, seed=3)
     # What is left out is not always the end.
-    most = (len(stream) - 7 - 1) // (2 * 7) + 1
-    more = TokenRows(texts, vocabulary, length=7, rows=most, seed=3)
+    largest = (len(stream) - 7 - 1) // (2 * 7) + 1
+    more = TokenRows(texts, vocabulary, length=7, batch_size=largest, seed=3)
     assert more.steps_per_epoch == 1
     cuts = [next(iter(starts(more, stream, epoch)[0])) // 7 for epoch in range(20)]
     rows_taken = {
@@ -79,10 +81,10 @@ def test_an_epoch_takes_each_place_once_and_cuts_elsewhere():
     assert left < 7 * (4 + 2)
 
 
-def test_evaluation_asks_for_every_token_once_in_order(rows, stream):
+def test_an_evaluation_has_every_token_once_in_order(rows, stream):
     labels = np.concatenate([y.ravel() for _, y in rows.ordered().as_numpy_iterator()])
     wanted = [token for token in stream if token != 2]
-    assert labels[labels != 0].tolist() == wanted and rows.labels == len(wanted)
+    assert labels[labels != 0].tolist() == wanted and rows.num_labels == len(wanted)
     inputs = [x["token_ids"].ravel() for x, _ in rows.ordered().as_numpy_iterator()]
     inputs = np.concatenate(inputs)
     assert inputs[inputs != 0].tolist() == stream[:-1]
@@ -90,7 +92,7 @@ def test_evaluation_asks_for_every_token_once_in_order(rows, stream):
     assert rows.ordered().cardinality() == len(list(rows.ordered()))
 
 
-def test_a_dataset_goes_on_where_a_run_was_left_and_is_read_again(rows):
+def test_a_dataset_resumes_at_any_step_and_reads_the_same_twice(rows):
     steps = rows.steps_per_epoch
     data = rows.dataset(first_step=steps - 1).take(2)
     for _ in range(2):
@@ -100,15 +102,25 @@ def test_a_dataset_goes_on_where_a_run_was_left_and_is_read_again(rows):
             np.testing.assert_array_equal(labels, wanted[1])
 
 
-def test_too_little_text_or_a_bad_size_is_refused(vocabulary):
-    with pytest.raises(ValueError, match=r"Received: 4 tokens, and 36 are wanted"):
-        TokenRows(["aa bb"], vocabulary, length=7, rows=4).dataset()
-    few = TokenRows(["aa bb"], vocabulary, length=7, rows=4)
+def test_a_short_text_can_be_evaluated_and_not_trained_on(vocabulary):
+    few = TokenRows(["aa bb"], vocabulary, length=7, batch_size=4)
     [(inputs, labels)] = few.ordered().as_numpy_iterator()
-    assert (labels != 0).sum() == few.labels == (inputs["token_ids"] != 0).sum()
-    with pytest.raises(ValueError, match="There must be text"):
-        TokenRows([], vocabulary)
-    with pytest.raises(ValueError, match="length=0, rows=4"):
-        TokenRows(TEXTS, vocabulary, length=0, rows=4)
-    with pytest.raises(TypeError, match="Received one string"):
-        TokenRows("aa bb", vocabulary)
+    assert (labels != 0).sum() == few.num_labels == (inputs["token_ids"] != 0).sum()
+    with pytest.raises(ValueError, match="must have 36 tokens.*got tokens=4"):
+        few.dataset()
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "error", "message"),
+    [
+        ([], {}, ValueError, "`texts` must hold text"),
+        (TEXTS, {"length": 0}, ValueError, "must be 1 or more; got length=0"),
+        (TEXTS, {"seed": -1}, ValueError, "seed=-1"),
+        ("aa bb", {}, TypeError, "got one string"),
+    ],
+)
+def test_an_argument_out_of_its_range_raises(
+    vocabulary, texts, options, error, message
+):
+    with pytest.raises(error, match=message):
+        TokenRows(texts, vocabulary, **options)

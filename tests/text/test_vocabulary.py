@@ -1,4 +1,4 @@
-"""Vocabularies: ids and back, sizes, files that are whole or not there."""
+"""Vocabularies: ids and back, sizes, files that are complete or absent."""
 
 import os
 import sys
@@ -11,6 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_tfm.text import Vocabulary
+from keras_tfm.text.learning import training_lines
+
+pytestmark = pytest.mark.backend("torch")  # no backend is involved
 
 TEXTS = ["a small house", "the small garden", "a house in the garden"] * 20
 
@@ -22,8 +25,9 @@ def small(request):
     )
 
 
-def test_the_first_pieces_are_pad_unknown_start_end(small):
-    assert small.size == 276
+def test_the_first_tokens_are_padding_unknown_start_end(small):
+    assert small.size == len(small) == 276
+    assert repr(small) == "<Vocabulary: 276 tokens>"
     assert (small.pad_id, small.unknown_id) == (0, 1)
     assert (small.start_id, small.end_id) == (2, 3)
     assert small.tokens([0, 1, 2, 3]) == ["<pad>", "<unk>", "<s>", "</s>"]
@@ -31,20 +35,20 @@ def test_the_first_pieces_are_pad_unknown_start_end(small):
 
 
 @pytest.mark.parametrize("normalization", ["identity", "nmt_nfkc_cf"])
-def test_a_mark_of_a_language_is_one_piece(small, normalization):
-    marked = Vocabulary.train(
+def test_a_language_tag_is_one_token(small, normalization):
+    tagged = Vocabulary.train(
         TEXTS, size=278, normalization=normalization, languages=["de", "zh_Hans"]
     )
-    assert marked.tokens([3, 4, 5, 6]) == ["</s>", "<2de>", "<2zh_Hans>", "<0x00>"]
-    assert list(marked.languages) == ["de", "zh_Hans"] and small.languages == {}
-    [plain, whole] = marked.encode(["a house", "<2zh_Hans> a house"])
-    assert whole == marked.languages["zh_Hans"] + plain and whole[-len(plain) - 1] == 5
-    again = Vocabulary(marked.model)
-    assert again.languages == marked.languages
+    assert tagged.tokens([3, 4, 5, 6]) == ["</s>", "<2de>", "<2zh_Hans>", "<0x00>"]
+    assert list(tagged.languages) == ["de", "zh_Hans"] and small.languages == {}
+    [plain, whole] = tagged.encode(["a house", "<2zh_Hans> a house"])
+    assert whole == tagged.languages["zh_Hans"] + plain and whole[-len(plain) - 1] == 5
+    again = Vocabulary(tagged.model)
+    assert again.languages == tagged.languages
     for wrong in ("", "de>", "Deutsch Alt", "\u00fc"):
-        with pytest.raises(ValueError, match="named by a code"):
+        with pytest.raises(ValueError, match="must be a code of letters"):
             Vocabulary.train(TEXTS, size=280, languages=[wrong])
-    with pytest.raises(ValueError, match="one mark.*'de', 'de'"):
+    with pytest.raises(ValueError, match="must differ.*'de', 'de'"):
         Vocabulary.train(TEXTS, size=280, languages=["de", "de"])
     with pytest.raises(TypeError, match="one string: 'de'"):
         Vocabulary.train(TEXTS, size=280, languages="de")
@@ -61,7 +65,7 @@ def test_any_text_comes_back_and_nothing_is_unknown(small, words):
     assert not {0, 1, 2, 3} & set(ids)
 
 
-def test_decoding_stops_at_the_end_and_skips_what_is_no_text(small):
+def test_decoding_stops_at_the_end_and_skips_special_and_unknown_ids(small):
     [ids] = small.encode(["a small house"])
     rows = [[2, *ids, 3, *ids], [0, *ids, 276, -1, 10**6, 0], [3, *ids], []]
     assert small.decode(rows) == ["a small house"] * 2 + ["", ""]
@@ -78,21 +82,19 @@ def test_decoding_takes_arrays_and_tensors(small):
 
 
 @pytest.mark.parametrize("words", [3, 1_001, 30_000])
-def test_a_line_that_repeats_itself_is_learned_from_in_parts(words):
-    from keras_tfm.text.learning import training_lines
-
+def test_a_repetitive_line_is_learned_from_in_segments(words):
     line = " ".join(["good", "film", "bad "][i % 3] for i in range(words))
-    parts = list(training_lines([line]))
-    assert max(len(part.split(" ")) for part in parts) <= 1_000
-    assert " ".join(parts) == line
+    segments = list(training_lines([line]))
+    assert max(len(part.split(" ")) for part in segments) <= 1_000
+    assert " ".join(segments) == line
     longer = Vocabulary.train([line + " worse"], size=2_000, exact=False)
     assert longer.decode(longer.encode(["bad film"])) == ["bad film"]
 
 
 def test_normalization_is_a_choice():
     texts = ["ﬁne Ａ"] * 9
-    known = Vocabulary.train(texts, size=266)
-    assert known.decode(known.encode(["ﬁne Ａ"])) == ["fine A"]
+    vocabulary = Vocabulary.train(texts, size=266)
+    assert vocabulary.decode(vocabulary.encode(["ﬁne Ａ"])) == ["fine A"]
     with pytest.raises(ValueError, match="`normalization` must be one of.*'nfd'"):
         Vocabulary.train(texts, normalization="nfd")
     with pytest.raises(ValueError, match="`model_type` must be one of.*'word'"):
@@ -110,35 +112,35 @@ def test_files_and_texts_give_the_same_vocabulary(tmp_path):
         Vocabulary.train([str(path)], size=8000)
 
 
-def test_digits_can_be_pieces_of_their_own():
+def test_digits_can_be_tokens_of_their_own():
     texts = ["1989", "in 1989"] * 20
-    joined = Vocabulary.train(texts, size=269, model_type="bpe")
+    together = Vocabulary.train(texts, size=269, model_type="bpe")
     apart = Vocabulary.train(texts, size=269, model_type="bpe", split_digits=True)
-    assert len(joined.encode(["1989"])[0]) < 4
+    assert len(together.encode(["1989"])[0]) < 4
     assert len(apart.encode(["1989"])[0]) >= 4
 
 
 def test_a_line_of_any_length_is_learned_from():
     texts = ["a"] * 20 + ["zyx " * 5_000, "w\u2585w \0w"]
-    known = Vocabulary.train(texts, size=267, model_type="bpe")
-    assert len(known.encode(["zyx"])[0]) < 4
-    assert known.encode(["w"])[0][-1] >= 260  # a piece of its own, no byte
+    vocabulary = Vocabulary.train(texts, size=267, model_type="bpe")
+    assert len(vocabulary.encode(["zyx"])[0]) < 4
+    assert vocabulary.encode(["w"])[0][-1] >= 260  # a token of its own, no byte
 
 
-def test_a_rare_character_has_a_piece_of_its_own():
-    known = Vocabulary.train(["abcd"] * 500 + ["z"], size=266)
-    assert known.encode(["z"])[0][-1] >= 260
+def test_a_rare_character_has_a_token_of_its_own():
+    vocabulary = Vocabulary.train(["abcd"] * 500 + ["z"], size=266)
+    assert vocabulary.encode(["z"])[0][-1] >= 260
 
 
-def test_max_texts_takes_the_first():
-    known = Vocabulary.train(["ab"] * 10 + ["q"] * 10, size=264, max_texts=10)
-    assert max(known.encode(["q"])[0][1:]) < 260  # spelled as a byte
+def test_max_texts_uses_the_first_texts():
+    vocabulary = Vocabulary.train(["ab"] * 10 + ["q"] * 10, size=264, max_texts=10)
+    assert max(vocabulary.encode(["q"])[0][1:]) < 260  # spelled as a byte
 
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
-def test_an_impossible_size_is_refused_and_the_limits_work(model_type):
+def test_an_impossible_size_raises_and_the_named_limits_work(model_type):
     with pytest.raises(
-        ValueError, match=r"size=8000; the largest possible is \d+"
+        ValueError, match=r"size=8000, the largest possible is \d+"
     ) as e:
         Vocabulary.train(TEXTS, size=8000, model_type=model_type)
     largest = int(str(e.value).split("possible is ")[1].split(".")[0])
@@ -149,12 +151,12 @@ def test_an_impossible_size_is_refused_and_the_limits_work(model_type):
     assert Vocabulary.train(TEXTS, smallest, model_type).size == smallest
 
 
-def test_what_cannot_be_learned_from_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="Received: no text that is not blank"):
+def test_texts_of_another_type_raise(tmp_path):
+    with pytest.raises(ValueError, match="must hold a text that is not blank"):
         Vocabulary.train(["", " "])
     with pytest.raises(TypeError, match="one string: 'a.en'.*pathlib.Path"):
         Vocabulary.train("a.en")
-    with pytest.raises(TypeError, match="strings or paths. Received: 3 of type int"):
+    with pytest.raises(TypeError, match="strings or paths; got 3 of type int"):
         Vocabulary.train(["a", 3])
     bad = tmp_path / "bad.en"
     bad.write_bytes(b"one\n\xff\n")
@@ -162,13 +164,13 @@ def test_what_cannot_be_learned_from_is_refused(tmp_path):
         Vocabulary.train(bad)
 
 
-def test_training_and_loading_say_nothing(capfd, tmp_path):
+def test_training_and_loading_print_nothing(capfd, tmp_path):
     Vocabulary.train(TEXTS, size=276).save(tmp_path / "a.model")
     Vocabulary.load(tmp_path / "a.model")
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_saved_vocabulary_comes_back(small, tmp_path):
+def test_a_saved_vocabulary_loads_again(small, tmp_path):
     path = tmp_path / "a.model"
     path.write_text("an older file")
     small.save(path)
@@ -178,7 +180,7 @@ def test_a_saved_vocabulary_comes_back(small, tmp_path):
     assert os.listdir(tmp_path) == ["a.model"]
 
 
-def test_nothing_is_written_half(small, tmp_path, monkeypatch):
+def test_a_failed_save_keeps_the_older_file(small, tmp_path, monkeypatch):
     path = tmp_path / "a.model"
     path.write_text("an older file")
 
@@ -192,7 +194,7 @@ def test_nothing_is_written_half(small, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == ["a.model"]
 
 
-def test_a_foreign_or_damaged_file_is_refused(small, tmp_path):
+def test_a_foreign_or_damaged_file_raises(small, tmp_path):
     path = tmp_path / "a.model"
     for content in (small.model[:1000], b"junk", b""):
         path.write_bytes(content)
@@ -204,13 +206,13 @@ def test_a_foreign_or_damaged_file_is_refused(small, tmp_path):
         vocab_size=20,
         minloglevel=2,
     )
-    with pytest.raises(ValueError, match=r"at \[-1, 0, 1, 2\].*Vocabulary.train"):
+    with pytest.raises(ValueError, match=r"got ids=\[-1, 0, 1, 2\].*Vocabulary.train"):
         Vocabulary.load(tmp_path / "b.model")
-    with pytest.raises(TypeError, match="bytes of a SentencePiece model.*str"):
+    with pytest.raises(ValueError, match="use `Vocabulary.load` for a file"):
         Vocabulary("a.model")
 
 
-def test_sampling_cuts_otherwise_by_seed(small, request):
+def test_sampling_differs_by_seed(small, request):
     # At 0.1 one seed of a hundred leaves out no merge in all these sentences.
     alpha = {"unigram": 0.1, "bpe": 0.5}[request.node.callspec.params["small"]]
     usual = small.encode(TEXTS)
@@ -221,7 +223,7 @@ def test_sampling_cuts_otherwise_by_seed(small, request):
     assert small.decode(first) == TEXTS
 
 
-def test_the_tokenizer_of_tensorflow_gives_the_same_ids(small):
+def test_the_tensorflow_tokenizer_has_the_same_ids(small):
     pytest.importorskip("tensorflow_text", reason="tensorflow-text is not installed")
     texts = [*TEXTS[:3], "größer 北京 \U0001f600", "", "  two  spaces "]
     ids = small.tensorflow_tokenizer().tokenize(texts).to_list()
