@@ -170,10 +170,10 @@ def symbol(array):
 @pytest.fixture(scope="module")
 def trained():
     """Trains each model two steps, once for all tests."""
-    kept = {}
+    models = {}
 
     def train(name):
-        if name not in kept:
+        if name not in models:
             make, x, shape = MODELS[name]
             model = make()
             # On symbols, since JAX compiles each operation of a call on arrays.
@@ -181,8 +181,8 @@ def trained():
             before = model.get_weights()
             model.compile(keras.optimizers.SGD(1e-3), "mse")
             losses = [model.train_on_batch(x, draw(*shape)) for _ in range(2)]
-            kept[name] = model, before, [float(loss) for loss in losses]
-        return kept[name]
+            models[name] = model, before, [float(loss) for loss in losses]
+        return models[name]
 
     return train
 
@@ -222,21 +222,21 @@ def test_an_exported_model_matches_the_original(trained, name, tmp_path):
     model, x = trained(name)[0], MODELS[name][1]
     served, expected = export(model, x, tmp_path), predict(model, x)
     # Of another batch size than it was trained with.
-    first = keras.tree.map_structure(lambda each: each[:1], x)
+    first = keras.tree.map_structure(lambda array: array[:1], x)
     np.testing.assert_allclose(served(first), expected[:1], atol=1e-5)
 
 
 def export(model, x, folder):
     """Exports for a server, and gives what the server would call."""
     signature = keras.tree.map_structure(
-        lambda each: keras.InputSpec(each.dtype, (None, *each.shape[1:])), x
+        lambda array: keras.InputSpec(array.dtype, (None, *array.shape[1:])), x
     )
     call = {"input_signature": [signature], "verbose": False}
     if BACKEND == "torch":
         import torch
 
         batch = {0: torch.export.Dim("batch")}
-        sizes = keras.tree.map_structure(lambda each: batch, x)
+        sizes = keras.tree.map_structure(lambda array: batch, x)
         call |= {"format": "torch", "dynamic_shapes": [(sizes,)]}
         model.export(folder / "model.pt2", **call)
         module = torch.export.load(folder / "model.pt2").module()
@@ -259,9 +259,9 @@ def test_order_and_padding_of_a_set_do_not_change_the_output(trained):
     np.testing.assert_allclose(predict(model, SET[:, mixed]), expected, atol=1e-5)
     padded = np.pad(SET, [(0, 0), (0, 2), (0, 0)])
     np.testing.assert_allclose(predict(model, padded), expected, atol=1e-5)
-    other = SET.copy()
-    other[:, 0] += 1
-    assert abs(predict(model, other) - expected).min() > 1e-3  # it can fail
+    changed = SET.copy()
+    changed[:, 0] += 1
+    assert abs(predict(model, changed) - expected).min() > 1e-3  # it can fail
 
 
 @pytest.mark.parametrize("name", ["pair scorer", "pair scorer class"])
@@ -270,8 +270,8 @@ def test_padding_of_a_pair_does_not_change_the_output(trained, name):
     expected = predict(model, PAIR)
     padded = [np.pad(first, [(0, 0), (0, 2)]), np.pad(second, [(0, 0), (0, 1)])]
     np.testing.assert_allclose(predict(model, padded), expected, atol=1e-5)
-    other = predict(model, [first[::-1].copy(), second])
-    assert abs(other - expected).max() > 1e-3  # it can fail
+    changed = predict(model, [first[::-1].copy(), second])
+    assert abs(changed - expected).max() > 1e-3  # it can fail
 
 
 @pytest.mark.parametrize("name", ["forecaster", "forecaster function"])

@@ -49,8 +49,8 @@ def check_config(layer):
     names = set(inspect.signature(layer.__init__).parameters) - {"kwargs", "self"}
     assert names <= set(config)
     defaults = inspect.signature(layer.__init__).parameters
-    kept = [name for name in names if config[name] == defaults[name].default]
-    assert kept == [], f"a default cannot get lost, so set {kept}"
+    default_names = [name for name in names if config[name] == defaults[name].default]
+    assert default_names == [], f"a default cannot get lost, so set {default_names}"
     again = type(layer).from_config(layer.get_config())
     assert json.loads(json.dumps(again.get_config())) == config
     for name in names:

@@ -76,8 +76,8 @@ def attention(w, query, value=None, key=None, mask=None):
         queries = np.einsum("bthd,hdk->bthk", queries, w["score/kernel"])
         scores = np.einsum("bthk,bshk->bhts", queries, keys)
     elif "score/vector" in w:
-        both = np.tanh(queries[:, :, None] + keys[:, None])
-        scores = np.einsum("btshk,hk->bhts", both, w["score/vector"][..., 0])
+        sums = np.tanh(queries[:, :, None] + keys[:, None])
+        scores = np.einsum("btshk,hk->bhts", sums, w["score/vector"][..., 0])
     else:
         scores = np.einsum("bthk,bshk->bhts", queries, keys) / keys.shape[-1] ** 0.5
     if mask is not None:

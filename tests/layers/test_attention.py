@@ -213,7 +213,7 @@ def test_projecting_keys_and_values_once_does_not_change_the_output(score):
     layer = make_layer(score, QUERY, VALUE, key, **settings)
     cache = layer.keys_and_values(*map(ops.convert_to_tensor, (VALUE, key)))
     width = 4 if score == "additive" else key.shape[-1]
-    assert [tuple(each.shape) for each in cache] == [(B, width, S), (B, S, 3)]
+    assert [tuple(item.shape) for item in cache] == [(B, width, S), (B, S, 3)]
     for call in (
         {},
         {"padding_mask": PADDING, "return_attention_scores": True},
@@ -305,8 +305,8 @@ def test_parity_with_keras(score, causal):
     for mask in (None, PADDING):
         call = {"return_attention_scores": True, "use_causal_mask": causal}
         actual = attend(ours, QUERY, VALUE, KEY, padding_mask=mask, **call)
-        given = None if mask is None else [None, ops.convert_to_tensor(mask)]
-        expected = attend(theirs, [QUERY, VALUE, KEY], mask=given, **call)
+        masks = None if mask is None else [None, ops.convert_to_tensor(mask)]
+        expected = attend(theirs, [QUERY, VALUE, KEY], mask=masks, **call)
         np.testing.assert_allclose(actual[0], expected[0], atol=1e-5)
         np.testing.assert_allclose(actual[1], expected[1], atol=1e-5)
 

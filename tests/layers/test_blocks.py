@@ -160,8 +160,8 @@ def test_weights_and_cache_are_returned_together():
     call = {"return_attention_scores": True}
     actual = layer(X, cache=cache, cache_index=0, **call)
     expected = run(layer, X, MEMORY, **call)
-    for one, other in zip(actual[:3], expected, strict=True):
-        np.testing.assert_allclose(numpy(one), other, atol=1e-5)
+    for result, full in zip(actual[:3], expected, strict=True):
+        np.testing.assert_allclose(numpy(result), full, atol=1e-5)
     assert actual[3][0][0].shape == (B, H, D // H, T)
 
 
@@ -175,7 +175,7 @@ def test_explicit_masks_replace_implicit_ones(normalize_first):
     carrying, x = masked(X, PADDING)
     memory_carrying, memory = masked(MEMORY, MEMORY_PADDING)
     explicit = {"padding_mask": PADDING, "encoder_padding_mask": MEMORY_PADDING}
-    other = {
+    full = {
         "padding_mask": np.ones_like(PADDING),
         "encoder_padding_mask": np.ones_like(MEMORY_PADDING),
     }
@@ -184,7 +184,7 @@ def test_explicit_masks_replace_implicit_ones(normalize_first):
     actual = run(decoder, carrying, memory_carrying, use_causal_mask=False)
     expected = run(decoder, x, memory, use_causal_mask=False, **explicit)
     np.testing.assert_allclose(actual, expected, atol=1e-6)
-    actual = run(decoder, carrying, memory_carrying, use_causal_mask=False, **other)
+    actual = run(decoder, carrying, memory_carrying, use_causal_mask=False, **full)
     plain = run(decoder, x, memory, use_causal_mask=False)
     np.testing.assert_allclose(actual, plain, atol=1e-6)
     assert abs(plain - expected).max() > 0.01  # it can fail
@@ -225,9 +225,9 @@ def test_symbolic_shapes_match_the_output():
     call = {"return_attention_scores": True}
     results = TransformerDecoder(F, H)(x, memory, **call)
     expected = [(None, None, D), (None, H, None, None), (None, H, None, S)]
-    assert [each.shape for each in results] == expected
+    assert [item.shape for item in results] == expected
     model = keras.Model([x, memory], results)
-    shapes = [each.shape for each in model([X, MEMORY])]
+    shapes = [item.shape for item in model([X, MEMORY])]
     assert shapes == [(B, T, D), (B, H, T, T), (B, H, T, S)]
     assert len(TransformerDecoder(F, H)(x, **call)) == 2
     assert len(TransformerEncoder(F, H)(x, **call)) == 2
@@ -237,7 +237,7 @@ def test_symbolic_shapes_match_the_output():
     past, cross = ((keras.Input((H, 2, n)), keras.Input((H, n, 2))) for n in (9, S))
     index = keras.Input(batch_shape=(), dtype="int32")
     results = layer(x, cache=(past, cross), cache_index=index, **call)
-    shapes = [each.shape for each in keras.tree.flatten(results)]
+    shapes = [item.shape for item in keras.tree.flatten(results)]
     caches = [(None, H, 2, 9), (None, H, 9, 2), (None, H, 2, S), (None, H, S, 2)]
     assert shapes == [expected[0], (None, H, None, 9), expected[2], *caches]
 

@@ -26,30 +26,30 @@ def make_layer(ids=IDS, **settings):
 
 
 def test_embeddings_are_scaled_by_the_root_of_the_dimension():
-    layer, table = make_layer(embedding_dim=8)
-    expected = table[IDS] * np.sqrt(8) + paper(4, 8)
+    layer, matrix = make_layer(embedding_dim=8)
+    expected = matrix[IDS] * np.sqrt(8) + paper(4, 8)
     np.testing.assert_allclose(numpy(layer(IDS)), expected, atol=1e-5)
     np.testing.assert_allclose(numpy(layer(IDS, training=True)), expected, atol=1e-5)
 
 
 def test_learned_positions_are_added_without_a_scale():
-    layer, table, rows = make_layer(
+    layer, matrix, rows = make_layer(
         embedding_dim=8, positions="learned", sequence_length=5
     )
     for training in (False, True):
         output = numpy(layer(IDS, training=training))
-        np.testing.assert_allclose(output, table[IDS] + rows[:4], atol=1e-5)
-    layer, table = make_layer(embedding_dim=8, scale=False, positions=None)
-    np.testing.assert_allclose(numpy(layer(IDS)), table[IDS], atol=1e-6)
-    layer, table = make_layer(embedding_dim=8, positions=None)
-    np.testing.assert_allclose(numpy(layer(IDS)), table[IDS] * 8**0.5, atol=1e-5)
+        np.testing.assert_allclose(output, matrix[IDS] + rows[:4], atol=1e-5)
+    layer, matrix = make_layer(embedding_dim=8, scale=False, positions=None)
+    np.testing.assert_allclose(numpy(layer(IDS)), matrix[IDS], atol=1e-6)
+    layer, matrix = make_layer(embedding_dim=8, positions=None)
+    np.testing.assert_allclose(numpy(layer(IDS)), matrix[IDS] * 8**0.5, atol=1e-5)
 
 
 def test_scale_and_normalization_can_be_set():
-    layer, table, rows = make_layer(
+    layer, matrix, rows = make_layer(
         embedding_dim=8, positions="learned", sequence_length=5, scale=True
     )
-    expected = table[IDS] * 8**0.5 + rows[:4]
+    expected = matrix[IDS] * 8**0.5 + rows[:4]
     np.testing.assert_allclose(numpy(layer(IDS)), expected, atol=1e-5)
     for kind in ("layer_norm", "rms_norm"):
         layer = TokenAndPositionEmbedding(6, 8, normalization=kind, epsilon=0.5)
@@ -75,14 +75,14 @@ def test_logits_bias_is_added_for_any_number_of_rows():
 
 
 def test_tied_embeddings_share_one_matrix():
-    one, two = (
+    source, target = (
         TokenAndPositionEmbedding(6, 8, positions="learned", sequence_length=length)
         for length in (4, 5)
     )
-    two.tie_embeddings(one)
-    one(IDS), two(IDS)
-    assert two.embeddings is one.embeddings
-    assert len(one.weights) == len(two.weights) == 2
+    target.tie_embeddings(source)
+    source(IDS), target(IDS)
+    assert target.embeddings is source.embeddings
+    assert len(source.weights) == len(target.weights) == 2
 
 
 def test_tokens_and_positions_start_with_equal_variance():
@@ -101,18 +101,18 @@ def test_tokens_and_positions_start_with_equal_variance():
 
 
 def test_logits_are_the_product_with_the_transposed_matrix():
-    layer, table = make_layer(embedding_dim=8)
+    layer, matrix = make_layer(embedding_dim=8)
     for hidden in (draw(2, 3, 8), draw(2, 8)):
         logits = numpy(layer.as_logits(ops.convert_to_tensor(hidden)))
-        np.testing.assert_allclose(logits, hidden @ table.T, atol=1e-5)
+        np.testing.assert_allclose(logits, hidden @ matrix.T, atol=1e-5)
 
 
 def test_logits_of_masked_vectors_give_no_warning():
-    layer, table = make_layer(embedding_dim=8, mask_zero=True)
+    layer, matrix = make_layer(embedding_dim=8, mask_zero=True)
     hidden = layer(IDS)
     assert getattr(hidden, "_keras_mask", None) is not None
     logits = numpy(layer.as_logits(hidden))  # a warning is an error here
-    np.testing.assert_allclose(logits, numpy(hidden) @ table.T, atol=1e-4)
+    np.testing.assert_allclose(logits, numpy(hidden) @ matrix.T, atol=1e-4)
 
 
 def test_logits_keep_the_compute_dtype_inside_a_model():
@@ -138,12 +138,12 @@ def test_a_tied_model_is_saved_and_cloned_with_one_matrix(positions, tmp_path):
     clone = keras.models.clone_model(model)
     clone.set_weights(model.get_weights())
     model.save(tmp_path / "tied.keras")
-    for other in (clone, keras.models.load_model(tmp_path / "tied.keras")):
-        assert len(other.weights) == len(model.weights)
-        np.testing.assert_allclose(numpy(other(IDS)), expected, atol=1e-6)
-        table = other.weights[0]
-        table.assign(table * 2.0)  # felt at both ends
-        assert np.abs(numpy(other(IDS)) / expected - 2).max() > 0.1
+    for copy in (clone, keras.models.load_model(tmp_path / "tied.keras")):
+        assert len(copy.weights) == len(model.weights)
+        np.testing.assert_allclose(numpy(copy(IDS)), expected, atol=1e-6)
+        matrix = copy.weights[0]
+        matrix.assign(matrix * 2.0)  # felt at both ends
+        assert np.abs(numpy(copy(IDS)) / expected - 2).max() > 0.1
 
 
 def test_the_first_call_may_be_in_reverse():
@@ -175,16 +175,16 @@ def test_source_target_and_output_train_one_matrix():
 
 @pytest.mark.parametrize("factor", [True, False])
 def test_the_gradient_of_a_repeated_id_is_its_sum(factor):
-    layer, table = make_layer(embedding_dim=8, scale=factor, positions=None)
+    layer, matrix = make_layer(embedding_dim=8, scale=factor, positions=None)
     upstream = draw(2, 4, 8, seed=5)
 
     def attended(values):
         with keras.StatelessScope([(layer.weights[0], values)]):
             return ops.sum(ops.multiply(layer(IDS, training=True), upstream))
 
-    expected = np.zeros_like(table)
+    expected = np.zeros_like(matrix)
     np.add.at(expected, IDS, upstream * (8**0.5 if factor else 1))
-    actual = gradient(attended, table.astype("float32"))
+    actual = gradient(attended, matrix.astype("float32"))
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
@@ -229,7 +229,7 @@ def test_mask_zero_masks_padding(mask_zero):
 
 
 def test_dropout_acts_on_the_sum_in_training_only():
-    layer, table = make_layer(embedding_dim=8, dropout=0.5)
+    layer, matrix = make_layer(embedding_dim=8, dropout=0.5)
     still, dropped = numpy(layer(IDS)), numpy(layer(IDS, training=True))
     gone = dropped == 0
     assert 0.2 < gone.mean() < 0.8

@@ -95,7 +95,7 @@ def test_only_post_norm_gradients_grow_toward_the_output(norms):
     """Section 3.3, figure 3: what reaches the lower layers."""
     quarter = DEPTHS[-1] // 4
     bottom, top = (
-        {kind: each[DEPTHS[-1]][part].mean() for kind, each in norms.items()}
+        {kind: by_depth[DEPTHS[-1]][part].mean() for kind, by_depth in norms.items()}
         for part in (slice(quarter), slice(-quarter, None))
     )
     assert top["post-norm"] / bottom["post-norm"] > 8

@@ -64,8 +64,8 @@ def test_combine_returns_the_highest_rank():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_masked_softmax_computes_in_float32(dtype):
     scores = ops.cast(np.random.default_rng(0).normal(size=(2, 3000)), dtype)
-    given = numpy(ops.cast(scores, "float32")).astype("float64")
-    exact = np.exp(given) / np.exp(given).sum(axis=-1, keepdims=True)
+    rounded = numpy(ops.cast(scores, "float32")).astype("float64")
+    exact = np.exp(rounded) / np.exp(rounded).sum(axis=-1, keepdims=True)
     actual = masks.masked_softmax(scores)
     assert ops.dtype(actual) == "float32"
     np.testing.assert_allclose(numpy(actual), exact, rtol=1e-5)

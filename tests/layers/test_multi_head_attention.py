@@ -101,7 +101,7 @@ def test_grouped_heads_follow_the_formula(score):
     np.testing.assert_allclose(actual, expected, atol=1e-5)
     np.testing.assert_allclose(attend(layer, x, **call), expected, atol=1e-5)
     cache = layer.empty_cache(B, T)
-    assert [tuple(each.shape) for each in cache] == [(B, 2, 2, T), (B, 2, T, 2)]
+    assert [tuple(item.shape) for item in cache] == [(B, 2, 2, T), (B, 2, T, 2)]
     for t in range(T):
         actual, cache = layer(x[:, t : t + 1], cache=cache, cache_index=t, **call)
         np.testing.assert_allclose(numpy(actual)[:, 0], expected[:, t], atol=1e-5)
@@ -110,10 +110,10 @@ def test_grouped_heads_follow_the_formula(score):
 def test_score_matrices_start_within_glorots_bound_of_a_head():
     layer = MultiHeadAttention(2, key_dim=40, score="multiplicative")
     layer(draw(1, 2, 8))
-    one, other = weights_of(layer)["score/kernel"]
+    first, second = weights_of(layer)["score/kernel"]
     bound = (6 / 80) ** 0.5
-    assert abs(one - other).max() > 0.1 * bound
-    assert 0.97 * bound < abs(one).max() <= bound
+    assert abs(first - second).max() > 0.1 * bound
+    assert 0.97 * bound < abs(first).max() <= bound
 
 
 def test_self_attention_follows_the_formula():
@@ -255,9 +255,9 @@ def test_an_explicit_mask_replaces_the_implicit_one():
     np.testing.assert_allclose(actual, expected, atol=1e-6)
     assert abs(actual - attend(layer, QUERY, value)).max() > 0.01  # it can fail
 
-    other = ~PADDING | (np.arange(S) == 0)
-    actual = attend(layer, QUERY, carrying, padding_mask=other)
-    expected = attend(layer, QUERY, value, padding_mask=other)
+    second = ~PADDING | (np.arange(S) == 0)
+    actual = attend(layer, QUERY, carrying, padding_mask=second)
+    expected = attend(layer, QUERY, value, padding_mask=second)
     np.testing.assert_allclose(actual, expected, atol=1e-6)
     rows = {"attention_mask": ROWS}
     actual, expected = (
@@ -312,9 +312,9 @@ def test_the_implicit_mask_of_values_holds_for_keys_without_one():
     expected = attend(layer, QUERY, value, key, padding_mask=PADDING)
     np.testing.assert_allclose(actual, expected, atol=1e-6)
     keys, plain = masked(key, np.arange(S)[None] != np.array([[1], [4]]))
-    both = PADDING & (np.arange(S)[None] != np.array([[1], [4]]))
+    combined_mask = PADDING & (np.arange(S)[None] != np.array([[1], [4]]))
     actual = attend(layer, QUERY, carrying, keys)
-    expected = attend(layer, QUERY, value, plain, padding_mask=both)
+    expected = attend(layer, QUERY, value, plain, padding_mask=combined_mask)
     np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
@@ -376,8 +376,8 @@ def test_projections_start_with_different_values():
     layer(QUERY)
     weights = weights_of(layer)
     for kind in ("kernel", "bias"):
-        for one, other in [("query", "key"), ("query", "value"), ("key", "value")]:
-            difference = weights[f"{one}/{kind}"] - weights[f"{other}/{kind}"]
+        for first, second in [("query", "key"), ("query", "value"), ("key", "value")]:
+            difference = weights[f"{first}/{kind}"] - weights[f"{second}/{kind}"]
             assert abs(difference).max() > 1e-3
 
 
@@ -439,7 +439,7 @@ def test_a_compiled_step_takes_the_slot_as_a_tensor():
 def test_projecting_keys_and_values_once_does_not_change_the_output():
     layer = make_layer(QUERY, VALUE, KEY, value_dim=4)
     cache = layer.keys_and_values(ops.convert_to_tensor(VALUE), KEY)
-    assert [tuple(each.shape) for each in cache] == [(B, H, 2, S), (B, H, S, 4)]
+    assert [tuple(item.shape) for item in cache] == [(B, H, 2, S), (B, H, S, 4)]
     for call in ({}, {"padding_mask": PADDING}, {"return_attention_scores": True}):
         actual = attend(layer, QUERY, cache=cache, **call)
         expected = attend(layer, QUERY, VALUE, KEY, **call)
@@ -474,7 +474,7 @@ def test_symbolic_shapes_match_the_output():
     index = keras.Input(batch_shape=(), dtype="int32")
     output, cache = layer(step, cache=(keys, values), cache_index=index)
     assert output.shape == (None, 1, D)
-    assert [each.shape for each in cache] == [(None, H, 2, 8), (None, H, 8, 2)]
+    assert [item.shape for item in cache] == [(None, H, 2, 8), (None, H, 8, 2)]
 
 
 @pytest.mark.parametrize(

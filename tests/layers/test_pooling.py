@@ -81,10 +81,10 @@ def test_attention_pooling_follows_the_formula(score, num_queries):
                 layer, *inputs, padding_mask=mask, return_attention_scores=True
             )
             expected = attention_pooled(layer, value, inputs[-1], mask)
-            for one, other in zip(actual, expected, strict=True):
-                other = other[:, 0] if num_queries is None else other
-                assert one.shape == other.shape
-                np.testing.assert_allclose(one, other, atol=1e-5)
+            for result, target in zip(actual, expected, strict=True):
+                target = target[:, 0] if num_queries is None else target
+                assert result.shape == target.shape
+                np.testing.assert_allclose(result, target, atol=1e-5)
 
 
 def test_additive_pooling_is_the_word_attention_of_yang_et_al():
@@ -174,9 +174,9 @@ def test_an_explicit_mask_replaces_the_implicit_one(name):
     expected = pool(layer, x, padding_mask=PADDING)
     np.testing.assert_allclose(actual, expected, atol=1e-6)
     assert abs(actual - pool(layer, x)).max() > 0.01  # it can fail
-    other = ~PADDING | (np.arange(S) == 2)
-    actual = pool(layer, carrying, padding_mask=other)
-    expected = pool(layer, x, padding_mask=other)
+    target = ~PADDING | (np.arange(S) == 2)
+    actual = pool(layer, carrying, padding_mask=target)
+    expected = pool(layer, x, padding_mask=target)
     np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
@@ -191,7 +191,7 @@ def test_pooling_uses_the_implicit_mask_of_the_ids():
     x = keras.layers.Embedding(7, D, mask_zero=True)(symbol)
     pooled = [Pooling(kind)(x) for kind in POOLINGS] + [AttentionPooling(2)(x)]
     model = keras.Model(symbol, pooled)
-    assert [each.shape for each in pooled] == [(None, D)] * 3 + [(None, 2, D)]
+    assert [item.shape for item in pooled] == [(None, D)] * 3 + [(None, 2, D)]
     for short, long in zip(model(ids[:1, :2]), model(ids), strict=True):
         np.testing.assert_allclose(numpy(long)[:1], numpy(short), atol=1e-6)
 

@@ -98,8 +98,8 @@ def test_the_conventions_differ():
     kinds = {"Marian": "tensor2tensor"}
     tables = {name: table for name, (_, table) in OWNERS.items() if name not in kinds}
     for name, table in tables.items():
-        others = [other for key, other in tables.items() if key != name]
-        assert min(abs(table - other).max() for other in others) > 0.1
+        rivals = [rival for key, rival in tables.items() if key != name]
+        assert min(abs(table - rival).max() for rival in rivals) > 0.1
 
 
 def test_sinusoids_of_dimension_4_have_the_published_values():
@@ -159,8 +159,8 @@ def test_concat_projects_vector_and_signal_to_the_dimension():
     layer(x)
     draw_weights(layer)
     (kernel,) = layer.get_weights()  # no bias
-    both = np.concatenate([x, np.broadcast_to(paper(5, 4), x.shape)], axis=-1)
-    np.testing.assert_allclose(numpy(layer(x)), both @ kernel, atol=1e-5)
+    pairs = np.concatenate([x, np.broadcast_to(paper(5, 4), x.shape)], axis=-1)
+    np.testing.assert_allclose(numpy(layer(x)), pairs @ kernel, atol=1e-5)
 
 
 def test_learned_positions_are_trainable_vectors():

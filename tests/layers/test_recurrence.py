@@ -133,7 +133,7 @@ def test_symbolic_shapes_match_the_output():
     x, memory = keras.Input((None, D)), keras.Input((S, 7))
     call = {"return_attention_scores": True}
     results = SSRUDecoder(F, H)(x, memory, **call)
-    assert [each.shape for each in results] == [(None, None, D), (None, H, None, S)]
+    assert [item.shape for item in results] == [(None, None, D), (None, H, None, S)]
     layer = SSRUDecoder(F, H)
     layer.build(X.shape, MEMORY.shape)
     state, cross = keras.Input((3, D)), [keras.Input((H, S, 2)), keras.Input((H, S, 2))]

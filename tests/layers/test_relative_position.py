@@ -33,8 +33,8 @@ def rotated(x, position, style="interleaved", period=10_000.0):
     matrix = np.zeros((width, width))
     for i in range(width // 2):
         angle = position * period ** (-2 * i / width)
-        both = (2 * i, 2 * i + 1) if style == "interleaved" else (i, i + width // 2)
-        matrix[np.ix_(both, both)] = [
+        pair = (2 * i, 2 * i + 1) if style == "interleaved" else (i, i + width // 2)
+        matrix[np.ix_(pair, pair)] = [
             [math.cos(angle), -math.sin(angle)],
             [math.sin(angle), math.cos(angle)],
         ]
@@ -262,9 +262,9 @@ def test_shaws_distances_are_clipped_on_both_sides():
 
 def test_blocks_of_a_stack_share_only_t5_positions():
     for kind, shared in (("t5", True), ("shaw", False), ("rotary", False)):
-        one, two = positions_of_blocks(KINDS[kind](), 2, bidirectional=False)
-        assert (one is two) is shared
-    assert one is not None and positions_of_blocks(None, 2, True) == [None, None]
+        first, second = positions_of_blocks(KINDS[kind](), 2, bidirectional=False)
+        assert (first is second) is shared
+    assert first is not None and positions_of_blocks(None, 2, True) == [None, None]
     decoder = positions_of_blocks(T5Positions(), 1, bidirectional=False)
     assert decoder[0].bidirectional is False
 
@@ -354,8 +354,8 @@ def test_a_value_bias_turns_fusion_off():
             return ops.ones(ops.shape(weights)[:3] + (1,), weights.dtype)
 
     plain, layer = MultiHeadAttention(2), MultiHeadAttention(2, positions=Louder())
-    for one in (plain, layer):
-        one.build(X.shape)
+    for first in (plain, layer):
+        first.build(X.shape)
     layer.set_weights(plain.get_weights())
     whole, _ = layer(X, return_attention_scores=True)
     actual = numpy(layer(X))
@@ -371,8 +371,10 @@ def test_shaws_vectors_are_added_to_any_score(score):
     values = {weight.path.split("/", 1)[1]: weight for weight in layer.weights}
     for weight in plain.weights:
         weight.assign(values[weight.path.split("/", 1)[1]])
-    both = (numpy(one(X, return_attention_scores=True)[1]) for one in (layer, plain))
-    added, without = map(np.log, both)
+    pair = (
+        numpy(first(X, return_attention_scores=True)[1]) for first in (layer, plain)
+    )
+    added, without = map(np.log, pair)
     w = weights_of(layer)
     queries = np.einsum("btd,dhk->bthk", X, w["query/kernel"]) + w["query/bias"]
     edges = shaw(numpy(layer.positions.key_embeddings), T, 16)
