@@ -211,28 +211,23 @@ class MultiHeadAttention(keras.layers.Layer):
         arguments = (cache, cache_index, key_positions, is_fused)
         keys, values = self._gather(value, key, *arguments)
         key_axis = 1 if is_fused else 3
-        length, num_keys = ops.shape(queries)[1], ops.shape(keys)[key_axis]
+        lengths = ops.shape(queries)[1], ops.shape(keys)[key_axis]  # T, S
+        # The same as far as they are known before the call; for checks.
+        static = query.shape[0], query.shape[1], keys.shape[key_axis]
         first_position = 0 if cache_index is None else cache_index
-        batch_size, static_length = query.shape[:2]
-        static_num_keys = keys.shape[key_axis]
         positions = None
         if self.positions is not None:
-            if query_positions is None:
-                query_positions = ops.arange(length) + first_position
-            if key_positions is None:
-                key_positions = ops.arange(num_keys)
             positions = (query_positions, key_positions)
-            _check_positions(positions, (static_length, static_num_keys), batch_size)
-            queries = self.positions.rotate(queries, query_positions)
-        sizes = (length, num_keys, first_position)
-        causal = causal_mask(*sizes) if use_causal_mask else None
-        checks.check_padding_length(padding_mask, static_num_keys)
+            positions = _token_positions(positions, lengths, first_position, static)
+            queries = self.positions.rotate(queries, positions[0])
+        causal = causal_mask(*lengths, first_position) if use_causal_mask else None
+        checks.check_padding_length(padding_mask, static[2])
         mask = combine(attention_mask, padding_mask=padding_mask, causal_mask=causal)
         if mask is not None:
             # (B, H, T, S), or 1 for H, T or B
             mask = mask if len(mask.shape) == 4 else ops.expand_dims(mask, 1)
-            expected_shape = (batch_size, self.num_heads, static_length)
-            checks.check_attention_mask_shape(mask, (*expected_shape, static_num_keys))
+            expected_shape = (static[0], self.num_heads, *static[1:])
+            checks.check_attention_mask_shape(mask, expected_shape)
         if is_fused:
             output, weights = self._attend_fused(queries, keys, values, mask), None
         else:
@@ -427,7 +422,20 @@ class MultiHeadAttention(keras.layers.Layer):
         return not keras.distribution.list_devices()[0].startswith("cpu")
 
 
-def _check_positions(positions, lengths, batch_size):
-    names = ("query_positions", "key_positions")
-    for name, values, length in zip(names, positions, lengths, strict=True):
-        checks.check_position_shape(name, values, length, batch_size)
+def _token_positions(positions, lengths, first_position, static):
+    """Fills in positions of queries and keys that are None, and checks them.
+
+    Args:
+        positions: pair of int `(T,)` or `(B, T)`, and the same of S; or None.
+        lengths: T and S.
+        first_position: int, or scalar int tensor, of the first query.
+        static: B, T and S, None where unknown.
+    """
+    query, key = positions
+    if query is None:
+        query = ops.arange(lengths[0]) + first_position
+    if key is None:
+        key = ops.arange(lengths[1])
+    checks.check_position_shape("query_positions", query, static[1], static[0])
+    checks.check_position_shape("key_positions", key, static[2], static[0])
+    return query, key
