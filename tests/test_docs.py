@@ -287,6 +287,13 @@ def test_commands_in_the_pages_exist(page):
 
 
 @torch_only
+def test_the_readme_is_at_most_200_lines_of_120_characters():
+    lines = (ROOT / "README.md").read_text("utf-8").splitlines()
+    assert len(lines) <= 200
+    assert [line for line in lines if len(line) > 120] == []
+
+
+@torch_only
 def test_the_readme_shows_the_two_commands():
     lines = shell_lines((ROOT / "README.md").read_text("utf-8"))
     assert {"make translate", "make test"} <= set(lines)
