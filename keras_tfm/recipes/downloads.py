@@ -1,13 +1,13 @@
-"""Files of corpora: from a folder at hand, or once by URL with a checksum.
+"""Finds the files of corpora in a local folder, or downloads them once.
 
-A folder named by the environment variable KERAS_TFM_DATA is looked in first.
-Else a file is fetched into the user's cache, and used from there ever after.
+The folder that the environment variable KERAS_TFM_DATA names comes first.
+Otherwise a file is downloaded into the user's cache.
 
-What is fetched must have the SHA256 that `<corpus>.sha256` beside this module
-gives (`sha256sum --check` reads it). Those of `multi30k.sha256` were taken from
-copies of the files, not from the network. For raw German and English others
-have published the same sums for the same commit; of raw French the path was
-looked up at the publisher, and of the tokenised files the path and the length.
+A download must have the SHA256 in `<corpus>.sha256` beside this module
+(`sha256sum --check` reads it). The checksums of `multi30k.sha256` were taken
+from local copies. For raw German and English others have published the same
+checksums for the same commit; for raw French the path was checked with the
+publisher, and for the tokenized files the path and the length.
 """
 
 import os
@@ -23,28 +23,28 @@ URLS = {
 
 
 def find(corpus: str, file: str) -> pathlib.Path:
-    """Finds a file of a corpus at hand, or fetches it.
+    """Finds a file of a corpus locally, or downloads it.
 
     Args:
-        corpus: str, such as `"multi30k"`; the folder it is in.
-        file: str. Path inside of that. With and without `.gz` at its end it is
-            looked for at hand; it is fetched as it is called.
+        corpus: str, such as `"multi30k"`; the name of its folder.
+        file: str, path in that folder. A local file is accepted with and without
+            the suffix `.gz`.
 
     Returns:
         `pathlib.Path`.
 
     Raises:
-        NotADirectoryError: KERAS_TFM_DATA names no folder.
-        FileNotFoundError: it has no such file, and there is no URL for it.
-        ConnectionError: the file could not be fetched.
-        ValueError: what was fetched is not the file expected.
+        NotADirectoryError: KERAS_TFM_DATA is not a folder.
+        FileNotFoundError: it has no such file, and the file has no URL.
+        ConnectionError: the download failed.
+        ValueError: the download has another checksum.
     """
     folder = os.environ.get("KERAS_TFM_DATA")
     if folder:
         if not pathlib.Path(folder).is_dir():
             raise NotADirectoryError(
-                "KERAS_TFM_DATA must name a folder of corpora. Received: "
-                f"{folder!r}. Correct it, or unset it to fetch what has a URL."
+                f"KERAS_TFM_DATA must be a folder of corpora; got {folder!r}. Correct "
+                "it, or unset it to download corpora."
             )
         plain = file.removesuffix(".gz")
         for name in dict.fromkeys((file, plain, f"{plain}.gz")):
@@ -52,13 +52,15 @@ def find(corpus: str, file: str) -> pathlib.Path:
             if path.is_file():
                 return path
     if corpus in URLS and file in checksums(corpus):
-        return fetch(corpus, file)
-    where = f"in {folder}" if folder else "as KERAS_TFM_DATA is unset"
-    raise FileNotFoundError(f"There is no {corpus}/{file} {where}, nor a URL for it.")
+        return download(corpus, file)
+    place = f"in {folder}" if folder else "since KERAS_TFM_DATA is unset"
+    raise FileNotFoundError(
+        f"{corpus}/{file} was not found {place}, and it has no URL."
+    )
 
 
-def fetch(corpus: str, file: str) -> pathlib.Path:
-    """Fetches a file once into the user's cache and checks its SHA256.
+def download(corpus: str, file: str) -> pathlib.Path:
+    """Downloads a file once into the user's cache and checks its SHA256.
 
     Args:
         corpus: str, a key of `URLS`.
@@ -68,8 +70,8 @@ def fetch(corpus: str, file: str) -> pathlib.Path:
         `pathlib.Path` in the cache.
 
     Raises:
-        ConnectionError: the file could not be fetched.
-        ValueError: it has another SHA256; nothing of it is kept.
+        ConnectionError: the download failed.
+        ValueError: it has another SHA256; it is not kept.
     """
     import pooch
     import requests
@@ -77,31 +79,31 @@ def fetch(corpus: str, file: str) -> pathlib.Path:
     cache = pathlib.Path(pooch.os_cache("keras_tfm"), corpus)
     store = pooch.create(cache, URLS[corpus], registry=checksums(corpus))
     advice = (
-        "Or fetch it by other means, and name by KERAS_TFM_DATA the folder in "
-        f"which it is {corpus}/{file}."
+        "Or download it by other means and set KERAS_TFM_DATA to the folder that "
+        f"contains {corpus}/{file}."
     )
     try:
         return pathlib.Path(store.fetch(file))
     except requests.RequestException as error:
         raise ConnectionError(
-            f"{URLS[corpus]}{file} could not be fetched ({error}). Try again with a "
-            f"network. {advice}"
+            f"{URLS[corpus]}{file} could not be downloaded ({error}). Try again with "
+            f"network access. {advice}"
         ) from error
     except ValueError as error:
         raise ValueError(
-            f"{URLS[corpus]}{file} is not the file expected ({error}). Nothing of it "
-            f"was kept. Try again. {advice}"
+            f"{URLS[corpus]}{file} has another checksum than expected ({error}), so it "
+            f"was not kept. Try again. {advice}"
         ) from error
 
 
-def checksums(corpus: str) -> dict:
-    """Reads which files of a corpus can be fetched.
+def checksums(corpus: str) -> dict[str, str]:
+    """Reads the checksums of the files that can be downloaded.
 
     Args:
         corpus: str, a key of `URLS`.
 
     Returns:
-        dict: the SHA256, in hexadecimal, of each path.
+        dict from paths to SHA256, in hexadecimal.
     """
     lines = (HERE / f"{corpus}.sha256").read_text("utf-8").splitlines()
     return {path: checksum for checksum, path in (line.split() for line in lines)}
