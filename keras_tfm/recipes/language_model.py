@@ -1,13 +1,13 @@
-"""Train a decoder to go on with a text, with `model.fit`, and let it.
+"""Train a decoder to continue texts with `model.fit`, and sample from it.
 
-* Run      python -m keras_tfm.recipes.language_model --data my_texts.txt
-* Needs    see the table of runs in recipes/README.md
+* Run      keras-tfm train language-model --data my_texts.txt
+* Needs    two CPU cores; minutes and memory: table of runs, recipes/README.md
+* Expect   perplexity and bits per character: the same table, with command,
+           machine, date and commit
 * Follows  Radford et al. 2018, section 3.1; pre-norm as Radford et al. 2019
 """
 
 import dataclasses
-import functools
-import hashlib
 import pathlib
 import random
 import sys
@@ -18,10 +18,10 @@ import keras
 import numpy as np
 
 from keras_tfm import decode, models, pipelines, plot, runtime, text, training
-from keras_tfm.recipes import labelled_corpora, runs
+from keras_tfm.recipes import labeled_corpora, runs
 from keras_tfm.text.files import iterate_lines
 
-PRESETS = {
+SIZES = {
     "small": {
         "num_layers": 2,
         "embedding_dim": 128,
@@ -35,325 +35,354 @@ PRESETS = {
         "num_heads": 6,
     },
 }
-# What may be another when a run goes on.
-FREE = ("out", "average", "prompt", "sampling_topp", "temperature", "max_new_tokens")
+# Flags that may change when a run is resumed.
+RESUMABLE = ("out", "average_last", "prompt", "sampling_topp", "temperature")
+RESUMABLE += ("max_new_tokens",)
+COUNTS = ("epochs", "average_last", "length", "batch_size", "max_new_tokens")
 
 
-@dataclasses.dataclass(frozen=True)
-class Settings:
-    """Settings of a run."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Data:
+    """What to train on."""
 
     data: str = "imdb"
-    """A file of texts, one a line, plain or .gz; or imdb (built in)."""
+    """A file with one text per line, plain or .gz; or imdb (built in)."""
     validation: str | None = None
-    """File to choose by; None: a twentieth of the texts. So for the test."""
+    """File to validate on. Default: a twentieth of the texts."""
     test: str | None = None
-    """File to score."""
-    out: str | None = None
-    """Folder of the run, continued if it is there. None: a name under runs/."""
-    preset: Literal["small", "medium"] = "small"
-    """Shape of the model."""
+    """File to score. Default: a twentieth of the texts."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Model:
+    """What to train."""
+
+    size: Literal["small", "medium"] = "small"
+    """Configuration of the model."""
     positions: Literal["rotary", "learned", "sinusoidal", "alibi", "t5"] = "rotary"
-    """How the model knows where a token stands."""
+    """Position encoding."""
     vocabulary_size: int = 8_000
-    """Pieces of the subword vocabulary, at most."""
-    vocabulary_kind: Literal["unigram", "bpe"] = "bpe"
-    """Algorithm of SentencePiece."""
+    """Maximum number of subword tokens."""
+    subword_model: Literal["unigram", "bpe"] = "bpe"
+    """Subword algorithm of SentencePiece."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Optimization:
+    """How to train."""
+
     length: int = 128
-    """Tokens of a row in training."""
-    rows: int = 32
-    """Rows of a batch."""
+    """Tokens of a training sequence."""
+    batch_size: int = 32
+    """Sequences in a batch."""
     epochs: int = 3
     """Passes over the training texts."""
-    peak_rate: float = 2e-3
-    """Learning rate after the first twentieth of the updates; it ends at 0."""
+    learning_rate: float = 2e-3
+    """Peak learning rate, after a twentieth of the updates; it decays to 0."""
     weight_decay: float = 0.1
-    """Of AdamW, on matrices."""
+    """Weight decay of AdamW, on matrices."""
     dropout: float = 0.1
-    """Share of channels dropped from residuals and embeddings."""
+    """Dropout rate of residual connections and embeddings."""
     clip_norm: float = 1.0
-    """Largest global norm of the gradients."""
-    average: int = 1
-    """Epochs, the last ones, whose weights are averaged."""
-    prompt: tuple[str, ...] = ()
-    """Beginnings to go on with after training; none: those of test texts."""
-    sampling_topp: float = 0.9
-    """Share of the probability that the likeliest tokens drawn from have."""
-    temperature: float = 0.9
-    """What logits are divided by before a token is drawn."""
-    max_new_tokens: int = 60
-    """Tokens that a text is continued by, at most."""
+    """Maximum global norm of the gradients."""
+    average_last: int = 1
+    """Last epochs whose weights are averaged."""
     jit_compile: bool = False
-    """XLA in training on TensorFlow."""
+    """Compile the training step with XLA on TensorFlow."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """How to sample after training."""
+
+    prompt: tuple[str, ...] = ()
+    """Texts to continue. Default: the beginnings of three test texts."""
+    sampling_topp: float = 0.9
+    """Sample from the likeliest tokens with this total probability."""
+    temperature: float = 0.9
+    """Divisor of the logits before a token is sampled."""
+    max_new_tokens: int = 60
+    """Maximum tokens of a continuation."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Run:
+    """Where to save, and the seed."""
+
+    out: str | None = None
+    """Run folder. A run is resumed if the folder holds one. Default: a name
+    under runs/."""
     seed: int = 0
-    """Of weights, dropout, cuts, and what is held out."""
+    """Seed of weights, dropout, sampling and held-out texts."""
 
 
-def main(settings: Settings) -> dict:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flags(Data, Model, Optimization, Decoding, Run):
+    """The flags of a run."""
+
+
+def main(flags: Flags) -> dict:
     """Runs all steps and returns what it writes to `result.json`."""
-    check(settings)
-    parts, notes = load(settings)
-    print(f"{settings.data}", *notes, sep="\n")
-    if settings.out is None:
-        label = pathlib.Path(settings.data).resolve().name.split(".")[0]
-        settings = dataclasses.replace(settings, out=f"runs/{label}-language-model")
-    out = pathlib.Path(settings.out)
-    runs.check_folder(out, described(settings, parts), FREE)
-    keras.utils.set_random_seed(settings.seed)
-    vocabulary = get_vocabulary(settings, parts["train"], out)
+    check(flags)
+    texts, notes = load_texts(flags)
+    print(flags.data, *notes, sep="\n")
+    if flags.out is None:
+        corpus = pathlib.Path(flags.data).resolve().name.split(".")[0]
+        flags = dataclasses.replace(flags, out=f"runs/{corpus}-language-model")
+    out = pathlib.Path(flags.out)
+    identity = runs.identity(flags, texts["train"], texts["validation"])
+    runs.check_folder(out, identity, RESUMABLE)
+    keras.utils.set_random_seed(flags.seed)
+    vocabulary = make_vocabulary(flags, texts["train"], out)
     rows = {
-        name: text.TokenRows(
-            texts, vocabulary, settings.length, settings.rows, settings.seed
+        split: text.TokenRows(
+            lines, vocabulary, flags.length, flags.batch_size, flags.seed
         )
-        for name, texts in parts.items()
+        for split, lines in texts.items()
     }
-    print(*(f"{name}: {one.report}" for name, one in rows.items()), sep="\n")
-    rows["train"].batch(0)  # refuses too little text
-    model = make_model(settings, vocabulary, rows["train"].steps_per_epoch)
-    samples = Samples(settings, model, vocabulary, parts["test"])
-    out.mkdir(parents=True, exist_ok=True)  # from here on the input is good
+    print(*(f"{split}: {data.report}" for split, data in rows.items()), sep="\n")
+    rows["train"].batch(0)  # raises if there is too little text
+    model = make_model(flags, vocabulary, rows["train"].steps_per_epoch)
+    sampler = Sampler(flags, model, vocabulary, texts["test"])
+    out.mkdir(parents=True, exist_ok=True)  # only after the input proved readable
     vocabulary.save(out / "vocabulary.model")
-    runs.write_json(out / "settings.json", described(settings, parts))
-    history, averaged = train(settings, model, rows, out)
-    result = {
-        f"{name}_{key}": value
-        for name in ("validation", "test")
-        for key, value in evaluate(model, rows[name], parts[name]).items()
-    }
-    for name in ("validation", "test"):
+    runs.write_json(out / "flags.json", identity)
+    history, averaged = train(flags, model, rows, out)
+    result = {}
+    for split in ("validation", "test"):
+        scores = evaluate(model, rows[split], texts[split])
+        result |= {f"{split}_{name}": value for name, value in scores.items()}
         print(
-            f"{name}: perplexity {result[f'{name}_perplexity']:.2f} a token, "
-            f"{result[f'{name}_word_perplexity']:.2f} a word, "
-            f"{result[f'{name}_bits_per_character']:.4f} bits a character"
+            f"{split}: perplexity {scores['perplexity']:.2f} per token, "
+            f"{scores['word_perplexity']:.2f} per word, "
+            f"{scores['bits_per_character']:.4f} bits per character"
         )
-    save(settings, model, vocabulary, out / "model")
+    make_translator(flags, model, vocabulary).save(out / "model")
     result |= {
         "parameters": model.count_params(),
-        "train_tokens": rows["train"].num_tokens,
-        "test_tokens": rows["test"].num_tokens,
+        "train_tokens": rows["train"].tokens,
+        "test_tokens": rows["test"].tokens,
         "epochs_averaged": averaged,
         "training_minutes": round(sum(history["seconds"]) / 60, 2),
         "peak_memory_gib": runs.peak_memory(),
-        "settings": dataclasses.asdict(settings),
+        "flags": dataclasses.asdict(flags),
         "versions": runs.versions(),
         "finished": time.strftime("%Y-%m-%d"),
     }
     runs.write_json(out / "result.json", result)
     plot.training_curves(history).savefig(out / "curves.png", dpi=150)
-    samples.write(out / "samples.txt")
+    sampler.write(out / "samples.txt")
     print(f"\nEverything is in {out}")
     return result
 
 
-def check(settings: Settings):
-    """Refuses settings that no text makes good."""
-    for name in ("epochs", "average", "length", "rows", "max_new_tokens"):
-        value = getattr(settings, name)
-        if value < 1:
-            flag = name.replace("_", "-")
-            raise ValueError(f"--{flag} must be 1 or more. Received: {value}.")
-    runs.check_ranges(settings)
-    if any(not prompt.strip() for prompt in settings.prompt):
-        raise ValueError(
-            f"A prompt has words to go on from. Received: {settings.prompt!r}."
-        )
+def check(flags: Flags):
+    """Rejects flags that are wrong for every text."""
+    runs.check_at_least(flags, 1, COUNTS)
+    runs.check_ranges(flags)
+    if any(not prompt.strip() for prompt in flags.prompt):
+        raise ValueError(f"--prompt must not be blank; got {flags.prompt!r}.")
 
 
-def load(settings):
-    """Loads the texts of each part.
+def load_texts(flags: Flags) -> tuple[dict[str, list[str]], list[str]]:
+    """Loads the texts of each split.
 
-    Returns dict of lists of str, and a list of notes.
+    Returns:
+        dict of lists of str, and a list of notes to print.
     """
-    named = {"validation": settings.validation, "test": settings.test}
-    if settings.data == "imdb":
-        if any(named.values()):
+    files = {"validation": flags.validation, "test": flags.test}
+    if flags.data == "imdb":
+        if any(files.values()):
             raise ValueError(
-                "imdb has parts of its own. Received: --validation "
-                f"{settings.validation}, --test {settings.test}. Leave them out."
+                "--validation and --test must be left out for imdb, which has splits "
+                f"of its own; got {flags.validation} and {flags.test}."
             )
-        corpus = labelled_corpora.load("imdb", seed=settings.seed)
-        parts = {
-            name: getattr(corpus, name).texts
-            for name in ("train", "validation", "test")
-        }
-        return parts, [corpus.origin, *corpus.notes]
-    for path in (settings.data, *named.values()):
+        corpus = labeled_corpora.load("imdb", seed=flags.seed)
+        splits = ("train", "validation", "test")
+        texts = {split: getattr(corpus, split).texts for split in splits}
+        return texts, [corpus.origin, *corpus.notes]
+    for path in (flags.data, *files.values()):
         if path is not None and not pathlib.Path(path).is_file():
             raise ValueError(
-                f"Data are imdb, or a file of texts. Received: {path!r}; there is no "
-                "such file. Check the name."
+                f"--data must be imdb or a text file; got {path!r}, which is not a "
+                "file. Check the name."
             )
-    texts = lines(settings.data)
-    parts = {name: lines(path) for name, path in named.items() if path is not None}
-    distinct = list(dict.fromkeys(texts))
-    random.Random(settings.seed).shuffle(distinct)
-    drawn = [name for name in named if name not in parts]
+    lines = read_lines(flags.data)
+    texts = {s: read_lines(path) for s, path in files.items() if path is not None}
+    distinct = list(dict.fromkeys(lines))
+    random.Random(flags.seed).shuffle(distinct)
+    drawn = [split for split in files if split not in texts]
     count = max(1, len(distinct) // 20)
     if len(distinct) <= count * len(drawn):
         raise ValueError(
-            f"{settings.data}: texts to train on and to hold out are wanted. Received: "
-            f"{len(distinct)} different ones. Put a text on each line."
+            f"--data {flags.data} must hold texts to train on and to hold out; got "
+            f"{len(distinct)} different ones. Put one text on each line."
         )
-    for place, name in enumerate(drawn):
-        parts[name] = distinct[place * count : (place + 1) * count]
-    held = {line for part in parts.values() for line in part}
-    parts["train"] = [line for line in texts if line not in held]
-    notes = [f"{name}: {len(some):,} texts" for name, some in sorted(parts.items())]
-    return parts, notes
+    for number, split in enumerate(drawn):
+        texts[split] = distinct[number * count : (number + 1) * count]
+    held_out = {line for split in texts.values() for line in split}
+    train = [line for line in lines if line not in held_out]
+    notes = []
+    if drawn:
+        notes.append(f"Drawn by seed {flags.seed}: {', '.join(drawn)}, {count:,} each.")
+    if len(train) < len(lines):
+        dropped = len(lines) - len(train)
+        notes.append(f"{dropped:,} held-out texts were removed from training.")
+    if not train:
+        raise ValueError(
+            f"--data {flags.data} must hold texts that are not in --validation and "
+            "--test; none is left to train on."
+        )
+    return {"train": train, **texts}, notes
 
 
-def lines(path):
+def read_lines(path: str) -> list[str]:
     """Reads the lines of a file that are not blank."""
     return [line for line in iterate_lines(path) if line.strip()]
 
 
-def described(settings: Settings, parts) -> dict:
-    """Gives what has to be the same when a run goes on."""
-    digest = hashlib.sha256()
-    for name in ("train", "validation"):
-        for line in parts[name]:
-            digest.update(line.encode() + b"\n")
-    return dataclasses.asdict(settings) | {
-        "prompt": list(settings.prompt),
-        "backend": keras.config.backend(),
-        "text_sha256": digest.hexdigest(),
-    }
-
-
-def get_vocabulary(settings, texts, out):
-    """Loads the run's vocabulary, or trains one on the training texts."""
-    if runs.has_begun(out):
+def make_vocabulary(flags: Flags, texts: list[str], out) -> text.Vocabulary:
+    """Loads the vocabulary of a resumed run, or trains one on the texts."""
+    if runs.is_resumable(out):
         return text.Vocabulary.load(out / "vocabulary.model")
     return text.Vocabulary.train(
         texts,
-        size=settings.vocabulary_size,
-        model_type=settings.vocabulary_kind,
+        size=flags.vocabulary_size,
+        model_type=flags.subword_model,
         exact=False,
     )
 
 
-def make_model(settings, vocabulary, steps):
-    """Makes the model, compiled."""
-    learned = settings.positions == "learned"
+def make_model(flags: Flags, vocabulary, steps_per_epoch: int) -> keras.Model:
+    """Makes the model and compiles it."""
+    learned = flags.positions == "learned"
     model = models.CausalLM(
         vocabulary.size,
-        **PRESETS[settings.preset],
-        positions=settings.positions,
-        sequence_length=4 * settings.length if learned else None,
-        dropout=settings.dropout,
+        **SIZES[flags.size],
+        positions=flags.positions,
+        sequence_length=4 * flags.length if learned else None,
+        dropout=flags.dropout,
     )
-    updates = settings.epochs * steps
-    optimizer = runs.falling_adamw(
-        model,
-        settings.peak_rate,
-        updates,
-        rise=updates // 20,
-        weight_decay=settings.weight_decay,
-        clip_norm=settings.clip_norm,
-    )
+    updates = flags.epochs * steps_per_epoch
     model.compile(
-        optimizer,
+        runs.make_adamw(
+            model,
+            flags.learning_rate,
+            updates,
+            warmup_steps=updates // 20,
+            weight_decay=flags.weight_decay,
+            clip_norm=flags.clip_norm,
+        ),
         training.SmoothedCrossentropy(0.0),
         weighted_metrics=[training.Perplexity()],
-        jit_compile=settings.jit_compile or keras.config.backend() == "jax",
+        jit_compile=flags.jit_compile or keras.config.backend() == "jax",
     )
     return model
 
 
-def train(settings, model, rows, out):
-    """Fits the model from where the run stands; gives its history."""
-    average = training.CheckpointAverage(out / "averages", last=settings.average)
-    restart = training.ResumeTraining(out / "restart")
-    first_epoch, steps = restart.restore(model), rows["train"].steps_per_epoch
-    if first_epoch < settings.epochs:
+def train(flags: Flags, model, rows: dict, out) -> tuple[dict, int]:
+    """Fits the model from where the run stands, and averages weights.
+
+    Returns:
+        The history, and the number of averaged epochs.
+    """
+    average = training.CheckpointAverage(out / "averages", last=flags.average_last)
+    resume = training.ResumeTraining(out / "restart")
+    first_epoch, steps = resume.restore(model), rows["train"].steps_per_epoch
+    if first_epoch < flags.epochs:
         model.fit(
             rows["train"].dataset(first_step=first_epoch * steps),
             validation_data=rows["validation"].ordered(),
             steps_per_epoch=steps,
             initial_epoch=first_epoch,
-            epochs=settings.epochs,
+            epochs=flags.epochs,
             shuffle=False,
             verbose=1 if sys.stdout.isatty() else 2,
             callbacks=[
                 runs.Seconds(),
                 average,
                 keras.callbacks.TensorBoard(out / "tensorboard"),
-                restart,
+                resume,
             ],
         )
-    return restart.history, len(average.apply(model))
+    return resume.history, len(average.apply(model))
 
 
-def evaluate(model, rows, texts) -> dict:
-    """Gives the perplexity of a token; and what no vocabulary changes."""
+def evaluate(model, rows, texts: list[str]) -> dict[str, float]:
+    """Computes perplexity per token, and scores that no vocabulary changes."""
     perplexity = model.evaluate(rows.ordered(), return_dict=True, verbose=0)
     perplexity = perplexity["perplexity"]
-    nats = np.log(perplexity) * rows.num_labels
+    nats = np.log(perplexity) * rows.labels
     characters = sum(map(len, texts))
     return {
         "perplexity": round(float(perplexity), 3),
-        "word_perplexity": round(float(np.exp(nats / rows.num_words)), 3),
+        "word_perplexity": round(float(np.exp(nats / rows.words)), 3),
         "bits_per_character": round(float(nats / np.log(2) / characters), 4),
     }
 
 
-def save(settings, model, vocabulary, folder):
-    """Writes what goes on with a text, greedily, for any backend."""
-    pipelines.Translator(
+def make_translator(flags: Flags, model, vocabulary) -> pipelines.Translator:
+    """Makes a pipeline that continues a text greedily."""
+    return pipelines.Translator(
         model,
         vocabulary,
-        options=decode.Options(
-            beam_size=1, max_decoding_length=settings.max_new_tokens
-        ),
+        options=decode.Options(max_decoding_length=flags.max_new_tokens),
         source_prefix=[vocabulary.start_id],
-    ).save(folder)
+    )
 
 
-class Samples:
-    """Beginnings that the model goes on with, greedily and by drawing.
+class Sampler:
+    """Continues prompts, greedily and by sampling.
 
-    What cannot be searched is refused here, before anything is trained.
+    It is made before training, so that prompts and options that the model
+    cannot decode are rejected at once.
+
+    Args:
+        flags: `Flags`.
+        model: `models.CausalLM`.
+        vocabulary: `text.Vocabulary`.
+        texts: list of str, whose beginnings are the default prompts.
     """
 
-    def __init__(self, settings, model, vocabulary, texts):
-        prompts = list(settings.prompt)
+    def __init__(self, flags: Flags, model, vocabulary, texts: list[str]):
+        prompts = list(flags.prompt)
         if not prompts:
-            drawn = random.Random(settings.seed).sample(list(texts), min(3, len(texts)))
-            prompts = [" ".join(one.split()[:6]) for one in drawn]
+            sample = random.Random(flags.seed).sample(list(texts), min(3, len(texts)))
+            prompts = [" ".join(line.split()[:6]) for line in sample]
         self.rows = [[vocabulary.start_id, *ids] for ids in vocabulary.encode(prompts)]
-        search = functools.partial(
-            runtime.Decoder, model, max_decoding_length=settings.max_new_tokens
+        greedy = decode.Options(max_decoding_length=flags.max_new_tokens)
+        sampled = greedy.replace(
+            sampling_topk=0,
+            sampling_topp=flags.sampling_topp,
+            sampling_temperature=flags.temperature,
         )
-        drawing = {
-            "sampling_topk": 0,
-            "sampling_topp": settings.sampling_topp,
-            "sampling_temperature": settings.temperature,
+        self.decoders = {
+            "greedy": runtime.Decoder(model, greedy),
+            "sampled": runtime.Decoder(model, sampled),
         }
-        self.searches = {"greedy": search(), "drawn": search(**drawing)}
-        self.vocabulary, self.seed = vocabulary, settings.seed
-        longest = model.config["sequence_length"]
-        most = max(map(len, self.rows), default=0)
-        if longest is not None and most >= longest:
+        self.vocabulary, self.seed = vocabulary, flags.seed
+        positions = model.config["sequence_length"]
+        longest = max(map(len, self.rows), default=0)
+        if positions is not None and longest >= positions:
             raise ValueError(
-                "A prompt leaves positions for what follows. Received: one of "
-                f"{most} tokens; the model has {longest}. Shorten it, or raise "
-                "--length."
+                f"--prompt must have fewer than {positions} tokens, the positions of "
+                f"the model; got {longest}. Shorten it, or increase --length."
             )
 
-    def write(self, file):
-        """Prints and writes what the model says."""
-        found = {
-            name: search(self.rows, seed=self.seed)
-            for name, search in self.searches.items()
+    def write(self, file: pathlib.Path):
+        """Prints and writes the continued prompts."""
+        results = {
+            name: decoder(self.rows, seed=self.seed)
+            for name, decoder in self.decoders.items()
         }
-        said = []
+        lines = []
         for number, row in enumerate(self.rows):
-            for name, one in found.items():
-                whole = [*row, *one.ids[number, 0]]
-                said.append(f"{name}: {self.vocabulary.decode([whole])[0]}")
-        print("", *said, sep="\n")
-        file.write_text("\n".join(said) + "\n", encoding="utf-8")
+            for name, hypotheses in results.items():
+                ids = [*row, *hypotheses.ids[number, 0]]
+                lines.append(f"{name}: {self.vocabulary.decode([ids])[0]}")
+        print("", *lines, sep="\n")
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    runs.start(main, Settings, __doc__)
+    runs.start(main, Flags, __doc__)

@@ -107,15 +107,15 @@ def identity(flags, *datasets) -> dict:
 
     Args:
         flags: dataclass instance.
-        *datasets: `text.Pairs` of the run.
+        *datasets: `text.Pairs`, `text.LabeledDataset` or lists of str.
 
     Returns:
         dict of JSON values: the flags, the backend and a digest of the text.
     """
     digest = hashlib.sha256()
-    for pairs in datasets:
-        for sentence in (*pairs.source, *pairs.target):
-            digest.update(sentence.encode() + b"\n")
+    for dataset in datasets:
+        for example in dataset:
+            digest.update(repr(example).encode() + b"\n")
     values = dataclasses.asdict(flags) | {
         "backend": keras.config.backend(),
         "text_sha256": digest.hexdigest(),

@@ -1,0 +1,81 @@
+"""Pretrains the encoder of a classifier with masked tokens of the training
+texts.
+
+Source: Devlin et al. 2019, section 3.1, https://arxiv.org/abs/1810.04805
+"""
+
+import json
+import sys
+import time
+
+from keras_tfm import models, text, training
+from keras_tfm.recipes import runs
+
+
+def pretrain(flags, encoder, corpus, vocabulary, out, identity: dict) -> float:
+    """Lets the encoder predict masked tokens, once for each run.
+
+    A resumed run with the same identity loads the pretrained weights.
+
+    Args:
+        flags: `classification.Flags`.
+        encoder: `models.Encoder`.
+        corpus: `labeled_corpora.LabeledCorpus`.
+        vocabulary: of the texts.
+        out: path of the run folder.
+        identity: dict, see `runs.identity`.
+
+    Returns:
+        float, minutes of training.
+    """
+    if not flags.pretraining_epochs:
+        return 0.0
+    weights = out / "pretrained.weights.h5"
+    report = out / "pretraining.json"
+    if report.is_file():  # written after the weights
+        stored = json.loads(report.read_text(encoding="utf-8"))
+        if runs.is_resumable(out):  # all weights are restored later
+            return stored["minutes"]
+        if stored["identity"] == identity:
+            encoder.load_weights(weights)
+            return stored["minutes"]
+    batches = text.MaskedBatches(
+        text.LabelBatches(
+            corpus.train,
+            vocabulary,
+            batch_tokens=flags.batch_tokens,
+            max_length=flags.max_length,
+            seed=flags.seed,
+            segments=encoder.config["num_segments"] > 0,
+        )
+    )
+    model = models.MaskedLM(encoder)
+    updates = flags.pretraining_epochs * batches.steps_per_epoch
+    model.compile(
+        runs.make_adamw(
+            model,
+            flags.learning_rate,
+            updates,
+            warmup_steps=updates // 10,
+            weight_decay=0.01,
+            clip_norm=flags.clip_norm,
+        ),
+        training.SmoothedCrossentropy(0.0),
+        weighted_metrics=[training.TokenAccuracy(), training.Perplexity()],
+        jit_compile=flags.compiles,
+    )
+    print("Pretraining with masked tokens:")
+    start = time.perf_counter()
+    history = model.fit(
+        batches.dataset(),
+        steps_per_epoch=batches.steps_per_epoch,
+        epochs=flags.pretraining_epochs,
+        shuffle=False,
+        verbose=1 if sys.stdout.isatty() else 2,
+    ).history
+    minutes = round((time.perf_counter() - start) / 60, 4)
+    encoder.save_weights(weights)
+    runs.write_json(
+        report, {"minutes": minutes, "history": history, "identity": identity}
+    )
+    return minutes
