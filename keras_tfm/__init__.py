@@ -1,10 +1,14 @@
 """The Transformer of *Attention Is All You Need* as a Keras 3 library.
 
-Subpackages are imported when they are first used, so that `import keras_tfm`
-and `keras-tfm --help` do not wait for Keras.
+`import keras_tfm` imports `layers`, `models` and `training`, which registers
+their classes with Keras, so that `keras.models.load_model` finds them. Other
+subpackages are imported when they are first used. In the command `keras-tfm`
+nothing is imported at once: its `--help` does not wait for Keras.
 """
 
 import importlib
+import pathlib
+import sys
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -49,3 +53,8 @@ def __getattr__(name: str):
 
 def __dir__():
     return sorted([*globals(), *__all__])
+
+
+if pathlib.PurePath(sys.argv[0] if sys.argv else "").stem != "keras-tfm":
+    for _name in ("layers", "models", "training"):
+        importlib.import_module(f"keras_tfm.{_name}")
