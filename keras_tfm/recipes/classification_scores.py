@@ -66,10 +66,8 @@ def present_classes(labels) -> list[int]:
         labels: see `LabeledDataset.encoded_labels`.
     """
     labels = np.asarray(labels)
-    if labels.ndim == 1:
-        classes = np.unique(labels)
-    else:
-        classes = np.flatnonzero(labels.any(0))
+    one_each = labels.ndim == 1
+    classes = np.unique(labels) if one_each else np.flatnonzero(labels.any(0))
     return classes.tolist() or list(range(labels.shape[-1]))
 
 
