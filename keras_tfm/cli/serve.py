@@ -4,85 +4,84 @@ import math
 import pathlib
 import sys
 
-from keras_tfm.pipelines import pretrained as preset
+from keras_tfm.pipelines import pretrained
 
-COUNTS = ("workers", "beam_size", "body_bytes", "text_length", "texts", "waiting")
-COUNTS += ("attention_tokens", "batch_size")
+COUNTS = ("workers", "beam_size", "max_body_bytes", "max_characters", "max_texts")
+COUNTS += ("max_waiting", "max_attention_tokens", "batch_size")
 
 
-def run(command):
+def run(flags) -> None:
     """Serves a model until it is stopped.
 
     Args:
-        command: `options.Serve`.
+        flags: `options.Serve`.
 
     Raises:
-        ValueError: a number is not one that a server can have, or as
-            `start.run` says.
+        ValueError: a flag is out of its range, or as `start.run`.
         ImportError: the extra `serve` is not installed.
     """
-    _check(command)
-    preset.check_name(command.model)  # before anything is started
+    _check(flags)
+    pretrained.check_name(flags.model)  # before anything is started
     try:
         from keras_tfm.server import limits, start
-    except ImportError as fault:
+    except ImportError as error:
         raise ImportError(
-            "A server stands on Ray Serve and FastAPI. Install them by "
-            f"pip install 'keras-tfm[serve]'. Received: {fault}"
-        ) from fault
+            f"`keras-tfm serve` needs FastAPI and uvicorn, which cannot be imported "
+            f"({error}). Install `keras-tfm[serve]`."
+        ) from error
 
-    place, output = _place(command.model), sys.stdout
-    name = command.name or pathlib.PurePath(place).name
-    settings = {
-        "name": place,
-        "source_language": command.source_language,
-        "target_language": command.target_language,
+    model, stdout = _locate(flags.model), sys.stdout
+    name = flags.name or pathlib.PurePath(model).name
+    arguments = {
+        "name": model,
+        "source_language": flags.source_language,
+        "target_language": flags.target_language,
     }
-    given = {
-        "beam_size": command.beam_size,
-        "matmul_precision": command.matmul_precision,
+    options = {
+        "beam_size": flags.beam_size,
+        "matmul_precision": flags.matmul_precision,
     }
-    settings |= {key: value for key, value in given.items() if value is not None}
+    arguments |= {key: value for key, value in options.items() if value is not None}
+    print(f"Loading {name} and warming up ...", file=sys.stderr, flush=True)
     start.run(
-        settings,
+        arguments,
         name,
-        command.host,
-        command.port,
-        command.workers,
+        flags.host,
+        flags.port,
+        flags.workers,
         limits.Limits(
-            command.body_bytes,
-            command.text_length,
-            command.texts,
-            command.seconds,
-            command.waiting,
-            command.attention_tokens,
-            command.batch_size,
+            max_body_bytes=flags.max_body_bytes,
+            max_characters=flags.max_characters,
+            max_texts=flags.max_texts,
+            timeout=flags.timeout,
+            max_waiting=flags.max_waiting,
+            max_attention_tokens=flags.max_attention_tokens,
+            batch_size=flags.batch_size,
         ),
-        sorted(command.warm_up),
+        sorted(flags.warm_up),
         lambda port: print(
-            f"{name} at http://{command.host}:{port}", file=output, flush=True
+            f"{name} at http://{flags.host}:{port}", file=stdout, flush=True
         ),
     )
 
 
-def _check(command):
-    """Refuses numbers by their options' names, before what takes long."""
-    for key in COUNTS:
-        value = getattr(command, key)
+def _check(flags):
+    """Rejects numbers by the names of their flags, before a model is loaded."""
+    for name in COUNTS:
+        value = getattr(flags, name)
         if value is not None and value < 1:
-            option = key.replace("_", "-")
-            raise ValueError(f"`--{option}` is 1 or more. Received: {value}.")
-    if any(length < 1 for length in command.warm_up):
-        lengths = " ".join(map(str, command.warm_up))
-        raise ValueError(f"`--warm-up` has lengths of 1 or more. Received: {lengths}.")
-    if not 0 < command.seconds < math.inf:
-        raise ValueError(
-            f"`--seconds` is above 0, and finite. Received: {command.seconds}."
-        )
+            flag = name.replace("_", "-")
+            raise ValueError(f"--{flag} must be at least 1; got {value}.")
+    if any(length < 1 for length in flags.warm_up):
+        lengths = " ".join(map(str, flags.warm_up))
+        raise ValueError(f"--warm-up must hold lengths of at least 1; got {lengths}.")
+    if not 0 < flags.timeout < math.inf:
+        raise ValueError(f"--timeout must be positive and finite; got {flags.timeout}.")
 
 
-def _place(model):
-    """A folder by its whole path: workers have a folder of their own."""
-    place = preset.locate(model)
-    folders = isinstance(place, pathlib.Path) and place == pathlib.Path(model)
-    return str(place.resolve()) if folders else model
+def _locate(model):
+    """Returns the absolute path of a folder: workers have other working
+    folders."""
+    folder = pretrained.model_folder(model)
+    local = isinstance(folder, pathlib.Path) and folder == pathlib.Path(model)
+    return str(folder.resolve()) if local else model

@@ -1,5 +1,9 @@
-"""A translator or a classifier behind HTTP: `keras-tfm serve`.
+"""Serves a translator or a classifier over HTTP: `keras-tfm serve`.
 
-Nothing here is imported before a server starts: FastAPI and Ray come with the
-extra `serve`.
+`app` has the HTTP routes and `limits` what they accept. They ask a client of
+the model: `local.LocalClient` in the same process, or `cluster.ReplicaClient`
+in front of Ray Serve replicas. Both run an `engine.Engine`.
+
+FastAPI and uvicorn come with the extra `serve`, Ray with `cluster`; nothing
+here is imported before a server starts.
 """

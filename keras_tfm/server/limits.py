@@ -1,137 +1,136 @@
-"""What a server takes at most, and by which status it refuses more."""
+"""Limits of a server, and the status of a request that exceeds one."""
 
 import asyncio
 import contextlib
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 
-# A request takes a quarter of a batch at a time: what does not fit into one
-# waits behind all others, and what is as large as a batch never fits.
-PARTS = 4
+# A request is decoded in quarters of a batch: a request as large as a batch
+# would wait behind all others, since there is never room for it.
+QUARTERS = 4
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a server takes at most.
+    """Limits of a server.
 
-    Args:
-        body_bytes: int >= 1, of a request; 413.
-        text_length: int >= 1, characters of a text; 413.
-        texts: int >= 1, of a request; 413.
-        seconds: float > 0, until a request is there as a whole; 408. And from
-            then until its answer; 504.
-        waiting: int >= 1, requests that wait in a worker, and as many before
-            it; one of many texts counts for each quarter of a batch; 503, and
-            413 for one that has more of them than may wait.
-        attention_tokens: int >= 1, of a text whose attention is asked for; 413.
-        batch_size: int >= 1, texts that a model gets at once where more wait. 1
-            is no batching.
+    Attributes: max_body_bytes: int >= 1, size of a request body; status 413.
+        max_characters: int >= 1, length of a text; 413. max_texts: int >= 1,
+        texts of a request; 413. timeout: float > 0, seconds until a request
+        body is complete (408), and from then until its answer (504).
+        max_waiting: int >= 1, requests that wait; a request of many texts
+        counts once for each quarter of a batch; 503. max_attention_tokens: int
+        >= 1, tokens of a text whose attention is requested; 413. batch_size:
+        int >= 1, texts that are decoded at once. 1 disables batching.
+
+    Raises:
+        ValueError: a limit is not positive and finite.
     """
 
-    body_bytes: int = 1_000_000
-    text_length: int = 20_000
-    texts: int = 256
-    seconds: float = 60.0
-    waiting: int = 256
-    attention_tokens: int = 400
+    max_body_bytes: int = 1_000_000
+    max_characters: int = 20_000
+    max_texts: int = 256
+    timeout: float = 60.0
+    max_waiting: int = 256
+    max_attention_tokens: int = 400
     batch_size: int = 32
 
     def __post_init__(self):
-        numbers = dataclasses.astuple(self)
-        if not all(number > 0 and math.isfinite(number) for number in numbers):
-            raise ValueError(f"Limits are above 0, and finite. Received: {self}.")
+        for name, value in dataclasses.asdict(self).items():
+            if not (value > 0 and math.isfinite(value)):
+                raise ValueError(f"`{name}` must be positive and finite; got {value}.")
 
     @property
-    def part(self):
-        """Texts of a request that go to a worker together, at most."""
-        return max(1, self.batch_size // PARTS)
+    def chunk_size(self) -> int:
+        """The most texts of a request that the engine gets at once."""
+        return max(1, self.batch_size // QUARTERS)
 
-    def within(self, parts):
-        """Gives limits by which each request has room in a queue.
-
-        Args:
-            parts: int >= 1, what the queue holds, see `part`.
-        """
-        return dataclasses.replace(self, texts=min(self.texts, parts * self.part))
-
-    def fault(self, texts):
-        """Says which limit texts exceed, or gives None.
+    def for_queue(self, size: int) -> "Limits":
+        """Returns limits under which every request fits into a queue.
 
         Args:
-            texts: list of str.
+            size: int >= 1, chunks that the queue holds.
         """
-        if len(texts) > self.texts:
-            return f"A request has {self.texts} texts at most. Received: {len(texts)}."
-        longest = max(map(len, texts), default=0)
-        if longest > self.text_length:
+        max_texts = min(self.max_texts, size * self.chunk_size)
+        return dataclasses.replace(self, max_texts=max_texts)
+
+    def exceeded(self, texts: Sequence[str]) -> str | None:
+        """Returns an error message if texts exceed a limit."""
+        if len(texts) > self.max_texts:
             return (
-                f"A text has {self.text_length} characters at most. Received: "
+                f"A request must have at most {self.max_texts} texts; got {len(texts)}."
+            )
+        longest = max(map(len, texts), default=0)
+        if longest > self.max_characters:
+            return (
+                f"A text must have at most {self.max_characters} characters; got "
                 f"{longest}. Send its paragraphs one by one."
             )
         return None
 
 
 class BodyLimit:
-    """Refuses bodies that are too large, before they are read, or too slow.
+    """ASGI middleware that rejects large bodies, unread, and slow ones.
 
     Args:
         app: ASGI application.
-        body_bytes: int >= 1; 413.
-        seconds: float > 0, until a body is there as a whole; 408.
+        max_body_bytes: int >= 1; status 413.
+        timeout: float > 0, seconds until the body is complete; status 408.
     """
 
-    def __init__(self, app, body_bytes, seconds):
-        self.app, self.body_bytes, self.seconds = app, body_bytes, seconds
+    def __init__(self, app, max_body_bytes: int, timeout: float):
+        self.app, self.max_body_bytes, self.timeout = app, max_body_bytes, timeout
 
     async def __call__(self, scope, receive, send):
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         length = dict(scope["headers"]).get(b"content-length", b"0")
-        if not length.isdigit() or int(length) > self.body_bytes:
-            await _refuse(send, *self._large())
+        if not length.isdigit() or int(length) > self.max_body_bytes:
+            await _reject(send, *self._too_large())
             return
-        read, begun, fault, whole = 0, False, None, False
-        end = asyncio.get_running_loop().time() + self.seconds
+        size, responding, error, complete = 0, False, None, False
+        deadline = asyncio.get_running_loop().time() + self.timeout
 
-        async def counted():
-            nonlocal read, fault, whole
+        async def limited_receive():
+            nonlocal size, error, complete
             try:
-                # After its end a client that goes away is waited for.
-                async with asyncio.timeout_at(None if whole else end):
+                # After the body, `receive` waits for the client to disconnect.
+                async with asyncio.timeout_at(None if complete else deadline):
                     message = await receive()
             except TimeoutError:
-                fault = (408, f"A body is there within {self.seconds:g} seconds.")
-                raise _Refused from None
-            read += len(message.get("body", b""))
-            whole = not message.get("more_body", False)
-            if read > self.body_bytes:
-                fault = self._large()
-                raise _Refused
+                error = 408, f"The body must arrive within {self.timeout:g} seconds."
+                raise _LimitExceeded from None
+            size += len(message.get("body", b""))
+            complete = not message.get("more_body", False)
+            if size > self.max_body_bytes:
+                error = self._too_large()
+                raise _LimitExceeded
             return message
 
-        async def watched(message):
-            nonlocal begun
-            if begun or fault is None:
-                begun = True
+        async def watched_send(message):
+            nonlocal responding
+            # After an error the application answers what it could not read.
+            if responding or error is None:
+                responding = True
                 await send(message)
-            # Else the application answers what it could not read.
 
-        with contextlib.suppress(_Refused):
-            await self.app(scope, counted, watched)
-        if not begun:
-            await _refuse(send, *(fault or self._large()))
+        with contextlib.suppress(_LimitExceeded):
+            await self.app(scope, limited_receive, watched_send)
+        if not responding:
+            await _reject(send, *(error or self._too_large()))
 
-    def _large(self):
-        return 413, f"A body has {self.body_bytes} bytes at most."
-
-
-class _Refused(Exception):
-    """More came than the limit, or less in its time."""
+    def _too_large(self):
+        return 413, f"A body must have at most {self.max_body_bytes} bytes."
 
 
-async def _refuse(send, status, message):
+class _LimitExceeded(Exception):
+    """The body is larger or slower than its limit."""
+
+
+async def _reject(send, status, message):
     body = json.dumps({"error": message}).encode()
     headers = [
         (b"content-type", b"application/json"),

@@ -1,20 +1,23 @@
-"""The addresses and shapes of TensorFlow Serving's REST interface.
+"""Routes and shapes of the REST API of TensorFlow Serving.
 
-Its clients ask this server as they ask that one.
+Its clients can talk to this server.
 https://www.tensorflow.org/tfx/serving/api_rest
 """
 
+from collections.abc import Callable
+
 import fastapi
-from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-# Names, types and ranks of what signatures give, as `Translator.export` does.
+from keras_tfm.server.errors import error_response
+
+# Names, types and ranks of the outputs, as in `export.saved_model`.
 SIGNATURES = {
     "translation": {
         "serving_default": {
             "translation": ("DT_STRING", 1),
             "score": ("DT_FLOAT", 1),
-            "finished": ("DT_BOOL", 1),
+            "truncated": ("DT_BOOL", 1),
         },
         "n_best": {"translations": ("DT_STRING", 2), "scores": ("DT_FLOAT", 2)},
     },
@@ -28,96 +31,93 @@ SIGNATURES = {
 }
 
 
-def add(app, name, version, described, answers):
-    """Adds the addresses to an application.
+def add(app, name: str, version: str, describe: Callable, answers: Callable) -> None:
+    """Adds the routes to an application.
 
     Args:
         app: `fastapi.FastAPI`.
         name, version: str, of the model.
-        described: coroutine, what the model is.
-        answers: coroutine `(texts, prefix, full)`, what it says of texts.
+        describe: coroutine function that describes the model.
+        answers: coroutine function `(texts, prefix, all_hypotheses)`.
     """
-    for place in (f"/v1/models/{name}", f"/v1/models/{name}/versions/{version}"):
-        _add(app, place, name, version, described, answers)
+    for path in (f"/v1/models/{name}", f"/v1/models/{name}/versions/{version}"):
+        _add_routes(app, path, name, version, describe, answers)
 
 
-def _add(app, place, name, version, described, answers):
-    @app.get(place)
+def _add_routes(app, path, name, version, describe, answers):
+    @app.get(path)
     async def status():
         """The state of the model."""
-        await described(alive=True)
-        state = {"error_code": "OK", "error_message": ""}
-        one = {"version": version, "state": "AVAILABLE", "status": state}
-        return {"model_version_status": [one]}
+        await describe(alive=True)
+        status = {"error_code": "OK", "error_message": ""}
+        state = {"version": version, "state": "AVAILABLE", "status": status}
+        return {"model_version_status": [state]}
 
-    @app.get(place + "/metadata")
+    @app.get(path + "/metadata")
     async def metadata():
-        """What the model takes and gives."""
-        signatures = SIGNATURES[(await described())["kind"]]
+        """Inputs and outputs of the signatures."""
+        signatures = SIGNATURES[(await describe())["kind"]]
+        definitions = {
+            signature: _definition(signature, outputs)
+            for signature, outputs in signatures.items()
+        }
         return {
             "model_spec": {"name": name, "signature_name": "", "version": version},
-            "metadata": {
-                "signature_def": {
-                    "signature_def": {
-                        signature: _definition(signature, outputs)
-                        for signature, outputs in signatures.items()
-                    }
-                }
-            },
+            "metadata": {"signature_def": {"signature_def": definitions}},
         }
 
-    @app.post(place + ":predict")
+    @app.post(path + ":predict")
     async def predict(request: fastapi.Request):
-        """Answers `instances`, or `inputs`, by a signature."""
-        does = await described()
-        kind = does["kind"]
+        """Answers `instances` or `inputs` by a signature."""
+        description = await describe()
+        signatures = SIGNATURES[description["kind"]]
         try:
             body = await request.json()
         except (ValueError, RecursionError):
-            return JSONResponse({"error": "The body is not JSON."}, 400)
+            return error_response(400, "The body must be JSON.")
         try:
-            signature, texts, by_row = _read(body, SIGNATURES[kind])
-        except ValueError as fault:
-            return JSONResponse({"error": str(fault)}, 400)
+            signature, texts, by_row = _parse(body, signatures)
+        except ValueError as error:
+            return error_response(400, str(error))
         try:
-            found = await answers(texts, None, signature == "n_best")
-        except HTTPException as fault:
-            if fault.status_code != 422:
+            results = await answers(texts, None, signature == "n_best")
+        except HTTPException as error:
+            if error.status_code != 422:
                 raise
-            return JSONResponse({"error": fault.detail}, 400)
-        rows = [_row(one, signature, does) for one in found]
+            return error_response(400, error.detail)
+        rows = [_row(result, signature, description) for result in results]
         if by_row:
             return {"predictions": rows}
-        outputs = SIGNATURES[kind][signature]
-        return {"outputs": {key: [row[key] for row in rows] for key in outputs}}
+        names = signatures[signature]
+        return {"outputs": {name: [row[name] for row in rows] for name in names}}
 
 
-def _read(body, signatures):
-    """Gives the signature's name, the texts, and whether they come in rows."""
+def _parse(body, signatures):
+    """Returns the signature, the texts, and whether they came as rows."""
     if not isinstance(body, dict):
-        raise ValueError("The body is an object with `instances` or `inputs`.")
+        raise ValueError("The body must be an object with `instances` or `inputs`.")
     unknown = set(body) - {"signature_name", "instances", "inputs"}
     if unknown or ("instances" in body) == ("inputs" in body):
         raise ValueError(
-            "A body has `instances` or `inputs`, and may have `signature_name`. "
-            f"Received: {sorted(body)}."
+            "The body must have `instances` or `inputs`, and may have "
+            f"`signature_name`; got {sorted(body)}."
         )
     signature = body.get("signature_name") or "serving_default"
     if not isinstance(signature, str) or signature not in signatures:
         raise ValueError(
-            f"Signatures are {sorted(signatures)}. Received: {signature!r}."
+            f"`signature_name` must be one of {sorted(signatures)}; got {signature!r}."
         )
     by_row = "instances" in body
     texts = body["instances"] if by_row else body["inputs"]
     if by_row and isinstance(texts, list):
-        texts = [one.get("text") if _holds_text(one) else one for one in texts]
+        texts = [item.get("text") if _holds_text(item) else item for item in texts]
     elif not by_row and _holds_text(texts):
         texts = texts["text"]
     texts = [texts] if isinstance(texts, str) and not by_row else texts
     if not isinstance(texts, list) or not all(isinstance(t, str) for t in texts):
         raise ValueError(
-            'The input is `text`, a list of strings: as "instances": ['
-            '"a text"] or [{"text": "a text"}], or as "inputs": ["a text"].'
+            'The input `text` must be a list of strings: "instances": ["a text"] or '
+            '[{"text": "a text"}], or "inputs": ["a text"].'
         )
     return signature, texts, by_row
 
@@ -126,26 +126,28 @@ def _holds_text(value):
     return isinstance(value, dict) and set(value) == {"text"}
 
 
-def _row(found, signature, does):
-    if does["kind"] == "classification":
-        shares = found["probabilities"]
+def _row(result, signature, description):
+    if description["kind"] == "classification":
+        probabilities = result["probabilities"]
         return {
-            "labels": list(shares),
-            "probabilities": list(shares.values()),
-            "truncated": found["truncated"],
+            "labels": list(probabilities),
+            "probabilities": list(probabilities.values()),
+            "truncated": result["truncated"],
         }
-    hypotheses = found["hypotheses"]
-    if signature == "n_best":  # of an empty text, too
-        missing = does["hypotheses"] - len(hypotheses)
+    hypotheses = result["hypotheses"]
+    if signature == "n_best":  # n columns for an empty text too
+        missing = description["hypotheses"] - len(hypotheses)
+        texts = [hypothesis["text"] for hypothesis in hypotheses]
+        scores = [hypothesis["score"] for hypothesis in hypotheses]
         return {
-            "translations": [one["text"] for one in hypotheses] + [""] * missing,
-            "scores": [one["score"] for one in hypotheses] + [None] * missing,
+            "translations": texts + [""] * missing,
+            "scores": scores + [None] * missing,
         }
     best = hypotheses[0]
     return {
         "translation": best["text"],
         "score": best["score"],
-        "finished": best["finished"],
+        "truncated": best["truncated"],
     }
 
 
@@ -153,14 +155,13 @@ def _definition(signature, outputs):
     return {
         "inputs": {"text": _tensor(f"{signature}_text:0", "DT_STRING", 1)},
         "outputs": {
-            key: _tensor(f"{signature}_{key}:0", dtype, rank)
-            for key, (dtype, rank) in outputs.items()
+            name: _tensor(f"{signature}_{name}:0", dtype, rank)
+            for name, (dtype, rank) in outputs.items()
         },
         "method_name": "tensorflow/serving/predict",
     }
 
 
 def _tensor(name, dtype, rank):
-    sizes = [{"size": "-1", "name": ""}] * rank
-    shape = {"dim": sizes, "unknown_rank": False}
+    shape = {"dim": [{"size": "-1", "name": ""}] * rank, "unknown_rank": False}
     return {"dtype": dtype, "tensor_shape": shape, "name": name}

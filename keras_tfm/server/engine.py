@@ -1,0 +1,261 @@
+"""Answers jobs with a model: batches of them, or each with others in flight."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+
+from keras_tfm.decode.protocol import Capabilities
+from keras_tfm.pipelines.loading import load
+from keras_tfm.pipelines.shared import SharedTranslator
+from keras_tfm.pipelines.translator import GREEDY, Translator
+
+WARM_UP = (32, 64, 128)  # tokens; longer texts are split into sentences
+ERRORS = (ValueError, TypeError)  # caused by the request, not by the server
+
+
+class TooLong(ValueError):
+    """A text is longer than the server allows."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What one request, or a chunk of it, asks of the model.
+
+    Attributes:
+        texts: list of str.
+        prefixes: list of str or None, the beginning of each translation.
+        all_hypotheses: bool. Return the n-best list.
+        attention: bool. Return cross-attention.
+        weight: int >= 1. The number of texts of a batch that it counts as.
+    """
+
+    texts: list[str]
+    prefixes: list[str | None] | None = None
+    all_hypotheses: bool = False
+    attention: bool = False
+    weight: int = 1
+
+    @property
+    def kind(self) -> tuple[bool, bool, bool]:
+        """Jobs of one kind are decoded together; others need other
+        functions."""
+        return self.all_hypotheses, self.attention, any(self.prefixes or ())
+
+
+class Engine:
+    """A loaded model that answers jobs.
+
+    Args:
+        name: str, a preset or a folder, see `Translator.from_preset`.
+        source_language, target_language: str or None, see there.
+        max_attention_tokens: int >= 1. Attention has as many numbers as source
+            tokens times target tokens.
+        batch_size: int >= 1, texts that a translator decodes at once.
+        timeout: float > 0 or None: seconds after which a batch is given up.
+        **options: of `Translator.from_preset`.
+
+    Attributes:
+        model: `Translator` or `Classifier`.
+        task: `"translation"` or `"classification"`.
+
+    Raises:
+        ValueError, FileNotFoundError: there is no such model, or it classifies
+            pairs of texts, which no request holds.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        max_attention_tokens: int = 400,
+        batch_size: int = 32,
+        timeout: float | None = None,
+        **options: Any,
+    ):
+        self.max_attention_tokens, self.timeout = max_attention_tokens, timeout
+        # Two threads decode half a batch each; with PyTorch one decodes it all.
+        threads = 1 if keras.config.backend() == "torch" else 2
+        defaults = {
+            "batch_size": -(-batch_size // threads),
+            # Room for a full batch of any usual length: other batch sizes would
+            # need compiled functions of their own.
+            "batch_tokens": batch_size * 2 * max(WARM_UP),
+            "few_buckets": True,
+        }
+        self.model = load(name, source_language, target_language, defaults, **options)
+        translates = isinstance(self.model, Translator)
+        self.task = "translation" if translates else "classification"
+        if not translates and self.model.paired:
+            raise ValueError(
+                "A server needs a classifier of single texts; got one of pairs of "
+                "texts. Export it for TensorFlow Serving."
+            )
+        self._single = self.model
+        if translates and keras.config.backend() != "torch":
+            # Rare kinds of jobs are compiled for one text only.
+            self._single = self.model.replace(batch_size=1)
+        self._shared = None
+        if translates and batch_size > 1 and SharedTranslator.supports(self.model):
+            self._shared = SharedTranslator(self.model, batch_size)
+
+    def warm_up(self, lengths: Sequence[int] | None = WARM_UP) -> None:
+        """Compiles what texts of usual lengths need, so that no request waits.
+
+        n-best lists, attention and streams, which are rarer, are compiled for
+        the first two lengths.
+
+        Args:
+            lengths: ints >= 1, in tokens, ascending. None: everything is
+                compiled when it is first needed.
+        """
+        self._answer_together([Job(["a"])])
+        if self.task != "translation" or not lengths:
+            return
+        (self._shared or self.model).warm_up(lengths)
+        description = self.describe()
+        variants = [self._options(True, False)]
+        variants += [self._options(True, True)] if description["attention"] else []
+        variants += [GREEDY] if description["streams"] else []
+        for options in variants:
+            self._single.warm_up(lengths[:2], **options)
+
+    def describe(self) -> dict[str, Any]:
+        """Returns what the model can do, as JSON values."""
+        if self.task == "classification":
+            return {"kind": self.task, "classes": self.model.classes}
+        return {
+            "kind": self.task,
+            "hypotheses": self.model.decoder.options.beam_size,
+            "attention": "return_attention"
+            in Capabilities.of(self.model.model).begin_options,
+            "streams": not self.model.decoder.options.samples,
+        }
+
+    def answers(self, jobs: Sequence[Job]) -> list:
+        """Answers jobs together.
+
+        Args:
+            jobs: list of `Job`.
+
+        Returns:
+            For each job a list of dicts of JSON values, one for each text; or
+            the error that the job caused; or a `TimeoutError`.
+        """
+        results: list = [None] * len(jobs)
+        for kind in sorted({job.kind for job in jobs}):
+            indices = [i for i, job in enumerate(jobs) if job.kind == kind]
+            try:
+                answers = self._answer_together([jobs[i] for i in indices])
+            except TimeoutError as error:
+                answers = [error] * len(indices)
+            except ERRORS:  # one job is at fault; the others get their answers
+                answers = [self._answer_alone(jobs[i]) for i in indices]
+            for index, answer in zip(indices, answers, strict=True):
+                results[index] = answer
+        return results
+
+    def can_share(self, job: Job) -> bool:
+        """Returns whether a job can be decoded by continuous batching."""
+        return self._shared is not None and job.kind == (False, False, False)
+
+    async def share(self, job: Job) -> list[dict] | Exception:
+        """Answers a job by continuous batching, see `answers`.
+
+        Args:
+            job: `Job` that `can_share` accepts.
+        """
+        try:
+            translations = await self._shared.translate(job.texts, self.timeout)
+        except (*ERRORS, TimeoutError) as error:
+            return error
+        return [_translation_json(translation) for translation in translations]
+
+    def stream(self, text: str, target_prefix: str | None = None) -> Iterator[str]:
+        """Translates greedily, see `Translator.stream`."""
+        return self.model.stream(text, target_prefix)
+
+    def _answer_alone(self, job):
+        try:
+            return self._answer_together([job])[0]
+        except (*ERRORS, TimeoutError) as error:
+            return error
+
+    def _answer_together(self, jobs):
+        """Answers jobs of one kind."""
+        texts = [text for job in jobs for text in job.texts]
+        if self.task == "classification":
+            answers = [_prediction_json(prediction) for prediction in self.model(texts)]
+        else:
+            prefixes = [
+                prefix
+                for job in jobs
+                for prefix in job.prefixes or [None] * len(job.texts)
+            ]
+            all_hypotheses, attention, _ = jobs[0].kind
+            answers = self._translate(texts, prefixes, all_hypotheses, attention)
+        remaining = iter(answers)
+        return [[next(remaining) for _ in job.texts] for job in jobs]
+
+    def _translate(self, texts, prefixes, all_hypotheses, attention):
+        if attention:
+            self._check_lengths(texts)
+        prefixes = prefixes if any(prefixes) else None
+        translator = self._single if all_hypotheses or prefixes else self.model
+        translations = translator.translate(
+            texts,
+            prefixes,
+            timeout=self.timeout,
+            **self._options(all_hypotheses, attention),
+        )
+        return [_translation_json(translation) for translation in translations]
+
+    def _options(self, all_hypotheses, attention):
+        """The options of `Translator.translate` for a kind of jobs."""
+        beam_size = self.model.decoder.options.beam_size
+        options = {"num_hypotheses": beam_size} if all_hypotheses else {}
+        return {**options, "return_attention": True} if attention else options
+
+    def _check_lengths(self, texts):
+        longest = max(map(len, self.model.vocabulary.encode(texts)), default=0)
+        if longest > self.max_attention_tokens:
+            raise TooLong(
+                "`return_attention` needs texts of at most "
+                f"{self.max_attention_tokens} tokens; got {longest}. Request the "
+                "translation alone."
+            )
+
+
+def _translation_json(translation):
+    return {
+        "source_tokens": translation.source_tokens,
+        "hypotheses": [
+            {
+                "text": hypothesis.text,
+                "score": hypothesis.score if np.isfinite(hypothesis.score) else None,
+                "truncated": hypothesis.truncated,
+                "tokens": hypothesis.tokens,
+                "attention": _attention_json(hypothesis.attention),
+            }
+            for hypothesis in translation.hypotheses
+        ],
+    }
+
+
+def _attention_json(attention):
+    if attention is None:
+        return None
+    return np.round(attention.astype("float64"), 4).tolist()
+
+
+def _prediction_json(prediction):
+    probabilities = prediction.probabilities
+    names = sorted(probabilities, key=probabilities.get, reverse=True)
+    return {
+        "label": prediction.label,
+        "probabilities": {name: float(probabilities[name]) for name in names},
+        "truncated": prediction.truncated,
+    }

@@ -1,0 +1,121 @@
+"""Runs the engine in the process of the HTTP server, in a thread of its own."""
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+from collections.abc import AsyncIterator
+
+from keras_tfm.server.engine import ERRORS, Engine, Job
+from keras_tfm.server.errors import FAILED, FULL, Unavailable
+
+_log = logging.getLogger(__name__)
+BATCH_WAIT = 0.003  # seconds: jobs that arrive within them share a batch
+STREAM_INTERVAL = 0.05  # seconds between the states of a stream
+_END = object()
+
+
+class LocalClient:
+    """Asks an engine in this process.
+
+    Jobs that the engine can share are decoded by continuous batching. Others
+    are gathered and answered in batches by one thread.
+
+    Args:
+        engine: `Engine`.
+        batch_size: int >= 1, texts of a batch.
+        max_waiting: int >= 1, jobs at once; more are rejected.
+    """
+
+    def __init__(self, engine: Engine, batch_size: int, max_waiting: int):
+        self.engine, self.batch_size, self.max_waiting = engine, batch_size, max_waiting
+        self._waiting = 0
+        self._worker = concurrent.futures.ThreadPoolExecutor(1, "engine")
+        self._queue: list[tuple[Job, asyncio.Future]] = []
+        self._tasks: set[asyncio.Task] = set()  # asyncio keeps no reference
+        # Text is tokenized on this loop, so that HTTP stays responsive.
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, daemon=True).start()
+
+    async def answer(self, job: Job):
+        """Answers a job, see `Engine.answers`.
+
+        Raises:
+            Unavailable: too many jobs are waiting.
+            RuntimeError: the engine failed.
+        """
+        if self._waiting >= self.max_waiting:
+            raise Unavailable(FULL)
+        self._waiting += 1
+        try:
+            if self.engine.can_share(job):
+                shared = asyncio.run_coroutine_threadsafe(
+                    self.engine.share(job), self._loop
+                )
+                return await asyncio.wrap_future(shared)
+            future = asyncio.get_running_loop().create_future()
+            self._queue.append((job, future))
+            if len(self._queue) == 1:
+                task = asyncio.ensure_future(self._answer_queue())
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+            return await future
+        finally:
+            self._waiting -= 1
+
+    async def _answer_queue(self):
+        """Answers what is in the queue, a batch at a time."""
+        await asyncio.sleep(BATCH_WAIT)
+        loop = asyncio.get_running_loop()
+        while batch := self._next_batch():
+            jobs = [job for job, _ in batch]
+            try:
+                answers = await loop.run_in_executor(
+                    self._worker, self.engine.answers, jobs
+                )
+            except Exception:
+                _log.exception("A batch failed.")
+                answers = [FAILED] * len(jobs)
+            for (_, future), answer in zip(batch, answers, strict=True):
+                if future.done():  # the client has gone
+                    continue
+                if answer is FAILED:
+                    future.set_exception(RuntimeError(FAILED))
+                else:
+                    future.set_result(answer)
+
+    def _next_batch(self):
+        """Takes jobs of up to `batch_size` texts from the queue."""
+        batch, weight = [], 0
+        while self._queue:
+            job, future = self._queue[0]
+            if batch and weight + job.weight > self.batch_size:
+                break
+            self._queue.pop(0)
+            if not future.done():
+                batch.append((job, future))
+                weight += job.weight
+        return batch
+
+    async def describe(self) -> dict:
+        """Returns what the model can do, see `Engine.describe`."""
+        return self.engine.describe()
+
+    async def stream(self, text: str, target_prefix: str | None) -> AsyncIterator:
+        """Yields the translation so far; or the error that the text caused."""
+        loop = asyncio.get_running_loop()
+        last_time, state = loop.time() - STREAM_INTERVAL, None
+        try:
+            states = self.engine.stream(text, target_prefix)
+            while True:
+                latest = await asyncio.to_thread(next, states, _END)
+                if latest is _END:
+                    break
+                state = latest
+                if loop.time() - last_time >= STREAM_INTERVAL:
+                    yield state
+                    last_time, state = loop.time(), None
+            if state is not None:
+                yield state
+        except ERRORS as error:
+            yield error

@@ -1,0 +1,168 @@
+"""The engine, and the client that runs it in the process of the server."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from keras_tfm.pipelines import Classifier
+from keras_tfm.server.engine import Engine, Job
+from keras_tfm.server.errors import FULL
+from keras_tfm.server.local import LocalClient
+from tests.pipelines.test_classifier import CLASSES, network
+from tests.runtime.conftest import count_compilations
+from tests.server.conftest import TEXTS, Client, InProcess
+
+pytestmark = pytest.mark.backend("torch")
+
+
+def test_a_bad_job_does_not_affect_others(folder, translator):
+    engine = Engine(folder)
+    jobs = [
+        Job(["a man", ""]),
+        Job(["a boat"], ["old " * 40]),
+        Job(["a house"], None, True, True),
+        Job(["old"], ["a"]),
+        Job([]),
+    ]
+    plain, bad, full, prefixed, empty = engine.answers(jobs)
+    texts = [answer["hypotheses"][0]["text"] for answer in plain]
+    assert texts == translator(["a man", ""])
+    assert isinstance(bad, ValueError)
+    assert full[0]["hypotheses"][0]["attention"]
+    assert prefixed[0]["hypotheses"][0]["text"].startswith("a")
+    assert empty == []
+
+
+def test_a_batch_beyond_the_timeout_is_given_up(folder):
+    engine = Engine(folder, timeout=1e-6)
+    jobs = [Job(["a man"]), Job(["a boat"], all_hypotheses=True)]
+    assert all(isinstance(a, TimeoutError) for a in engine.answers(jobs))
+    client = Client(InProcess(engine), timeout=7.0)
+    assert "within 7 seconds" in client.error(504, "/translate", {"text": "a"})
+
+
+def test_models_that_cannot_be_served_are_rejected(vocabulary, folder, tmp_path):
+    pairs = Classifier(network(vocabulary), vocabulary, CLASSES, paired=True)
+    pairs.save(tmp_path / "pairs")
+    with pytest.raises(ValueError, match="got one of pairs of texts"):
+        Engine(str(tmp_path / "pairs"))
+    sampling = Engine(folder, beam_size=1, sampling_topk=3)
+    sampling.warm_up()
+    client = Client(InProcess(sampling))
+    assert client.send("/translate", {"text": "a"}).status_code == 200
+    assert "cannot stream" in client.error(422, "/translate/stream", {"text": "a"})
+    diverse = Engine(folder, beam_size=4, num_beam_groups=2, diversity_penalty=0.5)
+    greedy = Engine(folder, beam_size=1)
+    assert list(diverse.stream("a man"))[-1] == list(greedy.stream("a man"))[-1]
+
+
+def test_a_warm_engine_compiles_nothing(folder, monkeypatch):
+    engine = Engine(folder)
+    compiled = count_compilations(monkeypatch)
+    engine.warm_up((16,))
+    assert compiled
+    compiled.clear()
+    for texts in (["a house"], ["a boat", "an old man"]):
+        assert engine.can_share(Job(texts))
+        shared = asyncio.run(engine.share(Job(texts)))
+        for attention in (False, True):
+            job = Job(texts, all_hypotheses=True, attention=attention)
+            assert not engine.can_share(job)
+            [answers] = engine.answers([job])
+            for first, second in zip(shared, answers, strict=True):
+                assert (
+                    first["hypotheses"][0]["text"] == (second["hypotheses"][0]["text"])
+                )
+    list(engine.stream("a man"))
+    assert not compiled
+    asyncio.run(engine.share(Job(["a house " * 30])))
+    assert compiled
+    assert isinstance(asyncio.run(engine.share(Job([7]))), TypeError)
+
+
+def test_concurrent_jobs_get_their_own_answers(folder, translator):
+    engine = Engine(folder)
+    client = LocalClient(engine, batch_size=4, max_waiting=100)
+
+    async def ask():
+        shared = [client.answer(Job([text])) for text in TEXTS * 3]
+        full = [client.answer(Job([text], all_hypotheses=True)) for text in TEXTS * 3]
+        return await asyncio.gather(*shared, *full)
+
+    answers = [answer[0]["hypotheses"][0]["text"] for answer in asyncio.run(ask())]
+    assert answers == translator(TEXTS) * 6
+
+    async def stream():
+        return [state async for state in client.stream("a house", None)]
+
+    expected = translator.translate("a house", beam_size=1, num_hypotheses=1).text
+    assert asyncio.run(stream())[-1] == expected
+
+
+class Slow:
+    """An engine that answers when it is released."""
+
+    def __init__(self):
+        import threading
+
+        self.released, self.batches = threading.Event(), []
+
+    def describe(self):
+        return {"kind": "classification", "classes": ["a"]}
+
+    def can_share(self, job):
+        return False
+
+    def answers(self, jobs):
+        self.released.wait(30)
+        self.batches.append(sum(len(job.texts) for job in jobs))
+        if any("fail" in job.texts for job in jobs):
+            raise RuntimeError("no")
+        return [[{"label": "a"}] * len(job.texts) for job in jobs]
+
+
+def test_jobs_beyond_the_queue_are_rejected():
+    limits = {"batch_size": 8, "max_texts": 50, "max_characters": 5}
+
+    async def send(engine, *counts):
+        client = LocalClient(engine, batch_size=8, max_waiting=3)
+        app = Client(client, **limits, queue_size=3).app
+        transport = httpx.ASGITransport(app)
+        async with httpx.AsyncClient(transport=transport) as sender:
+            tasks = []
+            for count in counts:
+                body = {"text": ["a"] * count}
+                request = sender.post("http://server/classify", json=body)
+                tasks.append(asyncio.ensure_future(request))
+                await asyncio.sleep(0.2)
+            engine.released.set()
+            return await asyncio.gather(*tasks)
+
+    first, second, third = asyncio.run(send(Slow(), 4, 3, 2))
+    assert (first.status_code, third.status_code) == (200, 200)
+    assert len(first.json()["predictions"]) == 4
+    assert (second.status_code, second.json()) == (503, {"error": FULL})
+    assert second.headers["retry-after"] == "1"
+    # A request that never fits is not told to try again.
+    fitting, larger = asyncio.run(send(Slow(), 6, 7))
+    assert (fitting.status_code, larger.status_code) == (200, 413)
+    assert larger.json() == {"error": "A request must have at most 6 texts; got 7."}
+
+
+def test_jobs_that_wait_share_batches_and_failures_stay_in_theirs(caplog):
+    engine = Slow()
+    engine.released.set()
+    client = LocalClient(engine, batch_size=4, max_waiting=100)
+
+    async def ask():
+        jobs = [Job(["a"]) for _ in range(6)] + [Job(["fail"]), Job(["a", "a", "a"])]
+        return await asyncio.gather(*map(client.answer, jobs), return_exceptions=True)
+
+    answers = asyncio.run(ask())
+    assert engine.batches == [4, 3, 3]
+    assert answers[0] == [{"label": "a"}]
+    assert [isinstance(answer, RuntimeError) for answer in answers] == (
+        [False] * 4 + [True] * 3 + [False]
+    )
+    assert "A batch failed" in caplog.text

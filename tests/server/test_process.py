@@ -1,0 +1,207 @@
+"""`keras-tfm serve` as a process: with one worker, and with Ray replicas."""
+
+import concurrent.futures
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import httpx
+import numpy as np
+import pytest
+
+from keras_tfm.server.limits import Limits
+
+pytestmark = pytest.mark.backend("torch")  # a process is the same on all
+PROGRAM = "import sys; from keras_tfm.cli import main; sys.exit(main())"
+LIMITS = ["--batch-size", "8", "--max-texts", "500", "--timeout", "300"]
+LIMITS += ["--max-waiting", "100"]
+WORDS = ["an", "old", "man", "in", "a", "small", "boat", "garden", "house"]
+
+
+def start(folder, *flags):
+    """Starts a server; returns its address and its process."""
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            PROGRAM,
+            "serve",
+            folder,
+            "--port",
+            "0",
+            *LIMITS,
+            *flags,
+        ],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    line = process.stdout.readline()
+    address = re.fullmatch(r"animals at (http://127.0.0.1:[1-9]\d+)\n", line)
+    if not address:
+        process.kill()
+        pytest.fail(line + process.stderr.read())
+    return address[1], process
+
+
+def stop(process):
+    process.terminate()
+    try:
+        process.communicate(timeout=60)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def texts(translator):
+    """Random texts and their translations."""
+    draw = np.random.default_rng(0)
+    texts = [" ".join(draw.choice(WORDS, 5)) for _ in range(24)]
+    return dict(zip(texts, translator(texts), strict=True))
+
+
+def send(address, text, more=()):
+    body = {"text": [text, *more]}
+    return httpx.post(address + "/translate", json=body, timeout=300)
+
+
+def check_concurrent_requests(address, pool, expected):
+    """Sends concurrent requests and checks that none gets another's answer."""
+    texts = list(expected)
+    more = [texts[i : i + 4] for i in range(len(texts))]
+    answers = list(pool.map(send, [address] * len(texts), texts, more))
+    for text, answer in zip(texts, answers, strict=True):
+        assert answer.json()["translations"][0]["text"] == expected[text]
+
+
+def check_graceful_stop(address, process, pool, expected):
+    """Sends SIGTERM during requests and checks that all are answered."""
+    texts = list(expected)
+    futures = [pool.submit(send, address, text, texts[:19]) for text in texts[:4]]
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    for text, future in zip(texts, futures, strict=False):
+        answer = future.result().json()
+        assert answer["translations"][0]["text"] == expected[text]
+    assert process.wait(120) == 0
+    assert process.stdout.read() == ""  # nothing after the address
+
+
+def test_one_process_serves_and_finishes_its_requests(folder, texts):
+    address, process = start(folder)
+    try:
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            check_concurrent_requests(address, pool, texts)
+            metrics = httpx.get(address + "/metrics").text
+            assert 'path="/translate",status="200"} 24.0' in metrics
+            # More than the queue holds: 2 * 100 chunks of 2 texts.
+            answer = httpx.post(address + "/translate", json={"text": ["a"] * 401})
+            expected = {"error": "A request must have at most 400 texts; got 401."}
+            assert (answer.status_code, answer.json()) == (413, expected)
+            url = httpx.URL(address)
+            with socket.create_connection((url.host, url.port), timeout=60) as raw:
+                raw.sendall(b"GET / HTTP/1.1\r\nlarge: ".ljust(2**16 + 1, b"a"))
+                assert raw.recv(99).startswith(b"HTTP/1.1 400 ")
+            check_graceful_stop(address, process, pool, texts)
+        assert "Traceback" not in (errors := process.stderr.read()), errors
+    finally:
+        stop(process)
+
+
+def is_running(process, seconds=60):
+    """Returns whether a process still runs after some seconds."""
+    import psutil
+
+    ended = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        try:
+            if process.status() in ended:
+                return False
+        except psutil.NoSuchProcess:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def test_a_cluster_survives_the_loss_of_a_replica(folder, texts):
+    pytest.importorskip("ray")
+    import psutil
+
+    address, process = start(folder, "--workers", "2")
+    try:
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            check_concurrent_requests(address, pool, texts)
+            family = psutil.Process(process.pid).children(recursive=True)
+            replicas = [p for p in family if "Replica" in " ".join(p.cmdline())]
+            environment = replicas[0].environ()
+            names = list(texts)
+            futures = [
+                pool.submit(send, address, text, names[:19]) for text in names[:16]
+            ]
+            time.sleep(0.3)
+            for replica in replicas:
+                replica.kill()
+            for text, future in zip(names, futures, strict=False):  # none hangs
+                answer = future.result()
+                if answer.status_code == 503:
+                    assert "The worker was lost. Try again." in answer.text
+                else:
+                    [first, *_] = answer.json()["translations"]
+                    assert first["text"] == texts[text]
+            assert not any(map(is_running, replicas))
+            # A new replica reads what the lost one has compiled.
+            compiled = environment["JAX_COMPILATION_CACHE_DIR"]
+            assert compiled in environment["TF_XLA_FLAGS"]
+            answer = send(address, names[0]).json()
+            assert answer["translations"][0]["text"] == texts[names[0]]
+            check_graceful_stop(address, process, pool, texts)
+        errors = process.stderr.read()
+        assert "ServeController" not in errors, errors
+        assert " INFO " not in f" {errors}".replace("\n", " "), errors
+        assert not [child for child in family if is_running(child)]
+        assert not os.path.exists(compiled)
+    finally:
+        stop(process)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def test_a_server_says_why_it_cannot_start(folder):
+    def fail(*flags):
+        ended = subprocess.run(
+            [sys.executable, "-c", PROGRAM, "serve", folder, *flags],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert ended.returncode == 1 and "Traceback" not in ended.stderr
+        assert ended.stdout == ""
+        [line] = [x for x in ended.stderr.splitlines() if "keras-tfm:" in x]
+        return line
+
+    assert "xx" in fail("--port", str(free_port()), "--target-language", "xx")
+    assert "--port must be from 0 to 65535; got 99999" in fail("--port", "99999")
+
+
+def test_a_taken_port_is_rejected():
+    from keras_tfm.server import start
+
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(OSError, match=f"nothing can listen at 127.0.0.1:{port}"):
+            start.run({}, "a", "127.0.0.1", port, 1, Limits(), ())
