@@ -1,0 +1,569 @@
+"""Commands: one line for each line, errors with a status, interrupted jobs."""
+
+import gzip
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from keras_tfm.cli import main, serve
+from keras_tfm.cli import output as output_module
+from keras_tfm.models import Encoder, SequenceClassifier
+from keras_tfm.pipelines import Classifier, Translator, load, pretrained
+from tests.cli.conftest import LINES, PROGRAM, printed
+from tests.decode.conftest import draw_transformer
+from tests.layers.formulas import draw_weights
+
+torch_only = pytest.mark.backend("torch")
+
+
+def test_help_loads_no_backend():
+    program = (
+        "import sys\nfrom keras_tfm.cli import main\n"
+        "try:\n    main(['translate', '--help'])\nexcept SystemExit as end:\n"
+        "    assert end.code == 0\nassert 'keras' not in sys.modules"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert b"--beam-size" in done.stdout
+
+
+@torch_only
+def test_version_and_recipes_are_listed(capfd):
+    assert main(["--version"]) == 0
+    assert capfd.readouterr().out.startswith("keras-tfm 0.")
+    assert main(["train", "parsing"]) == 1
+    error = capfd.readouterr().err
+    assert "translation, classification, language-model; got 'parsing'" in error
+    with pytest.raises(SystemExit) as end:
+        main(["train", "translation", "--help"])
+    assert end.value.code == 0
+    assert "optimization options" in capfd.readouterr().out
+
+
+@torch_only
+def test_translate_writes_one_line_for_each_line(
+    folder, translator, source, capfd, type_in, tmp_path
+):
+    expected = [text.replace("\n", " ") for text in translator(LINES)]
+    assert main(["translate", folder, source]) == 0
+    assert printed(capfd) == expected
+    type_in("\r\n".join(LINES).encode())
+    assert main(["translate", folder, "--window", "4"]) == 0
+    assert printed(capfd) == expected
+    compressed = tmp_path / "source.txt.gz"
+    compressed.write_bytes(gzip.compress("\n".join(LINES).encode()))
+    files = [source, str(compressed)]
+    assert main(["translate", folder, *files, "--progress", "True"]) == 0
+    out, err = capfd.readouterr()
+    assert out.split("\n")[:-1] == expected * 2
+    assert f"{2 * len(LINES):,} lines" in err
+    assert main(["translate", folder, source, "--beam-size", "1"]) == 0
+    greedy = Translator.load(folder, beam_size=1)(LINES)
+    assert printed(capfd) == greedy != expected
+
+
+def test_translate_can_multiply_in_bfloat16(folder, source, capfd):
+    command = ["translate", folder, source, "--matmul-precision", "bfloat16"]
+    if keras.config.backend() == "tensorflow":
+        assert main(command) == 1
+        assert "bfloat16" in capfd.readouterr().err
+        return
+    translator = Translator.load(folder, matmul_precision="bfloat16")
+    assert main(command) == 0
+    assert printed(capfd) == translator([text.replace("\n", " ") for text in LINES])
+
+
+@torch_only
+def test_truncated_translations_are_counted(folder, source, tmp_path, capfd):
+    short = Translator.load(folder, max_decoding_length=2)
+    short.save(tmp_path / "short")
+    count = sum(result.truncated for result in short.translate(LINES))
+    assert 0 < count < len(LINES)
+    assert main(["translate", str(tmp_path / "short"), source]) == 0
+    expected = f"{count} translations were truncated at their maximum length."
+    assert expected in capfd.readouterr().err
+
+
+@torch_only
+def test_json_objects_have_prefixes_constraints_and_hypotheses(
+    folder, translator, type_in, capfd, tmp_path
+):
+    items = [
+        {"source": "a house"},
+        {"source": "an old man", "target_prefix": "the boat", "id": [7]},
+        {"source": "a house", "constraints": ["garden"]},
+        {"source": ""},
+    ]
+    type_in("\n".join(map(json.dumps, items)).encode())
+    flags = ["--format", "jsonl", "--num-hypotheses", "2"]
+    assert main(["translate", folder, *flags]) == 0
+    first, second, third, fourth = map(json.loads, printed(capfd))
+    expected = translator.translate("a house", num_hypotheses=2)
+    assert first["translation"] == expected.text
+    assert [hypothesis["text"] for hypothesis in first["hypotheses"]] == [
+        hypothesis.text for hypothesis in expected.hypotheses
+    ]
+    assert first["score"] == pytest.approx(expected.score, abs=1e-4)
+    assert second["translation"].startswith("the boat") and second["id"] == [7]
+    assert "garden" in third["translation"]
+    assert fourth == {
+        "source": "",
+        "translation": "",
+        "score": None,
+        "truncated": False,
+        "hypotheses": [{"text": "", "score": None}],
+    }
+    translator.replace(num_hypotheses=2).save(tmp_path / "several")
+    for flags, count in (([], 1), (["--num-hypotheses", "2"], 2)):
+        type_in(b'{"source": "a house"}')
+        command = ["translate", str(tmp_path / "several"), "--format", "jsonl"]
+        assert main([*command, *flags]) == 0
+        [line] = printed(capfd)
+        assert len(json.loads(line)["hypotheses"]) == count
+
+
+def interrupt(command):
+    """Runs a command until it has written four lines."""
+    write_all = output_module.Output.write_all
+
+    def write_four(self, texts, progress=None):
+        def four():
+            for number, text in enumerate(texts):
+                if number == 4:
+                    raise KeyboardInterrupt
+                yield text
+
+        write_all(self, four(), progress)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(output_module.Output, "write_all", write_four)
+        assert main(command) == 130
+
+
+@torch_only
+def test_an_interrupted_translation_resumes(folder, source, tmp_path, capfd):
+    target = tmp_path / "target.txt"
+    command = ["translate", folder, source, "--output", str(target)]
+    assert main(command) == 0
+    whole = target.read_bytes()
+    assert whole.count(b"\n") == len(LINES)
+    assert not list(tmp_path.glob("*.part*"))
+    target.unlink()
+    # As after a power failure: four lines, and half of the fifth.
+    interrupt(command)
+    part = tmp_path / "target.txt.part"
+    assert part.read_bytes() == b"".join(whole.splitlines(True)[:4])
+    part.write_bytes(part.read_bytes() + b"half")
+    assert main([*command, "--beam-size", "1"]) == 1
+    assert "belongs to another model, other flags" in capfd.readouterr().err
+    assert main([*command, "--progress", "True"]) == 0
+    assert target.read_bytes() == whole
+    assert f"{len(LINES):,} lines" in capfd.readouterr().err
+    assert not list(tmp_path.glob("*.part*"))
+
+
+def check_resumes(command, tmp_path):
+    """Compares a command that was interrupted with one that was not."""
+    whole, target = tmp_path / "whole", tmp_path / "target"
+    assert main([*command, "--output", str(whole)]) == 0
+    assert whole.read_bytes().count(b"\n") == len(LINES)
+    resumed = [*command, "--output", str(target)]
+    interrupt(resumed)
+    part = tmp_path / "target.part"
+    assert part.read_bytes() == b"".join(whole.read_bytes().splitlines(True)[:4])
+    assert main([*resumed, "--window", "2"]) == 0
+    assert target.read_bytes() == whole.read_bytes()
+    assert main([*resumed[:-1], command[2]]) == 1  # the output is an input
+
+
+@torch_only
+def test_a_failed_start_leaves_nothing_behind(folder, source, tmp_path):
+    target = tmp_path / "target.txt"
+    command = ["translate", str(tmp_path / "none"), source, "--output", str(target)]
+    assert main(command) != 0 and not list(tmp_path.glob("target*"))
+    # A part without a whole line does not count.
+    (tmp_path / "target.txt.part").write_text("half")
+    (tmp_path / "target.txt.part.json").write_text('{"of": "something else"}')
+    assert main(["translate", folder, source, "--output", str(target)]) == 0
+    # An output inside the model's folder does not change the model.
+    model = tmp_path / "model"
+    shutil.copytree(folder, model)
+    inside = str(model / "target.txt")
+    command = ["translate", str(model), source, "--output", inside]
+    interrupt(command)
+    assert main(command) == 0
+    assert (model / "target.txt").read_bytes() == target.read_bytes()
+
+
+@torch_only
+def test_a_name_stands_for_the_same_files_everywhere(tmp_path, monkeypatch):
+    folder = pretrained.model_folder("en-de")
+    assert (folder / "preset.json").is_file()
+    assert output_module.fingerprints(folder)[0][1]  # other weights, other model
+    monkeypatch.chdir(tmp_path)
+    for name in ("en-de", "mine"):
+        (tmp_path / name).mkdir()
+    assert pretrained.model_folder("en-de") == folder
+    assert serve._locate("en-de") == "en-de"
+    assert serve._locate("mine") == str(tmp_path / "mine")
+    assert pretrained.model_folder("hf://one/two") == "hf://one/two"
+    (tmp_path / "en-de" / "classifier.json").write_text("{}")
+    assert isinstance(load("en-de"), Translator)
+
+
+@torch_only
+def test_an_error_names_its_line_and_lines_before_it_are_written(
+    folder, tmp_path, capfd, type_in
+):
+    type_in(b"a house\n\xff\n")
+    assert main(["translate", folder]) == 1
+    error = capfd.readouterr().err
+    assert "line 2: byte 1 of the line (0xff)" in error and "Traceback" not in error
+    file = tmp_path / "texts.jsonl"
+    file.write_text('{"source": "a"}\n{"source": "old"}\nno\n{"source": "a"}\n')
+    command = ["translate", folder, str(file), "--format", "jsonl"]
+    target = ["--output", str(tmp_path / "out.txt")]
+    for _ in range(2):  # the number counts from the first line after a resume too
+        assert main([*command, "--window", "1", *target]) == 1
+        assert "Line 3 is not valid JSON" in capfd.readouterr().err
+        assert (tmp_path / "out.txt.part").read_text().count("\n") == 2
+    assert main(command) == 1
+    out, error = capfd.readouterr()
+    assert [json.loads(line)["source"] for line in out.splitlines()] == ["a", "old"]
+    assert "Line 3 is not valid JSON" in error
+    file.write_bytes(b"a\nold\n\xff\na\n")
+    assert main(["translate", folder, str(file)]) == 1
+    out, error = capfd.readouterr()
+    assert len(out.splitlines()) == 2
+    assert "line 3: byte 1 of the line (0xff)" in error
+    # A prefix that fills its limit is rejected; the lines before are answered.
+    long = {"source": "old", "target_prefix": "a house " * 200}
+    items = [{"source": "a"}, {"source": "house"}, long, {"source": "a"}]
+    file.write_text("\n".join(map(json.dumps, items)))
+    assert main(command) == 1
+    out, error = capfd.readouterr()
+    assert [json.loads(line)["source"] for line in out.splitlines()] == ["a", "house"]
+    assert "Line 3: " in error and "prefix" in error
+
+
+@torch_only
+def test_flags_and_files_that_cannot_be_are_rejected(folder, source, tmp_path, capfd):
+    def error_of(*command):
+        assert main(list(command)) == 1
+        return capfd.readouterr().err
+
+    target = str(tmp_path / "out.txt")
+    assert "'no" in error_of("translate", "no-such-model")
+    missing = str(tmp_path / "no.txt")
+    error = error_of("translate", folder, source, missing, "--output", target)
+    assert "no.txt', which is not a file" in error
+    error = error_of("translate", folder, source, "--window", "0", "--output", target)
+    assert "--window must be at least 1; got 0" in error
+    error = error_of("translate", folder, source, "--num-hypotheses", "2")
+    assert "--num-hypotheses needs --format jsonl" in error
+    file = tmp_path / "texts.jsonl"
+    file.write_text('{"source": "a"}\n')
+    command = ["translate", folder, str(file), "--format", "jsonl"]
+    error = error_of(*command, "--num-hypotheses", "9", "--output", target)
+    assert "num_hypotheses=9" in error and "Line" not in error
+    assert not list(tmp_path.glob("out*"))
+    content = file.read_bytes()
+    error = error_of("translate", folder, str(file), "--output", str(file))
+    assert "--output must not be an input file" in error
+    assert file.read_bytes() == content
+    file.write_text("")
+    assert main(["translate", folder, str(file), source]) == 0
+    assert len(printed(capfd)) == len(LINES)
+    with pytest.raises(SystemExit) as end:
+        main(["translate", folder, "--no-such-flag"])
+    assert end.value.code == 2
+
+
+@torch_only
+@pytest.mark.parametrize("command", ["translate", "classify", "score"])
+def test_files_are_checked_before_a_model_is_loaded(
+    command, folder, tmp_path, capfd, monkeypatch
+):
+    missing = str(tmp_path / "none.txt")
+    for pipeline in (Translator, Classifier):
+        monkeypatch.setattr(pipeline, "from_preset", lambda *_, **__: 1 / 0)
+    assert main([command, folder, missing]) == 1
+    assert f"FILE must be a text file; got {missing!r}" in capfd.readouterr().err
+
+
+def start(*arguments, **options):
+    """Starts a command as a process that Ctrl-C reaches.
+
+    A process that a shell starts in the background, as these tests may be,
+    ignores it.
+    """
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *arguments],
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        **options,
+    )
+
+
+@torch_only
+@pytest.mark.parametrize("stream", ["input", "output"])
+def test_a_closed_stream_is_an_error(stream, folder):
+    redirection = {"input": "<&-", "output": ">&-"}[stream]
+    # Only a shell can close it before the process starts.
+    shell = ["sh", "-c", f'"$@" {redirection}', "sh", sys.executable, "-c", PROGRAM]
+    done = subprocess.run(
+        [*shell, "translate", folder],
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        input=b"a\n",
+        capture_output=True,
+    )
+    assert done.returncode == 1 and b"Traceback" not in done.stderr
+    assert f"Standard {stream} is closed".encode() in done.stderr
+
+
+@torch_only
+def test_a_full_disk_is_an_error(folder):
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    with (
+        open("/dev/full", "wb") as full,
+        start("translate", folder, stdout=full) as process,
+    ):
+        _, error = process.communicate(b"a house\n" * 3, timeout=120)
+    assert process.returncode == 1 and b"No space left" in error
+    assert b"Traceback" not in error and b"Exception ignored" not in error
+
+
+@torch_only
+@pytest.mark.parametrize(("reason", "status"), [("pipe", 141), ("interrupt", 130)])
+def test_a_process_ends_without_a_traceback(reason, status, folder):
+    command = ["translate", folder, "--window", "1"]
+    with start(*command, stdout=subprocess.PIPE) as process:
+        process.stdin.write(b"a house\n")
+        process.stdin.flush()
+        assert process.stdout.readline().endswith(b"\n")
+        if reason == "pipe":
+            process.stdout.close()
+            process.stdin.write(b"a house\n" * 5)
+            process.stdin.close()
+        else:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=120) == status
+        assert b"Traceback" not in process.stderr.read()
+
+
+@torch_only
+def test_score_scores_translations(
+    folder, translator, source, capfd, type_in, tmp_path, monkeypatch
+):
+    pairs = [("a house", "the boat"), ("an old man", "a garden"), ("", "a")]
+    expected = translator.score(pairs)
+    type_in("".join(f"{s}\t{t}\n" for s, t in pairs).encode())
+    assert main(["score", folder]) == 0
+    scores = [float(line) for line in printed(capfd)]
+    np.testing.assert_allclose(scores, [r.score for r in expected], atol=1e-4)
+    items = [{"source": s, "target": t, "id": i} for i, (s, t) in enumerate(pairs)]
+    del items[1]["id"]
+    type_in("\n".join(map(json.dumps, items)).encode())
+    assert main(["score", folder, "--format", "jsonl"]) == 0
+    results = [json.loads(line) for line in printed(capfd)]
+    assert [result.get("id", "") for result in results] == [0, "", 2]
+    assert results[0]["tokens"][-1] == "</s>" and results[2]["score"] is None
+    assert results[0]["score"] == pytest.approx(expected[0].score, abs=1e-4)
+    type_in(b'{"source": "a house"}\n')
+    assert main(["score", folder, "--format", "jsonl"]) == 1
+    assert "Line 1 must be a JSON object with 'source'" in capfd.readouterr().err
+    type_in(b"a house\tthe boat\tCC-BY\n")
+    assert main(["score", folder]) == 0
+    assert float(printed(capfd)[0]) == pytest.approx(expected[0].score, abs=1e-4)
+    type_in(b"a house\n")
+    assert main(["score", folder]) == 1
+    error = capfd.readouterr().err
+    assert "standard input, line 1" in error and "Or give two" in error
+    check_resumes(["score", folder, source, source], tmp_path)
+    # After a resume an error names the line of the file.
+    command = ["score", folder, source, source, "--output", str(tmp_path / "again")]
+    interrupt(command)
+
+    def reject(*_):
+        raise ValueError("no")
+
+    monkeypatch.setattr(Translator, "score", reject)
+    assert main(command) == 1
+    assert "Line 5: no" in capfd.readouterr().err
+
+
+@torch_only
+def test_evaluate_scores_a_test_set(
+    folder, translator, source, tmp_path, capfd, type_in
+):
+    pytest.importorskip("sacrebleu")
+    target = tmp_path / "target.txt"
+    target.write_text("".join(f"{text}\n" for text in translator(LINES)))
+    assert main(["evaluate", folder, source, str(target)]) == 0
+    out = capfd.readouterr().out
+    assert "nrefs:1" in out and "BLEU 100.00" in out
+    assert f"{len(LINES)} lines" in out
+    pairs = zip(LINES, target.read_text().splitlines(), strict=True)
+    tsv = tmp_path / "pairs.tsv"
+    tsv.write_text("".join(f"{a}\t{b}\n" for a, b in pairs))
+    assert main(["evaluate", folder, str(tsv)]) == 0
+    assert "BLEU 100.00" in capfd.readouterr().out
+    command = ["evaluate", "nowhere", source, str(target)]
+    assert main([*command, "--output", str(tmp_path / "out.txt")]) == 1
+    assert not [*tmp_path.glob("out.txt*")]
+    capfd.readouterr()
+    (tmp_path / "short.txt").write_text("one\n")
+    assert main(["evaluate", folder, source, str(tmp_path / "short.txt")]) == 1
+    assert "short.txt" in capfd.readouterr().err
+    type_in(b"")
+    assert main(["evaluate", folder]) == 1
+    assert "at least one pair of a source and a reference" in capfd.readouterr().err
+
+
+@torch_only
+def test_inspect_prints_the_configuration(folder, translator, capfd):
+    assert main(["inspect", folder]) == 0
+    out = capfd.readouterr().out
+    assert f"parameters: {translator.model.count_params():,}" in out
+    assert "beam_size: 2" in out and "280 tokens" in out
+    assert main(["inspect"]) == 0
+    assert "en-de: translation, en to de" in capfd.readouterr().out
+
+
+@torch_only
+@pytest.mark.parametrize(
+    ("changes", "places", "adds_end"),
+    [
+        ({}, {}, False),
+        ({"source_prefix": [270, 9]}, {"before each source": [270, 9]}, False),
+        # NLLB's suffix, and that of others.
+        (
+            {"source_suffix": [3, 270], "target_prefix": [9]},
+            {"after each source": [3, 270], "as target_prefix": [9]},
+            False,
+        ),
+        (
+            {"source_suffix": [270, 3], "target_prefix": [9]},
+            {"after each source": [270], "as target_prefix": [9]},
+            True,
+        ),
+    ],
+)
+def test_export_to_ctranslate2_names_the_tokens_that_it_needs(
+    changes, places, adds_end, translator, tmp_path, capfd
+):
+    pytest.importorskip("ctranslate2")
+    translator.replace(**changes).save(tmp_path / "saved")
+    command = ["export", str(tmp_path / "saved"), str(tmp_path / "out")]
+    command += ["--format", "ctranslate2", "--quantization", "int8"]
+    assert main(command) == 0
+    assert (tmp_path / "out" / "model.bin").is_file()
+    error = capfd.readouterr().err
+    assert error.count("Give CTranslate2 these tokens") == len(places)
+    for place, ids in places.items():
+        tokens = " ".join(translator.vocabulary.tokens(ids))
+        assert f"{place}: {tokens}\n" in error
+    if changes:
+        config = json.loads((tmp_path / "out" / "config.json").read_text())
+        assert config["add_source_eos"] is adds_end
+
+
+@torch_only
+def test_export_writes_other_formats(folder, translator, tmp_path, capfd):
+    assert main(["export", folder, str(tmp_path / "keras"), "--format", "keras"]) == 0
+    loaded = Translator.load(tmp_path / "keras")
+    assert loaded("a house") == translator("a house")
+    assert loaded.target_vocabulary is loaded.vocabulary
+    capfd.readouterr()
+    for name, flag in (("keras", "--version"), ("saved-model", "--quantization")):
+        command = ["export", folder, str(tmp_path / "no"), "--format", name, flag, "2"]
+        assert main(command) == 1 and not (tmp_path / "no").exists()
+        expected = f"{flag} has no effect with --format {name}; got 2"
+        assert expected in capfd.readouterr().err
+    pytest.importorskip("safetensors")
+    target = [str(tmp_path / "theirs"), "--format", "transformers"]
+    assert main(["export", folder, *target]) == 1  # three embedding matrices
+    assert "tie" in capfd.readouterr().err
+    model = draw_transformer(6, vocabulary_size=280, tie="all", normalize_first=False)
+    Translator(model, translator.vocabulary).save(tmp_path / "tied")
+    assert main(["export", str(tmp_path / "tied"), *target]) == 0
+    names = {file.name for file in (tmp_path / "theirs").iterdir()}
+    assert {"model.safetensors", "tokenizer.json", "generation_config.json"} <= names
+
+
+@torch_only
+def test_classify_writes_one_label_for_each_line(vocabulary, source, tmp_path, capfd):
+    encoder = Encoder(vocabulary.size, 1, 8, 12, 2)
+    model = draw_weights(SequenceClassifier(encoder, 2), 0)
+    classifier = Classifier(model, vocabulary, ["good", "bad"])
+    classifier.save(tmp_path / "classifier")
+    folder = str(tmp_path / "classifier")
+    file = tmp_path / "texts.txt"
+    texts = [line for line in LINES if line.strip()]
+    file.write_text("\n".join(texts))
+    assert main(["classify", folder, str(file)]) == 0
+    predictions = classifier(texts)
+    rows = [f"{p.label}\t{p.probability:.4f}" for p in predictions]
+    assert printed(capfd) == rows
+    objects = tmp_path / "texts.jsonl"
+    items = [{"text": line, "id": i} for i, line in enumerate(LINES)]
+    objects.write_text("\n".join(map(json.dumps, items)))
+    assert main(["classify", folder, str(objects), "--format", "jsonl"]) == 0
+    results = [json.loads(line) for line in printed(capfd)]
+    assert [result["id"] for result in results] == list(range(len(LINES)))
+    blank = [not line.strip() for line in LINES]
+    assert [result["label"] is None for result in results] == blank
+    labels = [result["label"] for result in results if result["label"]]
+    assert labels == [prediction.label for prediction in predictions]
+    assert results[0]["probabilities"].keys() == {"good", "bad"}
+    assert main(["classify", folder, source, "--format", "jsonl"]) == 1
+    assert "Line 1 is not valid JSON" in capfd.readouterr().err
+    assert main(["classify", folder, source, "--window", "2"]) == 0
+    remaining = iter(rows)
+    assert printed(capfd) == ["" if empty else next(remaining) for empty in blank]
+    # The vocabulary has no token for it, though it is not whitespace.
+    file.write_text(f"\u200b\n{texts[0]}\n\u200b\u200b\n", encoding="utf-8")
+    assert main(["classify", folder, str(file)]) == 0
+    assert printed(capfd) == ["", rows[0], ""]
+    check_resumes(["classify", folder, source], tmp_path)
+    assert main(["inspect", folder]) == 0
+    assert "classes: ['good', 'bad']" in capfd.readouterr().out
+    pairs = Classifier(model, vocabulary, ["good", "bad"], paired=True)
+    pairs.save(tmp_path / "pairs")
+    objects.write_text('{"text": "a house", "second": "a boat", "id": null}')
+    command = ["classify", str(tmp_path / "pairs"), str(objects), "--format=jsonl"]
+    assert main(command) == 0
+    result = json.loads(printed(capfd)[0])
+    [prediction] = pairs([("a house", "a boat")])
+    assert (result["id"], result["label"]) == (None, prediction.label)
+
+
+@torch_only
+def test_average_averages_the_last_epochs(translator, tmp_path, capfd):
+    run = tmp_path / "run"
+    translator.save(run / "model")
+    (run / "averages").mkdir()
+    original = translator.model.get_weights()
+    weights = [np.ones_like(array) * 3 for array in original]
+    for number, shift in ((1, 100), (2, 0), (3, 2)):
+        translator.model.set_weights([array + shift for array in weights])
+        file = run / "averages" / f"epoch_{number:04d}.weights.h5"
+        translator.model.save_weights(file)
+    translator.model.set_weights(original)
+    assert main(["average", str(run), str(tmp_path / "mean"), "--last", "2"]) == 0
+    expected = "epoch_0002.weights.h5, epoch_0003.weights.h5"
+    assert expected in capfd.readouterr().out
+    average = Translator.load(tmp_path / "mean").model.get_weights()
+    assert all(np.all(array == 4) for array in average)
+    assert main(["average", str(tmp_path), str(tmp_path / "mean")]) == 1
+    assert "no folder `averages`" in capfd.readouterr().err
