@@ -18,7 +18,7 @@ def run(flags) -> None:
     Args:
         flags: `options.Classify`.
     """
-    identity = output.prepare(flags, pretrained.model_folder(flags.model))
+    identity = output.prepare(flags, pretrained.locate(flags.model))
     classifier = Classifier.from_preset(flags.model)
     if flags.format == "jsonl":
         items = lines.objects(lines.read(flags.files), _names(classifier), {})

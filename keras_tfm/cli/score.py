@@ -19,7 +19,7 @@ def run(flags) -> None:
     Args:
         flags: `options.Score`.
     """
-    identity = output.prepare(flags, pretrained.model_folder(flags.model))
+    identity = output.prepare(flags, pretrained.locate(flags.model))
     translator = load_translator(flags)
     if flags.format == "jsonl":
         items = lines.objects(lines.read(flags.files), NAMES, {})

@@ -82,6 +82,6 @@ def _check(flags):
 def _locate(model):
     """Returns the absolute path of a folder: workers have other working
     folders."""
-    folder = pretrained.model_folder(model)
+    folder = pretrained.locate(model)
     local = isinstance(folder, pathlib.Path) and folder == pathlib.Path(model)
     return str(folder.resolve()) if local else model

@@ -37,7 +37,7 @@ def run(flags) -> None:
             f"--num-hypotheses needs --format jsonl; got {flags.num_hypotheses} with "
             "--format text."
         )
-    identity = output.prepare(flags, pretrained.model_folder(flags.model))
+    identity = output.prepare(flags, pretrained.locate(flags.model))
     translator = load_translator(
         flags,
         beam_size=flags.beam_size,

@@ -204,16 +204,16 @@ def test_a_failed_start_leaves_nothing_behind(folder, source, tmp_path):
 
 @torch_only
 def test_a_name_stands_for_the_same_files_everywhere(tmp_path, monkeypatch):
-    folder = pretrained.model_folder("en-de")
+    folder = pretrained.locate("en-de")
     assert (folder / "preset.json").is_file()
     assert output_module.fingerprints(folder)[0][1]  # other weights, other model
     monkeypatch.chdir(tmp_path)
     for name in ("en-de", "mine"):
         (tmp_path / name).mkdir()
-    assert pretrained.model_folder("en-de") == folder
+    assert pretrained.locate("en-de") == folder
     assert serve._locate("en-de") == "en-de"
     assert serve._locate("mine") == str(tmp_path / "mine")
-    assert pretrained.model_folder("hf://one/two") == "hf://one/two"
+    assert pretrained.locate("hf://one/two") == "hf://one/two"
     (tmp_path / "en-de" / "classifier.json").write_text("{}")
     assert isinstance(load("en-de"), Translator)
 

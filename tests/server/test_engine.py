@@ -156,7 +156,10 @@ def test_jobs_that_wait_share_batches_and_failures_stay_in_theirs(caplog):
     client = LocalClient(engine, batch_size=4, max_waiting=100)
 
     async def ask():
-        jobs = [Job(["a"]) for _ in range(6)] + [Job(["fail"]), Job(["a", "a", "a"])]
+        jobs = [Job(["a"]) for _ in range(6)] + [
+            Job(["fail"]),
+            Job(["a"] * 3, weight=3),
+        ]
         return await asyncio.gather(*map(client.answer, jobs), return_exceptions=True)
 
     answers = asyncio.run(ask())
