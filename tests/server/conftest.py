@@ -1,4 +1,4 @@
-"""Models for the server tests, and clients that ask an application in memory."""
+"""Models for the server tests, and clients of an application in memory."""
 
 import asyncio
 
