@@ -8,10 +8,10 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
+from keras_tfm.recipes.labelled_corpora import LabelledCorpus
 
 from keras_tfm import models, pipelines, text, training, zoo
 from keras_tfm.recipes import classification, label_scores, preset, runs
-from keras_tfm.recipes.labelled_corpora import LabelledCorpus
 from keras_tfm.text import LabeledDataset, TokenizersVocabulary
 from keras_tfm.text.tf_data import step_dataset
 
