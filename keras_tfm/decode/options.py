@@ -366,7 +366,9 @@ def _check_count(name, value, least):
 
 
 def _check_number(name, value, least, closed):
-    number = isinstance(value, Real) and math.isfinite(value)
+    # Infinite patience decodes to the limit, as "never" of transformers does.
+    unbounded = name == "patience" and value == math.inf
+    number = isinstance(value, Real) and (math.isfinite(value) or unbounded)
     if not number or value < least or (value == least and not closed):
         bound = "at least" if closed else "greater than"
         raise ValueError(

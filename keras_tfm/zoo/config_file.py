@@ -6,8 +6,9 @@ import math
 import os
 import pathlib
 from collections.abc import Iterator
+from typing import Any
 
-REQUIRED = object()
+REQUIRED: Any = object()
 KINDS = {int: "an integer", str: "a string", list: "a list", dict: "an object"}
 
 
@@ -111,7 +112,7 @@ class Config(dict):
             "again."
         )
 
-    def integer(self, name: str, default=REQUIRED) -> int:
+    def integer(self, name: str, default: Any = REQUIRED) -> int:
         """Returns an integer; bools are rejected.
 
         Args:
@@ -120,7 +121,7 @@ class Config(dict):
         """
         return self.typed(name, int, default)
 
-    def number(self, name: str, default=REQUIRED) -> float:
+    def number(self, name: str, default: Any = REQUIRED) -> float:
         """Returns a finite number; bools are rejected.
 
         Args:
@@ -129,7 +130,7 @@ class Config(dict):
         """
         return self.typed(name, (int, float), default, "a number")
 
-    def string(self, name: str, default=REQUIRED) -> str:
+    def string(self, name: str, default: Any = REQUIRED) -> str:
         """Returns a string.
 
         Args:
@@ -138,7 +139,13 @@ class Config(dict):
         """
         return self.typed(name, str, default)
 
-    def typed(self, name: str, kind, default=REQUIRED, expected: str | None = None):
+    def typed(
+        self,
+        name: str,
+        kind: type | tuple[type, ...],
+        default: Any = REQUIRED,
+        expected: str | None = None,
+    ) -> Any:
         """Returns a value of one type.
 
         Args:

@@ -4,6 +4,7 @@ import base64
 import os
 import pathlib
 from collections.abc import Collection
+from typing import Any
 
 from keras_tfm.text import Vocabulary
 from keras_tfm.zoo.config_file import reading
@@ -14,7 +15,7 @@ SPACE = "\u2581"  # stands for the space in subword tokens
 WHITESPACE_STEPS = ("Replace", "Strip")
 
 
-def read_model(source: bytes | str | os.PathLike, name: str = "`model`"):
+def read_model(source: bytes | str | os.PathLike, name: str = "`model`") -> Any:
     """Reads a SentencePiece model.
 
     Args:
@@ -34,7 +35,7 @@ def read_model(source: bytes | str | os.PathLike, name: str = "`model`"):
         return _messages().ModelProto.FromString(source)
 
 
-def tokens_of(model) -> list[str]:
+def tokens_of(model: Any) -> list[str]:
     """Returns the tokens of a SentencePiece model in the order of their ids.
 
     Args:
@@ -43,7 +44,9 @@ def tokens_of(model) -> list[str]:
     return [piece.piece for piece in model.pieces]
 
 
-def renumbered(model, tokens: list[str], control: Collection[str]) -> Vocabulary:
+def renumbered(
+    model: Any, tokens: list[str], control: Collection[str] = ()
+) -> Vocabulary:
     """Numbers the tokens of a SentencePiece model anew.
 
     Scores stay, so text is segmented as before; tokens that the network lacks
@@ -52,7 +55,8 @@ def renumbered(model, tokens: list[str], control: Collection[str]) -> Vocabulary
     Args:
         model: of `read_model`; it is changed.
         tokens: list of str: the token of each id from 4 on.
-        control: those of `tokens` that stand for no text, as language tags.
+        control: those of `tokens` that stand for no text, besides Marian's
+            tags of target languages.
 
     Returns:
         `Vocabulary`. Tokens that the model lacks, such as those of the other
@@ -65,7 +69,8 @@ def renumbered(model, tokens: list[str], control: Collection[str]) -> Vocabulary
         for piece in model.pieces
         if piece.type not in (kinds.UNKNOWN, kinds.CONTROL)
     }
-    pieces |= {token: kinds(piece=token, type=kinds.CONTROL) for token in control}
+    for token in {*control, *filter(is_target_tag, tokens)}:
+        pieces[token] = kinds(piece=token, type=kinds.CONTROL)
     renumbered = [kinds(piece=token, type=kinds.CONTROL) for token in SPECIAL_TOKENS]
     renumbered[1].type = kinds.UNKNOWN
     characters = set().union(*pieces)
@@ -112,7 +117,7 @@ def target_languages(tokens: list[str]) -> dict[str, int] | None:
     return {t[2:-2]: i for i, t in numbered if is_target_tag(t)} or None
 
 
-def from_tokenizer_json(content: dict, file: str):
+def from_tokenizer_json(content: dict[str, Any], file: str) -> Any:
     """Rebuilds the SentencePiece model that a `tokenizer.json` was made of.
 
     Args:

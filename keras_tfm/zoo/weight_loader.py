@@ -11,6 +11,7 @@ Where either is gone, variables are created as usual and then assigned.
 """
 
 import functools
+import os
 from collections.abc import Callable
 
 import keras
@@ -65,7 +66,7 @@ class WeightLoader:
         ```
     """
 
-    def __init__(self, file):
+    def __init__(self, file: str | os.PathLike):
         self._file, self._errors = file, []
         self._scope = keras.StatelessScope() if can_defer() else None
 
@@ -116,13 +117,13 @@ class WeightLoader:
         try:
             shapes = []
 
-            def read_and_note_shape(name):
+            def _read(name):
                 array = read(name)
                 shapes.append(array.shape)
                 return array
 
             # No reference to the tensors outlives their conversion.
-            value = weight.convert(*map(read_and_note_shape, weight.tensors))
+            value = weight.convert(*map(_read, weight.tensors))
             if value.shape != tuple(shape):
                 raise misfit(self._file, weight, shapes[0])
             return ops.cast(ops.convert_to_tensor(value), dtype)

@@ -8,16 +8,28 @@ The functions here turn them into a weight mapping: a list of `Weight`.
 import functools
 import math
 import operator
+import os
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
+from keras import ops
 
 from keras_tfm.models import stacks
+from keras_tfm.zoo.token_permutation import TokenPermutation
 
 MAX_GROWTH = 5  # elements of a variable for each element of its tensors
+
+
+def identity(array: np.ndarray) -> np.ndarray:
+    """Returns the array itself.
+
+    Args:
+        array: array.
+    """
+    return array
 
 
 class Weight(NamedTuple):
@@ -28,11 +40,14 @@ class Weight(NamedTuple):
         tensors: list of str, names in the checkpoint; may be empty.
         convert: function from the arrays of the tensors to the value. One that
             does not fit is returned as it is, and rejected by its shape.
+        invert: function from the value to the first tensor, or to the rows
+            that it has of it.
     """
 
     variable: keras.Variable
     tensors: list[str]
-    convert: Callable[..., np.ndarray] = lambda array: array
+    convert: Callable[..., np.ndarray] = identity
+    invert: Callable[[np.ndarray], np.ndarray] = identity
 
 
 WeightMapping = list[Weight]
@@ -59,6 +74,27 @@ def output_dim(layer: keras.layers.Layer) -> int:
     inputs, kernel, _ = layer.equation.replace("->", ",").split(",")
     sizes = zip(kernel, layer.kernel.shape, strict=True)
     return math.prod(size for axis, size in sizes if axis not in inputs)
+
+
+def attention_names(path: str, pattern: str, names: str) -> dict[str, str]:
+    """Makes the four entries of an attention layer in a table for `blocks`.
+
+    Args:
+        path: str, such as `"self_attention"`.
+        pattern: str with `{}` for a name.
+        names: str, those of query, key, value and output, separated by spaces.
+
+    Example:
+        ```python
+        from keras_tfm.zoo.weight_mapping import attention_names
+
+        names = attention_names("self_attention", "attn.{}_proj", "q k v out")
+        print(names["self_attention.query_dense"])  # attn.q_proj
+        ```
+    """
+    layers = ("query", "key", "value", "output")
+    pairs = zip(layers, names.split(), strict=True)
+    return {f"{path}.{layer}_dense": pattern.format(name) for layer, name in pairs}
 
 
 def projections(
@@ -92,8 +128,14 @@ def projections(
                 convert = functools.partial(
                     _columns, part, total, tuple(variable.shape), flip
                 )
-                mapping.append(Weight(variable, [name], convert))
+                rows = functools.partial(_rows, dim)
+                mapping.append(Weight(variable, [name], convert, rows))
     return mapping
+
+
+def _rows(dim, array):
+    """Turns a kernel (inputs, outputs) or a bias to rows of outputs."""
+    return array.reshape(-1) if array.size == dim else array.reshape(-1, dim).T
 
 
 def _columns(part, total, shape, transposed, array):
@@ -118,12 +160,12 @@ def normalization(
         list of one or two `Weight`.
     """
 
-    def flat(array):
+    def _flat(array):
         return array.reshape(-1) if array.shape[:-1] in ((), (1,)) else array
 
     if isinstance(layer, keras.layers.RMSNormalization):
-        return [Weight(layer.scale, [scale], flat)]
-    return [Weight(layer.gamma, [scale], flat), Weight(layer.beta, [offset], flat)]
+        return [Weight(layer.scale, [scale], _flat)]
+    return [Weight(layer.gamma, [scale], _flat), Weight(layer.beta, [offset], _flat)]
 
 
 def pytorch_layers(layers: list[keras.layers.Layer], name: str) -> WeightMapping:
@@ -184,9 +226,8 @@ def layer_at(block: keras.layers.Layer, path: str) -> keras.layers.Layer | None:
 
 
 def logits(
-    embedding: keras.layers.Layer,
-    projection: keras.layers.Layer | None,
-    permutation,
+    model: keras.Model,
+    permutation: TokenPermutation | None,
     kernel: str,
     bias: str | None = None,
     transposed: bool = True,
@@ -194,9 +235,8 @@ def logits(
     """Maps the layer that makes logits, apart from a tied embedding matrix.
 
     Args:
-        embedding: `TokenAndPositionEmbedding` of the target.
-        projection: `keras.layers.Dense`; None where the embedding is tied.
-        permutation: `TokenPermutation` of the target.
+        model: `Transformer` or `CausalLM`.
+        permutation: `TokenPermutation` of the target; None to export.
         kernel: str, name of the projection, if it is not tied.
         bias: str, name of its bias; or None.
         transposed: bool. The projection is `(V, D)`.
@@ -204,21 +244,24 @@ def logits(
     Returns:
         list of up to two `Weight`.
     """
-    mapping = []
+    mapping, projection = [], model.projection
     if projection is not None:
 
-        def columns(array):  # (V, D) or (D, V) to (D, V)
+        def _transposed(array):  # (V, D) or (D, V) to (D, V)
             return permutation.rows(array if transposed else array.T).T
 
-        mapping.append(Weight(projection.kernel, [kernel], columns))
+        mapping.append(Weight(projection.kernel, [kernel], _transposed, np.transpose))
+    embedding = getattr(model, "target_embedding", None) or model.embedding
     variable = stacks.logits_bias(embedding, projection)
     if variable is not None:
         names = [bias] if bias else []
-        mapping.append(Weight(variable, names, permutation.bias))
+        mapping.append(Weight(variable, names, permutation and permutation.bias))
     return mapping
 
 
-def embeddings(model: keras.Model, names, permutations) -> WeightMapping:
+def embeddings(
+    model: keras.Model, names: Sequence[str], permutations: Sequence[TokenPermutation]
+) -> WeightMapping:
     """Maps the embedding matrices of a `Transformer`.
 
     Args:
@@ -236,7 +279,7 @@ def embeddings(model: keras.Model, names, permutations) -> WeightMapping:
     return mapping
 
 
-def stacks_of(model: keras.Model):
+def stacks_of(model: keras.Model) -> list[tuple]:
     """Returns side, embedding, blocks and last normalization of both stacks.
 
     Args:
@@ -252,9 +295,47 @@ def stacks_of(model: keras.Model):
     ]
 
 
+def to_array(tensor: Any) -> np.ndarray:
+    """Copies a variable or tensor into a contiguous float32 array.
+
+    Args:
+        tensor: of any float dtype.
+
+    Raises:
+        ValueError: the tensor is of integers, as those of a quantized layer.
+    """
+    if "float" not in str(tensor.dtype):
+        raise ValueError(
+            f"`model` must have float weights; got one quantized to {tensor.dtype}. "
+            "Export the model that it was quantized from."
+        )
+    values = ops.cast(ops.convert_to_tensor(tensor), "float32")
+    return np.ascontiguousarray(ops.convert_to_numpy(values))
+
+
+def export(mapping: WeightMapping) -> dict[str, np.ndarray]:
+    """Inverts a weight mapping with matrices of `(outputs, inputs)`.
+
+    Args:
+        mapping: list of `Weight`.
+
+    Returns:
+        dict from names to contiguous float32 arrays.
+
+    Raises:
+        ValueError: a variable is of integers.
+    """
+    parts = {}
+    for weight in mapping:
+        array = weight.invert(to_array(weight.variable))
+        for name in weight.tensors[:1]:
+            parts.setdefault(name, []).append(array)
+    return {n: np.ascontiguousarray(np.concatenate(a)) for n, a in parts.items()}
+
+
 def check_coverage(
     mapping: WeightMapping,
-    file,
+    file: str | os.PathLike,
     shapes: Mapping[str, tuple[int, ...]],
     ignored: Iterable[str] = (),
     advice: str = "",
@@ -294,7 +375,9 @@ def check_coverage(
             raise misfit(file, weight, shapes[weight.tensors[0]])
 
 
-def misfit(file, weight: Weight, shape: tuple[int, ...]) -> ValueError:
+def misfit(
+    file: str | os.PathLike, weight: Weight, shape: tuple[int, ...]
+) -> ValueError:
     """Makes the error of a tensor with an unexpected shape.
 
     Args:

@@ -1,14 +1,13 @@
-"""Ids of others and ours, and what their files say of decoding."""
+"""Options of decoding in the files of transformers."""
 
 import json
 import math
 
-import numpy as np
 import pytest
 
 from keras_tfm.zoo.config_file import Config
 from keras_tfm.zoo.huggingface import generation
-from keras_tfm.zoo.token_permutation import NEVER_LOGIT, TokenPermutation
+from keras_tfm.zoo.token_permutation import TokenPermutation
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -18,63 +17,14 @@ def read(folder, config, permutation):
     return generation.read_options(folder, Config(config, file), permutation)
 
 
-TABLE = np.arange(12.0).reshape(6, 2)
-
-
-def test_special_tokens_come_first_and_the_others_in_their_order():
-    ids = TokenPermutation(6, pad_id=5, unknown_id=1, start_id=2, end_id=0)
-    assert ids.order.tolist() == [5, 1, 2, 0, 3, 4]
-    assert [ids.to_ours(i) for i in range(6)] == [3, 1, 2, 4, 5, 0]
-    np.testing.assert_array_equal(ids.rows(TABLE), TABLE[[5, 1, 2, 0, 3, 4]])
-    np.testing.assert_array_equal(ids.bias(TABLE[:, 0]), TABLE[[5, 1, 2, 0, 3, 4], 0])
-    assert ids.never_generated == [] and ids.size == 6
-
-
-@pytest.mark.parametrize("start", [5, 0])
-def test_a_start_that_is_padding_or_the_end_is_a_token_of_its_own(start):
-    ids = TokenPermutation(6, pad_id=5, unknown_id=1, start_id=start, end_id=0)
-    assert ids.order.tolist() == [5, 1, start, 0, 2, 3, 4]
-    assert (ids.to_ours(5), ids.to_ours(0)) == (0, 3)
-    assert ids.bias().tolist() == [0, 0, NEVER_LOGIT, 0, 0, 0, 0]
-
-
-def test_what_is_not_there_has_zeros_and_is_never_said():
-    ids = TokenPermutation(6, pad_id=None, unknown_id=None, start_id=None, end_id=2)
-    assert ids.order.tolist() == [-1, -1, -1, 2, 0, 1, 3, 4, 5]
-    rows = ids.rows(TABLE)
-    assert not rows[:3].any()
-    np.testing.assert_array_equal(rows[3:], TABLE[[2, 0, 1, 3, 4, 5]])
-    assert ids.bias(np.ones(6)).tolist() == [NEVER_LOGIT] * 3 + [1] * 6
-    assert TABLE[5].tolist() == [10, 11]  # what is given stays
-
-
-def test_what_is_never_said_is_so_in_half_precision():
-    ids = TokenPermutation(6, 4, 1, 4, 0)
-    found = ids.bias(np.ones(6, "float16"))
-    assert found.dtype == "float32" and np.isfinite(found).all()
-    assert found[2] < -9e3 and (found[[0, 1, 3]] == 1).all()
-
-
-def test_a_table_of_another_size_is_refused():
-    ids = TokenPermutation(5, None, 1, 2, 0)  # 6 here, as many as there are rows
-    with pytest.raises(ValueError, match="6 rows, and 5 tokens"):
-        ids.rows(TABLE)
-
-
-@pytest.mark.parametrize("given", [(6, 1, 2, 0), (1, 1, 2, 0), (5, 1, 1, 0)])
-def test_ids_outside_and_two_of_one_are_refused(given):
-    with pytest.raises(ValueError, match="three of the vocabulary"):
-        TokenPermutation(6, *given)
-
-
 def settings(folder, **given):
     (folder / "generation_config.json").write_text(json.dumps(given))
     ids = TokenPermutation(6, pad_id=5, unknown_id=1, start_id=5, end_id=0)
     return read(folder, {"eos_token_id": 0, "num_beams": 9}, ids)
 
 
-def test_settings_of_decoding_have_their_names_here(tmp_path):
-    found = settings(
+def test_generation_config_becomes_decode_options(tmp_path):
+    actual = settings(
         tmp_path,
         num_beams=4,
         length_penalty=0.7,
@@ -85,17 +35,17 @@ def test_settings_of_decoding_have_their_names_here(tmp_path):
         forced_bos_token_id=4,
         early_stopping=None,
     )
-    assert found == {
+    assert actual == {
         "beam_size": 4,
         "num_hypotheses": 4,
         "length_penalty": 0.7,
-        "max_decoding_length": 19,  # theirs counts what decoding starts with
+        "max_decoding_length": 19,  # reference counts what decoding starts with
         "min_decoding_length": 5,
         "no_repeat_ngram_size": 3,
         "suppress_ids": [0, 2, 4],
         "suppress_sequences": [[5, 6]],
         "target_prefix": [6],
-        "score_prefix": False,  # theirs is forced at no cost
+        "score_prefix": False,  # reference is forced at no cost
         "source_suffix": [3],
         "disable_unk": False,
     }
@@ -121,39 +71,39 @@ def test_settings_of_decoding_have_their_names_here(tmp_path):
     assert not {"max_decoding_length", "min_decoding_length"} & set(greedy)
 
 
-def test_one_file_alone_says_how_to_decode(tmp_path):
+def test_generation_config_replaces_config_json(tmp_path):
     ids = TokenPermutation(6, pad_id=5, unknown_id=1, start_id=5, end_id=0)
     old = {"eos_token_id": 0, "num_beams": 9, "forced_bos_token_id": 4}
     old |= {"max_length": 20, "bad_words_ids": [[2]]}
-    found = read(tmp_path, old, ids)
-    assert (found["beam_size"], found["target_prefix"]) == (9, [6])
-    assert (found["max_decoding_length"], found["suppress_ids"]) == (19, [0, 2, 4])
+    actual = read(tmp_path, old, ids)
+    assert (actual["beam_size"], actual["target_prefix"]) == (9, [6])
+    assert (actual["max_decoding_length"], actual["suppress_ids"]) == (19, [0, 2, 4])
     for new in ({}, dict.fromkeys(old)):
         (tmp_path / "generation_config.json").write_text(json.dumps(new))
-        found = read(tmp_path, old, ids)
-        assert (found["beam_size"], found["target_prefix"]) == (1, [])
-        assert "max_decoding_length" not in found and found["suppress_ids"] == [0, 2]
+        actual = read(tmp_path, old, ids)
+        assert (actual["beam_size"], actual["target_prefix"]) == (1, [])
+        assert "max_decoding_length" not in actual and actual["suppress_ids"] == [0, 2]
 
 
-def test_the_end_is_no_bad_word(tmp_path):
-    found = settings(tmp_path, bad_words_ids=[[0], [2], [3, 0]])
-    assert found["suppress_ids"] == [0, 2, 4]
-    assert found["suppress_sequences"] == [[5, 3]]
+def test_the_end_token_is_never_suppressed_as_a_bad_word(tmp_path):
+    actual = settings(tmp_path, bad_words_ids=[[0], [2], [3, 0]])
+    assert actual["suppress_ids"] == [0, 2, 4]
+    assert actual["suppress_sequences"] == [[5, 3]]
     assert settings(tmp_path, suppress_tokens=[0])["suppress_ids"] == [0, 2, 3]
 
 
-def test_a_bad_word_of_many_tokens_is_refused(tmp_path):
+def test_a_long_bad_word_is_rejected(tmp_path):
     row = [3, 4] * 32
-    found = settings(tmp_path, bad_words_ids=[row])
-    assert found["suppress_sequences"] == [[5, 6] * 32]
+    actual = settings(tmp_path, bad_words_ids=[row])
+    assert actual["suppress_sequences"] == [[5, 6] * 32]
     with pytest.raises(
-        ValueError, match="up to 64 tokens. Received: one of 65 in `bad"
+        ValueError, match="`bad_words_ids` must be of at most 64 tokens; got 65"
     ):
         settings(tmp_path, bad_words_ids=[[3], [*row, 3]])
 
 
-def test_what_is_not_known_or_no_json_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="not known.*encoder_no_repeat_ngram"):
+def test_unsupported_options_and_damaged_files_are_rejected(tmp_path):
+    with pytest.raises(ValueError, match="not supported.*encoder_no_repeat_ngram"):
         settings(tmp_path, encoder_no_repeat_ngram_size=2)
     with pytest.raises(ValueError, match=r"something else here.*repetition_penalty"):
         settings(tmp_path, repetition_penalty=1.2)
@@ -174,16 +124,20 @@ def test_what_is_not_known_or_no_json_is_refused(tmp_path):
         with pytest.raises(ValueError, match=f"else here.*'{[*given][-1]}'"):
             settings(tmp_path, **given)
     for given in ({"num_beams": [4]}, {"top_k": "a"}, {"length_penalty": math.nan}):
-        with pytest.raises(ValueError, match=f"{[*given][0]} is a number"):
+        with pytest.raises(ValueError, match=f"`{[*given][0]}` must be a number"):
             settings(tmp_path, **given)
     assert settings(tmp_path, num_beams=1, length_penalty=-1.0, eos_token_id=[0])
     assert settings(tmp_path, repetition_penalty=1.0, typical_p=1.0, num_beam_groups=1)
     for wrong in ([[10**9]], [5], 7):
-        with pytest.raises(ValueError, match="lists of tokens that there are"):
+        with pytest.raises(ValueError, match="cannot be read"):
             settings(tmp_path, bad_words_ids=wrong)
     (tmp_path / "generation_config.json").write_text("[" * 100_000)
-    with pytest.raises(ValueError, match="generation_config.json is no JSON"):
+    with pytest.raises(
+        ValueError, match="generation_config.json cannot be read as JSON"
+    ):
         read(tmp_path, {}, None)
     (tmp_path / "generation_config.json").write_text("{")
-    with pytest.raises(ValueError, match="generation_config.json is no JSON"):
+    with pytest.raises(
+        ValueError, match="generation_config.json cannot be read as JSON"
+    ):
         read(tmp_path, {}, None)

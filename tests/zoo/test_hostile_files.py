@@ -85,23 +85,23 @@ def read(form, folder, content):
     """All arrays of a file with that content."""
     _, name, opened = FORMATS[form]
     (folder / name).write_bytes(content)
-    found = opened(folder / name)
-    names = getattr(found, "shapes", None) or found.arrays
-    return {name: np.array(found.array(name)) for name in names}
+    actual = opened(folder / name)
+    names = getattr(actual, "shapes", None) or actual.arrays
+    return {name: np.array(actual.array(name)) for name in names}
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_what_is_whole_is_read(form, tmp_path):
-    found = read(form, tmp_path, good(form))
-    assert set(found) == set(ARRAYS)
+def test_an_intact_file_is_read(form, tmp_path):
+    actual = read(form, tmp_path, good(form))
+    assert set(actual) == set(ARRAYS)
     for name, array in ARRAYS.items():
-        np.testing.assert_array_equal(found[name], array)
+        np.testing.assert_array_equal(actual[name], array)
 
 
 @pytest.mark.parametrize("form", FORMATS)
 @settings(max_examples=100)
 @given(data=st.data())
-def test_a_changed_header_is_read_or_refused_and_costs_nothing(
+def test_a_changed_header_is_read_or_rejected_without_much_memory(
     form, data, tmp_path_factory
 ):
     content = bytearray(good(form))
@@ -133,26 +133,26 @@ def test_a_changed_header_is_read_or_refused_and_costs_nothing(
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
-def test_a_cut_file_is_refused(form, share, tmp_path):
+def test_a_truncated_file_is_rejected(form, share, tmp_path):
     content = good(form)
     with pytest.raises(ValueError, match=r"damaged"):
         read(form, tmp_path, content[: int(len(content) * share)])
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_an_array_that_stands_twice_is_refused(tmp_path):
+def test_a_duplicate_array_is_rejected(tmp_path):
     first, second = (name.encode() for name in ARRAYS)
     content = good("bin").replace(second, first.ljust(len(second), b"\0"))
-    with pytest.raises(ValueError, match="'encoder_Wemb' stands there twice"):
+    with pytest.raises(ValueError, match="'encoder_Wemb' exists twice"):
         read("bin", tmp_path, content)
     content = good("CTranslate2").replace(second, first.ljust(len(second), b"\0"))
-    with pytest.raises(ValueError, match="'encoder_Wemb' is cut, or stands there tw"):
+    with pytest.raises(ValueError, match="'encoder_Wemb' exists twice"):
         read("CTranslate2", tmp_path, content)
     file = io.BytesIO(good("npz"))
     with zipfile.ZipFile(file, "a") as archive:
         name = archive.namelist()[0]
         archive.writestr(name, archive.read(name))
-    with pytest.raises(ValueError, match="stands there twice"):
+    with pytest.raises(ValueError, match="exists twice"):
         read("npz", tmp_path, file.getvalue())
 
 
@@ -184,7 +184,7 @@ def member(header, data=b"\0" * 64):
             member("{'descr': '|O', 'fortran_order': False, 'shape': (8,)}"),
             "of type object",
         ),
-        (member("", b"\0" * 10_000_000), "bytes are packed into"),
+        (member("", b"\0" * 10_000_000), "bytes are compressed into"),
         *(
             (
                 member(
@@ -200,14 +200,14 @@ def member(header, data=b"\0" * 64):
         *("complex", "text", "dates", "bool"),
     ],
 )
-def test_a_hostile_npz_is_refused(content, message, tmp_path):
+def test_a_hostile_npz_is_rejected(content, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         read("npz", tmp_path, content)
 
 
 @pytest.mark.parametrize("value", [2**36, 2**63, 2**64 - 1])
 @pytest.mark.parametrize("start", range(9, 25))
-def test_a_zip_whose_end_lies_is_read_or_refused(start, value, tmp_path):
+def test_a_zip_with_a_false_directory_is_read_or_rejected(start, value, tmp_path):
     content = bytearray(npz())
     content[-start : len(content) - start + 8] = struct.pack("<Q", value)
     try:
@@ -216,16 +216,18 @@ def test_a_zip_whose_end_lies_is_read_or_refused(start, value, tmp_path):
         assert str(tmp_path) in str(error)
 
 
-def test_yaml_makes_no_objects(tmp_path):
+def test_yaml_creates_no_objects(tmp_path):
     file = io.BytesIO()
     text = b"!!python/object/apply:os.system ['touch here']\0"
     np.savez(file, **{"special:model.yml": np.frombuffer(text, "int8")})
-    with pytest.raises(ValueError, match="its YAML is damaged"):
+    with pytest.raises(
+        ValueError, match="cannot be read as YAML.*could not determine a constructor"
+    ):
         read("npz", tmp_path, file.getvalue())
     assert not (tmp_path / "here").exists()
 
 
-def test_yaml_does_not_grow(tmp_path):
+def test_yaml_aliases_do_not_expand(tmp_path):
     lines = ["a0: &a0 {k: 1}"]
     for i in range(1, 11):
         lines.append(f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 10)}]}}")
@@ -236,16 +238,18 @@ def test_yaml_does_not_grow(tmp_path):
 def test_a_scale_has_a_number_for_each_row(tmp_path, monkeypatch):
     wide = {"w": np.ones((1, 5), "float32"), "w_scale": np.ones(1000, "float32")}
     monkeypatch.setitem(globals(), "ARRAYS", wide)
-    with pytest.raises(ValueError, match="'w_scale' has another shape than 'w'"):
+    with pytest.raises(
+        ValueError, match="'w_scale' must have a number for each row of 'w'"
+    ):
         read("CTranslate2", tmp_path, model_bin())
     for scale in (np.full(1, 2.0, "float32"), np.array(2.0, "float32")):
         monkeypatch.setitem(globals(), "ARRAYS", {**wide, "w_scale": scale})
-        found = read("CTranslate2", tmp_path, model_bin())
-        np.testing.assert_array_equal(found["w"], wide["w"] / 2)
+        actual = read("CTranslate2", tmp_path, model_bin())
+        np.testing.assert_array_equal(actual["w"], wide["w"] / 2)
 
 
 @pytest.mark.parametrize("content", ["{}", '{"weight_map": [1]}', "[" * 100_000])
-def test_an_index_that_names_nothing_is_refused(content, tmp_path):
+def test_an_index_without_files_is_rejected(content, tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text(content)
     with pytest.raises(ValueError, match=r"index.json"):
         SafetensorsFolder(tmp_path)
@@ -263,13 +267,13 @@ def test_an_index_names_files_of_its_folder_alone(tmp_path):
             SafetensorsFolder(inside)
 
 
-def test_a_tensor_that_stands_twice_is_refused(tmp_path):
+def test_a_duplicate_tensor_is_rejected(tmp_path):
     safetensors = pytest.importorskip("safetensors.numpy")
     for name in ("a", "b"):
         safetensors.save_file(ARRAYS, tmp_path / f"{name}.safetensors")
     index = {"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(ValueError, match="stands there twice.*'encoder_Wemb'"):
+    with pytest.raises(ValueError, match="'encoder_Wemb' exists twice"):
         SafetensorsFolder(tmp_path)
 
 
@@ -292,7 +296,7 @@ def overlapping(offsets):
     ],
     ids=["same", "overlap", "beyond", "long header"],
 )
-def test_hostile_safetensors_are_refused(content, tmp_path):
+def test_hostile_safetensors_are_rejected(content, tmp_path):
     pytest.importorskip("safetensors")
-    with pytest.raises(ValueError, match=r"damaged or no safetensors"):
+    with pytest.raises(ValueError, match=r"cannot be read as safetensors.*damaged"):
         read("safetensors", tmp_path, content)

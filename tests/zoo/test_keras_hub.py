@@ -44,34 +44,34 @@ def write(folder, family):
 @pytest.mark.parametrize("family", ["Bert", "DistilBert", "Roberta"])
 def test_vectors_and_ids_are_those_of_keras_hub(family, tmp_path):
     backbone, tokenizer = write(tmp_path, family)
-    found = zoo.from_keras_hub(str(tmp_path), dropout=0.0)
-    encoder, vocabulary = found.model, found.vocabulary
-    assert found.classes is None
+    imported = zoo.from_keras_hub(str(tmp_path), dropout=0.0)
+    encoder, vocabulary = imported.model, imported.vocabulary
+    assert imported.classes is None
     ids = np.random.default_rng(1).integers(5, V, (2, S)).astype("int32")
     ids[1, 5:] = encoder.pad_id
     real = ids != encoder.pad_id
-    theirs = {"token_ids": ids, "padding_mask": real.astype("int32")}
+    reference = {"token_ids": ids, "padding_mask": real.astype("int32")}
     ours = {"token_ids": ids}
     if family == "Bert":
-        ours["segment_ids"] = theirs["segment_ids"] = (np.arange(S) > 3) * real
-    wanted = backbone(theirs)
-    wanted = wanted["sequence_output"] if family == "Bert" else wanted
-    found, wanted = numpy(encoder(ours))[real], numpy(wanted)[real]
-    np.testing.assert_allclose(found, wanted, atol=1e-4)
-    assert np.abs(wanted).max() > 0.3
+        ours["segment_ids"] = reference["segment_ids"] = (np.arange(S) > 3) * real
+    expected = backbone(reference)
+    expected = expected["sequence_output"] if family == "Bert" else expected
+    imported, expected = numpy(encoder(ours))[real], numpy(expected)[real]
+    np.testing.assert_allclose(imported, expected, atol=1e-4)
+    assert np.abs(expected).max() > 0.3
     text = "cat cat" if family == "Roberta" else "The cats sat."
-    wanted = [int(one) for one in tokenizer(text)]
-    assert vocabulary.encode([text]) == [wanted] and len(wanted) > 1
+    expected = [int(one) for one in tokenizer(text)]
+    assert vocabulary.encode([text]) == [expected] and len(expected) > 1
     assert (vocabulary.start_id, vocabulary.end_id) == (
         (0, 2) if family == "Roberta" else (2, 3)
     )
     encoder.save(tmp_path / "encoder.keras")
     again = keras.models.load_model(tmp_path / "encoder.keras")
-    np.testing.assert_allclose(numpy(again(ours))[real], found, atol=1e-6)
+    np.testing.assert_allclose(numpy(again(ours))[real], imported, atol=1e-6)
 
 
 @pytest.mark.parametrize("options", [{"strip_accents": True}, {}])
-def test_accents_are_taken_as_the_tokenizer_takes_them(options, tmp_path):
+def test_accents_are_treated_as_by_keras_hub(options, tmp_path):
     write(tmp_path, "Bert")
     import keras_hub
 
@@ -79,12 +79,12 @@ def test_accents_are_taken_as_the_tokenizer_takes_them(options, tmp_path):
     tokenizer = keras_hub.models.BertTokenizer(pieces, lowercase=True, **options)
     tokenizer.save_to_preset(tmp_path)
     vocabulary = zoo.from_keras_hub(str(tmp_path)).vocabulary
-    wanted = [int(one) for one in tokenizer("Caf\u00e9")]
-    assert vocabulary.encode(["Caf\u00e9"]) == [wanted]
-    assert wanted == [pieces.index("cafe" if options else "caf\u00e9")]
+    expected = [int(one) for one in tokenizer("Caf\u00e9")]
+    assert vocabulary.encode(["Caf\u00e9"]) == [expected]
+    assert expected == [pieces.index("cafe" if options else "caf\u00e9")]
 
 
-def test_another_kind_of_preset_is_refused(tmp_path):
+def test_another_kind_of_preset_is_rejected(tmp_path):
     import keras_hub
 
     keras_hub.models.GPT2Backbone(**SIZES).save_to_preset(tmp_path)

@@ -24,19 +24,19 @@ def whole(vocabulary):
     return from_sentencepiece(vocabulary)
 
 
-def test_pieces_and_settings_come_back(vocabulary, whole):
-    wanted, found = read_model(vocabulary.model), from_tokenizer_json(whole, "it")
+def test_subwords_and_normalization_are_rebuilt(vocabulary, whole):
+    expected, actual = read_model(vocabulary.model), from_tokenizer_json(whole, "it")
     for name in ("remove_extra_whitespaces", "add_dummy_prefix"):
-        assert getattr(found.normalizer_spec, name)
-        assert getattr(wanted.normalizer_spec, name)
-    charsmap = wanted.normalizer_spec.precompiled_charsmap
-    assert found.normalizer_spec.precompiled_charsmap == charsmap != b""
-    assert found.trainer_spec.model_type == wanted.trainer_spec.model_type
-    names = [piece.piece for piece in found.pieces]
-    assert sorted(names) == sorted({piece.piece for piece in wanted.pieces})
-    kinds = {piece.piece: piece.type for piece in found.pieces}
-    assert kinds["<0x41>"] == wanted.pieces[0x41 + 6].type  # a byte
-    assert kinds["<unk>"] == wanted.pieces[1].type
+        assert getattr(actual.normalizer_spec, name)
+        assert getattr(expected.normalizer_spec, name)
+    charsmap = expected.normalizer_spec.precompiled_charsmap
+    assert actual.normalizer_spec.precompiled_charsmap == charsmap != b""
+    assert actual.trainer_spec.model_type == expected.trainer_spec.model_type
+    names = [piece.piece for piece in actual.pieces]
+    assert sorted(names) == sorted({piece.piece for piece in expected.pieces})
+    kinds = {piece.piece: piece.type for piece in actual.pieces}
+    assert kinds["<0x41>"] == expected.pieces[0x41 + 6].type  # a byte
+    assert kinds["<unk>"] == expected.pieces[1].type
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_pieces_and_settings_come_back(vocabulary, whole):
         (("normalizer",), {"type": "Sequence", "normalizers": [{"type": "NFD"}]}),
     ],
 )
-def test_what_cuts_in_another_way_is_not_read(whole, place, value):
+def test_another_segmentation_is_not_read(whole, place, value):
     assert from_tokenizer_json(changed(whole, place, value), "it") is None
 
 
@@ -66,8 +66,8 @@ def test_what_cuts_in_another_way_is_not_read(whole, place, value):
         (("pre_tokenizer",), {"prepend_scheme": "always"}),
     ],
 )
-def test_a_damaged_file_is_refused(whole, place, value):
-    with pytest.raises(ValueError, match="it is damaged.*Fetch it again"):
+def test_a_damaged_file_is_rejected(whole, place, value):
+    with pytest.raises(ValueError, match="it cannot be read as a tokenizer.*damaged"):
         from_tokenizer_json(changed(whole, place, value), "it")
 
 

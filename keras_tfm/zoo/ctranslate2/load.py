@@ -5,30 +5,17 @@ import os
 import pathlib
 from typing import Any
 
+import keras
 import numpy as np
 
-from keras_tfm.layers import SinusoidalPositions, gelu_tanh
+from keras_tfm.layers import LearnedPositions, SinusoidalPositions, gelu_tanh
 from keras_tfm.models import Transformer
+from keras_tfm.zoo import sentencepiece_models, weight_mapping
 from keras_tfm.zoo.config_file import Config, read_json, reading
 from keras_tfm.zoo.ctranslate2.model_bin import ModelBin
 from keras_tfm.zoo.imported import END_ID, Imported
-from keras_tfm.zoo.sentencepiece_models import (
-    SPECIAL_TOKENS,
-    read_model,
-    renumbered,
-    target_languages,
-)
 from keras_tfm.zoo.token_permutation import TokenPermutation
 from keras_tfm.zoo.weight_loader import WeightLoader
-from keras_tfm.zoo.weight_mapping import (
-    Weight,
-    blocks,
-    embeddings,
-    logits,
-    normalization,
-    projections,
-    stacks_of,
-)
 
 ACTIVATIONS = {0: "relu", 1: gelu_tanh, 2: "silu", 3: "gelu"}  # by number
 # SentencePiece models: one for each side, or one for both.
@@ -36,6 +23,7 @@ SIDE_MODELS = ("source.spm", "target.spm")
 SHARED_MODEL = "sentencepiece.model"
 SHARED_MODELS = (SHARED_MODEL, "sentencepiece.bpe.model", "spiece.model")
 NUM_HEADS = {"TransformerBase": 8, "TransformerBig": 16, "TransformerSpec": 8}
+PROJECTION, PROJECTION_BIAS = "decoder/projection/weight", "decoder/projection/bias"
 ROUNDING = 1e-4  # relative error of a factor in half precision
 # Numbers that must be zero: relative positions, and fewer key-value heads.
 UNSUPPORTED = (
@@ -111,42 +99,34 @@ def from_ctranslate2(folder: str | os.PathLike, **arguments: Any) -> Imported:
         from_zeros = bool(file.number("decoder/start_from_zero_embedding", False))
         permutations = [_permutation(names, config, from_zeros) for names in tokens]
         if permutations[1].order[2] < 0 and not from_zeros:
-            raise ValueError(
-                "the start of decoding must be a token or zeros; got "
-                f"{_start_token(config)!r}, which is not in the target vocabulary"
-            )
+            start = _start_token(config)
+            raise ValueError(f"the start {start!r} is not in the target vocabulary")
         with WeightLoader(folder) as loader:
-            own = _arguments(file, config, tokens, permutations)
-            model = Transformer(**{**own, **arguments})
+            defaults = _arguments(file, config, tokens, permutations)
+            model = Transformer(**{**defaults, **arguments})
             mapping = _weights(model, file, permutations)
             unread = file.unread([name for w in mapping for name in w.tensors])
             if unread:
-                raise ValueError(
-                    f"{folder}: only a Transformer as in the paper is supported; got "
-                    f"also {unread[:8]}."
-                )
+                raise ValueError(f"these weights are not supported: {unread[:8]}")
             loader.load(mapping, file.array)
-        named = tuple(map(_renamed, tokens, permutations))
-        source, target = (
-            _vocabulary(folder, name, names)
-            for name, names in zip(SIDE_MODELS, named, strict=True)
-        )
+        names = tuple(map(_renamed, tokens, permutations))
+        source, target = map(_vocabulary, [folder] * 2, SIDE_MODELS, names)
         options = {
             "source_prefix": _source_prefix(tokens[0], config, permutations[0]),
             "source_suffix": [END_ID] if config.get("add_source_eos") else [],
             "disable_unk": False,
         }
-    return Imported(
-        model,
-        source,
-        classes=None,
-        options=options,
-        target_vocabulary=target,
-        tokens=named,
-        languages=target_languages(named[0][4:]),
-        tag_position="target",
-        permutations=tuple(permutation.order for permutation in permutations),
-    )
+        return Imported(
+            model,
+            source,
+            classes=None,
+            options=options,
+            target_vocabulary=target,
+            tokens=names,
+            languages=sentencepiece_models.target_languages(names[0][4:]),
+            tag_position="target",
+            permutations=tuple(permutation.order for permutation in permutations),
+        )
 
 
 def _tokens(folder, side, config):
@@ -157,20 +137,11 @@ def _tokens(folder, side, config):
 
 def _listed_tokens(folder, side):
     for name in (f"{side}_vocabulary", "shared_vocabulary"):
-        file = folder / f"{name}.json"
-        if file.is_file():
-            tokens = read_json(file, list)
-            if not all(isinstance(token, str) for token in tokens):
-                raise ValueError(f"{file} must be a list of strings.")
-            return tokens
-        file = folder / f"{name}.txt"
-        if file.is_file():
-            lines = file.read_text(encoding="utf-8").split("\n")
-            return lines if lines[-1] else lines[:-1]
-    raise FileNotFoundError(
-        f"No vocabulary of the {side} in {os.fspath(folder)!r}; it has "
-        f"{sorted(path.name for path in folder.iterdir())[:8]}."
-    )
+        if (file := folder / f"{name}.json").is_file():
+            return read_json(file, list)
+        if (file := folder / f"{name}.txt").is_file():
+            return file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    raise FileNotFoundError(f"No vocabulary of the {side} in {os.fspath(folder)!r}.")
 
 
 def _permutation(tokens, config, from_zeros):
@@ -194,26 +165,25 @@ def _source_prefix(tokens, config, permutation):
         return []
     token = config.string("bos_token", "<s>")
     if token not in tokens:
-        raise ValueError(
-            f"{config.file}: `bos_token` must be a token of the source; got {token!r}. "
-            "Correct it, or set `add_source_bos` to false."
-        )
+        raise ValueError(f"`bos_token` {token!r} is not in the source vocabulary")
     return [permutation.to_ours(tokens.index(token))]
 
 
 def _renamed(tokens, permutation):
     """Returns the token of each id here."""
     names = [tokens[i] if i >= 0 else "" for i in permutation.order]
-    special = [n or s for n, s in zip(names, SPECIAL_TOKENS, strict=False)]
+    default = sentencepiece_models.SPECIAL_TOKENS
+    special = [n or s for n, s in zip(names, default, strict=False)]
     if 2 in permutation.never_generated:
-        special[2] = SPECIAL_TOKENS[2]
+        special[2] = default[2]
     return [*special, *names[4:]]
 
 
 def _vocabulary(folder, side_model, tokens):
     for name in (side_model, *SHARED_MODELS):
         if (folder / name).is_file():
-            return renumbered(read_model(folder / name), tokens[4:], ())
+            model = sentencepiece_models.read_model(folder / name)
+            return sentencepiece_models.renumbered(model, tokens[4:], ())
     return None
 
 
@@ -224,17 +194,13 @@ def _arguments(file, config, tokens, permutations):
         file.number(name, None)
     for name in UNSUPPORTED:
         if file.number(name, False):
-            raise ValueError(
-                f"{name!r} must be 0: positions must be added to tokens, and queries "
-                "have as many heads as keys"
-            )
+            raise ValueError(f"{name!r} is not supported")
     embedding_dim = file.shape(_embedding_names(file)[0])[1]
     encodings = "decoder/position_encodings/encodings"
     is_learned = encodings in file
     sinusoids = SinusoidalPositions("halves", first_position=1)
     layer = "encoder/layer_0/ffn"
     is_layer_norm = f"{layer}/layer_norm/beta" in file
-    has_bias = "decoder/projection/bias" in file
     return {
         "vocabulary_size": permutations[0].size,
         "target_vocabulary_size": permutations[1].size,
@@ -247,7 +213,7 @@ def _arguments(file, config, tokens, permutations):
         "sequence_length": file.shape(encodings)[0] if is_learned else None,
         "scale_embedding": _scales_embedding(file, embedding_dim),
         "normalize_embedding": "encoder/layernorm_embedding/gamma" in file,
-        "logits_bias": has_bias or bool(permutations[1].never_generated),
+        "logits_bias": PROJECTION_BIAS in file or bool(permutations[1].never_generated),
         "activation": ACTIVATIONS[_common_number(file, "activation", 0)],
         "gated": f"{layer}/linear_0_noact/weight" in file,
         "normalize_first": bool(_common_number(file, "pre_norm", True)),
@@ -262,9 +228,7 @@ def _common_number(file, name, default):
     sides = ("encoder", "decoder")
     numbers = {file.number(f"{side}/{name}", default) for side in sides}
     if len(numbers) > 1:
-        raise ValueError(
-            f"{name!r} must be equal in encoder and decoder; got {sorted(numbers)}"
-        )
+        raise ValueError(f"{name!r} must be equal on both sides; got {sorted(numbers)}")
     return numbers.pop()
 
 
@@ -272,7 +236,7 @@ def _embedding_names(file):
     source = "encoder/embeddings_0/weight"
     if source not in file:
         source = "encoder/embeddings/weight"
-    return source, "decoder/embeddings/weight", "decoder/projection/weight"
+    return source, "decoder/embeddings/weight", PROJECTION
 
 
 def _depth(file, side):
@@ -285,14 +249,14 @@ def _depth(file, side):
 def _tie(file, tokens):
     """Finds which of the three embedding matrices are one."""
 
-    def same(*names):
+    def _equal(*names):
         if len({file.origin(name) for name in names}) == 1:
             return True
         return np.array_equal(*(file.array(name) for name in names))
 
     source, target, output = _embedding_names(file)
-    is_shared = tokens[0] == tokens[1] and same(source, target)
-    if same(target, output):
+    is_shared = tokens[0] == tokens[1] and _equal(source, target)
+    if _equal(target, output):
         return "all" if is_shared else "target"
     return "inputs" if is_shared else None
 
@@ -306,37 +270,44 @@ def _scales_embedding(file, embedding_dim):
     for scales, expected in ((False, 1.0), (True, root)):
         if all(math.isclose(f, expected, rel_tol=ROUNDING) for f in factors):
             return scales
-    raise ValueError(
-        f"'scale_embeddings' must be 1 or sqrt(D) on both sides; got {values}, and "
-        f"D = {embedding_dim}"
-    )
+    raise ValueError(f"'scale_embeddings' of {values}, and D = {embedding_dim}")
 
 
 def _weights(model, file, permutations):
     source, target, output = _embedding_names(file)
-    bias = "decoder/projection/bias"
-    mapping = embeddings(model, (source, target), permutations)
-    mapping += logits(
-        model.target_embedding,
-        model.projection,
-        permutations[1],
-        output,
-        bias if bias in file else None,
-    )
-    names = GATED_BLOCK if model.config["gated"] else BLOCK
-    for side, embedding, layers, norm in stacks_of(model):
-        if model.config["positions"] == "learned":
-            name = f"{side}/position_encodings/encodings"
-            mapping.append(Weight(embedding.position_layer.embeddings, [name]))
+    bias = PROJECTION_BIAS if PROJECTION_BIAS in file else None
+    return [
+        *weight_mapping.embeddings(model, (source, target), permutations),
+        *weight_mapping.logits(model, permutations[1], output, bias),
+        *stack_weights(model),
+    ]
+
+
+def stack_weights(model: keras.Model) -> weight_mapping.WeightMapping:
+    """Maps the weights of both stacks, apart from embedding matrices.
+
+    Args:
+        model: `Transformer`.
+
+    Returns:
+        list of `Weight`.
+    """
+    mapping, names = [], GATED_BLOCK if model.config["gated"] else BLOCK
+    for side, embedding, layers, norm in weight_mapping.stacks_of(model):
+        if isinstance(embedding.position_layer, LearnedPositions):
+            matrix = embedding.position_layer.embeddings
+            encodings = f"{side}/position_encodings/encodings"
+            mapping.append(weight_mapping.Weight(matrix, [encodings]))
         if embedding.norm is not None:
             mapping += _layers([embedding.norm], f"{side}/layernorm_embedding")
         if norm is not None:
             mapping += _layers([norm], f"{side}/layer_norm")
-        mapping += blocks(layers, names, f"{side}/layer_{{}}/", _layers)
+        mapping += weight_mapping.blocks(layers, names, f"{side}/layer_{{}}/", _layers)
     return mapping
 
 
 def _layers(layers, name):
+    names = f"{name}/weight", f"{name}/bias"
     if hasattr(layers[0], "kernel"):
-        return projections(layers, f"{name}/weight", f"{name}/bias", transposed=True)
-    return normalization(layers[0], f"{name}/gamma", f"{name}/beta")
+        return weight_mapping.projections(layers, *names, transposed=True)
+    return weight_mapping.normalization(layers[0], f"{name}/gamma", f"{name}/beta")

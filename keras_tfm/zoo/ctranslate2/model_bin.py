@@ -142,9 +142,11 @@ class ModelBin:
         dtype = OLD_TYPES[kind] if is_old else TYPES[kind]
         stored = np.dtype("uint16" if dtype == "bfloat16" else dtype)
         size *= kind if is_old else 1
-        left = len(self._data) - self._offset
-        if size != math.prod(shape) * stored.itemsize or size > left:
-            raise ValueError(f"{name!r} of shape {shape} has {size} of {left} bytes")
+        remaining = len(self._data) - self._offset
+        if size != math.prod(shape) * stored.itemsize or size > remaining:
+            raise ValueError(
+                f"{name!r} of shape {shape} has {size} of {remaining} bytes"
+            )
         if name in self.arrays:
             raise ValueError(f"the array {name!r} exists twice")
         array = np.frombuffer(self._data, stored, math.prod(shape), self._offset)

@@ -4,14 +4,13 @@ import os
 import pathlib
 
 import keras
-import numpy as np
 
 from keras_tfm.layers import SinusoidalPositions
-from keras_tfm.models import Transformer, stacks
+from keras_tfm.models import Transformer
 from keras_tfm.text import Vocabulary
-from keras_tfm.zoo import layer_arrays
+from keras_tfm.zoo.ctranslate2 import load
 from keras_tfm.zoo.ctranslate2.load import ACTIVATIONS, SHARED_MODEL, SIDE_MODELS
-from keras_tfm.zoo.weight_mapping import stacks_of
+from keras_tfm.zoo.weight_mapping import export, logits, to_array
 
 DEFAULT_POSITIONS = 2048  # rows of sinusoids
 
@@ -69,7 +68,7 @@ def to_ctranslate2(
         ```
     """
     try:
-        import ctranslate2  # noqa: F401
+        from ctranslate2.specs import model_spec
     except ImportError as error:
         raise ImportError(
             "Writing models of CTranslate2 needs its package, which cannot be "
@@ -92,12 +91,11 @@ def to_ctranslate2(
     config.layer_norm_epsilon = model.config["epsilon"]
     spec.register_source_vocabulary(source_tokens)
     spec.register_target_vocabulary(target_tokens)
-    for side, embedding, blocks, norm in stacks_of(model):
-        written = getattr(spec, side)
-        _write_stack(written, embedding, norm, sequence_length)
-        for layer, block in zip(written.layer, blocks, strict=True):
-            _write_block(layer, block)
-    _write_projection(spec.decoder.projection, model)
+    for name, array in _arrays(model, sequence_length).items():
+        scope, _, attribute = name.rpartition("/")
+        setattr(model_spec.index_spec(spec, scope), attribute, array)
+    spec.encoder.scale_embeddings = model.source_embedding.factor != 1.0
+    spec.decoder.scale_embeddings = model.target_embedding.factor != 1.0
     spec.validate()
     spec.optimize(quantization=quantization)
     folder = pathlib.Path(folder)
@@ -173,67 +171,23 @@ def _save_vocabularies(folder, source, target):
         side.save(folder / name)
 
 
-def _write_stack(spec, embedding, norm, sequence_length):
-    layer_arrays.check_not_quantized(embedding.token_embedding)
-    inputs = spec.embeddings
-    inputs = inputs[0] if isinstance(inputs, list) else inputs
-    inputs.weight = layer_arrays.to_array(embedding.embeddings)
-    spec.scale_embeddings = embedding.factor != 1.0
-    positions = embedding.position_layer
-    if isinstance(positions, SinusoidalPositions):
-        rows = sequence_length or DEFAULT_POSITIONS
-        encodings = positions.signal(rows, 0, embedding.embeddings.shape[-1])
-    else:
-        encodings = positions.embeddings[:sequence_length]
-    spec.position_encodings.encodings = layer_arrays.to_array(encodings)
-    if embedding.norm is not None:
-        _write_norm(spec.layernorm_embedding, embedding.norm)
-    if norm is not None:
-        _write_norm(spec.layer_norm, norm)
-
-
-def _write_projection(spec, model):
-    if model.projection is None:
-        spec.weight = layer_arrays.to_array(model.target_embedding.embeddings)
-    else:
-        spec.weight = layer_arrays.kernel(model.projection).T.copy()
-    bias = stacks.logits_bias(model.target_embedding, model.projection)
-    if bias is not None:
-        spec.bias = layer_arrays.to_array(bias)
-
-
-def _write_block(spec, block):
-    attention = block.self_attention
-    queries = [attention.query_dense, attention.key_dense, attention.value_dense]
-    _write_dense(spec.self_attention.linear[0], queries)
-    _write_dense(spec.self_attention.linear[-1], [attention.output_dense])
-    _write_norm(spec.self_attention.layer_norm, block.self_attention_norm)
-    attention = getattr(block, "cross_attention", None)
-    if attention is not None:
-        linear = spec.attention.linear
-        _write_dense(linear[0], [attention.query_dense])
-        _write_dense(linear[1], [attention.key_dense, attention.value_dense])
-        _write_dense(linear[-1], [attention.output_dense])
-        _write_norm(spec.attention.layer_norm, block.cross_attention_norm)
-    feed_forward, ffn = block.feed_forward, spec.ffn
-    if feed_forward.gated:
-        _write_dense(ffn.linear_0, [feed_forward.gate_dense])
-        _write_dense(ffn.linear_0_noact, [feed_forward.inner_dense])
-    else:
-        _write_dense(ffn.linear_0, [feed_forward.inner_dense])
-    _write_dense(ffn.linear_1, [feed_forward.output_dense])
-    _write_norm(ffn.layer_norm, block.feed_forward_norm)
-
-
-def _write_norm(spec, norm):
-    spec.gamma, *beta = layer_arrays.norm(norm)
-    if beta:
-        spec.beta = beta[0]
-
-
-def _write_dense(spec, layers):
-    """Writes projections as one matrix (outputs, inputs)."""
-    kernels = [layer_arrays.kernel(layer) for layer in layers]
-    spec.weight = np.ascontiguousarray(np.concatenate(kernels, axis=1).T)
-    if layers[0].bias is not None:
-        spec.bias = np.concatenate([layer_arrays.bias(layer) for layer in layers])
+def _arrays(model, sequence_length):
+    """Returns all arrays by their names in a `model.bin`."""
+    source, target = model.source_embedding, model.target_embedding
+    mapping = load.stack_weights(model)
+    mapping += logits(model, None, load.PROJECTION, load.PROJECTION_BIAS)
+    arrays = export(mapping)
+    arrays["encoder/embeddings_0/weight"] = to_array(source.embeddings)
+    arrays["decoder/embeddings/weight"] = to_array(target.embeddings)
+    arrays.setdefault(load.PROJECTION, arrays["decoder/embeddings/weight"])
+    for side, embedding in (("encoder", source), ("decoder", target)):
+        name, positions = (
+            f"{side}/position_encodings/encodings",
+            embedding.position_layer,
+        )
+        if isinstance(positions, SinusoidalPositions):
+            rows = sequence_length or DEFAULT_POSITIONS
+            signal = positions.signal(rows, 0, embedding.embeddings.shape[-1])
+            arrays[name] = to_array(signal)  # (T, D)
+        arrays[name] = arrays[name][:sequence_length]
+    return arrays

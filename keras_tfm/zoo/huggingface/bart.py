@@ -7,20 +7,15 @@ from keras import ops
 
 from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import Transformer
-from keras_tfm.zoo.huggingface.family import Family, activation
-from keras_tfm.zoo.huggingface.vocabularies import (
-    byte_level_vocabulary,
-    marian_vocabulary,
-    multilingual_vocabulary,
-)
+from keras_tfm.zoo import weight_mapping
+from keras_tfm.zoo.huggingface import vocabularies
+from keras_tfm.zoo.huggingface.family import Family, activation, check_plain
 from keras_tfm.zoo.token_permutation import TokenPermutation
 from keras_tfm.zoo.weight_mapping import (
     Weight,
+    attention_names,
     blocks,
-    embeddings,
-    logits,
     pytorch_layers,
-    stacks_of,
 )
 
 
@@ -52,15 +47,9 @@ VARIANTS = {
     "pegasus": Variant(unknown_id=105, normalize_first=True, keeps_sentences=True),
 }
 BLOCK = {
-    "self_attention.query_dense": "self_attn.q_proj",
-    "self_attention.key_dense": "self_attn.k_proj",
-    "self_attention.value_dense": "self_attn.v_proj",
-    "self_attention.output_dense": "self_attn.out_proj",
+    **attention_names("self_attention", "self_attn.{}_proj", "q k v out"),
     "self_attention_norm": "self_attn_layer_norm",
-    "cross_attention.query_dense": "encoder_attn.q_proj",
-    "cross_attention.key_dense": "encoder_attn.k_proj",
-    "cross_attention.value_dense": "encoder_attn.v_proj",
-    "cross_attention.output_dense": "encoder_attn.out_proj",
+    **attention_names("cross_attention", "encoder_attn.{}_proj", "q k v out"),
     "cross_attention_norm": "encoder_attn_layer_norm",
     "feed_forward.inner_dense": "fc1",
     "feed_forward.output_dense": "fc2",
@@ -98,11 +87,8 @@ def _prefix(checkpoint):
 def _tie(checkpoint):
     config, shapes = checkpoint.config, checkpoint.tensors.shapes
     is_shared = config.get("share_encoder_decoder_embeddings", True)
-    sizes = [config.get(name) for name in ("vocab_size", "decoder_vocab_size")]
-    if not is_shared and sizes[0] != sizes[1]:
-        raise ValueError(
-            f"{config.file}: `decoder_vocab_size` must equal `vocab_size`; got {sizes}."
-        )
+    if not is_shared:
+        check_plain(config, {"decoder_vocab_size": config["vocab_size"]})
     if config.get("tie_word_embeddings", True):
         return "all" if is_shared else "target"
     # transformers 5 then ties no matrix to another.
@@ -127,8 +113,8 @@ def _arguments(checkpoint):
         "vocabulary_size": checkpoint.permutation.size,
         "num_layers": tuple(config.integer(f"{side}_layers") for side in SIDES),
         "embedding_dim": config.integer("d_model"),
-        "intermediate_dim": _same(config, "ffn_dim"),
-        "num_heads": _same(config, "attention_heads"),
+        "intermediate_dim": _common(config, "ffn_dim"),
+        "num_heads": _common(config, "attention_heads"),
         "tie": _tie(checkpoint),
         "scale_embedding": bool(
             config.get("scale_embedding", checkpoint.model_type == "m2m_100")
@@ -144,13 +130,10 @@ def _arguments(checkpoint):
     }
 
 
-def _same(config, name):
+def _common(config, name):
     values = {side: config.integer(f"{side}_{name}") for side in SIDES}
     if len(set(values.values())) > 1:
-        raise ValueError(
-            f"{config.file}: `encoder_{name}` and `decoder_{name}` must be equal; got "
-            f"{values}."
-        )
+        raise ValueError(f"`{name}` must be equal on both sides; got {values}")
     return values["encoder"]
 
 
@@ -170,14 +153,9 @@ def _positions(checkpoint):
     for name in () if is_m2m else _position_names(checkpoint):
         if name not in tensors.shapes:
             continue
-        shape, dim = tensors.shapes[name], config.integer("d_model")
-        if shape[1:] != (dim,) or dim % 2:
-            raise ValueError(
-                f"{checkpoint.folder}: {name!r} must have `d_model` columns, an even "
-                f"number; got shape {shape}, d_model={dim}."
-            )
         matrix = tensors.array(name).astype("float32")  # (T, D)
-        sinusoids = ops.convert_to_numpy(waves.signal(len(matrix), 0, dim))
+        signal = waves.signal(len(matrix), 0, config.integer("d_model"))
+        sinusoids = ops.convert_to_numpy(signal)
         if np.abs(matrix - sinusoids).max(initial=0) > ROUNDING:
             return {"positions": "learned", "sequence_length": len(matrix)}
     return {"positions": waves, "sequence_length": None}
@@ -186,19 +164,14 @@ def _positions(checkpoint):
 def _weights(model, checkpoint):
     prefix, permutation = _prefix(checkpoint), checkpoint.permutation
     variant, names = VARIANTS[checkpoint.model_type], _shared_names(checkpoint)
-    mapping = embeddings(model, names, (permutation, permutation))
+    mapping = weight_mapping.embeddings(model, names, (permutation, permutation))
     bias = "final_logits_bias"
     has_bias = variant.has_bias and bias in checkpoint.tensors.shapes
-    mapping += logits(
-        model.target_embedding,
-        model.projection,
-        permutation,
-        "lm_head.weight",
-        bias if has_bias else None,
-    )
+    bias = bias if has_bias else None
+    mapping += weight_mapping.logits(model, permutation, "lm_head.weight", bias)
     is_learned = model.config["positions"] == "learned"
     for (side, embedding, layers, norm), positions in zip(
-        stacks_of(model), _position_names(checkpoint), strict=True
+        weight_mapping.stacks_of(model), _position_names(checkpoint), strict=True
     ):
         if is_learned:
             matrix = embedding.position_layer.embeddings
@@ -228,12 +201,12 @@ def _shared_names(checkpoint):
 def _vocabulary(checkpoint, model):
     folder = checkpoint.folder
     if checkpoint.model_type == "bart":
-        return byte_level_vocabulary(checkpoint, model)
+        return vocabularies.byte_level_vocabulary(checkpoint, model)
     # What `to_hugging_face` writes may have one vocabulary for both sides.
     has_sides = (folder / "vocab.json").is_file() or any(folder.glob("*.spm"))
     if checkpoint.model_type == "marian" and has_sides:
-        return marian_vocabulary(checkpoint, model)
-    return multilingual_vocabulary(checkpoint, model)
+        return vocabularies.marian_vocabulary(checkpoint, model)
+    return vocabularies.multilingual_vocabulary(checkpoint, model)
 
 
 def _decoding(checkpoint):

@@ -3,24 +3,25 @@
 from keras_tfm.models import Encoder, MaskedLM, SequenceClassifier
 from keras_tfm.zoo.huggingface.family import Family, activation, check_plain
 from keras_tfm.zoo.huggingface.vocabularies import encoder_vocabulary
-from keras_tfm.zoo.weight_mapping import Weight, blocks, pytorch_layers
+from keras_tfm.zoo.weight_mapping import (
+    Weight,
+    WeightMapping,
+    attention_names,
+    blocks,
+    pytorch_layers,
+)
 
-# Our layers inside a block, and theirs: in BERT and RoBERTa, and in DistilBERT.
+ATTENTION = "self.query self.key self.value output.dense"
+# Our layers inside a block, and theirs.
 BERT_BLOCK = {
-    "self_attention.query_dense": "attention.self.query",
-    "self_attention.key_dense": "attention.self.key",
-    "self_attention.value_dense": "attention.self.value",
-    "self_attention.output_dense": "attention.output.dense",
+    **attention_names("self_attention", "attention.{}", ATTENTION),
     "self_attention_norm": "attention.output.LayerNorm",
     "feed_forward.inner_dense": "intermediate.dense",
     "feed_forward.output_dense": "output.dense",
     "feed_forward_norm": "output.LayerNorm",
 }
 DISTILBERT_BLOCK = {
-    "self_attention.query_dense": "attention.q_lin",
-    "self_attention.key_dense": "attention.k_lin",
-    "self_attention.value_dense": "attention.v_lin",
-    "self_attention.output_dense": "attention.out_lin",
+    **attention_names("self_attention", "attention.{}_lin", "q k v out"),
     "self_attention_norm": "sa_layer_norm",
     "feed_forward.inner_dense": "ffn.lin1",
     "feed_forward.output_dense": "ffn.lin2",
@@ -84,7 +85,7 @@ def _arguments(checkpoint):
         "normalize_embedding": True,
         "pad_id": _pad_id(config),
         "activation": _activation(config),
-        **{ours: config.integer(theirs) for ours, theirs in sizes.items()},
+        **{name: config.integer(key) for name, key in sizes.items()},
     }
     positions = config.integer("max_position_embeddings")
     if distilled:
@@ -161,22 +162,15 @@ def _build_classifier(checkpoint, encoder):
 
 def _weights(model, checkpoint):
     model_type, shapes = checkpoint.model_type, checkpoint.tensors.shapes
-    encoder = getattr(model, "encoder", model)
-    prefix = (
-        f"{model_type}." if any(n.startswith(f"{model_type}.") for n in shapes) else ""
+    prefix = f"{model_type}."
+    prefix = prefix if any(name.startswith(prefix) for name in shapes) else ""
+    encoder, spare = (
+        getattr(model, "encoder", model),
+        _spare_positions(checkpoint.config),
     )
-    mapping = _embedding_weights(encoder, checkpoint, f"{prefix}embeddings.")
-    if model_type == "distilbert":
-        stem, names = f"{prefix}transformer.layer.{{}}.", DISTILBERT_BLOCK
-    else:
-        stem, names = f"{prefix}encoder.layer.{{}}.", BERT_BLOCK
-    mapping += blocks(encoder.blocks, names, stem)
+    mapping = encoder_weights(encoder, model_type, prefix, spare)
     if checkpoint.head == "masked_lm":
-        dense, norm, bias = MASKED_LM[model_type]
-        mapping += pytorch_layers([model.dense], dense) + pytorch_layers(
-            [model.norm], norm
-        )
-        mapping.append(Weight(model.bias.bias, [bias]))
+        mapping += masked_lm_weights(model, model_type)
     if checkpoint.head == "classifier":
         hidden, output = CLASSIFIER[model_type]
         if f"{hidden}.weight" not in shapes:
@@ -189,26 +183,54 @@ def _weights(model, checkpoint):
     return mapping
 
 
-def _embedding_weights(encoder, checkpoint, stem):
-    spare, rows = _spare_positions(checkpoint.config), encoder.config["sequence_length"]
-    positions = [f"{stem}position_embeddings.weight"]
+def encoder_weights(
+    encoder: Encoder, model_type: str, prefix: str, spare_positions: int = 0
+) -> WeightMapping:
+    """Maps the weights of an encoder.
+
+    Args:
+        encoder: `Encoder`.
+        model_type: str.
+        prefix: str, before all names.
+        spare_positions: int, rows of the position matrix that are not used.
+
+    Returns:
+        list of `Weight`.
+    """
+    stem, distilled = f"{prefix}embeddings.", model_type == "distilbert"
     segments = f"{stem}token_type_embeddings.weight"
-    has_segments = encoder.config["num_segments"]
-    if checkpoint.model_type != "distilbert" and not has_segments:
+    positions = [f"{stem}position_embeddings.weight"]
+    if not distilled and encoder.segment_embedding is None:
         positions.append(segments)
-
-    def add_segment(matrix, segment=0.0):
-        return matrix[spare : spare + rows].astype("float32") + segment
-
+    part = slice(spare_positions, spare_positions + encoder.config["sequence_length"])
     tokens = encoder.embedding.token_embedding.embeddings
+    matrix = encoder.embedding.position_layer.embeddings
     mapping = [
         Weight(tokens, [f"{stem}word_embeddings.weight"]),
-        Weight(encoder.embedding.position_layer.embeddings, positions, add_segment),
+        Weight(matrix, positions, lambda m, s=0.0: m[part].astype("float32") + s),
         *pytorch_layers([encoder.embedding_norm], f"{stem}LayerNorm"),
     ]
-    if has_segments:
+    if encoder.segment_embedding is not None:
         mapping.append(Weight(encoder.segment_embedding.embeddings, [segments]))
-    return mapping
+    if distilled:
+        stem = f"{prefix}transformer.layer.{{}}."
+        return mapping + blocks(encoder.blocks, DISTILBERT_BLOCK, stem)
+    return mapping + blocks(encoder.blocks, BERT_BLOCK, f"{prefix}encoder.layer.{{}}.")
+
+
+def masked_lm_weights(model: MaskedLM, model_type: str) -> WeightMapping:
+    """Maps the weights of a masked-LM head.
+
+    Args:
+        model: `MaskedLM`.
+        model_type: str.
+
+    Returns:
+        list of `Weight`.
+    """
+    dense, norm, bias = MASKED_LM[model_type]
+    mapping = pytorch_layers([model.dense], dense) + pytorch_layers([model.norm], norm)
+    return [*mapping, Weight(model.bias.bias, [bias])]
 
 
 def _vocabulary(checkpoint, model):

@@ -6,15 +6,16 @@ import keras
 import numpy as np
 
 from keras_tfm.models import MaskedLM, SequenceClassifier
-from keras_tfm.zoo import layer_arrays
 from keras_tfm.zoo.huggingface import bert
 from keras_tfm.zoo.huggingface.pytorch_layers import (
     activation_name,
-    block_tensors,
+    add_missing_biases,
     check_supported,
-    layer_tensors,
     supported_blocks,
 )
+from keras_tfm.zoo.weight_mapping import export, pytorch_layers
+
+TITLES = {"bert": "Bert", "distilbert": "DistilBert"}
 
 # Values of `config.json`, and the config of an `Encoder`.
 SHARED_CONFIG = {
@@ -24,14 +25,14 @@ SHARED_CONFIG = {
 }
 BERT_CONFIG = {
     **SHARED_CONFIG,
-    **{theirs: ours for ours, theirs in bert.BERT_SIZES.items()},
+    **{key: name for name, key in bert.BERT_SIZES.items()},
     "layer_norm_eps": "epsilon",
     "hidden_dropout_prob": "dropout",
     "attention_probs_dropout_prob": "attention_dropout",
 }
 DISTILBERT_CONFIG = {
     **SHARED_CONFIG,
-    **{theirs: ours for ours, theirs in bert.DISTILBERT_SIZES.items()},
+    **{key: name for name, key in bert.DISTILBERT_SIZES.items()},
     "dropout": "dropout",
     "attention_dropout": "attention_dropout",
 }
@@ -65,31 +66,32 @@ def convert(
     model_type = "bert"
     if isinstance(model, SequenceClassifier):
         model_type = _classifier_type(model, config)
-    distilled = model_type == "distilbert"
     prefix = f"{model_type}." if model is not encoder else ""
-    names = bert.DISTILBERT_BLOCK if distilled else bert.BERT_BLOCK
-    stem = "transformer.layer.{}." if distilled else "encoder.layer.{}."
-    title = "DistilBert" if distilled else "Bert"
-    exported = _config(model_type, config) | {"architectures": [f"{title}Model"]}
-    tensors = _embedding_tensors(encoder, f"{prefix}embeddings.", distilled)
-    tensors |= block_tensors(encoder.blocks, names, prefix + stem)
+    mapping = bert.encoder_weights(encoder, model_type, prefix)
+    check_supported("BERT", vars(encoder.embedding), {"factor": (1.0,)})
+    exported = _config(model_type, config)
+    head = "Model"
     if isinstance(model, MaskedLM):
-        activation = activation_name(model.activation)
+        head = "ForMaskedLM"
         check_supported(
             "BERT with a masked-LM head",
-            {"activation": activation},
+            {"activation": activation_name(model.activation)},
             {"activation": (exported["hidden_act"],)},
         )
-        exported["architectures"] = ["BertForMaskedLM"]
-        dense, norm, bias = bert.MASKED_LM["bert"]
-        tensors |= layer_tensors(model.dense, dense) | layer_tensors(model.norm, norm)
-        tensors[bias] = layer_arrays.to_array(model.bias.bias)
+        mapping += bert.masked_lm_weights(model, model_type)
     if isinstance(model, SequenceClassifier):
-        exported["architectures"] = [f"{title}ForSequenceClassification"]
-        exported |= _classifier_config(model, classes, distilled)
+        head = "ForSequenceClassification"
+        exported |= _classifier_config(model, classes, model_type)
         hidden, output = bert.CLASSIFIER[model_type]
-        tensors |= layer_tensors(model.hidden_dense, hidden)
-        tensors |= layer_tensors(model.output_dense, output)
+        mapping += pytorch_layers([model.hidden_dense], hidden)
+        mapping += pytorch_layers([model.output_dense], output)
+    tensors = export(mapping)
+    if model_type == "bert":  # a single segment of zeros adds nothing
+        segments = f"{prefix}embeddings.token_type_embeddings.weight"
+        zeros = np.zeros((1, encoder.embedding_dim), "float32")
+        tensors.setdefault(segments, zeros)
+    exported["architectures"] = [f"{TITLES[model_type]}{head}"]
+    add_missing_biases(tensors)
     return exported, tensors
 
 
@@ -116,7 +118,7 @@ def _classifier_type(model, config):
 
 def _config(model_type, config):
     names = DISTILBERT_CONFIG if model_type == "distilbert" else BERT_CONFIG
-    exported = {theirs: config[ours] for theirs, ours in names.items()}
+    exported = {key: config[name] for key, name in names.items()}
     exported["model_type"] = model_type
     activation = activation_name(config["activation"])
     if model_type == "distilbert":
@@ -125,27 +127,7 @@ def _config(model_type, config):
     return exported | {"hidden_act": activation, "type_vocab_size": segments}
 
 
-def _embedding_tensors(encoder, stem, distilled):
-    embedding = encoder.embedding
-    layer_arrays.check_not_quantized(embedding.token_embedding)
-    check_supported("BERT", vars(embedding), {"factor": (1.0,)})
-    matrices = {
-        "word_embeddings": embedding.embeddings,
-        "position_embeddings": embedding.position_layer.embeddings,
-    }
-    if not distilled:
-        # A single segment of zeros, where ours has none, adds nothing.
-        matrices["token_type_embeddings"] = np.zeros((1, encoder.embedding_dim))
-        if encoder.segment_embedding is not None:
-            segments = encoder.segment_embedding.embeddings
-            matrices["token_type_embeddings"] = segments
-    tensors = layer_tensors(encoder.embedding_norm, f"{stem}LayerNorm")
-    for name, matrix in matrices.items():
-        tensors[f"{stem}{name}.weight"] = layer_arrays.to_array(matrix)
-    return tensors
-
-
-def _classifier_config(model, classes, distilled):
+def _classifier_config(model, classes, model_type):
     names = classes or [f"LABEL_{i}" for i in range(model.num_classes)]
     if len(names) != model.num_classes or len(set(names)) < len(names):
         raise ValueError(
@@ -153,6 +135,7 @@ def _classifier_config(model, classes, distilled):
             f"names for {model.num_classes} classes, {names[:8]}."
         )
     kind = "multi" if model.multi_label else "single"
+    distilled = model_type == "distilbert"
     dropout = "seq_classif_dropout" if distilled else "classifier_dropout"
     return {
         "id2label": {str(i): name for i, name in enumerate(names)},

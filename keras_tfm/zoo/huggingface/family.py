@@ -93,7 +93,7 @@ class Family:
     decoding: Callable[[Checkpoint], dict[str, Any]] | None = None
 
 
-def activation(config: Config, name: str, default: str | None = None):
+def activation(config: Config, name: str, default: str | None = None) -> str | Callable:
     """Reads the Keras activation that a config names.
 
     Args:

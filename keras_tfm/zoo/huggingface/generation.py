@@ -1,10 +1,12 @@
 """Options of decoding, from and to `generation_config.json`."""
 
 import dataclasses
+import pathlib
 from typing import Any
 
 from keras_tfm import decode
-from keras_tfm.zoo.config_file import Config, read_json
+from keras_tfm.zoo.config_file import Config, read_json, reading
+from keras_tfm.zoo.token_permutation import TokenPermutation
 
 FILE = "generation_config.json"
 # Names in transformers, and fields of `decode.Options`.
@@ -25,28 +27,16 @@ LENGTHS = {"max_length": "max_decoding_length", "min_length": "min_decoding_leng
 NEW_TOKENS = {"max_length": "max_new_tokens", "min_length": "min_new_tokens"}
 DEFAULT_TOP_K = 50  # of transformers
 MAX_SEQUENCE = 64  # tokens of a suppressed sequence: each costs time at each step
-# What decoding here lacks or does differently, and the values that turn it off.
-UNSUPPORTED = {
-    "begin_suppress_tokens": [],
-    "constraints": [],
-    "dola_layers": None,
-    "encoder_no_repeat_ngram_size": 0,
-    "encoder_repetition_penalty": 1.0,
-    "eta_cutoff": 0.0,
-    "exponential_decay_length_penalty": None,
-    "force_words_ids": [],
-    "forced_decoder_ids": [],
-    "guidance_scale": 1.0,
-    "max_time": None,
-    "num_beam_groups": 1,
-    "penalty_alpha": 0.0,
-    "repetition_penalty": 1.0,
-    "sequence_bias": {},
-    "stop_strings": [],
-    "top_h": None,
-    "typical_p": 1.0,
-    "watermarking_config": None,
-}
+# What decoding here lacks or does differently, unless it is empty or zero; and
+# what means nothing if it is 1.
+UNSUPPORTED = (
+    *("begin_suppress_tokens", "constraints", "dola_layers", "eta_cutoff", "max_time"),
+    *("encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "top_h"),
+    *("force_words_ids", "forced_decoder_ids", "penalty_alpha", "sequence_bias"),
+    *("stop_strings", "watermarking_config"),
+)
+UNSUPPORTED_UNLESS_1 = ("encoder_repetition_penalty", "guidance_scale")
+UNSUPPORTED_UNLESS_1 += ("num_beam_groups", "repetition_penalty", "typical_p")
 # Options that say how to run and how to tokenize, and so are not exported.
 NOT_EXPORTED = (
     *("batch_size", "batch_tokens", "max_source_length", "num_hypotheses"),
@@ -55,7 +45,9 @@ NOT_EXPORTED = (
 )
 
 
-def read_options(folder, config: Config, permutation) -> dict[str, Any]:
+def read_options(
+    folder: pathlib.Path, config: Config, permutation: TokenPermutation
+) -> dict[str, Any]:
     """Reads how a model is to be decoded.
 
     Three things differ from transformers. Without a limit it stops after 20
@@ -86,9 +78,14 @@ def read_options(folder, config: Config, permutation) -> dict[str, Any]:
     if continues:  # these lengths would count the prompt
         values = {k: v for k, v in generation.items() if k not in LENGTHS}
         generation = Config(values, generation.file)
-    for name in (*RENAMED, *SAMPLING, *LENGTHS, *NEW_TOKENS.values()):
-        generation.number(name, None)
-    _check_supported(generation, config, continues)
+    with reading(generation.file, "options of decoding"):
+        for name in (*RENAMED, *SAMPLING, *LENGTHS, *NEW_TOKENS.values()):
+            generation.number(name, None)
+        _check_supported(generation, config, continues)
+        return _options(generation, permutation)
+
+
+def _options(generation, permutation):
     options = {o: generation[n] for n, o in RENAMED.items() if n in generation}
     options.setdefault("beam_size", 1)
     for name, option in LENGTHS.items():
@@ -117,8 +114,9 @@ def read_options(folder, config: Config, permutation) -> dict[str, Any]:
 
 def _check_supported(generation, config, continues):
     """Rejects what decoding here lacks, or does differently."""
-    wrong = {n: generation[n] for n in UNSUPPORTED if n in generation}
-    wrong = {n: v for n, v in wrong.items() if v and v != UNSUPPORTED[n]}
+    wrong = {n: generation[n] for n in UNSUPPORTED if generation.get(n)}
+    ones = {n: generation[n] for n in UNSUPPORTED_UNLESS_1 if generation.get(n)}
+    wrong |= {name: value for name, value in ones.items() if value != 1}
     num_beams, end_id = generation.get("num_beams", 1), config.get("eos_token_id")
     conflicts = {
         "do_sample": generation.get("do_sample") and num_beams != 1,

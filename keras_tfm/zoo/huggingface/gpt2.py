@@ -72,7 +72,7 @@ def _weights(model, checkpoint):
     mapping = [
         Weight(embedding.embeddings, [tokens], permutation.rows),
         Weight(embedding.position_layer.embeddings, [f"{prefix}wpe.weight"]),
-        *logits(embedding, model.projection, permutation, "lm_head.weight"),
+        *logits(model, permutation, "lm_head.weight"),
         *pytorch_layers([model.norm], f"{prefix}ln_f"),
     ]
     return mapping + blocks(model.blocks, BLOCK, f"{prefix}h.{{}}.", _layers)

@@ -9,20 +9,26 @@ import keras
 import numpy as np
 
 from keras_tfm.layers import LearnedPositions
-from keras_tfm.models import stacks
-from keras_tfm.zoo import layer_arrays
 from keras_tfm.zoo.huggingface import bart
 from keras_tfm.zoo.huggingface.pytorch_layers import (
-    ALL_CHANNELS,
     activation_name,
-    block_tensors,
+    add_missing_biases,
     check_supported,
-    layer_tensors,
     supported_blocks,
 )
-from keras_tfm.zoo.weight_mapping import stacks_of
+from keras_tfm.zoo.weight_mapping import (
+    Weight,
+    blocks,
+    export,
+    logits,
+    pytorch_layers,
+    stacks_of,
+    to_array,
+)
 
 IDS = {"pad_token_id": 0, "decoder_start_token_id": 2, "eos_token_id": 3}
+# Projections that read the D channels between blocks.
+READERS = ("q_proj", "k_proj", "v_proj", "fc1")
 ARCHITECTURES = {
     "marian": "MarianMTModel",
     "pegasus": "PegasusForConditionalGeneration",
@@ -45,17 +51,38 @@ def convert(
     _check_model(model, model_type)
     order, positions = _positions(model, max_length)
     config = _config(model, model_type, len(positions[0]))
-    tensors = _embedding_tensors(model, order)
-    for (side, _, layers, norm), matrix in zip(
-        stacks_of(model), positions, strict=True
-    ):
-        stem = f"model.{side}.layers.{{}}."
-        tensors |= block_tensors(layers, bart.BLOCK, stem, order)
-        if norm is not None:
-            tensors |= layer_tensors(norm, f"model.{side}.layer_norm", order)
-        if model_type == "pegasus" or order is ALL_CHANNELS:
+    tensors = export(_weights(model))
+    if order is not None:
+        tensors = {n: _reordered(n, array, order) for n, array in tensors.items()}
+    for side, matrix in zip(bart.SIDES, positions, strict=True):
+        if model_type == "pegasus" or order is None:
             tensors[f"model.{side}.embed_positions.weight"] = matrix
+    bias = tensors.get("final_logits_bias", np.zeros(model.vocabulary_size, "float32"))
+    tensors["final_logits_bias"] = bias[None]
+    add_missing_biases(tensors)
     return config, tensors
+
+
+def _weights(model):
+    is_shared = model.config["tie"] == "all"
+    mapping = logits(model, None, "lm_head.weight", "final_logits_bias")
+    for side, embedding, layers, norm in stacks_of(model):
+        name = "shared" if is_shared else f"{side}.embed_tokens"
+        if side == "encoder" or not is_shared:
+            mapping.append(Weight(embedding.embeddings, [f"model.{name}.weight"]))
+        mapping += blocks(layers, bart.BLOCK, f"model.{side}.layers.{{}}.")
+        if norm is not None:
+            mapping += pytorch_layers([norm], f"model.{side}.layer_norm")
+    return mapping
+
+
+def _reordered(name, array, order):
+    """Reorders the axis of the D channels between blocks."""
+    layer = name.split(".")[-2] if "." in name else name
+    if layer == "final_logits_bias" or (array.ndim == 1 and layer in READERS):
+        return array
+    is_first = layer not in (*READERS, "shared", "embed_tokens", "lm_head")
+    return np.ascontiguousarray(array[order] if is_first else array[:, order])
 
 
 def _check_model(model, model_type):
@@ -110,34 +137,17 @@ def _config(model, model_type, num_positions):
 
 
 def _positions(model, max_length):
-    """Returns our channel of each of theirs, and the position matrices."""
+    """Returns our channel of each of theirs, or None, and position matrices."""
     layers = [embedding.position_layer for _, embedding, _, _ in stacks_of(model)]
     if isinstance(layers[0], LearnedPositions):
-        return ALL_CHANNELS, [layer_arrays.to_array(p.embeddings) for p in layers]
-    embedding_dim, order = model.config["embedding_dim"], ALL_CHANNELS
+        return None, [to_array(positions.embeddings) for positions in layers]
+    embedding_dim, order = model.config["embedding_dim"], None
     plain = {"first_position": 0, "max_period": 10_000.0, "reach_max_period": False}
     if all(getattr(layers[0], name) == value for name, value in plain.items()):
         order = np.arange(embedding_dim)
         if layers[0].style == "interleaved":
             order = np.concatenate([order[0::2], order[1::2]])  # sines first
+    channels = slice(None) if order is None else order
     signals = [p.signal(max_length, 0, embedding_dim) for p in layers]  # (T, D)
-    matrices = [layer_arrays.to_array(signal)[:, order] for signal in signals]
+    matrices = [to_array(signal)[:, channels] for signal in signals]
     return order, [np.ascontiguousarray(matrix) for matrix in matrices]
-
-
-def _embedding_tensors(model, order):
-    matrices = {}
-    for side, embedding, _, _ in stacks_of(model):
-        layer_arrays.check_not_quantized(embedding.token_embedding)
-        matrix = layer_arrays.to_array(embedding.embeddings)[:, order]  # (V, D)
-        name = "shared" if model.config["tie"] == "all" else f"{side}.embed_tokens"
-        matrices[f"model.{name}.weight"] = matrix
-    if model.projection is not None:
-        layer_arrays.check_not_quantized(model.projection)
-        kernel = layer_arrays.to_array(model.projection.kernel)  # (D, V)
-        matrices["lm_head.weight"] = kernel.T[:, order]
-    bias = stacks.logits_bias(model.target_embedding, model.projection)
-    if bias is None:
-        bias = np.zeros(model.vocabulary_size)
-    matrices["final_logits_bias"] = layer_arrays.to_array(bias)[None]
-    return {name: np.ascontiguousarray(matrix) for name, matrix in matrices.items()}

@@ -1,18 +1,15 @@
-"""Blocks as PyTorch holds them, and whether transformers has such blocks."""
+"""What of a model transformers can hold."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import keras
 import numpy as np
 
-from keras_tfm.zoo import layer_arrays
 from keras_tfm.zoo.huggingface.family import ACTIVATIONS
-from keras_tfm.zoo.weight_mapping import layer_at
-
-ALL_CHANNELS = slice(None)  # in their order
 
 
-def activation_name(function) -> str:
+def activation_name(function: str | Callable) -> str:
     """Returns the name that transformers has for an activation.
 
     Args:
@@ -53,7 +50,7 @@ def check_supported(
         )
 
 
-def supported_blocks(config) -> dict[str, tuple]:
+def supported_blocks(config: Mapping[str, Any]) -> dict[str, tuple]:
     """Returns what `check_supported` expects of the blocks of any model.
 
     Args:
@@ -70,61 +67,13 @@ def supported_blocks(config) -> dict[str, tuple]:
     }
 
 
-def layer_tensors(
-    layer: keras.layers.Layer,
-    name: str,
-    order=ALL_CHANNELS,
-    reads_channels: bool = True,
-) -> dict[str, np.ndarray]:
-    """Returns the tensors of a projection or normalization.
+def add_missing_biases(tensors: dict[str, np.ndarray]) -> None:
+    """Adds zeros as the bias of each projection that has none.
 
     Args:
-        layer: built layer.
-        name: str, in transformers.
-        order: int array `(D,)`: our channel of each of theirs.
-        reads_channels: bool. The inputs of a projection, not its outputs, are
-            the D channels between blocks.
-
-    Returns:
-        dict of two float32 arrays.
+        tensors: dict from names to arrays; it is changed.
     """
-    if isinstance(layer, keras.layers.LayerNormalization):
-        weight, bias = (values[order] for values in layer_arrays.norm(layer))
-    else:  # by x W^T + b
-        weight, bias = layer_arrays.kernel(layer).T, layer_arrays.bias(layer)
-        if reads_channels:
-            weight = weight[:, order]
-        else:
-            weight, bias = weight[order], bias[order]
-    return {
-        f"{name}.weight": np.ascontiguousarray(weight),
-        f"{name}.bias": np.ascontiguousarray(bias),
-    }
-
-
-def block_tensors(
-    blocks: list[keras.layers.Layer],
-    names: dict[str, str],
-    stem: str,
-    order=ALL_CHANNELS,
-) -> dict[str, np.ndarray]:
-    """Returns the tensors of a stack of blocks.
-
-    Args:
-        blocks: list of blocks.
-        names: dict from paths of our layers to names; see
-            `weight_mapping.blocks`.
-        stem: str with `{}` for the number of the block.
-        order: of `layer_tensors`.
-
-    Returns:
-        dict of float32 arrays.
-    """
-    tensors = {}
-    for number, block in enumerate(blocks):
-        for path, name in names.items():
-            layer, reads = layer_at(block, path), not path.endswith("output_dense")
-            if layer is not None:
-                name = stem.format(number) + name
-                tensors |= layer_tensors(layer, name, order, reads)
-    return tensors
+    for name, matrix in list(tensors.items()):
+        if ".layer" in name and name.endswith(".weight"):
+            bias = name.removesuffix("weight") + "bias"
+            tensors.setdefault(bias, np.zeros(len(matrix), "float32"))

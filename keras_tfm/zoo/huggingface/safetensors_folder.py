@@ -60,12 +60,14 @@ class SafetensorsFolder:
         Raises:
             ValueError: a tensor is not of plain floats.
         """
-        others = {n: self._dtypes[n] for n in names if self._dtypes[n] not in FLOATS}
-        if others:
+        unsupported = {
+            n: self._dtypes[n] for n in names if self._dtypes[n] not in FLOATS
+        }
+        if unsupported:
             raise ValueError(
                 f"{self.folder}: weights must be of {', '.join(FLOATS)}; got "
-                f"{dict(sorted(others.items())[:4])}. Load the model with the program "
-                "that quantized it, and save floats."
+                f"{dict(sorted(unsupported.items())[:4])}. Save floats with the "
+                "program that quantized them."
             )
 
     def array(self, name: str) -> np.ndarray:

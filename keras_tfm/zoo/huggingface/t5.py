@@ -5,19 +5,19 @@ from keras_tfm.models import Transformer
 from keras_tfm.zoo.huggingface.family import Family, activation
 from keras_tfm.zoo.huggingface.vocabularies import multilingual_vocabulary
 from keras_tfm.zoo.token_permutation import TokenPermutation
-from keras_tfm.zoo.weight_mapping import Weight, blocks, logits, pytorch_layers
+from keras_tfm.zoo.weight_mapping import (
+    Weight,
+    attention_names,
+    blocks,
+    logits,
+    pytorch_layers,
+)
 
 ATTENTION = {
     "self_attention_norm": "0.layer_norm",
-    "self_attention.query_dense": "0.SelfAttention.q",
-    "self_attention.key_dense": "0.SelfAttention.k",
-    "self_attention.value_dense": "0.SelfAttention.v",
-    "self_attention.output_dense": "0.SelfAttention.o",
+    **attention_names("self_attention", "0.SelfAttention.{}", "q k v o"),
     "cross_attention_norm": "1.layer_norm",
-    "cross_attention.query_dense": "1.EncDecAttention.q",
-    "cross_attention.key_dense": "1.EncDecAttention.k",
-    "cross_attention.value_dense": "1.EncDecAttention.v",
-    "cross_attention.output_dense": "1.EncDecAttention.o",
+    **attention_names("cross_attention", "1.EncDecAttention.{}", "q k v o"),
 }
 FEED_FORWARD = {
     "feed_forward_norm": "layer_norm",
@@ -94,9 +94,9 @@ def _weights(model, checkpoint):
     copies = ["shared.weight", *copies]
     copies += ["lm_head.weight"] if _is_tied(config) else []
     tokens = checkpoint.tensors.first_of(copies)
-    target = model.target_embedding
-    mapping = [Weight(target.embeddings, [tokens], permutation.rows)]
-    mapping += logits(target, model.projection, permutation, "lm_head.weight")
+    embeddings = model.target_embedding.embeddings
+    mapping = [Weight(embeddings, [tokens], permutation.rows)]
+    mapping += logits(model, permutation, "lm_head.weight")
     for side, layers, last in (
         ("encoder", model.encoder_blocks, 1),
         ("decoder", model.decoder_blocks, 2),

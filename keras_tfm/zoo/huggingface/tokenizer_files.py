@@ -5,13 +5,18 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from keras_tfm.text import TokenizersVocabulary
+from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from keras_tfm.zoo.sentencepiece_models import SPACE, read_model
 
 NEVER_SCORE = -1e9  # of a token that no text is segmented into
 
 
-def files(vocabulary, target_vocabulary, options, config) -> dict[str, str | bytes]:
+def files(
+    vocabulary: Vocabulary | TokenizersVocabulary,
+    target_vocabulary: Vocabulary | None,
+    options: dict[str, Any],
+    config: dict[str, Any],
+) -> dict[str, str | bytes]:
     """Makes the files of a tokenizer.
 
     Args:
@@ -54,7 +59,7 @@ def files(vocabulary, target_vocabulary, options, config) -> dict[str, str | byt
     }
 
 
-def from_sentencepiece(vocabulary) -> dict[str, Any]:
+def from_sentencepiece(vocabulary: Vocabulary) -> dict[str, Any]:
     """Turns a SentencePiece model into a `tokenizer.json` of the same ids.
 
     Args:
@@ -165,7 +170,7 @@ def with_special_tokens(
     """
     special = {}
 
-    def part(ids, segment):
+    def _part(ids, segment):
         names = tokens(list(ids))
         for number, name in zip(ids, names, strict=True):
             special[name] = {"id": name, "ids": [number], "tokens": [name]}
@@ -175,8 +180,8 @@ def with_special_tokens(
         {"Sequence": {"id": side, "type_id": segment}}
         for segment, side in enumerate("AB")
     )
-    single = [*part(prefix, 0), first, *part(suffix, 0)]
-    pair = [*part(prefix, 0), first, *part(separator, 0), second, *part(suffix, 1)]
+    single = [*_part(prefix, 0), first, *_part(suffix, 0)]
+    pair = [*_part(prefix, 0), first, *_part(separator, 0), second, *_part(suffix, 1)]
     template = {"single": single, "pair": pair, "special_tokens": special}
     return {**content, "post_processor": {"type": "TemplateProcessing", **template}}
 

@@ -5,31 +5,25 @@ import pathlib
 import re
 from typing import Any
 
+import keras
+
 from keras_tfm.text import TokenizersVocabulary
+from keras_tfm.zoo import sentencepiece_models
 from keras_tfm.zoo.config_file import read_json, reading
 from keras_tfm.zoo.huggingface.tokenizer_files import with_special_tokens
-from keras_tfm.zoo.sentencepiece_models import (
-    SPECIAL_TOKENS,
-    from_tokenizer_json,
-    is_target_tag,
-    read_model,
-    renumbered,
-    target_languages,
-    tokens_of,
-)
+from keras_tfm.zoo.sentencepiece_models import SPECIAL_TOKENS, read_model
 
-SENTENCEPIECE_FILES = (
-    "sentencepiece.bpe.model",
-    "spiece.model",
-    "sentencepiece.model",
-)
+SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model")
+SENTENCEPIECE_FILES += ("sentencepiece.model",)
 # Language tags of M2M100, and of mBART and NLLB.
 LANGUAGE_TAG = re.compile(r"__([a-z]{2,3})__|([a-z]{2,3}_(?:[A-Z]{2}|[A-Z][a-z]{3}))")
 NUM_SENTINELS = 100  # tokens of T5 after its subwords, for masked spans
 MULTILINGUAL_TOKENIZERS = ("M2M100", "MBart", "Nllb")
 
 
-def encoder_vocabulary(folder: pathlib.Path, encoder) -> TokenizersVocabulary | None:
+def encoder_vocabulary(
+    folder: pathlib.Path, encoder: keras.Model
+) -> TokenizersVocabulary | None:
     """Reads the `tokenizer.json` of an encoder, whose ids stay.
 
     Args:
@@ -61,7 +55,7 @@ def encoder_vocabulary(folder: pathlib.Path, encoder) -> TokenizersVocabulary | 
     return vocabulary
 
 
-def multilingual_vocabulary(checkpoint, model) -> dict[str, Any]:
+def multilingual_vocabulary(checkpoint: Any, model: keras.Model) -> dict[str, Any]:
     """Reads the vocabulary of M2M100, NLLB, mBART, T5 or mT5.
 
     The folder has a SentencePiece model, or a `tokenizer.json` that holds as
@@ -84,8 +78,8 @@ def multilingual_vocabulary(checkpoint, model) -> dict[str, Any]:
     vocabulary, languages, tag_position = None, {}, "prefix"
     sentencepiece = _sentencepiece_model(folder)
     if sentencepiece is not None:
-        subwords = set(tokens_of(sentencepiece))
-        by_id = _tokens_by_id(checkpoint, tokens_of(sentencepiece))
+        subwords = sentencepiece_models.tokens_of(sentencepiece)
+        by_id, subwords = _tokens_by_id(checkpoint, subwords), set(subwords)
         _check_special(folder, {t: i for i, t in by_id.items()}, checkpoint)
         for number, token in by_id.items():
             match = None if token in subwords else LANGUAGE_TAG.fullmatch(token)
@@ -96,7 +90,7 @@ def multilingual_vocabulary(checkpoint, model) -> dict[str, Any]:
         names = {i: f"<{i}>" if t in SPECIAL_TOKENS else t for i, t in by_id.items()}
         tokens = [names.get(int(i), f"<{i}>") for i in permutation.order[4:]]
         control = [token for token in tokens if token not in subwords]
-        vocabulary = renumbered(sentencepiece, tokens, control)
+        vocabulary = sentencepiece_models.renumbered(sentencepiece, tokens, control)
         tag_position = _tag_position(checkpoint, languages)
     fields = {
         "vocabulary": vocabulary,
@@ -109,8 +103,7 @@ def multilingual_vocabulary(checkpoint, model) -> dict[str, Any]:
     is_suffix, start = tag_position == "suffix", "decoder_start_token_id"
     if checkpoint.model_type == "mbart" and is_suffix and start not in config:
         raise ValueError(
-            f"{config.file} must have `{start}`, the id of the target language's tag, "
-            "for an mBART of 25 languages. Add it."
+            f"{config.file} must have `{start}`, the id of the target language's tag."
         )
     return fields
 
@@ -121,7 +114,9 @@ def _sentencepiece_model(folder):
             return read_model(folder / name)
     file = folder / "tokenizer.json"
     content = read_json(file)
-    return from_tokenizer_json(content, str(file)) if content else None
+    if not content:
+        return None
+    return sentencepiece_models.from_tokenizer_json(content, str(file))
 
 
 def _tokens_by_id(checkpoint, subwords):
@@ -178,8 +173,7 @@ def _check_special(file, vocab, checkpoint):
     if special != expected or last >= size:
         raise ValueError(
             f"{file}: the vocabulary must fit the model; expected {expected} and ids "
-            f"below vocab_size={size}, got {special} and ids up to {last}. Download "
-            "both from one model."
+            f"below {size}, got {special} and ids up to {last}."
         )
 
 
@@ -187,8 +181,8 @@ def _check_is_not_multilingual(folder):
     name = read_json(folder / "tokenizer_config.json").get("tokenizer_class", "")
     if str(name).startswith(MULTILINGUAL_TOKENIZERS):
         raise ValueError(
-            f"{folder}: a {name} needs language tags; got none in `tokenizer.json`, "
-            "`special_tokens_map.json` and `tokenizer_config.json`. Download these too."
+            f"{folder}: a {name} needs language tags. Download `tokenizer.json`, "
+            "`special_tokens_map.json` and `tokenizer_config.json` too."
         )
 
 
@@ -208,7 +202,7 @@ def _source_affixes(folder, permutation):
     return affixes
 
 
-def byte_level_vocabulary(checkpoint, model) -> dict[str, Any]:
+def byte_level_vocabulary(checkpoint: Any, model: keras.Model) -> dict[str, Any]:
     """Reads the byte-level vocabulary of BART or GPT-2 from `tokenizer.json`.
 
     Args:
@@ -239,9 +233,8 @@ def byte_level_vocabulary(checkpoint, model) -> dict[str, Any]:
         end = next((token for token, number in vocab.items() if number == end_id), None)
         if end is None or beyond:
             raise ValueError(
-                f"{file}: the vocabulary must fit the model; got {len(beyond)} tokens "
-                f"from vocab_size={size} on, and {end!r} for eos_token_id={end_id}. "
-                "Download both from one model."
+                f"{len(beyond)} tokens from vocab_size={size} on, and {end!r} is "
+                f"eos_token_id={end_id}"
             )
         vocab = {token: permutation.to_ours(number) for token, number in vocab.items()}
         # Rows that the checkpoint lacks, or has twice, or without a name.
@@ -257,17 +250,16 @@ def byte_level_vocabulary(checkpoint, model) -> dict[str, Any]:
         by_id = {number: token for token, number in vocab.items()}
         start_id, end_id = permutation.start_id, permutation.end_id
         by_id[end_id] = end
-        content = with_special_tokens(
-            content,
-            lambda ids: [by_id[i] for i in ids],
-            [start_id],
-            [end_id],
-            [end_id],
-        )
+
+        def _tokens(ids):
+            return [by_id[i] for i in ids]
+
+        affixes = [start_id], [end_id], [end_id]
+        content = with_special_tokens(content, _tokens, *affixes)
         return {"vocabulary": TokenizersVocabulary(json.dumps(content))}
 
 
-def marian_vocabulary(checkpoint, model) -> dict[str, Any]:
+def marian_vocabulary(checkpoint: Any, model: keras.Model) -> dict[str, Any]:
     """Reads the two SentencePiece models of Marian, which share their ids.
 
     The folder has `source.spm`, `target.spm` and `vocab.json`; and
@@ -301,15 +293,13 @@ def marian_vocabulary(checkpoint, model) -> dict[str, Any]:
         side: _marian_tokens(file, checkpoint) for side, file in vocab_files.items()
     }
     source, target = (
-        renumbered(
-            read_model(file), tokens[side], set(filter(is_target_tag, tokens[side]))
-        )
+        sentencepiece_models.renumbered(read_model(file), tokens[side])
         for side, file in zip(tokens, files[:2], strict=True)
     )
     return {
         "vocabulary": source,
         "target_vocabulary": target,
-        "languages": target_languages(tokens["source"]),
+        "languages": sentencepiece_models.target_languages(tokens["source"]),
         "tag_position": "target",
     }
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import Transformer
+from keras_tfm.zoo import weight_mapping
 from keras_tfm.zoo.config_file import Config, reading
 from keras_tfm.zoo.imported import END_ID, Imported
 from keras_tfm.zoo.marian.shortlist import read_shortlist
@@ -16,29 +17,15 @@ from keras_tfm.zoo.marian.yaml_file import read_yaml
 from keras_tfm.zoo.sentencepiece_models import target_languages
 from keras_tfm.zoo.token_permutation import TokenPermutation
 from keras_tfm.zoo.weight_loader import WeightLoader
-from keras_tfm.zoo.weight_mapping import (
-    blocks,
-    check_coverage,
-    embeddings,
-    logits,
-    normalization,
-    projections,
-    stacks_of,
-)
+from keras_tfm.zoo.weight_mapping import attention_names
 
 MARIAN_UNKNOWN_ID, MARIAN_END_ID = 1, 0
 ACTIVATIONS = {"relu": "relu", "swish": "silu"}
 # Our layers inside a block; `{}` is W of a matrix and b of its bias.
 BLOCK = {
-    "self_attention.query_dense": "self_{}q",
-    "self_attention.key_dense": "self_{}k",
-    "self_attention.value_dense": "self_{}v",
-    "self_attention.output_dense": "self_{}o",
+    **attention_names("self_attention", "self_{{}}{}", "q k v o"),
     "self_attention_norm": "self_Wo",
-    "cross_attention.query_dense": "context_{}q",
-    "cross_attention.key_dense": "context_{}k",
-    "cross_attention.value_dense": "context_{}v",
-    "cross_attention.output_dense": "context_{}o",
+    **attention_names("cross_attention", "context_{{}}{}", "q k v o"),
     "cross_attention_norm": "context_Wo",
     "recurrence.value_dense": "rnn_{}",
     "recurrence.gate_dense": "rnn_{}f",
@@ -113,9 +100,9 @@ def from_marian(folder: str | os.PathLike, **arguments: Any) -> Imported:
     with reading(file.file, "a Transformer of Marian"):
         _check_architecture(file)
         names = _embedding_names(file)
-        if any(0 in file.shapes[name] for name in names):
-            shapes = {name: file.shapes[name] for name in names}
-            raise ValueError(f"an embedding matrix is empty: {shapes}")
+        for name in names:
+            if 0 in file.shapes[name]:
+                raise ValueError(f"{name!r} is empty, {file.shapes[name]}")
         permutations = [
             TokenPermutation(
                 file.shapes[name][0], None, MARIAN_UNKNOWN_ID, None, MARIAN_END_ID
@@ -123,10 +110,10 @@ def from_marian(folder: str | os.PathLike, **arguments: Any) -> Imported:
             for name in names
         ]
         with WeightLoader(file.file) as loader:
-            own = _arguments(file, names, permutations)
-            model = Transformer(**{**own, **arguments})
+            defaults = _arguments(file, names, permutations)
+            model = Transformer(**{**defaults, **arguments})
             mapping = _weights(model, file, names, permutations)
-            check_coverage(mapping, file.file, file.shapes)
+            weight_mapping.check_coverage(mapping, file.file, file.shapes)
             loader.load(mapping, file.array)
     tokens, vocabularies, is_shared = load_vocabularies(
         folder, _names(decoder, "vocabs"), permutations
@@ -152,9 +139,7 @@ def from_marian(folder: str | os.PathLike, **arguments: Any) -> Imported:
 def _decoder_config(folder):
     """Reads the configuration that names the model."""
     if not folder.is_dir():
-        raise FileNotFoundError(
-            f"`folder` must be a folder; got {os.fspath(folder)!r}, which is none."
-        )
+        raise FileNotFoundError(f"`folder` must exist; got {os.fspath(folder)!r}.")
     configs = []
     for file in sorted(folder.glob("*.yml")):
         content = file.read_bytes()
@@ -180,8 +165,8 @@ def _names(config, key):
 def _model_file(folder, names):
     if len(names) > 1:
         raise ValueError(
-            f"{folder}: `models` must be one model, not an ensemble; got {names}. Load "
-            "each from a folder of its own, and combine them in a `decode.Ensemble`."
+            f"{folder}: `models` must be one model, not an ensemble; got {names}. "
+            "Combine models in a `decode.Ensemble`."
         )
     files = [folder / name for name in names]
     if not names:
@@ -190,8 +175,7 @@ def _model_file(folder, names):
     if len(files) != 1 or not files[0].is_file():
         raise FileNotFoundError(
             f"Expected one file *.npz or *.bin in {os.fspath(folder)!r}; got "
-            f"{[file.name for file in files]}; the folder has "
-            f"{sorted(path.name for path in folder.iterdir())[:8]}."
+            f"{[file.name for file in files]}."
         )
     return files[0]
 
@@ -213,9 +197,8 @@ def _check_architecture(file):
         wrong["pre- and postprocess, top, embedding"] = steps
     if wrong:
         raise ValueError(
-            f"{file.file} must be a Transformer as in the paper, post-norm (dan) or "
-            "pre-norm with a normalization at the top, its decoder with self-attention "
-            f"or SSRU; got {wrong!s:.500}."
+            f"{file.file} must be a Transformer as in the paper, post- or pre-norm, "
+            f"with self-attention or SSRU in its decoder; got {wrong!s:.500}."
         )
 
 
@@ -241,10 +224,9 @@ def _embedding_names(file):
 
 def _arguments(file, names, permutations):
     config, is_shared = file.config, names[0] == names[1]
-    if PROJECTION in file or TRANSPOSED_PROJECTION in file:
-        tie = "inputs" if is_shared else None
-    else:
-        tie = "all" if is_shared else "target"
+    is_tied = PROJECTION not in file and TRANSPOSED_PROJECTION not in file
+    tie = ("all" if is_shared else "target") if is_tied else None
+    tie = "inputs" if is_shared and not is_tied else tie
     is_ssru = config.get("transformer-decoder-autoreg") == "rnn"
     activation = config.string("transformer-ffn-activation", "swish")
     return {
@@ -272,31 +254,31 @@ def _weights(model, file, names, permutations):
     table = {**BLOCK, "recurrence_norm": "rnn" if suffix else "rnn_ffn"}
     omits_bias = file.config.get("output-omit-bias")
     is_transposed = PROJECTION not in file
-    mapping = embeddings(model, names, permutations)
-    mapping += logits(
-        model.target_embedding,
-        model.projection,
-        permutations[1],
-        TRANSPOSED_PROJECTION if is_transposed else PROJECTION,
-        None if omits_bias else "decoder_ff_logit_out_b",
-        is_transposed,
+    mapping = weight_mapping.embeddings(model, names, permutations)
+    kernel = TRANSPOSED_PROJECTION if is_transposed else PROJECTION
+    bias = None if omits_bias else "decoder_ff_logit_out_b"
+    mapping += weight_mapping.logits(
+        model, permutations[1], kernel, bias, is_transposed
     )
 
-    def map_layers(layers, name):
+    def _layers(layers, name):
         if hasattr(layers[0], "kernel"):
-            return projections(layers, name.format("W"), name.format("b"))
+            names = name.format("W"), name.format("b")
+            return weight_mapping.projections(layers, *names)
         return _norm(layers[0], name, suffix)
 
-    for side, _, layers, norm in stacks_of(model):
+    for side, _, layers, norm in weight_mapping.stacks_of(model):
         for number, block in enumerate(layers, 1):
-            mapping += blocks([block], table, f"{side}_l{number}_", map_layers)
+            stem = f"{side}_l{number}_"
+            mapping += weight_mapping.blocks([block], table, stem, _layers)
         if norm is not None:
             mapping += _norm(norm, f"{side}_top", "")
     return mapping
 
 
 def _norm(norm, name, suffix):
-    return normalization(norm, f"{name}_ln_scale{suffix}", f"{name}_ln_bias{suffix}")
+    names = f"{name}_ln_scale{suffix}", f"{name}_ln_bias{suffix}"
+    return weight_mapping.normalization(norm, *names)
 
 
 def _options(config):
@@ -309,10 +291,7 @@ def _options(config):
             f"{beam_size} and {factor}."
         )
     if config.number("word-penalty", 0):
-        raise ValueError(
-            f"{config.file}: `word-penalty` must be 0, since it is not supported; got "
-            f"{config['word-penalty']}."
-        )
+        raise ValueError(f"{config.file}: `word-penalty` must be 0.")
     return {
         "beam_size": beam_size,
         "length_penalty": float(config.number("normalize", 0)),
@@ -332,8 +311,7 @@ def _shortlist_file(folder, config):
         raise FileNotFoundError(f"The shortlist {file} does not exist.")
     if file.suffix in (".gz", ".txt"):
         raise ValueError(
-            f"{file}: a shortlist must be binary to be loaded with the model; got a "
-            "text. Delete its line of the configuration, unpack it, and pass it to "
-            "`decode.Shortlist.read` with `tokens` of the result."
+            f"{file}: a shortlist must be binary. Delete it from the configuration, "
+            "and pass the unpacked text to `decode.Shortlist.read`."
         )
     return file

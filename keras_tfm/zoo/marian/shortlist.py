@@ -2,11 +2,13 @@
 
 import pathlib
 import struct
+from collections.abc import Sequence
 
 import numpy as np
 
 from keras_tfm.decode import Shortlist
 from keras_tfm.zoo.config_file import reading
+from keras_tfm.zoo.token_permutation import TokenPermutation
 
 MAGIC = 0xF11A48D5013417F5
 HEADER = "<6Q"  # magic, checksum, frequent, best, number of offsets and of ids
@@ -14,7 +16,9 @@ MAX_TARGETS = 1_000  # target tokens for one source token
 MAX_GROWTH = 30  # elements of the padded matrix for each four bytes of the file
 
 
-def read_shortlist(file: pathlib.Path, permutations, shared: bool) -> Shortlist:
+def read_shortlist(
+    file: pathlib.Path, permutations: Sequence[TokenPermutation], shared: bool
+) -> Shortlist:
     """Reads a binary shortlist.
 
     Args:
@@ -37,9 +41,7 @@ def read_shortlist(file: pathlib.Path, permutations, shared: bool) -> Shortlist:
         start = struct.calcsize(HEADER)
         expected = start + 8 * num_offsets + 4 * num_ids
         if magic != MAGIC or num_offsets != sizes[0] + 1 or len(data) != expected:
-            raise ValueError(
-                f"{len(data):,} bytes, {num_offsets} offsets for {sizes[0]} tokens"
-            )
+            raise ValueError(f"{num_offsets} offsets for {sizes[0]} tokens")
         offsets = np.frombuffer(data, "<u8", num_offsets, start).astype("int64")
         ids = np.frombuffer(data, "<u4", num_ids, start + 8 * num_offsets)
         counts = np.diff(offsets)
@@ -52,9 +54,8 @@ def read_shortlist(file: pathlib.Path, permutations, shared: bool) -> Shortlist:
         source, target = permutations
         if len(source.order) * longest > MAX_GROWTH * len(data) // 4:
             raise ValueError(
-                f"{num_ids:,} targets of {len(source.order):,} tokens, {longest:,} of "
-                "one of them, need a matrix far larger than the file; make a shortlist "
-                "with fewer for a token"
+                f"{longest:,} of {num_ids:,} targets are of one token, which needs a "
+                "matrix far larger than the file"
             )
         to_ours = np.array([target.to_ours(i) for i in range(sizes[1])])
         targets = np.zeros((len(source.order), longest), "int32")

@@ -2,17 +2,14 @@
 
 import os
 import pathlib
+from collections.abc import Sequence
 
 from keras_tfm.text import Vocabulary
+from keras_tfm.zoo import sentencepiece_models
 from keras_tfm.zoo.config_file import reading
 from keras_tfm.zoo.marian.yaml_file import read_yaml_vocabulary
-from keras_tfm.zoo.sentencepiece_models import (
-    SPECIAL_TOKENS,
-    is_target_tag,
-    read_model,
-    renumbered,
-    tokens_of,
-)
+from keras_tfm.zoo.sentencepiece_models import SPECIAL_TOKENS, read_model
+from keras_tfm.zoo.token_permutation import TokenPermutation
 
 # SentencePiece models beside a vocabulary in YAML.
 SIDE_MODELS = ("source.spm", "target.spm")
@@ -21,7 +18,7 @@ SIDE_NAMES = (("src", "trg"), ("source", "target"))  # parts of the names of fil
 
 
 def load_vocabularies(
-    folder: pathlib.Path, names: list[str], permutations
+    folder: pathlib.Path, names: list[str], permutations: Sequence[TokenPermutation]
 ) -> tuple[tuple[list[str], list[str]], list[Vocabulary | None], bool]:
     """Reads which token each id is, and what segments text into them.
 
@@ -44,8 +41,8 @@ def load_vocabularies(
     files = files * 2 if len(files) == 1 else files
     if len(files) != 2 or not all(file.is_file() for file in files):
         raise FileNotFoundError(
-            f"Expected vocabularies of source and target in {os.fspath(folder)!r}, one "
-            f"`.spm` or `.yml`, or two; got {[file.name for file in files]}."
+            f"Expected vocabularies of source and target in {os.fspath(folder)!r}; got "
+            f"{[file.name for file in files]}."
         )
     tokens = tuple(map(_read_tokens, files, permutations))
     models = [
@@ -55,7 +52,7 @@ def load_vocabularies(
     vocabularies = [None, None]
     if all(model.is_file() for model in models):
         vocabularies = [
-            renumbered(read_model(model), names[4:], set(filter(is_target_tag, names)))
+            sentencepiece_models.renumbered(read_model(model), names[4:])
             for model, names in zip(models, tokens, strict=True)
         ]
     if models[0] == models[1]:
@@ -73,25 +70,21 @@ def _find_files(folder):
             if source in first.name and target in second.name:
                 return [first, second]
     raise ValueError(
-        f"{folder}: a configuration, or src and trg or source and target in their "
-        "names, must tell the vocabulary of the source from that of the target; got "
-        f"{[file.name for file in files]}."
+        f"{folder}: a configuration, or src and trg in the names, must tell the "
+        f"vocabulary of the source; got {[file.name for file in files]}."
     )
 
 
 def _read_tokens(file, permutation):
     """Returns the token of each id here."""
     if file.suffix == ".spm":
-        tokens = dict(enumerate(tokens_of(read_model(file))))
+        tokens = dict(enumerate(sentencepiece_models.tokens_of(read_model(file))))
     else:
         tokens = read_yaml_vocabulary(file)
     with reading(file, "a vocabulary of this model"):
         special = {number: tokens.get(number) for number in SPECIAL}
         size, last = int(permutation.order.max()) + 1, max(tokens)
         if special != SPECIAL or last >= size:
-            raise ValueError(
-                f"expected {SPECIAL} and ids below {size}, got {special} and ids up to "
-                f"{last}"
-            )
+            raise ValueError(f"ids up to {last} of {size}, got {special}")
         order = permutation.order[4:]
         return [*SPECIAL_TOKENS, *(tokens.get(int(i), f"<{i}>") for i in order)]

@@ -140,10 +140,7 @@ def _open_bin(file):
 
 def _bin_reader(data, name, shape, kind, size, offset):
     if kind not in TYPES:
-        raise ValueError(
-            f"{name!r} is of type {kind:#x}; supported are {sorted(TYPES.values())}, "
-            "not what Marian packs for one kind of processor"
-        )
+        raise ValueError(f"{name!r} is of type {kind:#x}, not {sorted(TYPES.values())}")
     is_quantized = TYPES[kind] == "intgemm8"
     dtype = np.dtype("int8" if is_quantized else TYPES[kind])
     expected = math.prod(shape) * dtype.itemsize + 4 * is_quantized

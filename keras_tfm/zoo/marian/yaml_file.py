@@ -38,13 +38,12 @@ def read_yaml(content: bytes, file: pathlib.Path) -> Config:
 def _loader_without_aliases(yaml):
     """A few hundred bytes of aliases of aliases can expand to any size."""
 
-    class Loader(yaml.SafeLoader):
-        def compose_node(self, parent, index):
-            if self.check_event(yaml.AliasEvent):
-                raise yaml.YAMLError("it refers to parts of itself")
-            return super().compose_node(parent, index)
+    def _compose_node(loader, parent, index):
+        if loader.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("it refers to parts of itself")
+        return yaml.SafeLoader.compose_node(loader, parent, index)
 
-    return Loader
+    return type("Loader", (yaml.SafeLoader,), {"compose_node": _compose_node})
 
 
 def read_yaml_vocabulary(file: pathlib.Path) -> dict[int, str]:

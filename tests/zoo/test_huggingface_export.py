@@ -23,8 +23,8 @@ from keras_tfm.text.pair_packing import count_special_tokens, pack_texts
 from tests.decode.conftest import draw_transformer
 from tests.layers.formulas import draw_weights, numpy
 from tests.models.small import BATCH, SOURCE, TARGET, V, small
-from tests.zoo.test_translation import TEXTS as MARIAN
-from tests.zoo.test_translation import write_marian
+from tests.zoo.checkpoints import TEXTS as MARIAN
+from tests.zoo.checkpoints import write_marian
 
 KINDS = {
     "the paper's": {},
@@ -96,47 +96,47 @@ def theirs_of(folder):
     return model.eval()
 
 
-def logits_of(theirs, **inputs):
+def logits_of(reference, **inputs):
     import torch
 
     with torch.no_grad():
-        answer = theirs(**{k: torch.tensor(v).long() for k, v in inputs.items()})
-    found = getattr(answer, "logits", None)
-    return (answer.last_hidden_state if found is None else found).numpy()
+        answer = reference(**{k: torch.tensor(v).long() for k, v in inputs.items()})
+    actual = getattr(answer, "logits", None)
+    return (answer.last_hidden_state if actual is None else actual).numpy()
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_transformer_gives_the_same_logits(kind, tmp_path):
+def test_transformers_gives_the_logits_of_the_model(kind, tmp_path):
     model = small(**KINDS[kind])
     zoo.to_hugging_face(model, tmp_path, max_length=30)
-    theirs = theirs_of(tmp_path)
-    assert theirs.config.model_type == (
+    reference = theirs_of(tmp_path)
+    assert reference.config.model_type == (
         "pegasus" if KINDS[kind].get("normalize_first") else "marian"
     )
-    wanted = numpy(model(BATCH))
-    found = logits_of(
-        theirs,
+    expected = numpy(model(BATCH))
+    actual = logits_of(
+        reference,
         input_ids=SOURCE,
         attention_mask=SOURCE != 0,
         decoder_input_ids=TARGET,
     )
     real = TARGET != 0
-    np.testing.assert_allclose(found[real], wanted[real], atol=1e-4)
-    assert np.abs(wanted).max() > 0.1
+    np.testing.assert_allclose(actual[real], expected[real], atol=1e-4)
+    assert np.abs(expected).max() > 0.1
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_is_read(kind, tmp_path):
+def test_an_exported_model_is_read_again(kind, tmp_path):
     model = small(**KINDS[kind])
     zoo.to_hugging_face(model, tmp_path, max_length=30)
-    found = zoo.from_hugging_face(tmp_path).model
+    imported = zoo.from_hugging_face(tmp_path).model
     real = TARGET != 0
     np.testing.assert_allclose(
-        numpy(found(BATCH))[real], numpy(model(BATCH))[real], atol=1e-4
+        numpy(imported(BATCH))[real], numpy(model(BATCH))[real], atol=1e-4
     )
 
 
-def test_of_what_stood_there_before_nothing_is_read(tmp_path):
+def test_stale_files_are_deleted_and_others_stay(tmp_path):
     stale = ("model.safetensors.index.json", "generation_config.json", "note.txt")
     for name in stale:
         (tmp_path / name).write_text("{}")
@@ -148,14 +148,14 @@ def test_of_what_stood_there_before_nothing_is_read(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["the paper's", "pre-norm", "a projection of its own"])
-def test_what_transformers_writes_again_is_read_again(kind, tmp_path):
+def test_a_model_saved_by_transformers_is_read_again(kind, tmp_path):
     model = small(**KINDS[kind])
     zoo.to_hugging_face(model, tmp_path / "a", max_length=30)
     theirs_of(tmp_path / "a").save_pretrained(tmp_path / "b")
-    found = zoo.from_hugging_face(tmp_path / "b").model
+    imported = zoo.from_hugging_face(tmp_path / "b").model
     real = TARGET != 0
     np.testing.assert_allclose(
-        numpy(found(BATCH))[real], numpy(model(BATCH))[real], atol=1e-4
+        numpy(imported(BATCH))[real], numpy(model(BATCH))[real], atol=1e-4
     )
 
 
@@ -166,7 +166,7 @@ def until_end(row):
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("beams", [1, 3])
-def test_generate_gives_what_a_search_gives(beams, tmp_path):
+def test_generate_gives_the_ids_of_decoder(beams, tmp_path):
     import torch
 
     model = draw_transformer(
@@ -181,7 +181,7 @@ def test_generate_gives_what_a_search_gives(beams, tmp_path):
     }
     zoo.to_hugging_face(model, tmp_path, options={**settings, "batch_size": 4})
     with torch.no_grad():
-        wanted = (
+        expected = (
             theirs_of(tmp_path)
             .generate(
                 torch.tensor(SOURCE).long(),
@@ -189,15 +189,15 @@ def test_generate_gives_what_a_search_gives(beams, tmp_path):
             )
             .numpy()[:, 1:]
         )
-    found = Decoder(model, Options(**settings))(SOURCE).ids[:, 0]
+    actual = Decoder(model, Options(**settings))(SOURCE).ids[:, 0]
     # Theirs fills up with the end, since padding is 0.
-    found, wanted = ([until_end(row) for row in one] for one in (found, wanted))
-    assert found == wanted
-    assert len({len(row) for row in found} | {len(set(row)) for row in found}) > 1
+    actual, expected = ([until_end(row) for row in one] for one in (actual, expected))
+    assert actual == expected
+    assert len({len(row) for row in actual} | {len(set(row)) for row in actual}) > 1
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_another_shape_is_refused(name, tmp_path):
+def test_an_unsupported_configuration_is_rejected(name, tmp_path):
     settings, message = WRONG[name]
     with pytest.raises(ValueError, match=message):
         zoo.to_hugging_face(small(**settings), tmp_path / "out")
@@ -205,19 +205,19 @@ def test_another_shape_is_refused(name, tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_what_is_no_such_model_is_refused(tmp_path):
-    with pytest.raises(TypeError, match="Received: CausalLM"):
+def test_other_and_quantized_models_are_rejected(tmp_path):
+    with pytest.raises(TypeError, match="got CausalLM"):
         zoo.to_hugging_face(CausalLM(V, 1, 8, 12, 2), tmp_path)
     quantised = small()
     quantised.quantize("int8")
-    with pytest.raises(ValueError, match="quantised to int8"):
+    with pytest.raises(ValueError, match="quantized to int8"):
         zoo.to_hugging_face(quantised, tmp_path)
     pytest.importorskip("ctranslate2")
-    with pytest.raises(ValueError, match="quantised to int8"):
+    with pytest.raises(ValueError, match="quantized to int8"):
         zoo.to_ctranslate2(quantised, [f"t{i}" for i in range(V)], tmp_path)
 
 
-def test_settings_that_transformers_lacks_are_refused(tmp_path):
+def test_unsupported_options_are_rejected(tmp_path):
     with pytest.raises(ValueError, match="coverage_penalty"):
         zoo.to_hugging_face(small(), tmp_path, options={"coverage_penalty": 0.2})
     with pytest.raises(ValueError, match="target_prefix"):
@@ -227,9 +227,9 @@ def test_settings_that_transformers_lacks_are_refused(tmp_path):
         zoo.to_hugging_face(small(), tmp_path, options=search)
     for one in ({**search, "score_prefix": False}, {**search, "beam_size": 1}):
         zoo.to_hugging_face(small(), tmp_path, options=one)
-        found = json.loads((tmp_path / "generation_config.json").read_text())
-        assert found["forced_bos_token_id"] == 4
-    with pytest.raises(ValueError, match="max_length=0"):
+        actual = json.loads((tmp_path / "generation_config.json").read_text())
+        assert actual["forced_bos_token_id"] == 4
+    with pytest.raises(ValueError, match="`max_length` must be at least 1; got 0"):
         zoo.to_hugging_face(small(), tmp_path, max_length=0)
 
 
@@ -237,10 +237,10 @@ def encoder_inputs(encoder):
     ids = np.array([[2, 9, 4, 3, 7], [2, 3, 0, 0, 0]], "int32")
     inputs = {"token_ids": ids, "segment_ids": np.array([[0, 0, 0, 1, 1], [0] * 5])}
     places = np.tile(np.arange(5, dtype="int32"), (2, 1))
-    theirs = {"input_ids": ids, "attention_mask": ids != 0}
+    reference = {"input_ids": ids, "attention_mask": ids != 0}
     if encoder.config["num_segments"]:
-        theirs["token_type_ids"] = inputs["segment_ids"]
-    return {**inputs, "mask_positions": places}, theirs
+        reference["token_type_ids"] = inputs["segment_ids"]
+    return {**inputs, "mask_positions": places}, reference
 
 
 HEADS = {
@@ -264,15 +264,15 @@ def test_an_encoder_gives_the_same_logits(head, segments, tmp_path):
     names = ["bad", "good", "so so"]
     given = {"classes": names} if "t" in head and head != "masked" else {}
     zoo.to_hugging_face(model, tmp_path, **(given if head != "encoder" else {}))
-    theirs = theirs_of(tmp_path)
+    reference = theirs_of(tmp_path)
     inputs, given = encoder_inputs(getattr(model, "encoder", model))
     inputs = {tensor.name: inputs[tensor.name] for tensor in model.inputs}
-    wanted, found = numpy(model(inputs)), logits_of(theirs, **given)
-    if found.ndim == 3:
+    expected, actual = numpy(model(inputs)), logits_of(reference, **given)
+    if actual.ndim == 3:
         real = given["attention_mask"]
-        wanted, found = wanted[real], found[real]
-    np.testing.assert_allclose(found, wanted, atol=1e-4)
-    assert np.abs(wanted).max() > 0.1
+        expected, actual = expected[real], actual[real]
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+    assert np.abs(expected).max() > 0.1
     again = zoo.from_hugging_face(tmp_path)
     np.testing.assert_allclose(
         numpy(again.model(inputs)), numpy(model(inputs)), atol=1e-5
@@ -290,12 +290,12 @@ def test_an_encoder_gives_the_same_logits(head, segments, tmp_path):
         ({"normalize_embedding": False}, "normalize_embedding=True"),
     ],
 )
-def test_an_encoder_of_another_shape_is_refused(settings, message, tmp_path):
+def test_an_unsupported_encoder_is_rejected(settings, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         zoo.to_hugging_face(Encoder(V, **{**BERT, **settings}), tmp_path)
 
 
-def test_a_head_of_another_shape_is_refused(tmp_path):
+def test_an_unsupported_head_is_rejected(tmp_path):
     encoder = Encoder(V, **BERT)
     for model, message in (
         (SequenceClassifier(encoder, 3), "pooling='first'"),
@@ -336,27 +336,27 @@ def test_a_sentencepiece_vocabulary_gives_the_same_ids(
     model = Transformer(vocabulary.size, 1, 8, 12, 2)
     settings = Translator(model, vocabulary).settings  # all that there are
     zoo.to_hugging_face(model, tmp_path, vocabulary, options=settings)
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
     texts = [*TEXTS, *lines]
     for blank in ("\u00a0", "\u3000", "\x0b", "\u2003", "  "):
         texts += [f"{blank}The source", f"The source{blank}", f"The{blank}source"]
     if kind == "unigram":
         texts += ["<2fr> The source", "is a<2es> sentence", "<2fr>", "<2 fr> <2de>"]
-    wanted = vocabulary.encode(texts)
-    found = theirs(texts)["input_ids"]
-    differing = [t for t, a, b in zip(texts, found, wanted, strict=True) if a != b]
+    expected = vocabulary.encode(texts)
+    actual = reference(texts)["input_ids"]
+    differing = [t for t, a, b in zip(texts, actual, expected, strict=True) if a != b]
     assert not differing
-    for row in wanted[: len(TEXTS)]:
-        text = theirs.decode([2, *row, 3, 0], skip_special_tokens=True)
+    for row in expected[: len(TEXTS)]:
+        text = reference.decode([2, *row, 3, 0], skip_special_tokens=True)
         assert text == vocabulary.decode([row])[0]
-    assert (theirs.pad_token_id, theirs.eos_token_id) == (0, 3)
+    assert (reference.pad_token_id, reference.eos_token_id) == (0, 3)
 
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 @pytest.mark.parametrize("normalize_first", [False, True])
 @pytest.mark.parametrize("targets", [(), ("fr", "es")])
-def test_what_is_written_takes_text_again(
+def test_an_exported_translator_translates_as_before(
     kind, normalize_first, targets, lines, tmp_path
 ):
     vocabulary = Vocabulary.train(
@@ -384,7 +384,7 @@ def test_what_is_written_takes_text_again(
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
-def test_an_encoder_reads_the_same_rows_of_text(kind, lines, tmp_path):
+def test_the_tokenizer_of_an_encoder_gives_the_same_ids(kind, lines, tmp_path):
     import transformers
 
     kinds = {"sentencepiece": Vocabulary, "wordpiece": TokenizersVocabulary}
@@ -396,10 +396,10 @@ def test_an_encoder_reads_the_same_rows_of_text(kind, lines, tmp_path):
     for texts in ((first,), (first, second)):
         sides = tuple(vocabulary.encode(list(texts)))
         length = count_special_tokens(vocabulary, len(texts)) + sum(map(len, sides))
-        wanted = pack_texts([sides], length, vocabulary, True)
-        found = tokenizer(*texts)
-        assert found["input_ids"] == wanted["token_ids"][0].tolist()
-        assert found["token_type_ids"] == wanted["segment_ids"][0].tolist()
+        expected = pack_texts([sides], length, vocabulary, True)
+        actual = tokenizer(*texts)
+        assert actual["input_ids"] == expected["token_ids"][0].tolist()
+        assert actual["token_type_ids"] == expected["segment_ids"][0].tolist()
     assert tokenizer.pad_token_id == vocabulary.pad_id
     assert tokenizer.model_max_length == 20
     if kind == "wordpiece":
@@ -408,36 +408,36 @@ def test_an_encoder_reads_the_same_rows_of_text(kind, lines, tmp_path):
 
 @pytest.mark.backend("torch")
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
-def test_a_marian_goes_back_with_its_two_vocabularies(tmp_path):
+def test_a_marian_is_exported_with_two_vocabularies(tmp_path):
     import torch
     import transformers
 
     write_marian(tmp_path)
-    found = zoo.from_hugging_face(tmp_path)
-    sides = (found.vocabulary, found.target_vocabulary)
-    search = {**found.options, "no_repeat_ngram_size": 2, "max_decoding_length": 19}
-    zoo.to_hugging_face(found.model, tmp_path / "back", *sides, options=search)
-    marked = {**search, "source_prefix": [found.languages["de"]]}
-    translator = Translator(found.model, *sides, **marked)
+    imported = zoo.from_hugging_face(tmp_path)
+    sides = (imported.vocabulary, imported.target_vocabulary)
+    search = {**imported.options, "no_repeat_ngram_size": 2, "max_decoding_length": 19}
+    zoo.to_hugging_face(imported.model, tmp_path / "back", *sides, options=search)
+    marked = {**search, "source_prefix": [imported.languages["de"]]}
+    translator = Translator(imported.model, *sides, **marked)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")
     batch = tokenizer(
         [f">>de<<{text}" for text in MARIAN], return_tensors="pt", padding=True
     )
     with torch.no_grad():
         ids = theirs_of(tmp_path / "back").generate(**batch)
-    wanted = tokenizer.batch_decode(
+    expected = tokenizer.batch_decode(
         ids, skip_special_tokens=True, use_source_tokenizer=False
     )
-    assert translator(MARIAN) == wanted
-    assert len(set(wanted)) > 1
-    with pytest.raises(ValueError, match="the end after a source"):
-        zoo.to_hugging_face(found.model, tmp_path / "out", *sides)
+    assert translator(MARIAN) == expected
+    assert len(set(expected)) > 1
+    with pytest.raises(ValueError, match="the end token after a source"):
+        zoo.to_hugging_face(imported.model, tmp_path / "out", *sides)
 
 
-def test_a_vocabulary_of_another_model_is_refused(lines, tmp_path):
-    with pytest.raises(ValueError, match="700 pieces, 13 rows"):
+def test_a_vocabulary_of_another_model_is_rejected(lines, tmp_path):
+    with pytest.raises(ValueError, match="at most 13 tokens.*got 700"):
         zoo.to_hugging_face(small(), tmp_path, Vocabulary.train(lines, size=700))
-    with pytest.raises(ValueError, match="Unigram and BPE"):
+    with pytest.raises(ValueError, match="must be unigram or BPE"):
         vocabulary = words_of(lines)
         model = Transformer(vocabulary.size, 1, 8, 12, 2)
         zoo.to_hugging_face(model, tmp_path, vocabulary)
