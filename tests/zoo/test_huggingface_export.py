@@ -334,8 +334,8 @@ def test_a_sentencepiece_vocabulary_gives_the_same_ids(
         languages=["fr", "es"],
     )
     model = Transformer(vocabulary.size, 1, 8, 12, 2)
-    settings = Translator(model, vocabulary).settings  # all that there are
-    zoo.to_hugging_face(model, tmp_path, vocabulary, options=settings)
+    options = Translator(model, vocabulary).changes()
+    zoo.to_hugging_face(model, tmp_path, vocabulary, options=options)
     reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
     texts = [*TEXTS, *lines]
     for blank in ("\u00a0", "\u3000", "\x0b", "\u2003", "  "):
@@ -364,19 +364,18 @@ def test_an_exported_translator_translates_as_before(
     )
     shape = {"normalize_first": normalize_first, "vocabulary_size": 700, "tie": "all"}
     model = draw_transformer(5, **shape)
-    translator = Translator(
-        model,
-        vocabulary,
+    translator = Translator(model, vocabulary).replace(
         beam_size=2,
         max_decoding_length=9,
         source_prefix=vocabulary.languages["es"] if targets else [],
     )
-    search = translator.settings
-    zoo.to_hugging_face(model, tmp_path, vocabulary, options=search)
+    options = translator.changes()
+    zoo.to_hugging_face(model, tmp_path, vocabulary, options=options)
     again = Translator.from_preset(tmp_path)
     assert again.vocabulary.encode(lines) == vocabulary.encode(lines)
-    for name in ("source_prefix", "source_suffix", "beam_size"):
-        assert again.settings[name] == search[name]
+    for name in ("source_prefix", "source_suffix"):
+        assert getattr(again.config, name) == getattr(translator.config, name)
+    assert again.changes()["beam_size"] == 2
     texts = [*TEXTS, *lines[:9]]
     assert again(texts) == translator(texts)
     assert len(set(again(texts))) > 3
@@ -418,7 +417,7 @@ def test_a_marian_is_exported_with_two_vocabularies(tmp_path):
     search = {**imported.options, "no_repeat_ngram_size": 2, "max_decoding_length": 19}
     zoo.to_hugging_face(imported.model, tmp_path / "back", *sides, options=search)
     marked = {**search, "source_prefix": [imported.languages["de"]]}
-    translator = Translator(imported.model, *sides, **marked)
+    translator = Translator(imported.model, *sides).replace(**marked)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")
     batch = tokenizer(
         [f">>de<<{text}" for text in MARIAN], return_tensors="pt", padding=True

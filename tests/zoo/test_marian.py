@@ -83,7 +83,7 @@ def test_a_real_model_gives_the_golden_translations(direction):
     imported, expected = shipped(direction), golden(direction)
     search = {**imported.options}
     assert search.pop("shortlist").frequent == 50
-    translator = Translator(imported.model, imported.vocabulary, **search)
+    translator = Translator(imported.model, imported.vocabulary).replace(**search)
     actual = translator([one["src"].strip() for one in expected])
     assert actual == [one["text"] for one in expected]
 
@@ -93,7 +93,8 @@ def test_a_real_model_gives_the_golden_translations(direction):
 def test_the_shortlist_hardly_changes_translations():
     imported, expected = shipped("en-pt"), golden("en-pt")
     assert imported.options["shortlist"].shared
-    translator = Translator(imported.model, imported.vocabulary, **imported.options)
+    translator = Translator(imported.model, imported.vocabulary)
+    translator = translator.replace(**imported.options)
     actual = translator([one["src"].strip() for one in expected])
     same = sum(a == one["text"] for a, one in zip(actual, expected, strict=True))
     assert same >= len(expected) - 1
@@ -378,7 +379,7 @@ def test_vocabulary_and_decoding_options_are_read(spm, tmp_path):
     pieces = [processor.id_to_piece(i) for i in range(2, SIZE)]
     assert imported.tokens[0] == ["<pad>", "<unk>", "<s>", "</s>", *pieces]
     search = {**imported.options, "jit_compile": False}
-    translator = Translator(imported.model, imported.vocabulary, **search)
+    translator = Translator(imported.model, imported.vocabulary).replace(**search)
     assert isinstance(translator(text), str)
 
 
@@ -627,7 +628,7 @@ def test_missing_files_are_named(spm, tmp_path):
         zoo.from_marian(tmp_path)
     config.write_text("models: [model.npz]\nword-penalty: 0.5\n")
     (tmp_path / "vocab.spm").write_bytes(spm.read_bytes())
-    with pytest.raises(ValueError, match="`word-penalty` must be 0.*0.5"):
+    with pytest.raises(ValueError, match="`word-penalty` must be 0"):
         zoo.from_marian(tmp_path)
 
 
