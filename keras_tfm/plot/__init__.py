@@ -1,4 +1,4 @@
-"""Pictures: where attention goes, what positions are, and how a run went.
+"""Pictures of attention, positions, beams, training runs and evaluations.
 
 Figures are made without pyplot: nothing is global, no window opens, and
 `figure.savefig("attention.png")` works on a machine without a screen.
@@ -6,11 +6,12 @@ Figures are made without pyplot: nothing is global, no window opens, and
 
 from keras_tfm.plot.attention import (
     attention_heads,
-    attention_layers,
     attention_lines,
     attention_map,
+    attention_path,
     mask,
 )
+from keras_tfm.plot.beams import beam_tree
 from keras_tfm.plot.embeddings import embeddings
 from keras_tfm.plot.positions import (
     animate_rings,
@@ -25,12 +26,10 @@ from keras_tfm.plot.runs import (
     learning_rates,
     training_curves,
 )
-from keras_tfm.plot.search import attention_path, beam_tree
 
 __all__ = [
     "animate_rings",
     "attention_heads",
-    "attention_layers",
     "attention_lines",
     "attention_map",
     "attention_path",

@@ -1,12 +1,25 @@
-"""What all pictures share: colors, letters, and a figure without pyplot."""
+"""Colors, fonts, and figures without pyplot, shared by all pictures."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+else:  # Matplotlib is imported with the first figure
+    Axes = Figure = Any
 
 INK = "#26323d"
 QUIET = "#66737f"
-# Of Okabe and Ito, which people who see few colors tell apart; then others.
+# The first six are Okabe and Ito's, which color-blind readers tell apart.
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 COLORS += ("#26323d", "#8c510a")
 MARKERS = "os^Dv*PX"
-# Those installed are tried in turn for each letter.
+WORD_START = "\u2581"  # SentencePiece writes a space before a word so
+# Matplotlib takes each letter from the first installed font that has it.
 FONTS = (
     "DejaVu Sans",
     "Noto Sans",
@@ -19,34 +32,63 @@ FONTS = (
 )
 
 
-def figure(size):
-    """Makes a figure that keeps its labels whole, whatever their length.
+def figure(size: Sequence[float]) -> Figure:
+    """Returns a figure that shows its labels completely, whatever their length.
 
     Args:
         size: pair of float, width and height in inches.
     """
     from matplotlib.figure import Figure
 
-    made = Figure(figsize=size, dpi=160, layout="constrained", facecolor="white")
-    made.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
-    return made
+    canvas = Figure(figsize=size, dpi=160, layout="constrained", facecolor="white")
+    canvas.get_layout_engine().set(w_pad=0.1, h_pad=0.1)
+    return canvas
 
 
-def fonts():
-    """Lists the fonts that are installed, tried in turn for each letter."""
+def axes(ax: Axes | None, *size: float) -> Axes:
+    """Returns `ax`, or where it is None the axes of a new figure.
+
+    Args:
+        ax: Matplotlib `Axes` or None.
+        *size: width and height of a new figure, in inches.
+    """
+    return figure(size).add_subplot() if ax is None else ax
+
+
+def array(values: Any, dtype: str = "float64") -> np.ndarray:
+    """Returns numbers or a tensor of the backend as a NumPy array.
+
+    Args:
+        values: array, tensor or list.
+        dtype: string.
+    """
+    return np.asarray(keras.ops.convert_to_numpy(values), dtype)
+
+
+def font(**changes: Any) -> dict[str, Any]:
+    """Returns the options of text that is shown verbatim, without mathematics.
+
+    Args:
+        **changes: further options of Matplotlib's `Text`.
+    """
     from matplotlib import font_manager
 
     installed = set(font_manager.fontManager.get_font_names())
-    return [name for name in FONTS if name in installed]
+    family = [name for name in FONTS if name in installed]
+    return {"color": INK, "fontfamily": family, "parse_math": False, **changes}
 
 
-def letters():
-    """Gives the settings of text that is shown as it is."""
-    return {"color": INK, "fontfamily": fonts(), "parse_math": False}
+def token_labels(tokens: Sequence[str]) -> list[str]:
+    """Returns tokens as labels: a lone mark of a word's start becomes visible.
+
+    Args:
+        tokens: list of str.
+    """
+    return [token.replace(WORD_START, " ").strip() or "\u2423" for token in tokens]
 
 
-def colors(count):
-    """Gives as many colors, all different.
+def colors(count: int) -> tuple[str, ...]:
+    """Returns as many different colors.
 
     Args:
         count: int >= 0.
@@ -56,30 +98,28 @@ def colors(count):
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    shades = colormaps["turbo"]
-    return tuple(to_hex(shades(number / (count - 1))) for number in range(count))
+    shades = colormaps["turbo"](np.linspace(0, 1, count))
+    return tuple(map(to_hex, shades))
 
 
-def color_bar(image, ax, label):
-    """Draws which color stands for which value, as high as the image.
+def color_bar(image: Any, ax: Axes, label: str) -> None:
+    """Adds a color bar as high as the image.
 
     Args:
-        image: what has the colors.
-        ax: Matplotlib `Axes` that it belongs to.
+        image: Matplotlib image.
+        ax: Matplotlib `Axes` of the image.
         label: str.
     """
-    cells = image.get_array().shape[1]
-    width = min(0.08, max(0.02, 0.4 / cells))
-    place = ax.inset_axes([1.0 + width, 0.0, width, 1.0])
-    bar = ax.figure.colorbar(image, cax=place)
+    width = min(0.08, max(0.02, 0.4 / image.get_array().shape[1]))
+    bar_ax = ax.inset_axes([1.0 + width, 0.0, width, 1.0])
+    bar = ax.figure.colorbar(image, cax=bar_ax)
     bar.outline.set_visible(False)
     bar.ax.tick_params(length=0, labelsize=8, labelcolor=QUIET)
     bar.set_label(label, fontsize=8, color=QUIET)
-    return bar
 
 
-def bare(ax, grid=None):
-    """Leaves of a frame the two lines that carry numbers.
+def style_axes(ax: Axes, grid: str | None = None) -> None:
+    """Removes the upper and right line of a frame.
 
     Args:
         ax: Matplotlib `Axes`.
@@ -92,23 +132,17 @@ def bare(ax, grid=None):
         ax.grid(axis=grid, color=QUIET, alpha=0.25, linewidth=0.6)
 
 
-def title(ax, text):
-    """Writes a title, which may be None.
+def set_labels(
+    ax: Axes, title: str | None, xlabel: str | None = None, ylabel: str | None = None
+) -> None:
+    """Writes the title and the names of both axes.
 
     Args:
         ax: Matplotlib `Axes`.
-        text: str or None. Shown as it is, without mathematics.
+        title: str, shown verbatim, or None.
+        xlabel, ylabel: str or None.
     """
-    if text is not None:
-        ax.set_title(text, pad=12, fontsize=11, **letters())
-
-
-def axis_names(ax, across, down):
-    """Names both axes.
-
-    Args:
-        ax: Matplotlib `Axes`.
-        across, down: str, or None for no name.
-    """
-    ax.set_xlabel(across or "", fontsize=9, color=INK)
-    ax.set_ylabel(down or "", fontsize=9, color=INK)
+    ax.set_xlabel(xlabel or "", fontsize=9, color=INK)
+    ax.set_ylabel(ylabel or "", fontsize=9, color=INK)
+    if title is not None:
+        ax.set_title(title, **font(pad=12, fontsize=11))

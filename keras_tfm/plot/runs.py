@@ -1,6 +1,8 @@
-"""How a run went: its curves, and what is taken for what."""
+"""Training runs and evaluations: curves, rates, confusion matrices."""
 
-import keras
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
 import numpy as np
 
 from keras_tfm.plot.figures import (
@@ -8,296 +10,315 @@ from keras_tfm.plot.figures import (
     INK,
     MARKERS,
     QUIET,
-    axis_names,
-    bare,
+    Axes,
+    Figure,
+    array,
+    axes,
     color_bar,
     colors,
     figure,
-    letters,
-)
-from keras_tfm.plot.figures import (
-    title as set_title,
+    font,
+    set_labels,
+    style_axes,
 )
 
-# Those from 0 to 1 are drawn in hundredths.
-SHARES = {"val_accuracy": "accuracy, %", "val_label_accuracy": "label accuracy, %"}
-SCORES = {"val_bleu": "BLEU", "val_chrf": "chrF", **SHARES}
+# Rates from 0 to 1 are drawn in percent.
+RATES = {"val_accuracy": "accuracy, %", "val_label_accuracy": "label accuracy, %"}
+SCORES = {"val_bleu": "BLEU", "val_chrf": "chrF", **RATES}
 LOSSES = {"loss": "training", "val_loss": "validation"}
-# Of a picture of classes: inches of a side at most, and classes with names.
-LONGEST_SIDE, MOST_NAMES = 24.0, 60
+# Larger confusion matrices would not be readable, and their pictures too large.
+MAX_INCHES, MAX_NAMES, MAX_NUMBERS = 24.0, 60, 30
 
 
-def training_curves(history, ax=None):
+def training_curves(
+    history: Mapping[str, Sequence[float]], ax: Axes | Sequence[Axes] | None = None
+) -> Figure:
     """Draws the losses of a run and, beside them, its scores, by epoch.
 
     Args:
         history: dict of lists of floats, one for each epoch, as in
             `History.history` of Keras: `"loss"`, `"val_loss"`, `"val_bleu"`,
             `"val_chrf"`, and from 0 to 1 `"val_accuracy"` and
-            `"val_label_accuracy"`, whichever are there; others are passed
-            over. A shorter list is of the last epochs. A score that repeats the
-            one before it was not computed, and gets no point unless it is the
-            last; nor does one that is NaN.
+            `"val_label_accuracy"`; others are ignored. A shorter list belongs
+            to the last epochs. A score that repeats the one before was not
+            computed, and gets no point unless it is the last; nor does NaN.
         ax: pair of Matplotlib `Axes` for losses and scores, one for losses
-            alone, or None for a figure of its own.
+            alone, or None for a new figure.
 
     Returns:
         Matplotlib `Figure`, of one panel where there are no scores.
 
     Raises:
         ValueError: no loss, no epoch, or scores and only one `Axes`.
+
+    Example:
+        ```python
+        from keras_tfm import plot
+
+        history = {"loss": [3.0, 2.0], "val_bleu": [5.0, 9.0]}
+        plot.training_curves(history)
+        ```
     """
     losses = {LOSSES[name]: history[name] for name in LOSSES if name in history}
     scores = {SCORES[name]: history[name] for name in SCORES if name in history}
-    for name in SHARES.keys() & history.keys():
-        scores[SHARES[name]] = 100 * np.asarray(history[name], "float64")
-    _check_history(history, losses)
+    for name in RATES.keys() & history.keys():
+        scores[RATES[name]] = 100 * np.asarray(history[name], "float64")
+    epochs = max(map(len, [*losses.values(), *scores.values()]), default=0)
+    if not any(map(len, losses.values())):
+        raise ValueError(
+            "`history` must have a 'loss' or 'val_loss' of one or more epochs; got "
+            f"{epochs} epochs of {sorted(history)}. Pass `model.fit(...).history`."
+        )
     panels = 2 if scores else 1
     if ax is None:
         ax = figure((5.0 * panels, 3.4)).subplots(1, panels, squeeze=False)
-    axes = list(np.ravel(ax))
-    if len(axes) < panels:
+    panel_axes = list(np.ravel(ax))
+    if len(panel_axes) < panels:
         raise ValueError(
-            "Losses and scores need an axis each. Received: one, and "
-            f"{sorted(scores)}. Pass a pair, or a history without scores."
+            f"`ax` must be a pair, for losses and {sorted(scores)}; got one. Pass a "
+            "pair, or a history without scores."
         )
-    epochs = max(map(len, {**losses, **scores}.values()))
     losses = {name: _points(values, epochs) for name, values in losses.items()}
-    _curves(axes[0], losses, "loss", epochs, COLORS[:2])
+    _draw_panel(panel_axes[0], losses, "loss", epochs, COLORS[:2])
     if scores:
-        scores = {name: _new(*_points(scores[name], epochs)) for name in scores}
-        _curves(axes[1], scores, "validation score", epochs, COLORS[2:6])
-        axes[1].set_ylim(bottom=max(0.0, axes[1].get_ylim()[0]))
-        _mark_highest(axes[1])
-    return axes[0].figure
+        scores = {
+            name: _without_repeats(*_points(scores[name], epochs)) for name in scores
+        }
+        _draw_panel(panel_axes[1], scores, "validation score", epochs, COLORS[2:6])
+        panel_axes[1].set_ylim(bottom=max(0.0, panel_axes[1].get_ylim()[0]))
+        _annotate_best(panel_axes[1])
+    return panel_axes[0].figure
 
 
-def confusion_matrix(counts, classes, ax=None, title=None):
-    """Draws which classes are taken for which.
+def confusion_matrix(
+    counts: Any,
+    classes: Sequence[str],
+    ax: Axes | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Draws which classes are predicted for which.
 
-    Colours are shares of a row, numbers are counts: the diagonal is right. Over
-    30 classes get no numbers, over 60 no names: they could not be read.
+    Colors are fractions of a row, numbers are counts: the diagonal is correct.
+    Over 30 classes have no numbers and over 60 no names: nobody could read
+    them.
 
     Args:
         counts: int `(C, C)`. Row i, column j: texts of class i that were
-            labelled j.
+            predicted as j.
         classes: list of C str.
-        ax: Matplotlib `Axes` to draw in, or None for a figure of its own.
-        title: str or None. Shown as it is, without mathematics.
+        ax: Matplotlib `Axes` to draw in, or None for a new figure.
+        title: str or None, shown verbatim.
 
     Returns:
-        Matplotlib `Figure`, of 24 inches a side at most.
+        Matplotlib `Figure`, of 24 inches per side at most.
 
     Raises:
         ValueError: counts that are negative, of another shape, or none.
+
+    Example:
+        ```python
+        from keras_tfm import plot
+
+        plot.confusion_matrix([[8, 2], [1, 9]], ["good", "bad"])
+        ```
     """
-    counts = np.asarray(keras.ops.convert_to_numpy(counts))
+    counts = array(counts)
     size = len(classes)
     if not size or counts.shape != (size, size) or counts.min() < 0:
         raise ValueError(
-            "Counts are (C, C) and 0 or more, for C classes. Received: shape="
-            f"{counts.shape}, {size} classes. Count with "
+            f"`counts` must be (C, C) and 0 or more, for C classes; got {counts.shape} "
+            f"and {size} classes. Count with "
             "`sklearn.metrics.confusion_matrix(..., labels=range(C))`."
         )
     cell = 0.62 if size <= 12 else 0.4
-    if ax is None:
-        sides = (2.6 + cell * size, 2.0 + cell * size)
-        ax = figure([min(side, LONGEST_SIDE) for side in sides]).add_subplot()
+    inches = (min(margin + cell * size, MAX_INCHES) for margin in (2.6, 2.0))
+    ax = axes(ax, *inches)
     total = counts.sum(axis=1, keepdims=True)
-    shares = np.divide(counts, total, where=total > 0, out=np.zeros(counts.shape))
-    image = ax.imshow(shares, cmap="Blues", vmin=0.0, vmax=1.0, aspect="equal")
-    named = classes if size <= MOST_NAMES else []
-    font = {"fontsize": 9, **letters()}
-    turned = 90 if max(map(len, classes)) > 5 else 0
-    ax.set_xticks(range(len(named)), named, rotation=turned, **font)
-    ax.set_yticks(range(len(named)), named, **font)
+    rates = np.divide(counts, total, where=total > 0, out=np.zeros(counts.shape))
+    image = ax.imshow(rates, cmap="Blues", vmin=0.0, vmax=1.0, aspect="equal")
+    names = classes if size <= MAX_NAMES else []
+    style, rotation = font(fontsize=9), 90 if max(map(len, classes)) > 5 else 0
+    ax.set_xticks(range(len(names)), names, rotation=rotation, **style)
+    ax.set_yticks(range(len(names)), names, **style)
     ax.tick_params(length=0, pad=4)
     ax.spines[:].set_color(QUIET)
-    ax.set_xlabel("labelled as", fontsize=9, color=QUIET)
-    ax.set_ylabel("true label", fontsize=9, color=QUIET)
-    if size <= 30:  # more would not be readable
-        for (row, column), share in np.ndenumerate(shares):
-            if counts[row, column]:
-                color = "white" if share > 0.55 else INK
-                number = f"{counts[row, column]:,}"
-                ax.text(
-                    column,
-                    row,
-                    number,
-                    ha="center",
-                    va="center",
-                    fontsize=8,
-                    color=color,
-                )
-    color_bar(image, ax, "share of the row")
-    set_title(ax, title)
+    if size <= MAX_NUMBERS:
+        style = {"ha": "center", "va": "center", "fontsize": 8}
+        for row, column in np.argwhere(counts > 0):
+            color = "white" if rates[row, column] > 0.55 else INK
+            number = f"{int(counts[row, column]):,}"
+            ax.text(column, row, number, color=color, **style)
+    color_bar(image, ax, "fraction of the row")
+    set_labels(ax, title, "predicted label", "true label")
     return ax.figure
 
 
-def learning_rates(schedules, steps, ax=None, title=None):
+def learning_rates(
+    schedules: Mapping[str, Callable],
+    steps: int,
+    ax: Axes | None = None,
+    title: str | None = None,
+) -> Figure:
     """Draws learning rates by step.
 
     Args:
         schedules: dict from names to functions of a step, such as
             `InverseSquareRoot`, a schedule of Keras.
         steps: int >= 2, the last step.
-        ax: Matplotlib `Axes` to draw in, or None for a figure of its own.
-        title: str or None. Shown as it is, without mathematics.
+        ax: Matplotlib `Axes` to draw in, or None for a new figure.
+        title: str or None, shown verbatim.
 
     Returns:
         Matplotlib `Figure`.
 
     Raises:
         ValueError: no schedule, or fewer than 2 steps.
+
+    Example:
+        ```python
+        from keras_tfm import plot
+
+        plot.learning_rates({"linear": lambda step: 1e-5 * step}, steps=1000)
+        ```
     """
     if not schedules or steps < 2:
         raise ValueError(
-            "At least one schedule is drawn over at least 2 steps. Received: "
+            "`schedules` must hold one or more, and `steps` be 2 or more; got "
             f"{len(schedules)} schedules, steps={steps}."
         )
-    if ax is None:
-        ax = figure((6.0, 3.4)).add_subplot()
-    places = np.unique(np.linspace(0, steps, 400).astype("int64"))
+    ax = axes(ax, 6.0, 3.4)
+    at = np.unique(np.linspace(0, steps, 400).astype("int64"))
     points = {
-        name: (places, [float(keras.ops.convert_to_numpy(rate(n))) for n in places])
+        name: (at, [float(array(rate(step))) for step in at])
         for name, rate in schedules.items()
     }
-    made = curves(points, "step", "learning rate", ax, title)
+    canvas = curves(points, "step", "learning rate", ax, title)
     ax.ticklabel_format(axis="y", style="sci", scilimits=(-3, 3))
-    return made
+    return canvas
 
 
-def gradient_norms(norms, ax=None, title=None):
+def gradient_norms(
+    norms: Mapping[str, Sequence[float]],
+    ax: Axes | None = None,
+    title: str | None = None,
+) -> Figure:
     """Draws the norm of the gradient at each layer.
 
     Args:
         norms: dict from names, such as "pre-norm", to lists of N floats, from
             the first layer to the last.
-        ax: Matplotlib `Axes` to draw in, or None for a figure of its own.
-        title: str or None. Shown as it is, without mathematics.
+        ax: Matplotlib `Axes` to draw in, or None for a new figure.
+        title: str or None, shown verbatim.
 
     Returns:
         Matplotlib `Figure`, with a logarithmic axis.
 
     Raises:
         ValueError: no norms, or some that are not positive.
+
+    Example:
+        ```python
+        from keras_tfm import plot
+
+        plot.gradient_norms({"pre-norm": [1.0, 1.2], "post-norm": [0.1, 1.0]})
+        ```
     """
-    flat = [norm for values in norms.values() for norm in values]
-    if not flat or not np.isfinite(flat).all() or min(flat) <= 0:
-        raise ValueError(
-            f"Norms are numbers above 0. Received: {norms}. Leave out what is 0."
-        )
-    points = {
-        name: (np.arange(1, len(values) + 1), values) for name, values in norms.items()
-    }
-    made = curves(points, "layer", "norm of the gradient", ax, title)
-    ax = made.axes[0] if ax is None else ax
+    values = np.array([norm for layers in norms.values() for norm in layers])
+    if not values.size or not np.isfinite(values).all() or values.min() <= 0:
+        raise ValueError(f"`norms` must be numbers above 0; got {norms}.")
+    ax = axes(ax, 5.0, 3.4)
+    points = {name: (np.arange(1, len(y) + 1), y) for name, y in norms.items()}
+    canvas = curves(points, "layer", "norm of the gradient", ax, title)
     ax.set_yscale("log")
     ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-    return made
+    return canvas
 
 
-def curves(points, across, down, ax=None, title=None):
-    """Draws curves with their names, each with a color and a mark of its own.
+def curves(
+    points: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    xlabel: str,
+    ylabel: str,
+    ax: Axes | None = None,
+    title: str | None = None,
+) -> Figure:
+    """Draws curves with their names, each in a color with a marker of its own.
 
     Args:
-        points: dict from names to pairs of N floats each: where the points are,
-            and how high.
-        across, down: str, names of the axes, with their units.
-        ax: Matplotlib `Axes` to draw in, or None for a figure of its own.
-        title: str or None. Shown as it is, without mathematics.
+        points: dict from names to pairs of N floats each, x and y.
+        xlabel, ylabel: str, names of the axes, with their units.
+        ax: Matplotlib `Axes` to draw in, or None for a new figure.
+        title: str or None, shown verbatim.
 
     Returns:
         Matplotlib `Figure`; `figure.axes[0].set_yscale("log")` changes a scale.
 
     Raises:
-        ValueError: no curve, or a pair of different sizes, or of none.
+        ValueError: no curve, or a pair of different or zero sizes.
+
+    Example:
+        ```python
+        from keras_tfm import plot
+
+        points = {"cached": ([8, 16], [1.0, 1.1])}
+        plot.curves(points, "length, tokens", "time, ms")
+        ```
     """
-    sizes = [tuple(map(len, pair)) for pair in points.values()]
-    if not sizes or any(len({*pair}) != 1 or not min(pair) for pair in sizes):
-        raise ValueError(
-            "Each curve is a pair of as many places as heights. Received: "
-            f"{dict(zip(points, sizes, strict=True))}."
-        )
-    if ax is None:
-        ax = figure((5.0, 3.4)).add_subplot()
+    sizes = {name: tuple(map(len, pair)) for name, pair in points.items()}
+    if not sizes or any(x != y or not x for x, y in sizes.values()):
+        raise ValueError(f"`points` must have as many x as y, 1 or more; got {sizes}.")
+    ax = axes(ax, 5.0, 3.4)
     shades = colors(len(points))
     for number, (name, pair) in enumerate(points.items()):
         marker = MARKERS[number % len(MARKERS)] if len(pair[0]) <= 40 else None
         style = {"color": shades[number], "marker": marker, "linewidth": 1.6}
         ax.plot(*pair, markersize=4, label=name, **style)
-    axis_names(ax, across, down)
-    bare(ax, grid="y")
-    place = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-    place = place if len(points) > 4 else {"loc": "best"}
-    ax.legend(frameon=False, fontsize=8, labelcolor=INK, **place)
-    set_title(ax, title)
+    style_axes(ax, grid="y")
+    beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    location = beside if len(points) > 4 else {"loc": "best"}
+    ax.legend(frameon=False, fontsize=8, labelcolor=INK, **location)
+    set_labels(ax, title, xlabel, ylabel)
     return ax.figure
 
 
 def _points(values, epochs):
-    """Numbers of the epochs and their values, those that are known."""
+    """Returns the epochs and the values of the numbers that are finite."""
     values = np.asarray(values, "float64")
-    known = np.isfinite(values)
-    return (np.arange(len(values)) + epochs - len(values) + 1)[known], values[known]
+    is_finite = np.isfinite(values)
+    numbers = np.arange(len(values)) + epochs - len(values) + 1
+    return numbers[is_finite], values[is_finite]
 
 
-def _new(epochs, values):
-    """Leaves out values that repeat the one before, except for the last."""
-    new = np.ones(len(values), "bool")
-    new[1:-1] = np.diff(values)[:-1] != 0
-    return epochs[new], values[new]
+def _without_repeats(epochs, values):
+    """Removes values that repeat the one before, except for the last."""
+    is_new = np.ones(len(values), "bool")
+    is_new[1:-1] = np.diff(values)[:-1] != 0
+    return epochs[is_new], values[is_new]
 
 
-def _curves(ax, known, title, epochs, shades):
-    """Draws one panel: `known` maps a name to epochs and values."""
+def _draw_panel(ax, points, title, epochs, shades):
+    """Draws one panel; `points` maps a name to epochs and values."""
     style = {"linewidth": 1.8, "markersize": 3.5, "clip_on": False}
     style["marker"] = "o" if epochs <= 30 else None
-    for (name, points), color in zip(known.items(), shades, strict=False):
-        ax.plot(*points, label=name, color=color, **style)
+    for (name, pair), color in zip(points.items(), shades, strict=False):
+        ax.plot(*pair, label=name, color=color, **style)
     ax.margins(y=0.14)
     ax.set_xlim(0.6, epochs + 0.4)
-    ax.set_title(title, loc="left", fontsize=11, color=INK)
     ax.set_xlabel("epoch", fontsize=9, color=INK)
+    ax.set_title(title, loc="left", fontsize=11, color=INK)
     ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-    bare(ax, grid="y")
-    ax.legend(  # beside the title, where no curve comes
-        loc="lower right",
-        bbox_to_anchor=(1.0, 1.0),
-        borderaxespad=0.2,
-        frameon=False,
-        fontsize=9,
-        labelcolor=INK,
-        ncols=2,
-    )
+    style_axes(ax, grid="y")
+    # Beside the title, where no curve runs.
+    legend = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.2}
+    ax.legend(frameon=False, fontsize=9, labelcolor=INK, ncols=2, **legend)
 
 
-def _mark_highest(ax):
-    """Writes the highest value of each curve over its point."""
+def _annotate_best(ax):
+    """Writes the highest value of each curve above its point."""
+    style = {"textcoords": "offset points", "ha": "center", "fontsize": 9}
     for line in ax.lines:
         epochs, values = line.get_data()
         if len(values):
             best = np.argmax(values)
-            ax.annotate(
-                f"{values[best]:.1f}",
-                (epochs[best], values[best]),
-                xytext=(0, 6),
-                textcoords="offset points",
-                ha="center",
-                color=line.get_color(),
-                fontsize=9,
-                fontweight="bold",
-            )
-
-
-def _check_history(history, losses):
-    if not losses:
-        raise ValueError(
-            "A history has a 'loss' or a 'val_loss'. Received: "
-            f"{sorted(history)}. Pass `model.fit(...).history`."
-        )
-    if not any(map(len, losses.values())):
-        raise ValueError(
-            "A run has at least one epoch. Received: losses without a value. Draw "
-            "after `fit`."
-        )
+            point = (epochs[best], values[best])
+            style |= {"color": line.get_color(), "fontweight": "bold"}
+            ax.annotate(f"{values[best]:.1f}", point, xytext=(0, 6), **style)

@@ -78,6 +78,7 @@ def stream(
 
     Example:
         ```python
+        # requires: tensorflow
         from keras_tfm import text
 
         pairs = [("a cat", "eine Katze"), ("a dog", "ein Hund")]

@@ -45,6 +45,7 @@ class TokenizersVocabulary(SubwordVocabulary):
 
     Example:
         ```python
+        # requires: tokenizers
         from keras_tfm import text
 
         texts = ["The cat sat on the mat.", "Cats and mats!"]
