@@ -1,6 +1,6 @@
 """The decoder alone, a language model, as one functional Keras model."""
 
-import types
+from typing import Unpack
 
 import keras
 from keras import ops
@@ -8,81 +8,86 @@ from keras import ops
 from keras_tfm.layers.blocks import TransformerDecoder
 from keras_tfm.layers.masks import padding_mask
 from keras_tfm.layers.positions import LearnedPositions
-from keras_tfm.layers.quantization import dtype_config, settle_policies
-from keras_tfm.models import stacks
+from keras_tfm.layers.types import Tensor
+from keras_tfm.models import beam_cache, configured_model, stacks
+from keras_tfm.models.output_projection import OutputProjection
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-class CausalLM(keras.Model):
-    """Gives the logits of each next token of a text.
+class CausalLM(configured_model.ConfiguredModel):
+    """Computes the logits of each next token of a text.
 
     A plain functional `keras.Model` from `{"token_ids": (B, T)}` of integers, 0
     is padding at the end, to float `(B, T, V)`: logits at position t are of
-    token t + 1. A search takes prompts where a translator takes sources, and
-    continues them; as texts in training do, a prompt begins with the start
-    token.
+    token t + 1. Decoding takes prompts where a translation model takes sources,
+    and continues them; like the texts in training, a prompt begins with the
+    start token.
 
     Args:
         vocabulary_size: int >= 1, V.
         num_layers: int, N.
         embedding_dim: int, D.
-        intermediate_dim: int, F.
+        intermediate_dim: int, F, dimension inside the feed-forward networks.
         num_heads: int, H.
-        tie: bool. One table for tokens and logits.
-        positions: as of `Transformer`.
+        dropout: float in [0, 1), of residuals and of embedded tokens.
+        tie: bool. One embedding matrix for tokens and logits.
+        positions: as in `Transformer`.
         sequence_length: int or None, in tokens. For learned positions.
         logits_bias: bool. A bias is added to the logits.
-        key_dim: int or None, d_k. None: D / H.
-        value_dim: int or None, d_v. None: `key_dim`.
-        dropout: float in [0, 1), of residuals and of embedded tokens.
-        attention_dropout: float in [0, 1), of the attention weights.
-        activation_dropout: float in [0, 1), inside the feed-forward networks.
-        activation: Keras activation of the feed-forward networks.
-        gated: bool. Gated linear units in the feed-forward networks.
-        normalize_first: bool. Pre-norm blocks, and a normalisation at the end.
-        normalization: `"layer_norm"`, `"rms_norm"` or `"batch_norm"`.
-        epsilon: float > 0, of the normalisations.
-        use_bias: bool. Projections inside the blocks add a bias.
-        score: `"scaled_dot"` or another of `layers.AttentionScore`.
-        num_key_value_heads: int or None, G, see `layers.MultiHeadAttention`.
-        **kwargs: `name`, `dtype`, `trainable` of a Keras model.
+        **options: options of the blocks and of a Keras model, as in
+            `Transformer`; here `activation` is `"gelu"` and `normalize_first`
+            True by default.
+
+    Attributes:
+        config: mapping of all arguments by name.
+        begin_options, supports_row_steps, max_positions: what decoding may use,
+            see `decode.Decodable`.
 
     Raises:
         ValueError: sizes that do not fit each other.
+        TypeError: an option has an unknown name.
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_tfm import models
+
+        model = models.CausalLM(
+            100, num_layers=2, embedding_dim=16, intermediate_dim=32, num_heads=2
+        )
+        print(model({"token_ids": np.array([[2, 8, 6, 3]])}).shape)  # (1, 4, 100)
+        ```
 
     Source: Liu et al. 2018, section 4.2.3, https://arxiv.org/abs/1801.10198;
     pre-norm, learned positions: Radford et al. 2019, section 2.3.
     """
 
+    begin_options = frozenset({"return_attention", "candidates"})
+    supports_row_steps = False
+
     def __init__(
         self,
-        vocabulary_size,
-        num_layers=6,
-        embedding_dim=512,
-        intermediate_dim=2048,
-        num_heads=8,
-        tie=True,
-        positions="rotary",
-        sequence_length=None,
-        logits_bias=False,
-        key_dim=None,
-        value_dim=None,
-        dropout=0.1,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        activation="gelu",
-        gated=False,
-        normalize_first=True,
-        normalization="layer_norm",
-        epsilon=1e-5,
-        use_bias=True,
-        score="scaled_dot",
-        num_key_value_heads=None,
-        **kwargs,
+        vocabulary_size: int,
+        num_layers: int = 6,
+        embedding_dim: int = 512,
+        intermediate_dim: int = 2048,
+        num_heads: int = 8,
+        dropout: float = 0.1,
+        tie: bool = True,
+        positions: str | keras.layers.Layer | None = "rotary",
+        sequence_length: int | None = None,
+        logits_bias: bool = False,
+        **options: Unpack[configured_model.ModelOptions],
     ):
-        block = stacks.of_block(locals())
-        policy = stacks.policy_of(kwargs)
-        settings = {
+        block, policy, keras_options = configured_model.split_options(
+            options,
+            intermediate_dim=intermediate_dim,
+            num_heads=num_heads,
+            dropout=dropout,
+            activation="gelu",
+            normalize_first=True,
+        )
+        config = {
             "vocabulary_size": vocabulary_size,
             "num_layers": num_layers,
             "embedding_dim": embedding_dim,
@@ -93,233 +98,204 @@ class CausalLM(keras.Model):
         }
         embedding = stacks.embedding(
             vocabulary_size,
-            settings,
-            policy,
             "embedding",
-            dropout,
+            config,
+            policy,
+            dropout=dropout,
             logits_bias=logits_bias and tie,
         )
-        blocks = stacks.blocks(
+        stack = stacks.Stack(
             TransformerDecoder, num_layers, block, positions, policy, "decoder"
         )
-        norm = stacks.last_norm(block, policy, "decoder_norm")
         projection = None
         if not tie:
             projection = keras.layers.Dense(
                 vocabulary_size, use_bias=logits_bias, dtype=policy, name="projection"
             )
+        output = OutputProjection(embedding, projection)
         token_ids = keras.Input((None,), dtype="int32", name="token_ids")
-        x, mask = embedding(token_ids), padding_mask(token_ids)
-        for one in blocks:
-            x = one(x, padding_mask=mask)
-        x = stacks.normalized(norm, x, mask)
-        logits = (projection or embedding.as_logits)(x)
-        super().__init__(inputs={"token_ids": token_ids}, outputs=logits, **kwargs)
-        settle_policies(self)
-        self.dtype_policy = policy  # `compile` scales the loss of mixed_float16.
-        self.embedding, self.blocks, self.norm = embedding, blocks, norm
-        self.projection = projection
+        x = stack(embedding(token_ids), padding_mask=padding_mask(token_ids))
+        inputs, config = {"token_ids": token_ids}, config | block
+        super().__init__(inputs, output(x), config, policy, keras_options)
+        self.embedding, self.projection = embedding, projection
+        self.blocks, self.norm = stack.blocks, stack.norm
         self.vocabulary_size = self.target_vocabulary_size = vocabulary_size
-        # Not a dict, in which Keras would find a layer of positions and take it
-        # for one of the model's.
-        self.config = types.MappingProxyType({**settings, **block})
+        self._stack, self._output = stack, output
+
+    @property
+    def max_positions(self) -> int | None:
+        """The most tokens of prompt and continuation, or None for no limit."""
+        return stacks.max_positions(self.embedding)
 
     # The optional arguments of `begin`, see `decode.Decodable`.
     begin_options = ("return_attention", "candidates")
 
     def begin(
         self,
-        source_ids,
-        max_length,
-        beam_size=1,
-        return_attention=False,
-        candidates=None,
-    ):
-        """Reads the prompts once and makes room for decoding.
+        source_ids: Tensor,
+        max_length: Tensor,
+        beam_size: int = 1,
+        return_attention: bool = False,
+        candidates: Tensor = None,
+    ) -> dict:
+        """Reads the prompts once and makes the cache for decoding.
 
         Args:
             source_ids: integer `(B, S)`: prompts, padded with 0 at their ends.
-            max_length: int >= 1, or scalar int tensor, in tokens. The most
-                `step` will be called before `extend`.
+            max_length: int >= 1, or scalar int tensor: how many times `step`
+                can be called before `extend`.
             beam_size: int >= 1, K: hypotheses for each prompt.
-            return_attention: bool. Let each step tell what it attends to.
+            return_attention: bool. Each step stores its attention weights.
             candidates: int32 `(B, C)`: the only tokens whose logits each row
-                wants; or None for all.
+                needs; or None for all.
 
         Returns:
             The cache, a dictionary. `"past"` has a slot for each token of the
-            prompt but the last, once for all beams, then one for each step and
-            beam. `"last"` is what the first step reads in place of a start
-            token, int `(B,)`. `"beams"` follows the hypotheses: which slots
-            are ancestors of each, bool `(B, K, S + max_length * K)`. If asked
-            for, `"attention"` is what the last step attended to of the prompt,
-            float `(B, K, S)`: the weights of the last block, mean of its
-            heads, which sum to one with those of what has been said. With
-            candidates, `"projection"` has their columns, as of `Transformer`.
+            prompt except the last, once for all beams, then one for each step
+            and beam, see `models.beam_cache`. `"last_prompt_ids"` `(B,)` is
+            what the first step reads in place of a start token. `"beams"`
+            follows the hypotheses: the mask of their ancestors, bool
+            `(B, K, S + max_length * K)`. If asked for, `"attention"` has the
+            weights of the last step to the prompt, float `(B, K, S)`: of the
+            last block, averaged over its heads; they sum to 1 with those to the
+            generated tokens. With candidates, `"projection"` has their columns.
 
         Raises:
-            ValueError: prompts are past a table of learned positions; or
-                candidates, and an untied projection in int8.
+            ValueError: prompts exceed learned positions; or there are
+                candidates and an untied projection in int8.
         """
-        width = ops.shape(source_ids)[1]
-        batch_size = ops.shape(source_ids)[0]
-        real = padding_mask(source_ids)
-        lengths = ops.sum(ops.cast(real, "int32"), axis=1)  # (B,)
-        before = ops.maximum(lengths - 1, 0)
-        last = ops.take_along_axis(source_ids, before[:, None], axis=1)[:, 0]
-        # The last token is read by the first step, which gives its logits.
-        read = ops.arange(width)[None, :] < before[:, None]  # (B, S)
-        x, past = self.embedding(source_ids), []
+        batch_size, length = ops.shape(source_ids)
+        lengths = ops.sum(ops.cast(padding_mask(source_ids), "int32"), axis=1)
+        # The last token is read by the first step, which computes its logits.
+        num_read = ops.maximum(lengths - 1, 0)  # (B,)
+        is_read = ops.arange(length)[None, :] < num_read[:, None]  # (B, S)
+        last = ops.take_along_axis(source_ids, num_read[:, None], axis=1)[:, 0]
+        num_slots = length + max_length * beam_size
+        x, pasts = self.embedding(source_ids), []
         for block in self.blocks:
-            x, (written, _) = block(
+            x, (past, _) = block(
                 x,
-                padding_mask=read,
-                cache=(block.empty_cache(batch_size, width), None),
+                padding_mask=is_read,
+                cache=(block.empty_cache(batch_size, length), None),
                 cache_index=0,
             )
-            slots = width + max_length * beam_size
-            past.append(block.extend_cache(written, slots))
-        ancestors = ops.repeat(read[:, None], beam_size, axis=1)
-        more = [[0, 0], [0, 0], [0, max_length * beam_size]]
+            pasts.append(block.extend_cache(past, num_slots))
+        ancestors = ops.repeat(is_read[:, None], beam_size, axis=1)  # (B, K, S)
+        padding = [[0, 0], [0, 0], [0, max_length * beam_size]]
         cache = {
-            "past": past,
-            "last": last,
-            "before": before,
-            "prompt": source_ids,
-            "beams": {"ancestors": ops.pad(ancestors, more)},
+            "past": pasts,
+            "last_prompt_ids": last,
+            "num_read": num_read,
+            "prompt_ids": source_ids,
+            "beams": {"ancestors": ops.pad(ancestors, padding)},
         }
-        if return_attention:
-            cache["attention"] = ops.zeros((batch_size, beam_size, width), "float32")
-        if candidates is not None:
-            columns = stacks.columns(self.embedding, self.projection, candidates)
-            cache["projection"] = columns
-        return cache
+        return beam_cache.add_outputs(
+            cache, source_ids, beam_size, return_attention, candidates, self._output
+        )
 
-    def extend(self, cache, max_length):
-        """Makes room for more steps.
+    def extend(self, cache: dict, max_length: Tensor) -> dict:
+        """Adds capacity for more steps to a cache.
 
         Args:
             cache: from `begin` or `step`.
-            max_length: int, or scalar int tensor, in tokens, no less than
-                there is room for.
+            max_length: int, or scalar int tensor, in tokens, no less than the
+                capacity of the cache.
 
         Returns:
-            The cache with that room.
+            The new cache.
         """
-        ancestors = cache["beams"]["ancestors"]
-        width = ops.shape(cache["prompt"])[1]
-        slots = width + max_length * ancestors.shape[1]
-        more = [[0, 0], [0, 0], [0, slots - ops.shape(ancestors)[2]]]
-        past = zip(self.blocks, cache["past"], strict=True)
-        return {
-            **cache,
-            "past": [block.extend_cache(one, slots) for block, one in past],
-            "beams": {"ancestors": ops.pad(ancestors, more)},
-        }
+        beam_size = cache["beams"]["ancestors"].shape[1]
+        num_slots = ops.shape(cache["prompt_ids"])[1] + max_length * beam_size
+        return beam_cache.extend_slots(cache, self.blocks, num_slots)
 
-    def step(self, ids, index, cache):
+    def step(self, ids: Tensor, index: Tensor, cache: dict) -> tuple[Tensor, dict]:
         """Advances every hypothesis by one token.
 
         Args:
             ids: integer `(B, K)`, the last token of each hypothesis; at index
-                0 the last of the prompt is read instead.
-            index: int or scalar int tensor, from 0: which step this is.
+                0 the last token of the prompt is read instead.
+            index: int or scalar int tensor, from 0: the number of this step.
             cache: from `begin` or the step before, with its `"beams"` in the
                 order of the hypotheses.
 
         Returns:
             float `(B, K, V)` logits of the next token, `(B, K, C)` where
-            `begin` had candidates, and the new cache. With a mixed policy they
-            are float32. A row past a table of learned positions stays at its
-            last, and is worth nothing.
+            `begin` had candidates, and the new cache. With a mixed policy the
+            logits are float32. A row beyond learned positions stays at the last
+            position; its logits mean nothing.
         """
-        batch_size, beam_size = ops.shape(ids)[0], ids.shape[1]
-        width, before = ops.shape(cache["prompt"])[1], cache["before"]
-        slot = width + index * beam_size
-        own = ops.broadcast_to(
-            ops.eye(beam_size, dtype="bool"), (batch_size, beam_size, beam_size)
-        )
-        ancestors = ops.slice_update(cache["beams"]["ancestors"], (0, 0, slot), own)
-        last = ops.cast(cache["last"], ids.dtype)[:, None]
+        beam_size, length = ids.shape[1], ops.shape(cache["prompt_ids"])[1]
+        slot = length + index * beam_size
+        ancestors = beam_cache.mark_step(cache["beams"]["ancestors"], slot)
+        last = ops.cast(cache["last_prompt_ids"], ids.dtype)[:, None]
         is_first = ops.logical_and(ops.equal(index, 0), last != 0)
-        ids = ops.where(is_first, last, ids)
-        # The beams of a prompt stand at one position: they are embedded as
-        # rows and then attend as if they were K queries of one sequence.
-        here = before + index  # (B,)
-        offset = ops.repeat(here, beam_size, axis=0)
+        ids = ops.where(is_first, last, ids)  # (B, K)
+        positions = cache["num_read"] + index  # (B,)
+        offset = positions
         if isinstance(self.embedding.position_layer, LearnedPositions):
-            last_place = self.embedding.position_layer.sequence_length - 1
-            offset = ops.minimum(offset, last_place)
-        x = self.embedding(ops.reshape(ids, (-1, 1)), offset=offset)
-        x = ops.reshape(x, (batch_size, beam_size, x.shape[-1]))  # (B, K, D)
-        steps = ops.arange(ops.shape(ancestors)[2] - width) // beam_size
-        prompt = ops.broadcast_to(ops.arange(width), (batch_size, width))
-        places = ops.concatenate([prompt, before[:, None] + steps[None]], axis=1)
-        here = ops.broadcast_to(here[:, None], (batch_size, beam_size))
-        past, final = [], len(self.blocks) - 1
-        for i, (block, one) in enumerate(zip(self.blocks, cache["past"], strict=True)):
-            x, *scores, (written, _) = block(
-                x,
-                attention_mask=ancestors,
-                use_causal_mask=False,
-                cache=(one, None),
-                cache_index=slot,
-                query_positions=here,
-                key_positions=places,
-                return_attention_scores="attention" in cache and i == final,
-            )
-            past.append(written)
-        x = stacks.normalized(self.norm, x)
-        cache = {**cache, "past": past, "beams": {"ancestors": ancestors}}
-        if "attention" in cache:
-            scores = ops.mean(ops.cast(scores[0], "float32"), axis=1)  # (B, K, slots)
-            # The last of the prompt was read, and written, by the first step.
-            last = ops.sum(scores[:, :, width : width + beam_size], axis=2)
-            is_last = ops.equal(ops.arange(width)[None], before[:, None])[:, None]
-            of_prompt = scores[:, :, :width]
-            cache["attention"] = ops.where(is_last, last[:, :, None], of_prompt)
-        columns = cache.get("projection")
-        return stacks.step_logits(x, self.embedding, self.projection, columns), cache
+            offset = ops.minimum(offset, self.max_positions - 1)
+        x = beam_cache.embed_step(self.embedding, ids, offset)  # (B, K, D)
+        x, written, attention = self._stack.step(
+            x,
+            [(past, None) for past in cache["past"]],
+            return_attention="attention" in cache,
+            attention_mask=ancestors,
+            use_causal_mask=False,
+            cache_index=slot,
+            query_positions=ops.broadcast_to(positions[:, None], ops.shape(ids)),
+            key_positions=self._key_positions(cache, beam_size),
+        )
+        cache = {**cache, "past": written, "beams": {"ancestors": ancestors}}
+        if attention is not None:
+            cache["attention"] = _prompt_attention(attention, cache["num_read"], length)
+        return self._output.step_logits(x, cache.get("projection")), cache
 
-    def logits_after(self, source_ids, target_ids):
-        """Gives the logits of what follows prompts.
+    def logits_after(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
+        """Computes the logits of continuations of prompts.
 
         Args:
             source_ids: integer `(B, S)`: prompts, padded with 0 at their ends.
-            target_ids: integer `(B, T)`: what follows, one place later: what
-                stands first is not read.
+            target_ids: integer `(B, T)`: a start token, which is not read, then
+                the continuation.
 
         Returns:
             float `(B, T, V)`: at position t the logits of the token that
             `target_ids` has at t + 1.
         """
-        count, width = target_ids.shape[1], source_ids.shape[1]
+        count, length = target_ids.shape[1], source_ids.shape[1]
         target_ids = ops.cast(target_ids, source_ids.dtype)
         lengths = ops.sum(ops.cast(ops.not_equal(source_ids, 0), "int32"), axis=1)
-        first = ops.maximum(lengths - 1, 0)[:, None]  # the last of the prompt
-        room = ops.zeros_like(target_ids[:, 1:])
-        prompts = ops.concatenate([source_ids, room], axis=1)
-        place = ops.arange(width + count - 1)[None]
-        own = ops.take_along_axis(
-            target_ids, ops.clip(place - first, 0, count - 1), axis=1
+        last = ops.maximum(lengths - 1, 0)[:, None]  # (B, 1): end of the prompt
+        # The continuation follows each prompt directly, without padding.
+        padding = ops.zeros_like(target_ids[:, 1:])
+        prompts = ops.concatenate([source_ids, padding], axis=1)  # (B, S + T - 1)
+        position = ops.arange(length + count - 1)[None]
+        continuations = ops.take_along_axis(
+            target_ids, ops.clip(position - last, 0, count - 1), axis=1
         )
-        token_ids = ops.where(place > first, own, prompts)
+        token_ids = ops.where(position > last, continuations, prompts)
         if isinstance(self.embedding.position_layer, LearnedPositions):
-            # What fits is padding there.
-            token_ids = token_ids[:, : self.embedding.position_layer.sequence_length]
-        logits = self({"token_ids": token_ids})
-        wanted = first + ops.arange(count)[None]  # (B, T)
-        wanted = ops.minimum(wanted, ops.shape(token_ids)[1] - 1)
-        return ops.take_along_axis(logits, wanted[:, :, None], axis=1)
+            # Only padding stands beyond them, or the row would be too long.
+            token_ids = token_ids[:, : self.max_positions]
+        logits = self({"token_ids": token_ids})  # (B, S + T - 1, V)
+        indices = last + ops.arange(count)[None]  # (B, T)
+        indices = ops.minimum(indices, ops.shape(token_ids)[1] - 1)
+        return ops.take_along_axis(logits, indices[:, :, None], axis=1)
 
-    def get_config(self):
-        return {
-            **stacks.plain(self.config),
-            "name": self.name,
-            "trainable": self.trainable,
-            "dtype": dtype_config(self),
-        }
+    def _key_positions(self, cache, beam_size):
+        """Positions of all slots, `(B, L)`: of the prompt, then of the steps."""
+        batch_size, length = ops.shape(cache["prompt_ids"])
+        num_slots = ops.shape(cache["beams"]["ancestors"])[2]
+        steps = ops.arange(num_slots - length) // beam_size
+        prompt = ops.broadcast_to(ops.arange(length), (batch_size, length))
+        generated = cache["num_read"][:, None] + steps[None]
+        return ops.concatenate([prompt, generated], axis=1)
 
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        return cls(**stacks.from_plain(config, custom_objects))
+
+def _prompt_attention(attention, num_read, length):
+    """Selects the attention to the prompt, `(B, K, L)` to `(B, K, S)`."""
+    beam_size = attention.shape[1]
+    # The last token of the prompt is in the slots of the first step.
+    last = ops.sum(attention[:, :, length : length + beam_size], axis=2)  # (B, K)
+    is_last = ops.equal(ops.arange(length)[None], num_read[:, None])[:, None]
+    return ops.where(is_last, last[:, :, None], attention[:, :, :length])

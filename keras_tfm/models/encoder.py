@@ -1,19 +1,20 @@
 """The encoder alone, as one functional Keras model."""
 
-import types
+import functools
+from typing import Unpack
 
 import keras
-from keras import ops
 
 from keras_tfm.layers.blocks import TransformerEncoder
+from keras_tfm.layers.masks import padding_mask
 from keras_tfm.layers.normalization import normalization_layer
-from keras_tfm.layers.quantization import dtype_config, settle_policies
-from keras_tfm.models import stacks
+from keras_tfm.layers.types import Tensor
+from keras_tfm.models import configured_model, stacks
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-class Encoder(keras.Model):
-    """Gives a vector for each token of a text, or of a pair of texts.
+class Encoder(configured_model.ConfiguredModel):
+    """Computes a vector for each token of a text, or of a pair of texts.
 
     A plain functional `keras.Model` from `{"token_ids": (B, S)}` of integers,
     and `"segment_ids"` `(B, S)` where there are segments, to float `(B, S, D)`.
@@ -24,32 +25,36 @@ class Encoder(keras.Model):
         vocabulary_size: int >= 1, V.
         num_layers: int, N.
         embedding_dim: int, D.
-        intermediate_dim: int, F.
+        intermediate_dim: int, F, dimension inside the feed-forward networks.
         num_heads: int, H.
-        num_segments: int >= 0. Rows of a table of segments, whose vectors are
-            added to those of the tokens; 0 for none.
-        pad_id: int >= 0. The id that is padding.
-        positions: as of `Transformer`.
-        sequence_length: int or None, in tokens. For learned positions.
-        normalize_embedding: bool. A normalisation of embedded tokens, before
-            their dropout.
-        key_dim: int or None, d_k. None: D / H.
-        value_dim: int or None, d_v. None: `key_dim`.
         dropout: float in [0, 1), of residuals and of embedded tokens.
-        attention_dropout: float in [0, 1), of the attention weights.
-        activation_dropout: float in [0, 1), inside the feed-forward networks.
-        activation: Keras activation of the feed-forward networks.
-        gated: bool. Gated linear units in the feed-forward networks.
-        normalize_first: bool. Pre-norm blocks, and a normalisation at the end.
-        normalization: `"layer_norm"`, `"rms_norm"` or `"batch_norm"`.
-        epsilon: float > 0, of the normalisations.
-        use_bias: bool. Projections inside the blocks add a bias.
-        score: `"scaled_dot"` or another of `layers.AttentionScore`.
-        num_key_value_heads: int or None, G, see `layers.MultiHeadAttention`.
-        **kwargs: `name`, `dtype`, `trainable` of a Keras model.
+        num_segments: int >= 0. Number of segment embeddings, which are added to
+            embedded tokens; 0 for none.
+        pad_id: int >= 0. The id that is padding.
+        positions: as in `Transformer`.
+        sequence_length: int or None, in tokens. For learned positions.
+        normalize_embedding: bool. Embedded tokens are normalized before their
+            dropout.
+        **options: options of the blocks and of a Keras model, as in
+            `Transformer`.
+
+    Attributes:
+        config: mapping of all arguments by name.
 
     Raises:
         ValueError: sizes that do not fit each other.
+        TypeError: an option has an unknown name.
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_tfm import models
+
+        model = models.Encoder(
+            100, num_layers=2, embedding_dim=16, intermediate_dim=32, num_heads=2
+        )
+        print(model({"token_ids": np.array([[2, 8, 6, 3]])}).shape)  # (1, 4, 16)
+        ```
 
     Source: Vaswani et al. 2017, section 3.1, https://arxiv.org/abs/1706.03762;
     segments: Devlin et al. 2019, section 3, https://arxiv.org/abs/1810.04805
@@ -57,40 +62,32 @@ class Encoder(keras.Model):
 
     def __init__(
         self,
-        vocabulary_size,
-        num_layers=6,
-        embedding_dim=512,
-        intermediate_dim=2048,
-        num_heads=8,
-        num_segments=0,
-        pad_id=0,
-        positions="sinusoidal",
-        sequence_length=None,
-        normalize_embedding=False,
-        key_dim=None,
-        value_dim=None,
-        dropout=0.1,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        activation="relu",
-        gated=False,
-        normalize_first=False,
-        normalization="layer_norm",
-        epsilon=1e-5,
-        use_bias=True,
-        score="scaled_dot",
-        num_key_value_heads=None,
-        **kwargs,
+        vocabulary_size: int,
+        num_layers: int = 6,
+        embedding_dim: int = 512,
+        intermediate_dim: int = 2048,
+        num_heads: int = 8,
+        dropout: float = 0.1,
+        num_segments: int = 0,
+        pad_id: int = 0,
+        positions: str | keras.layers.Layer | None = "sinusoidal",
+        sequence_length: int | None = None,
+        normalize_embedding: bool = False,
+        **options: Unpack[configured_model.ModelOptions],
     ):
-        block = stacks.of_block(locals())
-        policy = stacks.policy_of(kwargs)
         if num_segments < 0 or not 0 <= pad_id < vocabulary_size:
             raise ValueError(
-                "There are 0 or more segments, and padding is an id of the vocabulary. "
-                f"Received: num_segments={num_segments}, pad_id={pad_id}, "
+                "`num_segments` must be at least 0 and `pad_id` below "
+                f"`vocabulary_size`; got num_segments={num_segments}, pad_id={pad_id}, "
                 f"vocabulary_size={vocabulary_size}."
             )
-        settings = {
+        block, policy, keras_options = configured_model.split_options(
+            options,
+            intermediate_dim=intermediate_dim,
+            num_heads=num_heads,
+            dropout=dropout,
+        )
+        config = {
             "vocabulary_size": vocabulary_size,
             "num_layers": num_layers,
             "embedding_dim": embedding_dim,
@@ -100,65 +97,43 @@ class Encoder(keras.Model):
             "sequence_length": sequence_length,
             "normalize_embedding": normalize_embedding,
         }
-        embedding = stacks.embedding(vocabulary_size, settings, policy, "embedding")
+        embedding = stacks.embedding(vocabulary_size, "embedding", config, policy)
         segment_embedding = embedding_norm = None
         if num_segments:
             segment_embedding = keras.layers.Embedding(
                 num_segments, embedding_dim, dtype=policy, name="segment_embedding"
             )
         if normalize_embedding:
+            kind, epsilon = block["normalization"], block["epsilon"]
             embedding_norm = normalization_layer(
-                normalization, epsilon, dtype=policy, name="embedding_norm"
+                kind, epsilon, dtype=policy, name="embedding_norm"
             )
         dropout_layer = keras.layers.Dropout(dropout, dtype=policy, name="dropout")
-        blocks = stacks.blocks(
+        stack = stacks.Stack(
             TransformerEncoder, num_layers, block, positions, policy, "encoder"
         )
-        norm = stacks.last_norm(block, policy, "encoder_norm")
-
-        def embed(token_ids, segment_ids=None):
-            x = embedding(token_ids)
-            if segment_embedding is not None:
-                x = x + segment_embedding(segment_ids)
-            mask = ops.not_equal(token_ids, pad_id)
-            return dropout_layer(stacks.normalized(embedding_norm, x, mask))
-
-        inputs = {"token_ids": keras.Input((None,), dtype="int32", name="token_ids")}
-        if num_segments:
-            segments = keras.Input((None,), dtype="int32", name="segment_ids")
-            inputs["segment_ids"] = segments
-        x = embed(**inputs)
-        mask = ops.not_equal(inputs["token_ids"], pad_id)
-        for one in blocks:
-            x = one(x, padding_mask=mask)
-        outputs = stacks.normalized(norm, x, mask)
-        super().__init__(inputs=inputs, outputs=outputs, **kwargs)
-        settle_policies(self)
-        self.dtype_policy = policy  # `compile` scales the loss of mixed_float16.
+        layers = (embedding, segment_embedding, embedding_norm, dropout_layer, stack)
+        encode = functools.partial(_encode, *layers, pad_id)
+        names = ("token_ids", "segment_ids") if num_segments else ("token_ids",)
+        inputs = {
+            name: keras.Input((None,), dtype="int32", name=name) for name in names
+        }
+        config |= block
+        super().__init__(inputs, encode(**inputs), config, policy, keras_options)
         self.embedding, self.segment_embedding = embedding, segment_embedding
         self.embedding_norm, self.dropout_layer = embedding_norm, dropout_layer
-        self.blocks, self.norm = blocks, norm
+        self.blocks, self.norm = stack.blocks, stack.norm
         self.vocabulary_size, self.pad_id = vocabulary_size, pad_id
         self.embedding_dim = embedding_dim
-        # Not a dict, in which Keras would find a layer of positions and take it
-        # for one of the model's.
-        self.config = types.MappingProxyType({**settings, **block})
-        self._embed = embed
+        self._encode = encode
 
-    def hidden_states(self, inputs):
-        """Gives the vectors before and after every block.
+    @property
+    def max_positions(self) -> int | None:
+        """The most tokens, or None for no limit."""
+        return stacks.max_positions(self.embedding)
 
-        Args:
-            inputs: dict of integers `(B, S)`, as of the model.
-
-        Returns:
-            List of N + 1 tensors, float `(B, S, D)`: embedded tokens, then each
-            block's output, without the normalisation at the end.
-        """
-        return self._walk(inputs)[0]
-
-    def attention_maps(self, inputs):
-        """Gives the attention weights of every layer.
+    def attention_maps(self, inputs: dict[str, Tensor]) -> list[Tensor]:
+        """Computes the attention weights of every layer.
 
         Args:
             inputs: dict of integers `(B, S)`, as of the model.
@@ -166,42 +141,37 @@ class Encoder(keras.Model):
         Returns:
             List of N tensors, float `(B, H, S, S)`.
         """
-        return self._walk(inputs)[1]
+        maps = []
+        self._encode(**inputs, maps=maps)
+        return [scores for (scores,) in maps]
 
-    def _walk(self, inputs):
-        states, maps = [self._embed(**inputs)], []
-        mask = ops.not_equal(inputs["token_ids"], self.pad_id)
-        for block in self.blocks:
-            x, scores = block(
-                states[-1], padding_mask=mask, return_attention_scores=True
-            )
-            states.append(x)
-            maps.append(scores)
-        return states, maps
-
-    def enable_lora(self, rank):
-        """Freezes the model but for low-rank updates of queries and values.
+    def enable_lora(self, rank: int) -> None:
+        """Freezes the model except for low-rank updates of queries and values.
 
         Args:
-            rank: int >= 1, of the updates: Keras gives each head a first
-            factor of that rank, and all heads one second factor.
+            rank: int >= 1, of the updates: Keras makes a first factor of that
+                rank for each head, and one second factor for all heads.
 
         Source: Hu et al. 2021, section 4.2. https://arxiv.org/abs/2106.09685
         """
-        for weight in self.weights:
-            weight.trainable = False
-        for block in self.blocks:
-            block.self_attention.query_dense.enable_lora(rank)
-            block.self_attention.value_dense.enable_lora(rank)
+        attentions = [block.self_attention for block in self.blocks]
+        stacks.enable_lora(self, attentions, rank)
 
-    def get_config(self):
-        return {
-            **stacks.plain(self.config),
-            "name": self.name,
-            "trainable": self.trainable,
-            "dtype": dtype_config(self),
-        }
 
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        return cls(**stacks.from_plain(config, custom_objects))
+def _encode(
+    embedding,
+    segment_embedding,
+    norm,
+    dropout,
+    stack,
+    pad_id,
+    token_ids,
+    segment_ids=None,
+    maps=None,
+):
+    """Encodes tokens and segments, `(B, S)` to `(B, S, D)`."""
+    x, mask = embedding(token_ids), padding_mask(token_ids, pad_id)
+    if segment_embedding is not None:
+        x = x + segment_embedding(segment_ids)
+    x = dropout(stacks.normalize(norm, x, mask))
+    return stack(x, padding_mask=mask, maps=maps)

@@ -1,30 +1,57 @@
-"""Guesses hidden tokens: an encoder with the head that pretrains it."""
+"""A masked language model: an encoder with the head that pretrains it."""
+
+from typing import Unpack
 
 import keras
 from keras import ops
 
-from keras_tfm.layers.quantization import dtype_config, settle_policies
-from keras_tfm.models import stacks
+from keras_tfm.layers.types import Shape, Tensor
+from keras_tfm.models import configured_model
+from keras_tfm.models.encoder import Encoder
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-class MaskedLM(keras.Model):
-    """Gives the logits of the tokens at some places of a text.
+class MaskedLM(configured_model.ConfiguredModel):
+    """Predicts masked tokens of a text: their logits.
 
     A plain functional `keras.Model` from the inputs of its encoder and
-    `"mask_positions"` `(B, P)`, integers, to float `(B, P, V)`. The table of
-    the encoder's tokens projects, and a bias is added.
+    `"mask_positions"` `(B, P)`, integers, to float `(B, P, V)`. The embedding
+    matrix of the encoder projects, and a bias is added.
 
     Args:
-        encoder: `Encoder`. Trained together with what stands on it.
+        encoder: `Encoder`. Trained together with its head.
         activation: Keras activation of the layer before the projection.
-        **kwargs: `name`, `dtype`, `trainable` of a Keras model.
+        **options: `name`, `dtype`, `trainable` of a Keras model.
+
+    Raises:
+        TypeError: an option has an unknown name.
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_tfm import models
+
+        encoder = models.encoder_small(100)
+        model = models.MaskedLM(encoder)
+        inputs = {
+            "token_ids": np.array([[2, 8, 6, 3]]),
+            "mask_positions": np.array([[1, 2]]),
+        }
+        print(model(inputs).shape)  # (1, 2, 100)
+        ```
 
     Source: Devlin et al. 2019, section 3.1. https://arxiv.org/abs/1810.04805
     """
 
-    def __init__(self, encoder, activation="gelu", **kwargs):
-        policy = stacks.policy_of(kwargs, encoder.dtype_policy)
+    def __init__(
+        self,
+        encoder: Encoder,
+        activation: str = "gelu",
+        **options: Unpack[configured_model.KerasOptions],
+    ):
+        policy, keras_options = configured_model.take_policy(
+            options, encoder.dtype_policy
+        )
         dense = keras.layers.Dense(
             encoder.embedding_dim, activation=activation, dtype=policy, name="dense"
         )
@@ -33,41 +60,20 @@ class MaskedLM(keras.Model):
         )
         bias = Bias(dtype=policy, name="bias")
         mask_positions = keras.Input((None,), dtype="int32", name="mask_positions")
-        inputs = stacks.inputs_of(encoder)
-        hidden = encoder(inputs)
+        inputs = configured_model.inputs_like(encoder)
+        hidden = encoder(inputs)  # (B, S, D)
+        # (B, P, D): the vectors of the masked tokens
         hidden = ops.take_along_axis(hidden, mask_positions[:, :, None], axis=1)
         logits = bias(encoder.embedding.as_logits(norm(dense(hidden))))
-        super().__init__(
-            inputs={**inputs, "mask_positions": mask_positions},
-            outputs=logits,
-            **kwargs,
-        )
-        settle_policies(self)
-        self.dtype_policy = policy  # `compile` scales the loss of mixed_float16.
+        inputs["mask_positions"] = mask_positions
+        config = {"encoder": encoder, "activation": activation}
+        super().__init__(inputs, logits, config, policy, keras_options)
         self.encoder, self.dense, self.norm, self.bias = encoder, dense, norm, bias
-        self.activation = keras.activations.get(activation)
-
-    def get_config(self):
-        return {
-            "encoder": keras.saving.serialize_keras_object(self.encoder),
-            "activation": keras.activations.serialize(self.activation),
-            "name": self.name,
-            "trainable": self.trainable,
-            "dtype": dtype_config(self),
-        }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        config["encoder"] = keras.saving.deserialize_keras_object(
-            config["encoder"], custom_objects=custom_objects
-        )
-        return cls(**config)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
 class Bias(keras.layers.Layer):
-    """Adds a vector of its own to the last axis.
+    """Adds a learned vector to the last axis.
 
     Args:
         **kwargs: of `keras.layers.Layer`.
@@ -77,12 +83,20 @@ class Bias(keras.layers.Layer):
 
     Returns:
         float `(..., D)`.
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_tfm.models.masked_lm import Bias
+
+        print(Bias()(np.ones((2, 3))).shape)  # (2, 3)
+        ```
     """
 
-    def build(self, x_shape):
+    def build(self, x_shape: Shape) -> None:
         self.bias = self.add_weight(
             name="bias", shape=(x_shape[-1],), initializer="zeros"
         )
 
-    def call(self, x):
+    def call(self, x: Tensor) -> Tensor:
         return x + ops.cast(self.bias, x.dtype)

@@ -1,36 +1,51 @@
-"""Labels for texts: an encoder, pooled and projected."""
+"""Text classification: an encoder, pooled and projected."""
+
+from typing import Unpack
 
 import keras
 from keras import ops
 
 from keras_tfm.layers.checks import check_rates
+from keras_tfm.layers.masks import padding_mask
 from keras_tfm.layers.pooling import POOLINGS, AttentionPooling, Pooling
-from keras_tfm.layers.quantization import dtype_config, settle_policies
-from keras_tfm.models import stacks
+from keras_tfm.layers.types import Tensor
+from keras_tfm.models import configured_model
+from keras_tfm.models.encoder import Encoder
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-class SequenceClassifier(keras.Model):
-    """Gives the logits of the labels of a text, or of a pair of texts.
+class SequenceClassifier(configured_model.ConfiguredModel):
+    """Computes the logits of the labels of a text, or of a pair of texts.
 
     A plain functional `keras.Model` from the inputs of its encoder to float
     `(B, C)`: compile it with a cross-entropy `from_logits`, over classes where
     a text has one label, binary where it may have several.
 
     Args:
-        encoder: `Encoder`. Trained together with what stands on it.
+        encoder: `Encoder`. Trained together with its head.
         num_classes: int >= 1, C; 2 or more unless `multi_label`.
         pooling: `"attention"`, a learned query attends to the vectors;
             `"mean"`, `"max"`, or `"first"`, the vector of the first token.
-        hidden_dim: int or None. A layer between the pooled vector and the
-            logits; None for none.
+        hidden_dim: int or None. Dimension of a layer between the pooled vector
+            and the logits; None for no layer.
         hidden_activation: Keras activation of that layer.
         dropout: float in [0, 1), before the last projection.
-        multi_label: bool. Any number of the labels may hold at once.
-        **kwargs: `name`, `dtype`, `trainable` of a Keras model.
+        multi_label: bool. A text may have any number of the labels.
+        **options: `name`, `dtype`, `trainable` of a Keras model.
 
     Raises:
-        ValueError: too few classes, or an unknown pooling.
+        ValueError: `num_classes` is too small, or `pooling` is unknown.
+        TypeError: an option has an unknown name.
+
+    Example:
+        ```python
+        import numpy as np
+        from keras_tfm import models
+
+        model = models.SequenceClassifier(models.encoder_small(100), num_classes=2)
+        logits = model({"token_ids": np.array([[2, 8, 6, 3]])})
+        print(model.probabilities(logits).shape)  # (1, 2)
+        ```
 
     Source: attention: Yang et al. 2016, section 2.2; first: Devlin et al. 2019,
     section 3, https://arxiv.org/abs/1810.04805
@@ -38,116 +53,100 @@ class SequenceClassifier(keras.Model):
 
     def __init__(
         self,
-        encoder,
-        num_classes,
-        pooling="attention",
-        hidden_dim=None,
-        hidden_activation="tanh",
-        dropout=0.1,
-        multi_label=False,
-        **kwargs,
+        encoder: Encoder,
+        num_classes: int,
+        pooling: str = "attention",
+        hidden_dim: int | None = None,
+        hidden_activation: str = "tanh",
+        dropout: float = 0.1,
+        multi_label: bool = False,
+        **options: Unpack[configured_model.KerasOptions],
     ):
         if num_classes < (1 if multi_label else 2):
             raise ValueError(
-                "One of two classes or more is chosen. Received: "
-                f"num_classes={num_classes}, multi_label={multi_label}. With "
-                "`multi_label=True` a single class may hold or not."
+                "`num_classes` must be at least 2, or 1 with `multi_label=True`; got "
+                f"num_classes={num_classes}, multi_label={multi_label}."
             )
         if pooling not in ("attention", *POOLINGS):
             raise ValueError(
-                f"`pooling` is 'attention' or one of {POOLINGS}. Received: {pooling!r}."
+                f"`pooling` must be 'attention' or one of {POOLINGS}; got "
+                f"pooling={pooling!r}."
             )
         check_rates(dropout=dropout)
-        policy = stacks.policy_of(kwargs, encoder.dtype_policy)
-        made = {"dtype": policy}
-        pooling_layer = AttentionPooling(**made, name="pooling")
-        if pooling != "attention":
-            pooling_layer = Pooling(pooling, **made, name="pooling")
+        policy, keras_options = configured_model.take_policy(
+            options, encoder.dtype_policy
+        )
+        if pooling == "attention":
+            pooling_layer = AttentionPooling(dtype=policy, name="pooling")
+        else:
+            pooling_layer = Pooling(pooling, dtype=policy, name="pooling")
         hidden_dense = None
         if hidden_dim is not None:
             hidden_dense = keras.layers.Dense(
-                hidden_dim, activation=hidden_activation, **made, name="hidden"
+                hidden_dim, activation=hidden_activation, dtype=policy, name="hidden"
             )
-        dropout_layer = keras.layers.Dropout(dropout, **made, name="head_dropout")
-        # In half precision near logits would be the same.
-        precise = policy.compute_dtype in ("float16", "bfloat16")
+        dropout_layer = keras.layers.Dropout(dropout, dtype=policy, name="head_dropout")
+        # Half precision would round close logits to the same number.
+        half_precision = policy.compute_dtype in ("float16", "bfloat16")
         output_dense = keras.layers.Dense(
-            num_classes, dtype="float32" if precise else policy, name="logits"
+            num_classes, dtype="float32" if half_precision else policy, name="logits"
         )
 
-        inputs = stacks.inputs_of(encoder)
-        mask = ops.not_equal(inputs["token_ids"], encoder.pad_id)
-        pooled = pooling_layer(encoder(inputs), padding_mask=mask)
+        inputs = configured_model.inputs_like(encoder)
+        mask = padding_mask(inputs["token_ids"], encoder.pad_id)
+        pooled = pooling_layer(encoder(inputs), padding_mask=mask)  # (B, D)
         if hidden_dense is not None:
             pooled = hidden_dense(pooled)
-        logits = output_dense(dropout_layer(pooled))
-        super().__init__(inputs=inputs, outputs=logits, **kwargs)
-        settle_policies(self)
-        self.dtype_policy = policy  # `compile` scales the loss of mixed_float16.
+        logits = output_dense(dropout_layer(pooled))  # (B, C)
+        config = {
+            "encoder": encoder,
+            "num_classes": num_classes,
+            "pooling": pooling,
+            "hidden_dim": hidden_dim,
+            "hidden_activation": hidden_activation,
+            "dropout": dropout,
+            "multi_label": multi_label,
+        }
+        super().__init__(inputs, logits, config, policy, keras_options)
         self.encoder, self.pooling_layer = encoder, pooling_layer
         self.hidden_dense, self.output_dense = hidden_dense, output_dense
-        self.num_classes, self.pooling = num_classes, pooling
-        self.hidden_dim, self.multi_label = hidden_dim, multi_label
-        self.hidden_activation = keras.activations.get(hidden_activation)
-        self.dropout = dropout
+        self.num_classes, self.multi_label = num_classes, multi_label
 
-    def probabilities(self, logits):
-        """Turns logits to probabilities.
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Converts logits to probabilities.
 
         Args:
             logits: float `(B, C)`.
 
         Returns:
-            float32 `(B, C)`: of each label by itself with `multi_label`, else
-            summing to one.
+            float32 `(B, C)`: one for each label with `multi_label`, else a
+            distribution over the labels.
         """
         logits = ops.cast(logits, "float32")
         if self.multi_label:
             return ops.sigmoid(logits)
         return ops.softmax(logits, axis=-1)
 
-    def pooling_weights(self, inputs):
-        """Tells which tokens the pooled vector is made of.
+    def pooling_weights(self, inputs: dict[str, Tensor]) -> Tensor:
+        """Computes the weight of each token in the pooled vector.
 
         Args:
             inputs: dict of integers `(B, S)`, as of the model.
 
         Returns:
-            float `(B, S)`, which sum to one over real tokens.
+            float `(B, S)`, which sum to 1 over the tokens that are no padding.
 
         Raises:
-            ValueError: the pooling is not by attention.
+            ValueError: `pooling` is not `"attention"`.
         """
-        if self.pooling != "attention":
+        if self.config["pooling"] != "attention":
             raise ValueError(
-                "Only pooling by attention weighs tokens. Received: "
-                f"pooling={self.pooling!r}."
+                "`pooling_weights` needs pooling='attention'; got "
+                f"pooling={self.config['pooling']!r}."
             )
         _, weights = self.pooling_layer(
             self.encoder(inputs),
-            padding_mask=ops.not_equal(inputs["token_ids"], self.encoder.pad_id),
+            padding_mask=padding_mask(inputs["token_ids"], self.encoder.pad_id),
             return_attention_scores=True,
         )
         return weights
-
-    def get_config(self):
-        return {
-            "encoder": keras.saving.serialize_keras_object(self.encoder),
-            "num_classes": self.num_classes,
-            "pooling": self.pooling,
-            "hidden_dim": self.hidden_dim,
-            "hidden_activation": keras.activations.serialize(self.hidden_activation),
-            "dropout": self.dropout,
-            "multi_label": self.multi_label,
-            "name": self.name,
-            "trainable": self.trainable,
-            "dtype": dtype_config(self),
-        }
-
-    @classmethod
-    def from_config(cls, config, custom_objects=None):
-        config = dict(config)
-        config["encoder"] = keras.saving.deserialize_keras_object(
-            config["encoder"], custom_objects=custom_objects
-        )
-        return cls(**config)

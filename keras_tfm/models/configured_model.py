@@ -1,0 +1,186 @@
+"""Options of the models, and the base that stores and serializes them."""
+
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any, Self, TypedDict
+
+import keras
+
+from keras_tfm.layers.blocks import TransformerBlock
+from keras_tfm.layers.quantization import dtype_config, settle_policies
+
+
+class BlockOptions(TypedDict, total=False):
+    """Options that a model passes to each of its blocks, by keyword.
+
+    `layers.blocks.TransformerBlock` documents and validates them, and has their
+    defaults where a model names no other.
+    """
+
+    key_dim: int | None
+    value_dim: int | None
+    attention_dropout: float
+    activation_dropout: float
+    activation: str | Callable
+    gated: bool
+    normalize_first: bool
+    normalization: str
+    epsilon: float
+    use_bias: bool
+    score: str
+    num_key_value_heads: int | None
+
+
+class KerasOptions(TypedDict, total=False):
+    """Options of every Keras model."""
+
+    name: str | None
+    dtype: Any  # a policy, its name or its config
+    trainable: bool
+
+
+class ModelOptions(BlockOptions, KerasOptions, total=False):
+    """Keyword arguments of a model of blocks, beside those that it lists."""
+
+
+_PARAMETERS = inspect.signature(TransformerBlock.__init__).parameters
+BLOCK_DEFAULTS = {
+    name: _PARAMETERS[name].default for name in BlockOptions.__annotations__
+}
+
+
+class ConfiguredModel(keras.Model):
+    """A functional Keras model that keeps the arguments it was made with.
+
+    Args:
+        inputs: dict of `keras.KerasTensor`.
+        outputs: `keras.KerasTensor`.
+        config: dict, arguments of the subclass by name.
+        policy: dtype policy.
+        options: dict, `KerasOptions`.
+
+    Attributes:
+        config: mapping of all arguments by name.
+
+    Example:
+        ```python
+        from keras_tfm import models
+
+        model = models.encoder_small(100)
+        copy = models.Encoder.from_config(model.get_config())
+        print(copy.config == model.config)  # True
+        ```
+    """
+
+    def __init__(
+        self,
+        inputs: dict,
+        outputs: Any,
+        config: dict,
+        policy: keras.DTypePolicy,
+        options: dict,
+    ):
+        super().__init__(inputs=inputs, outputs=outputs, **options)
+        settle_policies(self)
+        self.dtype_policy = policy  # `compile` scales the loss of mixed_float16
+        # Not a dict: Keras would track a position layer inside it.
+        self.config = types.MappingProxyType(config)
+
+    def get_config(self) -> dict:
+        config = {"name": self.name, "trainable": self.trainable}
+        config["dtype"] = dtype_config(self)
+        for name, value in self.config.items():
+            if isinstance(value, keras.layers.Layer):
+                value = keras.saving.serialize_keras_object(value)
+            elif callable(value):
+                value = keras.activations.serialize(value)
+            config[name] = value
+        return config
+
+    @classmethod
+    def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
+        arguments = dict(config)
+        for name in ("positions", "encoder"):  # layers, if not the name of a kind
+            if isinstance(config.get(name), dict):
+                arguments[name] = keras.saving.deserialize_keras_object(
+                    config[name], custom_objects=custom_objects
+                )
+        return cls(**arguments)
+
+
+def split_options(options: dict, **defaults: Any) -> tuple:
+    """Splits the keyword arguments of a model of blocks.
+
+    Args:
+        options: dict, `ModelOptions`.
+        **defaults: options of the blocks that the model sets or defaults.
+
+    Returns:
+        dict of all options of a block; the dtype policy; and dict of the other
+        `KerasOptions`.
+
+    Raises:
+        TypeError: an option has an unknown name.
+    """
+    block = {**BLOCK_DEFAULTS, **defaults}
+    block |= {name: options[name] for name in options if name in BLOCK_DEFAULTS}
+    others = {name: options[name] for name in options if name not in BLOCK_DEFAULTS}
+    return block, *take_policy(others, expected=(*BLOCK_DEFAULTS,))
+
+
+def take_policy(options: dict, default: Any = None, expected: tuple = ()) -> tuple:
+    """Takes the dtype policy out of the keyword arguments of a model.
+
+    Args:
+        options: dict, `KerasOptions`.
+        default: a policy, its name or config; None for Keras' own.
+        expected: names of other options, for the error.
+
+    Returns:
+        `keras.DTypePolicy`, and dict of the other options.
+
+    Raises:
+        TypeError: an option has an unknown name, which Keras would ignore.
+    """
+    expected = (*expected, *KerasOptions.__annotations__)
+    unknown = sorted(set(options) - set(expected))
+    if unknown:
+        raise TypeError(
+            f"Unknown options of a model: expected some of {', '.join(expected)}; got "
+            f"{', '.join(unknown)}."
+        )
+    dtype = options.get("dtype") or default or keras.config.dtype_policy()
+    others = {name: value for name, value in options.items() if name != "dtype"}
+    return keras.dtype_policies.get(dtype), others
+
+
+def inputs_like(model: keras.Model) -> dict[str, keras.KerasTensor]:
+    """Makes new inputs with the names, shapes and dtypes of a model's inputs.
+
+    Args:
+        model: functional Keras model of a dict.
+
+    Returns:
+        dict of `keras.KerasTensor` by name.
+    """
+    return {
+        tensor.name: keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=tensor.name)
+        for tensor in model.inputs
+    }
+
+
+def hidden_model(model: keras.Model, hidden: keras.KerasTensor) -> keras.Model:
+    """Makes a model that ends at an inner tensor of a functional model.
+
+    Args:
+        model: functional Keras model of a dict.
+        hidden: `keras.KerasTensor` inside it.
+
+    Returns:
+        `keras.Model`, which shares its layers.
+    """
+    inputs = {tensor.name: tensor for tensor in model.inputs}
+    inner = keras.Model(inputs, hidden, name=f"{model.name}_hidden")
+    inner.dtype_policy = model.dtype_policy  # for `compile`, as above
+    return inner
