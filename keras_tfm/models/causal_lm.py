@@ -52,10 +52,9 @@ class CausalLM(configured_model.ConfiguredModel):
         import numpy as np
         from keras_tfm import models
 
-        model = models.CausalLM(
-            100, num_layers=2, embedding_dim=16, intermediate_dim=32, num_heads=2
-        )
-        print(model({"token_ids": np.array([[2, 8, 6, 3]])}).shape)  # (1, 4, 100)
+        model = models.CausalLM(100, embedding_dim=16, num_heads=2)
+        logits = model({"token_ids": np.array([[2, 8, 6, 3]])})
+        print(logits.shape)  # (1, 4, 100)
         ```
 
     Source: Liu et al. 2018, section 4.2.3, https://arxiv.org/abs/1801.10198;
@@ -113,9 +112,9 @@ class CausalLM(configured_model.ConfiguredModel):
                 vocabulary_size, use_bias=logits_bias, dtype=policy, name="projection"
             )
         output = OutputProjection(embedding, projection)
-        token_ids = keras.Input((None,), dtype="int32", name="token_ids")
+        inputs, config = stacks.id_inputs("token_ids"), config | block
+        token_ids = inputs["token_ids"]
         x = stack(embedding(token_ids), padding_mask=padding_mask(token_ids))
-        inputs, config = {"token_ids": token_ids}, config | block
         super().__init__(inputs, output(x), config, policy, keras_options)
         self.embedding, self.projection = embedding, projection
         self.blocks, self.norm = stack.blocks, stack.norm
@@ -235,7 +234,7 @@ class CausalLM(configured_model.ConfiguredModel):
         if isinstance(self.embedding.position_layer, LearnedPositions):
             offset = ops.minimum(offset, self.max_positions - 1)
         x = beam_cache.embed_step(self.embedding, ids, offset)  # (B, K, D)
-        x, written, attention = self._stack.step(
+        x, pasts, attention = self._stack.step(
             x,
             [(past, None) for past in cache["past"]],
             return_attention="attention" in cache,
@@ -245,7 +244,7 @@ class CausalLM(configured_model.ConfiguredModel):
             query_positions=ops.broadcast_to(positions[:, None], ops.shape(ids)),
             key_positions=self._key_positions(cache, beam_size),
         )
-        cache = {**cache, "past": written, "beams": {"ancestors": ancestors}}
+        cache = {**cache, "past": pasts, "beams": {"ancestors": ancestors}}
         if attention is not None:
             cache["attention"] = _prompt_attention(attention, cache["num_read"], length)
         return self._output.step_logits(x, cache.get("projection")), cache
@@ -283,7 +282,7 @@ class CausalLM(configured_model.ConfiguredModel):
         return ops.take_along_axis(logits, indices[:, :, None], axis=1)
 
     def _key_positions(self, cache, beam_size):
-        """Positions of all slots, `(B, L)`: of the prompt, then of the steps."""
+        """Positions of the slots `(B, L)`: of the prompt, then of the steps."""
         batch_size, length = ops.shape(cache["prompt_ids"])
         num_slots = ops.shape(cache["beams"]["ancestors"])[2]
         steps = ops.arange(num_slots - length) // beam_size
@@ -293,7 +292,7 @@ class CausalLM(configured_model.ConfiguredModel):
 
 
 def _prompt_attention(attention, num_read, length):
-    """Selects the attention to the prompt, `(B, K, L)` to `(B, K, S)`."""
+    """Selects the attention to the prompt: `(B, K, L)` to `(B, K, S)`."""
     beam_size = attention.shape[1]
     # The last token of the prompt is in the slots of the first step.
     last = ops.sum(attention[:, :, length : length + beam_size], axis=2)  # (B, K)

@@ -125,8 +125,10 @@ def split_options(options: dict, **defaults: Any) -> tuple:
     """
     block = {**BLOCK_DEFAULTS, **defaults}
     block |= {name: options[name] for name in options if name in BLOCK_DEFAULTS}
-    others = {name: options[name] for name in options if name not in BLOCK_DEFAULTS}
-    return block, *take_policy(others, expected=(*BLOCK_DEFAULTS,))
+    keras_options = {
+        name: options[name] for name in options if name not in BLOCK_DEFAULTS
+    }
+    return block, *take_policy(keras_options, expected=(*BLOCK_DEFAULTS,))
 
 
 def take_policy(options: dict, default: Any = None, expected: tuple = ()) -> tuple:
@@ -151,8 +153,8 @@ def take_policy(options: dict, default: Any = None, expected: tuple = ()) -> tup
             f"{', '.join(unknown)}."
         )
     dtype = options.get("dtype") or default or keras.config.dtype_policy()
-    others = {name: value for name, value in options.items() if name != "dtype"}
-    return keras.dtype_policies.get(dtype), others
+    keras_options = {name: value for name, value in options.items() if name != "dtype"}
+    return keras.dtype_policies.get(dtype), keras_options
 
 
 def inputs_like(model: keras.Model) -> dict[str, keras.KerasTensor]:

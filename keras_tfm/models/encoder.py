@@ -7,7 +7,6 @@ import keras
 
 from keras_tfm.layers.blocks import TransformerEncoder
 from keras_tfm.layers.masks import padding_mask
-from keras_tfm.layers.normalization import normalization_layer
 from keras_tfm.layers.types import Tensor
 from keras_tfm.models import configured_model, stacks
 
@@ -50,10 +49,9 @@ class Encoder(configured_model.ConfiguredModel):
         import numpy as np
         from keras_tfm import models
 
-        model = models.Encoder(
-            100, num_layers=2, embedding_dim=16, intermediate_dim=32, num_heads=2
-        )
-        print(model({"token_ids": np.array([[2, 8, 6, 3]])}).shape)  # (1, 4, 16)
+        model = models.Encoder(100, num_layers=2, embedding_dim=16, num_heads=2)
+        vectors = model({"token_ids": np.array([[2, 8, 6, 3]])})
+        print(vectors.shape)  # (1, 4, 16)
         ```
 
     Source: Vaswani et al. 2017, section 3.1, https://arxiv.org/abs/1706.03762;
@@ -104,20 +102,14 @@ class Encoder(configured_model.ConfiguredModel):
                 num_segments, embedding_dim, dtype=policy, name="segment_embedding"
             )
         if normalize_embedding:
-            kind, epsilon = block["normalization"], block["epsilon"]
-            embedding_norm = normalization_layer(
-                kind, epsilon, dtype=policy, name="embedding_norm"
-            )
+            embedding_norm = stacks.make_norm(block, policy, "embedding_norm")
         dropout_layer = keras.layers.Dropout(dropout, dtype=policy, name="dropout")
         stack = stacks.Stack(
             TransformerEncoder, num_layers, block, positions, policy, "encoder"
         )
         layers = (embedding, segment_embedding, embedding_norm, dropout_layer, stack)
-        encode = functools.partial(_encode, *layers, pad_id)
-        names = ("token_ids", "segment_ids") if num_segments else ("token_ids",)
-        inputs = {
-            name: keras.Input((None,), dtype="int32", name=name) for name in names
-        }
+        encode = functools.partial(_encode, layers, pad_id)
+        inputs = stacks.id_inputs("token_ids", *["segment_ids"][: min(num_segments, 1)])
         config |= block
         super().__init__(inputs, encode(**inputs), config, policy, keras_options)
         self.embedding, self.segment_embedding = embedding, segment_embedding
@@ -158,18 +150,9 @@ class Encoder(configured_model.ConfiguredModel):
         stacks.enable_lora(self, attentions, rank)
 
 
-def _encode(
-    embedding,
-    segment_embedding,
-    norm,
-    dropout,
-    stack,
-    pad_id,
-    token_ids,
-    segment_ids=None,
-    maps=None,
-):
+def _encode(layers, pad_id, token_ids, segment_ids=None, maps=None):
     """Encodes tokens and segments, `(B, S)` to `(B, S, D)`."""
+    embedding, segment_embedding, norm, dropout, stack = layers
     x, mask = embedding(token_ids), padding_mask(token_ids, pad_id)
     if segment_embedding is not None:
         x = x + segment_embedding(segment_ids)

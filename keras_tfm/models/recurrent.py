@@ -8,7 +8,8 @@ import keras
 from keras import ops
 
 from keras_tfm.layers.attention import Attention
-from keras_tfm.layers.quantization import dtype_config, settle_policies
+from keras_tfm.layers.checks import check_choice, check_sizes
+from keras_tfm.layers.quantization import layer_config, settle_policies
 from keras_tfm.layers.types import Shape, Tensor
 
 CELLS = {"gru": keras.layers.GRU, "lstm": keras.layers.LSTM}
@@ -46,7 +47,8 @@ class RecurrentEncoder(keras.layers.Layer):
         from keras_tfm.models.recurrent import RecurrentEncoder
 
         encoder = RecurrentEncoder(units=8)
-        print(encoder(np.ones((1, 4, 16)), np.ones((1, 4), bool)).shape)  # (1, 4, 16)
+        x, mask = np.ones((1, 4, 16)), np.ones((1, 4), bool)
+        print(encoder(x, mask).shape)  # (1, 4, 16)
         ```
 
     Source: Bahdanau et al. 2015, section 3.2. https://arxiv.org/abs/1409.0473
@@ -61,7 +63,8 @@ class RecurrentEncoder(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        _check_options(units, num_layers, cell)
+        check_choice("cell", cell, CELLS)
+        check_sizes(units=units, num_layers=num_layers)
         self.units = units
         self.num_layers = num_layers
         self.cell = cell
@@ -96,13 +99,7 @@ class RecurrentEncoder(keras.layers.Layer):
         return (*x_shape[:-1], 2 * self.units)
 
     def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "num_layers": self.num_layers,
-            "cell": self.cell,
-            "dropout": self.dropout,
-        }
+        return {**super().get_config(), **layer_config(self, RecurrentEncoder)}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -152,11 +149,9 @@ class RecurrentDecoder(keras.layers.Layer):
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
-        _check_options(units, num_layers, cell)
-        if attention not in ATTENTIONS:
-            raise ValueError(
-                f"`attention` must be one of {ATTENTIONS}; got attention={attention!r}."
-            )
+        check_choice("cell", cell, CELLS)
+        check_sizes(units=units, num_layers=num_layers)
+        check_choice("attention", attention, ATTENTIONS)
         self.units = units
         self.num_layers = num_layers
         self.cell = cell
@@ -320,15 +315,7 @@ class RecurrentDecoder(keras.layers.Layer):
         return x_shape
 
     def get_config(self) -> dict:
-        return {
-            **super().get_config(),
-            "dtype": dtype_config(self),
-            "units": self.units,
-            "num_layers": self.num_layers,
-            "cell": self.cell,
-            "attention": self.attention,
-            "dropout": self.dropout,
-        }
+        return {**super().get_config(), **layer_config(self, RecurrentDecoder)}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -374,13 +361,3 @@ def _advance(layer, x, state):
 
 def _with_context(h, context):
     return h if context is None else ops.concatenate([h, context], axis=-1)
-
-
-def _check_options(units, num_layers, cell):
-    if cell not in CELLS:
-        raise ValueError(f"`cell` must be one of {list(CELLS)}; got cell={cell!r}.")
-    if units < 1 or num_layers < 1:
-        raise ValueError(
-            "`num_layers` and `units` must be at least 1; got "
-            f"num_layers={num_layers}, units={units}."
-        )

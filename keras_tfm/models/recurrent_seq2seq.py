@@ -129,10 +129,7 @@ class RecurrentSeq2Seq(configured_model.ConfiguredModel):
             units, decoder_depth, cell, attention, name="decoder", **layer_options
         )
         output = OutputProjection(embeddings[1], projection)
-        inputs = {
-            name: keras.Input((None,), dtype="int32", name=name)
-            for name in ("source_ids", "target_ids")
-        }
+        inputs = stacks.id_inputs("source_ids", "target_ids")
         mask = padding_mask(inputs["source_ids"])
         memory = encoder(embeddings[0](inputs["source_ids"]), mask)
         hidden = decoder(embeddings[1](inputs["target_ids"]), memory, mask)

@@ -5,7 +5,7 @@ from typing import Unpack
 import keras
 from keras import ops
 
-from keras_tfm.layers.checks import check_rates
+from keras_tfm.layers.checks import check_choice, check_rates
 from keras_tfm.layers.masks import padding_mask
 from keras_tfm.layers.pooling import POOLINGS, AttentionPooling, Pooling
 from keras_tfm.layers.types import Tensor
@@ -42,7 +42,8 @@ class SequenceClassifier(configured_model.ConfiguredModel):
         import numpy as np
         from keras_tfm import models
 
-        model = models.SequenceClassifier(models.encoder_small(100), num_classes=2)
+        encoder = models.encoder_small(100)
+        model = models.SequenceClassifier(encoder, num_classes=2)
         logits = model({"token_ids": np.array([[2, 8, 6, 3]])})
         print(model.probabilities(logits).shape)  # (1, 2)
         ```
@@ -67,11 +68,7 @@ class SequenceClassifier(configured_model.ConfiguredModel):
                 "`num_classes` must be at least 2, or 1 with `multi_label=True`; got "
                 f"num_classes={num_classes}, multi_label={multi_label}."
             )
-        if pooling not in ("attention", *POOLINGS):
-            raise ValueError(
-                f"`pooling` must be 'attention' or one of {POOLINGS}; got "
-                f"pooling={pooling!r}."
-            )
+        check_choice("pooling", pooling, ("attention", *POOLINGS))
         check_rates(dropout=dropout)
         policy, keras_options = configured_model.take_policy(
             options, encoder.dtype_policy

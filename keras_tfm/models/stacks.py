@@ -6,14 +6,15 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_tfm.layers.checks import check_sizes
 from keras_tfm.layers.embedding import TokenAndPositionEmbedding
 from keras_tfm.layers.normalization import normalization_layer
-from keras_tfm.layers.positions import LearnedPositions
 from keras_tfm.layers.position_factory import (
     is_relative,
     positions_of_blocks,
     relative_positions,
 )
+from keras_tfm.layers.positions import LearnedPositions
 from keras_tfm.layers.types import Tensor
 
 TIES = ("all", "target", "inputs", None)
@@ -136,6 +137,11 @@ def embedding(
     )
 
 
+def id_inputs(*names: str) -> dict[str, keras.KerasTensor]:
+    """Makes inputs of token ids, int32 `(B, length)`, by name."""
+    return {name: keras.Input((None,), dtype="int32", name=name) for name in names}
+
+
 def max_positions(embedding: TokenAndPositionEmbedding) -> int | None:
     """Returns how many positions an embedding has, or None for no limit."""
     return getattr(embedding.position_layer, "sequence_length", None)
@@ -163,9 +169,9 @@ class Stack:
         from keras_tfm import layers
         from keras_tfm.models.stacks import Stack
 
-        options = {"num_heads": 2, "intermediate_dim": 8, "normalize_first": False}
-        policy = keras.DTypePolicy("float32")
-        stack = Stack(layers.TransformerEncoder, 2, options, None, policy, "encoder")
+        options = dict(num_heads=2, intermediate_dim=8, normalize_first=False)
+        policy, block = keras.DTypePolicy("float32"), layers.TransformerEncoder
+        stack = Stack(block, 2, options, None, policy, "encoder")
         print(stack(np.ones((1, 3, 4)), padding_mask=None).shape)  # (1, 3, 4)
         ```
     """
@@ -179,10 +185,7 @@ class Stack:
         policy: keras.DTypePolicy,
         name: str,
     ):
-        if count < 1:
-            raise ValueError(
-                f"`num_layers` must be at least 1; got {count} in the {name}."
-            )
+        check_sizes(num_layers=count)
         relative = relative_positions(positions) if is_relative(positions) else None
         layers = positions_of_blocks(relative, count, block_class.bidirectional, policy)
         self.blocks = [
@@ -191,9 +194,7 @@ class Stack:
         ]
         self.norm = None
         if options["normalize_first"]:
-            kind, epsilon = options["normalization"], options["epsilon"]
-            norm_name = f"{name}_norm"
-            self.norm = normalization_layer(kind, epsilon, dtype=policy, name=norm_name)
+            self.norm = make_norm(options, policy, f"{name}_norm")
 
     def __call__(
         self, x: Tensor, *inputs: Tensor, maps: list | None = None, **options: Any
@@ -233,17 +234,25 @@ class Stack:
             asked for, the attention of the last block, averaged over its
             heads: float32 `(B, K, L)`, else None.
         """
-        written, attention, last = [], None, len(self.blocks) - 1
+        pasts, attention, last = [], None, len(self.blocks) - 1
         for i, (block, cache) in enumerate(zip(self.blocks, caches, strict=True)):
             wants_scores = return_attention and i == last
             x, *scores, (past, _) = block(
                 x, **options, cache=cache, return_attention_scores=wants_scores
             )
-            written.append(past)
+            pasts.append(past)
         if return_attention:
             # Scores of cross-attention, where there are any, are the last.
             attention = ops.mean(ops.cast(scores[-1], "float32"), axis=1)
-        return normalize(self.norm, x), written, attention
+        return normalize(self.norm, x), pasts, attention
+
+
+def make_norm(
+    options: dict, policy: keras.DTypePolicy, name: str
+) -> keras.layers.Layer:
+    """Makes a normalization of the kind that the blocks have."""
+    kind, epsilon = options["normalization"], options["epsilon"]
+    return normalization_layer(kind, epsilon, dtype=policy, name=name)
 
 
 def normalize(

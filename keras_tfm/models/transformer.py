@@ -6,10 +6,11 @@ import keras
 from keras import ops
 
 from keras_tfm.layers.blocks import TransformerDecoder, TransformerEncoder
+from keras_tfm.layers.checks import check_choice
 from keras_tfm.layers.masks import padding_mask
+from keras_tfm.layers.position_factory import is_relative
 from keras_tfm.layers.positions import LearnedPositions
 from keras_tfm.layers.recurrence import SSRUDecoder
-from keras_tfm.layers.position_factory import is_relative
 from keras_tfm.layers.types import Tensor
 from keras_tfm.models import beam_cache, configured_model, stacks
 from keras_tfm.models.output_projection import OutputProjection
@@ -71,9 +72,7 @@ class Transformer(configured_model.ConfiguredModel):
         import numpy as np
         from keras_tfm import models
 
-        model = models.Transformer(
-            100, num_layers=2, embedding_dim=16, intermediate_dim=32, num_heads=2
-        )
+        model = models.Transformer(100, embedding_dim=16, num_heads=2)
         batch = {
             "source_ids": np.array([[5, 9, 4, 3]]),
             "target_ids": np.array([[2, 8, 6]]),
@@ -125,27 +124,10 @@ class Transformer(configured_model.ConfiguredModel):
             "logits_bias": logits_bias,
             "decoder_recurrence": decoder_recurrence,
         }
-        embeddings, projection = stacks.tied_embeddings(
-            config,
-            policy,
-            logits_bias,
-            dropout=dropout,
-            scale=scale_embedding,
-            normalization=block["normalization"] if normalize_embedding else None,
-            epsilon=block["epsilon"],
-        )
-        encoder_depth, decoder_depth = stacks.depths(num_layers)
-        decoder_class = SSRUDecoder if decoder_recurrence else TransformerDecoder
-        stack_options = (block, positions, policy)
-        encoder = stacks.Stack(
-            TransformerEncoder, encoder_depth, *stack_options, "encoder"
-        )
-        decoder = stacks.Stack(decoder_class, decoder_depth, *stack_options, "decoder")
+        layers = _make_layers(config, block, policy)
+        embeddings, projection, encoder, decoder = layers
         output = OutputProjection(embeddings[1], projection)
-        inputs = {
-            name: keras.Input((None,), dtype="int32", name=name)
-            for name in ("source_ids", "target_ids")
-        }
+        inputs = stacks.id_inputs("source_ids", "target_ids")
         memory = _encode(encoder, embeddings[0], inputs["source_ids"])  # (B, S, D)
         hidden = _decode(decoder, embeddings[1], memory, **inputs)  # (B, T, D)
         config |= block
@@ -306,7 +288,7 @@ class Transformer(configured_model.ConfiguredModel):
             pasts, options = cache["beams"]["states"], {}
         else:
             pasts, options = cache["past"], self._slots(cache, index)
-        x, written, attention = self._decoder.step(
+        x, new_pasts, attention = self._decoder.step(
             x,
             list(zip(pasts, cache["memory"], strict=True)),
             return_attention="attention" in cache,
@@ -314,10 +296,10 @@ class Transformer(configured_model.ConfiguredModel):
             **options,
         )
         if recurrent:
-            cache = {**cache, "beams": {"states": written}}
+            cache = {**cache, "beams": {"states": new_pasts}}
         else:
             ancestors = options["attention_mask"]
-            cache = {**cache, "past": written, "beams": {"ancestors": ancestors}}
+            cache = {**cache, "past": new_pasts, "beams": {"ancestors": ancestors}}
             if "slot" in cache:
                 capacity = ops.shape(ancestors)[-1] // beam_size
                 cache["slot"] = (cache["slot"] + 1) % capacity
@@ -400,17 +382,34 @@ class Transformer(configured_model.ConfiguredModel):
 
 
 def _check_recurrence(recurrence, positions):
-    if recurrence not in (None, "ssru"):
-        raise ValueError(
-            "`decoder_recurrence` must be None or 'ssru'; got decoder_recurrence="
-            f"{recurrence!r}."
-        )
+    if recurrence is not None:
+        check_choice("decoder_recurrence", recurrence, ["ssru"])
     if recurrence and is_relative(positions):
         raise ValueError(
             "`positions` must be added to tokens where the decoder is recurrent and "
             f"has no self-attention; got positions={positions!r}, "
             f"decoder_recurrence={recurrence!r}."
         )
+
+
+def _make_layers(config, block, policy):
+    """Makes the embeddings, the untied projection, and the two stacks."""
+    normalization = block["normalization"] if config["normalize_embedding"] else None
+    embeddings, projection = stacks.tied_embeddings(
+        config,
+        policy,
+        config["logits_bias"],
+        dropout=block["dropout"],
+        scale=config["scale_embedding"],
+        normalization=normalization,
+        epsilon=block["epsilon"],
+    )
+    encoder_depth, decoder_depth = stacks.depths(config["num_layers"])
+    decoder_class = SSRUDecoder if config["decoder_recurrence"] else TransformerDecoder
+    options = (block, config["positions"], policy)
+    encoder = stacks.Stack(TransformerEncoder, encoder_depth, *options, "encoder")
+    decoder = stacks.Stack(decoder_class, decoder_depth, *options, "decoder")
+    return embeddings, projection, encoder, decoder
 
 
 def _encode(encoder, embedding, source_ids, maps=None):

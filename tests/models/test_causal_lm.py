@@ -180,7 +180,9 @@ def test_the_buckets_of_t5_are_all_for_the_past():
 
 
 def test_a_model_has_a_block():
-    with pytest.raises(ValueError, match="`num_layers` must be at least 1; got 0 in the decoder"):
+    with pytest.raises(
+        ValueError, match="`num_layers` must be at least 1; got num_layers=0"
+    ):
         small(num_layers=0)
 
 

@@ -451,7 +451,10 @@ def test_a_beam_goes_as_one_by_hand_by_the_formula():
     model, sources = search_model(), np.pad(SOURCE, [[0, 1], [0, 4]])
     options = {"return_attention": True, "jit_compile": False}
     beam = runtime.Decoder(
-        model, decode.Options(beam_size=3, max_decoding_length=18, **options)
+        model,
+        decode.Options(
+            beam_size=3, num_hypotheses=3, max_decoding_length=18, **options
+        ),
     )
     found = beam(sources)
 
@@ -532,7 +535,7 @@ ELSEWHERE = """
 import json, sys
 import keras
 import numpy as np
-import keras_tfm
+import keras_tfm.models
 whole = keras.models.load_model(sys.argv[1] + "/model.keras")
 model = type(whole).from_config(whole.get_config())
 model.load_weights(sys.argv[1] + "/model.weights.h5")
@@ -561,17 +564,20 @@ def test_one_file_gives_the_same_logits_on_another_backend(tmp_path):
     np.testing.assert_allclose(found, logits_of(model), atol=1e-5)
 
 
-def test_wrong_settings_are_refused():
+def test_wrong_arguments_are_rejected():
     sizes = {"embedding_dim": D, "units": U}
     for wrong, message in [
-        ({"cell": "rnn"}, r"`cell` is one of \['gru', 'lstm'\].* Received: 'rnn'"),
-        ({"attention": "dot"}, "`attention` is one of .*'additive'.*Received: 'dot'"),
-        ({"tie": "both"}, "`tie` is one of .*Received: 'both'"),
-        ({"target_vocabulary_size": 15}, "One table cannot serve two.*13.*15"),
-        ({"units": 0}, "of a unit at least. Received: num_layers=1, units=0"),
-        ({"num_layers": 0}, "a layer at least.*Received: num_layers=0"),
+        ({"cell": "rnn"}, r"`cell` must be one of \['gru', 'lstm'\]; got cell='rnn'"),
+        (
+            {"attention": "dot"},
+            "`attention` must be one of .*'additive'.*got attention='dot'",
+        ),
+        ({"tie": "both"}, "`tie` must be one of .*got tie='both'"),
+        ({"target_vocabulary_size": 15}, "two vocabularies; got tie='all'.*13.*15"),
+        ({"units": 0}, "`units` must be at least 1; got units=0"),
+        ({"num_layers": 0}, "`num_layers` must be at least 1; got num_layers=0"),
     ]:
         with pytest.raises(ValueError, match=message):
             RecurrentSeq2Seq(V, **{**sizes, **wrong})
-    with pytest.raises(ValueError, match="memory of width 5, units=6"):
+    with pytest.raises(ValueError, match="got 5 channels, units=6"):
         RecurrentDecoder(U).build((None, None, D), (None, None, 5))

@@ -1,10 +1,11 @@
-"""What a model is given reaches its layers, and those of its copy."""
+"""Options of a model reach its layers, and those of its copy."""
 
 from collections import Counter
 
 import keras
 import pytest
 
+from keras_tfm.layers.blocks import BLOCK_OPTIONS
 from keras_tfm.models import (
     CausalLM,
     Encoder,
@@ -13,8 +14,10 @@ from keras_tfm.models import (
     SequenceClassifier,
     Transformer,
 )
+from keras_tfm.models.configured_model import BLOCK_DEFAULTS
 
-GIVEN = {
+pytestmark = pytest.mark.backend("torch")  # options are the same everywhere
+OPTIONS = {
     "num_layers": 2,
     "embedding_dim": 8,
     "intermediate_dim": 12,
@@ -26,12 +29,12 @@ GIVEN = {
     "activation": "silu",
     "normalize_first": True,
 }
-ENCODER = {**GIVEN, "normalize_embedding": True}
+ENCODER = {**OPTIONS, "normalize_embedding": True}
 # A stack's dropouts: of embedded tokens once, and in each of two blocks.
 STACK = {0.125: 3, 0.25: 2, 0.375: 2}
 MODELS = {
     "Encoder": (lambda: Encoder(9, **ENCODER), STACK, 6),
-    "CausalLM": (lambda: CausalLM(9, **GIVEN), STACK, 5),
+    "CausalLM": (lambda: CausalLM(9, **OPTIONS), STACK, 5),
     "Classifier": (
         lambda: SequenceClassifier(Encoder(9, **ENCODER), 3, hidden_dim=4, dropout=0.5),
         {**STACK, 0.5: 1},
@@ -40,7 +43,7 @@ MODELS = {
     "MaskedLM": (lambda: MaskedLM(Encoder(9, **ENCODER), "relu"), STACK, 7),
     # Both stacks, one embedding; attention to the source comes to each block.
     "Transformer": (
-        lambda: Transformer(9, **GIVEN),
+        lambda: Transformer(9, **OPTIONS),
         {0.125: 5, 0.25: 6, 0.375: 4},
         2 * 5 + 2,
     ),
@@ -55,31 +58,36 @@ def layers_of(model, kind):
 def test_rates_and_epsilons_reach_their_layers(name):
     make, rates, norms = MODELS[name]
     model = make()
-    again = type(model).from_config(model.get_config())
-    for each in (model, again):
-        dropped = Counter(d.rate for d in layers_of(each, keras.layers.Dropout))
+    copy = type(model).from_config(model.get_config())
+    for instance in (model, copy):
+        dropped = Counter(d.rate for d in layers_of(instance, keras.layers.Dropout))
         assert {rate: n for rate, n in dropped.items() if rate} == rates
-        found = [n.epsilon for n in layers_of(each, keras.layers.LayerNormalization)]
-        assert found == [0.0625] * norms
-    for model_of in (model, again):
+        layers = layers_of(instance, keras.layers.LayerNormalization)
+        assert [layer.epsilon for layer in layers] == [0.0625] * norms
+    for model_of in (model, copy):
         if name == "MaskedLM":
             assert model_of.dense.activation is keras.activations.relu
         if name == "Classifier":
             assert model_of.hidden_dense.activation is keras.activations.tanh
 
 
+def test_a_model_takes_every_option_of_its_blocks():
+    explicit = {"intermediate_dim", "num_heads", "dropout"}
+    assert {*BLOCK_DEFAULTS, *explicit} == {*BLOCK_OPTIONS}
+
+
 @pytest.mark.parametrize("name", [*MODELS, "RecurrentSeq2Seq"])
-def test_an_unknown_setting_is_refused(name):
-    """Keras' functional models take any keyword in silence."""
+def test_an_unknown_option_is_rejected(name):
+    """Keras' functional models ignore unknown keywords."""
     unknown = {"name": "mine", "num_decoder_layers": 3}
     encoder = Encoder(9, num_layers=1, embedding_dim=8, num_heads=2)
     wrong = {
         "Encoder": lambda: Encoder(9, **ENCODER, **unknown),
-        "CausalLM": lambda: CausalLM(9, **GIVEN, **unknown),
+        "CausalLM": lambda: CausalLM(9, **OPTIONS, **unknown),
         "Classifier": lambda: SequenceClassifier(encoder, 3, **unknown),
         "MaskedLM": lambda: MaskedLM(encoder, **unknown),
-        "Transformer": lambda: Transformer(9, **GIVEN, **unknown),
+        "Transformer": lambda: Transformer(9, **OPTIONS, **unknown),
         "RecurrentSeq2Seq": lambda: RecurrentSeq2Seq(9, units=4, **unknown),
     }
-    with pytest.raises(TypeError, match="Received: num_decoder_layers"):
+    with pytest.raises(TypeError, match="; got num_decoder_layers"):
         wrong[name]()

@@ -252,7 +252,9 @@ def test_a_recurrent_decoder_has_states_and_no_maps_of_itself():
 
 
 def test_a_recurrence_is_known_and_has_no_positions():
-    with pytest.raises(ValueError, match="is None or 'ssru'. Received: 'gru'"):
+    with pytest.raises(
+        ValueError, match="one of .'ssru'.; got decoder_recurrence='gru'"
+    ):
         small(decoder_recurrence="gru")
     with pytest.raises(ValueError, match="'rotary', decoder_recurrence='ssru'"):
         small(decoder_recurrence="ssru", positions="rotary")
@@ -473,7 +475,7 @@ def test_positions_given_as_a_layer_are_one_of_its_own_for_each_table():
 def test_weights_of_given_positions_are_not_dropped_in_silence():
     positions = LearnedPositions(7)
     positions.build((None, None, 8))
-    with pytest.raises(ValueError, match="which has weights. Give a new layer"):
+    with pytest.raises(ValueError, match="which has weights. Pass a new layer"):
         small(positions=positions)
 
 
@@ -489,9 +491,9 @@ def test_past_learned_positions_is_an_error():
 
 def test_wrong_settings_are_refused():
     sizes = {"embedding_dim": 8, "intermediate_dim": 12, "num_heads": 2}
-    with pytest.raises(ValueError, match=r"`tie` is one of .*'all'.*'both'"):
+    with pytest.raises(ValueError, match=r"`tie` must be one of .*'all'.*'both'"):
         Transformer(V, tie="both", **sizes)
-    message = "One table cannot serve two.*13.*15.*tie='all'.*joint vocabulary"
+    message = "two vocabularies; got tie='all'.*13.*15.*joint vocabulary"
     with pytest.raises(ValueError, match=message):
         Transformer(V, target_vocabulary_size=15, **sizes)
     with pytest.raises(

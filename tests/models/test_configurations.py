@@ -1,4 +1,4 @@
-"""Presets have the sizes that were published."""
+"""Configurations have the sizes that were published."""
 
 import contextlib
 
@@ -6,6 +6,8 @@ import keras
 import pytest
 
 from keras_tfm import models
+
+pytestmark = pytest.mark.backend("torch")  # shapes are the same everywhere
 
 # Vaswani et al. 2017, table 3, in millions of parameters.
 PUBLISHED = {
@@ -33,15 +35,15 @@ def without_values():
     keras.utils.clear_session(free_memory=False)
 
 
-def parameters(make, *args, **settings):
+def parameters(make, *args, **options):
     with without_values():
-        return make(*args, **settings).count_params()
+        return make(*args, **options).count_params()
 
 
 @pytest.mark.parametrize("row", PUBLISHED)
 def test_a_row_of_table_3_has_the_published_number_of_parameters(row):
-    found = parameters(models.transformer_table_3, row, VOCABULARY_SIZE) / 1e6
-    assert found == pytest.approx(PUBLISHED[row], rel=0.07)
+    count = parameters(models.transformer_table_3, row, VOCABULARY_SIZE) / 1e6
+    assert count == pytest.approx(PUBLISHED[row], rel=0.07)
 
 
 def test_base_and_big_have_65_and_213_million_parameters():
@@ -51,8 +53,8 @@ def test_base_and_big_have_65_and_213_million_parameters():
     assert big == pytest.approx(213, rel=0.03)
 
 
-def test_more_heads_of_less_width_have_as_many_parameters():
-    """Group A keeps the amount of computation, so it has one number."""
+def test_group_a_has_one_number_of_parameters():
+    """The number of heads times their dimension is constant."""
     rows = ["base", "A1", "A2", "A3", "A4"]
     counts = {
         parameters(models.transformer_table_3, row, 100, num_layers=1) for row in rows
@@ -61,18 +63,18 @@ def test_more_heads_of_less_width_have_as_many_parameters():
     assert len(counts) == 1
 
 
-def test_a_count_without_values_is_the_count_of_values():
-    settings = {"num_layers": 1, "embedding_dim": 16, "intermediate_dim": 8}
-    found = parameters(models.transformer_base, 50, **settings)
-    assert found == models.transformer_base(50, **settings).count_params()
+def test_counting_without_values_counts_the_same_parameters():
+    options = {"num_layers": 1, "embedding_dim": 16, "intermediate_dim": 8}
+    count = parameters(models.transformer_base, 50, **options)
+    assert count == models.transformer_base(50, **options).count_params()
 
 
-def test_tiny_has_exactly_the_published_number_of_parameters():
+def test_transformer_tiny_has_the_published_number_of_parameters():
     assert parameters(models.transformer_tiny, 9_712) == 2_568_192
 
 
 @pytest.mark.parametrize(
-    ("row", "wanted"),
+    ("row", "expected"),
     [
         ("A1", {"num_heads": 1, "key_dim": 512, "value_dim": 512}),
         ("A4", {"num_heads": 32, "key_dim": 16, "value_dim": 16}),
@@ -83,17 +85,17 @@ def test_tiny_has_exactly_the_published_number_of_parameters():
         ("big", {"dropout": 0.3, "num_heads": 16, "intermediate_dim": 4096}),
     ],
 )
-def test_a_row_changes_what_the_table_says(row, wanted):
+def test_a_row_changes_what_the_table_says(row, expected):
     with without_values():
-        settings = models.transformer_table_3(row, 100).config
-    assert {name: settings[name] for name in wanted} == wanted
-    assert settings["normalize_first"] is False  # post-norm, as the paper
+        options = models.transformer_table_3(row, 100).config
+    assert {name: options[name] for name in expected} == expected
+    assert options["normalize_first"] is False  # post-norm, as the paper
 
 
-def test_a_preset_is_a_starting_point():
-    settings = {"num_layers": 1, "embedding_dim": 8, "intermediate_dim": 8}
+def test_options_override_the_configuration():
+    options = {"num_layers": 1, "embedding_dim": 8, "intermediate_dim": 8}
     with without_values():
-        model = models.transformer_tiny(20, num_heads=2, dropout=0.0, **settings)
+        model = models.transformer_tiny(20, num_heads=2, dropout=0.0, **options)
     assert model.config["num_layers"] == 1
     assert model.config["dropout"] == 0.0
     position = model.source_embedding.position_layer
@@ -101,14 +103,16 @@ def test_a_preset_is_a_starting_point():
     assert position.reach_max_period
 
 
-def test_a_row_that_is_not_there_is_refused():
-    with pytest.raises(ValueError, match="rows .*'base', 'A1'.*Received: 'F1'"):
+def test_unknown_configurations_are_rejected():
+    with pytest.raises(ValueError, match="must be one of .*'base', 'A1'.*got row='F1'"):
         models.transformer_table_3("F1", 100)
+    with pytest.raises(ValueError, match="must be one of .*got name='bert_huge'"):
+        models.bert_encoder("bert_huge")
 
 
 # Parameters of the checkpoints, but for the layer upon the first token, which
-# is a classifier's: `D * D + D` of BERT's, MiniLM's and RoBERTa's; and but for
-# the two rows of RoBERTa's table of positions, and its one segment.
+# is a classifier's: `D * D + D` of BERT's, MiniLM's and RoBERTa's; and except
+# for two positions of RoBERTa, and its only segment.
 ENCODERS = {
     "bert_base": 109_482_240 - 768 * 768 - 768,
     "bert_tiny": 4_385_920 - 128 * 128 - 128,
@@ -120,12 +124,14 @@ ENCODERS = {
 
 @pytest.mark.parametrize("name", ENCODERS)
 def test_encoders_have_the_sizes_of_their_checkpoints(name):
-    assert parameters(getattr(models, name)) == ENCODERS[name]
+    assert parameters(models.bert_encoder, name) == ENCODERS[name]
 
 
-def test_settings_go_before_those_of_an_encoder():
+def test_options_override_the_configuration_of_an_encoder():
     with without_values():
-        model = models.bert_tiny(50, num_layers=1, num_segments=0)
+        model = models.bert_encoder(
+            "bert_tiny", vocabulary_size=50, num_layers=1, num_segments=0
+        )
         small = models.encoder_small(50, dropout=0.3)
     assert len(model.blocks) == 1 and list(model.input) == ["token_ids"]
     assert small.config["dropout"] == 0.3
