@@ -126,9 +126,6 @@ class CausalLM(configured_model.ConfiguredModel):
         """The most tokens of prompt and continuation, or None for no limit."""
         return stacks.max_positions(self.embedding)
 
-    # The optional arguments of `begin`, see `decode.Decodable`.
-    begin_options = ("return_attention", "candidates")
-
     def begin(
         self,
         source_ids: Tensor,
