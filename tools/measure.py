@@ -35,9 +35,7 @@ BLOCK = "a block: each option is an equation of its paper"
 WHOLE_MODEL = "a whole model: the options of its blocks and of its embeddings"
 EXCEPTIONS = {
     "keras_tfm/layers/blocks.py:TransformerBlock.__init__": BLOCK,
-    "keras_tfm/models/seq2seq.py:Transformer.__init__": WHOLE_MODEL,
-    "keras_tfm/models/encoder.py:Encoder.__init__": WHOLE_MODEL,
-    "keras_tfm/models/causal_lm.py:CausalLM.__init__": WHOLE_MODEL,
+    "keras_tfm/models/transformer.py:Transformer.__init__": WHOLE_MODEL,
 }
 
 # Words that say nothing of what a variable holds: no variable, argument,

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_tfm.models import stacks
+from keras_tfm.models.output_projection import OutputProjection
 from keras_tfm.zoo.token_permutation import TokenPermutation
 
 MAX_GROWTH = 5  # elements of a variable for each element of its tensors
@@ -252,7 +252,7 @@ def logits(
 
         mapping.append(Weight(projection.kernel, [kernel], _transposed, np.transpose))
     embedding = getattr(model, "target_embedding", None) or model.embedding
-    variable = stacks.logits_bias(embedding, projection)
+    variable = OutputProjection(embedding, projection).bias
     if variable is not None:
         names = [bias] if bias else []
         mapping.append(Weight(variable, names, permutation and permutation.bias))
