@@ -581,9 +581,9 @@ figure
 # and chrF with their intervals: the words, and the letters, in rows of up to
 # four and six, that translation and reference share. Here on 7,600 pairs of
 # English and Italian phrases, dates, units, names of languages and countries,
-# from Unicode's CLDR, five times over. (With all 61,000, `--data phrases
-# --target it`, it takes some minutes; [the recipes' page](../recipes/README.md)
-# has such runs, one on Tatoeba's Italian sentences too.)
+# from Unicode's CLDR, five times over. (With all 61,000, `keras-tfm train
+# translation --data phrases --target it`, it takes some minutes; the
+# [recipes' page](../keras_tfm/recipes/README.md) lists such runs.)
 
 # %%
 folder = pathlib.Path(tempfile.mkdtemp())
@@ -595,24 +595,24 @@ for part, rows in parts.items():
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 # %%
-settings = translation.Settings(
+flags = translation.Flags(
     data=str(folder),
     source="en",
     target="it",
     out=str(folder / "run"),
-    preset="small",
+    size="small",
     vocabulary_size=1_000,
     epochs=5,
-    peak_rate=4e-3,
-    warmup=100,
-    cooldown=1,
+    learning_rate=4e-3,
+    warmup_steps=100,
+    cooldown_epochs=1,
     dropout=0.0,
-    average=1,
-    score_every=5,
+    average_last=1,
+    evaluate_every=5,
     beam_size=4,
 )
 with contextlib.redirect_stdout(io.StringIO()):
-    result = translation.main(settings)
+    result = translation.main(flags)
 for name in ("bleu", "chrf"):
     print(f"{name:15}{result[name]:10.2f} ± {result[f'{name}_half_width_95']:.2f}")
 for name in ("exact_percent", "parameters"):
