@@ -25,8 +25,9 @@ torch_only = pytest.mark.backend("torch")
 
 def test_help_loads_no_backend():
     program = (
-        "import sys\nfrom keras_tfm.cli import main\n"
-        "try:\n    main(['translate', '--help'])\nexcept SystemExit as end:\n"
+        "import sys\nsys.argv = ['bin/keras-tfm', 'translate', '--help']\n"
+        "from keras_tfm.cli import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n"
         "    assert end.code == 0\nassert 'keras' not in sys.modules"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True)
