@@ -17,6 +17,5 @@ PENDING = {
     "runtime",
     "server",
     "text",
-    "training",
     "zoo",
 }

@@ -348,7 +348,7 @@ class Trainer:
             corpus.validation.source,
             corpus.validation.target,
             self.translate,
-            every=flags.evaluate_every,
+            every_epochs=flags.evaluate_every,
             tokenize=flags.bleu_tokenize,
         )
         self.resume = training.ResumeTraining(out / "restart", callbacks=[self.bleu])

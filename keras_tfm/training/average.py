@@ -1,94 +1,110 @@
-"""The mean of the weights of the last epochs."""
+"""Averages of the weights of the last epochs."""
 
 import os
 import pathlib
 import re
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-NAME = re.compile(r"epoch_(\d+)\.weights\.h5")
+FILE_NAME = re.compile(r"epoch_(\d+)\.weights\.h5")
+Path = str | os.PathLike
 
 
 class CheckpointAverage(keras.callbacks.Callback):
-    """Keeps the weights of the last epochs and sets a model to their mean.
+    """Saves the weights of the last epochs and sets a model to their mean.
 
     After every epoch the weights are written to `epoch_<number>.weights.h5`,
     the first epoch being 1; `model.load_weights` reads such a file. A file is
-    there whole or not at all, and a new start in the same folder finds those
-    of the last one. Files of epochs later than the one that just ended come
-    from a run that was left at that point, and are removed.
+    written completely or not at all, and a run that resumes in the same folder
+    continues with its files. Files of epochs later than the current one belong
+    to an abandoned run and are removed.
 
-    An exponential moving average is Keras' own: `use_ema=True` of an
+    Keras itself computes an exponential moving average: `use_ema=True` of an
     optimizer.
 
     Args:
-        folder: string or path. Made if it does not exist; a folder of its own,
-            one for each run.
+        folder: string or path, of this run alone. Created if it does not exist.
         last: int, 1 or more. Number of epochs to keep.
 
     Raises:
         ValueError: `last` is below 1, or `apply` finds no weights.
 
+    Example:
+        ```python
+        import tempfile
+        import keras
+        import numpy as np
+        from keras_tfm import training
+
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        average = training.CheckpointAverage(tempfile.mkdtemp(), last=2)
+        x = np.ones((4, 2))
+        model.fit(x, x[:, :1], epochs=3, callbacks=[average], verbose=0)
+        print(len(average.apply(model)))  # 2 files, of epochs 2 and 3
+        ```
+
     Source: Vaswani et al. 2017, section 6.1, the mean of the last 5 or 20
     checkpoints. https://arxiv.org/abs/1706.03762
     """
 
-    def __init__(self, folder, last=10):
+    def __init__(self, folder: Path, last: int = 10):
         super().__init__()
         if last < 1:
             raise ValueError(
-                f"The mean is over 1 or more epochs. Received: last={last}. "
-                "The paper takes 5 for the base model and 20 for the big one."
+                f"`last` must be at least 1; got last={last}. The paper takes 5 for "
+                "the base model and 20 for the big one."
             )
         self.folder = pathlib.Path(folder)
         self.last = last
 
-    def paths(self):
+    def paths(self) -> list[pathlib.Path]:
         """Lists the files of weights in the folder, oldest epoch first."""
-        found = self._numbered()
-        return [found[number] for number in sorted(found)]
+        return [path for _, path in sorted(self._path_of_epoch().items())]
 
-    def apply(self, model):
-        """Sets the weights of `model` to the mean of the kept epochs.
+    def apply(self, model: keras.Model) -> list[pathlib.Path]:
+        """Sets the weights of a model to the mean of the last epochs.
 
         Args:
-            model: built Keras model of the shape that was trained.
+            model: built Keras model of the architecture that was trained.
 
         Returns:
-            list of paths, the files that the mean is of, at most `last`.
+            list of paths, the files that were averaged, at most `last`.
         """
         paths = self.paths()[-self.last :]
         if not paths:
             raise ValueError(
-                "There are no weights to average. Received: folder="
-                f"{str(self.folder)!r}, which has no file epoch_*.weights.h5. Train "
-                "for at least one epoch with this callback."
+                f"`folder` must have files epoch_*.weights.h5; got folder="
+                f"{str(self.folder)!r}, which has none. Train for at least one epoch "
+                "with this callback."
             )
         model.set_weights(average_weights(model, paths))
         return paths
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        # Keras insists on the ending; NAME does not match this one.
-        part = self.folder / "unfinished.weights.h5"
-        self.model.save_weights(part, overwrite=True)
+        # Keras requires the suffix; FILE_NAME does not match this name.
+        unfinished = self.folder / "unfinished.weights.h5"
+        self.model.save_weights(unfinished, overwrite=True)
         number = epoch + 1
-        os.replace(part, self.folder / f"epoch_{number:04d}.weights.h5")
-        for other, path in self._numbered().items():
-            if other > number or other <= number - self.last:
+        os.replace(unfinished, self.folder / f"epoch_{number:04d}.weights.h5")
+        for saved, path in self._path_of_epoch().items():
+            if saved > number or saved <= number - self.last:
                 path.unlink()
 
-    def _numbered(self):
+    def _path_of_epoch(self):
         if not self.folder.is_dir():
             return {}
-        found = ((NAME.fullmatch(path.name), path) for path in self.folder.iterdir())
-        return {int(match[1]): path for match, path in found if match}
+        matches = ((FILE_NAME.fullmatch(p.name), p) for p in self.folder.iterdir())
+        return {int(match[1]): path for match, path in matches if match}
 
 
-def average_weights(model, paths):
-    """Means the weights in several files, without changing the model.
+def average_weights(model: keras.Model, paths: Sequence[Path]) -> list[np.ndarray]:
+    """Averages the weights in several files, without changing the model.
 
     Args:
         model: built Keras model that the files were written from.
@@ -99,62 +115,72 @@ def average_weights(model, paths):
         Weights that are not floats are those of the last file.
 
     Raises:
-        ValueError: `paths` is empty, or a file holds other weights.
+        ValueError: `paths` is empty, or a file has more weights than the model.
+
+    Example:
+        ```python
+        import tempfile
+        import keras
+        from keras_tfm import training
+
+        model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])
+        path = tempfile.mkdtemp() + "/first.weights.h5"
+        model.save_weights(path)
+        print(len(training.average_weights(model, [path])))  # 2
+        ```
     """
     if not paths:
-        raise ValueError(f"A mean is of at least one file. Received: paths={paths!r}.")
-    before = to_arrays(model.variables)
-    totals = None
+        raise ValueError(f"`paths` must have at least one file; got paths={paths!r}.")
+    original = _to_arrays(model.variables)
+    sums = None
     try:
         for path in paths:
             _check_file(model, path)
             model.load_weights(path)
-            totals = add_arrays(totals, to_arrays(model.weights))
+            sums = _add(sums, _to_arrays(model.weights))
     finally:
-        for variable, value in zip(model.variables, before, strict=True):
+        for variable, value in zip(model.variables, original, strict=True):
             variable.assign(value)
     return [
-        (total / len(paths)).astype("float32") if is_float(weight) else total
-        for weight, total in zip(model.weights, totals, strict=True)
+        (array / len(paths)).astype("float32") if _is_float(weight) else array
+        for weight, array in zip(model.weights, sums, strict=True)
     ]
 
 
-def _check_file(model, path):
-    """Refuses a file of more weights than the model has, which Keras takes."""
+def _check_file(model: keras.Model, path: Path) -> None:
+    """Rejects a file with more weights than the model, which Keras accepts."""
     import h5py  # comes with Keras
 
-    names = []
+    objects = {}
     with h5py.File(path) as file:
-        file.visititems(lambda name, part: names.append((name, part)))
-        found = [
-            name
-            for name, part in names
-            if isinstance(part, h5py.Dataset) and "optimizer" not in name.split("/")
-        ]
-    if len(found) > len(model.weights):
+        file.visititems(objects.__setitem__)
+        count = sum(
+            isinstance(item, h5py.Dataset) and "optimizer" not in name.split("/")
+            for name, item in objects.items()
+        )
+    if count > len(model.weights):
         raise ValueError(
-            f"A mean is of the weights of one model. Received: {os.fspath(path)!r} "
-            f"with {len(found)} of them, and a model with {len(model.weights)}. Make "
-            "the model that the file was written from."
+            "`paths` must be files of the weights of `model`; got "
+            f"{os.fspath(path)!r} with {count} weights, and a model with "
+            f"{len(model.weights)}. Make the model that the file was written from."
         )
 
 
-def to_arrays(variables):
-    """Copies variables to NumPy arrays."""
+def _to_arrays(variables: Sequence[Any]) -> list[np.ndarray]:
     return [ops.convert_to_numpy(variable) for variable in variables]
 
 
-def add_arrays(totals, arrays):
-    """Adds the floats of `arrays` to `totals` in float64; takes the others."""
-    wide = [a.astype("float64") if is_float(a) else a for a in arrays]
-    if totals is None:
-        return wide
+def _add(sums: list | None, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """Adds floats in float64, and replaces other arrays."""
+    arrays = [a.astype("float64") if _is_float(a) else a for a in arrays]
+    if sums is None:
+        return arrays
     return [
-        total + array if is_float(array) else array
-        for total, array in zip(totals, wide, strict=True)
+        total + array if _is_float(array) else array
+        for total, array in zip(sums, arrays, strict=True)
     ]
 
 
-def is_float(array):
-    """Tells whether an array or a variable holds floats, bfloat16 included."""
+def _is_float(array: Any) -> bool:
+    """Returns whether an array or a variable has floats, bfloat16 included."""
     return np.dtype(keras.backend.standardize_dtype(array.dtype)).kind not in "iub"

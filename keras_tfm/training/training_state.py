@@ -1,19 +1,23 @@
-"""The variables of a run in one file that is either the old or the new."""
+"""The variables of a run in one file, which is replaced atomically."""
 
 import json
 import os
+import pathlib
 import re
 import zipfile
+from collections.abc import Sequence
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 FORMAT = 2
+Variables = dict[str, Sequence[Any]]  # variables or arrays, by group
 
 
-def state_variables(model):
-    """Gives the variables that a run's state is made of, in two groups.
+def state_variables(model: keras.Model) -> Variables:
+    """Returns the variables of a run's state in two groups.
 
     Args:
         model: built and compiled Keras model.
@@ -27,112 +31,114 @@ def state_variables(model):
     optimizer = getattr(model, "optimizer", None)
     if not model.built or optimizer is None:
         raise ValueError(
-            "A run's state is that of a model and its optimizer. Received: a model "
-            f"with built={model.built}, optimizer={optimizer}. Build and compile the "
-            "model first."
+            "`model` must be built and compiled; got a model with "
+            f"built={model.built}, optimizer={optimizer}."
         )
     if not optimizer.built:
         optimizer.build(model.trainable_variables)
     return {"model": model.variables, "optimizer": optimizer.variables}
 
 
-def describe(variables):
+def describe(variables: Sequence[Any]) -> list[list]:
     """Lists path and shape of variables, as JSON values."""
     return [[variable.path, list(variable.shape)] for variable in variables]
 
 
-def check_state(path, meta, variables, callbacks):
-    """Refuses a state that was not written by this model, before any change.
+def check_state(
+    path: pathlib.Path,
+    meta: dict,
+    variables: Variables,
+    callbacks: Sequence[keras.callbacks.Callback],
+) -> None:
+    """Rejects a state that another model wrote, before anything changes.
 
     Args:
         path: path of the file.
-        meta: dict, what the file says of itself.
+        meta: dict, description of the run in the file.
         variables: dict of group to list of variables of the model.
-        callbacks: list of callbacks whose memory is kept.
+        callbacks: list of callbacks whose state is in the file.
 
     Raises:
         ValueError: the file does not fit.
     """
-    start = f"The state in {str(path)!r} is of another run: "
-    advice = "Build what the run was started with, or choose another folder."
-    backend = keras.backend.backend()
-    if (meta["format"], meta["backend"]) != (FORMAT, backend):
-        raise ValueError(
-            f"{start}it has format {meta['format']} on {meta['backend']}, this is "
-            f"format {FORMAT} on {backend}. {advice}"
-        )
-    names = [type(callback).__name__ for callback in callbacks]
-    if meta["callback_names"] != names:
-        raise ValueError(
-            f"{start}it has callbacks={meta['callback_names']}, this is callbacks="
-            f"{names}. {advice}"
-        )
+    values = [
+        ("format", meta["format"], FORMAT),
+        ("backend", meta["backend"], keras.backend.backend()),
+        (
+            "callbacks",
+            meta.get("callback_names"),
+            [type(c).__name__ for c in callbacks],
+        ),
+    ]
     for group, members in variables.items():
-        stored, present = meta[group], describe(members)
-        if len(stored) != len(present):
+        values.append((f"variables of the {group}", len(meta[group]), len(members)))
+        pairs = zip(meta[group], describe(members), strict=False)
+        values += [
+            (f"variable of the {group}", stored, present)
+            for stored, present in pairs
+            if (_without_numbers(stored[0]), stored[1])
+            != (_without_numbers(present[0]), present[1])
+        ]
+    for name, stored, present in values:
+        if stored != present:
             raise ValueError(
-                f"{start}its {group} has {len(stored)} variables, this one "
-                f"{len(present)}. {advice}"
+                f"The state in {str(path)!r} belongs to another run: {name}: expected "
+                f"{present}, got {stored}. Build what the run was started with, or "
+                "choose another folder."
             )
-        for old, new in zip(stored, present, strict=True):
-            if [unnumbered(old[0]), old[1]] != [unnumbered(new[0]), new[1]]:
-                raise ValueError(
-                    f"{start}its {group} has the variable {old[0]} {tuple(old[1])} "
-                    f"where this one has {new[0]} {tuple(new[1])}. {advice}"
-                )
 
 
-def unnumbered(path):
-    """Drops the numbers that Keras gives to names in order of making."""
-    return re.sub(r"_\d+(?=/|_|$)", "", path)
-
-
-def write_state(path, meta, groups):
-    """Writes a state in place of the one before.
+def write_state(path: pathlib.Path, meta: dict, groups: Variables) -> None:
+    """Writes a state in place of the previous one.
 
     Args:
-        path: path of a `training_state.npz`, in a folder that exists.
-        meta: dict of JSON values, what the file says of itself.
+        path: path of the `.npz` file, in a folder that exists.
+        meta: dict of JSON values, description of the run.
         groups: dict of group to list of variables or arrays.
     """
     arrays = {
-        f"{group}/{number}": plain_array(member)
+        f"{group}/{number}": _to_array(member)
         for group, members in groups.items()
         for number, member in enumerate(members)
     }
     arrays["meta"] = np.array(json.dumps(meta, default=float))
-    part = path.with_suffix(".unfinished")
-    with open(part, "wb") as file:
+    unfinished = path.with_suffix(".unfinished")
+    with open(unfinished, "wb") as file:
         np.savez(file, **arrays)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(part, path)
+    os.replace(unfinished, path)
 
 
-def plain_array(array):
-    """Turns dtypes that a .npz file does not know, as bfloat16, to float32."""
-    array = np.asarray(ops.convert_to_numpy(array))
-    return array if array.dtype.isbuiltin == 1 else array.astype("float32")
-
-
-def read_state(path):
+def read_state(path: pathlib.Path) -> tuple[dict, dict[str, np.ndarray]]:
     """Reads a state.
 
     Args:
-        path: path of a `training_state.npz`.
+        path: path of the `.npz` file.
 
     Returns:
-        dict, what the file says of itself, and dict of name to array.
+        dict, the description of the run, and dict of name to array.
 
     Raises:
         ValueError: the file is damaged or not a state.
     """
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as held:
-            arrays = {name: held[name] for name in held.files}
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as contents:
+            arrays = {name: contents[name] for name in contents.files}
         return json.loads(str(arrays.pop("meta"))), arrays
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(
-            "The state of the run cannot be read. Received: "
-            f"{str(path)!r}: {error}. Remove the file to start from the first epoch."
+            f"The state of the run cannot be read; got {str(path)!r}: {error}. Remove "
+            "the file to start from the first epoch."
         ) from error
+
+
+def _without_numbers(path: str) -> str:
+    """Removes the numbers that Keras appends to names in order of creation."""
+    return re.sub(r"_\d+(?=/|_|$)", "", path)
+
+
+def _to_array(array: Any) -> np.ndarray:
+    """Converts to NumPy; dtypes that `.npz` lacks, as bfloat16, to float32."""
+    array = np.asarray(ops.convert_to_numpy(array))
+    return array if array.dtype.isbuiltin == 1 else array.astype("float32")

@@ -238,6 +238,6 @@ def test_half_precision_gives_what_float32_gives():
         (lambda: Encoder(V, num_segments=-1), "num_segments=-1"),
     ],
 )
-def test_wrong_settings_are_refused(make, message):
+def test_wrong_arguments_are_rejected(make, message):
     with pytest.raises(ValueError, match=message):
         make()

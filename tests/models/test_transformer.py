@@ -489,7 +489,7 @@ def test_past_learned_positions_is_an_error():
         logits_of(model)
 
 
-def test_wrong_settings_are_refused():
+def test_wrong_arguments_are_rejected():
     sizes = {"embedding_dim": 8, "intermediate_dim": 12, "num_heads": 2}
     with pytest.raises(ValueError, match=r"`tie` must be one of .*'all'.*'both'"):
         Transformer(V, tie="both", **sizes)

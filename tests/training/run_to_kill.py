@@ -39,13 +39,13 @@ def batches(first_step):
 
 
 def run(folder, epochs=EPOCHS, callbacks=()):
-    """Starts or goes on with the run; gives the model and its history."""
-    model, restart = make_model(), ResumeTraining(folder)
-    epoch = restart.restore(model)
+    """Starts or resumes the run; returns the model and its history."""
+    model, resume = make_model(), ResumeTraining(folder)
+    epoch = resume.restore(model)
     data = batches(epoch * STEPS)
     history = model.fit(
         data, steps_per_epoch=STEPS, initial_epoch=epoch, epochs=epochs,
-        shuffle=False, verbose=0, callbacks=[*callbacks, restart],
+        shuffle=False, verbose=0, callbacks=[*callbacks, resume],
     )  # fmt: skip
     return model, history
 

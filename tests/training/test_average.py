@@ -53,8 +53,8 @@ def mean(epochs):
     ]
 
 
-def check_weights(model, wanted):
-    for got, each in zip(model.get_weights(), wanted, strict=True):
+def check_weights(model, expected):
+    for got, each in zip(model.get_weights(), expected, strict=True):
         np.testing.assert_allclose(got, each, rtol=1e-6)
 
 
@@ -62,7 +62,7 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_the_model_is_set_to_the_mean_of_the_last_epochs(tmp_path):
+def test_apply_sets_the_model_to_the_mean_of_the_last_epochs(tmp_path):
     model, average = small_model(), CheckpointAverage(tmp_path / "a/b", last=3)
     seen = fit(model, average, 5)
     paths = average.apply(model)
@@ -77,7 +77,7 @@ def test_the_model_is_set_to_the_mean_of_the_last_epochs(tmp_path):
     check_weights(again, seen[2])
 
 
-def test_a_new_start_finds_the_files_of_the_last(tmp_path):
+def test_a_resumed_run_averages_the_files_before_it(tmp_path):
     model = small_model()
     seen = fit(model, CheckpointAverage(tmp_path, last=3), 2)
     average = CheckpointAverage(tmp_path, last=3)
@@ -87,7 +87,7 @@ def test_a_new_start_finds_the_files_of_the_last(tmp_path):
     check_weights(model, mean(seen[1:]))
 
 
-def test_epochs_of_a_run_that_was_left_are_not_averaged(tmp_path):
+def test_epochs_of_an_abandoned_run_are_not_averaged(tmp_path):
     fit(small_model(), CheckpointAverage(tmp_path), 4)
     model, average = small_model(seed=2), CheckpointAverage(tmp_path)
     seen = fit(model, average, 2)
@@ -95,22 +95,22 @@ def test_epochs_of_a_run_that_was_left_are_not_averaged(tmp_path):
     check_weights(model, mean(seen))
 
 
-def test_a_write_cut_short_leaves_no_epoch(tmp_path, monkeypatch):
+def test_an_interrupted_write_leaves_no_file_of_its_epoch(tmp_path, monkeypatch):
     model, average = small_model(), CheckpointAverage(tmp_path)
     fit(model, average, 1)
 
-    def cut_short(path, **options):
+    def write_half(path, **options):
         path.write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(model, "save_weights", cut_short)
+    monkeypatch.setattr(model, "save_weights", write_half)
     with pytest.raises(KeyboardInterrupt):
         fit(model, average, 2, first=1)
     assert [path.name for path in average.paths()] == ["epoch_0001.weights.h5"]
     average.apply(model)
 
 
-def test_averaging_leaves_the_model_as_it_is(tmp_path):
+def test_averaging_does_not_change_the_model(tmp_path):
     model, average = small_model(), CheckpointAverage(tmp_path)
     fit(model, average, 2)
     model.set_weights([w + np.ones_like(w) for w in model.get_weights()])
@@ -118,17 +118,17 @@ def test_averaging_leaves_the_model_as_it_is(tmp_path):
     means = average_weights(model, average.paths())
     assert np.abs(means[0] - before[0]).max() > 0.5
     after = [keras.ops.convert_to_numpy(v) for v in model.variables]
-    for got, wanted in zip(after, before, strict=True):
-        np.testing.assert_array_equal(got, wanted)
+    for got, expected in zip(after, before, strict=True):
+        np.testing.assert_array_equal(got, expected)
     other = keras.Sequential([keras.Input((2,)), keras.layers.Dense(7)])
     kept = other.get_weights()
-    with pytest.raises(Exception, match="shape|compatible|one model"):
+    with pytest.raises(Exception, match="shape|compatible|weights of `model`"):
         average.apply(other)
     check_weights(other, kept)
 
 
 @pytest.mark.parametrize("trained", [False, True])
-def test_a_file_of_a_deeper_model_is_refused(tmp_path, trained):
+def test_a_file_of_a_deeper_model_is_rejected(tmp_path, trained):
     def stack(depth):
         layers = [keras.layers.Dense(2) for _ in range(depth)]
         inner = keras.Sequential([keras.Input((2,)), layers[0]])
@@ -141,14 +141,14 @@ def test_a_file_of_a_deeper_model_is_refused(tmp_path, trained):
             model.fit(np.ones((4, 2)), np.ones((4, 2)), verbose=0)
     file = tmp_path / "deep.weights.h5"
     deep.save_weights(file)
-    for got, wanted in zip(average_weights(deep, [file]), deep.weights, strict=True):
-        np.testing.assert_array_equal(got, keras.ops.convert_to_numpy(wanted))
+    for got, expected in zip(average_weights(deep, [file]), deep.weights, strict=True):
+        np.testing.assert_array_equal(got, keras.ops.convert_to_numpy(expected))
     assert len(average_weights(stack(3), [file])) == 6
-    with pytest.raises(ValueError, match="deep.weights.h5' with 6 of them.* with 4"):
+    with pytest.raises(ValueError, match="deep.weights.h5' with 6 weights.* with 4"):
         average_weights(stack(2), [file])
 
 
-def test_the_sum_is_wider_than_the_weights(tmp_path):
+def test_weights_are_summed_in_float64(tmp_path):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
     paths = []
     for number, value in enumerate([2.0**24, 1.0, 1.0, 1.0]):  # float32 loses the ones
@@ -161,10 +161,10 @@ def test_the_sum_is_wider_than_the_weights(tmp_path):
     assert got.item() != 2.0**22
 
 
-def test_wrong_arguments_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="1 or more epochs. Received: last=0"):
+def test_wrong_arguments_are_rejected(tmp_path):
+    with pytest.raises(ValueError, match="at least 1; got last=0"):
         CheckpointAverage(tmp_path, last=0)
-    with pytest.raises(ValueError, match="no weights to average. Received: folder="):
+    with pytest.raises(ValueError, match="must have files .* got folder="):
         CheckpointAverage(tmp_path / "none").apply(small_model())
-    with pytest.raises(ValueError, match=r"at least one file. Received: paths=\[\]"):
+    with pytest.raises(ValueError, match=r"at least one file; got paths=\[\]"):
         average_weights(small_model(), [])

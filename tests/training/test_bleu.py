@@ -26,28 +26,28 @@ def fit(callbacks, epochs, **options):
     return small_model().fit(x, x, epochs=epochs, callbacks=callbacks, **options)
 
 
-def test_scores_are_sacrebleus_with_its_signature():
+def test_scores_and_signature_are_those_of_sacrebleu():
     bleu = Bleu(SOURCE, REFERENCES, lambda texts: GUESSES)
     history = fit([bleu], 1).history
-    wanted = sacrebleu.corpus_bleu(GUESSES, [REFERENCES]).score
-    assert history["val_bleu"] == [pytest.approx(wanted)]
-    assert 10 < wanted < 90
-    wanted = sacrebleu.corpus_chrf(GUESSES, [REFERENCES]).score
-    assert history["val_chrf"] == [pytest.approx(wanted)]
+    expected = sacrebleu.corpus_bleu(GUESSES, [REFERENCES]).score
+    assert history["val_bleu"] == [pytest.approx(expected)]
+    assert 10 < expected < 90
+    expected = sacrebleu.corpus_chrf(GUESSES, [REFERENCES]).score
+    assert history["val_chrf"] == [pytest.approx(expected)]
     start = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:"
     assert bleu.signature == start + sacrebleu.__version__
     assert bleu.chrf_signature.startswith("nrefs:1|case:mixed|eff:yes|nc:6|nw:0")
     assert bleu.translations == GUESSES
 
 
-def test_tokens_case_and_prefix_are_as_asked():
+def test_tokenizer_case_and_prefix_are_options():
     bleu = Bleu(SOURCE, REFERENCES, lambda t: GUESSES, tokenize="none",
                 lowercase=True, prefix="test_")  # fmt: skip
     history = fit([bleu], 1).history
-    wanted = sacrebleu.corpus_bleu(
+    expected = sacrebleu.corpus_bleu(
         GUESSES, [REFERENCES], tokenize="none", lowercase=True
     ).score
-    assert history["test_bleu"] == [pytest.approx(wanted)]
+    assert history["test_bleu"] == [pytest.approx(expected)]
     assert "case:lc|eff:no|tok:none" in bleu.signature
 
 
@@ -64,9 +64,9 @@ class Improving:
         return REFERENCES[:right] + ["no"] * (3 - right)
 
 
-def test_epochs_between_keep_the_last_scores_and_the_last_epoch_is_scored():
+def test_epochs_between_repeat_the_last_scores_and_the_last_epoch_is_scored():
     translate = Improving(1, 2, 3)
-    bleu = Bleu(SOURCE, REFERENCES, translate, every=3)
+    bleu = Bleu(SOURCE, REFERENCES, translate, every_epochs=3)
     history = fit([bleu], 7).history
     assert translate.seen == [SOURCE] * 3
     scores = history["val_chrf"]  # of epochs 3 to 7
@@ -74,7 +74,7 @@ def test_epochs_between_keep_the_last_scores_and_the_last_epoch_is_scored():
     assert scores[0] < scores[3] < scores[4]
 
 
-def test_callbacks_after_it_and_the_progress_bar_see_the_scores(tmp_path, capsys):
+def test_later_callbacks_and_the_progress_bar_see_the_scores(tmp_path, capsys):
     translate = Improving(1, 2, 1, 0, 3)
     bleu = Bleu(SOURCE, REFERENCES, translate)
     stopping = keras.callbacks.EarlyStopping("val_bleu", mode="max", patience=2)
@@ -93,7 +93,7 @@ def test_callbacks_after_it_and_the_progress_bar_see_the_scores(tmp_path, capsys
     assert f"val_bleu: {history.history['val_bleu'][0]:.4f}" in capsys.readouterr().out
 
 
-def test_translate_sees_the_weights_of_this_epoch():
+def test_translate_uses_the_weights_of_this_epoch():
     """On JAX the trainer keeps the weights for itself while it trains."""
     seen, model = [], small_model()
 
@@ -116,7 +116,7 @@ def test_translate_sees_the_weights_of_this_epoch():
     assert len(set(seen)) == 3
 
 
-def test_examples_are_shown(capsys):
+def test_examples_are_printed(capsys):
     fit([Bleu(SOURCE, REFERENCES, lambda texts: GUESSES, examples=2)], 1)
     assert capsys.readouterr().out == (
         "\nsource      ein Haus\ntranslation A house.\nreference   A house.\n"
@@ -125,29 +125,29 @@ def test_examples_are_shown(capsys):
     )
 
 
-def test_a_search_that_loses_a_sentence_is_refused():
-    with pytest.raises(ValueError, match="2 strings for 3 sentences"):
+def test_translate_must_return_every_sentence():
+    with pytest.raises(ValueError, match="got 2 strings for 3 sentences"):
         fit([Bleu(SOURCE, REFERENCES, lambda texts: GUESSES[1:])], 1)
 
 
 @pytest.mark.parametrize(
     ("arguments", "options", "words"),
     [
-        ((SOURCE, REFERENCES[1:]), {}, "Received: 3 sentences, 2 references"),
-        (([], []), {}, "Received: 0 sentences, 0 references"),
-        ((SOURCE, "A house."), {}, "`references` is a list of strings"),
-        ((SOURCE, [REFERENCES] * 3), {}, "`references` is a list of strings"),
-        ((SOURCE, REFERENCES), {"every": 0}, "Received: every=0, examples=0"),
-        ((SOURCE, REFERENCES), {"examples": -1}, "Received: every=1, examples=-1"),
-        ((SOURCE, REFERENCES), {"tokenize": "moses"}, "Received: tokenize='moses'"),
+        ((SOURCE, REFERENCES[1:]), {}, "got 3 sentences, 2 references"),
+        (([], []), {}, "got 0 sentences, 0 references"),
+        ((SOURCE, "A house."), {}, "`references` must be a list of strings"),
+        ((SOURCE, [REFERENCES] * 3), {}, "`references` must be a list of strings"),
+        ((SOURCE, REFERENCES), {"every_epochs": 0}, "got every_epochs=0, examples=0"),
+        ((SOURCE, REFERENCES), {"examples": -1}, "got every_epochs=1, examples=-1"),
+        ((SOURCE, REFERENCES), {"tokenize": "moses"}, "got tokenize='moses'"),
     ],
 )
-def test_wrong_arguments_are_refused(arguments, options, words):
+def test_wrong_arguments_are_rejected(arguments, options, words):
     with pytest.raises(ValueError, match=words):
         Bleu(*arguments, lambda texts: GUESSES, **options)
 
 
-def test_a_missing_sacrebleu_is_named_with_its_extra(monkeypatch):
+def test_the_error_without_sacrebleu_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
     with pytest.raises(ImportError, match=r"pip install 'keras-tfm\[recipes\]'"):
         Bleu(SOURCE, REFERENCES, lambda texts: GUESSES)

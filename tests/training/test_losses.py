@@ -1,4 +1,4 @@
-"""SmoothedCrossentropy against its formula, its masks and its refusals."""
+"""SmoothedCrossentropy against its formula, its masks and its errors."""
 
 import keras
 import numpy as np
@@ -37,24 +37,24 @@ def loss_of(labels, logits, sample_weight=None, **options):
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
-def test_value_and_gradient_are_the_papers(smoothing, value_and_gradients):
+def test_value_and_gradient_are_the_formula(smoothing, value_and_gradients):
     labels, logits = batch()
     loss = SmoothedCrossentropy(smoothing)
     value, (gradient,) = value_and_gradients(lambda z: loss(labels, z), logits)
-    wanted, wanted_gradient = formula(labels, logits, smoothing)
-    np.testing.assert_allclose(value, wanted, rtol=1e-6)
-    np.testing.assert_allclose(gradient, wanted_gradient, atol=1e-7)
+    expected, expected_gradient = formula(labels, logits, smoothing)
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+    np.testing.assert_allclose(gradient, expected_gradient, atol=1e-7)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_logits_lose_nothing_more(dtype):
+def test_half_precision_logits_are_computed_in_float32(dtype):
     labels, logits = batch(scale=20.0)
     half = ops.cast(logits, dtype)
     rounded = ops.convert_to_numpy(ops.cast(half, "float32"))
-    wanted, _ = formula(labels, rounded, 0.1)
+    expected, _ = formula(labels, rounded, 0.1)
     loss = SmoothedCrossentropy(0.1)(labels, half)
     assert keras.backend.standardize_dtype(loss.dtype) == "float32"
-    np.testing.assert_allclose(ops.convert_to_numpy(loss), wanted, rtol=1e-6)
+    np.testing.assert_allclose(ops.convert_to_numpy(loss), expected, rtol=1e-6)
 
 
 def test_a_half_precision_default_dtype_changes_nothing():
@@ -77,7 +77,7 @@ def test_huge_logits_stay_finite(value_and_gradients):
     assert np.isfinite(gradient).all()
 
 
-def test_padding_changes_nothing():
+def test_padding_does_not_change_the_loss():
     labels, logits = batch()
     before = loss_of(labels, logits, label_smoothing=0.1)
     wide = np.pad(labels, [(0, 2), (0, 4)])
@@ -99,57 +99,57 @@ def test_a_batch_of_padding_has_no_loss_and_no_gradient(value_and_gradients):
 
 
 @pytest.mark.parametrize("pad_id", [-100, 4])
-def test_another_padding_id(pad_id):
+def test_padding_may_have_another_id(pad_id):
     labels, logits = batch()
     labels = np.where(labels == 4, 5, labels)
-    wanted = loss_of(labels, logits)
+    expected = loss_of(labels, logits)
     moved = np.where(labels == 0, pad_id, labels)
-    np.testing.assert_allclose(loss_of(moved, logits, pad_id=pad_id), wanted)
+    np.testing.assert_allclose(loss_of(moved, logits, pad_id=pad_id), expected)
 
 
 @pytest.mark.parametrize("shape", [(B, 1), (B, T)])
-def test_weights_of_rows_and_tokens(shape):
+def test_sample_weights_are_of_sequences_or_tokens(shape):
     labels, logits = batch()
     weights = np.random.default_rng(2).uniform(size=shape).astype("float32")
-    wanted, _ = formula(labels, logits, 0.1, weights)
+    expected, _ = formula(labels, logits, 0.1, weights)
     given = weights[:, 0] if shape[1] == 1 else weights
     got = loss_of(labels, logits, given, label_smoothing=0.1)
-    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
-def test_row_weights_of_a_square_batch_are_not_column_weights():
+def test_sequence_weights_of_a_square_batch_are_not_position_weights():
     rng = np.random.default_rng(0)
     labels = rng.integers(1, V, size=(T, T)).astype("int32")
     logits = rng.normal(size=(T, T, V)).astype("float32")
     weights = np.arange(T, dtype="float32")
-    wanted, _ = formula(labels, logits, 0.0, weights[:, None])
-    np.testing.assert_allclose(loss_of(labels, logits, weights), wanted, rtol=1e-6)
+    expected, _ = formula(labels, logits, 0.0, weights[:, None])
+    np.testing.assert_allclose(loss_of(labels, logits, weights), expected, rtol=1e-6)
 
 
-def test_an_implicit_mask_leaves_out_further_tokens():
+def test_an_implicit_mask_excludes_further_tokens():
     labels, _ = batch()
     ids = np.where(np.arange(T) < 3, 1, 0) * np.ones((B, 1), "int32")
     logits = keras.layers.Embedding(2, V, mask_zero=True)(ids)
     assert logits._keras_mask is not None
     plain = ops.convert_to_numpy(logits)
-    wanted, _ = formula(np.where(ids == 0, 0, labels), plain, 0.1)
+    expected, _ = formula(np.where(ids == 0, 0, labels), plain, 0.1)
     got = loss_of(labels, logits, label_smoothing=0.1)
-    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("label", [V, -1])
-def test_a_label_outside_the_vocabulary_is_seen(label):
+def test_a_label_outside_the_vocabulary_gives_nan(label):
     labels, logits = batch()
     labels[1, 1] = label
     assert np.isnan(loss_of(labels, logits))
     # But where it does not count it may be anything, as -100 in other programs.
     weights = np.ones((B, T), "float32")
     weights[1, 1] = 0
-    wanted = loss_of(np.where(labels == label, 0, labels), logits)
-    np.testing.assert_allclose(loss_of(labels, logits, weights), wanted)
+    expected = loss_of(np.where(labels == label, 0, labels), logits)
+    np.testing.assert_allclose(loss_of(labels, logits, weights), expected)
 
 
-def test_it_goes_through_saving():
+def test_the_config_round_trips():
     loss = SmoothedCrossentropy(0.1, pad_id=4, name="mine")
     again = keras.losses.deserialize(keras.losses.serialize(loss))
     assert isinstance(again, SmoothedCrossentropy)
@@ -168,14 +168,14 @@ def test_its_minimum_is_the_entropy_of_the_smoothed_labels(value_and_gradients):
     np.testing.assert_allclose(gradient, 0.0, atol=1e-7)
 
 
-def test_wrong_arguments_are_refused():
+def test_wrong_arguments_are_rejected():
     labels, logits = batch()
     for smoothing in (-0.1, 1.0):
-        with pytest.raises(ValueError, match="at least 0.*below 1. Received: label"):
+        with pytest.raises(ValueError, match="at least 0.*below 1; got label"):
             SmoothedCrossentropy(smoothing)
     with pytest.raises(ValueError, match=r"labels \(3, 5, 11\), logits \(3, 5, 11\)"):
         loss_of(np.eye(V)[labels], logits)
-    with pytest.raises(ValueError, match=r"Received: labels \(3, 4\)"):
+    with pytest.raises(ValueError, match=r"got labels \(3, 4\)"):
         loss_of(labels[:, 1:], logits)
     with pytest.raises(ValueError, match=r"sample_weight \(3, 5, 1\)"):
         loss_of(labels, logits, np.ones((B, T, 1)))

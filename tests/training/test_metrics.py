@@ -39,7 +39,7 @@ def run(metric, values, weights=None):
     return float(ops.convert_to_numpy(metric.result()))
 
 
-def test_accuracy_is_over_all_real_tokens():
+def test_accuracy_is_exact_over_an_epoch():
     values = list(batches())
     labels, log_p = over_epoch(values)
     hit = log_p.argmax(-1) == labels
@@ -48,30 +48,30 @@ def test_accuracy_is_over_all_real_tokens():
     assert abs(np.mean(of_batches) - hit.mean()) > 0.01  # it can fail
 
 
-def test_perplexity_is_over_all_real_tokens():
+def test_perplexity_is_exact_over_an_epoch():
     values = list(batches())
     labels, log_p = over_epoch(values)
-    wanted = np.exp(-log_p[np.arange(len(labels)), labels].mean())
-    assert run(Perplexity(), values) == pytest.approx(wanted, rel=1e-6)
+    expected = np.exp(-log_p[np.arange(len(labels)), labels].mean())
+    assert run(Perplexity(), values) == pytest.approx(expected, rel=1e-6)
     of_batches = [run(Perplexity(), [value]) for value in values]
-    assert abs(np.mean(of_batches) - wanted) > 0.1  # it can fail
+    assert abs(np.mean(of_batches) - expected) > 0.1  # it can fail
 
 
 @pytest.mark.parametrize("make", [TokenAccuracy, Perplexity])
-def test_weights_and_padding_ids(make):
+def test_sample_weights_and_padding_ids_exclude_tokens(make):
     values = list(batches())
-    wanted = run(make(), [(a[:1], b[:1]) for a, b in values])
+    expected = run(make(), [(a[:1], b[:1]) for a, b in values])
 
     def first(labels):
         return np.float32(np.arange(len(labels)) == 0)
 
-    assert run(make(), values, first) == pytest.approx(wanted, rel=1e-6)
+    assert run(make(), values, first) == pytest.approx(expected, rel=1e-6)
     moved = [(np.where(a == 0, -1, a), b) for a, b in values]
-    assert run(make(pad_id=-1), moved, first) == pytest.approx(wanted, rel=1e-6)
+    assert run(make(pad_id=-1), moved, first) == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize(("make", "empty"), [(TokenAccuracy, 0.0), (Perplexity, 1.0)])
-def test_no_real_token_gives_no_nan_and_a_reset_forgets(make, empty):
+def test_padding_alone_gives_no_nan_and_a_reset_forgets(make, empty):
     metric = make()
     labels, logits = next(batches())
     assert run(metric, [(np.zeros_like(labels), logits)]) == empty
@@ -81,24 +81,24 @@ def test_no_real_token_gives_no_nan_and_a_reset_forgets(make, empty):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_logits_lose_nothing_more(dtype):
+def test_half_precision_logits_are_computed_in_float32(dtype):
     labels, logits = next(batches())
     half = ops.cast(5 * logits, dtype)
     rounded = ops.convert_to_numpy(ops.cast(half, "float32"))
-    wanted = run(Perplexity(), [(labels, rounded)])
-    assert run(Perplexity(), [(labels, half)]) == pytest.approx(wanted, rel=1e-6)
+    expected = run(Perplexity(), [(labels, rounded)])
+    assert run(Perplexity(), [(labels, half)]) == pytest.approx(expected, rel=1e-6)
 
 
-def test_an_implicit_mask_leaves_out_further_tokens():
+def test_an_implicit_mask_excludes_further_tokens():
     ids = np.array([[1, 1, 0, 0], [1, 0, 0, 0]], "int32")
     logits = keras.layers.Embedding(2, V, mask_zero=True)(ids)
     assert logits._keras_mask is not None
     guess = ops.convert_to_numpy(logits).argmax(-1)
     labels = np.where(ids == 1, np.maximum(guess, 1), guess % (V - 1) + 1)
     plain = ops.convert_to_numpy(logits)
-    wanted = run(TokenAccuracy(), [(labels * ids, plain)])
-    assert run(TokenAccuracy(), [(labels, logits)]) == wanted
-    assert run(TokenAccuracy(), [(labels, plain)]) != wanted  # it can fail
+    expected = run(TokenAccuracy(), [(labels * ids, plain)])
+    assert run(TokenAccuracy(), [(labels, logits)]) == expected
+    assert run(TokenAccuracy(), [(labels, plain)]) != expected  # it can fail
 
 
 def masked_loss(logits, labels, mask):
@@ -108,7 +108,7 @@ def masked_loss(logits, labels, mask):
     return -np.take_along_axis(log_p, labels[..., None], -1)[..., 0][mask].mean()
 
 
-def test_an_implicit_mask_counts_inside_evaluate_too():
+def test_evaluate_uses_an_implicit_mask():
     """On JAX traced tensors do not carry it as an attribute."""
     ids = np.array([[1, 2, 0, 0], [3, 4, 5, 0]], "int32")
     labels = np.array([[1, 2, 3, 4], [1, 2, 3, 4]], "int32")
@@ -118,25 +118,25 @@ def test_an_implicit_mask_counts_inside_evaluate_too():
     model = keras.Model(source, keras.layers.Dense(V)(hidden))
     model.compile(loss=SmoothedCrossentropy(), metrics=[Perplexity()])
     found = model.evaluate(ids, labels, verbose=0, return_dict=True)
-    wanted = masked_loss(model(ids), labels, ids != 0)
-    assert abs(wanted - masked_loss(model(ids), labels, ids >= 0)) > 1e-3
-    assert found["loss"] == pytest.approx(wanted, abs=1e-5)
-    assert found["perplexity"] == pytest.approx(np.exp(wanted), rel=1e-5)
+    expected = masked_loss(model(ids), labels, ids != 0)
+    assert abs(expected - masked_loss(model(ids), labels, ids >= 0)) > 1e-3
+    assert found["loss"] == pytest.approx(expected, abs=1e-5)
+    assert found["perplexity"] == pytest.approx(np.exp(expected), rel=1e-5)
     model = keras.Model(source, hidden)
     model.compile(loss=ProjectedCrossentropy(table))
-    wanted = masked_loss(table.as_logits(model(ids)), labels, ids != 0)
-    assert model.evaluate(ids, labels, verbose=0) == pytest.approx(wanted, abs=1e-5)
+    expected = masked_loss(table.as_logits(model(ids)), labels, ids != 0)
+    assert model.evaluate(ids, labels, verbose=0) == pytest.approx(expected, abs=1e-5)
 
 
-class OneInMillions(TokenMean):
-    """Gives 1 to each token whose label is 2, else 0."""
+class LabelIsTwo(TokenMean):
+    """Computes 1 for each token whose label is 2, else 0."""
 
     def token_values(self, labels, logits):
         return ops.cast(labels == 2, "float32")
 
 
 def test_counts_stay_exact_past_two_to_the_24():
-    metric = OneInMillions()
+    metric = LabelIsTwo()
     metric.total.assign(2.0**24)
     metric.count.assign(2.0**25)
     labels, logits = np.array([[2]], "int32"), np.zeros((1, 1, 3), "float32")
@@ -147,7 +147,7 @@ def test_counts_stay_exact_past_two_to_the_24():
     assert float(metric.count) + float(metric.count_rest) == 2.0**25 + 64
 
 
-def test_fit_shows_them_beside_a_masked_output():
+def test_fit_logs_them_for_a_masked_output():
     values = np.random.default_rng(1).integers(1, V, size=(24, 5)).astype("int32")
     values[:, 3:] = 0
     model = keras.Sequential(
@@ -166,13 +166,13 @@ def test_fit_shows_them_beside_a_masked_output():
         history["val_perplexity"], np.exp(history["val_loss"]), rtol=1e-5
     )
     guess = model.predict(values, verbose=0).argmax(-1)
-    wanted = (guess == values)[values != 0].mean()
-    assert history["val_token_accuracy"][-1] == pytest.approx(wanted, abs=1e-6)
+    expected = (guess == values)[values != 0].mean()
+    assert history["val_token_accuracy"][-1] == pytest.approx(expected, abs=1e-6)
     assert 0 < history["token_accuracy"][-1] <= 1
 
 
 @pytest.mark.parametrize("make", [TokenAccuracy, Perplexity])
-def test_early_stopping_knows_their_direction(make):
+def test_early_stopping_infers_their_direction(make):
     name = make().name
     values = np.ones((4, 2), "int32")
     model = keras.Sequential([keras.Input((2,)), keras.layers.Embedding(V, V)])
@@ -185,14 +185,14 @@ def test_early_stopping_knows_their_direction(make):
 
 
 @pytest.mark.parametrize("make", [TokenAccuracy, Perplexity])
-def test_they_go_through_saving(make):
+def test_their_config_round_trips(make):
     metric = make(pad_id=3, name="mine")
     again = keras.metrics.deserialize(keras.metrics.serialize(metric))
     assert type(again) is make
     assert again.get_config() == {"pad_id": 3, "name": "mine"}
 
 
-def test_shapes_that_do_not_fit_are_refused():
+def test_labels_that_do_not_fit_the_logits_are_rejected():
     labels, logits = next(batches())
     with pytest.raises(ValueError, match=r"labels \(2, 5\), logits \(2, 6, 9\)"):
         TokenAccuracy().update_state(labels[:, 1:], logits)

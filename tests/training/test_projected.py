@@ -32,7 +32,9 @@ def batch(seed=0):
 
 # Of 28 tokens: chunks of one, chunks that need padding, one chunk.
 @pytest.mark.parametrize(("smoothing", "chunk"), [(0.1, 1), (0.1, 9), (0.0, 1024)])
-def test_value_and_gradients_are_those_of_logits(smoothing, chunk, value_and_gradients):
+def test_value_and_gradients_are_those_of_the_loss_on_logits(
+    smoothing, chunk, value_and_gradients
+):
     labels, hidden, matrix = batch()
     weights = np.random.default_rng(1).uniform(size=(B, T)).astype("float32")
 
@@ -45,14 +47,14 @@ def test_value_and_gradients_are_those_of_logits(smoothing, chunk, value_and_gra
         return 3.0 * loss(labels, hidden, weights)
 
     value, gradients = value_and_gradients(projected, hidden, matrix)
-    wanted, wanted_gradients = value_and_gradients(plain, hidden, matrix)
-    np.testing.assert_allclose(value, wanted, rtol=1e-6)
-    for got, gradient in zip(gradients, wanted_gradients, strict=True):
+    expected, expected_gradients = value_and_gradients(plain, hidden, matrix)
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+    for got, gradient in zip(gradients, expected_gradients, strict=True):
         np.testing.assert_allclose(got, gradient, atol=1e-6)
-    assert np.abs(wanted_gradients[1]).max() > 0.1  # it can fail
+    assert np.abs(expected_gradients[1]).max() > 0.1  # it can fail
 
 
-def test_a_bias_counts_and_has_its_gradient(value_and_gradients):
+def test_a_bias_is_added_and_has_a_gradient(value_and_gradients):
     labels, hidden, matrix = batch()
     bias = np.linspace(-1, 1, V).astype("float32")
 
@@ -64,11 +66,11 @@ def test_a_bias_counts_and_has_its_gradient(value_and_gradients):
         return ProjectedCrossentropy(Matrix(matrix, bias), 0.1)(labels, hidden)
 
     value, gradients = value_and_gradients(projected, hidden, matrix, bias)
-    wanted, wanted_gradients = value_and_gradients(plain, hidden, matrix, bias)
-    np.testing.assert_allclose(value, wanted, rtol=1e-6)
-    for got, gradient in zip(gradients, wanted_gradients, strict=True):
+    expected, expected_gradients = value_and_gradients(plain, hidden, matrix, bias)
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+    for got, gradient in zip(gradients, expected_gradients, strict=True):
         np.testing.assert_allclose(got, gradient, atol=1e-6)
-    assert np.abs(wanted_gradients[2]).max() > 0.01
+    assert np.abs(expected_gradients[2]).max() > 0.01
 
 
 def test_a_batch_of_padding_has_no_loss_and_no_gradient(value_and_gradients):
@@ -83,7 +85,7 @@ def test_a_batch_of_padding_has_no_loss_and_no_gradient(value_and_gradients):
 
 
 @pytest.mark.parametrize("label", [V, -1])
-def test_a_label_outside_the_vocabulary_is_seen(label):
+def test_a_label_outside_the_vocabulary_gives_nan(label):
     labels, hidden, matrix = batch()
     labels[1, 1] = label
     loss = ProjectedCrossentropy(Matrix(matrix))
@@ -96,7 +98,7 @@ def test_a_label_outside_the_vocabulary_is_seen(label):
 
 
 @pytest.mark.backend("jax")
-def test_the_tensor_of_logits_is_never_made():
+def test_the_tensor_of_all_logits_is_never_computed():
     import jax
     import jax.extend
 
@@ -151,7 +153,7 @@ def tied_model(projected):
 
 
 @pytest.mark.backend("torch")
-def test_fit_trains_the_tied_matrix_through_it():
+def test_fit_trains_the_tied_matrix():
     labels, _, _ = batch()
     trained = []
     for projected in (True, False):
@@ -166,8 +168,8 @@ def test_fit_trains_the_tied_matrix_through_it():
         after = ops.convert_to_numpy(embedding.embeddings)
         trained.append([after, history.history["loss"], history.history["val_loss"]])
         assert np.abs(after - before).max() > 0.05
-    for got, wanted in zip(*trained, strict=True):
-        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+    for got, expected in zip(*trained, strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -183,7 +185,7 @@ def test_products_are_in_the_dtype_of_the_layer(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_the_loss_is_not_below_0_where_the_model_is_sure(dtype):
+def test_the_loss_is_not_negative_where_the_model_is_certain(dtype):
     rng = np.random.default_rng(3)
     matrix = rng.normal(size=(V, 64)).astype("float32")
     labels = rng.integers(1, V, size=(B, T)).astype("int32")
@@ -195,7 +197,9 @@ def test_the_loss_is_not_below_0_where_the_model_is_sure(dtype):
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e5])
-def test_the_scale_of_weights_is_lost_on_float16(scale, value_and_gradients):
+def test_the_scale_of_sample_weights_does_not_matter_in_float16(
+    scale, value_and_gradients
+):
     labels, hidden, matrix = batch()
     hidden = hidden / 4
 
@@ -204,9 +208,11 @@ def test_the_scale_of_weights_is_lost_on_float16(scale, value_and_gradients):
         weights = np.full((B, T), scale, "float32")
         return ProjectedCrossentropy(matrix)(labels, hidden, weights)
 
-    wanted, gradients = value_and_gradients(lambda h, m: loss(h, m, 1), hidden, matrix)
+    expected, gradients = value_and_gradients(
+        lambda h, m: loss(h, m, 1), hidden, matrix
+    )
     found, others = value_and_gradients(lambda h, m: loss(h, m, scale), hidden, matrix)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
     for other, gradient in zip(others, gradients, strict=True):
         np.testing.assert_allclose(other, gradient, atol=1e-5)
 
@@ -214,13 +220,13 @@ def test_the_scale_of_weights_is_lost_on_float16(scale, value_and_gradients):
 def test_negative_weights_are_those_of_the_loss_on_logits():
     labels, hidden, matrix = batch()
     weights = np.random.default_rng(1).normal(size=(B, T)).astype("float32")
-    wanted = SmoothedCrossentropy(0.1)(labels, hidden @ matrix.T, weights)
+    expected = SmoothedCrossentropy(0.1)(labels, hidden @ matrix.T, weights)
     found = ProjectedCrossentropy(Matrix(matrix), 0.1)(labels, hidden, weights)
-    found, wanted = ops.convert_to_numpy(found), ops.convert_to_numpy(wanted)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    found, expected = ops.convert_to_numpy(found), ops.convert_to_numpy(expected)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
-def test_an_implicit_mask_leaves_out_further_tokens():
+def test_an_implicit_mask_excludes_further_tokens():
     labels, _, matrix = batch()
     ids = np.where(np.arange(T) < 2, 1, 0) * np.ones((B, 1), "int32")
     hidden = keras.layers.Embedding(2, D, mask_zero=True)(ids)
@@ -228,45 +234,45 @@ def test_an_implicit_mask_leaves_out_further_tokens():
     loss = ProjectedCrossentropy(Matrix(matrix))
     got = ops.convert_to_numpy(loss(labels, hidden))
     plain = ops.convert_to_numpy(hidden)
-    wanted = ops.convert_to_numpy(loss(np.where(ids == 0, 0, labels), plain))
-    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    expected = ops.convert_to_numpy(loss(np.where(ids == 0, 0, labels), plain))
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
     assert abs(got - ops.convert_to_numpy(loss(labels, plain))) > 1e-3  # it can fail
 
 
-def test_a_saved_model_keeps_its_weights_and_is_compiled_anew(tmp_path):
+def test_a_saved_model_loads_without_the_loss_and_is_compiled_again(tmp_path):
     labels, _, _ = batch()
     model, loss, _ = tied_model(True)
     model.compile("sgd", loss)
     model.fit(labels, labels, verbose=0)
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras", compile=False)
-    for got, wanted in zip(again.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(got, wanted)
+    for got, expected in zip(again.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(got, expected)
     with pytest.raises(ValueError, match="compile=False, then compile it with Proj"):
         keras.models.load_model(tmp_path / "model.keras")
 
 
-def test_weights_go_between_compiled_and_plain_models(tmp_path):
+def test_weights_load_into_a_model_with_logits(tmp_path):
     model, loss, _ = tied_model(True)
     model.compile("sgd", loss)
     model.save_weights(tmp_path / "m.weights.h5")
     plain, _, _ = tied_model(False)
     plain.set_weights([np.zeros_like(w) for w in plain.get_weights()])
     plain.load_weights(tmp_path / "m.weights.h5")
-    for got, wanted in zip(plain.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(got, wanted)
+    for got, expected in zip(plain.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(got, expected)
 
 
-def test_wrong_arguments_are_refused():
+def test_wrong_arguments_are_rejected():
     labels, hidden, matrix = batch()
-    with pytest.raises(TypeError, match="`embeddings`. Received: embedding=<Dense"):
+    with pytest.raises(TypeError, match="`embeddings`; got embedding=<Dense"):
         ProjectedCrossentropy(keras.layers.Dense(3))
     with pytest.raises(ValueError, match="chunk_tokens=0"):
         ProjectedCrossentropy(Matrix(matrix), chunk_tokens=0)
-    with pytest.raises(ValueError, match="below 1. Received: label_smoothing=1"):
+    with pytest.raises(ValueError, match="below 1; got label_smoothing=1"):
         ProjectedCrossentropy(Matrix(matrix), 1.0)
     loss = ProjectedCrossentropy(Matrix(matrix))
     with pytest.raises(ValueError, match=r"states \(4, 7, 5\), embeddings \(13, 6\)"):
         loss(labels, hidden[..., 1:])
-    with pytest.raises(ValueError, match=r"Received: labels \(4, 6\)"):
+    with pytest.raises(ValueError, match=r"got labels \(4, 6\)"):
         loss(labels[:, 1:], hidden)

@@ -16,31 +16,31 @@ def rates(schedule, updates):
     return np.array([float(ops.convert_to_numpy(schedule(step))) for step in steps])
 
 
-def test_noam_is_equation_3():
+def test_noam_is_equation_3_of_the_paper():
     n = UPDATES.astype("float64")
-    wanted = 512**-0.5 * np.minimum(n**-0.5, n * 4000**-1.5)
-    np.testing.assert_allclose(rates(Noam(512, 4000), UPDATES), wanted, rtol=1e-6)
+    expected = 512**-0.5 * np.minimum(n**-0.5, n * 4000**-1.5)
+    np.testing.assert_allclose(rates(Noam(512, 4000), UPDATES), expected, rtol=1e-6)
     doubled = rates(Noam(512, 4000, factor=2.0), UPDATES)
-    np.testing.assert_allclose(doubled, 2 * wanted, rtol=1e-6)
+    np.testing.assert_allclose(doubled, 2 * expected, rtol=1e-6)
 
 
-def test_inverse_square_root_rises_in_a_line_and_falls_with_the_root():
+def test_inverse_square_root_rises_linearly_and_decays_with_the_root():
     n = UPDATES.astype("float64")
     rising = 1e-4 + (2e-3 - 1e-4) * n / 4000
-    wanted = np.where(n <= 4000, rising, 2e-3 * np.sqrt(4000 / n))
+    expected = np.where(n <= 4000, rising, 2e-3 * np.sqrt(4000 / n))
     got = rates(InverseSquareRoot(2e-3, 4000, initial_learning_rate=1e-4), UPDATES)
-    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
-def test_a_cooldown_falls_to_zero_in_a_line():
+def test_a_cooldown_falls_linearly_to_zero():
     n = np.arange(1, 14)
-    wanted = 0.5 * np.minimum(n / 2, np.sqrt(2 / n))
-    wanted *= [1, 1, 1, 1, 1, 1, 1, 4 / 4, 3 / 4, 2 / 4, 1 / 4, 0, 0]
+    expected = 0.5 * np.minimum(n / 2, np.sqrt(2 / n))
+    expected *= [1, 1, 1, 1, 1, 1, 1, 4 / 4, 3 / 4, 2 / 4, 1 / 4, 0, 0]
     got = rates(InverseSquareRoot(0.5, 2, total_steps=11, cooldown_steps=4), n)
-    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
 
 
-def test_noam_is_an_inverse_square_root_with_its_peak_worked_out():
+def test_noam_is_an_inverse_square_root_with_a_computed_peak():
     peak = (512 * 4000) ** -0.5
     np.testing.assert_allclose(
         rates(Noam(512, 4000), UPDATES),
@@ -50,7 +50,7 @@ def test_noam_is_an_inverse_square_root_with_its_peak_worked_out():
 
 
 @pytest.mark.parametrize("schedule", [Noam(64, 5), InverseSquareRoot(0.5, 5)])
-def test_the_first_update_counts_and_the_peak_is_at_warmup(schedule):
+def test_the_peak_is_at_the_last_warmup_step(schedule):
     got = rates(schedule, range(1, 12))
     assert got[0] == pytest.approx(got[4] / 5)
     assert got.argmax() == 4  # update 5
@@ -62,7 +62,7 @@ def test_a_warmup_of_one_starts_at_the_peak():
 
 
 @pytest.mark.parametrize("schedule", [Noam(64, 5), InverseSquareRoot(0.5, 5)])
-def test_an_optimizer_takes_the_rate_of_each_update(schedule):
+def test_an_optimizer_uses_the_rate_of_each_update(schedule):
     model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1, use_bias=False)])
     model.set_weights([np.zeros((1, 1))])
     # The gradient of the mean of w * x at x = 1 is 1: each step is the rate.
@@ -81,7 +81,7 @@ def test_an_optimizer_takes_the_rate_of_each_update(schedule):
         InverseSquareRoot(0.5, 5, total_steps=20, cooldown_steps=3),
     ],
 )
-def test_they_go_through_saving(schedule):
+def test_their_config_round_trips(schedule):
     optimizer = keras.optimizers.Adam(schedule)
     config = keras.optimizers.serialize(optimizer)
     again = keras.optimizers.deserialize(config)._learning_rate
@@ -92,7 +92,7 @@ def test_they_go_through_saving(schedule):
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda: Noam(512, 0), "at least 1; got warmup_steps=0"),
+        (lambda: Noam(512, 0), "`warmup_steps` must be at least 1; got warmup_steps=0"),
         (lambda: Noam(0, 4000), "at least 1 .* got embedding_dim=0"),
         (lambda: Noam(512, 4000, factor=0.0), "above 0; got .*factor=0.0"),
         (lambda: InverseSquareRoot(1e-3, -4), "at least 1; got warmup_steps=-4"),
@@ -110,6 +110,6 @@ def test_they_go_through_saving(schedule):
         (lambda: InverseSquareRoot(1.0, 1, 0.0, 2, -1), "cooldown_steps=-1, total"),
     ],
 )
-def test_wrong_arguments_are_refused(make, words):
+def test_wrong_arguments_are_rejected(make, words):
     with pytest.raises(ValueError, match=words):
         make()
