@@ -10,7 +10,6 @@ PENDING = {
     "cli",
     "decode",
     "export",
-    "models",
     "pipelines",
     "plot",
     "recipes",

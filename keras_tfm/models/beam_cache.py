@@ -39,6 +39,7 @@ def add_outputs(
     """
     if return_attention:
         batch_size, length = ops.shape(source_ids)
+        # Compiled loops need every entry of the cache from the beginning.
         cache["attention"] = ops.zeros((batch_size, beam_size, length), "float32")
     if candidates is not None:
         cache["projection"] = output.columns_of(candidates)
@@ -56,6 +57,7 @@ def mark_step(ancestors: Tensor, slot: Tensor) -> Tensor:
         bool `(B, K, L)`.
     """
     batch_size, beam_size = ops.shape(ancestors)[0], ancestors.shape[1]
+    # (B, K, K): a hypothesis attends to its own token, not to the others.
     diagonal = ops.broadcast_to(
         ops.eye(beam_size, dtype="bool"), (batch_size, beam_size, beam_size)
     )
@@ -103,4 +105,4 @@ def embed_step(
     if not isinstance(offset, int) and len(offset.shape) > 0:
         offset = ops.repeat(offset, beam_size, axis=0)  # (B * K,)
     x = embedding(ops.reshape(ids, (-1, 1)), offset=offset)  # (B * K, 1, D)
-    return ops.reshape(x, (batch_size, beam_size, x.shape[-1]))
+    return ops.reshape(x, (batch_size, beam_size, x.shape[-1]))  # (B, K, D)

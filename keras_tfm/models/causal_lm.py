@@ -161,11 +161,11 @@ class CausalLM(configured_model.ConfiguredModel):
                 candidates and an untied projection in int8.
         """
         batch_size, length = ops.shape(source_ids)
-        lengths = ops.sum(ops.cast(padding_mask(source_ids), "int32"), axis=1)
+        lengths = ops.sum(ops.cast(padding_mask(source_ids), "int32"), axis=1)  # (B,)
         # The last token is read by the first step, which computes its logits.
         num_read = ops.maximum(lengths - 1, 0)  # (B,)
         is_read = ops.arange(length)[None, :] < num_read[:, None]  # (B, S)
-        last = ops.take_along_axis(source_ids, num_read[:, None], axis=1)[:, 0]
+        last = ops.take_along_axis(source_ids, num_read[:, None], axis=1)[:, 0]  # (B,)
         num_slots = length + max_length * beam_size
         x, pasts = self.embedding(source_ids), []
         for block in self.blocks:
@@ -175,8 +175,10 @@ class CausalLM(configured_model.ConfiguredModel):
                 cache=(block.empty_cache(batch_size, length), None),
                 cache_index=0,
             )
+            # The prompt is read once, in S slots for all beams.
             pasts.append(block.extend_cache(past, num_slots))
         ancestors = ops.repeat(is_read[:, None], beam_size, axis=1)  # (B, K, S)
+        # (B, K, S) to (B, K, S + max_length * K)
         padding = [[0, 0], [0, 0], [0, max_length * beam_size]]
         cache = {
             "past": pasts,
@@ -221,14 +223,16 @@ class CausalLM(configured_model.ConfiguredModel):
             position; its logits mean nothing.
         """
         beam_size, length = ids.shape[1], ops.shape(cache["prompt_ids"])[1]
-        slot = length + index * beam_size
+        slot = length + index * beam_size  # after the S slots of the prompt
         ancestors = beam_cache.mark_step(cache["beams"]["ancestors"], slot)
         last = ops.cast(cache["last_prompt_ids"], ids.dtype)[:, None]
+        # An empty prompt has no last token: it starts with `ids`.
         is_first = ops.logical_and(ops.equal(index, 0), last != 0)
         ids = ops.where(is_first, last, ids)  # (B, K)
         positions = cache["num_read"] + index  # (B,)
         offset = positions
         if isinstance(self.embedding.position_layer, LearnedPositions):
+            # Rows that are finished run beyond the positions with the others.
             offset = ops.minimum(offset, self.max_positions - 1)
         x = beam_cache.embed_step(self.embedding, ids, offset)  # (B, K, D)
         x, pasts, attention = self._stack.step(
@@ -236,7 +240,7 @@ class CausalLM(configured_model.ConfiguredModel):
             [(past, None) for past in cache["past"]],
             return_attention="attention" in cache,
             attention_mask=ancestors,
-            use_causal_mask=False,
+            use_causal_mask=False,  # slots of other beams may come earlier
             cache_index=slot,
             query_positions=ops.broadcast_to(positions[:, None], ops.shape(ids)),
             key_positions=self._key_positions(cache, beam_size),
@@ -275,17 +279,19 @@ class CausalLM(configured_model.ConfiguredModel):
             token_ids = token_ids[:, : self.max_positions]
         logits = self({"token_ids": token_ids})  # (B, S + T - 1, V)
         indices = last + ops.arange(count)[None]  # (B, T)
+        # Indices of padding may exceed the row; their logits are not used.
         indices = ops.minimum(indices, ops.shape(token_ids)[1] - 1)
-        return ops.take_along_axis(logits, indices[:, :, None], axis=1)
+        return ops.take_along_axis(logits, indices[:, :, None], axis=1)  # (B, T, V)
 
     def _key_positions(self, cache, beam_size):
         """Positions of the slots `(B, L)`: of the prompt, then of the steps."""
         batch_size, length = ops.shape(cache["prompt_ids"])
         num_slots = ops.shape(cache["beams"]["ancestors"])[2]
-        steps = ops.arange(num_slots - length) // beam_size
-        prompt = ops.broadcast_to(ops.arange(length), (batch_size, length))
-        generated = cache["num_read"][:, None] + steps[None]
-        return ops.concatenate([prompt, generated], axis=1)
+        steps = ops.arange(num_slots - length) // beam_size  # (L - S,)
+        prompt = ops.broadcast_to(ops.arange(length), (batch_size, length))  # (B, S)
+        # A row continues at the end of its prompt, not of the longest one.
+        generated = cache["num_read"][:, None] + steps[None]  # (B, L - S)
+        return ops.concatenate([prompt, generated], axis=1)  # (B, L)
 
 
 def _prompt_attention(attention, num_read, length):

@@ -91,9 +91,9 @@ class ConfiguredModel(keras.Model):
         config = {"name": self.name, "trainable": self.trainable}
         config["dtype"] = dtype_config(self)
         for name, value in self.config.items():
-            if isinstance(value, keras.layers.Layer):
+            if isinstance(value, keras.layers.Layer):  # a position layer, an encoder
                 value = keras.saving.serialize_keras_object(value)
-            elif callable(value):
+            elif callable(value):  # an activation
                 value = keras.activations.serialize(value)
             config[name] = value
         return config
@@ -124,6 +124,7 @@ def split_options(options: dict, **defaults: Any) -> tuple:
         TypeError: an option has an unknown name.
     """
     block = {**BLOCK_DEFAULTS, **defaults}
+    # What the caller names goes before the defaults of the model.
     block |= {name: options[name] for name in options if name in BLOCK_DEFAULTS}
     keras_options = {
         name: options[name] for name in options if name not in BLOCK_DEFAULTS
@@ -152,6 +153,7 @@ def take_policy(options: dict, default: Any = None, expected: tuple = ()) -> tup
             f"Unknown options of a model: expected some of {', '.join(expected)}; got "
             f"{', '.join(unknown)}."
         )
+    # None counts as missing: Keras passes it on.
     dtype = options.get("dtype") or default or keras.config.dtype_policy()
     keras_options = {name: value for name, value in options.items() if name != "dtype"}
     return keras.dtype_policies.get(dtype), keras_options

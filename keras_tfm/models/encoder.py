@@ -110,6 +110,7 @@ class Encoder(configured_model.ConfiguredModel):
         layers = (embedding, segment_embedding, embedding_norm, dropout_layer, stack)
         encode = functools.partial(_encode, layers, pad_id)
         inputs = stacks.id_inputs("token_ids", *["segment_ids"][: min(num_segments, 1)])
+        # A config has one level: options of the blocks stand beside the others.
         config |= block
         super().__init__(inputs, encode(**inputs), config, policy, keras_options)
         self.embedding, self.segment_embedding = embedding, segment_embedding
@@ -153,8 +154,9 @@ class Encoder(configured_model.ConfiguredModel):
 def _encode(layers, pad_id, token_ids, segment_ids=None, maps=None):
     """Encodes tokens and segments, `(B, S)` to `(B, S, D)`."""
     embedding, segment_embedding, norm, dropout, stack = layers
-    x, mask = embedding(token_ids), padding_mask(token_ids, pad_id)
+    x, mask = embedding(token_ids), padding_mask(token_ids, pad_id)  # (B, S, D)
     if segment_embedding is not None:
         x = x + segment_embedding(segment_ids)
+    # As in BERT: the sum is normalized, then dropped from.
     x = dropout(stacks.normalize(norm, x, mask))
     return stack(x, padding_mask=mask, maps=maps)

@@ -64,6 +64,7 @@ class MaskedLM(configured_model.ConfiguredModel):
         hidden = encoder(inputs)  # (B, S, D)
         # (B, P, D): the vectors of the masked tokens
         hidden = ops.take_along_axis(hidden, mask_positions[:, :, None], axis=1)
+        # Dense layer and norm belong to the head, the matrix to the encoder.
         logits = bias(encoder.embedding.as_logits(norm(dense(hidden))))
         inputs["mask_positions"] = mask_positions
         config = {"encoder": encoder, "activation": activation}

@@ -65,7 +65,8 @@ class OutputProjection:
             float `(B, K, V)`, or `(B, K, C)`.
         """
         if columns is not None:
-            kernel, *bias = columns
+            kernel, *bias = columns  # (B, D, C) and (B, 1, C)
+            # (B, K, D) @ (B, D, C): each row has its own candidates.
             logits = ops.matmul(ops.cast(hidden, kernel.dtype), kernel)
             return logits + bias[0] if bias else logits
         if not self._in_float32:
@@ -74,7 +75,7 @@ class OutputProjection:
             matrix = ops.convert_to_tensor(self.embedding.embeddings)
             kernel = ops.transpose(matrix)  # (D, V)
         else:
-            kernel = self.dense.kernel
+            kernel = self.dense.kernel  # (D, V)
         logits = ops.matmul(ops.cast(hidden, "float32"), kernel)
         return logits if self.bias is None else logits + self.bias
 
@@ -94,8 +95,9 @@ class OutputProjection:
         if dense is None:
             if self._in_float32:
                 matrix = ops.convert_to_tensor(self.embedding.embeddings)
-                rows = ops.take(matrix, candidates, axis=0)
+                rows = ops.take(matrix, candidates, axis=0)  # (B, C, D)
             else:
+                # A quantized matrix has its own lookup.
                 rows = self.embedding.token_embedding(candidates)
             kernel = ops.transpose(rows, (0, 2, 1))  # (B, C, D) to (B, D, C)
         elif dense.quantization_mode is not None:

@@ -90,9 +90,10 @@ class RecurrentEncoder(keras.layers.Layer):
         for i, (forward, backward) in enumerate(layers):
             if i:
                 x = self.dropout_layer(x, training=training)
+            # (B, S, units), in the reverse order
             backward_states = backward(ops.take_along_axis(x, reverse, axis=1))
             backward_states = ops.take_along_axis(backward_states, reverse, axis=1)
-            x = ops.concatenate([forward(x), backward_states], axis=-1)
+            x = ops.concatenate([forward(x), backward_states], axis=-1)  # 2 * units
         return x
 
     def compute_output_shape(self, x_shape: Shape) -> Shape:
@@ -214,11 +215,12 @@ class RecurrentDecoder(keras.layers.Layer):
         if self.attention == "additive":
             h, context = self._attend_at_each_step(x, states[0], memory, padding_mask)
         else:
-            h = self.layers[0](x, initial_state=states[0])
+            h = self.layers[0](x, initial_state=states[0])  # (B, T, units)
         for layer, state in zip(self.layers[1:], states[1:], strict=True):
             h = self.dropout_layer(h, training=training)
             h = layer(_with_context(h, context), initial_state=state)
         if context is None:
+            # All T states attend at once: (B, T, 2 * units).
             context = self.attention_layer(h, cache=memory, padding_mask=padding_mask)
         return self.dropout_layer(self._hidden(x, h, context), training=training)
 
@@ -248,12 +250,12 @@ class RecurrentDecoder(keras.layers.Layer):
 
         context, new_states, h = None, [], x
         if self.attention == "additive":
-            context, weights = attend(states[0][0])
+            context, weights = attend(states[0][0])  # the state before this token
         for layer, state in zip(self.layers, states, strict=True):
             new_states.append(_advance(layer, _with_context(h, context), state))
             h = new_states[-1][0]
         if context is None:
-            context, weights = attend(h)
+            context, weights = attend(h)  # the new state
         return self._hidden(x, h, context), new_states, weights
 
     def keys_and_values(self, memory: Tensor) -> tuple[Tensor, Tensor]:
@@ -288,12 +290,13 @@ class RecurrentDecoder(keras.layers.Layer):
         """Runs the first layer: states `(B, T, units)` and their contexts."""
 
         def step(x, state):
-            state = [tensor[:, None] for tensor in state]
+            state = [tensor[:, None] for tensor in state]  # (B, 1, units)
             context = self.attention_layer(
                 state[0], cache=memory, padding_mask=padding_mask
             )
-            x = ops.concatenate([x[:, None], context], axis=-1)
+            x = ops.concatenate([x[:, None], context], axis=-1)  # (B, 1, D + 2 * units)
             state = [tensor[:, 0] for tensor in _advance(self.layers[0], x, state)]
+            # The loop returns one tensor a step: state and context together.
             return ops.concatenate([state[0], context[:, 0]], axis=-1), state
 
         state_sizes, output_size = [self.units] * len(state), 3 * self.units
@@ -308,6 +311,7 @@ class RecurrentDecoder(keras.layers.Layer):
     def _hidden(self, x, h, context):
         if self.attention == "multiplicative":
             return self.readout(ops.concatenate([context, h], axis=-1))
+        # (B, T, 2 * D): two candidates for each channel
         channels = self.readout(ops.concatenate([h, x, context], axis=-1))
         return ops.maximum(*ops.split(channels, 2, axis=-1))  # maxout
 

@@ -131,8 +131,8 @@ class RecurrentSeq2Seq(configured_model.ConfiguredModel):
         output = OutputProjection(embeddings[1], projection)
         inputs = stacks.id_inputs("source_ids", "target_ids")
         mask = padding_mask(inputs["source_ids"])
-        memory = encoder(embeddings[0](inputs["source_ids"]), mask)
-        hidden = decoder(embeddings[1](inputs["target_ids"]), memory, mask)
+        memory = encoder(embeddings[0](inputs["source_ids"]), mask)  # (B, S, 2 units)
+        hidden = decoder(embeddings[1](inputs["target_ids"]), memory, mask)  # (B, T, D)
         super().__init__(inputs, output(hidden), config, policy, keras_options)
         self.source_embedding, self.target_embedding = embeddings
         self.encoder, self.decoder = encoder, decoder
@@ -204,7 +204,7 @@ class RecurrentSeq2Seq(configured_model.ConfiguredModel):
         memory = self.encode(source_ids)  # (B, S, 2 * units)
         states = keras.tree.map_structure(
             lambda state: ops.repeat(state[:, None], beam_size, axis=1),
-            self.decoder.initial_states(memory),
+            self.decoder.initial_states(memory),  # (B, units) to (B, K, units)
         )
         cache = {
             "memory": self.decoder.keys_and_values(memory),

@@ -93,7 +93,7 @@ class SequenceClassifier(configured_model.ConfiguredModel):
         mask = padding_mask(inputs["token_ids"], encoder.pad_id)
         pooled = pooling_layer(encoder(inputs), padding_mask=mask)  # (B, D)
         if hidden_dense is not None:
-            pooled = hidden_dense(pooled)
+            pooled = hidden_dense(pooled)  # (B, hidden_dim)
         logits = output_dense(dropout_layer(pooled))  # (B, C)
         config = {
             "encoder": encoder,
@@ -119,7 +119,7 @@ class SequenceClassifier(configured_model.ConfiguredModel):
             float32 `(B, C)`: one for each label with `multi_label`, else a
             distribution over the labels.
         """
-        logits = ops.cast(logits, "float32")
+        logits = ops.cast(logits, "float32")  # half precision rounds close ones
         if self.multi_label:
             return ops.sigmoid(logits)
         return ops.softmax(logits, axis=-1)

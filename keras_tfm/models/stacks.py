@@ -74,12 +74,13 @@ def tied_embeddings(
     inputs_tied, output_tied = tie in ("all", "inputs"), tie in ("all", "target")
     make = functools.partial(embedding, config=config, policy=policy, **options)
     bias = logits_bias and output_tied
+    # One layer for both, unless it has weights that each side has for itself.
     source = target = make(target_size, "embedding", logits_bias=bias)
     if not inputs_tied or _has_weights_beside_matrix(target):
         source = make(source_size, "source_embedding")
         target = make(target_size, "target_embedding", logits_bias=bias)
         if inputs_tied:
-            target.tie_embeddings(source)
+            target.tie_embeddings(source)  # the matrix alone
     dense = None
     if not output_tied:
         dense = keras.layers.Dense(
@@ -91,6 +92,7 @@ def tied_embeddings(
 def _has_weights_beside_matrix(embedding: TokenAndPositionEmbedding) -> bool:
     positions = embedding.position_layer
     learned = isinstance(positions, LearnedPositions)
+    # Concatenated positions are projected, which needs weights.
     learned = learned or getattr(positions, "combine", "add") != "add"
     return learned or embedding.norm is not None
 
@@ -114,7 +116,7 @@ def embedding(
     Raises:
         ValueError: the position layer has weights.
     """
-    positions = config["positions"]
+    positions = config["positions"]  # a name, a layer or None
     if is_relative(positions):
         positions = None  # those belong to the blocks
     if isinstance(positions, keras.layers.Layer):
@@ -214,9 +216,9 @@ class Stack:
         for block in self.blocks:
             x = block(x, *inputs, **options, return_attention_scores=maps is not None)
             if maps is not None:
-                x, *scores = x
+                x, *scores = x  # of self-attention, then of cross-attention
                 maps.append(scores)
-        return normalize(self.norm, x, options["padding_mask"])
+        return normalize(self.norm, x, options["padding_mask"])  # (B, S, D)
 
     def step(
         self, x: Tensor, caches: list, return_attention: bool, **options: Any
@@ -240,9 +242,9 @@ class Stack:
             x, *scores, (past, _) = block(
                 x, **options, cache=cache, return_attention_scores=wants_scores
             )
-            pasts.append(past)
+            pasts.append(past)  # the cache of the encoder does not change
         if return_attention:
-            # Scores of cross-attention, where there are any, are the last.
+            # Cross-attention comes last. (B, H, K, L) to (B, K, L)
             attention = ops.mean(ops.cast(scores[-1], "float32"), axis=1)
         return normalize(self.norm, x), pasts, attention
 
@@ -271,6 +273,7 @@ def normalize(
     """
     if norm is None:
         return x
+    # Only batch statistics depend on other positions.
     if isinstance(norm, keras.layers.BatchNormalization):
         return norm(x, mask=mask)
     return norm(x)
@@ -284,6 +287,7 @@ def enable_lora(model: keras.Model, attentions: list, rank: int) -> None:
         attentions: list of `MultiHeadAttention` to update.
         rank: int >= 1.
     """
+    # `enable_lora` makes its factors afterwards, which stay trainable.
     for weight in model.weights:
         weight.trainable = False
     for attention in attentions:

@@ -130,6 +130,7 @@ class Transformer(configured_model.ConfiguredModel):
         inputs = stacks.id_inputs("source_ids", "target_ids")
         memory = _encode(encoder, embeddings[0], inputs["source_ids"])  # (B, S, D)
         hidden = _decode(decoder, embeddings[1], memory, **inputs)  # (B, T, D)
+        # A config has one level: options of the blocks stand beside the others.
         config |= block
         super().__init__(inputs, output(hidden), config, policy, keras_options)
         self.source_embedding, self.target_embedding = embeddings
@@ -231,12 +232,14 @@ class Transformer(configured_model.ConfiguredModel):
         }
         blocks = self.decoder_blocks
         if self.config["decoder_recurrence"]:
+            # (B, K, D) of each block: a recurrence needs no slots.
             states = [block.empty_cache(batch_size, beam_size) for block in blocks]
             cache["beams"] = {"states": states}
         else:
             cache["past"] = [
                 block.empty_cache(batch_size, num_slots) for block in blocks
             ]
+            # Nothing is written, so no slot is an ancestor.
             ancestors = ops.zeros((batch_size, beam_size, num_slots), "bool")
             cache["beams"] = {"ancestors": ancestors}
         return beam_cache.add_outputs(
@@ -285,8 +288,9 @@ class Transformer(configured_model.ConfiguredModel):
         beam_size = ids.shape[1]
         x = beam_cache.embed_step(self.target_embedding, ids, index)  # (B, K, D)
         if recurrent:
-            pasts, options = cache["beams"]["states"], {}
+            pasts, options = cache["beams"]["states"], {}  # (B, K, D) each
         else:
+            # Keys (B, G, d_k, L) and values (B, G, L, d_v) of each block.
             pasts, options = cache["past"], self._slots(cache, index)
         x, new_pasts, attention = self._decoder.step(
             x,
@@ -300,6 +304,7 @@ class Transformer(configured_model.ConfiguredModel):
         else:
             ancestors = options["attention_mask"]
             cache = {**cache, "past": new_pasts, "beams": {"ancestors": ancestors}}
+            # Rows at different steps write to one slot, which wraps around.
             if "slot" in cache:
                 capacity = ops.shape(ancestors)[-1] // beam_size
                 cache["slot"] = (cache["slot"] + 1) % capacity
@@ -319,6 +324,7 @@ class Transformer(configured_model.ConfiguredModel):
             `(B, H, S, S)`, `"decoder"` `(B, H, T, T)`, empty where the decoder
             is recurrent, and `"cross"` `(B, H, T, S)`.
         """
+        # The stacks append the scores of each block.
         encoder, decoder = [], []
         embedding = self.source_embedding
         memory = _encode(self._encoder, embedding, source_ids, maps=encoder)
@@ -341,11 +347,12 @@ class Transformer(configured_model.ConfiguredModel):
         attentions = [block.self_attention for block in self.encoder_blocks]
         for block in self.decoder_blocks:
             attentions.append(block.cross_attention)
-            if not self.config["decoder_recurrence"]:
+            if not self.config["decoder_recurrence"]:  # SSRU has no attention
                 attentions.append(block.self_attention)
         stacks.enable_lora(self, attentions, rank)
 
     def _check_positions(self, max_length: Tensor) -> None:
+        # The value of a tensor is unknown while a function is traced.
         positions = self.target_embedding.position_layer
         if isinstance(positions, LearnedPositions) and isinstance(max_length, int):
             positions.check_length(max_length)
@@ -359,6 +366,7 @@ class Transformer(configured_model.ConfiguredModel):
         pairs = [attention.keys_and_values(memory) for attention in attentions]
         if read_length is None:
             return pairs
+        # Padding gets no keys: compute S' tokens, store them in S slots.
         length = ops.shape(source_ids)[1]
         return [
             attention.extend_cache(pair, length)
@@ -369,13 +377,15 @@ class Transformer(configured_model.ConfiguredModel):
         """Arguments of the blocks: where to write, and which slots to read."""
         ancestors = cache["beams"]["ancestors"]
         beam_size, num_slots = ancestors.shape[1], ops.shape(ancestors)[-1]
+        # The step has K slots, from this one on.
         slot = cache.get("slot", index) * beam_size
         options = {
             "attention_mask": beam_cache.mark_step(ancestors, slot),
-            "use_causal_mask": False,
+            "use_causal_mask": False,  # slots of other beams may come earlier
             "cache_index": slot,
         }
         if is_relative(self.config["positions"]):
+            # All beams of a row are at the step of the row, (K,) and (L,).
             options["query_positions"] = ops.broadcast_to(index, (beam_size,))
             options["key_positions"] = ops.arange(num_slots) // beam_size
         return options
