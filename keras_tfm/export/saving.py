@@ -14,7 +14,8 @@ import keras
 
 from keras_tfm.decode.options import Options
 from keras_tfm.pipelines.classifier import Classifier
-from keras_tfm.pipelines.translator import Translator, check_is_one_model
+from keras_tfm.pipelines.saving import check_is_one_model
+from keras_tfm.pipelines.translator import Translator
 
 WARM_UP_TEXTS = (("a",), ("a", "one two three four five six seven eight nine ten"))
 SCRIPT = """

@@ -12,7 +12,7 @@ import numpy as np
 from keras_tfm.decode.inputs import rounded_up
 from keras_tfm.pipelines.pretrained import resolve
 from keras_tfm.pipelines.saving import read_classifier, save_classifier
-from keras_tfm.pipelines.texts import check_unicode
+from keras_tfm.pipelines.texts import check_unicode, check_vocabulary_size
 from keras_tfm.runtime.compile import compiled
 from keras_tfm.text.pair_packing import (
     count_special_tokens,
@@ -337,12 +337,7 @@ def _check_classes(classes, model):
 
 
 def _check_vocabulary(vocabulary, encoder):
-    if vocabulary.size > encoder.vocabulary_size:
-        raise ValueError(
-            "The vocabulary must not have more tokens than the model; got "
-            f"{vocabulary.size} tokens, vocabulary_size={encoder.vocabulary_size}. "
-            "Load the vocabulary the model was trained with."
-        )
+    check_vocabulary_size(vocabulary, encoder, "vocabulary_size")
     if vocabulary.pad_id != encoder.config["pad_id"]:
         raise ValueError(
             "The vocabulary must pad with the id that the encoder masks; got "

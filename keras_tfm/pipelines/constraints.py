@@ -10,8 +10,7 @@ from keras_tfm.runtime.decoder import Decoder
 def encode_prefixes(
     target_prefix: str | Sequence[str | None] | None,
     sources: Sequence[SegmentedText],
-    vocabulary,
-    first_ids: Sequence[int],
+    translator,
     decoder: Decoder,
 ) -> list[list[int]] | None:
     """Encodes the target prefix of each segment.
@@ -20,8 +19,7 @@ def encode_prefixes(
         target_prefix: str; or one str or None for each text; or None.
         sources: `SegmentedText`; the prefix of a text is that of its first
             segment.
-        vocabulary: `Vocabulary` of the target.
-        first_ids: ints that every segment begins with.
+        translator: `Translator`.
         decoder: `Decoder`, whose limits a prefix must respect.
 
     Returns:
@@ -38,10 +36,12 @@ def encode_prefixes(
             "`target_prefix` must have one prefix for each text; got "
             f"{len(target_prefix)} prefixes for {len(sources)} texts."
         )
-    encoded = vocabulary.encode(check_texts(prefix or "" for prefix in target_prefix))
+    encoded = translator.target_vocabulary.encode(
+        check_texts(prefix or "" for prefix in target_prefix)
+    )
     prefixes = []
     for number, (source, ids) in enumerate(zip(sources, encoded, strict=True)):
-        prefixes += [list(first_ids) for _ in source.segments]
+        prefixes += [list(translator.config.target_prefix) for _ in source.segments]
         if not source.segments or not ids:
             continue
         prefix = prefixes[-len(source.segments)]

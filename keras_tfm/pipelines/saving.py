@@ -31,6 +31,7 @@ UNSAVED = {
 
 def save_translator(translator, folder: str | os.PathLike) -> None:
     """Writes a translator, see `Translator.save`."""
+    check_is_one_model(translator.model)
     options = translator.decoder.options
     if options.logits_processors:
         raise TypeError(
@@ -53,6 +54,15 @@ def save_translator(translator, folder: str | os.PathLike) -> None:
     _write(translator.model, writers, folder)
     if options.shortlist is None:
         (pathlib.Path(folder) / SHORTLIST).unlink(missing_ok=True)
+
+
+def check_is_one_model(model) -> None:
+    """Raises a TypeError if a model, such as an ensemble, cannot be saved."""
+    if not isinstance(model, keras.Model):
+        raise TypeError(
+            f"`model` must be one Keras model to be saved; got a "
+            f"{type(model).__name__}. Save the models of an ensemble by themselves."
+        )
 
 
 def read_translator(folder: str | os.PathLike) -> dict[str, Any]:

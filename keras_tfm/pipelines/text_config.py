@@ -13,8 +13,20 @@ class TextConfig:
     """Holds the arguments of `Translator` that concern text and batches.
 
     Attributes:
-        batch_size, batch_tokens, split_tokens, max_source_length,
-        source_prefix, source_suffix, target_prefix: see `Translator`.
+        batch_size: int >= 1, the most sentences decoded at once.
+        batch_tokens: int >= 1, the most source tokens, with padding, decoded
+            at once.
+        split_tokens: int >= 1. A line of more source tokens is split after
+            sentences, into segments of at most so many tokens where they allow
+            it. A model omits parts of a text that is longer than its training
+            examples: about 24 suits a model trained on single sentences.
+        max_source_length: int >= 1, in tokens with prefix and suffix; at most
+            the number of learned positions. A longer sentence is split between
+            words. A prompt of a language model is not split, but rejected.
+        source_prefix: ints, ids before each source, such as a language tag.
+        source_suffix: ints, ids after each source, such as the end token.
+        target_prefix: ints that each translation begins with, such as a
+            language tag.
 
     Raises:
         ValueError: a size is below 1, or a value has another type.

@@ -29,6 +29,23 @@ def check_texts(texts: Iterable[str]) -> list[str]:
     return texts
 
 
+def check_vocabulary_size(vocabulary, model, name: str) -> None:
+    """Raises a ValueError if a vocabulary is larger than that of its model.
+
+    Args:
+        vocabulary: `Vocabulary` or `TokenizersVocabulary`.
+        model: a model whose attribute `name` is its vocabulary size, if any.
+        name: str.
+    """
+    size = getattr(model, name, None)
+    if size is not None and vocabulary.size > size:
+        raise ValueError(
+            "The vocabulary must not have more tokens than the model; got "
+            f"{vocabulary.size} tokens, {name}={size}. Load the vocabulary the model "
+            "was trained with."
+        )
+
+
 def check_unicode(text: str, number: int) -> None:
     """Raises a ValueError if a text has a lone surrogate.
 

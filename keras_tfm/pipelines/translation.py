@@ -119,34 +119,28 @@ class ScoredTranslation(NamedTuple):
     token_scores: list[float]
 
 
-def join_hypotheses(
+def join_segments(
+    translator,
     source: SegmentedText,
     decoded: Sequence[Hypotheses],
-    vocabulary,
-    end_id: int,
-    decode_ids,
     return_scores: bool,
-) -> list[Hypothesis]:
+) -> Translation:
     """Joins the hypotheses of the segments of a text.
 
     Args:
+        translator: `Translator`.
         source: `SegmentedText`.
         decoded: `Hypotheses` with B = 1, one for each segment.
-        vocabulary: `Vocabulary` of the target.
-        end_id: int, the end token.
-        decode_ids: function from lists of target and of source ids of the
-            segments to a list of str.
         return_scores: bool. False: each score is None.
-
-    Returns:
-        list of n `Hypothesis`.
     """
-    if not source.segments:
-        score = -math.inf if return_scores else None
-        return [Hypothesis(source.trailing, score, [], None, False)]
     rows = [segment.ids for segment in source.segments]
+    tokens = translator.vocabulary.tokens([token for row in rows for token in row])
     hypotheses = []
-    for n in range(decoded[0].ids.shape[1]):
+    if not rows:
+        score = -math.inf if return_scores else None
+        hypotheses.append(Hypothesis(source.trailing, score, [], None, False))
+    end_id = translator.decoder.options.end_id
+    for n in range(decoded[0].ids.shape[1] if decoded else 0):
         ids = [part.ids[0, n, : part.lengths[0, n]].tolist() for part in decoded]
         attention = None
         if decoded[0].attention is not None:
@@ -154,14 +148,33 @@ def join_hypotheses(
             attention = _block_diagonal(weights, list(map(len, ids)), rows)
         hypotheses.append(
             Hypothesis(
-                source.join(decode_ids(ids, rows)),
+                source.join(decode_ids(translator, ids, rows)),
                 _mean_score(decoded, n, ids) if return_scores else None,
-                vocabulary.tokens([token for row in ids for token in row]),
+                translator.target_vocabulary.tokens(sum(ids, [])),
                 attention,
                 any(row and end_id not in row for row in ids),
             )
         )
-    return hypotheses
+    return Translation(source.text, tokens, hypotheses)
+
+
+def decode_ids(
+    translator, ids: Sequence[list[int]], rows: Sequence[list[int]]
+) -> list[str]:
+    """Returns the text of each segment.
+
+    Args:
+        translator: `Translator`.
+        ids: lists of target ids.
+        rows: lists of source ids.
+    """
+    decode = translator.target_vocabulary.decode
+    if not translator.decoder.continues_source:
+        return [decode([row])[0] for row in ids]
+    # With the space, if any, between a prompt and its continuation.
+    texts = [decode([[*row, *new]])[0] for row, new in zip(rows, ids, strict=True)]
+    prompts = [decode([row])[0] for row in rows]
+    return [text[len(p) :] for p, text in zip(prompts, texts, strict=True)]
 
 
 def _mean_score(decoded, n, ids):

@@ -12,30 +12,27 @@ import keras
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.options import Options
 from keras_tfm.pipelines.constraints import encode_constraints, encode_prefixes
-from keras_tfm.pipelines.decoder_cache import DecoderCache
+from keras_tfm.pipelines.decoding import (
+    GREEDY,
+    DecoderCache,
+    decode_segments,
+    stream_segments,
+)
 from keras_tfm.pipelines.languages import language_changes
 from keras_tfm.pipelines.pair_scoring import check_source_length, score_pairs
 from keras_tfm.pipelines.pretrained import resolve
 from keras_tfm.pipelines.saving import read_translator, save_translator
 from keras_tfm.pipelines.segmentation import SegmentedText, SentenceSplitter
 from keras_tfm.pipelines.text_config import TextConfig, split_changes
-from keras_tfm.pipelines.texts import check_texts
+from keras_tfm.pipelines.texts import check_texts, check_vocabulary_size
 from keras_tfm.pipelines.translation import (
     ScoredTranslation,
     Translation,
-    join_hypotheses,
+    join_segments,
 )
 from keras_tfm.runtime.decoder import Decoder
 from keras_tfm.text.files import chunks
 from keras_tfm.zoo.imported import Imported
-
-GREEDY = {
-    "beam_size": 1,
-    "num_hypotheses": 1,
-    "num_beam_groups": 1,
-    "diversity_penalty": 0.0,
-    "coverage_penalty": 0.0,
-}
 
 
 class Translator:
@@ -51,20 +48,8 @@ class Translator:
         target_vocabulary: the same of the target, or None.
         options: `decode.Options`; None for `Options(beam_size=4)`. `start_id`,
             `end_id` and `unk_id` are set to those of the target vocabulary.
-        batch_size: int >= 1, the most sentences decoded at once.
-        batch_tokens: int >= 1, the most source tokens, with padding, decoded
-            at once.
-        split_tokens: int >= 1. A line of more source tokens is split after
-            sentences, into segments of at most so many tokens where they allow
-            it. A model omits parts of a text that is longer than its training
-            examples: about 24 suits a model trained on single sentences.
-        max_source_length: int >= 1, in tokens with prefix and suffix; at most
-            the number of learned positions. A longer sentence is split between
-            words. A prompt of a language model is not split, but rejected.
-        source_prefix: ints, ids before each source, such as a language tag.
-        source_suffix: ints, ids after each source, such as the end token.
-        target_prefix: ints that each translation begins with, such as a
-            language tag.
+        batch_size, batch_tokens, split_tokens, max_source_length,
+        source_prefix, source_suffix, target_prefix: see `TextConfig`.
 
     Attributes:
         config: `TextConfig`, the arguments from `batch_size` on.
@@ -108,17 +93,8 @@ class Translator:
         target_prefix: Sequence[int] = (),
     ):
         target_vocabulary = target_vocabulary or vocabulary
-        for name, side in (
-            ("vocabulary_size", vocabulary),
-            ("target_vocabulary_size", target_vocabulary),
-        ):
-            size = getattr(model, name, None)
-            if size is not None and side.size > size:
-                raise ValueError(
-                    f"The vocabulary must not have more tokens than the model; got "
-                    f"{side.size} tokens, {name}={size}. Load the vocabulary the "
-                    "model was trained with."
-                )
+        check_vocabulary_size(vocabulary, model, "vocabulary_size")
+        check_vocabulary_size(target_vocabulary, model, "target_vocabulary_size")
         options = Options(beam_size=4) if options is None else options
         options = options.replace(
             start_id=target_vocabulary.start_id,
@@ -199,34 +175,22 @@ class Translator:
         """
         names = ("target_prefix", "constraints", "timeout", "seed")
         Options.check_names(options, names)
-        if isinstance(texts, str):
-            return self.translate(
-                [texts],
-                [target_prefix],
-                [constraints],
-                return_scores,
-                return_attention,
-                progress,
-                timeout,
-                seed,
-                **options,
-            )[0]
+        single = isinstance(texts, str)
+        if single:
+            texts, target_prefix = [texts], [target_prefix]
+            constraints = [constraints]
         deadline = None if timeout is None else time.monotonic() + timeout
         texts = check_texts(texts)
         if return_attention:
             options["return_attention"] = True
-        decoder = self._decoders.get(options)
-        phrases = encode_constraints(constraints, texts, self.target_vocabulary)
+        decoder, vocabulary = self._decoders.get(options), self.target_vocabulary
+        phrases = encode_constraints(constraints, texts, vocabulary)
         constrained = {number for number, ids in enumerate(phrases) if ids}
         sources = self.encode(texts, constrained)
-        first_ids = self.config.target_prefix
-        prefixes = encode_prefixes(
-            target_prefix, sources, self.target_vocabulary, first_ids, decoder
-        )
-        count = sum(len(source.segments) for source in sources)
-        bar = keras.utils.Progbar(count, unit_name="sentence") if progress else None
-        decoded: list = [None] * count
-        for number, hypotheses in _decode(
+        prefixes = encode_prefixes(target_prefix, sources, self, decoder)
+        decoded: list = [None] * sum(len(source.segments) for source in sources)
+        bar = keras.utils.Progbar(len(decoded), unit_name="sentence")
+        for number, hypotheses in decode_segments(
             decoder, self.config, sources, prefixes, phrases, seed
         ):
             decoded[number] = hypotheses
@@ -235,9 +199,10 @@ class Translator:
                     f"`timeout` must allow for all texts; got {timeout} seconds for "
                     f"{len(texts)} texts."
                 )
-            if bar:
+            if progress:
                 bar.add(1)
-        return self.assemble(sources, decoded, return_scores)
+        translations = self.assemble(sources, decoded, return_scores)
+        return translations[0] if single else translations
 
     def bulk(
         self, texts: Iterable[str], window: int = 10_000, **options: Any
@@ -290,22 +255,11 @@ class Translator:
         Raises:
             ValueError: the translator samples; or as `translate`.
             TypeError: `text` is not text.
-
-        Example:
-            ```python
-            from keras_tfm.pipelines import Translator
-
-            *_, last = Translator.from_preset("en-de").stream("Good morning!")
-            assert last == "Guten Morgen!"
-            ```
         """
         decoder = self._decoders.get(GREEDY)
         [source] = self.encode(check_texts([text]))
-        first_ids = self.config.target_prefix
-        prefixes = encode_prefixes(
-            target_prefix, [source], self.target_vocabulary, first_ids, decoder
-        )
-        return _stream(self, decoder, source, prefixes)
+        prefixes = encode_prefixes(target_prefix, [source], self, decoder)
+        return stream_segments(self, decoder, source, prefixes)
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[ScoredTranslation]:
         """Scores translations of sources.
@@ -358,22 +312,11 @@ class Translator:
         Without changes of options it shares the compiled functions, too.
 
         Args:
-            **changes: fields of `decode.Options`, and arguments of `Translator`
-                from `batch_size` on.
+            **changes: fields of `decode.Options` and of `TextConfig`.
 
         Raises:
             TypeError: there is no such field or argument.
             ValueError: see `Translator`.
-
-        Example:
-            ```python
-            from keras_tfm.pipelines import Translator
-
-            translator = Translator.from_preset("en-de")
-            greedy = translator.replace(beam_size=1, batch_size=8)
-            assert greedy.model is translator.model
-            assert greedy.config.batch_size == 8
-            ```
         """
         options, text = split_changes(changes)
         decoder = self.decoder.replace(**options) if options else self.decoder
@@ -386,15 +329,6 @@ class Translator:
 
         Returns:
             dict that `replace`, `load` and `from_preset` accept.
-
-        Example:
-            ```python
-            from keras_tfm.pipelines import Translator
-
-            translator = Translator.from_preset("en-de", batch_size=8)
-            changes = translator.changes()
-            assert (changes["beam_size"], changes["batch_size"]) == (5, 8)
-            ```
         """
         changes = {"beam_size": self.decoder.options.beam_size}
         for values in (self.decoder.options, self.config):
@@ -425,18 +359,12 @@ class Translator:
         texts, config = check_texts(texts), self.config
         if self.decoder.continues_source:  # a language model: prompts stay whole
             unsplit = range(len(texts))
-        prefix, suffix = config.source_prefix, config.source_suffix
-        sources = []
-        for number, source in enumerate(
-            self.splitter.segment(texts, *config.segment_tokens, unsplit)
-        ):
-            segments = [
-                segment._replace(ids=[*prefix, *segment.ids, *suffix])
-                for segment in source.segments
-            ]
-            for segment in segments:
+        sources = self.splitter.segment(texts, *config.segment_tokens, unsplit)
+        for number, source in enumerate(sources):
+            for segment in source.segments:
+                segment.ids[:0] = config.source_prefix
+                segment.ids.extend(config.source_suffix)
                 check_source_length(number, segment.ids, config)
-            sources.append(source._replace(segments=segments))
         return sources
 
     def assemble(
@@ -456,20 +384,12 @@ class Translator:
             list of `Translation`, in the order of the texts.
         """
         decoded = iter(decoded)
-        translations = []
-        for source in sources:
-            rows = [segment.ids for segment in source.segments]
-            hypotheses = join_hypotheses(
-                source,
-                [next(decoded) for _ in rows],
-                self.target_vocabulary,
-                self.decoder.options.end_id,
-                self._decode_ids,
-                return_scores,
+        return [
+            join_segments(
+                self, source, [next(decoded) for _ in source.segments], return_scores
             )
-            tokens = self.vocabulary.tokens([token for row in rows for token in row])
-            translations.append(Translation(source.text, tokens, hypotheses))
-        return translations
+            for source in sources
+        ]
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes model, vocabularies and configuration to a folder.
@@ -498,7 +418,6 @@ class Translator:
             assert translator.decoder.options.beam_size == 1
             ```
         """
-        check_is_one_model(self.model)
         save_translator(self, folder)
 
     @classmethod
@@ -507,8 +426,7 @@ class Translator:
 
         Args:
             folder: path.
-            **changes: fields of `decode.Options`, and arguments of `Translator`
-                from `batch_size` on, over those saved.
+            **changes: see `replace`, over what is saved.
 
         Raises:
             FileNotFoundError: the folder lacks a file.
@@ -540,8 +458,7 @@ class Translator:
                 and where only the target has a tag, as in OPUS-MT and the
                 recipes of this library.
             target_language: str or None, the same of the target.
-            **changes: fields of `decode.Options`, and arguments of `Translator`
-                from `batch_size` on, over those of the model.
+            **changes: see `replace`, over what the model comes with.
 
         Raises:
             ValueError: there is no such name or language, or the model has no
@@ -579,16 +496,6 @@ class Translator:
             **{**model_text, **text},
         )
 
-    def _decode_ids(self, ids, rows):
-        """The texts of target ids; `rows` are the ids of their sources."""
-        decode = self.target_vocabulary.decode
-        if not self.decoder.continues_source:
-            return [decode([row])[0] for row in ids]
-        # With the space, if any, between a prompt and its continuation.
-        texts = [decode([[*row, *new]])[0] for row, new in zip(rows, ids, strict=True)]
-        prompts = [decode([row])[0] for row in rows]
-        return [text[len(p) :] for p, text in zip(prompts, texts, strict=True)]
-
 
 def _configure(translator, config, decoder):
     """Sets the attributes that `Translator.replace` may change."""
@@ -596,50 +503,3 @@ def _configure(translator, config, decoder):
     length = min(config.max_source_length, longest)
     translator.config = dataclasses.replace(config, max_source_length=length)
     translator.decoder, translator._decoders = decoder, DecoderCache(decoder)
-
-
-def check_is_one_model(model) -> None:
-    """Raises a TypeError if a model, such as an ensemble, cannot be saved."""
-    if not isinstance(model, keras.Model):
-        raise TypeError(
-            f"`model` must be one Keras model to be saved; got a "
-            f"{type(model).__name__}. Save the models of an ensemble by themselves."
-        )
-
-
-def _decode(decoder, config, sources, prefixes, phrases, seed):
-    """Yields the number of a segment and its `Hypotheses`, in any order."""
-    rows = [segment.ids for source in sources for segment in source.segments]
-    texts = [n for n, source in enumerate(sources) for _ in source.segments]
-    free = [number for number, text in enumerate(texts) if not phrases[text]]
-    for number, hypotheses in decoder.bulk(
-        [rows[number] for number in free],
-        config.batch_tokens,
-        config.batch_size,
-        seed=seed,
-        target_prefix=prefixes and [prefixes[number] for number in free],
-    ):
-        yield free[number], hypotheses
-    for number, text in enumerate(texts):
-        if not phrases[text]:
-            continue
-        prefix = prefixes and [prefixes[number]]
-        try:
-            yield number, decoder([rows[number]], prefix, [phrases[text]], seed)
-        except ValueError as error:
-            raise ValueError(f"Text {text}: {error}") from error
-
-
-def _stream(translator, decoder, source, prefixes):
-    finished = []
-    for number, segment in enumerate(source.segments):
-        row, ids = segment.ids, []
-        prefix = prefixes and [prefixes[number]]
-        for token in decoder.stream([row], prefix):
-            ids.append(int(token[0]))
-            [text] = translator._decode_ids([ids], [row])
-            # The first bytes of a character decode to U+FFFD.
-            text = text.rstrip("\ufffd")
-            yield source.join([*finished, text], trailing=False)
-        finished += translator._decode_ids([ids], [row])
-    yield source.join(finished)

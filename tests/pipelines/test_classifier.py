@@ -1,7 +1,6 @@
-"""From text to labels: order, batches, cut texts, words, saving."""
+"""Classification: order, batches, truncation, words, saving."""
 
 import logging
-import os
 
 import keras
 import numpy as np
@@ -10,7 +9,6 @@ import pytest
 from keras_tfm.models import Encoder, SequenceClassifier
 from keras_tfm.pipelines import Classifier
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
-from tests.export.saved import serve
 from tests.layers.formulas import draw_weights, numpy
 
 TEXTS = [
@@ -78,7 +76,7 @@ def test_each_text_gets_the_likeliest_class_in_order(classifier):
 
 
 @pytest.mark.backend("torch")
-def test_batches_do_not_change_what_is_said(classifier, vocabulary):
+def test_batches_do_not_change_the_probabilities(classifier, vocabulary):
     many = [TEXTS[i * 7 % 12 % 5] for i in range(40)]
     small = Classifier(classifier.model, vocabulary, CLASSES, batch_tokens=256)
     alone = {text: by_hand(classifier, text) for text in set(many)}
@@ -90,22 +88,21 @@ def test_batches_do_not_change_what_is_said(classifier, vocabulary):
 
 
 @pytest.mark.backend("torch")
-def test_a_very_long_text_is_cut_and_said(classifier, vocabulary, caplog):
+def test_a_long_text_is_truncated_with_a_warning(classifier, vocabulary, caplog):
     short = Classifier(classifier.model, vocabulary, CLASSES, max_length=12)
     texts = ["old " * 100_000, "a man"]
     with caplog.at_level(logging.WARNING):
         long, other = short(texts)
-    assert (long.truncated, other.truncated, short.truncated) == (True, False, 1)
+    assert (long.truncated, other.truncated) == (True, False)
     assert "1 of 2 texts have more than 12 tokens" in caplog.text
     [ids] = vocabulary.encode(texts[:1])
     kept = [[vocabulary.start_id, *ids[:10], vocabulary.end_id]]
     logits = numpy(short.model({"token_ids": np.array(kept, "int32")}))[0]
     assert long.label == CLASSES[logits.argmax()]
-    short("a man")
-    assert short.truncated == 0
+    assert not short("a man").truncated
 
 
-def test_words_weigh_what_their_pieces_weigh(classifier, vocabulary):
+def test_the_weight_of_a_word_is_that_of_its_tokens(classifier, vocabulary):
     text = "the small boat, old"
     words = classifier.word_weights(text)
     assert "".join(word for word, _ in words) == text.replace(" ", "")
@@ -154,7 +151,7 @@ def test_several_labels_are_those_above_the_threshold(vocabulary):
 
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
-def test_a_saved_classifier_says_the_same(vocabulary, kind, tmp_path):
+def test_a_saved_classifier_predicts_the_same(vocabulary, kind, tmp_path):
     if kind == "wordpiece":
         vocabulary = TokenizersVocabulary.train(TEXTS, size=90)
     settings = {"max_length": 9, "batch_tokens": 64, "threshold": 0.3}
@@ -175,7 +172,7 @@ def test_a_saved_classifier_says_the_same(vocabulary, kind, tmp_path):
         Classifier.load(tmp_path / "model")
 
 
-def test_what_is_learned_later_is_said_later(vocabulary):
+def test_new_weights_change_the_probabilities(vocabulary):
     model = network(vocabulary)
     classifier = Classifier(model, vocabulary, CLASSES)
     before = classifier.probabilities(TEXTS)
@@ -185,114 +182,70 @@ def test_what_is_learned_later_is_said_later(vocabulary):
     np.testing.assert_allclose(after[1], by_hand(classifier, TEXTS[1]), atol=1e-5)
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize(
     ("texts", "error", "message"),
     [
-        ("", ValueError, "empty text. Received: .*text 0"),
-        (["a man", " \t"], ValueError, "empty text. .*text 1"),
-        (["a man", "\u200b"], ValueError, "left in this vocabulary.*text 1"),
-        (b"a man", TypeError, "Received: bytes"),
-        (["a man", b"a man"], TypeError, "of type bytes, text 1"),
-        (7, TypeError, "Received: int"),
-        ({"a man": 1}, TypeError, "Received: dict. Give a list"),
-        ([None], TypeError, "of type NoneType, text 0. Give its text alone"),
-        (["a man", "a \ud800"], ValueError, "Text 1 has half of a surrogate pair"),
-        ([("a man", "a house")], TypeError, "A text is a str for this.*type tuple"),
+        ("", ValueError, "Text 0 must not be empty; got"),
+        (["a man", " \t"], ValueError, "Text 1 must not be empty"),
+        (["a man", "\u200b"], ValueError, "Text 1 has no tokens in this vocabulary"),
+        (b"a man", TypeError, "got bytes. Decode bytes"),
+        (["a man", b"a man"], TypeError, "Text 1 must be a str .* of type bytes"),
+        (7, TypeError, "got int"),
+        ({"a man": 1}, TypeError, "got dict.*pass a list"),
+        ([None], TypeError, "Text 0 must be a str.* of type NoneType"),
+        (["a man", "a \ud800"], ValueError, "Text 1 has a lone surrogate"),
+        ([("a man", "a house")], TypeError, "must be a str for this.*type tuple"),
     ],
 )
-def test_what_is_no_text_is_refused(classifier, texts, error, message):
+def test_values_that_are_not_text_are_rejected(classifier, texts, error, message):
     with pytest.raises(error, match=message):
         classifier(texts)
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("encoder", "changes", "message"),
     [
-        ({"max_length": 2}, "2 marks and a token.*max_length=2"),
-        ({"max_length": 300, "batch_tokens": 256}, "batch_tokens=256"),
-        ({"threshold": 1.0}, "threshold=1.0"),
-        ({"classes": ["good", "bad"]}, "The model has 3 classes. Received: 2"),
-        ({"classes": ["a", "b", "a"]}, r"a name of its own. Received: \['a', 'b', 'a'"),
+        ({}, {"max_length": 2}, "2 special tokens.*max_length=2"),
+        ({}, {"max_length": 300, "batch_tokens": 256}, "batch_tokens=256"),
+        ({}, {"threshold": 1.0}, "threshold=1.0"),
+        ({}, {"classes": ["good", "bad"]}, "3 different names.*got 2:"),
+        ({}, {"classes": ["a", "b", "a"]}, r"3 different names.*\['a', 'b', 'a'"),
+        ({"pad_id": 5}, {}, "encoder masks; got 0, and pad_id=5"),
+        ({"vocabulary_size": 9}, {}, "must not have more tokens.*vocabulary_size=9"),
+        (
+            {"positions": "learned", "sequence_length": 16},
+            {"max_length": 256},
+            "at most 16, the learned positions.*max_length=256",
+        ),
     ],
 )
-def test_settings_that_do_not_fit_are_refused(classifier, settings, message):
-    settings = {"classes": CLASSES, **settings}
+def test_arguments_that_cannot_work_are_rejected(vocabulary, encoder, changes, message):
+    config = {"vocabulary_size": vocabulary.size, "num_layers": 1, "embedding_dim": 8}
+    model = SequenceClassifier(Encoder(num_heads=2, **config | encoder), 3)
     with pytest.raises(ValueError, match=message):
-        Classifier(classifier.model, classifier.vocabulary, **settings)
+        Classifier(model, vocabulary, **{"classes": CLASSES, **changes})
 
 
-def test_another_id_of_padding_is_refused(vocabulary):
-    encoder = Encoder(vocabulary.size, 1, 8, 12, 2, pad_id=5)
-    with pytest.raises(ValueError, match="than the model masks. Received: 0, pad_id=5"):
-        Classifier(SequenceClassifier(encoder, 2), vocabulary, ["a", "b"])
+def test_learned_positions_limit_the_length(vocabulary):
+    config = {"vocabulary_size": vocabulary.size, "num_layers": 1, "embedding_dim": 8}
+    encoder = Encoder(num_heads=2, positions="learned", sequence_length=16, **config)
+    classifier = Classifier(SequenceClassifier(encoder, 3), vocabulary, CLASSES)
+    assert classifier.max_length == 16
 
 
-def test_a_vocabulary_or_length_past_a_table_is_refused(vocabulary):
-    encoder = Encoder(vocabulary.size - 1, num_layers=1, embedding_dim=8, num_heads=2)
-    with pytest.raises(ValueError, match="more pieces than the model has rows"):
-        Classifier(SequenceClassifier(encoder, 3), vocabulary, CLASSES)
-    encoder = Encoder(
-        vocabulary.size,
-        num_layers=1,
-        embedding_dim=8,
-        num_heads=2,
-        positions="learned",
-        sequence_length=16,
-    )
-    with pytest.raises(ValueError, match="learned 16 positions. .*max_length=256"):
-        Classifier(SequenceClassifier(encoder, 3), vocabulary, CLASSES, max_length=256)
-    assert (
-        Classifier(SequenceClassifier(encoder, 3), vocabulary, CLASSES).max_length == 16
-    )
-
-
-@pytest.mark.backend("tensorflow")
-@pytest.mark.parametrize("paired", [False, True])
-def test_the_savedmodel_says_what_the_classifier_says(paired, vocabulary, tmp_path):
-    import tensorflow as tf
-
-    model = network(vocabulary, segments=2 * paired)
-    classifier = Classifier(model, vocabulary, CLASSES, paired, max_length=14)
-    classifier.export(tmp_path / "saved", version=1)
-    folder = tmp_path / "saved" / "1"
-    texts = [(text, other) for text in TEXTS for other in TEXTS]
-    if not paired:
-        texts = TEXTS
-        [found] = serve(folder, ("serving_default", [*TEXTS, "", " "]))
-    else:
-        signature = tf.saved_model.load(os.fspath(folder)).signatures["serving_default"]
-        sides = zip(*texts, ("a house", ""), (" ", "a"), strict=True)
-        sides = [tf.constant(list(side)) for side in sides]
-        found = signature(text=sides[0], second=sides[1])
-        found = {name: value.numpy().tolist() for name, value in found.items()}
-        found["labels"] = [[x.decode() for x in row] for row in found["labels"]]
-    wanted = classifier(texts)
-    assert found["labels"][-2:] == [[""] * 3] * 2
-    assert found["probabilities"][-2:] == [[0.0] * 3] * 2
-    assert found["truncated"][:-2] == [one.truncated for one in wanted]
-    assert len(set(found["truncated"])) == 2
-    for labels, probabilities, one in zip(
-        found["labels"], found["probabilities"], wanted, strict=False
-    ):
-        assert labels[0] == one.label
-        given = dict(zip(labels, probabilities, strict=True))
-        assert given == pytest.approx(one.probabilities, abs=1e-5)
-    warm = folder / "assets.extra" / "tf_serving_warmup_requests"
-    [_, record] = tf.data.TFRecordDataset(os.fspath(warm)).as_numpy_iterator()
-    assert (b"second" in record) == paired
-
-
-def test_a_classifier_of_other_pieces_is_not_exported(tmp_path):
-    vocabulary = TokenizersVocabulary.train(TEXTS, size=70)
-    classifier = Classifier(network(vocabulary), vocabulary, CLASSES)
-    with pytest.raises(TypeError, match="vocabulary of type TokenizersVocabulary"):
-        classifier.export(tmp_path)
-
-
-@pytest.mark.backend("torch")  # a translator is exported from both
-def test_other_backends_export_in_one_call(classifier, tmp_path):
-    classifier.export(tmp_path / "saved")
-    [found] = serve(tmp_path / "saved", ("serving_default", TEXTS))
-    assert [labels[0] for labels in found["labels"]] == [
-        one.label for one in classifier(TEXTS)
-    ]
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"classes": "ab"}', "'classes' must be of type list"),
+        ('{"paired": 1}', "'paired' must be of type bool"),
+        ('{"speed": 1}', r"unknown entries \['speed'\]"),
+    ],
+)
+def test_a_damaged_configuration_is_named(classifier, tmp_path, content, message):
+    classifier.save(tmp_path)
+    (tmp_path / "classifier.json").write_text(content)
+    with pytest.raises(ValueError, match=f"classifier.json.*{message}"):
+        Classifier.load(tmp_path)

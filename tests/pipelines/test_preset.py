@@ -25,10 +25,10 @@ DESCRIBED = {
     "task": "translation",
     "languages": ["en", "de"],
     "parameters": 10_000,
-    "licence": "CC-BY 2.0 FR",
+    "license": "CC-BY 2.0 FR",
     "data": "Tatoeba",
     "scores": {"BLEU": 34.5},
-    "settings": SEARCH,
+    "arguments": SEARCH,
 }
 
 
@@ -53,7 +53,7 @@ def shipped(tmp_path, monkeypatch, model, vocabulary):
     (folder / "README.md").write_text("# en-de\n")
     classifier(vocabulary).save(tmp_path / "mood")
     described = {**DESCRIBED, "task": "classification", "languages": ["en"]}
-    described["settings"] = {"max_length": 20}
+    described["arguments"] = {"max_length": 20}
     (tmp_path / "mood" / "preset.json").write_text(json.dumps(described))
     return tmp_path
 
@@ -92,32 +92,34 @@ def test_a_model_of_several_languages_has_a_name_for_each(shipped):
     assert third.task == "classification"
     assert (first.name, second.name) == ("en-de", "fr-de")
     assert second.languages == ("fr", "de") and second.scores == {"BLEU": 12.5}
-    assert second.card == first.card and second.licence == first.licence
+    assert second.card == first.card and second.license == first.license
     one, other = map(Translator.from_preset, ("en-de", "fr-de"))
-    assert one.settings == other.settings and one(TEXTS) == other(TEXTS)
+    assert one.changes() == other.changes() and one(TEXTS) == other(TEXTS)
 
 
-def test_a_model_of_several_targets_has_their_marks(shipped, model, tmp_path):
+def test_a_model_of_several_targets_has_their_tags(shipped, model, tmp_path):
     marked = Vocabulary.train(TEXTS, size=model.vocabulary_size, languages=["de", "fr"])
     folder = tmp_path / "en-de"
     zoo.to_ctranslate2(model, marked, folder, quantization="int8")
     file = folder / "preset.json"
     file.unlink()
     # It says nothing of a target: one is named.
-    with pytest.raises(ValueError, match=r"told which: the target. .*\['de', 'fr'\]"):
+    with pytest.raises(ValueError, match=r"requires `target_language`.*\['de', 'fr'\]"):
         Translator.from_preset(folder)
     bare = Translator.from_preset(folder, target_language="fr", **SEARCH)
-    assert bare.settings["source_prefix"] == marked.languages["fr"]
-    assert Translator.from_preset(folder, source_prefix=[7]).source_marks[0] == [7]
+    assert bare.config.source_prefix == tuple(marked.languages["fr"])
+    assert Translator.from_preset(folder, source_prefix=[7]).config.source_prefix == (
+        7,
+    )
     french = {"languages": ["en", "fr"], "scores": {"BLEU": 1.5}}
-    more = {"directions": {"en-fr": french}, "marks": True}
+    more = {"directions": {"en-fr": french}, "language_tags": True}
     file.write_text(json.dumps({**DESCRIBED, **more}))
     wanted = {"en-de": marked.languages["de"], "en-fr": marked.languages["fr"]}
     assert wanted["en-fr"][-1] == 5
     said = {}
     for name, mark in wanted.items():
         translator = Translator.from_preset(name)
-        assert translator.settings["source_prefix"] == mark
+        assert translator.config.source_prefix == tuple(mark)
         said[name] = translator(TEXTS)
         assert keras_tfm.presets()[name == "en-fr"].languages == tuple(name.split("-"))
         # The text may hold the mark itself.
@@ -132,20 +134,20 @@ def test_a_model_of_several_targets_has_their_marks(shipped, model, tmp_path):
     again = Translator.from_preset(tmp_path / "saved", target_language="de")
     assert again(TEXTS) == said["en-de"]
     for where in ("en-de", tmp_path / "saved"):
-        with pytest.raises(ValueError, match="translates to de, fr. Received.*'it'"):
+        with pytest.raises(ValueError, match="translates to de, fr; got.*'it'"):
             Translator.from_preset(where, target_language="it")
-        with pytest.raises(ValueError, match=r"target alone.*'en'.*\['de', 'fr'\]"):
+        with pytest.raises(ValueError, match=r"only the target.*'en'.*\['de', 'fr'\]"):
             Translator.from_preset(where, "en", "fr")
 
 
 def test_a_shipped_model_translates_as_its_float_weights(shipped, model, vocabulary):
     translator = Translator.from_preset("en-de")
-    assert translator.settings["beam_size"] == 2
-    wanted = Translator(model, vocabulary, **SEARCH)
+    assert translator.decoder.options.beam_size == 2
+    wanted = Translator(model, vocabulary).replace(**SEARCH)
     found, texts = translator(TEXTS), wanted(TEXTS)
     assert len(set(texts)) > 1  # it can fail
     assert sum(a == b for a, b in zip(found, texts, strict=True)) >= 6
-    assert Translator.from_preset("en-de", beam_size=1).settings["beam_size"] == 1
+    assert Translator.from_preset("en-de", beam_size=1).decoder.options.beam_size == 1
 
 
 def test_a_shipped_classifier_labels(shipped, vocabulary):
@@ -155,72 +157,72 @@ def test_a_shipped_classifier_labels(shipped, vocabulary):
     np.testing.assert_allclose(found.probabilities(TEXTS), wanted, atol=1e-5)
 
 
-def test_a_name_for_another_task_or_of_nothing_is_refused(shipped):
+def test_names_of_another_task_or_of_nothing_are_rejected(shipped):
     with pytest.raises(ValueError, match="'mood', which is for classification"):
         Translator.from_preset("mood")
     with pytest.raises(ValueError, match="'en-de', which is for translation"):
         Classifier.from_preset("en-de")
     with pytest.raises(
-        ValueError, match=r"'en-fi', which is none; .*'en-de': 'translation'"
+        ValueError, match=r"got 'en-fi'. Shipped .*'en-de': 'translation'"
     ):
         Translator.from_preset("en-fi")
     for name in (None, "", 7):
-        with pytest.raises(ValueError, match=f"by its path. Received: {name!r}, of"):
+        with pytest.raises(ValueError, match=f"a str or a path; got {name!r} of"):
             Translator.from_preset(name)
 
 
-def test_what_is_listed_is_a_name_too(shipped):
+def test_a_listed_preset_is_a_name_too(shipped):
     first, second = keras_tfm.presets()
-    assert Translator.from_preset(first).settings["beam_size"] == 2
+    assert Translator.from_preset(first).decoder.options.beam_size == 2
     assert Classifier.from_preset(second).classes == ["good", "bad"]
 
 
 @pytest.mark.backend("torch")
 def test_a_torn_configuration_is_named(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "mar')
-    with pytest.raises(ValueError, match=r"config.json is no JSON.*Fetch it again"):
+    with pytest.raises(ValueError, match="config.json cannot be read as JSON"):
         Translator.from_preset(tmp_path)
 
 
 @pytest.mark.parametrize("inside", ["", "model"])
 def test_a_run_and_a_saved_translator_are_presets(inside, tmp_path, model, vocabulary):
-    wanted = Translator(model, vocabulary, **SEARCH)
+    wanted = Translator(model, vocabulary).replace(**SEARCH)
     wanted.save(tmp_path / inside)
     found = Translator.from_preset(tmp_path, length_penalty=0.5)
-    assert found.settings == {**wanted.settings, "length_penalty": 0.5}
+    assert found.changes() == {**wanted.changes(), "length_penalty": 0.5}
     assert found(TEXTS[0]) == wanted(TEXTS[0])
 
 
-def test_what_is_written_for_ctranslate2_takes_text_again(tmp_path, model, vocabulary):
+def test_a_model_written_for_ctranslate2_loads_again(tmp_path, model, vocabulary):
     pytest.importorskip("ctranslate2")
     other = Vocabulary.train(TEXTS[::-1] * 9, size=vocabulary.size, model_type="bpe")
     for target in (None, other):
         zoo.to_ctranslate2(model, vocabulary, tmp_path, target_vocabulary=target)
         found = Translator.from_preset(tmp_path, **SEARCH)
-        wanted = Translator(model, vocabulary, target, **SEARCH)
+        wanted = Translator(model, vocabulary, target).replace(**SEARCH)
         assert found(TEXTS) == wanted(TEXTS)
         assert (tmp_path / "sentencepiece.model").exists() == (target is None)
-    with pytest.raises(ValueError, match="of one pair of languages.*'de'; it has"):
+    with pytest.raises(ValueError, match="one pair of languages.*'de'. The model has"):
         Translator.from_preset(tmp_path, target_language="de")
 
 
-def test_a_folder_of_ctranslate2_without_pieces_takes_no_text(
+def test_a_ctranslate2_folder_without_a_vocabulary_is_rejected(
     tmp_path, model, vocabulary
 ):
     pytest.importorskip("ctranslate2")
     tokens = vocabulary.tokens(range(vocabulary.size))
     zoo.to_ctranslate2(model, vocabulary, tmp_path)
     zoo.to_ctranslate2(model, tokens, tmp_path)  # nothing is left of the first
-    with pytest.raises(ValueError, match="no vocabulary that is read"):
+    with pytest.raises(ValueError, match="no vocabulary that can be read"):
         Translator.from_preset(tmp_path)
 
 
-def test_other_programs_folders_are_known_by_their_files(tmp_path, monkeypatch):
+def test_formats_of_other_programs_are_recognized_by_their_files(tmp_path, monkeypatch):
     calls = []
     for name in ("from_hugging_face", "from_ctranslate2", "from_marian"):
         monkeypatch.setattr(zoo, name, lambda at, name=name: calls.append((name, at)))
-    monkeypatch.setattr(preset, "_settled", lambda imported: (imported, {}))
-    preset.find("hf://owner/name", "translation")
+    monkeypatch.setattr(preset, "_with_vocabulary", lambda imported: (imported, {}))
+    preset.resolve("hf://owner/name", "translation")
     for name, files in {
         "transformers": {"config.json": '{"model_type": "marian"}'},
         "ctranslate2": {"model.bin": "", "source_vocabulary.txt": ""},
@@ -230,7 +232,7 @@ def test_other_programs_folders_are_known_by_their_files(tmp_path, monkeypatch):
         (tmp_path / name).mkdir()
         for file, content in files.items():
             (tmp_path / name / file).write_text(content)
-        preset.find(tmp_path / name, "translation")
+        preset.resolve(tmp_path / name, "translation")
     assert calls == [
         ("from_hugging_face", "hf://owner/name"),
         ("from_hugging_face", tmp_path / "transformers"),
@@ -239,18 +241,17 @@ def test_other_programs_folders_are_known_by_their_files(tmp_path, monkeypatch):
         ("from_marian", tmp_path / "firefox"),
     ]
     (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match="holds no model of a recipe"):
-        preset.find(tmp_path / "empty", "translation")
+    with pytest.raises(FileNotFoundError, match="does not hold a model of a recipe"):
+        preset.resolve(tmp_path / "empty", "translation")
     (tmp_path / "empty" / "saved_model.pb").touch()
-    with pytest.raises(FileNotFoundError, match="a SavedModel, which TensorFlow reads"):
-        preset.find(tmp_path / "empty", "translation")
+    with pytest.raises(FileNotFoundError, match="holds a SavedModel"):
+        preset.resolve(tmp_path / "empty", "translation")
 
 
-def test_a_model_of_another_kind_is_refused(tmp_path, monkeypatch, vocabulary):
-    network = classifier(vocabulary).model
-    found = zoo.Imported(network, vocabulary, None)
-    monkeypatch.setattr(preset, "find", lambda name, task: (found, {}))
-    with pytest.raises(ValueError, match="generates is wanted. Received: Classifier"):
-        Translator.from_preset("some")
-    with pytest.raises(ValueError, match="with classes is wanted"):
-        Classifier.from_preset("some")
+def test_a_model_of_another_task_is_rejected(monkeypatch, vocabulary):
+    imported = zoo.Imported(classifier(vocabulary).model, vocabulary, None)
+    monkeypatch.setattr(zoo, "from_hugging_face", lambda name: imported)
+    with pytest.raises(ValueError, match="generates text; got .*SequenceClassifier"):
+        Translator.from_preset("hf://owner/name")
+    with pytest.raises(ValueError, match="a model with classes"):
+        Classifier.from_preset("hf://owner/name")

@@ -1,0 +1,138 @@
+"""Decodes segments of texts, with a decoder for the options of each call."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from keras_tfm.decode.hypotheses import Hypotheses
+from keras_tfm.decode.options import Options
+from keras_tfm.pipelines.segmentation import SegmentedText
+from keras_tfm.pipelines.text_config import TextConfig
+from keras_tfm.pipelines.translation import decode_ids
+from keras_tfm.runtime.decoder import Decoder
+
+GREEDY = {
+    "beam_size": 1,
+    "num_hypotheses": 1,
+    "num_beam_groups": 1,
+    "diversity_penalty": 0.0,
+    "coverage_penalty": 0.0,
+}
+
+
+class DecoderCache:
+    """Keeps the decoders, with their compiled functions, of recent options.
+
+    Any number of threads may ask at once: each set of options is built once.
+
+    Args:
+        decoder: `Decoder` of calls without options of their own.
+        capacity: int >= 1: other decoders kept; the least recently used goes
+            first.
+    """
+
+    def __init__(self, decoder: Decoder, capacity: int = 8):
+        self.decoder, self.capacity = decoder, capacity
+        self._decoders: OrderedDict[tuple, Decoder] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._decoders)
+
+    def get(self, changes: dict[str, Any]) -> Decoder:
+        """Returns the decoder for some changed options.
+
+        Args:
+            changes: dict of fields of `decode.Options`.
+        """
+        if not changes:
+            return self.decoder
+        options = self.decoder.options.replace(**changes)
+        key = tuple(_key(getattr(options, name)) for name in Options.names())
+        with self._lock:
+            decoder = self._decoders.pop(key, None)
+            if decoder is None:
+                decoder = Decoder(self.decoder.model, options)
+            self._decoders[key] = decoder
+            if len(self._decoders) > self.capacity:
+                self._decoders.popitem(last=False)
+        return decoder
+
+
+def _key(value):
+    """A hashable stand-in; objects that have none stand for themselves."""
+    if isinstance(value, list | tuple):
+        return tuple(map(_key, value))
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)  # the decoder in the cache keeps it alive
+    return value
+
+
+def decode_segments(
+    decoder: Decoder,
+    config: TextConfig,
+    sources: Sequence[SegmentedText],
+    prefixes: Sequence[list[int]] | None,
+    constraints: Sequence[list[list[int]]],
+    seed: int | None,
+) -> Iterator[tuple[int, Hypotheses]]:
+    """Decodes the segments of texts, those with constraints by themselves.
+
+    Args:
+        decoder, config, sources: of a `Translator`.
+        prefixes: see `encode_prefixes`.
+        constraints: see `encode_constraints`.
+        seed: see `Translator.translate`.
+
+    Yields:
+        The number of a segment, and its `Hypotheses`, in any order.
+    """
+    rows = [segment.ids for source in sources for segment in source.segments]
+    texts = [n for n, source in enumerate(sources) for _ in source.segments]
+    free = [number for number, text in enumerate(texts) if not constraints[text]]
+    for number, hypotheses in decoder.bulk(
+        [rows[number] for number in free],
+        config.batch_tokens,
+        config.batch_size,
+        seed=seed,
+        target_prefix=prefixes and [prefixes[number] for number in free],
+    ):
+        yield free[number], hypotheses
+    for number, text in enumerate(texts):
+        if not constraints[text]:
+            continue
+        prefix = prefixes and [prefixes[number]]
+        try:
+            yield number, decoder([rows[number]], prefix, [constraints[text]], seed)
+        except ValueError as error:
+            raise ValueError(f"Text {text}: {error}") from error
+
+
+def stream_segments(
+    translator,
+    decoder: Decoder,
+    source: SegmentedText,
+    prefixes: Sequence[list[int]] | None,
+) -> Iterator[str]:
+    """Decodes the segments of one text greedily, see `Translator.stream`.
+
+    Args:
+        translator: `Translator`.
+        decoder: greedy `Decoder`.
+        source: `SegmentedText`.
+        prefixes: see `encode_prefixes`.
+    """
+    complete: list[str] = []
+    for number, segment in enumerate(source.segments):
+        row, ids = segment.ids, []
+        for token in decoder.stream([row], prefixes and [prefixes[number]]):
+            ids.append(int(token[0]))
+            [text] = decode_ids(translator, [ids], [row])
+            # The first bytes of a character decode to U+FFFD.
+            text = text.rstrip("\ufffd")
+            yield source.join([*complete, text], trailing=False)
+        complete += decode_ids(translator, [ids], [row])
+    yield source.join(complete)

@@ -1,0 +1,6 @@
+from tests.pipelines.drawn import (  # noqa: F401
+    target_vocabulary,
+    translations,
+    translator,
+    vocabulary,
+)

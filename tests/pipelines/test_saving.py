@@ -1,0 +1,181 @@
+"""Saved translators: round trips, changed models, and damaged files."""
+
+import json
+
+import numpy as np
+import pytest
+
+from keras_tfm.decode import Options, Shortlist
+from keras_tfm.pipelines import Translator
+from tests.decode.conftest import draw_transformer
+from tests.layers.quantized import QUANTIZED, quantize
+from tests.pipelines.drawn import CHANGES, FAST, TEXTS, as_ids
+
+torch_only = pytest.mark.backend("torch")  # files are the same elsewhere
+
+
+@pytest.fixture(scope="module")
+def saved(translator, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved") / "new" / "folder"
+    translator.save(folder)
+    return folder
+
+
+@pytest.fixture
+def copied(saved, tmp_path):
+    for path in saved.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    return tmp_path
+
+
+def test_a_saved_translator_translates_the_same(translator, translations, saved):
+    loaded = Translator.load(saved)
+    assert loaded.changes() == translator.changes()
+    assert loaded.config == translator.config
+    assert loaded(TEXTS) == translations
+    greedy = Translator.load(saved, beam_size=1)
+    assert greedy.changes() == {**translator.changes(), "beam_size": 1}
+    assert not getattr(loaded.model, "optimizer", None)
+    assert translator.model.optimizer is not None  # of the one that was saved
+    names = {"model.keras", "source.model", "target.model", "translator.json"}
+    assert {path.name for path in saved.iterdir()} == names
+
+
+@torch_only
+def test_a_shortlist_is_saved_with_its_translator(translator, tmp_path):
+    sizes = translator.model.vocabulary_size, translator.model.target_vocabulary_size
+    best = np.random.default_rng(0).integers(260, sizes[1], (sizes[0], 4))
+    shortlist = Shortlist(best, np.arange(sizes[1])[::-1], frequent=0, each=1)
+    limited = translator.replace(shortlist=shortlist)
+    limited.save(tmp_path)
+    loaded = Translator.load(tmp_path)
+    assert loaded.decoder.options.shortlist.each == 1
+    assert loaded(TEXTS[0]) == limited(TEXTS[0])
+    loaded.replace(shortlist=None).save(tmp_path)
+    assert Translator.load(tmp_path).decoder.options.shortlist is None
+
+
+@torch_only
+@pytest.mark.parametrize("suppressed", [range(3), {0, 1, 2}, np.arange(3)])
+def test_numbers_of_numpy_are_saved(translator, tmp_path, suppressed):
+    changed = translator.replace(
+        beam_size=np.int64(2),
+        length_penalty=np.float32(0.5),
+        suppress_ids=suppressed,
+        max_decoding_length=(1, np.int64(9)),
+        source_prefix=np.array([3]).tolist(),
+    )
+    changed.save(tmp_path)
+    options = Translator.load(tmp_path).decoder.options
+    assert sorted(options.suppress_ids) == [0, 1, 2]
+    assert (options.beam_size, options.length_penalty) == (2, 0.5)
+    assert list(options.max_decoding_length) == [1, 9]
+
+
+def changed_model(translator, change):
+    """A model of the same weights with LoRA, or in int8."""
+    model = type(translator.model).from_config(translator.model.get_config())
+    model.set_weights(translator.model.get_weights())
+    if change == "lora":
+        model.enable_lora(2)
+        for weight in model.trainable_weights:
+            weight.assign(np.full(weight.shape, 0.3))
+    else:
+        quantize(model)
+    return model
+
+
+@torch_only
+@QUANTIZED
+@pytest.mark.parametrize("change", ["lora", "int8"])
+def test_a_changed_model_is_saved_as_it_is(translator, change, tmp_path):
+    vocabularies = translator.vocabulary, translator.target_vocabulary
+    model = changed_model(translator, change)
+    other = Translator(model, *vocabularies).replace(**CHANGES)
+    ids = as_ids(translator.vocabulary.encode(TEXTS[3:6]))
+    expected = other.decoder(ids)
+    assert np.abs(expected.scores - translator.decoder(ids).scores).max() > 1e-4
+    other.save(tmp_path)
+    loaded = Translator.load(tmp_path)
+    loaded.save(tmp_path)  # over itself
+    for again in (loaded, Translator.load(tmp_path)):
+        hypotheses = again.decoder(ids)
+        np.testing.assert_array_equal(hypotheses.ids, expected.ids)
+        np.testing.assert_allclose(hypotheses.scores, expected.scores, atol=1e-4)
+
+
+@torch_only
+def test_a_failed_save_leaves_the_folder_as_it_was(translator, copied):
+    content = {path.name: path.read_bytes() for path in copied.iterdir()}
+    with pytest.raises(TypeError, match="`logits_processors` cannot be saved"):
+        translator.replace(logits_processors=[lambda x, history: x]).save(copied)
+    other = Translator(draw_transformer(vocabulary_size=300), translator.vocabulary)
+    other.model.get_config = lambda: {"vocabulary_size": -1}
+    with pytest.raises((TypeError, ValueError, KeyError)):
+        other.save(copied)
+    assert {path.name: path.read_bytes() for path in copied.iterdir()} == content
+    assert len(content) == 4
+
+
+@torch_only
+def test_a_translator_that_cannot_be_saved_makes_no_folder(translator, tmp_path):
+    with pytest.raises(TypeError, match="`logits_processors` cannot be saved"):
+        translator.replace(logits_processors=[lambda x, history: x]).save(
+            tmp_path / "saved"
+        )
+    assert not (tmp_path / "saved").exists()
+
+
+@torch_only
+@pytest.mark.parametrize("kind", ["shorter", "empty", "torn"])
+def test_a_damaged_model_is_named(copied, kind):
+    file = copied / "model.keras"
+    content = file.read_bytes()
+    third, half = len(content) // 3, len(content) // 2
+    torn = content[:third] + b"\0" * (half - third) + content[half:]
+    file.write_bytes({"shorter": content[:-100], "empty": b"", "torn": torn}[kind])
+    with pytest.raises(ValueError, match="model.keras' is damaged"):
+        Translator.load(copied)
+
+
+@torch_only
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "JSON"),
+        ("[1]", "object"),
+        ({"speed": 1}, r"unknown entries \['speed'\]. Known are \['options', 'text'\]"),
+        ({"options": []}, "'options' must be of type dict; got"),
+        ({"options": {"beams": 2}}, r"unknown entries \['beams'\]"),
+        ({"options": {"start_id": 2}}, r"unknown entries \['start_id'\]"),
+        ({"options": {"beam_size": "2"}}, "`beam_size`.*'2'"),
+        ({"options": {"disable_unk": "no"}}, "'disable_unk' must be of type bool"),
+        ({"text": {"batch_size": 0}}, "`batch_size` must be.*got 0"),
+        ({"text": {"beam_size": 2}}, r"unknown entries \['beam_size'\]"),
+        ({"text": {"source_prefix": 7}}, "`source_prefix` must be a list.*got 7"),
+    ],
+)
+def test_a_damaged_configuration_is_named(copied, content, message):
+    text = content if isinstance(content, str) else json.dumps(content)
+    (copied / "translator.json").write_text(text)
+    with pytest.raises(ValueError, match=f"translator.json.*{message}"):
+        Translator.load(copied)
+
+
+@torch_only
+def test_a_folder_that_lacks_files_is_named(copied, tmp_path_factory):
+    with pytest.raises(FileNotFoundError, match="'model.keras', 'source.model'.*missi"):
+        Translator.load(tmp_path_factory.mktemp("empty"))
+    (copied / "target.model").unlink()
+    with pytest.raises(FileNotFoundError, match=r"\['target.model'\] missing. Name a"):
+        Translator.load(copied)
+
+
+@pytest.mark.backend("jax", "torch")
+def test_the_precision_of_products_is_not_saved(translator, tmp_path):
+    vocabularies = translator.vocabulary, translator.target_vocabulary
+    options = Options(beam_size=2, matmul_precision="bfloat16", **FAST)
+    translator = Translator(translator.model, *vocabularies, options)
+    assert translator.decoder.options.matmul_precision == "bfloat16"
+    translator.save(tmp_path)
+    assert Translator.load(tmp_path).decoder.options.matmul_precision == "float32"
