@@ -176,18 +176,6 @@ class Classifier:
 
         Args:
             folder: path. Created if it does not exist.
-
-        Example:
-            ```python
-            import tempfile
-
-            from keras_tfm.pipelines import Classifier
-
-            with tempfile.TemporaryDirectory() as folder:
-                Classifier.from_preset("sentiment-en").save(folder)
-                classifier = Classifier.load(folder, max_length=64)
-            assert classifier.max_length == 64
-            ```
         """
         save_classifier(self, folder)
 

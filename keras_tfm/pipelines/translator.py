@@ -220,16 +220,6 @@ class Translator:
 
         Raises:
             ValueError: `window` is below 1; or as `translate`.
-
-        Example:
-            ```python
-            from keras_tfm.pipelines import Translator
-
-            translator = Translator.from_preset("en-de")
-            texts = iter(["Good morning!", "Good night!"])
-            translations = [str(result) for result in translator.bulk(texts)]
-            assert translations == ["Guten Morgen!", "Gute Nacht!"]
-            ```
         """
         if window < 1:
             raise ValueError(f"`window` must be at least 1; got {window}.")
@@ -405,18 +395,6 @@ class Translator:
         Raises:
             TypeError: the model is not one Keras model, or the options hold
                 `logits_processors`.
-
-        Example:
-            ```python
-            import tempfile
-
-            from keras_tfm.pipelines import Translator
-
-            with tempfile.TemporaryDirectory() as folder:
-                Translator.from_preset("en-de").save(folder)
-                translator = Translator.load(folder, beam_size=1)
-            assert translator.decoder.options.beam_size == 1
-            ```
         """
         save_translator(self, folder)
 
