@@ -435,7 +435,7 @@ assert 0 <= beam.scores[0, 0] - token_scores.sum() + 1e-5 < 0.02
 
 # %%
 steps = list(search.trace(source))
-assert all(len(step.open) <= 5 for step in steps)
+assert all(len(step.live) <= 5 for step in steps)
 tree = plot.beam_tree(steps, lambda i: token_names([i])[0].strip("\u2581"))
 tree.set_dpi(130)
 tree

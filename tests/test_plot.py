@@ -382,8 +382,8 @@ def test_words_stand_beside_their_neighbors(tmp_path):
 class Step:
     """What a search yields after a step."""
 
-    def __init__(self, opened, ended=()):
-        self.open, self.ended = opened, ended
+    def __init__(self, live, finished=()):
+        self.live, self.finished = live, finished
 
 
 def test_a_tree_has_each_hypothesis_and_its_predecessor(tmp_path):

@@ -5,8 +5,9 @@ from typing import Any
 
 from keras import ops, tree
 
-from keras_tfm.decode.constraints import constrained_continuations
-from keras_tfm.decode.hypotheses import Hypotheses, best_tokens, normalized
+from keras_tfm.decode.continuations import best_continuations, diverse_continuations
+from keras_tfm.decode.hypotheses import Hypotheses
+from keras_tfm.decode.next_tokens import NEVER
 from keras_tfm.decode.options import Options
 from keras_tfm.decode.search import (
     SearchStrategy,
@@ -18,7 +19,6 @@ from keras_tfm.decode.search import (
 from keras_tfm.decode.search_state import (
     ABSENT,
     BeamState,
-    Continuations,
     FinishedHypotheses,
     LiveBeams,
     Tensor,
@@ -29,7 +29,6 @@ from keras_tfm.decode.search_state import (
     write_token,
 )
 
-NEVER = -float("inf")
 # The attention that each source token has received before the first step.
 # Without it a token that no step attends to would pass for padding.
 LEAST_COVERAGE = 1e-9
@@ -176,7 +175,7 @@ class BeamSearch(SearchStrategy[BeamState]):
             finished=FinishedHypotheses(
                 scores=ops.full((batch_size, num_finished), NEVER, "float32"),
                 lengths=ops.zeros((batch_size, num_finished), "int32"),
-                **self._first_tokens(batch_size, num_finished, capacity),
+                **_first_tokens((batch_size, num_finished, capacity), self.options),
             ),
             num_finished=ops.zeros((batch_size, self.groups), "int32"),
             failure_length=ops.zeros((batch_size,), "int32"),
@@ -207,19 +206,8 @@ class BeamSearch(SearchStrategy[BeamState]):
             scores=ops.broadcast_to(scores[None], (batch_size, beam_size)),
             coverage=coverage,
             phrases_met=phrases_met,
-            **self._first_tokens(batch_size, beam_size, capacity),
+            **_first_tokens((batch_size, beam_size, capacity), self.options),
         )
-
-    def _first_tokens(self, batch_size, count, capacity):
-        ids = ops.zeros((batch_size, count, capacity), "int32")
-        has_log_probs = self.options.return_token_scores
-        return {
-            "ids": ids,
-            "token_log_probs": ops.zeros_like(ids, "float32")
-            if has_log_probs
-            else ABSENT,
-            "origins": ops.zeros_like(ids) if self.options.return_attention else ABSENT,
-        }
 
     def with_one_beam(self, state: BeamState) -> BeamState:
         """Returns the state before the first step with one beam in place of K.
@@ -243,9 +231,11 @@ class BeamSearch(SearchStrategy[BeamState]):
     def take_step(self, step_fn: Callable, state: BeamState) -> BeamState:
         logits, forced, state = self._next_logits(step_fn, state, state.live.ids)
         if self.groups == 1:
-            best, is_broken = self._continuations(state, logits, forced)
+            best, is_broken = best_continuations(
+                state, logits, forced, self.options, self.masked_ids
+            )
         else:
-            best, is_broken = self._diverse_continuations(state, logits, forced)
+            best, is_broken = diverse_continuations(state, logits, forced, self.options)
         return self._select(state, best, self._continued(state, best), is_broken)
 
     def finish(self, state: BeamState) -> Hypotheses:
@@ -274,62 +264,6 @@ class BeamSearch(SearchStrategy[BeamState]):
             token_scores,
             attention,
         )
-
-    def _continuations(self, state, logits, forced):
-        """Finds the best continuations of a beam without groups.
-
-        Returns:
-            `Continuations` with M = 2K; and bool `(B,)`, True where logits were
-            NaN.
-        """
-        beam_size = self.options.beam_size
-        count = min(2 * beam_size, logits.shape[-1])
-        logit, token, normalizer, is_broken = best_tokens(
-            logits, count, forced, self.masked_ids
-        )  # (B, K, M)
-        log_prob = self._counted(logit - normalizer, forced)
-        is_broken = ops.any(is_broken, axis=-1)
-        if not present(state.phrases):
-            best = _best_of(state.live.scores, log_prob, token, 2 * beam_size)
-            return best, is_broken
-        best = constrained_continuations(
-            state, log_prob, token, logits, normalizer, forced, self.options.end_id
-        )
-        return best, is_broken
-
-    def _diverse_continuations(self, state, logits, forced):
-        """Finds the best continuations of each group, in their order.
-
-        Returns:
-            `Continuations` with M = 2K; and bool `(B,)`, True where logits were
-            NaN.
-        """
-        size, penalty = self.group_size, self.options.diversity_penalty
-        count = min(2 * size, logits.shape[-1])
-        log_probs, is_broken = normalized(logits)
-        usage = ops.zeros_like(log_probs[:, :1])  # (B, 1, V), by earlier groups
-        groups = []
-        for i in range(self.groups):
-            beams = slice(i * size, (i + 1) * size)
-            diverse = log_probs[:, beams] - penalty * usage
-            log_prob, token = best_tokens(diverse, count, forced)[:2]
-            log_prob = self._counted(log_prob, forced)
-            best = _best_of(state.live.scores[:, beams], log_prob, token, 2 * size)
-            # The penalty decides which beams are kept, but is no part of a
-            # score.
-            lost = penalty * ops.take_along_axis(usage[:, 0], best.tokens, axis=-1)
-            is_dead = ops.equal(best.scores, NEVER)
-            scores = ops.where(is_dead, NEVER, best.scores + lost)
-            groups.append(best._replace(scores=scores, parents=best.parents + i * size))
-            counts = ops.isfinite(scores[:, :size])
-            counts = ops.logical_and(counts, ops.logical_not(state.done)[:, i, None])
-            if forced is not None:  # No group avoids what all are forced to take.
-                counts = ops.logical_and(counts, ops.equal(forced, 0)[:, None])
-            chosen = ops.one_hot(best.tokens[:, :size], logits.shape[-1])
-            chosen = chosen * ops.cast(counts, chosen.dtype)[..., None]
-            usage = usage + ops.sum(chosen, axis=1, keepdims=True)
-        best = tree.map_structure(lambda *x: ops.concatenate(x, axis=1), *groups)
-        return best, ops.any(is_broken, axis=-1)
 
     def _continued(self, state, best):
         """Returns the live beams of `Continuations`, `(B, M, ...)`."""
@@ -364,9 +298,9 @@ class BeamSearch(SearchStrategy[BeamState]):
         the others stay live. At the limit these are finished too, as they are.
         """
         # Groups become sequences of their own: (B, G M, ...) to (B G, M, ...).
-        merge = self._groups_as_sequences
-        beams, tokens, parents = merge((beams, best.tokens, best.parents))
-        finished = merge(state.finished)
+        beams, tokens, parents, finished = _groups_as_sequences(
+            (beams, best.tokens, best.parents, state.finished), self.groups
+        )
         length = ops.reshape(state.step + 1, (-1, 1))  # (1, 1), or (B, 1)
         limits = ops.repeat(state.limits, self.groups)  # (B G,)
         at_limit = ops.greater_equal(length[:, 0], state.limits)
@@ -394,16 +328,18 @@ class BeamSearch(SearchStrategy[BeamState]):
             ops.repeat(fails, self.groups),
         ):
             done = ops.logical_or(done, reason)
-        split = self._sequences_as_groups
+        tokens, parents, live, finished = _sequences_as_groups(
+            (tokens, parents, live, finished), self.groups
+        )
         return state._replace(
             step=state.step + 1,
-            last_ids=split(tokens),
-            live=split(live),
-            finished=split(finished),
+            last_ids=tokens,
+            live=live,
+            finished=finished,
             num_finished=ops.reshape(num_finished, (-1, self.groups)),
             failure_length=ops.where(fails, length[:, 0], state.failure_length),
             done=ops.reshape(done, (-1, self.groups)),
-            cache=reorder_cache(state.cache, split(parents)),
+            cache=reorder_cache(state.cache, parents),
         )
 
     def _leaving(self, beams, is_end, done, at_limit, num_finished):
@@ -443,7 +379,9 @@ class BeamSearch(SearchStrategy[BeamState]):
         """Adds the beams that leave, and keeps the best finished hypotheses."""
         scores = beams.scores / divisor
         if present(beams.coverage):
-            scores = scores + self._coverage_score(beams.coverage)
+            scores = scores + self.options.coverage_penalty * _coverage_score(
+                beams.coverage
+            )
         leaving = FinishedHypotheses(
             ids=beams.ids,
             scores=ops.where(leaves, scores, NEVER),
@@ -470,52 +408,41 @@ class BeamSearch(SearchStrategy[BeamState]):
             enough = ops.logical_and(enough, looks_worse)
         return is_beaten, enough
 
-    def _coverage_score(self, coverage):
-        """Returns the score `(B, M)` of attention received, `(B, M, S)`."""
-        received = ops.where(ops.greater(coverage, 0), ops.minimum(coverage, 1.0), 1.0)
-        return self.options.coverage_penalty * ops.sum(ops.log(received), axis=-1)
 
-    def _groups_as_sequences(self, structure):
-        """Reshapes leaves `(B, G M, ...)` to `(B G, M, ...)`."""
-        if self.groups == 1:
-            return structure
-        return tree.map_structure(
-            lambda x: ops.reshape(
-                x, (-1, x.shape[1] // self.groups, *ops.shape(x)[2:])
-            ),
-            structure,
-        )
-
-    def _sequences_as_groups(self, structure):
-        """Reshapes leaves `(B G, M, ...)` to `(B, G M, ...)`."""
-        if self.groups == 1:
-            return structure
-        return tree.map_structure(
-            lambda x: ops.reshape(x, (-1, x.shape[1] * self.groups, *ops.shape(x)[2:])),
-            structure,
-        )
+def _first_tokens(shape, options):
+    """Returns the empty fields `(B, M, T)` of tokens."""
+    return {
+        "ids": ops.zeros(shape, "int32"),
+        "token_log_probs": ops.zeros(shape, "float32")
+        if options.return_token_scores
+        else ABSENT,
+        "origins": ops.zeros(shape, "int32") if options.return_attention else ABSENT,
+    }
 
 
-def _best_of(scores, log_probs, tokens, count):
-    """Takes the best `count` of all continuations of beams.
+def _coverage_score(coverage):
+    """Returns the score `(B, M)` of attention received, `(B, M, S)`."""
+    has_attention = ops.greater(coverage, 0)
+    received = ops.where(has_attention, ops.minimum(coverage, 1.0), 1.0)
+    return ops.sum(ops.log(received), axis=-1)
 
-    Args:
-        scores: float32 `(B, K)`, of the beams.
-        log_probs, tokens: `(B, K, M)`, of the next tokens.
-        count: int.
 
-    Returns:
-        `Continuations`.
-    """
-    beam_size, num_tokens = log_probs.shape[1:]
-    flat = ops.reshape(
-        scores[:, :, None] + log_probs, (-1, beam_size * num_tokens)
-    )  # (B, K M)
-    scores, indices = ops.top_k(flat, min(count, beam_size * num_tokens))
-    indices = ops.cast(indices, "int32")
-    tokens = ops.reshape(tokens, (-1, beam_size * num_tokens))
-    tokens = ops.take_along_axis(tokens, indices, axis=1)
-    return Continuations(scores, indices // num_tokens, tokens)
+def _groups_as_sequences(structure, groups):
+    """Reshapes leaves `(B, G M, ...)` to `(B G, M, ...)`."""
+    return _reshaped(structure, groups, lambda size: size // groups)
+
+
+def _sequences_as_groups(structure, groups):
+    """Reshapes leaves `(B G, M, ...)` to `(B, G M, ...)`."""
+    return _reshaped(structure, groups, lambda size: size * groups)
+
+
+def _reshaped(structure, groups, size):
+    if groups == 1:
+        return structure
+    return tree.map_structure(
+        lambda x: ops.reshape(x, (-1, size(x.shape[1]), *ops.shape(x)[2:])), structure
+    )
 
 
 def _has_phrases(constraints):

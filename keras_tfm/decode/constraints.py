@@ -2,6 +2,7 @@
 
 from keras import ops, tree
 
+from keras_tfm.decode.next_tokens import NEVER
 from keras_tfm.decode.search_state import (
     BeamState,
     Continuations,
@@ -9,8 +10,6 @@ from keras_tfm.decode.search_state import (
     gather_beams,
     take_best,
 )
-
-NEVER = -float("inf")
 
 
 def constrained_continuations(

@@ -1,18 +1,21 @@
-"""Several models that decide together."""
+"""Several models that decode together."""
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 from keras import ops
 
-from keras_tfm.decode.protocol import max_positions
+from keras_tfm.decode.protocol import Capabilities
 from keras_tfm.decode.shortlist import is_repeated
+
+Tensor = Any
 
 
 class Ensemble:
-    """Models of one target vocabulary, whose probabilities are averaged.
+    """Averages the probabilities of models with one target vocabulary.
 
-    It has what a search asks of a model, and stands in its place.
+    It is a `Decodable` itself, and stands in the place of a model.
 
     Args:
         models: list of models such as `Transformer`.
@@ -23,45 +26,54 @@ class Ensemble:
             are not one above 0 for each model.
 
     Source: Sutskever et al. 2014, section 3.6. https://arxiv.org/abs/1409.3215
+
+    Example:
+        ```python
+        from keras_tfm import decode, models
+
+        sizes = {"num_layers": 1, "embedding_dim": 8, "num_heads": 2}
+        pair = [models.Transformer(20, **sizes) for _ in range(2)]
+        ensemble = decode.Ensemble(pair, weights=[0.7, 0.3])
+        assert ensemble.target_vocabulary_size == 20
+        ```
     """
 
     def __init__(self, models: Sequence, weights: Sequence[float] | None = None):
         self.models = list(models)
         weights = [1.0] * len(self.models) if weights is None else list(weights)
-        fits = len(weights) == len(self.models) and all(
-            w > 0 and math.isfinite(w) for w in weights
-        )
-        if not self.models or not fits:
+        is_positive = all(w > 0 and math.isfinite(w) for w in weights)
+        if not self.models or len(weights) != len(self.models) or not is_positive:
             raise ValueError(
-                "An ensemble has a model at least, and each a finite weight above 0. "
-                f"Received: {len(self.models)} models, weights={weights}."
+                "`weights` must be a finite number above 0 for each of one model or "
+                f"more; got {len(self.models)} models, weights={weights}."
             )
+        capabilities = [Capabilities.of(model) for model in self.models]
         for name in ("vocabulary_size", "target_vocabulary_size"):
-            sizes = [getattr(model, name, None) for model in self.models]
+            sizes = [getattr(one, name) for one in capabilities]
             if len(set(sizes)) > 1:
                 raise ValueError(
-                    "The models of an ensemble have one vocabulary. Received: "
-                    f"{name}={sizes}. Train them with one vocabulary."
+                    f"`models` must have one vocabulary; got {name}={sizes}."
                 )
             setattr(self, name, sizes[0])
-        self.logarithms = [math.log(w / sum(weights)) for w in weights]
-        self.max_positions = min(
-            filter(None, map(max_positions, self.models)), default=None
+        limits = [one.max_positions for one in capabilities if one.max_positions]
+        self.max_positions = min(limits, default=None)
+        self.begin_options = frozenset.intersection(
+            *(one.begin_options for one in capabilities)
         )
-        options = [set(getattr(model, "begin_options", ())) for model in self.models]
-        self.begin_options = set.intersection(*options)
-        if all(hasattr(model, "extend") for model in self.models):
+        self.log_weights = [math.log(w / sum(weights)) for w in weights]
+        # Only what all models can do; `Capabilities` looks for these methods.
+        if all(one.can_extend for one in capabilities):
             self.extend = self._extend
-        if all(hasattr(model, "logits_after") for model in self.models):
+        if all(one.continues_source for one in capabilities):
             self.logits_after = self._logits_after
 
     @property
-    def variables(self):
+    def variables(self) -> list:
         """The variables of all models."""
         return [v for model in self.models for v in getattr(model, "variables", [])]
 
-    def __call__(self, inputs):
-        """Gives log-probabilities of each next token.
+    def __call__(self, inputs: dict[str, Tensor]) -> Tensor:
+        """Returns log-probabilities of each next token.
 
         Args:
             inputs: what each model takes, a dictionary of ids.
@@ -69,81 +81,97 @@ class Ensemble:
         Returns:
             float32 `(B, T, V)`.
         """
-        return self._together([model(inputs) for model in self.models])
+        return self._averaged([model(inputs) for model in self.models])
 
-    def begin(self, source_ids, max_length, beam_size=1, **options):
+    def begin(
+        self, source_ids: Tensor, max_length: Any, beam_size: int = 1, **options: Any
+    ) -> dict:
         """Begins with every model.
 
         Args:
             source_ids: integer `(B, S)`.
             max_length: int >= 1, in tokens.
             beam_size: int >= 1, K.
-            **options: of the models.
+            **options: arguments of the models' `begin`.
 
         Returns:
             The cache: those of the models, their `"beams"` together, and the
-            mean of their `"attention"`, if they have it.
+            mean of their `"attention"`, if they all have it.
         """
-        cache = _joined(
+        cache = _merged_cache(
             [m.begin(source_ids, max_length, beam_size, **options) for m in self.models]
         )
         if "candidates" in options:
-            cache["again"] = is_repeated(options["candidates"])[:, None]
+            cache["is_repeated"] = is_repeated(options["candidates"])[:, None]
         return cache
 
-    def step(self, ids, index, cache):
+    def step(self, ids: Tensor, index: Tensor, cache: dict) -> tuple[Tensor, dict]:
         """Advances every model by one token.
 
         Args:
             ids: integer `(B, K)`.
             index: scalar int tensor.
-            cache: of `begin` or `step`.
+            cache: from `begin` or `step`.
 
         Returns:
             float32 `(B, K, V)` log-probabilities, and the new cache.
         """
         steps = [
-            model.step(ids, index, own)
-            for model, own in zip(self.models, _apart(cache), strict=True)
+            model.step(ids, index, model_cache)
+            for model, model_cache in zip(
+                self.models, _model_caches(cache), strict=True
+            )
         ]
         logits, caches = zip(*steps, strict=True)
-        joined = _joined(caches)
-        if "again" in cache:  # what fills a shortlist up has no probability
-            joined["again"] = again = cache["again"]
-            logits = [ops.where(again, -float("inf"), one) for one in logits]
-        return self._together(logits), joined
+        new_cache = _merged_cache(caches)
+        if "is_repeated" in cache:  # Fillers of a shortlist have no probability.
+            new_cache["is_repeated"] = repeated = cache["is_repeated"]
+            logits = [ops.where(repeated, -float("inf"), x) for x in logits]
+        return self._averaged(logits), new_cache
 
     def _extend(self, cache, max_length):
-        caches = zip(self.models, _apart(cache), strict=True)
-        joined = _joined([model.extend(own, max_length) for model, own in caches])
-        return {**joined, "again": cache["again"]} if "again" in cache else joined
+        new_cache = _merged_cache(
+            [
+                model.extend(model_cache, max_length)
+                for model, model_cache in zip(
+                    self.models, _model_caches(cache), strict=True
+                )
+            ]
+        )
+        if "is_repeated" in cache:
+            new_cache["is_repeated"] = cache["is_repeated"]
+        return new_cache
 
     def _logits_after(self, source_ids, target_ids):
-        """As of `CausalLM`, where all are such."""
-        models = self.models
-        return self._together([m.logits_after(source_ids, target_ids) for m in models])
+        return self._averaged(
+            [model.logits_after(source_ids, target_ids) for model in self.models]
+        )
 
-    def _together(self, logits):
-        gains = [
-            ops.log_softmax(ops.cast(one, "float32"), axis=-1) + logarithm
-            for one, logarithm in zip(logits, self.logarithms, strict=True)
+    def _averaged(self, logits):
+        log_probs = [
+            ops.log_softmax(ops.cast(x, "float32"), axis=-1) + log_weight
+            for x, log_weight in zip(logits, self.log_weights, strict=True)
         ]
-        return ops.logsumexp(ops.stack(gains), axis=0)
+        return ops.logsumexp(ops.stack(log_probs), axis=0)
 
 
-def _joined(caches):
+def _merged_cache(caches):
     cache = {
         "beams": [cache.get("beams", {}) for cache in caches],
         "models": [
-            {k: v for k, v in cache.items() if k != "beams"} for cache in caches
+            {name: x for name, x in cache.items() if name != "beams"}
+            for cache in caches
         ],
     }
-    if all("attention" in own for own in caches):
-        each = [ops.cast(own["attention"], "float32") for own in caches]
-        cache["attention"] = ops.mean(ops.stack(each), axis=0)
+    if all("attention" in x for x in caches):
+        attention = [ops.cast(x["attention"], "float32") for x in caches]
+        cache["attention"] = ops.mean(ops.stack(attention), axis=0)
     return cache
 
 
-def _apart(cache):
-    pairs = zip(cache["models"], cache["beams"], strict=True)
-    return [{**own, "beams": beams} if beams else own for own, beams in pairs]
+def _model_caches(cache):
+    """Returns the cache of each model."""
+    return [
+        {**rest, "beams": beams} if beams else rest
+        for rest, beams in zip(cache["models"], cache["beams"], strict=True)
+    ]

@@ -1,23 +1,32 @@
-"""What changes the logits of a step before a search reads them.
+"""Functions that change the logits of a step before a search reads them.
 
-A processor is a function `(logits, history) -> logits` of float32 `(B, K, V)`
-and a `History`; minus infinity forbids a token. The functions here make the
-usual ones; one of the user's own stands beside them in a search's list. It is
-a function of its arguments alone, in `keras.ops`: programs are made of it once,
-and what else it looks at stays as it was then.
+A logits processor is a function `(logits, history) -> logits` of float32
+`(B, K, V)` and a `History`; minus infinity forbids a token. The functions here
+make the usual ones. `Options.logits_processors` adds your own: a function of
+its arguments alone, in `keras.ops`, since it is compiled once and whatever else
+it reads stays as it was then.
+
+`Options` validates the values that it passes to these functions.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 from keras import ops
 
+from keras_tfm.decode.hypotheses import History
 from keras_tfm.decode.options import Options
+
+Tensor = Any
+LogitsProcessor = Callable[[Tensor, History], Tensor]
 
 FORBIDDEN = -float("inf")
 
 
-def of_options(options: Options, suppressed: Sequence[int] = ()) -> tuple:
+def of_options(
+    options: Options, suppressed: Sequence[int] = ()
+) -> tuple[LogitsProcessor, ...]:
     """Makes the logits processors that options ask for.
 
     Args:
@@ -28,7 +37,7 @@ def of_options(options: Options, suppressed: Sequence[int] = ()) -> tuple:
         Functions `(logits, history) -> logits`, in the order in which they run,
         without those that change nothing.
     """
-    processors = []
+    processors: list[LogitsProcessor] = []
     if options.repetition_penalty != 1:
         processors.append(repetition_penalty(options.repetition_penalty))
     if options.no_repeat_ngram_size:
@@ -40,13 +49,8 @@ def of_options(options: Options, suppressed: Sequence[int] = ()) -> tuple:
     if options.suppress_sequences:
         processors.append(suppress_sequences(options.suppress_sequences))
     processors += options.logits_processors
-    if options.samples:
-        processors += _sampling_processors(options)
-    return tuple(processors)
-
-
-def _sampling_processors(options):
-    processors = []
+    if not options.samples:
+        return tuple(processors)
     if options.sampling_temperature != 1:
         processors.append(temperature(options.sampling_temperature))
     if options.sampling_topk:
@@ -57,14 +61,22 @@ def _sampling_processors(options):
         processors.append(minimum_p(options.sampling_minp))
     if options.sampling_epsilon:
         processors.append(epsilon(options.sampling_epsilon))
-    return processors
+    return tuple(processors)
 
 
-def suppress(ids: Sequence[int]) -> Callable:
+def suppress(ids: Iterable[int]) -> LogitsProcessor:
     """Makes a processor that never lets the given tokens be generated.
 
     Args:
         ids: ints.
+
+    Example:
+        ```python
+        from keras_tfm import decode
+
+        processors = [decode.logits_processors.suppress([7, 8])]
+        options = decode.Options(logits_processors=processors)
+        ```
     """
     ids = sorted(set(ids))
 
@@ -72,15 +84,16 @@ def suppress(ids: Sequence[int]) -> Callable:
         check_token_ids(ids, logits)
         for first, count in _runs(ids):
             shape = (*ops.shape(logits)[:2], count)
-            # Written over: a choice between two would read and write them all.
-            logits = _put(logits, first, ops.full(shape, FORBIDDEN, logits.dtype))
+            # Written in place: a choice by a mask would read and write all.
+            forbidden = ops.full(shape, FORBIDDEN, logits.dtype)
+            logits = _write(logits, first, forbidden)
         return logits
 
     return process
 
 
-def minimum_length(length: int, end_id: int) -> Callable:
-    """Makes a processor that forbids the end of what is not long enough.
+def minimum_length(length: int, end_id: int) -> LogitsProcessor:
+    """Makes a processor that forbids to end a hypothesis that is too short.
 
     Args:
         length: int >= 0, in tokens, the end token not included.
@@ -89,14 +102,14 @@ def minimum_length(length: int, end_id: int) -> Callable:
 
     def process(logits, history):
         end = logits[:, :, end_id : end_id + 1]
-        end = ops.where(ops.less(_index(history), length), FORBIDDEN, end)
-        return _put(logits, end_id, end)
+        end = ops.where(ops.less(_step(history), length), FORBIDDEN, end)
+        return _write(logits, end_id, end)
 
     return process
 
 
-def repetition_penalty(penalty: float) -> Callable:
-    """Makes a processor that makes less likely what has been said already.
+def repetition_penalty(penalty: float) -> LogitsProcessor:
+    """Makes a processor that lowers the logits of tokens generated before.
 
     A positive logit is divided by the penalty and a negative one multiplied.
 
@@ -105,94 +118,87 @@ def repetition_penalty(penalty: float) -> Callable:
 
     Source: Keskar et al. 2019, section 4.1. https://arxiv.org/abs/1909.05858
     """
-    _check("repetition_penalty", penalty, penalty > 0, "above 0")
 
     def process(logits, history):
-        ids, said = history.ids, _said(history)
-        old = ops.take_along_axis(logits, ids, axis=-1)  # (B, K, T)
-        new = ops.where(old < 0, old * penalty, old / penalty)
-        return _replace(logits, ids, new, said)
+        ids = history.ids
+        index = ops.arange(ops.shape(ids)[-1], dtype="int32")
+        is_token = ops.broadcast_to(index < _step(history), ops.shape(ids))
+        logit = ops.take_along_axis(logits, ids, axis=-1)  # (B, K, T)
+        lowered = ops.where(logit < 0, logit * penalty, logit / penalty)
+        return _replace(logits, ids, lowered, is_token)
 
     return process
 
 
-def no_repeat_ngram(size: int) -> Callable:
-    """Makes a processor that lets no n tokens in a row occur twice.
+def no_repeat_ngram(size: int) -> LogitsProcessor:
+    """Makes a processor that lets no n-gram occur twice.
 
     Args:
         size: int >= 1, n.
 
     Source: Paulus et al. 2017, section 2.5. https://arxiv.org/abs/1705.04304
     """
-    _check("no_repeat_ngram_size", size, size >= 1, "1 or more")
 
     def process(logits, history):
-        ids, index = history.ids, _index(history)
-        places = ops.shape(ids)[-1] - size + 1  # where an n-gram can begin
-        if isinstance(places, int) and places < 1:
+        ids, step = history.ids, _step(history)
+        num_starts = ops.shape(ids)[-1] - size + 1  # where an n-gram can begin
+        if isinstance(num_starts, int) and num_starts < 1:
             return logits
-        begins = ops.arange(places)
-        repeats = ops.less_equal(begins + size, index)
+        repeats = ops.less_equal(ops.arange(num_starts) + size, step)
         for i in range(size - 1):
-            # The last n - 1 tokens, one by one, against every place.
-            last = ops.maximum(index - (size - 1) + i, 0)
-            same = ops.equal(ids[..., i : i + places], _at(ids, last))
-            repeats = ops.logical_and(repeats, same)
-        nexts = ids[..., size - 1 :]  # what followed there
-        repeats = ops.broadcast_to(repeats, ops.shape(nexts))
-        return _replace(
-            logits, nexts, ops.full_like(nexts, FORBIDDEN, "float32"), repeats
-        )
+            # The last n - 1 tokens, one by one, against every n-gram.
+            last = _token_at(ids, ops.maximum(step - (size - 1) + i, 0))
+            is_same = ops.equal(ids[..., i : i + num_starts], last)
+            repeats = ops.logical_and(repeats, is_same)
+        continuation = ids[..., size - 1 :]  # (B, K, num_starts)
+        repeats = ops.broadcast_to(repeats, ops.shape(continuation))
+        forbidden = ops.full_like(continuation, FORBIDDEN, "float32")
+        return _replace(logits, continuation, forbidden, repeats)
 
     return process
 
 
-def suppress_sequences(sequences: Sequence[Sequence[int]]) -> Callable:
-    """Makes a processor that forbids the last token of some sequences.
+def suppress_sequences(sequences: Iterable[Sequence[int]]) -> LogitsProcessor:
+    """Makes a processor that never lets the given sequences be generated.
 
     Args:
-        sequences: list of lists of 1 or more ints.
+        sequences: lists of 1 or more ints.
     """
     sequences = [tuple(sequence) for sequence in sequences]
-    for sequence in sequences:
-        _check("suppress_sequences", sequence, len(sequence) > 0, "of 1 token or more")
 
     def process(logits, history):
-        ids, index = history.ids, _index(history)
-        for sequence in sequences:
-            *before, last = sequence
+        ids, step = history.ids, _step(history)
+        for *beginning, last in sequences:
             check_token_ids([last], logits)
-            matches = ops.greater_equal(index, len(before))
-            for i, token in enumerate(before):
-                place = ops.maximum(index - len(before) + i, 0)
-                said = ops.equal(_at(ids, place), token)
-                matches = ops.logical_and(matches, said)
+            length = len(beginning)
+            matches = ops.greater_equal(step, length)
+            for i, token in enumerate(beginning):
+                previous = _token_at(ids, ops.maximum(step - length + i, 0))
+                matches = ops.logical_and(matches, ops.equal(previous, token))
             logit = logits[:, :, last : last + 1]
-            logits = _put(logits, last, ops.where(matches, FORBIDDEN, logit))
+            logits = _write(logits, last, ops.where(matches, FORBIDDEN, logit))
         return logits
 
     return process
 
 
-def temperature(value: float) -> Callable:
+def temperature(value: float) -> LogitsProcessor:
     """Makes a processor that sharpens or flattens the distribution.
 
     Args:
-        value: float > 0, what logits are divided by.
+        value: float > 0, by which logits are divided.
     """
-    _check("sampling_temperature", value, value > 0, "above 0")
     return lambda logits, history: logits / value
 
 
-def top_k(count: int) -> Callable:
+def top_k(count: int) -> LogitsProcessor:
     """Makes a processor that keeps the likeliest tokens.
 
     Args:
-        count: int >= 1. Equals of the last one are kept too.
+        count: int >= 1. Tokens as likely as the last one are kept too.
 
     Source: Fan et al. 2018, section 5.4. https://arxiv.org/abs/1805.04833
     """
-    _check("sampling_topk", count, count >= 1, "1 or more")
 
     def process(logits, history):
         best = ops.top_k(logits, min(count, logits.shape[-1]))[0]
@@ -201,73 +207,67 @@ def top_k(count: int) -> Callable:
     return process
 
 
-def top_p(share: float) -> Callable:
+def top_p(probability: float) -> LogitsProcessor:
     """Makes a processor that keeps the fewest tokens with that probability.
 
     Args:
-        share: float in (0, 1].
+        probability: float in (0, 1].
 
     Source: Holtzman et al. 2019, section 3.1. https://arxiv.org/abs/1904.09751
     """
-    _check("sampling_topp", share, 0 < share <= 1, "above 0 and at most 1")
 
     def process(logits, history):
-        if share == 1:
-            return logits
-        ordered = ops.flip(ops.sort(logits, axis=-1), axis=-1)
+        if probability == 1:
+            return logits  # Rounding would drop the last tokens.
+        ordered = ops.flip(ops.sort(logits, axis=-1), axis=-1)  # best first
         probabilities = ops.softmax(ordered, axis=-1)
-        before = ops.cumsum(probabilities, axis=-1) - probabilities
-        kept = ops.where(before < share, ordered, float("inf"))
-        return ops.where(
-            logits < ops.min(kept, axis=-1, keepdims=True), FORBIDDEN, logits
-        )
+        likelier = ops.cumsum(probabilities, axis=-1) - probabilities
+        nucleus = ops.where(likelier < probability, ordered, float("inf"))
+        threshold = ops.min(nucleus, axis=-1, keepdims=True)
+        return ops.where(logits < threshold, FORBIDDEN, logits)
 
     return process
 
 
-def minimum_p(share: float) -> Callable:
-    """Makes a processor that keeps what is likely beside the likeliest.
+def minimum_p(ratio: float) -> LogitsProcessor:
+    """Makes a processor that keeps tokens by the likeliest token's probability.
 
     Args:
-        share: float in [0, 1], of the probability of the likeliest token.
+        ratio: float in (0, 1]: a token is kept if its probability is at least
+            this fraction of that of the likeliest.
 
     Source: Nguyen et al. 2024, section 3. https://arxiv.org/abs/2407.01082
     """
-    _check("sampling_minp", share, 0 <= share <= 1, "from 0 to 1")
 
     def process(logits, history):
-        if share == 0:
-            return logits
         best = ops.max(logits, axis=-1, keepdims=True)
-        return ops.where(logits < best + math.log(share), FORBIDDEN, logits)
+        return ops.where(logits < best + math.log(ratio), FORBIDDEN, logits)
 
     return process
 
 
-def epsilon(least: float) -> Callable:
-    """Makes a processor that keeps what has at least some probability.
+def epsilon(probability: float) -> LogitsProcessor:
+    """Makes a processor that keeps tokens with at least some probability.
 
     The likeliest token is always kept.
 
     Args:
-        least: float in [0, 1), a probability.
+        probability: float in (0, 1).
 
     Source: Hewitt et al. 2022, section 4. https://arxiv.org/abs/2210.15191
     """
-    _check("sampling_epsilon", least, 0 <= least < 1, "at least 0 and below 1")
 
     def process(logits, history):
-        if least == 0:
-            return logits
-        unlikely = ops.log_softmax(logits, axis=-1) < math.log(least)
-        best = ops.max(logits, axis=-1, keepdims=True)
-        return ops.where(ops.logical_and(unlikely, logits < best), FORBIDDEN, logits)
+        is_unlikely = ops.log_softmax(logits, axis=-1) < math.log(probability)
+        is_best = logits >= ops.max(logits, axis=-1, keepdims=True)
+        is_dropped = ops.logical_and(is_unlikely, ops.logical_not(is_best))
+        return ops.where(is_dropped, FORBIDDEN, logits)
 
     return process
 
 
-def check_token_ids(ids, logits):
-    """Refuses to suppress what a model has no logit of.
+def check_token_ids(ids: Sequence[int], logits: Tensor) -> None:
+    """Rejects tokens that a model has no logit of.
 
     Args:
         ids: ints.
@@ -278,18 +278,13 @@ def check_token_ids(ids, logits):
     """
     if max(ids, default=0) >= (logits.shape[-1] or math.inf):
         raise ValueError(
-            "Suppressed tokens are of the target vocabulary. Received: "
-            f"{max(ids)}, of a model with {logits.shape[-1]} logits."
+            "`suppress_ids` and `suppress_sequences` must hold ids of the target "
+            f"vocabulary; got {max(ids)} for a model with {logits.shape[-1]} logits."
         )
 
 
-def _check(name, value, fits, wanted):
-    if not fits:
-        raise ValueError(f"`{name}` must be {wanted}. Received: {value}.")
-
-
 def _runs(ids):
-    """Pairs of the first and the number of tokens that follow each other."""
+    """Returns pairs of the first of consecutive ids and their number."""
     runs = []
     for token in ids:
         if runs and token == sum(runs[-1]):
@@ -299,43 +294,36 @@ def _runs(ids):
     return runs
 
 
-def _put(logits, first, values):
-    """Writes values `(B, K, M)` to the tokens from one on."""
+def _write(logits, first, values):
+    """Writes values `(B, K, M)` to the logits of token `first` and the next."""
     return ops.slice_update(logits, (0, 0, first), values)
 
 
-def _index(history):
-    """The steps of all rows `(1, 1, 1)`, or of each `(B, 1, 1)`."""
-    return ops.reshape(history.index, (-1, 1, 1))
+def _step(history):
+    """Returns the step of all sequences `(1, 1, 1)`, or of each `(B, 1, 1)`."""
+    return ops.reshape(history.step, (-1, 1, 1))
 
 
-def _at(ids, place):
-    """The tokens `(B, K, 1)` of `ids (B, K, T)` at a place `(1 or B, 1, 1)`."""
-    place = ops.broadcast_to(place, (*ops.shape(ids)[:2], 1))
-    return ops.take_along_axis(ids, place, axis=-1)
-
-
-def _said(history):
-    """bool `(B, K, T)`, True where there is a token already."""
-    places = ops.arange(ops.shape(history.ids)[-1], dtype="int32")
-    return ops.broadcast_to(places < _index(history), ops.shape(history.ids))
+def _token_at(ids, index):
+    """Returns the tokens `(B, K, 1)` at `index (1 or B, 1, 1)`."""
+    index = ops.broadcast_to(index, (*ops.shape(ids)[:2], 1))
+    return ops.take_along_axis(ids, index, axis=-1)
 
 
 def _replace(logits, ids, values, where):
-    """Puts values `(B, K, M)` at tokens `(B, K, M)`, but not everywhere.
+    """Writes values `(B, K, M)` to the tokens `(B, K, M)` where True.
 
-    Of equal tokens all have one value.
+    Equal tokens of a hypothesis must have one value.
     """
     size, shape = logits.shape[-1], ops.shape(logits)
-    rows = shape[0] * logits.shape[1]
-    # What is put nowhere is put into one more column, and dropped with it.
-    wider = ops.pad(logits, [[0, 0], [0, 0], [0, 1]])
-    start = ops.reshape(ops.arange(rows, dtype="int32") * (size + 1), (-1, 1))
-    width = ops.shape(ids)[-1]
-    places = start + ops.reshape(ops.where(where, ids, size), (-1, width))
+    num_rows, num_ids = shape[0] * logits.shape[1], ops.shape(ids)[-1]
+    # Values for nowhere are written to one more column, which is then dropped.
+    wider = ops.pad(logits, [[0, 0], [0, 0], [0, 1]])  # (B, K, V + 1)
+    start = ops.reshape(ops.arange(num_rows, dtype="int32") * (size + 1), (-1, 1))
+    columns = ops.reshape(ops.where(where, ids, size), (-1, num_ids))
     flat = ops.scatter_update(
         ops.reshape(wider, (-1,)),
-        ops.reshape(places, (-1, 1)),
+        ops.reshape(start + columns, (-1, 1)),
         ops.reshape(values, (-1,)),
     )
     return ops.reshape(flat, (*shape[:2], size + 1))[..., :size]

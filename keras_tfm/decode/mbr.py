@@ -1,4 +1,4 @@
-"""The translation that is nearest to all others."""
+"""Minimum Bayes risk: the translation that is nearest to all others."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -6,12 +6,20 @@ from typing import NamedTuple
 
 
 class MBRResult(NamedTuple):
-    """What was chosen.
+    """The candidate with the highest expected utility.
 
     Attributes:
         text: str.
-        index: int, its place among the candidates.
+        index: int, its index among the candidates.
         utility: float, how near it is to the others, in units of the utility.
+
+    Example:
+        ```python
+        from keras_tfm import decode
+
+        result = decode.MBRResult("a b", index=0, utility=61.5)
+        assert result.text == "a b"
+        ```
     """
 
     text: str
@@ -20,38 +28,46 @@ class MBRResult(NamedTuple):
 
 
 def minimum_bayes_risk(
-    candidates: Sequence[str], utility: Callable | None = None
+    candidates: Sequence[str], utility: Callable[[str, str], float] | None = None
 ) -> MBRResult:
     """Chooses the candidate with the highest expected utility.
 
-    Each candidate is held against all, itself included, as if one of them were
-    the reference. Where they are samples of a model this is the translation
-    that it expects to be best; the likeliest need not be.
+    Each candidate is compared with all, itself included, as if one of them were
+    the reference. Where the candidates are samples of a model, the result is
+    the translation that the model expects to be best; the likeliest need not
+    be.
 
     Args:
-        candidates: list of str, samples, or other hypotheses.
+        candidates: list of str, samples or other hypotheses.
         utility: `(candidate, reference) -> float`, higher is better; None for
             chrF of sacrebleu, from 0 to 100.
 
     Returns:
-        `MBRResult`; of equal ones the first.
+        `MBRResult`; of equal candidates the first.
 
     Raises:
-        ValueError: there is no candidate, or one text and no list.
-        ImportError: sacrebleu is wanted and not there.
+        ValueError: `candidates` is empty, or a single text.
 
-    Cost: calls of the utility for each pair of candidates that differ.
+    Cost: one call of the utility for each pair of different candidates.
 
     Source: Eikema and Aziz 2020, section 5. https://arxiv.org/abs/2005.10283
+
+    Example:
+        ```python
+        from keras_tfm import decode
+
+        def shared_words(candidate, reference):
+            return len(set(candidate.split()) & set(reference.split()))
+
+        texts = ["a red car", "a red bike", "one bike"]
+        assert decode.minimum_bayes_risk(texts, shared_words).index == 1
+        ```
     """
-    if isinstance(candidates, str):
+    if isinstance(candidates, str) or not len(candidates):
         raise ValueError(
-            "Candidates are a list of texts; one alone has no rivals. Received: "
-            f"{candidates!r}."
+            f"`candidates` must be a list of one text or more; got {candidates!r}."
         )
     counts = Counter(candidates)
-    if not counts:
-        raise ValueError("Among no candidates none is best. Received: [].")
     utility = utility or _chrf()
     expected = {
         candidate: sum(
@@ -60,7 +76,7 @@ def minimum_bayes_risk(
         / len(candidates)
         for candidate in counts
     }
-    best = max(expected, key=expected.get)
+    best = max(expected, key=expected.__getitem__)
     return MBRResult(best, list(candidates).index(best), expected[best])
 
 

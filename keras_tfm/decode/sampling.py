@@ -5,7 +5,8 @@ from typing import Any
 
 from keras import ops
 
-from keras_tfm.decode.hypotheses import Hypotheses, best_tokens, normalized
+from keras_tfm.decode.hypotheses import Hypotheses
+from keras_tfm.decode.next_tokens import best_tokens, normalized, scored_log_probs
 from keras_tfm.decode.options import Options
 from keras_tfm.decode.search import SearchStrategy, at_step, first_fields, in_vocabulary
 from keras_tfm.decode.search_state import (
@@ -234,7 +235,7 @@ class Sampling(SearchStrategy[SamplingState]):
                 logits, 1, forced, self.masked_ids
             )
             log_prob = logit - normalizer
-        log_prob = self._counted(log_prob, forced)
+        log_prob = scored_log_probs(log_prob, forced, self.options.score_prefix)
         return token[:, :, 0], log_prob[:, :, 0], is_broken
 
 

@@ -1,49 +1,68 @@
-"""How likely a model finds targets that are given."""
+"""The log-probabilities of given targets."""
+
+from typing import Any
 
 from keras import ops
 
-from keras_tfm.decode.hypotheses import Hypotheses, normalized, penalty
+from keras_tfm.decode.hypotheses import Hypotheses, Tensor, penalty
+from keras_tfm.decode.next_tokens import normalized
+from keras_tfm.decode.options import Options
 
 
-def score(model, source_ids, target_ids, given, start_id, length_penalty) -> Hypotheses:
+def score(
+    model: Any,
+    source_ids: Tensor,
+    target_ids: Tensor,
+    prefix_lengths: Tensor,
+    options: Options,
+) -> Hypotheses:
     """Scores targets with one call of the model.
 
     Args:
-        model: of a dictionary of `"source_ids"` and `"target_ids"`, giving
-            logits `(B, T, V)`; or with `logits_after(source_ids, target_ids)`,
-            as a language model has, which does.
+        model: called with a dictionary of `"source_ids"` and `"target_ids"`,
+            returns logits `(B, T, V)`; or a language model with
+            `logits_after(source_ids, target_ids)`, which returns them.
         source_ids: int32 `(B, S)`, padded with 0.
-        target_ids: int32 `(B, T)`, without the start, padded with 0.
-        given: int32 `(B,)`, tokens at the beginning of each that count nothing.
-        start_id: int. The token before the first.
-        length_penalty: pair of float and str, see `penalty`.
+        target_ids: int32 `(B, T)`, without the start token, padded with 0.
+        prefix_lengths: int32 `(B,)`, tokens at the beginning of each target
+            whose log-probability does not count.
+        options: `Options`, of which the start token and the length penalty are
+            read.
 
     Returns:
-        `Hypotheses` of tensors, n = 1, with token scores; a row without source
-        or target has minus infinity, one with NaN logits has NaN, and its
-        length is that of the step.
+        `Hypotheses` of tensors, n = 1, with token scores. Without source or
+        target a score is minus infinity. Where logits were NaN it is NaN, and
+        the length that of the step.
     """
-    start = ops.full_like(target_ids[:, :1], start_id)
-    before = ops.concatenate([start, target_ids[:, :-1]], axis=1)
+    start = ops.full_like(target_ids[:, :1], options.start_id)
+    previous_ids = ops.concatenate([start, target_ids[:, :-1]], axis=1)
     if hasattr(model, "logits_after"):
-        logits = model.logits_after(source_ids, before)
+        logits = model.logits_after(source_ids, previous_ids)
     else:
-        logits = model({"source_ids": source_ids, "target_ids": before})
-    real = ops.not_equal(target_ids, 0)
-    real = ops.logical_and(real, ops.any(source_ids != 0, axis=-1)[:, None])
-    gains, broken = normalized(ops.cast(logits, "float32"))
-    gains = ops.take_along_axis(gains, target_ids[:, :, None], axis=-1)[..., 0]
-    free = ops.arange(ops.shape(target_ids)[1])[None] < given[:, None]
-    free = ops.logical_and(free, ops.isfinite(gains))
-    gains = ops.where(ops.logical_and(real, ops.logical_not(free)), gains, 0.0)
-    lengths = ops.sum(ops.cast(real, "int32"), axis=-1)
-    divisor = penalty(ops.maximum(lengths, 1), *length_penalty)
-    scores = ops.where(lengths > 0, ops.sum(gains, axis=-1) / divisor, -float("inf"))
-    # Where logits were NaN: at which step.
-    broken = ops.logical_and(broken, real)
-    first = ops.argmax(ops.cast(broken, "int32"), axis=-1)
-    is_broken = ops.any(broken, axis=-1)
-    scores = ops.where(is_broken, float("nan"), scores)
-    lengths = ops.where(is_broken, ops.cast(first, "int32") + 1, lengths)
-    ids = ops.where(real, target_ids, 0)
-    return Hypotheses(ids[:, None], scores[:, None], lengths[:, None], gains[:, None])
+        logits = model({"source_ids": source_ids, "target_ids": previous_ids})
+    log_probs, is_broken = normalized(ops.cast(logits, "float32"))
+    log_probs = ops.take_along_axis(log_probs, target_ids[:, :, None], axis=-1)[..., 0]
+
+    is_token = ops.not_equal(target_ids, 0)  # (B, T)
+    has_source = ops.any(source_ids != 0, axis=-1)[:, None]
+    is_token = ops.logical_and(is_token, has_source)
+    index = ops.arange(ops.shape(target_ids)[1])[None]
+    is_free = ops.logical_and(index < prefix_lengths[:, None], ops.isfinite(log_probs))
+    counts = ops.logical_and(is_token, ops.logical_not(is_free))
+    log_probs = ops.where(counts, log_probs, 0.0)
+    lengths = ops.sum(ops.cast(is_token, "int32"), axis=-1)  # (B,)
+    divisor = penalty(
+        ops.maximum(lengths, 1), options.length_penalty, options.length_penalty_form
+    )
+    scores = ops.sum(log_probs, axis=-1) / divisor
+    scores = ops.where(lengths > 0, scores, -float("inf"))
+
+    is_broken = ops.logical_and(is_broken, is_token)
+    first_broken = ops.argmax(ops.cast(is_broken, "int32"), axis=-1)
+    has_failed = ops.any(is_broken, axis=-1)
+    scores = ops.where(has_failed, float("nan"), scores)
+    lengths = ops.where(has_failed, ops.cast(first_broken, "int32") + 1, lengths)
+    ids = ops.where(is_token, target_ids, 0)
+    return Hypotheses(
+        ids[:, None], scores[:, None], lengths[:, None], log_probs[:, None]
+    )

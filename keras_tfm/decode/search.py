@@ -8,13 +8,8 @@ from typing import Any, Generic
 from keras import ops, tree
 
 from keras_tfm.decode import logits_processors, search_state
-from keras_tfm.decode.hypotheses import (
-    History,
-    Hypotheses,
-    forced_tokens,
-    penalty,
-    processed_logits,
-)
+from keras_tfm.decode.hypotheses import History, Hypotheses, penalty
+from keras_tfm.decode.next_tokens import forced_tokens, processed_logits
 from keras_tfm.decode.options import Options
 from keras_tfm.decode.search_state import ABSENT, State, Tensor, present
 from keras_tfm.decode.shortlist import is_repeated
@@ -128,15 +123,6 @@ class SearchStrategy(Generic[State]):
                 )
             )
         return logits, forced, state
-
-    def _counted(self, log_probs, forced):
-        """Sets log-probabilities of a prefix that does not count to 0."""
-        if forced is None or self.options.score_prefix:
-            return log_probs
-        is_forced = ops.logical_and(
-            (forced > 0)[:, None, None], ops.isfinite(log_probs)
-        )
-        return ops.where(is_forced, 0.0, log_probs)
 
     def _length_divisor(self, length):
         """What a cumulative log-probability is divided by."""

@@ -52,8 +52,8 @@ def beam_tree(
         ```
     """
     columns = [
-        [(tuple(ids), score, True) for ids, score in step.ended]
-        + [(tuple(ids), score, False) for ids, score in step.open]
+        [(tuple(ids), score, True) for ids, score in step.finished]
+        + [(tuple(ids), score, False) for ids, score in step.live]
         for step in steps
     ]
     if not columns:

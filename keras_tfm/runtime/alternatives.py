@@ -32,7 +32,7 @@ class Alternatives:
         prefixes = [[]] * count if target_prefix is None else list(target_prefix)
         most = search.lengths.limits(source_ids)
         size = search.capabilities.target_vocabulary_size
-        inputs.check_prefixes(prefixes, most, size, search.options.end_id)
+        inputs.prefix_array(prefixes, most, search.options, size)
         limits = [
             len(prefix) + 1 if limit else 0
             for prefix, limit in zip(prefixes, most, strict=True)

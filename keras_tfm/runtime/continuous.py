@@ -77,10 +77,11 @@ class ContinuousDecoder:
                 f"inter_threads={inter_threads}, widths={tuple(widths)}."
             )
         self.search = search
-        self.target_prefix = inputs.check_prefix(
-            target_prefix,
+        [self.target_prefix] = inputs.id_lists(
+            "target_prefix",
+            [target_prefix],
             search.capabilities.target_vocabulary_size,
-            search.options.end_id,
+            {search.options.end_id},
         )
         longest = search.max_positions
         self.widths = sorted({min(width, longest or width) for width in widths})
@@ -129,12 +130,11 @@ class ContinuousDecoder:
             RuntimeError: the search is closed.
         """
         size = self.search.capabilities.vocabulary_size
-        [row] = inputs.stripped(inputs.as_rows("source", [row]))
-        inputs.check_sources([row], size)
+        [row] = inputs.id_lists("source_ids", [row], size)
         future = concurrent.futures.Future()
         if row:
             limit = self.search.length_limit(len(row))
-            inputs.check_room(self.target_prefix, limit)
+            inputs.check_prefix_length(self.target_prefix, limit)
         width = next((width for width in self.widths if width >= len(row)), None)
         with self._changed:
             if self._closed:

@@ -119,7 +119,7 @@ class Decoder:
             FloatingPointError: the model gave NaN logits.
         """
         size = self.capabilities.vocabulary_size
-        source_ids = inputs.check_sources(source_ids, size)
+        source_ids = inputs.source_array(source_ids, size)
         if self._alternatives is None:
             return self.decoded(source_ids, target_prefix, constraints, seed)
         if constraints is not None:
@@ -180,15 +180,13 @@ class Decoder:
                 f"least one token. Received: batch_tokens={batch_tokens}, batch_size="
                 f"{batch_size}, inter_threads={inter_threads}."
             )
-        rows = inputs.stripped(inputs.as_rows("source", rows))
-        every = np.array([[token for row in rows for token in row]], "int64")
-        inputs.check_sources(every, self.capabilities.vocabulary_size)
+        rows = inputs.id_lists("source_ids", rows, self.capabilities.vocabulary_size)
         if target_prefix is not None:
-            target_prefix = inputs.as_rows("prefix", target_prefix)
-            # All of them before any is decoded, and each by its number here.
+            # All of them before any is decoded, and each by its index here.
             limits = [self.lengths.limit_of_row(len(row)) if row else 0 for row in rows]
             size = self.capabilities.target_vocabulary_size
-            inputs.check_prefixes(target_prefix, limits, size, self.options.end_id)
+            target_prefix = list(target_prefix)
+            inputs.prefix_array(target_prefix, limits, self.options, size)
         order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
         lengths = [len(rows[number]) for number in order]
 
@@ -282,7 +280,7 @@ class Decoder:
                 "beam_size=1."
             )
         size = self.capabilities.vocabulary_size
-        source_ids = self.lengths.padded(inputs.check_sources(source_ids, size))
+        source_ids = self.lengths.padded(inputs.source_array(source_ids, size))
         arguments = self._arguments(source_ids, target_prefix=target_prefix)
         return self._stream(arguments)
 
@@ -308,7 +306,7 @@ class Decoder:
                 f"{self.width}, sampling or a shortlist. Set beam_size=2 or more."
             )
         size = self.capabilities.vocabulary_size
-        source_ids = self.lengths.padded(inputs.check_sources(source_ids, size))
+        source_ids = self.lengths.padded(inputs.source_array(source_ids, size))
         if len(source_ids) != 1:
             raise ValueError(
                 f"One source is watched. Received: {len(source_ids)} sources."
@@ -361,18 +359,16 @@ class Decoder:
                 f"{type(self.model).__name__}, which has `begin` and `step` alone."
             )
         size = self.capabilities.vocabulary_size
-        source_ids = self.lengths.padded(inputs.check_sources(source_ids, size))
+        source_ids = self.lengths.padded(inputs.source_array(source_ids, size))
         size = self.capabilities.target_vocabulary_size
-        targets = inputs.check_targets(
-            target_ids, len(source_ids), size, self.lengths.longest
+        targets = inputs.target_array(
+            target_ids, source_ids, size, self.max_positions, self.continues_source
         )
-        if self.lengths.continues:
-            inputs.check_together(source_ids, targets, self.lengths.longest)
         if not len(source_ids):
             none = np.zeros((0, 1, targets.shape[1]), "float32")
             ids, scores = none.astype("int32"), none[:, :, 0]
             return Hypotheses(ids, scores, scores.astype("int32"), none)
-        given = inputs.check_prefix_lengths(prefix_lengths, targets)
+        given = inputs.prefix_length_array(prefix_lengths, targets)
         if self.options.score_prefix:
             given = np.zeros_like(given)
         self.weights.refresh()
@@ -425,10 +421,12 @@ class Decoder:
                 "or a shortlist."
             )
         size = self.capabilities.target_vocabulary_size
-        target_prefix = inputs.check_prefix(target_prefix, size, self.options.end_id)
+        [target_prefix] = inputs.id_lists(
+            "target_prefix", [target_prefix], size, {self.options.end_id}
+        )
         length = source_ids.shape[1]
         if length is not None or not self.lengths.multiple:
-            inputs.check_room(target_prefix, self.lengths.limit(length or 0))
+            inputs.check_prefix_length(target_prefix, self.lengths.limit(length or 0))
         tokens = ops.sum(ops.cast(ops.not_equal(source_ids, 0), "int32"), axis=-1)
         # Each row has its own, or a translation would depend on its neighbours.
         limits = ops.where(ops.greater(tokens, 0), self.lengths.limit_of_row(tokens), 0)
@@ -504,11 +502,7 @@ class Decoder:
         return self.lengths.width(source_length)
 
     def _score(self, source_ids, target_ids, given):
-        options = self.options
-        length_penalty = options.length_penalty, options.length_penalty_form
-        return scoring.score(
-            self.model, source_ids, target_ids, given, options.start_id, length_penalty
-        )
+        return scoring.score(self.model, source_ids, target_ids, given, self.options)
 
     def decoded(
         self,
@@ -641,26 +635,13 @@ class Decoder:
     ):
         """Checks what a batch is given, and gives it as tensors."""
         self.weights.refresh()
-        if constraints is not None and isinstance(self.strategy, Sampling):
-            drawn = "sampling" if self.options.samples else f"beam_size={self.width}"
-            raise ValueError(
-                f"Constraints need a beam. Received: constraints, and {drawn}. Set "
-                "beam_size, best to 5 or more, and do not sample."
-            )
         if limits is None:
             limits = self.lengths.limits(source_ids)
         size = self.capabilities.target_vocabulary_size
-        prefix = inputs.check_prefixes(target_prefix, limits, size, self.options.end_id)
+        prefix = inputs.prefix_array(target_prefix, limits, self.options, size)
+        phrases = inputs.constraint_array(constraints, limits, self.options, size)
         rows = [prefix]
         if isinstance(self.strategy, BeamSearch):
-            phrases = inputs.check_constraints(
-                constraints,
-                limits,
-                size,
-                self.options.end_id,
-                target_prefix,
-                self.options.suppressed_ids,
-            )
             rows.append(phrases)
         candidates = np.zeros((len(source_ids), 0), "int32")
         if self.options.shortlist is not None:
@@ -684,7 +665,6 @@ class Decoder:
             return tuple(parts)
         # Of each row by its number: the same in any batch, and of any length.
         shape = (self.lengths.limit(source_ids.shape[1]), self.options.num_hypotheses)
-        inputs.check_seed(seed)
         base = np.random.SeedSequence(seed).entropy
         noise = [
             np.random.default_rng([base, max(number, 0)]).random(shape, "float32").T

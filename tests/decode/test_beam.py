@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_tfm import decode, runtime
-from keras_tfm.decode import hypotheses
+from keras_tfm.decode import next_tokens
 from tests.decode.languages import (
     END,
     assert_found,
@@ -271,7 +271,7 @@ def test_the_best_tokens_are_those_of_a_whole_sort(size, count):
     logits[0, 0] = np.round(logits[0, 0])  # many alike
     logits[0, 1, 2:] = -np.inf  # only two allowed
     logits[0, 2] = -np.inf
-    found = hypotheses.best_tokens(ops.convert_to_tensor(logits), count)
+    found = next_tokens.best_tokens(ops.convert_to_tensor(logits), count)
     best, token = map(ops.convert_to_numpy, found[:2])
     np.testing.assert_array_equal(best, -np.sort(-logits, axis=-1)[..., :count])
     assert (token < size).all()
@@ -284,7 +284,7 @@ def test_the_best_tokens_are_those_of_a_whole_sort(size, count):
 def test_infinite_logits_are_as_bad_as_nan():
     logits = np.zeros((1, 3, 5), "float32")
     logits[0, 0, 1], logits[0, 1, 1], logits[0, 2] = np.inf, np.nan, -np.inf
-    found = hypotheses.best_tokens(ops.convert_to_tensor(logits), 2)
+    found = next_tokens.best_tokens(ops.convert_to_tensor(logits), 2)
     _, _, normalizer, broken = found
     assert ops.convert_to_numpy(broken).tolist() == [[True, True, False]]
     assert ops.convert_to_numpy(normalizer)[0, 2, 0] == 0.0

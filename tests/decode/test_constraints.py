@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_tfm import decode, runtime
-from keras_tfm.decode import inputs
 from tests.decode.languages import (
     END,
     assert_found,
@@ -318,43 +317,3 @@ def test_constraints_exclude_groups():
     ones = ops.ones((1, 1, 1), "int32")
     with pytest.raises(ValueError, match="without groups; got num_beam_groups=2"):
         strategy.start({}, ops.ones((1,), "bool"), 4, constraints=ones)
-
-
-def test_a_phrase_that_a_prefix_begins_needs_less_room():
-    def checked(phrase, prefix, limit=3):
-        return inputs.check_constraints([[phrase]], [limit], 10, 3, [prefix])
-
-    assert checked([5, 6], [5]).shape[0] == 1  # 5 6 and the end
-    assert checked([5, 6], [5, 6]).shape[0] == 1
-    assert checked([5, 6, 7], [8, 5, 6], 5).shape[0] == 1
-    for phrase, prefix in (([5, 6], [6]), ([5, 6, 7], [5])):
-        with pytest.raises(ValueError, match="of 2 tokens in row 0, and a limit of 3"):
-            checked(phrase, prefix)
-
-
-@pytest.mark.parametrize(
-    ("phrases", "prefix", "least"),
-    [
-        ([[4, 5], [5, 6]], [], 3),
-        ([[4, 5], [4, 5]], [], 2),
-        ([[5, 6], [4, 5]], [4], 2),
-        ([[4, 5], [4, 6], [4, 7]], [4], 5),
-        ([[4, 5, 4], [5], [5, 4, 6]], [], 4),
-        ([[7], [4, 5]], [7, 4], 1),
-        ([], [4], 0),
-    ],
-)
-def test_phrases_may_share_tokens(phrases, prefix, least):
-    limit = len(prefix) + least + 1  # and the end
-    inputs.check_constraints([phrases], [limit], 10, 3, [prefix])
-    if least:
-        message = f"of {least} tokens in row 0, and a limit of {limit - 1}"
-        with pytest.raises(ValueError, match=message):
-            inputs.check_constraints([phrases], [limit - 1], 10, 3, [prefix])
-
-
-def test_of_many_phrases_none_is_refused_that_fits():
-    phrases = [[i, i + 1] for i in range(4, 16)]  # a chain of 13 tokens
-    inputs.check_constraints([phrases], [14], 20, 3)
-    with pytest.raises(ValueError, match="of 13 tokens in row 0"):
-        inputs.check_constraints([phrases], [13], 20, 3)

@@ -4,11 +4,11 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from tests.decode.test_bulk import as_ids, assert_same
 
 from keras_tfm import decode, runtime
 from keras_tfm.decode import Shortlist
 from tests.decode.conftest import draw_transformer
+from tests.runtime.test_bulk import as_ids, assert_same
 
 SIZE, START, END = 150, 2, 3
 FEW = {"max_decoding_length": 7, "jit_compile": False, "disable_unk": False}
@@ -271,18 +271,18 @@ def test_it_reads_what_marian_reads(tmp_path):
     path = tmp_path / "lex.s2t"
     lines = ["haus house 0.7", "heim house 0.2", "NULL house 0.1", "der the 0.6"]
     path.write_text("\n".join([*lines, "die the 0.3", "weg way 0.9"]) + "\n")
-    pieces = ["<pad>", "<unk>", "<s>", "</s>", "the", "house"]
-    target = [*pieces[:4], "die", "haus", "der", "heim"]
-    shortlist = Shortlist.read(path, pieces, target, each=3)
+    tokens = ["<pad>", "<unk>", "<s>", "</s>", "the", "house"]
+    target = [*tokens[:4], "die", "haus", "der", "heim"]
+    shortlist = Shortlist.read(path, tokens, target, each=3)
     assert shortlist.translations[5, :3].tolist() == [5, 7, 0]
     assert shortlist.translations[4, :3].tolist() == [6, 4, 0]
     assert shortlist.order.tolist() == list(range(8))
     assert shortlist.each == 3
-    with pytest.raises(ValueError, match="names pieces of both .* none of them"):
-        Shortlist.read(path, target, pieces)
+    with pytest.raises(ValueError, match="names tokens of both .* none of them"):
+        Shortlist.read(path, target, tokens)
     path.write_text("haus house 0.7\nhaus house\n")
     with pytest.raises(ValueError, match="Received: 'haus house', line 2 of"):
-        Shortlist.read(path, pieces, target)
+        Shortlist.read(path, tokens, target)
 
 
 @pytest.mark.parametrize(

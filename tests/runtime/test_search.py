@@ -624,14 +624,14 @@ def test_a_watched_beam_holds_what_it_finds(beam, greedy):
     steps = list(beam.trace(source))
     before = {()}
     for number, step in enumerate(steps, start=1):
-        held = [*step.open, *step.ended]
+        held = [*step.live, *step.finished]
         assert all(len(ids) == number for ids, _ in held)
         assert {tuple(ids[:-1]) for ids, _ in held} <= before
-        for part in (step.open, step.ended):
+        for part in (step.live, step.finished):
             scores = [score for _, score in part]
             assert scores == sorted(scores, reverse=True) and len(part) <= 3
-        before = {tuple(ids) for ids, _ in step.open}
-    ended = {tuple(ids): score for step in steps for ids, score in step.ended}
+        before = {tuple(ids) for ids, _ in step.live}
+    ended = {tuple(ids): score for step in steps for ids, score in step.finished}
     found = beam(source)
     for ids, score, length in zip(
         found.ids[0], found.scores[0], found.lengths[0], strict=True
