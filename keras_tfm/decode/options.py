@@ -9,7 +9,7 @@ from typing import Any
 
 from keras_tfm.decode.shortlist import Shortlist
 
-# Names of other libraries, for an error that tells ours.
+# Names in other libraries, for which an error suggests ours.
 PEER_NAMES = {
     "num_beams": "beam_size",
     "num_return_sequences": "num_hypotheses",
@@ -132,7 +132,7 @@ class Options:
     early_stopping: bool = False
     num_beam_groups: int = 1
     diversity_penalty: float = 0.0
-    max_decoding_length: int | Sequence[float] | None = None
+    max_decoding_length: int | Sequence[int] | None = None
     min_decoding_length: int = 0
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
@@ -170,6 +170,7 @@ class Options:
                 f"{self.length_penalty_form!r}."
             )
         self._freeze_sequences()
+        self._check_lengths()
         self._check_special_ids()
         self._check_combinations()
 
@@ -185,8 +186,26 @@ class Options:
                 f"{self.suppress_sequences!r}."
             )
         frozen[name] = tuple(_token_ids(name, ids) for ids in self.suppress_sequences)
+        if not all(frozen[name]):
+            raise ValueError(
+                f"`{name}` must hold lists of 1 or more token ids; got []."
+            )
         for field, value in frozen.items():
             object.__setattr__(self, field, value)
+
+    def _check_lengths(self):
+        rule, length = self.length_rule, self.max_decoding_length
+        is_whole = all(isinstance(number, Integral) for number in rule)
+        if not is_whole or len(rule) != 2 or min(rule) < 0 or max(rule) < 1:
+            raise ValueError(
+                "`max_decoding_length` must be an integer of at least 1, or a pair "
+                f"(m, c) for m times the source length plus c; got {length!r}."
+            )
+        if not rule[0] and self.min_decoding_length >= rule[1]:
+            raise ValueError(
+                "`min_decoding_length` must be less than `max_decoding_length`; got "
+                f"{self.min_decoding_length}, max_decoding_length={length}."
+            )
 
     def _check_special_ids(self):
         for name in ("start_id", "end_id"):
@@ -267,6 +286,12 @@ class Options:
     def samples(self) -> bool:
         """Whether tokens are sampled."""
         return self.sampling_topk != 1
+
+    @property
+    def length_rule(self) -> tuple[int, int]:
+        """The pair (m, c) of `max_decoding_length`."""
+        rule = (2, 16) if self.max_decoding_length is None else self.max_decoding_length
+        return tuple(rule) if isinstance(rule, (tuple, list)) else (0, rule)
 
     @property
     def suppressed_ids(self) -> frozenset[int]:

@@ -16,7 +16,7 @@ class Lengths:
     """How many tokens a search takes, gives, and makes room for.
 
     Args:
-        max_decoding_length, min_decoding_length: of `Decoder`.
+        length_rule: pair of ints, `Options.length_rule`.
         longest: int or None: tokens that the model has positions for.
         continues: bool. What a row says stands after its source, as after the
             prompt of a language model, and has what positions are left.
@@ -28,8 +28,7 @@ class Lengths:
 
     def __init__(
         self,
-        max_decoding_length,
-        min_decoding_length,
+        length_rule,
         longest=None,
         continues=False,
         few_buckets=False,
@@ -37,7 +36,7 @@ class Lengths:
         self.continues = continues
         few = [size + MARKS for size in FEW], FEW
         self._widths, self._rooms = few if few_buckets else (LENGTHS, ROOMS)
-        self.multiple, self.constant = _rule(max_decoding_length, min_decoding_length)
+        self.multiple, self.constant = map(int, length_rule)
         self.longest = longest
         if longest and not self.multiple and self.constant > longest:
             raise ValueError(
@@ -138,21 +137,3 @@ class Lengths:
         """
         length = source_ids.shape[1]
         return np.pad(source_ids, ((0, 0), (0, self.width(length) - length)))
-
-
-def _rule(longest, shortest) -> tuple[int, int]:
-    """The pair (m, c) of `max_decoding_length`."""
-    rule = (2, 16) if longest is None else longest
-    rule = tuple(rule) if isinstance(rule, (tuple, list)) else (0, rule)
-    whole = all(isinstance(number, (int, np.integer)) for number in rule)
-    if not whole or len(rule) != 2 or min(rule) < 0 or max(rule) < 1:
-        raise ValueError(
-            "`max_decoding_length` must be 1 or more, or a pair (m, c) of ints for m "
-            f"times the source and c more. Received: {longest}."
-        )
-    if shortest < 0 or (not rule[0] and shortest >= rule[1]):
-        raise ValueError(
-            "`min_decoding_length` must be 0 or more and below the greatest length. "
-            f"Received: {shortest}, and max_decoding_length={longest}."
-        )
-    return tuple(map(int, rule))

@@ -52,8 +52,7 @@ class Decoder:
         self.capabilities = Capabilities.of(model)
         self.capabilities.check(options)
         self.lengths = Lengths(
-            options.max_decoding_length,
-            options.min_decoding_length,
+            options.length_rule,
             self.capabilities.max_positions,
             continues=self.capabilities.continues_source,
             few_buckets=options.few_buckets,

@@ -99,18 +99,15 @@ def test_the_likeliest_are_drawn_from_and_all_of_them():
         {"suppress_ids": [0, 2, 40], "sampling_topk": 0},
         {"suppress_ids": [0, 2, 40], "beam_size": 4, "num_beam_groups": 2},
         {"suppress_sequences": [[5, 40]]},
-        {"processors": (suppress([40]),)},
+        {"logits_processors": (suppress([40]),)},
     ],
     ids="-".join,
 )
-def test_what_a_model_cannot_say_cannot_be_suppressed(options):
-    search = runtime.Decoder(
-        Fixed(FALLING), decode.Options(max_decoding_length=2, **options)
-    )
-    with pytest.raises(
-        ValueError, match=r"Suppressed tokens .* (40|59), of a model wi"
-    ):
-        search([[5]])
+def test_a_suppressed_token_without_a_logit_is_rejected(options):
+    options = decode.Options(max_decoding_length=2, **options)
+    decoder = runtime.Decoder(Fixed(FALLING), options)
+    with pytest.raises(ValueError, match="got (40|59) for a model with 7 logits"):
+        decoder([[5]])
 
 
 def test_options_may_come_from_generators():
@@ -125,7 +122,8 @@ def test_options_may_come_from_generators():
             **options,
         ),
     )
-    assert search.suppressed == {*ids} and len(search.own_processors) == 1
+    assert search.options.suppressed_ids == {*ids}
+    assert len(search.options.logits_processors) == 1
     assert search([[5]]).ids[0, 0].tolist() == [3, 0, 0]
 
 
@@ -200,20 +198,75 @@ def test_rows_prefixes_and_phrases_may_come_in_any_order_of_length(sizes):
             assert any(ids[i : i + len(row)] == row for i in places)
 
 
+NAN = float("nan")
+
+
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"sampling_topk": 0, "coverage_penalty": 0.2}, "sampling has none"),
-        ({"num_beam_groups": 2}, "divides `beam_size`"),
-        ({"diversity_penalty": 0.5}, "Diversity is of groups"),
-        ({"sampling_temperature": 2.0}, "Set sampling_topk=0"),
-        ({"sampling_minp": 0.1}, "Set sampling_topk=0"),
-        ({"sampling_epsilon": 0.1}, "Set sampling_topk=0"),
+        ({"beam_size": 0}, "`beam_size` must be an integer of at least 1; got 0"),
+        ({"num_hypotheses": 0}, "`num_hypotheses` must be an integer of at least 1"),
+        ({"num_hypotheses": 2}, "got beam_size=1, num_hypotheses=2. Increase"),
+        ({"num_beam_groups": 0}, "`num_beam_groups` must be an integer of at least 1"),
+        ({"num_beam_groups": 2}, "`num_beam_groups` must divide `beam_size`"),
+        ({"diversity_penalty": -1}, "`diversity_penalty` must be .* at least 0"),
+        ({"diversity_penalty": 0.5}, "requires `num_beam_groups` > 1"),
+        ({"coverage_penalty": -1}, "`coverage_penalty` must be .* at least 0; got -1"),
+        ({"patience": 0.0}, "`patience` must be .* greater than 0; got 0.0"),
+        ({"patience": NAN}, "`patience` must be a finite number .* got nan"),
+        ({"length_penalty": -0.5}, "`length_penalty` must be .* got -0.5"),
+        ({"length_penalty": NAN}, "`length_penalty` must be a finite .* got nan"),
+        ({"length_penalty_form": "wu"}, "'mean' or 'gnmt'; got 'wu'"),
+        ({"repetition_penalty": 0}, "`repetition_penalty` must be .* greater than 0"),
+        ({"no_repeat_ngram_size": -1}, "`no_repeat_ngram_size` must be an integer"),
+        ({"max_decoding_length": 0}, "`max_decoding_length` must be .* got 0"),
+        ({"max_decoding_length": (0, 0)}, r"`max_decoding_length` .* got \(0, 0\)"),
+        ({"max_decoding_length": 2.5}, "`max_decoding_length` must be .* got 2.5"),
+        ({"min_decoding_length": -1}, "`min_decoding_length` must be .* got -1"),
+        (
+            {"max_decoding_length": 4, "min_decoding_length": 4},
+            "less than `max_decoding_length`; got 4",
+        ),
+        ({"end_id": 2}, "different tokens; got start_id=2, end_id=2"),
+        ({"suppress_ids": [7.5]}, r"`suppress_ids` must hold token ids .* \[7.5\]"),
+        ({"suppress_ids": [1, -2]}, r"ids of at least 0; got \[-2\]"),
+        ({"suppress_sequences": [[]]}, "`suppress_sequences` must hold .* 1 or more"),
+        ({"sampling_topk": -1}, "`sampling_topk` must be an integer of at least 0"),
+        ({"sampling_topk": 0, "beam_size": 2}, "`beam_size` needs beam search"),
+        (
+            {"sampling_topk": 0, "coverage_penalty": 0.2},
+            "`coverage_penalty` needs beam",
+        ),
+        (
+            {"sampling_topk": 5, "sampling_temperature": 0},
+            "`sampling_temperature` must",
+        ),
+        (
+            {"sampling_topk": 0, "sampling_topp": 0.0},
+            "`sampling_topp` must be .* than 0",
+        ),
+        (
+            {"sampling_topk": 0, "sampling_minp": 1.5},
+            "`sampling_minp` must be at most 1",
+        ),
+        ({"sampling_topk": 0, "sampling_epsilon": 1.0}, "must be less than 1; got 1.0"),
+        ({"sampling_temperature": 2.0}, "no effect without sampling.*sampling_topk=0"),
+        ({"sampling_minp": 0.1}, "no effect without sampling"),
+        ({"sampling_epsilon": 0.1}, "no effect without sampling"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(options, message):
+def test_options_out_of_range_are_rejected(options, message):
     with pytest.raises(ValueError, match=message):
-        runtime.Decoder(Fixed(FALLING), decode.Options(**options))
+        decode.Options(**options)
+
+
+@pytest.mark.backend("torch")
+def test_an_unknown_option_is_rejected_with_the_nearest_name():
+    with pytest.raises(TypeError, match="'beam_size'"):
+        decode.Options().replace(num_beams=4)
+    with pytest.raises(TypeError, match="'sampling_temperature'"):
+        decode.Options.check_names(["temperature"])
 
 
 def test_what_samples_is_not_decoded_in_a_program_nor_streamed():
@@ -226,17 +279,40 @@ def test_what_samples_is_not_decoded_in_a_program_nor_streamed():
         search.stream([[5]])
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize(
-    ("use", "message"),
+    ("arguments", "message"),
     [
-        (lambda s: s([np.array([5.5])]), "Each source"),
-        (lambda s: s([[5]], target_prefix=[np.array([5.5])]), "Each prefix"),
-        (lambda s: s([[5]], target_prefix=np.array([[5.5]])), "Each prefix"),
+        ((["a b"],), "`source_ids` must hold lists of token ids.*got 'a b' at index 0"),
+        (([5, 6],), "`source_ids` must hold lists .* got 5 at index 0"),
+        (([np.array([5.5])],), "`source_ids` must hold lists"),
+        (([[5, 0, 6]],), r"padded with 0 at the end; got \[0\] at index 0"),
+        (([[5]], 7), "`target_prefix` must hold lists of token ids; got 7"),
+        (([[5]], [[5.5]]), r"`target_prefix` must hold .* got \[5.5\] at index 0"),
+        (([[5]], [None]), "`target_prefix` must hold .* got None at index 0"),
+        (([[5]], np.array([[5.5]])), "`target_prefix` must hold lists"),
+        (([[5]], [[5], [6]]), "`target_prefix` must hold one item .* got 2 for 1"),
+        (([[5]], [[END]]), r"`target_prefix` .* apart from \[3\].* got \[3\]"),
+        (([[5]], [[5] * 4]), "got 4 tokens at index 0, and a limit of 4"),
+        (([[5]], None, [[5]]), "`constraints` must hold lists .* got 5 at index 0"),
+        (([[5]], None, [[[]]]), "phrases of 1 token or more"),
+        (([[5]], None, [[[5] * 4]]), "shorter than the limit .* a limit of 4"),
+        (([[5]], None, [[[2, 5]]]), r"`constraints` must hold ids .* got \[2\]"),
+        (([[5]], None, [[], []]), "one list of phrases .* got 2 for 1"),
     ],
 )
-def test_floats_are_no_ids(use, message):
+def test_requests_of_another_form_are_rejected(arguments, message):
+    options = decode.Options(max_decoding_length=4, beam_size=2)
     with pytest.raises(ValueError, match=message):
-        use(runtime.Decoder(Fixed(FALLING), decode.Options(max_decoding_length=4)))
+        runtime.Decoder(Fixed(FALLING), options)(*arguments)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("options", [{"beam_size": 1}, {"sampling_topk": 0}], ids=str)
+def test_constraints_need_a_beam(options):
+    decoder = runtime.Decoder(Fixed(FALLING), decode.Options(**options))
+    with pytest.raises(ValueError, match="`constraints` need beam search"):
+        decoder([[5]], constraints=[[[5]]])
 
 
 def test_the_first_of_equal_candidates_is_chosen():

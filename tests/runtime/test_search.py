@@ -354,7 +354,7 @@ def test_what_a_model_does_not_say_of_its_vocabulary_its_logits_do():
     search = runtime.Decoder(
         Broken(), decode.Options(suppress_ids=[0, 99], jit_compile=False)
     )
-    with pytest.raises(ValueError, match="Received: 99, of a model with 7 logits"):
+    with pytest.raises(ValueError, match="got 99 for a model with 7 logits"):
         search([[5]])
 
 
@@ -527,27 +527,11 @@ def test_half_precision_finds_nearly_the_same(dtype, beam, transformer):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"max_decoding_length": 0}, "`max_decoding_length` must be 1 or more.*: 0"),
-        ({"max_decoding_length": (0, 0)}, r"1 or more, or a pair.*: \(0, 0\)"),
-        (
-            {"max_decoding_length": 4, "min_decoding_length": 4},
-            "below the greatest length. Received: 4, and max_decoding_length=4",
-        ),
-    ],
-)
-def test_settings_out_of_range_are_refused_when_it_is_made(transformer, wrong, message):
-    with pytest.raises(ValueError, match=message):
-        runtime.Decoder(transformer, decode.Options(**wrong))
-
-
-@pytest.mark.parametrize(
     ("sources", "message"),
     [
         (
             np.zeros((8,), "int32"),
-            r"shape \(batch, length\).*shape=\(8,\), dtype=int32",
+            r"shape \(batch, length\); got shape=\(8,\), dtype=int32",
         ),
         (np.zeros((1, 8, 1), "int32"), r"shape=\(1, 8, 1\)"),
         (np.zeros((1, 8), "float32"), "dtype=float32"),
@@ -573,22 +557,6 @@ def test_lists_of_ids_are_padded(transformer):
     assert_same(
         search.score(rows, np.pad(ids, [[0, 0], [0, 3]])), search.score(rows, targets)
     )
-
-
-@pytest.mark.parametrize(
-    ("use", "message"),
-    [
-        (lambda s: s(["a b"]), "Each source is a list of ids.*source 0 is 'a b'"),
-        (lambda s: s([5, 6]), "Each source is a list of ids.*source 0 is 5"),
-        (lambda s: list(s.bulk(["a"])), "Each source.*source 0 is 'a'"),
-        (lambda s: s([[5]], target_prefix=[[5.5]]), r"Each prefix.*0 is \[5.5\]"),
-        (lambda s: s([[5]], target_prefix=[None]), "Each prefix.*0 is None"),
-        (lambda s: s.score([[5]], [5]), "Each target.*target 0 is 5"),
-    ],
-)
-def test_what_is_no_list_of_ids_is_refused(use, message, transformer):
-    with pytest.raises(ValueError, match=message):
-        use(runtime.Decoder(transformer, decode.Options(max_decoding_length=4)))
 
 
 @pytest.mark.parametrize(
