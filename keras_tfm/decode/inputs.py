@@ -209,15 +209,17 @@ def constraint_array(
             "beam_size, best to 5 or more, and sampling_topk=1."
         )
     excluded = {options.end_id, *options.suppressed_ids}
-    rows = [
-        id_lists("constraints", () if row is None else row, vocabulary_size, excluded)
-        for row in constraints
-    ]
-    if len(rows) != len(limits):
+    if not isinstance(constraints, Sequence) or len(constraints) != len(limits):
         raise ValueError(
             "`constraints` must hold one list of phrases for each source; got "
-            f"{len(rows)} for {len(limits)} sources."
+            f"{constraints!r} for {len(limits)} sources."
         )
+    rows = [
+        id_lists(
+            f"constraints[{i}]", () if row is None else row, vocabulary_size, excluded
+        )
+        for i, row in enumerate(constraints)
+    ]
     lengths = [len(phrase) for row in rows for phrase in row]
     for index, (row, limit) in enumerate(zip(rows, limits, strict=True)):
         wrong = [phrase for phrase in row if not 0 < len(phrase) < (limit or np.inf)]

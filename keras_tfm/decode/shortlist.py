@@ -282,7 +282,7 @@ class Shortlist:
         return rows
 
     def _by_priority(self, source, num_special, forced, order):
-        """Returns candidates of one source in falling priority, with repeats."""
+        """Returns candidates of one source by priority, with repeats."""
         source = np.unique(source[source > 0])
         by_rank = self.translations[source].T.ravel()  # all best, all second best
         return np.concatenate(

@@ -25,6 +25,7 @@ def test_a_score_is_that_of_the_search(transformer, form="gnmt"):
         transformer,
         decode.Options(
             beam_size=3,
+            num_hypotheses=3,
             return_token_scores=True,
             suppress_ids=(),
             disable_unk=False,
@@ -57,7 +58,7 @@ def test_a_prefix_is_of_its_target(transformer, counts):
     assert (found.token_scores[0, 0, :2] == 0).all() != counts
     assert found.token_scores[0, 0, 2] < 0 and found.token_scores[1, 0, 0] < 0
     for wrong in (2, [2], [1, 2], [1.5, 0, 0], [-1, 0, 0], [4, 0, 0], [0, 0, 1]):
-        with pytest.raises(ValueError, match="A prefix is of so many tokens of its"):
+        with pytest.raises(ValueError, match="`prefix_lengths` must be one number"):
             search.score(SOURCES[:3], targets, wrong)
 
 
@@ -74,9 +75,9 @@ def test_what_has_no_source_or_target_has_no_score(transformer):
 @pytest.mark.parametrize(
     ("targets", "message"),
     [
-        ([[5]], "has its target, .* Received: 1 for 3 sources"),
-        ([[5], [0, 5], []], r"2 tokens in target 1.*outside the vocabulary \[0\]"),
-        ([[5], [], [14]], r"in target 2.*outside the vocabulary \[14\]"),
+        ([[5]], "`target_ids` must hold one item .* got 1 for 3 sources"),
+        ([[5], [0, 5], []], r"`target_ids` must hold ids .* got \[0\] at index 1"),
+        ([[5], [], [14]], r"got \[14\] at index 2, vocabulary_size=14"),
     ],
 )
 def test_targets_that_cannot_be_are_refused(targets, message, transformer):
@@ -147,10 +148,10 @@ def test_the_shortest_table_of_positions_is_that_of_an_ensemble(transformer):
 @pytest.mark.parametrize(
     ("models", "weights", "message"),
     [
-        (0, None, "a model at least.*Received: 0 models"),
-        (2, [1.0], r"Received: 2 models, weights=\[1.0\]"),
+        (0, None, "`weights` must be .* got 0 models"),
+        (2, [1.0], r"got 2 models, weights=\[1.0\]"),
         (2, [1.0, 0.0], r"weights=\[1.0, 0.0\]"),
-        (2, [1.0, np.inf], r"a finite weight.*weights=\[1.0, inf\]"),
+        (2, [1.0, np.inf], r"a finite number .*weights=\[1.0, inf\]"),
     ],
 )
 def test_ensembles_that_cannot_be_are_refused(models, weights, message, transformer):
@@ -183,9 +184,9 @@ def test_by_default_the_utility_is_chrf():
     chosen = decode.minimum_bayes_risk(samples)
     assert chosen.index == int(np.argmax(expected)) != 2
     assert chosen.utility == pytest.approx(max(expected))
-    with pytest.raises(ValueError, match="Among no candidates"):
+    with pytest.raises(ValueError, match=r"one text or more; got \[\]"):
         decode.minimum_bayes_risk([])
-    with pytest.raises(ValueError, match="list of texts.*Received: 'hallo'"):
+    with pytest.raises(ValueError, match="`candidates` must be .*got 'hallo'"):
         decode.minimum_bayes_risk("hallo")
 
 
