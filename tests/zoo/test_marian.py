@@ -519,7 +519,7 @@ def test_a_binary_shortlist_becomes_an_option(spm, tmp_path):
     written(tmp_path, spm)
     shortlist(tmp_path)
     imported = zoo.from_marian(tmp_path).options["shortlist"]
-    assert (imported.frequent, imported.each) == (3, 2)
+    assert (imported.frequent, imported.best) == (3, 2)
     assert imported.order[:3].tolist() == [3, 1, 4]  # reference are 0, 1, 2
     assert sorted(imported.order.tolist()) == list(range(SIZE + 2))
     assert imported.translations[10].tolist() == [10, 15]
@@ -531,7 +531,7 @@ def test_a_shortlist_is_as_wide_as_its_longest_entry(spm, tmp_path):
     written(tmp_path, spm)
     shortlist(tmp_path, best=1000)
     imported = zoo.from_marian(tmp_path).options["shortlist"]
-    assert imported.each == 1000 and imported.translations.shape == (SIZE + 2, 2)
+    assert imported.best == 1000 and imported.translations.shape == (SIZE + 2, 2)
     shortlist(tmp_path, lists=[[]] * SIZE)
     assert not zoo.from_marian(tmp_path).options["shortlist"].translations.any()
     rest = [[]] * (SIZE - 1)
