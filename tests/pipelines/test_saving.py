@@ -45,7 +45,7 @@ def test_a_saved_translator_translates_the_same(translator, translations, saved)
 def test_a_shortlist_is_saved_with_its_translator(translator, tmp_path):
     sizes = translator.model.vocabulary_size, translator.model.target_vocabulary_size
     best = np.random.default_rng(0).integers(260, sizes[1], (sizes[0], 4))
-    shortlist = Shortlist(best, np.arange(sizes[1])[::-1], frequent=0, each=1)
+    shortlist = Shortlist(best, np.arange(sizes[1])[::-1], frequent=0, best=1)
     limited = translator.replace(shortlist=shortlist)
     limited.save(tmp_path)
     loaded = Translator.load(tmp_path)
