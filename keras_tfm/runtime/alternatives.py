@@ -1,67 +1,79 @@
-"""The likeliest next tokens, and the best that each is followed by."""
+"""Decodes the likeliest next tokens, and the best continuation of each."""
+
+from collections.abc import Sequence
 
 import numpy as np
 
 from keras_tfm.decode import inputs
 from keras_tfm.decode.hypotheses import Hypotheses
+from keras_tfm.decode.strategy import first_token_strategy
+from keras_tfm.runtime.compiled_search import CompiledSearch
 
 
-class Alternatives:
-    """Two searches: one for the next token, one for what follows each.
+def decode_alternatives(
+    first_tokens: CompiledSearch,
+    continuation: CompiledSearch,
+    source_ids: np.ndarray,
+    target_prefix: Sequence[Sequence[int]] | None = None,
+) -> Hypotheses:
+    """Decodes prefix-constrained alternatives.
 
     Args:
-        following: `Decoder` for what follows a token.
-        first: `Decoder` that finds n tokens at once.
+        first_tokens: `CompiledSearch` with `first_token_strategy`.
+        continuation: `CompiledSearch` for what follows each first token.
+        source_ids: integers `(B, S)`, NumPy, padded with 0.
+        target_prefix: B lists of ids, or None.
+
+    Returns:
+        `Hypotheses` of NumPy arrays, in the order of their first tokens.
     """
-
-    def __init__(self, following, first):
-        self.following, self.first = following, first
-        self.each = following.options.num_hypotheses
-
-    def __call__(self, source_ids, target_prefix=None):
-        """Decodes a batch.
-
-        Args:
-            source_ids: integers `(B, S)`, NumPy, padded with 0.
-            target_prefix: B lists of ids, or None.
-
-        Returns:
-            `Hypotheses` of NumPy arrays, in the order of their first tokens.
-        """
-        search, count, each = self.following, len(source_ids), self.each
-        prefixes = [[]] * count if target_prefix is None else list(target_prefix)
-        most = search.lengths.limits(source_ids)
-        size = search.capabilities.target_vocabulary_size
-        inputs.prefix_array(prefixes, most, search.options, size)
-        limits = [
-            len(prefix) + 1 if limit else 0
-            for prefix, limit in zip(prefixes, most, strict=True)
-        ]
-        first = self.first.decoded(source_ids, prefixes, limits=limits)
-        # What has ended with its first token is not searched again.
-        rows = np.arange(count)[:, None]
-        tokens = first.ids[rows, np.arange(each), np.maximum(first.lengths - 1, 0)]
-        goes_on = (first.lengths > 0) & (tokens != search.options.end_id)
-        goes_on &= (np.array(limits) < most)[:, None]
-        sources = np.repeat(source_ids, each, axis=0)
-        sources[~goes_on.reshape(-1)] = 0
-        longer = [
-            [*prefixes[row], int(token)] if goes_on[row, i] else []
-            for row in range(count)
-            for i, token in enumerate(tokens[row])
-        ]
-        numbers = np.repeat(np.arange(count), each)
-        found = search.decoded(sources, longer, found_last=True, numbers=numbers)
-        pairs = zip(found, first, strict=True)
-        return Hypotheses(*(_chosen(goes_on, *pair) for pair in pairs))
+    batch_size, options = len(source_ids), continuation.options
+    prefixes = [[]] * batch_size if target_prefix is None else list(target_prefix)
+    limits = continuation.buckets.length_limits(source_ids)
+    size = continuation.capabilities.target_vocabulary_size
+    inputs.prefix_array(prefixes, limits, options, size)
+    # One token after each prefix.
+    first_limits = [
+        len(prefix) + 1 if limit else 0
+        for prefix, limit in zip(prefixes, limits, strict=True)
+    ]
+    first = first_tokens.decode(source_ids, prefixes, limits=first_limits)
+    rows, num_hypotheses = np.arange(batch_size)[:, None], options.num_hypotheses
+    last = np.maximum(first.lengths - 1, 0)
+    tokens = first.ids[rows, np.arange(num_hypotheses), last]  # (B, n)
+    # A hypothesis that ended with its first token is not decoded again.
+    continues = (first.lengths > 0) & (tokens != options.end_id)
+    continues &= (np.array(first_limits) < limits)[:, None]
+    sources = np.repeat(source_ids, num_hypotheses, axis=0)
+    sources[~continues.reshape(-1)] = 0
+    longer_prefixes = [
+        [*prefixes[row], int(token)] if continues[row, i] else []
+        for row in range(batch_size)
+        for i, token in enumerate(tokens[row])
+    ]
+    following = continuation.decode(
+        sources,
+        longer_prefixes,
+        is_last_chosen=True,
+        indices=np.repeat(np.arange(batch_size), num_hypotheses),
+    )
+    pairs = zip(following, first, strict=True)
+    return Hypotheses(*(_choose(continues, *pair) for pair in pairs))
 
 
-def _chosen(goes_on, following, ended):
-    """What followed, `(B n, 1, ...)`, or else what had ended."""
+def first_token_search(search: CompiledSearch) -> CompiledSearch:
+    """Returns the search for the first tokens of a continuation's search."""
+    return CompiledSearch(
+        search.model, search.options, first_token_strategy(search.options)
+    )
+
+
+def _choose(continues, following, ended):
+    """Takes what followed, `(B n, 1, ...)`, or else what had ended."""
     if following is None:
         return None
-    following = following.reshape((*goes_on.shape, *following.shape[2:]))
+    following = following.reshape((*continues.shape, *following.shape[2:]))
     sizes = zip(ended.shape, following.shape, strict=True)
     ended = np.pad(ended, [(0, full - size) for size, full in sizes])
-    mask = goes_on.reshape(goes_on.shape + (1,) * (following.ndim - 2))
+    mask = continues.reshape(continues.shape + (1,) * (following.ndim - 2))
     return np.where(mask, following, ended)

@@ -8,7 +8,7 @@ from keras import ops
 from keras_tfm import decode, runtime
 from keras_tfm.runtime.compile import ModelWeights, compiled, optional_module
 from tests.decode.conftest import draw_transformer, redraw
-from tests.runtime.test_search import draw_sources
+from tests.runtime.test_decoder import draw_sources
 
 LAYERS = {
     "dense": lambda: keras.layers.Dense(130),

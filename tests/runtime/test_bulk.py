@@ -10,7 +10,8 @@ import pytest
 from keras import ops
 
 from keras_tfm import decode, runtime
-from keras_tfm.runtime import schedule
+from keras_tfm.runtime import offline
+from keras_tfm.runtime.scheduler import OfflineBatch, decode_offline
 from tests.decode.conftest import VOCABULARY_SIZE, draw_transformer
 from tests.runtime.conftest import count_compilations
 
@@ -93,13 +94,13 @@ def test_in_bulk_each_row_is_as_alone(wordy):
 @pytest.mark.backend("jax", "torch")
 def test_in_bulk_shapes_are_few(wordy, monkeypatch):
     search, shapes = runtime.Decoder(wordy, decode.Options(**SHORT)), []
-    start = search._start
+    start = search.compiled_search.start
 
     def recorded(*arguments):
         shapes.append(tuple(arguments[0].shape))
         return start(*arguments)
 
-    monkeypatch.setattr(search, "_start", recorded)
+    monkeypatch.setattr(search.compiled_search, "start", recorded)
     rows = [[5] * 20, *[[5] * 3] * 8]
     list(search.bulk(rows, batch_size=4, inter_threads=1))
     list(search.bulk(rows[:3], batch_size=4, inter_threads=1))
@@ -123,7 +124,7 @@ def test_with_many_programs_no_more_is_read_than_sources_have(wordy, monkeypatch
         return encode(source_ids)
 
     monkeypatch.setattr(wordy, "encode", recorded)
-    found = dict(search.bulk(rows, batch_size=4, many_programs=True))
+    found = dict(search.bulk(rows, batch_size=4, compile_lengths=True))
     assert {(4, 4), (4, 20)} <= set(read)
     assert {width for count, width in read if count < 4} <= {16, 32}
     for number in range(len(rows)):
@@ -132,7 +133,7 @@ def test_with_many_programs_no_more_is_read_than_sources_have(wordy, monkeypatch
 
 @pytest.mark.backend("torch")
 def test_what_comes_often_gets_programs_of_its_own(wordy, monkeypatch):
-    monkeypatch.setattr(runtime.decoder, "OFTEN", 2)
+    monkeypatch.setattr(offline, "FREQUENT", 2)
     for few_programs in (False, True):
         search, read = (
             runtime.Decoder(wordy, decode.Options(few_buckets=few_programs, **SHORT)),
@@ -148,7 +149,7 @@ def test_what_comes_often_gets_programs_of_its_own(wordy, monkeypatch):
         rows = [[5] * 6] * 4
         for _ in range(2):
             list(search.bulk(rows, batch_size=2))
-        list(search.bulk(rows, batch_size=2, many_programs=False))
+        list(search.bulk(rows, batch_size=2, compile_lengths=False))
         assert read == ([36] * 6 if few_programs else [16, 16, 8, 8, 16, 16])
 
 
@@ -175,7 +176,7 @@ def test_with_many_programs_the_first_step_is_of_one_hypothesis(
     prefixes = [[], [5, 6], *[[]] * 11]
     wanted = dict(search.bulk(rows, batch_size=4, target_prefix=prefixes))
     new = count_compilations(monkeypatch)
-    given = {"target_prefix": prefixes, "many_programs": True}
+    given = {"target_prefix": prefixes, "compile_lengths": True}
     found = dict(search.bulk(rows, batch_size=4, **given))
     alone = not {*options} & {
         "num_beam_groups",
@@ -198,9 +199,9 @@ def test_what_is_warm_is_not_compiled_again(few_programs, wordy, monkeypatch):
     # 1, 2 and 8 rows; of 16 tokens 2 rooms and of 32 3, or of 36 alone 2.
     counts = collections.Counter(new)
     rooms = [2] if few_programs else [2, 3]
-    assert counts["_advance"] == 3 * sum(rooms)
+    assert counts["_take_steps"] == 3 * sum(rooms)
     assert counts["extend"] == 3 * (sum(rooms) - len(rooms))
-    assert counts["_begin"] == 3 * len(rooms)
+    assert counts["begin"] == 3 * len(rooms)
     new.clear()
     for number, count in enumerate([1, 2, 3, 8, 9, 20, 33]):
         rows = draw_rows(count, longest=9 if number % 2 else 32, seed=number)
@@ -449,11 +450,15 @@ def test_rows_that_wait_share_batches():
     lengths = draw.integers(1, 40, 200).astype("int32")
     toy = Counting(stretch=4)
     batches = [
-        (np.arange(i, i + 20), toy.start, [ops.convert_to_tensor(lengths[i : i + 20])])
+        OfflineBatch(
+            np.arange(i, i + 20),
+            toy.start,
+            (ops.convert_to_tensor(lengths[i : i + 20]),),
+        )
         for i in range(0, 200, 20)
     ]
     found = {}
-    for numbers, hypotheses in schedule.run(batches, toy.carry_on):
+    for numbers, hypotheses in decode_offline(batches, toy.carry_on):
         for number, score in zip(numbers, hypotheses.scores[:, 0], strict=True):
             assert number not in found
             found[number] = score
@@ -483,8 +488,8 @@ def test_what_shares_a_batch_does_not_hang_on_time():
         for i in range(0, 120, 12):
             part = ops.convert_to_tensor(lengths[i : i + 12])
             kind = ops.zeros(shapes[i >= 60])
-            batches.append((np.arange(i, i + 12), toy.start, [part, kind]))
-        found = schedule.run(batches, dawdling, 2)
+            batches.append(OfflineBatch(np.arange(i, i + 12), toy.start, (part, kind)))
+        found = decode_offline(batches, dawdling, 2)
         orders.append([numbers.tolist() for numbers, _ in found])
         work.append(sorted(toy.sizes))
     assert work[0] == work[1]
@@ -502,10 +507,10 @@ def test_at_the_end_of_a_job_no_thread_waits_for_the_other():
 
     part = ops.convert_to_tensor([1, 9, 9, 9], "int32")
     batches = [
-        (np.arange(4) + 4 * i, toy.start, [part, ops.zeros((4, i + 1))])
+        OfflineBatch(np.arange(4) + 4 * i, toy.start, (part, ops.zeros((4, i + 1))))
         for i in range(2)
     ]
-    found = [n for numbers, _ in schedule.run(batches, carry_on, 2) for n in numbers]
+    found = [n for numbers, _ in decode_offline(batches, carry_on, 2) for n in numbers]
     assert sorted(found) == list(range(8))
 
 
@@ -513,16 +518,16 @@ def test_a_fault_in_a_stretch_is_raised():
     def start(lengths):
         raise ValueError("a stretch that fails")
 
-    batches = [(np.arange(2), start, [ops.zeros((2,), "int32")])] * 3
+    batches = [OfflineBatch(np.arange(2), start, (ops.zeros((2,), "int32"),))] * 3
     with pytest.raises(ValueError, match="a stretch that fails"):
-        list(schedule.run(batches, None, 2))
+        list(decode_offline(batches, None, 2))
 
 
 def test_a_row_nobody_waits_for_is_not_given_out():
     toy = Counting(stretch=2)
     lengths = ops.convert_to_tensor(np.array([3, 9, 5], "int32"))
-    batches = [(np.array([7, -1, 8]), toy.start, [lengths])]
-    found = [n for n, _ in schedule.run(batches, toy.carry_on)]
+    batches = [OfflineBatch(np.array([7, -1, 8]), toy.start, (lengths,))]
+    found = [n for n, _ in decode_offline(batches, toy.carry_on)]
     assert [n.tolist() for n in found] == [[7], [8]]
     assert max(index for index, _ in toy.sizes) == 4  # not on to 9
 

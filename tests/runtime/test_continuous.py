@@ -10,7 +10,8 @@ import pytest
 from keras import ops
 
 from keras_tfm import decode, runtime
-from keras_tfm.runtime import continuous as module
+from keras_tfm.runtime import continuous as continuous_module
+from keras_tfm.runtime import slots as module
 from keras_tfm.runtime.continuous import ContinuousDecoder
 from tests.decode.conftest import VOCABULARY_SIZE, draw_transformer, redraw
 
@@ -74,7 +75,7 @@ def test_a_shorter_source_is_read_in_fewer_tokens(transformer, monkeypatch):
         return begin(ids, *arguments, read_length=read_length, **options)
 
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
-    with ContinuousDecoder(search, 1, widths=(6,)) as continuous:
+    with ContinuousDecoder(search, 1, source_buckets=(6,)) as continuous:
         monkeypatch.setattr(transformer, "begin", told)
         rows = [[4, 5, 6], [4, 5, 6, 7]]
         assert_as_alone(search, rows, decoded(continuous, rows))
@@ -84,14 +85,14 @@ def test_a_shorter_source_is_read_in_fewer_tokens(transformer, monkeypatch):
 def test_each_source_gets_what_it_gets_alone(search):
     rows = [*draw_rows(12), [], draw_rows(1, 40, seed=5)[0]]  # and one too long
     assert len(rows[-1]) > WIDTHS[-1]
-    with ContinuousDecoder(search, 4, widths=WIDTHS) as continuous:
+    with ContinuousDecoder(search, 4, source_buckets=WIDTHS) as continuous:
         assert_as_alone(search, rows, decoded(continuous, rows))
 
 
 def test_sources_come_and_go_at_any_time(transformer):
     search = runtime.Decoder(transformer, decode.Options(beam_size=2, **OPTIONS))
     rows = draw_rows(20, 6, seed=1)
-    with ContinuousDecoder(search, 8, widths=(6,)) as continuous:
+    with ContinuousDecoder(search, 8, source_buckets=(6,)) as continuous:
 
         def ask(row):
             return continuous.submit(row).result(120)
@@ -102,11 +103,11 @@ def test_sources_come_and_go_at_any_time(transformer):
 
 
 def test_what_goes_round_the_ring_is_decoded_anew(search, monkeypatch):
-    monkeypatch.setattr(module, "_room", lambda width, lengths: 3)
+    monkeypatch.setattr(module, "_ring_capacity", lambda bucket, buckets: 3)
     rows = draw_rows(6, 6, seed=2)
     longest = max(int(search([row]).lengths.max()) for row in rows)
     assert longest > 3
-    with ContinuousDecoder(search, 4, widths=(6,)) as continuous:
+    with ContinuousDecoder(search, 4, source_buckets=(6,)) as continuous:
         assert_as_alone(search, rows, decoded(continuous, rows))
 
 
@@ -133,8 +134,8 @@ def test_a_row_ends_by_its_own_limit_and_not_by_the_room_there_is():
     search = runtime.Decoder(Poor(), decode.Options(beam_size=2, **OPTIONS))
     row = [4] * 8
     assert search([row]).lengths.tolist() == [[32]]  # the limit
-    with ContinuousDecoder(search, 2, widths=(8,)) as continuous:
-        assert continuous._batch(8).room < 32
+    with ContinuousDecoder(search, 2, source_buckets=(8,)) as continuous:
+        assert continuous._new_batch(8).capacity < 32
         assert_as_alone(search, [row, row], decoded(continuous, [row, row]))
 
 
@@ -143,24 +144,24 @@ def test_a_prefix_is_checked(transformer):
     search = runtime.Decoder(
         transformer, decode.Options(max_decoding_length=(1, 2), **OPTIONS)
     )
-    for wrong in ([3], [VOCABULARY_SIZE], [0, 4], ["a"]):
-        with pytest.raises(ValueError, match="`target_prefix` must hold .* at index 0"):
+    for wrong in ([3], [VOCABULARY_SIZE], [0], ["a"]):
+        with pytest.raises(ValueError, match="Received: .*prefix 0"):
             ContinuousDecoder(search, target_prefix=wrong)
-        with pytest.raises(ValueError, match="`target_prefix` must hold .* at index 0"):
+        with pytest.raises(ValueError, match="Received: .*prefix 0"):
             search.decode(ops.convert_to_tensor([[4, 5]]), wrong)
     with ContinuousDecoder(search, 2, target_prefix=[4, 5, 6]) as continuous:
         assert continuous.submit([4, 5]).result(60).ids[0, 0, :3].tolist() == [4, 5, 6]
-        with pytest.raises(
-            ValueError, match="got 3 tokens at index 0, and a limit of 3"
-        ):
+        with pytest.raises(ValueError, match="of 3 tokens, and a limit of 3"):
             continuous.submit([4])
-    with pytest.raises(ValueError, match="got 3 tokens at index 0, and a limit of 3"):
+    with pytest.raises(ValueError, match="of 3 tokens, and a limit of 3"):
         search.decode(ops.convert_to_tensor([[4]]), [4, 5, 6])
 
 
 def test_every_hypothesis_begins_with_a_prefix(search):
     rows = draw_rows(6, 6, seed=3)
-    with ContinuousDecoder(search, 4, widths=(6,), target_prefix=[5, 7]) as continuous:
+    with ContinuousDecoder(
+        search, 4, source_buckets=(6,), target_prefix=[5, 7]
+    ) as continuous:
         found = decoded(continuous, rows)
     assert all(one.ids[0, 0, :2].tolist() == [5, 7] for one in found)
     assert_as_alone(search, rows, found, prefix=[5, 7])
@@ -176,7 +177,7 @@ def test_other_decoders_are_decoded_too(settings):
         draw_transformer(**settings), decode.Options(beam_size=2, **OPTIONS)
     )
     rows = draw_rows(8, 6)
-    with ContinuousDecoder(search, 4, widths=(6, 100)) as continuous:
+    with ContinuousDecoder(search, 4, source_buckets=(6, 100)) as continuous:
         assert_as_alone(search, rows, decoded(continuous, rows))
 
 
@@ -213,11 +214,11 @@ def test_relative_positions_are_refused():
 @pytest.mark.backend("torch")
 def test_bad_input_is_refused(transformer):
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
-    for sizes in ({"batch_size": 0}, {"inter_threads": 0}, {"widths": (0, 4)}):
+    for sizes in ({"batch_size": 0}, {"inter_threads": 0}, {"source_buckets": (0, 4)}):
         with pytest.raises(ValueError, match="Sizes are 1 or more. Received"):
             ContinuousDecoder(search, **sizes)
-    continuous = ContinuousDecoder(search, 2, widths=(6,))
-    with pytest.raises(ValueError, match=r"got \[14\] at index 0, vocabulary_size=14"):
+    continuous = ContinuousDecoder(search, 2, source_buckets=(6,))
+    with pytest.raises(ValueError, match="ids from 4 to 14; vocabulary_size=14"):
         continuous.submit([4, VOCABULARY_SIZE])
     last = continuous.submit([4, 5])
     continuous.close()
@@ -232,9 +233,9 @@ def test_padding_is_no_part_of_a_source(transformer):
         transformer, decode.Options(beam_size=2, **limit, **OPTIONS)
     )
     rows = [[5, 6, 0, 0, 0, 0, 0], [0, 0], [5, 6]]
-    with ContinuousDecoder(search, widths=WIDTHS) as continuous:
+    with ContinuousDecoder(search, source_buckets=WIDTHS) as continuous:
         found = decoded(continuous, rows)
-        with pytest.raises(ValueError, match="padded with 0 at the end"):
+        with pytest.raises(ValueError, match="Padding"):
             continuous.submit([0, 5])
     assert_as_alone(search, [[5, 6], [], [5, 6]], found)
 
@@ -243,13 +244,13 @@ def test_padding_is_no_part_of_a_source(transformer):
 def test_a_fault_is_told_to_those_that_wait_and_others_go_on(transformer, monkeypatch):
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
     rows = draw_rows(3, 6)
-    with ContinuousDecoder(search, 2, widths=(6,)) as continuous:
+    with ContinuousDecoder(search, 2, source_buckets=(6,)) as continuous:
         with monkeypatch.context() as patched:
 
             def broken(self):
                 raise MemoryError("no room")
 
-            patched.setattr(module._Batch, "_advance", broken)
+            patched.setattr(module.SlotBatch, "_advance", broken)
             with pytest.raises(MemoryError, match="no room"):
                 continuous.submit(rows[0]).result(60)
         assert_as_alone(search, rows, decoded(continuous, rows))
@@ -261,7 +262,7 @@ def test_not_a_number_is_told_to_its_row():
     weights = model.get_weights()
     model.set_weights([np.full_like(weight, np.nan) for weight in weights])
     search = runtime.Decoder(model, decode.Options(beam_size=2, **OPTIONS))
-    with ContinuousDecoder(search, 2, widths=(6,)) as continuous:
+    with ContinuousDecoder(search, 2, source_buckets=(6,)) as continuous:
         with pytest.raises(FloatingPointError, match="such at step 0 of row 0"):
             continuous.submit([4, 5]).result(60)
         redraw(model, 1)  # weights are read anew
@@ -272,15 +273,15 @@ def test_not_a_number_is_told_to_its_row():
 def test_what_is_given_up_takes_no_place(transformer, monkeypatch):
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
     begun, held = [], threading.Event()
-    insert = module._Batch._insert
+    insert = module.SlotBatch._insert
 
     def noted(self, rows, count):
         begun.extend(row.ids for row in rows)
         assert held.wait(60)
         insert(self, rows, count)
 
-    monkeypatch.setattr(module._Batch, "_insert", noted)
-    with ContinuousDecoder(search, 1, widths=(6,)) as continuous:
+    monkeypatch.setattr(module.SlotBatch, "_insert", noted)
+    with ContinuousDecoder(search, 1, source_buckets=(6,)) as continuous:
         first, second, third = map(continuous.submit, ([4], [5], [6]))
         while not begun:
             pass
@@ -301,8 +302,8 @@ def test_a_long_source_that_is_given_up_is_not_decoded(transformer, monkeypatch)
         future.set_result(rows)
 
     rows = [[number] * 9 for number in (4, 5, 6)]
-    monkeypatch.setattr(module, "give", noted)
-    with ContinuousDecoder(search, 1, widths=(6,)) as continuous:
+    monkeypatch.setattr(continuous_module, "resolve", noted)
+    with ContinuousDecoder(search, 1, source_buckets=(6,)) as continuous:
         first, second, third = map(continuous.submit, rows)
         while not begun:
             pass
@@ -321,9 +322,13 @@ def test_what_is_warm_compiles_nothing(transformer, monkeypatch):
         def call(*arguments):
             shapes = [tuple(x.shape) for x in keras.tree.flatten(arguments)]
             name = getattr(function, "func", function).__name__
-            if name in ("_begin", "_advance", "extend"):  # of a sequence alone
+            if name in ("begin", "_take_steps", "extend"):  # of a sequence alone
                 return program(*arguments)
-            key = name, getattr(function, "keywords", {}).get("read"), str(shapes)
+            key = (
+                name,
+                getattr(function, "keywords", {}).get("read_length"),
+                str(shapes),
+            )
             new.extend([] if key in seen else [key])
             seen.add(key)
             return program(*arguments)
@@ -333,7 +338,7 @@ def test_what_is_warm_compiles_nothing(transformer, monkeypatch):
     monkeypatch.setattr(sys.modules["keras_tfm.runtime.compile"], "compiled", compiled)
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
     rows = draw_rows(30, 6, seed=7)
-    with ContinuousDecoder(search, 4, 1, widths=(6, 12)) as continuous:
+    with ContinuousDecoder(search, 4, 1, source_buckets=(6, 12)) as continuous:
         continuous.warm_up([5])
         assert {key[1] for key in new} >= {3, 6}  # tokens that are read
         assert not any("12" in shapes for *_, shapes in new)
@@ -346,27 +351,27 @@ def test_what_is_warm_compiles_nothing(transformer, monkeypatch):
 
 @pytest.mark.backend("torch")
 def test_places_come_and_go_with_the_rows(transformer):
-    assert module._sizes(16) == ([1, 4], [1, 4, 8, 12, 16])
-    assert module._sizes(1) == ([1], [1])
-    assert module._sizes(3) == ([1], [1, 2, 3])
+    assert module._compiled_sizes(16) == ([1, 4], [1, 4, 8, 12, 16])
+    assert module._compiled_sizes(1) == ([1], [1])
+    assert module._compiled_sizes(3) == ([1], [1, 2, 3])
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
-    continuous = ContinuousDecoder(search, 4, 1, widths=(6,))
-    batch = module._Batch(continuous, 6, 4)
+    continuous = ContinuousDecoder(search, 4, 1, source_buckets=(6,))
+    batch = module.SlotBatch(continuous, 6, 4)
     futures = [concurrent.futures.Future() for _ in range(4)]
     rows = [[4] * 6, [5] * 6, [6] * 6, [7] * 6]
-    batch.stretch(list(zip(rows[:1], futures, strict=False)))
+    batch.decode_chunk(list(zip(rows[:1], futures, strict=False)))
     assert len(batch.rows) == 1
-    batch.stretch(list(zip(rows[1:], futures[1:], strict=True)))
-    while batch.busy:
+    batch.decode_chunk(list(zip(rows[1:], futures[1:], strict=True)))
+    while batch.num_busy:
         assert len(batch.rows) in (3, 4)
-        batch.stretch([])
+        batch.decode_chunk([])
     assert_as_alone(search, rows, [future.result() for future in futures])
     # Those that stay long in too large a batch get a smaller one.
-    batch.stretch([(row, concurrent.futures.Future()) for row in rows])
+    batch.decode_chunk([(row, concurrent.futures.Future()) for row in rows])
     slow = concurrent.futures.Future()
-    batch.rows = [module._Row(rows[0], slow, 99, batch.steps), None, None, None]
-    batch.idle = module.PATIENCE
+    batch.rows = [module.Row(rows[0], slow, 99, batch.step), None, None, None]
+    batch.idle_chunks = module.MAX_IDLE_CHUNKS
     if not np.all(keras.ops.convert_to_numpy(batch.state.done)[0]):
-        batch.stretch([])
+        batch.decode_chunk([])
         assert len(batch.rows) == 1
     continuous.close()
