@@ -71,7 +71,7 @@ def ours(job):
     rows = sources(job)
     size = {"batch_size": job["batch_size"], "batch_tokens": 1_000_000}
     # As in a long job, which has them anyway.
-    size["many_programs"] = bool(job["sources"])
+    size["compile_lengths"] = bool(job["sources"])
 
     def run():
         found = dict(search.bulk(rows, **size))

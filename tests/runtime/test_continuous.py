@@ -102,7 +102,7 @@ def test_sources_come_and_go_at_any_time(transformer):
     assert_as_alone(search, rows, found)
 
 
-def test_what_goes_round_the_ring_is_decoded_anew(search, monkeypatch):
+def test_a_sequence_longer_than_the_ring_is_decoded_again(search, monkeypatch):
     monkeypatch.setattr(module, "_ring_capacity", lambda bucket, buckets: 3)
     rows = draw_rows(6, 6, seed=2)
     longest = max(int(search([row]).lengths.max()) for row in rows)
@@ -130,7 +130,7 @@ class Poor:
         return ops.take(ops.convert_to_tensor(gains), ids, axis=0), cache
 
 
-def test_a_row_ends_by_its_own_limit_and_not_by_the_room_there_is():
+def test_a_row_ends_at_its_own_limit_and_not_at_the_capacity():
     search = runtime.Decoder(Poor(), decode.Options(beam_size=2, **OPTIONS))
     row = [4] * 8
     assert search([row]).lengths.tolist() == [[32]]  # the limit
@@ -145,15 +145,17 @@ def test_a_prefix_is_checked(transformer):
         transformer, decode.Options(max_decoding_length=(1, 2), **OPTIONS)
     )
     for wrong in ([3], [VOCABULARY_SIZE], [0], ["a"]):
-        with pytest.raises(ValueError, match="Received: .*prefix 0"):
+        with pytest.raises(ValueError, match="`target_prefix` must hold .* at index 0"):
             ContinuousDecoder(search, target_prefix=wrong)
-        with pytest.raises(ValueError, match="Received: .*prefix 0"):
+        with pytest.raises(ValueError, match="`target_prefix` must hold .* at index 0"):
             search.decode(ops.convert_to_tensor([[4, 5]]), wrong)
     with ContinuousDecoder(search, 2, target_prefix=[4, 5, 6]) as continuous:
         assert continuous.submit([4, 5]).result(60).ids[0, 0, :3].tolist() == [4, 5, 6]
-        with pytest.raises(ValueError, match="of 3 tokens, and a limit of 3"):
+        with pytest.raises(
+            ValueError, match="got 3 tokens at index 0, and a limit of 3"
+        ):
             continuous.submit([4])
-    with pytest.raises(ValueError, match="of 3 tokens, and a limit of 3"):
+    with pytest.raises(ValueError, match="got 3 tokens at index 0, and a limit of 3"):
         search.decode(ops.convert_to_tensor([[4]]), [4, 5, 6])
 
 
@@ -188,42 +190,42 @@ def test_other_decoders_are_decoded_too(settings):
         ({"sampling_topk": 3}, "sampling"),
         (
             {"logits_processors": [lambda logits, history: logits]},
-            "processors of your own",
+            "logits_processors",
         ),
-        ({"beam_size": 4, "num_beam_groups": 2}, "groups of a beam"),
-        ({"return_attention": True}, "attention that is returned"),
+        ({"beam_size": 4, "num_beam_groups": 2}, "num_beam_groups > 1"),
+        ({"return_attention": True}, "return_attention or"),
         ({"num_hypotheses": 2, "return_alternatives": True}, "return_alternatives"),
     ],
 )
-def test_other_searches_are_refused(settings, fault, transformer):
+def test_unsupported_options_are_rejected(settings, fault, transformer):
     search = runtime.Decoder(transformer, decode.Options(**settings, **OPTIONS))
     assert not ContinuousDecoder.supports(search)
-    with pytest.raises(ValueError, match=f"Received: .*{fault}.*Decoder.bulk"):
+    with pytest.raises(ValueError, match=f"got {fault}.*Decoder.bulk"):
         ContinuousDecoder(search)
 
 
 @pytest.mark.backend("torch")
-def test_relative_positions_are_refused():
+def test_relative_positions_are_rejected():
     search = runtime.Decoder(
         draw_transformer(positions="rotary"), decode.Options(**OPTIONS)
     )
-    with pytest.raises(ValueError, match="a Transformer whose rows are at one step"):
+    with pytest.raises(ValueError, match="a Transformer with supports_row_steps=False"):
         ContinuousDecoder(search)
 
 
 @pytest.mark.backend("torch")
-def test_bad_input_is_refused(transformer):
+def test_bad_arguments_are_rejected(transformer):
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
     for sizes in ({"batch_size": 0}, {"inter_threads": 0}, {"source_buckets": (0, 4)}):
-        with pytest.raises(ValueError, match="Sizes are 1 or more. Received"):
+        with pytest.raises(ValueError, match="must be at least 1; got batch_size="):
             ContinuousDecoder(search, **sizes)
     continuous = ContinuousDecoder(search, 2, source_buckets=(6,))
-    with pytest.raises(ValueError, match="ids from 4 to 14; vocabulary_size=14"):
+    with pytest.raises(ValueError, match=r"`row` must hold ids .* got \[14\]"):
         continuous.submit([4, VOCABULARY_SIZE])
     last = continuous.submit([4, 5])
     continuous.close()
     assert last.done()
-    with pytest.raises(RuntimeError, match="closed: it takes no more"):
+    with pytest.raises(RuntimeError, match="closed and accepts no more"):
         continuous.submit([4])
 
 
@@ -235,13 +237,13 @@ def test_padding_is_no_part_of_a_source(transformer):
     rows = [[5, 6, 0, 0, 0, 0, 0], [0, 0], [5, 6]]
     with ContinuousDecoder(search, source_buckets=WIDTHS) as continuous:
         found = decoded(continuous, rows)
-        with pytest.raises(ValueError, match="Padding"):
+        with pytest.raises(ValueError, match="padded with 0 at the end"):
             continuous.submit([0, 5])
     assert_as_alone(search, [[5, 6], [], [5, 6]], found)
 
 
 @pytest.mark.backend("torch")
-def test_a_fault_is_told_to_those_that_wait_and_others_go_on(transformer, monkeypatch):
+def test_an_error_reaches_its_callers_and_the_thread_goes_on(transformer, monkeypatch):
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
     rows = draw_rows(3, 6)
     with ContinuousDecoder(search, 2, source_buckets=(6,)) as continuous:
@@ -257,20 +259,20 @@ def test_a_fault_is_told_to_those_that_wait_and_others_go_on(transformer, monkey
 
 
 @pytest.mark.backend("torch")
-def test_not_a_number_is_told_to_its_row():
+def test_nan_logits_raise_an_error_for_their_row():
     model = draw_transformer()
     weights = model.get_weights()
     model.set_weights([np.full_like(weight, np.nan) for weight in weights])
     search = runtime.Decoder(model, decode.Options(beam_size=2, **OPTIONS))
     with ContinuousDecoder(search, 2, source_buckets=(6,)) as continuous:
-        with pytest.raises(FloatingPointError, match="such at step 0 of row 0"):
+        with pytest.raises(FloatingPointError, match="at step 0 of row 0"):
             continuous.submit([4, 5]).result(60)
         redraw(model, 1)  # weights are read anew
         assert_as_alone(search, [[4, 5]], decoded(continuous, [[4, 5]]))
 
 
 @pytest.mark.backend("torch")
-def test_what_is_given_up_takes_no_place(transformer, monkeypatch):
+def test_a_cancelled_source_takes_no_slot(transformer, monkeypatch):
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
     begun, held = [], threading.Event()
     insert = module.SlotBatch._insert
@@ -292,7 +294,7 @@ def test_what_is_given_up_takes_no_place(transformer, monkeypatch):
 
 
 @pytest.mark.backend("torch")
-def test_a_long_source_that_is_given_up_is_not_decoded(transformer, monkeypatch):
+def test_a_cancelled_long_source_is_not_decoded(transformer, monkeypatch):
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
     begun, held = [], threading.Event()
 
@@ -313,7 +315,7 @@ def test_a_long_source_that_is_given_up_is_not_decoded(transformer, monkeypatch)
     assert begun == [[rows[0]], [rows[2]]]
 
 
-def test_what_is_warm_compiles_nothing(transformer, monkeypatch):
+def test_a_warm_continuous_decoder_compiles_nothing(transformer, monkeypatch):
     seen, new = set(), []
 
     def compiled(function, *options, **more):
@@ -350,7 +352,7 @@ def test_what_is_warm_compiles_nothing(transformer, monkeypatch):
 
 
 @pytest.mark.backend("torch")
-def test_places_come_and_go_with_the_rows(transformer):
+def test_slots_are_added_and_removed_with_the_rows(transformer):
     assert module._compiled_sizes(16) == ([1, 4], [1, 4, 8, 12, 16])
     assert module._compiled_sizes(1) == ([1], [1])
     assert module._compiled_sizes(3) == ([1], [1, 2, 3])

@@ -73,7 +73,7 @@ def assert_same(found, wanted, tolerance=1e-5):
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_the_cached_search_goes_as_one_by_hand_without_a_cache(
+def test_cached_decoding_equals_a_search_by_hand_without_a_cache(
     beam_size, greedy, beam, uncached
 ):
     sources = draw_sources()
@@ -95,7 +95,7 @@ def test_the_cached_search_goes_as_one_by_hand_without_a_cache(
 
 
 @pytest.mark.parametrize("name", ["greedy", "beam"])
-def test_a_row_does_not_see_the_rows_beside_it(name, request):
+def test_a_row_does_not_depend_on_the_rows_beside_it(name, request):
     search = request.getfixturevalue(name)
     sources = draw_sources()
     together = search(sources)
@@ -132,13 +132,13 @@ def test_the_limit_of_a_row_is_that_of_its_own_source(beam_size, transformer):
     np.testing.assert_allclose(alone.scores[0], both.scores[0], atol=1e-5)
 
 
-def test_padding_changes_nothing(beam):
+def test_padding_does_not_change_the_output(beam):
     sources = draw_sources()
     wider = np.pad(sources, ((0, 0), (0, 5)))  # decoded as 16 wide
     assert_same(beam(wider), beam(sources))
 
 
-def test_lengths_are_rounded_up_so_that_programs_are_few(caplog):
+def test_lengths_are_rounded_up_so_that_few_functions_are_compiled(caplog):
     class Recorder:
         widths = []
 
@@ -195,7 +195,7 @@ class Whole:
 
 @pytest.mark.parametrize("beam_size", [1, 4])
 @pytest.mark.parametrize("kind", ["usual", "relative", "whole", "both"])
-def test_room_may_be_made_as_it_is_needed(kind, beam_size, transformer):
+def test_the_cache_can_be_extended_between_steps(kind, beam_size, transformer):
     model = {
         "usual": lambda: transformer,
         "relative": lambda: draw_transformer(positions="t5"),
@@ -228,7 +228,7 @@ def test_a_model_of_learned_positions_decodes_as_far_as_they_go():
         sources
     )  # 10 rounds to 16
     assert found.ids.shape == (ROWS, 1, 11)
-    with pytest.raises(ValueError, match="max_decoding_length=12; sequence_length=11"):
+    with pytest.raises(ValueError, match="max_decoding_length=12, sequence_length=11"):
         runtime.Decoder(model, decode.Options(max_decoding_length=12))
 
 
@@ -282,7 +282,7 @@ def test_a_prefix_goes_through_the_model(beam_size, transformer, uncached):
         np.testing.assert_allclose(found.scores[row], mean, atol=1e-5)
 
 
-def test_one_seed_draws_the_same_and_another_something_else(transformer):
+def test_a_seed_decides_what_is_sampled(transformer):
     search = runtime.Decoder(
         transformer,
         decode.Options(
@@ -370,7 +370,7 @@ def test_what_xla_compiles_sees_nan_too(kind):
         (None, {"coverage_penalty": 0.2}, r"has 'attention'.*cache with \['memory'\]"),
     ],
 )
-def test_a_step_that_gives_something_else_is_refused(wrong, options, message):
+def test_a_step_with_other_results_is_rejected(wrong, options, message):
     class Wrong:
         begin_options = ("return_attention",)
 
@@ -418,7 +418,7 @@ class Heard:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_token_that_is_never_heard_is_not_taken_for_padding(dtype):
+def test_a_token_without_attention_does_not_pass_for_padding(dtype):
     options = {"beam_size": 2, "num_hypotheses": 2, "length_penalty": 0}
     search = runtime.Decoder(
         Heard(dtype),
@@ -448,11 +448,11 @@ class Deaf(Heard):
 
 
 @pytest.mark.parametrize("together", [False, True])
-def test_a_model_that_always_tells_what_it_hears_is_decoded_in_bulk(together):
+def test_a_model_that_always_has_attention_is_decoded_in_bulk(together):
     model = decode.Ensemble([Heard(), Deaf()]) if together else Heard()
     search = runtime.Decoder(model, decode.Options(beam_size=2, max_decoding_length=4))
     rows = [[6, 7]] * 5
-    found = dict(search.bulk(rows, batch_size=2, many_programs=True))
+    found = dict(search.bulk(rows, batch_size=2, compile_lengths=True))
     for number, wanted in enumerate(search(rows).ids):
         assert found[number].ids[0].tolist() == wanted.tolist()
 
@@ -463,7 +463,7 @@ def test_an_empty_batch_gives_an_empty_result(beam):
     assert shapes == [(0, 3, MAX_LENGTH), (0, 3), (0, 3)]
 
 
-def test_a_compiled_search_follows_the_weights(greedy):
+def test_a_decoder_follows_the_weights(greedy):
     model, sources = draw_transformer(seed=4), draw_sources()
     search = runtime.Decoder(model, decode.Options(**{**OPTIONS, "jit_compile": True}))
     before = search(sources)
@@ -480,7 +480,7 @@ def test_a_compiled_search_follows_the_weights(greedy):
 
 
 @pytest.mark.parametrize("change", ["lora", "int8"])
-def test_a_compiled_search_follows_a_change_of_variables(change):
+def test_a_decoder_follows_a_change_of_variables(change):
     model, sources = draw_transformer(seed=4), draw_sources()
     search = runtime.Decoder(model, decode.Options(**OPTIONS))
     before = search(sources)
@@ -524,7 +524,7 @@ def test_half_precision_finds_nearly_the_same(dtype, beam, transformer):
         (np.full((1, 8), -1), "from -1 to 0"),
     ],
 )
-def test_sources_that_are_no_ids_of_the_model_are_refused(greedy, sources, message):
+def test_sources_outside_the_vocabulary_are_rejected(greedy, sources, message):
     with pytest.raises(ValueError, match=message):
         greedy(sources)
 
@@ -553,17 +553,17 @@ def test_lists_of_ids_are_padded(transformer):
         ),
     ],
 )
-def test_tokens_that_are_none_are_refused(options, message, transformer):
+def test_tokens_outside_the_vocabulary_are_rejected(options, message, transformer):
     with pytest.raises(ValueError, match=message):
         runtime.Decoder(transformer, decode.Options(**options))
 
 
-def test_what_is_no_model_is_refused():
+def test_a_model_without_begin_is_rejected():
     with pytest.raises(ValueError, match="`begin` and `step`.*got int"):
         runtime.Decoder(5)
 
 
-def test_processors_keep_the_shape(transformer):
+def test_a_logits_processor_must_keep_the_shape(transformer):
     for process, got in ((lambda x, _: x[..., :5], "5"), (lambda x, _: None, "None")):
         search = runtime.Decoder(
             transformer, decode.Options(logits_processors=[process])
@@ -572,7 +572,7 @@ def test_processors_keep_the_shape(transformer):
             search([[5]])
 
 
-def test_a_watched_beam_holds_what_it_finds(beam, greedy):
+def test_a_trace_holds_the_beams_of_each_step(beam, greedy):
     source = draw_sources()[:1]
     steps = list(beam.trace(source))
     before = {()}
@@ -591,9 +591,11 @@ def test_a_watched_beam_holds_what_it_finds(beam, greedy):
     ):
         assert ended[tuple(ids[:length].tolist())] == pytest.approx(score, abs=1e-5)
     assert len(ended) >= 3 and len(steps) > 1
-    with pytest.raises(ValueError, match="One source is watched. Received: 5"):
+    with pytest.raises(ValueError, match="`source_ids` must be one source; got 5"):
         beam.trace(draw_sources())
-    with pytest.raises(ValueError, match="beam_size=1, sampling or a shortlist"):
+    with pytest.raises(
+        ValueError, match="`trace` needs beam search .* got beam_size=1"
+    ):
         greedy.trace(source)
 
 
