@@ -1,12 +1,20 @@
 """A classifier as a TensorFlow graph from text to labels."""
 
+import os
+from typing import Any
+
 import tensorflow as tf
 
 from keras_tfm.export.saving import decode_utf8, write
+from keras_tfm.pipelines.classifier import Classifier
 from keras_tfm.text.pair_packing import count_special_tokens
 
+Tensor = Any
 
-def write_classifier(classifier, folder, version=None) -> None:
+
+def write_classifier(
+    classifier: Classifier, folder: str | os.PathLike, version: int | None = None
+) -> None:
     """Writes the SavedModel of a classifier.
 
     Args:
@@ -21,7 +29,7 @@ def write_classifier(classifier, folder, version=None) -> None:
 
     # Without autograph, which would read the source files again.
     @tf.function(input_signature=specs, autograph=False)
-    def serving_default(*texts):
+    def serving_default(*texts: Tensor) -> dict[str, Tensor]:
         rows = [tokenizer.tokenize(decode_utf8(text)) for text in texts]
         inputs, truncated = _pack(rows, classifier)
         probabilities = model.probabilities(model(inputs, training=False))

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from numbers import Integral
+from typing import Any
 
 import keras
 
@@ -174,7 +175,7 @@ def destination(folder: str | os.PathLike, version: int | None) -> pathlib.Path:
     return folder
 
 
-def decode_utf8(text):
+def decode_utf8(text: Any) -> Any:
     """Replaces bytes that are not UTF-8 by U+FFFD, as Python does."""
     import tensorflow as tf
 

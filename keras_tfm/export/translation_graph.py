@@ -1,6 +1,9 @@
 """A translator as a TensorFlow graph from text to text."""
 
 import functools
+import os
+from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -11,12 +14,20 @@ from keras_tfm.pipelines.segmentation import (
     ArrayFunctions,
     next_end,
 )
+from keras_tfm.pipelines.translator import Translator
+from keras_tfm.runtime.decoder import Decoder
 
+Tensor = Any
 CHUNK = 4  # steps between which the cache grows and finished rows leave
 
 
 def write_translator(
-    translator, folder, version=None, num_hypotheses=None, jit_compile=False, buckets=()
+    translator: Translator,
+    folder: str | os.PathLike,
+    version: int | None = None,
+    num_hypotheses: int | None = None,
+    jit_compile: bool = False,
+    buckets: Sequence[Sequence[int]] = (),
 ) -> None:
     """Writes the SavedModel of a translator.
 
@@ -35,7 +46,7 @@ def write_translator(
 
     # Without autograph, which would read the source files again.
     @tf.function(input_signature=[text], autograph=False)
-    def serving_default(text):
+    def serving_default(text: Tensor) -> dict[str, Tensor]:
         translations, scores, truncated = graph.translate(text, decoder)
         return {
             "translation": translations[:, 0],
@@ -44,17 +55,17 @@ def write_translator(
         }
 
     @tf.function(input_signature=[text], autograph=False)
-    def n_best(text):
+    def n_best(text: Tensor) -> dict[str, Tensor]:
         translations, scores, _ = graph.translate(text, n_best_decoder)
         return {"translations": translations, "scores": scores}
 
     @tf.function(input_signature=[text], autograph=False)
-    def encode(text):
+    def encode(text: Tensor) -> dict[str, Tensor]:
         ids = graph.encode(text)
         return {"ids": ids, "states": model.encode(ids)}
 
     @tf.function(input_signature=[ids], autograph=False)
-    def encode_ids(ids):
+    def encode_ids(ids: Tensor) -> dict[str, Tensor]:
         return {"states": model.encode(ids)}
 
     signatures = [serving_default, n_best]
@@ -85,19 +96,21 @@ class TranslationGraph:
         buckets: pairs of ints, the sizes of batches that XLA compiles.
     """
 
-    def __init__(self, translator, buckets=()):
+    def __init__(self, translator: Translator, buckets: Sequence[tuple[int, int]] = ()):
         # The least expensive first.
         self.buckets = sorted(buckets, key=lambda size: (size[0] * size[1], size))
         self.config, self.splitter = translator.config, translator.splitter
         self.vocabularies = (translator.vocabulary, translator.target_vocabulary)
         self.tokenizers = [side.tensorflow_tokenizer() for side in self.vocabularies]
 
-    def encode(self, text):
+    def encode(self, text: Tensor) -> Tensor:
         """int32 `(B, S)`, the ids of texts that are not split."""
         rows = self._with_affixes(self.tokenizers[0].tokenize(decode_utf8(text)))
         return tf.cast(rows.to_tensor(0), tf.int32)
 
-    def translate(self, text, decoder):
+    def translate(
+        self, text: Tensor, decoder: Decoder
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Returns translations, scores and whether truncated, all `(B, n)`."""
         # Every second part of a text is the whitespace between two lines.
         text = tf.strings.regex_replace(decode_utf8(text), SEPARATOR, "\ufffd")
@@ -135,7 +148,7 @@ class TranslationGraph:
         truncated = sum_by_text(tf.cast(~ended, "int32")) > 0
         return tf.stack(texts, axis=1), scores, truncated
 
-    def warm_up_texts(self):
+    def warm_up_texts(self) -> list[list[str]]:
         """For each bucket, as many texts of about as many tokens."""
         config = self.config
         added = config.max_source_length - config.max_text_tokens
@@ -249,7 +262,9 @@ class TranslationGraph:
         return segments, counts, tf.boolean_mask(space, real)
 
 
-def decode_in_chunks(decoder, ids, prefix):
+def decode_in_chunks(
+    decoder: Decoder, ids: Tensor, prefix: Sequence[int]
+) -> tuple[Tensor, Tensor, Tensor]:
     """Decodes a batch of any size; finished rows leave it between chunks.
 
     Args:

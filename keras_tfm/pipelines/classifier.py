@@ -12,7 +12,11 @@ import numpy as np
 from keras_tfm.decode.inputs import rounded_up
 from keras_tfm.pipelines.pretrained import resolve
 from keras_tfm.pipelines.saving import read_classifier, save_classifier
-from keras_tfm.pipelines.texts import check_unicode, check_vocabulary_size
+from keras_tfm.pipelines.texts import (
+    AnyVocabulary,
+    check_unicode,
+    check_vocabulary_size,
+)
 from keras_tfm.runtime.compile import compiled
 from keras_tfm.text.pair_packing import (
     count_special_tokens,
@@ -83,7 +87,7 @@ class Classifier:
     def __init__(
         self,
         model: keras.Model,
-        vocabulary,
+        vocabulary: AnyVocabulary,
         classes: Sequence[str],
         paired: bool = False,
         max_length: int | None = None,

@@ -1,16 +1,20 @@
 """Encodes the target prefixes and the constraints of single texts."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from keras_tfm.pipelines.segmentation import SegmentedText
-from keras_tfm.pipelines.texts import check_texts
+from keras_tfm.pipelines.texts import AnyVocabulary, check_texts
 from keras_tfm.runtime.decoder import Decoder
+
+if TYPE_CHECKING:
+    from keras_tfm.pipelines.translator import Translator
 
 
 def encode_prefixes(
     target_prefix: str | Sequence[str | None] | None,
     sources: Sequence[SegmentedText],
-    translator,
+    translator: "Translator",
     decoder: Decoder,
 ) -> list[list[int]] | None:
     """Encodes the target prefix of each segment.
@@ -57,7 +61,9 @@ def encode_prefixes(
 
 
 def encode_constraints(
-    constraints: Sequence[Sequence[str] | None] | None, texts: list[str], vocabulary
+    constraints: Sequence[Sequence[str] | None] | None,
+    texts: list[str],
+    vocabulary: AnyVocabulary,
 ) -> list[list[list[int]]]:
     """Encodes the phrases that each translation must contain.
 

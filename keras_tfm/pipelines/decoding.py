@@ -3,7 +3,7 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.options import Options
@@ -11,6 +11,9 @@ from keras_tfm.pipelines.segmentation import SegmentedText
 from keras_tfm.pipelines.text_config import TextConfig
 from keras_tfm.pipelines.translation import decode_ids
 from keras_tfm.runtime.decoder import Decoder
+
+if TYPE_CHECKING:
+    from keras_tfm.pipelines.translator import Translator
 
 GREEDY = {
     "beam_size": 1,
@@ -112,7 +115,7 @@ def decode_segments(
 
 
 def stream_segments(
-    translator,
+    translator: "Translator",
     decoder: Decoder,
     source: SegmentedText,
     prefixes: Sequence[list[int]] | None,

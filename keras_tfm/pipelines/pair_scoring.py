@@ -1,12 +1,19 @@
 """Scores pairs of a source and a translation in batches of few sizes."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from keras_tfm.decode.inputs import padded_rows
+from keras_tfm.pipelines.text_config import TextConfig
 from keras_tfm.pipelines.translation import ScoredTranslation
 
+if TYPE_CHECKING:
+    from keras_tfm.pipelines.translator import Translator
 
-def score_pairs(translator, pairs: Iterable[tuple[str, str]]):
+
+def score_pairs(
+    translator: "Translator", pairs: Iterable[tuple[str, str]]
+) -> list[ScoredTranslation]:
     """Scores pairs, see `Translator.score`.
 
     Args:
@@ -65,7 +72,7 @@ def _encode_pairs(translator, pairs):
     return sources, targets
 
 
-def check_source_length(number: int, row: list[int], config) -> None:
+def check_source_length(number: int, row: list[int], config: TextConfig) -> None:
     """Raises a ValueError if a source has too many tokens.
 
     Args:

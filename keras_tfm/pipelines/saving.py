@@ -8,7 +8,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -17,6 +17,10 @@ from keras_tfm.decode.shortlist import Shortlist
 from keras_tfm.pipelines.text_config import TextConfig
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 from keras_tfm.zoo.config_file import read_json
+
+if TYPE_CHECKING:
+    from keras_tfm.pipelines.classifier import Classifier
+    from keras_tfm.pipelines.translator import Translator
 
 TRANSLATOR_FILES = ("model.keras", "source.model", "target.model", "translator.json")
 CLASSIFIER_FILES = ("model.keras", "vocabulary.model", "classifier.json")
@@ -29,7 +33,7 @@ UNSAVED = {
 }
 
 
-def save_translator(translator, folder: str | os.PathLike) -> None:
+def save_translator(translator: "Translator", folder: str | os.PathLike) -> None:
     """Writes a translator, see `Translator.save`."""
     check_is_one_model(translator.model)
     options = translator.decoder.options
@@ -56,7 +60,7 @@ def save_translator(translator, folder: str | os.PathLike) -> None:
         (pathlib.Path(folder) / SHORTLIST).unlink(missing_ok=True)
 
 
-def check_is_one_model(model) -> None:
+def check_is_one_model(model: Any) -> None:
     """Raises a TypeError if a model, such as an ensemble, cannot be saved."""
     if not isinstance(model, keras.Model):
         raise TypeError(
@@ -113,7 +117,7 @@ def _construct(file, dataclass, entries):
         raise ValueError(f"{file}: {error}") from error
 
 
-def save_classifier(classifier, folder: str | os.PathLike) -> None:
+def save_classifier(classifier: "Classifier", folder: str | os.PathLike) -> None:
     """Writes a classifier, see `Classifier.save`."""
     config = {name: getattr(classifier, name) for name in CLASSIFIER_DEFAULTS}
     writers = {

@@ -6,6 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from keras_tfm.pipelines.texts import AnyVocabulary
+
 Tensor = Any
 
 SPACE = r"[ \t\r\n\v\f]"
@@ -111,7 +113,7 @@ class SentenceSplitter:
         ```
     """
 
-    def __init__(self, vocabulary):
+    def __init__(self, vocabulary: AnyVocabulary):
         self.vocabulary = vocabulary
         tokens = vocabulary.tokens(range(vocabulary.size))
         tokens = [chr(int(t[3:5], 16)) if _BYTE.fullmatch(t) else t for t in tokens]

@@ -1,8 +1,12 @@
 """Checks of texts before any of them is processed."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
+from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from keras_tfm.text.files import is_unicode
+
+AnyVocabulary = Vocabulary | TokenizersVocabulary
 
 
 def check_texts(texts: Iterable[str]) -> list[str]:
@@ -29,7 +33,7 @@ def check_texts(texts: Iterable[str]) -> list[str]:
     return texts
 
 
-def check_vocabulary_size(vocabulary, model, name: str) -> None:
+def check_vocabulary_size(vocabulary: AnyVocabulary, model: Any, name: str) -> None:
     """Raises a ValueError if a vocabulary is larger than that of its model.
 
     Args:

@@ -5,12 +5,15 @@ import html
 import io
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.pipelines.segmentation import SegmentedText
+
+if TYPE_CHECKING:
+    from keras_tfm.pipelines.translator import Translator
 
 
 class Hypothesis(NamedTuple):
@@ -120,7 +123,7 @@ class ScoredTranslation(NamedTuple):
 
 
 def join_segments(
-    translator,
+    translator: "Translator",
     source: SegmentedText,
     decoded: Sequence[Hypotheses],
     return_scores: bool,
@@ -159,7 +162,7 @@ def join_segments(
 
 
 def decode_ids(
-    translator, ids: Sequence[list[int]], rows: Sequence[list[int]]
+    translator: "Translator", ids: Sequence[list[int]], rows: Sequence[list[int]]
 ) -> list[str]:
     """Returns the text of each segment.
 

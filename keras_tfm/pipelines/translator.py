@@ -11,6 +11,7 @@ import keras
 
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.options import Options
+from keras_tfm.decode.protocol import Decodable
 from keras_tfm.pipelines.constraints import encode_constraints, encode_prefixes
 from keras_tfm.pipelines.decoding import (
     GREEDY,
@@ -24,7 +25,7 @@ from keras_tfm.pipelines.pretrained import resolve
 from keras_tfm.pipelines.saving import read_translator, save_translator
 from keras_tfm.pipelines.segmentation import SegmentedText, SentenceSplitter
 from keras_tfm.pipelines.text_config import TextConfig, split_changes
-from keras_tfm.pipelines.texts import check_texts, check_vocabulary_size
+from keras_tfm.pipelines.texts import AnyVocabulary, check_texts, check_vocabulary_size
 from keras_tfm.pipelines.translation import (
     ScoredTranslation,
     Translation,
@@ -79,9 +80,9 @@ class Translator:
 
     def __init__(
         self,
-        model,
-        vocabulary,
-        target_vocabulary=None,
+        model: Decodable,
+        vocabulary: AnyVocabulary,
+        target_vocabulary: AnyVocabulary | None = None,
         options: Options | None = None,
         *,
         batch_size: int = 64,
@@ -220,6 +221,15 @@ class Translator:
 
         Raises:
             ValueError: `window` is below 1; or as `translate`.
+
+        Example:
+            ```python
+            from keras_tfm.pipelines import Translator
+
+            lines = iter(["Good morning!", "Good night!"])
+            results = Translator.from_preset("en-de").bulk(lines)
+            assert list(map(str, results)) == ["Guten Morgen!", "Gute Nacht!"]
+            ```
         """
         if window < 1:
             raise ValueError(f"`window` must be at least 1; got {window}.")
