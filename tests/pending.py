@@ -11,10 +11,8 @@ PENDING = {
     "decode",
     "export",
     "pipelines",
-    "plot",
     "recipes",
     "runtime",
     "server",
-    "text",
     "zoo",
 }

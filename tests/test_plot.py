@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from matplotlib import pyplot
 
-from keras_tfm import plot
+from keras_tfm import decode, plot
 
 pytestmark = pytest.mark.backend("torch")  # no backend is involved
 
@@ -379,18 +379,11 @@ def test_words_stand_beside_their_neighbors(tmp_path):
         plot.embeddings(vectors[:3], words[:3])
 
 
-class Step:
-    """What a search yields after a step."""
-
-    def __init__(self, live, finished=()):
-        self.live, self.finished = live, finished
-
-
 def test_a_tree_has_each_hypothesis_and_its_predecessor(tmp_path):
     steps = [
-        Step([([5], -0.5), ([6], -1.0)]),
-        Step([([6, 7], -1.25), ([5, 8], -2.0)], [([5, 3], -0.4)]),
-        Step([([6, 7, 9], -3.5)], [([6, 7, 3], -0.75)]),
+        decode.BeamTrace([([5], -0.5), ([6], -1.0)], []),
+        decode.BeamTrace([([6, 7], -1.25), ([5, 8], -2.0)], [([5, 3], -0.4)]),
+        decode.BeamTrace([([6, 7, 9], -3.5)], [([6, 7, 3], -0.75)]),
     ]
     figure = plot.beam_tree(steps, lambda i: f"t{i}", title="a beam")
     [ax] = figure.axes

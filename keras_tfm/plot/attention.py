@@ -5,21 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_tfm.plot.figures import (
-    COLORS,
-    QUIET,
-    WORD_START,
-    Axes,
-    Figure,
-    array,
-    axes,
-    color_bar,
-    colors,
-    figure,
-    font,
-    set_labels,
-    token_labels,
-)
+from keras_tfm.plot import figures
+from keras_tfm.plot.figures import COLORS, QUIET, Axes, Figure, axes, set_labels
 
 END_TOKENS = ("</s>", "(end)")
 MIN_WEIGHT = 0.05  # of a line that `attention_lines` draws
@@ -82,7 +69,7 @@ def attention_map(
     crowded = source_length > 8 or max(map(len, source_tokens)) > 5
     _label_tokens(ax, source_tokens, target_tokens, crowded, min(10.0, 34 * cell))
     _draw_grid(ax, _word_starts(source_tokens), _word_starts(target_tokens))
-    color_bar(image, ax, label)
+    figures.color_bar(image, ax, label)
     set_labels(ax, title, xlabel, ylabel)
     return ax.figure
 
@@ -123,7 +110,7 @@ def attention_heads(
     rows = -(-num_heads // columns)
     width = columns * (0.4 + cell * max(len(source_tokens), 4)) + 2.0
     height = rows * (0.5 + cell * max(len(target_tokens), 4)) + 1.2
-    canvas = figure((width, height))
+    canvas = figures.figure((width, height))
     maps = canvas.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
     for number, ax in enumerate(maps.ravel()):
         if number >= num_heads:
@@ -140,9 +127,9 @@ def attention_heads(
         ax.tick_params(labelbottom=is_lowest)
         xlabel, ylabel = "attended to" * is_lowest, "attending" * is_first
         set_labels(ax, None, xlabel, ylabel)
-    color_bar(image, maps[0, -1], "attention weight")
+    figures.color_bar(image, maps[0, -1], "attention weight")
     if title is not None:
-        canvas.suptitle(title, **font(fontsize=11))
+        canvas.suptitle(title, **figures.font(fontsize=11))
     return canvas
 
 
@@ -184,7 +171,7 @@ def attention_lines(
     heads = weights if weights.ndim == 3 else weights[None]
     longest = max(len(source_tokens), len(target_tokens))
     ax = axes(ax, 4.4, 1.0 + 0.3 * longest)
-    for number, color in enumerate(colors(len(heads))):
+    for number, color in enumerate(figures.colors(len(heads))):
         if len(heads) > 1:
             ax.plot([], [], color=color, label=f"head {number + 1}")
         for target, source in np.argwhere(heads[number] >= MIN_WEIGHT):
@@ -197,8 +184,8 @@ def attention_lines(
         (source_tokens, -0.04, "right"),
         (target_tokens, 1.04, "left"),
     ):
-        for y, token in enumerate(token_labels(tokens)):
-            ax.text(x, y, token, **font(fontsize=10, va="center", ha=side))
+        for y, token in enumerate(figures.token_labels(tokens)):
+            ax.text(x, y, token, **figures.font(fontsize=10, va="center", ha=side))
     if len(heads) > 1:
         ax.legend(frameon=False, fontsize=8, ncols=4, loc="upper center")
     ax.set_xlim(-0.7, 1.7)
@@ -282,7 +269,7 @@ def mask(
     """
     from matplotlib.colors import ListedColormap
 
-    allowed = array(allowed, "bool")
+    allowed = figures.array(allowed, "bool")
     shape = allowed.shape if allowed.ndim == 2 else (0, 0)
     rows = list(map(str, range(shape[0]))) if rows is None else rows
     columns = list(map(str, range(shape[1]))) if columns is None else columns
@@ -292,14 +279,15 @@ def mask(
     shades = ListedColormap(["white", COLORS[0]])
     ax.imshow(allowed, cmap=shades, vmin=0, vmax=1, aspect="equal", alpha=0.85)
     _draw_grid(ax, range(1, width), range(1, height))
-    _label_tokens(ax, columns, rows, max(map(len, token_labels(columns))) > 3, 9)
+    longest = max(map(len, figures.token_labels(columns)))
+    _label_tokens(ax, columns, rows, longest > 3, 9)
     set_labels(ax, title, xlabel, ylabel)
     return ax.figure
 
 
 def _checked(weights, source_tokens, target_tokens, ranks=(2, 3)):
     """Returns weights as a float array, if they fit the tokens."""
-    weights = array(weights, "float32")
+    weights = figures.array(weights, "float32")
     expected = (len(target_tokens), len(source_tokens))
     if weights.ndim not in ranks or not weights.size or weights.shape[-2:] != expected:
         raise ValueError(
@@ -316,8 +304,8 @@ def _checked(weights, source_tokens, target_tokens, ranks=(2, 3)):
 def _label_tokens(ax, source_tokens, target_tokens, upright, fontsize, top=True):
     if top:
         ax.xaxis.tick_top()
-    columns, rows = token_labels(source_tokens), token_labels(target_tokens)
-    style, rotation = font(fontsize=fontsize), 90 if upright else 0
+    columns, rows = map(figures.token_labels, (source_tokens, target_tokens))
+    style, rotation = figures.font(fontsize=fontsize), 90 if upright else 0
     ax.set_xticks(range(len(columns)), columns, rotation=rotation, **style)
     ax.set_yticks(range(len(rows)), rows, **style)
     ax.tick_params(length=0, pad=4 if top else 2)
@@ -333,9 +321,7 @@ def _draw_grid(ax, columns, rows):
 
 def _word_starts(tokens):
     """Returns the indices of tokens that start a word, the first left out."""
-    has_marks = any(WORD_START in token for token in tokens)
-    return [
-        index
-        for index, token in enumerate(tokens)
-        if index and (not has_marks or token.startswith((WORD_START, *END_TOKENS)))
-    ]
+    prefixes = (figures.WORD_START, *END_TOKENS)
+    if not any(figures.WORD_START in token for token in tokens):
+        return range(1, len(tokens))
+    return [i for i, token in enumerate(tokens) if i and token.startswith(prefixes)]

@@ -1,5 +1,6 @@
 """The hypotheses of a beam search as a tree."""
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -52,9 +53,9 @@ def beam_tree(
         ```
     """
     columns = [
-        [(tuple(ids), score, True) for ids, score in step.finished]
-        + [(tuple(ids), score, False) for ids, score in step.live]
-        for step in steps
+        [(tuple(ids), score, True) for ids, score in finished]
+        + [(tuple(ids), score, False) for ids, score in live]
+        for live, finished in steps
     ]
     if not columns:
         raise ValueError("`steps` must hold at least one step; got none.")
@@ -67,7 +68,7 @@ def beam_tree(
     style = font(ha="center", va="center", fontsize=9)
     ax.text(*positions[()], "start", **{**style, "color": QUIET})
     best = _best(columns)
-    for ids, score, is_finished in (entry for column in columns for entry in column):
+    for ids, score, is_finished in itertools.chain(*columns):
         x, y = positions[ids]
         is_best = best[: len(ids)] == ids
         from_x, from_y = positions.get(ids[:-1], (x - 1, y))
@@ -87,10 +88,5 @@ def beam_tree(
 
 def _best(columns):
     """Returns the ids of the best finished, or else live, hypothesis."""
-    finished = [
-        (score, ids)
-        for column in columns
-        for ids, score, is_finished in column
-        if is_finished
-    ]
+    finished = [(x, ids) for ids, x, is_end in itertools.chain(*columns) if is_end]
     return max(finished)[1] if finished else columns[-1][0][0]

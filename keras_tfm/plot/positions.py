@@ -6,19 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from keras_tfm.plot.figures import (
-    COLORS,
-    INK,
-    QUIET,
-    Axes,
-    Figure,
-    array,
-    axes,
-    color_bar,
-    figure,
-    set_labels,
-    style_axes,
-)
+from keras_tfm.plot import figures
+from keras_tfm.plot.figures import COLORS, INK, QUIET, Axes, Figure, axes, set_labels
 
 
 def positions(
@@ -99,7 +88,7 @@ def position_products(
     signals = _as_signals(signals)
     products = signals @ signals.T  # (T, T)
     if ax is None:
-        ax = figure((9.0, 3.8)).subplots(1, 2, width_ratios=(1, 1.25))
+        ax = figures.figure((9.0, 3.8)).subplots(1, 2, width_ratios=(1, 1.25))
     map_ax, line_ax = np.ravel(ax)
     image = map_ax.imshow(products, cmap="Blues", aspect="equal")
     _style_map(map_ax, image, "dot product")
@@ -107,7 +96,7 @@ def position_products(
     middle = len(signals) // 2
     line_ax.plot(np.arange(len(signals)), products[middle], color=COLORS[0])
     line_ax.axvline(middle, color=QUIET, linewidth=0.8)
-    style_axes(line_ax, grid="both")
+    figures.style_axes(line_ax, grid="both")
     set_labels(line_ax, None, "position", f"dot product with position {middle}")
     return map_ax.figure
 
@@ -142,7 +131,9 @@ def position_rings(
     """
     sines, cosines = _pairs(signals, pairs, style)
     if ax is None:
-        ax = figure((2.6 * len(pairs), 2.9)).subplots(1, len(pairs), squeeze=False)
+        ax = figures.figure((2.6 * len(pairs), 2.9)).subplots(
+            1, len(pairs), squeeze=False
+        )
     shades = np.linspace(0.25, 1.0, len(sines))
     for ring, pair, x, y in zip(np.ravel(ax), pairs, cosines.T, sines.T, strict=True):
         _draw_ring(ring, pair)
@@ -217,7 +208,7 @@ def animate_rings(
 def _style_map(ax, image, label):
     ax.tick_params(colors=QUIET, labelcolor=INK, labelsize=8, length=3)
     ax.spines[:].set_color(QUIET)
-    color_bar(image, ax, label)
+    figures.color_bar(image, ax, label)
 
 
 def _draw_ring(ax, pair):
@@ -246,7 +237,7 @@ def _pairs(signals, pairs, style):
 
 
 def _as_signals(signals):
-    signals = array(signals)
+    signals = figures.array(signals)
     if signals.ndim == 3 and len(signals) == 1:
         signals = signals[0]
     if signals.ndim != 2 or not signals.size:

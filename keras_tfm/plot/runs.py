@@ -1,26 +1,13 @@
 """Training runs and evaluations: curves, rates, confusion matrices."""
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from keras_tfm.plot.figures import (
-    COLORS,
-    INK,
-    MARKERS,
-    QUIET,
-    Axes,
-    Figure,
-    array,
-    axes,
-    color_bar,
-    colors,
-    figure,
-    font,
-    set_labels,
-    style_axes,
-)
+from keras_tfm.plot import figures
+from keras_tfm.plot.figures import COLORS, INK, QUIET, Axes, Figure, axes, set_labels
 
 # Rates from 0 to 1 are drawn in percent.
 RATES = {"val_accuracy": "accuracy, %", "val_label_accuracy": "label accuracy, %"}
@@ -71,7 +58,7 @@ def training_curves(
         )
     panels = 2 if scores else 1
     if ax is None:
-        ax = figure((5.0 * panels, 3.4)).subplots(1, panels, squeeze=False)
+        ax = figures.figure((5.0 * panels, 3.4)).subplots(1, panels, squeeze=False)
     panel_axes = list(np.ravel(ax))
     if len(panel_axes) < panels:
         raise ValueError(
@@ -122,7 +109,7 @@ def confusion_matrix(
         plot.confusion_matrix([[8, 2], [1, 9]], ["good", "bad"])
         ```
     """
-    counts = array(counts)
+    counts = figures.array(counts)
     size = len(classes)
     if not size or counts.shape != (size, size) or counts.min() < 0:
         raise ValueError(
@@ -137,7 +124,7 @@ def confusion_matrix(
     rates = np.divide(counts, total, where=total > 0, out=np.zeros(counts.shape))
     image = ax.imshow(rates, cmap="Blues", vmin=0.0, vmax=1.0, aspect="equal")
     names = classes if size <= MAX_NAMES else []
-    style, rotation = font(fontsize=9), 90 if max(map(len, classes)) > 5 else 0
+    style, rotation = figures.font(fontsize=9), 90 if max(map(len, classes)) > 5 else 0
     ax.set_xticks(range(len(names)), names, rotation=rotation, **style)
     ax.set_yticks(range(len(names)), names, **style)
     ax.tick_params(length=0, pad=4)
@@ -148,7 +135,7 @@ def confusion_matrix(
             color = "white" if rates[row, column] > 0.55 else INK
             number = f"{int(counts[row, column]):,}"
             ax.text(column, row, number, color=color, **style)
-    color_bar(image, ax, "fraction of the row")
+    figures.color_bar(image, ax, "fraction of the row")
     set_labels(ax, title, "predicted label", "true label")
     return ax.figure
 
@@ -189,7 +176,7 @@ def learning_rates(
     ax = axes(ax, 6.0, 3.4)
     at = np.unique(np.linspace(0, steps, 400).astype("int64"))
     points = {
-        name: (at, [float(array(rate(step))) for step in at])
+        name: (at, [float(figures.array(rate(step))) for step in at])
         for name, rate in schedules.items()
     }
     canvas = curves(points, "step", "learning rate", ax, title)
@@ -267,12 +254,14 @@ def curves(
     if not sizes or any(x != y or not x for x, y in sizes.values()):
         raise ValueError(f"`points` must have as many x as y, 1 or more; got {sizes}.")
     ax = axes(ax, 5.0, 3.4)
-    shades = colors(len(points))
-    for number, (name, pair) in enumerate(points.items()):
-        marker = MARKERS[number % len(MARKERS)] if len(pair[0]) <= 40 else None
-        style = {"color": shades[number], "marker": marker, "linewidth": 1.6}
-        ax.plot(*pair, markersize=4, label=name, **style)
-    style_axes(ax, grid="y")
+    markers = itertools.cycle(figures.MARKERS)
+    shades = figures.colors(len(points))
+    for (name, pair), color, marker in zip(
+        points.items(), shades, markers, strict=False
+    ):
+        style = {"color": color, "marker": marker if len(pair[0]) <= 40 else None}
+        ax.plot(*pair, label=name, linewidth=1.6, markersize=4, **style)
+    figures.style_axes(ax, grid="y")
     beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
     location = beside if len(points) > 4 else {"loc": "best"}
     ax.legend(frameon=False, fontsize=8, labelcolor=INK, **location)
@@ -306,7 +295,7 @@ def _draw_panel(ax, points, title, epochs, shades):
     ax.set_xlabel("epoch", fontsize=9, color=INK)
     ax.set_title(title, loc="left", fontsize=11, color=INK)
     ax.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
-    style_axes(ax, grid="y")
+    figures.style_axes(ax, grid="y")
     # Beside the title, where no curve runs.
     legend = {"loc": "lower right", "bbox_to_anchor": (1.0, 1.0), "borderaxespad": 0.2}
     ax.legend(frameon=False, fontsize=9, labelcolor=INK, ncols=2, **legend)

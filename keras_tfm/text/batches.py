@@ -226,5 +226,5 @@ def padding_rates(buckets: list, lengths: np.ndarray) -> dict[str, float]:
     positions = rows @ np.array([bucket.lengths for bucket in buckets])  # (2,)
     tokens = lengths.sum(axis=1)
     source, target = (1 - tokens / positions).tolist()
-    both = float(1 - tokens.sum() / positions.sum())
-    return {"source": source, "target": target, "both": both}
+    total = float(1 - tokens.sum() / positions.sum())
+    return {"source": source, "target": target, "both": total}

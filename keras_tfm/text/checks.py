@@ -13,5 +13,5 @@ def check(condition: Any, rule: str, fix: str = "", **received: Any) -> None:
         **received: the values to show.
     """
     if not condition:
-        shown = ", ".join(f"{name}={value!r}" for name, value in received.items())
-        raise ValueError(f"{rule}; got {shown}. {fix}".rstrip())
+        values = ", ".join(f"{name}={value!r}" for name, value in received.items())
+        raise ValueError(f"{rule}; got {values}. {fix}".rstrip())

@@ -540,7 +540,7 @@ def test_what_could_not_be_labelled_is_refused_before_training(settings, tmp_pat
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (["text\tkind", "a film\tgood"], "a column 'label' is wanted"),
+        (["text\tkind", "a film\tgood"], "expected one column 'label'"),
         (["text\tlabel"] + ["a film\tgood"] * 9, "2 classes at least"),
         (["text\tlabel"] + [f"good\tfilm {i}" for i in range(9)], "swapped"),
         (["text\tlabel", "a film\tgood", " \tbad"], "line 3: the text is empty"),

@@ -134,7 +134,7 @@ def test_parts_share_no_line_and_a_second_start_goes_on(settings, result, capsys
         ({"clip_norm": 0.0}, "--clip-norm must be above 0. Received: 0.0"),
         ({"weight_decay": -1.0}, "--weight-decay must be 0 or more. Received: -1"),
         ({"temperature": 0.0}, "--temperature must be above 0. Received: 0.0"),
-        ({"length": 4_000}, "A batch has 16 rows of 4000 tokens"),
+        ({"length": 4_000}, "a batch of 16 rows of 4000"),
         ({"positions": "learned", "max_new_tokens": 65}, "max_decoding_length=65"),
         ({"positions": "learned", "prompt": ("cat " * 70,)}, "leaves positions for"),
         ({"sampling_topp": 1.5}, "sampling_topp|top_p|probability"),
