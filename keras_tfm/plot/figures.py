@@ -1,16 +1,13 @@
 """Colors, fonts, and figures without pyplot, shared by all pictures."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import keras
 import numpy as np
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-else:  # Matplotlib is imported with the first figure
-    Axes = Figure = Any
+# Types of Matplotlib, which is imported with the first figure.
+Axes = Figure = Any
 
 INK = "#26323d"
 QUIET = "#66737f"
