@@ -40,7 +40,7 @@ def logits_along(model, tokens):
     return logits_of(model, ids)[0, : len(tokens)].astype("float64")
 
 
-def test_the_network_is_the_formula():
+def test_the_network_computes_the_papers_formula():
     model = small(positions=None, activation="relu")
     w = {w.path: numpy(w).astype("float64") for w in model.weights}
     table = w["embedding/token_embedding/embeddings"]
@@ -48,12 +48,12 @@ def test_the_network_is_the_formula():
     mask = causal(6) & (IDS != 0)[:, None]
     for i in range(2):
         x = formulas.block(below(w, f"decoder_{i}"), x, mask=mask, first=True)
-    wanted = formulas.normalize(below(w, "decoder_norm"), x, 1e-5) @ table.T
-    np.testing.assert_allclose(logits_of(model, IDS), wanted, atol=5e-5)
+    expected = formulas.normalize(below(w, "decoder_norm"), x, 1e-5) @ table.T
+    np.testing.assert_allclose(logits_of(model, IDS), expected, atol=5e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_steps_after_prompts_give_what_the_call_gives(kind):
+def test_cached_steps_after_prompts_equal_the_call(kind):
     """Prompts of several lengths in one batch, and room made on the way."""
     model = small(**KINDS[kind])
     rng = np.random.default_rng(1)
@@ -72,13 +72,13 @@ def test_steps_after_prompts_give_what_the_call_gives(kind):
         prompt = prompt[prompt != 0]
         for beam in range(beams):
             whole = [*prompt, *tokens[row, beam, :-1]]
-            wanted = logits_along(model, whole)[len(prompt) - 1 :]
+            expected = logits_along(model, whole)[len(prompt) - 1 :]
             one = [logits[row, beam] for logits in found]
-            np.testing.assert_allclose(one, wanted, atol=2e-5)
+            np.testing.assert_allclose(one, expected, atol=2e-5)
 
 
 @pytest.mark.backend("torch")
-def test_beam_search_finds_what_enumeration_finds():
+def test_beam_search_equals_enumeration():
     model = small()
     settings = {"num_hypotheses": 3, "max_decoding_length": 2, "disable_unk": False}
     search = runtime.Decoder(model, decode.Options(beam_size=30, **settings))
@@ -111,22 +111,22 @@ def enumerate_continuations(model, prompt, end=3):
     return scored
 
 
-def test_greedy_search_and_streams_and_scores_agree():
+def test_greedy_search_and_scores_agree():
     model = small()
     search = runtime.Decoder(model, decode.Options(beam_size=1, max_decoding_length=6))
     found = search(PROMPTS)
     for row, prompt in enumerate(PROMPTS):
         said = [int(token) for token in prompt if token]
-        wanted, gains = [], []
-        while len(wanted) < 6 and (not wanted or wanted[-1] != 3):
-            logits = logits_along(model, said + wanted)[-1]
+        expected, gains = [], []
+        while len(expected) < 6 and (not expected or expected[-1] != 3):
+            logits = logits_along(model, said + expected)[-1]
             gains.append(logits - np.log(np.exp(logits).sum()))
-            wanted.append(3 + int(np.argmax(logits[3:])))
-        assert [int(t) for t in found.ids[row, 0] if t] == wanted
-        scored = search.score([said], [wanted])
-        wanted = [gain[token] for gain, token in zip(gains, wanted, strict=True)]
+            expected.append(3 + int(np.argmax(logits[3:])))
+        assert [int(t) for t in found.ids[row, 0] if t] == expected
+        scored = search.score([said], [expected])
+        expected = [gain[token] for gain, token in zip(gains, expected, strict=True)]
         np.testing.assert_allclose(
-            scored.token_scores[0, 0, : len(wanted)], wanted, atol=1e-4
+            scored.token_scores[0, 0, : len(expected)], expected, atol=1e-4
         )
     targets = [[int(t) for t in row[0] if t] for row in found.ids]
     together = search.score(PROMPTS, targets)
@@ -135,7 +135,7 @@ def test_greedy_search_and_streams_and_scores_agree():
         np.testing.assert_allclose(alone.scores[0], together.scores[row], atol=1e-5)
 
 
-def test_learned_positions_limit_what_a_prompt_leaves():
+def test_learned_positions_limit_prompt_and_continuation():
     model = small(**{**KINDS["learned"], "sequence_length": 6})
     search = runtime.Decoder(
         model, decode.Options(beam_size=1, max_decoding_length=6, min_decoding_length=5)
@@ -150,7 +150,7 @@ def test_learned_positions_limit_what_a_prompt_leaves():
         search(np.array([[2, 5, 5, 5, 5, 5, 5]]))
 
 
-def test_with_learned_positions_a_target_is_scored_if_both_fit():
+def test_a_target_is_scored_if_it_fits_the_learned_positions():
     """Widths that programs are compiled for are more than the table has."""
     model = small(**KINDS["learned"])
     search = runtime.Decoder(model, decode.Options(beam_size=1, max_decoding_length=6))
@@ -159,14 +159,14 @@ def test_with_learned_positions_a_target_is_scored_if_both_fit():
     scored = search.score([said], [target])
     for place, token in enumerate(target):
         logits = logits_along(model, said + target[:place])[-1]
-        wanted = logits[token] - np.log(np.exp(logits).sum())
-        assert scored.token_scores[0, 0, place] == pytest.approx(wanted, abs=1e-4)
+        expected = logits[token] - np.log(np.exp(logits).sum())
+        assert scored.token_scores[0, 0, place] == pytest.approx(expected, abs=1e-4)
     assert search.score([said], [[5] * 10]).lengths[0, 0] == 10
     with pytest.raises(ValueError, match="3 and 11 tokens in row 1; sequence_length"):
         search.score([[2], said], [[5], [5] * 11])
 
 
-def test_prompts_are_padded_at_their_ends():
+def test_prompts_with_padding_in_front_are_rejected():
     search = runtime.Decoder(
         small(), decode.Options(beam_size=1, max_decoding_length=6)
     )
@@ -174,12 +174,12 @@ def test_prompts_are_padded_at_their_ends():
         search(np.array([[0, 0, 2, 5]]))
 
 
-def test_the_buckets_of_t5_are_all_for_the_past():
+def test_t5_positions_have_buckets_for_the_past_only():
     model = small(**KINDS["t5"])
     assert not any(block.positions.bidirectional for block in model.blocks)
 
 
-def test_a_model_has_a_block():
+def test_a_model_without_blocks_is_rejected():
     with pytest.raises(
         ValueError, match="`num_layers` must be at least 1; got num_layers=0"
     ):
@@ -187,7 +187,7 @@ def test_a_model_has_a_block():
 
 
 @pytest.mark.backend("torch")
-def test_bulk_continues_prompts_as_a_batch_does():
+def test_bulk_decoding_equals_a_batch():
     search = runtime.Decoder(
         small(), decode.Options(beam_size=3, max_decoding_length=5)
     )
@@ -203,7 +203,7 @@ def test_bulk_continues_prompts_as_a_batch_does():
 @pytest.mark.parametrize(
     "positions", [lambda: "shaw", lambda: SinusoidalPositions("halves")]
 )
-def test_a_saved_model_comes_back_whole(positions, tmp_path):
+def test_a_saved_model_has_the_same_config_and_logits(positions, tmp_path):
     model = small(
         positions=positions(), tie=False, activation=keras.activations.silu, name="lm"
     )
@@ -231,7 +231,7 @@ def test_it_learns_a_text():
     assert [int(t) for t in found.ids[1, 0] if t] == [5, 6, 7, 8, 3]
 
 
-def test_half_precision_projects_in_float32_where_it_decodes():
+def test_mixed_precision_decodes_with_float32_logits():
     found = []
     for model in (small(num_layers=1), small(num_layers=1, dtype="mixed_bfloat16")):
         cache = model.begin(ops.convert_to_tensor(PROMPTS), 2)
@@ -257,22 +257,22 @@ def test_attention_to_the_prompt_is_that_of_the_last_block(beam_size):
         _, scores = model.blocks[0](
             model.embedding(ids), padding_mask=ids != 0, return_attention_scores=True
         )
-        wanted = numpy(scores).mean(axis=1)[0, known - 1 : len(text), : len(prompt)]
-        wanted[:, known:] = 0
+        expected = numpy(scores).mean(axis=1)[0, known - 1 : len(text), : len(prompt)]
+        expected[:, known:] = 0
         attention = found.attention[row, 0, :said]
-        np.testing.assert_allclose(attention, wanted, atol=1e-5)
+        np.testing.assert_allclose(attention, expected, atol=1e-5)
 
 
 @pytest.mark.backend("torch")
-def test_a_shortlist_and_a_coverage_penalty_search_it():
+def test_shortlist_and_coverage_penalty_work():
     model = small(tie=False, logits_bias=True)
     rows = [row[row != 0].tolist() for row in PROMPTS]
     options = {"beam_size": 3, "max_decoding_length": 4}
     every = decode.Shortlist(np.tile(np.arange(4, V), (V, 1)), np.arange(V))
-    wanted = runtime.Decoder(model, decode.Options(**options))(rows)
+    expected = runtime.Decoder(model, decode.Options(**options))(rows)
     found = runtime.Decoder(model, decode.Options(shortlist=every, **options))(rows)
-    assert found.ids.tolist() == wanted.ids.tolist()
-    np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-5)
+    assert found.ids.tolist() == expected.ids.tolist()
+    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
     candidates = ops.convert_to_tensor([range(3, 9)] * 3, "int32")
     caches = (model.begin(PROMPTS, 4, 2, candidates=few) for few in (None, candidates))
     every, few = (numpy(model.step(PROMPTS[:, :2], 0, c)[0]) for c in caches)
@@ -281,4 +281,4 @@ def test_a_shortlist_and_a_coverage_penalty_search_it():
         rows
     )
     assert np.isfinite(covered.scores).all()
-    assert (covered.scores != wanted.scores).any()
+    assert (covered.scores != expected.scores).any()

@@ -1,4 +1,4 @@
-"""Forward passes in other programs' formats, by Keras' own `export`."""
+"""Forward passes in other formats, by Keras' `export`."""
 
 import numpy as np
 import pytest
@@ -61,14 +61,16 @@ SUFFIXES = {"onnx": ".onnx", "openvino": ".xml", "litert": ".tflite"}
 
 @pytest.mark.parametrize("make", [translation, classifier, language_model])
 @pytest.mark.parametrize("name", FORMATS)
-def test_logits_are_the_model_s_for_other_batches_and_lengths(tmp_path, name, make):
+def test_exports_compute_the_logits_of_the_model_for_any_batch_and_length(
+    tmp_path, name, make
+):
     pytest.importorskip({"onnx": "tf2onnx"}.get(name, "tensorflow"))
     pytest.importorskip({"openvino": "openvino"}.get(name, "tensorflow"))
     model, inputs = make()
     file = str(tmp_path / f"model{SUFFIXES[name]}")
     others = {key: ids[:1, :-1] for key, ids in inputs.items()}
-    wanted = model(inputs), model(others)  # ONNX: Keras asks for a call before
+    expected = model(inputs), model(others)  # ONNX: Keras asks for a call before
     model.export(file, format=name, verbose=False)
-    for rows, logits in zip((inputs, others), wanted, strict=True):
+    for rows, logits in zip((inputs, others), expected, strict=True):
         got = FORMATS[name](file, rows)
         np.testing.assert_allclose(got, ops.convert_to_numpy(logits), atol=1e-4)

@@ -51,7 +51,7 @@ def gelu(x):
     return x * (1 + np.vectorize(math.erf)(x / 2**0.5)) / 2
 
 
-def test_the_shape_of_bert_is_the_formula():
+def test_the_encoder_computes_the_formula_of_bert():
     """Devlin et al. 2019, section 3.2: tokens, positions and segments added."""
     model = encoder(**BERT)
     w = {w.path: numpy(w).astype("float64") for w in model.weights}
@@ -67,7 +67,7 @@ def test_the_shape_of_bert_is_the_formula():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_padding_and_batch_order_change_nothing(kind):
+def test_padding_and_batch_order_do_not_change_logits(kind):
     settings, inputs = KINDS[kind]
     model = classifier(encoder(**settings))
     whole = run(model, inputs)
@@ -77,7 +77,7 @@ def test_padding_and_batch_order_change_nothing(kind):
     np.testing.assert_allclose(turned[::-1], whole, atol=1e-5)
 
 
-def test_padding_stays_out_of_the_statistics_of_a_batch():
+def test_batch_statistics_exclude_padding():
     settings = {"normalize_first": True, "normalization": "batch_norm"}
     wide = np.pad(IDS, ((0, 0), (0, 3)))
     found = []
@@ -90,7 +90,7 @@ def test_padding_stays_out_of_the_statistics_of_a_batch():
     assert abs(quiet - found[0])[real].max() > 1e-2
 
 
-def test_padding_may_be_another_id():
+def test_padding_may_have_another_id():
     """Id 1 as in RoBERTa, and then 0 is a token."""
     swapped = np.where(IDS == 0, 1, IDS)
     model, other = encoder(pad_id=1), encoder()
@@ -111,7 +111,7 @@ def test_padding_may_be_another_id():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_maps_are_one_a_layer_and_sum_to_one_over_real_tokens(kind):
+def test_attention_maps_sum_to_one_and_exclude_padding(kind):
     settings, inputs = KINDS[kind]
     model = encoder(**settings)
     maps = model.attention_maps(inputs)
@@ -140,8 +140,8 @@ def test_a_classifier_pools_and_projects(pooling):
     else:
         pooled = np.stack([hidden[i, own].mean(0) for i, own in enumerate(real)])
     pooled = np.tanh(pooled @ w["hidden/kernel"] + w["hidden/bias"])
-    wanted = pooled @ w["logits/kernel"] + w["logits/bias"]
-    np.testing.assert_allclose(run(model, ONE), wanted, atol=1e-5)
+    expected = pooled @ w["logits/kernel"] + w["logits/bias"]
+    np.testing.assert_allclose(run(model, ONE), expected, atol=1e-5)
     if pooling != "attention":
         with pytest.raises(
             ValueError, match=f"needs pooling='attention'; got pooling='{pooling}'"
@@ -149,7 +149,7 @@ def test_a_classifier_pools_and_projects(pooling):
             model.pooling_weights(ONE)
 
 
-def test_probabilities_are_of_one_label_or_of_each():
+def test_probabilities_are_a_distribution_or_one_for_each_label():
     logits = np.array([[0.0, 1.0, -2.0]], "float32")
     one = numpy(classifier().probabilities(logits))
     np.testing.assert_allclose(one, formulas.softmax(logits), atol=1e-6)
@@ -182,7 +182,7 @@ def test_it_learns(multi_label):
 @pytest.mark.parametrize(
     "positions", [lambda: "shaw", lambda: SinusoidalPositions("halves")]
 )
-def test_a_saved_model_comes_back_whole(positions, tmp_path):
+def test_a_saved_model_has_the_same_config_and_logits(positions, tmp_path):
     inner = encoder(
         positions=positions(), num_segments=2, activation=keras.activations.silu
     )
@@ -202,7 +202,7 @@ def test_a_saved_model_comes_back_whole(positions, tmp_path):
     np.testing.assert_allclose(run(again, PAIR), run(inner, PAIR), atol=1e-6)
 
 
-def test_lora_and_a_frozen_encoder_train_what_they_say():
+def test_lora_and_a_frozen_encoder_limit_what_is_trained():
     model = classifier(encoder(num_layers=1))
     model.encoder.trainable = False
     names = {weight.path.split("/")[0] for weight in model.trainable_weights}
@@ -213,7 +213,7 @@ def test_lora_and_a_frozen_encoder_train_what_they_say():
     assert len(inside) == 4 and all("lora" in path for path in inside)
 
 
-def test_half_precision_gives_what_float32_gives():
+def test_half_precision_computes_close_float32_logits():
     whole = run(classifier(encoder(**BERT)), PAIR)
     half = classifier(encoder(**BERT, dtype="mixed_bfloat16"))
     found = half(PAIR)

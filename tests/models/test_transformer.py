@@ -56,7 +56,7 @@ def logits_of(model, source=SOURCE, target=TARGET):
 
 
 @pytest.mark.parametrize("kind", ["post-norm", "pre-norm"])
-def test_the_whole_network_is_the_formula(kind):
+def test_the_network_computes_the_papers_formula(kind):
     model = small(**KINDS[kind])
     # Weights of the model have no folder of its own.
     w = {w.path: numpy(w).astype("float64") for w in model.weights}
@@ -78,22 +78,22 @@ def test_the_whole_network_is_the_formula(kind):
     for i in range(2):
         masks = {"mask": causal(5) & (TARGET != 0)[:, None], "memory_mask": mask}
         x = formulas.block(below(w, f"decoder_{i}"), x, memory, first=first, **masks)
-    wanted = end("decoder", x) @ w["embedding/token_embedding/embeddings"].T
-    np.testing.assert_allclose(logits_of(model), wanted, atol=5e-5)
+    expected = end("decoder", x) @ w["embedding/token_embedding/embeddings"].T
+    np.testing.assert_allclose(logits_of(model), expected, atol=5e-5)
 
 
 @pytest.mark.parametrize(
     ("tie", "tables", "projections"),
     [("all", 1, 0), ("target", 2, 0), ("inputs", 1, 1), (None, 2, 1)],
 )
-def test_tying_decides_how_many_tables_there_are(tie, tables, projections):
+def test_tie_sets_the_number_of_embedding_matrices(tie, tables, projections):
     model = small(tie=tie)
     shapes = [tuple(weight.shape) for weight in model.weights]
     assert shapes.count((V, 8)) == tables  # no other width is V
     assert shapes.count((8, V)) == projections
 
 
-def test_one_table_may_have_positions_and_norms_of_two():
+def test_tied_embeddings_have_positions_and_norms_of_their_own():
     model = small(**KINDS["BART's"])
     one, other = model.source_embedding, model.target_embedding
     assert one.embeddings is other.embeddings
@@ -104,7 +104,7 @@ def test_one_table_may_have_positions_and_norms_of_two():
     assert (shapes.count((V, 8)), shapes.count((V,)), shapes.count((6, 8))) == (1, 1, 2)
 
 
-def test_two_vocabularies_have_two_sizes():
+def test_source_and_target_vocabularies_may_differ_in_size():
     for tie in ("target", None):
         model = small(tie=tie, target_vocabulary_size=15)
         assert logits_of(model).shape == (2, 5, 15)
@@ -113,14 +113,14 @@ def test_two_vocabularies_have_two_sizes():
     assert small().target_vocabulary_size == V
 
 
-def test_depths_may_differ():
+def test_encoder_and_decoder_may_differ_in_depth():
     model = small(num_layers=(3, 1))
     assert (len(model.encoder_blocks), len(model.decoder_blocks)) == (3, 1)
     model = small(num_layers=np.int64(2))  # as of a grid of settings
     assert (len(model.encoder_blocks), len(model.decoder_blocks)) == (2, 2)
 
 
-def test_the_future_padding_and_batch_order_change_nothing():
+def test_the_future_padding_and_batch_order_do_not_change_logits():
     model = small()
     whole = logits_of(model)
     later = TARGET.copy()
@@ -148,19 +148,19 @@ def test_a_row_of_padding_gives_no_nan():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_steps_give_what_the_call_gives(kind):
+def test_cached_steps_equal_the_call(kind):
     model = small(**KINDS[kind])
-    wanted, cache = logits_of(model), model.begin(ops.convert_to_tensor(SOURCE), 6)
+    expected, cache = logits_of(model), model.begin(ops.convert_to_tensor(SOURCE), 6)
     for t in range(3):  # where neither target is padded
         index = ops.convert_to_tensor(t, "int32") if t else t
         logits, cache = model.step(TARGET[:, t : t + 1], index, cache)
-        np.testing.assert_allclose(numpy(logits)[:, 0], wanted[:, t], atol=1e-5)
+        np.testing.assert_allclose(numpy(logits)[:, 0], expected[:, t], atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["pre-norm", "rotary, one head of keys", "SSRU"])
 @settings(max_examples=3)
 @given(seed=st.integers(0, 999))
-def test_beams_that_change_places_keep_their_own_past(kind, seed):
+def test_reordered_beams_keep_their_past(kind, seed):
     """Every hypothesis gets the logits of its own tokens, whatever its way."""
     rng, (rows, beams, length) = np.random.default_rng(seed), (2, 3, 4)
     model = MODELS.get(kind) or MODELS.setdefault(kind, small(**KINDS[kind]))
@@ -177,15 +177,15 @@ def test_beams_that_change_places_keep_their_own_past(kind, seed):
         ids = rng.integers(3, V, (rows, beams, 1)).astype("int32")
         histories = np.concatenate([histories, ids], axis=-1)
     targets = histories[:, :, :length].reshape(rows * beams, length)
-    wanted = logits_of(model, np.repeat(SOURCE, beams, axis=0), targets)
-    found = np.stack(found, axis=2).reshape(wanted.shape)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    expected = logits_of(model, np.repeat(SOURCE, beams, axis=0), targets)
+    found = np.stack(found, axis=2).reshape(expected.shape)
+    np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 MODELS = {}  # made once for all examples
 
 
-def test_the_memory_is_not_repeated_for_the_beams():
+def test_the_encoder_output_is_not_repeated_for_the_beams():
     model = small()
     cache = model.begin(ops.convert_to_tensor(SOURCE), max_length=6, beam_size=3)
     for keys, values in cache["memory"]:
@@ -194,7 +194,7 @@ def test_the_memory_is_not_repeated_for_the_beams():
     assert tuple(cache["beams"]["ancestors"].shape) == (2, 3, 18)
 
 
-def test_attention_maps_are_one_a_layer_and_sum_to_one():
+def test_attention_maps_have_one_tensor_a_layer_and_sum_to_one():
     model = small(num_layers=(2, 3))
     maps = model.attention_maps(
         ops.convert_to_tensor(SOURCE), ops.convert_to_tensor(TARGET)
@@ -228,11 +228,11 @@ def test_attention_maps_are_those_of_the_call(kind):
         x = formulas.normalize(below(block, "cross_attention_norm"), x, 1e-5)
     else:
         x = formulas.normalize(norm, x + formulas.attention(own, x, mask=mask)[0], 1e-5)
-    _, wanted = formulas.attention(w, x, memory, mask=(SOURCE != 0)[:, None])
-    np.testing.assert_allclose(numpy(maps["cross"][0]), wanted, atol=1e-5)
+    _, expected = formulas.attention(w, x, memory, mask=(SOURCE != 0)[:, None])
+    np.testing.assert_allclose(numpy(maps["cross"][0]), expected, atol=1e-5)
 
 
-def test_a_recurrent_decoder_has_states_and_no_maps_of_itself():
+def test_a_recurrent_decoder_has_states_and_no_self_attention_maps():
     model = small(**KINDS["SSRU"])
     cache = model.begin(ops.convert_to_tensor(SOURCE), 6, 3, return_attention=True)
     assert [tuple(x.shape) for x in cache["beams"]["states"]] == [(2, 3, 8)] * 2
@@ -249,15 +249,6 @@ def test_a_recurrent_decoder_has_states_and_no_maps_of_itself():
     )
     model.enable_lora(2)
     assert len(model.trainable_weights) == (1 + 2) * 2 * 2
-
-
-def test_a_recurrence_is_known_and_has_no_positions():
-    with pytest.raises(
-        ValueError, match="one of .'ssru'.; got decoder_recurrence='gru'"
-    ):
-        small(decoder_recurrence="gru")
-    with pytest.raises(ValueError, match="'rotary', decoder_recurrence='ssru'"):
-        small(decoder_recurrence="ssru", positions="rotary")
 
 
 def test_the_hidden_model_shares_every_layer():
@@ -300,7 +291,7 @@ EVERY_SETTING = {
 }
 
 
-def test_a_saved_recurrent_decoder_comes_back(tmp_path):
+def test_a_saved_recurrent_decoder_computes_the_same(tmp_path):
     model = small(**KINDS["SSRU"])
     path = str(tmp_path / "model.keras")
     model.save(path)
@@ -318,7 +309,7 @@ def test_a_saved_recurrent_decoder_comes_back(tmp_path):
     ],
     ids=["name", "layer", "shared inside attention"],
 )
-def test_a_saved_model_comes_back_whole(positions, tmp_path):
+def test_a_saved_model_has_the_same_config_and_logits(positions, tmp_path):
     model = Transformer(V, positions=positions(), **EVERY_SETTING)
     path = str(tmp_path / "model.keras")
     model.save(path)
@@ -335,7 +326,7 @@ def test_a_saved_model_comes_back_whole(positions, tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_lora_trains_nothing_but_its_updates():
+def test_lora_trains_only_its_updates():
     model = small()
     before = [weight.copy() for weight in model.get_weights()]
     start, frozen = logits_of(model), list(model.weights)
@@ -352,16 +343,16 @@ def test_lora_trains_nothing_but_its_updates():
 
 
 @QUANTIZED
-def test_an_int8_model_says_nearly_the_same_and_is_saved(tmp_path):
+def test_an_int8_model_computes_close_logits_and_is_saved(tmp_path):
     positions = SinusoidalPositions("halves", combine="concat")
     model = small(tie=None, num_layers=1, positions=positions)
-    wanted = logits_of(model)
+    expected = logits_of(model)
     quantize(model)
     dtypes = {weight.dtype for weight in model.weights}
     assert "int8" in dtypes
     found = logits_of(model)
-    np.testing.assert_allclose(found, wanted, atol=0.1)
-    assert abs(found - wanted).max() > 1e-6
+    np.testing.assert_allclose(found, expected, atol=0.1)
+    assert abs(found - expected).max() > 1e-6
     path = str(tmp_path / "int8.keras")
     model.save(path)
     loaded = keras.models.load_model(path)
@@ -375,9 +366,9 @@ def test_an_int8_model_says_nearly_the_same_and_is_saved(tmp_path):
 @QUANTIZED
 def test_a_tied_int8_model_runs():
     model = small(num_layers=1)
-    wanted = logits_of(model)
+    expected = logits_of(model)
     quantize(model)
-    np.testing.assert_allclose(logits_of(model), wanted, atol=0.2)
+    np.testing.assert_allclose(logits_of(model), expected, atol=0.2)
 
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
@@ -403,7 +394,7 @@ def test_half_precision_trains(policy):
 
 @pytest.mark.parametrize("tie", ["all", None])
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
-def test_half_precision_projects_in_float32_where_it_decodes(policy, tie):
+def test_mixed_precision_decodes_with_float32_logits(policy, tie):
     model = small(num_layers=1, tie=tie, logits_bias=True, dtype=policy)
     candidates = ops.convert_to_tensor([range(3, 9)] * len(SOURCE), "int32")
     cache = model.begin(ops.convert_to_tensor(SOURCE), 4)
@@ -418,7 +409,7 @@ def test_half_precision_projects_in_float32_where_it_decodes(policy, tie):
 
 
 @pytest.mark.parametrize("settings", [{}, {"positions": "t5"}])
-def test_padding_that_is_not_read_changes_nothing(settings):
+def test_read_length_does_not_change_a_step(settings):
     model, length = small(**settings), SOURCE.shape[1]
     source = ops.convert_to_tensor(np.pad(SOURCE, ((0, 0), (0, 5))))
     caches = [
@@ -428,15 +419,15 @@ def test_padding_that_is_not_read_changes_nothing(settings):
     shapes = [keras.tree.map_structure(lambda x: tuple(x.shape), c) for c in caches]
     assert shapes[0] == shapes[1]
     ids = ops.convert_to_tensor([[2, 5]] * len(SOURCE), "int32")
-    (wanted, whole), (found, cut) = (model.step(ids, 0, cache) for cache in caches)
-    np.testing.assert_allclose(numpy(found), numpy(wanted), atol=1e-5)
+    (expected, whole), (found, cut) = (model.step(ids, 0, cache) for cache in caches)
+    np.testing.assert_allclose(numpy(found), numpy(expected), atol=1e-5)
     maps = (numpy(cache["attention"]) for cache in (cut, whole))
     np.testing.assert_allclose(*maps, atol=1e-6)
     assert not numpy(cut["memory"][0][1])[:, :, length:].any()
     assert numpy(whole["memory"][0][1])[:, :, length:].any()
 
 
-def test_only_what_is_mixed_and_not_quantised_projects_in_float32():
+def test_only_mixed_unquantized_models_decode_with_float32_logits():
     model = small(num_layers=1, dtype="bfloat16")
     cache = model.begin(ops.convert_to_tensor(SOURCE), 4)
     assert ops.dtype(model.step(TARGET[:, :1], 0, cache)[0]) == "bfloat16"
@@ -448,7 +439,7 @@ def test_only_what_is_mixed_and_not_quantised_projects_in_float32():
 
 
 @pytest.mark.backend("tensorflow")
-def test_the_forward_pass_is_exported_with_any_batch_and_length(tmp_path):
+def test_an_exported_model_takes_any_batch_and_length(tmp_path):
     import tensorflow as tf
 
     model = small()
@@ -464,7 +455,7 @@ def test_the_forward_pass_is_exported_with_any_batch_and_length(tmp_path):
         )
 
 
-def test_positions_given_as_a_layer_are_one_of_its_own_for_each_table():
+def test_a_position_layer_is_copied_for_each_embedding():
     model = small(tie=None, positions=LearnedPositions(7, initializer="ones"))
     source = model.source_embedding.position_layer
     target = model.target_embedding.position_layer
@@ -472,14 +463,14 @@ def test_positions_given_as_a_layer_are_one_of_its_own_for_each_table():
     assert source.sequence_length == target.sequence_length == 7
 
 
-def test_weights_of_given_positions_are_not_dropped_in_silence():
+def test_a_position_layer_with_weights_is_rejected():
     positions = LearnedPositions(7)
     positions.build((None, None, 8))
     with pytest.raises(ValueError, match="which has weights. Pass a new layer"):
         small(positions=positions)
 
 
-def test_past_learned_positions_is_an_error():
+def test_lengths_beyond_learned_positions_are_rejected():
     model = small(positions="learned", sequence_length=4)
     with pytest.raises(ValueError, match="sequence_length=4 for 5 tokens"):
         model.begin(ops.convert_to_tensor(SOURCE), max_length=5)
@@ -489,20 +480,23 @@ def test_past_learned_positions_is_an_error():
         logits_of(model)
 
 
-def test_wrong_arguments_are_rejected():
-    sizes = {"embedding_dim": 8, "intermediate_dim": 12, "num_heads": 2}
-    with pytest.raises(ValueError, match=r"`tie` must be one of .*'all'.*'both'"):
-        Transformer(V, tie="both", **sizes)
-    message = "two vocabularies; got tie='all'.*13.*15.*joint vocabulary"
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tie": "both"}, r"`tie` must be one of .*'all'.*'both'"),
+        ({"target_vocabulary_size": 15}, "got tie='all'.*13.*15.*joint vocabulary"),
+        ({"num_heads": 3}, "`num_heads` must divide .*num_heads=3 for dimension 8"),
+        ({"embedding_dim": 9, "num_heads": 3}, "must be even.*even `embedding_dim`"),
+        ({"positions": "learned"}, "sequence_length=None"),
+        ({"normalization": "batch"}, "`normalization` must be one of"),
+        ({"decoder_recurrence": "gru"}, "'ssru'.; got decoder_recurrence='gru'"),
+        (
+            {"decoder_recurrence": "ssru", "positions": "rotary"},
+            "'rotary', decoder_recurrence='ssru'",
+        ),
+    ],
+)
+def test_wrong_arguments_are_rejected(options, message):
     with pytest.raises(ValueError, match=message):
-        Transformer(V, target_vocabulary_size=15, **sizes)
-    with pytest.raises(
-        ValueError, match="`num_heads` must divide .*num_heads=3 for dimension 8"
-    ):
-        Transformer(V, **{**sizes, "num_heads": 3})
-    with pytest.raises(ValueError, match="must be even.*even `embedding_dim`"):
-        Transformer(V, **{**sizes, "embedding_dim": 9, "num_heads": 3})
-    with pytest.raises(ValueError, match="sequence_length=None"):
-        Transformer(V, positions="learned", **sizes)
-    with pytest.raises(ValueError, match="`normalization` must be one of"):
-        Transformer(V, normalization="batch", **sizes)
+        small(**options)
