@@ -14,5 +14,4 @@ PENDING = {
     "recipes",
     "runtime",
     "server",
-    "zoo",
 }

@@ -47,7 +47,7 @@ BACKEND_PLACES = {
 KERAS_PRIVATE_PLACES = {
     "keras_tfm/layers/keras_internals.py",
     "keras_tfm/training/keras_internals.py",
-    "keras_tfm/zoo/weight_mapping.py",
+    "keras_tfm/zoo/weight_loader.py",
 }
 # What a module may import at its top; the rest is imported where it is used.
 AT_THE_TOP = {"keras", "keras_tfm", "numpy", "sentencepiece"}

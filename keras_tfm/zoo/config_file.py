@@ -6,7 +6,7 @@ import math
 import os
 import pathlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 REQUIRED: Any = object()
 KINDS = {int: "an integer", str: "a string", list: "a list", dict: "an object"}
@@ -106,7 +106,7 @@ class Config(dict):
         super().__init__({k: v for k, v in values.items() if v is not None})
         self.file = file
 
-    def __missing__(self, name):
+    def __missing__(self, name: str) -> NoReturn:
         raise ValueError(
             f"{self.file} must have {name!r}; it has {sorted(self)[:40]}. Download it "
             "again."

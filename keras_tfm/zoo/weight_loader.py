@@ -13,6 +13,7 @@ Where either is gone, variables are created as usual and then assigned.
 import functools
 import os
 from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
@@ -103,7 +104,7 @@ class WeightLoader:
             else:
                 weight.variable._initializer = value
 
-    def __exit__(self, error_type, *error) -> None:
+    def __exit__(self, error_type: type | None, *error: Any) -> None:
         if self._scope is not None:
             if error_type is not None:  # create none of the variables that wait
                 global_state.set_global_attribute(WAITING, self._waiting)
