@@ -12,6 +12,5 @@ PENDING = {
     "export",
     "pipelines",
     "recipes",
-    "runtime",
     "server",
 }

@@ -209,7 +209,8 @@ class _GraphBuilder(TorchDispatchMode):
                 self.weights[result] = weight.derived(function, args[1:], kwargs)
             return
         node = self.graph.call_function(function, *node_args)
-        for i, tensor in enumerate(result):
+        results = result if isinstance(result, (tuple, list)) else [result]
+        for i, tensor in enumerate(results):
             if tensor is not None:
                 item = self.graph.call_function(operator.getitem, (node, i))
                 self.nodes[tensor] = item

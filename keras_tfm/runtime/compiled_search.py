@@ -53,10 +53,11 @@ class CompiledSearch:
             options.few_buckets,
         )
         self.strategy = strategy or search_strategy(options)
-        own = self.strategy.options
-        # K, hypotheses that a step advances; n, hypotheses that are returned.
-        self.num_beams = own.num_hypotheses if own.samples else own.beam_size
-        self.num_hypotheses = own.num_hypotheses
+        # n, hypotheses that are returned; K, hypotheses that a step advances.
+        self.num_hypotheses = self.strategy.options.num_hypotheses
+        self.num_beams = self.strategy.options.beam_size
+        if options.samples:
+            self.num_beams = self.num_hypotheses
         needs_attention = options.return_attention or options.coverage_penalty
         self.begin_options = {"return_attention": True} if needs_attention else {}
         self.functions = CompiledFunctions(self.weights, options.jit_compile)

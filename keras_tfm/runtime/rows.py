@@ -1,7 +1,7 @@
 """Moves rows of decoding states: sequences leave a batch, others join it.
 
 A row of a state is index i of all its tensors but scalars. Offline and
-continuous batch decoding and exported functions move rows with these functions.
+continuous batch decoding both move rows with these functions.
 """
 
 from collections.abc import Sequence
@@ -53,29 +53,6 @@ def take_rows(
     return keras.tree.map_structure(take, *states)
 
 
-def gather_rows(state: State, indices: Tensor) -> State:
-    """Takes rows inside a compiled function.
-
-    Args:
-        state: a state.
-        indices: int tensor `(M,)`.
-
-    Example:
-        ```python
-        from keras import ops
-        from keras_tfm.runtime.rows import gather_rows
-
-        ids = ops.convert_to_tensor([[5], [6]])
-        state = {"step": ops.zeros(()), "ids": ids}
-        rows = gather_rows(state, ops.convert_to_tensor([1]))
-        assert ops.convert_to_numpy(rows["ids"]).tolist() == [[6]]
-        ```
-    """
-    return keras.tree.map_structure(
-        lambda x: ops.take(x, indices, axis=0) if len(x.shape) else x, state
-    )
-
-
 def put_rows(state: State, new: State, indices: Tensor) -> State:
     """Replaces rows inside a compiled function.
 
@@ -102,9 +79,9 @@ def put_rows(state: State, new: State, indices: Tensor) -> State:
 
 def set_done(state: State, rows: Any) -> State:
     """Marks rows of a state as done, so that they take no more steps."""
-    done = np.array(ops.convert_to_numpy(state.done))
-    done[rows] = True
-    return state._replace(done=ops.convert_to_tensor(done))
+    is_done = np.array(ops.convert_to_numpy(state.done))
+    is_done[rows] = True
+    return state._replace(done=ops.convert_to_tensor(is_done))
 
 
 def to_numpy(hypotheses: Hypotheses) -> Hypotheses:

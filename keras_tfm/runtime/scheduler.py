@@ -142,10 +142,10 @@ class _Queue:
         # A thread should not be idle until more rows have come.
         return self._pop(min(self.waiting)) if self.waiting else None
 
-    def settle(self, shape_id, indices, state, hypotheses, done):
+    def settle(self, shape_id, indices, state, hypotheses, is_done):
         """Yields the rows that are done, and lets the others wait."""
-        done = done.all(axis=-1)
-        remaining = np.where(done, -1, indices)
+        is_done = is_done.all(axis=-1)
+        remaining = np.where(is_done, -1, indices)
         rows = np.flatnonzero(remaining >= 0)
         if rows.size:
             waiting = _Waiting(remaining, state, True)
@@ -154,7 +154,7 @@ class _Queue:
                 waiting = _Waiting(remaining[rows], few_rows, False)
             key = shape_id, int(ops.convert_to_numpy(state.step))
             self.waiting.setdefault(key, []).append(waiting)
-        finished = done & (indices >= 0)
+        finished = is_done & (indices >= 0)
         if finished.any():
             yield indices[finished], select(to_numpy(hypotheses), finished)
 
@@ -177,19 +177,19 @@ def _make_batch(waiting, batch_size):
         size //= 4
     if len(waiting) == 1 and waiting[0].is_batch and len(waiting[0].indices) <= size:
         return waiting[0].indices, lambda: waiting[0].state, []
-    states, taken, indices, rest, num_free = [], [], [], [], size
+    states, chosen, indices, rest, num_free = [], [], [], [], size
     for group in waiting:
         if num_free == 0:
             rest.append(group)
             continue
         rows = np.flatnonzero(group.indices >= 0)
         states.append(group.state)
-        taken.append(rows[:num_free])
-        indices.append(group.indices[taken[-1]])
+        chosen.append(rows[:num_free])
+        indices.append(group.indices[chosen[-1]])
         if len(rows) > num_free:
             remaining = group.indices.copy()
-            remaining[taken[-1]] = -1
+            remaining[chosen[-1]] = -1
             rest.append(_Waiting(remaining, group.state, False))
-        num_free -= len(taken[-1])
+        num_free -= len(chosen[-1])
     indices = np.pad(np.concatenate(indices), (0, num_free), constant_values=-1)
-    return indices, functools.partial(take_rows, states, taken, num_free), rest
+    return indices, functools.partial(take_rows, states, chosen, num_free), rest

@@ -156,23 +156,25 @@ class SlotBatch:
         get = self.owner.functions.get
         begin = functools.partial(self._begin_rows, read_length=read_length)
         new = get(("begin", self.bucket, read_length), begin)(*tensors)
-        put = get("put", self._put, donate=True)
-        self.state = put(self.state, new, ops.convert_to_tensor(slots))
+        put_new = get("put", self._put_new, donate=True)
+        self.state = put_new(self.state, new, ops.convert_to_tensor(slots))
 
     def _take_steps(self):
         take_steps = self.owner.functions.get("steps", self._steps, donate=True)
         num_steps = SINGLE_ROW_STEPS if len(self.rows) == 1 else CHUNK_STEPS
         num_steps = ops.convert_to_tensor(num_steps, "int32")
-        self.state, num_taken, done, hypotheses = take_steps(self.state, num_steps)
+        self.state, num_taken, is_done, hypotheses = take_steps(self.state, num_steps)
         self.step += int(num_taken)
-        return ops.convert_to_numpy(done).all(axis=-1), hypotheses
+        return ops.convert_to_numpy(is_done).all(axis=-1), hypotheses
 
     def _advance(self):
         """Takes steps; finished rows and rows beyond the capacity leave."""
-        done, hypotheses = self._take_steps()
+        is_done, hypotheses = self._take_steps()
         too_long = self._restart_long_rows()
         finished = [
-            slot for slot, row in enumerate(self.rows) if row is not None and done[slot]
+            slot
+            for slot, row in enumerate(self.rows)
+            if row is not None and is_done[slot]
         ]
         if not finished and not too_long:
             return
@@ -232,7 +234,7 @@ class SlotBatch:
             state = state._replace(cache={**state.cache, **shared})
         return state
 
-    def _put(self, state, new, slots):
+    def _put_new(self, state, new, slots):
         """Puts new rows into slots; what the cache has of others is masked."""
         cache = state.cache
         by_row = {name: x for name, x in cache.items() if name in new.cache}

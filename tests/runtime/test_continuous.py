@@ -144,7 +144,7 @@ def test_a_prefix_is_checked(transformer):
     search = runtime.Decoder(
         transformer, decode.Options(max_decoding_length=(1, 2), **OPTIONS)
     )
-    for wrong in ([3], [VOCABULARY_SIZE], [0], ["a"]):
+    for wrong in ([3], [VOCABULARY_SIZE], [0, 4], ["a"]):
         with pytest.raises(ValueError, match="`target_prefix` must hold .* at index 0"):
             ContinuousDecoder(search, target_prefix=wrong)
         with pytest.raises(ValueError, match="`target_prefix` must hold .* at index 0"):

@@ -25,6 +25,7 @@ def test_score_agrees_with_decoding(transformer, form="gnmt"):
         transformer,
         decode.Options(
             beam_size=3,
+            num_hypotheses=3,
             return_token_scores=True,
             suppress_ids=(),
             disable_unk=False,
