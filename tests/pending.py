@@ -6,7 +6,6 @@ redesign is complete; nothing is ever added to it.
 """
 
 PENDING = {
-    "",  # modules of keras_tfm itself
     "cli",
     "decode",
     "export",

@@ -71,15 +71,24 @@ def sources(*folders):
 
 
 def imports(path, source):
-    """Yields `(line, dotted name, inside a function)` of each import."""
+    """Yields `(line, dotted name, on demand)` of each import."""
     tree = ast.parse(source, path)
     functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
     inner = {
-        id(n) for f in ast.walk(tree) if isinstance(f, functions) for n in ast.walk(f)
+        id(n)
+        for f in ast.walk(tree)
+        if isinstance(f, functions) or is_for_type_checkers(f)
+        for n in ast.walk(f)
     }
     for node in ast.walk(tree):
         for name in imported_names(path, node):
             yield node.lineno, name, id(node) in inner
+
+
+def is_for_type_checkers(node):
+    """Returns whether `node` is `if TYPE_CHECKING:`, which never runs."""
+    test = getattr(node, "test", None)
+    return isinstance(node, ast.If) and getattr(test, "id", "") == "TYPE_CHECKING"
 
 
 def imported_names(path, node):
@@ -212,6 +221,8 @@ def test_an_import_out_of_its_place_is_found():
     assert not faults_of("keras_tfm/runtime/compile.py", inside)
     assert not faults_of("keras_tfm/runtime/capture.py", "import torch")
     assert not faults_of("keras_tfm/recipes/a.py", "import tyro")
+    typed = "if TYPE_CHECKING:\n    from matplotlib.figure import Figure"
+    assert not faults_of("keras_tfm/plot/a.py", typed)
     assert not faults_of("keras_tfm/training/a.py", "def f():\n    import sacrebleu")
 
 

@@ -65,8 +65,9 @@ class Function:
         line: int. Where its `def` stands.
         code: int. Code lines, those of nested functions included.
         parameters: int. Parameters without `self` and `cls`.
-        public: bool. Whether users call it: neither it nor its class has a name
-            that begins with `_`, and it is not nested in a function.
+        public: bool. Whether users call it: neither its name nor that of its
+            class begins with `_`, except `__init__` and `__call__`, and it is
+            not nested in a function.
         annotated: bool. Whether each parameter and the result are annotated.
     """
 
@@ -142,8 +143,8 @@ def is_annotated(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def is_public(parts: Iterable[str]) -> bool:
-    """Returns whether no part of a dotted name is private; dunders are not."""
-    return not any(p.startswith("_") and not p.endswith("__") for p in parts)
+    """Returns whether users call this: `__init__` and `__call__` are public."""
+    return all(p in {"__init__", "__call__"} or not p.startswith("_") for p in parts)
 
 
 def definitions(
