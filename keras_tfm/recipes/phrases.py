@@ -1,16 +1,16 @@
-"""Builds a parallel corpus from the locale data that Babel carries.
+"""Makes a parallel corpus from the locale data that Babel brings.
 
-The Unicode Common Locale Data Repository (CLDR) says how each language writes
-a date, a relative time, a measure with its plural form, a sum of money, a list
-of countries. Babel ships it, so English beside any other locale is there
-without a network: a small, honest translation task with word order ("Friday,
-November 21, 2025", "Freitag, 21. November 2025"), plural forms ("vor 1 Tag",
-"vor 5 Tagen"), vocabulary, and numbers to carry over.
+The Unicode Common Locale Data Repository (CLDR) has, for each language, formats
+of dates, relative times, measures with plural forms, amounts of money and lists
+of countries. Babel contains it, so English beside any other locale needs no
+network: a small but real translation task with word order ("Friday, November
+21, 2025", "Freitag, 21. November 2025"), plural forms ("vor 1 Tag", "vor 5
+Tagen"), vocabulary, and numbers to copy.
 
-The text is CLDR's, with one repair: no-break, narrow and thin spaces become
-plain ones, and the invisible direction marks of Arabic and Hebrew are removed.
+The text is CLDR's with one change: no-break, narrow and thin spaces become plain
+spaces, and the invisible direction marks of Arabic and Hebrew are removed.
 
-Licence: CLDR data under the Unicode License v3, Babel under BSD-3-Clause.
+License: CLDR data under the Unicode License v3, Babel under BSD-3-Clause.
 Source: https://cldr.unicode.org, https://babel.pocoo.org
 """
 
@@ -23,31 +23,33 @@ from babel import Locale
 from keras_tfm.recipes import cldr
 from keras_tfm.text import Pairs
 
-# Soft hyphen and direction marks, to be removed.
-MARKS = (0xAD, 0x61C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
-UNSEEN = dict.fromkeys(MARKS)
+# Soft hyphen and direction marks.
+INVISIBLE = (0xAD, 0x61C, 0x200E, 0x200F)
+INVISIBLE += (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+REMOVAL = dict.fromkeys(INVISIBLE)  # for `str.translate`
+MAX_ATTEMPTS = 100  # draws of a kind in a row that are all in the corpus already
 
 
 @dataclasses.dataclass
 class Phrases:
-    """A corpus of phrases and an account of what it is made of.
+    """A corpus of phrases and its composition.
 
-    Args:
+    Attributes:
         train: `Pairs`.
-        validation: `Pairs`; no source and no target of it is in `train`.
-        test: `Pairs`; no source and no target of it is in the other two.
-        kinds: dict of str to int. Pairs of each kind in the whole corpus.
-        skipped: tuple of str. Kinds that the locale has no data for.
-        notes: tuple of str. Sentences for the user: what is missing, and how
-            many pairs there are where fewer could be made than were asked for.
+        validation: `Pairs`; no source and no target is in `train`.
+        test: `Pairs`; no source and no target is in the other two.
+        kinds: dict from str to int, pairs of each kind in the whole corpus.
+        skipped: tuple of str, kinds that the locale has no data for.
+        notes: tuple of str, sentences to print: kinds that are missing, and the
+            number of pairs if fewer than `size` could be made.
     """
 
     train: Pairs
     validation: Pairs
     test: Pairs
-    kinds: dict
-    skipped: tuple = ()
-    notes: tuple = ()
+    kinds: dict[str, int]
+    skipped: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def phrases(
@@ -59,84 +61,85 @@ def phrases(
 ) -> Phrases:
     """Draws distinct pairs of an English phrase and its translation.
 
-    Neither side of a pair occurs twice in the corpus, so each source has one
-    right answer, nothing held out can be known from training, and the corpus
-    serves in both directions. Pairs whose two sides are alike are left out.
+    No source and no target occurs twice in the corpus, so each source has one
+    right translation, nothing held out is in the training set, and the corpus
+    serves both directions. Pairs with two equal sides are left out.
 
     Args:
-        target: str. A CLDR locale, such as `"de"`, `"pt_BR"` or `"zh-Hant"`.
+        target: str, a CLDR locale such as `"de"`, `"pt_BR"` or `"zh-Hant"`.
         seed: int. The same seed, locale and release of Babel give the same
             pairs.
-        size: int >= 2 * (validation + test). Pairs in all; 64,000 take about 5
-            seconds.
-        validation: int >= 1. Pairs kept for validation.
-        test: int >= 1. Pairs kept for the test.
+        size: int >= 2 * (validation + test), pairs of all splits; 64,000 take
+            about 5 seconds.
+        validation: int >= 1, pairs of the validation set.
+        test: int >= 1, pairs of the test set.
 
     Returns:
-        `Phrases`. The kinds have equal shares as far as the data allow.
+        `Phrases`. All kinds are equally frequent as far as the data allow.
 
     Raises:
         ValueError: `target` is unknown or English, the sizes do not fit, or
-            CLDR has too little for this locale to train on.
+            CLDR has too little data for the locale.
     """
     locale = cldr.find_locale(target)
     if min(validation, test) < 1 or size < 2 * (validation + test):
         raise ValueError(
-            "At least half of the pairs must be left for training, and one for "
-            f"validation and test each. Received: size={size}, "
-            f"validation={validation}, test={test}."
+            "`size` must be at least twice validation + test, which must be at least "
+            f"1 each; got size={size}, validation={validation}, test={test}."
         )
-    english, other = cldr.open_side(Locale("en")), cldr.open_side(locale)
-    ready, skipped = _ready(english, other)
+    english, foreign = cldr.open_side(Locale("en")), cldr.open_side(locale)
+    choices, skipped = _list_kinds(english, foreign)
     rng = random.Random(seed)
-    pairs, kinds = _draw(rng, ready, english, other, size)
+    pairs, kinds = _draw_pairs(rng, choices, english, foreign, size)
     if len(pairs) < 2 * (validation + test):
         raise ValueError(
-            f"CLDR gives only {len(pairs):,} phrases in {target!r}, too few for "
-            f"validation={validation}, test={test} and as many to train on. Kinds it "
-            f"has nothing for: {', '.join(skipped) or 'none'}. Choose smaller parts, "
-            "or another locale."
+            f"CLDR has only {len(pairs):,} phrases in {target!r}, too few for "
+            f"validation={validation}, test={test} and as many to train on. Kinds "
+            f"without data: {', '.join(skipped) or 'none'}. Choose smaller splits, or "
+            "another locale."
         )
     rng.shuffle(pairs)
-    parts = pairs[:test], pairs[test : test + validation], pairs[test + validation :]
-    held_out, checked, trained = (
-        Pairs(*map(list, zip(*p, strict=True))) for p in parts
-    )
+    splits = pairs[test + validation :], pairs[test : test + validation], pairs[:test]
     notes = []
     if skipped:
         notes.append(f"CLDR has too little in {target!r} for: {', '.join(skipped)}.")
     if len(pairs) < size:
         notes.append(f"Only {len(pairs):,} pairs could be made, not {size:,}.")
-    return Phrases(trained, checked, held_out, kinds, tuple(skipped), tuple(notes))
+    return Phrases(
+        *(Pairs(*map(list, zip(*rows, strict=True))) for rows in splits),
+        kinds,
+        tuple(skipped),
+        tuple(notes),
+    )
 
 
-def _ready(english, other):
-    """Sorts the kinds into those both sides have data for, and the rest."""
-    ready, skipped = [], []
+def _list_kinds(english, foreign):
+    """Lists the kinds that both sides have data for, and the names of others."""
+    choices, skipped = [], []
     for kind in cldr.KINDS:
-        stock = kind.stock(english, other)
-        if all(stock):
-            ready.append((kind, stock))
+        lists = kind.list_choices(english, foreign)
+        if all(lists):
+            choices.append((kind, lists))
         else:
             skipped.append(kind.name)
-    return ready, skipped
+    return choices, skipped
 
 
-def _draw(rng, ready, english, other, size):
-    """Draws one pair of each kind in turn; a kind that runs dry drops out."""
+def _draw_pairs(rng, choices, english, foreign, size):
+    """Draws one pair of each kind in turn, until a kind has no new pairs."""
     pairs, sources, targets = [], set(), set()
-    counts = {kind.name: 0 for kind, _ in ready}
-    while ready:
-        for entry in list(ready):
-            kind, stock = entry
-            for _ in range(100):
-                say = kind.draw(rng, *stock)
-                source, target = _plain(say(english)), _plain(say(other))
-                known = source in sources or target in targets
-                if not known and source != target:
+    counts = {kind.name: 0 for kind, _ in choices}
+    while choices:
+        for entry in list(choices):
+            kind, lists = entry
+            for _ in range(MAX_ATTEMPTS):
+                render = kind.draw(rng, *lists)
+                source, target = _normalize(render(english)), _normalize(render(foreign))
+                is_new = source not in sources and target not in targets
+                if is_new and source != target:
                     break
             else:
-                ready.remove(entry)
+                choices.remove(entry)
                 continue
             pairs.append((source, target))
             sources.add(source)
@@ -147,6 +150,6 @@ def _draw(rng, ready, english, other, size):
     return pairs, counts
 
 
-def _plain(text):
-    # `split` knows no-break, narrow and thin spaces.
-    return " ".join(unicodedata.normalize("NFC", text.translate(UNSEEN)).split())
+def _normalize(text):
+    # `split` splits at no-break, narrow and thin spaces too.
+    return " ".join(unicodedata.normalize("NFC", text.translate(REMOVAL)).split())

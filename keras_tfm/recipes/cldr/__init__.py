@@ -1,12 +1,12 @@
-"""Kinds of phrases that CLDR can say in any of its languages.
+"""Kinds of phrases that CLDR has in all of its languages.
 
-A kind has two functions. Its *stock* lists what both languages have data for:
-styles of a date, units, currencies, countries. Its *draw* picks from those
-lists with a random generator and returns `say`, which puts one meaning into
-the words of the side it is given. `phrases` makes a corpus of them.
+A kind has two functions. `list_choices` lists what both languages have data
+for: styles of a date, units, currencies, countries. `draw` picks from these
+lists with a random generator and returns `render`, which writes the phrase in
+the language of a side. `phrases` makes a corpus of them.
 
 Numbers are digits, mostly below 1,000, some with a decimal or a group
-separator, so a model must carry them over and put the separators right.
+separator, so a model must copy them and place the separators.
 """
 
 from keras_tfm.recipes.cldr import amounts, dates, names

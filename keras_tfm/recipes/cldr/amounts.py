@@ -4,10 +4,10 @@ from decimal import Decimal
 
 from babel import numbers
 
-from keras_tfm.recipes.cldr.side import Kind, listing, root, shared
+from keras_tfm.recipes.cldr.side import Kind, join_items, root_data, shared_keys
 
-# Spans of time, and how many of one may follow the span before it.
-SPANS = {
+# Units of time, and the largest number of each after a larger unit.
+TIME_UNITS = {
     "duration-year": 99,
     "duration-month": 11,
     "duration-week": 4,
@@ -16,7 +16,7 @@ SPANS = {
     "duration-minute": 59,
     "duration-second": 59,
 }
-# What may stand before and after "per".
+# Units before "per" (AMOUNTS) and after it (MEASURES).
 AMOUNTS = (
     *("mass-milligram", "mass-gram", "mass-kilogram", "mass-tonne", "mass-pound"),
     *("volume-milliliter", "volume-liter", "volume-cubic-meter", "volume-gallon"),
@@ -25,24 +25,24 @@ AMOUNTS = (
     *("energy-joule", "energy-kilojoule", "energy-kilocalorie", "concentr-mole"),
 )
 MEASURES = (
-    *SPANS,
+    *TIME_UNITS,
     *("length-meter", "length-kilometer", "area-square-meter"),
     *("mass-gram", "mass-kilogram", "volume-liter"),
 )
-# Both say the name of another unit: "3 days", "3 calories".
-TWINS = ("-person", "-foodcalorie")
-# Of what there is an amount: parts of other units ("inches of mercury").
-PARTS = ("concentr-ofglucose", "pressure-ofhg")
+# Named as another unit: "3 days", "3 calories".
+HOMONYMS = ("-person", "-foodcalorie")
+# Fragments of other units ("inches of mercury").
+FRAGMENTS = ("concentr-ofglucose", "pressure-ofhg")
 
 
-def _forms(one, unit):
-    """Patterns of a unit: the long ones, or short if CLDR has no long ones.
+def _unit_forms(side, unit):
+    """Returns the long patterns of a unit, or the short if CLDR has no long ones.
 
-    Those that every language inherits are left out: they are symbols ("3 g",
+    Patterns that all languages inherit are left out: they are symbols ("3 g",
     "3 l/m"), not words.
     """
-    lengths = one.data["unit_patterns"].get(unit, {})
-    symbols = root()["unit_patterns"].get(unit, {}).get("short", {})
+    lengths = side.data["unit_patterns"].get(unit, {})
+    symbols = root_data()["unit_patterns"].get(unit, {}).get("short", {})
     for length in ("long", "short"):
         forms = lengths.get(length, {})
         if "other" in forms:
@@ -50,53 +50,60 @@ def _forms(one, unit):
     return {}
 
 
-def _units(english, other):
-    """Units with a name of their own."""
+def _list_units(english, foreign):
+    """Lists the units that have a name."""
 
-    def names(one):
-        found = {}
-        for name in one.data["unit_patterns"]:
-            form = _forms(one, name).get("other")
-            if form and not name.endswith(TWINS) and name not in PARTS:
-                found[name] = form
-        return found
+    def names(side):
+        forms = {}
+        for unit in side.data["unit_patterns"]:
+            form = _unit_forms(side, unit).get("other")
+            if form and not unit.endswith(HOMONYMS) and unit not in FRAGMENTS:
+                forms[unit] = form
+        return forms
 
-    return [shared(english, other, names)]
-
-
-def _spans(english, other):
-    known = _units(english, other)[0]
-    found = [span for span in SPANS if span in known]
-    return [found if len(found) > 1 else []]
+    return [shared_keys(english, foreign, names)]
 
 
-def _rates(english, other):
-    known = set(_units(english, other)[0])
-    per = [m for m in MEASURES if all("per" in _forms(s, m) for s in (english, other))]
-    pairs = [(amount, measure) for amount in AMOUNTS for measure in per]
-    return [[p for p in pairs if known.issuperset(p) and p[0] != p[1]]]
+def _list_time_units(english, foreign):
+    units = _list_units(english, foreign)[0]
+    time_units = [unit for unit in TIME_UNITS if unit in units]
+    return [time_units if len(time_units) > 1 else []]
 
 
-def _currencies(english, other):
-    """Money that somebody can pay with today."""
+def _list_rates(english, foreign):
+    units = set(_list_units(english, foreign)[0])
+    measures = [
+        measure
+        for measure in MEASURES
+        if all("per" in _unit_forms(side, measure) for side in (english, foreign))
+    ]
+    rates = [(amount, measure) for amount in AMOUNTS for measure in measures]
+    return [[rate for rate in rates if units.issuperset(rate) and rate[0] != rate[1]]]
+
+
+def _list_currencies(english, foreign):
+    """Lists the currencies that are legal tender somewhere today."""
     territories = english.locale.territories
     codes = {c for t in territories for c in numbers.get_territory_currencies(t)}
 
-    def names(one):
-        known = [c for c in codes if c in one.locale.currencies]
-        return {c: numbers.get_currency_name(c, 99, one.locale) for c in known}
+    def names(side):
+        return {
+            code: numbers.get_currency_name(code, 99, side.locale)
+            for code in codes
+            if code in side.locale.currencies
+        }
 
-    return [shared(english, other, names)]
+    return [shared_keys(english, foreign, names)]
 
 
-def _powers(english, other):
-    """Powers of ten that are words on both sides, with the same digits before.
+def _list_powers(english, foreign):
+    """Lists powers of ten that are words on both sides, after the same digits.
 
-    Left out: a language whose long form is its short one (12 M), or that counts
+    Left out are languages whose long form is the short one (12 M), or that count
     in other steps (12 lakh, 1.2 oku), where rounding would lose digits, and
     patterns that Babel reads wrongly.
     """
-    if not all(_has_words(side.locale) for side in (english, other)):
+    if not all(_has_words(side.locale) for side in (english, foreign)):
         return [[]]
     samples = (11, 999, 4560, 9990)
     return [
@@ -104,9 +111,9 @@ def _powers(english, other):
             power
             for power in (6, 9, 12)
             if all(
-                _digits(_say_large(english, n, power))
-                == _digits(_say_large(other, n, power))
-                for n in samples
+                _digits(_format_large(english, tenths, power))
+                == _digits(_format_large(foreign, tenths, power))
+                for tenths in samples
             )
         ]
     ]
@@ -124,81 +131,85 @@ def _digits(text):
     return [character for character in text if character.isdigit()]
 
 
-def _say_large(one, tenths, power):
+def _format_large(side, tenths, power):
     return numbers.format_compact_decimal(
         tenths * 10 ** (power - 1),
         format_type="long",
-        locale=one.locale,
+        locale=side.locale,
         fraction_digits=1,
     )
 
 
-def _amount(rng):
-    """A number; small ones are frequent, since they decide the plural form."""
-    way = rng.random()
-    if way < 0.3:
+def _draw_amount(rng):
+    """Draws a number; small ones are frequent, since they have more plural forms."""
+    threshold = rng.random()
+    if threshold < 0.3:
         return rng.randint(1, 20)
-    if way < 0.7:
+    if threshold < 0.7:
         return rng.randint(21, 999)
-    if way < 0.85:
+    if threshold < 0.85:
         return Decimal(rng.randint(1, 999)) / 10
     return rng.randint(1_000, 99_999)
 
 
-def _say_unit(one, unit, amount):
-    forms = _forms(one, unit)
-    form = forms.get(one.locale.plural_form(amount), forms["other"])
-    return form.replace("{0}", numbers.format_decimal(amount, locale=one.locale))
+def _format_unit(side, unit, amount):
+    forms = _unit_forms(side, unit)
+    form = forms.get(side.locale.plural_form(amount), forms["other"])
+    digits = numbers.format_decimal(amount, locale=side.locale)
+    return form.replace("{0}", digits)
 
 
-def _draw_unit(rng, known):
-    unit, amount = rng.choice(known), _amount(rng)
-    return lambda one: _say_unit(one, unit, amount)
+def _draw_unit(rng, units):
+    unit, amount = rng.choice(units), _draw_amount(rng)
+    return lambda side: _format_unit(side, unit, amount)
 
 
-def _draw_duration(rng, known):
-    first = rng.randrange(len(known) - 1)
-    spans = [(known[first], rng.randint(1, 99))]
-    for span in known[first + 1 : first + rng.randint(2, 3)]:
-        spans.append((span, rng.randint(1, SPANS[span])))
-    return listing("standard", lambda one: [_say_unit(one, *span) for span in spans])
+def _draw_duration(rng, units):
+    first = rng.randrange(len(units) - 1)
+    spans = [(units[first], rng.randint(1, 99))]
+    for unit in units[first + 1 : first + rng.randint(2, 3)]:
+        spans.append((unit, rng.randint(1, TIME_UNITS[unit])))
+    return join_items(
+        "standard", lambda side: [_format_unit(side, *span) for span in spans]
+    )
 
 
-def _draw_rate(rng, known):
-    (unit, per), amount = rng.choice(known), _amount(rng)
-    # "kilometers per hour", "liters per kilometer" are units of their own.
-    name = f"{unit.partition('-')[2]}-per-{per.partition('-')[2]}"
-    wholes = (f"speed-{name}", f"consumption-{name}")
+def _draw_rate(rng, rates):
+    (unit, measure), amount = rng.choice(rates), _draw_amount(rng)
+    # CLDR has "kilometers per hour" and "liters per kilometer" as one unit.
+    name = f"{unit.partition('-')[2]}-per-{measure.partition('-')[2]}"
+    compounds = (f"speed-{name}", f"consumption-{name}")
 
-    def say(one):
-        for whole in wholes:
-            if "other" in _forms(one, whole):
-                return _say_unit(one, whole, amount)
-        return _forms(one, per)["per"].replace("{0}", _say_unit(one, unit, amount))
+    def render(side):
+        for compound in compounds:
+            if "other" in _unit_forms(side, compound):
+                return _format_unit(side, compound, amount)
+        pattern = _unit_forms(side, measure)["per"]
+        return pattern.replace("{0}", _format_unit(side, unit, amount))
 
-    return say
+    return render
 
 
 def _draw_money(rng, currencies):
-    code, amount = rng.choice(currencies), int(_amount(rng)) or 1
+    code, amount = rng.choice(currencies), int(_draw_amount(rng)) or 1
     cents = numbers.get_currency_precision(code) == 2 and rng.random() < 0.4
     if cents:
         amount = Decimal(rng.randint(101, 99_999)) / 100
-    return lambda one: numbers.format_currency(
-        amount, code, None, one.locale, currency_digits=cents, format_type="name"
+    return lambda side: numbers.format_currency(
+        amount, code, None, side.locale, currency_digits=cents, format_type="name"
     )
 
 
 def _draw_large(rng, powers):
     tenths = rng.randint(11, 999) if rng.random() < 0.5 else 10 * rng.randint(1, 999)
     power = rng.choice(powers)
-    return lambda one: _say_large(one, tenths, power)
+    return lambda side: _format_large(side, tenths, power)
 
 
 KINDS = (
-    Kind("units", _units, _draw_unit),
-    Kind("durations", _spans, _draw_duration),
-    Kind("rates", _rates, _draw_rate),
-    Kind("money", _currencies, _draw_money),
-    Kind("large numbers", _powers, _draw_large),
+    Kind("units", _list_units, _draw_unit),
+    Kind("durations", _list_time_units, _draw_duration),
+    Kind("rates", _list_rates, _draw_rate),
+    Kind("money", _list_currencies, _draw_money),
+    Kind("large numbers", _list_powers, _draw_large),
 )

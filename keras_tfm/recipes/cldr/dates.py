@@ -4,7 +4,13 @@ import datetime
 
 from babel import dates, numbers
 
-from keras_tfm.recipes.cldr.side import Kind, joins, listing, root, shared
+from keras_tfm.recipes.cldr.side import (
+    Kind,
+    join_items,
+    list_joins,
+    root_data,
+    shared_keys,
+)
 
 FIRST_DAY = datetime.date(1950, 1, 1).toordinal()
 LAST_DAY = datetime.date(2049, 12, 31).toordinal()
@@ -13,138 +19,148 @@ STYLES = (*BASIC, "yMMMM", "MMMMd", "yQQQQ", "yMMMEd", "MMMEd", "yMd")
 INTERVALS = ("yMMMM", "yMMMd", "yMMMEd", "MMMd", "MMMEd")
 SPANS = ("year", "quarter", "month", "week", "day", "hour", "minute", "second")
 FIELDS = (*SPANS, "mon", "tue", "wed", "thu", "fri", "sat", "sun")
-WAYS = ("future", "past")
+TENSES = ("future", "past")
 
 
-def _calendar(other):
-    """True if the language has names, not just numbers, for the months."""
-    unnamed = root()["months"]["format"]["wide"][1]
-    return other.locale.months["format"]["wide"][1] != unnamed
+def _names_months(foreign):
+    """Returns whether a language has names, not just numbers, for the months."""
+    number = root_data()["months"]["format"]["wide"][1]
+    return foreign.locale.months["format"]["wide"][1] != number
 
 
-def _in_both(english, other, wanted, known):
-    both = [s for s in wanted if s in known(english) and s in known(other)]
-    return both if _calendar(other) else []
+def _select_shared(english, foreign, styles, formats):
+    """Selects the styles that both sides have formats for."""
+    if not _names_months(foreign):
+        return []
+    return [
+        style
+        for style in styles
+        if all(style in formats(side) for side in (english, foreign))
+    ]
 
 
-def _styles(english, other):
-    def known(one):
-        return {*BASIC, *one.locale.datetime_skeletons}
+def _list_styles(english, foreign):
+    def formats(side):
+        return {*BASIC, *side.locale.datetime_skeletons}
 
-    return [_in_both(english, other, STYLES, known)]
-
-
-def _long_styles(_, other):
-    return [["full", "long"] if _calendar(other) else []]
+    return [_select_shared(english, foreign, STYLES, formats)]
 
 
-def _intervals(english, other):
-    def known(one):
-        return one.locale.interval_formats
-
-    return [_in_both(english, other, INTERVALS, known)]
+def _list_long_styles(_, foreign):
+    return [["full", "long"] if _names_months(foreign) else []]
 
 
-def _days(_, other):
-    return [["days", "months", "dates"] if _calendar(other) else [], joins(other)]
+def _list_intervals(english, foreign):
+    def formats(side):
+        return side.locale.interval_formats
+
+    return [_select_shared(english, foreign, INTERVALS, formats)]
 
 
-def _fields(english, other):
-    unnamed = root()["date_fields"]
+def _list_days(_, foreign):
+    units = ["days", "months", "dates"] if _names_months(foreign) else []
+    return [units, list_joins(foreign)]
 
-    def names(one):
-        found = {}
+
+def _list_fields(english, foreign):
+    inherited = root_data()["date_fields"]
+
+    def names(side):
+        patterns = {}
         for name in FIELDS:
-            field = one.data["date_fields"].get(name, {})
-            future, past = (field.get(way, {}).get("other") for way in WAYS)
-            if future and past and future != unnamed[name]["future"]["other"]:
-                found[name] = future
-        return found
+            field = side.data["date_fields"].get(name, {})
+            future, past = (field.get(tense, {}).get("other") for tense in TENSES)
+            if future and past and future != inherited[name]["future"]["other"]:
+                patterns[name] = future
+        return patterns
 
-    return [shared(english, other, names)]
+    return [shared_keys(english, foreign, names)]
 
 
-def _day(rng, short=False):
+def _draw_day(rng, short=False):
     while True:
         day = datetime.date.fromordinal(rng.randint(FIRST_DAY, LAST_DAY))
-        # "May" is long and short in English alone: it would have two answers.
+        # English alone abbreviates "May" as "May": it would have two translations.
         if not (short and day.month == 5):
             return day
 
 
 def _draw_date(rng, styles):
     style = rng.choice(styles)
-    day = _day(rng, short=style in ("medium", "yMMMEd", "MMMEd"))
+    day = _draw_day(rng, short=style in ("medium", "yMMMEd", "MMMEd"))
 
-    def say(one):
+    def render(side):
         if style in BASIC:
-            return dates.format_date(day, style, one.locale)
-        return dates.format_skeleton(style, day, fuzzy=False, locale=one.locale)
+            return dates.format_date(day, style, side.locale)
+        return dates.format_skeleton(style, day, fuzzy=False, locale=side.locale)
 
-    return say
+    return render
 
 
 def _draw_time(rng, styles):
     style, clock = rng.choice(styles), rng.choice(("short", "short", "medium"))
-    day, second = _day(rng), rng.randrange(86_400)
+    day, second = _draw_day(rng), rng.randrange(86_400)
     time = datetime.time(second // 3600, second // 60 % 60, second % 60)
 
-    def say(one):
-        joined = dates.get_datetime_format(style, one.locale).replace("'", "")
-        spoken = dates.format_time(time, clock, locale=one.locale)
-        joined = joined.replace("{0}", spoken)
-        return joined.replace("{1}", dates.format_date(day, style, one.locale))
+    def render(side):
+        pattern = dates.get_datetime_format(style, side.locale).replace("'", "")
+        time_text = dates.format_time(time, clock, locale=side.locale)
+        date_text = dates.format_date(day, style, side.locale)
+        return pattern.replace("{0}", time_text).replace("{1}", date_text)
 
-    return say
+    return render
 
 
-def _draw_days(rng, parts, ways):
-    part, join, count = rng.choice(parts), rng.choice(ways), rng.randint(2, 3)
-    if part == "dates":
-        chosen = [_day(rng) for _ in range(count)]
+def _draw_days(rng, units, joins):
+    unit, join, count = rng.choice(units), rng.choice(joins), rng.randint(2, 3)
+    if unit == "dates":
+        sample = [_draw_day(rng) for _ in range(count)]
     else:
-        chosen = rng.sample(range(7) if part == "days" else range(1, 13), count)
+        sample = rng.sample(range(7) if unit == "days" else range(1, 13), count)
 
-    def items(one):
-        if part == "dates":
+    def items(side):
+        if unit == "dates":
             return [
-                dates.format_skeleton("MMMMd", d, locale=one.locale) for d in chosen
+                dates.format_skeleton("MMMMd", day, locale=side.locale)
+                for day in sample
             ]
-        return [getattr(one.locale, part)["stand-alone"]["wide"][c] for c in chosen]
+        names = getattr(side.locale, unit)["stand-alone"]["wide"]
+        return [names[index] for index in sample]
 
-    return listing(join, items)
+    return join_items(join, items)
 
 
 def _draw_interval(rng, styles):
     style = rng.choice(styles)
     wide = style == "yMMMM"
     while True:
-        start = _day(rng, short=not wide)
+        start = _draw_day(rng, short=not wide)
         end = start + datetime.timedelta(rng.randint(1, 700 if wide else 90))
-        # Two months, or no "May" beside an abbreviated month.
+        # Two different months; an abbreviated style has no "May".
         if end.month != (start.month if wide else 5):
             break
-    return lambda one: dates.format_interval(
-        start, end, style, fuzzy=False, locale=one.locale
+    return lambda side: dates.format_interval(
+        start, end, style, fuzzy=False, locale=side.locale
     )
 
 
 def _draw_relative(rng, fields):
-    field, way = rng.choice(fields), rng.choice(WAYS)
+    field, tense = rng.choice(fields), rng.choice(TENSES)
     number = rng.randint(1, 20) if rng.random() < 0.4 else rng.randint(21, 999)
 
-    def say(one):
-        forms = one.data["date_fields"][field][way]
-        form = forms.get(one.locale.plural_form(number), forms["other"])
-        return form.replace("{0}", numbers.format_decimal(number, locale=one.locale))
+    def render(side):
+        forms = side.data["date_fields"][field][tense]
+        form = forms.get(side.locale.plural_form(number), forms["other"])
+        digits = numbers.format_decimal(number, locale=side.locale)
+        return form.replace("{0}", digits)
 
-    return say
+    return render
 
 
 KINDS = (
-    Kind("dates", _styles, _draw_date),
-    Kind("dates with time", _long_styles, _draw_time),
-    Kind("lists of days", _days, _draw_days),
-    Kind("intervals", _intervals, _draw_interval),
-    Kind("relative times", _fields, _draw_relative),
+    Kind("dates", _list_styles, _draw_date),
+    Kind("dates with time", _list_long_styles, _draw_time),
+    Kind("lists of days", _list_days, _draw_days),
+    Kind("intervals", _list_intervals, _draw_interval),
+    Kind("relative times", _list_fields, _draw_relative),
 )

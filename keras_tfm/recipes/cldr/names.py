@@ -1,58 +1,81 @@
 """Lists of countries and of languages, and languages of countries."""
 
-from keras_tfm.recipes.cldr.side import Kind, joins, listing, shared
+from keras_tfm.recipes.cldr.side import Kind, join_items, list_joins, shared_keys
 
-FEWEST = 10  # names; a locale with fewer has no list of them worth the name
-
-
-def _enough(names):
-    return names if len(names) >= FEWEST else []
+MIN_NAMES = 10  # a locale with fewer has no list of them
 
 
-def _countries(english, other):
-    def names(one):
-        found = one.locale.territories.items()
-        # Numbers are continents; XA, XB and ZZ are nowhere, XK is Kosovo.
-        return {c: n for c, n in found if c == "XK" or c.isalpha() and c[0] not in "XZ"}
-
-    return _enough(shared(english, other, names))
+def _if_enough(codes):
+    return codes if len(codes) >= MIN_NAMES else []
 
 
-def _languages(english, other):
-    def names(one):
-        return {c: n for c, n in one.locale.languages.items() if len(c) == 2}
+def _list_countries(english, foreign):
+    def names(side):
+        # Numbers are continents; XA, XB and ZZ are no countries, XK is Kosovo.
+        return {
+            code: name
+            for code, name in side.locale.territories.items()
+            if code == "XK" or code.isalpha() and code[0] not in "XZ"
+        }
 
-    return _enough(shared(english, other, names))
+    return _if_enough(shared_keys(english, foreign, names))
 
 
-def _draw_countries(rng, codes, ways):
-    chosen = rng.sample(codes, rng.randint(2, 4))
-    return listing(
-        rng.choice(ways), lambda one: [one.locale.territories[c] for c in chosen]
+def _list_languages(english, foreign):
+    def names(side):
+        languages = side.locale.languages.items()
+        return {code: name for code, name in languages if len(code) == 2}
+
+    return _if_enough(shared_keys(english, foreign, names))
+
+
+def _draw_countries(rng, countries, joins):
+    sample = rng.sample(countries, rng.randint(2, 4))
+    return join_items(
+        rng.choice(joins),
+        lambda side: [side.locale.territories[code] for code in sample],
     )
 
 
-def _draw_languages(rng, codes, ways):
-    chosen = rng.sample(codes, rng.randint(2, 4))
-    return listing(
-        rng.choice(ways), lambda one: [one.locale.languages[c] for c in chosen]
+def _draw_languages(rng, languages, joins):
+    sample = rng.sample(languages, rng.randint(2, 4))
+    return join_items(
+        rng.choice(joins),
+        lambda side: [side.locale.languages[code] for code in sample],
     )
 
 
-def _draw_place(rng, languages, countries):
-    spoken, place = rng.choice(languages), rng.choice(countries)
-    # As Babel's own Locale.get_display_name puts it.
-    return lambda one: (
-        f"{one.locale.languages[spoken]} ({one.locale.territories[place]})"
+def _draw_language_of_country(rng, languages, countries):
+    language, country = rng.choice(languages), rng.choice(countries)
+    # As Babel's Locale.get_display_name formats it.
+    return lambda side: (
+        f"{side.locale.languages[language]} ({side.locale.territories[country]})"
     )
 
 
 KINDS = (
-    Kind("countries", lambda e, o: [_countries(e, o), joins(o)], _draw_countries),
-    Kind("languages", lambda e, o: [_languages(e, o), joins(o)], _draw_languages),
+    Kind(
+        "countries",
+        lambda english, foreign: [
+            _list_countries(english, foreign),
+            list_joins(foreign),
+        ],
+        _draw_countries,
+    ),
+    Kind(
+        "languages",
+        lambda english, foreign: [
+            _list_languages(english, foreign),
+            list_joins(foreign),
+        ],
+        _draw_languages,
+    ),
     Kind(
         "languages of places",
-        lambda e, o: [_languages(e, o), _countries(e, o)],
-        _draw_place,
+        lambda english, foreign: [
+            _list_languages(english, foreign),
+            _list_countries(english, foreign),
+        ],
+        _draw_language_of_country,
     ),
 )

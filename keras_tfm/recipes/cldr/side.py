@@ -12,9 +12,9 @@ from babel import Locale, UnknownLocaleError, lists, localedata
 class Side:
     """One language of the corpus.
 
-    Args:
+    Attributes:
         locale: `babel.Locale`.
-        data: its CLDR data, for what Babel has no function for.
+        data: CLDR data of the locale, for what Babel has no function for.
     """
 
     locale: Locale
@@ -25,15 +25,16 @@ class Side:
 class Kind:
     """A kind of phrase.
 
-    Args:
+    Attributes:
         name: str.
-        stock: `(english, other) -> lists`. What both sides have; if a list is
-            empty, the kind is left out.
-        draw: `(rng, *lists) -> say`, and `say(side) -> str`.
+        list_choices: `(english, foreign) -> lists`, what both sides have. The
+            kind is left out if a list is empty.
+        draw: `(rng, *lists) -> render`, where `render(side)` is the phrase, a
+            str.
     """
 
     name: str
-    stock: Callable
+    list_choices: Callable
     draw: Callable
 
 
@@ -41,13 +42,14 @@ def find_locale(name: str) -> Locale:
     """Finds the locale of the target language.
 
     Args:
-        name: str. A CLDR locale, its parts joined by `_` or `-`.
+        name: str, a CLDR locale, its subtags separated by `_` or `-`.
 
     Returns:
         `babel.Locale`.
 
     Raises:
-        ValueError: no such locale, with the nearest names; or English.
+        ValueError: there is no such locale (the message lists the nearest), or
+            it is English.
     """
     try:
         locale = Locale.parse(str(name).replace("-", "_"))
@@ -56,26 +58,26 @@ def find_locale(name: str) -> Locale:
         for code, language in Locale("en").languages.items():
             if localedata.exists(code):
                 codes.setdefault(language.lower(), code)
-        near = difflib.get_close_matches(str(name).lower(), codes, n=4, cutoff=0.5)
+        nearest = difflib.get_close_matches(str(name).lower(), codes, n=4, cutoff=0.5)
         raise ValueError(
-            f"CLDR has no locale {name!r}. Nearest: "
-            f"{', '.join(repr(codes[match]) for match in near) or 'none'}. Give a "
+            f"`target` must be a locale of CLDR; got {name!r}. Nearest: "
+            f"{', '.join(repr(codes[match]) for match in nearest) or 'none'}. Write a "
             "code such as 'de', 'pt_BR' or 'zh_Hant'."
         ) from None
     if locale.language == "en":
         raise ValueError(
-            "The source is English, so the target must be another language. "
-            f"Received: target={name!r}. Give a code such as 'de' or 'pt_BR'."
+            "`target` must be another language than English, the source; got "
+            f"target={name!r}. Write a code such as 'de' or 'pt_BR'."
         )
     return locale
 
 
 def open_side(locale: Locale) -> Side:
-    """Opens the CLDR data of a locale, and keeps it apart from the others'.
+    """Loads the CLDR data of a locale, separate from those of other locales.
 
-    Babel caches what an alias stands for in tables that many locales share, so
-    that one locale's months can turn up in another (python-babel issue 1234).
-    Here each locale gets tables of its own, before any alias is looked up.
+    Babel caches the values of aliases in dicts that many locales share, so that
+    the months of one locale can appear in another (python-babel issue 1234).
+    Here each locale has copies, made before any alias is resolved.
 
     Args:
         locale: `babel.Locale`.
@@ -89,8 +91,8 @@ def open_side(locale: Locale) -> Side:
 
 
 @functools.cache
-def root() -> localedata.LocaleDataDict:
-    """What every locale inherits: CLDR's names for a language that has none."""
+def root_data() -> localedata.LocaleDataDict:
+    """Returns the data that all locales inherit, in place of missing ones."""
     return localedata.LocaleDataDict(_copy(localedata.load("root")))
 
 
@@ -98,49 +100,52 @@ def _copy(table):
     return {k: _copy(v) if isinstance(v, dict) else v for k, v in table.items()}
 
 
-def shared(english: Side, other: Side, names: Callable) -> list:
-    """Sorts the keys of both whose names are unlike all others on each side.
+def shared_keys(english: Side, foreign: Side, names: Callable) -> list:
+    """Lists, sorted, the keys that have a unique name on both sides.
 
     Args:
         english: `Side`.
-        other: `Side`.
-        names: `side -> dict`. The name of each key.
+        foreign: `Side`.
+        names: `side -> dict` from keys to names.
 
     Returns:
-        list of keys, so that a name has one key and one translation.
+        list of keys. Of keys with the same name on a side the first stays, so
+        that a name has one translation.
     """
-    kept, used = [], (set(), set())
-    one, two = names(english), names(other)
-    for key in sorted(set(one) & set(two)):
-        if one[key] not in used[0] and two[key] not in used[1]:
-            used[0].add(one[key])
-            used[1].add(two[key])
-            kept.append(key)
-    return kept
+    english_names, foreign_names = names(english), names(foreign)
+    keys, used_english, used_foreign = [], set(), set()
+    for key in sorted(set(english_names) & set(foreign_names)):
+        name, translation = english_names[key], foreign_names[key]
+        if name not in used_english and translation not in used_foreign:
+            used_english.add(name)
+            used_foreign.add(translation)
+            keys.append(key)
+    return keys
 
 
-def joins(other: Side) -> list:
-    """Names the ways to join a list that a language has words for.
+def list_joins(foreign: Side) -> list[str]:
+    """Lists the conjunctions of lists that a language has words for.
 
     Args:
-        other: `Side`.
+        foreign: `Side`.
 
     Returns:
-        list of str: with "and"; with "or" unless CLDR leaves it in English.
+        list of str: "standard" joins with "and"; "or" is left out if CLDR has no
+        translation of it.
     """
-    missing = root()["list_patterns"]["or"]["2"]
-    translated = other.data["list_patterns"]["or"]["2"] != missing
+    untranslated = root_data()["list_patterns"]["or"]["2"]
+    translated = foreign.data["list_patterns"]["or"]["2"] != untranslated
     return ["standard", "or"] if translated else ["standard"]
 
 
-def listing(join: str, items: Callable) -> Callable:
-    """Joins what is said of each item into a list.
+def join_items(join: str, items: Callable) -> Callable:
+    """Makes a function that writes a list.
 
     Args:
-        join: str, one of `joins`.
+        join: str of `list_joins`.
         items: `side -> list of str`.
 
     Returns:
-        `say(side) -> str`.
+        `render(side) -> str`.
     """
-    return lambda one: lists.format_list(items(one), join, one.locale)
+    return lambda side: lists.format_list(items(side), join, side.locale)
