@@ -114,7 +114,7 @@ def phrases(
 
 
 def _list_kinds(english, foreign):
-    """Lists the kinds that both sides have data for, and the names of others."""
+    """Lists the kinds with data on both sides, and the names of the rest."""
     choices, skipped = [], []
     for kind in cldr.KINDS:
         lists = kind.list_choices(english, foreign)
@@ -134,7 +134,10 @@ def _draw_pairs(rng, choices, english, foreign, size):
             kind, lists = entry
             for _ in range(MAX_ATTEMPTS):
                 render = kind.draw(rng, *lists)
-                source, target = _normalize(render(english)), _normalize(render(foreign))
+                source, target = (
+                    _normalize(render(english)),
+                    _normalize(render(foreign)),
+                )
                 is_new = source not in sources and target not in targets
                 if is_new and source != target:
                     break
