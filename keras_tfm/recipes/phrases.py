@@ -7,8 +7,8 @@ network: a small but real translation task with word order ("Friday, November
 21, 2025", "Freitag, 21. November 2025"), plural forms ("vor 1 Tag", "vor 5
 Tagen"), vocabulary, and numbers to copy.
 
-The text is CLDR's with one change: no-break, narrow and thin spaces become plain
-spaces, and the invisible direction marks of Arabic and Hebrew are removed.
+The text is that of CLDR with one change: no-break, narrow and thin spaces are
+plain, and the invisible direction marks of Arabic and Hebrew are removed.
 
 License: CLDR data under the Unicode License v3, Babel under BSD-3-Clause.
 Source: https://cldr.unicode.org, https://babel.pocoo.org

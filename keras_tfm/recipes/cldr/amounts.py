@@ -36,7 +36,7 @@ FRAGMENTS = ("concentr-ofglucose", "pressure-ofhg")
 
 
 def _unit_forms(side, unit):
-    """Returns the long patterns of a unit, or the short if CLDR has no long ones.
+    """Returns the long patterns of a unit, or short ones if CLDR has no long.
 
     Patterns that all languages inherit are left out: they are symbols ("3 g",
     "3 l/m"), not words.
@@ -99,8 +99,8 @@ def _list_currencies(english, foreign):
 def _list_powers(english, foreign):
     """Lists powers of ten that are words on both sides, after the same digits.
 
-    Left out are languages whose long form is the short one (12 M), or that count
-    in other steps (12 lakh, 1.2 oku), where rounding would lose digits, and
+    Left out are languages whose long form is the short one (12 M), or that
+    count in other steps (12 lakh, 1.2 oku), where rounding loses digits, and
     patterns that Babel reads wrongly.
     """
     if not all(_has_words(side.locale) for side in (english, foreign)):
@@ -141,7 +141,7 @@ def _format_large(side, tenths, power):
 
 
 def _draw_amount(rng):
-    """Draws a number; small ones are frequent, since they have more plural forms."""
+    """Draws a number, often a small one, since these have more plural forms."""
     threshold = rng.random()
     if threshold < 0.3:
         return rng.randint(1, 20)

@@ -23,7 +23,7 @@ TENSES = ("future", "past")
 
 
 def _names_months(foreign):
-    """Returns whether a language has names, not just numbers, for the months."""
+    """Returns whether a language has names, not only numbers, of months."""
     number = root_data()["months"]["format"]["wide"][1]
     return foreign.locale.months["format"]["wide"][1] != number
 
@@ -80,7 +80,7 @@ def _list_fields(english, foreign):
 def _draw_day(rng, short=False):
     while True:
         day = datetime.date.fromordinal(rng.randint(FIRST_DAY, LAST_DAY))
-        # English alone abbreviates "May" as "May": it would have two translations.
+        # English abbreviates "May" as "May": it would have two translations.
         if not (short and day.month == 5):
             return day
 

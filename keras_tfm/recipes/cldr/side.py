@@ -130,8 +130,8 @@ def list_joins(foreign: Side) -> list[str]:
         foreign: `Side`.
 
     Returns:
-        list of str: "standard" joins with "and"; "or" is left out if CLDR has no
-        translation of it.
+        list of str: "standard" joins with "and"; "or" is left out if CLDR lacks
+        a translation of it.
     """
     untranslated = root_data()["list_patterns"]["or"]["2"]
     translated = foreign.data["list_patterns"]["or"]["2"] != untranslated
