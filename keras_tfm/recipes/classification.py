@@ -356,13 +356,7 @@ def make_model(flags: Flags, train, encoder, steps_per_epoch: int) -> keras.Mode
         weight_decay=flags.weight_decay,
         clip_norm=flags.clip_norm,
     )
-    if train.multi_label:
-        loss = keras.losses.BinaryCrossentropy(from_logits=True)
-        # It counts each label by itself, as its name says.
-        accuracy = keras.metrics.BinaryAccuracy(name="label_accuracy", threshold=0.0)
-    else:
-        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        accuracy = keras.metrics.SparseCategoricalAccuracy(name="accuracy")
+    loss, accuracy = make_loss(train.multi_label)
     model.compile(
         optimizer, loss, weighted_metrics=[accuracy], jit_compile=flags.compiles
     )
@@ -370,6 +364,19 @@ def make_model(flags: Flags, train, encoder, steps_per_epoch: int) -> keras.Mode
         trainable = sum(math.prod(weight.shape) for weight in model.trainable_weights)
         print(f"{trainable:,} of {model.count_params():,} parameters are trained.")
     return model
+
+
+def make_loss(multi_label: bool):
+    """Makes the loss, and the accuracy of texts or, by its name, of labels."""
+    if multi_label:
+        return (
+            keras.losses.BinaryCrossentropy(from_logits=True),
+            keras.metrics.BinaryAccuracy(name="label_accuracy", threshold=0.0),
+        )
+    return (
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        keras.metrics.SparseCategoricalAccuracy(name="accuracy"),
+    )
 
 
 def train(flags: Flags, model, batches, validation, out, multi_label: bool = False):

@@ -1,15 +1,13 @@
-"""Make a preset of a run: a small folder that anybody can load.
+"""Makes a preset of a run: a small folder that anybody can load.
 
-* Run      python -m keras_tfm.recipes.preset --run runs/en-de --out en-de
-* Needs    pip install ctranslate2, for a translator
-* Leaves   of a translator weights in 8 bits and their vocabulary, in files of
-           CTranslate2 (its own engine reads them too), and the settings of the
-           search; of a classifier its own files, with weights in 16 bits; and a
-           model card with the scores of both forms on the test part of the run,
-           and on those of all languages that it was trained for
+* Run      python -m keras_tfm.recipes.preset --run runs/en-de --out en-de *
+Needs    pip install ctranslate2, for a translator * Writes   a translator as
+CTranslate2 files with 8-bit weights, which its engine reads too, and its
+options; a classifier with 16-bit weights; a model card with the scores of both
+precisions on the test set of the run, for each language pair
 
-`from_preset(folder)` of `keras_tfm.pipelines.Translator` or `Classifier` loads
-it. A folder of it in `keras_tfm/presets` comes with the package, by its name.
+`from_preset(folder)` of `pipelines.Translator` or `Classifier` loads it. A
+folder in `keras_tfm/presets` is shipped with the package, under its name.
 """
 
 import dataclasses
@@ -23,12 +21,18 @@ import zipfile
 import h5py
 
 from keras_tfm import pipelines, zoo
-from keras_tfm.recipes import classification, label_scores, translation
+from keras_tfm.recipes import (
+    augmentation,
+    classification,
+    classification_scores,
+    multilingual,
+    translation,
+    translation_defaults,
+    translation_scores,
+)
 from keras_tfm.recipes.runs import start, write_json
 
 WEIGHTS = "model.weights.h5"  # in a Keras file
-# Of a translator's settings, those that belong to the model.
-KEPT = ("beam_size", "length_penalty", "split_tokens", "max_source_length")
 CARD = """# {name}
 
 A Transformer that translates from {sources} to {targets}: {parameters:,} parameters,
@@ -40,10 +44,10 @@ from keras_tfm.pipelines import Translator
 {examples}
 ```
 
-* Data: {data}, {pairs:,} pairs, {origin}; {licence}.
+* Data: {data}, {pairs:,} pairs, {origin}; {license}.
 * Trained in {minutes:.0f} minutes on {backend}, commit {commit}, {finished}, by
-  `python -m keras_tfm.recipes.translation{flags}`.
-* Tested on {tests} pairs of which neither side is in the training part{others}:
+  `keras-tfm train translation{flags}`.
+* Tested on {tests} pairs, of which neither side is in the training set{others}:
 
 | weights | BLEU (95%) | chrF (95%) |
 |---|---|---|
@@ -65,10 +69,10 @@ from keras_tfm.pipelines import Classifier
 print(Classifier.from_preset("{name}")("{example}").label)  # {label}
 ```
 
-* Data: {data}, {texts:,} texts, {origin}; {licence}.
+* Data: {data}, {texts:,} texts, {origin}; {license}.
 * Trained in {minutes:.0f} minutes on {backend}, commit {commit}, {finished}, by
-  `python -m keras_tfm.recipes.classification{flags}`.
-* Tested on {test_texts:,} texts of which none is in the training part:
+  `keras-tfm train classification{flags}`.
+* Tested on {test_texts:,} texts that are not in the training set:
 
 | | {score} (95%), % | macro F1, % |
 |---|---|---|
@@ -81,76 +85,74 @@ print(Classifier.from_preset("{name}")("{example}").label)  # {label}
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """What is made of which run."""
+class Flags:
+    """The flags of `main`."""
 
     run: str
     """Folder of a finished run of the translation or classification recipe."""
     out: str
-    """Folder to make; its last name is that of the preset."""
+    """Folder to write; its last name is that of the preset."""
     notes: str = ""
-    """File of Markdown for the card: known weaknesses, what did not help."""
+    """Markdown file for the card: limits, and what did not help."""
     quantization: str | None = None
-    """Of a translator a type of CTranslate2 (int8, int16, float16, bfloat16,
-    float32, or int8_float16, which has matrices in 8 bits and all else in 16),
-    else int8_float16; a classifier is written in float16."""
+    """Type of a translator's weights in CTranslate2: int8, int16, float16,
+    bfloat16, float32, or int8_float16 (the default: 8-bit matrices, 16-bit
+    vectors). A classifier is written in float16."""
     example: str | None = None
-    """Text on the card."""
+    """Example text on the card."""
     language: str = "en"
-    """Of the texts of a classifier."""
+    """Language of a classifier's texts."""
     positions: int | None = None
-    """Most tokens of a source, and of a target, of a translator: two bytes a
-    channel for each. None: 1,024, or as many as its sources have at most."""
-    most_megabytes: float = 12.0
-    """A larger folder is refused."""
+    """Maximum tokens of a translator's source and target, at two bytes per
+    channel. Default: at least 1,024."""
+    max_megabytes: float = 12.0
+    """Maximum size of the folder."""
 
 
-def main(settings: Settings) -> dict:
-    """Writes the folder and returns what its `preset.json` says."""
-    run, out = pathlib.Path(settings.run), pathlib.Path(settings.out)
-    if settings.positions is not None and settings.positions < 1:
-        raise ValueError(
-            f"--positions must be 1 or more. Received: {settings.positions}."
-        )
+def main(flags: Flags) -> dict:
+    """Writes the folder and returns the content of its `preset.json`."""
+    run, out = pathlib.Path(flags.run), pathlib.Path(flags.out)
+    if flags.positions is not None and flags.positions < 1:
+        raise ValueError(f"--positions must be at least 1; got {flags.positions}.")
     file = run / "result.json"
     if not file.is_file():
         raise FileNotFoundError(
-            f"{settings.run!r} is no finished run of a recipe: there is no "
-            "`result.json`. Let it end, or name another folder."
+            f"--run must be a finished run of a recipe; got {flags.run!r}, which has "
+            "no `result.json`. Finish the run, or name another folder."
         )
     clear(out)
     notes = ""
-    if settings.notes:
-        notes = pathlib.Path(settings.notes).read_text(encoding="utf-8").strip()
+    if flags.notes:
+        notes = pathlib.Path(flags.notes).read_text(encoding="utf-8").strip()
     result = json.loads(file.read_text(encoding="utf-8"))
     labels = (run / "model" / "classifier.json").is_file()
     make = make_classifier if labels else make_translator
-    described, card, loss = make(settings, run, out, result, notes)
-    write_json(out / "preset.json", described)
+    description, card, loss = make(flags, run, out, result, notes)
+    write_json(out / "preset.json", description)
     (out / "README.md").write_text(card.strip() + "\n", encoding="utf-8")
-    print(f"\n{out}: {megabytes(out):.1f} MB; {loss} less than as trained")
-    return described
+    print(f"\n{out}: {megabytes(out):.1f} MB; {loss} less than in float32")
+    return description
 
 
 def clear(out: pathlib.Path):
-    """Empties a folder of an earlier preset, of which nothing may be left."""
+    """Empties a folder that holds an earlier preset."""
     if not out.is_dir() or not any(out.iterdir()):
         return
     if not (out / "preset.json").is_file():
         raise FileExistsError(
-            f"{str(out)!r} holds something else than a preset. Received: "
+            f"--out must be a new folder or a preset; got {str(out)!r} with "
             f"{sorted(path.name for path in out.iterdir())[:8]}. Name a new folder."
         )
     shutil.rmtree(out)
 
 
-def make_translator(settings, run, out, result, notes):
-    """Writes a translator; gives its description, card, and what it lost."""
-    trained = settings_of(translation, result)
+def make_translator(flags, run, out, result, notes):
+    """Writes a translator; returns its description, card and lost score."""
+    trained = read_flags(translation, result)
     translator = pipelines.Translator.load(run / "model")
     longest = translator.config.max_source_length
-    positions = settings.positions or max(1024, longest)
-    quantization = settings.quantization or "int8_float16"
+    positions = flags.positions or max(1024, longest)
+    quantization = flags.quantization or "int8_float16"
     zoo.to_ctranslate2(
         translator.model,
         translator.vocabulary,
@@ -158,174 +160,189 @@ def make_translator(settings, run, out, result, notes):
         quantization=None if quantization == "float32" else quantization,
         sequence_length=positions,
     )
-    check_size(settings, out, quantization)
-    corpus = translation.load_corpus(trained)
+    check_size(flags, out, quantization)
+    corpus = multilingual.load_corpus(trained)
     public = without_paths(trained, corpus)
     directions = directions_of(trained, out.name)
     first = directions[0]
-    described = {
+    description = {
         "task": "translation",
         "languages": [first.source, first.target],
         "parameters": result["parameters"],
-        "license": corpus.licence,
+        "license": corpus.license,
         "data": ", ".join(dict.fromkeys(public.values())),
         "scores": {},
-        "language_tags": bool(trained.more_targets),  # of targets, before sources
-        "arguments": {k: v for k, v in translator.changes().items() if k in KEPT}
-        | {"disable_unk": True, "suppress_ids": [0, 2]}
-        | {"max_source_length": min(longest, positions)},
+        "language_tags": bool(trained.additional_targets),
+        "arguments": {
+            "beam_size": translator.decoder.options.beam_size,
+            "length_penalty": translator.decoder.options.length_penalty,
+            "split_tokens": translator.config.split_tokens,
+            "max_source_length": min(longest, positions),
+            "disable_unk": True,
+            "suppress_ids": [0, 2],
+        },
     }
-    write_json(out / "preset.json", described)
+    write_json(out / "preset.json", description)
 
-    @functools.cache  # which compiles once
-    def loaded(folder, target):
+    @functools.cache  # compiled functions are reused
+    def load(folder, target):
         return pipelines.Translator.from_preset(folder, target_language=target)
 
     rows, scores, signatures = [], {}, {}
-    for own in directions:
-        name = f"{own.source}-{own.target}"
-        tested = translation.load_corpus(own)
-        target = own.target if trained.more_targets else None
-        before = result
-        if (own.source, own.target) != (trained.source, trained.target):
-            before = scored(own, loaded(run, target), tested)
-        after = scored(own, loaded(out, target), tested)
-        signatures |= dict.fromkeys([after["bleu_signature"], after["chrf_signature"]])
+    for direction in directions:
+        name = f"{direction.source}-{direction.target}"
+        tested = multilingual.load_corpus(direction)
+        target = direction.target if trained.additional_targets else None
+        float32 = result
+        if (direction.source, direction.target) != (trained.source, trained.target):
+            float32 = score(direction, load(run, target), tested)
+        quantized = score(direction, load(out, target), tested)
+        signatures |= dict.fromkeys(
+            [quantized["bleu_signature"], quantized["chrf_signature"]]
+        )
         label = f"{name}, " if directions[1:] else ""
-        rows += card_rows(label, quantization, before, after)
+        rows += card_rows(label, quantization, float32, quantized)
         scores[name] = {
-            "languages": [own.source, own.target],
-            "scores": {"BLEU": after["bleu"], "chrF": after["chrf"]},
+            "languages": [direction.source, direction.target],
+            "scores": {"BLEU": quantized["bleu"], "chrF": quantized["chrf"]},
         }
-        if own is first:
-            lost, tests = before["bleu"] - after["bleu"], after["test_pairs"]
-    described |= scores.pop(f"{first.source}-{first.target}")
+        if direction is first:
+            loss = float32["bleu"] - quantized["bleu"]
+            tests = quantized["test_pairs"]
+    description |= scores.pop(f"{first.source}-{first.target}")
     if scores:
-        described["directions"] = scores
-    example = settings.example or "Where is the station?"
+        description["directions"] = scores
+    example = flags.example or "Where is the station?"
     examples = []
-    for own in directions if trained.more_targets else [first]:
-        given = "" if own is first else f', target_language="{own.target}"'
-        said = loaded(out, own.target if trained.more_targets else None)(example)
+    for direction in directions if trained.additional_targets else [first]:
+        target = direction.target if trained.additional_targets else None
+        argument = "" if direction is first else f', target_language="{target}"'
         examples += [
-            f'translator = Translator.from_preset("{out.name}"{given})',
-            f'print(translator("{example}"))  # {said}',
+            f'translator = Translator.from_preset("{out.name}"{argument})',
+            f'print(translator("{example}"))  # {load(out, target)(example)}',
         ]
     card = CARD.format(
         **result | result["versions"] | dataclasses.asdict(trained) | public,
         name=out.name,
-        sources=in_words(list(dict.fromkeys(own.source for own in directions))),
-        targets=in_words(list(dict.fromkeys(own.target for own in directions))),
+        sources=in_words(list(dict.fromkeys(d.source for d in directions))),
+        targets=in_words(list(dict.fromkeys(d.target for d in directions))),
         tests=f"{tests:,}",
         others=", and on those of the others" if scores else "",
         quantization=quantization,
         rows="\n".join(rows),
-        signatures=", ".join(f"`{one}`" for one in signatures),
-        licence=corpus.licence,
+        signatures=", ".join(f"`{signature}`" for signature in signatures),
+        license=corpus.license,
         minutes=result["training_minutes"],
-        flags=flags(trained, translation.Settings()),
+        flags=command_flags(trained, translation.Flags()),
         examples="\n".join(examples),
         notes=notes,
     )
-    return described, card, f"{lost:.2f} BLEU"
+    return description, card, f"{loss:.2f} BLEU"
 
 
 def directions_of(trained, name):
-    """Gives settings for the test of each direction that a run was trained for.
+    """Returns flags for the test of each direction of a run.
 
-    The one that has the preset's name is first, else the run's own.
+    The direction with the preset's name comes first, otherwise the run's own.
     """
     plain = dataclasses.replace(
         trained,
-        more_sources=(),
-        more_targets=(),
-        additional=None,
-        joined=0.0,
-        unpunctuated=0.0,
+        additional_sources=(),
+        additional_targets=(),
+        additional_data=None,
+        concatenation_rate=0.0,
+        unpunctuated_rate=0.0,
     )
-    found = [plain]
-    found += [dataclasses.replace(plain, source=one) for one in trained.more_sources]
-    for target in trained.more_targets:
-        own = dataclasses.replace(plain, target=target)
-        if translation.spaceless(target) != translation.spaceless(trained.target):
-            own = dataclasses.replace(own, bleu_tokenize=None)
-            own = translation.complete(own, 0)
-        found.append(own)
-    return sorted(found, key=lambda own: f"{own.source}-{own.target}" != name)
+    directions = [plain]
+    for source in trained.additional_sources:
+        directions.append(dataclasses.replace(plain, source=source))
+    is_spaceless = augmentation.is_spaceless
+    for target in trained.additional_targets:
+        direction = dataclasses.replace(plain, target=target)
+        if is_spaceless(target) != is_spaceless(trained.target):
+            direction = dataclasses.replace(direction, bleu_tokenize=None)
+            direction = translation_defaults.complete(direction, 0)
+        directions.append(direction)
+    return sorted(directions, key=lambda d: f"{d.source}-{d.target}" != name)
 
 
-def scored(trained, translator, corpus) -> dict:
-    """Scores a translator, and leaves nothing of it."""
+def score(trained, translator, corpus) -> dict:
+    """Scores a translator without writing a run folder."""
     with tempfile.TemporaryDirectory() as folder:
-        return translation.evaluate(trained, translator, corpus, pathlib.Path(folder))
+        return translation_scores.evaluate(
+            trained, translator, corpus, pathlib.Path(folder)
+        )
 
 
-def card_rows(what, quantization, before, after):
-    """Two rows of a card's table."""
-    forms = ("float32, as trained", before), (f"{quantization}, as here", after)
-    return [f"| {what}{form} | {columns(one, 'bleu', 'chrf')} |" for form, one in forms]
+def card_rows(label, quantization, float32, quantized):
+    """Returns two rows of a card's table."""
+    rows = {"float32, as trained": float32, f"{quantization}, as here": quantized}
+    return [
+        f"| {label}{precision} | {columns(result, 'bleu', 'chrf')} |"
+        for precision, result in rows.items()
+    ]
 
 
 def in_words(names) -> str:
-    """Names as a sentence has them."""
+    """Joins names as in a sentence."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
 
 
-def make_classifier(settings, run, out, result, notes):
-    """Writes a classifier; gives its description, card, and what it lost."""
-    if settings.quantization not in (None, "float16"):
+def make_classifier(flags, run, out, result, notes):
+    """Writes a classifier; returns its description, card and lost score."""
+    if flags.quantization not in (None, "float16"):
         raise ValueError(
-            "A classifier is written in float16. Received: --quantization "
-            f"{settings.quantization}. Leave it out."
+            "--quantization must be float16 for a classifier; got "
+            f"{flags.quantization}. Leave it out."
         )
-    trained = settings_of(classification, result)
+    trained = read_flags(classification, result)
     classifier = pipelines.Classifier.load(run / "model")
     classifier.save(out)
-    to_half(out / "model.keras")
-    check_size(settings, out, "float16")
+    write_half_precision(out / "model.keras")
+    check_size(flags, out, "float16")
     corpus = classification.load_corpus(trained)
     public = without_paths(trained, corpus)
     small = pipelines.Classifier.load(out)
     with tempfile.TemporaryDirectory() as folder:
-        scores, _ = classification.evaluate(
+        scores, _ = classification_scores.evaluate(
             trained, small, corpus, pathlib.Path(folder)
         )
-    first = label_scores.first_of(corpus.train.multi_label)
+    first = classification_scores.main_score(corpus.train.multi_label)
     name = first.replace("_", " ")
-    described = {
+    description = {
         "task": "classification",
-        "languages": [settings.language],
+        "languages": [flags.language],
         "parameters": result["parameters"],
-        "license": corpus.licence,
+        "license": corpus.license,
         "data": ", ".join(dict.fromkeys(public.values())),
         "scores": {name: scores[first], "macro F1": scores["macro_f1"]},
         "arguments": {},
     }
-    example = settings.example or "A wonderful film, and I would see it again."
+    example = flags.example or "A wonderful film, and I would see it again."
     card = CLASSIFIER_CARD.format(
         **result | result["versions"] | public,
         name=out.name,
-        language=settings.language,
+        language=flags.language,
         classes=", ".join(classifier.classes),
         quantization="float16",
         score=name,
         before=columns(result, first, "macro_f1"),
         after=columns(scores, first, "macro_f1"),
         baseline=columns(result["tf_idf"], first, "macro_f1"),
-        licence=corpus.licence,
-        minutes=result["training_minutes"] + (result["warm_up_minutes"] or 0),
-        flags=flags(trained, classification.Settings()),
+        license=corpus.license,
+        minutes=result["training_minutes"] + (result["pretraining_minutes"] or 0),
+        flags=command_flags(trained, classification.Flags()),
         example=example,
         label=small(example).label,
         notes=notes,
     )
-    return described, card, f"{result[first] - scores[first]:.2f}% {name}"
+    return description, card, f"{result[first] - scores[first]:.2f}% {name}"
 
 
-def to_half(file: pathlib.Path):
-    """Writes the weights of a Keras file anew in float16.
+def write_half_precision(file: pathlib.Path):
+    """Rewrites the weights of a Keras file in float16.
 
-    They are loaded into what they were, float32.
+    Keras loads them into the float32 variables of the model.
     """
     with zipfile.ZipFile(file) as whole:
         parts = {name: whole.read(name) for name in whole.namelist()}
@@ -352,22 +369,23 @@ def _halve(source, target):
 
 
 def megabytes(folder) -> float:
-    """The size of a folder's files."""
+    """Returns the size of a folder's files."""
     return sum(path.stat().st_size for path in folder.iterdir()) / 1e6
 
 
-def check_size(settings, out, quantization):
-    """Refuses what is too large to be shipped."""
+def check_size(flags, out, quantization):
+    """Rejects a folder that is too large to be shipped."""
     size = megabytes(out)
-    if size > settings.most_megabytes:
+    if size > flags.max_megabytes:
         raise ValueError(
-            f"A preset has {settings.most_megabytes} MB at most. Received: {size:.1f} "
-            f"MB in {quantization}. Quantise more, or train a smaller model."
+            f"--max-megabytes {flags.max_megabytes} is exceeded: the preset has "
+            f"{size:.1f} MB in {quantization}. Quantize more, or train a smaller "
+            "model."
         )
 
 
 def without_paths(trained, corpus) -> dict:
-    """What a card says of data: the path of one's own file is nobody else's."""
+    """Describes the data on a card, without paths of this machine."""
     public = {"data": corpus.name, "origin": corpus.origin}
     if pathlib.Path(trained.data.split(",")[0]).exists():
         public = dict.fromkeys(public, file_names(trained.data))
@@ -375,13 +393,13 @@ def without_paths(trained, corpus) -> dict:
 
 
 def file_names(paths: str) -> str:
-    """The names, without their folders, of files with commas between them."""
+    """Returns the names of files, without folders, separated by commas."""
     return ",".join(pathlib.Path(path).name for path in paths.split(","))
 
 
 def columns(result, *names) -> str:
-    """Scores as columns of a table, with intervals where there are any."""
-    if result is None:  # texts without a word have no TF-IDF line
+    """Formats scores as columns of a table, with intervals if there are any."""
+    if result is None:  # texts without words have no TF-IDF baseline
         return " | ".join("none" for _ in names)
     return " | ".join(f"{result[name]:.2f}{_interval(result, name)}" for name in names)
 
@@ -394,32 +412,32 @@ def _interval(result, name) -> str:
     return "" if half is None else f" ± {half:.2f}"
 
 
-def settings_of(recipe, result):
-    """The settings of a run, of whose tuples JSON has made lists."""
-    stored = result["settings"].items()
-    return recipe.Settings(
+def read_flags(recipe, result):
+    """Reads the flags of a run; JSON has turned tuples into lists."""
+    stored = result["flags"].items()
+    return recipe.Flags(
         **{k: tuple(v) if isinstance(v, list) else v for k, v in stored}
     )
 
 
-def flags(trained, plain) -> str:
-    """The options of the command, those that are not of this machine."""
-    given = {
+def command_flags(trained, default) -> str:
+    """Returns the flags of a run's command, without paths of this machine."""
+    changes = {
         field.name: getattr(trained, field.name)
         for field in dataclasses.fields(trained)
         if field.name != "out"
-        and getattr(trained, field.name) != getattr(plain, field.name)
+        and getattr(trained, field.name) != getattr(default, field.name)
     }
-    for name in ("data", "additional", "weights"):
-        if name in given:
-            given[name] = file_names(given[name])
+    for name in ("data", "additional_data", "init_from"):
+        if name in changes:
+            changes[name] = file_names(changes[name])
     text = ""
-    for name, value in given.items():
-        flag = "from" if name == "weights" else name.replace("_", "-")
+    for name, value in changes.items():
+        flag = "from" if name == "init_from" else name.replace("_", "-")
         values = value if isinstance(value, list | tuple) else [value]
         text += f" --{flag} {' '.join(map(str, values))}"
     return text
 
 
 if __name__ == "__main__":
-    start(main, Settings, __doc__)
+    start(main, Flags, __doc__)

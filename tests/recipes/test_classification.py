@@ -8,10 +8,18 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from keras_tfm.recipes.labelled_corpora import LabelledCorpus
 
 from keras_tfm import models, pipelines, text, training, zoo
-from keras_tfm.recipes import classification, label_scores, preset, runs
+from keras_tfm.recipes import (
+    classification,
+    classification_defaults,
+    classification_scores,
+    labeled_corpora,
+    masked_pretraining,
+    preset,
+    runs,
+)
+from keras_tfm.recipes.labeled_corpora import LabeledCorpus
 from keras_tfm.text import LabeledDataset, TokenizersVocabulary
 from keras_tfm.text.tf_data import step_dataset
 
@@ -35,26 +43,26 @@ def write(file, count, several=False):
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory):
+def flags(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
-    return classification.Settings(
+    return classification.Flags(
         data=write(folder / "texts.tsv", 300),
         out=str(folder / "out"),
-        preset="tiny",
-        batch=1024,
+        size="tiny",
+        batch_tokens=1024,
         epochs=5,
-        peak_rate=2e-2,
-        average=2,
+        learning_rate=2e-2,
+        average_last=2,
     )
 
 
 @pytest.fixture(scope="module")
-def result(settings):
-    return classification.main(settings)
+def result(flags):
+    return classification.main(flags)
 
 
-def test_a_run_learns_and_leaves_what_the_page_says(settings, result):
-    out = pathlib.Path(settings.out)
+def test_a_run_learns_and_leaves_what_the_page_says(flags, result):
+    out = pathlib.Path(flags.out)
     assert {path.name for path in out.iterdir()} >= {
         "model",
         "result.json",
@@ -63,7 +71,7 @@ def test_a_run_learns_and_leaves_what_the_page_says(settings, result):
         "curves.png",
         "tensorboard",
         "vocabulary.model",
-        "settings.json",
+        "flags.json",
     }
     stored = json.loads((out / "result.json").read_text())
     assert stored == json.loads(json.dumps(result))
@@ -76,23 +84,25 @@ def test_a_separator_that_is_in_no_label_is_refused(tmp_path):
     file = tmp_path / "several.tsv"
     rows = [f"text {i} of many\t{'good|long' if i % 2 else 'bad'}" for i in range(60)]
     file.write_text("text\tlabel\n" + "\n".join(rows), encoding="utf-8")
-    settings = classification.Settings(
+    flags = classification.Flags(
         data=str(file), label_separator=";", out=str(tmp_path / "out")
     )
-    with pytest.raises(ValueError, match="';', and 48 texts of one label each"):
-        classification.main(settings)
+    with pytest.raises(
+        ValueError, match="';' must occur .* 48 texts with one label each"
+    ):
+        classification.main(flags)
     assert not (tmp_path / "out").exists()
     none_or_one = text.LabeledDataset(["a", "b", "c"], [["x"], [], ["y"]])
-    classification.check_separator(settings, none_or_one)
+    classification_defaults.check_labels(flags, none_or_one)
 
 
 @pytest.mark.backend("torch")
-def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
+def test_a_preset_is_made_of_a_run(flags, result, tmp_path):
     notes = tmp_path / "notes.md"
     notes.write_text("It knows eight words alone.")
     out = tmp_path / "films"
-    given = preset.Settings(
-        settings.out, str(out), str(notes), example="a lovely film", language="eo"
+    given = preset.Flags(
+        flags.out, str(out), str(notes), example="a lovely film", language="eo"
     )
     described = preset.main(given)
     assert described == json.loads((out / "preset.json").read_text())
@@ -103,8 +113,8 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
     low, high = result["accuracy_interval_95"]
     line = f"| float32, as trained | {result['accuracy']:.2f} ({low:.2f} to {high:.2f})"
     assert line in card
-    assert settings.data not in card and "--preset tiny" in card
-    run = pathlib.Path(settings.out) / "model"
+    assert flags.data not in card and "--size tiny" in card
+    run = pathlib.Path(flags.out) / "model"
     sizes = [(folder / "model.keras").stat().st_size for folder in (out, run)]
     assert sizes[0] < 0.7 * sizes[1]
     before, after = (
@@ -116,36 +126,36 @@ def test_a_preset_is_made_of_a_run(settings, result, tmp_path):
         np.testing.assert_allclose(
             ops.convert_to_numpy(one), ops.convert_to_numpy(other), rtol=1e-3, atol=1e-6
         )
-    with pytest.raises(ValueError, match="float16. Received: --quantization int8"):
+    with pytest.raises(ValueError, match="--quantization must be float16"):
         preset.main(dataclasses.replace(given, quantization="int8"))
 
 
 @pytest.mark.backend("torch")
-def test_texts_of_the_test_that_were_cut_are_counted(settings, result, tmp_path):
-    corpus = classification.load_corpus(settings)
-    folder = pathlib.Path(settings.out) / "model"
+def test_texts_of_the_test_that_were_cut_are_counted(flags, result, tmp_path):
+    corpus = classification.load_corpus(flags)
+    folder = pathlib.Path(flags.out) / "model"
     for length, cut in ((5, 30), (64, 0)):  # four words, start and end
         short = pipelines.Classifier.load(folder, max_length=length)
-        scores, _ = classification.evaluate(settings, short, corpus, tmp_path)
+        scores, _ = classification_scores.evaluate(flags, short, corpus, tmp_path)
         assert scores["test_truncated"] == cut
 
 
 @pytest.mark.backend("torch")
-def test_one_label_for_every_text_is_said(settings, result, tmp_path, capsys):
-    corpus = classification.load_corpus(settings)
-    classifier = pipelines.Classifier.load(pathlib.Path(settings.out) / "model")
+def test_one_label_for_every_text_is_said(flags, result, tmp_path, capsys):
+    corpus = classification.load_corpus(flags)
+    classifier = pipelines.Classifier.load(pathlib.Path(flags.out) / "model")
     for blind in (False, True):
         if blind:
             classifier.model.set_weights(
                 [0 * w for w in classifier.model.get_weights()]
             )
-        classification.evaluate(settings, classifier, corpus, tmp_path)
+        classification_scores.evaluate(flags, classifier, corpus, tmp_path)
         said = "Every text got the same label: nothing was learned."
         assert (said in capsys.readouterr().out) == blind
 
 
-def test_what_is_saved_says_what_the_run_said(settings, result):
-    out = pathlib.Path(settings.out)
+def test_what_is_saved_says_what_the_run_said(flags, result):
+    out = pathlib.Path(flags.out)
     lines = (out / "predictions.tsv").read_text(encoding="utf-8").splitlines()
     rows = [line.split("\t") for line in lines[1:]]
     classifier = pipelines.Classifier.load(out / "model")
@@ -156,30 +166,30 @@ def test_what_is_saved_says_what_the_run_said(settings, result):
 
 
 @pytest.mark.backend("torch")
-def test_a_second_start_trains_nothing_more(settings, result, capsys):
-    again = classification.main(dataclasses.replace(settings, average=1))
+def test_a_second_start_trains_nothing_more(flags, result, capsys):
+    again = classification.main(dataclasses.replace(flags, average_last=1))
     printed = capsys.readouterr().out
-    assert "Continuing the run" in printed and "Epoch 1/" not in printed
+    assert "Resuming the run" in printed and "Epoch 1/" not in printed
     assert again["training_minutes"] == result["training_minutes"]
     with pytest.raises(ValueError, match="dropout: 0.3 before, 0.25 now"):
-        classification.main(dataclasses.replace(settings, dropout=0.25))
+        classification.main(dataclasses.replace(flags, dropout=0.25))
 
 
 @pytest.mark.backend("torch")
-def test_a_text_may_have_several_labels(settings, tmp_path, capsys):
+def test_a_text_may_have_several_labels(flags, tmp_path, capsys):
     out = tmp_path / "out"
     several = dataclasses.replace(
-        settings,
+        flags,
         data=write(tmp_path / "several.tsv", 300, several=True),
         label_separator=",",
-        batch=256,
+        batch_tokens=256,
         epochs=4,
         out=str(out),
-        warm_up_epochs=1,
+        pretraining_epochs=1,
     )
     result = classification.main(several)
-    before = json.loads((out / "warm_up.json").read_text())
-    assert before["minutes"] == result["warm_up_minutes"] > 0
+    before = json.loads((out / "pretraining.json").read_text())
+    assert before["minutes"] == result["pretraining_minutes"] > 0
     # Of both labels at once, and of each by itself.
     assert 80 < result["exact_match"] <= result["label_accuracy"]
     assert "accuracy" not in result and "accuracy" not in result["tf_idf"]
@@ -196,11 +206,11 @@ def test_a_text_may_have_several_labels(settings, tmp_path, capsys):
 
 
 @pytest.mark.backend("torch")
-def test_it_starts_from_the_weights_of_others(settings, tmp_path):
+def test_it_starts_from_the_weights_of_others(flags, tmp_path):
     import torch
     import transformers
 
-    lines = pathlib.Path(settings.data).read_text(encoding="utf-8").splitlines()
+    lines = pathlib.Path(flags.data).read_text(encoding="utf-8").splitlines()
     texts = [line.split("\t")[0] for line in lines]
     vocabulary = TokenizersVocabulary.train(texts, size=200)
     folder = tmp_path / "bert"
@@ -216,19 +226,23 @@ def test_it_starts_from_the_weights_of_others(settings, tmp_path):
     transformers.BertModel(config).save_pretrained(folder)
     vocabulary.save(folder / "tokenizer.json")
     chosen = {"max_length": None, "word_dropout": 0.0, "epochs": 1}
-    chosen |= {"frozen_layers": 1, "weights": str(folder), "out": str(tmp_path / "out")}
-    chosen |= {"preset": None, "vocabulary_size": None}
-    run = dataclasses.replace(settings, **chosen)
+    chosen |= {
+        "frozen_layers": 1,
+        "init_from": str(folder),
+        "out": str(tmp_path / "out"),
+    }
+    chosen |= {"size": None, "vocabulary_size": None}
+    run = dataclasses.replace(flags, **chosen)
     result = classification.main(run)
-    assert result["settings"]["weights"] == str(folder)
+    assert result["flags"]["init_from"] == str(folder)
     classifier = pipelines.Classifier.load(tmp_path / "out" / "model")
     assert isinstance(classifier.vocabulary, TokenizersVocabulary)
     before = zoo.from_hugging_face(folder).model
     # A length that nobody gave is what the weights have places for.
-    assert result["settings"]["max_length"] == 40
-    assert classification.main(run)["settings"] == result["settings"]
+    assert result["flags"]["max_length"] == 40
+    assert classification.main(run)["flags"] == result["flags"]
     long = dataclasses.replace(run, max_length=41, out=str(tmp_path / "long"))
-    with pytest.raises(ValueError, match="learned 40 positions. .* --max-length 41"):
+    with pytest.raises(ValueError, match="--max-length must be at most 40, .* got 41"):
         classification.main(long)
     for number, same in ((0, True), (1, False)):
         kernels = [
@@ -257,21 +271,19 @@ class Steps:
         return self.dataset(1000, 1004)
 
 
-def fitted(settings, out, rate=0.1, **changes):
+def fitted(flags, out, rate=0.1, **changes):
     """Trains by the recipe a model that takes no time."""
-    chosen = {"epochs": 4, "patience": 4, "average": 1, **changes}
+    chosen = {"epochs": 4, "patience": 4, "average_last": 1, **changes}
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
-    loss, accuracy = classification.losses(multi_label=False)
+    loss, accuracy = classification.make_loss(multi_label=False)
     model.compile(keras.optimizers.Adam(rate), loss, weighted_metrics=[accuracy])
-    settings = dataclasses.replace(settings, **chosen)
-    return model, *classification.train(settings, model, Steps(), Steps(), out)
+    flags = dataclasses.replace(flags, **chosen)
+    return model, *classification.train(flags, model, Steps(), Steps(), out)
 
 
 @pytest.mark.backend("torch")
-def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(
-    settings, tmp_path, monkeypatch
-):
-    whole, history, *_ = fitted(settings, tmp_path / "whole")
+def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(flags, tmp_path, monkeypatch):
+    whole, history, *_ = fitted(flags, tmp_path / "whole")
 
     class Cut(runs.Seconds):
         def on_epoch_end(self, epoch, logs=None):
@@ -282,24 +294,24 @@ def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(
     keras.utils.set_random_seed(1)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(runs, "Seconds", Cut)
-        fitted(settings, tmp_path / "cut")
+        fitted(flags, tmp_path / "cut")
     keras.utils.set_random_seed(2)  # what is restored does not depend on it
-    again, continued, *_ = fitted(settings, tmp_path / "cut")
+    again, continued, *_ = fitted(flags, tmp_path / "cut")
     assert len(continued["loss"]) == len(history["loss"]) == 4
     np.testing.assert_allclose(continued["loss"], history["loss"], rtol=1e-5)
     for found, wanted in zip(again.get_weights(), whole.get_weights(), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
 
 
-def test_a_run_that_gets_no_better_ends_and_stays_ended(settings, tmp_path):
+def test_a_run_that_gets_no_better_ends_and_stays_ended(flags, tmp_path):
     for _ in range(2):
-        _, history, kept, _ = fitted(settings, tmp_path, rate=0.0, patience=1)
+        _, history, kept, _ = fitted(flags, tmp_path, rate=0.0, patience=1)
         assert len(history["loss"]) == 2
-    assert kept == "mean of the last 1 epochs"  # as good as the first epoch's
+    assert kept == "average of the last 1 epochs"  # as good as the first epoch's
 
 
 @pytest.mark.backend("torch")
-def test_the_mean_is_kept_only_where_it_is_better(settings, tmp_path, monkeypatch):
+def test_the_mean_is_kept_only_where_it_is_better(flags, tmp_path, monkeypatch):
     kernels = {
         "epoch": np.array([[1, -1]] * 3, "float32"),  # the wrong way round
         "mean": np.array([[-1, 1]] * 3, "float32"),  # right every time
@@ -311,7 +323,7 @@ def test_the_mean_is_kept_only_where_it_is_better(settings, tmp_path, monkeypatc
             return ["one", "two"]
 
         monkeypatch.setattr(training.CheckpointAverage, "apply", apply)
-        model, history, kept, scores = fitted(settings, tmp_path / name, rate=0.01)
+        model, history, kept, scores = fitted(flags, tmp_path / name, rate=0.01)
         [(one, mean)] = [tuple(both.values()) for both in scores.values()]
         assert (one < mean) == (name == "mean")
         same = np.array_equal(model.get_weights()[0], kernel)
@@ -319,13 +331,13 @@ def test_the_mean_is_kept_only_where_it_is_better(settings, tmp_path, monkeypatc
         best = 1 + int(np.argmax(history["val_accuracy"]))
         assert (
             kept
-            == {"epoch": f"epoch {best}", "mean": "mean of the last 2 epochs"}[name]
+            == {"epoch": f"epoch {best}", "mean": "average of the last 2 epochs"}[name]
         )
 
 
 @pytest.mark.backend("torch")
 def test_training_texts_alone_make_the_vocabulary_and_get_the_weights(
-    settings, tmp_path, monkeypatch
+    flags, tmp_path, monkeypatch
 ):
     class Reached(Exception):
         """What comes before training has been seen."""
@@ -345,9 +357,9 @@ def test_training_texts_alone_make_the_vocabulary_and_get_the_weights(
     made, trained, before = [], [], text.Vocabulary.train
     monkeypatch.setattr(text, "LabelBatches", Batches)
     monkeypatch.setattr(text.Vocabulary, "train", train)
-    monkeypatch.setattr(classification, "warm_up", stop)
+    monkeypatch.setattr(masked_pretraining, "pretrain", stop)
     run = dataclasses.replace(
-        settings,
+        flags,
         out=str(tmp_path / "out"),
         class_weight="balanced",
         word_dropout=0.2,
@@ -356,7 +368,7 @@ def test_training_texts_alone_make_the_vocabulary_and_get_the_weights(
     )
     with pytest.raises(Reached):
         classification.main(run)
-    corpus = classification.labelled_corpora.load(run.data, seed=5)
+    corpus = labeled_corpora.load(run.data, seed=5)
     assert trained == [corpus.train.texts]
     assert [part.texts for part, _ in made] == [
         corpus.train.texts,
@@ -368,31 +380,35 @@ def test_training_texts_alone_make_the_vocabulary_and_get_the_weights(
         assert [given[name] for name in names] == [0.2, 0.3, 5, 1024]
 
 
-def test_a_run_does_not_go_on_with_other_texts(settings, result):
-    file = pathlib.Path(settings.data)
+def test_a_run_does_not_go_on_with_other_texts(flags, result):
+    file = pathlib.Path(flags.data)
     before = file.read_text(encoding="utf-8")
     file.write_text(before.replace(" film ", " play ", 40), encoding="utf-8")
     with pytest.raises(ValueError, match="text_sha256"):
-        classification.main(settings)
+        classification.main(flags)
     file.write_text(before, encoding="utf-8")
 
 
 def test_what_is_not_said_suits_the_corpus_or_the_weights():
-    complete = classification.complete
-    imdb = complete(classification.Settings())
-    assert (imdb.max_length, imdb.peak_rate, imdb.word_dropout) == (400, 2e-3, 0.1)
+    complete = classification_defaults.complete
+    imdb = complete(classification.Flags())
+    assert (imdb.max_length, imdb.learning_rate, imdb.word_dropout) == (400, 2e-3, 0.1)
     assert imdb.out == "runs/imdb"
-    assert (imdb.preset, imdb.dropout, imdb.weight_decay) == ("tiny", 0.3, 0.5)
-    sst2 = complete(classification.Settings(data="sst2"))
-    assert (sst2.preset, sst2.dropout, sst2.weight_decay) == ("small", 0.1, 0.1)
-    imported = complete(classification.Settings(weights="some/folder/minilm"))
-    found = {name: getattr(imported, name) for name in classification.IMPORTED}
-    assert found == classification.IMPORTED
+    assert (imdb.size, imdb.dropout, imdb.weight_decay) == ("tiny", 0.3, 0.5)
+    sst2 = complete(classification.Flags(data="sst2"))
+    assert (sst2.size, sst2.dropout, sst2.weight_decay) == ("small", 0.1, 0.1)
+    imported = complete(classification.Flags(init_from="some/folder/minilm"))
+    found = {
+        name: getattr(imported, name) for name in classification_defaults.FINE_TUNING
+    }
+    assert found == classification_defaults.FINE_TUNING
     assert imported.max_length == 256 and imported.out == "runs/imdb-minilm"
-    short = complete(classification.Settings(data="sst2", weights="minilm"))
+    short = complete(classification.Flags(data="sst2", init_from="minilm"))
     assert short.max_length == 64
-    said = complete(classification.Settings(data="x.tsv", peak_rate=0.5, weights="w"))
-    assert said.peak_rate == 0.5
+    said = complete(
+        classification.Flags(data="x.tsv", learning_rate=0.5, init_from="w")
+    )
+    assert said.learning_rate == 0.5
 
 
 @pytest.mark.parametrize("kind", ["name", "folder"])
@@ -408,22 +424,22 @@ def test_presets_of_keras_hub_are_read_by_their_reader(kind, tmp_path, monkeypat
     if kind == "folder":
         (tmp_path / "metadata.json").write_text("{}")
         name = str(tmp_path)
-    settings = classification.Settings(weights=name, dropout=0.3, max_length=9)
-    found = classification.get_encoder(settings, None, None)
+    flags = classification.Flags(init_from=name, dropout=0.3, max_length=9)
+    found = classification.make_encoder(flags, None, None)
     assert found == (encoder, "its vocabulary")
     other = dataclasses.replace(
-        settings, attention_dropout=0.0, precision="mixed_bfloat16"
+        flags, attention_dropout=0.0, precision="mixed_bfloat16"
     )
-    classification.get_encoder(other, None, None)
+    classification.make_encoder(other, None, None)
     usual = {"dropout": 0.3, "dtype": "float32"}
     faster = {"dropout": 0.3, "dtype": "mixed_bfloat16", "attention_dropout": 0.0}
     assert asked == [(name, usual), (name, faster)]
 
 
 @pytest.mark.backend("torch")
-def test_a_run_in_half_precision_keeps_weights_in_float32(settings, tmp_path):
+def test_a_run_in_half_precision_keeps_weights_in_float32(flags, tmp_path):
     given = dataclasses.replace(
-        settings,
+        flags,
         out=str(tmp_path / "out"),
         epochs=1,
         precision="mixed_bfloat16",
@@ -434,16 +450,18 @@ def test_a_run_in_half_precision_keeps_weights_in_float32(settings, tmp_path):
     assert loaded.model.encoder.config["attention_dropout"] == 0.1
     assert loaded.model.encoder.dtype_policy.name == "mixed_bfloat16"
     assert {weight.dtype for weight in loaded.model.weights} == {"float32"}
-    assert 0 <= result["accuracy"] <= 100 and np.isfinite(result["calibration_error"])
+    assert 0 <= result["accuracy"] <= 100 and np.isfinite(
+        result["expected_calibration_error"]
+    )
 
 
-def test_imported_weights_are_frozen_as_the_settings_say():
+def test_imported_weights_are_frozen_as_the_flags_say():
     def names(**chosen):
         encoder = models.encoder_small(
             20, embedding_dim=8, num_heads=2, num_layers=2, normalize_embedding=True
         )
-        settings = classification.Settings(weights="x", **chosen)
-        classification.freeze(settings, encoder)
+        flags = classification.Flags(init_from="x", **chosen)
+        classification.freeze(flags, encoder)
         return {weight.path for weight in encoder.trainable_weights}
 
     everything = names()
@@ -460,79 +478,81 @@ def test_imported_weights_are_frozen_as_the_settings_say():
     assert not any("encoder_1" in name for name in names(frozen_layers=2))
 
 
-def test_settings_that_no_corpus_makes_good_are_refused(settings):
+def test_flags_that_no_corpus_makes_good_are_refused(flags):
     for name, value in (("epochs", 0), ("max_length", 0), ("patience", 0)):
-        other = dataclasses.replace(settings, **{name: value})
-        with pytest.raises(ValueError, match="must be 1 or more. Received: 0"):
+        other = dataclasses.replace(flags, **{name: value})
+        with pytest.raises(ValueError, match="must be at least 1; got 0"):
             classification.main(other)
-    with pytest.raises(ValueError, match="--lora-rank 4, .* and no --from"):
-        classification.main(dataclasses.replace(settings, lora_rank=4))
+    with pytest.raises(ValueError, match="need --from; got --lora-rank 4"):
+        classification.main(dataclasses.replace(flags, lora_rank=4))
     for name, value in (("lora_rank", 0), ("frozen_layers", -1)):
-        wrong = dataclasses.replace(settings, weights="x", **{name: value})
-        with pytest.raises(ValueError, match=f"or more. Received: {value}"):
+        wrong = dataclasses.replace(flags, init_from="x", **{name: value})
+        with pytest.raises(ValueError, match=f"must be at least .; got {value}"):
             classification.main(wrong)
-    warmed = {"weights": "x", "lora_rank": 4, "warm_up_epochs": 1}
-    with pytest.raises(ValueError, match="A warm-up trains all weights"):
-        classification.main(dataclasses.replace(settings, **warmed))
-    own = {"weights": "x", "preset": "small", "vocabulary_size": None}
-    with pytest.raises(ValueError, match="{'preset': 'small'} beside it"):
-        classification.main(dataclasses.replace(settings, **own))
+    warmed = {"init_from": "x", "lora_rank": 4, "pretraining_epochs": 1}
+    with pytest.raises(ValueError, match="--pretraining-epochs trains all weights"):
+        classification.main(dataclasses.replace(flags, **warmed))
+    own = {"init_from": "x", "size": "small", "vocabulary_size": None}
+    with pytest.raises(ValueError, match="got {'size': 'small'} too"):
+        classification.main(dataclasses.replace(flags, **own))
 
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize(
     ("name", "value", "wanted"),
     [
-        ("dropout", 1.0, "0 or more and below 1"),
-        ("attention_dropout", -0.1, "0 or more and below 1"),
-        ("word_dropout", 1.0, "0 or more and below 1"),
-        ("peak_rate", -1.0, "above 0"),
-        ("peak_rate", float("nan"), "above 0"),
-        ("clip_norm", 0.0, "above 0"),
-        ("clip_norm", float("inf"), "above 0"),
-        ("weight_decay", -1.0, "0 or more"),
-        ("subword_sampling", 0.0, "above 0 and at most 1"),
-        ("subword_sampling", 1.5, "above 0 and at most 1"),
+        ("dropout", 1.0, "at least 0 and less than 1"),
+        ("attention_dropout", -0.1, "at least 0 and less than 1"),
+        ("word_dropout", 1.0, "at least 0 and less than 1"),
+        ("learning_rate", -1.0, "greater than 0"),
+        ("learning_rate", float("nan"), "greater than 0"),
+        ("clip_norm", 0.0, "greater than 0"),
+        ("clip_norm", float("inf"), "greater than 0"),
+        ("weight_decay", -1.0, "at least 0"),
+        ("subword_sampling", 0.0, "greater than 0 and at most 1"),
+        ("subword_sampling", 1.5, "greater than 0 and at most 1"),
     ],
 )
 def test_shares_and_rates_out_of_range_are_refused(
-    settings, tmp_path, name, value, wanted
+    flags, tmp_path, name, value, wanted
 ):
     wrong = {name: value, "out": str(tmp_path / "out")}
     flag = name.replace("_", "-")
-    with pytest.raises(ValueError, match=f"--{flag} must be {wanted}. .*{value}"):
-        classification.main(dataclasses.replace(settings, **wrong))
+    with pytest.raises(ValueError, match=f"--{flag} must be {wanted}; got {value}"):
+        classification.main(dataclasses.replace(flags, **wrong))
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.backend("torch")
-def test_only_sentencepiece_cuts_texts_in_other_ways(settings):
-    wrong = {"subword_sampling": 0.1, "vocabulary_kind": "wordpiece"}
-    with pytest.raises(ValueError, match="SentencePiece alone. .* wordpiece"):
-        classification.check(dataclasses.replace(settings, **wrong))
+def test_only_sentencepiece_cuts_texts_in_other_ways(flags):
+    wrong = {"subword_sampling": 0.1, "subword_model": "wordpiece"}
+    with pytest.raises(
+        ValueError, match="needs SentencePiece; got --subword-model wordpiece"
+    ):
+        classification_defaults.check(dataclasses.replace(flags, **wrong))
 
 
-def test_one_label_that_may_hold_is_refused(settings, tmp_path):
+def test_one_label_that_may_hold_is_refused(flags, tmp_path):
     file = tmp_path / "one.tsv"
     lines = [f"film {n}\t{'spam' if n % 2 else ''}" for n in range(40)]
     file.write_text("\n".join(["text\tlabel", *lines]) + "\n")
     one = {"data": str(file), "label_separator": ",", "out": str(tmp_path / "out")}
-    with pytest.raises(ValueError, match=r"two labels or more. Received: \['spam'\]"):
-        classification.main(dataclasses.replace(settings, **one))
+    with pytest.raises(ValueError, match=r"at least two different labels; got ..spam"):
+        classification.main(dataclasses.replace(flags, **one))
 
 
 def test_columns_have_names_or_numbers():
-    assert classification.columns("title, body") == ["title", "body"]
-    assert classification.columns("1,2") == [1, 2]
-    assert classification.columns(None) is None
+    assert classification.parse_columns("title, body") == ["title", "body"]
+    assert classification.parse_columns("1,2") == [1, 2]
+    assert classification.parse_columns(None) is None
 
 
-def test_what_could_not_be_labelled_is_refused_before_training(settings, tmp_path):
+def test_what_could_not_be_labelled_is_refused_before_training(flags, tmp_path):
     rows = ["text\tlabel", "\u200b\tgood", *["a film\tgood", "a play\tbad"] * 3]
     file = tmp_path / "test.tsv"
     file.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    run = dataclasses.replace(settings, test=str(file), out=str(tmp_path / "out"))
-    with pytest.raises(ValueError, match="Nothing of a test text is left"):
+    run = dataclasses.replace(flags, test=str(file), out=str(tmp_path / "out"))
+    with pytest.raises(ValueError, match="must have a token of the vocabulary"):
         classification.main(run)
     assert not (tmp_path / "out" / "restart").exists()
 
@@ -546,10 +566,10 @@ def test_what_could_not_be_labelled_is_refused_before_training(settings, tmp_pat
         (["text\tlabel", "a film\tgood", " \tbad"], "line 3: the text is empty"),
     ],
 )
-def test_bad_files_are_refused_before_training(rows, message, settings, tmp_path):
+def test_bad_files_are_refused_before_training(rows, message, flags, tmp_path):
     file = tmp_path / "bad.tsv"
     file.write_text("\n".join(rows) + "\n")
-    run = dataclasses.replace(settings, data=str(file), out=str(tmp_path / "out"))
+    run = dataclasses.replace(flags, data=str(file), out=str(tmp_path / "out"))
     with pytest.raises(ValueError, match=message):
         classification.main(run)
     assert not (tmp_path / "out").exists()
@@ -562,7 +582,7 @@ def test_matrices_decay_and_biases_do_not():
     for weight in encoder.trainable_variables:
         weight.assign(np.ones(weight.shape))
         before[weight.path] = weight
-    optimizer = runs.falling_adamw(encoder, 0.1, 10, 1, 0.5, clip_norm=1.0)
+    optimizer = runs.make_adamw(encoder, 0.1, 10, 1, 0.5, clip_norm=1.0)
     optimizer.build(encoder.trainable_variables)
     for _ in range(2):  # the first update's rate is 0
         optimizer.apply([0.0 * weight for weight in encoder.trainable_variables])
@@ -572,46 +592,62 @@ def test_matrices_decay_and_biases_do_not():
     assert any(len(w.shape) == 2 for path, w in before.items() if "bias" in path)
 
 
+def identity(flags, corpus):
+    return runs.identity(flags, corpus.train, corpus.validation)
+
+
 @pytest.mark.backend("torch")
-def test_a_warm_up_of_other_settings_is_not_taken(settings, tmp_path):
-    chosen = {"out": str(tmp_path), "warm_up_epochs": 1, "epochs": 1}
-    first = classification.complete(dataclasses.replace(settings, **chosen))
-    corpus = classification.labelled_corpora.load(first.data)
-    encoder, vocabulary = classification.get_encoder(first, corpus, tmp_path)
-    minutes = classification.warm_up(first, encoder, corpus, vocabulary, tmp_path)
+def test_a_warm_up_of_other_flags_is_not_taken(flags, tmp_path):
+    chosen = {"out": str(tmp_path), "pretraining_epochs": 1, "epochs": 1}
+    first = classification_defaults.complete(dataclasses.replace(flags, **chosen))
+    corpus = labeled_corpora.load(first.data)
+    encoder, vocabulary = classification.make_encoder(first, corpus, tmp_path)
+    minutes = masked_pretraining.pretrain(
+        first, encoder, corpus, vocabulary, tmp_path, identity(first, corpus)
+    )
     learned = encoder.get_weights()
-    other, _ = classification.get_encoder(first, corpus, tmp_path)
-    again = classification.warm_up(first, other, corpus, vocabulary, tmp_path)
+    other, _ = classification.make_encoder(first, corpus, tmp_path)
+    again = masked_pretraining.pretrain(
+        first, other, corpus, vocabulary, tmp_path, identity(first, corpus)
+    )
     assert again == minutes
     np.testing.assert_array_equal(other.get_weights()[0], learned[0])
-    changed = dataclasses.replace(first, peak_rate=1e-9)
-    other, _ = classification.get_encoder(changed, corpus, tmp_path)
+    changed = dataclasses.replace(first, learning_rate=1e-9)
+    other, _ = classification.make_encoder(changed, corpus, tmp_path)
     before = other.get_weights()
-    classification.warm_up(changed, other, corpus, vocabulary, tmp_path)
+    masked_pretraining.pretrain(
+        changed, other, corpus, vocabulary, tmp_path, identity(changed, corpus)
+    )
     np.testing.assert_allclose(other.get_weights()[0], before[0], atol=1e-4)
 
 
 def test_scores_are_those_counted_by_hand():
     probabilities = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.4, 0.5, 0.1]])
-    scores = label_scores.scores(np.array([0, 1, 0]), probabilities, several=False)
+    scores = classification_scores.scores(
+        np.array([0, 1, 0]), probabilities, multi_label=False
+    )
     # Class 0: one of one found is right, one of two is found; class 1: half.
     assert scores["accuracy"] == pytest.approx(2 / 3)
     assert scores["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)
     wanted = np.array([[1, 0, 0], [0, 1, 1], [0, 1, 0]])
-    scores = label_scores.scores(wanted, probabilities, several=True)
+    scores = classification_scores.scores(wanted, probabilities, multi_label=True)
     assert scores["exact_match"] == pytest.approx(2 / 3)
     assert scores["label_accuracy"] == pytest.approx(8 / 9)
     assert "accuracy" not in scores
     assert scores["macro_f1"] == pytest.approx((1 + 1 + 0) / 3)
     # Of a class that no text has there is none, found or not.
-    scores = label_scores.scores(wanted[[0, 2]], probabilities[[0, 1]], several=True)
+    scores = classification_scores.scores(
+        wanted[[0, 2]], probabilities[[0, 1]], multi_label=True
+    )
     assert scores["macro_f1"] == 1.0
-    scores = label_scores.scores(np.array([0, 0, 0]), probabilities, several=False)
+    scores = classification_scores.scores(
+        np.array([0, 0, 0]), probabilities, multi_label=False
+    )
     assert scores["macro_f1"] == pytest.approx(1 / 2)
 
 
 @pytest.mark.backend("torch")
-def test_of_several_labels_the_loss_tells_which_epoch_was_best(settings, tmp_path):
+def test_of_several_labels_the_loss_tells_which_epoch_was_best(flags, tmp_path):
     """That no label holds is right for most, and is no reason to stop."""
     x = np.random.default_rng(0).normal(size=(64, 3)).astype("float32")
     y = (x > 1.5).astype("float32")
@@ -631,12 +667,12 @@ def test_of_several_labels_the_loss_tells_which_epoch_was_best(settings, tmp_pat
 
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
     model.layers[-1].bias.assign([-9.0] * 3)
-    loss, accuracy = classification.losses(multi_label=True)
+    loss, accuracy = classification.make_loss(multi_label=True)
     model.compile(keras.optimizers.Adam(0.02), loss, weighted_metrics=[accuracy])
-    chosen = dataclasses.replace(settings, epochs=8, patience=1, average=1)
+    chosen = dataclasses.replace(flags, epochs=8, patience=1, average_last=1)
     rows = Rare()
     history, _, scores = classification.train(
-        chosen, model, rows, rows, tmp_path, several=True
+        chosen, model, rows, rows, tmp_path, multi_label=True
     )
     assert len(set(history["val_label_accuracy"])) == 1  # nothing would have got better
     assert len(history["loss"]) == 8 and history["loss"][-1] < history["loss"][0]
@@ -651,12 +687,12 @@ def test_the_first_line_never_sees_the_test_part():
 
     train = part(["x x x", "y y y", "x y x", "y x y"] * 3, ["a", "b", "a", "b"] * 3)
     test = part(["x z", "y z"], ["a", "b"])
-    corpus = LabelledCorpus("c", train, test, test, "", "")
-    found = label_scores.tf_idf_scores(corpus)
-    assert found["accuracy"] == 1.0 and found["c"] == label_scores.STRENGTHS[0]
+    corpus = LabeledCorpus("c", train, test, test, "", "")
+    found = classification_scores.tf_idf_scores(corpus)
+    assert found["accuracy"] == 1.0 and found["c"] == classification_scores.STRENGTHS[0]
     wrong = part(["x z", "y z"], ["b", "a"])
     other = dataclasses.replace(corpus, test=wrong)
-    assert label_scores.tf_idf_scores(other) == {
+    assert classification_scores.tf_idf_scores(other) == {
         "accuracy": 0.0,
         "macro_f1": 0.0,
         "c": found["c"],
@@ -670,8 +706,8 @@ def test_the_first_line_learns_from_training_texts_alone():
         return LabeledDataset(texts, ["a", "b"] * (len(texts) // 2))
 
     others = part(["q q", "r r"] * 4)
-    corpus = LabelledCorpus("c", part(["x x", "y y"] * 6), others, others, "", "")
-    assert label_scores.tf_idf_scores(corpus)["accuracy"] == 0.5
+    corpus = LabeledCorpus("c", part(["x x", "y y"] * 6), others, others, "", "")
+    assert classification_scores.tf_idf_scores(corpus)["accuracy"] == 0.5
 
 
 @pytest.mark.backend("torch")
@@ -682,12 +718,12 @@ def test_words_that_stand_in_one_text_each_make_a_first_line():
     test = LabeledDataset(
         ["word0", "word2"], ["a", "a"], ["a", "b"], allow_missing=True
     )
-    corpus = LabelledCorpus("c", train, test, test, "", "")
-    assert label_scores.tf_idf_scores(corpus)["accuracy"] == 1.0
+    corpus = LabeledCorpus("c", train, test, test, "", "")
+    assert classification_scores.tf_idf_scores(corpus)["accuracy"] == 1.0
 
 
 @pytest.mark.backend("torch")
-def test_texts_without_a_word_are_trained_on(settings, tmp_path, capsys):
+def test_texts_without_a_word_are_trained_on(flags, tmp_path, capsys):
     signs = {"good": "🙂🎉😀", "bad": "🙁!!💔"}
     rows = ["text\tlabel"]
     for n in range(120):
@@ -696,13 +732,13 @@ def test_texts_without_a_word_are_trained_on(settings, tmp_path, capsys):
     file = tmp_path / "signs.tsv"
     file.write_text("\n".join(rows) + "\n", encoding="utf-8")
     run = dataclasses.replace(
-        settings, data=str(file), out=str(tmp_path / "out"), epochs=1
+        flags, data=str(file), out=str(tmp_path / "out"), epochs=1
     )
     result = classification.main(run)
     assert result["tf_idf"] is None
     stored = (tmp_path / "out" / "result.json").read_text(encoding="utf-8")
     assert json.loads(stored)["tf_idf"] is None
-    assert "no TF-IDF line: the training texts" in capsys.readouterr().out
+    assert "TF-IDF baseline: none, since the training texts" in capsys.readouterr().out
     assert preset.columns(None, "accuracy", "macro_f1") == "none | none"
 
 
@@ -710,9 +746,9 @@ def test_texts_without_a_word_are_trained_on(settings, tmp_path, capsys):
 def test_few_texts_are_learned_with_what_nobody_gave(tmp_path, capsys):
     out = tmp_path / "out"
     file = write(tmp_path / "few.tsv", 60)
-    result = classification.main(classification.Settings(data=file, out=str(out)))
+    result = classification.main(classification.Flags(data=file, out=str(out)))
     assert result["accuracy"] > 90
-    chosen, shapes = result["settings"], capsys.readouterr().out
+    chosen, shapes = result["flags"], capsys.readouterr().out
     steps = int(shapes.split(" steps an epoch")[0].split("\n")[-1])
     assert steps >= 5 and chosen["epochs"] * steps >= 300
     assert chosen["patience"] * steps >= 100
@@ -720,21 +756,25 @@ def test_few_texts_are_learned_with_what_nobody_gave(tmp_path, capsys):
 
 
 @pytest.mark.backend("torch")
-def test_what_was_asked_for_stays_and_so_do_named_corpora(settings, result):
-    corpus = classification.load_corpus(settings)
+def test_what_was_asked_for_stays_and_so_do_named_corpora(flags, result):
+    corpus = classification.load_corpus(flags)
     vocabulary = text.load_vocabulary(
-        pathlib.Path(settings.out) / "model" / "vocabulary.model"
+        pathlib.Path(flags.out) / "model" / "vocabulary.model"
     )
 
     def chosen(**asked):
-        asked = classification.Settings(**{"data": settings.data, **asked})
-        settled = classification.complete(asked)
-        found = classification.for_few(asked, settled, corpus, vocabulary)
-        return found.batch, found.epochs, found.patience
+        asked = classification.Flags(**{"data": flags.data, **asked})
+        settled = classification_defaults.complete(asked)
+        found = classification_defaults.fit_small_corpus(
+            asked, settled, corpus, vocabulary
+        )
+        return found.batch_tokens, found.epochs, found.patience
 
     batch, epochs, patience = chosen()
     assert batch < 1_000 and 10 <= epochs <= 20
-    assert chosen(batch=4_096)[0] == 4_096 and chosen(batch=4_096)[1] >= 300
+    assert (
+        chosen(batch_tokens=4_096)[0] == 4_096 and chosen(batch_tokens=4_096)[1] >= 300
+    )
     assert chosen(epochs=2) == (batch, 2, patience)
     assert chosen(patience=1) == (batch, epochs, 1)
     assert chosen(data="trec") == (1_024, 12, 3)
@@ -742,14 +782,14 @@ def test_what_was_asked_for_stays_and_so_do_named_corpora(settings, result):
 
 @pytest.mark.backend("torch")
 def test_a_run_that_will_hardly_learn_is_warned_of(capsys):
-    classification.warn_of_few(99)
-    assert "Warning: 99 updates in all" in capsys.readouterr().out
-    classification.warn_of_few(100)
+    classification_defaults.warn_of_few_updates(99)
+    assert "Warning: the run has 99 updates" in capsys.readouterr().out
+    classification_defaults.warn_of_few_updates(100)
     assert not capsys.readouterr().out
 
 
 @pytest.mark.backend("torch")
-def test_pairs_are_told_apart_by_both_sides(settings, tmp_path):
+def test_pairs_are_told_apart_by_both_sides(flags, tmp_path):
     """Each side has an alphabet of its own, and tells half of the label."""
     sides = (KINDS, {"good": ["καλό", "ωραίο"], "bad": ["κακό", "φριχτό"]})
     draw = np.random.default_rng(0)
@@ -764,7 +804,12 @@ def test_pairs_are_told_apart_by_both_sides(settings, tmp_path):
     file.write_text("\n".join(rows) + "\n", encoding="utf-8")
     out = tmp_path / "out"
     run = dataclasses.replace(
-        settings, data=str(file), text_pair="other", out=str(out), epochs=6, batch=512
+        flags,
+        data=str(file),
+        text_pair="other",
+        out=str(out),
+        epochs=6,
+        batch_tokens=512,
     )
     result = classification.main(run)
     assert result["accuracy"] > 90  # by one side alone 50
@@ -778,11 +823,9 @@ def test_pairs_are_told_apart_by_both_sides(settings, tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_a_run_has_a_vocabulary_like_bert_s(settings, tmp_path):
+def test_a_run_has_a_vocabulary_like_bert_s(flags, tmp_path):
     out = tmp_path / "out"
-    run = dataclasses.replace(
-        settings, vocabulary_kind="wordpiece", out=str(out), epochs=10
-    )
+    run = dataclasses.replace(flags, subword_model="wordpiece", out=str(out), epochs=10)
     assert classification.main(run)["accuracy"] > 90
     classifier = pipelines.Classifier.load(out / "model")
     assert isinstance(classifier.vocabulary, TokenizersVocabulary)
@@ -790,7 +833,7 @@ def test_a_run_has_a_vocabulary_like_bert_s(settings, tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_scores_are_written_before_any_picture(settings, tmp_path, monkeypatch):
+def test_scores_are_written_before_any_picture(flags, tmp_path, monkeypatch):
     def fail(*args):
         raise RuntimeError("no picture")
 
@@ -798,16 +841,18 @@ def test_scores_are_written_before_any_picture(settings, tmp_path, monkeypatch):
     monkeypatch.setattr(classification.plot, "confusion_matrix", fail)
     out = tmp_path / "out"
     with pytest.raises(RuntimeError, match="no picture"):
-        classification.main(dataclasses.replace(settings, out=str(out), epochs=1))
+        classification.main(dataclasses.replace(flags, out=str(out), epochs=1))
     assert json.loads((out / "result.json").read_text())["test_texts"] == 30
 
 
 def test_an_interval_is_wide_where_all_of_few_are_right():
     """By hand: 6 of 6, 1 / (1 + 1.96^2 / 6)."""
-    low, high = label_scores.interval(1.0, 6)
+    low, high = classification_scores.wilson_interval(1.0, 6)
     assert (low, high) == pytest.approx((0.6097, 1.0), abs=1e-4)
-    assert label_scores.interval(0.0, 6) == pytest.approx((0.0, 1 - low))
-    low, high = label_scores.interval(0.5, 10_000)
+    assert classification_scores.wilson_interval(0.0, 6) == pytest.approx(
+        (0.0, 1 - low)
+    )
+    low, high = classification_scores.wilson_interval(0.5, 10_000)
     assert (low, high) == pytest.approx((0.4902, 0.5098), abs=1e-4)
 
 
@@ -819,17 +864,17 @@ def test_a_prediction_is_one_line_whatever_the_labels_are(tmp_path):
     )
     assert test.classes == ["u\nv", "x\ty", "z"]
     found = np.array([[0, 1, 1], [1, 0, 0]])
-    names = classification._named(found, test.classes, "; ")
-    classification.write_predictions(file, test, names, found / 2, "; ")
+    names = classification_scores.label_names(found, test.classes, "; ")
+    classification_scores.write_predictions(file, test, names, found / 2, "; ")
     assert file.read_text(encoding="utf-8").splitlines()[1:] == [
         "x y; z\tx y; z\t0.5000\ta b",
         "u v\tu v\t0.5000\tc",
     ]
-    assert classification._named(np.array([1]), test.classes) == ["x y"]
+    assert classification_scores.label_names(np.array([1]), test.classes) == ["x y"]
 
 
 @pytest.mark.backend("torch")
-def test_pooling_that_weighs_no_words_says_so(settings, result, capsys):
-    given = dataclasses.replace(settings, pooling="mean")
+def test_pooling_that_weighs_no_words_says_so(flags, result, capsys):
+    given = dataclasses.replace(flags, pooling="mean")
     classification.show_words(given, None, None, None)
     assert "No words are shown: pooling by mean" in capsys.readouterr().out

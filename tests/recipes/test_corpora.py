@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from keras_tfm.recipes import corpora, downloads, phrases
+from keras_tfm.recipes import augmentation, corpora, downloads, phrases
 from keras_tfm.text import Pairs
 
 pytestmark = pytest.mark.backend("tensorflow")  # data only: once is enough
@@ -69,11 +69,11 @@ def checksum(content):
 
 def write_multi30k(folder):
     """Writes files named as the publisher names them, a few lines each."""
-    for part in corpora.MULTI30K_PARTS:
+    for part in corpora.MULTI30K_SPLITS:
         for language in corpora.MULTI30K_LANGUAGES:
             text = "".join(f"{part} {language} {n}\n" for n in range(3)).encode()
             for form, pattern in corpora.MULTI30K_FILES.items():
-                path = folder / pattern.format(part=part, language=language)
+                path = folder / pattern.format(split=part, language=language)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(gzip.compress(text) if form == "raw" else text)
 
@@ -85,14 +85,14 @@ def kept_in(cache):
 # Named corpora, from the network.
 
 
-@pytest.mark.parametrize("form", ["raw", "tok"])
+@pytest.mark.parametrize("form", ["raw", "tokenized"])
 def test_multi30k_is_fetched_once(publisher, form):
-    corpus = corpora.load("multi30k", "en", "fr", form=form)
+    corpus = corpora.load("multi30k", "en", "fr", multi30k_format=form)
     assert list(corpus.train) == [(f"train en {n}", f"train fr {n}") for n in range(3)]
     assert corpus.validation.source[0] == "val en 0"
     assert corpus.test.target[2] == "test_2016_flickr fr 2"
     assert len(publisher.requests) == 6 == len(kept_in(publisher.cache))
-    again = corpora.load("multi30k", "fr", "en", form=form)
+    again = corpora.load("multi30k", "fr", "en", multi30k_format=form)
     assert again.train.target == corpus.train.source
     assert len(publisher.requests) == 6
 
@@ -100,15 +100,19 @@ def test_multi30k_is_fetched_once(publisher, form):
 def test_another_file_than_the_published_one_is_refused(publisher):
     changed = publisher.folder / "tok/train.lc.norm.tok.de"
     changed.write_bytes(b"another text\n")
-    with pytest.raises(ValueError, match=r"train.lc.norm.tok.de is not the file exp"):
+    with pytest.raises(
+        ValueError, match=r"train.lc.norm.tok.de has another checksum than exp"
+    ):
         corpora.load("multi30k", "de", "en")
     assert kept_in(publisher.cache) == []
 
 
 def test_a_file_that_cannot_be_fetched_is_told_from_a_wrong_one(publisher):
     (publisher.folder / "raw/train.de.gz").unlink()
-    with pytest.raises(ConnectionError, match=r"(?s)404.*KERAS_TFM_DATA the folder"):
-        corpora.load("multi30k", "de", "en", form="raw")
+    with pytest.raises(
+        ConnectionError, match=r"(?s)404.*set KERAS_TFM_DATA to the folder"
+    ):
+        corpora.load("multi30k", "de", "en", multi30k_format="raw")
     assert kept_in(publisher.cache) == []
 
 
@@ -121,8 +125,8 @@ def test_a_cut_connection_leaves_nothing_half(publisher, monkeypatch):
         send(self, name, "5000" if name == "Content-Length" else value)
 
     monkeypatch.setattr(handler, "send_header", promise_more)
-    with pytest.raises(ConnectionError, match="could not be fetched"):
-        corpora.load("multi30k", "de", "en", form="raw")
+    with pytest.raises(ConnectionError, match="could not be downloaded"):
+        corpora.load("multi30k", "de", "en", multi30k_format="raw")
     assert kept_in(publisher.cache) == []
 
 
@@ -147,9 +151,9 @@ def test_a_folder_at_hand_spares_the_network(publisher, tmp_path, monkeypatch):
 
 def test_the_checksums_name_every_file_of_multi30k():
     wanted = {
-        pattern.format(part=part, language=language)
+        pattern.format(split=part, language=language)
         for pattern in corpora.MULTI30K_FILES.values()
-        for part in corpora.MULTI30K_PARTS
+        for part in corpora.MULTI30K_SPLITS
         for language in corpora.MULTI30K_LANGUAGES
     }
     sums = downloads.checksums("multi30k")
@@ -197,10 +201,12 @@ def test_without_a_folder_tatoeba_says_where_to_get_it(monkeypatch, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"(?s)is unset.*manythings.org"):
         corpora.load("tatoeba", "en", "it")
     monkeypatch.setenv("KERAS_TFM_DATA", str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"no tatoeba/eng-ita.tsv.gz in "):
+    with pytest.raises(
+        FileNotFoundError, match=r"tatoeba/eng-ita.tsv.gz was not found in "
+    ):
         corpora.load("tatoeba", "it", "en")
     monkeypatch.setenv("KERAS_TFM_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(NotADirectoryError, match="must name a folder of corpora"):
+    with pytest.raises(NotADirectoryError, match="must be a folder of corpora"):
         corpora.load("tatoeba", "en", "it")
 
 
@@ -219,13 +225,16 @@ def test_phrases_go_both_ways(monkeypatch):
     ("arguments", "message"),
     [
         (("phrases", "de", "fr"), "Make one of them 'en'"),
-        (("phrases", "de", "de"), "source='de', target='de'. Choose two"),
-        (("multi30k", "en", "cs"), "offered in de, en, fr .* target='cs'"),
-        (("multi30k", "en", "de", "bpe"), "forms raw, tok. Received: .*form='bpe'"),
+        (("phrases", "de", "de"), "different languages; got 'de' twice"),
+        (("multi30k", "en", "cs"), "languages de, en, fr .* target='cs'"),
+        (
+            ("multi30k", "en", "de", "bpe"),
+            "formats raw, tokenized; got .*multi30k_format='bpe'",
+        ),
         (("tatoeba", "en", "ja"), "English with one of de, es, fr, it"),
         (("tatoeba", "de", "fr"), "English with one of de, es, fr, it"),
-        (("multi30", "en", "de"), "no 'multi30'. Did you mean 'multi30k'?"),
-        (("a.en,b.de", "en", "de"), "there is no 'a.en' and no 'b.de'"),
+        (("multi30", "en", "de"), "missing: multi30.. Did you mean 'multi30k'?"),
+        (("a.en,b.de", "en", "de"), "missing: a.en, b.de"),
     ],
 )
 def test_what_is_not_offered_is_refused(arguments, message):
@@ -257,7 +266,7 @@ def test_a_folder_has_its_parts(tmp_path):
     assert list(corpus.validation) == [("zwei", "two")]
     assert corpus.notes == []
     other_way = corpora.load(tmp_path, "en", "de")
-    assert other_way.notes == ["1 of 2 test sources are in the training part too."]
+    assert other_way.notes == ["1 of 2 test sources are in the training set too."]
 
 
 def test_missing_parts_are_drawn_from_training(tmp_path):
@@ -276,11 +285,11 @@ def test_missing_parts_are_drawn_from_training(tmp_path):
 def test_a_folder_that_lacks_a_side_is_refused(tmp_path):
     write_sides(tmp_path, "train", rows())
     (tmp_path / "val.en").write_text("one\n")
-    with pytest.raises(FileNotFoundError, match=r"has no val.de, plain or .gz"):
+    with pytest.raises(FileNotFoundError, match=r"must hold val.de, plain or .gz"):
         corpora.load(str(tmp_path))
-    with pytest.raises(FileNotFoundError, match=r"has no train.fr, plain or .gz"):
+    with pytest.raises(FileNotFoundError, match=r"must hold train.fr, plain or .gz"):
         corpora.load(str(tmp_path), "en", "fr")
-    with pytest.raises(FileNotFoundError, match=r"has no train.fr, .*Received: train"):
+    with pytest.raises(FileNotFoundError, match=r"must hold train.fr, .*got train"):
         corpora.load(str(tmp_path), "fr", "it")
 
 
@@ -288,10 +297,10 @@ def test_sides_of_different_names_are_no_part(tmp_path):
     write_sides(tmp_path, "train", rows())
     (tmp_path / "val.en").write_text("one\n")
     (tmp_path / "dev.de").write_text("zwei\n")
-    with pytest.raises(ValueError, match="by 2 names: val, dev. Keep one"):
+    with pytest.raises(ValueError, match="under one name; got val, dev. Keep one"):
         corpora.load(str(tmp_path))
     (tmp_path / "val.en").unlink()
-    with pytest.raises(FileNotFoundError, match=r"has no dev.en, plain or .gz"):
+    with pytest.raises(FileNotFoundError, match=r"must hold dev.en, plain or .gz"):
         corpora.load(str(tmp_path))
 
 
@@ -327,7 +336,7 @@ def test_tsv_jsonl_and_two_files_give_the_same(tmp_path):
 def test_a_file_of_another_kind_is_refused(tmp_path):
     path = tmp_path / "pairs.csv"
     path.write_text("one,eins\n")
-    with pytest.raises(ValueError, match=r"is .tsv or .jsonl, plain or .gz. Received"):
+    with pytest.raises(ValueError, match=r"must be .tsv or .jsonl, plain or .gz; got"):
         corpora.load(path)
 
 
@@ -360,7 +369,7 @@ def test_more_than_half_is_not_held_out(count):
 
 def test_nothing_left_to_train_on_is_refused():
     pairs = Pairs(["same"] * 9, [f"other {n}" for n in range(9)])
-    with pytest.raises(ValueError, match="none is left to train on"):
+    with pytest.raises(ValueError, match="leaves no pair to train on"):
         corpora.hold_out(pairs, 1, seed=0)
 
 
@@ -377,7 +386,8 @@ def test_additional_pairs_are_trained_on_but_for_what_is_held_out(tmp_path):
     assert list(corpus.validation) == list(plain.validation)
     assert list(corpus.test) == list(plain.test)
     assert (
-        "2 pairs of" in corpus.notes[-1] and "; 2 more that share" in corpus.notes[-1]
+        "2 training pairs come from" in corpus.notes[-1]
+        and "; 2 more that share" in corpus.notes[-1]
     )
     (tmp_path / "more.en").write_text("two\n")
     (tmp_path / "more.de").write_text("zwei\n")
@@ -387,7 +397,7 @@ def test_additional_pairs_are_trained_on_but_for_what_is_held_out(tmp_path):
 
 
 def test_additional_pairs_that_are_not_there_are_refused(tmp_path):
-    with pytest.raises(ValueError, match="there is no file '.*none.tsv'"):
+    with pytest.raises(ValueError, match="missing: .*none.tsv"):
         corpora.load("phrases", additional=str(tmp_path / "none.tsv"))
 
 
@@ -401,44 +411,44 @@ def test_what_one_language_holds_out_is_not_trained_on_with_another():
 
     first = corpus("de", "abcdef", "gh", "ij")
     second = corpus("fr", "aghijk", "lb", "mc")
-    one, other = corpora.apart([first, second])
+    one, other = corpora.separate([first, second])
     assert one.train.target == list("adef") and other.train.target == list("ak")
     assert one.train.source == [f"de {n}" for n in "adef"]
     assert one.notes[0] == "de-en: drawn"
-    assert one.notes[1].startswith("de-en: 4 pairs are trained on; 2 ")
+    assert one.notes[1].startswith("de-en: 4 training pairs; 2 ")
     for before, after in ((first, one), (second, other)):
         assert list(after.test) == list(before.test)
         assert list(after.validation) == list(before.validation)
     # The sources too: two languages may share a word.
     third = corpus("de", "xyz", "i", "p")
-    assert corpora.apart([first, third])[1].train.target == list("xyz")
+    assert corpora.separate([first, third])[1].train.target == list("xyz")
     third.train.source[1] = "de j"
-    assert corpora.apart([first, third])[1].train.target == list("xz")
-    with pytest.raises(ValueError, match="Each training pair of it-en shares a side"):
-        corpora.apart([first, corpus("it", "ghij", "k", "l")])
+    assert corpora.separate([first, third])[1].train.target == list("xz")
+    with pytest.raises(ValueError, match="No training pair of it-en is left"):
+        corpora.separate([first, corpus("it", "ghij", "k", "l")])
 
 
 def test_joined_pairs_are_whole_pairs_in_a_row():
     pairs = Pairs([f"s{i}" for i in range(9)], [f"t{i}" for i in range(9)])
-    joined = corpora.join(pairs, 50, seed=1)
+    joined = augmentation.concatenate(pairs, 50, seed=1)
     assert len(joined) == 50
     for source, target in joined:
         numbers = [word[1:] for word in source.split(" ")]
         assert [f"t{number}" for number in numbers] == target.split(" ")
         assert 2 <= len({*numbers}) == len(numbers) <= 4
-    again = corpora.join(pairs, 50, seed=1, spaces=(" ", ""))
+    again = augmentation.concatenate(pairs, 50, seed=1, separators=(" ", ""))
     assert again.source == joined.source
     assert again.target == [line.replace(" ", "") for line in joined.target]
-    assert list(corpora.join(pairs, 50, seed=2)) != list(joined)
-    with pytest.raises(ValueError, match="Four pairs .* Received: 3"):
-        corpora.join(Pairs(["a", "b", "c"], ["d", "e", "f"]), 1, seed=0)
+    assert list(augmentation.concatenate(pairs, 50, seed=2)) != list(joined)
+    with pytest.raises(ValueError, match="at least 4 pairs; got 3"):
+        augmentation.concatenate(Pairs(["a", "b", "c"], ["d", "e", "f"]), 1, seed=0)
 
 
 def test_pairs_as_people_type_them_have_no_mark_at_their_end():
     rows = [(f"Is it {i}?", f"¿Son {i}?") for i in range(8)]
     rows += [("No mark", "Sin marca."), ("Where", "Dónde"), ("?", "¿?")]
     pairs = Pairs(*map(list, zip(*rows, strict=True)))
-    made = corpora.unpunctuate(pairs, 100, seed=1)
+    made = augmentation.unpunctuate(pairs, 100, seed=1)
     kinds = {"Is it {}": [], "is it {}": [], "IS IT {}": []}
     for source, target in made:
         number = source.split()[-1]
@@ -448,11 +458,11 @@ def test_pairs_as_people_type_them_have_no_mark_at_their_end():
         assert target == (wanted.upper() if form == "IS IT {}" else wanted)
     assert sorted(sum(kinds.values(), [])) == list("01234567")  # each once
     assert all(kinds.values())
-    assert len(corpora.unpunctuate(pairs, 3, seed=1)) <= 3
-    assert corpora.unpunctuate(pairs, 100, seed=1) == made
-    assert corpora.unpunctuate(Pairs(["a"], ["b."]), 5, seed=1) == []
+    assert len(augmentation.unpunctuate(pairs, 3, seed=1)) <= 3
+    assert augmentation.unpunctuate(pairs, 100, seed=1) == made
+    assert augmentation.unpunctuate(Pairs(["a"], ["b."]), 5, seed=1) == []
     french = Pairs(["What… now?!"], ["Et alors\u202f?\u00a0!"])
-    assert corpora.unpunctuate(french, 1, 0) == [("What… now", "Et alors")]
+    assert augmentation.unpunctuate(french, 1, 0) == [("What… now", "Et alors")]
 
 
 def write_tsv(path, pairs):

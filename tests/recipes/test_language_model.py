@@ -24,71 +24,71 @@ LINES = [
 
 
 @pytest.fixture(scope="module")
-def settings(tmp_path_factory):
+def flags(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     file = folder / "lines.txt"
     file.write_text("\n\n".join(LINES) + "\n", encoding="utf-8")
-    return language_model.Settings(
+    return language_model.Flags(
         data=str(file),
         out=str(folder / "out"),
         vocabulary_size=320,
         length=16,
-        rows=16,
+        batch_size=16,
         epochs=2,
-        peak_rate=1e-2,
+        learning_rate=1e-2,
         max_new_tokens=8,
         prompt=("I have 7",),
     )
 
 
 @pytest.fixture(scope="module")
-def result(settings):
-    return language_model.main(settings)
+def result(flags):
+    return language_model.main(flags)
 
 
-def test_a_run_learns_and_leaves_what_the_page_says(settings, result):
-    out = pathlib.Path(settings.out)
+def test_a_run_learns_and_leaves_what_the_page_says(flags, result):
+    out = pathlib.Path(flags.out)
     stored = json.loads((out / "result.json").read_text())
     assert stored == json.loads(json.dumps(result))
     assert {path.name for path in out.iterdir()} >= {
         "model",
         "curves.png",
         "samples.txt",
-        "settings.json",
+        "flags.json",
         "tensorboard",
         "vocabulary.model",
     }
     said = (out / "samples.txt").read_text(encoding="utf-8").splitlines()
-    assert [line.split(":")[0] for line in said] == ["greedy", "drawn"]
+    assert [line.split(":")[0] for line in said] == ["greedy", "sampled"]
     assert said[0].startswith("greedy: I have 7")
     assert result["test_perplexity"] < 10  # 320 pieces
 
 
-def test_the_run_is_a_preset_that_goes_on_with_a_text(settings, result, capsys):
-    writer = pipelines.Translator.from_preset(settings.out)
-    said = (pathlib.Path(settings.out) / "samples.txt").read_text(encoding="utf-8")
+def test_the_run_is_a_preset_that_goes_on_with_a_text(flags, result, capsys):
+    writer = pipelines.Translator.from_preset(flags.out)
+    said = (pathlib.Path(flags.out) / "samples.txt").read_text(encoding="utf-8")
     assert said.startswith("greedy: I have 7")
     [greedy, _] = said.splitlines()
-    prompt = settings.prompt[0]
+    prompt = flags.prompt[0]
     assert greedy == f"greedy: {prompt}{writer(prompt)}"
     *_, streamed = writer.stream(prompt)
     assert writer.translate([prompt])[0].text == streamed == writer(prompt)
     assert writer("I have 8 cats").startswith(" ")
     drawn = {"sampling_topk": 0, "sampling_topp": 0.9, "sampling_temperature": 3.0}
-    wild = pipelines.Translator.from_preset(settings.out, **drawn)
+    wild = pipelines.Translator.from_preset(flags.out, **drawn)
     assert len({wild(prompt) for _ in range(8)}) > 1
-    assert keras_tfm.cli.main(["inspect", settings.out]) == 0
-    assert "Translator of a CausalLM" in capsys.readouterr().out
+    assert keras_tfm.cli.main(["inspect", flags.out]) == 0
+    assert "Translator with a CausalLM" in capsys.readouterr().out
 
 
-def test_perplexities_are_counted_from_the_logits(settings, result):
+def test_perplexities_are_counted_from_the_logits(flags, result):
     """Over every token but starts, which follow ends for certain."""
-    out = pathlib.Path(settings.out)
+    out = pathlib.Path(flags.out)
     model = keras.models.load_model(out / "model" / "model.keras")
     assert isinstance(model, CausalLM)
     vocabulary = Vocabulary.load(out / "vocabulary.model")
-    parts, _ = language_model.load(settings)
-    rows = TokenRows(parts["test"], vocabulary, settings.length, settings.rows)
+    parts, _ = language_model.load_texts(flags)
+    rows = TokenRows(parts["test"], vocabulary, flags.length, flags.batch_size)
     nats = count = 0
     wanted = sum(len(ids) + 1 for ids in vocabulary.encode(parts["test"]))
     for inputs, labels in rows.ordered().as_numpy_iterator():
@@ -110,46 +110,49 @@ def test_perplexities_are_counted_from_the_logits(settings, result):
         assert result[f"test_{name}"] == pytest.approx(value, rel=2e-3)
 
 
-def test_parts_share_no_line_and_a_second_start_goes_on(settings, result, capsys):
-    parts, _ = language_model.load(settings)
+def test_parts_share_no_line_and_a_second_start_goes_on(flags, result, capsys):
+    parts, _ = language_model.load_texts(flags)
     sets = [set(parts[name]) for name in ("train", "validation", "test")]
     assert [len(one) for one in sets] == [324, 18, 18]
     assert set.union(*sets) == set(LINES)
-    again = language_model.main(dataclasses.replace(settings, prompt=("I",)))
+    again = language_model.main(dataclasses.replace(flags, prompt=("I",)))
     assert "Epoch" not in capsys.readouterr().out
     assert again["test_perplexity"] == pytest.approx(result["test_perplexity"])
     with pytest.raises(ValueError, match="length: 16 before, 8 now"):
-        language_model.main(dataclasses.replace(settings, length=8))
+        language_model.main(dataclasses.replace(flags, length=8))
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"data": "nowhere.txt"}, "'nowhere.txt'; there is no such file"),
-        ({"epochs": 0}, "--epochs must be 1 or more"),
-        ({"max_new_tokens": 0}, "--max-new-tokens must be 1 or more"),
-        ({"prompt": ("good", " ")}, "A prompt has words"),
-        ({"dropout": 1.0}, "--dropout must be 0 or more and below 1. Received: 1.0"),
-        ({"peak_rate": -1.0}, "--peak-rate must be above 0. Received: -1.0"),
-        ({"clip_norm": 0.0}, "--clip-norm must be above 0. Received: 0.0"),
-        ({"weight_decay": -1.0}, "--weight-decay must be 0 or more. Received: -1"),
-        ({"temperature": 0.0}, "--temperature must be above 0. Received: 0.0"),
+        ({"data": "nowhere.txt"}, "'nowhere.txt', which is not a file"),
+        ({"epochs": 0}, "--epochs must be at least 1"),
+        ({"max_new_tokens": 0}, "--max-new-tokens must be at least 1"),
+        ({"prompt": ("good", " ")}, "--prompt must not be blank"),
+        ({"dropout": 1.0}, "--dropout must be at least 0 and less than 1; got 1.0"),
+        ({"learning_rate": -1.0}, "--learning-rate must be greater than 0; got -1.0"),
+        ({"clip_norm": 0.0}, "--clip-norm must be greater than 0; got 0.0"),
+        ({"weight_decay": -1.0}, "--weight-decay must be at least 0; got -1"),
+        ({"temperature": 0.0}, "--temperature must be greater than 0; got 0.0"),
         ({"length": 4_000}, "a batch of 16 rows of 4000"),
         ({"positions": "learned", "max_new_tokens": 65}, "max_decoding_length=65"),
-        ({"positions": "learned", "prompt": ("cat " * 70,)}, "leaves positions for"),
+        (
+            {"positions": "learned", "prompt": ("cat " * 70,)},
+            "--prompt must have fewer than",
+        ),
         ({"sampling_topp": 1.5}, "sampling_topp|top_p|probability"),
     ],
 )
-def test_what_no_text_makes_good_is_refused(settings, change, message, tmp_path):
+def test_what_no_text_makes_good_is_refused(flags, change, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         language_model.main(
-            dataclasses.replace(settings, out=str(tmp_path / "out"), **change)
+            dataclasses.replace(flags, out=str(tmp_path / "out"), **change)
         )
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_of_one_line_is_refused(settings, tmp_path):
+def test_a_file_of_one_line_is_refused(flags, tmp_path):
     file = tmp_path / "one.txt"
     file.write_text("I have 7 cats\n")
-    with pytest.raises(ValueError, match="1 different ones. Put a text on each"):
-        language_model.main(dataclasses.replace(settings, data=str(file)))
+    with pytest.raises(ValueError, match="1 different ones. Put one text on each"):
+        language_model.main(dataclasses.replace(flags, data=str(file)))

