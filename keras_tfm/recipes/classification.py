@@ -1,9 +1,9 @@
 """Train an encoder to classify texts with `model.fit`, and classify with it.
 
-* Run      keras-tfm train classification --data imdb * Needs    two CPU cores
-and 2 GiB; minutes: table of runs, recipes/README.md * Expect   accuracy of each
-corpus beside a TF-IDF baseline: the same table, with command, machine, date and
-commit
+* Run      keras-tfm train classification --data imdb
+* Needs    two CPU cores and 2 GiB; minutes: table of runs, recipes/README.md
+* Expect   accuracy beside a TF-IDF baseline: the same table has each run's
+           command, machine, date and commit
 * Follows  Vaswani et al. 2017 for the encoder; Yang et al. 2016, section 2.2,
            for its attention pooling
 """

@@ -25,9 +25,10 @@ URLS = {
 def find(corpus: str, file: str) -> pathlib.Path:
     """Finds a file of a corpus locally, or downloads it.
 
-    Args: corpus: str, such as `"multi30k"`; the name of its folder. file: str,
-        path in that folder. A local file is accepted with and without the
-        suffix `.gz`.
+    Args:
+        corpus: str, such as `"multi30k"`; the name of its folder.
+        file: str, path in that folder. A local file is accepted with and
+            without the suffix `.gz`.
 
     Returns:
         `pathlib.Path`.

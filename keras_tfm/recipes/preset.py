@@ -1,13 +1,15 @@
-"""Makes a preset of a run: a small folder that anybody can load.
+"""Make a preset of a run: a small folder that everybody can load.
 
-* Run      python -m keras_tfm.recipes.preset --run runs/en-de --out en-de *
-Needs    pip install ctranslate2, for a translator * Writes   a translator as
-CTranslate2 files with 8-bit weights, which its engine reads too, and its
-options; a classifier with 16-bit weights; a model card with the scores of both
-precisions on the test set of the run, for each language pair
+* Run      python -m keras_tfm.recipes.preset --run runs/en-de --out en-de
+* Needs    pip install ctranslate2, for a translator
+* Writes   of a translator its weights in 8 bits and its vocabulary (files that
+           CTranslate2 reads too) and its decoding options; of a classifier its
+           files with weights in 16 bits; and a model card with the test scores
+           of both precisions for all languages that the run was trained for
 
-`from_preset(folder)` of `pipelines.Translator` or `Classifier` loads it. A
-folder in `keras_tfm/presets` is shipped with the package, under its name.
+`Translator.from_preset(folder)` or `Classifier.from_preset(folder)` of
+`keras_tfm.pipelines` loads it. A folder in `keras_tfm/presets` is shipped with
+the package, under its name.
 """
 
 import dataclasses
@@ -26,6 +28,7 @@ from keras_tfm.recipes import (
     classification,
     classification_scores,
     multilingual,
+    preset_cards,
     translation,
     translation_defaults,
     translation_scores,
@@ -33,101 +36,54 @@ from keras_tfm.recipes import (
 from keras_tfm.recipes.runs import start, write_json
 
 WEIGHTS = "model.weights.h5"  # in a Keras file
-CARD = """# {name}
-
-A Transformer that translates from {sources} to {targets}: {parameters:,} parameters,
-weights in {quantization}.
-
-```python
-from keras_tfm.pipelines import Translator
-
-{examples}
-```
-
-* Data: {data}, {pairs:,} pairs, {origin}; {license}.
-* Trained in {minutes:.0f} minutes on {backend}, commit {commit}, {finished}, by
-  `keras-tfm train translation{flags}`.
-* Tested on {tests} pairs, of which neither side is in the training set{others}:
-
-| weights | BLEU (95%) | chrF (95%) |
-|---|---|---|
-{rows}
-
-{signatures}, beam {beam_size}.
-
-{notes}
-"""
-
-CLASSIFIER_CARD = """# {name}
-
-A Transformer encoder that labels {language} texts as one of {classes}: {parameters:,}
-parameters, weights in {quantization}.
-
-```python
-from keras_tfm.pipelines import Classifier
-
-print(Classifier.from_preset("{name}")("{example}").label)  # {label}
-```
-
-* Data: {data}, {texts:,} texts, {origin}; {license}.
-* Trained in {minutes:.0f} minutes on {backend}, commit {commit}, {finished}, by
-  `keras-tfm train classification{flags}`.
-* Tested on {test_texts:,} texts that are not in the training set:
-
-| | {score} (95%), % | macro F1, % |
-|---|---|---|
-| float32, as trained | {before} |
-| {quantization}, as here | {after} |
-| TF-IDF and logistic regression | {baseline} |
-
-{notes}
-"""
+# Arguments of a translator that belong to its model.
+MODEL_ARGUMENTS = ("beam_size", "length_penalty", "split_tokens", "max_source_length")
+# A translator predicts no unknown token, and no padding (0) or start (2).
+FIXED_ARGUMENTS = {"disable_unk": True, "suppress_ids": [0, 2]}
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
-    """The flags of `main`."""
+    """The run, and the preset to make of it."""
 
     run: str
     """Folder of a finished run of the translation or classification recipe."""
     out: str
-    """Folder to write; its last name is that of the preset."""
-    notes: str = ""
-    """Markdown file for the card: limits, and what did not help."""
+    """Folder to make; its last name is the name of the preset."""
+    notes: str | None = None
+    """Markdown file for the end of the card, such as known weaknesses."""
     quantization: str | None = None
-    """Type of a translator's weights in CTranslate2: int8, int16, float16,
-    bfloat16, float32, or int8_float16 (the default: 8-bit matrices, 16-bit
-    vectors). A classifier is written in float16."""
+    """Precision of a translator: int8, int16, float16, bfloat16, float32, or
+    int8_float16 (default: matrices in 8 bits, the rest in 16). A classifier is
+    written in float16."""
     example: str | None = None
-    """Example text on the card."""
+    """Text of the example on the card."""
     language: str = "en"
-    """Language of a classifier's texts."""
+    """Language of the texts of a classifier."""
     positions: int | None = None
-    """Maximum tokens of a translator's source and target, at two bytes per
-    channel. Default: at least 1,024."""
+    """Maximum tokens of a source and of a target of a translator; each takes
+    two bytes a channel. Default: 1,024, or more if the sources of the run may
+    have more."""
     max_megabytes: float = 12.0
-    """Maximum size of the folder."""
+    """Maximum size of the folder, in MB."""
 
 
 def main(flags: Flags) -> dict:
-    """Writes the folder and returns the content of its `preset.json`."""
+    """Writes the preset and returns the content of its `preset.json`."""
     run, out = pathlib.Path(flags.run), pathlib.Path(flags.out)
     if flags.positions is not None and flags.positions < 1:
         raise ValueError(f"--positions must be at least 1; got {flags.positions}.")
-    file = run / "result.json"
-    if not file.is_file():
+    result_file = run / "result.json"
+    if not result_file.is_file():
         raise FileNotFoundError(
-            f"--run must be a finished run of a recipe; got {flags.run!r}, which has "
-            "no `result.json`. Finish the run, or name another folder."
+            "--run must be the folder of a finished run, which has a `result.json`; "
+            f"got {flags.run!r}. Wait for its end, or name another folder."
         )
     clear(out)
-    notes = ""
-    if flags.notes:
-        notes = pathlib.Path(flags.notes).read_text(encoding="utf-8").strip()
-    result = json.loads(file.read_text(encoding="utf-8"))
-    labels = (run / "model" / "classifier.json").is_file()
-    make = make_classifier if labels else make_translator
-    description, card, loss = make(flags, run, out, result, notes)
+    result = json.loads(result_file.read_text(encoding="utf-8"))
+    is_classifier = (run / "model" / "classifier.json").is_file()
+    make = make_classifier if is_classifier else make_translator
+    description, card, loss = make(flags, run, out, result)
     write_json(out / "preset.json", description)
     (out / "README.md").write_text(card.strip() + "\n", encoding="utf-8")
     print(f"\n{out}: {megabytes(out):.1f} MB; {loss} less than in float32")
@@ -135,23 +91,33 @@ def main(flags: Flags) -> dict:
 
 
 def clear(out: pathlib.Path):
-    """Empties a folder that holds an earlier preset."""
+    """Removes an earlier preset.
+
+    Raises:
+        FileExistsError: the folder holds other files.
+    """
     if not out.is_dir() or not any(out.iterdir()):
         return
     if not (out / "preset.json").is_file():
         raise FileExistsError(
-            f"--out must be a new folder or a preset; got {str(out)!r} with "
+            f"--out must be a new folder or a preset; got {str(out)!r}, which holds "
             f"{sorted(path.name for path in out.iterdir())[:8]}. Name a new folder."
         )
     shutil.rmtree(out)
 
 
-def make_translator(flags, run, out, result, notes):
-    """Writes a translator; returns its description, card and lost score."""
-    trained = read_flags(translation, result)
+def make_translator(
+    flags: Flags, run: pathlib.Path, out: pathlib.Path, result: dict
+) -> tuple[dict, str, str]:
+    """Writes a translator.
+
+    Returns:
+        The description, the model card, and the loss of BLEU.
+    """
+    trained = stored_flags(translation, result)
     translator = pipelines.Translator.load(run / "model")
-    longest = translator.config.max_source_length
-    positions = flags.positions or max(1024, longest)
+    max_source_length = translator.config.max_source_length
+    positions = flags.positions or max(1024, max_source_length)
     quantization = flags.quantization or "int8_float16"
     zoo.to_ctranslate2(
         translator.model,
@@ -162,90 +128,106 @@ def make_translator(flags, run, out, result, notes):
     )
     check_size(flags, out, quantization)
     corpus = multilingual.load_corpus(trained)
-    public = without_paths(trained, corpus)
-    directions = directions_of(trained, out.name)
-    first = directions[0]
+    origin = preset_cards.public_origin(trained, corpus)
+    directions = direction_flags(trained, out.name)
+    arguments = {
+        name: value
+        for name, value in translator.changes().items()
+        if name in MODEL_ARGUMENTS
+    }
+    arguments |= FIXED_ARGUMENTS
+    arguments["max_source_length"] = min(max_source_length, positions)
     description = {
         "task": "translation",
-        "languages": [first.source, first.target],
+        "languages": [directions[0].source, directions[0].target],
         "parameters": result["parameters"],
         "license": corpus.license,
-        "data": ", ".join(dict.fromkeys(public.values())),
+        "data": ", ".join(dict.fromkeys(origin.values())),
         "scores": {},
-        "language_tags": bool(trained.additional_targets),
-        "arguments": {
-            "beam_size": translator.decoder.options.beam_size,
-            "length_penalty": translator.decoder.options.length_penalty,
-            "split_tokens": translator.config.split_tokens,
-            "max_source_length": min(longest, positions),
-            "disable_unk": True,
-            "suppress_ids": [0, 2],
-        },
+        "language_tags": bool(trained.additional_targets),  # before the sources
+        "arguments": arguments,
     }
-    write_json(out / "preset.json", description)
-
-    @functools.cache  # compiled functions are reused
-    def load(folder, target):
-        return pipelines.Translator.from_preset(folder, target_language=target)
-
-    rows, scores, signatures = [], {}, {}
-    for direction in directions:
-        name = f"{direction.source}-{direction.target}"
-        tested = multilingual.load_corpus(direction)
-        target = direction.target if trained.additional_targets else None
-        float32 = result
-        if (direction.source, direction.target) != (trained.source, trained.target):
-            float32 = score(direction, load(run, target), tested)
-        quantized = score(direction, load(out, target), tested)
-        signatures |= dict.fromkeys(
-            [quantized["bleu_signature"], quantized["chrf_signature"]]
-        )
-        label = f"{name}, " if directions[1:] else ""
-        rows += card_rows(label, quantization, float32, quantized)
-        scores[name] = {
+    write_json(out / "preset.json", description)  # `from_preset` reads it
+    evaluation = Evaluation(trained, run, out, result)
+    scores = [evaluation.score(direction) for direction in directions]
+    described = {
+        direction_name(direction): {
             "languages": [direction.source, direction.target],
-            "scores": {"BLEU": quantized["bleu"], "chrF": quantized["chrf"]},
+            "scores": {"BLEU": preset_scores["bleu"], "chrF": preset_scores["chrf"]},
         }
-        if direction is first:
-            loss = float32["bleu"] - quantized["bleu"]
-            tests = quantized["test_pairs"]
-    description |= scores.pop(f"{first.source}-{first.target}")
-    if scores:
-        description["directions"] = scores
-    example = flags.example or "Where is the station?"
-    examples = []
-    for direction in directions if trained.additional_targets else [first]:
-        target = direction.target if trained.additional_targets else None
-        argument = "" if direction is first else f', target_language="{target}"'
-        examples += [
-            f'translator = Translator.from_preset("{out.name}"{argument})',
-            f'print(translator("{example}"))  # {load(out, target)(example)}',
-        ]
-    card = CARD.format(
-        **result | result["versions"] | dataclasses.asdict(trained) | public,
-        name=out.name,
-        sources=in_words(list(dict.fromkeys(d.source for d in directions))),
-        targets=in_words(list(dict.fromkeys(d.target for d in directions))),
-        tests=f"{tests:,}",
-        others=", and on those of the others" if scores else "",
-        quantization=quantization,
-        rows="\n".join(rows),
-        signatures=", ".join(f"`{signature}`" for signature in signatures),
-        license=corpus.license,
-        minutes=result["training_minutes"],
-        flags=command_flags(trained, translation.Flags()),
-        examples="\n".join(examples),
-        notes=notes,
+        for direction, (_, preset_scores) in zip(directions, scores, strict=True)
+    }
+    description |= described.pop(direction_name(directions[0]))
+    if described:
+        description["directions"] = described
+    card = translator_card(flags, trained, result, directions, scores, evaluation) | {
+        **origin,
+        "name": out.name,
+        "license": corpus.license,
+        "quantization": quantization,
+    }
+    card["rows"] = "\n".join(
+        row
+        for direction, pair in zip(directions, scores, strict=True)
+        for row in preset_cards.score_rows(
+            f"{direction_name(direction)}, " if directions[1:] else "",
+            quantization,
+            *pair,
+        )
     )
-    return description, card, f"{loss:.2f} BLEU"
+    float_scores, preset_scores = scores[0]
+    loss = float_scores["bleu"] - preset_scores["bleu"]
+    return description, preset_cards.TRANSLATOR.format(**card), f"{loss:.2f} BLEU"
 
 
-def directions_of(trained, name):
-    """Returns flags for the test of each direction of a run.
+class Evaluation:
+    """Scores a run and its preset on the test set of each direction.
 
-    The direction with the preset's name comes first, otherwise the run's own.
+    Args:
+        trained: `translation.Flags` of the run.
+        run: path of the run folder.
+        out: path of the preset.
+        result: dict, the `result.json` of the run.
     """
-    plain = dataclasses.replace(
+
+    def __init__(self, trained, run, out, result):
+        self.trained, self.run, self.out, self.result = trained, run, out, result
+        # Each model and target is compiled once.
+        self.load = functools.cache(pipelines.Translator.from_preset)
+
+    def translator(self, folder: pathlib.Path, direction) -> pipelines.Translator:
+        """Loads the translator of a direction from the run or the preset."""
+        target = direction.target if self.trained.additional_targets else None
+        return self.load(folder, target_language=target)
+
+    def score(self, direction) -> tuple[dict, dict]:
+        """Returns the scores of the run, in float32, and of the preset."""
+        corpus = multilingual.load_corpus(direction)
+        trained = (self.trained.source, self.trained.target)
+        folders = [self.run, self.out]
+        scores = []
+        if (direction.source, direction.target) == trained:
+            folders, scores = [self.out], [self.result]
+        for folder in folders:
+            translator = self.translator(folder, direction)
+            with tempfile.TemporaryDirectory() as scratch:
+                scores.append(
+                    translation_scores.evaluate(
+                        direction, translator, corpus, pathlib.Path(scratch)
+                    )
+                )
+        return tuple(scores)
+
+
+def direction_flags(trained, name: str) -> list:
+    """Returns flags for the test set of each direction of a run.
+
+    Args:
+        trained: `translation.Flags` of the run.
+        name: str, of the preset. Its direction comes first; by default it is
+            that of `--source` and `--target`.
+    """
+    base = dataclasses.replace(
         trained,
         additional_sources=(),
         additional_targets=(),
@@ -253,190 +235,187 @@ def directions_of(trained, name):
         concatenation_rate=0.0,
         unpunctuated_rate=0.0,
     )
-    directions = [plain]
+    directions = [base]
     for source in trained.additional_sources:
-        directions.append(dataclasses.replace(plain, source=source))
-    is_spaceless = augmentation.is_spaceless
+        directions.append(dataclasses.replace(base, source=source))
     for target in trained.additional_targets:
-        direction = dataclasses.replace(plain, target=target)
-        if is_spaceless(target) != is_spaceless(trained.target):
+        direction = dataclasses.replace(base, target=target)
+        languages = (target, trained.target)
+        if len(set(map(augmentation.is_spaceless, languages))) > 1:
             direction = dataclasses.replace(direction, bleu_tokenize=None)
             direction = translation_defaults.complete(direction, 0)
         directions.append(direction)
-    return sorted(directions, key=lambda d: f"{d.source}-{d.target}" != name)
+    return sorted(directions, key=lambda flags: direction_name(flags) != name)
 
 
-def score(trained, translator, corpus) -> dict:
-    """Scores a translator without writing a run folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        return translation_scores.evaluate(
-            trained, translator, corpus, pathlib.Path(folder)
+def direction_name(flags) -> str:
+    """Returns the name of a direction, such as `"en-de"`."""
+    return f"{flags.source}-{flags.target}"
+
+
+def translator_card(flags, trained, result, directions, scores, evaluation) -> dict:
+    """Returns values for the template of a translator's card."""
+    sentence = flags.example or "Where is the station?"
+    examples = []
+    for direction in directions if trained.additional_targets else directions[:1]:
+        target = f', target_language="{direction.target}"'
+        target = "" if direction is directions[0] else target
+        translator = evaluation.translator(evaluation.out, direction)
+        examples += [
+            f'translator = Translator.from_preset("{evaluation.out.name}"{target})',
+            f'print(translator("{sentence}"))  # {translator(sentence)}',
+        ]
+    signatures = dict.fromkeys(
+        preset_scores[f"{metric}_signature"]
+        for _, preset_scores in scores
+        for metric in ("bleu", "chrf")
+    )
+    sources, targets = (
+        preset_cards.enumerate_names(
+            list(dict.fromkeys(getattr(direction, side) for direction in directions))
         )
+        for side in ("source", "target")
+    )
+    return run_values(flags, trained, result) | {
+        "examples": "\n".join(examples),
+        "sources": sources,
+        "targets": targets,
+        "pairs": result["pairs"],
+        "minutes": result["training_minutes"],
+        "test_pairs": scores[0][1]["test_pairs"],
+        "others": ", and on those of the other directions" if directions[1:] else "",
+        "signatures": ", ".join(f"`{signature}`" for signature in signatures),
+        "beam_size": trained.beam_size,
+    }
 
 
-def card_rows(label, quantization, float32, quantized):
-    """Returns two rows of a card's table."""
-    rows = {"float32, as trained": float32, f"{quantization}, as here": quantized}
-    return [
-        f"| {label}{precision} | {columns(result, 'bleu', 'chrf')} |"
-        for precision, result in rows.items()
-    ]
+def run_values(flags, trained, result) -> dict:
+    """Returns the values that the cards of all tasks have."""
+    notes = flags.notes and pathlib.Path(flags.notes).read_text(encoding="utf-8")
+    return {
+        "parameters": result["parameters"],
+        "backend": result["versions"]["backend"],
+        "commit": result["versions"]["commit"],
+        "finished": result["finished"],
+        "flags": preset_cards.command_flags(trained),
+        "notes": (notes or "").strip(),
+    }
 
 
-def in_words(names) -> str:
-    """Joins names as in a sentence."""
-    return " and ".join([", ".join(names[:-1]), names[-1]] if names[1:] else names)
+def make_classifier(
+    flags: Flags, run: pathlib.Path, out: pathlib.Path, result: dict
+) -> tuple[dict, str, str]:
+    """Writes a classifier.
 
-
-def make_classifier(flags, run, out, result, notes):
-    """Writes a classifier; returns its description, card and lost score."""
+    Returns:
+        The description, the model card, and the loss of accuracy.
+    """
     if flags.quantization not in (None, "float16"):
         raise ValueError(
             "--quantization must be float16 for a classifier; got "
             f"{flags.quantization}. Leave it out."
         )
-    trained = read_flags(classification, result)
-    classifier = pipelines.Classifier.load(run / "model")
-    classifier.save(out)
-    write_half_precision(out / "model.keras")
+    trained = stored_flags(classification, result)
+    pipelines.Classifier.load(run / "model").save(out)
+    convert_to_half(out / "model.keras")
     check_size(flags, out, "float16")
     corpus = classification.load_corpus(trained)
-    public = without_paths(trained, corpus)
-    small = pipelines.Classifier.load(out)
-    with tempfile.TemporaryDirectory() as folder:
+    origin = preset_cards.public_origin(trained, corpus)
+    classifier = pipelines.Classifier.load(out)
+    with tempfile.TemporaryDirectory() as scratch:
         scores, _ = classification_scores.evaluate(
-            trained, small, corpus, pathlib.Path(folder)
+            trained, classifier, corpus, pathlib.Path(scratch)
         )
-    first = classification_scores.main_score(corpus.train.multi_label)
-    name = first.replace("_", " ")
+    score = classification_scores.main_score(corpus.train.multi_label)
+    score_name = score.replace("_", " ")
     description = {
         "task": "classification",
         "languages": [flags.language],
         "parameters": result["parameters"],
         "license": corpus.license,
-        "data": ", ".join(dict.fromkeys(public.values())),
-        "scores": {name: scores[first], "macro F1": scores["macro_f1"]},
+        "data": ", ".join(dict.fromkeys(origin.values())),
+        "scores": {score_name: scores[score], "macro F1": scores["macro_f1"]},
         "arguments": {},
     }
     example = flags.example or "A wonderful film, and I would see it again."
-    card = CLASSIFIER_CARD.format(
-        **result | result["versions"] | public,
+    float_scores, preset_scores, baseline = (
+        preset_cards.score_columns(values, score, "macro_f1")
+        for values in (result, scores, result["tf_idf"])
+    )
+    card = preset_cards.CLASSIFIER.format(
+        **run_values(flags, trained, result) | origin,
         name=out.name,
+        license=corpus.license,
+        quantization="float16",
         language=flags.language,
         classes=", ".join(classifier.classes),
-        quantization="float16",
-        score=name,
-        before=columns(result, first, "macro_f1"),
-        after=columns(scores, first, "macro_f1"),
-        baseline=columns(result["tf_idf"], first, "macro_f1"),
-        license=corpus.license,
-        minutes=result["training_minutes"] + (result["pretraining_minutes"] or 0),
-        flags=command_flags(trained, classification.Flags()),
+        texts=result["texts"],
+        test_texts=result["test_texts"],
+        minutes=result["training_minutes"] + result["pretraining_minutes"],
+        score=score_name,
+        float_scores=float_scores,
+        preset_scores=preset_scores,
+        baseline=baseline,
         example=example,
-        label=small(example).label,
-        notes=notes,
+        label=classifier(example).label,
     )
-    return description, card, f"{result[first] - scores[first]:.2f}% {name}"
+    return description, card, f"{result[score] - scores[score]:.2f}% {score_name}"
 
 
-def write_half_precision(file: pathlib.Path):
-    """Rewrites the weights of a Keras file in float16.
+def convert_to_half(file: pathlib.Path):
+    """Converts the weights of a Keras file to float16.
 
-    Keras loads them into the float32 variables of the model.
+    Keras loads them into the variables of the model, which stay float32.
     """
-    with zipfile.ZipFile(file) as whole:
-        parts = {name: whole.read(name) for name in whole.namelist()}
+    with zipfile.ZipFile(file) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
     with tempfile.TemporaryDirectory() as folder:
-        before, after = (pathlib.Path(folder, name) for name in ("before", "after"))
-        before.write_bytes(parts[WEIGHTS])
-        with h5py.File(before) as source, h5py.File(after, "w") as target:
-            _halve(source, target)
-        parts[WEIGHTS] = after.read_bytes()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as whole:
-        for name, content in parts.items():
-            whole.writestr(name, content)
+        full, half = pathlib.Path(folder, "full"), pathlib.Path(folder, "half")
+        full.write_bytes(members[WEIGHTS])
+        with h5py.File(full) as source, h5py.File(half, "w") as target:
+            _copy_as_half(source, target)
+        members[WEIGHTS] = half.read_bytes()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
 
 
-def _halve(source, target):
+def _copy_as_half(source, target):
     target.attrs.update(source.attrs)
     for name, item in source.items():
         if isinstance(item, h5py.Group):
-            _halve(item, target.create_group(name))
+            _copy_as_half(item, target.create_group(name))
         else:
             values = item[()]
-            half = values.astype("float16") if values.dtype == "float32" else values
-            target.create_dataset(name, data=half).attrs.update(item.attrs)
+            if values.dtype == "float32":
+                values = values.astype("float16")
+            target.create_dataset(name, data=values).attrs.update(item.attrs)
 
 
-def megabytes(folder) -> float:
-    """Returns the size of a folder's files."""
+def megabytes(folder: pathlib.Path) -> float:
+    """Returns the size of the files in a folder, in MB."""
     return sum(path.stat().st_size for path in folder.iterdir()) / 1e6
 
 
-def check_size(flags, out, quantization):
-    """Rejects a folder that is too large to be shipped."""
+def check_size(flags: Flags, out: pathlib.Path, quantization: str):
+    """Rejects a preset that is too large to be shipped."""
     size = megabytes(out)
     if size > flags.max_megabytes:
         raise ValueError(
-            f"--max-megabytes {flags.max_megabytes} is exceeded: the preset has "
-            f"{size:.1f} MB in {quantization}. Quantize more, or train a smaller "
-            "model."
+            f"The preset must have at most {flags.max_megabytes} MB; got {size:.1f} MB "
+            f"in {quantization}. Choose a smaller --quantization, train a smaller "
+            "model, or increase --max-megabytes."
         )
 
 
-def without_paths(trained, corpus) -> dict:
-    """Describes the data on a card, without paths of this machine."""
-    public = {"data": corpus.name, "origin": corpus.origin}
-    if pathlib.Path(trained.data.split(",")[0]).exists():
-        public = dict.fromkeys(public, file_names(trained.data))
-    return public
-
-
-def file_names(paths: str) -> str:
-    """Returns the names of files, without folders, separated by commas."""
-    return ",".join(pathlib.Path(path).name for path in paths.split(","))
-
-
-def columns(result, *names) -> str:
-    """Formats scores as columns of a table, with intervals if there are any."""
-    if result is None:  # texts without words have no TF-IDF baseline
-        return " | ".join("none" for _ in names)
-    return " | ".join(f"{result[name]:.2f}{_interval(result, name)}" for name in names)
-
-
-def _interval(result, name) -> str:
-    if f"{name}_interval_95" in result:
-        low, high = result[f"{name}_interval_95"]
-        return f" ({low:.2f} to {high:.2f})"
-    half = result.get(f"{name}_half_width_95")
-    return "" if half is None else f" ± {half:.2f}"
-
-
-def read_flags(recipe, result):
-    """Reads the flags of a run; JSON has turned tuples into lists."""
-    stored = result["flags"].items()
+def stored_flags(recipe, result: dict):
+    """Returns the flags of a run, whose tuples are lists in JSON."""
     return recipe.Flags(
-        **{k: tuple(v) if isinstance(v, list) else v for k, v in stored}
+        **{
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in result["flags"].items()
+        }
     )
-
-
-def command_flags(trained, default) -> str:
-    """Returns the flags of a run's command, without paths of this machine."""
-    changes = {
-        field.name: getattr(trained, field.name)
-        for field in dataclasses.fields(trained)
-        if field.name != "out"
-        and getattr(trained, field.name) != getattr(default, field.name)
-    }
-    for name in ("data", "additional_data", "init_from"):
-        if name in changes:
-            changes[name] = file_names(changes[name])
-    text = ""
-    for name, value in changes.items():
-        flag = "from" if name == "init_from" else name.replace("_", "-")
-        values = value if isinstance(value, list | tuple) else [value]
-        text += f" --{flag} {' '.join(map(str, values))}"
-    return text
 
 
 if __name__ == "__main__":

@@ -54,3 +54,23 @@ def flags_for(data, out, **changes):
         "beam_size": 2,
     }
     return translation.Flags(data=str(data), out=str(out), **values | changes)
+
+
+# Words of which one tells the label of a text.
+OPINIONS = {
+    "good": ["fine", "great", "lovely", "superb"],
+    "bad": ["awful", "dull", "poor", "weak"],
+}
+
+
+def write_films(file, count, multi_label=False):
+    """Writes texts in which one word tells the label, or one of each label."""
+    draw = np.random.default_rng(0)
+    rows = ["text\tlabel"]
+    names = list(OPINIONS)
+    for i in range(count):
+        labels = names if multi_label and i % 3 == 2 else [names[i % 2]]
+        words = [*(draw.choice(OPINIONS[label]) for label in labels), "film", f"n{i}"]
+        rows.append(f"{' '.join(words)}\t{','.join(labels)}")
+    file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return str(file)

@@ -7,7 +7,6 @@ import pathlib
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 from keras_tfm import models, pipelines, text, training, zoo
 from keras_tfm.recipes import (
@@ -16,7 +15,6 @@ from keras_tfm.recipes import (
     classification_scores,
     labeled_corpora,
     masked_pretraining,
-    preset,
     runs,
 )
 from keras_tfm.recipes.labeled_corpora import LabeledCorpus
@@ -94,40 +92,6 @@ def test_a_separator_that_is_in_no_label_is_refused(tmp_path):
     assert not (tmp_path / "out").exists()
     none_or_one = text.LabeledDataset(["a", "b", "c"], [["x"], [], ["y"]])
     classification_defaults.check_labels(flags, none_or_one)
-
-
-@pytest.mark.backend("torch")
-def test_a_preset_is_made_of_a_run(flags, result, tmp_path):
-    notes = tmp_path / "notes.md"
-    notes.write_text("It knows eight words alone.")
-    out = tmp_path / "films"
-    given = preset.Flags(
-        flags.out, str(out), str(notes), example="a lovely film", language="eo"
-    )
-    described = preset.main(given)
-    assert described == json.loads((out / "preset.json").read_text())
-    assert described["languages"] == ["eo"]
-    assert described["scores"]["accuracy"] == pytest.approx(result["accuracy"], abs=5)
-    card = (out / "README.md").read_text()
-    assert 'from_preset("films")("a lovely film").label)  # good' in card
-    low, high = result["accuracy_interval_95"]
-    line = f"| float32, as trained | {result['accuracy']:.2f} ({low:.2f} to {high:.2f})"
-    assert line in card
-    assert flags.data not in card and "--size tiny" in card
-    run = pathlib.Path(flags.out) / "model"
-    sizes = [(folder / "model.keras").stat().st_size for folder in (out, run)]
-    assert sizes[0] < 0.7 * sizes[1]
-    before, after = (
-        pipelines.Classifier.load(run),
-        pipelines.Classifier.from_preset(out),
-    )
-    for one, other in zip(before.model.weights, after.model.weights, strict=True):
-        assert other.dtype == one.dtype == "float32"
-        np.testing.assert_allclose(
-            ops.convert_to_numpy(one), ops.convert_to_numpy(other), rtol=1e-3, atol=1e-6
-        )
-    with pytest.raises(ValueError, match="--quantization must be float16"):
-        preset.main(dataclasses.replace(given, quantization="int8"))
 
 
 @pytest.mark.backend("torch")
@@ -739,7 +703,6 @@ def test_texts_without_a_word_are_trained_on(flags, tmp_path, capsys):
     stored = (tmp_path / "out" / "result.json").read_text(encoding="utf-8")
     assert json.loads(stored)["tf_idf"] is None
     assert "TF-IDF baseline: none, since the training texts" in capsys.readouterr().out
-    assert preset.columns(None, "accuracy", "macro_f1") == "none | none"
 
 
 @pytest.mark.backend("torch")

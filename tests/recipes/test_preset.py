@@ -1,0 +1,176 @@
+"""Presets of runs: what a folder holds, and what its card says."""
+
+import dataclasses
+import json
+import pathlib
+
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_tfm import pipelines
+from keras_tfm.recipes import (
+    classification,
+    fine_tuning,
+    preset,
+    preset_cards,
+    translation,
+)
+from tests.recipes.animals import flags_for, write_films, write_tsv
+
+pytestmark = pytest.mark.backend("torch")
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("run")
+    return flags_for(write_tsv(folder / "animals.tsv"), folder / "out")
+
+
+@pytest.fixture(scope="module")
+def result(flags):
+    return translation.main(flags)
+
+
+@pytest.fixture(scope="module")
+def preset_flags(flags, result, tmp_path_factory):
+    pytest.importorskip("ctranslate2")
+    folder = tmp_path_factory.mktemp("preset")
+    notes = folder / "notes.md"
+    notes.write_text("It has seen animals only.")
+    return preset.Flags(
+        run=flags.out,
+        out=str(folder / "en-de"),
+        notes=str(notes),
+        example="I have 12 dogs",
+    )
+
+
+@pytest.fixture(scope="module")
+def description(preset_flags):
+    return preset.main(preset_flags)
+
+
+def test_a_preset_has_the_scores_and_arguments_of_its_run(
+    flags, result, preset_flags, description
+):
+    out = pathlib.Path(preset_flags.out)
+    assert description == json.loads((out / "preset.json").read_text())
+    assert description["languages"] == ["en", "de"]
+    assert description["arguments"]["beam_size"] == flags.beam_size
+    assert description["arguments"]["suppress_ids"] == [0, 2]
+    assert abs(description["scores"]["BLEU"] - result["bleu"]) < 10  # of 8 bits
+    model = pipelines.Translator.from_preset(out).model
+    assert model.config["sequence_length"] == 1024
+
+
+def test_a_card_shows_scores_command_and_example(
+    flags, result, preset_flags, description
+):
+    card = (pathlib.Path(preset_flags.out) / "README.md").read_text()
+    assert 'from_preset("en-de")\nprint(translator("I have 12 dogs"))  # Ich' in card
+    assert f"| float32, as trained | {result['bleu']:.2f} ±" in card
+    assert "--num-layers 1 2 --vocabulary-size 300" in card
+    assert "--out" not in card
+    assert card.endswith("It has seen animals only.\n")
+    assert flags.data not in card  # a path of this machine
+
+
+def test_a_run_is_fine_tuned_from_a_preset(preset_flags, description):
+    assert fine_tuning.load_parent(preset_flags.out).vocabulary.size == 300
+
+
+def test_fewer_positions_shorten_the_longest_source(
+    preset_flags, description, tmp_path
+):
+    out = tmp_path / "short"
+    shorter = dataclasses.replace(preset_flags, out=str(out), positions=64)
+    assert preset.main(shorter)["arguments"]["max_source_length"] == 64
+    translator = pipelines.Translator.from_preset(out)
+    assert translator.config.max_source_length == 64
+    assert translator.model.config["sequence_length"] == 64
+    [segmented] = translator.encode(["I have 12 dogs " * 40])
+    lengths = [len(row) for row in segmented.source_ids]
+    assert max(lengths) <= 64 < sum(lengths)
+
+
+def test_a_preset_that_cannot_be_made_is_rejected(preset_flags, description, tmp_path):
+    def changed(**changes):
+        return dataclasses.replace(preset_flags, out=str(tmp_path / "out"), **changes)
+
+    with pytest.raises(ValueError, match="--positions must be at least 1; got 0"):
+        preset.main(changed(positions=0))
+    with pytest.raises(ValueError, match="must have at most 0.1 MB; got "):
+        preset.main(changed(max_megabytes=0.1))
+    with pytest.raises(FileNotFoundError, match="--run must be .*a finished run"):
+        preset.main(changed(run=str(tmp_path)))
+
+
+def test_files_that_are_no_preset_are_never_removed(tmp_path):
+    preset.clear(tmp_path / "missing")
+    (tmp_path / "model.bin").touch()
+    with pytest.raises(FileExistsError, match=r"must be a new folder.*'model.bin'"):
+        preset.clear(tmp_path)
+    assert (tmp_path / "model.bin").exists()
+    (tmp_path / "preset.json").touch()
+    preset.clear(tmp_path)
+    assert not tmp_path.exists()
+
+
+def test_a_card_names_files_without_their_folders(flags):
+    changed = dataclasses.replace(
+        flags, data="/a/b.de,/a/b.en", additional_data="/c/d.tsv", jit_compile=True
+    )
+    shown = preset_cards.command_flags(changed)
+    assert " --data b.de,b.en --additional-data d.tsv " in shown and "/" not in shown
+    assert shown.count(" --jit-compile") == 1 and "True" not in shown
+    stored = json.loads(json.dumps({"flags": dataclasses.asdict(changed)}))
+    assert preset.stored_flags(translation, stored) == changed  # tuples, not lists
+
+
+def test_names_and_missing_scores_are_shown_in_words():
+    assert preset_cards.enumerate_names(["a", "b", "c"]) == "a, b and c"
+    assert preset_cards.enumerate_names(["a"]) == "a"
+    columns = preset_cards.score_columns(None, "accuracy", "macro_f1")
+    assert columns == "none | none"
+
+
+def test_a_classifier_becomes_a_preset_in_16_bits(tmp_path):
+    trained = classification.Flags(
+        data=write_films(tmp_path / "texts.tsv", 300),
+        out=str(tmp_path / "run"),
+        size="tiny",
+        batch_tokens=1024,
+        epochs=5,
+        learning_rate=2e-2,
+        average_last=2,
+    )
+    result = classification.main(trained)
+    run, out = tmp_path / "run" / "model", tmp_path / "films"
+    flags = preset.Flags(
+        run=trained.out, out=str(out), example="a lovely film", language="eo"
+    )
+    description = preset.main(flags)
+    assert description == json.loads((out / "preset.json").read_text())
+    assert description["languages"] == ["eo"]
+    accuracy = description["scores"]["accuracy"]
+    assert accuracy == pytest.approx(result["accuracy"], abs=5)
+    card = (out / "README.md").read_text()
+    assert 'from_preset("films")("a lovely film").label)  # good' in card
+    low, high = result["accuracy_interval_95"]
+    line = f"| float32, as trained | {result['accuracy']:.2f} ({low:.2f} to {high:.2f})"
+    assert line in card
+    assert trained.data not in card and "--size tiny" in card
+    sizes = [(folder / "model.keras").stat().st_size for folder in (out, run)]
+    assert sizes[0] < 0.7 * sizes[1]
+    full, half = pipelines.Classifier.load(run), pipelines.Classifier.from_preset(out)
+    for weight, half_weight in zip(full.model.weights, half.model.weights, strict=True):
+        assert half_weight.dtype == weight.dtype == "float32"
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(weight),
+            ops.convert_to_numpy(half_weight),
+            rtol=1e-3,
+            atol=1e-6,
+        )
+    with pytest.raises(ValueError, match="must be float16 .*; got int8"):
+        preset.main(dataclasses.replace(flags, quantization="int8"))
