@@ -22,7 +22,11 @@ def field_docs(cls: type) -> dict[str, str]:
     Returns:
         dict from field names to str.
     """
-    [definition] = ast.parse(textwrap.dedent(inspect.getsource(cls))).body
+    try:
+        source = inspect.getsource(cls)
+    except OSError:  # a program without its source
+        return {}
+    [definition] = ast.parse(textwrap.dedent(source)).body
     docs = {}
     for field, doc in zip(definition.body, definition.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(doc, ast.Expr):

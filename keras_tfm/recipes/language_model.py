@@ -160,8 +160,8 @@ def main(flags: Flags) -> dict:
     make_translator(flags, model, vocabulary).save(out / "model")
     result |= {
         "parameters": model.count_params(),
-        "train_tokens": rows["train"].tokens,
-        "test_tokens": rows["test"].tokens,
+        "train_tokens": rows["train"].num_tokens,
+        "test_tokens": rows["test"].num_tokens,
         "epochs_averaged": averaged,
         "training_minutes": round(sum(history["seconds"]) / 60, 2),
         "peak_memory_gib": runs.peak_memory(),
@@ -312,11 +312,11 @@ def evaluate(model, rows, texts: list[str]) -> dict[str, float]:
     """Computes perplexity per token, and scores that no vocabulary changes."""
     perplexity = model.evaluate(rows.ordered(), return_dict=True, verbose=0)
     perplexity = perplexity["perplexity"]
-    nats = np.log(perplexity) * rows.labels
+    nats = np.log(perplexity) * rows.num_labels
     characters = sum(map(len, texts))
     return {
         "perplexity": round(float(perplexity), 3),
-        "word_perplexity": round(float(np.exp(nats / rows.words)), 3),
+        "word_perplexity": round(float(np.exp(nats / rows.num_words)), 3),
         "bits_per_character": round(float(nats / np.log(2) / characters), 4),
     }
 

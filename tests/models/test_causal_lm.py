@@ -162,7 +162,9 @@ def test_a_target_is_scored_if_it_fits_the_learned_positions():
         expected = logits[token] - np.log(np.exp(logits).sum())
         assert scored.token_scores[0, 0, place] == pytest.approx(expected, abs=1e-4)
     assert search.score([said], [[5] * 10]).lengths[0, 0] == 10
-    with pytest.raises(ValueError, match="3 and 11 tokens in row 1; sequence_length"):
+    with pytest.raises(
+        ValueError, match="got 11 tokens for a source of 3 at index 1, max"
+    ):
         search.score([[2], said], [[5], [5] * 11])
 
 
@@ -170,7 +172,9 @@ def test_prompts_with_padding_in_front_are_rejected():
     search = runtime.Decoder(
         small(), decode.Options(beam_size=1, max_decoding_length=6)
     )
-    with pytest.raises(ValueError, match="0 before another id. Pad on the right"):
+    with pytest.raises(
+        ValueError, match="padded with 0 at the end; got a row with 0 before"
+    ):
         search(np.array([[0, 0, 2, 5]]))
 
 

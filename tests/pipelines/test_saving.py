@@ -49,7 +49,7 @@ def test_a_shortlist_is_saved_with_its_translator(translator, tmp_path):
     limited = translator.replace(shortlist=shortlist)
     limited.save(tmp_path)
     loaded = Translator.load(tmp_path)
-    assert loaded.decoder.options.shortlist.each == 1
+    assert loaded.decoder.options.shortlist.best == 1
     assert loaded(TEXTS[0]) == limited(TEXTS[0])
     loaded.replace(shortlist=None).save(tmp_path)
     assert Translator.load(tmp_path).decoder.options.shortlist is None

@@ -427,7 +427,7 @@ def test_scores_need_few_compiled_functions(translator, monkeypatch):
     fresh = translator.replace(length_penalty=0.7)
     pairs = [("a house " * n, "ein Haus") for n in (1, 1, 2, 2, 1, 1, 2)]
     results = fresh.score(pairs)
-    assert compiled == ["_score"]
+    assert len(compiled) == 1
     for pair, result in zip(pairs, results, strict=True):
         [alone] = translator.score([pair])
         assert result.score == pytest.approx(alone.score, abs=1e-5)

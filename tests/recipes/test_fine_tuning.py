@@ -86,7 +86,7 @@ def test_weights_and_shared_pieces_are_kept(vocabularies, options):
 def test_a_projection_of_its_own_is_refused(vocabularies):
     before, now = vocabularies
     model = models.Transformer(before.size, **SHAPE, tie="inputs")
-    with pytest.raises(ValueError, match="one of its own, tie='inputs'"):
+    with pytest.raises(ValueError, match="tied embeddings.*tie='inputs'"):
         fine_tuning.with_vocabulary(model, before, now)
 
 
