@@ -7,7 +7,6 @@ redesign is complete; nothing is ever added to it.
 
 PENDING = {
     "cli",
-    "decode",
     "export",
     "pipelines",
     "recipes",

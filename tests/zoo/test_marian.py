@@ -109,7 +109,7 @@ def test_the_shortlist_contains_the_golden_tokens(direction):
     ids = [
         [*map(int, row), 3] for row in imported.vocabulary.encode([expected[1]["src"]])
     ]
-    rows = imported.options["shortlist"].rows(ids, first=4)
+    rows = imported.options["shortlist"].rows(ids, num_special=4)
     kept = [i + 2 for i in expected[1]["out_ids"]]  # two ids are new before them
     assert set(kept) <= set(rows[0].tolist())
     assert rows.shape[1] < 1_000
