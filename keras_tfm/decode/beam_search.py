@@ -96,12 +96,12 @@ class BeamSearch(SearchStrategy[BeamState]):
     """The strategy of beam search, see `beam_search`.
 
     A hypothesis that takes the end token leaves the live beams for the finished
-    hypotheses, where it is scored and never extended. A sequence is done when
-    no live beam can still enter the finished hypotheses; or when `beam_size *
-    patience`, and as many as are to be returned, have finished and the best
-    live beam scores, at its present length, no better than the worst that would
-    be returned; with `early_stopping` whatever it scores. At the limit of a
-    sequence live beams enter the finished hypotheses as they are.
+    hypotheses, where it is scored and never extended. A sequence is done
+    when no live beam can still enter the finished hypotheses; or when
+    `beam_size * patience`, and as many as are to be returned, have finished and
+    the best live beam scores, at its present length, no better than the worst
+    that would be returned; with `early_stopping` whatever it scores. At the
+    limit of a sequence live beams enter the finished hypotheses as they are.
 
     With groups the beam is several smaller ones, each of which avoids the
     tokens that earlier groups have taken at the same step. That decides which
@@ -111,6 +111,17 @@ class BeamSearch(SearchStrategy[BeamState]):
     Source: Wu et al. 2016, section 7, https://arxiv.org/abs/1609.08144;
     patience: Kasai et al. 2022, https://arxiv.org/abs/2204.05424; groups:
     Vijayakumar et al. 2016, https://arxiv.org/abs/1610.02424
+
+    Example:
+        ```python
+        from keras import ops
+        from keras_tfm import decode
+
+        strategy = decode.BeamSearch(decode.Options(beam_size=4))
+        active = ops.ones((2,), "bool")
+        state = strategy.start(cache={}, active=active, capacity=5)
+        assert tuple(state.live.ids.shape) == (2, 4, 5)
+        ```
     """
 
     @property
@@ -156,7 +167,7 @@ class BeamSearch(SearchStrategy[BeamState]):
         """
         batch_size, beam_size = ops.shape(active)[0], self.options.beam_size
         num_finished = self.num_kept * self.groups
-        inactive = ops.logical_not(active)
+        is_inactive = ~ops.convert_to_tensor(active, "bool")  # (B,)
         return BeamState(
             **first_fields(
                 self.options,
@@ -168,7 +179,7 @@ class BeamSearch(SearchStrategy[BeamState]):
                 prefix,
                 candidates,
             ),
-            done=ops.broadcast_to(inactive[:, None], (batch_size, self.groups)),
+            is_done=ops.broadcast_to(is_inactive[:, None], (batch_size, self.groups)),
             live=self._first_beams(
                 batch_size, capacity, cache, constraints, source_ids
             ),
@@ -185,14 +196,15 @@ class BeamSearch(SearchStrategy[BeamState]):
     def _first_beams(self, batch_size, capacity, cache, constraints, source_ids):
         """One empty hypothesis in each group."""
         beam_size = self.options.beam_size
-        is_first = ops.equal(ops.arange(beam_size) % self.group_size, 0)
+        # Only the first beam of a group, or all K would become the same.
+        is_first = ops.arange(beam_size) % self.group_size == 0
         never = ops.full((beam_size,), NEVER, "float32")
         scores = ops.where(is_first, ops.zeros_like(never), never)  # (K,)
         coverage = phrases_met = ABSENT
         if self.options.coverage_penalty:
-            coverage = ops.zeros_like(attention_of(cache), "float32")
+            coverage = ops.zeros_like(attention_of(cache), "float32")  # (B, K, S)
             if source_ids is not None:
-                is_padding = ops.equal(source_ids, 0)
+                is_padding = source_ids == 0  # (B, S)
                 coverage += ops.where(is_padding, 0.0, LEAST_COVERAGE)[:, None]
         if _has_phrases(constraints):
             if self.groups > 1:
@@ -218,7 +230,10 @@ class BeamSearch(SearchStrategy[BeamState]):
         Args:
             state: from `start`, without groups, constraints or attention.
         """
-        one_beam = lambda x: x[:, :1]  # noqa: E731
+
+        def one_beam(x):
+            return x[:, :1]  # (B, 1, ...)
+
         cache = state.cache
         if "beams" in cache:
             cache = {**cache, "beams": tree.map_structure(one_beam, cache["beams"])}
@@ -228,7 +243,9 @@ class BeamSearch(SearchStrategy[BeamState]):
             cache=cache,
         )
 
+    # The docstrings of these two are those of the base class.
     def take_step(self, step_fn: Callable, state: BeamState) -> BeamState:
+        # (B, K, V), and (B,) or None
         logits, forced, state = self._next_logits(step_fn, state, state.live.ids)
         if self.groups == 1:
             best, is_broken = best_continuations(
@@ -236,11 +253,12 @@ class BeamSearch(SearchStrategy[BeamState]):
             )
         else:
             best, is_broken = diverse_continuations(state, logits, forced, self.options)
-        return self._select(state, best, self._continued(state, best), is_broken)
+        beams = self._continued(state, best)  # (B, 2K, ...)
+        return self._select(state, best, beams, is_broken)
 
     def finish(self, state: BeamState) -> Hypotheses:
         finished = state.finished
-        if self.groups > 1:
+        if self.groups > 1:  # Until now the best of each group were kept.
             count = self.options.num_hypotheses
             finished = take_best(finished, finished.scores, count)
         # Among scores of minus infinity PyTorch's top-k takes any ids.
@@ -250,12 +268,14 @@ class BeamSearch(SearchStrategy[BeamState]):
         if present(finished.token_log_probs):
             token_scores = ops.where(exists[:, :, None], finished.token_log_probs, 0.0)
         if present(state.attention):
+            # Of each token that of the beam in which it was generated.
             origins = ops.transpose(finished.origins, (0, 2, 1))[..., None]
+            # (B, T, K, S) at (B, T, n, 1) becomes (B, T, n, S)
             attention = ops.take_along_axis(state.attention, origins, axis=2)
             attention = ops.transpose(attention, (0, 2, 1, 3))  # (B, n, T, S)
-            attention = ops.where(ops.equal(ids, 0)[..., None], 0.0, attention)
-        failure_length = state.failure_length[:, None]
-        failed = ops.greater(failure_length, 0)
+            attention = ops.where((ids == 0)[..., None], 0.0, attention)
+        failure_length = state.failure_length[:, None]  # (B, 1)
+        failed = failure_length > 0
         lengths = ops.where(exists, finished.lengths, 0)
         return Hypotheses(
             in_vocabulary(ids, state.candidates),
@@ -268,19 +288,19 @@ class BeamSearch(SearchStrategy[BeamState]):
     def _continued(self, state, best):
         """Returns the live beams of `Continuations`, `(B, M, ...)`."""
         live, parents = state.live, best.parents
-        here = at_step(state.step, state.capacity)
+        is_current = at_step(state.step, state.capacity)  # (1 or B, 1, T)
 
         def with_new(history, values):
-            return write_token(gather_beams(history, parents), here, values)
+            return write_token(gather_beams(history, parents), is_current, values)
 
         token_log_probs, origins, coverage = ABSENT, ABSENT, ABSENT
         if present(live.token_log_probs):
-            log_prob = best.scores - gather_beams(live.scores, parents)
+            log_prob = best.scores - gather_beams(live.scores, parents)  # (B, M)
             token_log_probs = with_new(live.token_log_probs, log_prob)
         if present(live.origins):
             origins = with_new(live.origins, parents)
         if present(live.coverage):
-            attention = ops.cast(state.cache["attention"], "float32")
+            attention = ops.cast(state.cache["attention"], "float32")  # (B, K, S)
             coverage = gather_beams(live.coverage + attention, parents)
         return LiveBeams(
             ids=with_new(live.ids, best.tokens),
@@ -303,31 +323,30 @@ class BeamSearch(SearchStrategy[BeamState]):
         )
         length = ops.reshape(state.step + 1, (-1, 1))  # (1, 1), or (B, 1)
         limits = ops.repeat(state.limits, self.groups)  # (B G,)
-        at_limit = ops.greater_equal(length[:, 0], state.limits)
-        at_limit = ops.repeat(at_limit, self.groups)
-        is_end = ops.equal(tokens, self.options.end_id)
-        done = ops.reshape(state.done, (-1,))
+        at_limit = ops.repeat(length[:, 0] >= state.limits, self.groups)  # (B G,)
+        is_end = tokens == self.options.end_id  # (B G, M)
+        is_done = ops.reshape(state.is_done, (-1,))  # (B G,)
 
         leaves, num_finished = self._leaving(
-            beams, is_end, done, at_limit, ops.reshape(state.num_finished, (-1,))
+            beams, is_end, is_done, at_limit, ops.reshape(state.num_finished, (-1,))
         )
         divisor = self._length_divisor(length)
         finished = self._with_finished(finished, beams, leaves, length, divisor)
         # Ended beams come last, in their order, and never continue.
         beams = beams._replace(scores=ops.where(is_end, NEVER, beams.scores))
-        rank = ops.arange(tokens.shape[1])[None]
+        rank = ops.arange(tokens.shape[1])[None]  # (1, M)
         order = ops.where(ops.isinf(beams.scores), -rank - 2 * rank.shape[1], -rank)
         live, tokens, parents = take_best(
             (beams, tokens, parents), order, self.group_size
         )
 
-        fails = ops.logical_and(is_broken, ops.logical_not(ops.all(state.done, -1)))
+        fails = is_broken & ~ops.all(state.is_done, -1)  # (B,)
         for reason in (
             *self._reasons_to_stop(live, finished, num_finished, limits, divisor),
             at_limit,
             ops.repeat(fails, self.groups),
         ):
-            done = ops.logical_or(done, reason)
+            is_done = is_done | reason
         tokens, parents, live, finished = _sequences_as_groups(
             (tokens, parents, live, finished), self.groups
         )
@@ -338,50 +357,47 @@ class BeamSearch(SearchStrategy[BeamState]):
             finished=finished,
             num_finished=ops.reshape(num_finished, (-1, self.groups)),
             failure_length=ops.where(fails, length[:, 0], state.failure_length),
-            done=ops.reshape(done, (-1, self.groups)),
+            is_done=ops.reshape(is_done, (-1, self.groups)),
             cache=reorder_cache(state.cache, parents),
         )
 
-    def _leaving(self, beams, is_end, done, at_limit, num_finished):
+    def _leaving(self, beams, is_end, is_done, at_limit, num_finished):
         """Finds the beams that leave as finished hypotheses.
 
         Returns:
             bool `(B G, M)`; and int32 `(B G,)`, how many have ended by now.
         """
-        allowed = ops.isfinite(beams.scores)
+        # Impossible beams, and those of sequences that are done, never leave.
+        allowed = ops.isfinite(beams.scores)  # (B G, M)
         if present(beams.phrases_met):
-            allowed = ops.logical_and(allowed, ops.all(beams.phrases_met, axis=-1))
-        allowed = ops.logical_and(allowed, ops.logical_not(done)[:, None])
+            allowed = allowed & ops.all(beams.phrases_met, axis=-1)
+        allowed = allowed & (~is_done)[:, None]
         rank = ops.arange(is_end.shape[1])[None]
-        ending = ops.logical_and(is_end, rank < self.group_size)
-        ending = ops.logical_and(ending, allowed)
+        # An end that is not among the k best would not have been kept.
+        ending = is_end & (rank < self.group_size) & allowed
         num_finished = num_finished + ops.sum(ops.cast(ending, "int32"), axis=-1)
         # The rank among beams that do not end, from 1.
-        is_open = ops.logical_not(is_end)
+        is_open = ~is_end
         open_rank = ops.cumsum(ops.cast(is_open, "int32"), axis=-1)
-        truncated = ops.logical_and(at_limit[:, None], open_rank <= self.group_size)
-        if self.options.early_stopping:
+        truncated = at_limit[:, None] & (open_rank <= self.group_size)
+        if self.options.early_stopping:  # Enough have ended without these.
             enough = self._has_enough(num_finished)
-            truncated = ops.logical_and(truncated, ops.logical_not(enough)[:, None])
-        truncated = ops.logical_and(ops.logical_and(truncated, is_open), allowed)
-        return ops.logical_or(ending, truncated), num_finished
+            truncated = truncated & (~enough)[:, None]
+        truncated = truncated & is_open & allowed
+        return ending | truncated, num_finished
 
     def _has_enough(self, num_finished):
         """Whether as many have ended as `patience` and n ask for, `(B G,)`."""
-        options = self.options
-        least = max(
-            -(-options.num_hypotheses // self.groups),
-            self.group_size * options.patience,
-        )
+        share = -(-self.options.num_hypotheses // self.groups)  # of a group
+        least = max(share, self.group_size * self.options.patience)
         return ops.cast(num_finished, "float32") >= least
 
     def _with_finished(self, finished, beams, leaves, length, divisor):
         """Adds the beams that leave, and keeps the best finished hypotheses."""
-        scores = beams.scores / divisor
+        scores = beams.scores / divisor  # (B G, M)
         if present(beams.coverage):
-            scores = scores + self.options.coverage_penalty * _coverage_score(
-                beams.coverage
-            )
+            coverage_score = _coverage_score(beams.coverage)
+            scores = scores + self.options.coverage_penalty * coverage_score
         leaving = FinishedHypotheses(
             ids=beams.ids,
             scores=ops.where(leaves, scores, NEVER),
@@ -389,6 +405,7 @@ class BeamSearch(SearchStrategy[BeamState]):
             token_log_probs=beams.token_log_probs,
             origins=beams.origins,
         )
+        # (B G, N / G + M, ...)
         finished = tree.map_structure(
             lambda *x: ops.concatenate(x, axis=1), finished, leaving
         )
@@ -396,16 +413,16 @@ class BeamSearch(SearchStrategy[BeamState]):
 
     def _reasons_to_stop(self, live, finished, num_finished, limits, divisor):
         """Whether no live beam can win, and whether enough have finished."""
-        best, worst = ops.max(live.scores, axis=-1), finished.scores[:, -1]
+        best, worst = ops.max(live.scores, axis=-1), finished.scores[:, -1]  # (B G,)
         # Log-probabilities only fall, so a live beam ends at best with its
         # present one, over the largest divisor there can be.
-        is_beaten = ops.less_equal(best / self._length_divisor(limits), worst)
+        is_beaten = best / self._length_divisor(limits) <= worst
         enough = self._has_enough(num_finished)
         # Enough have finished only if no live beam looks better: where the
         # model is confident, the hypotheses that end early are improbable.
         if not self.options.early_stopping:
-            looks_worse = ops.less_equal(best / divisor[:, 0], worst)
-            enough = ops.logical_and(enough, looks_worse)
+            looks_worse = best / divisor[:, 0] <= worst
+            enough = enough & looks_worse
         return is_beaten, enough
 
 
@@ -422,7 +439,8 @@ def _first_tokens(shape, options):
 
 def _coverage_score(coverage):
     """Returns the score `(B, M)` of attention received, `(B, M, S)`."""
-    has_attention = ops.greater(coverage, 0)
+    # Padding has received exactly 0, whose logarithm must not count.
+    has_attention = coverage > 0
     received = ops.where(has_attention, ops.minimum(coverage, 1.0), 1.0)
     return ops.sum(ops.log(received), axis=-1)
 

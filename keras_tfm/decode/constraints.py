@@ -62,20 +62,22 @@ def constrained_continuations(
     tokens = ops.concatenate([tokens, next_tokens], axis=-1)  # (B, K, M + J)
     log_probs = ops.concatenate([log_probs, next_log_probs], axis=-1)
 
+    # From here on one axis holds all continuations of a sequence.
     num_tokens = tokens.shape[2]
     flat = (-1, beam_size * num_tokens)
     scores = ops.reshape(live.scores[:, :, None] + log_probs, flat)
     tokens = ops.reshape(tokens, flat)
     parents = ops.repeat(ops.arange(beam_size, dtype="int32"), num_tokens)
+    # (B, K (M + J)), as scores and tokens
     parents = ops.broadcast_to(parents[None], ops.shape(tokens))
     tail = gather_beams(tail, parents)[..., 1:]
     tail = ops.concatenate([tail, tokens[..., None]], -1)
     progress = _progress(tail, phrases)  # (B, K (M + J), J)
-    is_complete = ops.logical_and(progress == lengths, lengths > 0)
-    is_met = ops.logical_or(gather_beams(live.phrases_met, parents), is_complete)
-    is_met = ops.logical_or(is_met, lengths == 0)
+    is_complete = (progress == lengths) & (lengths > 0)
+    is_met = gather_beams(live.phrases_met, parents) | is_complete
+    is_met = is_met | (lengths == 0)
     # An end before all phrases are met is no candidate.
-    is_early = ops.logical_and(tokens == end_id, ops.logical_not(ops.all(is_met, -1)))
+    is_early = (tokens == end_id) & ~ops.all(is_met, -1)
     scores = ops.where(is_early, NEVER, scores)
     # Of the phrases that are not met one counts: others that begin alike would
     # count the same tokens again.
@@ -96,9 +98,9 @@ def _phrase_tokens(
     progress = _progress(tail, phrases)  # (B, K, J)
     index = ops.minimum(progress, lengths - 1)[..., None]
     tokens = ops.take_along_axis(phrases[:, None], index, axis=-1)[..., 0]
-    is_lacking = ops.logical_not(ops.logical_or(live.phrases_met, lengths == 0))
+    is_lacking = ~(live.phrases_met | (lengths == 0))
     if forced is not None:
-        is_lacking = ops.logical_and(is_lacking, (forced == 0)[:, None, None])
+        is_lacking = is_lacking & (forced == 0)[:, None, None]
     logit = ops.take_along_axis(logits, ops.where(is_lacking, tokens, 0), axis=-1)
     logit = ops.where(is_lacking, logit, NEVER)
     is_duplicate = _is_duplicate(tokens, is_lacking, best_tokens)
@@ -116,10 +118,11 @@ def _progress(tail, phrases):
     """Returns how much of each phrase `(B, J, P)` is at the end."""
     size = phrases.shape[2]
     length = ops.sum(ops.cast(phrases > 0, "int32"), axis=-1)[:, None]
+    # (B, M, J)
     progress = ops.zeros_like(tail[:, :, :1] * phrases[:, None, :, 0])
-    for count in range(1, size + 1):
+    for count in range(1, size + 1):  # The longest that fits is kept.
         end, begin = tail[:, :, None, size - count :], phrases[:, None, :, :count]
-        is_same = ops.logical_and(ops.all(end == begin, axis=-1), count <= length)
+        is_same = ops.all(end == begin, axis=-1) & (count <= length)
         progress = ops.where(is_same, count, progress)
     return progress
 
@@ -127,11 +130,11 @@ def _progress(tail, phrases):
 def _is_duplicate(tokens, is_lacking, best_tokens):
     """True where a token is among the best, or that of an earlier phrase."""
     is_best = ops.any(tokens[..., None] == best_tokens[:, :, None], axis=-1)
-    is_same = ops.logical_and(
-        tokens[..., None] == tokens[:, :, None], is_lacking[:, :, None]
-    )  # (B, K, J, J)
-    is_same = ops.logical_and(is_same, _is_earlier(tokens.shape[2]))
-    return ops.logical_or(is_best, ops.any(is_same, axis=-1))
+    is_same = (tokens[..., None] == tokens[:, :, None]) & is_lacking[
+        :, :, None
+    ]  # (B, K, J, J)
+    is_same = is_same & _is_earlier(tokens.shape[2])
+    return is_best | ops.any(is_same, axis=-1)
 
 
 def _in_turn(continuations, bank, count):
@@ -141,10 +144,11 @@ def _in_turn(continuations, bank, count):
         lambda x: gather_beams(x, order), (continuations, bank)
     )
     size = bank.shape[1]
-    is_same = ops.logical_and(bank[:, :, None] == bank[:, None], _is_earlier(size))
+    is_same = (bank[:, :, None] == bank[:, None]) & _is_earlier(size)
     turn = ops.sum(ops.cast(is_same, "int32"), axis=-1)  # (B, M)
+    # By turn, and in each turn from the fullest bank to the emptiest.
     key = turn * (ops.max(bank) + 1) + ops.max(bank) - bank
-    is_dead = ops.equal(continuations.scores, NEVER)
+    is_dead = continuations.scores == NEVER
     key = ops.where(is_dead, ops.max(key) + 1, key)
     return take_best(continuations, -key, min(count, size))
 

@@ -73,17 +73,19 @@ def diverse_continuations(
         beams = slice(i * size, (i + 1) * size)
         diverse = log_probs[:, beams] - penalty * usage
         log_prob, token = best_tokens(diverse, count, forced)[:2]
+        # (B, k, 2k)
         log_prob = scored_log_probs(log_prob, forced, options.score_prefix)
         best = _best_of(state.live.scores[:, beams], log_prob, token, 2 * size)
         # The penalty decides which beams are kept, but is no part of scores.
         lost = penalty * ops.take_along_axis(usage[:, 0], best.tokens, axis=-1)
-        is_dead = ops.equal(best.scores, NEVER)
+        is_dead = best.scores == NEVER
         scores = ops.where(is_dead, NEVER, best.scores + lost)
         groups.append(best._replace(scores=scores, parents=best.parents + i * size))
         counts = ops.isfinite(scores[:, :size])
-        counts = ops.logical_and(counts, ops.logical_not(state.done)[:, i, None])
+        counts = counts & (~state.is_done)[:, i, None]
         if forced is not None:  # No group avoids what all are forced to take.
-            counts = ops.logical_and(counts, ops.equal(forced, 0)[:, None])
+            counts = counts & (forced == 0)[:, None]
+        # Tokens of its k best that later groups have to avoid, (B, k, V).
         chosen = ops.one_hot(best.tokens[:, :size], logits.shape[-1])
         chosen = chosen * ops.cast(counts, chosen.dtype)[..., None]
         usage = usage + ops.sum(chosen, axis=1, keepdims=True)

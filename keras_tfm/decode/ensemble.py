@@ -49,22 +49,22 @@ class Ensemble:
             )
         capabilities = [Capabilities.of(model) for model in self.models]
         for name in ("vocabulary_size", "target_vocabulary_size"):
-            sizes = [getattr(one, name) for one in capabilities]
+            sizes = [getattr(x, name) for x in capabilities]
             if len(set(sizes)) > 1:
                 raise ValueError(
                     f"`models` must have one vocabulary; got {name}={sizes}."
                 )
             setattr(self, name, sizes[0])
-        limits = [one.max_positions for one in capabilities if one.max_positions]
+        limits = [x.max_positions for x in capabilities if x.max_positions]
         self.max_positions = min(limits, default=None)
         self.begin_options = frozenset.intersection(
-            *(one.begin_options for one in capabilities)
+            *(x.begin_options for x in capabilities)
         )
         self.log_weights = [math.log(w / sum(weights)) for w in weights]
         # Only what all models can do; `Capabilities` looks for these methods.
-        if all(one.can_extend for one in capabilities):
+        if all(x.can_extend for x in capabilities):
             self.extend = self._extend
-        if all(one.continues_source for one in capabilities):
+        if all(x.continues_source for x in capabilities):
             self.logits_after = self._logits_after
 
     @property
@@ -148,6 +148,7 @@ class Ensemble:
         )
 
     def _averaged(self, logits):
+        # The log of a weighted mean of probabilities, each (B, K, V).
         log_probs = [
             ops.log_softmax(ops.cast(x, "float32"), axis=-1) + log_weight
             for x, log_weight in zip(logits, self.log_weights, strict=True)
@@ -156,6 +157,7 @@ class Ensemble:
 
 
 def _merged_cache(caches):
+    # Under "beams", since a search reorders that entry.
     cache = {
         "beams": [cache.get("beams", {}) for cache in caches],
         "models": [

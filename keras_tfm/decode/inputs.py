@@ -101,6 +101,7 @@ def source_array(source_ids: Any, vocabulary_size: int | None = None) -> np.ndar
             "`source_ids` must be padded with 0 at the end; got a row with 0 before "
             "another id."
         )
+    # Checked as one array: a batch may hold many thousand ids.
     low, high = source_ids.min(initial=0), source_ids.max(initial=0)
     if vocabulary_size and (low < 0 or high >= vocabulary_size):
         raise ValueError(
@@ -229,6 +230,7 @@ def constraint_array(
                 f"limit of hypotheses; got {wrong} at index {index}, and a limit of "
                 f"{limit}. Increase `max_decoding_length`."
             )
+    # (B, J, P), each of J and P one of few sizes
     count = rounded_up(max(map(len, rows), default=0), PHRASE_COUNTS)
     length = rounded_up(max(lengths, default=0), PREFIX_LENGTHS)
     empty = [[]] * count
@@ -270,6 +272,7 @@ def target_array(
                 f"max_positions={max_positions}."
             )
     longest = max(1, *map(len, rows)) if rows else 1
+    # No longer than the positions, unless a target is.
     bucket = rounded_up(longest, LENGTHS)
     return padded_rows(rows, max(longest, min(bucket, max_positions or bucket)))
 

@@ -23,6 +23,19 @@ LogitsProcessor = Callable[[Tensor, History], Tensor]
 
 FORBIDDEN = -float("inf")
 
+__all__ = [
+    "epsilon",
+    "minimum_length",
+    "minimum_p",
+    "no_repeat_ngram",
+    "repetition_penalty",
+    "suppress",
+    "suppress_sequences",
+    "temperature",
+    "top_k",
+    "top_p",
+]
+
 
 def of_options(
     options: Options, suppressed: Sequence[int] = ()
@@ -98,11 +111,20 @@ def minimum_length(length: int, end_id: int) -> LogitsProcessor:
     Args:
         length: int >= 0, in tokens, the end token not included.
         end_id: int.
+
+    Example:
+        ```python
+        from keras_tfm import decode
+
+        process = decode.logits_processors.minimum_length(3, end_id=3)
+        # The option of the same meaning:
+        options = decode.Options(min_decoding_length=3)
+        ```
     """
 
     def process(logits, history):
         end = logits[:, :, end_id : end_id + 1]
-        end = ops.where(ops.less(_step(history), length), FORBIDDEN, end)
+        end = ops.where(_step(history) < length, FORBIDDEN, end)
         return _write(logits, end_id, end)
 
     return process
@@ -117,6 +139,15 @@ def repetition_penalty(penalty: float) -> LogitsProcessor:
         penalty: float > 0. Above 1 to repeat less.
 
     Source: Keskar et al. 2019, section 4.1. https://arxiv.org/abs/1909.05858
+
+    Example:
+        ```python
+        from keras_tfm import decode
+
+        process = decode.logits_processors.repetition_penalty(1.2)
+        # The option of the same meaning:
+        options = decode.Options(repetition_penalty=1.2)
+        ```
     """
 
     def process(logits, history):
@@ -137,6 +168,15 @@ def no_repeat_ngram(size: int) -> LogitsProcessor:
         size: int >= 1, n.
 
     Source: Paulus et al. 2017, section 2.5. https://arxiv.org/abs/1705.04304
+
+    Example:
+        ```python
+        from keras_tfm import decode
+
+        process = decode.logits_processors.no_repeat_ngram(3)
+        # The option of the same meaning:
+        options = decode.Options(no_repeat_ngram_size=3)
+        ```
     """
 
     def process(logits, history):
@@ -144,12 +184,12 @@ def no_repeat_ngram(size: int) -> LogitsProcessor:
         num_starts = ops.shape(ids)[-1] - size + 1  # where an n-gram can begin
         if isinstance(num_starts, int) and num_starts < 1:
             return logits
-        repeats = ops.less_equal(ops.arange(num_starts) + size, step)
+        repeats = ops.arange(num_starts) + size <= step
         for i in range(size - 1):
             # The last n - 1 tokens, one by one, against every n-gram.
             last = _token_at(ids, ops.maximum(step - (size - 1) + i, 0))
-            is_same = ops.equal(ids[..., i : i + num_starts], last)
-            repeats = ops.logical_and(repeats, is_same)
+            is_same = ids[..., i : i + num_starts] == last
+            repeats = repeats & is_same
         continuation = ids[..., size - 1 :]  # (B, K, num_starts)
         repeats = ops.broadcast_to(repeats, ops.shape(continuation))
         forbidden = ops.full_like(continuation, FORBIDDEN, "float32")
@@ -163,6 +203,15 @@ def suppress_sequences(sequences: Iterable[Sequence[int]]) -> LogitsProcessor:
 
     Args:
         sequences: lists of 1 or more ints.
+
+    Example:
+        ```python
+        from keras_tfm import decode
+
+        process = decode.logits_processors.suppress_sequences([[5, 6]])
+        # The option of the same meaning:
+        options = decode.Options(suppress_sequences=[[5, 6]])
+        ```
     """
     sequences = [tuple(sequence) for sequence in sequences]
 
@@ -171,10 +220,10 @@ def suppress_sequences(sequences: Iterable[Sequence[int]]) -> LogitsProcessor:
         for *beginning, last in sequences:
             check_token_ids([last], logits)
             length = len(beginning)
-            matches = ops.greater_equal(step, length)
+            matches = step >= length
             for i, token in enumerate(beginning):
                 previous = _token_at(ids, ops.maximum(step - length + i, 0))
-                matches = ops.logical_and(matches, ops.equal(previous, token))
+                matches = matches & (previous == token)
             logit = logits[:, :, last : last + 1]
             logits = _write(logits, last, ops.where(matches, FORBIDDEN, logit))
         return logits
@@ -187,6 +236,17 @@ def temperature(value: float) -> LogitsProcessor:
 
     Args:
         value: float > 0, by which logits are divided.
+
+    Example:
+        ```python
+        from keras import ops
+        from keras_tfm import decode
+
+        process = decode.logits_processors.temperature(0.5)
+        logits = process(ops.convert_to_tensor([[[1.0, 2.0]]]), history=None)
+        processed = ops.convert_to_numpy(logits)
+        assert processed[0, 0].tolist() == [2.0, 4.0]
+        ```
     """
     return lambda logits, history: logits / value
 
@@ -198,10 +258,21 @@ def top_k(count: int) -> LogitsProcessor:
         count: int >= 1. Tokens as likely as the last one are kept too.
 
     Source: Fan et al. 2018, section 5.4. https://arxiv.org/abs/1805.04833
+
+    Example:
+        ```python
+        from keras import ops
+        from keras_tfm import decode
+
+        process = decode.logits_processors.top_k(1)
+        logits = process(ops.convert_to_tensor([[[1.0, 2.0]]]), history=None)
+        processed = ops.convert_to_numpy(logits)
+        assert processed[0, 0].tolist() == [float("-inf"), 2.0]
+        ```
     """
 
     def process(logits, history):
-        best = ops.top_k(logits, min(count, logits.shape[-1]))[0]
+        best = ops.top_k(logits, min(count, logits.shape[-1]))[0]  # (B, K, count)
         return ops.where(logits < best[..., -1:], FORBIDDEN, logits)
 
     return process
@@ -214,6 +285,17 @@ def top_p(probability: float) -> LogitsProcessor:
         probability: float in (0, 1].
 
     Source: Holtzman et al. 2019, section 3.1. https://arxiv.org/abs/1904.09751
+
+    Example:
+        ```python
+        from keras import ops
+        from keras_tfm import decode
+
+        process = decode.logits_processors.top_p(0.5)
+        logits = process(ops.convert_to_tensor([[[1.0, 2.0]]]), history=None)
+        processed = ops.convert_to_numpy(logits)
+        assert processed[0, 0].tolist() == [float("-inf"), 2.0]
+        ```
     """
 
     def process(logits, history):
@@ -221,6 +303,7 @@ def top_p(probability: float) -> LogitsProcessor:
             return logits  # Rounding would drop the last tokens.
         ordered = ops.flip(ops.sort(logits, axis=-1), axis=-1)  # best first
         probabilities = ops.softmax(ordered, axis=-1)
+        # The probability of all tokens before each.
         likelier = ops.cumsum(probabilities, axis=-1) - probabilities
         nucleus = ops.where(likelier < probability, ordered, float("inf"))
         threshold = ops.min(nucleus, axis=-1, keepdims=True)
@@ -237,6 +320,17 @@ def minimum_p(ratio: float) -> LogitsProcessor:
             this fraction of that of the likeliest.
 
     Source: Nguyen et al. 2024, section 3. https://arxiv.org/abs/2407.01082
+
+    Example:
+        ```python
+        from keras import ops
+        from keras_tfm import decode
+
+        process = decode.logits_processors.minimum_p(0.9)
+        logits = process(ops.convert_to_tensor([[[1.0, 2.0]]]), history=None)
+        processed = ops.convert_to_numpy(logits)
+        assert processed[0, 0].tolist() == [float("-inf"), 2.0]
+        ```
     """
 
     def process(logits, history):
@@ -255,12 +349,23 @@ def epsilon(probability: float) -> LogitsProcessor:
         probability: float in (0, 1).
 
     Source: Hewitt et al. 2022, section 4. https://arxiv.org/abs/2210.15191
+
+    Example:
+        ```python
+        from keras import ops
+        from keras_tfm import decode
+
+        process = decode.logits_processors.epsilon(0.3)
+        logits = process(ops.convert_to_tensor([[[1.0, 2.0]]]), history=None)
+        processed = ops.convert_to_numpy(logits)
+        assert processed[0, 0].tolist() == [float("-inf"), 2.0]
+        ```
     """
 
     def process(logits, history):
         is_unlikely = ops.log_softmax(logits, axis=-1) < math.log(probability)
         is_best = logits >= ops.max(logits, axis=-1, keepdims=True)
-        is_dropped = ops.logical_and(is_unlikely, ops.logical_not(is_best))
+        is_dropped = is_unlikely & ~is_best
         return ops.where(is_dropped, FORBIDDEN, logits)
 
     return process
@@ -310,8 +415,8 @@ def _token_at(ids, index):
     return ops.take_along_axis(ids, index, axis=-1)
 
 
-def _replace(logits, ids, values, where):
-    """Writes values `(B, K, M)` to the tokens `(B, K, M)` where True.
+def _replace(logits, ids, values, mask):
+    """Writes values `(B, K, M)` to the tokens `(B, K, M)` of a mask.
 
     Equal tokens of a hypothesis must have one value.
     """
@@ -320,7 +425,8 @@ def _replace(logits, ids, values, where):
     # Values for nowhere are written to one more column, which is then dropped.
     wider = ops.pad(logits, [[0, 0], [0, 0], [0, 1]])  # (B, K, V + 1)
     start = ops.reshape(ops.arange(num_rows, dtype="int32") * (size + 1), (-1, 1))
-    columns = ops.reshape(ops.where(where, ids, size), (-1, num_ids))
+    # Indices into the flattened (B K (V + 1),) logits.
+    columns = ops.reshape(ops.where(mask, ids, size), (-1, num_ids))
     flat = ops.scatter_update(
         ops.reshape(wider, (-1,)),
         ops.reshape(start + columns, (-1, 1)),

@@ -67,7 +67,7 @@ def minimum_bayes_risk(
         raise ValueError(
             f"`candidates` must be a list of one text or more; got {candidates!r}."
         )
-    counts = Counter(candidates)
+    counts = Counter(candidates)  # Samples repeat: a pair is compared once.
     utility = utility or _chrf()
     expected = {
         candidate: sum(

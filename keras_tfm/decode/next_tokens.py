@@ -28,10 +28,10 @@ def forced_tokens(prefix: Tensor | None, step: Tensor) -> Tensor | None:
     """
     if prefix is None:
         return None
-    length = prefix.shape[1]
+    length = prefix.shape[1]  # P
     index = ops.broadcast_to(ops.minimum(step, length - 1), ops.shape(prefix)[:1])
     token = ops.take_along_axis(prefix, index[:, None], axis=1)[:, 0]
-    return ops.where(ops.less(step, length), token, 0)
+    return ops.where(step < length, token, 0)
 
 
 def processed_logits(
@@ -66,7 +66,7 @@ def processed_logits(
             )
     if forced is None or not processors:
         return processed
-    return ops.where(ops.greater(forced, 0)[:, None, None], logits, processed)
+    return ops.where((forced > 0)[:, None, None], logits, processed)
 
 
 def best_tokens(
@@ -98,11 +98,11 @@ def best_tokens(
         and bool `(B, K)`, True where some of the logits were NaN or infinite.
     """
     size, suppressed = logits.shape[-1], sorted(set(suppressed))
-    is_forced = None if forced is None else ops.greater(forced, 0)[:, None, None]
+    is_forced = None if forced is None else (forced > 0)[:, None, None]
     chunk_size = _chunk_size(size, count)
     chunks = _chunks(logits, chunk_size)  # (B, K, C, chunk_size)
     peaks = _chunk_peaks(chunks, suppressed, is_forced)  # (B, K, C)
-    peak = ops.max(peaks, axis=-1, keepdims=True)
+    peak = ops.max(peaks, axis=-1, keepdims=True)  # (B, K, 1)
     peak = ops.where(ops.isfinite(peak), peak, 0.0)
     normalizer, is_broken = _normalizer(
         _total_probability(logits, peak, suppressed, is_forced), peak
@@ -113,13 +113,15 @@ def best_tokens(
     # In ascending order, so that of equal tokens the first is taken, as by a
     # top-k over all; but on PyTorch, whose top-k takes any of equal chunks.
     best_chunks = ops.sort(ops.cast(best_chunks, "int32"), axis=-1)
+    # (B, K, num_chunks, chunk_size), their logits and ids
     inside = ops.take_along_axis(chunks, best_chunks[..., None], axis=2)
     tokens = best_chunks[..., None] * chunk_size + ops.arange(chunk_size, dtype="int32")
     for token in suppressed:
-        inside = ops.where(ops.equal(tokens, token), NEVER, inside)
+        inside = ops.where(tokens == token, NEVER, inside)
     flat = ops.reshape(inside, (-1, logits.shape[1], num_chunks * chunk_size))
-    is_broken = ops.logical_or(is_broken, _has_nan(flat))
+    is_broken = is_broken | _has_nan(flat)
     best, index = ops.top_k(flat, count)  # (B, K, count)
+    # From an index inside the best chunks back to a token id.
     index = ops.cast(index, "int32")
     chunk = ops.take_along_axis(best_chunks, index // chunk_size, axis=-1)
     # Where too few tokens can be taken it may be padding of the last chunk.
@@ -141,7 +143,7 @@ def normalized(logits: Tensor) -> tuple[Tensor, Tensor]:
     peak = ops.max(logits, axis=-1, keepdims=True)
     peak = ops.where(ops.isfinite(peak), peak, 0.0)
     normalizer, is_broken = _normalizer(_probability(logits, peak), peak)
-    return logits - normalizer, ops.logical_or(is_broken, _has_nan(logits))
+    return logits - normalizer, is_broken | _has_nan(logits)
 
 
 def scored_log_probs(
@@ -156,7 +158,7 @@ def scored_log_probs(
     """
     if forced is None or score_prefix:
         return log_probs
-    is_forced = ops.logical_and((forced > 0)[:, None, None], ops.isfinite(log_probs))
+    is_forced = (forced > 0)[:, None, None] & ops.isfinite(log_probs)
     return ops.where(is_forced, 0.0, log_probs)
 
 
@@ -191,9 +193,9 @@ def _chunk_peaks(chunks, suppressed, is_forced):
         if is_forced is not None:
             masked = ops.where(is_forced, chunk, masked)
         masked_chunks[number] = masked
-    peaks = ops.max(chunks, axis=-1)
+    peaks = ops.max(chunks, axis=-1)  # (B, K, C)
     for number, masked in masked_chunks.items():
-        is_chunk = ops.equal(ops.arange(num_chunks), number)
+        is_chunk = ops.arange(num_chunks) == number
         peaks = ops.where(is_chunk, ops.max(masked, axis=-1, keepdims=True), peaks)
     return peaks
 
@@ -227,10 +229,10 @@ def _normalizer(total, peak):
 
     Whether any logit was NaN is then known at no cost, but see `_has_nan`.
     """
-    is_empty = ops.equal(total, 0.0)
+    is_empty = total == 0.0
     normalizer = peak + ops.log(ops.where(is_empty, 1.0, total))
     normalizer = ops.where(is_empty, 0.0, normalizer)
-    is_broken = ops.logical_or(ops.isnan(total), ops.equal(total, float("inf")))
+    is_broken = ops.isnan(total) | (total == float("inf"))
     return normalizer, is_broken[..., 0]
 
 
@@ -241,15 +243,15 @@ def _has_nan(logits):
     it limits them first, in exponentials; in a sum it does not.
     """
     total = ops.sum(logits, axis=-1)
-    has_forbidden = ops.equal(total, NEVER)
-    return ops.logical_not(ops.logical_or(has_forbidden, ops.isfinite(total)))
+    has_forbidden = total == NEVER
+    return ~(has_forbidden | ops.isfinite(total))
 
 
 def _with_forced(best, token, logits, forced):
     """Replaces the best tokens by the forced one, where there is one."""
-    is_forced = ops.not_equal(forced, 0)[:, None, None]
-    only = ops.broadcast_to(ops.abs(forced)[:, None, None], ops.shape(token))
-    is_first = ops.equal(ops.arange(token.shape[-1]), 0)
-    logit = ops.take_along_axis(logits, only[..., :1], axis=-1)
+    is_forced = (forced != 0)[:, None, None]
+    forced_token = ops.broadcast_to(ops.abs(forced)[:, None, None], ops.shape(token))
+    is_first = ops.arange(token.shape[-1]) == 0
+    logit = ops.take_along_axis(logits, forced_token[..., :1], axis=-1)
     best = ops.where(is_forced, ops.where(is_first, logit, NEVER), best)
-    return best, ops.where(is_forced, only, token)
+    return best, ops.where(is_forced, forced_token, token)

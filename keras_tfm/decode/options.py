@@ -123,6 +123,7 @@ class Options:
         ```
     """
 
+    # How hypotheses are searched and scored.
     beam_size: int = 1
     num_hypotheses: int = 1
     length_penalty: float = 1.0
@@ -132,13 +133,16 @@ class Options:
     early_stopping: bool = False
     num_beam_groups: int = 1
     diversity_penalty: float = 0.0
+    # How long they are.
     max_decoding_length: int | Sequence[int] | None = None
     min_decoding_length: int = 0
+    # Which tokens they may hold.
     repetition_penalty: float = 1.0
     no_repeat_ngram_size: int = 0
     suppress_sequences: Sequence[Sequence[int]] = ()
     suppress_ids: Sequence[int] | None = None
     disable_unk: bool = True
+    # How tokens are sampled.
     sampling_topk: int = 1
     sampling_topp: float = 1.0
     sampling_minp: float = 0.0
@@ -147,17 +151,20 @@ class Options:
     logits_processors: Sequence[Callable] = ()
     shortlist: Shortlist | None = None
     score_prefix: bool = True
+    # What is returned.
     return_alternatives: bool = False
     return_token_scores: bool = False
     return_attention: bool = False
+    # Special tokens.
     start_id: int = 2
     end_id: int = 3
     unk_id: int = 1
+    # How it is compiled.
     jit_compile: bool = True
     few_buckets: bool = False
     matmul_precision: str = "float32"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, least in _COUNTS.items():
             _check_count(name, getattr(self, name), least)
         for name, (least, closed) in _NUMBERS.items():
@@ -191,6 +198,7 @@ class Options:
                 f"`{name}` must hold lists of 1 or more token ids; got []."
             )
         for field, value in frozen.items():
+            # The only way to set a field of a frozen dataclass.
             object.__setattr__(self, field, value)
 
     def _check_lengths(self):
@@ -318,15 +326,15 @@ class Options:
         return tuple(field.name for field in dataclasses.fields(cls))
 
     @classmethod
-    def check_names(cls, names: Iterable[str], others: Iterable[str] = ()) -> None:
+    def check_names(cls, names: Iterable[str], additional: Iterable[str] = ()) -> None:
         """Rejects names that are not options, and suggests the nearest.
 
         Args:
             names: str, names to check.
-            others: str, further names that are allowed.
+            additional: str, further names that are allowed.
 
         Raises:
-            TypeError: a name is neither an option nor among `others`.
+            TypeError: a name is neither an option nor among `additional`.
 
         Example:
             ```python
@@ -338,7 +346,7 @@ class Options:
                 assert "beam_size" in str(error)
             ```
         """
-        valid = {*cls.names(), *others}
+        valid = {*cls.names(), *additional}
         for name in names:
             if name in valid:
                 continue

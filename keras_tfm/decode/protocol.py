@@ -3,8 +3,6 @@
 import dataclasses
 from typing import Any, Protocol, runtime_checkable
 
-import keras
-
 from keras_tfm.decode.options import Options
 
 Tensor = Any
@@ -89,6 +87,15 @@ class Capabilities:
         can_extend: bool. It has `extend`.
         continues_source: bool. Hypotheses continue their source.
         supports_row_steps: bool. Sequences may be at different steps.
+
+    Example:
+        ```python
+        from keras_tfm import decode, models
+
+        sizes = {"num_layers": 1, "embedding_dim": 8, "num_heads": 2}
+        model = models.Transformer(20, **sizes)
+        assert decode.Capabilities.of(model).can_extend
+        ```
     """
 
     vocabulary_size: int | None
@@ -133,7 +140,7 @@ class Capabilities:
         return cls(
             vocabulary_size=getattr(model, "vocabulary_size", None),
             target_vocabulary_size=getattr(model, "target_vocabulary_size", None),
-            max_positions=max_positions(model),
+            max_positions=getattr(model, "max_positions", None),
             begin_options=frozenset(getattr(model, "begin_options", ())),
             can_extend=hasattr(model, "extend"),
             continues_source=hasattr(model, "logits_after"),
@@ -187,24 +194,3 @@ class Capabilities:
                 "`shortlist` must be of the model's target vocabulary; got "
                 f"{shortlist.vocabulary_size} tokens, target_vocabulary_size={size}."
             )
-
-
-def max_positions(model: Any) -> int | None:
-    """Returns the tokens that a model has learned positions for.
-
-    Args:
-        model: `Decodable`.
-
-    Returns:
-        int; or None where nothing limits them.
-    """
-    declared = getattr(model, "max_positions", None)
-    if declared is not None:
-        return declared
-    config = getattr(model, "config", {})
-    positions = config.get("positions")
-    if positions == "learned":
-        return config["sequence_length"]
-    if isinstance(positions, keras.layers.Layer):
-        return getattr(positions, "sequence_length", None)
-    return None

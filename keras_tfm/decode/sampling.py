@@ -117,7 +117,19 @@ def sample(
 
 
 class Sampling(SearchStrategy[SamplingState]):
-    """The strategy of greedy search and of sampling, see `sample`."""
+    """The strategy of greedy search and of sampling, see `sample`.
+
+    Example:
+        ```python
+        from keras import ops
+        from keras_tfm import decode
+
+        strategy = decode.Sampling(decode.Options())
+        active = ops.ones((2,), "bool")
+        state = strategy.start(cache={}, active=active, capacity=5)
+        assert tuple(state.ids.shape) == (2, 1, 5)
+        ```
+    """
 
     def start(
         self,
@@ -140,8 +152,9 @@ class Sampling(SearchStrategy[SamplingState]):
             source_ids: not used.
         """
         shape = (ops.shape(active)[0], 1 if noise is None else noise.shape[1])
-        inactive = ops.logical_not(active)
-        ids = ops.zeros((*shape, capacity), "int32")
+        active = ops.convert_to_tensor(active, "bool")
+        inactive = ~active  # (B,)
+        ids = ops.zeros((*shape, capacity), "int32")  # (B, K, T)
         has_log_probs = self.options.return_token_scores
         return SamplingState(
             **first_fields(
@@ -154,7 +167,7 @@ class Sampling(SearchStrategy[SamplingState]):
                 prefix,
                 candidates,
             ),
-            done=ops.broadcast_to(inactive[:, None], shape),
+            is_done=ops.broadcast_to(inactive[:, None], shape),
             active=active,
             ids=ids,
             scores=ops.zeros(shape, "float32"),
@@ -164,41 +177,44 @@ class Sampling(SearchStrategy[SamplingState]):
         )
 
     def take_step(self, step_fn: Callable, state: SamplingState) -> SamplingState:
+        # (B, K, V), and (B,) or None
         logits, forced, state = self._next_logits(step_fn, state, state.ids)
-        token, log_prob, is_broken = self._choose(logits, forced, state)
-        done, at_end = state.done, at_step(state.step, state.capacity)
-        token = ops.where(ops.logical_or(done, is_broken), 0, token)
+        token, log_prob, is_broken = self._choose(logits, forced, state)  # (B, K)
+        is_done, at_end = state.is_done, at_step(state.step, state.capacity)
+        # A sample that is done repeats padding; NaN ends a sample and its
+        # score.
+        token = ops.where(is_done | is_broken, 0, token)
         log_prob = ops.where(is_broken, float("nan"), log_prob)
-        at_end = ops.logical_and(at_end, ops.logical_not(done)[:, :, None])
+        at_end = at_end & (~is_done)[:, :, None]
         token_log_probs = state.token_log_probs
         if present(token_log_probs):
             token_log_probs = write_token(token_log_probs, at_end, log_prob)
-        lengths = ops.where(done, state.lengths, state.lengths + 1)
-        is_ended = ops.logical_or(ops.equal(token, self.options.end_id), is_broken)
-        is_at_limit = ops.greater_equal(lengths, state.limits[:, None])
+        lengths = ops.where(is_done, state.lengths, state.lengths + 1)
+        is_ended = (token == self.options.end_id) | is_broken
+        is_at_limit = lengths >= state.limits[:, None]
         return state._replace(
             step=state.step + 1,
             last_ids=token,
             ids=write_token(state.ids, at_end, token),
             token_log_probs=token_log_probs,
-            scores=ops.where(done, state.scores, state.scores + log_prob),
+            scores=ops.where(is_done, state.scores, state.scores + log_prob),
             lengths=lengths,
-            done=ops.logical_or(done, ops.logical_or(is_ended, is_at_limit)),
+            is_done=is_done | (is_ended | is_at_limit),
         )
 
     def finish(self, state: SamplingState) -> Hypotheses:
         lengths = state.lengths
-        divisor = self._length_divisor(ops.maximum(lengths, 1))
+        divisor = self._length_divisor(ops.maximum(lengths, 1))  # (B, K)
         scores = ops.where(state.active[:, None], state.scores / divisor, -float("inf"))
         # Where at some step no token was allowed there is no hypothesis.
-        is_missing = ops.equal(scores, -float("inf"))
+        is_missing = scores == -float("inf")
         ids = ops.where(is_missing[:, :, None], 0, state.ids)
         token_scores = attention = None
         if present(state.token_log_probs):
             token_scores = ops.where(is_missing[:, :, None], 0.0, state.token_log_probs)
         if present(state.attention):
             attention = ops.transpose(state.attention, (0, 2, 1, 3))  # (B, K, T, S)
-            attention = ops.where(ops.equal(ids, 0)[..., None], 0.0, attention)
+            attention = ops.where((ids == 0)[..., None], 0.0, attention)
         hypotheses = Hypotheses(
             in_vocabulary(ids, state.candidates),
             scores,
@@ -208,7 +224,7 @@ class Sampling(SearchStrategy[SamplingState]):
         )
         if scores.shape[1] == 1:
             return hypotheses
-        order = ops.argsort(-scores, axis=-1)
+        order = ops.argsort(-scores, axis=-1)  # best first
         return Hypotheses(
             *(x if x is None else gather_beams(x, order) for x in hypotheses)
         )
@@ -226,7 +242,7 @@ class Sampling(SearchStrategy[SamplingState]):
                 state.noise, ops.reshape(state.step, (1,)), axis=-1
             )  # (B, K, 1)
             token = _draw(log_probs, noise)
-            if forced is not None:
+            if forced is not None:  # Its probability is that among all tokens.
                 forced_token = forced[:, None, None]
                 token = ops.where(forced_token > 0, forced_token, token)
             log_prob = ops.take_along_axis(log_probs, token, axis=-1)
@@ -241,10 +257,11 @@ class Sampling(SearchStrategy[SamplingState]):
 
 def _draw(log_probs, noise):
     """Returns the token whose cumulative probability passes the noise."""
-    cumulative = ops.cumsum(ops.exp(log_probs), axis=-1)
+    cumulative = ops.cumsum(ops.exp(log_probs), axis=-1)  # (B, K, V)
     # Rounding makes the total differ from 1. A token below the total is always
     # passed, and an impossible token never is: XLA's sums vary in the last bit.
-    is_passed = ops.greater(cumulative, noise * (1 - 1e-6) * cumulative[..., -1:])
-    is_passed = ops.logical_and(is_passed, ops.isfinite(log_probs))
+    is_passed = cumulative > noise * (1 - 1e-06) * cumulative[..., -1:]
+    is_passed = is_passed & ops.isfinite(log_probs)
+    # The first of equal values: the first token that is passed.
     token = ops.argmax(ops.cast(is_passed, "int32"), axis=-1, keepdims=True)
     return ops.cast(token, "int32")

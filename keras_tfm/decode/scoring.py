@@ -35,20 +35,21 @@ def score(
         the length that of the step.
     """
     start = ops.full_like(target_ids[:, :1], options.start_id)
-    previous_ids = ops.concatenate([start, target_ids[:, :-1]], axis=1)
+    previous_ids = ops.concatenate([start, target_ids[:, :-1]], axis=1)  # (B, T)
     if hasattr(model, "logits_after"):
         logits = model.logits_after(source_ids, previous_ids)
     else:
         logits = model({"source_ids": source_ids, "target_ids": previous_ids})
     log_probs, is_broken = normalized(ops.cast(logits, "float32"))
+    # (B, T, V) at the targets becomes (B, T).
     log_probs = ops.take_along_axis(log_probs, target_ids[:, :, None], axis=-1)[..., 0]
 
-    is_token = ops.not_equal(target_ids, 0)  # (B, T)
+    is_token = target_ids != 0  # (B, T)
     has_source = ops.any(source_ids != 0, axis=-1)[:, None]
-    is_token = ops.logical_and(is_token, has_source)
+    is_token = is_token & has_source
     index = ops.arange(ops.shape(target_ids)[1])[None]
-    is_free = ops.logical_and(index < prefix_lengths[:, None], ops.isfinite(log_probs))
-    counts = ops.logical_and(is_token, ops.logical_not(is_free))
+    is_free = (index < prefix_lengths[:, None]) & ops.isfinite(log_probs)
+    counts = is_token & ~is_free
     log_probs = ops.where(counts, log_probs, 0.0)
     lengths = ops.sum(ops.cast(is_token, "int32"), axis=-1)  # (B,)
     divisor = penalty(
@@ -57,7 +58,8 @@ def score(
     scores = ops.sum(log_probs, axis=-1) / divisor
     scores = ops.where(lengths > 0, scores, -float("inf"))
 
-    is_broken = ops.logical_and(is_broken, is_token)
+    is_broken = is_broken & is_token
+    # The step of the first NaN becomes the length.
     first_broken = ops.argmax(ops.cast(is_broken, "int32"), axis=-1)
     has_failed = ops.any(is_broken, axis=-1)
     scores = ops.where(has_failed, float("nan"), scores)

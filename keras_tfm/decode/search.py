@@ -117,6 +117,7 @@ class SearchStrategy(Generic[State]):
         state = state._replace(cache=cache)
         if present(state.attention):
             attention = ops.cast(cache["attention"], "float32")[:, None]  # (B, 1, K, S)
+            # Written at this step: (B, T, K, S).
             state = state._replace(
                 attention=ops.slice_update(
                     state.attention, (0, state.step, 0, 0), attention
@@ -154,11 +155,11 @@ def first_fields(
         length = ops.shape(attention_of(cache))[-1]
         attention = ops.zeros((batch_size, capacity, num_beams, length), "float32")
     if limits is None:
-        limits = ops.full((batch_size,), capacity, "int32")
+        limits = ops.full((batch_size,), capacity, "int32")  # (B,)
     return {
         "step": ops.convert_to_tensor(0, "int32"),
         "last_ids": ops.full((batch_size, num_beams), options.start_id, "int32"),
-        "limits": limits,
+        "limits": ops.convert_to_tensor(limits, "int32"),
         "cache": cache,
         "prefix": prefix if _has_columns(prefix) else ABSENT,
         "attention": attention,
@@ -168,7 +169,7 @@ def first_fields(
 
 def at_step(step: Tensor, capacity: Any) -> Tensor:
     """Returns bool `(1 or B, 1, T)`, True at the index of this step's token."""
-    return ops.equal(ops.arange(capacity)[None, None], ops.reshape(step, (-1, 1, 1)))
+    return ops.arange(capacity)[None, None] == ops.reshape(step, (-1, 1, 1))
 
 
 def in_vocabulary(ids: Tensor, candidates: Tensor) -> Tensor:
@@ -183,6 +184,7 @@ def in_vocabulary(ids: Tensor, candidates: Tensor) -> Tensor:
     """
     if not present(candidates):
         return ids
+    # (B, C) becomes (B, 1, ..., C), to index the last axis of the ids.
     shape = (-1, *[1] * (len(ids.shape) - 2), candidates.shape[1])
     return ops.take_along_axis(
         ops.reshape(candidates, shape), ids, axis=len(ids.shape) - 1
@@ -218,6 +220,7 @@ def _call_model(step_fn, state):
     """Calls the model's step, and checks what it returns."""
     ids = in_vocabulary(state.last_ids, state.candidates)
     logits, cache = step_fn(ids, state.step, state.cache)
+    # None is unknown while TensorFlow traces.
     expected = (*state.last_ids.shape, None)
     shape = tuple(getattr(logits, "shape", ()))
     fits = len(shape) == 3 and all(

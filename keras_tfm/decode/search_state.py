@@ -16,6 +16,7 @@ from keras import ops, tree
 Tensor = Any
 State = TypeVar("State", "BeamState", "SamplingState")
 
+# An empty structure: a loop or a compiled function carries nothing for it.
 ABSENT = ()
 
 
@@ -74,7 +75,7 @@ class BeamState(NamedTuple):
             are at different steps.
         last_ids: int32 `(B, K)`, the tokens that the next step reads.
         limits: int32 `(B,)`, the most tokens of each hypothesis.
-        done: bool `(B, G)`. A sequence is done when all its groups are.
+        is_done: bool `(B, G)`. A sequence is done when all its groups are.
         cache: the model's, a structure of tensors.
         live: `LiveBeams`.
         finished: `FinishedHypotheses`.
@@ -87,12 +88,23 @@ class BeamState(NamedTuple):
         attention: float32 `(B, T, K, S)`, of each step; or absent.
         candidates: int32 `(B, C)`, a shortlist, to whose indices all ids of
             the state then refer; or absent.
+
+    Example:
+        ```python
+        from keras import ops
+        from keras_tfm import decode
+
+        strategy = decode.BeamSearch(decode.Options(beam_size=4))
+        active = ops.ones((2,), "bool")
+        state = strategy.start(cache={}, active=active, capacity=5)
+        assert state.resized(8).capacity == 8
+        ```
     """
 
     step: Tensor
     last_ids: Tensor
     limits: Tensor
-    done: Tensor
+    is_done: Tensor
     cache: Any
     live: LiveBeams
     finished: FinishedHypotheses
@@ -115,6 +127,7 @@ class BeamState(NamedTuple):
             capacity: int, or scalar int tensor, at least the present one.
         """
         extra = capacity - self.capacity
+        # All that have an entry for each token.
         fields = ("ids", "token_log_probs", "origins")
         live, finished = (
             part._replace(
@@ -122,7 +135,7 @@ class BeamState(NamedTuple):
             )
             for part in (self.live, self.finished)
         )
-        attention = _padded(self.attention, extra, axis=1)
+        attention = _padded(self.attention, extra, axis=1)  # (B, T, K, S)
         return self._replace(live=live, finished=finished, attention=attention)
 
 
@@ -132,7 +145,7 @@ class SamplingState(NamedTuple):
     Attributes:
         step, last_ids, limits, cache, prefix, attention, candidates: as in
             `BeamState`.
-        done: bool `(B, K)`. A sequence is done when all its samples are.
+        is_done: bool `(B, K)`. A sequence is done when all its samples are.
         active: bool `(B,)`, whether a sequence is decoded at all.
         ids: int32 `(B, K, T)`, the tokens so far, then 0.
         scores: float32 `(B, K)`, cumulative log-probabilities.
@@ -140,12 +153,23 @@ class SamplingState(NamedTuple):
         noise: float32 `(B, K, T')` in [0, 1), which decides what is sampled;
             absent in greedy search.
         token_log_probs: float32 `(B, K, T)`, of each token; or absent.
+
+    Example:
+        ```python
+        from keras import ops
+        from keras_tfm import decode
+
+        strategy = decode.Sampling(decode.Options())
+        active = ops.ones((2,), "bool")
+        state = strategy.start(cache={}, active=active, capacity=5)
+        assert isinstance(state, decode.SamplingState)
+        ```
     """
 
     step: Tensor
     last_ids: Tensor
     limits: Tensor
-    done: Tensor
+    is_done: Tensor
     cache: Any
     active: Tensor
     ids: Tensor
@@ -208,8 +232,8 @@ def advance(
     last = state.capacity if until is None else ops.minimum(until, state.capacity)
 
     def unfinished(state):
-        is_running = ops.logical_not(ops.all(state.done))
-        return ops.logical_and(state.step < last, is_running)
+        is_running = ~ops.all(state.is_done)
+        return (state.step < last) & is_running
 
     # In a tuple, since Keras would take a named tuple for several variables.
     return ops.while_loop(unfinished, lambda state: (take_step(state),), (state,))[0]
@@ -218,13 +242,14 @@ def advance(
 def gather_beams(x: Tensor, beams: Tensor) -> Tensor:
     """Takes beams `(B, M)` of axis 1 of `x (B, K, ...)`."""
     beams = ops.cast(beams, "int32")
+    # (B, M, 1, ...), which is broadcast over the rest of a beam.
     beams = ops.reshape(beams, (-1, beams.shape[1], *[1] * (len(x.shape) - 2)))
     return ops.take_along_axis(x, beams, axis=1)
 
 
 def take_best(structure: Any, by: Tensor, count: int) -> Any:
     """Takes the best `count` of leaves `(B, M, ...)` by a number `(B, M)`."""
-    best = ops.top_k(by, count)[1]
+    best = ops.top_k(by, count)[1]  # (B, count), indices
     return tree.map_structure(lambda x: gather_beams(x, best), structure)
 
 

@@ -258,7 +258,7 @@ class Shortlist:
                 f"{highest}, and a shortlist of {len(self.translations)} source ids."
             )
         forced = [[]] * len(source_ids) if forced is None else forced
-        allowed = np.ones(self.vocabulary_size, bool)
+        allowed = np.ones(self.vocabulary_size, bool)  # (V,)
         allowed[[token for token in suppressed if token >= num_special]] = False
         never = sorted({int(t) for row in forced for t in row if not allowed[t]})
         if never:
@@ -268,6 +268,7 @@ class Shortlist:
             )
         sizes = num_special + self.frequent + self.best * (source_ids > 0).sum(axis=1)
         sizes = sizes + [np.count_nonzero(row) for row in forced]
+        # Each source has its own size, whatever else is in the batch.
         sizes = np.minimum(-(-sizes // BUCKET) * BUCKET, int(allowed.sum()))
         longest = int(sizes.max(initial=0))
         order = self.order[allowed[self.order]][: longest + num_special]
@@ -284,6 +285,7 @@ class Shortlist:
     def _by_priority(self, source, num_special, forced, order):
         """Returns candidates of one source by priority, with repeats."""
         source = np.unique(source[source > 0])
+        # (M, number of source tokens), flattened
         by_rank = self.translations[source].T.ravel()  # all best, all second best
         return np.concatenate(
             [
@@ -303,7 +305,7 @@ def is_repeated(candidates: Tensor) -> Tensor:
     Args:
         candidates: int32 tensor `(B, C)` from `Shortlist.rows`.
     """
-    repeated = ops.equal(candidates[:, 1:], candidates[:, :-1])
+    repeated = candidates[:, 1:] == candidates[:, :-1]
     return ops.pad(repeated, [[0, 0], [1, 0]], constant_values=False)
 
 
@@ -319,6 +321,7 @@ def _best(sources, targets, probabilities, vocabulary_size):
     """Returns the likeliest translations `(V', M)` of each source id."""
     is_likely = (sources > 0) & (targets > 0) & (probabilities > MIN_PROBABILITY)
     sources, targets = sources[is_likely], targets[is_likely]
+    # By source id, then by falling probability; of equal ones by target id.
     order = np.lexsort((targets, -probabilities[is_likely], sources))
     sources, targets = sources[order], targets[order]
     rank = np.arange(len(sources)) - np.searchsorted(sources, sources)

@@ -293,7 +293,7 @@ def decode_in_chunks(
         padded = tf.pad(results[0], [[0, 0], [0, 0], [0, longer]])
         results = (padded, *results[1:])
         state = decoder.decode_until(state, state.step + CHUNK)
-        done = tf.reduce_all(state.done, axis=1)  # (rows,)
+        done = tf.reduce_all(state.is_done, axis=1)  # (rows,)
 
         def without_finished():
             live = tf.where(~done)[:, 0]

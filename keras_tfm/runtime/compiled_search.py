@@ -281,7 +281,7 @@ class CompiledSearch:
             arrays.
         """
         state, step = self.start(*tensors), 0
-        while not np.all(ops.convert_to_numpy(state.done)):
+        while not np.all(ops.convert_to_numpy(state.is_done)):
             state, hypotheses = self.advance(state, 1)
             yield step, state, check_finite(to_numpy(hypotheses))
             step += 1

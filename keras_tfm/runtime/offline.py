@@ -143,7 +143,7 @@ class OfflineDecoding:
         # Rows are copied between chunks, and none leaves within one. So chunks
         # are longer while no row is done.
         step = int(state.step)
-        has_done = ops.convert_to_numpy(state.done).all(axis=-1).any()
+        has_done = ops.convert_to_numpy(state.is_done).all(axis=-1).any()
         num_steps = max(2, step // 8) if has_done else max(4, step // 4)
         return self.search.advance(state, num_steps)
 

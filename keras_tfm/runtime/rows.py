@@ -79,9 +79,9 @@ def put_rows(state: State, new: State, indices: Tensor) -> State:
 
 def set_done(state: State, rows: Any) -> State:
     """Marks rows of a state as done, so that they take no more steps."""
-    is_done = np.array(ops.convert_to_numpy(state.done))
+    is_done = np.array(ops.convert_to_numpy(state.is_done))
     is_done[rows] = True
-    return state._replace(done=ops.convert_to_tensor(is_done))
+    return state._replace(is_done=ops.convert_to_tensor(is_done))
 
 
 def to_numpy(hypotheses: Hypotheses) -> Hypotheses:

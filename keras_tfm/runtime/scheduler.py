@@ -88,7 +88,7 @@ def decode_offline(
 
         def decode_chunk(make_state):
             state, hypotheses = advance(make_state())
-            return state, hypotheses, ops.convert_to_numpy(state.done)
+            return state, hypotheses, ops.convert_to_numpy(state.is_done)
 
         def submit(make_state):
             if inter_threads > 1:

@@ -246,7 +246,7 @@ class SlotBatch:
         take_step, capacity = self.owner.take_step(), state.capacity
 
         def unfinished(num_taken, state):
-            is_running = ops.logical_not(ops.all(state.done))
+            is_running = ops.logical_not(ops.all(state.is_done))
             return ops.logical_and(num_taken < num_steps, is_running)
 
         def one_more(num_taken, state):
@@ -256,7 +256,7 @@ class SlotBatch:
 
         num_taken = ops.zeros((), "int32")
         num_taken, state = ops.while_loop(unfinished, one_more, (num_taken, state))
-        return state, num_taken, state.done, self.search.strategy.finish(state)
+        return state, num_taken, state.is_done, self.search.strategy.finish(state)
 
 
 def _ring_capacity(bucket, buckets):

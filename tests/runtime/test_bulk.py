@@ -419,7 +419,7 @@ def test_alternatives_after_a_prefix_as_long_as_can_be(wordy):
 class CountingState(NamedTuple):
     step: object
     left: object
-    done: object
+    is_done: object
 
 
 class Counting:
@@ -442,7 +442,7 @@ class Counting:
         done = done | (left <= step)[:, None]
         state = CountingState(*map(ops.convert_to_tensor, (step, left, done)))
         scores = ops.cast(ops.convert_to_tensor(left)[:, None], "float32")
-        return state, decode.Hypotheses(state.done, scores, state.done)
+        return state, decode.Hypotheses(state.is_done, scores, state.is_done)
 
 
 def test_waiting_rows_share_batches():

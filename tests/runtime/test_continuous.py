@@ -373,7 +373,7 @@ def test_slots_are_added_and_removed_with_the_rows(transformer):
     slow = concurrent.futures.Future()
     batch.rows = [module.Row(rows[0], slow, 99, batch.step), None, None, None]
     batch.idle_chunks = module.MAX_IDLE_CHUNKS
-    if not np.all(keras.ops.convert_to_numpy(batch.state.done)[0]):
+    if not np.all(keras.ops.convert_to_numpy(batch.state.is_done)[0]):
         batch.decode_chunk([])
         assert len(batch.rows) == 1
     continuous.close()

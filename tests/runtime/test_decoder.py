@@ -212,7 +212,7 @@ def test_the_cache_can_be_extended_between_steps(kind, beam_size, transformer):
         state = search.decode_until(search.extend(state, last), last)
         room = state.capacity
         assert room == (MAX_LENGTH if kind == "whole" else last)
-    assert ops.convert_to_numpy(state.done).all()
+    assert ops.convert_to_numpy(state.is_done).all()
     found, wanted = search.hypotheses(state), search.decode(sources, [5])
     for one, other in zip(found, wanted, strict=True):
         assert (one is None) == (other is None)
