@@ -119,6 +119,9 @@ def sample(
 class Sampling(SearchStrategy[SamplingState]):
     """The strategy of greedy search and of sampling, see `sample`.
 
+    Args:
+        options: `Options`.
+
     Example:
         ```python
         from keras import ops

@@ -842,7 +842,7 @@ def test_a_prediction_is_one_line_whatever_the_labels_are(tmp_path):
 @pytest.mark.backend("torch")
 def test_pooling_that_weighs_no_words_says_so(flags, result, capsys):
     given = dataclasses.replace(flags, pooling="mean")
-    classification.show_words(given, None, None, None)
+    classification.print_attended_words(given, None, None, None)
     assert (
         "No words are printed: mean pooling has no weights" in capsys.readouterr().out
     )

@@ -265,7 +265,7 @@ def test_the_head_follows_the_config(family, given, expected, tmp_path):
     assert classes == ["bad", "so so", "good"]
     assert model.multi_label
     settings = model.encoder.config
-    assert (settings["dropout"], model.dropout) == expected
+    assert (settings["dropout"], model.config["dropout"]) == expected
     assert settings[attention] == 0.2
 
 

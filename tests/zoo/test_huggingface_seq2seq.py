@@ -130,7 +130,7 @@ def test_decoder_gives_the_ids_of_generate(family, name, forced, tmp_path):
     settings.pop("source_prefix", None)
     settings.pop("split_tokens", None)
     search = Decoder(imported.model, Options(**settings))
-    assert search.width == given["num_beams"]
+    assert search.options.beam_size == given["num_beams"]
     actual = search(ours(source, config), [prefix] * len(source)).ids[:, 0]
     with torch.no_grad():
         expected = reference.generate(

@@ -75,7 +75,7 @@ def convert(
         head = "ForMaskedLM"
         check_supported(
             "BERT with a masked-LM head",
-            {"activation": activation_name(model.activation)},
+            {"activation": activation_name(model.config["activation"])},
             {"activation": (exported["hidden_act"],)},
         )
         mapping += bert.masked_lm_weights(model, model_type)
@@ -96,12 +96,14 @@ def convert(
 
 
 def _classifier_type(model, config):
-    activation = keras.activations.serialize(model.hidden_activation)
+    activation = keras.activations.serialize(
+        keras.activations.get(model.config["hidden_activation"])
+    )
     check_supported(
         "BERT with a classification head",
         {
-            "pooling": model.pooling,
-            "hidden_dim": model.hidden_dim,
+            "pooling": model.config["pooling"],
+            "hidden_dim": model.config["hidden_dim"],
             "hidden_activation": activation,
         },
         {
@@ -141,5 +143,5 @@ def _classifier_config(model, classes, model_type):
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
         "problem_type": f"{kind}_label_classification",
-        dropout: model.dropout,
+        dropout: model.config["dropout"],
     }
