@@ -108,6 +108,9 @@ class BeamSearch(SearchStrategy[BeamState]):
     beams are kept, not how they are scored; two groups may finish with one
     hypothesis.
 
+    Args:
+        options: `Options`.
+
     Source: Wu et al. 2016, section 7, https://arxiv.org/abs/1609.08144;
     patience: Kasai et al. 2022, https://arxiv.org/abs/2204.05424; groups:
     Vijayakumar et al. 2016, https://arxiv.org/abs/1610.02424

@@ -8,6 +8,7 @@ from typing import Any, Self, TypedDict
 import keras
 
 from keras_tfm.layers.blocks import TransformerBlock
+from keras_tfm.layers.checks import check_rates
 from keras_tfm.layers.quantization import dtype_config, settle_policies
 
 
@@ -122,10 +123,12 @@ def split_options(options: dict, **defaults: Any) -> tuple:
 
     Raises:
         TypeError: an option has an unknown name.
+        ValueError: `dropout` is not in [0, 1).
     """
     block = {**BLOCK_DEFAULTS, **defaults}
     # What the caller names goes before the defaults of the model.
     block |= {name: options[name] for name in options if name in BLOCK_DEFAULTS}
+    check_rates(dropout=block["dropout"])  # Keras' own error names no argument
     keras_options = {
         name: options[name] for name in options if name not in BLOCK_DEFAULTS
     }

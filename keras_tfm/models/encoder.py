@@ -6,7 +6,6 @@ from typing import Unpack
 import keras
 
 from keras_tfm.layers.blocks import TransformerEncoder
-from keras_tfm.layers.checks import check_rates
 from keras_tfm.layers.masks import padding_mask
 from keras_tfm.layers.types import Tensor
 from keras_tfm.models import configured_model, stacks
@@ -80,7 +79,6 @@ class Encoder(configured_model.ConfiguredModel):
                 f"`vocabulary_size`; got num_segments={num_segments}, pad_id={pad_id}, "
                 f"vocabulary_size={vocabulary_size}."
             )
-        check_rates(dropout=dropout)
         block, policy, keras_options = configured_model.split_options(
             options,
             intermediate_dim=intermediate_dim,
