@@ -125,7 +125,7 @@ def docstring_faults(name, value):
         owner = next(base for base in value.__mro__ if "__init__" in vars(base))
         arguments = inspect.cleandoc(owner.__doc__ or "")
     required, optional = parameters(function) if documented else ([], [])
-    has_attributes = dataclasses.is_dataclass(value) and "Attributes:" in docstring
+    has_attributes = dataclasses.is_dataclass(value) and "Attributes:" in arguments
     title = "Attributes" if has_attributes else "Args"
     entries = section_names(arguments, title)
     faults = differences(name, title, entries, required, optional)

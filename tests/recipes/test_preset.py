@@ -90,7 +90,7 @@ def test_fewer_positions_shorten_the_longest_source(
     assert translator.config.max_source_length == 64
     assert translator.model.config["sequence_length"] == 64
     [segmented] = translator.encode(["I have 12 dogs " * 40])
-    lengths = [len(row) for row in segmented.source_ids]
+    lengths = [len(segment.ids) for segment in segmented.segments]
     assert max(lengths) <= 64 < sum(lengths)
 
 
