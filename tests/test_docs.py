@@ -27,9 +27,13 @@ PACKAGES = sorted(
 ENTRY = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*):(?:\s|$)")
 NAMES = re.compile(r"(\w+, )*\w+,")
 TIME_LIMIT = 600  # seconds for all Python blocks of one page together
-PAGES_WITH_COMMANDS = ["README.md", "CONTRIBUTING.md"] + sorted(
-    path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").glob("*.md")
+PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md"] + sorted(
+    path.relative_to(ROOT).as_posix()
+    for folder in ("docs", "keras_tfm/recipes", "keras_tfm/presets")
+    for path in (ROOT / folder).rglob("*.md")
 )
+DOTTED_NAME = re.compile(r"\bkeras_tfm(?:\.[A-Za-z_]\w*)+(?![\w/])")
+IMPORT = re.compile(r"^from (keras_tfm[\w.]*) import ([\w, ]+)$", re.M)
 
 torch_only = pytest.mark.backend("torch")  # what no backend can change
 
@@ -267,7 +271,7 @@ def shell_faults(text, targets):
     code = "\n".join(shell_lines(text))
     made = re.findall(r"\bmake ([a-z][\w-]*)", code)
     faults = [f"make {target}" for target in made if target not in targets]
-    for module in re.findall(r"python3? -m ((?:keras_tfm|recipes)\.[\w.]+)", code):
+    for module in re.findall(r"python3? -m (keras_tfm\.[\w.]+)", code):
         if not (ROOT / module.replace(".", "/")).with_suffix(".py").is_file():
             faults.append(f"python -m {module}")
     names = re.findall(r"^keras-tfm ([a-z]+)", code, re.M)
@@ -283,10 +287,37 @@ def make_targets():
 
 
 @torch_only
-@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
+@pytest.mark.parametrize("page", PAGES)
 def test_commands_in_the_pages_exist(page):
     text = (ROOT / page).read_text("utf-8")
     assert shell_faults(text, make_targets()) == []
+
+
+def name_faults(text):
+    """Lists the names of this library in a page that do not exist."""
+    names = DOTTED_NAME.findall(text)
+    for module, imported in IMPORT.findall(text):
+        names += [f"{module}.{name.strip()}" for name in imported.split(",")]
+    faults = []
+    for name in names:
+        try:
+            pkgutil.resolve_name(name)
+        except (ImportError, AttributeError):
+            faults.append(name)
+    return faults
+
+
+@torch_only
+@pytest.mark.parametrize("page", PAGES)
+def test_names_in_the_pages_exist(page):
+    assert name_faults((ROOT / page).read_text("utf-8")) == []
+
+
+@torch_only
+def test_a_name_that_is_missing_is_found():
+    text = "`keras_tfm.serving.Classifier`, `keras_tfm.decode.BeamSearch`\n"
+    text += "from keras_tfm import decode, serving\n"
+    assert name_faults(text) == ["keras_tfm.serving.Classifier", "keras_tfm.serving"]
 
 
 @torch_only

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from keras_tfm.recipes.flags import documented
+from keras_tfm.server.limits import Limits
 
 Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 OptionalModel = Annotated[
@@ -205,19 +206,19 @@ class Serve(Languages):
     matmul_precision: Precision | None = None
     """bfloat16 is faster on CPUs with AMX or AVX512_BF16, with JAX or PyTorch.
     Default: float32."""
-    max_body_bytes: int = 1_000_000
+    max_body_bytes: int = Limits.max_body_bytes
     """Maximum request body, in bytes."""
-    max_characters: int = 20_000
+    max_characters: int = Limits.max_characters
     """Maximum length of a text, in characters."""
-    max_texts: int = 256
+    max_texts: int = Limits.max_texts
     """Maximum number of texts in a request."""
-    timeout: float = 60.0
+    timeout: float = Limits.timeout
     """Maximum time until an answer, in seconds."""
-    max_waiting: int = 256
+    max_waiting: int = Limits.max_waiting
     """Maximum number of waiting requests."""
-    max_attention_tokens: int = 400
+    max_attention_tokens: int = Limits.max_attention_tokens
     """Maximum length of a text whose attention is requested, in tokens."""
-    batch_size: int = 32
+    batch_size: int = Limits.batch_size
     """Maximum number of texts that are decoded at once; 1 disables batching."""
     warm_up: tuple[int, ...] = (32, 64, 128)
     """Source lengths, in tokens, to compile for before the server is ready.

@@ -1,16 +1,20 @@
 """`keras-tfm serve`."""
 
+import dataclasses
 import math
 import pathlib
 import sys
 
+from keras_tfm.cli import options
 from keras_tfm.pipelines import pretrained
+from keras_tfm.server.limits import Limits
 
-COUNTS = ("workers", "beam_size", "max_body_bytes", "max_characters", "max_texts")
-COUNTS += ("max_waiting", "max_attention_tokens", "batch_size")
+LIMITS = tuple(field.name for field in dataclasses.fields(Limits))
+# Flags that count something, at least 1.
+COUNTS = ("workers", "beam_size", *(name for name in LIMITS if name != "timeout"))
 
 
-def run(flags) -> None:
+def run(flags: options.Serve) -> None:
     """Serves a model until it is stopped.
 
     Args:
@@ -23,7 +27,7 @@ def run(flags) -> None:
     _check(flags)
     pretrained.check_name(flags.model)  # before anything is started
     try:
-        from keras_tfm.server import limits, start
+        from keras_tfm.server import start
     except ImportError as error:
         raise ImportError(
             f"`keras-tfm serve` needs FastAPI and uvicorn, which cannot be imported "
@@ -37,11 +41,9 @@ def run(flags) -> None:
         "source_language": flags.source_language,
         "target_language": flags.target_language,
     }
-    options = {
-        "beam_size": flags.beam_size,
-        "matmul_precision": flags.matmul_precision,
-    }
-    arguments |= {key: value for key, value in options.items() if value is not None}
+    for option in ("beam_size", "matmul_precision"):
+        if getattr(flags, option) is not None:
+            arguments[option] = getattr(flags, option)
     print(f"Loading {name} and warming up ...", file=sys.stderr, flush=True)
     start.run(
         arguments,
@@ -49,15 +51,7 @@ def run(flags) -> None:
         flags.host,
         flags.port,
         flags.workers,
-        limits.Limits(
-            max_body_bytes=flags.max_body_bytes,
-            max_characters=flags.max_characters,
-            max_texts=flags.max_texts,
-            timeout=flags.timeout,
-            max_waiting=flags.max_waiting,
-            max_attention_tokens=flags.max_attention_tokens,
-            batch_size=flags.batch_size,
-        ),
+        Limits(**{name: getattr(flags, name) for name in LIMITS}),
         sorted(flags.warm_up),
         lambda port: print(
             f"{name} at http://{flags.host}:{port}", file=stdout, flush=True

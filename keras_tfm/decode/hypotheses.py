@@ -47,8 +47,8 @@ class BeamTrace(NamedTuple):
     Attributes:
         live: list of pairs of a list of ids and its log-probability, at most K,
             the best first.
-        finished: likewise, the hypotheses that ended at this step and are among
-            the best so far, with their scores.
+        finished: list of pairs of a list of ids and its score, the hypotheses
+            that ended at this step and are among the best so far.
 
     Example:
         ```python

@@ -24,7 +24,7 @@ from keras import ops
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.runtime.rows import select, take_rows, to_numpy
 
-# A single batch that is at least so full goes on as it is.
+# A single batch that is at least so full is decoded as it is.
 FULL = 0.85
 
 

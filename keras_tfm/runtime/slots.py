@@ -81,7 +81,7 @@ class SlotBatch:
             if rows or self.num_busy:
                 self._admit(rows)
                 self._advance()
-        except BaseException as error:  # the callers get it, and the thread goes on
+        except BaseException as error:  # callers get it; the thread continues
             failed = {id(row): row for row in (*rows, *self.rows) if row is not None}
             self.rows, self.state = [], None
             for row in failed.values():

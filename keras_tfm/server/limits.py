@@ -16,14 +16,18 @@ QUARTERS = 4
 class Limits:
     """Limits of a server.
 
-    Attributes: max_body_bytes: int >= 1, size of a request body; status 413.
-        max_characters: int >= 1, length of a text; 413. max_texts: int >= 1,
-        texts of a request; 413. timeout: float > 0, seconds until a request
-        body is complete (408), and from then until its answer (504).
+    Attributes:
+        max_body_bytes: int >= 1, size of a request body; status 413.
+        max_characters: int >= 1, length of a text; 413.
+        max_texts: int >= 1, texts of a request; 413.
+        timeout: float > 0, seconds until a request body is complete (408), and
+            from then until its answer (504).
         max_waiting: int >= 1, requests that wait; a request of many texts
-        counts once for each quarter of a batch; 503. max_attention_tokens: int
-        >= 1, tokens of a text whose attention is requested; 413. batch_size:
-        int >= 1, texts that are decoded at once. 1 disables batching.
+            counts once for each quarter of a batch; 503.
+        max_attention_tokens: int >= 1, tokens of a text whose attention is
+            requested; 413.
+        batch_size: int >= 1, texts that are decoded at once; 1 disables
+            batching.
 
     Raises:
         ValueError: a limit is not positive and finite.

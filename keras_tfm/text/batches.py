@@ -23,7 +23,8 @@ class Batches(StepBatches):
     The corpus is tokenized once. Each epoch draws a new order of all pairs from
     `seed`, contains each pair exactly once, and has the same number of steps. A
     step is a function of `seed` and its number alone, so that a stopped run can
-    resume at any step: `dataset(first_step=k)`.
+    resume at any step: `dataset(first_step=k)`. With subword sampling this
+    holds within one process, see `Vocabulary.encode_sampled`.
 
     An element is `({"source_ids": (B, S), "target_ids": (B, T)}, labels)` with
     labels `(B, T)`, all int32 and padded with 0. `target_ids` is the start and

@@ -214,7 +214,7 @@ def iterate_pairs(source: Any, target: Any) -> Iterator[tuple[str, str]]:
     Args:
         source: string or path of a UTF-8 file, plain or `.gz`; or an open file,
             see `iterate_lines`.
-        target: likewise, with as many lines.
+        target: path, as `source`, with as many lines.
 
     Raises:
         FileNotFoundError: a file is missing.

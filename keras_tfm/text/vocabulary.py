@@ -172,7 +172,8 @@ class Vocabulary(SubwordVocabulary):
             alpha: float. Unigram: 0.1 to 0.5 is usual, smaller is more random,
                 and every segmentation can be drawn. BPE: the probability, from
                 0 to 1, that a merge is left out, 0.1 is usual.
-            seed: int from 0. The same seed returns the same tokens.
+            seed: int from 0. The same seed returns the same tokens within a
+                process. SentencePiece 0.2.3 draws others in another process.
 
         Source: Kudo 2018, https://arxiv.org/abs/1804.10959; Provilkov et al.
         2020, https://arxiv.org/abs/1910.13267

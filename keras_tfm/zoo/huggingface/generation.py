@@ -102,7 +102,7 @@ def _options(generation, permutation):
     if forced is not None:
         options["score_prefix"] = False
     if options["beam_size"] > 1:
-        # The search goes on until no live beam can beat the worst hypothesis.
+        # The search continues until no live beam can beat the worst hypothesis.
         options["num_hypotheses"] = options["beam_size"]
         if generation.get("early_stopping") == "never":
             options["patience"] = float("inf")
