@@ -7,8 +7,6 @@ redesign is complete; nothing is ever added to it.
 
 PENDING = {
     "cli",
-    "export",
-    "pipelines",
     "recipes",
     "server",
 }

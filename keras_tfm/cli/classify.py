@@ -42,9 +42,11 @@ def _has_tokens(text, vocabulary):
 
 def _classify(classifier, texts):
     has_tokens = [_has_tokens(text, classifier.vocabulary) for text in texts]
-    selected = [text for text, known in zip(texts, has_tokens, strict=True) if known]
+    selected = [
+        text for text, is_text in zip(texts, has_tokens, strict=True) if is_text
+    ]
     predictions = iter(classifier(selected))
-    return [next(predictions) if known else BLANK for known in has_tokens]
+    return [next(predictions) if is_text else BLANK for is_text in has_tokens]
 
 
 def _answers(classifier, flags, items, first) -> Iterator[str]:

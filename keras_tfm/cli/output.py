@@ -25,7 +25,7 @@ class Output:
             another identity is rejected. None: a part is overwritten.
 
     Attributes:
-        done: int, lines that an interrupted job has written.
+        num_written: int, lines that an interrupted job has written.
 
     Raises:
         ValueError: the part has another identity, another process writes it, or
@@ -34,7 +34,7 @@ class Output:
     """
 
     def __init__(self, path: str | os.PathLike | None, identity: dict | None = None):
-        self.done, self._path = 0, None
+        self.num_written, self._path = 0, None
         if path is None:
             return
         self._path = pathlib.Path(path).resolve()
@@ -70,7 +70,7 @@ class Output:
             return
         self._truncate_to_whole_lines()
         if self._note.read_text(encoding="utf-8") != note:
-            if self.done:
+            if self.num_written:
                 raise ValueError(
                     f"{os.fspath(self._part)!r} belongs to another model, other flags "
                     "or other files. Repeat that command, or remove it and "
@@ -96,7 +96,7 @@ class Output:
         self._file.seek(0)
         for line in self._file:
             if line.endswith(b"\n"):
-                self.done, size = self.done + 1, size + len(line)
+                self.num_written, size = self.num_written + 1, size + len(line)
         self._file.truncate(size)
 
     def write_all(self, texts: Iterable[str], progress: bool | None = None) -> None:
@@ -121,12 +121,16 @@ class Output:
                 line = text.replace("\n", " ")
                 file.write(line.encode("utf-8", "replace") + b"\n")
                 file.flush()
-                now = time.monotonic()
-                if progress and now - last_report > 1:
-                    last_report = now
-                    _report(self.done + count, count / (now - start), "\r")
+                current_time = time.monotonic()
+                if progress and current_time - last_report > 1:
+                    last_report = current_time
+                    _report(
+                        self.num_written + count, count / (current_time - start), "\r"
+                    )
             if progress:
-                _report(self.done + count, count / (time.monotonic() - start), "\n")
+                _report(
+                    self.num_written + count, count / (time.monotonic() - start), "\n"
+                )
         if self._path is not None:
             os.replace(self._part, self._path)
             self._note.unlink()
@@ -201,8 +205,8 @@ def write(
         progress: see `Output.write_all`.
     """
     output = Output(flags.output, identity)
-    remaining = itertools.islice(items, output.done, None)
-    output.write_all(answer(remaining, output.done + 1), progress)
+    remaining = itertools.islice(items, output.num_written, None)
+    output.write_all(answer(remaining, output.num_written + 1), progress)
 
 
 def fingerprints(*names, output: str | None = None) -> list:

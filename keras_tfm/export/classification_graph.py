@@ -56,18 +56,18 @@ def _pack(rows, classifier):
     tokens, segments = [start], [tf.zeros_like(start)]
     for number, (row, count) in enumerate(zip(rows, kept_lengths, strict=True)):
         positions = tf.ragged.range(row.row_lengths())
-        kept = tf.ragged.boolean_mask(
+        truncated = tf.ragged.boolean_mask(
             row, positions < tf.cast(count, tf.int64)[:, None]
         )
         is_last = number == len(rows) - 1
         end = [vocabulary.end_id] if is_last else list(vocabulary.separator_ids)
         ends = tf.repeat(tf.constant([end], tf.int32), row.nrows(), axis=0)
-        tokens.append(tf.concat([tf.cast(kept, tf.int32), ends], axis=1))
+        tokens.append(tf.concat([tf.cast(truncated, tf.int32), ends], axis=1))
         segments.append(tf.ones_like(tokens[-1]) * number)
     inputs = {"token_ids": tf.concat(tokens, axis=1).to_tensor(vocabulary.pad_id)}
     if classifier.model.encoder.config["num_segments"] > 0:
         inputs["segment_ids"] = tf.concat(segments, axis=1).to_tensor(0)
-    shorter = [kept < n for kept, n in zip(kept_lengths, lengths, strict=True)]
+    shorter = [new < old for new, old in zip(kept_lengths, lengths, strict=True)]
     return inputs, tf.reduce_any(tf.stack(shorter), axis=0)
 
 

@@ -83,6 +83,20 @@ def saved_model(
             Keras model, or a language model.
         ImportError: TensorFlow or tensorflow_text is missing; from JAX and
             PyTorch a RuntimeError that says so.
+
+    Example:
+        ```python
+        # requires: tensorflow, tensorflow_text
+        import pathlib
+        import tempfile
+
+        from keras_tfm import export, pipelines
+
+        classifier = pipelines.Classifier.from_preset("sentiment-en")
+        with tempfile.TemporaryDirectory() as folder:
+            export.saved_model(classifier, folder)
+            assert (pathlib.Path(folder) / "saved_model.pb").is_file()
+        ```
     """
     options = {"version": version}
     if isinstance(pipeline, Classifier):

@@ -114,10 +114,10 @@ class TranslationGraph:
         """Returns translations, scores and whether truncated, all `(B, n)`."""
         # Every second part of a text is the whitespace between two lines.
         text = tf.strings.regex_replace(decode_utf8(text), SEPARATOR, "\ufffd")
-        marked = tf.strings.regex_replace(
+        separated = tf.strings.regex_replace(
             text, LINE_BREAKS, rf"{SEPARATOR}\1{SEPARATOR}"
         )
-        parts = tf.strings.split(marked, SEPARATOR)  # ragged (B, parts)
+        parts = tf.strings.split(separated, SEPARATOR)  # ragged (B, parts)
         is_line = tf.ragged.range(parts.row_lengths()).flat_values % 2 == 0
         lines = tf.where(is_line, parts.flat_values, "")
         # counts: int64 (parts,), the segments of each part.
@@ -182,17 +182,17 @@ class TranslationGraph:
 
         compiled = tf.function(decode, jit_compile=True, autograph=False)
 
-        def of_bucket(rows, most):
-            padded = tf.pad(ids, [[0, rows - count], [0, most - length]])
-            padded = tf.ensure_shape(padded, (rows, most))
+        def of_bucket(rows, max_length):
+            padded = tf.pad(ids, [[0, rows - count], [0, max_length - length]])
+            padded = tf.ensure_shape(padded, (rows, max_length))
             return tuple(tensor[:count] for tensor in compiled(padded))
 
         branch = of_any_size
-        for rows, most in reversed(self.buckets):
+        for rows, max_length in reversed(self.buckets):
             branch = functools.partial(
                 tf.cond,
-                (count <= rows) & (length <= most),
-                functools.partial(of_bucket, rows, most),
+                (count <= rows) & (length <= max_length),
+                functools.partial(of_bucket, rows, max_length),
                 branch,
             )
         hypotheses, scores, lengths = branch()
@@ -293,17 +293,17 @@ def decode_in_chunks(
         padded = tf.pad(results[0], [[0, 0], [0, 0], [0, longer]])
         results = (padded, *results[1:])
         state = decoder.decode_until(state, state.step + CHUNK)
-        done = tf.reduce_all(state.is_done, axis=1)  # (rows,)
+        is_done = tf.reduce_all(state.is_done, axis=1)  # (rows,)
 
         def without_finished():
-            live = tf.where(~done)[:, 0]
+            live = tf.where(~is_done)[:, 0]
             rows = tf.nest.map_structure(
                 lambda x: tf.gather(x, live) if len(x.shape) else x, state
             )
             return tf.gather(numbers, live), rows, scatter(results, numbers, state)
 
         # Only when an eighth has finished: it copies all other rows.
-        finished = tf.reduce_sum(tf.cast(done, tf.int32))
+        finished = tf.reduce_sum(tf.cast(is_done, tf.int32))
         return tf.cond(
             8 * finished >= tf.size(numbers),
             without_finished,

@@ -41,6 +41,15 @@ class Prediction(NamedTuple):
         probability: float, of the most likely class.
         probabilities: dict from each class to float.
         truncated: bool. True if only the beginning of the text was read.
+
+    Example:
+        ```python
+        from keras_tfm.pipelines import Classifier
+
+        classifier = Classifier.from_preset("sentiment-en")
+        prediction = classifier("What a wonderful film!")
+        assert prediction.probability == max(prediction.probabilities.values())
+        ```
     """
 
     label: str | list[str]

@@ -38,6 +38,15 @@ class Segment(NamedTuple):
     Attributes:
         ids: list of int, token ids; never empty.
         separator: str, whitespace between it and the segment before.
+
+    Example:
+        ```python
+        from keras_tfm.pipelines import Translator
+
+        [source] = Translator.from_preset("en-de").encode(["Good morning!"])
+        [segment] = source.segments
+        assert segment.separator == ""
+        ```
     """
 
     ids: list[int]
@@ -51,6 +60,14 @@ class SegmentedText(NamedTuple):
         text: str.
         segments: list of `Segment`; empty if the text is blank.
         trailing: str, whitespace after the last segment.
+
+    Example:
+        ```python
+        from keras_tfm.pipelines import Translator
+
+        [source] = Translator.from_preset("en-de").encode(["One line.\\nTwo."])
+        assert source.join(["Eine Zeile.", "Zwei."]) == "Eine Zeile.\\nZwei."
+        ```
     """
 
     text: str
@@ -65,7 +82,7 @@ class SegmentedText(NamedTuple):
             trailing: bool. Append the whitespace after the last segment.
         """
         pairs = zip(self.segments, translations, strict=False)
-        text = "".join(segment.separator + said for segment, said in pairs)
+        text = "".join(segment.separator + part for segment, part in pairs)
         return text + self.trailing if trailing else text
 
 

@@ -30,6 +30,16 @@ class Hypothesis(NamedTuple):
             each source token, 0 between segments; or None if not requested.
         truncated: bool. True if decoding stopped at `max_decoding_length`
             before the end token.
+
+    Example:
+        ```python
+        from keras_tfm.pipelines import Translator
+
+        translator = Translator.from_preset("en-de", return_attention=True)
+        [hypothesis] = translator.translate("Good morning!").hypotheses
+        num_tokens = len(hypothesis.tokens)
+        assert hypothesis.attention.shape[0] == num_tokens
+        ```
     """
 
     text: str
@@ -115,6 +125,15 @@ class ScoredTranslation(NamedTuple):
         score: float, as of a `Hypothesis`.
         tokens: list of T str, subword tokens with the end token.
         token_scores: list of T float, the log-probability of each token.
+
+    Example:
+        ```python
+        from keras_tfm.pipelines import Translator
+
+        translator = Translator.from_preset("en-de")
+        [result] = translator.score([("Good morning!", "Guten Morgen!")])
+        assert len(result.tokens) == len(result.token_scores)
+        ```
     """
 
     score: float

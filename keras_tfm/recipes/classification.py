@@ -31,7 +31,7 @@ from keras_tfm.recipes import (
 
 # Flags that may change when a run is resumed.
 RESUMABLE = ("out", "average_last")
-SHOWN = 6  # texts whose most attended words a run prints
+NUM_TEXTS = 6  # texts whose most attended words a run prints
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -454,7 +454,7 @@ def print_attended_words(flags: Flags, classifier, test, predicted):
         return
     names = classification_scores.label_names(predicted, classifier.classes)
     print("\nWords with the largest pooling weights:")
-    for index in np.random.default_rng(flags.seed).permutation(len(test))[:SHOWN]:
+    for index in np.random.default_rng(flags.seed).permutation(len(test))[:NUM_TEXTS]:
         weights: dict[str, float] = {}
         for word, weight in classifier.word_weights(test.texts[index]):
             weights[word] = weights.get(word, 0.0) + weight

@@ -235,8 +235,8 @@ def _phrases(source, target, seed):
 
 
 def _multi30k(source, target, text_format):
-    known = {source, target} <= set(MULTI30K_LANGUAGES)
-    if text_format not in MULTI30K_FILES or not known:
+    are_known = {source, target} <= set(MULTI30K_LANGUAGES)
+    if text_format not in MULTI30K_FILES or not are_known:
         raise ValueError(
             f"`multi30k` has the languages {', '.join(MULTI30K_LANGUAGES)} in the "
             f"formats {', '.join(MULTI30K_FILES)}; got source={source!r}, "

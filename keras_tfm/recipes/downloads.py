@@ -13,7 +13,7 @@ publisher, and for the tokenized files the path and the length.
 import os
 import pathlib
 
-HERE = pathlib.Path(__file__).parent
+FOLDER = pathlib.Path(__file__).parent
 URLS = {
     "multi30k": (
         "https://raw.githubusercontent.com/multi30k/dataset/"
@@ -105,5 +105,5 @@ def checksums(corpus: str) -> dict[str, str]:
     Returns:
         dict from paths to SHA256, in hexadecimal.
     """
-    lines = (HERE / f"{corpus}.sha256").read_text("utf-8").splitlines()
+    lines = (FOLDER / f"{corpus}.sha256").read_text("utf-8").splitlines()
     return {path: checksum for checksum, path in (line.split() for line in lines)}

@@ -55,15 +55,15 @@ def documented(cls: type) -> type:
         )
         for field in dataclasses.fields(cls)
     ]
-    made = dataclasses.make_dataclass(
+    subclass = dataclasses.make_dataclass(
         cls.__name__,
         fields,
         bases=(cls,),
         frozen=cls.__dataclass_params__.frozen,
         kw_only=True,
     )
-    made.__doc__ = inspect.getdoc(cls)
-    return made
+    subclass.__doc__ = inspect.getdoc(cls)
+    return subclass
 
 
 def _argument(field, doc):

@@ -78,8 +78,8 @@ def unpunctuated(corpus, flags, loaded) -> list[tuple[str, str]]:
     candidates = augmentation.unpunctuate(corpus.train, count, flags.seed)
     held_out = {
         sentence
-        for other in loaded
-        for pairs in (other.validation, other.test)
+        for loaded_corpus in loaded
+        for pairs in (loaded_corpus.validation, loaded_corpus.test)
         for pair in pairs
         for sentence in pair
     }

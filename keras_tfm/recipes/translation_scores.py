@@ -6,7 +6,7 @@ import time
 import numpy as np
 import sacrebleu
 
-SHOWN = 8  # translations that a run prints
+NUM_TRANSLATIONS = 8  # translations that a run prints
 
 
 class CHRF(sacrebleu.CHRF):
@@ -40,7 +40,8 @@ def evaluate(flags, translator, corpus, out: pathlib.Path) -> dict:
     truncated = sum(result.truncated for result in results)
     write_translations(out / "translations.tsv", sources, references, translations)
     print("\nUnseen sentences:")
-    for i in np.random.default_rng(flags.seed).permutation(len(sources))[:SHOWN]:
+    order = np.random.default_rng(flags.seed).permutation(len(sources))
+    for i in order[:NUM_TRANSLATIONS]:
         print(f"  source       {sources[i]}")
         print(f"  translation  {translations[i]}")
         print(f"  reference    {references[i]}\n")

@@ -98,10 +98,10 @@ class Replica:
         waiting = set(map(asyncio.ensure_future, coroutines))
         try:
             while waiting:
-                done, waiting = await asyncio.wait(
+                finished, waiting = await asyncio.wait(
                     waiting, return_when=asyncio.FIRST_COMPLETED
                 )
-                yield [task.result() for task in done]
+                yield [task.result() for task in finished]
         finally:  # the client has gone
             for task in waiting:
                 task.cancel()
@@ -116,10 +116,10 @@ class Replica:
         last_time, state = -STREAM_INTERVAL, None
         try:
             for state in self.engine.stream(text, target_prefix):
-                now = time.monotonic()
-                if now - last_time >= STREAM_INTERVAL:
+                current_time = time.monotonic()
+                if current_time - last_time >= STREAM_INTERVAL:
                     yield state
-                    last_time, state = now, None
+                    last_time, state = current_time, None
                 await asyncio.sleep(0)
             if state is not None:
                 yield state

@@ -11,7 +11,7 @@ _log = logging.getLogger(__name__)
 FAILED = "The server failed to answer."
 FULL = "Too many requests are waiting. Try again."
 EXPECTED = 'The body must be a JSON object with "text", in UTF-8; got '
-SHOWN = 8  # faults of a body that an answer lists
+MAX_FAULTS = 8  # faults of a body that an answer lists
 
 
 class Unavailable(Exception):
@@ -48,7 +48,7 @@ def install(app) -> None:
                 "The header Content-Type must be application/json; got "
                 f"{content_type[:80]!r}.",
             )
-        faults = error.errors()[:SHOWN]
+        faults = error.errors()[:MAX_FAULTS]
         if faults[0]["type"] == "json_invalid" or len(faults[0]["loc"]) == 1:
             return error_response(422, EXPECTED + _not_an_object(faults[0]))
         messages = [
