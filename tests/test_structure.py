@@ -54,7 +54,7 @@ AT_THE_TOP = {"keras", "keras_tfm", "numpy", "sentencepiece"}
 AT_THE_TOP |= set(sys.stdlib_module_names)
 # Files that are imported on demand themselves, so that they import freely.
 ON_DEMAND = re.compile(
-    r"keras_tfm/(server/|recipes/|export/\w+_graph\.py"
+    r"keras_tfm/(cli/options\.py|server/|recipes/|export/\w+_graph\.py"
     r"|runtime/(capture|bfloat16|prepacked)\.py)"
 )
 NAMELESS = {"utils.py", "common.py", "helpers.py"}

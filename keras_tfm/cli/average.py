@@ -2,11 +2,12 @@
 
 import pathlib
 
+from keras_tfm.cli.options import Average
 from keras_tfm.pipelines import Translator
 from keras_tfm.training import CheckpointAverage
 
 
-def run(flags) -> None:
+def run(flags: Average) -> None:
     """Averages the weights of the last epochs of a run.
 
     Args:

@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterator
 
 from keras_tfm.cli import lines, output
+from keras_tfm.cli.options import Classify
 from keras_tfm.pipelines import Classifier, pretrained
 from keras_tfm.pipelines.classifier import Prediction
 from keras_tfm.text.files import chunks
@@ -12,7 +13,7 @@ from keras_tfm.text.files import chunks
 BLANK = Prediction(None, 0.0, {}, False)  # of a blank line
 
 
-def run(flags) -> None:
+def run(flags: Classify) -> None:
     """Classifies lines; the answer to a blank line is blank.
 
     Args:

@@ -9,6 +9,7 @@ import unicodedata
 import numpy as np
 
 from keras_tfm.cli import lines
+from keras_tfm.cli.options import Doctor
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 
 # Factor by which a pair's length ratio differs from the median of the corpus.
@@ -21,7 +22,7 @@ MIN_CHARACTERS = 20  # of a copy, or of a pair that is judged by its lengths
 AMBIGUOUS = "the source has another target in an earlier pair"
 
 
-def run(flags) -> int:
+def run(flags: Doctor) -> int:
     """Counts the faults of a parallel corpus.
 
     Args:

@@ -4,10 +4,11 @@ import sys
 import time
 
 from keras_tfm.cli import lines, output
+from keras_tfm.cli.options import Evaluate
 from keras_tfm.cli.translate import load_translator
 
 
-def run(flags) -> None:
+def run(flags: Evaluate) -> None:
     """Translates a test set and scores the translations.
 
     Args:

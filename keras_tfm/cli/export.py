@@ -4,10 +4,11 @@ import pathlib
 import sys
 
 from keras_tfm import export, zoo
+from keras_tfm.cli.options import Export
 from keras_tfm.pipelines import Translator, load
 
 
-def run(flags) -> None:
+def run(flags: Export) -> None:
     """Writes a model for another program.
 
     Args:

@@ -1,9 +1,10 @@
 """`keras-tfm inspect`."""
 
+from keras_tfm.cli.options import Inspect
 from keras_tfm.pipelines import Translator, load, presets
 
 
-def run(flags) -> None:
+def run(flags: Inspect) -> None:
     """Prints the configuration of a model, or the list of presets.
 
     Args:

@@ -5,6 +5,7 @@ import json
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO, TextIO
 
 from keras_tfm.text.files import is_unicode, iterate_lines
 from keras_tfm.text.pairs import iterate_pairs, iterate_pairs_tsv
@@ -53,7 +54,7 @@ def _source(name):
     return standard_stream(sys.stdin, "input") if name == "-" else name
 
 
-def standard_stream(stream, title: str):
+def standard_stream(stream: TextIO | None, title: str) -> BinaryIO:
     """Returns the bytes of standard input or output.
 
     Raises:

@@ -9,6 +9,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from keras_tfm.cli import lines
 
@@ -159,7 +160,7 @@ def check(path: str | None, files: Iterable[str]) -> None:
         )
 
 
-def prepare(flags, model) -> dict | None:
+def prepare(flags: Any, model: str | os.PathLike) -> dict | None:
     """Checks files and flags before the model is loaded.
 
     Args:
@@ -192,7 +193,11 @@ def prepare(flags, model) -> dict | None:
 
 
 def write(
-    flags, identity: dict | None, items: Iterable, answer: Callable, progress=None
+    flags: Any,
+    identity: dict | None,
+    items: Iterable,
+    answer: Callable,
+    progress: bool | None = None,
 ) -> None:
     """Writes the answers to all items that are not done yet.
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 
 from keras_tfm.cli import lines, output
+from keras_tfm.cli.options import Score
 from keras_tfm.cli.translate import load_translator
 from keras_tfm.pipelines import pretrained
 from keras_tfm.text.files import chunks
@@ -13,7 +14,7 @@ from keras_tfm.text.files import chunks
 NAMES = ["source", "target"]  # of an object
 
 
-def run(flags) -> None:
+def run(flags: Score) -> None:
     """Scores pairs of source and translation.
 
     Args:

@@ -4,20 +4,22 @@ import functools
 import json
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from keras_tfm.cli import lines, output
+from keras_tfm.cli.options import Languages, Translate
 from keras_tfm.pipelines import Translator, pretrained
 from keras_tfm.text.files import chunks
 
 OPTIONAL = {"target_prefix": str, "constraints": list}
 
 
-def load_translator(flags, **changes) -> Translator:
+def load_translator(flags: Languages, **changes: Any) -> Translator:
     """Loads the translator that a command names.
 
     Args:
-        flags: with `model`, `source_language` and `target_language`.
+        flags: of a command with `model`.
         **changes: of `Translator.from_preset`; None leaves a default.
     """
     changes = {name: value for name, value in changes.items() if value is not None}
@@ -26,7 +28,7 @@ def load_translator(flags, **changes) -> Translator:
     )
 
 
-def run(flags) -> None:
+def run(flags: Translate) -> None:
     """Translates.
 
     Args:
@@ -64,10 +66,10 @@ class Job:
         flags: `options.Translate`.
     """
 
-    def __init__(self, translator: Translator, flags):
+    def __init__(self, translator: Translator, flags: Translate):
         self.translator, self.flags, self.truncated = translator, flags, 0
 
-    def __call__(self, items, first: int) -> Iterator[str]:
+    def __call__(self, items: Iterable[str], first: int) -> Iterator[str]:
         if self.flags.format == "jsonl":
             yield from self._json_answers(items, first)
             return

@@ -5,7 +5,7 @@ import dataclasses
 import importlib.resources
 import json
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Protocol
 
 import fastapi
@@ -114,7 +114,7 @@ class Service:
             raise HTTPException(404, f"The model is for {task}, not for {kind}.")
         return dict(self.description)
 
-    def check(self, texts: list[str], prefix: str | None, blank: bool = True):
+    def check(self, texts: list[str], prefix: str | None, blank: bool = True) -> None:
         """Rejects texts that exceed a limit or are not text."""
         message = self.limits.exceeded(texts) or self.limits.exceeded([prefix or ""])
         if message:
@@ -127,7 +127,13 @@ class Service:
             if not blank and not text.strip():
                 raise HTTPException(422, f"Text {number} is empty: it has no label.")
 
-    async def answers(self, texts, prefix=None, all_hypotheses=False, attention=False):
+    async def answers(
+        self,
+        texts: list[str],
+        prefix: str | None = None,
+        all_hypotheses: bool = False,
+        attention: bool = False,
+    ) -> list[dict]:
         """Answers the texts of a request, in chunks of a quarter of a batch."""
         translates = (await self.describe())["kind"] == "translation"
         self.check(texts, prefix, blank=translates)
@@ -262,9 +268,20 @@ def _too_late(timeout):
     return f"There was no answer within {timeout:g} seconds. Send shorter texts."
 
 
-async def stream_lines(state, states, deadline, timeout) -> AsyncIterator[str]:
-    """Yields the states of a stream as lines of JSON; the last one is
-    marked."""
+async def stream_lines(
+    state: str | Exception | None,
+    states: AsyncGenerator,
+    deadline: float,
+    timeout: float,
+) -> AsyncIterator[str]:
+    """Yields the states of a stream as lines of JSON, the last one marked.
+
+    Args:
+        state: the first state; an error, or None if there is none.
+        states: those that follow.
+        deadline: time of the event loop's clock at which the stream ends.
+        timeout: float, seconds, for the message of an error.
+    """
     clock = asyncio.get_running_loop().time
     try:
         while state is not None:

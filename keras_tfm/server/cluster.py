@@ -27,6 +27,7 @@ from ray.serve.exceptions import (
     DeploymentUnavailableError,
     RequestCancelledError,
 )
+from ray.serve.handle import DeploymentHandle
 
 from keras_tfm.server.app import make_app
 from keras_tfm.server.engine import ERRORS, Engine, Job
@@ -45,7 +46,13 @@ WARMED = "warmed"  # a file that exists once all replicas have warmed up
 class Replica:
     """A replica of the model; jobs that arrive while it works share a batch."""
 
-    def __init__(self, model, limits, warm_up, compiled):
+    def __init__(
+        self,
+        model: dict[str, Any],
+        limits: Limits,
+        warm_up: Sequence[int],
+        compiled: str | None,
+    ):
         self.error, self._checked = None, False
         # Requests wait for a replica that replaces a lost one.
         replaces = os.path.exists(os.path.join(compiled or "", WARMED))
@@ -62,7 +69,7 @@ class Replica:
             self.error = str(error)
         self.batch.set_max_batch_size(limits.batch_size)
 
-    def check_health(self):
+    def check_health(self) -> None:
         """Makes Ray replace a replica without a model."""
         # Raised by the first check it would end the server without a message.
         checked, self._checked = self._checked, True
@@ -75,10 +82,10 @@ class Replica:
         batch_wait_timeout_s=BATCH_WAIT,
         batch_size_fn=lambda jobs: sum(job.weight for job in jobs),
     )
-    async def batch(self, jobs):
+    async def batch(self, jobs: list[Job]) -> list:
         return self.engine.answers(jobs)
 
-    async def answers(self, jobs: list[Job]):
+    async def answers(self, jobs: list[Job]) -> AsyncIterator[list[tuple[int, Any]]]:
         """Yields lists of pairs of an index and its answer, as they are done.
 
         Ray takes as long to pass one answer as many: those that are done at the
@@ -106,13 +113,15 @@ class Replica:
             for task in waiting:
                 task.cancel()
 
-    async def describe(self):
+    async def describe(self) -> dict[str, Any]:
         return self.engine.describe()
 
-    async def load_error(self):
+    async def load_error(self) -> str | None:
         return self.error
 
-    async def stream(self, text, target_prefix):
+    async def stream(
+        self, text: str, target_prefix: str | None
+    ) -> AsyncIterator[str | Exception]:
         last_time, state = -STREAM_INTERVAL, None
         try:
             for state in self.engine.stream(text, target_prefix):
@@ -138,14 +147,14 @@ class ReplicaClient:
         max_waiting: int >= 1, jobs in flight; more are rejected.
     """
 
-    def __init__(self, replicas, max_waiting: int):
+    def __init__(self, replicas: DeploymentHandle, max_waiting: int):
         self.replicas, self.max_waiting = replicas, max_waiting
         self._answers = replicas.options(stream=True).answers
         self._gathering: list[tuple[Job, asyncio.Future]] = []
         self._in_flight = 0
         self._tasks: set[asyncio.Task] = set()  # asyncio keeps no reference
 
-    async def answer(self, job: Job):
+    async def answer(self, job: Job) -> list[dict] | Exception:
         """Asks one of the replicas, see `Engine.answers`."""
         if self._in_flight >= self.max_waiting:
             raise Unavailable(FULL)

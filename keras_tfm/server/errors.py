@@ -2,7 +2,9 @@
 
 import json
 import logging
+from collections.abc import Mapping
 
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -18,12 +20,14 @@ class Unavailable(Exception):
     """No engine can take the request now; status 503."""
 
 
-def error_response(status: int, message: str, headers=None) -> JSONResponse:
+def error_response(
+    status: int, message: str, headers: Mapping[str, str] | None = None
+) -> JSONResponse:
     """Makes the JSON answer of an error."""
     return JSONResponse({"error": message}, status, headers)
 
 
-def install(app) -> None:
+def install(app: FastAPI) -> None:
     """Adds the error handlers to an application.
 
     Args:

@@ -6,6 +6,10 @@ import dataclasses
 import json
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the command line reads the limits without Starlette
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 # A request is decoded in quarters of a batch: a request as large as a batch
 # would wait behind all others, since there is never room for it.
@@ -84,10 +88,10 @@ class BodyLimit:
         timeout: float > 0, seconds until the body is complete; status 408.
     """
 
-    def __init__(self, app, max_body_bytes: int, timeout: float):
+    def __init__(self, app: "ASGIApp", max_body_bytes: int, timeout: float):
         self.app, self.max_body_bytes, self.timeout = app, max_body_bytes, timeout
 
-    async def __call__(self, scope, receive, send):
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Callable
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from keras_tfm.server.limits import Limits
 
@@ -47,7 +48,11 @@ class _Server(uvicorn.Server):
 
 
 def listen(
-    app, host: str, port: int, limits: Limits, ready: Callable[[int], None]
+    app: ASGIApp,
+    host: str,
+    port: int,
+    limits: Limits,
+    ready: Callable[[int], None],
 ) -> None:
     """Answers requests until SIGINT or SIGTERM, then those that it has
     accepted.

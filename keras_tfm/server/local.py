@@ -37,7 +37,7 @@ class LocalClient:
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, daemon=True).start()
 
-    async def answer(self, job: Job):
+    async def answer(self, job: Job) -> list[dict] | Exception:
         """Answers a job, see `Engine.answers`.
 
         Raises:

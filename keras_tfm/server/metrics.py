@@ -1,9 +1,9 @@
 """Counts and durations of requests, for Prometheus."""
 
 import time
-from collections.abc import Callable
 
 import prometheus_client
+from starlette.types import ASGIApp
 
 
 class Metrics:
@@ -24,7 +24,7 @@ class Metrics:
             registry=self._registry,
         )
 
-    def middleware(self, app) -> Callable:
+    def middleware(self, app: ASGIApp) -> ASGIApp:
         """Wraps an ASGI application: each request is counted and timed.
 
         Args:

@@ -31,7 +31,13 @@ SIGNATURES = {
 }
 
 
-def add(app, name: str, version: str, describe: Callable, answers: Callable) -> None:
+def add(
+    app: fastapi.FastAPI,
+    name: str,
+    version: str,
+    describe: Callable,
+    answers: Callable,
+) -> None:
     """Adds the routes to an application.
 
     Args:
