@@ -99,21 +99,21 @@ def searched():
     def search(model=models[0], **options):
         return runtime.Decoder(model, decode.Options(**few, **options))
 
-    found = {
+    actual = {
         name: search(**options)(rows, target_prefix=prefix)
         for name, options in SEARCHES.items()
     }
     beam = {"beam_size": 3, "num_hypotheses": 2, "jit_compile": False}
     phrases = [[[30, 31]], [[32], [33]], [], [], [], [[34, 35, 36]]]
-    found["phrases"] = search(**beam)(rows, constraints=phrases)
-    found["ensemble"] = search(decode.Ensemble(models), **beam)(rows)
-    found["shortlist"] = search(shortlist=draw_shortlist(), **beam)(rows)
-    found["forced"] = search(**beam).score(rows, [row[::-1] for row in rows])
+    actual["phrases"] = search(**beam)(rows, constraints=phrases)
+    actual["ensemble"] = search(decode.Ensemble(models), **beam)(rows)
+    actual["shortlist"] = search(shortlist=draw_shortlist(), **beam)(rows)
+    actual["forced"] = search(**beam).score(rows, [row[::-1] for row in rows])
     in_bulk = dict(search(**beam).bulk(draw_rows(23), batch_size=7))
-    found |= {f"row {number}": in_bulk[number] for number in (0, 11, 22)}
+    actual |= {f"row {number}": in_bulk[number] for number in (0, 11, 22)}
     return {
         f"search {name} {part}": np.asarray(values)
-        for name, hypotheses in found.items()
+        for name, hypotheses in actual.items()
         for part, values in hypotheses._asdict().items()
         if values is not None
     }

@@ -62,26 +62,26 @@ def start(backend, folder):
 def test_one_weight_file_gives_the_same_logits(results, backend):
     if backend not in results:
         pytest.skip(f"{backend} is not installed")
-    wanted = results["tensorflow"]["logits"]
-    assert wanted.std() > 0.1
-    np.testing.assert_allclose(results[backend]["logits"], wanted, atol=1e-5)
+    expected = results["tensorflow"]["logits"]
+    assert expected.std() > 0.1
+    np.testing.assert_allclose(results[backend]["logits"], expected, atol=1e-5)
     for name in ("tensorflow", backend):  # and so does a whole saved model
-        np.testing.assert_allclose(results[name]["whole"], wanted, atol=1e-5)
+        np.testing.assert_allclose(results[name]["whole"], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("backend", OTHERS)
 def test_one_run_has_one_loss_curve(results, backend):
     if backend not in results:
         pytest.skip(f"{backend} is not installed")
-    wanted, found = results["tensorflow"], results[backend]
-    losses = wanted["losses"]
+    expected, actual = results["tensorflow"], results[backend]
+    losses = expected["losses"]
     assert losses[-5:].mean() < losses[:5].mean() - 0.1  # it learns
-    np.testing.assert_allclose(found["losses"], losses, atol=2e-5)
-    assert set(found.files) == set(wanted.files)
-    for name in wanted.files:
+    np.testing.assert_allclose(actual["losses"], losses, atol=2e-5)
+    assert set(actual.files) == set(expected.files)
+    for name in expected.files:
         if "/" in name:
             np.testing.assert_allclose(
-                found[name], wanted[name], atol=1e-4, err_msg=name
+                actual[name], expected[name], atol=1e-4, err_msg=name
             )
 
 
@@ -89,15 +89,15 @@ def test_one_run_has_one_loss_curve(results, backend):
 def test_every_search_finds_the_same(results, backend):
     if backend not in results:
         pytest.skip(f"{backend} is not installed")
-    wanted, found = results["tensorflow"], results[backend]
-    names = [name for name in wanted.files if name.startswith("search ")]
+    expected, actual = results["tensorflow"], results[backend]
+    names = [name for name in expected.files if name.startswith("search ")]
     assert sum(name.endswith(" ids") for name in names) == 11
-    lengths = np.concatenate([wanted[n].ravel() for n in names if "lengths" in n])
+    lengths = np.concatenate([expected[n].ravel() for n in names if "lengths" in n])
     assert len(set(lengths.tolist())) > 5  # they say more than one thing
     for name in names:
-        if wanted[name].dtype == "int32":
-            np.testing.assert_array_equal(found[name], wanted[name], err_msg=name)
+        if expected[name].dtype == "int32":
+            np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
         else:
             np.testing.assert_allclose(
-                found[name], wanted[name], atol=1e-4, err_msg=name
+                actual[name], expected[name], atol=1e-4, err_msg=name
             )

@@ -104,16 +104,16 @@ def divisor(length, length_penalty, form):
 
 def every_hypothesis(ask, max_length, length_penalty=1.0, form="mean", end_id=END):
     """Lists `(score, ids)` of all there are, best first."""
-    found, open_ones = [], [((), 0.0)]
+    actual, open_ones = [], [((), 0.0)]
     for length in range(1, max_length + 1):
         candidates = _continuations(open_ones, ask)
         open_ones = [c for c in candidates if c[0][-1] != end_id]
-        found += [
+        actual += [
             (total / divisor(length, length_penalty, form), ids)
             for ids, total in candidates
             if ids[-1] == end_id or length == max_length
         ]
-    return sorted(found, reverse=True)
+    return sorted(actual, reverse=True)
 
 
 def by_hand(

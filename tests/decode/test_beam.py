@@ -65,7 +65,7 @@ def test_a_beam_as_wide_as_the_language_finds_the_best(
     length_penalty, form, seed, sharpness
 ):
     table = draw_language(seed, ROWS, 4, 5, sharpness)
-    found = run(
+    actual = run(
         table,
         5,
         beam_size=3**4 * 4,
@@ -75,20 +75,22 @@ def test_a_beam_as_wide_as_the_language_finds_the_best(
         patience=1e9,
     )
     for row in range(ROWS):
-        wanted = every_hypothesis(tree_gains(table[row]), 5, length_penalty, form)
-        assert len(wanted) == 3**5 + 1 + 3 + 9 + 27 + 81
-        assert_found(found, row, wanted)
+        expected = every_hypothesis(tree_gains(table[row]), 5, length_penalty, form)
+        assert len(expected) == 3**5 + 1 + 3 + 9 + 27 + 81
+        assert_found(actual, row, expected)
 
 
 @some_languages
 @given(**LANGUAGES)
 def test_a_wide_beam_finds_every_hypothesis_of_allowed_tokens(seed, sharpness):
     table = draw_language(seed, 1, 6, 6, sharpness)
-    found = run(table, 6, beam_size=140, num_hypotheses=140, logits_processors=SUPPRESS)
-    wanted = every_hypothesis(tree_gains(table[0], suppress_ids=(0, 1, 2)), 6)
+    actual = run(
+        table, 6, beam_size=140, num_hypotheses=140, logits_processors=SUPPRESS
+    )
+    expected = every_hypothesis(tree_gains(table[0], suppress_ids=(0, 1, 2)), 6)
     # 4 5 or 5 4 or ..., each open or ended: 127 in all, and no more come.
-    assert len(wanted) == 127
-    assert_found(found, 0, wanted)
+    assert len(expected) == 127
+    assert_found(actual, 0, expected)
 
 
 @pytest.mark.parametrize(
@@ -114,11 +116,11 @@ def test_a_wide_beam_finds_every_hypothesis_of_allowed_tokens(seed, sharpness):
 @given(**LANGUAGES)
 def test_a_narrow_beam_goes_as_one_by_hand(options, seed, sharpness):
     table = draw_language(seed, ROWS, 5, 5, sharpness)
-    found = run(table, 5, **options)
+    actual = run(table, 5, **options)
     renamed = dict(options)
     renamed["form"] = renamed.pop("length_penalty_form", "mean")
     for row in range(ROWS):
-        assert_found(found, row, by_hand(tree_gains(table[row]), 5, **renamed))
+        assert_found(actual, row, by_hand(tree_gains(table[row]), 5, **renamed))
 
 
 @pytest.mark.parametrize("num_hypotheses", [1, 3])
@@ -127,10 +129,10 @@ def test_a_narrow_beam_goes_as_one_by_hand(options, seed, sharpness):
 def test_with_patience_stopping_early_changes_nothing(num_hypotheses, seed, sharpness):
     table = draw_language(seed, ROWS, 5, 5, sharpness)
     options = {"beam_size": 3, "num_hypotheses": num_hypotheses, "patience": 1e9}
-    found = run(table, 5, **options)
+    actual = run(table, 5, **options)
     for row in range(ROWS):
         whole = by_hand(tree_gains(table[row]), 5, **options, stop_early=False)
-        assert_found(found, row, whole)
+        assert_found(actual, row, whole)
 
 
 def test_improbable_ends_do_not_end_the_search():
@@ -142,8 +144,8 @@ def test_improbable_ends_do_not_end_the_search():
         return 10.0 * ops.one_hot(following, 7) + 4.0 * end, cache
 
     options = options_of(beam_size=2)
-    found = decode.beam_search(step, {}, np.array([True]), 8, options)
-    assert ops.convert_to_numpy(found.ids)[0, 0].tolist()[:4] == [4, 5, 6, END]
+    actual = decode.beam_search(step, {}, np.array([True]), 8, options)
+    assert ops.convert_to_numpy(actual.ids)[0, 0].tolist()[:4] == [4, 5, 6, END]
 
 
 @some_languages
@@ -164,10 +166,10 @@ def test_greedy_is_a_beam_of_one(seed, sharpness):
 def test_rows_that_are_not_active_come_back_empty(seed, sharpness, active):
     table = draw_language(seed, ROWS, 5, 5, sharpness)
     options = {"beam_size": 3, "num_hypotheses": 3}
-    found = run(table, 5, np.array(active), **options)
+    actual = run(table, 5, np.array(active), **options)
     for row in range(ROWS):
-        wanted = by_hand(tree_gains(table[row]), 5, **options) if active[row] else []
-        assert_found(found, row, wanted)
+        expected = by_hand(tree_gains(table[row]), 5, **options) if active[row] else []
+        assert_found(actual, row, expected)
 
 
 LOOP = {"suppress_ids": (), "disable_unk": False, "start_id": 1, "end_id": 2}
@@ -185,22 +187,22 @@ def loop(search, max_length, **options):
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_a_finished_hypothesis_is_neither_extended_nor_charged(beam_size):
     options = {"max_length": 10, "beam_size": beam_size, "patience": 1e9}
-    found = loop(decode.beam_search, **options)
+    actual = loop(decode.beam_search, **options)
     a_token = log_softmax([0, 0, 0, 0, 0, 5.0])[-1]
-    assert_found(found, 0, [(a_token, (3, 4, 5, 2))])
-    found = loop(decode.beam_search, length_penalty=0.0, **options)
-    assert_found(found, 0, [(4 * a_token, (3, 4, 5, 2))])
+    assert_found(actual, 0, [(a_token, (3, 4, 5, 2))])
+    actual = loop(decode.beam_search, length_penalty=0.0, **options)
+    assert_found(actual, 0, [(4 * a_token, (3, 4, 5, 2))])
 
 
 def test_what_is_cut_at_the_greatest_length_is_kept_as_it_is():
-    found = loop(decode.beam_search, max_length=3, beam_size=2, num_hypotheses=2)
+    actual = loop(decode.beam_search, max_length=3, beam_size=2, num_hypotheses=2)
     gains = np.sort(log_softmax([0, 0, 0, 0, 0, 5.0]))
-    ids, scores, lengths = map(ops.convert_to_numpy, found[:3])
+    ids, scores, lengths = map(ops.convert_to_numpy, actual[:3])
     assert ids[0, 0].tolist() == [3, 4, 5]
     assert lengths[0].tolist() == [3, 3]
-    wanted = [gains[-1], (2 * gains[-1] + gains[0]) / 3]
-    np.testing.assert_allclose(scores[0], wanted, atol=1e-6)
-    assert_found(found, 1, [])
+    expected = [gains[-1], (2 * gains[-1] + gains[0]) / 3]
+    np.testing.assert_allclose(scores[0], expected, atol=1e-6)
+    assert_found(actual, 1, [])
 
 
 @some_languages
@@ -212,11 +214,11 @@ def test_each_row_ends_at_its_own_limit(search, seed, sharpness):
     options = {"search": search, "length_penalty": 0.6}
     if search is decode.beam_search:
         options |= {"beam_size": 3, "num_hypotheses": 3}
-    found = run(table, 5, limits=limits, **options)
+    actual = run(table, 5, limits=limits, **options)
     for limit in sorted(set(limits.tolist())):
         alone = run(table, limit, **options)
         for row in np.flatnonzero(limits == limit):
-            for one, other in zip(found[:3], alone[:3], strict=True):
+            for one, other in zip(actual[:3], alone[:3], strict=True):
                 one, other = (ops.convert_to_numpy(x)[row] for x in (one, other))
                 if one.ndim == 2:  # ids
                     assert not one[:, limit:].any()
@@ -271,8 +273,8 @@ def test_the_best_tokens_are_those_of_a_whole_sort(size, count):
     logits[0, 0] = np.round(logits[0, 0])  # many alike
     logits[0, 1, 2:] = -np.inf  # only two allowed
     logits[0, 2] = -np.inf
-    found = next_tokens.best_tokens(ops.convert_to_tensor(logits), count)
-    best, token = map(ops.convert_to_numpy, found[:2])
+    actual = next_tokens.best_tokens(ops.convert_to_tensor(logits), count)
+    best, token = map(ops.convert_to_numpy, actual[:2])
     np.testing.assert_array_equal(best, -np.sort(-logits, axis=-1)[..., :count])
     assert (token < size).all()
     taken = np.take_along_axis(logits, token, axis=-1)
@@ -284,8 +286,8 @@ def test_the_best_tokens_are_those_of_a_whole_sort(size, count):
 def test_infinite_logits_are_as_bad_as_nan():
     logits = np.zeros((1, 3, 5), "float32")
     logits[0, 0, 1], logits[0, 1, 1], logits[0, 2] = np.inf, np.nan, -np.inf
-    found = next_tokens.best_tokens(ops.convert_to_tensor(logits), 2)
-    _, _, normalizer, broken = found
+    actual = next_tokens.best_tokens(ops.convert_to_tensor(logits), 2)
+    _, _, normalizer, broken = actual
     assert ops.convert_to_numpy(broken).tolist() == [[True, True, False]]
     assert ops.convert_to_numpy(normalizer)[0, 2, 0] == 0.0
 
@@ -312,8 +314,8 @@ def test_a_language_in_which_the_search_of_keras_hub_goes_wrong():
     best_score, best = every_hypothesis(ask, 5, length_penalty=0.0)[0]
     assert best == (4, END)
     options = options_of(beam_size=2, length_penalty=0.0)
-    found = decode.beam_search(step, {}, ops.convert_to_tensor([True]), 5, options)
-    assert_found(found, 0, [(best_score, best)])
+    actual = decode.beam_search(step, {}, ops.convert_to_tensor([True]), 5, options)
+    assert_found(actual, 0, [(best_score, best)])
 
     prompt = ops.convert_to_tensor([[2, 0, 0, 0, 0, 0]], "int32")
     theirs = keras_hub.samplers.BeamSampler(num_beams=2)(

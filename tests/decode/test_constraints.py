@@ -71,13 +71,13 @@ def program(**options):
 
 def run(table, phrases=PADDED, prefix=None, **options):
     prefix = np.zeros((len(table), 0)) if prefix is None else prefix
-    found = program(**options)(
+    actual = program(**options)(
         ops.convert_to_tensor(table),
         ops.convert_to_tensor(phrases),
         ops.convert_to_tensor(prefix, "int32"),
     )
-    found = [x if x is None else ops.convert_to_numpy(x) for x in found]
-    return decode.Hypotheses(found[0] - (found[0] > 0), *found[1:])
+    actual = [x if x is None else ops.convert_to_numpy(x) for x in actual]
+    return decode.Hypotheses(actual[0] - (actual[0] > 0), *actual[1:])
 
 
 def contains(ids, phrase):
@@ -91,11 +91,11 @@ def contains(ids, phrase):
 def test_a_wide_beam_finds_the_best_with_all_phrases(seed, sharpness):
     table = draw_language(seed, ROWS, 4, LENGTH, sharpness)
     options = {"beam_size": 3**4 * 4, "num_hypotheses": 6, "patience": 1e9}
-    found = run(table, **options)
+    actual = run(table, **options)
     for row, phrases in enumerate(PHRASES):
         every = every_hypothesis(tree_gains(table[row]), LENGTH)
-        wanted = [one for one in every if all(contains(one[1], p) for p in phrases)]
-        assert_found(found, row, wanted)
+        expected = [one for one in every if all(contains(one[1], p) for p in phrases)]
+        assert_found(actual, row, expected)
 
 
 @some_languages
@@ -103,18 +103,18 @@ def test_a_wide_beam_finds_the_best_with_all_phrases(seed, sharpness):
 def test_a_narrow_beam_says_every_phrase(seed, sharpness, beam_size):
     table = draw_language(seed, ROWS, 5, LENGTH, sharpness)
     options = {"beam_size": beam_size, "num_hypotheses": beam_size}
-    found = run(table, **options)
+    actual = run(table, **options)
     for row, phrases in enumerate(PHRASES):
         every = every_hypothesis(tree_gains(table[row]), LENGTH)
         scores = {ids: score for score, ids in every}
-        count = np.isfinite(found.scores[row]).sum()
+        count = np.isfinite(actual.scores[row]).sum()
         assert count >= 1
         for i in range(count):
-            ids = tuple(found.ids[row, i, : found.lengths[row, i]].tolist())
+            ids = tuple(actual.ids[row, i, : actual.lengths[row, i]].tolist())
             assert all(contains(ids, phrase) for phrase in phrases)
-            assert found.scores[row, i] == pytest.approx(scores[ids], abs=1e-5)
+            assert actual.scores[row, i] == pytest.approx(scores[ids], abs=1e-5)
     # A row that has none is searched as without.
-    assert_found(found, 0, by_hand(tree_gains(table[0]), LENGTH, beam_size, beam_size))
+    assert_found(actual, 0, by_hand(tree_gains(table[0]), LENGTH, beam_size, beam_size))
 
 
 def progress(ids, phrase):
@@ -172,10 +172,10 @@ def constrained_by_hand(ask, phrases, max_length, beam_size):
 @given(**LANGUAGES, beam_size=st.sampled_from([2, 3]))
 def test_a_narrow_beam_goes_as_one_by_hand(seed, sharpness, beam_size):
     table = draw_language(seed, ROWS, 5, LENGTH, sharpness)
-    found = run(table, beam_size=beam_size, num_hypotheses=beam_size)
+    actual = run(table, beam_size=beam_size, num_hypotheses=beam_size)
     for row, phrases in enumerate(PHRASES):
         ask = tree_gains(table[row])
-        assert_found(found, row, constrained_by_hand(ask, phrases, LENGTH, beam_size))
+        assert_found(actual, row, constrained_by_hand(ask, phrases, LENGTH, beam_size))
 
 
 @some_languages
@@ -185,10 +185,10 @@ def test_phrases_that_begin_alike_are_all_said(seed, sharpness, beam_size):
     table = draw_language(seed, ROWS, 5, LENGTH, sharpness)
     alike = [[[2, 1], [2, 4]], [[0, 1], [0, 2]], [[1, 2], [1, 4]], [[4, 0], [4, 1]]]
     phrases = padded([[[token + 1 for token in p] for p in row] for row in alike])
-    found = run(table, phrases, beam_size=beam_size, num_hypotheses=1)
-    assert np.isfinite(found.scores).all()
+    actual = run(table, phrases, beam_size=beam_size, num_hypotheses=1)
+    assert np.isfinite(actual.scores).all()
     for row, both in enumerate(alike):
-        ids = found.ids[row, 0, : found.lengths[row, 0]]
+        ids = actual.ids[row, 0, : actual.lengths[row, 0]]
         assert all(contains(ids.tolist(), phrase) for phrase in both)
 
 
@@ -202,11 +202,11 @@ def test_phrases_may_stand_in_a_prefix_or_after_it(seed, sharpness):
     prefixes = [(2, 1), (1,)]
     options = {"beam_size": 3**4 * 4, "num_hypotheses": 4, "patience": 1e9}
     given_prefix = np.where(prefix > 0, prefix + 1, 0)
-    found = run(table, phrases, given_prefix, **options)
+    actual = run(table, phrases, given_prefix, **options)
     for row, phrase in enumerate([[2, 1], [1, 2]]):
         ask = tree_gains(table[row], prefix=prefixes[row])
-        wanted = [w for w in every_hypothesis(ask, LENGTH) if contains(w[1], phrase)]
-        assert_found(found, row, wanted)
+        expected = [w for w in every_hypothesis(ask, LENGTH) if contains(w[1], phrase)]
+        assert_found(actual, row, expected)
 
 
 def diverse_by_hand(ask, max_length, width, groups, strength):
@@ -251,12 +251,12 @@ def diverse_by_hand(ask, max_length, width, groups, strength):
 def test_groups_avoid_the_tokens_of_those_before(strength, seed, sharpness):
     table = draw_language(seed, ROWS, 5, LENGTH, sharpness)
     options = {"num_beam_groups": 3, "diversity_penalty": strength}
-    found = run(
+    actual = run(
         table, padded([[]] * ROWS)[:, :0], beam_size=6, num_hypotheses=6, **options
     )
     for row in range(ROWS):
-        wanted = diverse_by_hand(tree_gains(table[row]), LENGTH, 2, 3, strength)
-        assert_found(found, row, wanted[:6])
+        expected = diverse_by_hand(tree_gains(table[row]), LENGTH, 2, 3, strength)
+        assert_found(actual, row, expected[:6])
 
 
 @pytest.mark.backend("torch")
@@ -286,7 +286,7 @@ def test_coverage_raises_what_has_attended_to_all(seed, sharpness):
         coverage_penalty=beta,
         return_attention=True,
     )
-    found = decode.beam_search(step, cache, ops.ones((ROWS,), "bool"), 4, options)
+    actual = decode.beam_search(step, cache, ops.ones((ROWS,), "bool"), 4, options)
     for row in range(ROWS):
 
         def attended(ids, row=row):
@@ -296,15 +296,15 @@ def test_coverage_raises_what_has_attended_to_all(seed, sharpness):
                 node = node * 4 + token + 1
             return np.array(parts)
 
-        wanted = []
+        expected = []
         for score, ids in every_hypothesis(tree_gains(table[row]), 4):
             had = attended(ids).sum(0)
             logs = np.log(np.minimum(had[had > 0], 1))
-            wanted.append((score + beta * logs.sum(), ids))
-        wanted.sort(reverse=True)
-        assert_found(found, row, wanted, tolerance=1e-4)
-        given_out = ops.convert_to_numpy(found.attention)[row]
-        for i, (_, ids) in enumerate(wanted[:5]):
+            expected.append((score + beta * logs.sum(), ids))
+        expected.sort(reverse=True)
+        assert_found(actual, row, expected, tolerance=1e-4)
+        given_out = ops.convert_to_numpy(actual.attention)[row]
+        for i, (_, ids) in enumerate(expected[:5]):
             np.testing.assert_allclose(
                 given_out[i, : len(ids)][np.array(ids) > 0],
                 attended(ids)[np.array(ids) > 0],

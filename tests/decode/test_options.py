@@ -166,8 +166,8 @@ def test_a_score_begins_with_the_start_of_the_search():
         assert ops.convert_to_numpy(model.asked[-1])[0, :2].tolist() == [6, 4]
     logits = np.array(FALLING)
     gains = logits - np.log(np.exp(logits).sum())
-    found = scored.token_scores[0, 0, :2]
-    np.testing.assert_allclose(found, gains[[4, 5]], atol=1e-5)
+    actual = scored.token_scores[0, 0, :2]
+    np.testing.assert_allclose(actual, gains[[4, 5]], atol=1e-5)
 
 
 def test_nan_in_a_score_counts_where_a_target_is_and_is_named_there():
@@ -185,14 +185,14 @@ def test_rows_prefixes_and_phrases_may_come_in_any_order_of_length(sizes):
     rows = [draw.integers(4, 9, size).tolist() for size in sizes]
     options = {"max_decoding_length": 16, "jit_compile": False}
     flat = np.linspace(1, 0, 10)
-    found = runtime.Decoder(Fixed(flat), decode.Options(**options))(
+    actual = runtime.Decoder(Fixed(flat), decode.Options(**options))(
         rows, target_prefix=rows
     )
-    for ids, row in zip(found.ids[:, 0], rows, strict=True):
+    for ids, row in zip(actual.ids[:, 0], rows, strict=True):
         assert ids[: len(row)].tolist() == row
     beam = runtime.Decoder(Fixed(flat), decode.Options(beam_size=4, **options))
-    found = beam(rows, constraints=[rows, rows])
-    for ids in found.ids[:, 0].tolist():
+    actual = beam(rows, constraints=[rows, rows])
+    for ids in actual.ids[:, 0].tolist():
         for row in rows:
             places = range(len(ids) - len(row) + 1)
             assert any(ids[i : i + len(row)] == row for i in places)
@@ -357,17 +357,17 @@ def test_a_prefix_that_does_not_count_is_no_part_of_the_score(options):
         search = runtime.Decoder(
             Fixed(logits), decode.Options(score_prefix=counts, **options)
         )
-        found = search(rows, target_prefix=prefix, **given)
+        actual = search(rows, target_prefix=prefix, **given)
         for row, forced in enumerate(prefix):
             for ids, scores, score, length in zip(
-                found.ids[row],
-                found.token_scores[row],
-                found.scores[row],
-                found.lengths[row],
+                actual.ids[row],
+                actual.token_scores[row],
+                actual.scores[row],
+                actual.lengths[row],
                 strict=True,
             ):
-                wanted = np.where(ids > 0, own[ids], 0.0)
+                expected = np.where(ids > 0, own[ids], 0.0)
                 assert list(ids[: len(forced)]) == forced
-                wanted[: len(forced)] = given_own[forced] if counts else 0.0
-                np.testing.assert_allclose(scores, wanted, atol=1e-5)
-                assert score == pytest.approx(wanted.sum() / length, abs=1e-5)
+                expected[: len(forced)] = given_own[forced] if counts else 0.0
+                np.testing.assert_allclose(scores, expected, atol=1e-5)
+                assert score == pytest.approx(expected.sum() / length, abs=1e-5)

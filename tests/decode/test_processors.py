@@ -116,10 +116,10 @@ def changed(names):
 def test_a_wide_beam_finds_the_best_that_are_allowed(name, seed, sharpness):
     table = draw_language(seed, ROWS, 4, 5, sharpness)
     options = {"beam_size": 3**4 * 4, "num_hypotheses": 5, "patience": 1e9}
-    found = run(table, [name], **options)
+    actual = run(table, [name], **options)
     for row in range(ROWS):
-        wanted = every_hypothesis(tree_gains(table[row], change=changed([name])), 5)
-        assert_found(found, row, wanted)
+        expected = every_hypothesis(tree_gains(table[row], change=changed([name])), 5)
+        assert_found(actual, row, expected)
 
 
 @some_languages
@@ -127,11 +127,11 @@ def test_a_wide_beam_finds_the_best_that_are_allowed(name, seed, sharpness):
 def test_several_work_in_their_order_in_a_narrow_beam_too(seed, sharpness):
     names = ("penalty", "bigram", "minimum", "sequences")
     table = draw_language(seed, ROWS, 5, 5, sharpness)
-    found = run(table, names, beam_size=3, num_hypotheses=2)
+    actual = run(table, names, beam_size=3, num_hypotheses=2)
     greedy = run(table, names, search=decode.greedy_search)
     for row in range(ROWS):
         ask = tree_gains(table[row], change=changed(names))
-        assert_found(found, row, by_hand(ask, 5, 3, 2))
+        assert_found(actual, row, by_hand(ask, 5, 3, 2))
         assert_found(greedy, row, by_hand(ask, 5, 1, 1))
 
 
@@ -145,11 +145,11 @@ def test_all_together_a_wide_beam_finds_the_best(seed, sharpness):
     table = draw_language(seed, ROWS, 4, 5, sharpness)
     form = {"length_penalty": 0.6, "length_penalty_form": "gnmt"}
     options = {"beam_size": 3**4 * 4, "num_hypotheses": 5, "patience": 1e9}
-    found = run(table, names, PREFIX, **options, **form)
+    actual = run(table, names, PREFIX, **options, **form)
     for row in range(ROWS):
         prefix = tuple(PREFIX[row][PREFIX[row] > 0])
         ask = tree_gains(table[row], change=changed(names), prefix=prefix)
-        assert_found(found, row, every_hypothesis(ask, 5, 0.6, "gnmt"))
+        assert_found(actual, row, every_hypothesis(ask, 5, 0.6, "gnmt"))
 
 
 @pytest.mark.parametrize("search", [decode.beam_search, decode.greedy_search])
@@ -160,16 +160,16 @@ def test_a_prefix_is_kept_and_scored_by_its_tokens(search, seed, sharpness):
     options = {"return_token_scores": True}
     if search is decode.beam_search:
         options |= {"beam_size": 3, "num_hypotheses": 3}
-    found = run(table, ["sequences"], PREFIX, search=search, **options)
+    actual = run(table, ["sequences"], PREFIX, search=search, **options)
     for row in range(ROWS):
         prefix = tuple(PREFIX[row][PREFIX[row] > 0])
         ask = tree_gains(table[row], change=changed(["sequences"]), prefix=prefix)
         count = options.get("num_hypotheses", 1)
-        wanted = by_hand(ask, 5, options.get("beam_size", 1), count)
-        assert_found(found, row, wanted)
-        assert all(ids[: len(prefix)] == prefix for _, ids in wanted)
-        for i, (score, ids) in enumerate(wanted):
-            gains = ops.convert_to_numpy(found.token_scores)[row, i]
+        expected = by_hand(ask, 5, options.get("beam_size", 1), count)
+        assert_found(actual, row, expected)
+        assert all(ids[: len(prefix)] == prefix for _, ids in expected)
+        for i, (score, ids) in enumerate(expected):
+            gains = ops.convert_to_numpy(actual.token_scores)[row, i]
             each = [ask([ids[:t]])[0][token] for t, token in enumerate(ids)]
             np.testing.assert_allclose(gains[: len(ids)], each, atol=1e-5)
             assert not gains[len(ids) :].any()
@@ -181,11 +181,11 @@ def test_a_prefix_is_kept_and_scored_by_its_tokens(search, seed, sharpness):
 def test_sampling_draws_by_the_cumulated_probability(seed, sharpness):
     table = draw_language(seed, ROWS, 5, 5, sharpness)
     noise = np.random.default_rng(seed).random((ROWS, 3, 5), "float32")
-    found = run(table, ["minimum"], PREFIX, noise, decode.sample)
+    actual = run(table, ["minimum"], PREFIX, noise, decode.sample)
     for row in range(ROWS):
         prefix = tuple(PREFIX[row][PREFIX[row] > 0])
         ask = tree_gains(table[row], change=changed(["minimum"]), prefix=prefix)
-        wanted = []
+        expected = []
         for each in noise[row]:
             ids, total = (), 0.0
             while len(ids) < 5 and END not in ids:
@@ -194,8 +194,8 @@ def test_sampling_draws_by_the_cumulated_probability(seed, sharpness):
                 passed = each[len(ids)] * cumulated[-1]  # a forced token is not 1
                 token = int(np.searchsorted(cumulated, passed, side="right"))
                 ids, total = (*ids, token), total + gains[token]
-            wanted.append((total / len(ids), ids))
-        assert_found(found, row, sorted(wanted, reverse=True))
+            expected.append((total / len(ids), ids))
+        assert_found(actual, row, sorted(expected, reverse=True))
 
 
 @pytest.mark.parametrize("search", [decode.beam_search, decode.greedy_search])
@@ -210,7 +210,7 @@ def test_where_nothing_is_allowed_there_is_no_hypothesis(search):
         )
 
     beam = {"beam_size": 4} if search is decode.beam_search else {}
-    found = search(
+    actual = search(
         tree_step(ops.convert_to_tensor(table)),
         tree_cache(ROWS, beam.get("beam_size", 1)),
         ops.convert_to_tensor([True] * ROWS),
@@ -218,7 +218,7 @@ def test_where_nothing_is_allowed_there_is_no_hypothesis(search):
         options_of(logits_processors=[forbid], return_token_scores=True, **beam),
         prefix=ops.convert_to_tensor(prefix, "int32"),
     )
-    ids, scores, lengths, gains = map(ops.convert_to_numpy, found[:4])
+    ids, scores, lengths, gains = map(ops.convert_to_numpy, actual[:4])
     for row in (0, 3):
         assert scores[row, 0] == -np.inf
         assert not (ids[row].any() or lengths[row].any() or gains[row].any())
@@ -228,8 +228,8 @@ def test_where_nothing_is_allowed_there_is_no_hypothesis(search):
 
 def probabilities(process, logits):
     history = decode.History(np.zeros((1, 1, 3), "int32"), 0)
-    found = process(ops.convert_to_tensor(logits[None, None]), history)
-    return np.exp(log_softmax(ops.convert_to_numpy(found)[0, 0]))
+    actual = process(ops.convert_to_tensor(logits[None, None]), history)
+    return np.exp(log_softmax(ops.convert_to_numpy(actual)[0, 0]))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -249,11 +249,11 @@ def test_what_narrows_a_draw_keeps_what_it_says(seed):
         (processors.epsilon(0.999), p == p.max()),
         (processors.temperature(1.0), p > 0),
     ]:
-        wanted = np.where(kept, p, 0) / p[kept].sum()
-        np.testing.assert_allclose(probabilities(process, logits), wanted, atol=1e-6)
+        expected = np.where(kept, p, 0) / p[kept].sum()
+        np.testing.assert_allclose(probabilities(process, logits), expected, atol=1e-6)
     sharper = np.exp(log_softmax(logits / 0.5))
-    found = probabilities(processors.temperature(0.5), logits)
-    np.testing.assert_allclose(found, sharper, atol=1e-6)
+    actual = probabilities(processors.temperature(0.5), logits)
+    np.testing.assert_allclose(actual, sharper, atol=1e-6)
 
 
 @pytest.mark.parametrize("suppressed", [(1,), (1, 1), (3, 0, 1, 0), range(4)])
@@ -269,7 +269,7 @@ def test_suppressed_tokens_count_once_and_only_where_none_is_forced(suppressed):
     assert gains[0, 0, 0] == pytest.approx(np.log(0.2), abs=1e-6)
     left = sorted({0, 1, 2, 3} - set(suppressed), reverse=True)
     shares = np.array([0.1, 0.2, 0.3, 0.4])[left]
-    found = gains[1, 0][: len(left)]
-    np.testing.assert_allclose(found, np.log(shares / shares.sum()), atol=1e-6)
+    actual = gains[1, 0][: len(left)]
+    np.testing.assert_allclose(actual, np.log(shares / shares.sum()), atol=1e-6)
     assert np.isneginf(gains[1, 0][len(left) :]).all()
     assert not ops.convert_to_numpy(broken).any()

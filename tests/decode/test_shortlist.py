@@ -58,10 +58,12 @@ def test_a_list_of_all_tokens_changes_nothing(options, wide):
         wide, decode.Options(shortlist=draw_shortlist(best=SIZE), **FEW, **options)
     )
     ids = as_ids(draw_rows())
-    found, wanted = listed(ids, seed=1), whole(ids, seed=1)
-    assert_same(found, wanted)
-    if wanted.token_scores is not None:
-        np.testing.assert_allclose(found.token_scores, wanted.token_scores, atol=1e-5)
+    actual, expected = listed(ids, seed=1), whole(ids, seed=1)
+    assert_same(actual, expected)
+    if expected.token_scores is not None:
+        np.testing.assert_allclose(
+            actual.token_scores, expected.token_scores, atol=1e-5
+        )
 
 
 def only(candidates):
@@ -83,13 +85,13 @@ def test_it_is_a_search_in_which_others_are_impossible(beam_size, model, request
     whole = runtime.Decoder(
         model, decode.Options(logits_processors=[only(candidates)], **options)
     )
-    wanted = whole(ids)
+    expected = whole(ids)
     assert_same(
         runtime.Decoder(model, decode.Options(shortlist=shortlist, **options))(ids),
-        wanted,
+        expected,
     )
     free = runtime.Decoder(model, decode.Options(**options))(ids)
-    assert free.ids.tolist() != wanted.ids.tolist()  # it does take something away
+    assert free.ids.tolist() != expected.ids.tolist()  # it does take something away
 
 
 @pytest.mark.backend("torch")
@@ -102,8 +104,8 @@ def test_a_row_does_not_hang_on_its_company(wide):
     for i, row in enumerate(rows):
         assert_same(together[i], search(as_ids([row])))
     # Nor on how long its company is.
-    found = search([rows[0], [5, 6, 7, 4] * 10, [7]])
-    alone = decode.Hypotheses(*(x[:1] for x in found[:3]))
+    actual = search([rows[0], [5, 6, 7, 4] * 10, [7]])
+    alone = decode.Hypotheses(*(x[:1] for x in actual[:3]))
     assert_same(alone, search([rows[0]]))
 
 
@@ -116,11 +118,11 @@ def test_prefixes_and_phrases_may_say_what_no_list_has(wide):
     search = runtime.Decoder(
         wide, decode.Options(beam_size=4, shortlist=shortlist, **FEW)
     )
-    found = search(as_ids([row]), target_prefix=[foreign[:2]])
-    assert found.ids[0, 0, :2].tolist() == foreign[:2]
-    assert np.isfinite(found.scores).all()
-    found = search(as_ids([row]), constraints=[[foreign[:2], foreign[2:]]])
-    said = found.ids[0, 0].tolist()
+    actual = search(as_ids([row]), target_prefix=[foreign[:2]])
+    assert actual.ids[0, 0, :2].tolist() == foreign[:2]
+    assert np.isfinite(actual.scores).all()
+    actual = search(as_ids([row]), constraints=[[foreign[:2], foreign[2:]]])
+    said = actual.ids[0, 0].tolist()
     assert foreign[2] in said
     assert said[said.index(foreign[0]) + 1] == foreign[1]
     stream = runtime.Decoder(wide, decode.Options(shortlist=shortlist, **FEW))
@@ -132,12 +134,12 @@ def test_prefixes_and_phrases_may_say_what_no_list_has(wide):
 def test_alternatives_are_of_the_list(wide):
     shortlist, row = draw_shortlist(), [5, 6, 7]
     options = {"num_hypotheses": 3, "return_alternatives": True, **FEW}
-    found = runtime.Decoder(
+    actual = runtime.Decoder(
         wide, decode.Options(beam_size=4, shortlist=shortlist, **options)
     )(as_ids([row]))
     candidates = shortlist.rows(as_ids([row], 16), 4)[0]
-    assert np.isin(found.ids[0, :, 0], candidates).all()
-    assert len(set(found.ids[0, :, 0].tolist())) == 3
+    assert np.isin(actual.ids[0, :, 0], candidates).all()
+    assert len(set(actual.ids[0, :, 0].tolist())) == 3
 
 
 @pytest.mark.backend("torch")
@@ -145,12 +147,12 @@ def test_an_ensemble_takes_one(wide):
     other = draw_transformer(seed=2, vocabulary_size=SIZE)
     both = decode.Ensemble([wide, other])
     shortlist, ids = draw_shortlist(best=SIZE), as_ids(draw_rows())
-    wanted = runtime.Decoder(both, decode.Options(beam_size=2, **FEW))(ids)
+    expected = runtime.Decoder(both, decode.Options(beam_size=2, **FEW))(ids)
     assert_same(
         runtime.Decoder(both, decode.Options(beam_size=2, shortlist=shortlist, **FEW))(
             ids
         ),
-        wanted,
+        expected,
     )
 
 
@@ -220,11 +222,11 @@ def test_it_learns_what_stands_for_what():
 def test_model_1_by_hand():
     """One step of expectation maximisation, as in Brown et al. 1993."""
     pairs = [([4], [5]), ([4, 6], [5, 7])]
-    found = Shortlist.from_pairs(pairs, 8, iterations=1).translations
+    actual = Shortlist.from_pairs(pairs, 8, iterations=1).translations
     # Of 4: 5 has 1/2 of one pair and 1/3 of the other, 7 has 1/3.
-    assert found[4, :3].tolist() == [5, 7, 0]
+    assert actual[4, :3].tolist() == [5, 7, 0]
     # Of 6: both have 1/3, and the lower id is first.
-    assert found[6, :3].tolist() == [5, 7, 0]
+    assert actual[6, :3].tolist() == [5, 7, 0]
     more = Shortlist.from_pairs(pairs, 8, iterations=5).translations
     assert more[6, :2].tolist() == [7, 5]
 
@@ -252,10 +254,10 @@ def test_model_1_is_that_of_the_paper():
         for (f, _), count in counts.items():
             totals[f] += count
         likely = {(f, e): count / totals[f] for (f, e), count in counts.items()}
-    found = Shortlist.from_pairs(pairs, 12, iterations=4).translations
+    actual = Shortlist.from_pairs(pairs, 12, iterations=4).translations
     for f in range(4, 12):
         own = [(-round(p, 12), e) for (word, e), p in likely.items() if word == f]
-        assert found[f][found[f] > 0].tolist() == [e for _, e in sorted(own)], f
+        assert actual[f][actual[f] > 0].tolist() == [e for _, e in sorted(own)], f
 
 
 def test_a_file_gives_back_what_it_took(tmp_path):
@@ -330,13 +332,13 @@ def test_a_tied_table_may_be_of_int8():
     model = draw_transformer(vocabulary_size=SIZE, tie="all", embedding_dim=16)
     model.quantize("int8")
     ids = as_ids(draw_rows())
-    wanted = runtime.Decoder(model, decode.Options(beam_size=2, **FEW))(ids)
+    expected = runtime.Decoder(model, decode.Options(beam_size=2, **FEW))(ids)
     shortlist = draw_shortlist(best=SIZE)
-    found = runtime.Decoder(
+    actual = runtime.Decoder(
         model, decode.Options(beam_size=2, shortlist=shortlist, **FEW)
     )(ids)
-    assert found.lengths.tolist() == wanted.lengths.tolist()
-    np.testing.assert_allclose(found.scores, wanted.scores, atol=2e-2)
+    assert actual.lengths.tolist() == expected.lengths.tolist()
+    np.testing.assert_allclose(actual.scores, expected.scores, atol=2e-2)
     model = draw_transformer(vocabulary_size=SIZE)
     model.quantize("int8")
     search = runtime.Decoder(model, decode.Options(shortlist=shortlist, **FEW))

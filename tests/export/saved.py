@@ -88,5 +88,5 @@ def names_of(folder):
     )
     signature = saved.meta_graphs[0].signature_def["serving_default"]
     given = signature.inputs["text"].name.split(":")
-    found = signature.outputs["translation"].name.split(":")
-    return [given[0], *found]
+    actual = signature.outputs["translation"].name.split(":")
+    return [given[0], *actual]

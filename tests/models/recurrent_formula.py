@@ -95,11 +95,11 @@ STEPS, STATES = {"gru": gru, "lstm": lstm}, {"gru": 1, "lstm": 2}
 
 def read(w, cell, x):
     """States of one layer after each of `x (S, D)`, from zeros."""
-    state, found = (np.zeros(U),) * STATES[cell], []
+    state, actual = (np.zeros(U),) * STATES[cell], []
     for each in x:
         state = STEPS[cell](below(w, f"{cell}_cell"), each, state)
-        found.append(state[0])
-    return np.stack(found)
+        actual.append(state[0])
+    return np.stack(actual)
 
 
 def network(model, source, target):

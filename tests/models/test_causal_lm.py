@@ -60,20 +60,20 @@ def test_cached_steps_after_prompts_equal_the_call(kind):
     beams, said = 2, 5
     cache = model.begin(ops.convert_to_tensor(PROMPTS), 2, beams)
     tokens = rng.integers(3, V, (3, beams, said)).astype("int32")
-    ids, found = np.full((3, beams), 1, "int32"), []  # the first is not read
+    ids, actual = np.full((3, beams), 1, "int32"), []  # the first is not read
     for t in range(said):
         if t in (2, 4):
             cache = model.extend(cache, t + 2)
         index = ops.convert_to_tensor(t, "int32") if t % 2 else t
         logits, cache = model.step(ids, index, cache)
-        found.append(numpy(logits))
+        actual.append(numpy(logits))
         ids = tokens[:, :, t]
     for row, prompt in enumerate(PROMPTS):
         prompt = prompt[prompt != 0]
         for beam in range(beams):
             whole = [*prompt, *tokens[row, beam, :-1]]
             expected = logits_along(model, whole)[len(prompt) - 1 :]
-            one = [logits[row, beam] for logits in found]
+            one = [logits[row, beam] for logits in actual]
             np.testing.assert_allclose(one, expected, atol=2e-5)
 
 
@@ -82,15 +82,15 @@ def test_beam_search_equals_enumeration():
     model = small()
     settings = {"num_hypotheses": 3, "max_decoding_length": 2, "disable_unk": False}
     search = runtime.Decoder(model, decode.Options(beam_size=30, **settings))
-    found = search(PROMPTS)
+    actual = search(PROMPTS)
     for row, prompt in enumerate(PROMPTS):
         prompt = [int(token) for token in prompt if token]
         scored = enumerate_continuations(model, prompt)
         best = sorted(scored, key=scored.get, reverse=True)[:3]
-        ids = [tuple(int(t) for t in one if t) for one in found.ids[row]]
+        ids = [tuple(int(t) for t in one if t) for one in actual.ids[row]]
         assert ids == best
         np.testing.assert_allclose(
-            found.scores[row], [scored[one] for one in best], atol=1e-4
+            actual.scores[row], [scored[one] for one in best], atol=1e-4
         )
 
 
@@ -114,7 +114,7 @@ def enumerate_continuations(model, prompt, end=3):
 def test_greedy_search_and_scores_agree():
     model = small()
     search = runtime.Decoder(model, decode.Options(beam_size=1, max_decoding_length=6))
-    found = search(PROMPTS)
+    actual = search(PROMPTS)
     for row, prompt in enumerate(PROMPTS):
         said = [int(token) for token in prompt if token]
         expected, gains = [], []
@@ -122,13 +122,13 @@ def test_greedy_search_and_scores_agree():
             logits = logits_along(model, said + expected)[-1]
             gains.append(logits - np.log(np.exp(logits).sum()))
             expected.append(3 + int(np.argmax(logits[3:])))
-        assert [int(t) for t in found.ids[row, 0] if t] == expected
+        assert [int(t) for t in actual.ids[row, 0] if t] == expected
         scored = search.score([said], [expected])
         expected = [gain[token] for gain, token in zip(gains, expected, strict=True)]
         np.testing.assert_allclose(
             scored.token_scores[0, 0, : len(expected)], expected, atol=1e-4
         )
-    targets = [[int(t) for t in row[0] if t] for row in found.ids]
+    targets = [[int(t) for t in row[0] if t] for row in actual.ids]
     together = search.score(PROMPTS, targets)
     for row, prompt in enumerate(PROMPTS):
         alone = search.score([[int(t) for t in prompt if t]], [targets[row]])
@@ -140,10 +140,10 @@ def test_learned_positions_limit_prompt_and_continuation():
     search = runtime.Decoder(
         model, decode.Options(beam_size=1, max_decoding_length=6, min_decoding_length=5)
     )
-    found = search(PROMPTS)
-    np.testing.assert_array_equal(found.lengths[:, 0] <= [4, 6, 3], True)
-    assert found.lengths[1, 0] >= 5
-    whole = [int(t) for t in [*PROMPTS[2], *found.ids[2, 0]] if t]
+    actual = search(PROMPTS)
+    np.testing.assert_array_equal(actual.lengths[:, 0] <= [4, 6, 3], True)
+    assert actual.lengths[1, 0] >= 5
+    whole = [int(t) for t in [*PROMPTS[2], *actual.ids[2, 0]] if t]
     assert len(whole) == 7  # the last is not read
     assert int(np.argmax(logits_of(model, [whole[:-1]])[0, -1])) == whole[-1]
     with pytest.raises(ValueError, match="sequence_length=6 for 7 tokens"):
@@ -197,11 +197,11 @@ def test_bulk_decoding_equals_a_batch():
     )
     whole = search(PROMPTS)
     rows = [[int(token) for token in row if token] for row in PROMPTS]
-    found = dict(search.bulk(rows))
+    actual = dict(search.bulk(rows))
     for row in range(3):
-        size = found[row].ids.shape[-1]
-        np.testing.assert_array_equal(found[row].ids[0], whole.ids[row, :, :size])
-        np.testing.assert_allclose(found[row].scores[0], whole.scores[row], atol=1e-5)
+        size = actual[row].ids.shape[-1]
+        np.testing.assert_array_equal(actual[row].ids[0], whole.ids[row, :, :size])
+        np.testing.assert_allclose(actual[row].scores[0], whole.scores[row], atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -230,19 +230,19 @@ def test_it_learns_a_text():
     inputs, labels = {"token_ids": text[:, :-1]}, text[:, 1:]
     model.fit(inputs, labels, epochs=25, verbose=0)
     search = runtime.Decoder(model, decode.Options(beam_size=1, max_decoding_length=6))
-    found = search([[2, 5, 6], [2]])
-    assert [int(t) for t in found.ids[0, 0] if t] == [7, 8, 3]
-    assert [int(t) for t in found.ids[1, 0] if t] == [5, 6, 7, 8, 3]
+    actual = search([[2, 5, 6], [2]])
+    assert [int(t) for t in actual.ids[0, 0] if t] == [7, 8, 3]
+    assert [int(t) for t in actual.ids[1, 0] if t] == [5, 6, 7, 8, 3]
 
 
 def test_mixed_precision_decodes_with_float32_logits():
-    found = []
+    actual = []
     for model in (small(num_layers=1), small(num_layers=1, dtype="mixed_bfloat16")):
         cache = model.begin(ops.convert_to_tensor(PROMPTS), 2)
         logits, _ = model.step(np.full((3, 1), 2, "int32"), 0, cache)
         assert ops.dtype(logits) == "float32"
-        found.append(numpy(logits))
-    np.testing.assert_allclose(*found, atol=0.1)
+        actual.append(numpy(logits))
+    np.testing.assert_allclose(*actual, atol=0.1)
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
@@ -252,10 +252,10 @@ def test_attention_to_the_prompt_is_that_of_the_last_block(beam_size):
     search = runtime.Decoder(
         model, decode.Options(beam_size=beam_size, return_attention=True, **options)
     )
-    found = search(PROMPTS)
+    actual = search(PROMPTS)
     for row, prompt in enumerate(PROMPTS):
-        known, said = np.count_nonzero(prompt), found.lengths[row, 0]
-        text = [*prompt[:known], *found.ids[row, 0, : said - 1]]
+        known, said = np.count_nonzero(prompt), actual.lengths[row, 0]
+        text = [*prompt[:known], *actual.ids[row, 0, : said - 1]]
         ids = np.zeros((1, 12), "int32")
         ids[0, : len(text)] = text
         _, scores = model.blocks[0](
@@ -263,7 +263,7 @@ def test_attention_to_the_prompt_is_that_of_the_last_block(beam_size):
         )
         expected = numpy(scores).mean(axis=1)[0, known - 1 : len(text), : len(prompt)]
         expected[:, known:] = 0
-        attention = found.attention[row, 0, :said]
+        attention = actual.attention[row, 0, :said]
         np.testing.assert_allclose(attention, expected, atol=1e-5)
 
 
@@ -274,9 +274,9 @@ def test_shortlist_and_coverage_penalty_work():
     options = {"beam_size": 3, "max_decoding_length": 4}
     every = decode.Shortlist(np.tile(np.arange(4, V), (V, 1)), np.arange(V))
     expected = runtime.Decoder(model, decode.Options(**options))(rows)
-    found = runtime.Decoder(model, decode.Options(shortlist=every, **options))(rows)
-    assert found.ids.tolist() == expected.ids.tolist()
-    np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
+    actual = runtime.Decoder(model, decode.Options(shortlist=every, **options))(rows)
+    assert actual.ids.tolist() == expected.ids.tolist()
+    np.testing.assert_allclose(actual.scores, expected.scores, atol=1e-5)
     candidates = ops.convert_to_tensor([range(3, 9)] * 3, "int32")
     caches = (model.begin(PROMPTS, 4, 2, candidates=few) for few in (None, candidates))
     every, few = (numpy(model.step(PROMPTS[:, :2], 0, c)[0]) for c in caches)

@@ -39,11 +39,11 @@ from tests.models.small import BATCH, LABELS, SOURCE, TARGET, V
 @every_kind
 def test_the_network_computes_the_papers_formula(kind):
     model = model_of(kind, 2) if kind == "gru additive" else model_of(kind)
-    found = logits_of(model)
+    actual = logits_of(model)
     for row, length in enumerate(LENGTHS):  # the formula knows no padding
         expected, _ = network(model, SOURCE[row, :length], TARGET[row])
-        np.testing.assert_allclose(found[row], expected, atol=2e-5)
-    assert found.std() > 0.1
+        np.testing.assert_allclose(actual[row], expected, atol=2e-5)
+    assert actual.std() > 0.1
 
 
 def test_attention_maps_are_those_of_the_formula():
@@ -95,10 +95,10 @@ def test_the_encoder_equals_that_of_pytorch(cell):
         torch.tensor(x), torch.tensor(LENGTHS), batch_first=True
     )
     expected, _ = torch.nn.utils.rnn.pad_packed_sequence(peer(packed)[0], True)
-    found = numpy(encoder(x, ops.convert_to_tensor(SOURCE != 0)))
+    actual = numpy(encoder(x, ops.convert_to_tensor(SOURCE != 0)))
     for row, length in enumerate(LENGTHS):
         expected_row = expected[row, :length].detach().numpy()
-        np.testing.assert_allclose(found[row, :length], expected_row, atol=1e-6)
+        np.testing.assert_allclose(actual[row, :length], expected_row, atol=1e-6)
 
 
 @every_kind
@@ -110,12 +110,12 @@ def test_cached_steps_equal_the_call(kind, seed):
     model = model_of(kind)
     cache = begun(model, beams=beams)
     histories = np.full((rows, beams, 1), 2, "int32")
-    found = []
+    actual = []
     for t in range(length):
         logits, cache = stepped(model, histories[:, :, -1], t, cache)
-        found.append(numpy(logits))
+        actual.append(numpy(logits))
         parents = rng.integers(0, beams, (rows, beams)).astype("int32")
-        found = [np.take_along_axis(x, parents[..., None], 1) for x in found]
+        actual = [np.take_along_axis(x, parents[..., None], 1) for x in actual]
         cache = reorder_cache(cache, ops.convert_to_tensor(parents))
         cache = model.extend(cache, length + t)
         histories = np.take_along_axis(histories, parents[..., None], 1)
@@ -123,8 +123,8 @@ def test_cached_steps_equal_the_call(kind, seed):
         histories = np.concatenate([histories, ids], axis=-1)
     targets = histories[:, :, :length].reshape(rows * beams, length)
     expected = logits_of(model, np.repeat(SOURCE, beams, axis=0), targets)
-    found = np.stack(found, axis=2).reshape(expected.shape)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    actual = np.stack(actual, axis=2).reshape(expected.shape)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 def test_the_future_padding_and_batch_order_do_not_change_logits():
@@ -221,8 +221,8 @@ def test_a_saved_model_has_the_same_config_and_logits(tmp_path):
     hidden.save(tmp_path / "hidden.keras")
     loaded = keras.models.load_model(tmp_path / "hidden.keras")
     assert loaded.outputs[0].shape == (None, None, D)
-    for found, own in zip(loaded.get_weights(), hidden.get_weights(), strict=True):
-        np.testing.assert_array_equal(found, own)
+    for actual, own in zip(loaded.get_weights(), hidden.get_weights(), strict=True):
+        np.testing.assert_array_equal(actual, own)
 
 
 @pytest.mark.backend("torch")
@@ -264,8 +264,8 @@ def test_it_learns_to_reverse_a_sequence():
     )
     hidden = network.predict_on_batch(BATCH)
     assert hidden.shape == (2, 5, D)
-    found = numpy(model.as_logits(ops.convert_to_tensor(hidden)))
-    np.testing.assert_allclose(found, logits_of(model), atol=1e-5)
+    actual = numpy(model.as_logits(ops.convert_to_tensor(hidden)))
+    np.testing.assert_allclose(actual, logits_of(model), atol=1e-5)
     before = model.get_weights()
     rng, losses = np.random.default_rng(0), []
     for _ in range(40):
@@ -344,8 +344,8 @@ def test_one_file_gives_the_same_logits_on_another_backend(tmp_path):
         check=True,
         text=True,
     )
-    found = json.loads(answer.stdout.splitlines()[-1])
-    np.testing.assert_allclose(found, logits_of(model), atol=1e-5)
+    actual = json.loads(answer.stdout.splitlines()[-1])
+    np.testing.assert_allclose(actual, logits_of(model), atol=1e-5)
 
 
 def test_wrong_arguments_are_rejected():

@@ -42,7 +42,7 @@ def test_beam_search_equals_one_by_hand_with_the_formula():
             beam_size=3, num_hypotheses=3, max_decoding_length=18, **options
         ),
     )
-    found = beam(sources)
+    actual = beam(sources)
 
     def ask(histories):
         source = SOURCE[row, : LENGTHS[row]]
@@ -50,13 +50,13 @@ def test_beam_search_equals_one_by_hand_with_the_formula():
         return log_softmax(np.stack(logits), (0, 1, 2))
 
     for row in range(2):
-        assert_found(found, row, by_hand(ask, 18, 3, 3), tolerance=1e-4)
-    assert found.lengths[2].tolist() == [0, 0, 0]
-    assert len({tuple(ids) for ids in found.ids[:2].reshape(6, -1)}) > 3
-    assert found.lengths.max() == 18  # past the first room
-    size = found.lengths[0, 0]
-    _, expected = network(model, SOURCE[0], [2, *found.ids[0, 0, : size - 1]])
-    attention = found.attention[0, 0, :size, :4]
+        assert_found(actual, row, by_hand(ask, 18, 3, 3), tolerance=1e-4)
+    assert actual.lengths[2].tolist() == [0, 0, 0]
+    assert len({tuple(ids) for ids in actual.ids[:2].reshape(6, -1)}) > 3
+    assert actual.lengths.max() == 18  # past the first room
+    size = actual.lengths[0, 0]
+    _, expected = network(model, SOURCE[0], [2, *actual.ids[0, 0, : size - 1]])
+    attention = actual.attention[0, 0, :size, :4]
     np.testing.assert_allclose(attention, expected, atol=1e-4)
     assert attention.std() > 0.01
 
@@ -69,11 +69,11 @@ def test_rows_that_join_a_running_batch_keep_their_states():
         search_model(),
         decode.Options(beam_size=3, max_decoding_length=20, jit_compile=False),
     )
-    for number, found in search.bulk(rows, batch_size=3):
+    for number, actual in search.bulk(rows, batch_size=3):
         expected = search([rows[number]])
-        assert found.lengths.tolist() == expected.lengths.tolist()
-        size = min(found.ids.shape[-1], expected.ids.shape[-1])
-        assert found.ids[..., :size].tolist() == expected.ids[..., :size].tolist()
+        assert actual.lengths.tolist() == expected.lengths.tolist()
+        size = min(actual.ids.shape[-1], expected.ids.shape[-1])
+        assert actual.ids[..., :size].tolist() == expected.ids[..., :size].tolist()
 
 
 @pytest.mark.backend("tensorflow")
@@ -83,9 +83,9 @@ def test_xla_compiles_begin_and_step():
     step = runtime.compiled(model.step, model)
     index = ops.convert_to_tensor(0, "int32")
     first = ops.convert_to_tensor(TARGET[:, :1])
-    found, _ = step(first, index, begin(ops.convert_to_tensor(SOURCE)))
+    actual, _ = step(first, index, begin(ops.convert_to_tensor(SOURCE)))
     expected = logits_of(model)[:, 0]
-    np.testing.assert_allclose(numpy(found)[:, 0], expected, atol=1e-5)
+    np.testing.assert_allclose(numpy(actual)[:, 0], expected, atol=1e-5)
 
 
 @pytest.mark.backend("torch")
@@ -94,11 +94,11 @@ def test_an_ensemble_averages_recurrent_models():
     ensemble = decode.Ensemble(models)
     cache = ensemble.extend(begun(ensemble, beams=2), 8)
     cache = reorder_cache(cache, ops.zeros((2, 2), "int32"))
-    found, cache = stepped(ensemble, np.repeat(TARGET[:, :1], 2, axis=1), 0, cache)
+    actual, cache = stepped(ensemble, np.repeat(TARGET[:, :1], 2, axis=1), 0, cache)
     shares = [softmax(logits_of(model)[:, 0].astype("float64")) for model in models]
     expected = np.log(np.mean(shares, axis=0))
     for beam in range(2):
-        np.testing.assert_allclose(numpy(found)[:, beam], expected, atol=1e-5)
+        np.testing.assert_allclose(numpy(actual)[:, beam], expected, atol=1e-5)
     np.testing.assert_allclose(numpy(cache["attention"]).sum(-1), 1, atol=1e-5)
 
 

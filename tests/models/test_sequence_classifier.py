@@ -80,14 +80,14 @@ def test_padding_and_batch_order_do_not_change_logits(kind):
 def test_batch_statistics_exclude_padding():
     settings = {"normalize_first": True, "normalization": "batch_norm"}
     wide = np.pad(IDS, ((0, 0), (0, 3)))
-    found = []
+    actual = []
     for ids in (IDS, wide):
         model = encoder(**settings, normalize_embedding=True)
-        found.append(numpy(model({"token_ids": ids}, training=True))[:, :5])
+        actual.append(numpy(model({"token_ids": ids}, training=True))[:, :5])
     real = IDS != 0
-    np.testing.assert_allclose(found[0][real], found[1][real], atol=1e-4)
+    np.testing.assert_allclose(actual[0][real], actual[1][real], atol=1e-4)
     quiet = run(model, ONE)  # by averages that have moved
-    assert abs(quiet - found[0])[real].max() > 1e-2
+    assert abs(quiet - actual[0])[real].max() > 1e-2
 
 
 def test_padding_may_have_another_id():
@@ -130,8 +130,8 @@ def test_a_classifier_pools_and_projects(pooling):
     if pooling == "attention":
         scores = hidden @ w["pooling/queries"][0] / D**0.5
         weights = formulas.softmax(np.where(real, scores, -1e300))
-        found = numpy(model.pooling_weights(ONE))
-        np.testing.assert_allclose(found, weights, atol=1e-5)
+        actual = numpy(model.pooling_weights(ONE))
+        np.testing.assert_allclose(actual, weights, atol=1e-5)
         pooled = np.einsum("bs,bsd->bd", weights, hidden)
     elif pooling == "first":
         pooled = hidden[:, 0]
@@ -169,11 +169,11 @@ def test_it_learns(multi_label):
     model.compile(keras.optimizers.Adam(0.03), loss)
     before = [numpy(weight) for weight in model.weights]
     model.fit(ONE, labels, epochs=30, verbose=0)
-    found = numpy(model.probabilities(model(ONE)))
+    actual = numpy(model.probabilities(model(ONE)))
     if multi_label:
-        np.testing.assert_array_equal(found > 0.5, labels == 1)
+        np.testing.assert_array_equal(actual > 0.5, labels == 1)
     else:
-        assert found.argmax(-1).tolist() == [2, 0]
+        assert actual.argmax(-1).tolist() == [2, 0]
     for weight, old in zip(model.weights, before, strict=True):
         if "key/bias" not in weight.path:  # a softmax does not see it
             assert abs(numpy(weight) - old).max() > 0, weight.path
@@ -216,11 +216,11 @@ def test_lora_and_a_frozen_encoder_limit_what_is_trained():
 def test_half_precision_computes_close_float32_logits():
     whole = run(classifier(encoder(**BERT)), PAIR)
     half = classifier(encoder(**BERT, dtype="mixed_bfloat16"))
-    found = half(PAIR)
+    actual = half(PAIR)
     assert half.pooling_layer.compute_dtype == "bfloat16"
-    assert ops.dtype(found) == "float32"  # or near ones would be the same
-    assert (numpy(found) != numpy(ops.cast(found, "bfloat16"))).any()
-    np.testing.assert_allclose(numpy(found), whole, atol=0.1)
+    assert ops.dtype(actual) == "float32"  # or near ones would be the same
+    assert (numpy(actual) != numpy(ops.cast(actual, "bfloat16"))).any()
+    np.testing.assert_allclose(numpy(actual), whole, atol=0.1)
 
 
 @pytest.mark.parametrize(

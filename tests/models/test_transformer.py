@@ -166,20 +166,20 @@ def test_reordered_beams_keep_their_past(kind, seed):
     model = MODELS.get(kind) or MODELS.setdefault(kind, small(**KINDS[kind]))
     cache = model.begin(ops.convert_to_tensor(SOURCE), length, beams)
     histories = np.full((rows, beams, 1), 2, "int32")
-    found = []
+    actual = []
     for t in range(length):
         logits, cache = model.step(histories[:, :, -1], t, cache)
-        found.append(numpy(logits))
+        actual.append(numpy(logits))
         parents = rng.integers(0, beams, (rows, beams)).astype("int32")
-        found = [np.take_along_axis(x, parents[..., None], 1) for x in found]
+        actual = [np.take_along_axis(x, parents[..., None], 1) for x in actual]
         cache = reorder_cache(cache, parents)
         histories = np.take_along_axis(histories, parents[..., None], 1)
         ids = rng.integers(3, V, (rows, beams, 1)).astype("int32")
         histories = np.concatenate([histories, ids], axis=-1)
     targets = histories[:, :, :length].reshape(rows * beams, length)
     expected = logits_of(model, np.repeat(SOURCE, beams, axis=0), targets)
-    found = np.stack(found, axis=2).reshape(expected.shape)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    actual = np.stack(actual, axis=2).reshape(expected.shape)
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 MODELS = {}  # made once for all examples
@@ -256,8 +256,8 @@ def test_the_hidden_model_shares_every_layer():
     hidden = model.hidden_model()
     vectors = hidden(BATCH)
     assert vectors.shape == (2, 5, 8)
-    found = numpy(model.as_logits(vectors))
-    np.testing.assert_allclose(found, logits_of(model), atol=1e-5)
+    actual = numpy(model.as_logits(vectors))
+    np.testing.assert_allclose(actual, logits_of(model), atol=1e-5)
     model.set_weights([weight * 0.5 for weight in model.get_weights()])
     assert abs(numpy(hidden(BATCH)) - numpy(vectors)).max() > 0.01
     assert len(hidden.weights) == len(model.weights) - 1  # the projection
@@ -350,17 +350,17 @@ def test_an_int8_model_computes_close_logits_and_is_saved(tmp_path):
     quantize(model)
     dtypes = {weight.dtype for weight in model.weights}
     assert "int8" in dtypes
-    found = logits_of(model)
-    np.testing.assert_allclose(found, expected, atol=0.1)
-    assert abs(found - expected).max() > 1e-6
+    actual = logits_of(model)
+    np.testing.assert_allclose(actual, expected, atol=0.1)
+    assert abs(actual - expected).max() > 1e-6
     path = str(tmp_path / "int8.keras")
     model.save(path)
     loaded = keras.models.load_model(path)
     assert {weight.dtype for weight in loaded.weights} == dtypes
-    np.testing.assert_allclose(logits_of(loaded), found, atol=1e-6)
+    np.testing.assert_allclose(logits_of(loaded), actual, atol=1e-6)
     cache = loaded.begin(ops.convert_to_tensor(SOURCE), 4)
     logits, _ = loaded.step(TARGET[:, :1], 0, cache)
-    np.testing.assert_allclose(numpy(logits)[:, 0], found[:, 0], atol=1e-2)
+    np.testing.assert_allclose(numpy(logits)[:, 0], actual[:, 0], atol=1e-2)
 
 
 @QUANTIZED
@@ -401,10 +401,10 @@ def test_mixed_precision_decodes_with_float32_logits(policy, tie):
     few = model.begin(ops.convert_to_tensor(SOURCE), 4, candidates=candidates)
     logits, _ = model.step(TARGET[:, :1], 0, cache)
     of_few, _ = model.step(TARGET[:, :1], 0, few)
-    for found in (logits, of_few):
-        assert keras.backend.standardize_dtype(found.dtype) == "float32"
-        rounded = ops.cast(ops.cast(found, policy[6:]), "float32")
-        assert abs(numpy(found) - numpy(rounded)).max() > 0
+    for actual in (logits, of_few):
+        assert keras.backend.standardize_dtype(actual.dtype) == "float32"
+        rounded = ops.cast(ops.cast(actual, policy[6:]), "float32")
+        assert abs(numpy(actual) - numpy(rounded)).max() > 0
     np.testing.assert_allclose(numpy(of_few), numpy(logits)[..., 3:9], rtol=1e-5)
 
 
@@ -419,8 +419,8 @@ def test_read_length_does_not_change_a_step(settings):
     shapes = [keras.tree.map_structure(lambda x: tuple(x.shape), c) for c in caches]
     assert shapes[0] == shapes[1]
     ids = ops.convert_to_tensor([[2, 5]] * len(SOURCE), "int32")
-    (expected, whole), (found, cut) = (model.step(ids, 0, cache) for cache in caches)
-    np.testing.assert_allclose(numpy(found), numpy(expected), atol=1e-5)
+    (expected, whole), (actual, cut) = (model.step(ids, 0, cache) for cache in caches)
+    np.testing.assert_allclose(numpy(actual), numpy(expected), atol=1e-5)
     maps = (numpy(cache["attention"]) for cache in (cut, whole))
     np.testing.assert_allclose(*maps, atol=1e-6)
     assert not numpy(cut["memory"][0][1])[:, :, length:].any()

@@ -39,25 +39,25 @@ def shown(output):
 
 def faults(path, notebook):
     """Lists what is wrong with a committed notebook, without running it."""
-    found = []
+    actual = []
     cells = [(cell.cell_type, cell.source) for cell in run.read(path).cells]
     if [(cell.cell_type, cell.source) for cell in notebook.cells] != cells:
-        found.append("its cells are not those of the .py")
+        actual.append("its cells are not those of the .py")
     counts = [cell.execution_count for cell in code(notebook)]
     if counts != list(range(1, len(counts) + 1)):
-        found.append(f"it was not executed from top to bottom: {counts}")
+        actual.append(f"it was not executed from top to bottom: {counts}")
     for output in outputs(notebook):
         if output.output_type == "error" or output.get("name") == "stderr":
-            found.append(f"an error or a warning stands in it: {output}")
+            actual.append(f"an error or a warning stands in it: {output}")
         for kind, content in output.get("data", {}).items():
             if kind.startswith("image/") and len(content) > PICTURE_LIMIT:
-                found.append(f"a picture has {len(content)} characters")
+                actual.append(f"a picture has {len(content)} characters")
         text = shown(output)
         if MACHINE_PATH.search(text) or UNSTEADY.search(text):
-            found.append(f"another run would not give this: {text}")
+            actual.append(f"another run would not give this: {text}")
     if notebook.metadata != run.METADATA:
-        found.append(f"its metadata are {notebook.metadata}")
-    return found
+        actual.append(f"its metadata are {notebook.metadata}")
+    return actual
 
 
 def test_there_are_notebooks():

@@ -63,12 +63,12 @@ def assert_alike(one, other):
 def test_each_text_gets_the_likeliest_class_in_order(classifier):
     predictions = classifier(TEXTS)
     for text, prediction in zip(TEXTS, predictions, strict=True):
-        wanted = by_hand(classifier, text)
+        expected = by_hand(classifier, text)
         assert list(prediction.probabilities) == CLASSES
-        found = list(prediction.probabilities.values())
-        np.testing.assert_allclose(found, wanted, atol=1e-5)
-        assert prediction.label == CLASSES[wanted.argmax()]
-        assert prediction.probability == max(found)
+        actual = list(prediction.probabilities.values())
+        np.testing.assert_allclose(actual, expected, atol=1e-5)
+        assert prediction.label == CLASSES[expected.argmax()]
+        assert prediction.probability == max(actual)
         assert not prediction.truncated
     assert len({prediction.label for prediction in predictions}) > 1
     assert_alike(classifier(TEXTS[1]), predictions[1])
@@ -80,11 +80,11 @@ def test_batches_do_not_change_the_probabilities(classifier, vocabulary):
     many = [TEXTS[i * 7 % 12 % 5] for i in range(40)]
     small = Classifier(classifier.model, vocabulary, CLASSES, batch_tokens=256)
     alone = {text: by_hand(classifier, text) for text in set(many)}
-    wanted = [alone[text] for text in many]
-    np.testing.assert_allclose(small.probabilities(many), wanted, atol=1e-5)
-    np.testing.assert_allclose(classifier.probabilities(many), wanted, atol=1e-5)
+    expected = [alone[text] for text in many]
+    np.testing.assert_allclose(small.probabilities(many), expected, atol=1e-5)
+    np.testing.assert_allclose(classifier.probabilities(many), expected, atol=1e-5)
     one = classifier.probabilities(many[1])
-    np.testing.assert_allclose(one, wanted[1], atol=1e-5)
+    np.testing.assert_allclose(one, expected[1], atol=1e-5)
 
 
 @pytest.mark.backend("torch")
@@ -131,8 +131,8 @@ def test_pairs_have_segments(vocabulary):
     segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
     inputs = {"token_ids": [ids], "segment_ids": [segments]}
     logits = numpy(paired.model({k: np.array(v, "int32") for k, v in inputs.items()}))
-    found = list(one.probabilities.values())
-    np.testing.assert_allclose(found, numpy(keras.ops.softmax(logits))[0], atol=1e-5)
+    actual = list(one.probabilities.values())
+    np.testing.assert_allclose(actual, numpy(keras.ops.softmax(logits))[0], atol=1e-5)
     words = paired.word_weights(("a man", "a house"))
     assert [word for word, _ in words] == ["a", "man", "a", "house"]
 
@@ -144,8 +144,8 @@ def test_several_labels_are_those_above_the_threshold(vocabulary):
     logits = numpy(model({"token_ids": np.array([[2, 5, 3]], "int32")}))
     assert logits.shape == (1, 3)
     for prediction in some(TEXTS):
-        wanted = [c for c, p in prediction.probabilities.items() if p >= 0.5]
-        assert prediction.label == wanted
+        expected = [c for c, p in prediction.probabilities.items() if p >= 0.5]
+        assert prediction.label == expected
     all_of_them = Classifier(model, vocabulary, CLASSES, threshold=1e-6)
     assert all_of_them(TEXTS[0]).label == CLASSES
 

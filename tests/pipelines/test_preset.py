@@ -72,9 +72,9 @@ def classifier(vocabulary):
 
 
 def test_what_is_in_the_package_is_listed(shipped):
-    found = keras_tfm.presets()
-    assert [one.name for one in found] == ["en-de", "mood"]
-    first = found[0]
+    actual = keras_tfm.presets()
+    assert [one.name for one in actual] == ["en-de", "mood"]
+    first = actual[0]
     assert isinstance(first, Preset)
     assert first.languages == ("en", "de") and first.scores == {"BLEU": 34.5}
     size = sum(file.stat().st_size for file in (shipped / "en-de").iterdir())
@@ -114,10 +114,10 @@ def test_a_model_of_several_targets_has_their_tags(shipped, model, tmp_path):
     french = {"languages": ["en", "fr"], "scores": {"BLEU": 1.5}}
     more = {"directions": {"en-fr": french}, "language_tags": True}
     file.write_text(json.dumps({**DESCRIBED, **more}))
-    wanted = {"en-de": marked.languages["de"], "en-fr": marked.languages["fr"]}
-    assert wanted["en-fr"][-1] == 5
+    expected = {"en-de": marked.languages["de"], "en-fr": marked.languages["fr"]}
+    assert expected["en-fr"][-1] == 5
     said = {}
-    for name, mark in wanted.items():
+    for name, mark in expected.items():
         translator = Translator.from_preset(name)
         assert translator.config.source_prefix == tuple(mark)
         said[name] = translator(TEXTS)
@@ -126,9 +126,9 @@ def test_a_model_of_several_targets_has_their_tags(shipped, model, tmp_path):
         plain = Translator.from_preset(name, source_prefix=[])
         assert plain([f"<2{name[-2:]}> {text}" for text in TEXTS]) == said[name]
     assert said["en-de"] != said["en-fr"]
-    found = Translator.from_preset("en-de", target_language="fr")
-    assert found(TEXTS) == said["en-fr"] == bare(TEXTS)
-    found.save(tmp_path / "saved")
+    actual = Translator.from_preset("en-de", target_language="fr")
+    assert actual(TEXTS) == said["en-fr"] == bare(TEXTS)
+    actual.save(tmp_path / "saved")
     again = Translator.from_preset(tmp_path / "saved")
     assert again(TEXTS) == said["en-fr"]
     again = Translator.from_preset(tmp_path / "saved", target_language="de")
@@ -143,18 +143,18 @@ def test_a_model_of_several_targets_has_their_tags(shipped, model, tmp_path):
 def test_a_shipped_model_translates_as_its_float_weights(shipped, model, vocabulary):
     translator = Translator.from_preset("en-de")
     assert translator.decoder.options.beam_size == 2
-    wanted = Translator(model, vocabulary).replace(**SEARCH)
-    found, texts = translator(TEXTS), wanted(TEXTS)
+    expected = Translator(model, vocabulary).replace(**SEARCH)
+    actual, texts = translator(TEXTS), expected(TEXTS)
     assert len(set(texts)) > 1  # it can fail
-    assert sum(a == b for a, b in zip(found, texts, strict=True)) >= 6
+    assert sum(a == b for a, b in zip(actual, texts, strict=True)) >= 6
     assert Translator.from_preset("en-de", beam_size=1).decoder.options.beam_size == 1
 
 
 def test_a_shipped_classifier_labels(shipped, vocabulary):
-    found = Classifier.from_preset("mood")
-    assert found.max_length == 20
-    wanted = classifier(vocabulary).probabilities(TEXTS)
-    np.testing.assert_allclose(found.probabilities(TEXTS), wanted, atol=1e-5)
+    actual = Classifier.from_preset("mood")
+    assert actual.max_length == 20
+    expected = classifier(vocabulary).probabilities(TEXTS)
+    np.testing.assert_allclose(actual.probabilities(TEXTS), expected, atol=1e-5)
 
 
 def test_names_of_another_task_or_of_nothing_are_rejected(shipped):
@@ -186,11 +186,11 @@ def test_a_torn_configuration_is_named(tmp_path):
 
 @pytest.mark.parametrize("inside", ["", "model"])
 def test_a_run_and_a_saved_translator_are_presets(inside, tmp_path, model, vocabulary):
-    wanted = Translator(model, vocabulary).replace(**SEARCH)
-    wanted.save(tmp_path / inside)
-    found = Translator.from_preset(tmp_path, length_penalty=0.5)
-    assert found.changes() == {**wanted.changes(), "length_penalty": 0.5}
-    assert found(TEXTS[0]) == wanted(TEXTS[0])
+    expected = Translator(model, vocabulary).replace(**SEARCH)
+    expected.save(tmp_path / inside)
+    actual = Translator.from_preset(tmp_path, length_penalty=0.5)
+    assert actual.changes() == {**expected.changes(), "length_penalty": 0.5}
+    assert actual(TEXTS[0]) == expected(TEXTS[0])
 
 
 def test_a_model_written_for_ctranslate2_loads_again(tmp_path, model, vocabulary):
@@ -198,9 +198,9 @@ def test_a_model_written_for_ctranslate2_loads_again(tmp_path, model, vocabulary
     other = Vocabulary.train(TEXTS[::-1] * 9, size=vocabulary.size, model_type="bpe")
     for target in (None, other):
         zoo.to_ctranslate2(model, vocabulary, tmp_path, target_vocabulary=target)
-        found = Translator.from_preset(tmp_path, **SEARCH)
-        wanted = Translator(model, vocabulary, target).replace(**SEARCH)
-        assert found(TEXTS) == wanted(TEXTS)
+        actual = Translator.from_preset(tmp_path, **SEARCH)
+        expected = Translator(model, vocabulary, target).replace(**SEARCH)
+        assert actual(TEXTS) == expected(TEXTS)
         assert (tmp_path / "sentencepiece.model").exists() == (target is None)
     with pytest.raises(ValueError, match="one pair of languages.*'de'. The model has"):
         Translator.from_preset(tmp_path, target_language="de")

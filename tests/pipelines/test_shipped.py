@@ -46,8 +46,8 @@ def test_the_output_that_a_card_shows_is_real(card, capsys):
     text = card.read_text(encoding="utf-8")
     [code] = re.findall("```python\n(.+?)```", text, re.DOTALL)
     exec(code, {})  # one of our own cards
-    wanted = [line.split("  # ")[1] for line in code.splitlines() if "print(" in line]
-    assert wanted and capsys.readouterr().out.splitlines() == wanted
+    expected = [line.split("  # ")[1] for line in code.splitlines() if "print(" in line]
+    assert expected and capsys.readouterr().out.splitlines() == expected
 
 
 @pytest.mark.backend("torch")  # the cards are run on all
@@ -66,5 +66,5 @@ def test_each_name_translates_between_its_languages(preset):
 def test_no_sentence_of_a_long_line_is_omitted(preset):
     translator = Translator.from_preset(preset.name)
     text = STATION[preset.languages[0]]
-    found = translator(" ".join([text] * 20))
-    assert found.count("?") == 20
+    actual = translator(" ".join([text] * 20))
+    assert actual.count("?") == 20

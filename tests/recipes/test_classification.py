@@ -123,8 +123,8 @@ def test_what_is_saved_says_what_the_run_said(flags, result):
     lines = (out / "predictions.tsv").read_text(encoding="utf-8").splitlines()
     rows = [line.split("\t") for line in lines[1:]]
     classifier = pipelines.Classifier.load(out / "model")
-    found = classifier([row[3] for row in rows])
-    assert [one.label for one in found] == [row[1] for row in rows]
+    actual = classifier([row[3] for row in rows])
+    assert [one.label for one in actual] == [row[1] for row in rows]
     right = np.mean([row[0] == row[1] for row in rows])
     assert result["accuracy"] == round(100 * right, 2)
 
@@ -263,8 +263,8 @@ def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(flags, tmp_path, monke
     again, continued, *_ = fitted(flags, tmp_path / "cut")
     assert len(continued["loss"]) == len(history["loss"]) == 4
     np.testing.assert_allclose(continued["loss"], history["loss"], rtol=1e-5)
-    for found, wanted in zip(again.get_weights(), whole.get_weights(), strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
+    for actual, expected in zip(again.get_weights(), whole.get_weights(), strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_run_that_gets_no_better_ends_and_stays_ended(flags, tmp_path):
@@ -362,10 +362,10 @@ def test_what_is_not_said_suits_the_corpus_or_the_weights():
     sst2 = complete(classification.Flags(data="sst2"))
     assert (sst2.size, sst2.dropout, sst2.weight_decay) == ("small", 0.1, 0.1)
     imported = complete(classification.Flags(init_from="some/folder/minilm"))
-    found = {
+    actual = {
         name: getattr(imported, name) for name in classification_defaults.FINE_TUNING
     }
-    assert found == classification_defaults.FINE_TUNING
+    assert actual == classification_defaults.FINE_TUNING
     assert imported.max_length == 256 and imported.out == "runs/imdb-minilm"
     short = complete(classification.Flags(data="sst2", init_from="minilm"))
     assert short.max_length == 64
@@ -389,8 +389,8 @@ def test_presets_of_keras_hub_are_read_by_their_reader(kind, tmp_path, monkeypat
         (tmp_path / "metadata.json").write_text("{}")
         name = str(tmp_path)
     flags = classification.Flags(init_from=name, dropout=0.3, max_length=9)
-    found = classification.make_encoder(flags, None, None)
-    assert found == (encoder, "its vocabulary")
+    actual = classification.make_encoder(flags, None, None)
+    assert actual == (encoder, "its vocabulary")
     other = dataclasses.replace(
         flags, attention_dropout=0.0, precision="mixed_bfloat16"
     )
@@ -554,8 +554,8 @@ def test_matrices_decay_and_biases_do_not():
     for _ in range(2):  # the first update's rate is 0
         optimizer.apply([0.0 * weight for weight in encoder.trainable_variables])
     decayed = {path for path, w in before.items() if np.array(w).max() < 0.99}
-    wanted = {path for path in before if path.endswith(("kernel", "embeddings"))}
-    assert decayed == wanted
+    expected = {path for path in before if path.endswith(("kernel", "embeddings"))}
+    assert decayed == expected
     assert any(len(w.shape) == 2 for path, w in before.items() if "bias" in path)
 
 
@@ -596,15 +596,15 @@ def test_scores_are_those_counted_by_hand():
     # Class 0: one of one found is right, one of two is found; class 1: half.
     assert scores["accuracy"] == pytest.approx(2 / 3)
     assert scores["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)
-    wanted = np.array([[1, 0, 0], [0, 1, 1], [0, 1, 0]])
-    scores = classification_scores.scores(wanted, probabilities, multi_label=True)
+    expected = np.array([[1, 0, 0], [0, 1, 1], [0, 1, 0]])
+    scores = classification_scores.scores(expected, probabilities, multi_label=True)
     assert scores["exact_match"] == pytest.approx(2 / 3)
     assert scores["label_accuracy"] == pytest.approx(8 / 9)
     assert "accuracy" not in scores
     assert scores["macro_f1"] == pytest.approx((1 + 1 + 0) / 3)
     # Of a class that no text has there is none, found or not.
     scores = classification_scores.scores(
-        wanted[[0, 2]], probabilities[[0, 1]], multi_label=True
+        expected[[0, 2]], probabilities[[0, 1]], multi_label=True
     )
     assert scores["macro_f1"] == 1.0
     scores = classification_scores.scores(
@@ -655,14 +655,16 @@ def test_the_first_line_never_sees_the_test_part():
     train = part(["x x x", "y y y", "x y x", "y x y"] * 3, ["a", "b", "a", "b"] * 3)
     test = part(["x z", "y z"], ["a", "b"])
     corpus = LabeledCorpus("c", train, test, test, "", "")
-    found = classification_scores.tf_idf_scores(corpus)
-    assert found["accuracy"] == 1.0 and found["c"] == classification_scores.STRENGTHS[0]
+    actual = classification_scores.tf_idf_scores(corpus)
+    assert (
+        actual["accuracy"] == 1.0 and actual["c"] == classification_scores.STRENGTHS[0]
+    )
     wrong = part(["x z", "y z"], ["b", "a"])
     other = dataclasses.replace(corpus, test=wrong)
     assert classification_scores.tf_idf_scores(other) == {
         "accuracy": 0.0,
         "macro_f1": 0.0,
-        "c": found["c"],
+        "c": actual["c"],
     }
 
 
@@ -731,10 +733,10 @@ def test_what_was_asked_for_stays_and_so_do_named_corpora(flags, result):
     def chosen(**asked):
         asked = classification.Flags(**{"data": flags.data, **asked})
         settled = classification_defaults.complete(asked)
-        found = classification_defaults.fit_small_corpus(
+        actual = classification_defaults.fit_small_corpus(
             asked, settled, corpus, vocabulary
         )
-        return found.batch_tokens, found.epochs, found.patience
+        return actual.batch_tokens, actual.epochs, actual.patience
 
     batch, epochs, patience = chosen()
     assert batch < 1_000 and 10 <= epochs <= 20
@@ -829,9 +831,9 @@ def test_a_prediction_is_one_line_whatever_the_labels_are(tmp_path):
         ["a\tb", "c"], [["x\ty", "z"], ["u\nv"]], ["u\nv", "x\ty", "z"]
     )
     assert test.classes == ["u\nv", "x\ty", "z"]
-    found = np.array([[0, 1, 1], [1, 0, 0]])
-    names = classification_scores.label_names(found, test.classes, "; ")
-    classification_scores.write_predictions(file, test, names, found / 2, "; ")
+    actual = np.array([[0, 1, 1], [1, 0, 0]])
+    names = classification_scores.label_names(actual, test.classes, "; ")
+    classification_scores.write_predictions(file, test, names, actual / 2, "; ")
     assert file.read_text(encoding="utf-8").splitlines()[1:] == [
         "x y; z\tx y; z\t0.5000\ta b",
         "u v\tu v\t0.5000\tc",

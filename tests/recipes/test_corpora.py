@@ -150,14 +150,14 @@ def test_a_folder_at_hand_spares_the_network(publisher, tmp_path, monkeypatch):
 
 
 def test_the_checksums_name_every_file_of_multi30k():
-    wanted = {
+    expected = {
         pattern.format(split=part, language=language)
         for pattern in corpora.MULTI30K_FILES.values()
         for part in corpora.MULTI30K_SPLITS
         for language in corpora.MULTI30K_LANGUAGES
     }
     sums = downloads.checksums("multi30k")
-    assert set(sums) == wanted
+    assert set(sums) == expected
     assert all(len(sum_) == 64 and int(sum_, 16) for sum_ in sums.values())
 
 
@@ -165,11 +165,11 @@ def test_the_checksums_name_every_file_of_multi30k():
 
 
 def test_the_checksums_are_those_of_the_real_files(at_hand):
-    for path, wanted in downloads.checksums("multi30k").items():
-        found = downloads.find("multi30k", path)
-        packed = found.read_bytes()
-        content = gzip.decompress(packed) if found.name != path[4:] else packed
-        assert checksum(content) == wanted, path
+    for path, expected in downloads.checksums("multi30k").items():
+        actual = downloads.find("multi30k", path)
+        packed = actual.read_bytes()
+        content = gzip.decompress(packed) if actual.name != path[4:] else packed
+        assert checksum(content) == expected, path
 
 
 @pytest.mark.parametrize(("target", "tokens"), [("de", 12_103), ("fr", 13_988)])
@@ -322,15 +322,15 @@ def test_tsv_jsonl_and_two_files_give_the_same(tmp_path):
     jsonl.write_text("".join(json.dumps({"en": e, "de": d}) + "\n" for e, d in rows()))
     options = {"held_out": 5, "seed": 2}
     two = [str(tmp_path / "all.en"), str(tmp_path / "all.de.gz")]
-    found = [
+    actual = [
         corpora.load(str(tsv), fields=(1, 2), **options),
         corpora.load(str(jsonl), **options),
         corpora.load(two, **options),
         corpora.load(",".join(two), **options),
     ]
-    assert len(found[0].train) == COUNT - 10
-    assert all(list(corpus.train) == list(found[0].train) for corpus in found)
-    assert all(list(corpus.test) == list(found[0].test) for corpus in found)
+    assert len(actual[0].train) == COUNT - 10
+    assert all(list(corpus.train) == list(actual[0].train) for corpus in actual)
+    assert all(list(corpus.test) == list(actual[0].test) for corpus in actual)
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
@@ -454,8 +454,8 @@ def test_pairs_as_people_type_them_have_no_mark_at_their_end():
         number = source.split()[-1]
         form = source.replace(number, "{}")
         kinds[form].append(number)
-        wanted = f"Son {number}"
-        assert target == (wanted.upper() if form == "IS IT {}" else wanted)
+        expected = f"Son {number}"
+        assert target == (expected.upper() if form == "IS IT {}" else expected)
     assert sorted(sum(kinds.values(), [])) == list("01234567")  # each once
     assert all(kinds.values())
     assert len(augmentation.unpunctuate(pairs, 3, seed=1)) <= 3

@@ -26,9 +26,9 @@ def test_pieces_are_spelled_in_those_of_another(vocabularies):
     before, now = vocabularies
     spelled = dict(zip(names(now), fine_tuning.spell(before, now), strict=True))
     ids = {name: row for row, name in enumerate(names(before))}
-    for name, found in spelled.items():
+    for name, actual in spelled.items():
         if name in ids:
-            assert found == [ids[name]]
+            assert actual == [ids[name]]
     assert spelled["ß"] == spelled["ä"] == []
     for name in set(spelled) - set(ids):
         known = [letter for letter in name if letter in ids]
@@ -41,8 +41,8 @@ def test_the_longest_piece_from_the_left_is_taken():
     has = {"▁abc", "▁ab", "▁a"} & set(names(before))
     now = text.Vocabulary.train(["abcb abcb"] * 9, size=266, exact=False)
     assert has and "▁abcb" in names(now)
-    found = fine_tuning.spell(before, now)[names(now).index("▁abcb")]
-    assert before.tokens(found)[0] == max(has, key=len)
+    actual = fine_tuning.spell(before, now)[names(now).index("▁abcb")]
+    assert before.tokens(actual)[0] == max(has, key=len)
 
 
 @pytest.mark.parametrize("options", [{}, {"tie": "target", "logits_bias": True}])
@@ -77,8 +77,8 @@ def test_weights_and_shared_pieces_are_kept(vocabularies, options):
     there = [names(now).index(name) for name in pieces[1] if name in both]
     assert len(row) > 2
     states = [
-        keras.ops.convert_to_numpy(each.encode(np.array([found])))
-        for each, found in ((model, row), (fresh, there))
+        keras.ops.convert_to_numpy(each.encode(np.array([actual])))
+        for each, actual in ((model, row), (fresh, there))
     ]
     np.testing.assert_allclose(states[0], states[1], atol=1e-6)
 

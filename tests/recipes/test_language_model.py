@@ -90,7 +90,7 @@ def test_perplexities_are_counted_from_the_logits(flags, result):
     parts, _ = language_model.load_texts(flags)
     rows = TokenRows(parts["test"], vocabulary, flags.length, flags.batch_size)
     nats = count = 0
-    wanted = sum(len(ids) + 1 for ids in vocabulary.encode(parts["test"]))
+    expected = sum(len(ids) + 1 for ids in vocabulary.encode(parts["test"]))
     for inputs, labels in rows.ordered().as_numpy_iterator():
         logits = keras.ops.convert_to_numpy(model(inputs)).astype("float64")
         logits -= logits.max(-1, keepdims=True)
@@ -98,15 +98,15 @@ def test_perplexities_are_counted_from_the_logits(flags, result):
         own = np.take_along_axis(chances, labels[..., None], -1)[..., 0]
         nats -= own[labels != 0].sum()
         count += (labels != 0).sum()
-    assert count == wanted
+    assert count == expected
     words = sum(len(line.split()) for line in parts["test"])
     characters = sum(map(len, parts["test"]))
-    wanted = {
+    expected = {
         "perplexity": math.exp(nats / count),
         "word_perplexity": math.exp(nats / words),
         "bits_per_character": nats / math.log(2) / characters,
     }
-    for name, value in wanted.items():
+    for name, value in expected.items():
         assert result[f"test_{name}"] == pytest.approx(value, rel=2e-3)
 
 

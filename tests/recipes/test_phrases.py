@@ -102,36 +102,36 @@ def test_a_seed_gives_the_same_pairs_in_another_process():
 
 def test_german_dates_stand_in_german_order(german):
     long_date = re.compile(r"(\w+) (\d+), (\d{4})")
-    found = 0
+    actual = 0
     for source, target in pairs(german):
         match = long_date.fullmatch(source)
         if match and match[1] in MONTHS:
             month = MONATE[MONTHS.index(match[1])]
             assert target == f"{match[2]}. {month} {match[3]}"
-            found += 1
-    assert found > 100
+            actual += 1
+    assert actual > 100
 
 
 def test_afternoon_hours_are_counted_on(german):
-    found = 0
+    actual = 0
     for source, target in pairs(german):
         match = re.search(r", (\d+):(\d\d)(:\d\d)? ([AP]M)$", source)
         if match:
             hour = int(match[1]) % 12 + 12 * (match[4] == "PM")
             assert target.endswith(f", {hour:02}:{match[2]}{match[3] or ''}")
-            found += 1
-    assert found > 4_000
+            actual += 1
+    assert actual > 4_000
 
 
 def test_german_relative_times_are_in_the_dative(german):
     nouns = {"days": "Tagen", "months": "Monaten", "years": "Jahren"}
-    found = 0
+    actual = 0
     for source, target in pairs(german):
         match = re.fullmatch(r"(\d+) (days|months|years) ago", source)
         if match:
             assert target == f"vor {match[1]} {nouns[match[2]]}"
-            found += 1
-    assert found > 200
+            actual += 1
+    assert actual > 200
 
 
 def test_polish_weeks_take_three_forms():
@@ -199,10 +199,10 @@ def test_a_locale_with_little_data_does_without_some_kinds():
 
 def test_a_unit_without_a_long_name_is_said_by_its_short_one():
     weeks = re.compile(r"(\d+) weeks and (\d+) days?")
-    found = [(weeks.fullmatch(s), t) for s, t in pairs(phrases("ja", **SMALL))]
-    found = [(match, target) for match, target in found if match]
-    assert found
-    for match, target in found:
+    actual = [(weeks.fullmatch(s), t) for s, t in pairs(phrases("ja", **SMALL))]
+    actual = [(match, target) for match, target in actual if match]
+    assert actual
+    for match, target in actual:
         assert target == f"{match[1]} 週間、{match[2]} 日"
 
 

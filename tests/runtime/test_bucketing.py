@@ -48,17 +48,17 @@ def test_each_source_has_one_place_and_most_of_a_batch_is_real(lengths, tokens, 
     ],
 )
 def test_what_is_left_over_is_cut_and_not_filled_up(sources, counts):
-    found = batch_slices([9] * sources, width_of, 2_048, 64)
-    assert [count for _, count, _ in found] == counts
+    actual = batch_slices([9] * sources, width_of, 2_048, 64)
+    assert [count for _, count, _ in actual] == counts
 
 
 def test_a_long_source_does_not_widen_a_batch_of_short_ones():
     lengths = [200, *[9] * 64]
-    found = [
+    actual = [
         (width, count)
         for width, count, _ in batch_slices(lengths, width_of, 16_384, 64)
     ]
-    assert found == [(256, 1), (16, 64)]
+    assert actual == [(256, 1), (16, 64)]
 
 
 def test_a_batch_is_a_quarter_of_the_next():

@@ -57,9 +57,9 @@ def assert_same(found, wanted):
 def in_one_program(search, ids):
     """The whole search without stretches, room for the limit from the first."""
     program = runtime.compiled(search.decode, search.model, jit_compile=False)
-    found = program(ops.convert_to_tensor(ids))
+    actual = program(ops.convert_to_tensor(ids))
     return decode.Hypotheses(
-        *(x if x is None else ops.convert_to_numpy(x) for x in found)
+        *(x if x is None else ops.convert_to_numpy(x) for x in actual)
     )
 
 
@@ -68,12 +68,12 @@ def test_chunks_of_steps_do_not_change_the_output(beam_size, wordy):
     options = {"num_hypotheses": beam_size, "return_token_scores": True, **LONG}
     search = runtime.Decoder(wordy, decode.Options(beam_size=beam_size, **options))
     ids = as_ids([*draw_rows(7), []], 16)
-    found, wanted = search(ids), in_one_program(search, ids)
-    lengths = wanted.lengths[:-1, 0]
+    actual, expected = search(ids), in_one_program(search, ids)
+    lengths = expected.lengths[:-1, 0]
     assert lengths.min() < 16 < 32 < lengths.max()  # through three rooms
-    assert_same(found, wanted)
+    assert_same(actual, expected)
     np.testing.assert_allclose(
-        found.token_scores, wanted.token_scores[..., :40], atol=1e-5
+        actual.token_scores, expected.token_scores[..., :40], atol=1e-5
     )
 
 
@@ -82,13 +82,13 @@ def test_in_bulk_each_source_has_the_hypotheses_that_it_has_alone(wordy):
         wordy, decode.Options(beam_size=3, num_hypotheses=3, **SHORT)
     )
     rows = [*draw_rows(23, longest=15), []]
-    found = dict(search.bulk(rows, batch_size=7, batch_tokens=5 * 16))
-    assert sorted(found) == list(range(len(rows)))
+    actual = dict(search.bulk(rows, batch_size=7, batch_tokens=5 * 16))
+    assert sorted(actual) == list(range(len(rows)))
     width = max(map(len, rows))
     together = search(as_ids(rows, width))
     for number in range(len(rows)):
         alone = decode.Hypotheses(*(x[number : number + 1] for x in together[:3]))
-        assert_same(found[number], alone)
+        assert_same(actual[number], alone)
 
 
 @pytest.mark.backend("jax", "torch")
@@ -116,7 +116,7 @@ def test_compiled_lengths_read_no_more_than_sources_have(wordy, monkeypatch):
         [],
     )
     rows = [*draw_rows(14, longest=20), []]
-    wanted = dict(search.bulk(rows, batch_size=4))
+    expected = dict(search.bulk(rows, batch_size=4))
     encode = wordy.encode
 
     def recorded(source_ids):
@@ -124,11 +124,11 @@ def test_compiled_lengths_read_no_more_than_sources_have(wordy, monkeypatch):
         return encode(source_ids)
 
     monkeypatch.setattr(wordy, "encode", recorded)
-    found = dict(search.bulk(rows, batch_size=4, compile_lengths=True))
+    actual = dict(search.bulk(rows, batch_size=4, compile_lengths=True))
     assert {(4, 4), (4, 20)} <= set(read)
     assert {width for count, width in read if count < 4} <= {16, 32}
     for number in range(len(rows)):
-        assert_same(found[number], wanted[number])
+        assert_same(actual[number], expected[number])
 
 
 @pytest.mark.backend("torch")
@@ -174,10 +174,10 @@ def test_compiled_lengths_take_a_first_step_of_one_hypothesis(
     )
     rows = [*draw_rows(12, longest=20), []]
     prefixes = [[], [5, 6], *[[]] * 11]
-    wanted = dict(search.bulk(rows, batch_size=4, target_prefix=prefixes))
+    expected = dict(search.bulk(rows, batch_size=4, target_prefix=prefixes))
     new = count_compilations(monkeypatch)
     given = {"target_prefix": prefixes, "compile_lengths": True}
-    found = dict(search.bulk(rows, batch_size=4, **given))
+    actual = dict(search.bulk(rows, batch_size=4, **given))
     alone = not {*options} & {
         "num_beam_groups",
         "return_attention",
@@ -186,7 +186,7 @@ def test_compiled_lengths_take_a_first_step_of_one_hypothesis(
     }
     assert ("_take_first_step" in new) == alone
     for number in range(len(rows)):
-        assert_same(found[number], wanted[number])
+        assert_same(actual[number], expected[number])
 
 
 @pytest.mark.parametrize("few_buckets", [False, True])
@@ -216,11 +216,11 @@ def test_a_warm_decoder_compiles_nothing(few_buckets, wordy, monkeypatch):
 def test_threads_do_not_change_the_output(inter_threads, wordy):
     search = runtime.Decoder(wordy, decode.Options(beam_size=2, **SHORT))
     rows = draw_rows(30, longest=20)
-    wanted = dict(search.bulk(rows, batch_size=4, inter_threads=2))
-    found = dict(search.bulk(rows, batch_size=4, inter_threads=inter_threads))
-    assert sorted(found) == list(range(30))
+    expected = dict(search.bulk(rows, batch_size=4, inter_threads=2))
+    actual = dict(search.bulk(rows, batch_size=4, inter_threads=inter_threads))
+    assert sorted(actual) == list(range(30))
     for number in range(30):
-        assert_same(found[number], wanted[number])
+        assert_same(actual[number], expected[number])
 
 
 @pytest.mark.backend("torch")
@@ -229,11 +229,11 @@ def test_bulk_samples_what_a_call_samples(wordy):
     options["max_decoding_length"] = (1, 4)  # so that noise is as wide as padding
     search = runtime.Decoder(wordy, decode.Options(**options))
     rows = draw_rows(9)
-    found = dict(search.bulk(rows, batch_size=9, seed=5))
+    actual = dict(search.bulk(rows, batch_size=9, seed=5))
     call = search(as_ids(rows), seed=5)
     for number in range(len(rows)):
-        wanted = decode.Hypotheses(*(x[number : number + 1] for x in call[:3]))
-        assert_same(found[number], wanted)
+        expected = decode.Hypotheses(*(x[number : number + 1] for x in call[:3]))
+        assert_same(actual[number], expected)
     alone = search(as_ids(rows[:3], 20), seed=5)  # other padding, fewer rows
     assert_same(alone, decode.Hypotheses(*(x[:3] for x in call[:3])))
 
@@ -259,9 +259,9 @@ def test_bulk_rejects_bad_arguments(wrong, message, wordy):
 def test_bulk_takes_padded_rows_in_any_order_and_names_them_by_number(wordy):
     search = runtime.Decoder(wordy, decode.Options(**SHORT))
     rows = [[5, 6, 0], [7, 0, 0]]
-    found = dict(search.bulk(rows))
+    actual = dict(search.bulk(rows))
     for number, row in enumerate(rows):
-        assert_same(found[number], search([row]))
+        assert_same(actual[number], search([row]))
     with pytest.raises(ValueError, match="padded with 0 at the end; got .* at index 1"):
         list(search.bulk([[5, 6], [7, 0, 8]]))
     prefixes = [[], [5], [6] * 12]  # of which the longest source comes first
@@ -278,9 +278,9 @@ def test_a_stream_gives_the_tokens_of_the_search(wordy):
     search = runtime.Decoder(wordy, decode.Options(**LONG))
     ids = as_ids([*draw_rows(3), []])
     tokens = np.stack(list(search.stream(ids)), axis=1)
-    wanted = search(ids)
-    assert tokens.shape[1] == wanted.lengths.max() > 16
-    assert tokens.tolist() == wanted.ids[:, 0, : tokens.shape[1]].tolist()
+    expected = search(ids)
+    assert tokens.shape[1] == expected.lengths.max() > 16
+    assert tokens.tolist() == expected.ids[:, 0, : tokens.shape[1]].tolist()
     prefixed = search.stream(ids, target_prefix=[[7, 8], [], [9], []])
     assert next(prefixed)[[0, 2]].tolist() == [7, 9]
     assert next(prefixed)[0] == 8
@@ -298,21 +298,21 @@ def test_attention_is_that_of_the_model_on_the_hypothesis(wordy):
     )
     rows = draw_rows(4)
     ids = as_ids(rows)
-    found = search(ids)
-    assert found.attention.shape == (4, 2, 12, ids.shape[1])
+    actual = search(ids)
+    assert actual.attention.shape == (4, 2, 12, ids.shape[1])
     greedy = runtime.Decoder(wordy, decode.Options(return_attention=True, **SHORT))(ids)
-    for one in (found, greedy):
+    for one in (actual, greedy):
         for n in range(one.ids.shape[1]):
             best = one.ids[:, n]
             said = np.concatenate([np.full((4, 1), START), best[:, :-1]], axis=1)
             maps = wordy.attention_maps(
                 ops.convert_to_tensor(ids), ops.convert_to_tensor(said, "int32")
             )
-            wanted = ops.convert_to_numpy(maps["cross"][-1]).mean(axis=1)
+            expected = ops.convert_to_numpy(maps["cross"][-1]).mean(axis=1)
             for row in range(4):
                 length = one.lengths[row, n]
                 np.testing.assert_allclose(
-                    one.attention[row, n, :length], wanted[row, :length], atol=1e-5
+                    one.attention[row, n, :length], expected[row, :length], atol=1e-5
                 )
                 assert not one.attention[row, n, length:].any()
                 assert not one.attention[row, n, :, len(rows[row]) :].any()
@@ -327,8 +327,8 @@ def test_alternatives_are_the_likeliest_tokens_after_a_prefix(wordy):
     )
     ids = as_ids([*draw_rows(2), []])
     prefixes, ended = [[7, 8], [], []], 0
-    found = search(ids, target_prefix=prefixes)
-    assert found.ids.shape == (3, 4, 12)
+    actual = search(ids, target_prefix=prefixes)
+    assert actual.ids.shape == (3, 4, 12)
     for row in (0, 1):
         start = [2, *prefixes[row]]
         inputs = {"source_ids": ids[row : row + 1], "target_ids": np.array([start])}
@@ -340,18 +340,18 @@ def test_alternatives_are_the_likeliest_tokens_after_a_prefix(wordy):
         gains = logits - np.log(np.exp(logits).sum())
         likeliest = np.argsort(-logits)[:4]
         length = len(prefixes[row])
-        assert found.ids[row, :, length].tolist() == likeliest.tolist()
+        assert actual.ids[row, :, length].tolist() == likeliest.tolist()
         # Each has its probability among those that it was chosen of, as what
         # follows has; one that ends at once too.
-        own = found.token_scores[row, :, length]
+        own = actual.token_scores[row, :, length]
         np.testing.assert_allclose(own, gains[likeliest], atol=1e-4)
-        means = found.token_scores[row].sum(axis=-1) / found.lengths[row]
-        np.testing.assert_allclose(found.scores[row], means, atol=1e-5)
+        means = actual.token_scores[row].sum(axis=-1) / actual.lengths[row]
+        np.testing.assert_allclose(actual.scores[row], means, atol=1e-5)
         ended += END in likeliest
-        assert set(found.lengths[row, likeliest == END]) <= {length + 1}
+        assert set(actual.lengths[row, likeliest == END]) <= {length + 1}
     assert ended
-    assert found.scores[2].tolist() == [-np.inf] * 4
-    assert not found.ids[2].any()
+    assert actual.scores[2].tolist() == [-np.inf] * 4
+    assert not actual.ids[2].any()
 
 
 @pytest.mark.backend("torch")
@@ -361,17 +361,17 @@ def test_constraints_are_kept_by_the_search(wordy):
     )
     ids = as_ids(draw_rows(4))
     phrases = [[[9, 4, 9]], [], [[5, 6], [13]], [[8]]]
-    found, free = search(ids, constraints=phrases), search(ids)
-    for row, wanted in enumerate(phrases):
+    actual, free = search(ids, constraints=phrases), search(ids)
+    for row, expected in enumerate(phrases):
         for n in range(2):
-            said = " ".join(map(str, found.ids[row, n, : found.lengths[row, n]]))
-            assert all(f" {' '.join(map(str, p))} " in f" {said} " for p in wanted)
-    assert found.ids[1].tolist() == free.ids[1].tolist()
-    assert found.ids.tolist() != free.ids.tolist()
+            said = " ".join(map(str, actual.ids[row, n, : actual.lengths[row, n]]))
+            assert all(f" {' '.join(map(str, p))} " in f" {said} " for p in expected)
+    assert actual.ids[1].tolist() == free.ids[1].tolist()
+    assert actual.ids.tolist() != free.ids.tolist()
     order = [2, 0, 3, 1]
     arrays = [np.array(phrases[i]) if i < 2 else phrases[i] for i in order]
     turned = search(ids[order], constraints=arrays)
-    assert_same(turned, decode.Hypotheses(*(x[order] for x in found[:3])))
+    assert_same(turned, decode.Hypotheses(*(x[order] for x in actual[:3])))
 
 
 @pytest.mark.backend("torch")
@@ -379,12 +379,12 @@ def test_constraints_that_a_prefix_holds_need_no_room(wordy):
     options = {"max_decoding_length": 5, **FEW}
     search = runtime.Decoder(wordy, decode.Options(beam_size=3, **options))
     ids, phrase = np.array([[5, 6]]), [[[7, 8, 9]]]
-    found = search(ids, target_prefix=[[7, 8]], constraints=phrase)
-    assert found.ids[0, 0, :3].tolist() == [7, 8, 9]
-    assert np.isfinite(found.scores[0, 0])
+    actual = search(ids, target_prefix=[[7, 8]], constraints=phrase)
+    assert actual.ids[0, 0, :3].tolist() == [7, 8, 9]
+    assert np.isfinite(actual.scores[0, 0])
     # After this prefix there is no room for the end.
-    found = search(ids, target_prefix=[[7, 9]], constraints=phrase)
-    assert found.ids[0, 0].tolist() == [7, 9, 7, 8, 9]
+    actual = search(ids, target_prefix=[[7, 9]], constraints=phrase)
+    assert actual.ids[0, 0].tolist() == [7, 9, 7, 8, 9]
 
 
 @pytest.mark.backend("torch")
@@ -401,10 +401,10 @@ def test_alternatives_after_a_prefix_as_long_as_can_be(wordy):
     options = {"num_hypotheses": 3, "max_decoding_length": 3, **FEW}
     search = runtime.Decoder(wordy, decode.Options(return_alternatives=True, **options))
     ids = np.array([[5, 6], [7, 0]])
-    found = search(ids, target_prefix=[[7, 8], []])
-    assert found.lengths[0].tolist() == [3] * 3
-    assert len(set(found.ids[0, :, 2].tolist())) == 3
-    assert (np.diff(found.scores[0]) < 0).all()
+    actual = search(ids, target_prefix=[[7, 8], []])
+    assert actual.lengths[0].tolist() == [3] * 3
+    assert len(set(actual.ids[0, :, 2].tolist())) == 3
+    assert (np.diff(actual.scores[0]) < 0).all()
     with pytest.raises(ValueError, match="got 3 tokens at index 0, and a limit of 3"):
         search(ids, target_prefix=[[7, 8, 9], []])
     for refused in (lambda: next(search.bulk([[5]])), lambda: search.stream(ids)):
@@ -457,12 +457,12 @@ def test_waiting_rows_share_batches():
         )
         for i in range(0, 200, 20)
     ]
-    found = {}
+    actual = {}
     for numbers, hypotheses in decode_offline(batches, toy.carry_on):
         for number, score in zip(numbers, hypotheses.scores[:, 0], strict=True):
-            assert number not in found
-            found[number] = score
-    assert found == dict(enumerate(lengths))
+            assert number not in actual
+            actual[number] = score
+    assert actual == dict(enumerate(lengths))
     # Each row needs its own steps, rounded up; waiting for the longest of the
     # batch would be 10 batches of 40 steps.
     least = (-(-lengths // 4) * 4).sum()
@@ -489,8 +489,8 @@ def test_batches_do_not_depend_on_time():
             part = ops.convert_to_tensor(lengths[i : i + 12])
             kind = ops.zeros(shapes[i >= 60])
             batches.append(OfflineBatch(np.arange(i, i + 12), toy.start, (part, kind)))
-        found = decode_offline(batches, dawdling, 2)
-        orders.append([numbers.tolist() for numbers, _ in found])
+        actual = decode_offline(batches, dawdling, 2)
+        orders.append([numbers.tolist() for numbers, _ in actual])
         work.append(sorted(toy.sizes))
     assert work[0] == work[1]
     assert orders[0] == orders[1]
@@ -510,8 +510,8 @@ def test_no_thread_waits_for_the_other_at_the_end():
         OfflineBatch(np.arange(4) + 4 * i, toy.start, (part, ops.zeros((4, i + 1))))
         for i in range(2)
     ]
-    found = [n for numbers, _ in decode_offline(batches, carry_on, 2) for n in numbers]
-    assert sorted(found) == list(range(8))
+    actual = [n for numbers, _ in decode_offline(batches, carry_on, 2) for n in numbers]
+    assert sorted(actual) == list(range(8))
 
 
 def test_an_error_in_a_chunk_is_raised():
@@ -527,8 +527,8 @@ def test_a_fill_row_is_not_returned():
     toy = Counting(stretch=2)
     lengths = ops.convert_to_tensor(np.array([3, 9, 5], "int32"))
     batches = [OfflineBatch(np.array([7, -1, 8]), toy.start, (lengths,))]
-    found = [n for n, _ in decode_offline(batches, toy.carry_on)]
-    assert [n.tolist() for n in found] == [[7], [8]]
+    actual = [n for n, _ in decode_offline(batches, toy.carry_on)]
+    assert [n.tolist() for n in actual] == [[7], [8]]
     assert max(index for index, _ in toy.sizes) == 4  # not on to 9
 
 
@@ -537,8 +537,8 @@ def test_groups_take_what_is_suppressed_only_where_it_is_forced(wordy):
     search = runtime.Decoder(
         wordy, decode.Options(beam_size=4, suppress_ids=(0, 2, 5, 6, 7), **options)
     )
-    found = search(as_ids(draw_rows(2)), target_prefix=[[5], []])
-    assert (found.ids[0, :, 0] == 5).all()
-    assert np.isfinite(found.scores).all()
-    assert not np.isin(found.ids[0, :, 1:], (2, 5, 6, 7)).any()
-    assert not np.isin(found.ids[1], (2, 5, 6, 7)).any()
+    actual = search(as_ids(draw_rows(2)), target_prefix=[[5], []])
+    assert (actual.ids[0, :, 0] == 5).all()
+    assert np.isfinite(actual.scores).all()
+    assert not np.isin(actual.ids[0, :, 1:], (2, 5, 6, 7)).any()
+    assert not np.isin(actual.ids[1], (2, 5, 6, 7)).any()

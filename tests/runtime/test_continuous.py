@@ -42,17 +42,17 @@ def draw_rows(count, longest=12, seed=0):
 def assert_as_alone(search, rows, found, prefix=()):
     """What each row gets is what `Decoder` gives it."""
     for row, got in zip(rows, found, strict=True):
-        wanted = search([row], [list(prefix)] if row and prefix else None)
-        assert got.lengths.tolist() == wanted.lengths.tolist()
+        expected = search([row], [list(prefix)] if row and prefix else None)
+        assert got.lengths.tolist() == expected.lengths.tolist()
         for mine, own, length in zip(
-            got.ids[0], wanted.ids[0], wanted.lengths[0], strict=True
+            got.ids[0], expected.ids[0], expected.lengths[0], strict=True
         ):
             assert mine[:length].tolist() == own[:length].tolist()
             assert not mine[length:].any()
-        np.testing.assert_allclose(got.scores, wanted.scores, atol=1e-5)
-        if wanted.token_scores is not None:
+        np.testing.assert_allclose(got.scores, expected.scores, atol=1e-5)
+        if expected.token_scores is not None:
             np.testing.assert_allclose(
-                got.token_scores.sum(-1), wanted.token_scores.sum(-1), atol=1e-4
+                got.token_scores.sum(-1), expected.token_scores.sum(-1), atol=1e-4
             )
 
 
@@ -98,8 +98,8 @@ def test_sources_come_and_go_at_any_time(transformer):
             return continuous.submit(row).result(120)
 
         with concurrent.futures.ThreadPoolExecutor(5) as pool:
-            found = list(pool.map(ask, rows))
-    assert_as_alone(search, rows, found)
+            actual = list(pool.map(ask, rows))
+    assert_as_alone(search, rows, actual)
 
 
 def test_a_sequence_longer_than_the_ring_is_decoded_again(search, monkeypatch):
@@ -164,9 +164,9 @@ def test_every_hypothesis_begins_with_a_prefix(search):
     with ContinuousDecoder(
         search, 4, source_buckets=(6,), target_prefix=[5, 7]
     ) as continuous:
-        found = decoded(continuous, rows)
-    assert all(one.ids[0, 0, :2].tolist() == [5, 7] for one in found)
-    assert_as_alone(search, rows, found, prefix=[5, 7])
+        actual = decoded(continuous, rows)
+    assert all(one.ids[0, 0, :2].tolist() == [5, 7] for one in actual)
+    assert_as_alone(search, rows, actual, prefix=[5, 7])
 
 
 @pytest.mark.backend("torch")
@@ -236,10 +236,10 @@ def test_padding_is_no_part_of_a_source(transformer):
     )
     rows = [[5, 6, 0, 0, 0, 0, 0], [0, 0], [5, 6]]
     with ContinuousDecoder(search, source_buckets=WIDTHS) as continuous:
-        found = decoded(continuous, rows)
+        actual = decoded(continuous, rows)
         with pytest.raises(ValueError, match="padded with 0 at the end"):
             continuous.submit([0, 5])
-    assert_as_alone(search, [[5, 6], [], [5, 6]], found)
+    assert_as_alone(search, [[5, 6], [], [5, 6]], actual)
 
 
 @pytest.mark.backend("torch")

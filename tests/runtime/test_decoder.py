@@ -78,20 +78,20 @@ def test_cached_decoding_equals_a_search_by_hand_without_a_cache(
 ):
     sources = draw_sources()
     search = greedy if beam_size == 1 else beam
-    found = search(sources)
-    assert all(isinstance(part, np.ndarray) for part in found[:3])
+    actual = search(sources)
+    assert all(isinstance(part, np.ndarray) for part in actual[:3])
     for row, source in enumerate(sources):
-        wanted = []
+        expected = []
         if source.any():
             penalty = {1: 1.0, 3: 0.6}[beam_size]
-            wanted = by_hand(
+            expected = by_hand(
                 uncached(source), MAX_LENGTH, beam_size, beam_size, penalty
             )
-        assert_found(found, row, wanted, tolerance=1e-4)
+        assert_found(actual, row, expected, tolerance=1e-4)
     # The language of these weights is one that can tell searches apart.
-    best = [tuple(ids) for ids in found.ids[:, 0]]
+    best = [tuple(ids) for ids in actual.ids[:, 0]]
     assert len(set(best)) == ROWS
-    assert 0 < (found.lengths[:, 0] < MAX_LENGTH).sum() - 1 < ROWS - 1
+    assert 0 < (actual.lengths[:, 0] < MAX_LENGTH).sum() - 1 < ROWS - 1
 
 
 @pytest.mark.parametrize("name", ["greedy", "beam"])
@@ -151,8 +151,8 @@ def test_lengths_are_rounded_up_so_that_few_functions_are_compiled(caplog):
 
     search = runtime.Decoder(Recorder(), decode.Options(jit_compile=False))
     for length in (0, 1, 8, 9, 33, 1024, 1025):
-        found = search(np.full((2, length), 4))
-        assert found.ids[:, 0, 0].tolist() == [3, 3] if length else [0, 0]
+        actual = search(np.full((2, length), 4))
+        assert actual.ids[:, 0, 0].tolist() == [3, 3] if length else [0, 0]
     seen = list(dict.fromkeys(Recorder.widths))
     assert [width for width, _ in seen] == [16, 64, 1024, 1025]
     assert all(max_length == 2 * width + 16 for width, max_length in seen)
@@ -179,10 +179,10 @@ def test_every_option_works_where_shapes_are_not_known(transformer):
     signature = [tf.TensorSpec([None, None], tf.int32)]
     program = tf.function(search.decode, input_signature=signature, autograph=False)
     sources = draw_sources()
-    found, wanted = program(sources), search(sources)
-    assert found.ids.numpy().tolist() == wanted.ids.tolist()
-    np.testing.assert_allclose(found.scores, wanted.scores, atol=1e-5)
-    np.testing.assert_allclose(found.attention, wanted.attention, atol=1e-5)
+    actual, expected = program(sources), search(sources)
+    assert actual.ids.numpy().tolist() == expected.ids.tolist()
+    np.testing.assert_allclose(actual.scores, expected.scores, atol=1e-5)
+    np.testing.assert_allclose(actual.attention, expected.attention, atol=1e-5)
 
 
 class Whole:
@@ -213,8 +213,8 @@ def test_the_cache_can_be_extended_between_steps(kind, beam_size, transformer):
         room = state.capacity
         assert room == (MAX_LENGTH if kind == "whole" else last)
     assert ops.convert_to_numpy(state.is_done).all()
-    found, wanted = search.hypotheses(state), search.decode(sources, [5])
-    for one, other in zip(found, wanted, strict=True):
+    actual, expected = search.hypotheses(state), search.decode(sources, [5])
+    for one, other in zip(actual, expected, strict=True):
         assert (one is None) == (other is None)
         if one is not None:
             pair = ops.convert_to_numpy(one), ops.convert_to_numpy(other)
@@ -224,10 +224,10 @@ def test_the_cache_can_be_extended_between_steps(kind, beam_size, transformer):
 def test_a_model_of_learned_positions_decodes_as_far_as_they_go():
     model = draw_transformer(positions="learned", sequence_length=11)
     sources = draw_sources(length=10)
-    found = runtime.Decoder(model, decode.Options(jit_compile=False))(
+    actual = runtime.Decoder(model, decode.Options(jit_compile=False))(
         sources
     )  # 10 rounds to 16
-    assert found.ids.shape == (ROWS, 1, 11)
+    assert actual.ids.shape == (ROWS, 1, 11)
     with pytest.raises(ValueError, match="max_decoding_length=12, sequence_length=11"):
         runtime.Decoder(model, decode.Options(max_decoding_length=12))
 
@@ -267,19 +267,19 @@ def test_a_prefix_goes_through_the_model(beam_size, transformer, uncached):
     )
     sources = draw_sources()
     prefixes = [[], [7, 8], [9], [5], [4, 4, 1]]
-    found = search(sources, target_prefix=prefixes)
+    actual = search(sources, target_prefix=prefixes)
     for row in REAL:
         prefix = prefixes[row]
         ask = with_prefix(uncached(sources[row]), prefix)
-        best = found.ids[row, 0].tolist()
+        best = actual.ids[row, 0].tolist()
         assert best[: len(prefix)] == prefix
         if 1 in prefix:
             continue  # which `ask` does not know
         ids = [tuple(ids) for _, ids in by_hand(ask, MAX_LENGTH, beam_size, beam_size)]
         for i, tokens in enumerate(ids):
-            assert tuple(found.ids[row, i, : found.lengths[row, i]]) == tokens
-        mean = found.token_scores[row].sum(-1) / found.lengths[row]
-        np.testing.assert_allclose(found.scores[row], mean, atol=1e-5)
+            assert tuple(actual.ids[row, i, : actual.lengths[row, i]]) == tokens
+        mean = actual.token_scores[row].sum(-1) / actual.lengths[row]
+        np.testing.assert_allclose(actual.scores[row], mean, atol=1e-5)
 
 
 def test_a_seed_decides_what_is_sampled(transformer):
@@ -424,15 +424,17 @@ def test_a_token_without_attention_does_not_pass_for_padding(dtype):
         Heard(dtype),
         decode.Options(coverage_penalty=0.2, max_decoding_length=4, **options),
     )
-    found = search([[6, 7]])
-    assert found.ids[0, :, :2].tolist() == [[5, 3], [4, 3]]
+    actual = search([[6, 7]])
+    assert actual.ids[0, :, :2].tolist() == [[5, 3], [4, 3]]
     plain = runtime.Decoder(
         Heard(dtype), decode.Options(max_decoding_length=4, **options)
     )([[6, 7]])
     assert plain.ids[0, :, :2].tolist() == [[4, 3], [5, 3]]
     # Of the first the second token had a half of all, of the other nothing.
     lost = 0.2 * np.log([0.5, 1e-9])
-    np.testing.assert_allclose(found.scores[0], plain.scores[0, ::-1] + lost, atol=1e-3)
+    np.testing.assert_allclose(
+        actual.scores[0], plain.scores[0, ::-1] + lost, atol=1e-3
+    )
 
 
 class Deaf(Heard):
@@ -452,14 +454,14 @@ def test_a_model_that_always_has_attention_is_decoded_in_bulk(together):
     model = decode.Ensemble([Heard(), Deaf()]) if together else Heard()
     search = runtime.Decoder(model, decode.Options(beam_size=2, max_decoding_length=4))
     rows = [[6, 7]] * 5
-    found = dict(search.bulk(rows, batch_size=2, compile_lengths=True))
-    for number, wanted in enumerate(search(rows).ids):
-        assert found[number].ids[0].tolist() == wanted.tolist()
+    actual = dict(search.bulk(rows, batch_size=2, compile_lengths=True))
+    for number, expected in enumerate(search(rows).ids):
+        assert actual[number].ids[0].tolist() == expected.tolist()
 
 
 def test_an_empty_batch_gives_an_empty_result(beam):
-    found = beam(np.zeros((0, 8), "int32"))
-    shapes = [part.shape for part in found[:3]]
+    actual = beam(np.zeros((0, 8), "int32"))
+    shapes = [part.shape for part in actual[:3]]
     assert shapes == [(0, 3, MAX_LENGTH), (0, 3), (0, 3)]
 
 
@@ -500,15 +502,15 @@ def test_half_precision_finds_nearly_the_same(dtype, beam, transformer):
     half = draw_transformer(dtype=dtype)
     half.set_weights(transformer.get_weights())
     sources = draw_sources()
-    found, wanted = (
+    actual, expected = (
         runtime.Decoder(half, decode.Options(**BEAM))(sources),
         beam(sources),
     )
-    assert found.scores.dtype == "float32"
-    assert (found.ids < VOCABULARY_SIZE).all()
-    np.testing.assert_allclose(found.scores, wanted.scores, atol=0.15)
-    assert np.abs(found.scores[REAL] - wanted.scores[REAL]).max() > 0  # is half
-    assert found.scores[3].tolist() == [-np.inf] * 3
+    assert actual.scores.dtype == "float32"
+    assert (actual.ids < VOCABULARY_SIZE).all()
+    np.testing.assert_allclose(actual.scores, expected.scores, atol=0.15)
+    assert np.abs(actual.scores[REAL] - expected.scores[REAL]).max() > 0  # is half
+    assert actual.scores[3].tolist() == [-np.inf] * 3
 
 
 @pytest.mark.parametrize(
@@ -533,11 +535,11 @@ def test_sources_outside_the_vocabulary_are_rejected(greedy, sources, message):
 def test_lists_of_ids_are_padded(transformer):
     search = runtime.Decoder(transformer, decode.Options(max_decoding_length=4))
     rows = [[5, 6, 7], [8], []]
-    found = search(rows)
+    actual = search(rows)
     padded = np.array([[5, 6, 7], [8, 0, 0], [0, 0, 0]])
-    assert_same(found, search(padded))
+    assert_same(actual, search(padded))
     assert search([]).ids.shape[0] == 0
-    ids = found.ids[:, 0]
+    ids = actual.ids[:, 0]
     targets = [row[row > 0].tolist() for row in ids]
     assert_same(
         search.score(rows, np.pad(ids, [[0, 0], [0, 3]])), search.score(rows, targets)
@@ -585,9 +587,9 @@ def test_a_trace_holds_the_beams_of_each_step(beam, greedy):
             assert scores == sorted(scores, reverse=True) and len(part) <= 3
         before = {tuple(ids) for ids, _ in step.live}
     ended = {tuple(ids): score for step in steps for ids, score in step.finished}
-    found = beam(source)
+    actual = beam(source)
     for ids, score, length in zip(
-        found.ids[0], found.scores[0], found.lengths[0], strict=True
+        actual.ids[0], actual.scores[0], actual.lengths[0], strict=True
     ):
         assert ended[tuple(ids[:length].tolist())] == pytest.approx(score, abs=1e-5)
     assert len(ended) >= 3 and len(steps) > 1
@@ -605,6 +607,6 @@ def test_a_compiled_function_may_have_arguments_with_a_default(transformer):
 
     inputs = {"source_ids": draw_sources(), "target_ids": draw_sources(seed=2)}
     inputs = {name: ops.convert_to_tensor(ids) for name, ids in inputs.items()}
-    found = runtime.compiled(call, transformer, jit_compile=False)(inputs)
-    wanted = ops.convert_to_numpy(call(inputs))
-    np.testing.assert_allclose(ops.convert_to_numpy(found), wanted, atol=1e-4)
+    actual = runtime.compiled(call, transformer, jit_compile=False)(inputs)
+    expected = ops.convert_to_numpy(call(inputs))
+    np.testing.assert_allclose(ops.convert_to_numpy(actual), expected, atol=1e-4)

@@ -32,18 +32,18 @@ def test_score_agrees_with_decoding(transformer, form="gnmt"):
             **options,
         ),
     )
-    found = search(SOURCES)
+    actual = search(SOURCES)
     for n in range(3):
-        lengths = found.lengths[:2, n]
-        targets = [found.ids[i, n, :size].tolist() for i, size in enumerate(lengths)]
+        lengths = actual.lengths[:2, n]
+        targets = [actual.ids[i, n, :size].tolist() for i, size in enumerate(lengths)]
         scored = search.score(SOURCES[:2], targets)
-        np.testing.assert_allclose(scored.scores[:, 0], found.scores[:2, n], atol=1e-5)
+        np.testing.assert_allclose(scored.scores[:, 0], actual.scores[:2, n], atol=1e-5)
         assert scored.lengths[:, 0].tolist() == lengths.tolist()
         for i, size in enumerate(lengths):
             assert scored.ids[i, 0, :size].tolist() == targets[i]
             np.testing.assert_allclose(
                 scored.token_scores[i, 0, :size],
-                found.token_scores[i, n, :size],
+                actual.token_scores[i, n, :size],
                 atol=1e-5,
             )
             assert not scored.token_scores[i, 0, size:].any()
@@ -54,9 +54,9 @@ def test_score_agrees_with_decoding(transformer, form="gnmt"):
 def test_prefix_lengths_mark_tokens_that_do_not_count(transformer, counts):
     search = runtime.Decoder(transformer, decode.Options(score_prefix=counts, **FEW))
     targets = [[5, 6, END], [7], []]
-    found = search.score(SOURCES[:3], targets, [2, 0, 0])
-    assert (found.token_scores[0, 0, :2] == 0).all() != counts
-    assert found.token_scores[0, 0, 2] < 0 and found.token_scores[1, 0, 0] < 0
+    actual = search.score(SOURCES[:3], targets, [2, 0, 0])
+    assert (actual.token_scores[0, 0, :2] == 0).all() != counts
+    assert actual.token_scores[0, 0, 2] < 0 and actual.token_scores[1, 0, 0] < 0
     for wrong in (2, [2], [1, 2], [1.5, 0, 0], [-1, 0, 0], [4, 0, 0], [0, 0, 1]):
         with pytest.raises(
             ValueError, match="`prefix_lengths` must be one number of tokens"
@@ -102,10 +102,10 @@ def test_an_ensemble_averages_probabilities(transformer, others, beam_size=3):
             **FEW,
         ),
     )
-    found = search(SOURCES)
+    actual = search(SOURCES)
     for row in range(2):
-        size = found.lengths[row, 0]
-        ids = found.ids[row, 0, :size].tolist()
+        size = actual.lengths[row, 0]
+        ids = actual.ids[row, 0, :size].tolist()
         inputs = {
             "source_ids": ops.convert_to_tensor(SOURCES[row : row + 1]),
             "target_ids": ops.convert_to_tensor([[2, *ids[:-1]]]),
@@ -114,20 +114,22 @@ def test_an_ensemble_averages_probabilities(transformer, others, beam_size=3):
             w * np.exp(log_softmax(ops.convert_to_numpy(m(inputs))[0]))
             for m, w in zip(models, weights, strict=True)
         )
-        wanted = np.log(shares / 6)[np.arange(size), ids]
-        np.testing.assert_allclose(found.token_scores[row, 0, :size], wanted, atol=1e-4)
+        expected = np.log(shares / 6)[np.arange(size), ids]
+        np.testing.assert_allclose(
+            actual.token_scores[row, 0, :size], expected, atol=1e-4
+        )
         maps = [m.attention_maps(**inputs)["cross"][-1] for m in models]
         maps = [ops.convert_to_numpy(each)[0].mean(0) for each in maps]
-        wanted = np.mean(maps, axis=0)
-        attended = found.attention[row, 0, :size, :4]
-        np.testing.assert_allclose(attended, wanted[:, :4], atol=1e-4)
+        expected = np.mean(maps, axis=0)
+        attended = actual.attention[row, 0, :size, :4]
+        np.testing.assert_allclose(attended, expected[:, :4], atol=1e-4)
     assert len(ensemble.variables) == sum(len(m.variables) for m in models)
-    scored = search.score(SOURCES[:1], [found.ids[0, 0, : found.lengths[0, 0]]])
-    np.testing.assert_allclose(scored.scores[0], found.scores[0], atol=1e-5)
+    scored = search.score(SOURCES[:1], [actual.ids[0, 0, : actual.lengths[0, 0]]])
+    np.testing.assert_allclose(scored.scores[0], actual.scores[0], atol=1e-5)
     alone = runtime.Decoder(
         others[0], decode.Options(beam_size=beam_size, **options, **FEW)
     )(SOURCES)
-    assert found.ids.tolist() != alone.ids.tolist()
+    assert actual.ids.tolist() != alone.ids.tolist()
 
 
 @pytest.mark.backend("torch")
@@ -194,8 +196,8 @@ def test_by_default_the_utility_is_chrf():
 
 def test_a_score_of_nothing_is_empty(transformer):
     search = runtime.Decoder(transformer, decode.Options(beam_size=2, num_hypotheses=2))
-    found = search.score(np.zeros((0, 5), "int32"), [])
-    assert [x.shape for x in found[:4]] == [(0, 1, 16), (0, 1), (0, 1), (0, 1, 16)]
+    actual = search.score(np.zeros((0, 5), "int32"), [])
+    assert [x.shape for x in actual[:4]] == [(0, 1, 16), (0, 1), (0, 1), (0, 1, 16)]
 
 
 @pytest.mark.backend("torch")
@@ -204,11 +206,11 @@ def test_language_models_together_stop_where_positions_end():
     models = [small(seed, **settings) for seed in (1, 2)]
     both, prompt = decode.Ensemble(models), [[2, 4, 5, 6, 7]]
     options = {"max_decoding_length": 12, "suppress_ids": [0, 2, 3]}
-    found = runtime.Decoder(both, decode.Options(**options, jit_compile=False))(prompt)
+    actual = runtime.Decoder(both, decode.Options(**options, jit_compile=False))(prompt)
     alone = runtime.Decoder(models[0], decode.Options(**options, jit_compile=False))(
         prompt
     )
-    assert found.lengths.tolist() == alone.lengths.tolist() == [[8]]  # 12 + 1 - 5
+    assert actual.lengths.tolist() == alone.lengths.tolist() == [[8]]  # 12 + 1 - 5
     scored = runtime.Decoder(both, decode.Options(jit_compile=False)).score(
         prompt, [[4, 5, 3]]
     )
@@ -216,5 +218,5 @@ def test_language_models_together_stop_where_positions_end():
         one.logits_after(np.array(prompt), np.array([[2, 4, 5]])) for one in models
     ]
     chances = [ops.convert_to_numpy(ops.softmax(one)) for one in logits]
-    wanted = np.log(np.mean(chances, axis=0))[0, [0, 1, 2], [4, 5, 3]]
-    np.testing.assert_allclose(scored.token_scores[0, 0, :3], wanted, atol=1e-5)
+    expected = np.log(np.mean(chances, axis=0))[0, [0, 1, 2], [4, 5, 3]]
+    np.testing.assert_allclose(scored.token_scores[0, 0, :3], expected, atol=1e-5)

@@ -119,8 +119,8 @@ async def opened(address):
             place = line.split("ws://")[1].split("/")[0]
             async with aiohttp.ClientSession() as session:
                 url = f"http://{place}/json"
-                async with session.get(url) as found:
-                    pages = await found.json()
+                async with session.get(url) as actual:
+                    pages = await actual.json()
                 [page] = [one for one in pages if one["type"] == "page"]
                 socket = page["webSocketDebuggerUrl"]
                 async with session.ws_connect(socket, max_msg_size=0) as connected:

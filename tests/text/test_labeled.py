@@ -169,8 +169,8 @@ def test_blank_lines_are_skipped(write):
             '{"text": "fine", "label": "good"}\n\n{"text": "dull", "label": "bad"}\n\n',
         ),
     ):
-        found = read_labeled(write(name, content))
-        assert list(found) == [("fine", "good"), ("dull", "bad")]
+        actual = read_labeled(write(name, content))
+        assert list(actual) == [("fine", "good"), ("dull", "bad")]
 
 
 def test_a_header_with_columns_by_number_raises(write):
@@ -215,8 +215,8 @@ def test_columns_are_concatenated_or_paired(write):
     assert paired.texts == [("Title", "Body, more"), ("Other", "Text")]
     assert paired.paired and "2 pairs of texts" in paired.report
     names = write("pairs.tsv", "q\ta\tlabel\nwhy\tso\tyes\nwho\tme\tno\n")
-    found = read_labeled(names, text="q", text_pair="a").texts
-    assert found == [("why", "so"), ("who", "me")]
+    actual = read_labeled(names, text="q", text_pair="a").texts
+    assert actual == [("why", "so"), ("who", "me")]
 
 
 def test_several_labels_are_read_by_a_separator_or_from_lists(write):

@@ -46,9 +46,9 @@ def as_function(pairs):
 @pytest.mark.parametrize("reader", [as_dataset, as_function])
 def test_one_pass_holds_every_pair_once(pairs, vocabulary, reader):
     batches = stream(reader(pairs), vocabulary, batch_tokens=500, repeat=False)
-    found = list(batches)
-    assert contents(found) == expected_counts(pairs, vocabulary)
-    shapes = {inputs["source_ids"].shape + labels.shape for inputs, labels in found}
+    actual = list(batches)
+    assert contents(actual) == expected_counts(pairs, vocabulary)
+    shapes = {inputs["source_ids"].shape + labels.shape for inputs, labels in actual}
     assert 2 <= len(shapes) <= 8
     for rows, _, _, length in shapes:
         assert rows == 500 // length
@@ -77,8 +77,8 @@ def test_passes_differ_and_two_readings_are_the_same(pairs, vocabulary):
             max_target_length=64,
             seed=seed,
         )
-        found = [[labels for _, labels in dataset.take(20)] for _ in range(2)]
-        return np.array(found)
+        actual = [[labels for _, labels in dataset.take(20)] for _ in range(2)]
+        return np.array(actual)
 
     first, again = read(0)
     assert np.array_equal(first, again)
@@ -90,7 +90,7 @@ def test_passes_differ_and_two_readings_are_the_same(pairs, vocabulary):
 
 
 def test_without_a_buffer_the_order_stays(pairs, vocabulary):
-    found = stream(
+    actual = stream(
         as_dataset(pairs),
         vocabulary,
         num_buckets=1,
@@ -99,7 +99,7 @@ def test_without_a_buffer_the_order_stays(pairs, vocabulary):
         shuffle_buffer=0,
         repeat=False,
     )
-    source = np.concatenate([inputs["source_ids"] for inputs, _ in found])
+    source = np.concatenate([inputs["source_ids"] for inputs, _ in actual])
     assert vocabulary.decode(source)[: len(pairs)] == pairs.source
 
 

@@ -46,12 +46,12 @@ def test_each_row_is_a_section_of_the_running_text(rows, stream):
 def starts(rows, stream, epoch):
     """Where the rows of an epoch begin, found by their tokens."""
     steps = range(epoch * rows.steps_per_epoch, (epoch + 1) * rows.steps_per_epoch)
-    found = []
+    actual = []
     for step in steps:
         for ids in rows.batch(step)[0]["token_ids"]:
             places = range(len(stream) - 6)
-            found.append({p for p in places if stream[p : p + 7] == list(ids)})
-    return found
+            actual.append({p for p in places if stream[p : p + 7] == list(ids)})
+    return actual
 
 
 def test_an_epoch_has_each_position_once_and_its_own_splits():
@@ -70,9 +70,9 @@ def test_an_epoch_has_each_position_once_and_its_own_splits():
     assert len(set(cuts)) > 1 and max(rows_taken) >= len(stream) // 7 - 2
     # A row of seven tokens may stand at a few places: count those it can be.
     first, second = starts(rows, stream, 0), starts(rows, stream, 1)
-    for found in (first, second):
-        sure = [next(iter(places)) for places in found if len(places) == 1]
-        assert len(set(sure)) == len(sure) > 0.9 * len(found)
+    for actual in (first, second):
+        sure = [next(iter(places)) for places in actual if len(places) == 1]
+        assert len(set(sure)) == len(sure) > 0.9 * len(actual)
         assert len({place % 7 for place in sure}) == 1
     assert {min(p) % 7 for p in first if len(p) == 1} != {
         min(p) % 7 for p in second if len(p) == 1
@@ -83,8 +83,8 @@ def test_an_epoch_has_each_position_once_and_its_own_splits():
 
 def test_an_evaluation_has_every_token_once_in_order(rows, stream):
     labels = np.concatenate([y.ravel() for _, y in rows.ordered().as_numpy_iterator()])
-    wanted = [token for token in stream if token != 2]
-    assert labels[labels != 0].tolist() == wanted and rows.num_labels == len(wanted)
+    expected = [token for token in stream if token != 2]
+    assert labels[labels != 0].tolist() == expected and rows.num_labels == len(expected)
     inputs = [x["token_ids"].ravel() for x, _ in rows.ordered().as_numpy_iterator()]
     inputs = np.concatenate(inputs)
     assert inputs[inputs != 0].tolist() == stream[:-1]
@@ -97,9 +97,9 @@ def test_a_dataset_resumes_at_any_step_and_reads_the_same_twice(rows):
     data = rows.dataset(first_step=steps - 1).take(2)
     for _ in range(2):
         for place, (inputs, labels) in enumerate(data.as_numpy_iterator()):
-            wanted = rows.batch(steps - 1 + place)
-            np.testing.assert_array_equal(inputs["token_ids"], wanted[0]["token_ids"])
-            np.testing.assert_array_equal(labels, wanted[1])
+            expected = rows.batch(steps - 1 + place)
+            np.testing.assert_array_equal(inputs["token_ids"], expected[0]["token_ids"])
+            np.testing.assert_array_equal(labels, expected[1])
 
 
 def test_a_short_text_can_be_evaluated_and_not_trained_on(vocabulary):

@@ -211,8 +211,8 @@ def test_the_scale_of_sample_weights_does_not_matter_in_float16(
     expected, gradients = value_and_gradients(
         lambda h, m: loss(h, m, 1), hidden, matrix
     )
-    found, others = value_and_gradients(lambda h, m: loss(h, m, scale), hidden, matrix)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    actual, others = value_and_gradients(lambda h, m: loss(h, m, scale), hidden, matrix)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
     for other, gradient in zip(others, gradients, strict=True):
         np.testing.assert_allclose(other, gradient, atol=1e-5)
 
@@ -221,9 +221,9 @@ def test_negative_weights_are_those_of_the_loss_on_logits():
     labels, hidden, matrix = batch()
     weights = np.random.default_rng(1).normal(size=(B, T)).astype("float32")
     expected = SmoothedCrossentropy(0.1)(labels, hidden @ matrix.T, weights)
-    found = ProjectedCrossentropy(Matrix(matrix), 0.1)(labels, hidden, weights)
-    found, expected = ops.convert_to_numpy(found), ops.convert_to_numpy(expected)
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    actual = ProjectedCrossentropy(Matrix(matrix), 0.1)(labels, hidden, weights)
+    actual, expected = ops.convert_to_numpy(actual), ops.convert_to_numpy(expected)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 def test_an_implicit_mask_excludes_further_tokens():
