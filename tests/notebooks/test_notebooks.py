@@ -13,7 +13,10 @@ PATHS = run.paths()
 PICTURE_LIMIT = 150_000  # characters of a picture in the `.ipynb`
 FILE_LIMIT = 1_000_000
 # What a second run would write otherwise: an address in memory, a time.
-UNSTEADY = re.compile(r" at 0x[0-9a-f]{6,}|\b\d\d:\d\d:\d\d\b")
+# An address, or a line of a log, which begins with its time.
+UNSTEADY = re.compile(
+    r" at 0x[0-9a-f]{6,}|^(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d\b", re.MULTILINE
+)
 
 each = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
