@@ -21,6 +21,7 @@ import tyro
 from sklearn import metrics
 
 from keras_tfm import models, pipelines, plot, text, training, zoo
+from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.recipes import (
     classification_defaults,
     classification_scores,
@@ -234,7 +235,9 @@ def parse_columns(names: str | None) -> list[str | int] | None:
     return [int(name) if name.isdecimal() else name for name in columns]
 
 
-def make_encoder(flags: Flags, corpus, out):
+def make_encoder(
+    flags: Flags, corpus: labeled_corpora.LabeledCorpus, out: pathlib.Path
+) -> tuple[models.Encoder, AnyVocabulary]:
     """Makes an encoder and its vocabulary, or loads pretrained ones."""
     config = {"dropout": flags.dropout, "dtype": flags.precision}
     if flags.attention_dropout is not None:
@@ -249,7 +252,7 @@ def make_encoder(flags: Flags, corpus, out):
     return encoder, vocabulary
 
 
-def load_encoder(flags: Flags, config: dict):
+def load_encoder(flags: Flags, config: dict) -> tuple[models.Encoder, AnyVocabulary]:
     """Loads a pretrained encoder and its vocabulary."""
     folder = pathlib.Path(flags.init_from)
     # A KerasHub preset is a name, or a folder with a file of metadata.
@@ -274,7 +277,7 @@ def load_encoder(flags: Flags, config: dict):
     return encoder, vocabulary
 
 
-def freeze(flags: Flags, encoder):
+def freeze(flags: Flags, encoder: models.Encoder) -> None:
     """Makes part of a pretrained encoder trainable only, as the flags say."""
     if flags.lora_rank:
         encoder.enable_lora(flags.lora_rank)
@@ -285,7 +288,9 @@ def freeze(flags: Flags, encoder):
                 layer.trainable = False
 
 
-def make_vocabulary(flags: Flags, corpus, out):
+def make_vocabulary(
+    flags: Flags, corpus: labeled_corpora.LabeledCorpus, out: pathlib.Path
+) -> AnyVocabulary:
     """Loads the vocabulary of a resumed run, or trains one on the texts."""
     file = out / "vocabulary.model"
     if runs.is_resumable(out):
@@ -308,7 +313,7 @@ def make_vocabulary(flags: Flags, corpus, out):
     return vocabulary
 
 
-def check_test_texts(vocabulary, test):
+def check_test_texts(vocabulary: AnyVocabulary, test: text.LabeledDataset) -> None:
     """Rejects, before training, texts that could not be classified after it."""
     sides = list(zip(*test.texts, strict=True)) if test.paired else [test.texts]
     for side in sides:
@@ -320,7 +325,12 @@ def check_test_texts(vocabulary, test):
                 )
 
 
-def make_batches(flags: Flags, corpus, encoder, vocabulary):
+def make_batches(
+    flags: Flags,
+    corpus: labeled_corpora.LabeledCorpus,
+    encoder: models.Encoder,
+    vocabulary: AnyVocabulary,
+) -> list[text.LabelBatches]:
     """Makes the batches of training and of validation."""
     return [
         text.LabelBatches(
@@ -338,7 +348,12 @@ def make_batches(flags: Flags, corpus, encoder, vocabulary):
     ]
 
 
-def make_model(flags: Flags, train, encoder, steps_per_epoch: int) -> keras.Model:
+def make_model(
+    flags: Flags,
+    train: text.LabeledDataset,
+    encoder: models.Encoder,
+    steps_per_epoch: int,
+) -> models.SequenceClassifier:
     """Makes the model and compiles it."""
     model = models.SequenceClassifier(
         encoder,
@@ -366,7 +381,7 @@ def make_model(flags: Flags, train, encoder, steps_per_epoch: int) -> keras.Mode
     return model
 
 
-def make_loss(multi_label: bool):
+def make_loss(multi_label: bool) -> tuple[keras.losses.Loss, keras.metrics.Metric]:
     """Makes the loss, and the accuracy of texts or, by its name, of labels."""
     if multi_label:
         return (
@@ -379,7 +394,14 @@ def make_loss(multi_label: bool):
     )
 
 
-def train(flags: Flags, model, batches, validation, out, multi_label: bool = False):
+def train(
+    flags: Flags,
+    model: keras.Model,
+    batches: text.LabelBatches,
+    validation: text.LabelBatches,
+    out: pathlib.Path,
+    multi_label: bool = False,
+) -> tuple[dict[str, list], str, dict[str, dict[str, float]]]:
     """Fits the model from where the run stands, and chooses its weights.
 
     The choice is between the epoch with the best validation score and the
@@ -435,7 +457,13 @@ def train(flags: Flags, model, batches, validation, out, multi_label: bool = Fal
     return resume.history, chosen, {name: rounded}
 
 
-def draw(classifier, corpus, history, predicted, out: pathlib.Path):
+def draw(
+    classifier: pipelines.Classifier,
+    corpus: labeled_corpora.LabeledCorpus,
+    history: dict[str, list],
+    predicted: np.ndarray,
+    out: pathlib.Path,
+) -> None:
     """Draws the curves of the run and the confusion matrix."""
     plot.training_curves(history).savefig(out / "curves.png", dpi=150)
     if not corpus.train.multi_label:
@@ -447,7 +475,12 @@ def draw(classifier, corpus, history, predicted, out: pathlib.Path):
         figure.savefig(out / "confusion.png", dpi=150)
 
 
-def print_attended_words(flags: Flags, classifier, test, predicted):
+def print_attended_words(
+    flags: Flags,
+    classifier: pipelines.Classifier,
+    test: text.LabeledDataset,
+    predicted: np.ndarray,
+) -> None:
     """Prints the words with the largest weights of attention pooling."""
     if flags.pooling != "attention":
         print(f"No words are printed: {flags.pooling} pooling has no weights.")

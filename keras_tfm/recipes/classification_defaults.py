@@ -3,11 +3,17 @@
 import dataclasses
 import math
 import pathlib
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from keras_tfm.recipes import runs
+from keras_tfm import models, text
+from keras_tfm.pipelines.texts import AnyVocabulary
+from keras_tfm.recipes import labeled_corpora, runs
 from keras_tfm.text.pair_packing import count_special_tokens
+
+if TYPE_CHECKING:  # which imports this module
+    from keras_tfm.recipes import classification
 
 NAMED_CORPORA = {
     "imdb": {
@@ -85,7 +91,7 @@ MINIMUMS = {
 MINIMUMS[0] = ("frozen_layers", "pretraining_epochs")
 
 
-def check(flags):
+def check(flags: "classification.Flags") -> None:
     """Rejects flags that are wrong for every corpus.
 
     Args:
@@ -123,7 +129,7 @@ def check(flags):
         )
 
 
-def check_labels(flags, train):
+def check_labels(flags: "classification.Flags", train: text.LabeledDataset) -> None:
     """Rejects labels that cannot be told apart, and a separator without use.
 
     Args:
@@ -150,7 +156,7 @@ def check_labels(flags, train):
         )
 
 
-def complete(flags):
+def complete(flags: "classification.Flags") -> "classification.Flags":
     """Replaces each None by the default for the corpus.
 
     Args:
@@ -170,7 +176,9 @@ def complete(flags):
     return dataclasses.replace(flags, **unset)
 
 
-def fit_positions(flags, encoder, requested: int | None):
+def fit_positions(
+    flags: "classification.Flags", encoder: models.Encoder, requested: int | None
+) -> "classification.Flags":
     """Lowers the default length to the learned positions of a pretrained
     encoder.
 
@@ -196,7 +204,12 @@ def fit_positions(flags, encoder, requested: int | None):
     )
 
 
-def fit_small_corpus(requested, flags, corpus, vocabulary):
+def fit_small_corpus(
+    requested: "classification.Flags",
+    flags: "classification.Flags",
+    corpus: labeled_corpora.LabeledCorpus,
+    vocabulary: AnyVocabulary,
+) -> "classification.Flags":
     """Chooses batch size, epochs and patience so that small files are learned
     too.
 
@@ -230,7 +243,9 @@ def fit_small_corpus(requested, flags, corpus, vocabulary):
     return dataclasses.replace(flags, **changes)
 
 
-def count_tokens(dataset, vocabulary, max_length: int) -> np.ndarray:
+def count_tokens(
+    dataset: text.LabeledDataset, vocabulary: AnyVocabulary, max_length: int
+) -> np.ndarray:
     """Counts the tokens of each text or pair, up to a maximum.
 
     Args:
@@ -248,7 +263,7 @@ def count_tokens(dataset, vocabulary, max_length: int) -> np.ndarray:
     return np.minimum(np.sum(counts, axis=0) + special, max_length)
 
 
-def warn_of_few_updates(updates: int):
+def warn_of_few_updates(updates: int) -> None:
     """Warns of a run that can hardly learn."""
     if updates < MIN_PATIENCE:
         print(

@@ -1,6 +1,9 @@
 """Scores of a classifier, and the TF-IDF baseline beside them."""
 
+import pathlib
 import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 from sklearn import metrics
@@ -8,7 +11,12 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
-from keras_tfm import training
+from keras_tfm import pipelines, training
+from keras_tfm.recipes import labeled_corpora
+from keras_tfm.text import LabeledDataset
+
+if TYPE_CHECKING:  # which imports this module
+    from keras_tfm.recipes import classification
 
 # Inverse strengths of regularization, of which the validation set chooses one.
 STRENGTHS = (1.0, 4.0, 16.0, 64.0)
@@ -43,7 +51,9 @@ def wilson_interval(rate: float, count: int) -> tuple[float, float]:
     return max(center - half_width, 0.0), min(center + half_width, 1.0)
 
 
-def predict(probabilities, multi_label: bool, threshold: float = 0.5) -> np.ndarray:
+def predict(
+    probabilities: np.ndarray, multi_label: bool, threshold: float = 0.5
+) -> np.ndarray:
     """Turns probabilities into labels.
 
     Args:
@@ -59,7 +69,7 @@ def predict(probabilities, multi_label: bool, threshold: float = 0.5) -> np.ndar
     return probabilities.argmax(-1)
 
 
-def present_classes(labels) -> list[int]:
+def present_classes(labels: np.ndarray) -> list[int]:
     """Returns the classes that some text has: others have no F1 score.
 
     Args:
@@ -72,7 +82,10 @@ def present_classes(labels) -> list[int]:
 
 
 def scores(
-    labels, probabilities, multi_label: bool, threshold: float = 0.5
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    multi_label: bool,
+    threshold: float = 0.5,
 ) -> dict[str, float]:
     """Scores probabilities against labels.
 
@@ -100,7 +113,7 @@ def scores(
     return {**result, "macro_f1": float(macro_f1)}
 
 
-def tf_idf_scores(corpus) -> dict[str, float] | None:
+def tf_idf_scores(corpus: labeled_corpora.LabeledCorpus) -> dict[str, float] | None:
     """Scores logistic regression on TF-IDF of words and pairs of words.
 
     Args:
@@ -122,7 +135,7 @@ def tf_idf_scores(corpus) -> dict[str, float] | None:
         dataset.encoded_labels()
         for dataset in (corpus.train, corpus.validation, corpus.test)
     ]
-    best_score, best_model, best_strength = -1.0, None, None
+    best_score, best_model, best_strength = -1.0, None, STRENGTHS[0]
     for strength in STRENGTHS:
         model = LogisticRegression(C=strength, max_iter=1000)
         model = OneVsRestClassifier(model) if multi_label else model
@@ -159,7 +172,12 @@ def baseline_report(baseline: dict | None, multi_label: bool) -> str:
     )
 
 
-def evaluate(flags, classifier, corpus, out) -> tuple[dict, np.ndarray]:
+def evaluate(
+    flags: "classification.Flags",
+    classifier: pipelines.Classifier,
+    corpus: labeled_corpora.LabeledCorpus,
+    out: pathlib.Path,
+) -> tuple[dict, np.ndarray]:
     """Classifies the test set, scores and prints it, and writes predictions.
 
     Args:
@@ -226,7 +244,9 @@ def evaluate(flags, classifier, corpus, out) -> tuple[dict, np.ndarray]:
     }, predicted
 
 
-def label_names(predicted, classes: list[str], separator: str = ", ") -> list[str]:
+def label_names(
+    predicted: np.ndarray, classes: list[str], separator: str = ", "
+) -> list[str]:
     """Returns the labels of each text, several of them with a separator."""
     if predicted.ndim == 1:
         return [format_label(classes[index]) for index in predicted]
@@ -236,13 +256,19 @@ def label_names(predicted, classes: list[str], separator: str = ", ") -> list[st
     ]
 
 
-def format_label(label, separator: str = ", ") -> str:
+def format_label(label: str | Iterable[str], separator: str = ", ") -> str:
     """Formats one label or several as a single line."""
     label = label if isinstance(label, str) else separator.join(label)
     return " ".join(label.split())
 
 
-def write_predictions(file, dataset, names, probabilities, separator: str):
+def write_predictions(
+    file: pathlib.Path,
+    dataset: LabeledDataset,
+    names: list[str],
+    probabilities: np.ndarray,
+    separator: str,
+) -> None:
     """Writes a TSV of label, prediction, probability and text."""
     lines = ["label\tpredicted\tprobability\ttext"]
     rows = zip(dataset, names, probabilities.max(-1), strict=True)

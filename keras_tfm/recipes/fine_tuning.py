@@ -6,10 +6,13 @@ tokens that only the new one has,
 https://aclanthology.org/2022.emnlp-industry.41
 """
 
+from typing import Any
+
 import keras
 import numpy as np
 
 from keras_tfm import pipelines, text
+from keras_tfm.recipes.translation_defaults import AnyModel
 
 
 def load_parent(name: str) -> pipelines.Translator:
@@ -48,8 +51,8 @@ def load_parent(name: str) -> pipelines.Translator:
 
 
 def initialize(
-    parent: pipelines.Translator, vocabulary: text.Vocabulary, **config
-) -> keras.Model:
+    parent: pipelines.Translator, vocabulary: text.Vocabulary, **config: Any
+) -> AnyModel:
     """Makes a model with the weights of another.
 
     Args:
@@ -68,8 +71,8 @@ def initialize(
 
 
 def with_vocabulary(
-    model, old: text.Vocabulary, new: text.Vocabulary, **config
-) -> tuple[keras.Model, float]:
+    model: AnyModel, old: text.Vocabulary, new: text.Vocabulary, **config: Any
+) -> tuple[AnyModel, float]:
     """Makes a model with the same weights, for another vocabulary.
 
     A token of both vocabularies keeps its vector and its bias. A new token
@@ -77,7 +80,7 @@ def with_vocabulary(
     none of its characters is known.
 
     Args:
-        model: `models.Transformer` with tied embeddings, for `old`.
+        model: with tied embeddings, for `old`.
         old: `text.Vocabulary`.
         new: `text.Vocabulary`.
         **config: further changes of the configuration, such as `dropout=0.1`.
@@ -112,7 +115,7 @@ def with_vocabulary(
     return copy, float(shared)
 
 
-def token_variables(model) -> list:
+def token_variables(model: AnyModel) -> list[keras.Variable]:
     """Returns the variables of a model that have a row for each token."""
     embeddings = (model.source_embedding, model.target_embedding)
     variables = [embedding.embeddings for embedding in embeddings]

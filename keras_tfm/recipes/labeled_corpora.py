@@ -157,7 +157,9 @@ def _sst2(seed):
     )
 
 
-def hold_out_sentences(labeled: LabeledDataset, count: int, seed: int):
+def hold_out_sentences(
+    labeled: LabeledDataset, count: int, seed: int
+) -> tuple[LabeledDataset, LabeledDataset, int]:
     """Holds sentences out of a treebank, and the phrases they are made of.
 
     Args:

@@ -176,7 +176,7 @@ def main(flags: Flags) -> dict:
     return result
 
 
-def check(flags: Flags):
+def check(flags: Flags) -> None:
     """Rejects flags that are wrong for every text."""
     runs.check_at_least(flags, 1, COUNTS)
     runs.check_ranges(flags)
@@ -241,7 +241,9 @@ def read_lines(path: str) -> list[str]:
     return [line for line in iterate_lines(path) if line.strip()]
 
 
-def make_vocabulary(flags: Flags, texts: list[str], out) -> text.Vocabulary:
+def make_vocabulary(
+    flags: Flags, texts: list[str], out: pathlib.Path
+) -> text.Vocabulary:
     """Loads the vocabulary of a resumed run, or trains one on the texts."""
     if runs.is_resumable(out):
         return text.Vocabulary.load(out / "vocabulary.model")
@@ -253,7 +255,9 @@ def make_vocabulary(flags: Flags, texts: list[str], out) -> text.Vocabulary:
     )
 
 
-def make_model(flags: Flags, vocabulary, steps_per_epoch: int) -> keras.Model:
+def make_model(
+    flags: Flags, vocabulary: text.Vocabulary, steps_per_epoch: int
+) -> models.CausalLM:
     """Makes the model and compiles it."""
     learned = flags.positions == "learned"
     model = models.CausalLM(
@@ -280,7 +284,12 @@ def make_model(flags: Flags, vocabulary, steps_per_epoch: int) -> keras.Model:
     return model
 
 
-def train(flags: Flags, model, rows: dict, out) -> tuple[dict, int]:
+def train(
+    flags: Flags,
+    model: models.CausalLM,
+    rows: dict[str, text.TokenRows],
+    out: pathlib.Path,
+) -> tuple[dict[str, list], int]:
     """Fits the model from where the run stands, and averages weights.
 
     Returns:
@@ -308,7 +317,9 @@ def train(flags: Flags, model, rows: dict, out) -> tuple[dict, int]:
     return resume.history, len(average.apply(model))
 
 
-def evaluate(model, rows, texts: list[str]) -> dict[str, float]:
+def evaluate(
+    model: models.CausalLM, rows: text.TokenRows, texts: list[str]
+) -> dict[str, float]:
     """Computes perplexity per token, and scores that no vocabulary changes."""
     perplexity = model.evaluate(rows.ordered(), return_dict=True, verbose=0)
     perplexity = perplexity["perplexity"]
@@ -321,7 +332,9 @@ def evaluate(model, rows, texts: list[str]) -> dict[str, float]:
     }
 
 
-def make_translator(flags: Flags, model, vocabulary) -> pipelines.Translator:
+def make_translator(
+    flags: Flags, model: models.CausalLM, vocabulary: text.Vocabulary
+) -> pipelines.Translator:
     """Makes a pipeline that continues a text greedily."""
     return pipelines.Translator(
         model,
@@ -344,7 +357,13 @@ class Sampler:
         texts: list of str, whose beginnings are the default prompts.
     """
 
-    def __init__(self, flags: Flags, model, vocabulary, texts: list[str]):
+    def __init__(
+        self,
+        flags: Flags,
+        model: models.CausalLM,
+        vocabulary: text.Vocabulary,
+        texts: list[str],
+    ):
         prompts = list(flags.prompt)
         if not prompts:
             sample = random.Random(flags.seed).sample(list(texts), min(3, len(texts)))
@@ -369,7 +388,7 @@ class Sampler:
                 f"the model; got {longest}. Shorten it, or increase --length."
             )
 
-    def write(self, file: pathlib.Path):
+    def write(self, file: pathlib.Path) -> None:
         """Prints and writes the continued prompts."""
         results = {
             name: decoder(self.rows, seed=self.seed)

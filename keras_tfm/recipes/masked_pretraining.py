@@ -5,14 +5,27 @@ Source: Devlin et al. 2019, section 3.1, https://arxiv.org/abs/1810.04805
 """
 
 import json
+import pathlib
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from keras_tfm import models, text, training
-from keras_tfm.recipes import runs
+from keras_tfm.pipelines.texts import AnyVocabulary
+from keras_tfm.recipes import labeled_corpora, runs
+
+if TYPE_CHECKING:  # which imports this module
+    from keras_tfm.recipes import classification
 
 
-def pretrain(flags, encoder, corpus, vocabulary, out, identity: dict) -> float:
+def pretrain(
+    flags: "classification.Flags",
+    encoder: models.Encoder,
+    corpus: labeled_corpora.LabeledCorpus,
+    vocabulary: AnyVocabulary,
+    out: pathlib.Path,
+    identity: dict,
+) -> float:
     """Lets the encoder predict masked tokens, once for each run.
 
     A resumed run with the same identity loads the pretrained weights.

@@ -5,12 +5,16 @@ Source: Johnson et al. 2017, https://arxiv.org/abs/1611.04558
 
 import dataclasses
 import pathlib
+from typing import TYPE_CHECKING
 
 from keras_tfm import text
 from keras_tfm.recipes import augmentation, corpora
 
+if TYPE_CHECKING:  # which imports this module
+    from keras_tfm.recipes import translation
 
-def load_corpus(flags) -> corpora.Corpus:
+
+def load_corpus(flags: "translation.Flags") -> corpora.Corpus:
     """Reads the corpora of all language pairs, with their augmentation.
 
     Args:
@@ -54,7 +58,7 @@ def load_corpus(flags) -> corpora.Corpus:
     return dataclasses.replace(loaded[0], train=train, notes=notes)
 
 
-def tag(flags, pairs: text.Pairs, language: str) -> text.Pairs:
+def tag(flags: "translation.Flags", pairs: text.Pairs, language: str) -> text.Pairs:
     """Puts the tag of the target language, if any, before each source."""
     if not flags.additional_targets:
         return pairs
@@ -62,7 +66,7 @@ def tag(flags, pairs: text.Pairs, language: str) -> text.Pairs:
     return text.Pairs([f"{prefix} {source}" for source in pairs.source], pairs.target)
 
 
-def concatenated(corpus, flags) -> text.Pairs:
+def concatenated(corpus: corpora.Corpus, flags: "translation.Flags") -> text.Pairs:
     """Makes the concatenated pairs of one corpus."""
     separators = tuple(
         "" if augmentation.is_spaceless(language) else " "
@@ -72,7 +76,9 @@ def concatenated(corpus, flags) -> text.Pairs:
     return augmentation.concatenate(corpus.train, count, flags.seed, separators)
 
 
-def unpunctuated(corpus, flags, loaded) -> list[tuple[str, str]]:
+def unpunctuated(
+    corpus: corpora.Corpus, flags: "translation.Flags", loaded: list[corpora.Corpus]
+) -> list[tuple[str, str]]:
     """Makes the unpunctuated pairs of a corpus, without held-out ones."""
     count = max(1, round(flags.unpunctuated_rate * len(corpus.train)))
     candidates = augmentation.unpunctuate(corpus.train, count, flags.seed)
@@ -90,18 +96,18 @@ def unpunctuated(corpus, flags, loaded) -> list[tuple[str, str]]:
     return list(tag(flags, pairs, corpus.target))
 
 
-def tagged_languages(flags) -> tuple[str, ...]:
+def tagged_languages(flags: "translation.Flags") -> tuple[str, ...]:
     """Returns the target languages that have tags: none for a single target."""
     targets = flags.additional_targets
     return (flags.target, *targets) if targets else ()
 
 
-def tag_ids(flags, vocabulary) -> list[int]:
+def tag_ids(flags: "translation.Flags", vocabulary: text.Vocabulary) -> list[int]:
     """Returns the token ids before a source translated to `--target`."""
     return vocabulary.languages[flags.target] if flags.additional_targets else []
 
 
-def check_tags(flags, vocabulary):
+def check_tags(flags: "translation.Flags", vocabulary: text.Vocabulary) -> None:
     """Rejects a model to fine-tune whose tags are not those of the run.
 
     Raises:
@@ -122,7 +128,7 @@ def check_tags(flags, vocabulary):
         )
 
 
-def check_languages(flags):
+def check_languages(flags: "translation.Flags") -> None:
     """Rejects additional languages that the data cannot have.
 
     Raises:

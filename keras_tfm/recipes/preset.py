@@ -18,6 +18,7 @@ import json
 import pathlib
 import shutil
 import tempfile
+import types
 import zipfile
 
 import h5py
@@ -90,7 +91,7 @@ def main(flags: Flags) -> dict:
     return description
 
 
-def clear(out: pathlib.Path):
+def clear(out: pathlib.Path) -> None:
     """Removes an earlier preset.
 
     Raises:
@@ -190,17 +191,25 @@ class Evaluation:
         result: dict, the `result.json` of the run.
     """
 
-    def __init__(self, trained, run, out, result):
+    def __init__(
+        self,
+        trained: translation.Flags,
+        run: pathlib.Path,
+        out: pathlib.Path,
+        result: dict,
+    ):
         self.trained, self.run, self.out, self.result = trained, run, out, result
         # Each model and target is compiled once.
         self.load = functools.cache(pipelines.Translator.from_preset)
 
-    def translator(self, folder: pathlib.Path, direction) -> pipelines.Translator:
+    def translator(
+        self, folder: pathlib.Path, direction: translation.Flags
+    ) -> pipelines.Translator:
         """Loads the translator of a direction from the run or the preset."""
         target = direction.target if self.trained.additional_targets else None
         return self.load(folder, target_language=target)
 
-    def score(self, direction) -> tuple[dict, dict]:
+    def score(self, direction: translation.Flags) -> tuple[dict, dict]:
         """Returns the scores of the run, in float32, and of the preset."""
         corpus = multilingual.load_corpus(direction)
         trained = (self.trained.source, self.trained.target)
@@ -216,10 +225,11 @@ class Evaluation:
                         direction, translator, corpus, pathlib.Path(scratch)
                     )
                 )
-        return tuple(scores)
+        float_scores, preset_scores = scores
+        return float_scores, preset_scores
 
 
-def direction_flags(trained, name: str) -> list:
+def direction_flags(trained: translation.Flags, name: str) -> list[translation.Flags]:
     """Returns flags for the test set of each direction of a run.
 
     Args:
@@ -248,12 +258,19 @@ def direction_flags(trained, name: str) -> list:
     return sorted(directions, key=lambda flags: direction_name(flags) != name)
 
 
-def direction_name(flags) -> str:
+def direction_name(flags: translation.Flags) -> str:
     """Returns the name of a direction, such as `"en-de"`."""
     return f"{flags.source}-{flags.target}"
 
 
-def translator_card(flags, trained, result, directions, scores, evaluation) -> dict:
+def translator_card(
+    flags: Flags,
+    trained: translation.Flags,
+    result: dict,
+    directions: list[translation.Flags],
+    scores: list[tuple[dict, dict]],
+    evaluation: Evaluation,
+) -> dict:
     """Returns values for the template of a translator's card."""
     sentence = flags.example or "Where is the station?"
     examples = []
@@ -289,7 +306,9 @@ def translator_card(flags, trained, result, directions, scores, evaluation) -> d
     }
 
 
-def run_values(flags, trained, result) -> dict:
+def run_values(
+    flags: Flags, trained: translation.Flags | classification.Flags, result: dict
+) -> dict:
     """Returns the values that the cards of all tasks have."""
     notes = flags.notes and pathlib.Path(flags.notes).read_text(encoding="utf-8")
     return {
@@ -362,7 +381,7 @@ def make_classifier(
     return description, card, f"{result[score] - scores[score]:.2f}% {score_name}"
 
 
-def convert_to_half(file: pathlib.Path):
+def convert_to_half(file: pathlib.Path) -> None:
     """Converts the weights of a Keras file to float16.
 
     Keras loads them into the variables of the model, which stay float32.
@@ -397,7 +416,7 @@ def megabytes(folder: pathlib.Path) -> float:
     return sum(path.stat().st_size for path in folder.iterdir()) / 1e6
 
 
-def check_size(flags: Flags, out: pathlib.Path, quantization: str):
+def check_size(flags: Flags, out: pathlib.Path, quantization: str) -> None:
     """Rejects a preset that is too large to be shipped."""
     size = megabytes(out)
     if size > flags.max_megabytes:
@@ -408,7 +427,9 @@ def check_size(flags: Flags, out: pathlib.Path, quantization: str):
         )
 
 
-def stored_flags(recipe, result: dict):
+def stored_flags(
+    recipe: types.ModuleType, result: dict
+) -> translation.Flags | classification.Flags:
     """Returns the flags of a run, whose tuples are lists in JSON."""
     return recipe.Flags(
         **{

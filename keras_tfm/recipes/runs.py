@@ -11,10 +11,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from importlib import metadata
+from typing import TYPE_CHECKING
 
 import keras
 
 from keras_tfm.recipes.flags import parse
+
+if TYPE_CHECKING:  # a module of type stubs alone
+    from _typeshed import DataclassInstance
 
 PACKAGES = ("keras", "tensorflow", "jax", "torch", "sentencepiece")
 # Flags by range; a recipe has some of them. None passes: it is chosen later.
@@ -45,7 +49,7 @@ def start(
     flags: type,
     description: str,
     arguments: list[str] | None = None,
-):
+) -> None:
     """Runs a recipe with the flags of the command line.
 
     Bad input ends the process with a sentence instead of a traceback.
@@ -63,7 +67,7 @@ def start(
         sys.exit(str(error))  # to standard error, with status 1
 
 
-def check_ranges(flags):
+def check_ranges(flags: "DataclassInstance") -> None:
     """Rejects flags outside `RANGES`.
 
     Args:
@@ -79,7 +83,9 @@ def check_ranges(flags):
                 raise ValueError(f"--{_flag(name)} must be {expected}; got {value}.")
 
 
-def check_at_least(flags, minimum: int, names: Iterable[str]):
+def check_at_least(
+    flags: "DataclassInstance", minimum: int, names: Iterable[str]
+) -> None:
     """Rejects flags that are below a minimum; None passes.
 
     Args:
@@ -102,7 +108,7 @@ def _flag(name):
     return name.replace("_", "-")
 
 
-def identity(flags, *datasets) -> dict:
+def identity(flags: "DataclassInstance", *datasets: Iterable) -> dict:
     """Returns what must stay the same when a run is resumed.
 
     Args:
@@ -128,7 +134,7 @@ def is_resumable(out: pathlib.Path) -> bool:
     return (out / "restart" / "training_state.npz").exists()
 
 
-def check_folder(out: pathlib.Path, values: dict, resumable: Iterable[str]):
+def check_folder(out: pathlib.Path, values: dict, resumable: Iterable[str]) -> None:
     """Rejects a run folder that holds a run with other flags.
 
     Args:
@@ -206,10 +212,10 @@ def make_adamw(
 class Seconds(keras.callbacks.Callback):
     """Adds the seconds of an epoch, scoring included, to the logs."""
 
-    def on_epoch_begin(self, epoch, logs=None):
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
         self.start = time.perf_counter()
 
-    def on_epoch_end(self, epoch, logs=None):
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
         logs["seconds"] = round(time.perf_counter() - self.start, 2)
 
 
@@ -251,9 +257,9 @@ def versions(*packages: str) -> dict[str, str | None]:
     return table
 
 
-def write_json(file: pathlib.Path, content: dict):
+def write_json(file: pathlib.Path, content: dict) -> None:
     """Writes a JSON file whole or not at all."""
     partial = file.with_suffix(".partial")
-    content = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
-    partial.write_text(content, encoding="utf-8")
+    text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    partial.write_text(text, encoding="utf-8")
     partial.replace(file)

@@ -12,7 +12,7 @@ import dataclasses
 import pathlib
 import sys
 import time
-from typing import Annotated, Literal
+from typing import Annotated, Literal, cast
 
 import keras
 import numpy as np
@@ -20,12 +20,14 @@ import tyro
 
 from keras_tfm import decode, models, pipelines, plot, text, training
 from keras_tfm.recipes import (
+    corpora,
     fine_tuning,
     multilingual,
     runs,
     translation_defaults,
     translation_scores,
 )
+from keras_tfm.recipes.translation_defaults import AnyModel
 
 MAX_LENGTH = 256  # tokens of either side of a training pair
 MAX_SOURCE_LENGTH = 1_024  # tokens of a source to translate
@@ -208,14 +210,20 @@ def main(flags: Flags) -> dict:
     return result
 
 
-def make_vocabulary(flags: Flags, corpus, out, parent=None) -> text.Vocabulary:
+def make_vocabulary(
+    flags: Flags,
+    corpus: corpora.Corpus,
+    out: pathlib.Path,
+    parent: pipelines.Translator | None = None,
+) -> text.Vocabulary:
     """Loads the vocabulary of a resumed run, or trains one on the training
     pairs."""
     file = out / "vocabulary.model"
     if runs.is_resumable(out):
         return text.Vocabulary.load(file)
     if parent and flags.vocabulary_size is None:
-        vocabulary = parent.vocabulary
+        # `load_parent` accepts no other vocabulary.
+        vocabulary = cast(text.Vocabulary, parent.vocabulary)
         multilingual.check_tags(flags, vocabulary)
     else:
         vocabulary = text.Vocabulary.train(
@@ -231,7 +239,12 @@ def make_vocabulary(flags: Flags, corpus, out, parent=None) -> text.Vocabulary:
     return vocabulary
 
 
-def check_lengths(flags: Flags, corpus, vocabulary, parent=None):
+def check_lengths(
+    flags: Flags,
+    corpus: corpora.Corpus,
+    vocabulary: text.Vocabulary,
+    parent: pipelines.Translator | None = None,
+) -> None:
     """Rejects, before training, sources that could not be translated after
     it."""
     limit = min(MAX_SOURCE_LENGTH, max_positions(parent) or MAX_SOURCE_LENGTH)
@@ -246,12 +259,17 @@ def check_lengths(flags: Flags, corpus, vocabulary, parent=None):
             )
 
 
-def max_positions(parent) -> int | None:
+def max_positions(parent: pipelines.Translator | None) -> int | None:
     """Returns the number of learned positions of a model; None if unlimited."""
     return None if parent is None else parent.decoder.max_positions
 
 
-def make_batches(flags: Flags, corpus, vocabulary, parent=None):
+def make_batches(
+    flags: Flags,
+    corpus: corpora.Corpus,
+    vocabulary: text.Vocabulary,
+    parent: pipelines.Translator | None = None,
+) -> tuple[text.Batches, text.Batches]:
     """Makes the batches of training and of validation."""
     longest = min(MAX_LENGTH, max_positions(parent) or MAX_LENGTH)
     options = {
@@ -271,7 +289,11 @@ def make_batches(flags: Flags, corpus, vocabulary, parent=None):
     return train, text.Batches(pairs, vocabulary, shuffle=False, **options)
 
 
-def make_model(flags: Flags, vocabulary, parent=None) -> keras.Model:
+def make_model(
+    flags: Flags,
+    vocabulary: text.Vocabulary,
+    parent: pipelines.Translator | None = None,
+) -> AnyModel:
     """Makes a model from scratch, or one to fine-tune."""
     config = {"dropout": flags.dropout, "dtype": flags.precision}
     if parent:
@@ -284,7 +306,7 @@ def make_model(flags: Flags, vocabulary, parent=None) -> keras.Model:
     return translation_defaults.SIZES[flags.size](vocabulary.size, **config)
 
 
-def compile_network(flags: Flags, model, steps_per_epoch: int) -> keras.Model:
+def compile_network(flags: Flags, model: AnyModel, steps_per_epoch: int) -> keras.Model:
     """Compiles the trained part of a model: all layers up to the logits.
 
     The loss takes the decoder's output and the tied embedding matrix, so that
@@ -313,7 +335,7 @@ def compile_network(flags: Flags, model, steps_per_epoch: int) -> keras.Model:
     return network
 
 
-def copy_model(model) -> keras.Model:
+def copy_model(model: AnyModel) -> AnyModel:
     """Makes a float32 model with the same weights."""
     copy = type(model).from_config(model.get_config() | {"dtype": "float32"})
     copy.set_weights(model.get_weights())
@@ -332,7 +354,15 @@ class Trainer:
         out: path of the run folder.
     """
 
-    def __init__(self, flags, model, network, vocabulary, corpus, out):
+    def __init__(
+        self,
+        flags: Flags,
+        model: AnyModel,
+        network: keras.Model,
+        vocabulary: text.Vocabulary,
+        corpus: corpora.Corpus,
+        out: pathlib.Path,
+    ):
         self.flags, self.model, self.network, self.out = flags, model, network, out
         # A search in mixed precision is slower: it decodes with a float32 copy.
         mixed = flags.precision != "float32"
@@ -357,14 +387,14 @@ class Trainer:
         """Translates with the present weights."""
         if self.decoded is not self.model:
             self.decoded.set_weights(self.model.get_weights())
-        return self.translator(sentences)
+        return list(self.translator(sentences))
 
     @property
-    def history(self) -> dict:
+    def history(self) -> dict[str, list]:
         """Losses and scores of all epochs, those before a resume included."""
         return self.resume.history
 
-    def fit(self, batches, validation) -> int:
+    def fit(self, batches: text.Batches, validation: text.Batches) -> int:
         """Trains, averages weights, and returns the number of averaged
         epochs."""
         flags, steps = self.flags, batches.steps_per_epoch
@@ -400,7 +430,9 @@ class Trainer:
         return averaged
 
 
-def make_translator(flags: Flags, model, corpus, vocabulary) -> pipelines.Translator:
+def make_translator(
+    flags: Flags, model: AnyModel, corpus: corpora.Corpus, vocabulary: text.Vocabulary
+) -> pipelines.Translator:
     """Makes the translator that the run saves."""
     return pipelines.Translator(
         model,
@@ -414,7 +446,7 @@ def make_translator(flags: Flags, model, corpus, vocabulary) -> pipelines.Transl
     )
 
 
-def usual_length(corpus, vocabulary) -> int:
+def usual_length(corpus: corpora.Corpus, vocabulary: text.Vocabulary) -> int:
     """Returns the 95th percentile of source lengths, in tokens.
 
     The translator splits longer texts into sentences: of an input longer than
@@ -425,7 +457,12 @@ def usual_length(corpus, vocabulary) -> int:
     return max(1, int(np.percentile(lengths, 95)))
 
 
-def draw(translator, corpus, history, out: pathlib.Path):
+def draw(
+    translator: pipelines.Translator,
+    corpus: corpora.Corpus,
+    history: dict[str, list],
+    out: pathlib.Path,
+) -> None:
     """Draws the curves of the run and the cross-attention of one sentence."""
     plot.training_curves(history).savefig(out / "curves.png", dpi=150)
     words = np.array([len(sentence.split()) for sentence in corpus.test.source])

@@ -3,9 +3,15 @@
 import dataclasses
 import functools
 import pathlib
+from typing import TYPE_CHECKING
 
 from keras_tfm import models
 from keras_tfm.recipes import augmentation, multilingual, runs
+
+if TYPE_CHECKING:  # which imports this module
+    from keras_tfm.recipes import translation
+
+AnyModel = models.Transformer | models.RecurrentSeq2Seq  # of `--architecture`
 
 # A deep encoder and a shallow decoder: as good and faster, Kasai et al. 2021,
 # https://arxiv.org/abs/2006.10369
@@ -92,7 +98,7 @@ COUNTS = ("epochs", "average_last", "evaluate_every", "beam_size", "batch_tokens
 COUNTS += ("num_buckets", "held_out", "warmup_steps")
 
 
-def complete(flags, num_pairs: int):
+def complete(flags: "translation.Flags", num_pairs: int) -> "translation.Flags":
     """Replaces each None by the default for the corpus.
 
     Args:
@@ -140,7 +146,7 @@ def _run_folder(flags) -> str:
     return f"runs/{corpus}-{sources}-{targets}{recurrent}"
 
 
-def check(flags):
+def check(flags: "translation.Flags") -> None:
     """Rejects flags that are wrong for every corpus.
 
     Args:

@@ -2,9 +2,17 @@
 
 import pathlib
 import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
 import sacrebleu
+
+from keras_tfm import pipelines
+from keras_tfm.recipes import corpora
+
+if TYPE_CHECKING:  # which imports this module
+    from keras_tfm.recipes import translation
 
 NUM_TRANSLATIONS = 8  # translations that a run prints
 
@@ -20,7 +28,12 @@ class CHRF(sacrebleu.CHRF):
         return float(super()._compute_f_score(statistics))
 
 
-def evaluate(flags, translator, corpus, out: pathlib.Path) -> dict:
+def evaluate(
+    flags: "translation.Flags",
+    translator: pipelines.Translator,
+    corpus: corpora.Corpus,
+    out: pathlib.Path,
+) -> dict:
     """Translates the test set, scores it, and prints some translations.
 
     Args:
@@ -89,7 +102,12 @@ def score(translations: list[str], references: list[str], tokenize: str) -> dict
     }
 
 
-def write_translations(file: pathlib.Path, sources, references, translations):
+def write_translations(
+    file: pathlib.Path,
+    sources: Iterable[str],
+    references: Iterable[str],
+    translations: Iterable[str],
+) -> None:
     """Writes a TSV of sources, references and translations."""
     rows = zip(sources, references, translations, strict=True)
     lines = ["source\treference\ttranslation"]
