@@ -165,7 +165,7 @@ def main(flags: Flags) -> dict:
     if keras.config.backend() == "jax":
         print("The first epoch compiles a function for each bucket: seconds each.")
     classification_defaults.warn_of_few_updates(flags.epochs * batches.steps_per_epoch)
-    check_test_texts(vocabulary, corpus.test)
+    classification_defaults.check_test_texts(vocabulary, corpus.test)
     multi_label = corpus.train.multi_label
     baseline = classification_scores.tf_idf_scores(corpus)
     print(classification_scores.baseline_report(baseline, multi_label))
@@ -179,22 +179,11 @@ def main(flags: Flags) -> dict:
     history, weights, validation_scores = train(
         flags, model, batches, validation, out, multi_label
     )
-    classifier = pipelines.Classifier(
-        model,
-        vocabulary,
-        corpus.train.classes,
-        paired=corpus.train.paired,
-        max_length=flags.max_length,
-        batch_tokens=max(flags.batch_tokens, flags.max_length),
-    )
+    classifier = make_classifier(flags, model, vocabulary, corpus.train)
     classifier.save(out / "model")
     result, predicted = classification_scores.evaluate(flags, classifier, corpus, out)
     result |= {
-        "tf_idf": baseline
-        and {
-            name: round(100 * value, 2) if name != "c" else value
-            for name, value in baseline.items()
-        },
+        "tf_idf": baseline and classification_scores.percentages(baseline),
         "validation": validation_scores,
         "parameters": model.count_params(),
         "texts": len(corpus.train),
@@ -311,18 +300,6 @@ def make_vocabulary(
     out.mkdir(parents=True, exist_ok=True)  # only after the input proved readable
     vocabulary.save(file)
     return vocabulary
-
-
-def check_test_texts(vocabulary: AnyVocabulary, test: text.LabeledDataset) -> None:
-    """Rejects, before training, texts that could not be classified after it."""
-    sides = list(zip(*test.texts, strict=True)) if test.paired else [test.texts]
-    for side in sides:
-        for number, ids in enumerate(vocabulary.encode(list(side))):
-            if not len(ids):
-                raise ValueError(
-                    "Each test text must have a token of the vocabulary; got "
-                    f"{test.texts[number]!r}, which has none. Leave it out."
-                )
 
 
 def make_batches(
@@ -455,6 +432,23 @@ def train(
         chosen = list(scores)[0]
     rounded = {weights: round(float(score), 4) for weights, score in scores.items()}
     return resume.history, chosen, {name: rounded}
+
+
+def make_classifier(
+    flags: Flags,
+    model: models.SequenceClassifier,
+    vocabulary: AnyVocabulary,
+    train: text.LabeledDataset,
+) -> pipelines.Classifier:
+    """Makes the classifier that the run saves."""
+    return pipelines.Classifier(
+        model,
+        vocabulary,
+        train.classes,
+        paired=train.paired,
+        max_length=flags.max_length,
+        batch_tokens=max(flags.batch_tokens, flags.max_length),
+    )
 
 
 def draw(

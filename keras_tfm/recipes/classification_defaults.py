@@ -156,6 +156,18 @@ def check_labels(flags: "classification.Flags", train: text.LabeledDataset) -> N
         )
 
 
+def check_test_texts(vocabulary: AnyVocabulary, test: text.LabeledDataset) -> None:
+    """Rejects, before training, texts that could not be classified after it."""
+    sides = list(zip(*test.texts, strict=True)) if test.paired else [test.texts]
+    for side in sides:
+        for number, ids in enumerate(vocabulary.encode(list(side))):
+            if not len(ids):
+                raise ValueError(
+                    "Each test text must have a token of the vocabulary; got "
+                    f"{test.texts[number]!r}, which has none. Leave it out."
+                )
+
+
 def complete(flags: "classification.Flags") -> "classification.Flags":
     """Replaces each None by the default for the corpus.
 

@@ -161,6 +161,14 @@ def _fit_vectorizer(train):
     return None, None
 
 
+def percentages(baseline: dict[str, float]) -> dict[str, float]:
+    """Returns the scores of `tf_idf_scores` in percent; `"c"` stays."""
+    return {
+        name: round(100 * value, 2) if name != "c" else value
+        for name, value in baseline.items()
+    }
+
+
 def baseline_report(baseline: dict | None, multi_label: bool) -> str:
     """Formats the scores of the TF-IDF baseline."""
     if baseline is None:
