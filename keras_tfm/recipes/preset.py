@@ -20,6 +20,7 @@ import shutil
 import tempfile
 import types
 import zipfile
+from typing import Any
 
 import h5py
 
@@ -117,8 +118,7 @@ def make_translator(
     """
     trained = stored_flags(translation, result)
     translator = pipelines.Translator.load(run / "model")
-    max_source_length = translator.config.max_source_length
-    positions = flags.positions or max(1024, max_source_length)
+    positions = flags.positions or max(1024, translator.config.max_source_length)
     quantization = flags.quantization or "int8_float16"
     zoo.to_ctranslate2(
         translator.model,
@@ -131,13 +131,6 @@ def make_translator(
     corpus = multilingual.load_corpus(trained)
     origin = preset_cards.public_origin(trained, corpus)
     directions = direction_flags(trained, out.name)
-    arguments = {
-        name: value
-        for name, value in translator.changes().items()
-        if name in MODEL_ARGUMENTS
-    }
-    arguments |= FIXED_ARGUMENTS
-    arguments["max_source_length"] = min(max_source_length, positions)
     description = {
         "task": "translation",
         "languages": [directions[0].source, directions[0].target],
@@ -146,11 +139,49 @@ def make_translator(
         "data": ", ".join(dict.fromkeys(origin.values())),
         "scores": {},
         "language_tags": bool(trained.additional_targets),  # before the sources
-        "arguments": arguments,
+        "arguments": model_arguments(translator, positions),
     }
     write_json(out / "preset.json", description)  # `from_preset` reads it
     evaluation = Evaluation(trained, run, out, result)
     scores = [evaluation.score(direction) for direction in directions]
+    description |= described_directions(directions, scores)
+    card = translator_card(flags, trained, result, directions, scores, evaluation) | {
+        **origin,
+        "name": out.name,
+        "license": corpus.license,
+        "quantization": quantization,
+        "rows": score_table(directions, scores, quantization),
+    }
+    float_scores, preset_scores = scores[0]
+    loss = float_scores["bleu"] - preset_scores["bleu"]
+    return description, preset_cards.TRANSLATOR.format(**card), f"{loss:.2f} BLEU"
+
+
+def model_arguments(translator: pipelines.Translator, positions: int) -> dict[str, Any]:
+    """Returns the arguments of a translator that its preset stores.
+
+    Args:
+        translator: of the run.
+        positions: int, maximum tokens of a source in the preset.
+    """
+    changes = translator.changes()
+    arguments = {name: changes[name] for name in changes if name in MODEL_ARGUMENTS}
+    max_source_length = min(translator.config.max_source_length, positions)
+    return arguments | FIXED_ARGUMENTS | {"max_source_length": max_source_length}
+
+
+def described_directions(
+    directions: list[translation.Flags], scores: list[tuple[dict, dict]]
+) -> dict[str, Any]:
+    """Returns languages and scores of the directions, for `preset.json`.
+
+    Those of the first direction stand for the preset itself; the others, if
+    any, are in `"directions"`, by name.
+
+    Args:
+        directions: see `direction_flags`.
+        scores: see `Evaluation.score`, of each direction.
+    """
     described = {
         direction_name(direction): {
             "languages": [direction.source, direction.target],
@@ -158,27 +189,25 @@ def make_translator(
         }
         for direction, (_, preset_scores) in zip(directions, scores, strict=True)
     }
-    description |= described.pop(direction_name(directions[0]))
-    if described:
-        description["directions"] = described
-    card = translator_card(flags, trained, result, directions, scores, evaluation) | {
-        **origin,
-        "name": out.name,
-        "license": corpus.license,
-        "quantization": quantization,
-    }
-    card["rows"] = "\n".join(
-        row
-        for direction, pair in zip(directions, scores, strict=True)
-        for row in preset_cards.score_rows(
-            f"{direction_name(direction)}, " if directions[1:] else "",
-            quantization,
-            *pair,
+    first = described.pop(direction_name(directions[0]))
+    return first | {"directions": described} if described else first
+
+
+def score_table(
+    directions: list[translation.Flags],
+    scores: list[tuple[dict, dict]],
+    quantization: str,
+) -> str:
+    """Returns the rows of the card's table: two for each direction."""
+    rows = []
+    for direction, (float_scores, preset_scores) in zip(
+        directions, scores, strict=True
+    ):
+        label = f"{direction_name(direction)}, " if directions[1:] else ""
+        rows += preset_cards.score_rows(
+            label, quantization, float_scores, preset_scores
         )
-    )
-    float_scores, preset_scores = scores[0]
-    loss = float_scores["bleu"] - preset_scores["bleu"]
-    return description, preset_cards.TRANSLATOR.format(**card), f"{loss:.2f} BLEU"
+    return "\n".join(rows)
 
 
 class Evaluation:
