@@ -9,7 +9,6 @@ import re
 
 import pytest
 
-from tests.pending import PENDING
 from tests.test_docs import PACKAGES, public_objects
 
 # An example shows use; what it computes is tested on each backend elsewhere.
@@ -75,8 +74,6 @@ def test_examples_run(path, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_public_object_has_an_example(package):
-    if package in PENDING:
-        pytest.skip("pending")
     objects = public_objects(importlib.import_module(f"keras_tfm.{package}"))
     lacking = [name for name, value in objects.items() if not examples(value.__doc__)]
     assert not lacking, "without an example: " + " ".join(lacking)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from tests.pending import PENDING
 from tools import measure
 
 pytestmark = pytest.mark.backend("torch")  # reads source, runs nothing
@@ -39,20 +38,16 @@ def packages():
 def test_limits_hold(packages):
     faults = []
     for package, sources in packages.items():
-        if package not in PENDING:
-            faults += measure.package_violations(package, sources)
+        faults += measure.package_violations(package, sources)
     assert not faults, "\n".join(faults)
 
 
+@pytest.mark.xfail(reason="18,200 code lines: the limit is a goal", strict=True)
 def test_the_library_is_at_most_as_long_as_allowed(packages):
-    if PENDING:
-        pytest.skip(f"pending: {', '.join(sorted(PENDING))}")
     assert measure.library_code(packages) <= measure.LIBRARY_CODE
 
 
 def test_every_exception_is_needed(packages):
-    if PENDING:
-        pytest.skip(f"pending: {', '.join(sorted(PENDING))}")
     allowed, measure.EXCEPTIONS = measure.EXCEPTIONS, {}
     try:
         faults = [
@@ -108,8 +103,7 @@ def test_comments_are_asked_of_some_packages_only():
     ]
 
 
+@pytest.mark.xfail(reason="37 files: the limit is a goal", strict=True)
 def test_one_translation_visits_few_files():
-    if PENDING:
-        pytest.skip(f"pending: {', '.join(sorted(PENDING))}")
     paths = measure.visited_files()
     assert len(paths) <= measure.VISITED_FILES, paths

@@ -7,8 +7,6 @@ import sys
 
 import pytest
 
-from tests.pending import PENDING
-
 pytestmark = pytest.mark.backend("torch")  # reads source, runs nothing
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -167,8 +165,6 @@ def texts():
 
 @pytest.mark.parametrize("package", sorted(MAY_IMPORT))
 def test_imports_point_down_only(package):
-    if package in PENDING:
-        pytest.skip("pending")
     tree = sources("keras_tfm")
     faults = import_faults({p: s for p, s in tree.items() if package_of(p) == package})
     assert not faults, "\n".join(faults)
@@ -176,7 +172,7 @@ def test_imports_point_down_only(package):
 
 def test_every_package_has_a_line_in_the_table():
     packages = {package_of(path) for path in sources("keras_tfm")}
-    assert packages - set(MAY_IMPORT) - PENDING == set()
+    assert packages - set(MAY_IMPORT) == set()
 
 
 def faults_of(path, source):
