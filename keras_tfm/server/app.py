@@ -38,12 +38,15 @@ class Client(Protocol):
 
     async def answer(self, job: Job) -> list[dict] | Exception:
         """Answers a job, see `Engine.answers`."""
+        ...
 
     async def describe(self) -> dict[str, Any]:
         """Describes the model, see `Engine.describe`."""
+        ...
 
     def stream(self, text: str, target_prefix: str | None) -> AsyncIterator:
         """Yields the translation so far, or an error."""
+        ...
 
 
 class TranslateRequest(pydantic.BaseModel, extra="forbid"):
