@@ -98,7 +98,7 @@ def main(settings: Settings):
     if settings.train_steps:
         trained = training(plain, vocabulary, settings.train_steps)
         rates[f"training, tiny, {keras.backend.backend()}"] = trained
-    print("| way | target tokens a second | times training |\n|---|---|---|")
+    print("| pipeline | target tokens a second | times training |\n|---|---|---|")
     for name, rate in rates.items():
         times = f"{rate / trained:,.1f}" if trained else ""
         print(f"| {name} | {rate:,.0f} | {times} |")

@@ -1,5 +1,5 @@
 # %% [markdown]
-# # Residuals and normalisation
+# # Residuals and normalization
 #
 # **You will see** layer norm by hand, what padding does to batch norm and not
 # to layer norm, what becomes of gradients in a deep stack without residuals,
@@ -136,7 +136,7 @@ assert (by_layer[~real] == 0).all()
 assert np.abs(by_batch[~real]).mean() > np.abs(by_batch[real]).mean()
 
 # %% [markdown]
-# A mask mends that: Keras' batch norm, and the blocks of this library, count
+# A mask fixes that: Keras' batch norm, and the blocks of this library, count
 # real positions only. What stays is that in training a sentence changes with
 # the other sentences of its batch. At inference batch norm takes running means
 # instead: then neighbours do nothing, but the model is another function than

@@ -125,9 +125,9 @@ for line in ("I love you very much", "Ti amo molto"):
 # ## One training step
 #
 # Two pairs of different lengths make one batch. The decoder reads the target
-# **shifted right**: the start token, id 2, and the words. What it has to say at
-# each place, the label, is the next word, and at last the end token, id 3.
-# Where there is nothing stands padding, id 0.
+# **shifted right**: the start token, id 2, and the words. The label at each
+# position is the next word, and at last the end token, id 3.
+# Where there is no token, the label is padding, id 0.
 
 # %%
 two = text.Pairs(
@@ -152,8 +152,8 @@ for row, label in zip(inputs["target_ids"], labels, strict=True):
 # $$M_{ts} = [\,s \le t\,] \wedge [\,\mathrm{id}_s \ne 0\,],$$
 #
 # and of the source, what is no padding. The decoder's own mask for the first
-# pair, and its mask of the source for the second. Rows of padding have words to
-# look at too; what they hear is never used.
+# pair, and its mask of the source for the second. Queries of padding attend to
+# words too; their outputs are never used.
 
 # %%
 length = inputs["target_ids"].shape[1]

@@ -393,7 +393,7 @@ figure.axes[0].set_ylim(0, 1.02)
 figure
 
 # %% [markdown]
-# Attention is what the last lacks. Of the other two the recurrent one is
+# The last has no attention. Of the other two the recurrent one is
 # ahead, by the step as by the second: the task is small and all about order,
 # which a recurrent model has from the start, and on few cores its steps take no
 # longer. What speaks for the Transformer is above: all places at once, and no

@@ -331,7 +331,7 @@ assert lost["attention, dot"] < lost["attention, scaled_dot"]
 # ## Above an encoder
 #
 # `models.SequenceClassifier` stands on an `Encoder`, and `pooling` says how.
-# Now each vector has heard of all the words, the start token's too, and all
+# Now each vector has attended to all the words, the start token's too, and all
 # four do it.
 
 # %%

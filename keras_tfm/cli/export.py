@@ -66,7 +66,9 @@ def _write_ctranslate2(translator, flags):
     ):
         if ids:
             tokens = " ".join(vocabulary.tokens(ids))
-            print(f"Give CTranslate2 these tokens {place}: {tokens}", file=sys.stderr)
+            print(
+                f"Pass these tokens to CTranslate2 {place}: {tokens}", file=sys.stderr
+            )
 
 
 def _report(folder):

@@ -24,9 +24,12 @@ def main(arguments: list[str] | None = None) -> int:
         arguments: list of str, or None for those of the process.
 
     Returns:
-        int, the exit status: 0; 1 for an error, printed on standard error; 2
-        for unknown flags; 130 after Ctrl-C; 141 if the reader of the output is
-        gone.
+        int, the exit status: 0; 1 for an error, printed on standard error; 130
+        after Ctrl-C; 141 if the reader of the output is gone.
+
+    Raises:
+        SystemExit: help was printed (status 0), the flags are unknown (2), or
+            a recipe rejects its input (1).
 
     Example:
         ```python
@@ -42,7 +45,11 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     _choose_backend()
     try:
-        if arguments[:1] == ["train"] and arguments[1:2] not in ([], ["--help"]):
+        if arguments[:1] == ["train"] and arguments[1:2] not in (
+            [],
+            ["--help"],
+            ["-h"],
+        ):
             status = _train(arguments[1], arguments[2:])
         else:
             status = _parse(arguments).run()

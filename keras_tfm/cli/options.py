@@ -213,9 +213,11 @@ class Serve(Languages):
     max_texts: int = Limits.max_texts
     """Maximum number of texts in a request."""
     timeout: float = Limits.timeout
-    """Maximum time until an answer, in seconds."""
+    """Maximum time until the request body is complete, and again until the
+    answer, in seconds."""
     max_waiting: int = Limits.max_waiting
-    """Maximum number of waiting requests."""
+    """Maximum number of requests that wait, for each worker. A request of many
+    texts counts once for each quarter of a batch."""
     max_attention_tokens: int = Limits.max_attention_tokens
     """Maximum length of a text whose attention is requested, in tokens."""
     batch_size: int = Limits.batch_size

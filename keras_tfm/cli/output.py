@@ -62,8 +62,9 @@ class Output:
     def _resume(self, identity, note):
         if not self._note.exists() and self._file.seek(0, os.SEEK_END):
             raise ValueError(
-                f"{os.fspath(self._part)!r} exists and is not a part of this command. "
-                "Remove it, or name another output."
+                f"{os.fspath(self._part)!r} exists without {os.fspath(self._note)!r}, "
+                "which names the command that wrote it. Remove it, or name another "
+                "--output."
             )
         if identity is None or not self._note.exists():
             self._file.truncate(0)

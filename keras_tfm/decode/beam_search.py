@@ -96,12 +96,14 @@ class BeamSearch(SearchStrategy[BeamState]):
     """The strategy of beam search, see `beam_search`.
 
     A hypothesis that takes the end token leaves the live beams for the finished
-    hypotheses, where it is scored and never extended. A sequence is done
-    when no live beam can still enter the finished hypotheses; or when
-    `beam_size * patience`, and as many as are to be returned, have finished and
-    the best live beam scores, at its present length, no better than the worst
-    that would be returned; with `early_stopping` whatever it scores. At the
-    limit of a sequence live beams enter the finished hypotheses as they are.
+    hypotheses, where it is scored and never extended.
+
+    A sequence is done when no live beam can still enter the finished
+    hypotheses. It is also done when at least `beam_size * patience` and at
+    least `num_hypotheses` hypotheses have finished and no live beam scores
+    better, at its present length, than the worst hypothesis that would be
+    returned; `early_stopping` skips this comparison. At the limit of a sequence
+    live beams become finished hypotheses as they are.
 
     With groups the beam is several smaller ones, each of which avoids the
     tokens that earlier groups have taken at the same step. That decides which

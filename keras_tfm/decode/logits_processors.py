@@ -16,12 +16,12 @@ from typing import Any
 from keras import ops
 
 from keras_tfm.decode.hypotheses import History
+from keras_tfm.decode.next_tokens import NEVER
 from keras_tfm.decode.options import Options
 
 Tensor = Any
 LogitsProcessor = Callable[[Tensor, History], Tensor]
 
-FORBIDDEN = -float("inf")
 
 __all__ = [
     "epsilon",
@@ -98,7 +98,7 @@ def suppress(ids: Iterable[int]) -> LogitsProcessor:
         for first, count in _runs(ids):
             shape = (*ops.shape(logits)[:2], count)
             # Written in place: a choice by a mask would read and write all.
-            forbidden = ops.full(shape, FORBIDDEN, logits.dtype)
+            forbidden = ops.full(shape, NEVER, logits.dtype)
             logits = _write(logits, first, forbidden)
         return logits
 
@@ -106,7 +106,7 @@ def suppress(ids: Iterable[int]) -> LogitsProcessor:
 
 
 def minimum_length(length: int, end_id: int) -> LogitsProcessor:
-    """Makes a processor that forbids to end a hypothesis that is too short.
+    """Makes a processor that forbids ending a hypothesis that is too short.
 
     Args:
         length: int >= 0, in tokens, the end token not included.
@@ -124,7 +124,7 @@ def minimum_length(length: int, end_id: int) -> LogitsProcessor:
 
     def process(logits, history):
         end = logits[:, :, end_id : end_id + 1]
-        end = ops.where(_step(history) < length, FORBIDDEN, end)
+        end = ops.where(_step(history) < length, NEVER, end)
         return _write(logits, end_id, end)
 
     return process
@@ -192,7 +192,7 @@ def no_repeat_ngram(size: int) -> LogitsProcessor:
             repeats = repeats & is_same
         continuation = ids[..., size - 1 :]  # (B, K, num_starts)
         repeats = ops.broadcast_to(repeats, ops.shape(continuation))
-        forbidden = ops.full_like(continuation, FORBIDDEN, "float32")
+        forbidden = ops.full_like(continuation, NEVER, "float32")
         return _replace(logits, continuation, forbidden, repeats)
 
     return process
@@ -225,7 +225,7 @@ def suppress_sequences(sequences: Iterable[Sequence[int]]) -> LogitsProcessor:
                 previous = _token_at(ids, ops.maximum(step - length + i, 0))
                 matches = matches & (previous == token)
             logit = logits[:, :, last : last + 1]
-            logits = _write(logits, last, ops.where(matches, FORBIDDEN, logit))
+            logits = _write(logits, last, ops.where(matches, NEVER, logit))
         return logits
 
     return process
@@ -273,13 +273,13 @@ def top_k(count: int) -> LogitsProcessor:
 
     def process(logits, history):
         best = ops.top_k(logits, min(count, logits.shape[-1]))[0]  # (B, K, count)
-        return ops.where(logits < best[..., -1:], FORBIDDEN, logits)
+        return ops.where(logits < best[..., -1:], NEVER, logits)
 
     return process
 
 
 def top_p(probability: float) -> LogitsProcessor:
-    """Makes a processor that keeps the fewest tokens with that probability.
+    """Makes a processor that keeps the fewest tokens that reach a probability.
 
     Args:
         probability: float in (0, 1].
@@ -307,13 +307,13 @@ def top_p(probability: float) -> LogitsProcessor:
         likelier = ops.cumsum(probabilities, axis=-1) - probabilities
         nucleus = ops.where(likelier < probability, ordered, float("inf"))
         threshold = ops.min(nucleus, axis=-1, keepdims=True)
-        return ops.where(logits < threshold, FORBIDDEN, logits)
+        return ops.where(logits < threshold, NEVER, logits)
 
     return process
 
 
 def minimum_p(ratio: float) -> LogitsProcessor:
-    """Makes a processor that keeps tokens by the likeliest token's probability.
+    """Makes a processor that drops tokens far less likely than the likeliest.
 
     Args:
         ratio: float in (0, 1]: a token is kept if its probability is at least
@@ -335,7 +335,7 @@ def minimum_p(ratio: float) -> LogitsProcessor:
 
     def process(logits, history):
         best = ops.max(logits, axis=-1, keepdims=True)
-        return ops.where(logits < best + math.log(ratio), FORBIDDEN, logits)
+        return ops.where(logits < best + math.log(ratio), NEVER, logits)
 
     return process
 
@@ -366,7 +366,7 @@ def epsilon(probability: float) -> LogitsProcessor:
         is_unlikely = ops.log_softmax(logits, axis=-1) < math.log(probability)
         is_best = logits >= ops.max(logits, axis=-1, keepdims=True)
         is_dropped = is_unlikely & ~is_best
-        return ops.where(is_dropped, FORBIDDEN, logits)
+        return ops.where(is_dropped, NEVER, logits)
 
     return process
 

@@ -77,12 +77,12 @@ def best_tokens(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Finds the best tokens of each hypothesis, by a top-k in two stages.
 
-    The top-k is exact: the best tokens are in those chunks of the vocabulary
-    whose best tokens are best. So no top-k is over all tokens, which would take
-    5 to 9 times as long. All logits are read only twice and, where operations
-    are fused as by XLA, never copied: suppressed tokens are masked in their
-    chunks alone, and a log-probability is a logit less a number, which the
-    caller subtracts from the few tokens that it needs.
+    The first stage finds the `count` chunks of the vocabulary with the highest
+    maxima, the second takes the top-k inside them. The result is exact; a top-k
+    over all tokens would take 5 to 9 times as long. All logits are read only
+    twice and, where operations are fused as by XLA, never copied: suppressed
+    tokens are masked in their chunks alone, and a log-probability is a logit
+    less a number, which the caller subtracts from the few tokens that it needs.
 
     Args:
         logits: float32 `(B, K, V)`; minus infinity where a token is forbidden.
@@ -105,7 +105,7 @@ def best_tokens(
     peak = ops.max(peaks, axis=-1, keepdims=True)  # (B, K, 1)
     peak = ops.where(ops.isfinite(peak), peak, 0.0)
     normalizer, is_broken = _normalizer(
-        _total_probability(logits, peak, suppressed, is_forced), peak
+        _sum_allowed_exponentials(logits, peak, suppressed, is_forced), peak
     )
 
     num_chunks = min(count, peaks.shape[-1])
@@ -142,7 +142,7 @@ def normalized(logits: Tensor) -> tuple[Tensor, Tensor]:
     """
     peak = ops.max(logits, axis=-1, keepdims=True)
     peak = ops.where(ops.isfinite(peak), peak, 0.0)
-    normalizer, is_broken = _normalizer(_probability(logits, peak), peak)
+    normalizer, is_broken = _normalizer(_sum_exponentials(logits, peak), peak)
     return logits - normalizer, is_broken | _has_nan(logits)
 
 
@@ -200,7 +200,7 @@ def _chunk_peaks(chunks, suppressed, is_forced):
     return peaks
 
 
-def _total_probability(logits, peak, suppressed, is_forced):
+def _sum_allowed_exponentials(logits, peak, suppressed, is_forced):
     """Sums the exponentials of allowed logits less their peak, `(B, K, 1)`."""
     # Over the slices between suppressed tokens, since a mask over all tokens
     # would be another copy of the logits.
@@ -211,16 +211,16 @@ def _total_probability(logits, peak, suppressed, is_forced):
         if first + 1 < last
     ]
     total = sum(
-        (_probability(logits[..., allowed], peak) for allowed in slices),
+        (_sum_exponentials(logits[..., allowed], peak) for allowed in slices),
         start=ops.zeros_like(peak),
     )
     if suppressed and is_forced is not None:
-        rest = _probability(ops.take(logits, suppressed, axis=-1), peak)
+        rest = _sum_exponentials(ops.take(logits, suppressed, axis=-1), peak)
         total = total + ops.where(is_forced, rest, 0.0)
     return total
 
 
-def _probability(logits, peak):
+def _sum_exponentials(logits, peak):
     return ops.sum(ops.exp(logits - peak), axis=-1, keepdims=True)
 
 

@@ -58,9 +58,10 @@ class Options:
             With sampling any number.
         length_penalty: float >= 0, see `decode.penalty`.
         length_penalty_form: `"mean"` or `"gnmt"`, see `decode.penalty`.
-        coverage_penalty: float >= 0, see `decode.beam_search`. It is not
-            divided by the length: combine it with the form `"gnmt"`; 0.2 is
-            usual for both.
+        coverage_penalty: float >= 0. Adds `coverage_penalty * sum(log(min(a,
+            1)))` to a score, where `a` is the attention that each source token
+            has received (Wu et al. 2016, equation 14). It is not divided by the
+            length: combine it with the form `"gnmt"`; 0.2 is usual for both.
         patience: float > 0. A source is finished after `beam_size * patience`
             finished hypotheses. Source: Kasai et al. 2022.
         early_stopping: bool. Stop there even if a live beam scores higher.
@@ -212,7 +213,8 @@ class Options:
         if not rule[0] and self.min_decoding_length >= rule[1]:
             raise ValueError(
                 "`min_decoding_length` must be less than `max_decoding_length`; got "
-                f"{self.min_decoding_length}, max_decoding_length={length}."
+                f"min_decoding_length={self.min_decoding_length}, "
+                f"max_decoding_length={length}."
             )
 
     def _check_special_ids(self):

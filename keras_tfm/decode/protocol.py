@@ -11,10 +11,10 @@ Cache = Any
 
 @runtime_checkable
 class Decodable(Protocol):
-    """A model that can be decoded: everything else about it is its own matter.
+    """Declares the two methods that decoding needs from a model.
 
-    `begin` and `step` are all that a model needs. What else it has is used
-    where it is declared, see `Capabilities`:
+    `begin` and `step` are all that a model needs. Decoding also uses these
+    members, if the model has them, see `Capabilities`:
 
     * `vocabulary_size`, `target_vocabulary_size`: int, to check ids.
     * `begin_options`: names of optional arguments of `begin`:
@@ -135,7 +135,7 @@ class Capabilities:
         if not isinstance(model, Decodable):
             raise ValueError(
                 "`model` must have the methods `begin` and `step`, as a Transformer "
-                f"has; got {type(model).__name__}. Of a translator pass its `.model`."
+                f"has; got {type(model).__name__}. For a translator, pass its `.model`."
             )
         return cls(
             vocabulary_size=getattr(model, "vocabulary_size", None),

@@ -184,8 +184,7 @@ class Sampling(SearchStrategy[SamplingState]):
         logits, forced, state = self._next_logits(step_fn, state, state.ids)
         token, log_prob, is_broken = self._choose(logits, forced, state)  # (B, K)
         is_done, at_end = state.is_done, at_step(state.step, state.capacity)
-        # A sample that is done repeats padding; NaN ends a sample and its
-        # score.
+        # A sample that is done repeats padding; NaN ends it and its score.
         token = ops.where(is_done | is_broken, 0, token)
         log_prob = ops.where(is_broken, float("nan"), log_prob)
         at_end = at_end & (~is_done)[:, :, None]

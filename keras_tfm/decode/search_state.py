@@ -1,8 +1,10 @@
 """The states of searches: what each step reads and returns.
 
 Letters of shapes: `B` source sequences, `K` live beams (or samples) of each,
-`N` finished hypotheses that are kept, `T` capacity in tokens, `S` source
-length, `G` groups of beams. A state is a structure of tensors. Apart from
+`N` finished hypotheses that are kept, `n` returned ones, `T` capacity in
+tokens, `S` source length, `G` groups of beams, `M` candidates for a place in
+the beam, `V` vocabulary, `C` tokens of a shortlist, `J` phrases, `P` length of
+a prefix or phrase. A state is a structure of tensors. Apart from
 `step` every tensor has the batch first, so that sequences can be taken out of a
 state or put into it. An optional field that a search does not need is `ABSENT`,
 which has no tensors on any backend.
@@ -150,7 +152,7 @@ class SamplingState(NamedTuple):
         ids: int32 `(B, K, T)`, the tokens so far, then 0.
         scores: float32 `(B, K)`, cumulative log-probabilities.
         lengths: int32 `(B, K)`, in tokens.
-        noise: float32 `(B, K, T')` in [0, 1), which decides what is sampled;
+        noise: float32 `(B, K, T)` in [0, 1), which decides what is sampled;
             absent in greedy search.
         token_log_probs: float32 `(B, K, T)`, of each token; or absent.
 

@@ -28,8 +28,9 @@ class Shortlist:
         translations: int `(V', M)`: target ids that each source id can produce,
             best first, padded with 0.
         order: int `(V,)`: all target ids, the most frequent first.
-        frequent: int >= 0: the most frequent tokens, which all sources have.
-        best: int >= 1: further tokens for each source token.
+        frequent: int >= 0. Number of most frequent target tokens, which every
+            source gets.
+        best: int >= 1. Number of further candidates for each source token.
         shared: bool. Source and target have one vocabulary, and what occurs in
             the source may occur in the target.
 
@@ -111,9 +112,8 @@ class Shortlist:
         Raises:
             ValueError: no pairs, or an id outside its vocabulary.
 
-        Cost: memory by the number of pairs of a source and a target token in
-            one
-        sentence. Where it is too much, use a part of the sentences.
+        Cost: memory proportional to the number of pairs of a source and a
+        target token within sentences. Pass a sample of a large corpus.
 
         Source: Brown et al. 1993, model 1. https://aclanthology.org/J93-2003
         """
@@ -140,8 +140,7 @@ class Shortlist:
         sources, targets = np.divmod(keys, target_size)
         probability = np.ones(len(keys))
         for _ in range(iterations):
-            # Expectation: how far each target word comes from each source
-            #     token.
+            # Expectation: how far a target word comes from each source token.
             fraction = probability[index]
             fraction /= np.bincount(words, fraction, minlength=num_words)[words]
             # Maximization: the translations of a source token sum to 1.

@@ -47,7 +47,7 @@ def write_classifier(
 
 
 def _pack(rows, classifier):
-    """Packs as `text.pair_packing.pack_texts`; tells the truncated texts."""
+    """Packs texts like `pack_texts`; returns inputs and who is truncated."""
     vocabulary = classifier.vocabulary
     special = count_special_tokens(vocabulary, len(rows))
     lengths = [tf.cast(row.row_lengths(), tf.int32) for row in rows]

@@ -43,8 +43,8 @@ def saved_model(
     and tensorflow_text, without this library. From JAX and PyTorch a process
     with the TensorFlow backend writes it.
 
-    The signatures of a translator take `text`, a string `(B,)`, and return
-    what `Translator.translate` returns:
+    The signatures of a translator take `text`, strings `(B,)`; `encode_ids`
+    takes `ids`, int32 `(B, S)`. They return:
 
     * `serving_default`: `translation`, a string `(B,)`; `score`, float32
       `(B,)`; and `truncated`, bool `(B,)`, see `pipelines.Hypothesis`;
@@ -52,7 +52,7 @@ def saved_model(
       `(B, n)`, the best first;
     * `encode`: `ids`, int32 `(B, S)`, padded with 0, of texts that are not
       split, and `states`, float32 `(B, S, D)`, of the encoder;
-    * `encode_ids`: `states` of `ids`.
+    * `encode_ids`: `states`.
 
     The signature of a classifier takes `text`, and of a paired classifier
     `second` too, and returns `labels`, strings `(B, C)`, the most likely

@@ -83,7 +83,7 @@ class Attention(keras.layers.Layer):
         checks.check_rates(dropout=dropout)
         if units is not None and score != "additive":
             raise ValueError(
-                "`units` is the dimension of `score='additive'`; got "
+                "`units` must be None unless score='additive'; got "
                 f"units={units}, score={score!r}. Leave `units` out."
             )
         self.score = score

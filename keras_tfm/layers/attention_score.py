@@ -109,7 +109,7 @@ class AttentionScore(keras.layers.Layer):
             float `(B, H, T, d_k)`, and the keys: in float32 where float16 would
             overflow.
         """
-        # Not the product is scaled, which has S / d_k times the size.
+        # Scale the queries, not the product, which is S / d_k times as large.
         queries = self.transform_queries(queries) * self.scale
         if self.overflows_float16:
             return ops.cast(queries, "float32"), ops.cast(keys, "float32")

@@ -388,7 +388,7 @@ class TransformerDecoder(TransformerBlock):
             length: int: L, in slots.
 
         Returns:
-            zeros `(B, H, d_k, L)` and `(B, H, L, d_v)`.
+            zeros `(B, G, d_k, L)` and `(B, G, L, d_v)` in the compute dtype.
         """
         return self.self_attention.empty_cache(batch_size, length)
 

@@ -98,8 +98,8 @@ def check_attention_mask_shape(mask: Tensor, expected_shape: Shape) -> None:
     pairs = zip(mask.shape, expected_shape, strict=True)
     if not all(size == 1 or same_size(size, expected) for size, expected in pairs):
         raise ValueError(
-            "`attention_mask` must have shape (B, T, S) or (B, H, T, S), or 1 for a "
-            f"size; expected (B, H, T, S) = {tuple(expected_shape)}, got "
+            "`attention_mask` must have shape (B, T, S) or (B, H, T, S), where any "
+            f"size may be 1; expected (B, H, T, S) = {tuple(expected_shape)}, got "
             f"{tuple(mask.shape)}."
         )
 
@@ -153,8 +153,8 @@ def check_position_shape(
     rows = shape[0] if len(shape) == 2 else 1  # of the batch
     if not fits or not (rows == 1 or same_size(rows, batch_size)):
         raise ValueError(
-            f"`{name}` must have shape (length,) or (batch, length), e.g. (batch, 1); "
-            f"got shape={shape} for batch size {batch_size} and length {length}."
+            f"`{name}` must have shape (length,), (1, length) or (batch, length); got "
+            f"shape={shape} for batch size {batch_size} and length {length}."
         )
 
 

@@ -205,7 +205,7 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
             raise ValueError(
                 "`source` must have the sizes of this embedding, and this one must "
                 f"not be built yet; got sizes {source_sizes} for {sizes}, "
-                f"built={self.built}."
+                f"built={self.built}. Call `tie_embeddings` before the first call."
             )
         # Keras would save the weights of a sublayer that is not deleted.
         del self.token_embedding
@@ -259,7 +259,8 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         is_small = is_small and math.prod(sizes) <= MAX_ROWS_TRANSPOSED
         is_float32 = self.compute_dtype == "float32"
         is_float32 = is_float32 and self.token_embedding.quantization_mode is None
-        # PyTorch prepacks a matrix on the right; JAX is as fast there.
+        # PyTorch prepacks the right-hand matrix; on JAX both orders are equally
+        # fast.
         on_tensorflow = backend.backend() == "tensorflow"
         if training or not (is_small and is_float32 and on_tensorflow):
             return self.token_embedding(hidden, reverse=True)

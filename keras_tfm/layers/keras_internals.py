@@ -48,10 +48,10 @@ def implicit_mask(*tensors: Tensor) -> Tensor:
 
 
 def is_placeholder(x: Tensor) -> bool:
-    """Returns whether Keras stands floats in for an input of any dtype.
+    """Returns whether x is a float placeholder for an input of another dtype.
 
-    It does so while it builds a subclassed model that it loads, and looks at
-    shapes only.
+    Keras passes one while it builds a subclassed model that it loads, and looks
+    at shapes only.
     """
     is_float = backend.is_float_dtype(backend.standardize_dtype(x.dtype))
     return in_symbolic_scope() and is_float

@@ -71,7 +71,7 @@ def causal_mask(
 def combine(
     *attention_masks: Tensor, padding_mask: Tensor = None, causal_mask: Tensor = None
 ) -> Tensor:
-    """Combines masks: what all of them allow stays allowed.
+    """Combines masks with a logical and.
 
     Padding and causal masks are passed by name, since `(B, S)` and `(T, T)`
     cannot be told apart when the sizes happen to fit.

@@ -25,14 +25,16 @@ class MultiHeadAttention(keras.layers.Layer):
 
     Weights have the layout of `keras.layers.MultiHeadAttention` (query, key,
     value, output; kernel, then bias), so that they can be copied with
-    `set_weights`. Glorot's bounds are those of each projection as the matrix
-    (D, H d) that it is.
+    `set_weights`. The Glorot initializer treats each projection as one matrix
+    (D, H d).
 
     The fused path (`keras.ops.dot_product_attention`, flash attention where
-    the backend has it) is taken for a product of queries and keys of the
-    dimension of the values, if nothing is added to the scores, there is no
-    cache, no dropout is active in this call and the weights are not returned. A
-    query without any key gets zeros before the output projection.
+    the backend has it) is taken if the score is a product, keys and values of a
+    head have one dimension, nothing is added to the scores or values, there is
+    no cache, no dropout is active in this call and the weights are not
+    returned. In float16 it also needs `"scaled_dot"` and, on JAX, an
+    accelerator. A query without any key gets zeros before the output
+    projection.
 
     Args:
         num_heads: int >= 1, H.
@@ -359,21 +361,23 @@ class MultiHeadAttention(keras.layers.Layer):
         """Computes the output `(B, T, H, d_v)` and the weights."""
         score = self.score_layer
         heads_first = ops.transpose(queries, (0, 2, 1, 3))  # (B, H, T, d_k)
-        times = self.num_heads // self._groups
+        heads_per_group = self.num_heads // self._groups
         if score.is_product:
             scores = projections.grouped_matmul(
-                *score.product_operands(heads_first, keys), times
+                *score.product_operands(heads_first, keys), heads_per_group
             )
         else:
             # The sum of each pair is formed, so heads of keys are copied.
-            scores = score(heads_first, ops.repeat(keys, times, axis=1))
+            scores = score(heads_first, ops.repeat(keys, heads_per_group, axis=1))
         if self.positions is not None and self.positions.has_score_bias:
             bias = self.positions.score_bias(queries * score.scale, *positions)
             # In half precision a distance of 2,049 would be lost.
             scores = ops.cast(scores, "float32") + bias  # (B, H, T, S)
         weights = ops.cast(masked_softmax(scores, mask), self.compute_dtype)
         dropped = self.dropout_layer(weights, training=training)
-        output = projections.grouped_matmul(dropped, values, times)  # (B, H, T, d_v)
+        output = projections.grouped_matmul(
+            dropped, values, heads_per_group
+        )  # (B, H, T, d_v)
         if self.positions is not None:
             bias = self.positions.value_bias(dropped, *positions)
             output = output if bias is None else output + bias
@@ -388,9 +392,11 @@ class MultiHeadAttention(keras.layers.Layer):
             queries = self.score_layer.transform_queries(queries)  # (B, H, T, d_k)
             queries = ops.transpose(queries, (0, 2, 1, 3))
         if self._groups != self.num_heads:
-            times = self.num_heads // self._groups
+            heads_per_group = self.num_heads // self._groups
             # (B, S, H, d)
-            keys, values = (ops.repeat(x, times, axis=2) for x in (keys, values))
+            keys, values = (
+                ops.repeat(x, heads_per_group, axis=2) for x in (keys, values)
+            )
         output = ops.dot_product_attention(
             queries,
             keys,

@@ -27,7 +27,7 @@ class Pooling(keras.layers.Layer):
 
     Args:
         kind: `"mean"`, `"max"`, of each feature, or `"first"`, the vector of
-            the first real position, as of the token `[CLS]`.
+            the first real position, such as the token `[CLS]`.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -112,8 +112,8 @@ class AttentionPooling(keras.layers.Layer):
         num_queries: int >= 1, n; or None for one query whose axis is left out.
         score: `"scaled_dot"`, `"dot"`, `"multiplicative"` or `"additive"`, see
             `AttentionScore`.
-        units: int >= 1: dimension of what `"additive"` adds. None: that of the
-            keys.
+        units: int >= 1: dimension of the two projections that `"additive"`
+            adds. None: the dimension of the keys.
         dropout: float in [0, 1). Rate at which weights are dropped.
         queries_initializer: Keras initializer of the queries `(n, D'')`. With
             equal values several queries would stay equal.

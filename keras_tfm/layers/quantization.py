@@ -14,7 +14,7 @@ def layer_config(layer: keras.layers.Layer, owner: type) -> dict:
             further arguments.
 
     Returns:
-        dict of plain values, `"dtype"` as of `dtype_config` among them.
+        dict of plain values, `"dtype"` from `dtype_config` among them.
     """
     config = {"dtype": dtype_config(layer)}
     for name, parameter in inspect.signature(owner.__init__).parameters.items():

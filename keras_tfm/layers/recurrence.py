@@ -151,7 +151,7 @@ class SSRUDecoder(TransformerDecoder):
         cache: pair of the state after the position before, from `empty_cache`
             at first, and of keys and values of the encoder sequence (from
             `cross_attention.keys_and_values`) or None. Each `x[:, t]` is then
-            the next position of a sequence of its own, as of K beams.
+            the next position of a sequence of its own, as for K beams.
         return_attention_scores: bool.
 
     Returns:

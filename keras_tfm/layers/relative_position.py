@@ -230,8 +230,9 @@ class T5Positions(RelativePositions):
         is_odd = bidirectional and num_buckets % 2
         if per_direction < 2 or is_odd or max_distance <= per_direction // 2:
             raise ValueError(
-                "`num_buckets` must be at least 2 in each direction, even if "
-                "bidirectional, and `max_distance` above half of those; got "
+                "`num_buckets` must be at least 2, or even and at least 4 with "
+                "bidirectional=True, and `max_distance` above half the buckets of a "
+                "direction; got "
                 f"num_buckets={num_buckets}, max_distance={max_distance}, "
                 f"bidirectional={bidirectional}."
             )

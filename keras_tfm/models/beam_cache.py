@@ -15,7 +15,7 @@ from keras_tfm.layers.types import Tensor
 from keras_tfm.models.output_projection import OutputProjection
 
 
-def add_outputs(
+def add_optional_entries(
     cache: dict,
     source_ids: Tensor,
     beam_size: int,
@@ -23,7 +23,7 @@ def add_outputs(
     candidates: Tensor,
     output: OutputProjection,
 ) -> dict:
-    """Adds to a new cache what the steps return beside logits of all tokens.
+    """Adds the entries `"attention"` and `"projection"`, if they are asked for.
 
     Args:
         cache: dict.

@@ -17,11 +17,11 @@ from keras_tfm.models.output_projection import OutputProjection
 class CausalLM(configured_model.ConfiguredModel):
     """Computes the logits of each next token of a text.
 
-    A plain functional `keras.Model` from `{"token_ids": (B, T)}` of integers, 0
-    is padding at the end, to float `(B, T, V)`: logits at position t are of
-    token t + 1. Decoding takes prompts where a translation model takes sources,
-    and continues them; like the texts in training, a prompt begins with the
-    start token.
+    A plain functional `keras.Model` from `{"token_ids": (B, T)}` of integers,
+    padded with 0 at the end, to float `(B, T, V)`: the logits at position t
+    predict token t + 1. Decoding takes prompts where a translation model takes
+    sources, and continues them; like the texts in training, a prompt begins
+    with the start token.
 
     Args:
         vocabulary_size: int >= 1, V.
@@ -187,7 +187,7 @@ class CausalLM(configured_model.ConfiguredModel):
             "prompt_ids": source_ids,
             "beams": {"ancestors": ops.pad(ancestors, padding)},
         }
-        return beam_cache.add_outputs(
+        return beam_cache.add_optional_entries(
             cache, source_ids, beam_size, return_attention, candidates, self._output
         )
 

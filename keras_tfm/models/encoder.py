@@ -129,7 +129,7 @@ class Encoder(configured_model.ConfiguredModel):
         """Computes the attention weights of every layer.
 
         Args:
-            inputs: dict of integers `(B, S)`, as of the model.
+            inputs: dict of integers `(B, S)`, the inputs of the model.
 
         Returns:
             List of N tensors, float `(B, H, S, S)`.

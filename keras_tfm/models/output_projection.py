@@ -102,7 +102,7 @@ class OutputProjection:
             kernel = ops.transpose(rows, (0, 2, 1))  # (B, C, D) to (B, D, C)
         elif dense.quantization_mode is not None:
             raise ValueError(
-                "`candidates` need a tied or a float projection; got a projection in "
+                "`shortlist` needs a tied or a float projection; got a projection in "
                 f"{dense.quantization_mode}. Decode without a shortlist, or tie the "
                 "projection."
             )

@@ -137,7 +137,7 @@ class RecurrentDecoder(keras.layers.Layer):
         print(decoder(x, memory, np.ones((1, 5), bool)).shape)  # (1, 3, 4)
         ```
 
-    Source: as of `RecurrentSeq2Seq`.
+    Source: as in `RecurrentSeq2Seq`.
     """
 
     def __init__(
@@ -343,7 +343,8 @@ class _FunctionCell:
 
 def _make_recurrent(layer, name):
     """Makes a recurrent layer of Keras with the options of `layer`."""
-    # XLA cannot compile TensorFlow's cuDNN kernels, which decoding needs.
+    # Decoding is compiled with XLA, which cannot compile TensorFlow's cuDNN
+    # kernels.
     use_cudnn = False if keras.backend.backend() == "tensorflow" else "auto"
     return CELLS[layer.cell](
         layer.units,

@@ -145,7 +145,7 @@ class RecurrentSeq2Seq(configured_model.ConfiguredModel):
         """Makes the same network without its output projection.
 
         Returns:
-            `keras.Model`, as of `Transformer.hidden_model`.
+            `keras.Model`, as in `Transformer.hidden_model`.
         """
         return configured_model.hidden_model(self, self._hidden)
 
@@ -211,7 +211,7 @@ class RecurrentSeq2Seq(configured_model.ConfiguredModel):
             "memory_mask": padding_mask(source_ids),
             "beams": {"states": states},
         }
-        return beam_cache.add_outputs(
+        return beam_cache.add_optional_entries(
             cache, source_ids, beam_size, return_attention, candidates, self._output
         )
 
@@ -260,7 +260,7 @@ class RecurrentSeq2Seq(configured_model.ConfiguredModel):
             target_ids: integer `(B, T)`, with the start token.
 
         Returns:
-            A dictionary as of `Transformer.attention_maps`: `"cross"` is a
+            A dictionary as in `Transformer.attention_maps`: `"cross"` is a
             list of one tensor `(B, 1, T, S)`; `"encoder"` and `"decoder"` are
             empty lists.
         """

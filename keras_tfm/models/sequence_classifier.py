@@ -128,7 +128,7 @@ class SequenceClassifier(configured_model.ConfiguredModel):
         """Computes the weight of each token in the pooled vector.
 
         Args:
-            inputs: dict of integers `(B, S)`, as of the model.
+            inputs: dict of integers `(B, S)`, the inputs of the model.
 
         Returns:
             float `(B, S)`, which sum to 1 over the tokens that are no padding.

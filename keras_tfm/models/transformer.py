@@ -21,9 +21,10 @@ class Transformer(configured_model.ConfiguredModel):
     """Computes the logits of each next target token from source and target ids.
 
     A plain functional `keras.Model`: `compile`, `fit`, `save`, `export`. Its
-    inputs are `{"source_ids": (B, S), "target_ids": (B, T)}` of integers, 0 is
-    padding; `target_ids` begin with the start token, and logits at position t
-    are of token t + 1. A decoder drives it through `begin` and `step`.
+    inputs are `{"source_ids": (B, S), "target_ids": (B, T)}` of integers,
+    padded with 0; `target_ids` begin with the start token, and the logits at
+    position t predict token t + 1. A decoder drives it through `begin` and
+    `step`.
 
     Args:
         vocabulary_size: int, V of the source, and of the target too unless
@@ -242,7 +243,7 @@ class Transformer(configured_model.ConfiguredModel):
             # Nothing is written, so no slot is an ancestor.
             ancestors = ops.zeros((batch_size, beam_size, num_slots), "bool")
             cache["beams"] = {"ancestors": ancestors}
-        return beam_cache.add_outputs(
+        return beam_cache.add_optional_entries(
             cache, source_ids, beam_size, return_attention, candidates, self._output
         )
 
@@ -273,8 +274,8 @@ class Transformer(configured_model.ConfiguredModel):
             ids: integer `(B, K)`, the last token of each hypothesis.
             index: int or scalar int tensor, from 0: the number of this step.
                 Or int `(B,)`, the step of each row, if `supports_row_steps`:
-                then the cache has `"slot"`, scalar int32, the place where all
-                rows write; it wraps around at the capacity of the cache.
+                then the cache has `"ring_step"`, scalar int32, the step at
+                which all rows write; it wraps around at the capacity.
             cache: from `begin` or the step before, with its `"beams"` in the
                 order of the hypotheses.
 
@@ -305,9 +306,9 @@ class Transformer(configured_model.ConfiguredModel):
             ancestors = options["attention_mask"]
             cache = {**cache, "past": new_pasts, "beams": {"ancestors": ancestors}}
             # Rows at different steps write to one slot, which wraps around.
-            if "slot" in cache:
+            if "ring_step" in cache:
                 capacity = ops.shape(ancestors)[-1] // beam_size
-                cache["slot"] = (cache["slot"] + 1) % capacity
+                cache["ring_step"] = (cache["ring_step"] + 1) % capacity
         if attention is not None:
             cache["attention"] = attention  # (B, K, S)
         return self._output.step_logits(x, cache.get("projection")), cache
@@ -378,7 +379,7 @@ class Transformer(configured_model.ConfiguredModel):
         ancestors = cache["beams"]["ancestors"]
         beam_size, num_slots = ancestors.shape[1], ops.shape(ancestors)[-1]
         # The step has K slots, from this one on.
-        slot = cache.get("slot", index) * beam_size
+        slot = cache.get("ring_step", index) * beam_size
         options = {
             "attention_mask": beam_cache.mark_step(ancestors, slot),
             "use_causal_mask": False,  # slots of other beams may come earlier

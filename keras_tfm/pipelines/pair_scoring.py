@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from keras_tfm.decode.inputs import padded_rows
-from keras_tfm.pipelines.text_config import TextConfig
 from keras_tfm.pipelines.translation import ScoredTranslation
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def _encode_pairs(translator, pairs):
     prefix, suffix = config.source_prefix, config.source_suffix
     sources = [[*prefix, *row, *suffix] if row else row for row in sources]
     for number, row in enumerate(sources):
-        check_source_length(number, row, config)
+        config.check_source(number, row)
     targets = translator.target_vocabulary.encode([target for _, target in pairs])
     prefix, end = config.target_prefix, decoder.options.end_id
     targets = [[*prefix, *row, end] if row else row for row in targets]
@@ -66,25 +65,11 @@ def _encode_pairs(translator, pairs):
     for number, row in enumerate(targets):
         if longest is not None and len(row) > longest:
             raise ValueError(
-                f"Translation {number} has {len(row)} tokens with its end. The "
-                f"model has positions for {longest}. Split it into sentences."
+                f"Translation {number} must have at most {longest} tokens with its "
+                f"end, the positions of the model; got {len(row)}. Split it into "
+                "sentences."
             )
     return sources, targets
-
-
-def check_source_length(number: int, row: list[int], config: TextConfig) -> None:
-    """Raises a ValueError if a source has too many tokens.
-
-    Args:
-        number: int, index of the text, for the error.
-        row: list of int.
-        config: `TextConfig`.
-    """
-    if len(row) > config.max_source_length:
-        raise ValueError(
-            f"Text {number} has {len(row)} tokens; max_source_length="
-            f"{config.max_source_length}. Split it into sentences."
-        )
 
 
 def _check_pair(number, pair):

@@ -82,7 +82,7 @@ class SharedTranslator:
         ]
         try:
             decoded = await asyncio.wait_for(asyncio.gather(*futures), timeout)
-        finally:  # a source that still waits for a place leaves the queue
+        finally:  # a source that still waits leaves the queue
             for future in futures:
                 future.cancel()
         return self.translator.assemble(sources, decoded)

@@ -16,10 +16,11 @@ class TextConfig:
         batch_size: int >= 1, the most sentences decoded at once.
         batch_tokens: int >= 1, the most source tokens, with padding, decoded
             at once.
-        split_tokens: int >= 1. A line of more source tokens is split after
-            sentences, into segments of at most so many tokens where they allow
-            it. A model omits parts of a text that is longer than its training
-            examples: about 24 suits a model trained on single sentences.
+        split_tokens: int >= 1, in source tokens. A longer line is split after
+            sentences, into segments of at most `split_tokens` tokens, unless a
+            sentence alone is longer. A model omits parts of a text that is
+            longer than its training examples: about 24 suits a model trained on
+            single sentences.
         max_source_length: int >= 1, in tokens with prefix and suffix; at most
             the number of learned positions. A longer sentence is split between
             words. A prompt of a language model is not split, but rejected.
@@ -71,6 +72,20 @@ class TextConfig:
     def segment_tokens(self) -> tuple[int, int]:
         """The limits of `SentenceSplitter.split`."""
         return min(self.split_tokens, self.max_text_tokens), self.max_text_tokens
+
+    def check_source(self, number: int, ids: Sequence[int]) -> None:
+        """Raises a ValueError if a source has too many tokens.
+
+        Args:
+            number: int, index of the text, for the error.
+            ids: ints, with prefix and suffix.
+        """
+        if len(ids) > self.max_source_length:
+            raise ValueError(
+                f"Text {number} must have at most max_source_length="
+                f"{self.max_source_length} tokens; got {len(ids)}. Split it into "
+                "sentences."
+            )
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

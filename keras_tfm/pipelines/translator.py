@@ -20,7 +20,7 @@ from keras_tfm.pipelines.decoding import (
     stream_segments,
 )
 from keras_tfm.pipelines.languages import language_changes
-from keras_tfm.pipelines.pair_scoring import check_source_length, score_pairs
+from keras_tfm.pipelines.pair_scoring import score_pairs
 from keras_tfm.pipelines.pretrained import resolve
 from keras_tfm.pipelines.saving import read_translator, save_translator
 from keras_tfm.pipelines.segmentation import SegmentedText, SentenceSplitter
@@ -198,7 +198,7 @@ class Translator:
             if deadline is not None and time.monotonic() > deadline:
                 raise TimeoutError(
                     f"`timeout` must allow for all texts; got {timeout} seconds for "
-                    f"{len(texts)} texts."
+                    f"{len(texts)} texts. Increase it, or pass fewer texts."
                 )
             if progress:
                 bar.add(1)
@@ -238,8 +238,8 @@ class Translator:
                 "`texts` must be an iterable of str; got one "
                 f"{type(texts).__name__}. Call the translator with it."
             )
-        for some_texts in chunks(texts, window):
-            yield from self.translate(some_texts, **options)
+        for window_texts in chunks(texts, window):
+            yield from self.translate(window_texts, **options)
 
     def stream(self, text: str, target_prefix: str | None = None) -> Iterator[str]:
         """Translates greedily, and yields the translation as it grows.
@@ -364,7 +364,7 @@ class Translator:
             for segment in source.segments:
                 segment.ids[:0] = config.source_prefix
                 segment.ids.extend(config.source_suffix)
-                check_source_length(number, segment.ids, config)
+                config.check_source(number, segment.ids)
         return sources
 
     def assemble(

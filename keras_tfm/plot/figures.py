@@ -15,7 +15,7 @@ QUIET = "#66737f"
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 COLORS += ("#26323d", "#8c510a")
 MARKERS = "os^Dv*PX"
-WORD_START = "\u2581"  # SentencePiece writes a space before a word so
+WORD_START = "\u2581"  # stands for the space before a word
 # Matplotlib takes each letter from the first installed font that has it.
 FONTS = (
     "DejaVu Sans",

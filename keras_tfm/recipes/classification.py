@@ -267,7 +267,7 @@ def load_encoder(flags: Flags, config: dict) -> tuple[models.Encoder, AnyVocabul
 
 
 def freeze(flags: Flags, encoder: models.Encoder) -> None:
-    """Makes part of a pretrained encoder trainable only, as the flags say."""
+    """Freezes an encoder as `--lora-rank` and `--frozen-layers` say."""
     if flags.lora_rank:
         encoder.enable_lora(flags.lora_rank)
     if flags.frozen_layers:

@@ -144,7 +144,8 @@ def check_labels(flags: "classification.Flags", train: text.LabeledDataset) -> N
     if len(train.classes) < 2:
         raise ValueError(
             "Texts must have at least two different labels; got "
-            f"{train.classes}. Write yes and no, without --label-separator."
+            f"{train.classes}. Label each text with one of two classes, such as yes "
+            "and no, and leave --label-separator out."
         )
     if flags.label_separator is None:
         return

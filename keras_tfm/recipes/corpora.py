@@ -90,7 +90,7 @@ def load(
             papers report BLEU, or `"raw"`.
         fields: pair, or None for the defaults: columns of a TSV, as indices
             from 0 or as names in its header (default 0 and 1); keys of a JSONL
-            (default `source` and `target`).
+            (default: the languages, such as "en" and "de").
         held_out: int >= 1, pairs to draw for a missing set.
         seed: int, draws the phrases and the missing sets.
         additional: str or None: a file, or two separated by a comma, of more
@@ -143,8 +143,8 @@ def hold_out(pairs: Pairs, count: int, seed: int) -> tuple[Pairs, Pairs, int]:
     if not 1 <= count <= len(distinct) // 2:
         raise ValueError(
             "`held_out` must leave at least half of the distinct pairs for training; "
-            f"got held_out={count:,} of {len(distinct):,} distinct pairs. Choose "
-            "another number, or name a set of its own."
+            f"got held_out={count:,} of {len(distinct):,} distinct pairs. Decrease "
+            "it, or provide validation and test files."
         )
     drawn = random.Random(seed).sample(distinct, count)
     drawn_set = set(drawn)

@@ -26,7 +26,7 @@ def pretrain(
     out: pathlib.Path,
     identity: dict,
 ) -> float:
-    """Lets the encoder predict masked tokens, once for each run.
+    """Trains the encoder to predict masked tokens, once for each run.
 
     A resumed run with the same identity loads the pretrained weights.
 

@@ -63,7 +63,7 @@ def start(
     values = parse(flags, description, arguments)
     try:
         main(values)
-    except (ValueError, FileNotFoundError) as error:
+    except (ValueError, OSError) as error:
         sys.exit(str(error))  # to standard error, with status 1
 
 

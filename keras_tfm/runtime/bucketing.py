@@ -129,7 +129,7 @@ def batch_sizes(bucket: int, batch_tokens: int, batch_size: int) -> list[int]:
 
     Args:
         bucket: int, padded tokens of a row.
-        batch_tokens, batch_size: as of `Decoder.bulk`.
+        batch_tokens, batch_size: as in `Decoder.bulk`.
 
     Returns:
         list of int, ascending from 1.
@@ -163,7 +163,7 @@ def batch_slices(
     Args:
         lengths: ints, in tokens, descending.
         bucket_of: `length -> bucket`, in tokens.
-        batch_tokens, batch_size: as of `Decoder.bulk`.
+        batch_tokens, batch_size: as in `Decoder.bulk`.
 
     Yields:
         The bucket, the number of rows, and the slice of the sources that are

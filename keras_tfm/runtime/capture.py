@@ -166,7 +166,7 @@ class _GraphBuilder(TorchDispatchMode):
         self.products, self.names, self.bfloat16 = products, {}, bfloat16
         self.constant_storages, self.written_storages = set(), set()
         self.failed = False
-        self.is_fast = self.graph.placeholder("is_fast")
+        self.use_packed = self.graph.placeholder("use_packed")
         for i, tensor in enumerate(inputs):
             self.nodes[tensor] = self.graph.placeholder(f"input_{i}")
 
@@ -226,7 +226,7 @@ class _GraphBuilder(TorchDispatchMode):
         new = PrepackedProduct(weight, self.bfloat16)
         product = self.products.setdefault(weight.key(), new)
         name = self.names.setdefault(product, f"product_{len(self.names)}")
-        return self.graph.call_module(name, (node_args[0], self.is_fast))
+        return self.graph.call_module(name, (node_args[0], self.use_packed))
 
     def _is_unrepeatable(self, function, args):
         """Whether another call may have another result for the same shapes."""
@@ -293,8 +293,8 @@ def _capture(function, tensors, structure, products, bfloat16):
     exec(code.src, namespace)
     forward = namespace["forward"]
 
-    def replay(tensors, is_fast=False):
-        return tree_unflatten(forward(root, is_fast, *tensors), structure)
+    def replay(tensors, use_packed=False):
+        return tree_unflatten(forward(root, use_packed, *tensors), structure)
 
     return result, replay
 

@@ -219,7 +219,7 @@ class CompiledFunctions:
 
     Args:
         weights: `ModelWeights`.
-        jit_compile: bool, as of `compiled`.
+        jit_compile: bool, as in `compiled`.
 
     Example:
         ```python
@@ -240,7 +240,7 @@ class CompiledFunctions:
 
         Args:
             key: what the function does.
-            function, donate: as of `compiled`.
+            function, donate: as in `compiled`.
         """
         if key not in self._functions:
             new = compiled(function, self.weights, self.jit_compile, donate)
@@ -250,7 +250,9 @@ class CompiledFunctions:
 
 
 def captured(function: Callable, weights: ModelWeights) -> Callable:
-    """Returns what replays a function on PyTorch; the function elsewhere.
+    """Prepares a function for capture and replay on PyTorch.
+
+    On other backends it stays as it is.
 
     It belongs inside a compiled function.
 

@@ -61,7 +61,7 @@ class CompiledSearch:
         needs_attention = options.return_attention or options.coverage_penalty
         self.begin_options = {"return_attention": True} if needs_attention else {}
         self.functions = CompiledFunctions(self.weights, options.jit_compile)
-        self.take_step = captured(self._take_step, self.weights)
+        self.get_take_step = captured(self._take_step, self.weights)
         _build(model, options.end_id)
 
     def decode(
@@ -78,9 +78,9 @@ class CompiledSearch:
 
         Args:
             source_ids: integers `(B, S)`, padded with 0.
-            target_prefix, constraints, seed: as of `Decoder`.
-            limits, is_last_chosen: as of `batch_inputs`.
-            indices: int for each row, as of `check_finite`.
+            target_prefix, constraints, seed: as in `Decoder`.
+            limits, is_last_chosen: as in `batch_inputs`.
+            indices: int for each row, as in `check_finite`.
 
         Returns:
             `Hypotheses` of NumPy arrays.
@@ -126,7 +126,7 @@ class CompiledSearch:
 
         Args:
             source_ids: integers `(B, S)`, padded to a bucket.
-            target_prefix, constraints, seed: as of `Decoder`.
+            target_prefix, constraints, seed: as in `Decoder`.
             limits: int for each row, in tokens, 0 where it is not decoded; or
                 None for those of the options.
             is_last_chosen: bool. The last token of each prefix was chosen by a
@@ -134,8 +134,9 @@ class CompiledSearch:
             indices: int for each row, which decides what is sampled.
 
         Returns:
-            Source ids, candidates of a shortlist, limits, prefixes, phrases of
-            a beam, and noise of sampling.
+            int32 source ids `(B, S)`, candidates of a shortlist `(B, C)`,
+            limits `(B,)` and prefixes `(B, P)`; then phrases `(B, J, P)` in
+            beam search, or noise, float32 `(B, n, T)`, in sampling.
         """
         self.weights.refresh()
         if limits is None:
@@ -153,6 +154,7 @@ class CompiledSearch:
         if is_last_chosen:
             lengths = np.count_nonzero(prefix, axis=1)
             rows = np.flatnonzero(lengths)
+            # A negative id is one that a search chose, see `best_tokens`.
             forced[0][rows, lengths[rows] - 1] *= -1
         arrays = [source_ids, candidates, limits, *forced]
         tensors = [ops.convert_to_tensor(array, "int32") for array in arrays]
@@ -219,7 +221,7 @@ class CompiledSearch:
 
         Args:
             capacity: int, or scalar int tensor, of the cache, in tokens.
-            read_length: as of `start`.
+            read_length: as in `start`.
             source_ids, candidates, limits, *forced: from `batch_inputs`.
         """
         options = dict(self.begin_options)
@@ -262,7 +264,7 @@ class CompiledSearch:
         return take_steps(state, until)
 
     def extend(self, state: State, max_length: Any) -> State:
-        """Extends a state and its cache; as of `Decoder.extend`."""
+        """Extends a state and its cache; as in `Decoder.extend`."""
         if not self.capabilities.can_extend:
             return state
         cache = self.model.extend(state.cache, max_length)
@@ -292,14 +294,14 @@ class CompiledSearch:
         return self.buckets.padded(source_ids)
 
     def _take_steps(self, state, until):
-        state = search_state.advance(self.take_step(), state, until)
+        state = search_state.advance(self.get_take_step(), state, until)
         return state, self.strategy.finish(state)
 
     def _take_step(self, state):
         return self.strategy.take_step(self.model.step, state)
 
     def _take_first_step(self, state):
-        return self.take_step()(self.strategy.with_one_beam(state))
+        return self.get_take_step()(self.strategy.with_one_beam(state))
 
     def _can_start_as_one(self, state):
         """Whether one hypothesis may stand for all K in the first step."""

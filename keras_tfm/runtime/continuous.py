@@ -17,8 +17,8 @@ from keras_tfm.runtime.offline import default_threads
 from keras_tfm.runtime.slots import SlotBatch, resolve
 
 # Source tokens for which functions are compiled; a longer source is decoded
-# alone. Nearly all are in the first bucket, since a step with few rows costs a
-# row the most.
+# alone. The first bucket is wide enough for nearly all sources, since a step
+# with few rows costs the most per row.
 SOURCE_BUCKETS = (32, 132)
 
 
@@ -29,18 +29,18 @@ class ContinuousDecoder:
     sources take their slots: so no source waits for the end of another, and the
     batch stays full. `Decoder.bulk` is faster where all sources are known.
 
-    Sequences of a batch are at steps of their own. Their cache is a ring: each
-    step of all sequences overwrites the oldest entry. A sequence that is longer
-    than the ring, half as long again as its source may be, is decoded again,
-    alone.
+    Each sequence of a batch has its own step number. The cache is a ring of
+    about 1.5 times the source bucket, in steps: each step overwrites the oldest
+    entry. A sequence that outgrows the ring is decoded again, alone.
 
     Background threads take the steps, until `close`.
 
     Args:
         decoder: `Decoder`, see `supports`.
         batch_size: int >= 1, sources that are decoded at once.
-        inter_threads: int >= 1, batches that these are in; or None for 2, and
-            1 on PyTorch, see `Decoder.bulk`.
+        inter_threads: int >= 1, threads among which `batch_size` is divided,
+            each with its own batches; or None for 2, and 1 on PyTorch, see
+            `Decoder.bulk`.
         source_buckets: ints >= 1, in tokens: sources up to each are decoded
             together, longer ones alone.
         target_prefix: ints that every hypothesis begins with.
@@ -100,7 +100,7 @@ class ContinuousDecoder:
         # Shared by all batches.
         weights, model = self.search.weights, decoder.model
         take_step = functools.partial(self.search.strategy.take_step, model.step)
-        self.take_step = captured(take_step, weights)
+        self.get_take_step = captured(take_step, weights)
         self.functions = CompiledFunctions(weights, decoder.options.jit_compile)
         self._changed, self._is_closed = threading.Condition(), False
         self._waiting = {bucket: collections.deque() for bucket in self.buckets}

@@ -154,10 +154,10 @@ class Decoder:
                 one batch; PyTorch's threads hinder each other.
             seed: as in a call.
             target_prefix: as in a call, a list of ids for each source.
-            compile_lengths: bool. Compile functions for the very length of
-                full batches and for a first step of one hypothesis, which take
-                a tenth to a quarter less time, and seconds to compile. None
-                does so when enough batches of a length have come.
+            compile_lengths: bool. Compile functions for the exact length of
+                full batches, and for a first step with one hypothesis. They
+                take seconds to compile and make decoding a tenth to a quarter
+                faster. None does so once there are many batches of a length.
 
         Yields:
             The index of a source, and its `Hypotheses` with B = 1.
@@ -195,7 +195,7 @@ class Decoder:
 
         Args:
             lengths: ints >= 1, in source tokens.
-            batch_tokens, batch_size: as of `bulk`.
+            batch_tokens, batch_size: as in `bulk`.
             target_prefix: ints that every hypothesis begins with.
         """
         self._offline.warm_up(lengths, batch_tokens, batch_size, target_prefix)
@@ -356,7 +356,7 @@ class Decoder:
         """Begins to decode; `extend` and `decode_until` continue.
 
         Args:
-            source_ids, target_prefix: as of `decode`.
+            source_ids, target_prefix: as in `decode`.
             max_length: int, or scalar int tensor: tokens that the cache holds
                 at first, where the model has `extend`; or None for the limit.
                 The time of a step grows with it.

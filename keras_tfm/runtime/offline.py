@@ -42,7 +42,7 @@ class OfflineDecoding:
         target_prefix: Sequence[Sequence[int]] | None = None,
         compile_lengths: bool | None = None,
     ) -> Iterator[tuple[int, Hypotheses]]:
-        """Decodes sources; arguments and results are as of `Decoder.bulk`."""
+        """Decodes sources, see `Decoder.bulk` for arguments and results."""
         if inter_threads is None:
             inter_threads = default_threads()
         if min(batch_tokens, batch_size, inter_threads) < 1:

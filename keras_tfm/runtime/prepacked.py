@@ -133,7 +133,7 @@ class PrepackedProduct(torch.nn.Module):
         Args:
             weight: `DerivedWeight`.
             value: tensor, its value.
-            bfloat16: bool, as of `PrepackedProduct`: without support by the
+            bfloat16: bool, as in `PrepackedProduct`: without support by the
                 processor products are still computed in bfloat16.
         """
         return (
@@ -148,15 +148,15 @@ class PrepackedProduct(torch.nn.Module):
             and (bfloat16 or supports_dtype(value.dtype))
         )
 
-    def forward(self, x: torch.Tensor, is_fast: bool) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, use_packed: bool) -> torch.Tensor:
         """Multiplies float `(..., I)`, of as many axes as the weight.
 
         Args:
             x: the vectors.
-            is_fast: bool. Use the packed weight, packed anew if it was written
-                to; else multiply as PyTorch does.
+            use_packed: bool. Use the packed weight, packed anew if it was
+                written to; else multiply as PyTorch does.
         """
-        if not is_fast:
+        if not use_packed:
             return torch.matmul(x, self.weight.value())
         version = self.weight.origin._version
         if version != self.version:

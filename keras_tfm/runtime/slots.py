@@ -89,7 +89,7 @@ class SlotBatch:
                     row.future.set_exception(error)
 
     def warm_up(self) -> None:
-        """Compiles all functions of its rows, by decoding some."""
+        """Compiles the functions of this batch by decoding dummy sources."""
         end_id = self.search.options.end_id
         for num_slots in self.slot_sizes:
             for count in (n for n in self.insert_sizes if n <= num_slots):
@@ -143,7 +143,7 @@ class SlotBatch:
         free = [slot for slot, row in enumerate(self.rows) if row is None]
         for slot, row in zip(free, rows, strict=False):
             self.rows[slot] = row
-        # Filled up with the first, which is put into its slot again.
+        # Missing rows are copies of the first, written to its slot again.
         indices = [*range(len(rows)), *[0] * (count - len(rows))]
         ids = inputs.padded_rows([rows[i].ids for i in indices], self.bucket)
         # Its own limit decides how a row is scored; it leaves before it exceeds
@@ -208,7 +208,7 @@ class SlotBatch:
         return slots
 
     # Compiled functions. The caches of all rows share the entries "past" and
-    # "slot"; the others belong to a row.
+    # "ring_step"; the others belong to a row.
 
     def _begin_rows(self, ids, limits, read_length):
         """Returns the state of new rows, without the shared entries."""
@@ -230,7 +230,7 @@ class SlotBatch:
         state = self._begin_rows(ids, limits, self.bucket)
         cache = self.search.model.begin(ids, self.capacity, self.search.num_beams)
         if "past" in cache:
-            shared = {"past": cache["past"], "slot": ops.zeros((), "int32")}
+            shared = {"past": cache["past"], "ring_step": ops.zeros((), "int32")}
             state = state._replace(cache={**state.cache, **shared})
         return state
 
@@ -243,7 +243,7 @@ class SlotBatch:
 
     def _steps(self, state, num_steps):
         """Returns the state after steps, their number, and what is finished."""
-        take_step, capacity = self.owner.take_step(), state.capacity
+        take_step, capacity = self.owner.get_take_step(), state.capacity
 
         def unfinished(num_taken, state):
             is_running = ops.logical_not(ops.all(state.is_done))

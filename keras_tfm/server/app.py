@@ -114,21 +114,36 @@ class Service:
                 ) from None
         task = self.description["kind"]
         if kind not in (None, task):
-            raise HTTPException(404, f"The model is for {task}, not for {kind}.")
+            raise HTTPException(
+                404, f"This endpoint needs a model for {kind}; got one for {task}."
+            )
         return dict(self.description)
 
     def check(self, texts: list[str], prefix: str | None, blank: bool = True) -> None:
         """Rejects texts that exceed a limit or are not text."""
-        message = self.limits.exceeded(texts) or self.limits.exceeded([prefix or ""])
-        if message:
+        prefix, longest = prefix or "", self.limits.max_characters
+        if message := self.limits.exceeded(texts):
             raise HTTPException(413, message)
-        if not is_unicode(prefix or ""):
-            raise HTTPException(422, "`target_prefix` has a lone surrogate.")
+        if len(prefix) > longest:
+            raise HTTPException(
+                413,
+                f"`target_prefix` must have at most {longest} characters; got "
+                f"{len(prefix)}. Shorten it.",
+            )
+        if not is_unicode(prefix):
+            raise HTTPException(
+                422,
+                "`target_prefix` has a lone surrogate. Correct its encoding.",
+            )
         for number, text in enumerate(texts):
             if not is_unicode(text):
-                raise HTTPException(422, f"Text {number} has a lone surrogate.")
+                raise HTTPException(
+                    422, f"Text {number} has a lone surrogate. Correct its encoding."
+                )
             if not blank and not text.strip():
-                raise HTTPException(422, f"Text {number} is empty: it has no label.")
+                raise HTTPException(
+                    422, f"`text` must not be empty; text {number} is. Leave it out."
+                )
 
     async def answers(
         self,
@@ -226,7 +241,10 @@ def _add_model_routes(app, service):
                 f"{count}.",
             )
         if request.return_attention and not description["attention"]:
-            raise HTTPException(422, "`return_attention`: the model has no attention.")
+            raise HTTPException(
+                422,
+                "`return_attention` must be false, since the model has no attention.",
+            )
         results = await service.answers(
             _as_list(request.text),
             request.target_prefix,
@@ -239,7 +257,9 @@ def _add_model_routes(app, service):
     async def stream(request: StreamRequest):
         """Translates greedily: lines of JSON with the translation so far."""
         if not (await service.describe("translation"))["streams"]:
-            raise HTTPException(422, "The model samples, so it cannot stream.")
+            raise HTTPException(
+                422, "The model samples, so it cannot stream. Use `/translate`."
+            )
         service.check([request.text], request.target_prefix)
         timeout = service.limits.timeout
         deadline = asyncio.get_running_loop().time() + timeout

@@ -217,7 +217,7 @@ class ReplicaClient:
 
 @contextlib.contextmanager
 def _fail_pending(futures):
-    """Gives an error, or the lack of an answer, to all that still wait."""
+    """Sets an error on each future that has no result."""
     error: BaseException = RuntimeError(FAILED)
     try:
         yield

@@ -109,8 +109,8 @@ class Engine:
         the first two lengths.
 
         Args:
-            lengths: ints >= 1, in tokens, ascending. None: everything is
-                compiled when it is first needed.
+            lengths: ints >= 1, in tokens, ascending. None or
+                empty: only what one short text needs.
         """
         self._answer_together([Job(["a"])])
         if self.task != "translation" or not lengths:

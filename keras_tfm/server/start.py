@@ -38,7 +38,7 @@ def run(
     Raises:
         OSError: the address is taken.
         ValueError: there is no such port, or the model cannot be loaded.
-        ImportError: more than one worker without Ray.
+        ImportError: more than one worker, or RAY_ADDRESS, without Ray.
     """
     check_port(host, port)
     if workers > 1 or "RAY_ADDRESS" in os.environ:
@@ -46,8 +46,9 @@ def run(
             from keras_tfm.server import cluster
         except ImportError as error:
             raise ImportError(
-                f"--workers {workers} needs Ray, which cannot be imported ({error}). "
-                "Install `keras-tfm[cluster]`, or use one worker."
+                "--workers above 1, or RAY_ADDRESS, needs Ray, which cannot be "
+                f"imported ({error}); got --workers {workers}. Install "
+                "`keras-tfm[cluster]`, or use one worker and unset RAY_ADDRESS."
             ) from error
         cluster.run(model, name, host, port, workers, limits, warm_up, ready)
         return

@@ -1,8 +1,9 @@
 """From files to batches: pairs, texts with labels, vocabularies, pipelines.
 
 Shapes are written in the letters of `keras_tfm.layers`: `B` rows of a batch,
-`S` source length, `T` target length, `V` tokens of a vocabulary. Padding is id
-0, unknown 1, start 2, end 3. TensorFlow is imported only by the functions that
+`S` source length, `T` target length, `V` tokens of a vocabulary; `N` examples,
+`C` classes, `P` masked tokens. Padding is id 0, unknown 1, start 2, end 3.
+TensorFlow is imported only by the functions that
 return a `tf.data.Dataset` or a TensorFlow tokenizer, when they are called.
 """
 

@@ -23,8 +23,7 @@ class Batches(StepBatches):
     The corpus is tokenized once. Each epoch draws a new order of all pairs from
     `seed`, contains each pair exactly once, and has the same number of steps. A
     step is a function of `seed` and its number alone, so that a stopped run can
-    resume at any step: `dataset(first_step=k)`. With subword sampling this
-    holds within one process, see `Vocabulary.encode_sampled`.
+    resume at any step, in another process too: `dataset(first_step=k)`.
 
     An element is `({"source_ids": (B, S), "target_ids": (B, T)}, labels)` with
     labels `(B, T)`, all int32 and padded with 0. `target_ids` is the start and
@@ -60,7 +59,7 @@ class Batches(StepBatches):
         buckets: list of `keras_tfm.text.bucketing.Bucket`.
         padding: dictionary of floats, the fraction of padding among the
             positions of an epoch, empty rows included: `"source"`, `"target"`,
-                `"both"`.
+            `"both"`.
         report: string. Pairs used, dropped, truncated; buckets; padding.
 
     Raises:
@@ -128,8 +127,7 @@ class Batches(StepBatches):
             batch_tokens,
             _SOURCE_COST,
             batch_size_multiple,
-            # Small batches do no harm in an evaluation; in training they are
-            # noise.
+            # Small batches add noise in training, and do no harm in evaluation.
             min_fill=0.75 if shuffle else 0.0,
         )
         self.buckets = self._bucketing.buckets

@@ -41,8 +41,9 @@ class Bucketing:
         source_cost: float >= 0. Cost of a position of the first of two columns,
             in positions of the last.
         batch_size_multiple: int >= 1. Every batch size is a multiple of it.
-        min_fill: float from 0 to 1. A batch may have this fraction of the
-            examples that `batch_tokens` allows, if fewer then move up a bucket.
+        min_fill: float from 0 to 1. The lowest fraction of the examples that
+            `batch_tokens` allows to which a batch size is reduced, so that
+            fewer examples move up a bucket.
 
     Attributes:
         buckets: list of `Bucket`, from the shortest to the longest.
@@ -216,8 +217,7 @@ def _candidates(lengths):
     """Returns sorted lengths to choose from, and each example's index."""
     values = np.unique(lengths)
     if len(values) > _MAX_CANDIDATES:
-        # Half of them by frequency, for dense lengths; half evenly, for rare
-        # ones.
+        # Half by frequency, for dense lengths; half evenly, for rare ones.
         fractions = np.linspace(0, 1, _MAX_CANDIDATES)[1::2]
         frequent = np.quantile(lengths, fractions, method="higher")
         even = np.ceil(np.linspace(values[0], values[-1], _MAX_CANDIDATES // 2))

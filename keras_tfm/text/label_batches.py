@@ -105,8 +105,6 @@ class LabelBatches(StepBatches):
         self.subword_sampling = subword_sampling
         self.word_dropout = word_dropout
         self._segments = examples.paired if segments is None else segments
-        self._special_ids = [vocabulary.pad_id, vocabulary.start_id, vocabulary.end_id]
-        self._special_ids += vocabulary.separator_ids
         self._check_augmentation()
         self._labels = examples.encoded_labels()
         weights = _class_weights(examples, class_weight)
@@ -144,7 +142,9 @@ class LabelBatches(StepBatches):
         if self.word_dropout:
             ids = inputs["token_ids"]
             is_dropped = generator.random(ids.shape) < self.word_dropout
-            ids[is_dropped & ~np.isin(ids, self._special_ids)] = self._dropped_id
+            ids[is_dropped & ~np.isin(ids, self.vocabulary.special_ids)] = (
+                self._dropped_id
+            )
         weights = () if self._weights is None else (self._weights[indices],)
         return inputs, self._labels[indices], *weights
 

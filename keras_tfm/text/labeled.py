@@ -45,9 +45,9 @@ class LabeledDataset:
 
     Raises:
         ValueError: a text or label is empty or has another type than the first,
-            texts and labels differ in number
-            or look swapped, a label is not in `classes`, a class has no
-            example, or there is one class only (allowed if `multi_label`).
+            texts and labels differ in number or look swapped, a label is not in
+            `classes`, a class has no example, or there is one class only
+            (allowed if `multi_label`).
 
     Example:
         ```python
@@ -158,7 +158,7 @@ class LabeledDataset:
         unknown = [(i, x) for i, x in enumerate(self.labels) if {*members(x)} - classes]
         check(
             not unknown,
-            f"{self.name}: labels must be of the classes {self.classes}, which "
+            f"{self.name}: labels must be among `classes`, {self.classes}; "
             f"{len(unknown):,} are not",
             "Fix the labels, or train with these classes.",
             first=unknown[:1],
@@ -202,8 +202,8 @@ def read_labeled(
             may have several, or none where the field is empty.
         format: `"tsv"`, `"csv"`, `"jsonl"` or `"label_first"`, where each line
             is the label, a space and the text; None goes by the file's name.
-        classes: as of `LabeledDataset`.
-        allow_missing: as of `LabeledDataset`.
+        classes: as in `LabeledDataset`.
+        allow_missing: as in `LabeledDataset`.
 
     Raises:
         FileNotFoundError: the file is missing.

@@ -36,7 +36,7 @@ def learn_model(
 
     Args:
         texts, size, model_type, normalization, split_digits, max_texts, exact:
-            as of `Vocabulary.train`.
+            as in `Vocabulary.train`.
         language_tags: strings that are one token wherever they stand.
 
     Returns:

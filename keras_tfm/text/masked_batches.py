@@ -66,8 +66,7 @@ class MaskedBatches(StepBatches):
         self.batches, self.mask_rate = batches, mask_rate
         self.steps_per_epoch, self.report = batches.steps_per_epoch, batches.report
         self._mask_id = vocabulary.mask_id
-        self._special_ids = [vocabulary.pad_id, vocabulary.start_id, vocabulary.end_id]
-        self._special_ids += vocabulary.separator_ids
+        self._special_ids = vocabulary.special_ids
         excluded = [*self._special_ids, vocabulary.mask_id, vocabulary.unknown_id]
         self._random_ids = np.setdiff1d(np.arange(vocabulary.size), excluded)
 

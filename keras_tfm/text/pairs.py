@@ -32,9 +32,8 @@ class Pairs:
         report: string, one line: pairs read, dropped and kept.
 
     Raises:
-        ValueError: the sides differ in length, one has a lone surrogate, or no
-            pair is left.
-        TypeError: a side is one string, or holds something else than strings.
+        ValueError: a side is one string, or holds something other than strings
+            or a lone surrogate; the sides differ in length; or no pair is left.
 
     Example:
         ```python
@@ -261,7 +260,7 @@ def iterate_pairs_tsv(
 
     Raises:
         FileNotFoundError: the file is missing.
-        ValueError: as of `read_pairs_tsv`.
+        ValueError: as in `read_pairs_tsv`.
 
     Example:
         ```python

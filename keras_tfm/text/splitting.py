@@ -57,8 +57,9 @@ def split(
     for member, total in examples.counts.items():
         check(
             not total or all(count[member] for count in counts),
-            f"{examples.name}: each split needs an example of each class; of "
-            f"{total:,} texts of {member!r} each has {[c[member] for c in counts]}",
+            f"{examples.name}: each split needs an example of each class; the "
+            f"splits have {[c[member] for c in counts]} of the {total:,} texts of "
+            f"{member!r}",
             "Add texts of that class, leave it out, or use fewer splits.",
             fractions=fractions,
         )

@@ -15,7 +15,8 @@ class StepBatches(abc.ABC):
     A batch depends on `seed` and the number of its step alone, counted over all
     epochs: a run that was stopped resumes with `dataset(first_step=step)` and
     sees what it would have seen. The order of an epoch is drawn from
-    `[seed, epoch]`, everything else from `[seed, step, purpose]`.
+    `[seed, epoch]`; everything else from `[seed, step]`, which a number for
+    the purpose follows in some subclasses.
 
     Args:
         seed: int >= 0.

@@ -152,7 +152,7 @@ def _reader(pairs):
         "`pairs` must be a tf.data.Dataset, a function that returns an iterable of "
         "pairs, or the paths of two files",
         "Text in memory goes to `Batches`.",
-        pairs=pairs,
+        pairs=type(pairs).__name__,
     )
     return pairs
 

@@ -18,7 +18,7 @@ class SubwordVocabulary(abc.ABC):
         size: int, V.
         pad_id, unknown_id, start_id, end_id: int.
         separator_ids: tuple of int, the tokens between two texts of a sequence.
-        mask_id: int or None, the id of a token to predict.
+        mask_id: int or None, the id that stands in for a token to predict.
     """
 
     model: bytes | str
@@ -58,6 +58,11 @@ class SubwordVocabulary(abc.ABC):
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)
+
+    @property
+    def special_ids(self) -> list[int]:
+        """The ids of padding, start, end and separators."""
+        return [self.pad_id, self.start_id, self.end_id, *self.separator_ids]
 
     def __len__(self) -> int:
         return self.size

@@ -29,8 +29,7 @@ def import_tensorflow() -> ModuleType:
             "`Batches.batch(step)`."
         ) from error
     if keras.backend.backend() != "tensorflow":
-        # RuntimeError: the user runs TensorFlow already, and decides on
-        # devices.
+        # RuntimeError: the user runs TensorFlow already, and chose devices.
         with contextlib.suppress(RuntimeError):
             tf.config.set_visible_devices([], "GPU")
     return tf

@@ -18,7 +18,7 @@ class TokenizedColumn:
         max_length: int, positions. Longer texts are truncated.
         is_target: bool. True adds the start and the end token. The length
             counts one of the two: the decoder reads the start and predicts the
-                end.
+            end.
 
     Attributes:
         num_tokens: int32 `(N,)`, tokens of each text without start and end.

@@ -30,7 +30,7 @@ class TokenizersVocabulary(SubwordVocabulary):
         size: int, V.
         pad_id: int.
         unknown_id: int, or that of padding where nothing is unknown.
-        mask_id: int or None, of the token to predict.
+        mask_id: int or None, the id that stands in for a token to predict.
         start_id: int, before a text, such as that of `[CLS]`.
         end_id: int, after a text, such as that of `[SEP]`.
         separator_ids: tuple of int, between two texts.

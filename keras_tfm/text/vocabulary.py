@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import threading
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,10 +9,9 @@ import sentencepiece
 
 from keras_tfm.text.checks import check
 from keras_tfm.text.learning import learn_model
+from keras_tfm.text.subword_sampling import WORD_START, sampler
 from keras_tfm.text.subword_vocabulary import SubwordVocabulary, text_list
 
-WORD_START = "\u2581"  # SentencePiece writes a space before a word so
-_SAMPLING = threading.Lock()
 _LANGUAGE_TAG = re.compile(r"<2([A-Za-z0-9_-]+)>")
 
 
@@ -71,7 +69,8 @@ class Vocabulary(SubwordVocabulary):
         check(
             special_ids == [0, 1, 2, 3],
             "`model` must have padding, unknown, start and end at 0, 1, 2, 3",
-            "-1 is not at all. Train it with `Vocabulary.train`.",
+            "An id of -1 means that the model has no such token. Train it with "
+            "`Vocabulary.train`.",
             ids=special_ids,
         )
         self.model = model
@@ -172,20 +171,13 @@ class Vocabulary(SubwordVocabulary):
             alpha: float. Unigram: 0.1 to 0.5 is usual, smaller is more random,
                 and every segmentation can be drawn. BPE: the probability, from
                 0 to 1, that a merge is left out, 0.1 is usual.
-            seed: int from 0. The same seed returns the same tokens within a
-                process. SentencePiece 0.2.3 draws others in another process.
+            seed: int. The same seed returns the same tokens in every process.
 
         Source: Kudo 2018, https://arxiv.org/abs/1804.10959; Provilkov et al.
         2020, https://arxiv.org/abs/1910.13267
         """
-        texts = text_list(texts)
-        # The seed belongs to the whole process, and each thread that
-        # SentencePiece starts takes a generator of its own.
-        with _SAMPLING:
-            sentencepiece.set_random_generator_seed(seed % 2**32)
-            return self._processor.encode(
-                texts, enable_sampling=True, alpha=alpha, nbest_size=-1, num_threads=1
-            )
+        units = tuple(language_tag(language) for language in self.languages)
+        return sampler(self.model, alpha, units)(text_list(texts), seed)
 
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Returns the tokens of one sentence as strings, to label a picture.

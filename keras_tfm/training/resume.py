@@ -137,8 +137,8 @@ class ResumeTraining(keras.callbacks.Callback):
         if self.stopped:
             raise ValueError(
                 f"A callback ended this run after {self._epochs} epochs; `fit` would "
-                "train another one at each start. Do not call `fit` if "
-                "resume.stopped, or set that to False to train further."
+                "train another epoch at each start. Call `fit` only if "
+                "resume.stopped is False, or set it to False to train further."
             )
         self._starting = True
 

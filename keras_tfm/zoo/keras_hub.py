@@ -75,7 +75,8 @@ def from_keras_hub(preset: str | os.PathLike, **arguments: Any) -> Imported:
     name = type(backbone).__name__
     if name not in BACKBONES:
         raise ValueError(
-            f"`preset` must be one of {sorted(BACKBONES)}; got {preset!r}, a {name}."
+            f"`preset` must have a backbone among {sorted(BACKBONES)}; got {preset!r}, "
+            f"whose backbone is {name}. Choose a preset of one of these."
         )
     encoder = Encoder(**{**_arguments(backbone), **BACKBONES[name], **arguments})
     for variable, value in _pairs(encoder, backbone):

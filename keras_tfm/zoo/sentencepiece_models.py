@@ -96,7 +96,7 @@ def renumbered(
 
 
 def is_target_tag(token: str) -> bool:
-    """Tells whether a token is Marian's tag of a target language, as `>>de<<`.
+    """Returns whether a token is Marian's language tag, such as `>>de<<`.
 
     Args:
         token: str.

@@ -30,7 +30,7 @@ WAITING = "uninitialized_variables"  # Keras' name of the list of those that wai
 
 
 def can_defer() -> bool:
-    """Tells whether Keras still has the private APIs that creation waits by.
+    """Returns whether Keras still has the private APIs that creation waits by.
 
     Example:
         ```python
@@ -78,7 +78,7 @@ class WeightLoader:
         return self
 
     def load(self, mapping: WeightMapping, read: Callable[[str], np.ndarray]) -> None:
-        """Gives variables their values, when the context ends.
+        """Assigns values to variables when the context ends.
 
         Args:
             mapping: list of `Weight`.

@@ -21,7 +21,9 @@ def test_a_part_belongs_to_one_process_and_one_command(tmp_path):
     # What another program has begun is not lost.
     (tmp_path / "out.part").write_text("old\n")
     for identity in (None, {"a": 1}):
-        with pytest.raises(ValueError, match="not a part of this command. Remove"):
+        with pytest.raises(
+            ValueError, match="which names the command that wrote it. Remove"
+        ):
             Output(tmp_path / "out", identity)
     assert (tmp_path / "out.part").read_text() == "old\n"
     # A part without an identity is overwritten.

@@ -131,7 +131,7 @@ def test_values_that_are_not_text_are_rejected(translator, texts, error, message
         (
             lambda t: t.score([("a", "un"), ("a house " * 40, "un")]),
             ValueError,
-            r"Text 1 has \d+ tokens; max_source_length=60",
+            r"Text 1 must have at most max_source_length=60 tokens; got \d+",
         ),
         (lambda t: t.replace(batch_size=0), ValueError, "`batch_size`.*got 0"),
         (lambda t: t.replace(batch_tokens=2.5), ValueError, "`batch_tokens`.*got 2.5"),
@@ -333,7 +333,9 @@ def test_a_translation_beyond_the_positions_is_not_scored(translator):
     )
     short = Translator(model, *vocabularies).replace(**FAST)
     assert short.config.max_source_length == 20
-    with pytest.raises(ValueError, match=r"Translation 1 has \d+ .* positions for 20"):
+    with pytest.raises(
+        ValueError, match=r"Translation 1 must have at most 20 .* got \d+"
+    ):
         short.score([("a house", "un"), ("a", "un uomo " * 20)])
 
 

@@ -353,7 +353,10 @@ def test_a_classifier_classifies_and_does_not_translate(classifier, client):
     assert [row[0] for row in outputs["labels"]] == [r["label"] for r in results]
     assert outputs["truncated"] == [False, False]
     error = labels.error(404, "/translate", {"text": "a"})
-    assert error == "The model is for classification, not for translation."
+    assert (
+        error
+        == "This endpoint needs a model for translation; got one for classification."
+    )
     assert "is for translation" in client.error(404, "/classify", {"text": "a"})
     # An empty text has no label: an error instead of a guess.
     assert "Text 1 is empty" in labels.error(422, "/classify", {"text": ["a", " "]})

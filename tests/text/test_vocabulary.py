@@ -1,6 +1,8 @@
 """Vocabularies: ids and back, sizes, files that are complete or absent."""
 
+import collections
 import os
+import subprocess
 import sys
 
 import keras
@@ -221,6 +223,89 @@ def test_sampling_differs_by_seed(small, request):
     assert first == small.encode_sampled(TEXTS, alpha, seed=1)
     assert first != small.encode_sampled(TEXTS, alpha, seed=2)
     assert small.decode(first) == TEXTS
+
+
+def test_another_process_samples_the_same(small, tmp_path):
+    # SentencePiece's own sampling differs in each process.
+    small.save(tmp_path / "small.model")
+    program = (
+        "import sys; from keras_tfm.text import Vocabulary; "
+        "vocabulary = Vocabulary.load(sys.argv[1]); "
+        "print(vocabulary.encode_sampled(sys.argv[2:], 0.3, seed=5))"
+    )
+    arguments = [sys.executable, "-c", program, str(tmp_path / "small.model")]
+    result = subprocess.run(
+        [*arguments, *TEXTS], check=True, capture_output=True, text=True
+    )
+    assert result.stdout.strip() == str(small.encode_sampled(TEXTS, 0.3, seed=5))
+
+
+def test_without_chance_sampling_is_encoding(small, request):
+    # To a high power only the most probable segmentation is left.
+    alpha = {"unigram": 200.0, "bpe": 0.0}[request.node.callspec.params["small"]]
+    texts = [
+        *TEXTS,
+        "",
+        "  two  spaces ",
+        "gr\u00f6\u00dfer \u5317\u4eac \U0001f600",
+        "a\u2581b",
+    ]
+    assert small.encode_sampled(texts, alpha, seed=0) == small.encode(texts)
+
+
+def test_unigram_samples_follow_the_probabilities():
+    vocabulary = Vocabulary.train(TEXTS, size=276, normalization="identity")
+    processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model)
+    score = {processor.id_to_piece(i): processor.get_score(i) for i in range(260, 276)}
+
+    def segmentations(text):
+        if not text:
+            yield (), 0.0
+        for length in range(1, len(text) + 1):
+            if text[:length] in score:
+                for rest, total in segmentations(text[length:]):
+                    yield (text[:length], *rest), total + score[text[:length]]
+
+    paths = dict(segmentations("\u2581house"))
+    alpha, count = 0.3, 4000
+    weights = np.exp(alpha * np.array([*paths.values()]))
+    expected = count * weights / weights.sum()
+    rows = vocabulary.encode_sampled(["house"] * count, alpha, seed=0)
+    drawn = collections.Counter(tuple(vocabulary.tokens(row)) for row in rows)
+    actual = np.array([drawn[path] for path in paths])
+    assert actual.sum() == count and len(paths) > 2
+    deviation = (actual - expected) / np.sqrt(expected * (1 - expected / count))
+    assert np.abs(deviation).max() < 4
+
+
+def test_bpe_dropout_is_that_of_sentencepiece():
+    vocabulary = Vocabulary.train(
+        TEXTS, size=276, model_type="bpe", normalization="identity"
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model)
+    count, alpha = 4000, 0.3
+    texts = ["garden"] * count
+    theirs = processor.encode(texts, enable_sampling=True, alpha=alpha, nbest_size=-1)
+    expected = collections.Counter(map(tuple, theirs))
+    ours = vocabulary.encode_sampled(texts, alpha, seed=0)
+    actual = collections.Counter(map(tuple, ours))
+    assert len(expected) > 3
+    for row in expected | actual:
+        spread = np.sqrt(expected[row] + actual[row])
+        assert abs(expected[row] - actual[row]) < 6 * spread, vocabulary.tokens(row)
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_sampling_keeps_language_tags(model_type):
+    vocabulary = Vocabulary.train(
+        TEXTS, size=280, model_type=model_type, languages=["de", "fr"]
+    )
+    [ids] = vocabulary.encode_sampled(["<2fr> a small garden"], 0.3, seed=3)
+    tag = vocabulary.languages["fr"]
+    assert ids[: len(tag)] == tag
+    assert vocabulary.decode([ids]) == vocabulary.decode(
+        vocabulary.encode(["<2fr> a small garden"])
+    )
 
 
 def test_the_tensorflow_tokenizer_has_the_same_ids(small):

@@ -470,5 +470,5 @@ def test_a_vocabulary_of_another_model_is_rejected(folder, tmp_path):
         zoo.from_ctranslate2(tmp_path)
     for file in tmp_path.glob("*vocabulary.json"):
         file.unlink()
-    with pytest.raises(FileNotFoundError, match="No vocabulary of the source"):
+    with pytest.raises(FileNotFoundError, match="must hold source_vocabulary or"):
         zoo.from_ctranslate2(tmp_path)

@@ -178,7 +178,7 @@ def member(header, data=b"\0" * 64):
         ),
         (
             member("{'descr': '<f4', 'fortran_order': False, 'shape': (9999999999,)}"),
-            "has other bytes",
+            "of shape .* must have",
         ),
         (
             member("{'descr': '|O', 'fortran_order': False, 'shape': (8,)}"),

@@ -141,7 +141,10 @@ def _listed_tokens(folder, side):
             return read_json(file, list)
         if (file := folder / f"{name}.txt").is_file():
             return file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    raise FileNotFoundError(f"No vocabulary of the {side} in {os.fspath(folder)!r}.")
+    raise FileNotFoundError(
+        f"`folder` must hold {side}_vocabulary or shared_vocabulary, .json or .txt; "
+        f"got none of them in {os.fspath(folder)!r}. Convert the model again."
+    )
 
 
 def _permutation(tokens, config, from_zeros):
@@ -262,7 +265,7 @@ def _tie(file, tokens):
 
 
 def _scales_embedding(file, embedding_dim):
-    """Tells whether embedded tokens are multiplied by sqrt(D)."""
+    """Returns whether embedded tokens are multiplied by sqrt(D)."""
     names = [f"{side}/scale_embeddings" for side in ("encoder", "decoder")]
     values, root = [file.number(name, True) for name in names], math.sqrt(embedding_dim)
     # Some converters write a flag, an integer, and some the factor itself.
@@ -270,7 +273,10 @@ def _scales_embedding(file, embedding_dim):
     for scales, expected in ((False, 1.0), (True, root)):
         if all(math.isclose(f, expected, rel_tol=ROUNDING) for f in factors):
             return scales
-    raise ValueError(f"'scale_embeddings' of {values}, and D = {embedding_dim}")
+    raise ValueError(
+        f"'scale_embeddings' must be a flag, 1 or sqrt({embedding_dim}), equal on both "
+        f"sides; got {values}"
+    )
 
 
 def _weights(model, file, permutations):

@@ -129,8 +129,10 @@ def _check_model(model):
     if wrong:
         raise ValueError(
             "`model` must have positions added to its tokens, scaled dot products, "
-            "heads of dimension D / H, layer or RMS normalization, and one of the "
-            f"activations {sorted(map(str, ACTIVATIONS.values()))}; got {wrong}."
+            "heads of dimension D / H, no grouped heads, self-attention in the "
+            "decoder, layer or RMS normalization, and one of the activations "
+            f"{sorted(getattr(a, '__name__', a) for a in ACTIVATIONS.values())}; got "
+            f"{wrong}."
         )
 
 

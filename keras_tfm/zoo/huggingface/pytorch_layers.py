@@ -43,10 +43,10 @@ def check_supported(
     """
     wrong = {k: config[k] for k, v in supported.items() if config[k] not in v}
     if wrong:
-        expected = ", ".join(f"{name}={supported[name][0]!r}" for name in wrong)
+        expected = ", ".join(f"{name} in {supported[name]!r}" for name in wrong)
         raise ValueError(
             f"`model` must have {expected} to become a {architecture} of transformers; "
-            f"got {wrong}. It has nothing for this model."
+            f"got {wrong}. Train a model with these values, or export another format."
         )
 
 

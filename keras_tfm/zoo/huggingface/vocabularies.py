@@ -233,8 +233,8 @@ def byte_level_vocabulary(checkpoint: Any, model: keras.Model) -> dict[str, Any]
         end = next((token for token, number in vocab.items() if number == end_id), None)
         if end is None or beyond:
             raise ValueError(
-                f"{len(beyond)} tokens from vocab_size={size} on, and {end!r} is "
-                f"eos_token_id={end_id}"
+                f"ids must be below vocab_size={size}, and eos_token_id={end_id} must "
+                f"name a token; got {len(beyond)} larger ids, and the end token {end!r}"
             )
         vocab = {token: permutation.to_ours(number) for token, number in vocab.items()}
         # Rows that the checkpoint lacks, or has twice, or without a name.

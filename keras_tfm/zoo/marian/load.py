@@ -174,8 +174,9 @@ def _model_file(folder, names):
         files = [file for file in files if not file.name.startswith(NOT_MODELS)]
     if len(files) != 1 or not files[0].is_file():
         raise FileNotFoundError(
-            f"Expected one file *.npz or *.bin in {os.fspath(folder)!r}; got "
-            f"{[file.name for file in files]}."
+            f"`folder` must hold one model, {names[0] if names else '*.npz or *.bin'}; "
+            f"got {sorted(path.name for path in folder.iterdir())[:8]} in "
+            f"{os.fspath(folder)!r}. Download the model again."
         )
     return files[0]
 
@@ -291,7 +292,11 @@ def _options(config):
             f"{beam_size} and {factor}."
         )
     if config.number("word-penalty", 0):
-        raise ValueError(f"{config.file}: `word-penalty` must be 0.")
+        raise ValueError(
+            f"{config.file}: `word-penalty` must be 0; got "
+            f"{config.number('word-penalty', 0)}. Set it to 0: scores then differ from "
+            "Marian's."
+        )
     return {
         "beam_size": beam_size,
         "length_penalty": float(config.number("normalize", 0)),
@@ -308,7 +313,10 @@ def _shortlist_file(folder, config):
         return None
     file = folder / names[0]
     if not file.is_file():
-        raise FileNotFoundError(f"The shortlist {file} does not exist.")
+        raise FileNotFoundError(
+            f"The configuration names the shortlist {file}, which does not exist. "
+            "Download it, or delete `shortlist` from the configuration."
+        )
     if file.suffix in (".gz", ".txt"):
         raise ValueError(
             f"{file}: a shortlist must be binary. Delete it from the configuration, "

@@ -41,7 +41,10 @@ def read_shortlist(
         start = struct.calcsize(HEADER)
         expected = start + 8 * num_offsets + 4 * num_ids
         if magic != MAGIC or num_offsets != sizes[0] + 1 or len(data) != expected:
-            raise ValueError(f"{num_offsets} offsets for {sizes[0]} tokens")
+            raise ValueError(
+                f"expected magic {MAGIC:#x}, {sizes[0] + 1} offsets and {expected} "
+                f"bytes; got {magic:#x}, {num_offsets} and {len(data)}"
+            )
         offsets = np.frombuffer(data, "<u8", num_offsets, start).astype("int64")
         ids = np.frombuffer(data, "<u4", num_ids, start + 8 * num_offsets)
         counts = np.diff(offsets)

@@ -95,8 +95,15 @@ def _npy_header(stream, member):
     shape, fortran_order, dtype = read(stream)
     if dtype.kind not in REAL_KINDS or any(size < 0 for size in shape):
         raise ValueError(f"{member.filename!r} is of type {dtype} and shape {shape}")
-    if math.prod(shape) * dtype.itemsize != member.file_size - stream.tell():
-        raise ValueError(f"{member.filename!r} of shape {shape} has other bytes")
+    expected, actual = (
+        math.prod(shape) * dtype.itemsize,
+        member.file_size - stream.tell(),
+    )
+    if expected != actual:
+        raise ValueError(
+            f"{member.filename!r} of shape {shape} must have {expected} bytes; got "
+            f"{actual}"
+        )
     return shape, fortran_order, dtype
 
 
@@ -159,7 +166,9 @@ def _read_quantized(data, dtype, shape, offset, name):
     count = math.prod(shape)
     [factor] = struct.unpack_from("<f", data, offset + count)
     if not (math.isfinite(factor) and factor > 0):
-        raise ValueError(f"{name!r} is quantized by {factor}")
+        raise ValueError(
+            f"the factor of {name!r} must be positive and finite; got {factor}"
+        )
     array = np.frombuffer(data, dtype, count, offset)
     is_transposed = len(shape) == 2 and not name.endswith("Wemb")
     array = array.reshape(shape[::-1]).T if is_transposed else array.reshape(shape)

@@ -1,0 +1,194 @@
+"""Draws segmentations of text at random, the same in every process.
+
+SentencePiece draws too, but from 0.2.2 on its generator takes a salt of its
+process, so that one seed gives other tokens after a restart.
+"""
+
+import bisect
+import functools
+import heapq
+import itertools
+import math
+import random
+import re
+from collections.abc import Callable, Sequence
+
+import sentencepiece
+
+WORD_START = "\u2581"  # stands for the space before a word
+# An unknown character scores this much below the rarest token, as in
+# SentencePiece.
+UNKNOWN_PENALTY = 10.0
+MAX_CACHED_WORDS = 100_000
+
+Draw = Callable[[], float]  # a number in [0, 1)
+
+
+class SubwordSampler:
+    """Draws a segmentation of each text.
+
+    No token spans two words. So each word is prepared once, and each of its
+    occurrences costs a few random numbers.
+
+    Args:
+        model: bytes of a SentencePiece model, unigram or BPE.
+        alpha: float. Unigram: the power to which the probability of a
+            segmentation is raised. BPE: the probability that a merge is left
+            out.
+        units: tuple of strings that are always one token.
+
+    Source: Kudo 2018, section 3, https://arxiv.org/abs/1804.10959; Provilkov et
+    al. 2020, section 3, https://arxiv.org/abs/1910.13267
+    """
+
+    def __init__(self, model: bytes, alpha: float, units: tuple[str, ...] = ()):
+        self.alpha = alpha
+        self._processor = processor = sentencepiece.SentencePieceProcessor()
+        processor.LoadFromSerializedProto(model)
+        self._ids, self._scores = _text_tokens(processor)
+        self._longest = max(map(len, self._ids), default=1)
+        self._unknown_score = min(self._scores.values(), default=0) - UNKNOWN_PENALTY
+        self._units = {unit: [processor.piece_to_id(unit)] for unit in units}
+        self._split = _word_pattern(self._ids, units).split
+        # A BPE model scores its tokens by rank: 0, -1, -2, ...
+        is_bpe = all(score == int(score) for score in self._scores.values())
+        self._prepare = functools.lru_cache(MAX_CACHED_WORDS)(
+            self._bpe_word if is_bpe else self._unigram_word
+        )
+
+    def __call__(self, texts: Sequence[str], seed: int) -> list[list[int]]:
+        """Draws the tokens of texts.
+
+        Args:
+            texts: list of strings.
+            seed: int. The same seed and texts have the same tokens, in every
+                process and on every machine.
+
+        Returns:
+            list of the ids of each text.
+        """
+        draw = random.Random(seed).random
+        return [self._encode(text, draw) for text in texts]
+
+    def _encode(self, text, draw):
+        ids = []
+        for word in self._split(self._processor.normalize(text)):
+            if word:
+                ids += self._units.get(word) or self._prepare(word)(draw)
+        # SentencePiece has one unknown token for a sequence of characters.
+        unknown = self._processor.unk_id()
+        pairs = itertools.pairwise([None, *ids])
+        return [index for last, index in pairs if not index == last == unknown]
+
+    def _unigram_word(self, word):
+        """Returns a function that samples backward from the end of a word.
+
+        A path through the lattice of its tokens is drawn by its probability to
+        the power of alpha: the last token by the sum over all paths that end
+        with it, then the one before, and so on.
+        """
+        totals = [0.0]  # log sum over all paths to each character
+        choices = []  # for each end: the starts, and their cumulative weights
+        for end in range(1, len(word) + 1):
+            starts = range(max(0, end - self._longest), end)
+            scores = {i: self._scores.get(word[i:end]) for i in starts}
+            if scores[end - 1] is None:
+                scores[end - 1] = self._unknown_score
+            paths = {
+                start: totals[start] + self.alpha * score
+                for start, score in scores.items()
+                if score is not None
+            }
+            largest = max(paths.values())
+            weights = [math.exp(path - largest) for path in paths.values()]
+            sums = list(itertools.accumulate(weights))
+            totals.append(largest + math.log(sums[-1]))
+            tokens = [(start, self._token_ids(word[start:end])) for start in paths]
+            choices.append((tokens, sums))
+
+        def sample(draw):
+            end, segments = len(word), []
+            while end:
+                tokens, sums = choices[end - 1]
+                number = bisect.bisect(sums, draw() * sums[-1], hi=len(sums) - 1)
+                end, ids = tokens[number]
+                segments.append(ids)
+            return [index for ids in reversed(segments) for index in ids]
+
+        return sample
+
+    def _bpe_word(self, word):
+        """Returns a function that merges the characters of a word at random."""
+
+        def sample(draw):
+            pieces = list(word)
+            before = list(range(-1, len(word) - 1))
+            after = [*range(1, len(word)), -1]
+            queue = []
+
+            def push(left, right):
+                if left < 0 or right < 0:
+                    return
+                piece = pieces[left] + pieces[right]
+                if piece in self._scores:
+                    rank = -self._scores[piece]
+                    heapq.heappush(queue, (rank, left, right, len(piece)))
+
+            for left in range(len(word) - 1):
+                push(left, left + 1)
+            while queue:
+                _, left, right, length = heapq.heappop(queue)
+                is_stale = not (pieces[left] and pieces[right])
+                is_stale |= len(pieces[left]) + len(pieces[right]) != length
+                if is_stale or draw() < self.alpha:
+                    continue
+                pieces[left], pieces[right] = pieces[left] + pieces[right], ""
+                after[left] = after[right]
+                if after[left] >= 0:
+                    before[after[left]] = left
+                push(before[left], left)
+                push(left, after[left])
+            return [index for piece in pieces if piece for index in ids_of(piece)]
+
+        ids_of = functools.cache(self._token_ids)
+        return sample
+
+    def _token_ids(self, piece):
+        """Returns the id of a token, or those of the bytes of a character."""
+        if piece in self._ids:
+            return [self._ids[piece]]
+        names = [f"<0x{byte:02X}>" for byte in piece.encode()]
+        ids = [self._processor.piece_to_id(name) for name in names]
+        has_bytes = all(self._processor.is_byte(index) for index in ids)
+        return ids if has_bytes else [self._processor.unk_id()]
+
+
+def _text_tokens(processor):
+    """Returns the ids and the scores of the tokens that text may have."""
+    ids, scores = {}, {}
+    for index in range(processor.get_piece_size()):
+        is_special = (
+            processor.is_control(index)
+            or processor.is_unknown(index)
+            or processor.is_byte(index)
+            or processor.is_unused(index)
+        )
+        if not is_special:
+            piece = processor.id_to_piece(index)
+            ids[piece], scores[piece] = index, processor.get_score(index)
+    return ids, scores
+
+
+def _word_pattern(ids, units):
+    """Returns a pattern that splits normalized text into words and units."""
+    pattern = "|".join(map(re.escape, units))
+    pattern = f"({pattern})" if pattern else ""
+    if not any(WORD_START in piece[1:] for piece in ids):
+        pattern += "|" * bool(pattern) + f"(?={WORD_START})"
+    return re.compile(pattern or "(?!)")
+
+
+@functools.lru_cache(maxsize=8)
+def sampler(model: bytes, alpha: float, units: tuple[str, ...]) -> SubwordSampler:
+    """Returns a `SubwordSampler`, the same for the same arguments."""
+    return SubwordSampler(model, alpha, units)
