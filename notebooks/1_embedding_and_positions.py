@@ -69,8 +69,8 @@ np.testing.assert_allclose(looked_up, one_hot @ table, rtol=1e-6)
 # $$\lVert p_t \rVert = \sqrt{\textstyle\sum_{i<d/2} \sin^2 + \cos^2}
 # = \sqrt{d/2}.$$
 #
-# At $d = 512$ the vector of a position is 16 times as long as a word's. Section 3.4
-# multiplies words by $\sqrt d$; then the word's is longer, by
+# At $d = 512$ the vector of a position is 16 times as long as that of a word.
+# Section 3.4 multiplies words by $\sqrt d$; then that of the word is longer, by
 # $\sqrt 2$.
 
 # %%
