@@ -253,10 +253,17 @@ def test_without_chance_sampling_is_encoding(small, request):
     assert small.encode_sampled(texts, alpha, seed=0) == small.encode(texts)
 
 
+# Words with many segmentations.
+RELATED = ["garden gardens warden wardens harden ward ardent den dens art"] * 20
+
+
 def test_unigram_samples_follow_the_probabilities():
-    vocabulary = Vocabulary.train(TEXTS, size=276, normalization="identity")
+    vocabulary = Vocabulary.train(RELATED, size=290, exact=False)
     processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model)
-    score = {processor.id_to_piece(i): processor.get_score(i) for i in range(260, 276)}
+    score = {
+        processor.id_to_piece(i): processor.get_score(i)
+        for i in range(260, vocabulary.size)
+    }
 
     def segmentations(text):
         if not text:
@@ -266,11 +273,11 @@ def test_unigram_samples_follow_the_probabilities():
                 for rest, total in segmentations(text[length:]):
                     yield (text[:length], *rest), total + score[text[:length]]
 
-    paths = dict(segmentations("\u2581house"))
+    paths = dict(segmentations("\u2581garden"))
     alpha, count = 0.3, 4000
     weights = np.exp(alpha * np.array([*paths.values()]))
     expected = count * weights / weights.sum()
-    rows = vocabulary.encode_sampled(["house"] * count, alpha, seed=0)
+    rows = vocabulary.encode_sampled(["garden"] * count, alpha, seed=0)
     drawn = collections.Counter(tuple(vocabulary.tokens(row)) for row in rows)
     actual = np.array([drawn[path] for path in paths])
     assert actual.sum() == count and len(paths) > 2
@@ -279,9 +286,7 @@ def test_unigram_samples_follow_the_probabilities():
 
 
 def test_bpe_dropout_is_that_of_sentencepiece():
-    vocabulary = Vocabulary.train(
-        TEXTS, size=276, model_type="bpe", normalization="identity"
-    )
+    vocabulary = Vocabulary.train(RELATED, size=290, model_type="bpe", exact=False)
     processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model)
     count, alpha = 4000, 0.3
     texts = ["garden"] * count
@@ -298,7 +303,7 @@ def test_bpe_dropout_is_that_of_sentencepiece():
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
 def test_sampling_keeps_language_tags(model_type):
     vocabulary = Vocabulary.train(
-        TEXTS, size=280, model_type=model_type, languages=["de", "fr"]
+        TEXTS, size=278, model_type=model_type, languages=["de", "fr"]
     )
     [ids] = vocabulary.encode_sampled(["<2fr> a small garden"], 0.3, seed=3)
     tag = vocabulary.languages["fr"]
