@@ -45,7 +45,7 @@ def check_files(files: Iterable[str]) -> tuple[str, ...]:
         elif not pathlib.Path(name).is_file():
             raise FileNotFoundError(
                 f"FILE must be a text file; got {name!r}, which is not a file. Check "
-                "the name and the folder."
+                "the name and the folder, or pass text by standard input."
             )
     return names
 

@@ -301,7 +301,10 @@ class Options:
     def length_rule(self) -> tuple[int, int]:
         """The pair (m, c) of `max_decoding_length`."""
         rule = (2, 16) if self.max_decoding_length is None else self.max_decoding_length
-        return tuple(rule) if isinstance(rule, (tuple, list)) else (0, rule)
+        if isinstance(rule, int):
+            return 0, rule
+        factor, constant = rule
+        return factor, constant
 
     @property
     def suppressed_ids(self) -> frozenset[int]:

@@ -324,4 +324,5 @@ def decode_in_chunks(
         variables,
         shape_invariants=shapes,
     )
-    return scatter(results, numbers, state)
+    ids, scores, lengths = scatter(results, numbers, state)
+    return ids, scores, lengths

@@ -115,13 +115,13 @@ class Classifier:
         self._predict_batch = compiled(self._call_model, model, jit_compile=False)
 
     def __call__(self, texts: Text | Iterable[Text]) -> Prediction | list[Prediction]:
-        if isinstance(texts, str | tuple):
-            return self([texts])[0]
-        rows, truncated = self._encode(texts)
-        return [
+        single = isinstance(texts, str | tuple)
+        rows, truncated = self._encode([texts] if single else texts)
+        predictions = [
             self._prediction(row, bool(flag))
             for row, flag in zip(self._predict(rows), truncated, strict=True)
         ]
+        return predictions[0] if single else predictions
 
     def probabilities(self, texts: Text | Iterable[Text]) -> np.ndarray:
         """Returns the probabilities of all classes.

@@ -104,7 +104,7 @@ def locate(name: str | os.PathLike | Preset) -> pathlib.Path | str:
     shipped, name = _shipped(), _checked_name(name)
     if name in shipped:
         return shipped[name][0]
-    return pathlib.Path(name) if pathlib.Path(name).is_dir() else name
+    return pathlib.Path(name) if pathlib.Path(name).is_dir() else os.fspath(name)
 
 
 def check_name(name: str | os.PathLike | Preset) -> None:
@@ -191,7 +191,7 @@ def _shipped():
     """
     shipped, directions = {}, {}
     for file in sorted(SHIPPED.glob("*/preset.json")):
-        folder, description = file.parent, read_json(file)
+        folder, description = file.parent, dict(read_json(file))
         for name, changes in description.get("directions", {}).items():
             directions.setdefault(name, (folder, {**description, **changes}))
         shipped[folder.name] = folder, description

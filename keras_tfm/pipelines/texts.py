@@ -20,17 +20,18 @@ def check_texts(texts: Iterable[str]) -> list[str]:
         ValueError: a text has a lone surrogate.
     """
     types = {type(texts).__name__}
+    strings = []
     if isinstance(texts, Iterable) and not isinstance(texts, bytes | Mapping):
-        texts = list(texts)
-        types = {type(text).__name__ for text in texts if not isinstance(text, str)}
+        strings = list(texts)
+        types = {type(text).__name__ for text in strings if not isinstance(text, str)}
     if types:
         raise TypeError(
             f"`texts` must be a str or a list of str; got {sorted(types)}. Decode "
             "bytes, and pass '' for a missing text."
         )
-    for number, text in enumerate(texts):
+    for number, text in enumerate(strings):
         check_unicode(text, number)
-    return texts
+    return strings
 
 
 def check_vocabulary_size(vocabulary: AnyVocabulary, model: Any, name: str) -> None:

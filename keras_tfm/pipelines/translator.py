@@ -178,7 +178,7 @@ class Translator:
         Options.check_names(options, names)
         single = isinstance(texts, str)
         if single:
-            texts, target_prefix = [texts], [target_prefix]
+            texts, target_prefix = [texts], [target_prefix]  # pyright: ignore
             constraints = [constraints]
         deadline = None if timeout is None else time.monotonic() + timeout
         texts = check_texts(texts)
@@ -239,7 +239,8 @@ class Translator:
                 f"{type(texts).__name__}. Call the translator with it."
             )
         for window_texts in chunks(texts, window):
-            yield from self.translate(window_texts, **options)
+            results: Any = self.translate(window_texts, **options)
+            yield from results
 
     def stream(self, text: str, target_prefix: str | None = None) -> Iterator[str]:
         """Translates greedily, and yields the translation as it grows.

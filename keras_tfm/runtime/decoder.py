@@ -320,12 +320,12 @@ class Decoder:
             token_scores = np.zeros((0, 1, targets.shape[1]), "float32")
             ids, scores = token_scores.astype("int32"), token_scores[:, :, 0]
             return Hypotheses(ids, scores, scores.astype("int32"), token_scores)
-        prefix_lengths = inputs.prefix_length_array(prefix_lengths, targets)
+        free_from = inputs.prefix_length_array(prefix_lengths, targets)
         if self.options.score_prefix:
-            prefix_lengths = np.zeros_like(prefix_lengths)
+            free_from = np.zeros_like(free_from)
         search.weights.refresh()
         score = functools.partial(scoring.score, self.model, options=self.options)
-        arrays = source_ids, targets, prefix_lengths
+        arrays = source_ids, targets, free_from
         tensors = [ops.convert_to_tensor(array, "int32") for array in arrays]
         return check_finite(to_numpy(search.functions.get("score", score)(*tensors)))
 

@@ -134,12 +134,12 @@ def check_finite(
     rows = np.flatnonzero(broken.any(axis=-1))
     if rows.size:
         row = int(rows[0])
-        indices = np.arange(len(broken)) if indices is None else np.asarray(indices)
+        numbers = np.arange(len(broken)) if indices is None else np.asarray(indices)
         step = int(hypotheses.lengths[row][broken[row]].min()) - 1
-        count, total = len(np.unique(indices[rows])), len(np.unique(indices))
+        count, total = len(np.unique(numbers[rows])), len(np.unique(numbers))
         raise FloatingPointError(
             f"The model returned NaN or infinite logits at step {step} of row "
-            f"{indices[row]} ({count} of {total} rows). Check its weights, or decode "
+            f"{numbers[row]} ({count} of {total} rows). Check its weights, or decode "
             "in float32."
         )
     return hypotheses

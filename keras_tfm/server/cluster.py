@@ -175,7 +175,7 @@ class ReplicaClient:
         group, self._gathering = self._gathering, []
         futures = [future for _, future in group]
         with _fail_pending(futures), _translate_ray_errors():
-            answers = self._answers.remote([job for job, _ in group])
+            answers: Any = self._answers.remote([job for job, _ in group])
 
             def cancel_if_abandoned(_):
                 if all(future.cancelled() for future in futures):
@@ -206,7 +206,7 @@ class ReplicaClient:
         """Yields the translation so far, as a replica streams it."""
         with _translate_ray_errors():
             stream = self.replicas.options(stream=True).stream
-            states = stream.remote(text, target_prefix)
+            states: Any = stream.remote(text, target_prefix)
             try:
                 async for state in states:
                     yield state

@@ -78,7 +78,7 @@ def label_text(value: Any, place: str) -> str | list[str]:
         ValueError: `value` is something else.
     """
     if isinstance(value, list):
-        return [label_text(item, place) for item in value]
+        return [str(label_text(item, place)) for item in value]
     if isinstance(value, str):
         return value
     check(

@@ -77,7 +77,7 @@ class SubwordSampler:
                 ids += self._units.get(word) or self._prepare(word)(draw)
         # SentencePiece has one unknown token for a sequence of characters.
         unknown = self._processor.unk_id()
-        pairs = itertools.pairwise([None, *ids])
+        pairs = zip([-1, *ids], ids, strict=False)
         return [index for last, index in pairs if not index == last == unknown]
 
     def _unigram_word(self, word):

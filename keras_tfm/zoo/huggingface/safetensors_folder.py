@@ -107,7 +107,8 @@ class SafetensorsFolder:
         first, second = (self.shapes[name] for name in names)
         if first != second or not first:
             return False
-        files = [file.get_slice(key) for file, key in map(self._slices.get, names)]
+        slices = [self._slices[name] for name in names]
+        files = [file.get_slice(key) for file, key in slices]
         parts = (slice(i, min(i + CHUNK, first[0])) for i in range(0, first[0], CHUNK))
         return all(np.array_equal(*(file[p] for file in files)) for p in parts)
 

@@ -44,12 +44,13 @@ def load_vocabularies(
             f"Expected vocabularies of source and target in {os.fspath(folder)!r}; got "
             f"{[file.name for file in files]}."
         )
-    tokens = tuple(map(_read_tokens, files, permutations))
+    source, target = map(_read_tokens, files, permutations)
+    tokens = (source, target)
     models = [
         file if file.suffix == ".spm" else folder / name
         for file, name in zip(files, SIDE_MODELS, strict=True)
     ]
-    vocabularies = [None, None]
+    vocabularies: list[Vocabulary | None] = [None, None]
     if all(model.is_file() for model in models):
         vocabularies = [
             sentencepiece_models.renumbered(read_model(model), names[4:])
