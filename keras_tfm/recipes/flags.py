@@ -104,8 +104,11 @@ def parse(flags: type, description: str, arguments: list[str] | None = None) -> 
     fields = [
         (group.__name__.lower(), documented(group)) for group in groups or [flags]
     ]
+    package, _, recipe = flags.__module__.rpartition(".")
+    command = f"keras-tfm train {recipe.replace('_', '-')}"
     grouped = tyro.cli(
         tyro.conf.OmitArgPrefixes[dataclasses.make_dataclass("Flags", fields)],
+        prog=command if package == "keras_tfm.recipes" else None,
         description=description,
         args=arguments,
     )
