@@ -96,10 +96,11 @@ def _phrase_tokens(
     token is among the best tokens anyway.
     """
     progress = _progress(tail, phrases)  # (B, K, J)
+    # The token of a phrase after those that the beam already ends with.
     index = ops.minimum(progress, lengths - 1)[..., None]
     tokens = ops.take_along_axis(phrases[:, None], index, axis=-1)[..., 0]
     is_lacking = ~(live.phrases_met | (lengths == 0))
-    if forced is not None:
+    if forced is not None:  # a prefix goes first
         is_lacking = is_lacking & (forced == 0)[:, None, None]
     logit = ops.take_along_axis(logits, ops.where(is_lacking, tokens, 0), axis=-1)
     logit = ops.where(is_lacking, logit, NEVER)

@@ -301,10 +301,8 @@ class Options:
     def length_rule(self) -> tuple[int, int]:
         """The pair (m, c) of `max_decoding_length`."""
         rule = (2, 16) if self.max_decoding_length is None else self.max_decoding_length
-        if isinstance(rule, int):
-            return 0, rule
-        factor, constant = rule
-        return factor, constant
+        pair = rule if isinstance(rule, (tuple, list)) else (0, rule)
+        return tuple(pair)  # pyright: ignore[reportReturnType]: two, once checked
 
     @property
     def suppressed_ids(self) -> frozenset[int]:

@@ -233,6 +233,7 @@ def make_vocabulary(
             normalization="identity" if flags.tokenized else "nmt_nfkc",
             split_digits=flags.data == "phrases",
             languages=multilingual.tagged_languages(flags),
+            exact=False,
         )
     out.mkdir(parents=True, exist_ok=True)  # only after the input proved readable
     vocabulary.save(file)

@@ -122,8 +122,8 @@ class SubwordSampler:
 
         def sample(draw):
             pieces = list(word)
-            before = list(range(-1, len(word) - 1))
-            after = [*range(1, len(word)), -1]
+            previous = list(range(-1, len(word) - 1))
+            following = [*range(1, len(word)), -1]
             queue = []
 
             def push(left, right):
@@ -143,11 +143,11 @@ class SubwordSampler:
                 if is_stale or draw() < self.alpha:
                     continue
                 pieces[left], pieces[right] = pieces[left] + pieces[right], ""
-                after[left] = after[right]
-                if after[left] >= 0:
-                    before[after[left]] = left
-                push(before[left], left)
-                push(left, after[left])
+                following[left] = following[right]
+                if following[left] >= 0:
+                    previous[following[left]] = left
+                push(previous[left], left)
+                push(left, following[left])
             return [index for piece in pieces if piece for index in ids_of(piece)]
 
         ids_of = functools.cache(self._token_ids)

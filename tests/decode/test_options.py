@@ -226,7 +226,7 @@ NAN = float("nan")
         ({"min_decoding_length": -1}, "`min_decoding_length` must be .* got -1"),
         (
             {"max_decoding_length": 4, "min_decoding_length": 4},
-            "less than `max_decoding_length`; got 4",
+            "less than `max_decoding_length`; got min_decoding_length=4",
         ),
         ({"num_hypotheses": 2.0}, "`num_hypotheses` must be an integer .* got 2.0"),
         ({"coverage_penalty": np.inf}, "`coverage_penalty` must be a finite number"),

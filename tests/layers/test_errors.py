@@ -118,7 +118,7 @@ CALLS = [
     ),
     (
         lambda: cached(cache_index=2, query_positions=np.array([3, 2])),
-        r"`query_positions` .*\(batch, 1\).*shape=\(2,\)",
+        r"`query_positions` .*\(batch, length\).*shape=\(2,\)",
     ),
     (
         lambda: cached(cache_index=2, key_positions=np.arange(5)),
