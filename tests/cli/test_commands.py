@@ -470,7 +470,7 @@ def test_export_to_ctranslate2_names_the_tokens_that_it_needs(
     assert main(command) == 0
     assert (tmp_path / "out" / "model.bin").is_file()
     error = capfd.readouterr().err
-    assert error.count("Give CTranslate2 these tokens") == len(places)
+    assert error.count("Pass these tokens to CTranslate2") == len(places)
     for place, ids in places.items():
         tokens = " ".join(translator.vocabulary.tokens(ids))
         assert f"{place}: {tokens}\n" in error

@@ -357,7 +357,7 @@ def test_a_classifier_classifies_and_does_not_translate(classifier, client):
         error
         == "This endpoint needs a model for translation; got one for classification."
     )
-    assert "is for translation" in client.error(404, "/classify", {"text": "a"})
+    assert "got one for translation" in client.error(404, "/classify", {"text": "a"})
     # An empty text has no label: an error instead of a guess.
     assert "Text 1 is empty" in labels.error(422, "/classify", {"text": ["a", " "]})
     assert "Text 0 is empty" in labels.error(400, path, {"instances": [""]})

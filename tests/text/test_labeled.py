@@ -109,7 +109,7 @@ def test_repeated_texts_are_counted_and_conflicts_logged(caplog):
             TEXTS,
             [*LABELS[:4], "mixed", "mixed"],
             {"classes": ["pos", "neg"]},
-            "classes .'neg', 'pos'., .* 2 are not; got first=.*4, 'mixed'",
+            "classes., .'neg', 'pos'.; 2 are not; got first=.*4, 'mixed'",
         ),
         (
             TEXTS,

@@ -88,5 +88,7 @@ def test_another_kind_of_preset_is_rejected(tmp_path):
     import keras_hub
 
     keras_hub.models.GPT2Backbone(**SIZES).save_to_preset(tmp_path)
-    with pytest.raises(ValueError, match="'BertBackbone'.*a GPT2Backbone"):
+    with pytest.raises(
+        ValueError, match="'BertBackbone'.*whose backbone is GPT2Backbone"
+    ):
         zoo.from_keras_hub(str(tmp_path))

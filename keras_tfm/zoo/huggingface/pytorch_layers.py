@@ -43,7 +43,8 @@ def check_supported(
     """
     wrong = {k: config[k] for k, v in supported.items() if config[k] not in v}
     if wrong:
-        expected = ", ".join(f"{name} in {supported[name]!r}" for name in wrong)
+        choices = {name: " or ".join(map(repr, supported[name])) for name in wrong}
+        expected = ", ".join(f"{name}={values}" for name, values in choices.items())
         raise ValueError(
             f"`model` must have {expected} to become a {architecture} of transformers; "
             f"got {wrong}. Train a model with these values, or export another format."
