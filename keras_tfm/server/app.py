@@ -142,7 +142,8 @@ class Service:
                 )
             if not blank and not text.strip():
                 raise HTTPException(
-                    422, f"`text` must not be empty; text {number} is. Leave it out."
+                    422,
+                    f"Text {number} is empty; a classifier needs text. Leave it out.",
                 )
 
     async def answers(
