@@ -1,5 +1,6 @@
 """Docstrings name what signatures name, and the code in the pages runs."""
 
+import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -300,11 +301,22 @@ def name_faults(text):
         names += [f"{module}.{name.strip()}" for name in imported.split(",")]
     faults = []
     for name in names:
-        try:
-            pkgutil.resolve_name(name)
-        except (ImportError, AttributeError):
+        package, _, attributes = name.partition(".")
+        # As an attribute first: the import of `keras_tfm.presets` would put the
+        # folder of that name in place of the function.
+        for form in (f"{package}:{attributes}", name):
+            with contextlib.suppress(ImportError, AttributeError):
+                pkgutil.resolve_name(form)
+                break
+        else:
             faults.append(name)
     return faults
+
+
+@torch_only
+def test_a_name_of_a_page_does_not_hide_a_function():
+    assert name_faults("`keras_tfm.presets`") == []
+    assert callable(keras_tfm.presets)
 
 
 @torch_only

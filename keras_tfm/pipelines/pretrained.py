@@ -9,7 +9,6 @@ from keras_tfm.zoo.config_file import read_json
 from keras_tfm.zoo.huggingface.load import HUB
 
 SHIPPED = pathlib.Path(__file__).parents[1] / "presets"  # a folder for each
-TASKS = ("translation", "classification")
 
 
 class Preset(NamedTuple):
@@ -70,7 +69,7 @@ def resolve(
 
     Args:
         name: see `Translator.from_preset`; or a `Preset`.
-        task: of `TASKS`.
+        task: `"translation"` or `"classification"`.
 
     Returns:
         A folder that `save` has written, or `Imported`; and a dict of the

@@ -10,6 +10,7 @@ from keras_tfm.text import Vocabulary
 from keras_tfm.zoo.config_file import reading
 
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")  # ids 0 to 3
+SIDE_MODELS = ("source.spm", "target.spm")  # files of two vocabularies
 SPACE = "\u2581"  # stands for the space in subword tokens
 # Normalizers of `tokenizer.json` that SentencePiece applies by itself.
 WHITESPACE_STEPS = ("Replace", "Strip")

@@ -20,6 +20,10 @@ from keras import ops
 from keras_tfm.models.output_projection import OutputProjection
 from keras_tfm.zoo.token_permutation import TokenPermutation
 
+# One matrix in other programs.
+QUERY_KEY_VALUE = (
+    "self_attention.query_dense self_attention.key_dense self_attention.value_dense"
+)
 MAX_GROWTH = 5  # elements of a variable for each element of its tensors
 
 

@@ -14,12 +14,11 @@ from keras_tfm.zoo import sentencepiece_models, weight_mapping
 from keras_tfm.zoo.config_file import Config, read_json, reading
 from keras_tfm.zoo.ctranslate2.model_bin import ModelBin
 from keras_tfm.zoo.imported import END_ID, Imported
+from keras_tfm.zoo.sentencepiece_models import SIDE_MODELS
 from keras_tfm.zoo.token_permutation import TokenPermutation
 from keras_tfm.zoo.weight_loader import WeightLoader
 
 ACTIVATIONS = {0: "relu", 1: gelu_tanh, 2: "silu", 3: "gelu"}  # by number
-# SentencePiece models: one for each side, or one for both.
-SIDE_MODELS = ("source.spm", "target.spm")
 SHARED_MODEL = "sentencepiece.model"
 SHARED_MODELS = (SHARED_MODEL, "sentencepiece.bpe.model", "spiece.model")
 NUM_HEADS = {"TransformerBase": 8, "TransformerBig": 16, "TransformerSpec": 8}
@@ -36,11 +35,8 @@ UNSUPPORTED = (
 # Numbers that mean nothing here.
 IGNORED = ("decoder/alignment_layer", "decoder/alignment_heads")
 IGNORED += ("encoder/embeddings_merge",)
-QUERY_KEY_VALUE = (  # one matrix
-    "self_attention.query_dense self_attention.key_dense self_attention.value_dense"
-)
 BLOCK = {
-    QUERY_KEY_VALUE: "self_attention/linear_0",
+    weight_mapping.QUERY_KEY_VALUE: "self_attention/linear_0",
     "self_attention.output_dense": "self_attention/linear_1",
     "self_attention_norm": "self_attention/layer_norm",
     "cross_attention.query_dense": "attention/linear_0",

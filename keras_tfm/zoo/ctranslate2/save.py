@@ -9,7 +9,8 @@ from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import Transformer
 from keras_tfm.text import Vocabulary
 from keras_tfm.zoo.ctranslate2 import load
-from keras_tfm.zoo.ctranslate2.load import ACTIVATIONS, SHARED_MODEL, SIDE_MODELS
+from keras_tfm.zoo.ctranslate2.load import ACTIVATIONS, SHARED_MODEL
+from keras_tfm.zoo.sentencepiece_models import SIDE_MODELS
 from keras_tfm.zoo.weight_mapping import export, logits, to_array
 
 DEFAULT_POSITIONS = 2048  # rows of sinusoids

@@ -5,6 +5,7 @@ from keras_tfm.zoo.huggingface.family import Family, activation, check_plain
 from keras_tfm.zoo.huggingface.vocabularies import byte_level_vocabulary
 from keras_tfm.zoo.token_permutation import TokenPermutation
 from keras_tfm.zoo.weight_mapping import (
+    QUERY_KEY_VALUE,
     Weight,
     blocks,
     logits,
@@ -13,9 +14,6 @@ from keras_tfm.zoo.weight_mapping import (
     pytorch_layers,
 )
 
-QUERY_KEY_VALUE = (  # one matrix
-    "self_attention.query_dense self_attention.key_dense self_attention.value_dense"
-)
 BLOCK = {
     "self_attention_norm": "ln_1",
     QUERY_KEY_VALUE: "attn.c_attn",

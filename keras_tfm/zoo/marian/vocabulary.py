@@ -8,11 +8,9 @@ from keras_tfm.text import Vocabulary
 from keras_tfm.zoo import sentencepiece_models
 from keras_tfm.zoo.config_file import reading
 from keras_tfm.zoo.marian.yaml_file import read_yaml_vocabulary
-from keras_tfm.zoo.sentencepiece_models import SPECIAL_TOKENS, read_model
+from keras_tfm.zoo.sentencepiece_models import SIDE_MODELS, SPECIAL_TOKENS, read_model
 from keras_tfm.zoo.token_permutation import TokenPermutation
 
-# SentencePiece models beside a vocabulary in YAML.
-SIDE_MODELS = ("source.spm", "target.spm")
 SPECIAL = {0: "</s>", 1: "<unk>"}  # by the ids in Marian
 SIDE_NAMES = (("src", "trg"), ("source", "target"))  # parts of the names of files
 
