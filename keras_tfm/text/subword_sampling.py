@@ -1,6 +1,6 @@
-"""Draws segmentations of text at random, the same in every process.
+"""Samples tokenizations of text, the same in every process.
 
-SentencePiece draws too, but from 0.2.2 on its generator takes a salt of its
+SentencePiece samples too, but from 0.2.2 on its generator takes a salt of its
 process, so that one seed gives other tokens after a restart.
 """
 
@@ -11,7 +11,7 @@ import itertools
 import math
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import sentencepiece
 
@@ -19,16 +19,16 @@ WORD_START = "\u2581"  # stands for the space before a word
 # An unknown character scores this much below the rarest token, as in
 # SentencePiece.
 UNKNOWN_PENALTY = 10.0
-MAX_CACHED_WORDS = 100_000
-
-Draw = Callable[[], float]  # a number in [0, 1)
+# Lattices that are kept, about 5 KB each: a text without spaces is one word.
+MAX_CACHED_WORDS = 10_000
+MAX_CACHED_LENGTH = 20  # characters
 
 
 class SubwordSampler:
-    """Draws a segmentation of each text.
+    """Samples a tokenization of each text.
 
-    No token spans two words. So each word is prepared once, and each of its
-    occurrences costs a few random numbers.
+    No token spans two words. So the lattice of a frequent word is computed
+    once, and each of its occurrences costs a few random numbers.
 
     Args:
         model: bytes of a SentencePiece model, unigram or BPE.
@@ -52,12 +52,11 @@ class SubwordSampler:
         self._split = _word_pattern(self._ids, units).split
         # A BPE model scores its tokens by rank: 0, -1, -2, ...
         is_bpe = all(score == int(score) for score in self._scores.values())
-        self._prepare = functools.lru_cache(MAX_CACHED_WORDS)(
-            self._bpe_word if is_bpe else self._unigram_word
-        )
+        self._sample = self._sample_merges if is_bpe else self._sample_path
+        self._cached_lattice = functools.lru_cache(MAX_CACHED_WORDS)(self._lattice)
 
     def __call__(self, texts: Sequence[str], seed: int) -> list[list[int]]:
-        """Draws the tokens of texts.
+        """Samples the tokens of texts.
 
         Args:
             texts: list of strings.
@@ -74,21 +73,31 @@ class SubwordSampler:
         ids = []
         for word in self._split(self._processor.normalize(text)):
             if word:
-                ids += self._units.get(word) or self._prepare(word)(draw)
+                ids += self._units.get(word) or self._sample(word, draw)
         # SentencePiece has one unknown token for a sequence of characters.
         unknown = self._processor.unk_id()
         pairs = zip([-1, *ids], ids, strict=False)
         return [index for last, index in pairs if not index == last == unknown]
 
-    def _unigram_word(self, word):
-        """Returns a function that samples backward from the end of a word.
+    def _sample_path(self, word, draw):
+        """Samples a path through the lattice of a word, backward."""
+        is_short = len(word) <= MAX_CACHED_LENGTH
+        choices = self._cached_lattice(word) if is_short else self._lattice(word)
+        end, segments = len(word), []
+        while end:
+            tokens, sums = choices[end - 1]
+            number = bisect.bisect(sums, draw() * sums[-1], hi=len(sums) - 1)
+            end, ids = tokens[number]
+            segments.append(ids)
+        return [index for ids in reversed(segments) for index in ids]
 
-        A path through the lattice of its tokens is drawn by its probability to
-        the power of alpha: the last token by the sum over all paths that end
-        with it, then the one before, and so on.
+    def _lattice(self, word):
+        """Returns the tokens that end at each character, with their weights.
+
+        Weights are cumulative. That of a token is the sum, over all paths that end with it, of
+        their probabilities to the power of alpha.
         """
-        totals = [0.0]  # log sum over all paths to each character
-        choices = []  # for each end: the starts, and their cumulative weights
+        totals, choices = [0.0], []  # log sum over all paths to each character
         for end in range(1, len(word) + 1):
             starts = range(max(0, end - self._longest), end)
             scores = {i: self._scores.get(word[i:end]) for i in starts}
@@ -105,53 +114,38 @@ class SubwordSampler:
             totals.append(largest + math.log(sums[-1]))
             tokens = [(start, self._token_ids(word[start:end])) for start in paths]
             choices.append((tokens, sums))
+        return choices
 
-        def sample(draw):
-            end, segments = len(word), []
-            while end:
-                tokens, sums = choices[end - 1]
-                number = bisect.bisect(sums, draw() * sums[-1], hi=len(sums) - 1)
-                end, ids = tokens[number]
-                segments.append(ids)
-            return [index for ids in reversed(segments) for index in ids]
+    def _sample_merges(self, word, draw):
+        """Merges the characters of a word, and leaves out merges at random."""
+        pieces = list(word)
+        previous = list(range(-1, len(word) - 1))
+        following = [*range(1, len(word)), -1]
+        queue = []
 
-        return sample
+        def push(left, right):
+            if left < 0 or right < 0:
+                return
+            piece = pieces[left] + pieces[right]
+            if piece in self._scores:
+                rank = -self._scores[piece]
+                heapq.heappush(queue, (rank, left, right, len(piece)))
 
-    def _bpe_word(self, word):
-        """Returns a function that merges the characters of a word at random."""
-
-        def sample(draw):
-            pieces = list(word)
-            previous = list(range(-1, len(word) - 1))
-            following = [*range(1, len(word)), -1]
-            queue = []
-
-            def push(left, right):
-                if left < 0 or right < 0:
-                    return
-                piece = pieces[left] + pieces[right]
-                if piece in self._scores:
-                    rank = -self._scores[piece]
-                    heapq.heappush(queue, (rank, left, right, len(piece)))
-
-            for left in range(len(word) - 1):
-                push(left, left + 1)
-            while queue:
-                _, left, right, length = heapq.heappop(queue)
-                is_stale = not (pieces[left] and pieces[right])
-                is_stale |= len(pieces[left]) + len(pieces[right]) != length
-                if is_stale or draw() < self.alpha:
-                    continue
-                pieces[left], pieces[right] = pieces[left] + pieces[right], ""
-                following[left] = following[right]
-                if following[left] >= 0:
-                    previous[following[left]] = left
-                push(previous[left], left)
-                push(left, following[left])
-            return [index for piece in pieces if piece for index in ids_of(piece)]
-
-        ids_of = functools.cache(self._token_ids)
-        return sample
+        for left in range(len(word) - 1):
+            push(left, left + 1)
+        while queue:
+            _, left, right, length = heapq.heappop(queue)
+            is_stale = not (pieces[left] and pieces[right])
+            is_stale |= len(pieces[left]) + len(pieces[right]) != length
+            if is_stale or draw() < self.alpha:
+                continue
+            pieces[left], pieces[right] = pieces[left] + pieces[right], ""
+            following[left] = following[right]
+            if following[left] >= 0:
+                previous[following[left]] = left
+            push(previous[left], left)
+            push(left, following[left])
+        return [i for piece in pieces if piece for i in self._token_ids(piece)]
 
     def _token_ids(self, piece):
         """Returns the id of a token, or those of the bytes of a character."""

@@ -290,10 +290,12 @@ def test_bpe_dropout_is_that_of_sentencepiece():
     processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model)
     count, alpha = 4000, 0.3
     texts = ["garden"] * count
-    theirs = processor.encode(texts, enable_sampling=True, alpha=alpha, nbest_size=-1)
-    expected = collections.Counter(map(tuple, theirs))
-    ours = vocabulary.encode_sampled(texts, alpha, seed=0)
-    actual = collections.Counter(map(tuple, ours))
+    peer_rows = processor.encode(
+        texts, enable_sampling=True, alpha=alpha, nbest_size=-1
+    )
+    expected = collections.Counter(map(tuple, peer_rows))
+    rows = vocabulary.encode_sampled(texts, alpha, seed=0)
+    actual = collections.Counter(map(tuple, rows))
     assert len(expected) > 3
     for row in expected | actual:
         spread = np.sqrt(expected[row] + actual[row])
