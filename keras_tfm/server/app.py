@@ -121,15 +121,9 @@ class Service:
 
     def check(self, texts: list[str], prefix: str | None, blank: bool = True) -> None:
         """Rejects texts that exceed a limit or are not text."""
-        prefix, longest = prefix or "", self.limits.max_characters
-        if message := self.limits.exceeded(texts):
+        prefix = prefix or ""
+        if message := self.limits.exceeded(texts, prefix):
             raise HTTPException(413, message)
-        if len(prefix) > longest:
-            raise HTTPException(
-                413,
-                f"`target_prefix` must have at most {longest} characters; got "
-                f"{len(prefix)}. Shorten it.",
-            )
         if not is_unicode(prefix):
             raise HTTPException(
                 422,

@@ -64,11 +64,16 @@ class Limits:
         max_texts = min(self.max_texts, size * self.chunk_size)
         return dataclasses.replace(self, max_texts=max_texts)
 
-    def exceeded(self, texts: Sequence[str]) -> str | None:
-        """Returns an error message if texts exceed a limit."""
+    def exceeded(self, texts: Sequence[str], prefix: str = "") -> str | None:
+        """Returns an error message if texts or a prefix exceed a limit."""
         if len(texts) > self.max_texts:
             return (
                 f"A request must have at most {self.max_texts} texts; got {len(texts)}."
+            )
+        if len(prefix) > self.max_characters:
+            return (
+                f"`target_prefix` must have at most {self.max_characters} characters; "
+                f"got {len(prefix)}. Shorten it."
             )
         longest = max(map(len, texts), default=0)
         if longest > self.max_characters:

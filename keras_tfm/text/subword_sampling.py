@@ -94,8 +94,8 @@ class SubwordSampler:
     def _lattice(self, word):
         """Returns the tokens that end at each character, with their weights.
 
-        Weights are cumulative. That of a token is the sum, over all paths that end with it, of
-        their probabilities to the power of alpha.
+        Weights are cumulative. That of a token is the sum, over all paths that
+        end with it, of their probabilities to the power of alpha.
         """
         totals, choices = [0.0], []  # log sum over all paths to each character
         for end in range(1, len(word) + 1):
