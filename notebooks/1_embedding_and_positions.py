@@ -1,15 +1,16 @@
 # %% [markdown]
 # # Embedding and positions
 #
-# **You will see** how ids become vectors, why the vectors are multiplied by
-# the root of their width, what sine and cosine waves tell of a position, what
-# else can tell it, and where words stand after training.
+# **You will see** how ids become vectors, why the vectors are multiplied by the
+# square root of their dimension, what sine and cosine waves encode about a
+# position, which other position encodings exist, and where words lie after
+# training.
 #
 # **Takes** 20 seconds.
 #
-# **Follows** Vaswani et al. 2017, *Attention Is All You Need*, sections 3.4
-# and 3.5, <https://arxiv.org/abs/1706.03762>, and lecture notes, from which
-# the ids and the small table of positions are.
+# **Follows** Vaswani et al. 2017, *Attention Is All You Need*, sections 3.4 and
+# 3.5, <https://arxiv.org/abs/1706.03762>, and lecture notes, which provide the
+# ids and the small table of position signals.
 
 # %%
 # %matplotlib inline
@@ -27,20 +28,20 @@ np.set_printoptions(precision=5, suppress=True)
 
 
 def numpy(tensor):
-    """Any backend's tensor as an array."""
+    """Converts a tensor of any backend to an array."""
     return ops.convert_to_numpy(tensor).astype("float64")
 
 
 # %% [markdown]
-# ## A lookup is a product
+# ## A lookup is a matrix product
 #
-# A vocabulary of five words, and a table $E$ with a row for each. A sentence
-# is a list of ids; its vectors are rows of the table. The same comes from
-# one-hot vectors times the table:
+# Take a vocabulary of five words and an embedding matrix $E$ with a row for
+# each word. A sentence is a list of ids; its vectors are rows of the matrix.
+# The product of one-hot vectors and the matrix gives the same vectors:
 #
 # $$x_t = E_{\mathrm{id}_t} = \mathrm{onehot}(\mathrm{id}_t)\, E$$
 #
-# The lookup reads a few rows; the product would multiply mostly zeros.
+# The lookup reads a few rows. The product would multiply mostly zeros.
 
 # %%
 vocabulary = ["love", "they", "really", "we", "cats"]
@@ -61,17 +62,17 @@ np.testing.assert_allclose(looked_up, one_hot @ table, rtol=1e-6)
 # %% [markdown]
 # ## The scale $\sqrt d$
 #
-# The table is drawn with variance $1/d$, so that a row has about length 1 (and
-# so that the same table, transposed, gives logits of variance 1 at the end of
-# the model). A signal of positions that is made of $d/2$ pairs of sine and
-# cosine has the length
+# The embedding matrix is initialized with variance $1/d$, so that a row has a
+# length of about 1. The same matrix, transposed, then gives logits of variance
+# 1 at the end of the model. A position signal of $d/2$ pairs of sine and cosine
+# has the length
 #
 # $$\lVert p_t \rVert = \sqrt{\textstyle\sum_{i<d/2} \sin^2 + \cos^2}
 # = \sqrt{d/2}.$$
 #
-# At $d = 512$ the vector of a position is 16 times as long as that of a word.
-# Section 3.4 multiplies words by $\sqrt d$; then that of the word is longer, by
-# $\sqrt 2$.
+# At $d = 512$ the vector of a position is 16 times as long as the vector of a
+# word. Section 3.4 multiplies the word vectors by $\sqrt d$. The vector of a
+# word is then longer, by a factor of $\sqrt 2$.
 
 # %%
 width, length = 512, 50
@@ -80,7 +81,7 @@ signal = numpy(layers.SinusoidalPositions().signal(length, 0, width))
 
 
 def embedded(ids, **settings):
-    """Vectors of ids, by the table above."""
+    """Looks up ids in the embedding matrix above."""
     layer = layers.TokenAndPositionEmbedding(1000, width, **settings)
     layer.build((1, length))
     layer.set_weights([table])
@@ -99,9 +100,10 @@ logits = rng.normal(size=(100, width)) @ table.T
 assert 0.9 < logits.var() < 1.1
 
 # %% [markdown]
-# Why it matters: word 7 stands at positions 5 and 45, word 8 at position 6.
-# Without the scale the vector of word 7 is more like its neighbour, another
-# word, than like itself further on. With the scale it is the other way round.
+# This is why the scale matters: word 7 stands at positions 5 and 45, and word 8
+# at position 6. Without the scale, the vector of word 7 is more similar to its
+# neighbor, another word, than to word 7 further on. With the scale, it is the
+# other way round.
 
 
 # %%
@@ -119,7 +121,8 @@ for scale in (False, True):
 # %% [markdown]
 # ## Sine and cosine waves
 #
-# Each pair of channels $2i, 2i + 1$ is a wave of its own, slower and slower:
+# Each pair of channels $2i, 2i + 1$ is a wave, and each wave is slower than the
+# one before:
 #
 # $$p_{t,2i} = \sin(t\,\omega_i), \qquad p_{t,2i+1} = \cos(t\,\omega_i),
 # \qquad \omega_i = 10000^{-2i/d}$$
@@ -147,16 +150,16 @@ printed_in_the_notes = [
 np.testing.assert_array_equal(np.round(small, 5), printed_in_the_notes)
 
 # %% [markdown]
-# The layer adds this signal to what it is given; to zeros, it gives the signal
-# itself.
+# The layer adds this signal to its input. With zeros as input, it returns the
+# signal itself.
 
 # %%
 np.testing.assert_array_equal(numpy(positions(np.zeros((1, 5, 4))))[0], small)
 
 # %% [markdown]
-# For $d = 256$ and 50 positions. Each row is a position. The first channels
-# change from row to row, the last hardly at all: the slowest wave has a length
-# of $2\pi \cdot 10000^{254/256}$ positions, near 58,500.
+# The figure shows $d = 256$ and 50 positions. Each row is a position. The first
+# channels change from row to row; the last channels hardly change. The slowest
+# wave has a length of $2\pi \cdot 10000^{254/256}$ positions, about 58,500.
 
 # %%
 signal = numpy(positions.signal(50, 0, 256))
@@ -169,9 +172,9 @@ assert np.abs(np.diff(signal[:, -2:], axis=0)).max() < 2e-4  # the last two
 plot.positions(signal, title="d = 256")
 
 # %% [markdown]
-# For $d = 8$ and 100 positions. The four waves are $2\pi$ times 1, 10, 100 and
-# 1000 positions long, as the digits of a number change at 1, 10, 100, 1000. No
-# two of the rows are the same.
+# The next figure shows $d = 8$ and 100 positions. The four waves are $2\pi$
+# times 1, 10, 100 and 1000 positions long, just as the digits of a number
+# change every 1, 10, 100 and 1000 steps. No two rows are equal.
 
 # %%
 signal = numpy(positions.signal(100, 0, 8))
@@ -185,19 +188,19 @@ plot.positions(signal, title="d = 8")
 # %% [markdown]
 # ## Rings
 #
-# A sine and a cosine of one angle are a point on a circle. So each pair of
-# channels is a hand that turns, with the cosine across and the sine upwards:
-# the first goes round in 6.3 positions, each ten times as slowly as the one
-# before. Darker dots are later positions (44 positions are almost exactly seven
-# turns of the first hand, so that its dots meet again), and the orange hand
-# stands at the last.
+# The sine and cosine of an angle are a point on a circle. Each pair of channels
+# is therefore a rotating hand, with the cosine on the horizontal axis and the
+# sine on the vertical axis. The first hand goes round in 6.3 positions; each of
+# the others is ten times slower than the one before. Darker dots are later
+# positions, and the orange hand shows the last one. (44 positions are almost
+# exactly seven turns of the first hand, so its dots nearly coincide.)
 
 # %%
 np.testing.assert_allclose(signal[:, 0::2] ** 2 + signal[:, 1::2] ** 2, 1, atol=1e-6)
 plot.position_rings(signal)
 
 # %% [markdown]
-# The same in motion: the first three pairs, from position 0 to 22.
+# The animation shows the first three pairs, from position 0 to 22.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -207,9 +210,9 @@ with tempfile.TemporaryDirectory() as folder:
 # %% [markdown]
 # ## A step is a rotation
 #
-# From position $t$ to $t + \varphi$ each hand turns by the same angle wherever
-# it stands. The matrix that does it knows the pair $k$ and the distance
-# $\varphi$, but not $t$:
+# From position $t$ to $t + \varphi$ each hand turns by the same angle, wherever
+# it starts. The rotation matrix depends on the pair $k$ and the distance
+# $\varphi$, but not on $t$:
 #
 # $$M(k, \varphi) = \begin{pmatrix}
 # \cos \omega_k\varphi & \sin \omega_k\varphi \\
@@ -223,14 +226,14 @@ for phi in (1, 7, 50):
     cos, sin = np.cos(omega * phi), np.sin(omega * phi)
     matrices = np.array([[cos, sin], [-sin, cos]])  # (2, 2, D/2)
     turned = np.einsum("ijk,tkj->tki", matrices, pairs).reshape(100, 8)
-    # For every t from 0 to 99 and every pair:
+    # For all t from 0 to 99 and all pairs:
     further = numpy(positions.signal(100, phi, 8))
     np.testing.assert_allclose(turned, further, atol=1e-5)
 
 # %% [markdown]
-# So a head of attention, which multiplies its queries by a matrix, can learn
-# to look a fixed number of words back: here all queries are turned by
-# $M(k, -1)$, and each fits best the position before its own.
+# An attention head multiplies its queries by a matrix, so it can learn to
+# attend a fixed number of words back. Here all queries are rotated by
+# $M(k, -1)$, and each query matches the previous position best.
 
 # %%
 cos, sin = np.cos(-omega), np.sin(-omega)
@@ -240,16 +243,16 @@ best = (queries @ signal.T).argmax(axis=1)
 np.testing.assert_array_equal(best[1:], np.arange(99))
 
 # %% [markdown]
-# ## How alike two positions are
+# ## Similarity of two positions
 #
-# The product of two signals depends on their distance alone,
+# The dot product of two signals depends only on their distance:
 #
-# $$p_t \cdot p_{t+\varphi} = \sum_k \cos(\omega_k \varphi),$$
+# $$p_t \cdot p_{t+\varphi} = \sum_k \cos(\omega_k \varphi)$$
 #
-# is the same to the left and to the right, largest for a position with itself,
-# and falls off with the distance; not from each position to the next (the
-# fastest waves leave a ripple), but averaged over six neighbours, a turn
-# of the fastest.
+# It is the same to the left and to the right, it is largest for a position with
+# itself, and it decreases with the distance. It does not decrease at every
+# single step, since the fastest waves leave a ripple, but it does when it is
+# averaged over six neighbors, which is one turn of the fastest wave.
 
 # %%
 signal = numpy(positions.signal(50, 0, 256))
@@ -271,12 +274,13 @@ plot.position_products(signal)
 # ## Interleaved or in halves
 #
 # The paper alternates sine and cosine; tensor2tensor, fairseq and Marian put
-# all sines first. One is the other with its channels in another order, so that
-# products stay the same, and a matrix with its rows in that order undoes it. A
-# trained model needs its own order; a new one can have either.
+# all sines first. The two layouts differ only in the order of the channels. Dot
+# products stay the same, and a matrix with its rows in the same order gives the
+# same result. A trained model needs the layout it was trained with; a new model
+# can use either.
 #
-# (`"halves"` also spaces its waves a little wider by default, as those programs
-# do; `reach_max_period=False` gives both the paper's.)
+# (By default, `"halves"` also spaces its waves slightly wider, as those
+# programs do. `reach_max_period=False` uses the waves of the paper.)
 
 # %%
 halves = layers.SinusoidalPositions("halves", reach_max_period=False)
@@ -293,12 +297,13 @@ plot.positions(in_halves, title="d = 256, in halves")
 # %% [markdown]
 # ## Added or concatenated
 #
-# Concatenation keeps word and position apart and learns how to mix them, for
-# $2d^2$ weights:
+# Concatenation keeps word and position separate and learns how to mix them,
+# with $2d^2$ weights:
 #
 # $$[x_t ; p_t]\, W = x_t W_x + p_t W_p$$
 #
-# The paper adds, which is the case $W_x = W_p = I$, and costs nothing.
+# The paper adds them. That is the case $W_x = W_p = I$, and it needs no
+# weights.
 
 # %%
 x = rng.normal(size=(1, 50, 256)).astype("float32")
@@ -315,15 +320,15 @@ np.testing.assert_allclose(numpy(concatenated(x)), numpy(added(x)), atol=1e-5)
 assert added.count_params() == 0
 
 # %% [markdown]
-# Adding does not mix the two up beyond repair. A product of two sums has four
-# parts,
+# After the addition, word and position can still be separated. The dot product
+# of two sums has four terms:
 #
 # $$(x_t + p_t) \cdot (x_s + p_s)
-# = x_t \cdot x_s + x_t \cdot p_s + p_t \cdot x_s + p_t \cdot p_s,$$
+# = x_t \cdot x_s + x_t \cdot p_s + p_t \cdot x_s + p_t \cdot p_s$$
 #
-# and in many dimensions vectors that have nothing to do with each other are
-# nearly at a right angle: a word and a position, and two different words. What
-# is large are words with themselves, and positions with each other:
+# In high dimensions unrelated vectors are nearly orthogonal: a word and a
+# position, or two different words. Only the products of a word with itself and
+# of positions with each other are large:
 
 # %%
 words, signal = scaled, numpy(positions.signal(length, 0, width))
@@ -347,9 +352,10 @@ for name, part in parts.items():
 # %% [markdown]
 # ## Learned
 #
-# A table with a row for each position, trained with the rest, did nearly as
-# well in the paper (table 3, row E). But before training it knows nothing of
-# distance, it has weights, and it ends, where sinusoids go on.
+# A matrix with a row for each position, trained with the rest of the model,
+# performed nearly as well in the paper (table 3, row E). But before training it
+# contains no information about distance, it adds weights, and it has a maximum
+# length, while sinusoids extend to any length.
 
 # %%
 learned = layers.LearnedPositions(sequence_length=50)
@@ -371,12 +377,12 @@ except ValueError as error:
 assert "at least the length of the sequence" in refused
 
 # %% [markdown]
-# ## Where words stand after training
+# ## Where words lie after training
 #
-# Vectors of words begin anywhere. Trained to guess each next word, words that
-# stand in the same places come together, since the same has to be said of
-# them. 2,000 sentences made of five patterns, and a language model of one
-# layer:
+# Word vectors are initialized at random. A model that is trained to predict the
+# next word moves words that occur in the same contexts close together, since
+# they need the same predictions. The data are 2,000 sentences from five
+# patterns; the model is a language model of one layer:
 
 # %%
 groups = {
@@ -413,13 +419,14 @@ model = models.CausalLM(
     dropout=0.0,
     positions="sinusoidal",
 )
-for weight in model.weights:  # by NumPy, so that every backend begins alike
+for weight in model.weights:  # from NumPy, so all backends start equal
     if weight.path.endswith(("kernel", "embeddings")):
         weight.assign(rng.normal(size=weight.shape) * 32**-0.5)
 
 # %% [markdown]
-# The mean cosine of two words of one group, against that of two words of two
-# groups; and the share of words whose nearest word is of their group.
+# The table shows the mean cosine of two words of the same group and of two
+# words of different groups, and the fraction of words whose nearest word
+# belongs to their group.
 
 # %%
 drawn = [word for members in groups.values() for word in members]
@@ -457,10 +464,11 @@ assert after[0] > after[1] + 0.3
 assert after[2] > 0.9
 
 # %% [markdown]
-# The 32 channels of each word on a plane by t-SNE (van der Maaten and Hinton
-# 2008, <https://jmlr.org/papers/v9/vandermaaten08a.html>), which keeps
-# neighbours beside each other. Who is near whom means something; the axes, the
-# sizes of groups and the gaps between them do not.
+# t-SNE (van der Maaten and Hinton 2008,
+# <https://jmlr.org/papers/v9/vandermaaten08a.html>) projects the 32 channels of
+# each word onto a plane and keeps neighbors close to each other. Only the
+# neighborhoods are meaningful; the axes, the sizes of the groups and the gaps
+# between them are not.
 
 # %%
 plot.embeddings(vectors(), drawn, group, title="t-SNE of the trained vectors")

@@ -1,16 +1,16 @@
 # %% [markdown]
 # # Attention
 #
-# **You will see** attention without a single weight, what order means to it,
-# four ways to score, why the product is divided by the root of its width,
-# heads, attention as a soft dictionary, and what masks hide.
+# **You will see** attention without any weights, the role of word order, four
+# attention scores, why the dot product is divided by the square root of its
+# dimension, heads, attention as a soft dictionary, and masks.
 #
 # **Takes** 20 seconds.
 #
 # **Follows** Vaswani et al. 2017, *Attention Is All You Need*, section 3.2,
-# <https://arxiv.org/abs/1706.03762>; the other scores are of Bahdanau et al.
+# <https://arxiv.org/abs/1706.03762>. The other scores are from Bahdanau et al.
 # 2015, <https://arxiv.org/abs/1409.0473>, and Luong et al. 2015, section 3.1,
-# <https://arxiv.org/abs/1508.04025>; the sentences, the softmax of four numbers
+# <https://arxiv.org/abs/1508.04025>. The sentences, the softmax of four numbers
 # and the film genres are from lecture notes.
 
 # %%
@@ -26,7 +26,7 @@ np.set_printoptions(precision=3, suppress=True)
 
 
 def numpy(tensor):
-    """Any backend's tensor as an array."""
+    """Converts a tensor of any backend to an array."""
     return ops.convert_to_numpy(tensor).astype("float64")
 
 
@@ -36,11 +36,11 @@ def softmax(scores):
 
 
 # %% [markdown]
-# ## Six words look at each other
+# ## Six words attend to each other
 #
-# A vector for each word. Each word is compared with all words by a product,
-# the products are made to shares that sum to one, and the new vector of a word
-# is the mean of all vectors by these shares. Nothing is learned yet:
+# Each word has a vector. Each word is compared with all words by a dot product.
+# The softmax turns these scores into weights that sum to one. The new vector of
+# a word is the mean of all vectors with these weights. Nothing is learned yet:
 #
 # $$\mathrm{Attention}(Q, K, V)
 # = \mathrm{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_k}}\right) V,
@@ -68,8 +68,8 @@ assert attention.count_params() == 0
 plot.attention_map(weights[0], words, words)
 
 # %% [markdown]
-# A row says where a word looks. Each looks most at what is most like it, which
-# is itself; CAT looks at both CATs alike.
+# A row shows the attention weights of a word. Each word attends most to the
+# most similar word, which is itself. CAT attends equally to both CATs.
 
 # %%
 for row, word in zip(weights[0], words, strict=True):
@@ -77,10 +77,10 @@ for row, word in zip(weights[0], words, strict=True):
 np.testing.assert_allclose(weights[0, :, 1], weights[0, :, 5])
 
 # %% [markdown]
-# ## Order means nothing to it
+# ## Attention ignores order
 #
-# Words in another order give the same vectors in that order: attention sees a
-# set. The two CATs get the same vector, whatever stands beside them.
+# The same words in another order give the same vectors in that order: attention
+# processes a set. Both CATs get the same vector, whatever their neighbors are.
 
 # %%
 order = rng.permutation(6)
@@ -89,7 +89,7 @@ np.testing.assert_allclose(numpy(attention(x[:, order])), heard[:, order], atol=
 np.testing.assert_allclose(heard[0, 1], heard[0, 5], atol=1e-6)
 
 # %% [markdown]
-# With positions added to the vectors it is no longer so.
+# When positions are added to the vectors, order matters.
 
 # %%
 positions = layers.SinusoidalPositions()
@@ -103,10 +103,10 @@ assert np.abs(placed[0, 1] - placed[0, 5]).max() > 0.2
 #
 # $$\mathrm{softmax}(s)_i = \frac{e^{s_i}}{\sum_j e^{s_j}}$$
 #
-# The layer's own softmax on four numbers. The lecture notes print 0.004, 0.012
-# to 0.013, 0.264 and 0.717. Those are the first three digits, cut off and not
-# rounded; rounded they are 0.005, 0.013, 0.264 and 0.718. A 0.012 comes from
-# neither.
+# This is the layer's own softmax on four numbers. The lecture notes print
+# 0.004, 0.012 to 0.013, 0.264 and 0.717. These numbers are truncated after
+# three digits, not rounded. Rounded, they are 0.005, 0.013, 0.264 and 0.718.
+# Neither gives 0.012.
 
 # %%
 shares = numpy(layers.masks.masked_softmax(np.array([1.0, 2.0, 5.0, 6.0])))
@@ -118,7 +118,7 @@ np.testing.assert_array_equal(np.round(shares, 3), [0.005, 0.013, 0.264, 0.718])
 # %% [markdown]
 # ## Four scores
 #
-# How well does key $k$ fit query $q$?
+# A score measures how well key $k$ matches query $q$.
 #
 # | score | formula | weights |
 # |---|---|---|
@@ -127,7 +127,7 @@ np.testing.assert_array_equal(np.round(shares, 3), [0.005, 0.013, 0.264, 0.718])
 # | multiplicative | $q^\top W k$ | $W$ |
 # | additive | $v^\top \tanh(W_q q + W_k k)$ | $W_q, W_k, v$ |
 #
-# All four on the vectors of the same six words:
+# We apply all four to the vectors of the same six words:
 
 # %%
 scored = {}
@@ -161,9 +161,9 @@ for ax, (score, (_, found)) in zip(axes, scored.items(), strict=True):
 figure
 
 # %% [markdown]
-# Without the scale nearly all of a row goes to one word, or to the two CATs.
-# With matrices of their own a query and a key of one word differ, and a word
-# can look at others more than at itself.
+# Without the scale, nearly all weight of a row goes to one word, or to the two
+# CATs. With separate matrices, the query and the key of a word differ, and a
+# word can attend to others more than to itself.
 
 # %%
 same = np.array(words)[:, None] == words
@@ -178,25 +178,25 @@ assert (on_itself["additive"] < 0.5).any()
 # %% [markdown]
 # ## Why the root of $d_k$
 #
-# A product of two vectors whose $2 d_k$ channels are all independent of each
-# other, of mean 0 and variance 1, has variance $d_k$:
+# Take two vectors whose $2 d_k$ channels are independent, with mean 0 and
+# variance 1. Their dot product has variance $d_k$:
 #
 # $$\mathrm{Var}(q^\top k) = \sum_{c=1}^{d_k} \mathrm{Var}(q_c k_c) = d_k,
 # \qquad \mathrm{Var}\!\left(\frac{q^\top k}{\sqrt{d_k}}\right) = 1$$
 #
-# The larger the scores, the more does the softmax give to the largest alone,
-# and the less does it answer to a small change, which is what training goes
-# by. Its gradient is
+# The larger the scores are, the more weight the softmax gives to the largest
+# one, and the smaller is its response to a small change. Training depends on
+# this response. The gradient of the softmax is
 #
 # $$\frac{\partial w_i}{\partial s_j} = w_i (\delta_{ij} - w_j).$$
 #
-# 1,000 times a query and 8 keys, of each width; the size of this matrix is its
-# Frobenius norm, the root of the sum of its squares:
+# We draw 1,000 times a query and 8 keys, for each dimension. The size of the
+# gradient matrix is its Frobenius norm, the root of the sum of its squares:
 
 
 # %%
 def jacobian(weights):
-    """The gradient of the softmax `(..., S, S)`, at weights `(..., S)`."""
+    """Returns the gradient of softmax, `(..., S, S)`, at weights `(..., S)`."""
     return weights[..., None] * (np.eye(weights.shape[-1]) - weights[..., None, :])
 
 
@@ -239,17 +239,17 @@ figure
 # %% [markdown]
 # ## Heads
 #
-# One mean can look at one thing. $H$ heads have a matrix each for queries, keys
-# and values, attend each in their own $d_k = d / H$ channels, and a last matrix
-# mixes what they found:
+# A single weighted mean can represent one kind of relation. $H$ heads each have
+# a matrix for queries, keys and values, and attend in their own $d_k = d / H$
+# channels. A last matrix mixes their outputs:
 #
 # $$\mathrm{head}_h
 # = \mathrm{Attention}(X W^Q_h, X W^K_h, X W^V_h), \qquad
 # \mathrm{MultiHead}(X)
 # = [\mathrm{head}_1 ; \ldots ; \mathrm{head}_H]\, W^O$$
 #
-# The layer also adds a vector after each of the four products, which the paper
-# does without (`use_bias=False`).
+# The layer also adds a bias after each of the four products, which the paper
+# omits (`use_bias=False`).
 
 # %%
 heads, d_k = 4, width // 4
@@ -274,9 +274,10 @@ for h in range(1, heads):
 plot.attention_heads(weights[0], words, words)
 
 # %% [markdown]
-# The four small matrices of the queries stand beside each other in one large
-# one: a single product of width $H d_k$, cut into heads afterwards, is the
-# same. So heads cost no more weights than one head of full width.
+# The four small query matrices lie side by side in one large matrix. A single
+# product of dimension $H d_k$, split into heads afterwards, gives the same
+# result. Several heads therefore have no more weights than one head of full
+# dimension.
 
 # %%
 one_large = (x[0] @ w_q.reshape(width, heads * d_k)).reshape(6, heads, d_k)
@@ -291,9 +292,9 @@ assert single.count_params() == multi_head.count_params() == 4 * (width**2 + wid
 # %% [markdown]
 # ## Query, key, value: a soft dictionary
 #
-# A dictionary gives the value of the one key that equals the query. Attention
-# gives the mean of all values, weighted by how well each key fits. Here a key
-# is what a genre is made of, and a value is a film.
+# A dictionary returns the value of the one key that equals the query. Attention
+# returns the mean of all values, weighted by how well each key matches. Here a
+# key describes the content of a genre, and a value is a film.
 
 # %%
 films = {
@@ -333,8 +334,9 @@ names = [f"{film} ({genre})" for genre, film in films.items()]
 plot.attention_map(soft, names, list(asked), xlabel="film (its key)", ylabel="query")
 
 # %% [markdown]
-# The larger the query's norm, 4 above, the harder the choice. With the keys
-# themselves as large queries the soft dictionary is the hard one.
+# The larger the norm of the query (4 above), the closer the weights are to a
+# hard choice. If the queries are the keys themselves, with a large norm, the
+# soft dictionary becomes the hard one.
 
 # %%
 for norm in (1, 4, 16):
@@ -348,10 +350,10 @@ for genre, row in zip(films, hard, strict=True):
 # %% [markdown]
 # ## Masks
 #
-# A decoder writes from left to right: position $t$ may look at itself and what
-# comes before it, so the mask is a lower triangle. Shorter sentences of a batch
-# are filled up with padding, id 0, at which nothing may look. A mask is True
-# where a query (row) may look at a key (column); elsewhere the score becomes
+# A decoder generates from left to right: position $t$ may attend to itself and
+# to earlier positions, so the mask is a lower triangle. Shorter sentences of a
+# batch are padded with id 0, which no query may attend to. A mask is True where
+# a query (row) may attend to a key (column). Elsewhere the score becomes
 # $-\infty$ and the weight 0:
 #
 # $$w = \mathrm{softmax}(s + m), \qquad
@@ -392,9 +394,9 @@ np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-6)
 plot.attention_map(weights[0, :10, :10], words, words)
 
 # %% [markdown]
-# So the future cannot change the past: other words after `Bay` leave all up to
-# `Bay` as they were. And padding changes nothing: without it the ten words give
-# the same.
+# The future therefore cannot change the past: other words after `Bay` leave all
+# outputs up to `Bay` unchanged. Padding changes nothing either: without it, the
+# ten words give the same outputs.
 
 # %%
 later = x.copy()

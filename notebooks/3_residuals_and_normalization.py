@@ -1,9 +1,9 @@
 # %% [markdown]
 # # Residuals and normalization
 #
-# **You will see** layer norm by hand, what padding does to batch norm and not
-# to layer norm, what becomes of gradients in a deep stack without residuals,
-# and why post-norm wants a warm-up where pre-norm does not.
+# **You will see** layer norm by hand, how padding affects batch norm but not
+# layer norm, what happens to gradients in a deep stack without residuals, and
+# why post-norm needs a warm-up while pre-norm does not.
 #
 # **Takes** 40 seconds on PyTorch, and a minute more on TensorFlow and JAX,
 # which compile.
@@ -30,15 +30,16 @@ np.set_printoptions(precision=3, suppress=True)
 
 
 def numpy(tensor):
-    """Any backend's tensor as an array."""
+    """Converts a tensor of any backend to an array."""
     return ops.convert_to_numpy(tensor).astype("float64")
 
 
 # %% [markdown]
 # ## Layer norm by hand
 #
-# Each vector is brought to mean 0 and variance 1 over its own $d$ channels, and
-# then gets a learned scale and shift for each channel, which begin at 1 and 0:
+# Layer norm normalizes each vector to mean 0 and variance 1 over its own $d$
+# channels. Then it applies a learned scale and shift for each channel, which
+# are initialized with 1 and 0:
 #
 # $$\mu = \frac1d \sum_c x_c, \qquad
 # \sigma^2 = \frac1d \sum_c (x_c - \mu)^2, \qquad
@@ -63,8 +64,8 @@ layer_norm.set_weights([gamma, beta])
 np.testing.assert_allclose(numpy(layer_norm(x)), gamma * by_hand + beta, atol=1e-4)
 
 # %% [markdown]
-# The first two rows came out alike: how large a vector is does not matter, nor
-# what is added to all of its channels.
+# The first two rows are equal: the result depends neither on the size of a
+# vector nor on a constant that is added to all of its channels.
 
 # %%
 np.testing.assert_allclose(normalized[0, 0], normalized[0, 1], atol=1e-4)
@@ -72,10 +73,10 @@ layer_norm.set_weights([np.ones(4), np.zeros(4)])
 np.testing.assert_allclose(numpy(layer_norm(7 * x + 3)), normalized, atol=1e-4)
 
 # %% [markdown]
-# A much copied version, that of the
-# [Annotated Transformer](https://nlp.seas.harvard.edu/annotated-transformer/),
-# divides by $d - 1$ under the root and adds $\epsilon$ outside of it. That is
-# another function, here by a factor of $\sqrt{3/4} = 0.866$.
+# A widely copied version, that of the [Annotated
+# Transformer](https://nlp.seas.harvard.edu/annotated-transformer/), divides by
+# $d - 1$ under the root and adds $\epsilon$ outside of it. That is a different
+# function; here the factor is $\sqrt{3/4} = 0.866$.
 
 # %%
 copied = (x - mean) / (x.std(axis=-1, ddof=1, keepdims=True) + 1e-6)
@@ -84,17 +85,17 @@ np.testing.assert_allclose(copied, np.sqrt(3 / 4) * by_hand, atol=1e-4)
 # %% [markdown]
 # ## Layer norm, batch norm and padding
 #
-# Batch norm takes mean and variance of each channel over all positions of the
-# batch:
+# Batch norm computes the mean and variance of each channel over all positions
+# of the batch:
 #
 # $$\mu_c = \frac{1}{BT} \sum_{b,t} x_{b,t,c}, \qquad
 # \mathrm{BN}(x)_{b,t,c}
 # = \gamma_c\, \frac{x_{b,t,c} - \mu_c}{\sqrt{\sigma_c^2 + \epsilon}}
 # + \beta_c,$$
 #
-# $\sigma_c^2$ being the mean of $(x_{b,t,c} - \mu_c)^2$ over them.
-# Two sentences, of 3 and of 6 words. The first is filled up with padding, and
-# for batch norm the zeros count like words.
+# Here $\sigma_c^2$ is the mean of $(x_{b,t,c} - \mu_c)^2$ over the same
+# positions. The batch has two sentences, of 3 and of 6 words. The first is
+# padded, and batch norm counts the zeros like words.
 
 # %%
 real = np.array([[1, 1, 1, 0, 0, 0], [1, 1, 1, 1, 1, 1]], dtype=bool)  # (B, T)
@@ -122,10 +123,10 @@ for ax, (name, values) in zip(figure.subplots(1, 3), shown.items(), strict=True)
 figure
 
 # %% [markdown]
-# The first sentence is above the line. Layer norm leaves its padding at 0;
-# after batch norm padding is louder than the words are in the mean. Without
-# padding, or with more, a sentence alone gets other values from batch norm, and
-# the same from layer norm:
+# The first sentence is above the line. Layer norm leaves its padding at 0.
+# After batch norm, padding has larger absolute values than words on average. A
+# sentence alone, without padding or with more padding, gets other values from
+# batch norm, and the same values from layer norm:
 
 # %%
 alone, longer = x[:1, :3], np.pad(x[:1], ((0, 0), (0, 6), (0, 0)))
@@ -136,12 +137,13 @@ assert (by_layer[~real] == 0).all()
 assert np.abs(by_batch[~real]).mean() > np.abs(by_batch[real]).mean()
 
 # %% [markdown]
-# A mask fixes that: Keras' batch norm, and the blocks of this library, count
-# real positions only. What stays is that in training a sentence changes with
-# the other sentences of its batch. At inference batch norm takes running means
-# instead: then neighbours do nothing, but the model is another function than
-# the one that was trained: a batch has means of its own, and the running ones
-# follow slowly, after these few batches hardly from where they began, 0 and 1.
+# A mask fixes that: Keras' batch norm and the blocks of this library count real
+# positions only. One problem remains: in training, the output of a sentence
+# depends on the other sentences of its batch. At inference batch norm uses
+# running means instead, so other sentences have no effect. But the model then
+# computes another function than in training. A batch has its own means, and the
+# running means follow slowly; after these few batches they have hardly moved
+# from their initial values, 0 and 1.
 
 # %%
 masked = numpy(batch_norm(x, training=True, mask=real))
@@ -158,25 +160,25 @@ for kind, is_same in (("layer_norm", True), ("batch_norm", False)):
     heard = numpy(block(x, padding_mask=real, training=True))[0, :3]
     more = np.pad(x, ((0, 0), (0, 4), (0, 0))), np.pad(real, ((0, 0), (0, 4)))
     padded = numpy(block(more[0], padding_mask=more[1], training=True))[0, :3]
-    np.testing.assert_allclose(padded, heard, atol=1e-4)  # padding: nothing
+    np.testing.assert_allclose(padded, heard, atol=1e-4)  # padding has no effect
     beside = numpy(block(other, padding_mask=real, training=True))[0, :3]
-    assert np.allclose(beside, heard, atol=1e-4) == is_same  # a neighbour
+    assert np.allclose(beside, heard, atol=1e-4) == is_same  # another sentence
 
 # %% [markdown]
 # ## Residuals
 #
-# A residual adds what a layer was given to what it gives. The gradient then
-# comes down through a sum, and its 1 stays whatever $f$ does:
+# A residual connection adds the input of a layer to its output. The gradient
+# then passes through a sum, and the term $I$ remains, whatever $f$ does:
 #
 # $$y = x + f(x), \qquad
 # \frac{\partial y}{\partial x} = I + \frac{\partial f}{\partial x}$$
 #
-# By differences, for a layer of four channels:
+# We check this with finite differences, for a layer of four channels:
 
 
 # %%
 def jacobian(f, at, step=1e-2):
-    """The change of each output with each input, `(out, in)`."""
+    """Computes the change of each output with each input, `(out, in)`."""
     steps = step * np.eye(len(at))  # a row for each input
     moved = (ops.convert_to_tensor(at + way, "float32") for way in (steps, -steps))
     more, less = (numpy(f(each)) for each in moved)
@@ -191,11 +193,11 @@ print("of the layer", of_layer, "with the residual", of_sum, sep="\n")
 np.testing.assert_allclose(of_sum, np.eye(4) + of_layer, atol=1e-3)
 
 # %% [markdown]
-# That is the reason usually given. In a stack of attention there is another,
-# and at six layers it comes first: without residuals the words of a sentence
-# grow alike on their way up.
+# This is the usual explanation. In a stack of attention layers there is another
+# effect, and at six layers it comes first: without residuals, the vectors of a
+# sentence become more similar from layer to layer.
 #
-# Four ways to put a layer, attention or feed-forward, into a stack:
+# We compare four ways to put a layer, attention or feed-forward, into a stack:
 
 # %%
 ways = {
@@ -216,8 +218,9 @@ for way, first in (("pre-norm", True), ("post-norm", False)):
     np.testing.assert_allclose(heard, whole, atol=1e-5)
 
 # %% [markdown]
-# Stacks of such layers, with weights from NumPy. A step of gradient descent
-# with momentum, from a momentum of 0, leaves the gradient in it:
+# The stacks consist of such layers, with weights from NumPy. One step of
+# gradient descent with momentum, starting from a momentum of 0, stores the
+# gradient in the momentum:
 #
 # $$m \leftarrow 0.9\, m - \eta \nabla, \qquad m_0 = 0,\ \eta = 1
 # \quad\Rightarrow\quad m_1 = -\nabla$$
@@ -225,7 +228,7 @@ for way, first in (("pre-norm", True), ("post-norm", False)):
 
 # %%
 def stack(depth, way):
-    """As many times attention and a feed-forward network."""
+    """Stacks attention and a feed-forward network `depth` times."""
     inputs = x = keras.Input((6, 64))
     for _ in range(depth):
         for layer in (layers.MultiHeadAttention(2), layers.FeedForward(64)):
@@ -236,7 +239,7 @@ def stack(depth, way):
 
 
 def draw(model, width, seed=0):
-    """Gives every matrix the variance 1 / width, by NumPy."""
+    """Draws every matrix with variance 1 / width, from NumPy."""
     rng = np.random.default_rng(seed)
     for weight in model.weights:
         if weight.path.endswith(("kernel", "embeddings")):
@@ -245,7 +248,7 @@ def draw(model, width, seed=0):
 
 # %%
 def gradients(model):
-    """The length of the gradient of each weight, by its path."""
+    """Maps the path of each weight to the norm of its gradient."""
     momentum = keras.optimizers.SGD(1.0, momentum=0.9)
     momentum.build(model.trainable_weights)  # else some backends compile twice
     model.compile(momentum, "mse")
@@ -255,13 +258,13 @@ def gradients(model):
 
 
 def alikeness(vectors):
-    """The mean cosine of the words of a sentence, `(B, T, D)`."""
+    """Computes the mean cosine of the words of a sentence, `(B, T, D)`."""
     unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
     return (unit @ unit.transpose(0, 2, 1))[:, ~np.eye(6, dtype=bool)].mean()
 
 
 def of_kind(model, kind):
-    """The layers of a stack that are attention, or feed-forward networks."""
+    """Lists the layers of a stack that have the class `kind`."""
     return [layer for layer in model.layers if isinstance(layer, kind)]
 
 
@@ -283,25 +286,25 @@ for way in ways:
         ]
 
 # %% [markdown]
-# What training would do to the queries: the gradient of $W^Q$ at each of six
-# layers, before the first step.
+# The figure shows how training would change the queries: the gradient of $W^Q$
+# at each of six layers, before the first step.
 
 # %%
 norms = {way: queries[way, 6] for way in ways}
 plot.gradient_norms(norms, title="gradient of the queries, 6 layers")
 
 # %% [markdown]
-# * Without residuals it is gone above the fourth layer. Attention takes means,
-#   so that all words of a sentence become alike (Dong et al. call it rank
-#   collapse); where all keys are the same, a query cannot matter. Lower layers
-#   still have their gradients: these are lost on the way up, not down.
-# * With residuals and without normalisation each layer adds to what is there,
-#   and gradients grow with the depth: more than a hundred times from 2 layers
-#   to 6.
+# * Without residuals the gradient vanishes above the fourth layer. Attention
+#   computes means, so all words of a sentence become similar (Dong et al. call
+#   this rank collapse). If all keys are equal, a query has no effect. Lower
+#   layers still have gradients: the information is lost on the way up, not on
+#   the way down.
+# * With residuals but without normalization, each layer adds to its input, and
+#   gradients grow with the depth: more than a hundred times from 2 layers to 6.
 # * Pre-norm has both, and its gradients stay within an order of magnitude.
-# * Post-norm has both too. At six layers its words are more alike, 0.92 where
-#   pre-norm has 0.61; its gradients hardly differ from pre-norm's at this
-#   depth.
+# * Post-norm has both too. At six layers its words are more similar (0.92) than
+#   those of pre-norm (0.61). At this depth its gradients hardly differ from
+#   those of pre-norm.
 
 # %%
 print(f"{'':18}{'alike at 2':>12}{'at 6':>8}{'gradient at 2':>16}{'at 6':>10}")
@@ -327,11 +330,11 @@ assert 0.5 < queries["post-norm", 6][-1] / queries["pre-norm", 6][-1] < 2
 # $$\text{post-norm:}\quad x_{l+1} = \mathrm{LN}(x_l + f(x_l)), \qquad
 # \text{pre-norm:}\quad x_{l+1} = x_l + f(\mathrm{LN}(x_l))$$
 #
-# The paper has post-norm. Xiong et al. showed (theorem 1) that at the top of a
-# post-norm stack the bound of the gradient before the first step is the same at
-# any depth $L$, while that of a pre-norm stack falls as $1 / \sqrt L$, the more
-# terms there are in the sum.
-# The gradient of the top feed-forward network's last matrix:
+# The paper uses post-norm. Xiong et al. showed (theorem 1) how the gradient at
+# the top of a stack depends on the depth $L$ before the first step. In a
+# post-norm stack its bound is the same at any depth. In a pre-norm stack it
+# falls as $1 / \sqrt L$, since the sum has more terms. We measure the gradient
+# of the last matrix of the top feed-forward network:
 
 # %%
 depths = np.array([2, 4, 6, 8])
@@ -359,20 +362,20 @@ figure
 # %% [markdown]
 # ## With and without warm-up
 #
-# So a deep post-norm stack begins with gradients as large as a shallow one, in
-# directions that mean little yet. Adam divides their size out, but what it
-# divides by is in its first steps a mean of very few (Liu, Jiang et al. 2020,
-# <https://arxiv.org/abs/1908.03265>), and the output of a post-norm stack moves
-# further with the same change of its weights (Liu, Liu et al. 2020,
-# <https://arxiv.org/abs/2004.08249>). The paper's learning rate begins small
-# (section 5.3): it rises in a line for the first $w$ steps and falls with the
-# inverse root afterwards. At step $n$ it is
+# A deep post-norm stack thus begins with gradients as large as those of a
+# shallow one, in directions that are not yet meaningful. Adam normalizes their
+# size, but in its first steps it divides by a mean of very few values (Liu,
+# Jiang et al. 2020, <https://arxiv.org/abs/1908.03265>). In addition, the
+# output of a post-norm stack changes more with the same change of its weights
+# (Liu, Liu et al. 2020, <https://arxiv.org/abs/2004.08249>). The paper's
+# learning rate therefore begins small (section 5.3): it rises linearly for the
+# first $w$ steps and then falls with the inverse square root. At step $n$ it is
 #
 # $$\eta_n = \eta_{\max} \cdot
 # \min\!\left(\frac{n}{w}, \sqrt{\frac{w}{n}}\right).$$
 #
-# Without warm-up it is at its peak from the start. The peak here, 0.02, is
-# high, so that a few steps are enough to go wrong.
+# Without warm-up the learning rate is at its peak from the start. The peak
+# here, 0.02, is high, so that a few steps are enough for training to fail.
 
 # %%
 peak, warmup, steps = 0.02, 30, 60
@@ -387,14 +390,14 @@ assert abs(float(schedules["no warm-up"](0)) - peak) < 1e-8
 plot.learning_rates(schedules, steps)
 
 # %% [markdown]
-# The easiest of tasks, a word-for-word translation of seven words, for an
-# encoder of four blocks, either way with either rate. A guess costs
-# $\ln 7 = 1.95$.
+# The task is simple: a word-for-word translation of seven words. The model is
+# an encoder of four blocks, pre-norm or post-norm, with either schedule. A
+# random guess has a loss of $\ln 7 = 1.95$.
 
 
 # %%
 def make_encoder(first):
-    """An encoder of four blocks, pre-norm or post-norm, that gives words."""
+    """Makes an encoder of four blocks, pre-norm or post-norm, with logits."""
     encoder = models.Encoder(
         8,
         num_layers=4,
@@ -410,8 +413,8 @@ def make_encoder(first):
 
 
 # %% [markdown]
-# How far its output moves when every matrix gets a hundredth of its own size in
-# noise:
+# How much does the output change when noise of a hundredth of its size is added
+# to every matrix?
 
 # %%
 source = rng.integers(1, 8, size=(320, 6)).astype("int32")
@@ -460,8 +463,8 @@ for ax, way in zip(figure.subplots(1, 2, sharey=True), losses, strict=True):
 figure
 
 # %% [markdown]
-# Post-norm without warm-up stays at a guess; with it, it learns. Pre-norm
-# learns with and without.
+# Post-norm without warm-up stays at the loss of a guess; with warm-up it
+# learns. Pre-norm learns with and without warm-up.
 
 # %%
 assert losses["post-norm"]["no warm-up"][-1] > 0.9 * np.log(7)
