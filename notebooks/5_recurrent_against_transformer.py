@@ -1,17 +1,17 @@
 # %% [markdown]
 # # Recurrent against Transformer
 #
-# **You will see** how far a gradient reaches back in either, what that does to
-# learning, what a step of training costs by length, how much each keeps while
-# it writes, and which learns more of the same task in the same time, which is
-# not always the Transformer.
+# **You will see** how far a gradient reaches back in both kinds of networks,
+# how that affects learning, what a training step costs by length, how much
+# state each keeps while it generates, and which learns more of the same task in
+# the same time, which is not always the Transformer.
 #
 # **Takes** a minute.
 #
 # **Follows** Vaswani et al. 2017, *Attention Is All You Need*, section 4 and
 # table 1, <https://arxiv.org/abs/1706.03762>; Bahdanau et al. 2015, *Neural
 # Machine Translation by Jointly Learning to Align and Translate*,
-# <https://arxiv.org/abs/1409.0473>; on gradients Pascanu et al. 2013, section
+# <https://arxiv.org/abs/1409.0473>; for gradients, Pascanu et al. 2013, section
 # 2, <https://arxiv.org/abs/1211.5063>.
 
 # %%
@@ -29,28 +29,27 @@ rng = np.random.default_rng(0)
 
 
 def numpy(tensor):
-    """Any backend's tensor as an array."""
+    """Converts a tensor of any backend to an array."""
     return ops.convert_to_numpy(tensor)
 
 
 # %% [markdown]
 # ## Two models
 #
-# Both are from ids to logits, both have an encoder and a decoder with attention
-# to it, and both are trained and searched alike. A recurrent one hears its past
-# through a state that each step makes anew of the last; a Transformer hears all
-# of it at once:
+# Both models map ids to logits, both have an encoder and a decoder with
+# attention to it, and both are trained and decoded in the same way. A recurrent
+# network receives its past through a state, which each step computes from the
+# previous state. A Transformer attends to the whole past at once:
 #
 # $$h_t = f(h_{t-1}, x_t) \qquad\qquad h_t = f(x_1, \dots, x_n)$$
 #
-# | for each layer (table 1) | operations | one after another | longest path |
+# | for each layer (table 1) | operations | sequential steps | longest path |
 # |---|---|---|---|
 # | self-attention | $n^2 d$ | $1$ | $1$ |
 # | recurrent | $n d^2$ | $n$ | $n$ |
 #
-# for $n$ tokens of $d$ channels. The recurrent encoder here is two such chains,
-# one that reads forwards and one that reads backwards, as that of Bahdanau et
-# al.
+# for $n$ tokens of $d$ channels. The recurrent encoder here has two such
+# chains, as in Bahdanau et al.: one reads forwards and one reads backwards.
 
 # %%
 VOCABULARY, WIDTH = 20, 32
@@ -86,9 +85,10 @@ for model in (recurrent(), transformer()):
 # %% [markdown]
 # ## How far a gradient reaches
 #
-# What the last position learns of the first token passes through all steps
-# between. In a recurrent encoder that is a product of as many matrices, and
-# unless each keeps lengths it vanishes, or explodes:
+# What the last position learns about the first token passes through all steps
+# between them. In a recurrent encoder the gradient is a product of as many
+# matrices. Unless each matrix preserves the norm, the gradient vanishes or
+# explodes:
 #
 # $$\frac{\partial h_n}{\partial x_1}
 # = \frac{\partial h_n}{\partial h_{n-1}} \cdots
@@ -96,18 +96,19 @@ for model in (recurrent(), transformer()):
 #
 # In a Transformer the last position attends to the first in one step.
 #
-# To measure it on any backend: the first token is the only one of its id, and
-# its vector in the table is set to zero. The loss is $u \cdot h_n$, $u$ random.
-# After one step of gradient descent with rate 1 that vector is
-# $-\,\partial (u \cdot h_n) / \partial x_1$, the sum of it over eight
-# sequences, each with a $u$ of its own.
+# The following method measures the gradient on any backend. The first token is
+# the only one with its id, and its row in the embedding matrix is set to zero.
+# The loss is $u \cdot h_n$ with a random $u$. After one step of gradient
+# descent with learning rate 1, that row is
+# $-\,\partial (u \cdot h_n) / \partial x_1$, summed over eight sequences, each
+# with its own $u$.
 
 # %%
 FIRST, LENGTHS = 1, [2, 8, 24, 64]
 
 
 def gradients(outputs, model, more_inputs=()):
-    """Norms of the gradient of `outputs` by the vector of the first token."""
+    """Computes gradient norms of `outputs` by the vector of the first token."""
     network = keras.Model([ids, *more_inputs], outputs)
     network.compile(keras.optimizers.SGD(1.0), loss=lambda u, h: ops.sum(u * h))
     table = model.source_embedding.weights[0]
@@ -123,7 +124,7 @@ def gradients(outputs, model, more_inputs=()):
         start = [np.full((8, 1), 2)] * len(more_inputs)
         network.train_on_batch([tokens, *start], u)
         norms.append(np.linalg.norm(numpy(table)[FIRST]))
-    return np.array(norms) / norms[0]  # against that at length 2
+    return np.array(norms) / norms[0]  # relative to length 2
 
 
 # %%
@@ -137,10 +138,11 @@ for name, model in [
     reach[name] = gradients(model.encode(ids)[:, -1], model)
 
 # %% [markdown]
-# The whole recurrent model has short ways back: its decoder attends to all
-# states of the encoder, the first among them, and begins with the last state of
-# the backward cells, which stands at the first token. From the encoder's state
-# at that place, and from the first hidden state of either decoder:
+# The whole recurrent model has short paths back: its decoder attends to all
+# states of the encoder, including the first. The decoder also starts from the
+# last state of the backward cells, which is at the first token. We measure the
+# gradient of the encoder's state at the first position, and of the first hidden
+# state of both decoders:
 
 # %%
 model = recurrent()
@@ -166,13 +168,13 @@ axes.set_yscale("log")
 figure
 
 # %% [markdown]
-# All of them before training. That of the Transformer falls too, but about as
-# $1/n$:
-# an untrained query spreads its attention over all $n$ tokens, the first being
-# one of them, and can learn to do otherwise. That of a chain falls by a factor
-# at each step. The gates of an LSTM are there to learn to keep what matters;
-# the figure says how hard it is to begin. The state at the first place has no
-# chain between, and the decoder, which begins with it, takes that way around.
+# All gradients are measured before training. That of the Transformer falls too,
+# but only about as $1/n$: an untrained query spreads its attention over all $n$
+# tokens, including the first, and it can learn to do otherwise. The gradient of
+# a recurrent chain falls by a constant factor at each step. The gates of an
+# LSTM can learn to keep what matters; the figure shows how hard it is to start.
+# The state at the first position has no chain in between. The decoder starts
+# from it, so its gradient uses this short path.
 
 # %%
 n = np.array(LENGTHS)
@@ -185,23 +187,24 @@ for name in ("GRU", "LSTM"):
     np.testing.assert_allclose(factors[0], factors[1], rtol=0.1)
 
 # %% [markdown]
-# ## What that does to learning
+# ## How this affects learning
 #
-# A token of eight that come nowhere else stands first, others follow, and the
-# last position is to say which it was. The same sequences, the same 60 steps,
-# the same rate for both; guessing is right in one of eight.
+# The first token is one of eight that occur nowhere else; other tokens follow.
+# The last position has to predict the first token. Both models get the same
+# sequences, the same 60 steps and the same learning rate. A guess is right in
+# one of eight cases.
 
 
 # %%
 def sequences(length):
-    """Those to train on, and 200 to test with."""
+    """Draws sequences for training, and 200 for testing."""
     tokens = rng.integers(4, 12, (60 * 64 + 200, length))
     tokens[:, 0] = rng.integers(12, 20, len(tokens))
     return tokens
 
 
 def memory_of_first(model, tokens):
-    """The share that is right after training, of the last 200 sequences."""
+    """Trains, and returns the accuracy on the last 200 sequences."""
     first = tokens[:, 0] - 12
     network = keras.Model(ids, keras.layers.Dense(8)(model.encode(ids)[:, -1]))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -224,17 +227,17 @@ for length in (8, 64):
 # %% [markdown]
 # ## What a step costs by length
 #
-# One training step of either encoder, 16 sequences, best of three, on the
-# machine that this ran on. What the table above counts is steps that must wait
-# for each other; how long they take is another matter. Where a recurrence is
-# compiled to one loop and the processor has few cores, it may well be the
-# faster; where each of its steps is a call from Python, or the machine could do
-# thousands of things at once, it waits.
+# We measure one training step of both encoders with 16 sequences, the best of
+# three, on the machine that ran this notebook. The table above counts steps
+# that must wait for each other; it does not say how long they take. If a
+# recurrence is compiled to one loop and the processor has few cores, it may be
+# faster. If each of its steps is a call from Python, or if the machine could do
+# thousands of operations in parallel, it is slower.
 
 
 # %%
 def milliseconds(model, length):
-    """The shortest of three steps of training, after one to warm up."""
+    """Measures the fastest of three training steps, after one warm-up."""
     network = keras.Model(ids, model.encode(ids))
     network.compile("sgd", "mse")
     tokens = rng.integers(4, VOCABULARY, (16, length))
@@ -259,17 +262,17 @@ figure.axes[0].set_ylim(0)
 figure
 
 # %% [markdown]
-# ## What each keeps while it writes
+# ## State during decoding
 #
-# The other side of it. A recurrent decoder keeps its state, of one size; a
-# Transformer keeps keys and values of all that was written: $2 N d$ numbers
-# for each token, in $N$ layers. Here the room for them is made at once, for the
-# most that may be written:
+# Decoding shows the opposite advantage. A recurrent decoder keeps a state of
+# fixed size. A Transformer keeps keys and values of all generated tokens:
+# $2 N d$ numbers for each token, in $N$ layers. Here the cache has capacity for
+# the maximum length from the start:
 
 
 # %%
 def kept(model, length):
-    """Numbers of the cache for what is written, `length` tokens at most."""
+    """Counts the numbers in the cache for `length` generated tokens."""
     cache = model.begin(np.full((1, 5), 4, "int32"), max_length=length)
     own = cache["past"] if "past" in cache else cache["beams"]["states"]
     return sum(int(np.prod(x.shape)) for x in keras.tree.flatten(own))
@@ -283,16 +286,16 @@ for length in (16, 64, 256):
 # %% [markdown]
 # ## The same task, the same time
 #
-# Sequences of 3 to 8 tokens are to be written backwards. Three models of about
-# as many parameters: a recurrent one whose decoder gets the last states of the
-# encoder and nothing else, one with attention, and a Transformer. Adam, with a
-# rate that rises over 40 steps for all three: the notebook on normalisation
-# shows what a Transformer does without.
+# The task is to reverse sequences of 3 to 8 tokens. Three models have about
+# equal numbers of parameters: a recurrent one whose decoder receives only the
+# last states of the encoder, a recurrent one with attention, and a Transformer.
+# All three use Adam with a warm-up of 40 steps; the notebook on normalization
+# shows what happens to a Transformer without it.
 
 
 # %%
 def backwards(count):
-    """Source ids, target ids and labels."""
+    """Draws source ids, target ids and labels."""
     lengths = rng.integers(3, 9, (count, 1))
     place = np.arange(9)
     tokens = np.where(place < lengths, rng.integers(4, 14, (count, 9)), 0)
@@ -309,7 +312,7 @@ print(test_inputs["source_ids"][0], test_labels[0])
 
 # %%
 def last_states_only(width=90):
-    """Both directions, as the other; between encoder and decoder one vector."""
+    """Makes a bidirectional encoder that passes one vector to the decoder."""
     keras.utils.set_random_seed(1)
     source = keras.Input((None,), dtype="int32", name="source_ids")
     target = keras.Input((None,), dtype="int32", name="target_ids")
@@ -333,12 +336,13 @@ print(sizes)
 assert max(sizes.values()) < 1.25 * min(sizes.values())
 
 # %% [markdown]
-# Each trains for as many seconds. After every 20 steps, and off the clock, 300
-# sequences kept aside: the share of tokens that are likeliest, given the right
-# ones before them. The first step, in which programs are compiled, is off the
-# clock too. At the end the share of whole sequences that greedy search writes
-# without a fault: those in which each token is the likeliest after the right
-# ones.
+# Each model trains for the same number of seconds. After every 20 steps,
+# outside of the measured time, it is evaluated on 300 held-out sequences: the
+# fraction of tokens that are most likely, given the correct previous tokens.
+# The first step, which compiles functions, is not measured either. At the end
+# we compute the fraction of whole sequences that greedy search generates
+# correctly. These are the sequences in which each token is the most likely one
+# after the correct previous tokens.
 
 # %%
 SECONDS = 6
@@ -346,14 +350,14 @@ train_inputs, train_labels = backwards(20_000)
 
 
 def whole(model):
-    """The share of test sequences that greedy search gets right."""
+    """Returns the fraction of test sequences that greedy search gets right."""
     likeliest = model.predict(test_inputs, batch_size=300, verbose=0).argmax(-1)
     return ((likeliest == test_labels) | (test_labels == 0)).all(axis=1).mean()
 
 
 # %%
 def learned(model):
-    """Seconds of training so far, and the share that is right then."""
+    """Returns seconds of training so far, and the accuracy at each."""
     model.compile(
         keras.optimizers.Adam(training.InverseSquareRoot(3e-3, warmup_steps=40)),
         training.SmoothedCrossentropy(),
@@ -393,8 +397,8 @@ figure.axes[0].set_ylim(0, 1.02)
 figure
 
 # %% [markdown]
-# The last has no attention. Of the other two the recurrent one is
-# ahead, by the step as by the second: the task is small and all about order,
-# which a recurrent model has from the start, and on few cores its steps take no
-# longer. What speaks for the Transformer is above: all places at once, and no
-# way that is long.
+# The last model has no attention. Of the other two, the recurrent one is ahead,
+# both by steps and by seconds. The task is small and depends on order, which a
+# recurrent model has built in, and on few cores its steps take no longer. The
+# sections above show the advantages of the Transformer: it processes all
+# positions at once, and all its paths are short.

@@ -1,16 +1,16 @@
 # %% [markdown]
 # # Classify
 #
-# **You will see** a query that learns which word of a review decides, four ways
-# to make one vector of many, what happens to each when a review grows long,
-# and why the weights of a query say little once an encoder stands below it.
+# **You will see** a query that learns which word of a review decides its label,
+# four ways to pool vectors into one, how each of them behaves when a review
+# gets longer, and why the weights of a query explain little above an encoder.
 #
 # **Takes** 40 seconds.
 #
 # **Follows** Yang et al. 2016, *Hierarchical Attention Networks for Document
 # Classification*, section 2.2, <https://aclanthology.org/N16-1174>; lecture
-# notes, from which the attention query over a document is; and for the end
-# Jain and Wallace 2019, *Attention is not Explanation*,
+# notes, which provide the attention query over a document; and, for the last
+# section, Jain and Wallace 2019, *Attention is not Explanation*,
 # <https://arxiv.org/abs/1902.10186>.
 
 # %%
@@ -27,15 +27,15 @@ np.set_printoptions(precision=3, suppress=True)
 
 
 def numpy(tensor):
-    """Any backend's tensor as an array."""
+    """Converts a tensor of any backend to an array."""
     return ops.convert_to_numpy(tensor)
 
 
 # %% [markdown]
 # ## Reviews in which one word decides
 #
-# A review is a few sentences in any order. One of them holds an opinion, by
-# one of sixteen words; the others hold none.
+# A review consists of a few sentences in any order. One of them contains an
+# opinion, expressed by one of sixteen words; the others contain none.
 
 # %%
 OPINIONS = {
@@ -55,7 +55,7 @@ FACTS = [
 
 
 def said(rng, lines):
-    """Sentences with a thing or a place in each."""
+    """Joins sentences, with a thing or a place in each."""
     return " ".join(
         line.format(thing=rng.choice(THINGS), place=rng.choice(PLACES))
         for line in lines
@@ -63,7 +63,7 @@ def said(rng, lines):
 
 
 def review(rng):
-    """A review, its label, and the word that decides."""
+    """Draws a review, its label, and the deciding word."""
     label = str(rng.choice(["bad", "good"]))
     word = str(rng.choice(OPINIONS[label].split()))
     lines = ["I found the {thing} " + word + ".", *rng.choice(FACTS, 4)]
@@ -75,8 +75,8 @@ texts, labels, words = zip(*(review(rng) for _ in range(800)), strict=True)
 print(texts[0], labels[0], words[0], sep="\n")
 
 # %% [markdown]
-# 600 are for training and 200 for the test. A row of ids is start, the review,
-# end, and padding; tokens are whole words.
+# 600 reviews are for training and 200 for testing. A row of ids contains the
+# start token, the review, the end token, and padding. Tokens are whole words.
 
 # %%
 train = text.LabeledDataset(texts[:600], labels[:600])
@@ -87,7 +87,7 @@ vocabulary = text.Vocabulary.train(
 
 
 def as_arrays(labelled):
-    """All texts as one batch of ids, and the numbers of their classes."""
+    """Returns all texts as one batch of ids, and their class indices."""
     batches = text.LabelBatches(
         labelled, vocabulary, num_buckets=1, max_length=512, batch_tokens=10**6
     )
@@ -102,13 +102,15 @@ print(train.report, vocabulary.tokens(test_ids[0]), sep="\n")
 # %% [markdown]
 # ## A query over words
 #
-# Each word $t$ has a vector $x_t$. One learned query $q$ asks all of them, and
-# the review becomes their mean, weighted by how well they fit:
+# Each word $t$ has a vector $x_t$. One learned query $q$ is compared with all
+# of them. The review becomes the mean of the vectors, weighted by how well they
+# match:
 #
 # $$\alpha_t = \frac{e^{q \cdot x_t / \sqrt d}}
 # {\sum_s e^{q \cdot x_s / \sqrt d}}, \qquad v = \sum_t \alpha_t\, x_t$$
 #
-# The layer is `AttentionPooling`. On random vectors, with two padded places:
+# The layer is `AttentionPooling`. Here it pools random vectors, with two padded
+# positions:
 
 # %%
 x = rng.normal(size=(1, 6, 8)).astype("float32")
@@ -124,13 +126,13 @@ np.testing.assert_allclose(numpy(v)[0], by_hand @ x[0, :4], atol=1e-6)
 print(numpy(alpha))
 
 # %% [markdown]
-# A classifier of words: a table of vectors, the query, and one linear layer.
-# No positions and no encoder: it cannot know the order of the words.
+# The first classifier has an embedding matrix, the query, and one linear layer.
+# It has no positions and no encoder, so it cannot know the order of the words.
 
 
 # %%
 def word_classifier(pooling):
-    """A model of ids, and the same up to the weights, where there are any."""
+    """Makes a classifier of ids, and a model of its pooling weights, if any."""
     ids = keras.Input((None,), dtype="int32")
     mask = layers.masks.padding_mask(ids)
     embedding = layers.TokenAndPositionEmbedding(
@@ -171,7 +173,8 @@ print("accuracy on the test", accuracy(model, test_ids, test_classes))
 assert accuracy(model, test_ids, test_classes) > 0.95
 
 # %% [markdown]
-# What the query looks at in one review, before training and after:
+# The figure shows the weights of the query in one review, before and after
+# training:
 
 # %%
 row = int(np.argmin((test_ids != 0).sum(axis=1)))  # the shortest
@@ -182,9 +185,9 @@ print(texts[600 + row], labels[600 + row])
 plot.attention_map(both, shown, ["untrained", "trained"], ylabel=None)
 
 # %% [markdown]
-# And in all 200 of the test: how often the word that decides has the largest
-# weight, and how much it has. An even spread would give it one part in
-# 37.
+# For all 200 test reviews we compute how often the deciding word has the
+# largest weight, and how large its weight is. Uniform attention would give it
+# 1/37.
 
 # %%
 [opinion_ids] = np.transpose(vocabulary.encode(words[600:]))
@@ -193,7 +196,7 @@ assert (decides.sum(axis=1) == 1).all()
 
 
 def looks(alpha):
-    """How often the deciding word comes first, and its mean weight."""
+    """Returns how often the deciding word comes first, and its mean weight."""
     first = np.mean(decides[np.arange(len(alpha)), alpha.argmax(axis=1)])
     return first, alpha[decides].mean()
 
@@ -204,9 +207,9 @@ print("first {:.0%}, weight {:.3f} trained".format(*looks(after)))
 assert looks(before)[0] < 0.5 and looks(after)[0] > 0.8
 
 # %% [markdown]
-# Without an encoder all that a word can do is two numbers: its score, which
-# says how loud it is, and its evidence, the difference of the logits that it
-# would give alone.
+# Without an encoder, the effect of a word consists of two numbers. Its score
+# determines its weight. Its evidence is the difference of the logits that the
+# word would give alone.
 
 # %%
 every = np.setdiff1d(train_ids, [vocabulary.pad_id])
@@ -231,13 +234,15 @@ ax.legend(frameon=False, loc="center")
 figure
 
 # %% [markdown]
-# Opinions are loud and stand on either side; what holds no opinion, grey, is
-# quiet, so that it does not matter what it says.
+# Opinion words have large scores, and evidence for one of the two classes.
+# Words without an opinion, in gray, have small scores, so their evidence hardly
+# matters.
 #
-# How much louder depends on the score, and a little on chance: the first line
-# is the model above, drawn and trained once more. `"dot"` leaves out the
-# $\sqrt d$ of `"scaled_dot"`; `"additive"` is that of Yang et al.,
-# $u \cdot \tanh(W x_t + b)$, its $W x_t$ the keys, its $b$ the query:
+# How much larger the scores are depends on the score function, and a little on
+# chance: the first line is the model above, initialized and trained again.
+# `"dot"` omits the $\sqrt d$ of `"scaled_dot"`. `"additive"` is the score of
+# Yang et al., $u \cdot \tanh(W x_t + b)$, where $W x_t$ are the keys and $b$ is
+# the query:
 
 # %%
 pooling = layers.AttentionPooling(score="additive")
@@ -260,10 +265,10 @@ for score in ("scaled_dot", "dot", "additive"):
     assert looks(alpha)[1] > 0.3
 
 # %% [markdown]
-# ## Other ways to pool
+# ## Other pooling methods
 #
-# The mean, the maximum of each channel, and the first vector, as of BERT's
-# `[CLS]`: what each layer does, by hand.
+# We compute by hand the mean, the maximum of each channel, and the first vector
+# (as with BERT's `[CLS]`), and compare them with the layers.
 
 # %%
 np.testing.assert_allclose(
@@ -277,9 +282,9 @@ np.testing.assert_array_equal(
 )
 
 # %% [markdown]
-# The same classifier of words with each. The reviews of the test come once more
-# with forty sentences of facts added, which change no label: how sure is each
-# of the right label then?
+# We train the same word classifier with each of them. Then we evaluate the test
+# reviews again with forty additional sentences of facts, which change no label.
+# How confident is each model in the correct label?
 
 # %%
 long_texts = [f"{line} {said(rng, rng.choice(FACTS, 40))}" for line in texts[600:]]
@@ -288,7 +293,7 @@ print("tokens, mean:", *((ids != 0).sum(axis=1).mean() for ids in (test_ids, lon
 
 
 def sureness(model, ids):
-    """The mean probability of the right label."""
+    """Computes the mean probability of the correct label."""
     p = numpy(ops.softmax(model.predict(ids, verbose=0)))
     return p[np.arange(len(p)), test_classes].mean()
 
@@ -308,18 +313,19 @@ for kind, pooling in poolings.items():
     short, long = (1 - p for p in sure[kind])
     print(f"{kind:22}{right:8.2f}{short:15.0e}{long:14.0e}")
     assert (right > 0.8) == (kind != "first")
-    if kind == "first":  # always the start token: one answer for all
+    if kind == "first":  # always the start token: the same for all
         np.testing.assert_allclose(np.ptp(model.predict(test_ids, verbose=0), 0), 0)
 
 # %% [markdown]
-# The mean is diluted: one word among 330 moves it by a ninth of what it moves
-# among 37. The maximum is not: words that are no opinion seldom reach above it,
-# and it is as sure of a long review as of a short one. A softmax is diluted
-# too, unless the score of the word stands above the others by more than the
-# logarithm of their number: the loud scores of `"dot"` do; of the quieter ones
-# of `"scaled_dot"`, the layer's default, something is lost, here not enough to
-# matter. The first vector is that of the start token, the same for each review:
-# without an encoder below it it knows nothing.
+# The mean is diluted: one word among 330 moves it by a ninth of what one word
+# among 37 does. The maximum is not diluted: words without an opinion seldom
+# exceed it, so it is as confident for a long review as for a short one. A
+# softmax is diluted too, unless the score of the deciding word exceeds the
+# other scores by more than the logarithm of their number. The large scores of
+# `"dot"` do. With the smaller scores of `"scaled_dot"`, the layer's default,
+# some confidence is lost, but not enough to matter here. The first vector is
+# that of the start token, which is the same for each review. Without an encoder
+# it contains no information.
 
 # %%
 lost = {kind: short - long for kind, (short, long) in sure.items()}
@@ -330,9 +336,9 @@ assert lost["attention, dot"] < lost["attention, scaled_dot"]
 # %% [markdown]
 # ## Above an encoder
 #
-# `models.SequenceClassifier` stands on an `Encoder`, and `pooling` says how.
-# Now each vector has attended to all the words, the start token's too, and all
-# four do it.
+# `models.SequenceClassifier` pools the output of an `Encoder`; `pooling`
+# selects the method. Now each vector has attended to all words, including the
+# vector of the start token, and all four methods succeed.
 
 # %%
 inputs = {"token_ids": train_ids}
@@ -356,8 +362,8 @@ for pooling in ("mean", "max", "first", "attention"):
     assert right > 0.9
 
 # %% [markdown]
-# The last of them, with its vocabulary, takes text. What does its query look
-# at? Piece by piece, for the reviews of the test:
+# The last classifier, with its vocabulary, takes text. What does its query
+# attend to? We compute its weights for the tokens of the test reviews:
 
 # %%
 classifier = pipelines.Classifier(model, vocabulary, train.classes)
@@ -370,16 +376,16 @@ print("the word that decides: first {:.0%}, weight {:.3f}".format(*looks(alpha))
 assert looks(alpha)[0] < 0.6 and looks(alpha)[1] < 0.2
 
 # %% [markdown]
-# It is right, and the word that decides has hardly more weight than any other.
-# Weights are of vectors, and above an encoder the vector at a word is of the
-# whole review: what is heard of the opinion can be carried to any place, so
-# that the query need not choose. To ask what decides, take words out, one at a
-# time, and see how far the probability falls.
+# The prediction is correct, but the deciding word has hardly more weight than
+# any other word. Above an encoder, the vector at a word represents the whole
+# review: attention can carry the opinion to any position, so the query does not
+# need to select the word. To find out what decides, remove words one at a time
+# and see how far the probability falls.
 
 
 # %%
 def falls(line):
-    """How far the label's probability falls without each word."""
+    """Computes how far the label's probability falls without each word."""
     words = line.split()
     without = [" ".join(words[:i] + words[i + 1 :]) for i in range(len(words))]
     p = classifier.probabilities([line, *without])
@@ -393,8 +399,8 @@ print(f"without the word that decides the probability falls most in {share:.0%}"
 assert share > 0.7
 
 # %% [markdown]
-# Both for one review, each to a scale of its own: the weight of the query at
-# each piece, which is largest at full stops here, and the fall of the
+# The figure shows both for one review, each on its own scale: the weight of the
+# query at each token, which is largest at full stops here, and the fall of the
 # probability without each word.
 
 # %%

@@ -1,15 +1,15 @@
 # %% [markdown]
 # # Your own model
 #
-# **You will see** the layers in two models that know nothing of text: one of
-# sets, whose order means nothing, and a forecaster of series, whose order is
-# all; what each of them learns to look at; and that both are ordinary Keras
-# models, saved and loaded as such.
+# **You will see** the layers in two models without text: a model of sets, whose
+# order has no meaning, and a forecaster of series, whose order is essential;
+# what each of them learns to attend to; and that both are ordinary Keras
+# models, which you can save and load as usual.
 #
 # **Takes** 30 seconds.
 #
 # **Follows** Vaswani et al. 2017, *Attention Is All You Need*, sections 3.2 and
-# 3.5, <https://arxiv.org/abs/1706.03762>; for sets Lee et al. 2019, *Set
+# 3.5, <https://arxiv.org/abs/1706.03762>; for sets, Lee et al. 2019, *Set
 # Transformer*, sections 3.1 and 3.2, <https://arxiv.org/abs/1810.00825>,
 # without their inducing points.
 
@@ -29,20 +29,20 @@ rng = np.random.default_rng(0)
 
 
 def numpy(tensor):
-    """Any backend's tensor as an array."""
+    """Converts a tensor of any backend to an array."""
     return ops.convert_to_numpy(tensor)
 
 
 # %% [markdown]
 # ## A set has no order
 #
-# Attention adds up what it finds, and a sum has no order. So a block of the
-# encoder, $f$, gives to permuted vectors the permuted vectors, and a query
-# that pools them, $g$, gives the same:
+# Attention computes a weighted sum, and a sum has no order. If the input
+# vectors are permuted, an encoder block $f$ returns the permuted outputs, and a
+# query that pools them, $g$, returns the same output:
 #
 # $$f(Px) = P f(x), \qquad g(Px) = g(x)$$
 #
-# where $P$ permutes the vectors. Only positions would tell one order from
+# where $P$ permutes the vectors. Only positions distinguish one order from
 # another.
 
 # %%
@@ -66,15 +66,15 @@ assert np.abs(told - other).max() > 0.01
 # %% [markdown]
 # ## A model of sets
 #
-# A set of 3 to 10 numbers comes in any order; the model is to say which is the
-# largest and which the smallest. Smaller sets are padded, and a mask says what
-# is real, True where it is. Two queries at the end, one for each answer, see
-# the set as a whole.
+# A set contains 3 to 10 numbers in any order. The model predicts the largest
+# and the smallest one. Smaller sets are padded, and a mask is True at the
+# elements of the set. Two queries at the end, one for each answer, attend to
+# the whole set.
 
 
 # %%
 def sets(count):
-    """Padded sets `(B, 10, 1)`, their masks `(B, 10)`, and both answers."""
+    """Draws padded sets `(B, 10, 1)`, masks `(B, 10)`, and both answers."""
     numbers = rng.normal(size=(count, 10)).astype("float32")
     real = np.arange(10) < rng.integers(3, 11, (count, 1))
     smallest = np.where(real, numbers, np.inf).min(axis=1)
@@ -84,7 +84,7 @@ def sets(count):
 
 
 def falling(peak, steps):
-    """Adam, whose learning rate falls to zero by the last step."""
+    """Returns Adam with a learning rate that falls to 0 by the last step."""
     return keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(peak, steps))
 
 
@@ -110,8 +110,8 @@ print(f"error {error:.3f}, of the mean alone {spread:.3f}")
 assert error < 0.3 * spread
 
 # %% [markdown]
-# The order changes nothing in the trained model, and neither does more padding,
-# whatever stands in it:
+# The order does not change the output of the trained model. Additional padding
+# does not change it either, whatever values it contains:
 
 # %%
 order = rng.permutation(10)
@@ -124,10 +124,10 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# Nobody told the queries where to look. One has most of its weight on the
-# largest number, the other on the smallest, or near them. Which is which is not
-# given: the query that answers with the largest may look at the smallest, since
-# the block below has carried what it knows from number to number.
+# The queries were not told where to look. One has most of its weight on the
+# largest number, the other on the smallest, or near them. The assignment is not
+# fixed: the query that predicts the largest number may attend to the smallest,
+# since the block below has carried information from number to number.
 
 # %%
 alpha = weights.predict([x, mask], verbose=0)  # (B, 2, 10)
@@ -140,7 +140,7 @@ print(f"largest weight at largest or smallest number: {max(looks) / 2:.0%} of th
 assert max(looks) / 2 > 0.8
 
 gaps = np.diff(np.sort(x[..., 0], axis=1), axis=1).min(axis=1)
-row = int(np.argmax(np.where(mask.all(axis=1), gaps, 0)))  # of ten that lie apart
+row = int(np.argmax(np.where(mask.all(axis=1), gaps, 0)))  # ten well separated
 order = np.argsort(x[row, :, 0])
 plot.attention_map(
     alpha[row][:, order],
@@ -153,22 +153,22 @@ plot.attention_map(
 # %% [markdown]
 # ## A forecaster
 #
-# Each series has a pattern of its own that comes again every 12 steps, under
-# noise $\epsilon$ of deviation $\sigma = 0.3$. Four rounds are seen, the fifth
-# is to be forecast:
+# Each series has its own pattern that repeats every 12 steps, with noise
+# $\epsilon$ of standard deviation $\sigma = 0.3$. The model sees four rounds of
+# the pattern and forecasts the fifth:
 #
 # $$x_t = p_{t \bmod 12} + \epsilon_t$$
 #
-# To take the last round as the forecast costs $2\sigma^2$, the noise of both.
-# The mean of the four costs $\sigma^2(1 + \tfrac14)$, near the least that can
-# be: the noise to come cannot be known.
+# A forecast that repeats the last round has an error of $2\sigma^2$, the noise
+# of both rounds. The mean of the four rounds has $\sigma^2(1 + \tfrac14)$. That
+# is close to the minimum, since future noise cannot be predicted.
 
 # %%
 PERIOD, ROUNDS, NOISE = 12, 4, 0.3
 
 
 def series(count):
-    """What is seen, `(B, 48, 1)`, and what comes next, `(B, 12)`."""
+    """Draws past steps, `(B, 48, 1)`, and future steps, `(B, 12)`."""
     x = np.tile(rng.normal(size=(count, PERIOD)), (1, ROUNDS + 1))
     x = (x + NOISE * rng.normal(size=x.shape)).astype("float32")
     return x[:, :-PERIOD, None], x[:, -PERIOD:]
@@ -184,11 +184,11 @@ np.testing.assert_allclose(last, 2 * NOISE**2, rtol=0.1)
 np.testing.assert_allclose(mean, NOISE**2 * (1 + 1 / ROUNDS), rtol=0.1)
 
 # %% [markdown]
-# The model is not told that there is a period: that twelve steps are to come
-# says nothing of it. Each number becomes a vector and gets the signal of its
-# position; then twelve queries, one for each step to come, take what they want.
-# The score of query $q_h$ and vector $x_t$ is the multiplicative one,
-# $q_h^\top W x_t$.
+# The model is not told that there is a period; the number of steps to forecast,
+# twelve, does not reveal it. Each number becomes a vector, and the signal of
+# its position is added. Then twelve queries, one for each future step, attend
+# to these vectors. The score of query $q_h$ and vector $x_t$ is the
+# multiplicative one, $q_h^\top W x_t$.
 
 # %%
 keras.utils.set_random_seed(1)
@@ -202,7 +202,7 @@ outputs = keras.layers.Dense(1)(h)  # (B, 12, 1)
 forecaster = keras.Model(inputs, outputs[..., 0])
 weights = keras.Model(inputs, weights)
 
-[W] = numpy(ask.attention.score_layer.kernel)  # of the one head
+[W] = numpy(ask.attention.score_layer.kernel)  # of the only head
 scores = numpy(ask.queries) @ W @ numpy(vectors(seen[:1]))[0].T  # (12, 48)
 by_hand = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
 np.testing.assert_allclose(numpy(weights(seen[:1]))[0], by_hand, atol=1e-5)
@@ -227,14 +227,14 @@ ax.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
 figure
 
 # %% [markdown]
-# What it has learned to look at: places 12, 24, 36 or 48 steps before. Nobody
-# told it the period; its queries are of twelve fixed places, and would not know
-# a longer series. A mean of the four rounds with weights $w_r$ errs by
-# $\sigma^2 (1 + \sum_r w_r^2)$: $2 \sigma^2$ with one round,
-# $\tfrac54 \sigma^2$ with four alike. Here the weights are means over 500
-# series, brought to a sum of one over the rounds. A step that listens to one or
-# two rounds where it could hear four pays for that, and so the model stays
-# above the mean of the rounds: by a fifth in this run.
+# The model has learned to attend to the positions 12, 24, 36 or 48 steps
+# earlier. It was not told the period. Its queries belong to twelve fixed
+# positions and would not fit a longer series. A mean of the four rounds with
+# weights $w_r$ has an error of $\sigma^2 (1 + \sum_r w_r^2)$: $2 \sigma^2$ with
+# one round, and $\tfrac54 \sigma^2$ with four equal weights. Here the weights
+# are means over 500 series, normalized to a sum of one over the rounds. A step
+# that attends to one or two of the four rounds has a larger error. The model
+# therefore stays above the mean of the rounds, by a fifth in this run.
 
 # %%
 alpha = weights.predict(seen, verbose=0).mean(axis=0)  # (12, 48)
@@ -261,15 +261,15 @@ figure = plot.attention_map(
     ylabel="steps to forecast",
     label="weight, mean of 500 series",
 )
-for start in (12, 24, 36):  # of a round
+for start in (12, 24, 36):  # starts of rounds
     figure.axes[0].axvline(start - 0.5, color="#d55e00", linewidth=1.2)
 figure
 
 # %% [markdown]
 # ## Saved and loaded
 #
-# As any Keras model. Weights, settings and layers come back, and so does what
-# it says.
+# Both models are saved and loaded like any Keras model. Weights, config and
+# layers are restored, and the predictions are the same.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:

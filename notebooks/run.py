@@ -1,11 +1,12 @@
-"""Executes notebooks and writes each as `.ipynb` beside its `.py`.
+"""Executes notebooks and writes each one as `.ipynb` beside its `.py`.
 
 python -m notebooks.run                              all
 python -m notebooks.run 1_embedding_and_positions    one, or several
 
-What is edited is the `.py`, in jupytext's percent format. Two runs of one
-notebook on one machine give the same file, but for what is timed. PyTorch is
-the quickest, since it compiles nothing; KERAS_BACKEND names another backend.
+Edit the `.py` file, which has the percent format of jupytext. Two runs of a
+notebook on one machine give the same file, except for measured times. PyTorch
+is the fastest backend here, since it compiles nothing; KERAS_BACKEND names
+another one.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ import nbformat
 
 FOLDER = pathlib.Path(__file__).parent
 METADATA = {
-    # Jupyter with jupytext then keeps both files alike.
+    # With these, Jupyter and jupytext keep both files in sync.
     "jupytext": {"formats": "ipynb,py:percent", "notebook_metadata_filter": "-all"},
     "kernelspec": {
         "display_name": "Python 3",
@@ -38,10 +39,10 @@ def paths() -> list[pathlib.Path]:
 
 
 def read(path: pathlib.Path) -> nbformat.NotebookNode:
-    """Makes a notebook of a `.py`, not executed.
+    """Reads a `.py` as a notebook without outputs.
 
-    The name of each cell comes from what is in it, so that names stay when a
-    cell is put before it.
+    The id of a cell is a hash of its source, so that ids do not change when
+    another cell is inserted.
     """
     notebook = jupytext.read(path, fmt="py:percent")
     notebook.metadata = nbformat.from_dict(METADATA)
@@ -60,8 +61,8 @@ def execute(notebook: nbformat.NotebookNode, folder: str) -> None:
     """Executes a notebook in place, from top to bottom, in a fresh kernel.
 
     Args:
-        notebook: of `read`.
-        folder: where the kernel works and writes.
+        notebook: from `read`.
+        folder: working folder of the kernel.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell failed.
@@ -74,7 +75,7 @@ def execute(notebook: nbformat.NotebookNode, folder: str) -> None:
         kernel_name="python3",
         record_timing=False,
         coalesce_streams=True,
-        # Errors alone; and what libraries in C++ log stays out of the outputs.
+        # Log errors only, and keep logs of C++ libraries out of the outputs.
         extra_arguments=["--log-level=40", "--IPKernelApp.capture_fd_output=False"],
         resources={"metadata": {"path": folder}},
     ).execute(
@@ -85,15 +86,15 @@ def execute(notebook: nbformat.NotebookNode, folder: str) -> None:
             "PYTHONPATH": os.pathsep.join(places),
         }
     )
-    # The kernel wrote its version of Python there.
+    # Remove the version of Python, which the kernel has added.
     notebook.metadata = nbformat.from_dict(METADATA)
 
 
 def main(names: list[str]) -> None:
-    """Executes and writes the notebooks of these names, or all.
+    """Executes and writes the notebooks with these names, or all of them.
 
     Raises:
-        SystemExit: there is no notebook of a name.
+        SystemExit: a name is not that of a notebook.
     """
     known = {path.stem: path for path in paths()}
     unknown = sorted(set(names) - set(known))
