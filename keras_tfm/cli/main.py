@@ -1,6 +1,5 @@
 """Parses the command line and turns errors into an exit status."""
 
-import importlib
 import importlib.metadata
 import importlib.util
 import json
@@ -14,7 +13,6 @@ INTERRUPTED, BROKEN_PIPE = 128 + signal.SIGINT, 141
 # FloatingPointError: the logits of a model are NaN.
 ERRORS = (ValueError, TypeError, OSError, ImportError, RuntimeError)
 ERRORS += (FloatingPointError,)
-RECIPES = ("translation", "classification", "language-model")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -45,14 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     _choose_backend()
     try:
-        if arguments[:1] == ["train"] and arguments[1:2] not in (
-            [],
-            ["--help"],
-            ["-h"],
-        ):
-            status = _train(arguments[1], arguments[2:])
-        else:
-            status = _parse(arguments).run()
+        status = _run(arguments)
         _flush()
     except KeyboardInterrupt:
         status = INTERRUPTED
@@ -66,28 +57,25 @@ def main(arguments: list[str] | None = None) -> int:
     return status
 
 
-def _parse(arguments):
+def _run(arguments):
+    """Runs the command; returns its exit status."""
     import tyro
 
     from keras_tfm.cli.options import COMMANDS
 
-    return tyro.extras.subcommand_cli_from_dict(
+    match arguments:
+        # tyro does not know the flags of recipes.
+        case ["train", name, *flags] if name not in {"-h", "--help"}:
+            from keras_tfm.cli.train import run_recipe
+
+            return run_recipe(name, flags)
+    command = tyro.extras.subcommand_cli_from_dict(
         COMMANDS,
         prog="keras-tfm",
         description="Train Transformers, translate and classify text with them.",
         args=arguments,
     )
-
-
-def _train(recipe, arguments):
-    if recipe not in RECIPES:
-        raise ValueError(f"RECIPE must be one of {', '.join(RECIPES)}; got {recipe!r}.")
-    module = f"keras_tfm.recipes.{recipe.replace('-', '_')}"
-    recipe = importlib.import_module(module)
-    from keras_tfm.recipes import runs
-
-    runs.start(recipe.main, recipe.Flags, recipe.__doc__, arguments)
-    return 0
+    return command.run()
 
 
 def _flush():

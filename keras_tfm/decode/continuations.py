@@ -12,7 +12,8 @@ from keras_tfm.decode.next_tokens import (
     scored_log_probs,
 )
 from keras_tfm.decode.options import Options
-from keras_tfm.decode.search_state import BeamState, Continuations, Tensor, present
+from keras_tfm.decode.search_state import BeamState, Continuations, present
+from keras_tfm.types import Tensor
 
 
 def best_continuations(

@@ -8,8 +8,7 @@ from keras import ops
 
 from keras_tfm.decode.protocol import Capabilities
 from keras_tfm.decode.shortlist import is_repeated
-
-Tensor = Any
+from keras_tfm.types import Tensor
 
 
 class Ensemble:

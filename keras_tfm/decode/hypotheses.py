@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-Tensor = Any
+from keras_tfm.types import Tensor
 
 
 class Hypotheses(NamedTuple):

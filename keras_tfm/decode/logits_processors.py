@@ -11,15 +11,14 @@ it reads stays as it was then.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
 
 from keras import ops
 
 from keras_tfm.decode.hypotheses import History
 from keras_tfm.decode.next_tokens import NEVER
 from keras_tfm.decode.options import Options
+from keras_tfm.types import Tensor
 
-Tensor = Any
 LogitsProcessor = Callable[[Tensor, History], Tensor]
 
 

@@ -1,14 +1,12 @@
 """From the logits of a step to the best next tokens of each hypothesis."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 from keras import ops
 
 from keras_tfm.decode.hypotheses import History
-
-Tensor = Any
+from keras_tfm.types import Tensor
 
 NEVER = -float("inf")
 # Sizes of the chunks into which the vocabulary may be divided for a top-k.

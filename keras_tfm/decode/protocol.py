@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any, Protocol, runtime_checkable
 
 from keras_tfm.decode.options import Options
+from keras_tfm.types import Tensor
 
-Tensor = Any
 Cache = Any
 
 

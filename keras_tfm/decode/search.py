@@ -11,8 +11,9 @@ from keras_tfm.decode import logits_processors, search_state
 from keras_tfm.decode.hypotheses import History, Hypotheses, penalty
 from keras_tfm.decode.next_tokens import forced_tokens, processed_logits
 from keras_tfm.decode.options import Options
-from keras_tfm.decode.search_state import ABSENT, State, Tensor, present
+from keras_tfm.decode.search_state import ABSENT, State, present
 from keras_tfm.decode.shortlist import is_repeated
+from keras_tfm.types import Tensor
 
 # Up to so many suppressed tokens are masked inside their chunks of the
 # vocabulary; more are suppressed by a logits processor, which copies the

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from keras import ops, tree
 
-Tensor = Any
+from keras_tfm.types import Tensor
+
 State = TypeVar("State", "BeamState", "SamplingState")
 
 # An empty structure: a loop or a compiled function carries nothing for it.

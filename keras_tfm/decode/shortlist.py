@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-Tensor = Any
+from keras_tfm.types import Tensor
 
 BUCKET = 64  # A source has a multiple of it, so that few functions are compiled.
 MAX_TRANSLATIONS = 32  # that are stored of each source token

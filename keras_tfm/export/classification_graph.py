@@ -1,15 +1,13 @@
 """A classifier as a TensorFlow graph from text to labels."""
 
 import os
-from typing import Any
 
 import tensorflow as tf
 
 from keras_tfm.export.saving import decode_utf8, write
 from keras_tfm.pipelines.classifier import Classifier
 from keras_tfm.text.pair_packing import count_special_tokens
-
-Tensor = Any
+from keras_tfm.types import Tensor
 
 
 def write_classifier(

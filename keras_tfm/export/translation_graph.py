@@ -3,7 +3,6 @@
 import functools
 import os
 from collections.abc import Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -16,8 +15,8 @@ from keras_tfm.pipelines.segmentation import (
 )
 from keras_tfm.pipelines.translator import Translator
 from keras_tfm.runtime.decoder import Decoder
+from keras_tfm.types import Tensor
 
-Tensor = Any
 CHUNK = 4  # steps between which the cache grows and finished rows leave
 
 

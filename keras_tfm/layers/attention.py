@@ -11,7 +11,7 @@ from keras_tfm.layers.keras_internals import implicit_mask
 from keras_tfm.layers.masks import causal_mask, combine, masked_softmax
 from keras_tfm.layers.projections import dense
 from keras_tfm.layers.quantization import layer_config, settle_policies
-from keras_tfm.layers.types import Cache, Initializer, Shape, Tensor
+from keras_tfm.types import Cache, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")

@@ -12,7 +12,7 @@ from keras_tfm.layers.multi_head_attention import MultiHeadAttention
 from keras_tfm.layers.normalization import normalization_layer
 from keras_tfm.layers.position_factory import RelativePositionsLike, relative_positions
 from keras_tfm.layers.quantization import layer_config
-from keras_tfm.layers.types import Activation, Cache, Initializer, Shape, Tensor
+from keras_tfm.types import Activation, Cache, Initializer, Shape, Tensor
 
 
 class TransformerBlock(keras.layers.Layer):

@@ -7,7 +7,7 @@ import keras
 from keras import backend
 
 from keras_tfm.layers.keras_internals import is_placeholder
-from keras_tfm.layers.types import Shape, Tensor
+from keras_tfm.types import Shape, Tensor
 
 INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 SHAPES_OF_MASKS = {

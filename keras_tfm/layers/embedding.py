@@ -18,7 +18,7 @@ from keras_tfm.layers.masks import padding_mask
 from keras_tfm.layers.normalization import normalization_layer
 from keras_tfm.layers.positions import LearnedPositions, SinusoidalPositions
 from keras_tfm.layers.quantization import layer_config, settle_policies
-from keras_tfm.layers.types import Initializer, Shape, Tensor
+from keras_tfm.types import Initializer, Shape, Tensor
 
 MAX_ROWS_TRANSPOSED = 64  # vectors; with more, the plain product is faster
 

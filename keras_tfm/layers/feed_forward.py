@@ -8,7 +8,7 @@ from keras import ops
 from keras_tfm.layers.checks import check_rates, check_sizes
 from keras_tfm.layers.projections import clone_initializer, dense
 from keras_tfm.layers.quantization import layer_config, settle_policies
-from keras_tfm.layers.types import Activation, Initializer, Shape, Tensor
+from keras_tfm.types import Activation, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")

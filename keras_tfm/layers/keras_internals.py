@@ -7,7 +7,7 @@ import functools
 
 from keras import backend, ops
 
-from keras_tfm.layers.types import Tensor
+from keras_tfm.types import Tensor
 
 try:
     from keras.src.backend import get_keras_mask

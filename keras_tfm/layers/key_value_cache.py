@@ -6,7 +6,7 @@ side of a plain matrix product, with the slots innermost where they are summed.
 
 from keras import ops
 
-from keras_tfm.layers.types import Cache, Tensor
+from keras_tfm.types import Cache, Tensor
 
 
 def to_cache_layout(keys: Tensor, values: Tensor) -> Cache:

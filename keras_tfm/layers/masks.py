@@ -3,7 +3,7 @@
 from keras import ops
 
 from keras_tfm.layers.checks import check_ids, check_mask, check_sizes
-from keras_tfm.layers.types import Tensor
+from keras_tfm.types import Tensor
 
 __all__ = ["causal_mask", "combine", "masked_softmax", "open_rows", "padding_mask"]
 

@@ -12,7 +12,7 @@ from keras_tfm.layers.masks import causal_mask, combine, masked_softmax, open_ro
 from keras_tfm.layers.position_factory import RelativePositionsLike, relative_positions
 from keras_tfm.layers.quantization import layer_config, settle_policies
 from keras_tfm.layers.relative_position import RelativePositions
-from keras_tfm.layers.types import Cache, Initializer, Shape, Tensor
+from keras_tfm.types import Cache, Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")

@@ -16,7 +16,7 @@ from keras_tfm.layers.checks import (
 from keras_tfm.layers.keras_internals import implicit_mask
 from keras_tfm.layers.masks import open_rows
 from keras_tfm.layers.quantization import layer_config, settle_policies
-from keras_tfm.layers.types import Initializer, Shape, Tensor
+from keras_tfm.types import Initializer, Shape, Tensor
 
 POOLINGS = ("mean", "max", "first")
 

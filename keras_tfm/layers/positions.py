@@ -9,7 +9,7 @@ from keras import ops
 
 from keras_tfm.layers.checks import check_choice
 from keras_tfm.layers.quantization import layer_config, settle_policies
-from keras_tfm.layers.types import Initializer, Shape, Tensor
+from keras_tfm.types import Initializer, Shape, Tensor
 
 
 class Positions(keras.layers.Layer):

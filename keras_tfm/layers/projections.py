@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_tfm.layers.types import Initializer, Tensor
+from keras_tfm.types import Initializer, Tensor
 
 
 def clone_initializer(initializer: Initializer) -> Initializer:

@@ -16,7 +16,7 @@ from keras import ops
 from keras_tfm.layers.checks import check_sizes
 from keras_tfm.layers.projections import clone_initializer
 from keras_tfm.layers.quantization import layer_config
-from keras_tfm.layers.types import Initializer, Shape, Tensor
+from keras_tfm.types import Initializer, Shape, Tensor
 
 
 class RelativePositions(keras.layers.Layer):

@@ -9,7 +9,7 @@ from keras import ops
 from keras_tfm.layers.checks import check_choice
 from keras_tfm.layers.quantization import layer_config
 from keras_tfm.layers.relative_position import RelativePositions
-from keras_tfm.layers.types import Shape, Tensor
+from keras_tfm.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")

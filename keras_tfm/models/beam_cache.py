@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from keras import ops
 
 from keras_tfm.layers.embedding import TokenAndPositionEmbedding
-from keras_tfm.layers.types import Tensor
 from keras_tfm.models.output_projection import OutputProjection
+from keras_tfm.types import Tensor
 
 
 def add_optional_entries(

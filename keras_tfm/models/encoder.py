@@ -7,8 +7,8 @@ import keras
 
 from keras_tfm.layers.blocks import TransformerEncoder
 from keras_tfm.layers.masks import padding_mask
-from keras_tfm.layers.types import Tensor
 from keras_tfm.models import configured_model, stacks
+from keras_tfm.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")

@@ -5,9 +5,9 @@ from typing import Unpack
 import keras
 from keras import ops
 
-from keras_tfm.layers.types import Shape, Tensor
 from keras_tfm.models import configured_model
 from keras_tfm.models.encoder import Encoder
+from keras_tfm.types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")

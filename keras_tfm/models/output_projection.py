@@ -4,7 +4,7 @@ import keras
 from keras import ops
 
 from keras_tfm.layers.embedding import TokenAndPositionEmbedding
-from keras_tfm.layers.types import Tensor
+from keras_tfm.types import Tensor
 
 
 class OutputProjection:

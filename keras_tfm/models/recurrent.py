@@ -10,7 +10,7 @@ from keras import ops
 from keras_tfm.layers.attention import Attention
 from keras_tfm.layers.checks import check_choice, check_sizes
 from keras_tfm.layers.quantization import layer_config, settle_policies
-from keras_tfm.layers.types import Shape, Tensor
+from keras_tfm.types import Shape, Tensor
 
 CELLS = {"gru": keras.layers.GRU, "lstm": keras.layers.LSTM}
 ATTENTIONS = ("additive", "multiplicative")

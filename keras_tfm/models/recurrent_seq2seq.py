@@ -6,10 +6,10 @@ import keras
 from keras import ops
 
 from keras_tfm.layers.masks import padding_mask
-from keras_tfm.layers.types import Tensor
 from keras_tfm.models import beam_cache, configured_model, stacks
 from keras_tfm.models.output_projection import OutputProjection
 from keras_tfm.models.recurrent import RecurrentDecoder, RecurrentEncoder
+from keras_tfm.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")

@@ -8,9 +8,9 @@ from keras import ops
 from keras_tfm.layers.checks import check_choice, check_rates
 from keras_tfm.layers.masks import padding_mask
 from keras_tfm.layers.pooling import POOLINGS, AttentionPooling, Pooling
-from keras_tfm.layers.types import Tensor
 from keras_tfm.models import configured_model
 from keras_tfm.models.encoder import Encoder
+from keras_tfm.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")

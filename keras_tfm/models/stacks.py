@@ -15,7 +15,7 @@ from keras_tfm.layers.position_factory import (
     relative_positions,
 )
 from keras_tfm.layers.positions import LearnedPositions
-from keras_tfm.layers.types import Tensor
+from keras_tfm.types import Tensor
 
 TIES = ("all", "target", "inputs", None)
 Embeddings = tuple[TokenAndPositionEmbedding, TokenAndPositionEmbedding]

@@ -11,9 +11,9 @@ from keras_tfm.layers.masks import padding_mask
 from keras_tfm.layers.position_factory import is_relative
 from keras_tfm.layers.positions import LearnedPositions
 from keras_tfm.layers.recurrence import SSRUDecoder
-from keras_tfm.layers.types import Tensor
 from keras_tfm.models import beam_cache, configured_model, stacks
 from keras_tfm.models.output_projection import OutputProjection
+from keras_tfm.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")

@@ -2,13 +2,12 @@
 
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from keras_tfm.pipelines.texts import AnyVocabulary
-
-Tensor = Any
+from keras_tfm.types import Tensor
 
 SPACE = r"[ \t\r\n\v\f]"
 # Whitespace around and between lines, for Python and for TensorFlow's RE2.

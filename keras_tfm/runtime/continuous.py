@@ -125,11 +125,11 @@ class ContinuousDecoder:
         """
         return _conflict(decoder) is None
 
-    def submit(self, row: Sequence[int]) -> concurrent.futures.Future:
+    def submit(self, source_ids: Sequence[int]) -> concurrent.futures.Future:
         """Submits a source to be decoded with others.
 
         Args:
-            row: list of ids; padding at its end is ignored. An empty one has
+            source_ids: list of ids; padding at its end is ignored. An empty one has
                 an empty hypothesis.
 
         Returns:
@@ -142,7 +142,7 @@ class ContinuousDecoder:
             RuntimeError: the decoder is closed.
         """
         size = self.search.capabilities.vocabulary_size
-        [row] = inputs.id_lists("row", [row], size)
+        [row] = inputs.id_lists("source_ids", [source_ids], size)
         future = concurrent.futures.Future()
         if row:
             limit = self.decoder.length_limit(len(row))

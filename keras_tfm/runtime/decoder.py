@@ -16,10 +16,8 @@ from keras_tfm.decode.protocol import Decodable
 from keras_tfm.runtime.alternatives import decode_alternatives, first_token_search
 from keras_tfm.runtime.compiled_search import CompiledSearch
 from keras_tfm.runtime.offline import OfflineDecoding
-from keras_tfm.runtime.rows import check_finite, to_numpy
-
-Tensor = Any
-State = Any
+from keras_tfm.runtime.rows import State, check_finite, to_numpy
+from keras_tfm.types import Tensor
 
 
 class Decoder:
@@ -131,7 +129,7 @@ class Decoder:
 
     def bulk(
         self,
-        rows: Iterable[Sequence[int]],
+        source_ids: Iterable[Sequence[int]],
         batch_tokens: int = 2048,
         batch_size: int = 64,
         inter_threads: int | None = None,
@@ -146,7 +144,7 @@ class Decoder:
         large file in portions.
 
         Args:
-            rows: lists of ids; an empty one has an empty hypothesis.
+            source_ids: lists of ids; an empty one has an empty hypothesis.
             batch_tokens: int >= 1, source tokens of a batch, with padding.
             batch_size: int >= 1, the most sources of a batch.
             inter_threads: int >= 1, batches decoded at once; or None for 2,
@@ -172,7 +170,7 @@ class Decoder:
                 "return_alternatives=True. Call the decoder."
             )
         return self._offline.decode(
-            rows,
+            source_ids,
             batch_tokens=batch_tokens,
             batch_size=batch_size,
             inter_threads=inter_threads,

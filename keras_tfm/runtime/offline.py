@@ -34,7 +34,7 @@ class OfflineDecoding:
 
     def decode(
         self,
-        rows: Iterable[Sequence[int]],
+        source_ids: Iterable[Sequence[int]],
         batch_tokens: int,
         batch_size: int,
         inter_threads: int | None = None,
@@ -52,9 +52,9 @@ class OfflineDecoding:
                 f"inter_threads={inter_threads}."
             )
         capabilities = self.search.capabilities
-        rows = inputs.id_lists("rows", rows, capabilities.vocabulary_size)
+        rows = inputs.id_lists("source_ids", source_ids, capabilities.vocabulary_size)
         if target_prefix is not None:
-            # Before any is decoded, so that an error names an index of `rows`.
+            # Before any is decoded, so that an error names an index of `source_ids`.
             limit = self.search.buckets.length_limit
             limits = [limit(len(row)) if row else 0 for row in rows]
             size = capabilities.target_vocabulary_size

@@ -12,9 +12,9 @@ import numpy as np
 from keras import ops
 
 from keras_tfm.decode.hypotheses import Hypotheses
+from keras_tfm.types import Tensor
 
-Tensor = Any
-State = Any
+State = Any  # `decode.BeamState` or `decode.SamplingState`
 
 
 def take_rows(

@@ -3,9 +3,7 @@
 No other module of this package imports `keras.src`.
 """
 
-from typing import Any
-
-Tensor = Any
+from keras_tfm.types import Tensor
 
 try:
     # Keras keeps masks of traced JAX tensors apart from the tensors.

@@ -1,13 +1,10 @@
 """Cross-entropy over the tokens of a batch, with label smoothing."""
 
-from typing import Any
-
 import keras
 from keras import ops
 
 from keras_tfm.training.keras_internals import get_keras_mask
-
-Tensor = Any
+from keras_tfm.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")

@@ -1,7 +1,5 @@
 """Metrics over the tokens of an epoch, padding excluded."""
 
-from typing import Any
-
 import keras
 from keras import ops
 
@@ -11,8 +9,7 @@ from keras_tfm.training.losses import (
     smoothed_crossentropy,
     token_weights,
 )
-
-Tensor = Any
+from keras_tfm.types import Tensor
 
 
 class TokenMean(keras.metrics.Metric):

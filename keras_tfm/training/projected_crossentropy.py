@@ -1,14 +1,13 @@
 """Cross-entropy computed from hidden states, without the tensor of logits."""
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import keras
 from keras import ops
 
 from keras_tfm.training.keras_internals import get_keras_mask
 from keras_tfm.training.losses import check_label_smoothing, check_shapes, token_weights
-
-Tensor = Any
+from keras_tfm.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")

@@ -6,12 +6,10 @@ the learning rate of update `n` is `schedule(n - 1)`, the first update has a
 learning rate above 0, and the peak is at update `warmup_steps`.
 """
 
-from typing import Any
-
 import keras
 from keras import ops
 
-Tensor = Any
+from keras_tfm.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")

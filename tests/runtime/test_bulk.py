@@ -245,13 +245,13 @@ def test_bulk_samples_what_a_call_samples(wordy):
         ({"batch_tokens": 0}, "batch_tokens=0"),
         ({"inter_threads": 0}, "inter_threads=0"),
         (
-            {"rows": [[5], [99]]},
-            r"`rows` must hold ids .* got \[99\] at index 1, vocabulary_size=14",
+            {"source_ids": [[5], [99]]},
+            r"`source_ids` must hold ids .* got \[99\] at index 1, vocabulary_size=14",
         ),
     ],
 )
 def test_bulk_rejects_bad_arguments(wrong, message, wordy):
-    arguments = {"rows": [[5]], **wrong}
+    arguments = {"source_ids": [[5]], **wrong}
     with pytest.raises(ValueError, match=message):
         list(runtime.Decoder(wordy, decode.Options(**FEW)).bulk(**arguments))
 

@@ -220,7 +220,7 @@ def test_bad_arguments_are_rejected(transformer):
         with pytest.raises(ValueError, match="must be at least 1; got batch_size="):
             ContinuousDecoder(search, **sizes)
     continuous = ContinuousDecoder(search, 2, source_buckets=(6,))
-    with pytest.raises(ValueError, match=r"`row` must hold ids .* got \[14\]"):
+    with pytest.raises(ValueError, match=r"`source_ids` must hold ids .* got \[14\]"):
         continuous.submit([4, VOCABULARY_SIZE])
     last = continuous.submit([4, 5])
     continuous.close()
