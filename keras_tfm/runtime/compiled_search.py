@@ -159,7 +159,8 @@ class CompiledSearch:
         tensors = [ops.convert_to_tensor(array, "int32") for array in arrays]
         if self.options.samples:
             indices = range(len(source_ids)) if indices is None else indices
-            tensors.append(self._noise(source_ids, indices, seed))
+            length = self.buckets.max_length(source_ids.shape[1])
+            tensors.append(_noise(self.num_hypotheses, length, indices, seed))
         return tuple(tensors)
 
     def _candidates(self, source_ids, forced):
@@ -170,18 +171,6 @@ class CompiledSearch:
             np.concatenate(forced, axis=1),
             self.options.suppressed_ids,
         )
-
-    def _noise(self, source_ids, indices, seed):
-        """Returns uniform float32 `(B, n, T)`, independent of the batch."""
-        length = self.buckets.max_length(source_ids.shape[1])
-        shape = (length, self.num_hypotheses)
-        entropy = np.random.SeedSequence(seed).entropy
-        noise = [
-            np.random.default_rng([entropy, max(index, 0)]).random(shape, "float32").T
-            for index in indices
-        ]
-        noise = np.reshape(noise, (len(source_ids), *shape[::-1]))
-        return ops.convert_to_tensor(noise.astype("float32"))
 
     def start(
         self,
@@ -325,6 +314,18 @@ class CompiledSearch:
             and not present(state.phrases)
             and not _has_attention(state.cache)
         )
+
+
+def _noise(num_hypotheses, length, indices, seed):
+    """Returns uniform float32 `(B, n, T)`, independent of the batch."""
+    shape = (length, num_hypotheses)
+    entropy = np.random.SeedSequence(seed).entropy
+    noise = [
+        np.random.default_rng([entropy, max(index, 0)]).random(shape, "float32").T
+        for index in indices
+    ]
+    noise = np.reshape(noise, (len(indices), *shape[::-1]))
+    return ops.convert_to_tensor(noise.astype("float32"))
 
 
 def _indices_of(tokens, candidates):

@@ -129,8 +129,8 @@ class ContinuousDecoder:
         """Submits a source to be decoded with others.
 
         Args:
-            source_ids: list of ids; padding at its end is ignored. An empty one has
-                an empty hypothesis.
+            source_ids: list of ids; padding at its end is ignored. An empty
+                one has an empty hypothesis.
 
         Returns:
             Future of `Hypotheses` with a batch of one. Cancelled before the

@@ -54,7 +54,7 @@ class OfflineDecoding:
         capabilities = self.search.capabilities
         rows = inputs.id_lists("source_ids", source_ids, capabilities.vocabulary_size)
         if target_prefix is not None:
-            # Before any is decoded, so that an error names an index of `source_ids`.
+            # Before any is decoded, so that an error names a source's index.
             limit = self.search.buckets.length_limit
             limits = [limit(len(row)) if row else 0 for row in rows]
             size = capabilities.target_vocabulary_size

@@ -95,10 +95,8 @@ def _npy_header(stream, member):
     shape, fortran_order, dtype = read(stream)
     if dtype.kind not in REAL_KINDS or any(size < 0 for size in shape):
         raise ValueError(f"{member.filename!r} is of type {dtype} and shape {shape}")
-    expected, actual = (
-        math.prod(shape) * dtype.itemsize,
-        member.file_size - stream.tell(),
-    )
+    expected = math.prod(shape) * dtype.itemsize
+    actual = member.file_size - stream.tell()
     if expected != actual:
         raise ValueError(
             f"{member.filename!r} of shape {shape} must have {expected} bytes; got "
