@@ -178,6 +178,7 @@ class Translator:
         Options.check_names(options, names)
         single = isinstance(texts, str)
         if single:
+            # Narrowed to one text, which pyright does not see in the other two.
             texts, target_prefix = [texts], [target_prefix]  # pyright: ignore
             constraints = [constraints]
         deadline = None if timeout is None else time.monotonic() + timeout

@@ -19,9 +19,9 @@ WORD_START = "\u2581"  # stands for the space before a word
 # An unknown character scores this much below the rarest token, as in
 # SentencePiece.
 UNKNOWN_PENALTY = 10.0
-# Lattices that are kept, about 5 KB each: a text without spaces is one word.
+# Lattices that are kept, about 4.4 KB each.
 MAX_CACHED_WORDS = 10_000
-MAX_CACHED_LENGTH = 20  # characters
+MAX_CACHED_LENGTH = 20  # characters: a text without spaces is one word
 
 
 class SubwordSampler:
@@ -39,6 +39,17 @@ class SubwordSampler:
 
     Source: Kudo 2018, section 3, https://arxiv.org/abs/1804.10959; Provilkov et
     al. 2020, section 3, https://arxiv.org/abs/1910.13267
+
+    Example:
+        ```python
+        from keras_tfm.text import Vocabulary
+        from keras_tfm.text.subword_sampling import SubwordSampler
+
+        vocabulary = Vocabulary.train(["a small boat"] * 20, size=270)
+        sample = SubwordSampler(vocabulary.model, alpha=0.1)
+        [ids] = sample(["a small boat"], seed=1)
+        assert vocabulary.decode([ids]) == ["a small boat"]
+        ```
     """
 
     def __init__(self, model: bytes, alpha: float, units: tuple[str, ...] = ()):
