@@ -1,4 +1,4 @@
-"""What every layer is held to, whatever it computes."""
+"""The contract that every layer of the library meets."""
 
 import inspect
 import json
@@ -9,18 +9,18 @@ from keras import ops
 
 from tests.layers.formulas import draw_weights, numpy
 
-# What rounding to the compute dtype may change in outputs of spread 1.
+# Tolerance for rounding to the compute dtype, where outputs have variance 1.
 HALF = {"mixed_float16": 2e-2, "mixed_bfloat16": 1.5e-1}
 
 
 def check_layer(layer, *inputs, folder, **masks):
-    """Holds a layer to the contract.
+    """Checks that a layer meets the contract.
 
     Args:
-        layer: a layer that no setting of which has its default, since a
-            default cannot get lost; without dropout.
+        layer: a layer without dropout. No argument of it has its default value,
+            since a test cannot see that a default is lost.
         *inputs: arrays of its first call arguments.
-        folder: path. Where to save.
+        folder: path. The model is saved there.
         **masks: arrays of further call arguments.
     """
     expected = numpy(layer(*inputs, **masks))
@@ -33,7 +33,7 @@ def check_layer(layer, *inputs, folder, **masks):
 
 
 def check_shapes(layer, expected, *inputs, **masks):
-    """The shape is what `compute_output_shape` says, known sizes or not."""
+    """`compute_output_shape` agrees with the output, also for unknown sizes."""
     names = list(inspect.signature(layer.compute_output_shape).parameters)
     shapes = [array.shape for array in inputs][: len(names)]
     assert tuple(layer.compute_output_shape(*shapes)) == expected.shape
@@ -44,21 +44,21 @@ def check_shapes(layer, expected, *inputs, **masks):
 
 
 def check_config(layer):
-    """Every setting is in the config under its name, and comes back."""
-    config = json.loads(json.dumps(layer.get_config()))  # nothing but plain values
+    """Every argument is in the config under its name, and is restored."""
+    config = json.loads(json.dumps(layer.get_config()))  # plain values only
     names = set(inspect.signature(layer.__init__).parameters) - {"kwargs", "self"}
     assert names <= set(config)
     defaults = inspect.signature(layer.__init__).parameters
     default_names = [name for name in names if config[name] == defaults[name].default]
     assert default_names == [], f"a default cannot get lost, so set {default_names}"
-    again = type(layer).from_config(layer.get_config())
-    assert json.loads(json.dumps(again.get_config())) == config
+    rebuilt = type(layer).from_config(layer.get_config())
+    assert json.loads(json.dumps(rebuilt.get_config())) == config
     for name in names:
-        assert hasattr(again, name)
+        assert hasattr(rebuilt, name)
 
 
 def check_half_precision(layer, expected, *inputs, **masks):
-    """Runs in half precision and gives what float32 gives, rounded."""
+    """The output in half precision is that of float32, rounded."""
     for policy, tolerance in HALF.items():
         config = {**layer.get_config(), "dtype": policy}
         half = type(layer).from_config(config)
@@ -80,12 +80,12 @@ def symbolic(layer, *inputs, **masks):
         return keras.Input(shape, dtype=array.dtype)
 
     positional = [symbol(array) for array in inputs]
-    named = {name: symbol(array) for name, array in masks.items()}
-    return [*positional, *named.values()], layer(*positional, **named)
+    keywords = {name: symbol(array) for name, array in masks.items()}
+    return [*positional, *keywords.values()], layer(*positional, **keywords)
 
 
 def check_model(layer, expected, *inputs, folder, **masks):
-    """Compiled, in a model: runs at any size, trains, and is saved."""
+    """A compiled model of the layer runs at any size, trains, and is saved."""
     model = keras.Model(*symbolic(layer, *inputs, **masks))
     # Keras does not compile for PyTorch by itself either.
     model.compile("sgd", "mse", jit_compile=keras.backend.backend() != "torch")
@@ -104,15 +104,15 @@ def check_model(layer, expected, *inputs, folder, **masks):
         numpy(loaded(arrays)), numpy(model(arrays)), rtol=1e-5, atol=1e-6
     )
     if model.trainable_weights:
-        before = [weight.copy() for weight in model.get_weights()]
+        initial_weights = [weight.copy() for weight in model.get_weights()]
         loss = model.train_on_batch(arrays, np.zeros_like(expected))
         assert np.isfinite(np.asarray(loss)).all()
-        pairs = zip(before, model.get_weights(), strict=True)
+        pairs = zip(initial_weights, model.get_weights(), strict=True)
         assert any(not np.array_equal(old, new) for old, new in pairs)
 
 
 def shorten(array):
-    """One row of the batch, and of each length one position less."""
+    """Returns the first example, with one position less on each length axis."""
     is_attention_mask = array.dtype == bool and array.ndim > 2
     return array[:1, ..., :-1, :-1] if is_attention_mask else array[:1, :-1]
 

@@ -1,7 +1,7 @@
 """The equations of the layers in NumPy float64, and weights drawn for them.
 
-Written from the papers, not from the code. Weights go by their path below the
-layer: `{"query/kernel": array, ...}`.
+Written from the papers, not from the code. Weights are named by their path
+below the layer: `{"query/kernel": array, ...}`.
 """
 
 import numpy as np
@@ -9,12 +9,12 @@ from keras import ops
 
 
 def draw(*shape, seed=1):
-    """Draws float32 values of spread 1."""
+    """Draws float32 values of standard deviation 1."""
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
 def draw_weights(layer, seed=0):
-    """Gives a layer weights from NumPy, the same on every backend."""
+    """Sets weights drawn by NumPy, the same on every backend."""
     rng, values = np.random.default_rng(seed), []
     for weight in layer.weights:
         rows = max(1, int(np.prod(weight.shape[:-1])))
@@ -37,13 +37,13 @@ def weights_of(layer):
 
 
 def below(weights, folder):
-    """The weights of one sublayer."""
+    """Selects the weights of one sublayer."""
     start = folder + "/"
     return {k.removeprefix(start): v for k, v in weights.items() if k.startswith(start)}
 
 
 def numpy(x):
-    """A NumPy array of a tensor of any backend and float dtype."""
+    """Converts a tensor of any backend and float dtype to a NumPy array."""
     half = ops.dtype(x) == "bfloat16"
     return np.array(ops.convert_to_numpy(ops.cast(x, "float32") if half else x))
 
@@ -56,9 +56,9 @@ def softmax(x):
 def attention(w, query, value=None, key=None, mask=None):
     """Vaswani et al. 2017, section 3.2: the output, and the weights.
 
-    With a matrix or vector of a score Luong et al. 2015, "general", or Bahdanau
-    et al. 2015, appendix A.1.2. Heads of queries share those of keys and values
-    as in Ainslie et al. 2023, figure 2.
+    A score with a matrix follows Luong et al. 2015, "general"; one with a
+    vector follows Bahdanau et al. 2015, appendix A.1.2. Query heads share key
+    and value heads as in Ainslie et al. 2023, figure 2.
     """
     value = query if value is None else value
     key = value if key is None else key
@@ -117,9 +117,9 @@ def feed_forward(w, x, activation=relu):
 def normalize(w, x, epsilon, real=None):
     """Layer normalization; without a `beta`, RMS normalization.
 
-    Batch normalization if there are moving averages; with `real` by the mean
-    and variance of these positions, as in training (Ioffe and Szegedy 2015,
-    algorithm 1).
+    Batch normalization if there are moving averages; with `real`, it uses the
+    mean and variance of these positions, as in training (Ioffe and Szegedy
+    2015, algorithm 1).
     """
     if "moving_mean" in w:
         mean, variance = w["moving_mean"], w["moving_variance"]
@@ -128,13 +128,13 @@ def normalize(w, x, epsilon, real=None):
         return (x - mean) / np.sqrt(variance + epsilon) * w["gamma"] + w["beta"]
     if "beta" not in w:
         return x / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon) * w["scale"]
-    centred = x - x.mean(-1, keepdims=True)
-    spread = np.sqrt((centred**2).mean(-1, keepdims=True) + epsilon)
-    return centred / spread * w["gamma"] + w["beta"]
+    centered = x - x.mean(-1, keepdims=True)
+    spread = np.sqrt((centered**2).mean(-1, keepdims=True) + epsilon)
+    return centered / spread * w["gamma"] + w["beta"]
 
 
 def block(w, x, memory=None, mask=None, memory_mask=None, first=False, **settings):
-    """An encoder block, or with `memory` a decoder block, mask and all.
+    """An encoder block, or with `memory` a decoder block.
 
     Args:
         w: weights of the block.
@@ -170,7 +170,7 @@ def score(w, kind, query, key):
 
     Args:
         w: weights of `Attention`.
-        kind: of the score.
+        kind: string. Name of the score.
         query: `(B, T, D)`.
         key: `(B, S, D'')`.
     """

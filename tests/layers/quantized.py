@@ -1,4 +1,4 @@
-"""Quantizes a model as a user would, without the noise Keras makes."""
+"""Quantizes a model as a user would, without the warnings of Keras."""
 
 import contextlib
 import gc
@@ -6,23 +6,23 @@ import warnings
 
 import pytest
 
-# Keras multiplies int8 tensors of rank 3 so on PyTorch.
+# Keras uses `x.T` to multiply int8 tensors of rank 3 on PyTorch.
 QUANTIZED = pytest.mark.filterwarnings(
     "ignore:The use of `x.T` on tensors of dimension other than 2:UserWarning"
 )
 
 
 @contextlib.contextmanager
-def little_garbage():
-    """Keras collects garbage for each layer, half a second in a big process."""
+def few_garbage_collections():
+    """Keras collects garbage for each layer: 0.5 seconds in a big process."""
     gc.freeze()
     yield
     gc.unfreeze()
 
 
 def quantize(model):
-    """Turns the matrices of a model into int8, in place."""
-    with warnings.catch_warnings(), little_garbage():
+    """Converts the matrices of a model to int8, in place."""
+    with warnings.catch_warnings(), few_garbage_collections():
         # Keras warns of every layer that holds no matrix.
         warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
         model.quantize("int8")

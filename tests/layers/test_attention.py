@@ -1,4 +1,4 @@
-"""Attention without heads: every score, its masks, its cache, its peers."""
+"""Attention without heads: every score, masks, cache, parity with Keras."""
 
 import keras
 import numpy as np
@@ -15,7 +15,7 @@ from tests.layers.quantized import QUANTIZED, quantize
 
 B, T, S, D = 2, 4, 5, 6
 QUERY, VALUE, KEY = draw(B, T, D), draw(B, S, 3, seed=2), draw(B, S, D, seed=3)
-WIDE = draw(B, S, 7, seed=4)  # a key that only some scores take
+WIDE = draw(B, S, 7, seed=4)  # a dimension of keys that only some scores accept
 PADDING = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], bool)
 ROWS = np.random.default_rng(5).random((B, T, S)) < 0.6
 ROWS[0, 1] = False  # a query that may attend to nothing
@@ -31,7 +31,7 @@ MASKS = {
     "none": ({}, None),
     "padding": ({"padding_mask": PADDING}, PADDING[:, None] & np.ones((T, 1), bool)),
     "rows": ({"attention_mask": ROWS}, ROWS),
-    "one for all": ({"attention_mask": ROWS[:1, 2:3]}, ROWS[:1, 2:3]),
+    "broadcast": ({"attention_mask": ROWS[:1, 2:3]}, ROWS[:1, 2:3]),
     "causal": ({"use_causal_mask": True}, CAUSAL[None]),
     "all": (
         {"attention_mask": ROWS, "padding_mask": PADDING, "use_causal_mask": True},
@@ -41,7 +41,7 @@ MASKS = {
 
 
 def make_layer(score, *inputs, **settings):
-    # Zeros at first: JAX compiles a random generator for each shape.
+    # Zeros, then drawn values: JAX compiles a random generator for each shape.
     layer = Attention(score, kernel_initializer="zeros", **settings)
     layer.build(*(x.shape for x in inputs))
     return draw_weights(layer)
@@ -141,19 +141,19 @@ def test_a_query_without_keys_returns_zeros_not_nan(score):
 def test_padding_and_batch_order_do_not_change_the_output(score):
     layer = make_layer(score, QUERY, VALUE, KEY)
     whole = attend(layer, QUERY, VALUE, KEY, padding_mask=PADDING)
-    loud = [np.where(PADDING[..., None], x, 9).astype("float32") for x in (VALUE, KEY)]
-    actual = attend(layer, QUERY, *loud, padding_mask=PADDING)
+    noisy = [np.where(PADDING[..., None], x, 9).astype("float32") for x in (VALUE, KEY)]
+    actual = attend(layer, QUERY, *noisy, padding_mask=PADDING)
     np.testing.assert_allclose(actual, whole, atol=1e-5)
     short = attend(layer, QUERY[:1], VALUE[:1, :3], KEY[:1, :3])
     np.testing.assert_allclose(short, whole[:1], atol=1e-5)
-    turned = [x[::-1].copy() for x in (QUERY, VALUE, KEY)]
-    turned = attend(layer, *turned, padding_mask=PADDING[::-1].copy())
-    np.testing.assert_allclose(turned[::-1], whole, atol=1e-5)
+    inputs = [x[::-1].copy() for x in (QUERY, VALUE, KEY)]
+    reversed_batch = attend(layer, *inputs, padding_mask=PADDING[::-1].copy())
+    np.testing.assert_allclose(reversed_batch[::-1], whole, atol=1e-5)
     assert abs(attend(layer, QUERY, VALUE, KEY) - whole).max() > 0.01  # it can fail
 
 
 def masked(x, mask):
-    """A tensor with an implicit Keras mask, and the same without."""
+    """Returns a tensor with an implicit Keras mask, and the same without."""
     x = np.where(mask[..., None], x, 0).astype("float32")
     return keras.layers.Masking()(ops.convert_to_tensor(x)), x
 
@@ -175,7 +175,7 @@ def test_an_explicit_mask_replaces_the_implicit_one(with_key):
         np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
-def test_the_implicit_mask_of_values_holds_for_keys_without_one():
+def test_the_implicit_mask_of_values_applies_to_keys_without_one():
     layer = make_layer("dot", QUERY, VALUE, KEY)
     carrying, value = masked(VALUE, PADDING)
     actual = attend(layer, QUERY, carrying, KEY)
@@ -199,11 +199,11 @@ def test_the_future_cannot_change_the_past(score):
     layer = make_layer(score, QUERY)
     later = QUERY.copy()
     later[:, 2:] += np.random.default_rng(0).normal(size=(B, 2, D))
-    before, after = (attend(layer, x, use_causal_mask=True) for x in (QUERY, later))
-    np.testing.assert_allclose(before[:, :2], after[:, :2], atol=1e-6)
-    assert np.abs(before[:, 2:] - after[:, 2:]).max() > 0.1  # it can fail
+    original, changed = (attend(layer, x, use_causal_mask=True) for x in (QUERY, later))
+    np.testing.assert_allclose(original[:, :2], changed[:, :2], atol=1e-6)
+    assert np.abs(original[:, 2:] - changed[:, 2:]).max() > 0.1  # it can fail
     expected, _ = formula_of(layer, QUERY, QUERY, QUERY, causal(T))
-    np.testing.assert_allclose(before, expected, atol=1e-5)
+    np.testing.assert_allclose(original, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("score", SCORES)
@@ -212,8 +212,8 @@ def test_projecting_keys_and_values_once_does_not_change_the_output(score):
     settings = {"units": 4} if score == "additive" else {}
     layer = make_layer(score, QUERY, VALUE, key, **settings)
     cache = layer.keys_and_values(*map(ops.convert_to_tensor, (VALUE, key)))
-    width = 4 if score == "additive" else key.shape[-1]
-    assert [tuple(item.shape) for item in cache] == [(B, width, S), (B, S, 3)]
+    key_dim = 4 if score == "additive" else key.shape[-1]
+    assert [tuple(item.shape) for item in cache] == [(B, key_dim, S), (B, S, 3)]
     for call in (
         {},
         {"padding_mask": PADDING, "return_attention_scores": True},
@@ -224,15 +224,13 @@ def test_projecting_keys_and_values_once_does_not_change_the_output(score):
         keras.tree.map_structure(
             lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), actual, expected
         )
-    for t in range(T):  # a query a step, as in a decoder
+    for t in range(T):  # one query at a time, as in a decoder
         actual = attend(layer, QUERY[:, t : t + 1], cache=cache)
         expected = attend(layer, QUERY, VALUE, key)[:, t : t + 1]
         np.testing.assert_allclose(actual, expected, atol=1e-6)
-    self_weights = layer.keys_and_values(ops.convert_to_tensor(key))
+    cache = layer.keys_and_values(ops.convert_to_tensor(key))
     expected = attend(layer, QUERY, key)
-    np.testing.assert_allclose(
-        attend(layer, QUERY, cache=self_weights), expected, atol=1e-6
-    )
+    np.testing.assert_allclose(attend(layer, QUERY, cache=cache), expected, atol=1e-6)
 
 
 def test_dropout_acts_in_training_only():
@@ -242,7 +240,7 @@ def test_dropout_acts_in_training_only():
     call = {"training": True, "return_attention_scores": True}
     attended, weights = attend(layer, QUERY, **call)
     assert abs(attended - still).max() > 0.1
-    # What is shown is what was there before some of it was dropped.
+    # The returned weights are those before dropout.
     np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-6)
     assert abs(attended - attend(layer, QUERY, training=True)).max() > 0.1
 
@@ -287,26 +285,26 @@ def test_symbolic_shapes_match_the_output():
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("score", ["dot", "scaled_dot", "additive"])
 def test_parity_with_keras(score, causal):
-    """Keras adds query and key as they are: with identities for matrices."""
-    ours = make_layer(score, QUERY, VALUE, KEY)
+    """Keras adds query and key without matrices: ours are identities."""
+    layer = make_layer(score, QUERY, VALUE, KEY)
     if score == "additive":
-        theirs = keras.layers.AdditiveAttention()
+        keras_layer = keras.layers.AdditiveAttention()
     else:
-        theirs = keras.layers.Attention(use_scale=score == "scaled_dot")
-    theirs.build([QUERY.shape, VALUE.shape, KEY.shape])
+        keras_layer = keras.layers.Attention(use_scale=score == "scaled_dot")
+    keras_layer.build([QUERY.shape, VALUE.shape, KEY.shape])
     if score == "scaled_dot":
-        theirs.scale.assign(D**-0.5)
+        keras_layer.scale.assign(D**-0.5)
     if score == "additive":
         vector = draw(D, seed=6)
-        theirs.scale.assign(vector)
-        ours.query_dense.kernel.assign(np.eye(D))
-        ours.key_dense.kernel.assign(np.eye(D))
-        ours.score_layer.vector.assign(vector[None, :, None])
+        keras_layer.scale.assign(vector)
+        layer.query_dense.kernel.assign(np.eye(D))
+        layer.key_dense.kernel.assign(np.eye(D))
+        layer.score_layer.vector.assign(vector[None, :, None])
     for mask in (None, PADDING):
         call = {"return_attention_scores": True, "use_causal_mask": causal}
-        actual = attend(ours, QUERY, VALUE, KEY, padding_mask=mask, **call)
+        actual = attend(layer, QUERY, VALUE, KEY, padding_mask=mask, **call)
         masks = None if mask is None else [None, ops.convert_to_tensor(mask)]
-        expected = attend(theirs, [QUERY, VALUE, KEY], mask=masks, **call)
+        expected = attend(keras_layer, [QUERY, VALUE, KEY], mask=masks, **call)
         np.testing.assert_allclose(actual[0], expected[0], atol=1e-5)
         np.testing.assert_allclose(actual[1], expected[1], atol=1e-5)
 
@@ -321,7 +319,7 @@ def test_a_quantized_layer_is_saved(tmp_path):
     actual = numpy(model([QUERY, WIDE]))
     np.testing.assert_allclose(actual, expected, atol=0.1)
     assert [weight.dtype for weight in model.weights].count("int8") == 2
-    for _ in range(2):  # and what was read is saved again
+    for _ in range(2):  # a loaded model can be saved as well
         model.save(tmp_path / "model.keras")
         model = keras.models.load_model(tmp_path / "model.keras")
         np.testing.assert_allclose(numpy(model([QUERY, WIDE])), actual, atol=1e-6)

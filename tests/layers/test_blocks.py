@@ -1,4 +1,4 @@
-"""Encoder and decoder blocks, whole, against the formula and their peers."""
+"""Encoder and decoder blocks: formula, masks, parity with other libraries."""
 
 import keras
 import numpy as np
@@ -36,12 +36,12 @@ KINDS = {
         "use_bias": False,
         "epsilon": 1e-3,
     },
-    "own widths of heads": {"key_dim": 5, "value_dim": 4},
+    "key and value dimensions": {"key_dim": 5, "value_dim": 4},
 }
 
 
 def make_layer(kind, *inputs, **settings):
-    # Zeros at first: JAX compiles a random generator for each shape.
+    # Zeros, then drawn values: JAX compiles a random generator for each shape.
     layer = kind(F, H, kernel_initializer="zeros", **settings)
     layer.build(*(x.shape for x in inputs))
     return draw_weights(layer)
@@ -52,7 +52,7 @@ def run(layer, *inputs, **call):
 
 
 def formula_of(layer, x, memory=None, **masks):
-    """The formula at the settings of the layer."""
+    """Computes the formula with the options of the layer."""
     return formulas.block(
         weights_of(layer),
         x.astype("float64"),
@@ -106,7 +106,7 @@ def test_every_dropout_acts_in_training_only(kind, name):
     assert abs(run(layer, X, training=True) - still).max() > 0.1
 
 
-def test_residual_dropout_acts_on_the_added_part():
+def test_residual_dropout_acts_on_the_output_of_the_sublayer():
     layer = make_layer(TransformerEncoder, X, dropout=0.999999, normalize_first=True)
     np.testing.assert_allclose(run(layer, X, training=True), X, atol=1e-6)
 
@@ -146,11 +146,11 @@ def test_cached_decoding_matches_the_full_sequence(memory):
     if memory is not None:
         memory = layer.cross_attention.keys_and_values(ops.convert_to_tensor(memory))
     for start, end in [(0, 2), (2, 3), (3, 4)]:
-        output, (past, again) = layer(
+        output, (past, cross_cache) = layer(
             X[:, start:end], cache=(past, memory), cache_index=start, **masks
         )
         np.testing.assert_allclose(numpy(output), expected[:, start:end], atol=1e-5)
-        assert (again is None) == (memory is None)
+        assert (cross_cache is None) == (memory is None)
 
 
 def test_weights_and_cache_are_returned_together():
@@ -202,22 +202,22 @@ def test_padding_and_batch_order_do_not_change_the_output():
     layer = make_layer(TransformerDecoder, X, MEMORY)
     call = {"encoder_padding_mask": MEMORY_PADDING}
     whole = run(layer, X, MEMORY, **call)
-    loud = np.where(MEMORY_PADDING[..., None], MEMORY, 9.0).astype("float32")
-    np.testing.assert_allclose(run(layer, X, loud, **call), whole, atol=1e-5)
+    noisy = np.where(MEMORY_PADDING[..., None], MEMORY, 9.0).astype("float32")
+    np.testing.assert_allclose(run(layer, X, noisy, **call), whole, atol=1e-5)
     short = run(layer, X[1:], MEMORY[1:, :2])  # without its padding
     np.testing.assert_allclose(short, whole[1:], atol=1e-5)
-    turned = {"encoder_padding_mask": MEMORY_PADDING[::-1].copy()}
-    turned = run(layer, X[::-1].copy(), MEMORY[::-1].copy(), **turned)
-    np.testing.assert_allclose(turned[::-1], whole, atol=1e-5)
+    masks = {"encoder_padding_mask": MEMORY_PADDING[::-1].copy()}
+    reversed_batch = run(layer, X[::-1].copy(), MEMORY[::-1].copy(), **masks)
+    np.testing.assert_allclose(reversed_batch[::-1], whole, atol=1e-5)
 
 
 def test_the_future_cannot_change_the_past():
     layer = make_layer(TransformerDecoder, X)
     later = X.copy()
     later[:, 2:] += np.random.default_rng(0).normal(size=(B, 2, D))
-    before, after = run(layer, X), run(layer, later)
-    np.testing.assert_allclose(before[:, :2], after[:, :2], atol=1e-5)
-    assert abs(before[:, 2:] - after[:, 2:]).max() > 0.1  # it can fail
+    original, changed = run(layer, X), run(layer, later)
+    np.testing.assert_allclose(original[:, :2], changed[:, :2], atol=1e-5)
+    assert abs(original[:, 2:] - changed[:, 2:]).max() > 0.1  # it can fail
 
 
 def test_symbolic_shapes_match_the_output():
@@ -247,32 +247,32 @@ def test_parity_with_keras_hub(normalize_first):
     keras_hub = pytest.importorskip("keras_hub")
     settings = {"layer_norm_epsilon": 1e-3, "normalize_first": normalize_first}
     settings["kernel_initializer"] = "zeros"
-    ours = {"epsilon": 1e-3, "normalize_first": normalize_first}
+    options = {"epsilon": 1e-3, "normalize_first": normalize_first}
     memory = draw(B, S, D, seed=2)
     call = {"encoder_padding_mask": MEMORY_PADDING}
 
-    theirs = keras_hub.layers.TransformerEncoder(F, H, **settings)
-    theirs(X)
-    layer = make_layer(TransformerEncoder, X, **ours)
-    copy_by_name(layer, theirs, KERAS_HUB)
+    hub_layer = keras_hub.layers.TransformerEncoder(F, H, **settings)
+    hub_layer(X)
+    layer = make_layer(TransformerEncoder, X, **options)
+    copy_by_name(layer, hub_layer, KERAS_HUB)
     np.testing.assert_allclose(
         run(layer, X, padding_mask=PADDING),
-        run(theirs, X, padding_mask=PADDING),
+        run(hub_layer, X, padding_mask=PADDING),
         atol=2e-5,
     )
 
-    theirs = keras_hub.layers.TransformerDecoder(F, H, **settings)
-    theirs(X, memory)
-    layer = make_layer(TransformerDecoder, X, memory, **ours)
-    copy_by_name(layer, theirs, KERAS_HUB)
+    hub_layer = keras_hub.layers.TransformerDecoder(F, H, **settings)
+    hub_layer(X, memory)
+    layer = make_layer(TransformerDecoder, X, memory, **options)
+    copy_by_name(layer, hub_layer, KERAS_HUB)
     np.testing.assert_allclose(
         run(layer, X, memory, padding_mask=PADDING, **call),
-        run(theirs, X, memory, decoder_padding_mask=PADDING, **call),
+        run(hub_layer, X, memory, decoder_padding_mask=PADDING, **call),
         atol=2e-5,
     )
 
 
-KERAS_HUB = {  # what parts of a path are called there
+KERAS_HUB = {  # folders of paths, and their names in the library
     "self_attention_layer_norm": "self_attention_norm",
     "cross_attention_layer_norm": "cross_attention_norm",
     "feedforward_layer_norm": "feed_forward_norm",
@@ -283,7 +283,7 @@ KERAS_HUB = {  # what parts of a path are called there
 
 
 def copy_by_name(source, target, names):
-    """Copies each weight to the one of the same meaning in another layer."""
+    """Copies each weight of `source` to its counterpart in `target`."""
     weights = {weight.path.split("/", 1)[1]: weight for weight in source.weights}
     assert len(weights) == len(target.weights)
     for weight in target.weights:
@@ -301,18 +301,18 @@ def test_parity_with_pytorch(normalize_first):
     settings = {"normalize_first": normalize_first}
     memory = draw(B, S, D, seed=2)
     layer = make_layer(TransformerEncoder, X, **settings)
-    theirs = torch.nn.TransformerEncoderLayer(D, H, F, **kind).double()
-    copy_to_torch(layer, theirs)
-    expected = theirs(
+    module = torch.nn.TransformerEncoderLayer(D, H, F, **kind).double()
+    copy_to_torch(layer, module)
+    expected = module(
         torch.tensor(X).double(), src_key_padding_mask=torch.tensor(~PADDING)
     )
     actual = run(layer, X, padding_mask=PADDING)
     np.testing.assert_allclose(actual, expected.detach().numpy(), atol=2e-5)
 
     layer = make_layer(TransformerDecoder, X, memory, **settings)
-    theirs = torch.nn.TransformerDecoderLayer(D, H, F, **kind).double()
-    copy_to_torch(layer, theirs)
-    expected = theirs(
+    module = torch.nn.TransformerDecoderLayer(D, H, F, **kind).double()
+    copy_to_torch(layer, module)
+    expected = module(
         torch.tensor(X).double(),
         torch.tensor(memory).double(),
         tgt_mask=torch.tensor(~causal(T)[0]),
@@ -322,8 +322,8 @@ def test_parity_with_pytorch(normalize_first):
     np.testing.assert_allclose(actual, expected.detach().numpy(), atol=2e-5)
 
 
-def copy_to_torch(layer, theirs):
-    """Copies the weights of a block to PyTorch's module of the same kind."""
+def copy_to_torch(layer, module):
+    """Copies the weights of a block to the PyTorch module of the same kind."""
     import torch
 
     w = weights_of(layer)
@@ -331,28 +331,32 @@ def copy_to_torch(layer, theirs):
     norms = ["self_attention_norm", "cross_attention_norm", "feed_forward_norm"]
     norms = [norm for norm in norms if f"{norm}/gamma" in w]
     values = {}
-    for there, here in attentions.items():
-        if f"{here}/query/kernel" not in w:
+    for torch_name, name in attentions.items():
+        if f"{name}/query/kernel" not in w:
             continue
-        three = [f"{here}/{name}" for name in ("query", "key", "value")]
-        kernels = [w[f"{name}/kernel"].reshape(D, D).T for name in three]
-        values[f"{there}.in_proj_weight"] = np.concatenate(kernels)
-        biases = [w[f"{name}/bias"].ravel() for name in three]
-        values[f"{there}.in_proj_bias"] = np.concatenate(biases)
-        out = f"{here}/attention_output"
-        values[f"{there}.out_proj.weight"] = w[f"{out}/kernel"].reshape(D, D).T
-        values[f"{there}.out_proj.bias"] = w[f"{out}/bias"]
-    for there, here in {"linear1": "inner", "linear2": "output"}.items():
-        values[f"{there}.weight"] = w[f"feed_forward/{here}/kernel"].T
-        values[f"{there}.bias"] = w[f"feed_forward/{here}/bias"]
+        projections = [
+            f"{name}/{projection}" for projection in ("query", "key", "value")
+        ]
+        kernels = [
+            w[f"{projection}/kernel"].reshape(D, D).T for projection in projections
+        ]
+        values[f"{torch_name}.in_proj_weight"] = np.concatenate(kernels)
+        biases = [w[f"{projection}/bias"].ravel() for projection in projections]
+        values[f"{torch_name}.in_proj_bias"] = np.concatenate(biases)
+        out = f"{name}/attention_output"
+        values[f"{torch_name}.out_proj.weight"] = w[f"{out}/kernel"].reshape(D, D).T
+        values[f"{torch_name}.out_proj.bias"] = w[f"{out}/bias"]
+    for torch_name, name in {"linear1": "inner", "linear2": "output"}.items():
+        values[f"{torch_name}.weight"] = w[f"feed_forward/{name}/kernel"].T
+        values[f"{torch_name}.bias"] = w[f"feed_forward/{name}/bias"]
     for i, norm in enumerate(norms, start=1):
         values[f"norm{i}.weight"] = w[f"{norm}/gamma"]
         values[f"norm{i}.bias"] = w[f"{norm}/beta"]
-    theirs.load_state_dict({k: torch.tensor(v.copy()) for k, v in values.items()})
-    theirs.eval()
+    module.load_state_dict({k: torch.tensor(v.copy()) for k, v in values.items()})
+    module.eval()
 
 
-EVERY_SETTING = {
+ALL_OPTIONS = {
     "key_dim": 5,
     "value_dim": 4,
     "dropout": 0.1,
@@ -373,11 +377,11 @@ EVERY_SETTING = {
 
 
 def test_the_encoder_block_meets_the_contract(tmp_path):
-    layer = TransformerEncoder(F, H, **EVERY_SETTING)
+    layer = TransformerEncoder(F, H, **ALL_OPTIONS)
     check_layer(layer, X, folder=tmp_path, padding_mask=PADDING)
 
 
 def test_the_decoder_block_meets_the_contract(tmp_path):
-    layer = TransformerDecoder(F, H, **EVERY_SETTING)
+    layer = TransformerDecoder(F, H, **ALL_OPTIONS)
     masks = {"attention_mask": ROWS, "encoder_padding_mask": MEMORY_PADDING}
     check_layer(layer, X, MEMORY, folder=tmp_path, **masks)

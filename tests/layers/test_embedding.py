@@ -1,4 +1,4 @@
-"""TokenAndPositionEmbedding: scale, tying, masks, and the gradient's kind."""
+"""TokenAndPositionEmbedding: scale, tying, masks, and dense gradients."""
 
 import keras
 import numpy as np
@@ -61,13 +61,13 @@ def test_scale_and_normalization_can_be_set():
         np.testing.assert_allclose(numpy(layer(IDS)), expected, atol=1e-5)
 
 
-def test_logits_bias_is_added_for_any_number_of_rows():
+def test_logits_bias_is_added_for_any_number_of_vectors():
     layer = TokenAndPositionEmbedding(6, 8, logits_bias=True)
     layer(IDS)
     draw_weights(layer)
     w = weights_of(layer)
-    for rows in (3, 70):  # few are projected in another order
-        hidden = draw(rows, 8)
+    for num_vectors in (3, 70):  # a few vectors are projected in another order
+        hidden = draw(num_vectors, 8)
         expected = hidden @ w["token_embedding/embeddings"].T + w["bias"]
         logits = numpy(layer.as_logits(ops.convert_to_tensor(hidden)))
         np.testing.assert_allclose(logits, expected, atol=1e-5)
@@ -92,7 +92,7 @@ def test_tokens_and_positions_start_with_equal_variance():
         )
         layer(IDS)
         start = layer.get_weights()
-        assert abs(start[0].std() * 8 - 1) < 0.05  # of the table: D ** -0.5
+        assert abs(start[0].std() * 8 - 1) < 0.05  # of the matrix: D ** -0.5
         assert abs((start[0] * layer.factor).std() / spread - 1) < 0.05
         if positions == "learned":
             assert abs(start[1].std() * 8 - 1) < 0.05
@@ -142,11 +142,11 @@ def test_a_tied_model_is_saved_and_cloned_with_one_matrix(positions, tmp_path):
         assert len(copy.weights) == len(model.weights)
         np.testing.assert_allclose(numpy(copy(IDS)), expected, atol=1e-6)
         matrix = copy.weights[0]
-        matrix.assign(matrix * 2.0)  # felt at both ends
+        matrix.assign(matrix * 2.0)  # changes both embeddings and logits
         assert np.abs(numpy(copy(IDS)) / expected - 2).max() > 0.1
 
 
-def test_the_first_call_may_be_in_reverse():
+def test_logits_may_be_computed_before_embeddings():
     embedding = TokenAndPositionEmbedding(6, 8)
     hidden = np.ones((2, 3, 8), "float32")
     np.testing.assert_allclose(
@@ -163,14 +163,14 @@ def test_the_first_call_may_be_in_reverse():
 def test_source_target_and_output_train_one_matrix():
     layer = TokenAndPositionEmbedding(6, 8)
     source, target = (keras.Input((None,), dtype="int32") for _ in range(2))
-    joined = layer(target) + ops.mean(layer(source), axis=1, keepdims=True)
-    model = keras.Model([source, target], layer.as_logits(joined))
+    hidden = layer(target) + ops.mean(layer(source), axis=1, keepdims=True)
+    model = keras.Model([source, target], layer.as_logits(hidden))
     assert [weight.shape for weight in model.weights] == [(6, 8)]
-    before = model.get_weights()[0].copy()
+    initial = model.get_weights()[0].copy()
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     model.train_on_batch([IDS[:, :1], IDS[:, 1:2]], IDS[:, 2:3])
-    # 4 and 5 are in no sentence and are reached as outputs only.
-    assert (model.get_weights()[0] != before).any(axis=1).all()
+    # Tokens 4 and 5 are in no sequence: only the output projection trains them.
+    assert (model.get_weights()[0] != initial).any(axis=1).all()
 
 
 @pytest.mark.parametrize("factor", [True, False])
@@ -178,13 +178,13 @@ def test_the_gradient_of_a_repeated_id_is_its_sum(factor):
     layer, matrix = make_layer(embedding_dim=8, scale=factor, positions=None)
     upstream = draw(2, 4, 8, seed=5)
 
-    def attended(values):
+    def loss(values):
         with keras.StatelessScope([(layer.weights[0], values)]):
             return ops.sum(ops.multiply(layer(IDS, training=True), upstream))
 
     expected = np.zeros_like(matrix)
     np.add.at(expected, IDS, upstream * (8**0.5 if factor else 1))
-    actual = gradient(attended, matrix.astype("float32"))
+    actual = gradient(loss, matrix.astype("float32"))
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
@@ -196,25 +196,25 @@ def test_tensorflow_gets_a_dense_gradient_in_training(settings):
     layer, _ = make_layer(embedding_dim=8, **settings)
 
     @tf.function
-    def kinds():
-        actual = []
+    def check_kinds():
+        gradients = []
         for training in (True, False):
             with tf.GradientTape() as tape:
                 value = tf.reduce_sum(layer(tf.constant(IDS), training=training))
-            actual.append(tape.gradient(value, layer.weights[0].value))
-        assert isinstance(actual[0], tf.Tensor)
-        assert isinstance(actual[1], tf.IndexedSlices)  # what it would be
+            gradients.append(tape.gradient(value, layer.weights[0].value))
+        assert isinstance(gradients[0], tf.Tensor)
+        assert isinstance(gradients[1], tf.IndexedSlices)  # TensorFlow's default
         return tf.constant(0)
 
-    kinds()
+    check_kinds()
 
 
 def test_an_offset_selects_later_positions():
     layer, _ = make_layer(embedding_dim=8)
     whole = numpy(layer(IDS))
     for offset in (2, ops.convert_to_tensor(2, "int32")):
-        part = numpy(layer(IDS[:, 2:], offset=offset))
-        np.testing.assert_allclose(part, whole[:, 2:], atol=1e-6)
+        output = numpy(layer(IDS[:, 2:], offset=offset))
+        np.testing.assert_allclose(output, whole[:, 2:], atol=1e-6)
     assert abs(numpy(layer(IDS[:, 2:])) - whole[:, 2:]).max() > 0.1  # it can fail
 
 
@@ -230,22 +230,22 @@ def test_mask_zero_masks_padding(mask_zero):
 
 def test_dropout_acts_on_the_sum_in_training_only():
     layer, matrix = make_layer(embedding_dim=8, dropout=0.5)
-    still, dropped = numpy(layer(IDS)), numpy(layer(IDS, training=True))
-    gone = dropped == 0
-    assert 0.2 < gone.mean() < 0.8
-    np.testing.assert_allclose(dropped[~gone], 2 * still[~gone], rtol=1e-5)
+    still, trained = numpy(layer(IDS)), numpy(layer(IDS, training=True))
+    is_dropped = trained == 0
+    assert 0.2 < is_dropped.mean() < 0.8
+    np.testing.assert_allclose(trained[~is_dropped], 2 * still[~is_dropped], rtol=1e-5)
 
 
 def test_positions_may_be_a_layer():
     layer, _ = make_layer(embedding_dim=8, positions=SinusoidalPositions("halves"))
-    again = TokenAndPositionEmbedding.from_config(layer.get_config())
-    assert again.position_layer.style == "halves"
-    again(IDS)
-    again.set_weights(layer.get_weights())
-    np.testing.assert_array_equal(numpy(again(IDS)), numpy(layer(IDS)))
+    rebuilt = TokenAndPositionEmbedding.from_config(layer.get_config())
+    assert rebuilt.position_layer.style == "halves"
+    rebuilt(IDS)
+    rebuilt.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(numpy(rebuilt(IDS)), numpy(layer(IDS)))
 
 
-# The bias is of the logits, which a lookup does not give.
+# The bias belongs to the logits, which an embedding lookup does not compute.
 @pytest.mark.filterwarnings("ignore:Gradients do not exist for variables .*/bias")
 @pytest.mark.parametrize(
     "positions",

@@ -1,4 +1,4 @@
-"""Errors name the argument, what was expected, what came, and the fix."""
+"""Errors name the argument, the expected and the actual value, and the fix."""
 
 import re
 
@@ -32,7 +32,7 @@ def attention(**options):
 
 
 def cached(**call):
-    """Calls attention at one position, with a cache of 3 slots."""
+    """Calls attention at one position, with a cache of length 3."""
     layer = attention(positions="alibi")
     return layer(X[:, :1], cache=layer.empty_cache(2, 3), **call)
 
@@ -106,7 +106,7 @@ CALLS = [
     (lambda: attention()(X, cache_index=3), "got cache_index=3 and cache=None"),
     (lambda: cached(cache_index=3), "cache_index=3 and 1 positions .* 3 slots"),
     (
-        # The first slots would be written over.
+        # The first positions of the cache would be overwritten.
         lambda: attention()(X, cache=attention().empty_cache(2, 4), cache_index=1),
         "cache_index=1 and 4 positions .* 4 slots",
     ),
@@ -206,7 +206,7 @@ SEQUENCES = [
 
 @pytest.mark.parametrize("shapes", SEQUENCES)
 @pytest.mark.parametrize("layer", [attention, lambda: built(layers.Attention())])
-def test_sequences_that_do_not_fit_are_rejected(layer, shapes):
+def test_sequences_of_inconsistent_shapes_are_rejected(layer, shapes):
     message = "with one length for value and key; expected dimensions .*'key': 6"
     for sequences in (
         [np.ones(shape, "float32") for shape in shapes],
@@ -216,7 +216,7 @@ def test_sequences_that_do_not_fit_are_rejected(layer, shapes):
             layer()(*sequences)
 
 
-# What is wrong with a mask, and what the error says of it.
+# An argument, a wrong mask for it, and the error message.
 MASKS = [
     ("padding_mask", ONES, r"`padding_mask` must be boolean of shape \(B, S\)"),
     ("attention_mask", ONES[:, 0], r"`attention_mask` .*shape=\(2, 4\)"),
@@ -234,7 +234,7 @@ LAYERS_WITH_MASKS = {
 
 @pytest.mark.parametrize(("name", "mask", "message"), MASKS)
 @pytest.mark.parametrize("layer", LAYERS_WITH_MASKS)
-def test_a_mask_of_another_rank_or_dtype_is_rejected(layer, name, mask, message):
+def test_a_mask_of_the_wrong_rank_or_dtype_is_rejected(layer, name, mask, message):
     with pytest.raises(ValueError, match=message):
         LAYERS_WITH_MASKS[layer]()(X, **{name: mask})
     symbol = keras.Input(mask.shape[1:], dtype=str(mask.dtype))
@@ -242,7 +242,7 @@ def test_a_mask_of_another_rank_or_dtype_is_rejected(layer, name, mask, message)
         LAYERS_WITH_MASKS[layer]()(keras.Input(X.shape[1:]), **{name: symbol})
 
 
-def test_no_error_advises_to_invert_an_integer_mask():
+def test_an_error_does_not_advise_to_invert_an_integer_mask():
     tokenizer_mask = np.array([[1, 1, 1, 0], [1, 1, 1, 1]])
     with pytest.raises(ValueError) as error:
         layers.TransformerEncoder(8, 3)(X, padding_mask=tokenizer_mask)
@@ -251,7 +251,7 @@ def test_no_error_advises_to_invert_an_integer_mask():
 
 @pytest.mark.parametrize("layer", ["MultiHeadAttention", "Attention"])
 @pytest.mark.parametrize("mask", [ONES[:, :, :3], ONES[:, :3], ONES[[0, 1, 1]]])
-def test_a_mask_of_another_size_is_rejected(layer, mask):
+def test_a_mask_of_the_wrong_size_is_rejected(layer, mask):
     heads = 3 if layer == "MultiHeadAttention" else 1
     message = rf"expected \(B, H, T, S\) = \(2, {heads}, 4, 4\), got"
     with pytest.raises(ValueError, match=message) as error:
@@ -260,7 +260,7 @@ def test_a_mask_of_another_size_is_rejected(layer, mask):
 
 
 @pytest.mark.parametrize("layer", [layers.Pooling, layers.AttentionPooling])
-def test_a_padding_mask_that_does_not_fit_is_rejected_by_pooling(layer):
+def test_pooling_rejects_a_padding_mask_of_another_shape_or_dtype(layer):
     for x in (X, keras.Input(X.shape[1:])):
         for mask, message in [
             (keras.Input((4,)), "`padding_mask` must be boolean.*dtype=float32"),
@@ -272,17 +272,17 @@ def test_a_padding_mask_that_does_not_fit_is_rejected_by_pooling(layer):
 
 
 @pytest.mark.parametrize("name", ["attention_mask", "padding_mask", "causal_mask"])
-def test_combine_rejects_a_mask_of_another_rank(name):
+def test_combine_rejects_a_mask_of_the_wrong_rank(name):
     mask = ops.ones((3,) if name == "attention_mask" else (2, 3, 3), "bool")
     arguments = [mask] if name == "attention_mask" else []
-    named = {} if arguments else {name: mask}
+    keywords = {} if arguments else {name: mask}
     with pytest.raises(ValueError, match=f"`{name}` must be boolean"):
-        masks.combine(*arguments, **named)
+        masks.combine(*arguments, **keywords)
 
 
-@pytest.mark.parametrize("make", [layers.SinusoidalPositions, layers.LearnedPositions])
-def test_positions_keep_the_shape_they_were_built_for(make):
-    layer = make(*([9] if make is layers.LearnedPositions else []))
+@pytest.mark.parametrize("kind", [layers.SinusoidalPositions, layers.LearnedPositions])
+def test_positions_reject_shapes_they_were_not_built_for(kind):
+    layer = kind(*([9] if kind is layers.LearnedPositions else []))
     layer(np.ones((1, 8, 8), "float32"))
     for shape in [(8, 8), (1, 8, 6)]:
         with pytest.raises(ValueError, match="incompatible with the layer"):

@@ -1,4 +1,4 @@
-"""Why post-norm wants a warm-up: gradients of deep stacks at initialisation.
+"""Why post-norm needs a warm-up: gradients of deep stacks at initialization.
 
 Xiong et al. 2020, section 3. https://arxiv.org/abs/2002.04745
 """
@@ -22,11 +22,11 @@ NORMALIZE_FIRST = {"post-norm": False, "pre-norm": True}
 def gradient_norms(depth, normalize_first):
     """Measures the gradient of the last matrix of each feed-forward network.
 
-    Blocks start as Glorot and Bengio's matrices have it and are as wide inside
-    as outside, as in the paper's theory. They are blocks of a decoder, since
-    what they hear of the encoder, here of one position, is the part of the sum
-    that hands no gradient down. The loss is linear in what the stack gives, so
-    that the gradient that arrives at the top is as large at every depth.
+    Matrices start as Glorot and Bengio have it, and the feed-forward dimension
+    is that of the model, as in the paper's theory. The blocks are those of a
+    decoder: cross-attention, here to one position, is the part of the residual
+    sum that passes no gradient down. The loss is linear in the output of the
+    stack, so that the gradient at the top is the same at every depth.
 
     Returns:
         float64 `(depth,)`, from input to output: root mean squares over seeds.
@@ -36,12 +36,12 @@ def gradient_norms(depth, normalize_first):
     blocks = [TransformerDecoder(D, H, **settings) for _ in range(depth)]
     for block in blocks:
         block.build((B, T, D), (B, S, D))
-    last = normalization_layer("layer_norm", 1e-5)
-    last.build((B, T, D))
+    final_norm = normalization_layer("layer_norm", 1e-5)
+    final_norm.build((B, T, D))
     kernels = [block.feed_forward.output_dense.kernel for block in blocks]
     squares = []
     for seed in range(SEEDS):
-        start(blocks, seed)
+        initialize(blocks, seed)
         x, slope = draw(B, T, D, seed=seed), draw(B, T, D, seed=100 + seed)
         memory = ops.convert_to_tensor(draw(B, S, D, seed=200 + seed))
 
@@ -50,7 +50,7 @@ def gradient_norms(depth, normalize_first):
             with keras.StatelessScope(state_mapping=pairs):
                 for block in blocks:
                     x = block(x, memory)
-                x = last(x) if normalize_first else x
+                x = final_norm(x) if normalize_first else x
                 return ops.sum(ops.multiply(x, slope))
 
         actual = gradient(loss, np.stack([kernel.numpy() for kernel in kernels]))
@@ -58,8 +58,8 @@ def gradient_norms(depth, normalize_first):
     return np.sqrt(np.mean(squares, axis=0))
 
 
-def start(blocks, seed):
-    """Draws each matrix D x D uniformly within Glorot and Bengio's bound."""
+def initialize(blocks, seed):
+    """Draws each (D, D) matrix uniformly within the bound of Glorot."""
     rng, bound = np.random.default_rng(seed), (6 / (D + D)) ** 0.5
     for block in blocks:
         for weight in block.weights:
@@ -92,11 +92,11 @@ def test_pre_norm_gradient_at_the_top_shrinks_with_the_root_of_the_depth(norms):
 
 
 def test_only_post_norm_gradients_grow_toward_the_output(norms):
-    """Section 3.3, figure 3: what reaches the lower layers."""
+    """Section 3.3, figure 3: gradients of the lower layers."""
     quarter = DEPTHS[-1] // 4
     bottom, top = (
-        {kind: by_depth[DEPTHS[-1]][part].mean() for kind, by_depth in norms.items()}
-        for part in (slice(quarter), slice(-quarter, None))
+        {kind: by_depth[DEPTHS[-1]][blocks].mean() for kind, by_depth in norms.items()}
+        for blocks in (slice(quarter), slice(-quarter, None))
     )
     assert top["post-norm"] / bottom["post-norm"] > 8
     assert 0.4 < top["pre-norm"] / bottom["pre-norm"] < 1.5

@@ -1,4 +1,4 @@
-"""Masks: True = may be attended to, and nothing ambiguous passes."""
+"""Masks: True = may be attended to; ambiguous masks are rejected."""
 
 import keras
 import numpy as np
@@ -17,8 +17,8 @@ def test_padding_mask_is_true_for_real_tokens():
         [True, True, False],
         [True, False, False],
     ]
-    marked = numpy(masks.padding_mask(IDS, pad_id=3))
-    assert marked.tolist() == [[True, False, True], [True, True, True]]
+    mask = numpy(masks.padding_mask(IDS, pad_id=3))
+    assert mask.tolist() == [[True, False, True], [True, True, True]]
 
 
 def test_causal_mask_is_a_lower_triangle():
@@ -30,7 +30,7 @@ def test_causal_mask_is_a_lower_triangle():
         ]
 
 
-def test_combine_keeps_what_all_masks_allow():
+def test_combine_allows_what_all_masks_allow():
     attention = np.array([[[1, 0, 1], [1, 1, 1]], [[1, 1, 1], [0, 1, 1]]], bool)
     padding = np.array([[0, 1, 0], [1, 1, 1]], bool)
     causal = np.array([[1, 0, 0], [1, 1, 0]], bool)

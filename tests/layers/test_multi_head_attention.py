@@ -1,4 +1,4 @@
-"""MultiHeadAttention: the formula, its masks, its cache, its peers."""
+"""MultiHeadAttention: formula, masks, cache, parity with other libraries."""
 
 import keras
 import numpy as np
@@ -39,7 +39,7 @@ MASKS = {
     "padding": ({"padding_mask": PADDING}, PADDING[:, None]),
     "rows": ({"attention_mask": ROWS}, ROWS),
     "heads": ({"attention_mask": HEADS}, HEADS),
-    "one for all": ({"attention_mask": ROWS[:1, None]}, ROWS[:1, None]),
+    "broadcast": ({"attention_mask": ROWS[:1, None]}, ROWS[:1, None]),
     "heads and padding": (
         {"attention_mask": HEADS, "padding_mask": PADDING},
         HEADS & PADDING[:, None, None],
@@ -48,7 +48,7 @@ MASKS = {
 
 
 def make_layer(*inputs, **settings):
-    # Zeros at first: JAX compiles a random generator for each shape.
+    # Zeros, then drawn values: JAX compiles a random generator for each shape.
     layer = MultiHeadAttention(H, kernel_initializer="zeros", **settings)
     layer.build(*(x.shape for x in inputs))
     return draw_weights(layer)
@@ -69,7 +69,7 @@ def attend(layer, *inputs, **call):
     ],
 )
 def test_output_and_weights_follow_the_formula(settings, mask):
-    """On both paths: with the map asked for, and fused."""
+    """On both paths: fused, and with attention weights returned."""
     layer = make_layer(QUERY, VALUE, KEY, **SETTINGS[settings])
     call, mask = MASKS[mask]
     expected, scores = formulas.attention(weights_of(layer), QUERY, VALUE, KEY, mask)
@@ -84,7 +84,7 @@ def test_output_and_weights_follow_the_formula(settings, mask):
 
 @pytest.mark.parametrize("score", ["scaled_dot", "dot", "multiplicative", "additive"])
 def test_grouped_heads_follow_the_formula(score):
-    """Neighbouring heads share; with every score, mapped, fused and cached."""
+    """Neighboring heads share keys: fused, cached, and returning weights."""
     x = draw(B, T, 8)
     settings = {"num_key_value_heads": 2, "score": score}
     layer = MultiHeadAttention(4, kernel_initializer="zeros", **settings)
@@ -92,12 +92,12 @@ def test_grouped_heads_follow_the_formula(score):
     w = weights_of(draw_weights(layer))
     if score == "dot":  # d_k is 2
         w["query/kernel"], w["query/bias"] = (
-            w[f"query/{part}"] * 2**0.5 for part in ("kernel", "bias")
+            w[f"query/{kind}"] * 2**0.5 for kind in ("kernel", "bias")
         )
     expected, scores = formulas.attention(w, x, mask=causal(T))
     call = {"use_causal_mask": True}
-    actual, maps = attend(layer, x, return_attention_scores=True, **call)
-    np.testing.assert_allclose(maps, scores, atol=1e-5)
+    actual, weights = attend(layer, x, return_attention_scores=True, **call)
+    np.testing.assert_allclose(weights, scores, atol=1e-5)
     np.testing.assert_allclose(actual, expected, atol=1e-5)
     np.testing.assert_allclose(attend(layer, x, **call), expected, atol=1e-5)
     cache = layer.empty_cache(B, T)
@@ -128,7 +128,7 @@ def test_self_attention_follows_the_formula():
 
 @pytest.fixture
 def fused_calls(monkeypatch):
-    """Counts how often the fused path is taken."""
+    """Records the calls of the fused path."""
     calls, original = [], ops.dot_product_attention
 
     def counted(*args, **kwargs):
@@ -160,11 +160,11 @@ def test_the_fused_path_needs_no_dropout_and_no_weights(
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision_matches_float32(policy):
-    """Where the widths of keys and values are one, so that it may be fused."""
-    layer, whole = make_layer(QUERY, dtype=policy), make_layer(QUERY)
+    """Keys and values have one dimension, so that the call may be fused."""
+    layer, reference = make_layer(QUERY, dtype=policy), make_layer(QUERY)
     output = layer(QUERY, padding_mask=PADDING[:, :T])
     assert ops.dtype(output) == policy.removeprefix("mixed_")
-    expected = attend(whole, QUERY, padding_mask=PADDING[:, :T])
+    expected = attend(reference, QUERY, padding_mask=PADDING[:, :T])
     np.testing.assert_allclose(numpy(output), expected, atol=0.1)
 
 
@@ -198,10 +198,10 @@ def test_a_query_without_keys_returns_zeros_not_nan(call):
         return layer(query, VALUE, attention_mask=mask, **call)
 
     output = numpy(attended(QUERY, mask))
-    # Zeros before the projection: what is left is its bias.
+    # The projection of zeros is its bias.
     bias = weights_of(layer)["attention_output/bias"]
-    nothing = np.broadcast_to(bias, (T, D))
-    np.testing.assert_allclose(output[1], nothing, atol=1e-6)
+    projected_zeros = np.broadcast_to(bias, (T, D))
+    np.testing.assert_allclose(output[1], projected_zeros, atol=1e-6)
     np.testing.assert_allclose(output[0, 2], bias, atol=1e-6)
     assert abs(output[0, 1] - bias).max() > 0.1
     slope = gradient(lambda query: ops.sum(attended(query, mask) ** 2), QUERY)
@@ -216,11 +216,11 @@ def test_the_future_cannot_change_the_past(scores):
     later = QUERY.copy()
     later[:, 2:] += 1.0
     call = {"use_causal_mask": True, "return_attention_scores": scores}
-    before, after = (attend(layer, x, **call) for x in (QUERY, later))
+    original, changed = (attend(layer, x, **call) for x in (QUERY, later))
     if scores:
-        before, after = before[0], after[0]
-    np.testing.assert_allclose(before[:, :2], after[:, :2], atol=1e-6)
-    assert np.abs(before[:, 2:] - after[:, 2:]).max() > 0.1  # it can fail
+        original, changed = original[0], changed[0]
+    np.testing.assert_allclose(original[:, :2], changed[:, :2], atol=1e-6)
+    assert np.abs(original[:, 2:] - changed[:, 2:]).max() > 0.1  # it can fail
 
 
 def test_the_future_cannot_change_the_past_with_dropout():
@@ -236,12 +236,12 @@ def test_dropout_acts_in_training_only():
     still = attend(layer, QUERY)
     np.testing.assert_array_equal(still, attend(layer, QUERY, training=False))
     assert abs(still - attend(layer, QUERY, training=True)).max() > 0.1
-    once, twice = (attend(layer, QUERY, training=True) for _ in range(2))
-    assert abs(once - twice).max() > 0.1
+    first, second = (attend(layer, QUERY, training=True) for _ in range(2))
+    assert abs(first - second).max() > 0.1
 
 
 def masked(x, mask):
-    """A tensor with an implicit Keras mask."""
+    """Returns a tensor with an implicit Keras mask, and the same without."""
     layer = keras.layers.Masking()
     x = np.where(mask[..., None], x, 0).astype("float32")
     return layer(ops.convert_to_tensor(x)), x
@@ -267,8 +267,8 @@ def test_an_explicit_mask_replaces_the_implicit_one():
     np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
-def test_the_implicit_mask_of_a_query_holds_for_given_keys():
-    """Where a key is given and no value, as `Attention` has it."""
+def test_the_implicit_mask_of_a_query_applies_to_explicit_keys():
+    """With a key and no value, as in `Attention`."""
     layer = MultiHeadAttention(1)
     layer(VALUE, key=VALUE)
     carrying, value = masked(VALUE, PADDING)
@@ -296,7 +296,7 @@ def test_large_products_do_not_overflow_float16(score):
 def test_an_implicit_mask_does_not_apply_to_a_cache():
     layer = make_layer(QUERY, VALUE)
     cache = layer.keys_and_values(VALUE)
-    # What the query carries is of its own positions, not of the cache's slots.
+    # The query's mask describes its own positions, not those of the cache.
     mask = np.ones(QUERY.shape[:2], bool)
     mask[:, -1] = False
     carrying, query = masked(QUERY, mask)
@@ -304,7 +304,7 @@ def test_an_implicit_mask_does_not_apply_to_a_cache():
     np.testing.assert_array_equal(actual, expected)
 
 
-def test_the_implicit_mask_of_values_holds_for_keys_without_one():
+def test_the_implicit_mask_of_values_applies_to_keys_without_one():
     key = draw(B, S, 6, seed=9)
     layer = make_layer(QUERY, VALUE, key)
     carrying, value = masked(VALUE, PADDING)
@@ -322,8 +322,8 @@ def test_the_output_carries_the_implicit_mask_of_the_query():
     layer = make_layer(QUERY)
     mask = PADDING[:, :T]
     carrying, _ = masked(QUERY, mask)
-    after = keras.layers.GlobalAveragePooling1D()
-    actual = numpy(after(layer(carrying)))
+    pooling = keras.layers.GlobalAveragePooling1D()
+    actual = numpy(pooling(layer(carrying)))
     whole = attend(layer, carrying)
     expected = np.stack(
         [whole[i, mask[i]].mean(0) for i in range(B)],
@@ -350,11 +350,11 @@ def test_sizes_may_be_symbols_of_an_export():
     layer = MultiHeadAttention(2)
     layer(np.ones((2, 3, 8), "float32"))
     sizes = {0: torch.export.Dim("batch"), 1: torch.export.Dim("length")}
-    program = torch.export.export(
+    exported = torch.export.export(
         layer, (torch.ones(2, 3, 8),), dynamic_shapes=((sizes,),), strict=False
     )
     x = torch.tensor(draw(4, 5, 8))
-    np.testing.assert_allclose(numpy(program.module()(x)), numpy(layer(x)), atol=1e-6)
+    np.testing.assert_allclose(numpy(exported.module()(x)), numpy(layer(x)), atol=1e-6)
 
 
 def test_matrices_start_within_glorots_bound():
@@ -381,7 +381,7 @@ def test_projections_start_with_different_values():
             assert abs(difference).max() > 1e-3
 
 
-# Few sizes in many orders, since JAX compiles each operation for each size.
+# Few sizes in many orders: JAX compiles each operation for each size.
 @settings(max_examples=5)
 @given(
     sizes=st.sampled_from([(1, 3, 2), (3, 2, 2)]),
@@ -390,7 +390,7 @@ def test_projections_start_with_different_values():
     tensor=st.booleans(),
 )
 def test_cached_decoding_matches_the_full_sequence(sizes, chunks, spare, tensor):
-    """However the sequence is cut, and however much room is left."""
+    """For any split of the sequence and any spare capacity of the cache."""
     length = sum(chunks)
     x = draw(2, length, 4, seed=length)
     layer = MultiHeadAttention(*sizes, kernel_initializer="zeros")
@@ -412,7 +412,7 @@ def test_cached_decoding_matches_the_full_sequence(sizes, chunks, spare, tensor)
 
 
 @pytest.mark.backend("tensorflow", "jax")
-def test_a_compiled_step_takes_the_slot_as_a_tensor():
+def test_a_compiled_step_takes_the_cache_index_as_a_tensor():
     layer = make_layer(QUERY)
     expected = attend(layer, QUERY, use_causal_mask=True)
 
@@ -481,21 +481,21 @@ def test_symbolic_shapes_match_the_output():
     "settings", [{}, {"key_dim": 5, "value_dim": 4, "output_dim": 8}]
 )
 def test_parity_with_keras(settings):
-    ours = make_layer(QUERY, VALUE, KEY, **settings)
-    theirs = keras.layers.MultiHeadAttention(
+    layer = make_layer(QUERY, VALUE, KEY, **settings)
+    keras_layer = keras.layers.MultiHeadAttention(
         H,
         settings.get("key_dim", D // H),
         settings.get("value_dim"),
         kernel_initializer="zeros",
         output_shape=settings.get("output_dim"),
     )
-    # Its fused path fails on JAX where d_v is not d_k, so it gives the map too.
-    theirs(QUERY, VALUE, KEY, return_attention_scores=True)
-    theirs.set_weights(ours.get_weights())
+    # Its fused path fails on JAX where d_v is not d_k, so it returns weights.
+    keras_layer(QUERY, VALUE, KEY, return_attention_scores=True)
+    keras_layer.set_weights(layer.get_weights())
     for mask in (None, HEADS | (np.arange(S) == 0), ROWS | (np.arange(S) == 0)):
         call = {"attention_mask": mask, "return_attention_scores": True}
-        actual = attend(ours, QUERY, VALUE, KEY, **call)
-        expected = attend(theirs, QUERY, VALUE, KEY, **call)
+        actual = attend(layer, QUERY, VALUE, KEY, **call)
+        expected = attend(keras_layer, QUERY, VALUE, KEY, **call)
         np.testing.assert_allclose(actual[0], expected[0], atol=1e-5)
         np.testing.assert_allclose(actual[1], expected[1], atol=1e-5)
 
@@ -504,31 +504,31 @@ def test_parity_with_keras(settings):
 def test_parity_with_pytorch():
     import torch
 
-    ours = make_layer(QUERY, VALUE, KEY)
-    theirs = torch.nn.MultiheadAttention(D, H, batch_first=True, kdim=7, vdim=5)
-    w = weights_of(ours)
+    layer = make_layer(QUERY, VALUE, KEY)
+    module = torch.nn.MultiheadAttention(D, H, batch_first=True, kdim=7, vdim=5)
+    w = weights_of(layer)
 
     def matrix(name):
         return torch.tensor(w[f"{name}/kernel"].reshape(-1, D).T)
 
     with torch.no_grad():
-        theirs.double()
-        theirs.q_proj_weight.copy_(matrix("query"))
-        theirs.k_proj_weight.copy_(matrix("key"))
-        theirs.v_proj_weight.copy_(matrix("value"))
+        module.double()
+        module.q_proj_weight.copy_(matrix("query"))
+        module.k_proj_weight.copy_(matrix("key"))
+        module.v_proj_weight.copy_(matrix("value"))
         biases = [w[f"{name}/bias"].ravel() for name in ("query", "key", "value")]
-        theirs.in_proj_bias.copy_(torch.tensor(np.concatenate(biases)))
-        theirs.out_proj.weight.copy_(
+        module.in_proj_bias.copy_(torch.tensor(np.concatenate(biases)))
+        module.out_proj.weight.copy_(
             torch.tensor(w["attention_output/kernel"].reshape(D, D).T)
         )
-        theirs.out_proj.bias.copy_(torch.tensor(w["attention_output/bias"]))
-        expected, scores = theirs(
+        module.out_proj.bias.copy_(torch.tensor(w["attention_output/bias"]))
+        expected, scores = module(
             *(torch.tensor(x).double() for x in (QUERY, KEY, VALUE)),
             key_padding_mask=torch.tensor(~PADDING),
             average_attn_weights=False,
         )
     call = {"padding_mask": PADDING, "return_attention_scores": True}
-    actual = attend(ours, QUERY, VALUE, KEY, **call)
+    actual = attend(layer, QUERY, VALUE, KEY, **call)
     np.testing.assert_allclose(actual[0], expected.numpy(), atol=1e-5)
     np.testing.assert_allclose(actual[1], scores.numpy(), atol=1e-5)
 

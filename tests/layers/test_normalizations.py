@@ -1,4 +1,4 @@
-"""Batch normalization in the blocks: its statistics and what they omit."""
+"""Batch normalization in the blocks: its statistics exclude padding."""
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ EPSILON = 1e-2
 
 
 def make_layer(kind, *inputs, normalization="batch_norm", **settings):
-    # Zeros at first: JAX compiles a random generator for each shape.
+    # Zeros, then drawn values: JAX compiles a random generator for each shape.
     settings = {"kernel_initializer": "zeros", "epsilon": EPSILON, **settings}
     layer = kind(F, H, normalization=normalization, **settings)
     layer.build(*(x.shape for x in inputs))
@@ -57,25 +57,25 @@ def test_outside_training_a_block_uses_moving_averages(normalize_first):
 
 @pytest.mark.parametrize("normalize_first", [False, True])
 def test_an_encoder_block_trains_with_statistics_of_real_positions(normalize_first):
-    def actual(x=X, **call):
-        # Made anew, since the averages move.
+    def train(x=X, **call):
+        # A new layer for each call, since its moving averages change.
         layer = make_layer(TransformerEncoder, X, normalize_first=normalize_first)
         return run(layer, x, training=True, **call)
 
     layer = make_layer(TransformerEncoder, X, normalize_first=normalize_first)
     expected = formula_of(layer, X, mask=PADDING[:, None], real=PADDING)
-    attended = actual(padding_mask=PADDING)
-    np.testing.assert_allclose(attended[PADDING], expected[PADDING], atol=2e-5)
-    np.testing.assert_allclose(actual(), formula_of(layer, X, real=ALL), atol=2e-5)
-    assert abs(actual() - attended)[PADDING].max() > 0.1  # it can fail
-    # The same of an implicit mask, though attention may have one of its own.
+    output = train(padding_mask=PADDING)
+    np.testing.assert_allclose(output[PADDING], expected[PADDING], atol=2e-5)
+    np.testing.assert_allclose(train(), formula_of(layer, X, real=ALL), atol=2e-5)
+    assert abs(train() - output)[PADDING].max() > 0.1  # it can fail
+    # An implicit mask has the same effect, also with an attention mask.
     carrying, x = masked(X, PADDING)
-    attended = actual(x, padding_mask=PADDING)
-    np.testing.assert_allclose(actual(carrying), attended, atol=1e-5)
+    output = train(x, padding_mask=PADDING)
+    np.testing.assert_allclose(train(carrying), output, atol=1e-5)
     rows = np.tril(np.ones((1, T, T), bool))
-    attended = actual(carrying, attention_mask=rows)
+    output = train(carrying, attention_mask=rows)
     expected = formula_of(layer, x, mask=rows, real=PADDING)
-    np.testing.assert_allclose(attended, expected, atol=2e-5)
+    np.testing.assert_allclose(output, expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("normalize_first", [False, True])
@@ -97,32 +97,34 @@ def masked(x, mask):
 
 @pytest.mark.parametrize("kind", [TransformerEncoder, TransformerDecoder])
 def test_padding_does_not_change_the_statistics(kind):
-    loud = np.where(PADDING[..., None], X, 1000).astype("float32")
+    noisy_x = np.where(PADDING[..., None], X, 1000).astype("float32")
     results = []
-    for x in (X, loud):
+    for x in (X, noisy_x):
         layer = make_layer(kind, X)
-        attended = run(layer, x, padding_mask=PADDING, training=True)
+        output = run(layer, x, padding_mask=PADDING, training=True)
         weights = weights_of(layer)
         averages = [w for name, w in weights.items() if "moving" in name]
         assert len(averages) == 2 * 2
-        results.append([attended[PADDING], *averages])
+        results.append([output[PADDING], *averages])
     for quiet, noisy in zip(*results, strict=True):
         np.testing.assert_allclose(quiet, noisy, atol=1e-5)
 
 
 def test_moving_averages_move_by_a_hundredth():
     layer = make_layer(TransformerEncoder, X, normalize_first=True)
-    before = below(weights_of(layer), "self_attention_norm")
+    initial = below(weights_of(layer), "self_attention_norm")
     layer(X, padding_mask=PADDING)
-    still = below(weights_of(layer), "self_attention_norm")
-    np.testing.assert_array_equal(still["moving_mean"], before["moving_mean"])
+    after_inference = below(weights_of(layer), "self_attention_norm")
+    np.testing.assert_array_equal(
+        after_inference["moving_mean"], initial["moving_mean"]
+    )
     layer(X, padding_mask=PADDING, training=True)
-    after = below(weights_of(layer), "self_attention_norm")
+    trained = below(weights_of(layer), "self_attention_norm")
     batch = {"moving_mean": X[PADDING].mean(0), "moving_variance": X[PADDING].var(0)}
     for name, value in batch.items():
-        expected = 0.99 * before[name] + 0.01 * value
-        np.testing.assert_allclose(after[name], expected, atol=1e-6)
-        assert abs(after[name] - before[name]).max() > 1e-4  # it can fail
+        expected = 0.99 * initial[name] + 0.01 * value
+        np.testing.assert_allclose(trained[name], expected, atol=1e-6)
+        assert abs(trained[name] - initial[name]).max() > 1e-4  # it can fail
 
 
 @pytest.mark.parametrize("normalize_first", [False, True])
@@ -133,7 +135,7 @@ def test_cached_decoding_matches_the_full_sequence(normalize_first):
     expected = run(layer, X, MEMORY, **call)
     past = layer.empty_cache(B, T + 2)
     memory = layer.cross_attention.keys_and_values(ops.convert_to_tensor(MEMORY))
-    call["padding_mask"] = np.ones((B, T + 2), bool)  # of the slots
+    call["padding_mask"] = np.ones((B, T + 2), bool)  # of the cache
     for start, end in [(0, 2), (2, 3), (3, 4)]:
         output, (past, _) = layer(
             X[:, start:end], cache=(past, memory), cache_index=start, **call
@@ -145,16 +147,14 @@ def test_cached_decoding_matches_the_full_sequence(normalize_first):
 def test_an_explicit_mask_does_not_become_implicit(normalization):
     layer = make_layer(TransformerEncoder, X, normalization=normalization)
     x = ops.convert_to_tensor(X)
-    attended = layer(x, padding_mask=PADDING, training=True)
-    after = keras.layers.GlobalAveragePooling1D()
-    np.testing.assert_allclose(
-        numpy(after(attended)), numpy(attended).mean(1), atol=1e-6
-    )
+    output = layer(x, padding_mask=PADDING, training=True)
+    pooling = keras.layers.GlobalAveragePooling1D()
+    np.testing.assert_allclose(numpy(pooling(output)), numpy(output).mean(1), atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [TransformerEncoder, TransformerDecoder])
 def test_batch_norm_blocks_meet_the_contract(kind, tmp_path):
     layer = make_layer(kind, X, normalize_first=True)
-    formula_of = run(layer, X, padding_mask=PADDING)
-    check_half_precision(layer, formula_of, X, padding_mask=PADDING)
-    check_model(layer, formula_of, X, folder=tmp_path, padding_mask=PADDING)
+    expected = run(layer, X, padding_mask=PADDING)
+    check_half_precision(layer, expected, X, padding_mask=PADDING)
+    check_model(layer, expected, X, folder=tmp_path, padding_mask=PADDING)

@@ -1,4 +1,4 @@
-"""Pooling: one vector, or a few, for a sequence, whatever its padding."""
+"""Pooling: one or a few vectors for each sequence, for any padding."""
 
 import keras
 import numpy as np
@@ -18,13 +18,13 @@ from tests.layers.quantized import QUANTIZED, quantize
 B, S, D = 3, 5, 6
 X, KEY = draw(B, S, D), draw(B, S, 7, seed=2)
 PADDING = np.array([[1, 1, 1, 0, 0], [0, 0, 1, 1, 0], [1, 1, 1, 1, 1]], bool)
-EMPTY = PADDING & (np.arange(B) != 1)[:, None]  # a row without real positions
-OF_REAL = {  # of the real positions of one row, (n, D)
+EMPTY = PADDING & (np.arange(B) != 1)[:, None]  # a sequence without real positions
+OF_REAL = {  # of the real positions of one sequence, (n, D)
     "mean": lambda x: x.mean(0),
     "max": lambda x: x.max(0),
     "first": lambda x: x[0],
 }
-# Each kind of pooling, to be held to what all of them promise.
+# Each kind of pooling, for properties that all of them have.
 ALL = {kind: lambda kind=kind: Pooling(kind) for kind in POOLINGS}
 ALL |= {
     "attention": lambda: make_layer(),
@@ -33,7 +33,7 @@ ALL |= {
 
 
 def make_layer(num_queries=None, score="scaled_dot", shapes=(X.shape,), **settings):
-    # Zeros at first: JAX compiles a random generator for each shape.
+    # Zeros, then drawn values: JAX compiles a random generator for each shape.
     zeros = {"queries_initializer": "zeros", "kernel_initializer": "zeros"}
     layer = AttentionPooling(num_queries, score, **zeros, **settings)
     layer.build(*shapes)
@@ -45,7 +45,7 @@ def pool(layer, *inputs, **call):
 
 
 def attention_pooled(layer, value, key, mask=None):
-    """The formula: the queries as they are, attending to the sequence."""
+    """The formula: learned queries, not projected, attend to the sequence."""
     w = weights_of(layer)
     value, key = value.astype("float64"), key.astype("float64")
     queries = np.stack([w["queries"]] * len(value))
@@ -55,14 +55,14 @@ def attention_pooled(layer, value, key, mask=None):
 
 
 def masked(x, mask):
-    """A tensor with an implicit Keras mask, and the same without."""
+    """Returns a tensor with an implicit Keras mask, and the same without."""
     x = np.where(mask[..., None], x, 0).astype("float32")
     return keras.layers.Masking()(ops.convert_to_tensor(x)), x
 
 
 @pytest.mark.parametrize("kind", POOLINGS)
 def test_output_and_weights_follow_the_formula(kind):
-    x = X - 5  # so that no maximum is that of zeros
+    x = X - 5  # negative, so that no maximum is a zero of the padding
     actual = pool(Pooling(kind), x, padding_mask=PADDING)
     expected = [OF_REAL[kind](x[i, PADDING[i]].astype("float64")) for i in range(B)]
     np.testing.assert_allclose(actual, expected, atol=1e-5)
@@ -139,30 +139,30 @@ def test_an_empty_sequence_returns_zeros_not_nan(name):
 def test_padding_and_batch_order_do_not_change_the_output(name):
     layer = ALL[name]()
     whole = pool(layer, X, padding_mask=PADDING)
-    loud = np.where(PADDING[..., None], X, 99).astype("float32")
-    actual = pool(layer, loud, padding_mask=PADDING)
+    noisy = np.where(PADDING[..., None], X, 99).astype("float32")
+    actual = pool(layer, noisy, padding_mask=PADDING)
     np.testing.assert_allclose(actual, whole, atol=1e-5)
     short = pool(layer, X[1:2, 2:4])
     np.testing.assert_allclose(short, whole[1:2], atol=1e-5)
-    turned = pool(layer, X[::-1].copy(), padding_mask=PADDING[::-1].copy())
-    np.testing.assert_allclose(turned[::-1], whole, atol=1e-5)
-    assert abs(pool(layer, loud) - whole).max() > 0.1  # it can fail
+    reversed_batch = pool(layer, X[::-1].copy(), padding_mask=PADDING[::-1].copy())
+    np.testing.assert_allclose(reversed_batch[::-1], whole, atol=1e-5)
+    assert abs(pool(layer, noisy) - whole).max() > 0.1  # it can fail
 
 
 @pytest.mark.parametrize("name", ALL)
 def test_padding_may_be_nan(name):
     layer = ALL[name]()
     expected = pool(layer, X, padding_mask=PADDING)
-    series = np.where(PADDING[..., None], X, np.nan)
-    np.testing.assert_allclose(pool(layer, series, padding_mask=PADDING), expected)
+    x = np.where(PADDING[..., None], X, np.nan)
+    np.testing.assert_allclose(pool(layer, x, padding_mask=PADDING), expected)
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if name != "first"])
 def test_the_order_of_positions_does_not_change_the_output(name):
     layer = ALL[name]()
-    mixed = np.random.default_rng(0).permutation(S)
+    order = np.random.default_rng(0).permutation(S)
     whole = pool(layer, X, padding_mask=PADDING)
-    actual = pool(layer, X[:, mixed], padding_mask=PADDING[:, mixed])
+    actual = pool(layer, X[:, order], padding_mask=PADDING[:, order])
     np.testing.assert_allclose(actual, whole, atol=1e-5)
 
 
@@ -174,9 +174,9 @@ def test_an_explicit_mask_replaces_the_implicit_one(name):
     expected = pool(layer, x, padding_mask=PADDING)
     np.testing.assert_allclose(actual, expected, atol=1e-6)
     assert abs(actual - pool(layer, x)).max() > 0.01  # it can fail
-    target = ~PADDING | (np.arange(S) == 2)
-    actual = pool(layer, carrying, padding_mask=target)
-    expected = pool(layer, x, padding_mask=target)
+    mask = ~PADDING | (np.arange(S) == 2)
+    actual = pool(layer, carrying, padding_mask=mask)
+    expected = pool(layer, x, padding_mask=mask)
     np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
@@ -272,7 +272,7 @@ def test_a_quantized_layer_is_saved(tmp_path):
     actual = numpy(model(X))
     np.testing.assert_allclose(actual, expected, atol=0.1)
     assert [weight.dtype for weight in model.weights].count("int8") == 2
-    for _ in range(2):  # and what was read is saved again
+    for _ in range(2):  # a loaded model can be saved as well
         model.save(tmp_path / "model.keras")
         model = keras.models.load_model(tmp_path / "model.keras")
         np.testing.assert_allclose(numpy(model(X)), actual, atol=1e-6)

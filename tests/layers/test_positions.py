@@ -1,4 +1,4 @@
-"""Positions: the published waves, at any length, in every precision."""
+"""Position encodings: published values, at any length, in every precision."""
 
 import math
 
@@ -12,17 +12,17 @@ from tests.layers.contract import check_layer
 from tests.layers.formulas import draw, draw_weights, numpy
 
 
-def signal(layer, length, width, **call):
-    """What the layer adds to nothing, `(length, width)`."""
-    return numpy(layer(np.zeros((1, length, width), "float32"), **call))[0]
+def signal(layer, length, dim, **call):
+    """Returns the output of the layer for zeros, `(length, dim)`."""
+    return numpy(layer(np.zeros((1, length, dim), "float32"), **call))[0]
 
 
-def paper(length, width, first=0):
+def paper(length, dim, first=0):
     """Vaswani et al. 2017, section 3.5: PE(pos, 2i) and PE(pos, 2i + 1)."""
-    table = np.zeros((length, width))
+    table = np.zeros((length, dim))
     for position in range(length):
-        for i in range(width // 2):
-            angle = (position + first) / 10_000 ** (2 * i / width)
+        for i in range(dim // 2):
+            angle = (position + first) / 10_000 ** (2 * i / dim)
             table[position, 2 * i] = math.sin(angle)
             table[position, 2 * i + 1] = math.cos(angle)
     return table
@@ -38,19 +38,19 @@ def tensor2tensor(length, channels, start_index=0):
     return np.concatenate([np.sin(scaled_time), np.cos(scaled_time)], axis=1)
 
 
-def fairseq(length, width, padding_id=1):
+def fairseq(length, dim, padding_id=1):
     """`SinusoidalPositionalEmbedding`: the first token is `padding_id + 1`."""
-    half = width // 2
+    half = dim // 2
     speed = np.exp(np.arange(half) * -(math.log(10_000) / (half - 1)))
     angle = (np.arange(length) + padding_id + 1)[:, None] * speed[None, :]
     return np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
 
 
-def marian(length, width):
+def marian(length, dim):
     """Marian's C++ loops."""
-    scales = width // 2
+    scales = dim // 2
     increment = math.log(10_000) / (scales - 1)
-    table = np.zeros((length, width))
+    table = np.zeros((length, dim))
     for p in range(length):
         for i in range(scales):
             v = p * math.exp(i * -increment)
@@ -59,18 +59,18 @@ def marian(length, width):
     return table
 
 
-def hugging_face_marian(length, width):
-    """The same halves, but with the paper's wave lengths."""
+def hugging_face_marian(length, dim):
+    """Halves as in Marian, but with the wavelengths of the paper."""
     angle = np.array(
         [
-            [p / np.power(10_000, 2 * (j // 2) / width) for j in range(width)]
+            [p / np.power(10_000, 2 * (j // 2) / dim) for j in range(dim)]
             for p in range(length)
         ]
     )
     return np.concatenate([np.sin(angle[:, 0::2]), np.cos(angle[:, 1::2])], axis=1)
 
 
-OWNERS = {
+CONVENTIONS = {
     "paper": ({}, paper(60, 16)),
     "paper, from 1": ({"first_position": 1}, paper(60, 16, first=1)),
     "tensor2tensor": ({"style": "halves"}, tensor2tensor(60, 16)),
@@ -87,19 +87,19 @@ OWNERS = {
 }
 
 
-@pytest.mark.parametrize("owner", OWNERS)
-def test_sinusoids_match_the_convention_of_each_library(owner):
-    settings, table = OWNERS[owner]
-    make_layer = signal(SinusoidalPositions(**settings), 60, 16)
-    np.testing.assert_allclose(make_layer, table, atol=1e-5)
+@pytest.mark.parametrize("library", CONVENTIONS)
+def test_sinusoids_match_the_convention_of_each_library(library):
+    settings, table = CONVENTIONS[library]
+    actual = signal(SinusoidalPositions(**settings), 60, 16)
+    np.testing.assert_allclose(actual, table, atol=1e-5)
 
 
 def test_the_conventions_differ():
-    kinds = {"Marian": "tensor2tensor"}
-    tables = {name: table for name, (_, table) in OWNERS.items() if name not in kinds}
+    tables = {name: table for name, (_, table) in CONVENTIONS.items()}
+    del tables["Marian"]  # equal to tensor2tensor
     for name, table in tables.items():
-        rivals = [rival for key, rival in tables.items() if key != name]
-        assert min(abs(table - rival).max() for rival in rivals) > 0.1
+        distances = [abs(table - tables[key]).max() for key in tables if key != name]
+        assert min(distances) > 0.1
 
 
 def test_sinusoids_of_dimension_4_have_the_published_values():
@@ -126,8 +126,8 @@ def test_dimension_2_is_one_wave():
     ("dtype", "error"), [("float16", 5e-4), ("bfloat16", 4e-3), ("float32", 3e-4)]
 )
 def test_half_precision_distinguishes_late_positions(dtype, error):
-    make_layer = signal(SinusoidalPositions(dtype=dtype), 2100, 8)
-    np.testing.assert_allclose(make_layer, paper(2100, 8), atol=error)
+    actual = signal(SinusoidalPositions(dtype=dtype), 2100, 8)
+    np.testing.assert_allclose(actual, paper(2100, 8), atol=error)
 
 
 def test_sinusoids_extend_to_any_length():
@@ -137,10 +137,12 @@ def test_sinusoids_extend_to_any_length():
     np.testing.assert_allclose(long[-1], paper(5000, 4)[-1], atol=1e-3)
 
 
-@pytest.mark.parametrize("make", [SinusoidalPositions, lambda: LearnedPositions(8)])
+@pytest.mark.parametrize(
+    "make_layer", [SinusoidalPositions, lambda: LearnedPositions(8)]
+)
 @pytest.mark.parametrize("tensor", [False, True], ids=["int", "tensor"])
-def test_an_offset_selects_later_positions(make, tensor):
-    layer = make()
+def test_an_offset_selects_later_positions(make_layer, tensor):
+    layer = make_layer()
     whole = signal(layer, 8, 4)
     offset = ops.convert_to_tensor(5, "int32") if tensor else 5
     np.testing.assert_allclose(signal(layer, 3, 4, offset=offset), whole[5:], atol=1e-6)
@@ -149,8 +151,8 @@ def test_an_offset_selects_later_positions(make, tensor):
 
 def test_the_signal_is_added_to_the_vectors():
     x = draw(2, 5, 4)
-    make_layer = numpy(SinusoidalPositions()(x))
-    np.testing.assert_allclose(make_layer, x + paper(5, 4), atol=1e-6)
+    actual = numpy(SinusoidalPositions()(x))
+    np.testing.assert_allclose(actual, x + paper(5, 4), atol=1e-6)
 
 
 def test_concat_projects_vector_and_signal_to_the_dimension():
@@ -177,22 +179,22 @@ def test_a_sequence_too_long_for_learned_positions_fails_with_dynamic_lengths():
     x = keras.Input((None, 2))
     model = keras.Model(x, LearnedPositions(4)(x))
     assert model.predict(np.zeros((1, 4, 2)), verbose=0).shape == (1, 4, 2)
-    kinds = (ValueError,)
+    errors = (ValueError,)
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        kinds += (tf.errors.InvalidArgumentError,)  # the shapes do not add up
-    with pytest.raises(kinds, match="sequence_length=4|[Ii]ncompatible shapes"):
+        errors += (tf.errors.InvalidArgumentError,)  # incompatible shapes
+    with pytest.raises(errors, match="sequence_length=4|[Ii]ncompatible shapes"):
         model.predict(np.zeros((1, 5, 2)), verbose=0)
 
 
 @pytest.mark.parametrize(
-    "layer",
+    "make_layer",
     [
         lambda: SinusoidalPositions("halves", 1, 500.0, False, "concat"),
         lambda: LearnedPositions(7, "concat", initializer="ones"),
     ],
     ids=["sinusoidal", "learned"],
 )
-def test_layer_meets_the_contract(layer, tmp_path):
-    check_layer(layer(), draw(2, 5, 8), folder=tmp_path)
+def test_layer_meets_the_contract(make_layer, tmp_path):
+    check_layer(make_layer(), draw(2, 5, 8), folder=tmp_path)

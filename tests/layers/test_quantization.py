@@ -1,4 +1,4 @@
-"""Layers that hold quantized layers are saved as they are."""
+"""Layers with quantized sublayers are saved and loaded."""
 
 import keras
 import numpy as np
@@ -45,12 +45,12 @@ def test_a_quantized_model_of_layers_is_saved(tmp_path):
     np.testing.assert_allclose(numpy(loaded(IDS)), actual, atol=1e-6)
     dtypes = [weight.dtype for weight in model.weights]
     assert [weight.dtype for weight in loaded.weights] == dtypes
-    # And what was read is saved again, or made from its config.
+    # A loaded model can be saved, or built from its config.
     loaded.save(path)
-    again = keras.models.load_model(path)
-    np.testing.assert_allclose(numpy(again(IDS)), actual, atol=1e-6)
+    reloaded = keras.models.load_model(path)
+    np.testing.assert_allclose(numpy(reloaded(IDS)), actual, atol=1e-6)
     path = str(tmp_path / "model.weights.h5")
-    again.save_weights(path)
+    reloaded.save_weights(path)
     fresh = keras.models.clone_model(loaded)
     fresh.load_weights(path)
     np.testing.assert_allclose(numpy(fresh(IDS)), actual, atol=1e-6)

@@ -1,4 +1,4 @@
-"""SSRU and the decoder block around it, against the formula."""
+"""SSRU and its decoder block: the formula, masks, cache."""
 
 import keras
 import numpy as np
@@ -45,7 +45,7 @@ def test_padding_does_not_change_the_state():
     actual = numpy(layer(X, padding_mask=GAP))
     expected = ssru(weights_of(layer), X.astype("float64"), GAP)
     np.testing.assert_allclose(actual, expected, atol=1e-5)
-    alone = numpy(layer(X[1:, 1:]))  # without what stands before it
+    alone = numpy(layer(X[1:, 1:]))  # without the masked position before them
     np.testing.assert_allclose(actual[1:, 1:], alone, atol=1e-5)
 
 
@@ -82,11 +82,11 @@ def test_a_block_follows_the_formula(first, memory):
         masks["encoder_padding_mask"] = MEMORY_PADDING
     w, x = weights_of(layer), X.astype("float64")
 
-    def residual(name, x, attended):
+    def residual(name, x, sublayer):
         norm = below(w, f"{name}_norm")
         if first:
-            return x + attended(formulas.normalize(norm, x, 1e-5))
-        return formulas.normalize(norm, x + attended(x), 1e-5)
+            return x + sublayer(formulas.normalize(norm, x, 1e-5))
+        return formulas.normalize(norm, x + sublayer(x), 1e-5)
 
     x = residual("recurrence", x, lambda x: ssru(below(w, "recurrence"), x, PADDING))
     if memory is not None:
@@ -105,7 +105,7 @@ def test_a_cached_block_matches_the_call():
     layer = make_layer(SSRUDecoder(F, H), X, MEMORY)
     masks = {"encoder_padding_mask": MEMORY_PADDING}
     scores = {"return_attention_scores": True}
-    expected, maps = map(numpy, layer(X, MEMORY, **masks, **scores))
+    expected, weights = map(numpy, layer(X, MEMORY, **masks, **scores))
     memory = layer.cross_attention.keys_and_values(ops.convert_to_tensor(MEMORY))
     state = layer.empty_cache(B, 1)
     assert tuple(state.shape) == (B, 1, D) and layer.extend_cache(state, 9) is state
@@ -114,7 +114,7 @@ def test_a_cached_block_matches_the_call():
             X[:, t : t + 1], cache=(state, memory), **masks, **scores
         )
         np.testing.assert_allclose(numpy(output)[:, 0], expected[:, t], atol=1e-5)
-        np.testing.assert_allclose(numpy(cross)[:, :, 0], maps[:, :, t], atol=1e-5)
+        np.testing.assert_allclose(numpy(cross)[:, :, 0], weights[:, :, t], atol=1e-5)
 
 
 def test_an_explicit_mask_replaces_the_implicit_one():
@@ -137,8 +137,8 @@ def test_symbolic_shapes_match_the_output():
     layer = SSRUDecoder(F, H)
     layer.build(X.shape, MEMORY.shape)
     state, cross = keras.Input((3, D)), [keras.Input((H, S, 2)), keras.Input((H, S, 2))]
-    _, (again, _) = layer(keras.Input((3, D)), cache=(state, tuple(cross)))
-    assert again.shape == (None, 3, D)
+    _, (new_state, _) = layer(keras.Input((3, D)), cache=(state, tuple(cross)))
+    assert new_state.shape == (None, 3, D)
 
 
 def test_layer_meets_the_contract(tmp_path):
@@ -163,9 +163,9 @@ def test_the_block_meets_the_contract(tmp_path):
     contract.check_shapes(layer, expected, X, MEMORY, **masks)
     contract.check_half_precision(layer, expected, X, MEMORY, **masks)
     contract.check_model(layer, expected, X, MEMORY, folder=tmp_path, **masks)
-    again = SSRUDecoder.from_config(layer.get_config())
-    assert again.get_config() == layer.get_config()
-    assert {name: getattr(again, name) for name in settings} | {"activation": 0} == {
+    rebuilt = SSRUDecoder.from_config(layer.get_config())
+    assert rebuilt.get_config() == layer.get_config()
+    assert {name: getattr(rebuilt, name) for name in settings} | {"activation": 0} == {
         **settings,
         "activation": 0,
     }
