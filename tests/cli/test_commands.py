@@ -1,4 +1,4 @@
-"""Commands: one line for each line, errors with a status, interrupted jobs."""
+"""Commands: outputs line by line, errors with a status, interrupted jobs."""
 
 import gzip
 import json
@@ -30,9 +30,9 @@ def test_help_loads_no_backend():
         "try:\n    main()\nexcept SystemExit as end:\n"
         "    assert end.code == 0\nassert 'keras' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert b"--beam-size" in done.stdout
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True)
+    assert process.returncode == 0, process.stderr[-2000:]
+    assert b"--beam-size" in process.stdout
 
 
 @torch_only
@@ -189,7 +189,7 @@ def test_a_failed_start_leaves_nothing_behind(folder, source, tmp_path):
     target = tmp_path / "target.txt"
     command = ["translate", str(tmp_path / "none"), source, "--output", str(target)]
     assert main(command) != 0 and not list(tmp_path.glob("target*"))
-    # A part without a whole line does not count.
+    # A part without a complete line is discarded.
     (tmp_path / "target.txt.part").write_text("half")
     (tmp_path / "target.txt.part.json").write_text('{"of": "something else"}')
     assert main(["translate", folder, source, "--output", str(target)]) == 0
@@ -204,10 +204,10 @@ def test_a_failed_start_leaves_nothing_behind(folder, source, tmp_path):
 
 
 @torch_only
-def test_a_name_stands_for_the_same_files_everywhere(tmp_path, monkeypatch):
+def test_a_preset_name_means_the_same_files_in_all_commands(tmp_path, monkeypatch):
     folder = pretrained.locate("en-de")
     assert (folder / "preset.json").is_file()
-    assert output_module.fingerprints(folder)[0][1]  # other weights, other model
+    assert output_module.fingerprints(folder)[0][1]  # other weights change it
     monkeypatch.chdir(tmp_path)
     for name in ("en-de", "mine"):
         (tmp_path / name).mkdir()
@@ -231,7 +231,7 @@ def test_an_error_names_its_line_and_lines_before_it_are_written(
     file.write_text('{"source": "a"}\n{"source": "old"}\nno\n{"source": "a"}\n')
     command = ["translate", folder, str(file), "--format", "jsonl"]
     target = ["--output", str(tmp_path / "out.txt")]
-    for _ in range(2):  # the number counts from the first line after a resume too
+    for _ in range(2):  # after a resume, lines are counted from the first line too
         assert main([*command, "--window", "1", *target]) == 1
         assert "Line 3 is not valid JSON" in capfd.readouterr().err
         assert (tmp_path / "out.txt.part").read_text().count("\n") == 2
@@ -244,7 +244,8 @@ def test_an_error_names_its_line_and_lines_before_it_are_written(
     out, error = capfd.readouterr()
     assert len(out.splitlines()) == 2
     assert "line 3: byte 1 of the line (0xff)" in error
-    # A prefix that fills its limit is rejected; the lines before are answered.
+    # A prefix that reaches the maximum length is rejected; the lines before it
+    # are translated.
     long = {"source": "old", "target_prefix": "a house " * 200}
     items = [{"source": "a"}, {"source": "house"}, long, {"source": "a"}]
     file.write_text("\n".join(map(json.dumps, items)))
@@ -255,7 +256,7 @@ def test_an_error_names_its_line_and_lines_before_it_are_written(
 
 
 @torch_only
-def test_flags_and_files_that_cannot_be_are_rejected(folder, source, tmp_path, capfd):
+def test_invalid_flags_and_files_are_rejected(folder, source, tmp_path, capfd):
     def error_of(*command):
         assert main(list(command)) == 1
         return capfd.readouterr().err
@@ -321,14 +322,14 @@ def test_a_closed_stream_is_an_error(stream, folder):
     redirection = {"input": "<&-", "output": ">&-"}[stream]
     # Only a shell can close it before the process starts.
     shell = ["sh", "-c", f'"$@" {redirection}', "sh", sys.executable, "-c", PROGRAM]
-    done = subprocess.run(
+    process = subprocess.run(
         [*shell, "translate", folder],
         env={**os.environ, "PYTHONPATH": os.getcwd()},
         input=b"a\n",
         capture_output=True,
     )
-    assert done.returncode == 1 and b"Traceback" not in done.stderr
-    assert f"Standard {stream} is closed".encode() in done.stderr
+    assert process.returncode == 1 and b"Traceback" not in process.stderr
+    assert f"Standard {stream} is closed".encode() in process.stderr
 
 
 @torch_only
@@ -443,11 +444,11 @@ def test_inspect_prints_the_configuration(folder, translator, capfd):
 
 @torch_only
 @pytest.mark.parametrize(
-    ("changes", "places", "adds_end"),
+    ("changes", "added_tokens", "adds_end"),
     [
         ({}, {}, False),
         ({"source_prefix": [270, 9]}, {"before each source": [270, 9]}, False),
-        # NLLB's suffix, and that of others.
+        # The suffix of NLLB, then the suffix of other models.
         (
             {"source_suffix": [3, 270], "target_prefix": [9]},
             {"after each source": [3, 270], "as target_prefix": [9]},
@@ -461,7 +462,7 @@ def test_inspect_prints_the_configuration(folder, translator, capfd):
     ],
 )
 def test_export_to_ctranslate2_names_the_tokens_that_it_needs(
-    changes, places, adds_end, translator, tmp_path, capfd
+    changes, added_tokens, adds_end, translator, tmp_path, capfd
 ):
     pytest.importorskip("ctranslate2")
     translator.replace(**changes).save(tmp_path / "saved")
@@ -470,10 +471,10 @@ def test_export_to_ctranslate2_names_the_tokens_that_it_needs(
     assert main(command) == 0
     assert (tmp_path / "out" / "model.bin").is_file()
     error = capfd.readouterr().err
-    assert error.count("Pass these tokens to CTranslate2") == len(places)
-    for place, ids in places.items():
+    assert error.count("Pass these tokens to CTranslate2") == len(added_tokens)
+    for position, ids in added_tokens.items():
         tokens = " ".join(translator.vocabulary.tokens(ids))
-        assert f"{place}: {tokens}\n" in error
+        assert f"{position}: {tokens}\n" in error
     if changes:
         config = json.loads((tmp_path / "out" / "config.json").read_text())
         assert config["add_source_eos"] is adds_end
@@ -522,8 +523,8 @@ def test_classify_writes_one_label_for_each_line(vocabulary, source, tmp_path, c
     assert main(["classify", folder, str(objects), "--format", "jsonl"]) == 0
     results = [json.loads(line) for line in printed(capfd)]
     assert [result["id"] for result in results] == list(range(len(LINES)))
-    blank = [not line.strip() for line in LINES]
-    assert [result["label"] is None for result in results] == blank
+    is_empty = [not line.strip() for line in LINES]
+    assert [result["label"] is None for result in results] == is_empty
     labels = [result["label"] for result in results if result["label"]]
     assert labels == [prediction.label for prediction in predictions]
     assert results[0]["probabilities"].keys() == {"good", "bad"}
@@ -531,8 +532,10 @@ def test_classify_writes_one_label_for_each_line(vocabulary, source, tmp_path, c
     assert "Line 1 is not valid JSON" in capfd.readouterr().err
     assert main(["classify", folder, source, "--window", "2"]) == 0
     remaining = iter(rows)
-    assert printed(capfd) == ["" if empty else next(remaining) for empty in blank]
-    # The vocabulary has no token for it, though it is not whitespace.
+    assert printed(capfd) == [
+        "" if no_text else next(remaining) for no_text in is_empty
+    ]
+    # The vocabulary has no token for this character, which is not whitespace.
     file.write_text(f"\u200b\n{texts[0]}\n\u200b\u200b\n", encoding="utf-8")
     assert main(["classify", folder, str(file)]) == 0
     assert printed(capfd) == ["", rows[0], ""]

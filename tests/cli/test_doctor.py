@@ -1,11 +1,11 @@
-"""The corpus check: each fault is planted and found."""
+"""The corpus check finds each fault that a test adds."""
 
 import pytest
 
 from keras_tfm.cli import main
 from keras_tfm.text import Vocabulary
 
-pytestmark = pytest.mark.backend("torch")  # no backend takes part
+pytestmark = pytest.mark.backend("torch")  # no backend is used
 SOURCE = "the small garden old house boat man and woman behind in front of with"
 TARGET = "der kleine Garten alte Haus Boot Mann und Frau hinter vor mit dem ein"
 
@@ -30,7 +30,7 @@ def check(tmp_path, capfd, pairs, *flags):
     return status, {name: int(rest.split()[0]) for name, _, rest in counts}, out
 
 
-PLANTED = {
+FAULTS = {
     "a side is empty": [("a garden", "")],
     "both sides are equal": [("The small garden there.", "the small  garden there.")],
     "the pair is a repetition": [PAIRS[7]],
@@ -41,13 +41,13 @@ PLANTED = {
 AMBIGUOUS = "the source has another target in an earlier pair"
 
 
-@pytest.mark.parametrize("fault", PLANTED)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_each_fault_is_found(fault, tmp_path, capfd):
     clean = check(tmp_path, capfd, PAIRS)[1]
     assert set(clean.values()) == {0}
-    pairs = [*PAIRS[:20], *PLANTED[fault], *PAIRS[20:]]
+    pairs = [*PAIRS[:20], *FAULTS[fault], *PAIRS[20:]]
     status, counts, out = check(tmp_path, capfd, pairs, "--strict")
-    assert counts.pop(fault) == len(PLANTED[fault])
+    assert counts.pop(fault) == len(FAULTS[fault])
     del counts[AMBIGUOUS]
     assert not any(counts[name] for name in counts if name != "both sides are equal")
     assert status == 1

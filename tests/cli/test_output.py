@@ -1,4 +1,4 @@
-"""Files of a command: written whole, resumed, locked, never lost."""
+"""Output files of a command are complete, resumed, locked and never lost."""
 
 import os
 
@@ -7,7 +7,7 @@ import pytest
 from keras_tfm.cli import lines, output
 from keras_tfm.cli.output import Output
 
-pytestmark = pytest.mark.backend("torch")  # no backend takes part
+pytestmark = pytest.mark.backend("torch")  # no backend is used
 
 
 def test_a_part_belongs_to_one_process_and_one_command(tmp_path):
@@ -18,7 +18,7 @@ def test_a_part_belongs_to_one_process_and_one_command(tmp_path):
     assert (tmp_path / "out").read_text() == "one\ntwo lines\n"
     with pytest.raises(FileNotFoundError, match="an existing folder.*Create '"):
         Output(tmp_path / "nowhere" / "out")
-    # What another program has begun is not lost.
+    # A partial file of another program is not overwritten.
     (tmp_path / "out.part").write_text("old\n")
     for identity in (None, {"a": 1}):
         with pytest.raises(
@@ -72,7 +72,7 @@ def test_fingerprints_change_with_content(tmp_path):
         ('{"source": "a", "id": {"a": [1e999]}}', "an 'id' that JSON cannot hold"),
     ],
 )
-def test_an_object_of_another_shape_is_rejected_by_its_line(line, problem):
+def test_an_invalid_object_is_rejected_with_its_line(line, problem):
     optional = {"target_prefix": str, "constraints": list}
     objects = lines.objects(['{"source": "a"}', line], ["source"], optional)
     assert next(objects) == {"source": "a"}
@@ -82,12 +82,12 @@ def test_an_object_of_another_shape_is_rejected_by_its_line(line, problem):
 
 
 @pytest.mark.parametrize("line", ["no", "NaN", '{"source": NaN}', "[" * 100_000])
-def test_a_line_that_is_not_json_is_named(line):
+def test_the_error_names_a_line_that_is_not_json(line):
     with pytest.raises(ValueError, match="Line 5 is not valid JSON"):
         next(lines.objects([line], ["source"], {}, first=5))
 
 
-def test_answers_before_a_rejected_item_still_come():
+def test_answers_before_a_rejected_item_are_returned():
     def double(items):
         if 3 in items:
             raise ValueError("three")

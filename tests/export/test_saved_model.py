@@ -1,4 +1,4 @@
-"""SavedModels: the same text as the pipeline, in other programs."""
+"""SavedModels give the text of the pipeline in other programs."""
 
 import gzip
 import os
@@ -12,8 +12,20 @@ from keras_tfm.models import RecurrentSeq2Seq
 from keras_tfm.pipelines import Classifier, Translator
 from keras_tfm.text import TokenizersVocabulary
 from tests.decode.conftest import draw_transformer, redraw
-from tests.export.saved import in_c, names_of, serve, text_operations
-from tests.pipelines.drawn import AFFIXES, CHANGES, FAST, TEXTS, as_ids, hostile
+from tests.export.serving_process import (
+    compile_c_program,
+    operation_names,
+    serve,
+    text_operations,
+)
+from tests.pipelines.random_translators import (
+    AFFIXES,
+    CHANGES,
+    FAST,
+    TEXTS,
+    as_ids,
+    hostile,
+)
 from tests.pipelines.test_classifier import CLASSES, network
 
 tensorflow_only = pytest.mark.backend("tensorflow")
@@ -21,7 +33,7 @@ other_backends = pytest.mark.backend("jax", "torch")
 
 
 def signature_of(folder):
-    """The first signature, in this process."""
+    """Loads the default signature in this process."""
     import tensorflow as tf
 
     return tf.saved_model.load(os.fspath(folder)).signatures["serving_default"]
@@ -104,7 +116,7 @@ def test_a_compiled_savedmodel_answers_the_same(translator, tmp_path):
     )
     folder = tmp_path / "1"
     assert b"_XlaMustCompile" in (folder / "saved_model.pb").read_bytes()
-    long = "a house " * 20  # of a segment that fits in no bucket
+    long = "a house " * 20  # its segment fits in no bucket
     batches = [TEXTS[3:4], ["the"] * 2, TEXTS, TEXTS[:8], ["", ""], [long], ["a", long]]
     answers = serve(folder, *(("serving_default", texts) for texts in batches))
     for texts, answer in zip(batches, answers, strict=True):
@@ -120,10 +132,10 @@ def test_a_compiled_savedmodel_answers_the_same(translator, tmp_path):
 
 @tensorflow_only
 def test_a_program_in_c_translates_with_sessions(translator, exported, tmp_path):
-    program = in_c(tmp_path)
+    program = compile_c_program(tmp_path)
     texts = [text for text in [*TEXTS, *hostile()] if not {"\n", "\x00"} & set(text)]
     process = subprocess.run(
-        [program, exported, text_operations(), *names_of(exported)],
+        [program, exported, text_operations(), *operation_names(exported)],
         input="".join(f"{text}\n" for text in texts).encode() + b"a \xff house\n",
         capture_output=True,
         timeout=300,
@@ -159,14 +171,14 @@ def test_a_savedmodel_respects_learned_positions(vocabulary, tmp_path):
     assert_same(
         answers_of(signature, ["the", long]), translator.translate(["the", long])
     )
-    # A bucket beyond the positions is lowered to them.
+    # A bucket that is longer than the positions is shortened to them.
     export.saved_model(translator, tmp_path, jit_compile=True, buckets=[(1, 32)])
 
 
 @tensorflow_only
 @pytest.mark.parametrize("kind", ["t5", "recurrent"])
 def test_models_of_other_kinds_are_exported(kind, vocabulary, tmp_path):
-    if kind == "t5":  # relative positions, of as many slots as the cache has
+    if kind == "t5":  # relative positions up to the capacity of the cache
         model = draw_transformer(vocabulary_size=vocabulary.size, positions="t5")
     else:  # states instead of a cache that grows
         model = RecurrentSeq2Seq(
@@ -191,9 +203,7 @@ def test_models_of_other_kinds_are_exported(kind, vocabulary, tmp_path):
         ({"jit_compile": True, "buckets": [(8, 0)]}, r"least 1; got \[\[8, 0\]\]"),
     ],
 )
-def test_arguments_that_cannot_work_are_rejected(
-    arguments, message, translator, tmp_path
-):
+def test_invalid_arguments_are_rejected(arguments, message, translator, tmp_path):
     with pytest.raises(ValueError, match=message):
         export.saved_model(translator, tmp_path / "export", **arguments)
     assert not (tmp_path / "export").exists()
@@ -208,14 +218,14 @@ def test_an_export_replaces_only_an_export(translator, tmp_path):
 
 @other_backends
 def test_other_backends_export_translators(translator, translations, tmp_path):
-    # The other process gets NumPy's numbers by JSON.
+    # NumPy numbers are passed to the other process as JSON.
     counts = {"version": np.int64(3), "num_hypotheses": np.int64(2)}
     export.saved_model(translator, tmp_path / "exported", **counts)
     [answer] = serve(tmp_path / "exported" / "3", ("serving_default", TEXTS))
     assert answer["translation"] == translations
 
 
-@pytest.mark.backend("torch")  # a translator is exported from both
+@pytest.mark.backend("torch")  # translators are tested on both backends
 def test_other_backends_export_classifiers(vocabulary, tmp_path):
     classifier = Classifier(network(vocabulary), vocabulary, CLASSES)
     export.saved_model(classifier, tmp_path / "saved")
@@ -249,7 +259,7 @@ def test_a_savedmodel_answers_as_the_classifier(paired, vocabulary, tmp_path):
     if not paired:
         [answer] = serve(folder, ("serving_default", [*texts, "", " "]))
     else:
-        texts = [(text, other) for text in texts for other in texts]
+        texts = [(text, second_text) for text in texts for second_text in texts]
         sides = zip(*texts, ("a house", ""), (" ", "a"), strict=True)
         first, second = (tf.constant(list(side)) for side in sides)
         answer = signature_of(folder)(text=first, second=second)
@@ -275,24 +285,24 @@ def test_a_savedmodel_answers_as_the_classifier(paired, vocabulary, tmp_path):
 def test_real_sentences_and_hostile_texts_are_translated_alike(data, tmp_path):
     folder = data / "multi30k" / "raw"
     file = next(iter(sorted(folder.glob("test*2016*.en*"))))
-    opened = gzip.open if file.suffix == ".gz" else open
-    with opened(file, "rt", encoding="utf-8") as lines:
+    open_file = gzip.open if file.suffix == ".gz" else open
+    with open_file(file, "rt", encoding="utf-8") as lines:
         sentences = [line.rstrip("\n") for line in lines]
     assert len(sentences) == 1000
-    sentences, joined = sentences[::4], " ".join(sentences)
+    sentences, long_text = sentences[::4], " ".join(sentences)
     odd = hostile()
     draw = np.random.default_rng(1)
     letters = [*"aeinst ,.!", *"\u00e4\u05d0\u0627\U0001f600\u4e2d\t"]
     odd += ["".join(draw.choice(letters, size)) for size in range(1, 200 - len(odd))]
-    odd.append(joined[:30_000])
+    odd.append(long_text[:30_000])
     assert len(odd) == 200 and len(odd[-1].split()) > 5_000
-    # Compiled decoding is compared elsewhere; so many lengths would take
-    # minutes. Nonsense is decoded to its limit.
+    # Another test compares compiled decoding; so many lengths would take
+    # minutes. Random text is decoded up to the maximum length.
     options = {"beam_size": 2, "max_decoding_length": 64}
     options |= {"jit_compile": False, "few_buckets": True}
     translator = Translator.from_preset("en-de", **options)
     export.saved_model(translator, tmp_path / "model")
-    # Not many segments beside one that is a thousand tokens long.
+    # No batch has many segments and one of a thousand tokens.
     odd.sort(key=len)
     short = sum(len(text) < 250 for text in odd)
     batches = [sentences, odd[:short], odd[short:-1], odd[-1:]]

@@ -1,4 +1,4 @@
-"""Notebooks run from top to bottom, and what is committed is what they say."""
+"""Notebooks run from top to bottom, and the committed outputs are current."""
 
 import pathlib
 import re
@@ -12,13 +12,13 @@ from tests.test_structure import MACHINE_PATH
 PATHS = run.paths()
 PICTURE_LIMIT = 150_000  # characters of a picture in the `.ipynb`
 FILE_LIMIT = 1_000_000
-# What a second run would write otherwise: an address in memory, a time.
-# An address, or a line of a log, which begins with its time.
-UNSTEADY = re.compile(
+# Output that differs between runs: an address in memory, or a line of a log,
+# which begins with its time.
+UNSTABLE = re.compile(
     r" at 0x[0-9a-f]{6,}|^(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d\b", re.MULTILINE
 )
 
-each = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 
 
 def committed(path):
@@ -33,8 +33,8 @@ def outputs(notebook):
     return [output for cell in code(notebook) for output in cell.outputs]
 
 
-def shown(output):
-    """All that one output has as text."""
+def text_of(output):
+    """Returns all text of an output."""
     data = output.get("data", {})
     texts = [text for kind, text in data.items() if not kind.startswith("image/")]
     return "\n".join([output.get("text", ""), *map(str, texts)])
@@ -42,35 +42,35 @@ def shown(output):
 
 def faults(path, notebook):
     """Lists what is wrong with a committed notebook, without running it."""
-    actual = []
+    messages = []
     cells = [(cell.cell_type, cell.source) for cell in run.read(path).cells]
     if [(cell.cell_type, cell.source) for cell in notebook.cells] != cells:
-        actual.append("its cells are not those of the .py")
+        messages.append("its cells are not those of the .py")
     counts = [cell.execution_count for cell in code(notebook)]
     if counts != list(range(1, len(counts) + 1)):
-        actual.append(f"it was not executed from top to bottom: {counts}")
+        messages.append(f"it was not executed from top to bottom: {counts}")
     for output in outputs(notebook):
         if output.output_type == "error" or output.get("name") == "stderr":
-            actual.append(f"an error or a warning stands in it: {output}")
+            messages.append(f"an error or a warning stands in it: {output}")
         for kind, content in output.get("data", {}).items():
             if kind.startswith("image/") and len(content) > PICTURE_LIMIT:
-                actual.append(f"a picture has {len(content)} characters")
-        text = shown(output)
-        if MACHINE_PATH.search(text) or UNSTEADY.search(text):
-            actual.append(f"another run would not give this: {text}")
+                messages.append(f"a picture has {len(content)} characters")
+        text = text_of(output)
+        if MACHINE_PATH.search(text) or UNSTABLE.search(text):
+            messages.append(f"another run would not give this: {text}")
     if notebook.metadata != run.METADATA:
-        actual.append(f"its metadata are {notebook.metadata}")
-    return actual
+        messages.append(f"its metadata are {notebook.metadata}")
+    return messages
 
 
 def test_there_are_notebooks():
     assert len(PATHS) == 7
-    alone = {path.stem for path in run.FOLDER.glob("*.ipynb")}
-    assert alone == {path.stem for path in PATHS}
+    committed_names = {path.stem for path in run.FOLDER.glob("*.ipynb")}
+    assert committed_names == {path.stem for path in PATHS}
 
 
-@each
-def test_what_is_committed_is_what_the_text_says(path):
+@every_notebook
+def test_committed_notebooks_have_no_faults(path):
     file = path.with_suffix(".ipynb")
     assert faults(path, committed(path)) == []
     assert file.stat().st_size <= FILE_LIMIT
@@ -114,23 +114,23 @@ def top(path):
     return cell.source
 
 
-@each
-def test_it_says_at_its_top_what_is_seen_how_long_it_takes_and_whom_it_follows(path):
+@every_notebook
+def test_the_first_cell_states_content_duration_and_sources(path):
     assert top(path).startswith("# ")
     for word in ("**You will see** ", "**Takes** ", "**Follows** "):
         assert word in top(path)
 
 
-@each
-def test_it_asserts_what_it_claims_and_names_no_backend(path):
+@every_notebook
+def test_a_notebook_has_assertions_and_imports_no_backend(path):
     source = "\n".join(cell.source for cell in code(run.read(path)))
     assert len(re.findall(r"^ *(?:assert |np\.testing\.)", source, re.M)) >= 5
     assert not re.search(r"\b(?:import|from) (?:tensorflow|torch|jax)\b", source)
 
 
-@pytest.mark.backend("torch")  # compiles nothing, so it is the quickest
-@each
-def test_it_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
+@pytest.mark.backend("torch")  # the fastest: it compiles nothing
+@every_notebook
+def test_a_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     notebook = run.read(path)
     run.execute(notebook, str(tmp_path))
@@ -138,15 +138,15 @@ def test_it_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
 
 
 @pytest.mark.backend("torch")
-def test_a_claim_that_is_false_stops_the_run(tmp_path):
+def test_a_failed_assertion_stops_the_run(tmp_path):
     false = pathlib.Path(tmp_path, "0_false.py")
     false.write_text("# %%\nassert 1 + 1 == 3\n", encoding="utf-8")
     with pytest.raises(Exception, match=r"assert 1 \+ 1 == 3"):
         run.execute(run.read(false), str(tmp_path))
 
 
-@each
-def test_the_page_of_notebooks_names_it_and_how_long_it_takes(path):
+@every_notebook
+def test_the_readme_lists_each_notebook_and_its_duration(path):
     page = (run.FOLDER / "README.md").read_text("utf-8")
     [row] = [line for line in page.splitlines() if f"({path.stem}.ipynb)" in line]
     takes = row.split("|")[-2].strip()

@@ -1,4 +1,4 @@
-from tests.pipelines.drawn import (  # noqa: F401
+from tests.pipelines.random_translators import (  # noqa: F401
     target_vocabulary,
     translations,
     translator,

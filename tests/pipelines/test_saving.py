@@ -9,7 +9,7 @@ from keras_tfm.decode import Options, Shortlist
 from keras_tfm.pipelines import Translator
 from tests.decode.conftest import draw_transformer
 from tests.layers.quantized import QUANTIZED, quantize
-from tests.pipelines.drawn import CHANGES, FAST, TEXTS, as_ids
+from tests.pipelines.random_translators import CHANGES, FAST, TEXTS, as_ids
 
 torch_only = pytest.mark.backend("torch")  # files are the same elsewhere
 

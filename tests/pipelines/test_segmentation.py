@@ -7,7 +7,7 @@ import pytest
 import keras_tfm
 from keras_tfm.pipelines import SentenceSplitter
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
-from tests.pipelines.drawn import hostile
+from tests.pipelines.random_translators import hostile
 
 pytestmark = pytest.mark.backend("torch")
 FOLDER = pathlib.Path(keras_tfm.__file__).parent / "presets" / "en-de"

@@ -10,7 +10,7 @@ from keras_tfm.decode import Options
 from keras_tfm.pipelines import SharedTranslator, TextConfig, Translator
 from keras_tfm.runtime import Decoder
 from tests.decode.conftest import draw_transformer
-from tests.pipelines.drawn import (
+from tests.pipelines.random_translators import (
     AFFIXES,
     CHANGES,
     FAST,

@@ -83,8 +83,8 @@ def write(folder, family, **settings):
     import torch
     import transformers
 
-    config, model, given = FAMILIES[family]
-    config = getattr(transformers, config)(**{**given, **settings})
+    config, model, defaults = FAMILIES[family]
+    config = getattr(transformers, config)(**{**defaults, **settings})
     model = getattr(transformers, model)(config).eval()
     generator = torch.Generator().manual_seed(0)
     for name, parameter in model.named_parameters():
@@ -102,7 +102,7 @@ def start_of(config):
 
 
 def draw(config):
-    """Source and target of reference, padded; the target has a start token."""
+    """Draws padded source and target ids; the target has a start token."""
     rng = np.random.default_rng(0)
     source = rng.integers(4, V - 1, (3, S))
     target = rng.integers(4, V - 1, (3, T))
@@ -115,23 +115,26 @@ def draw(config):
     return source, target
 
 
-def order(config):
-    """Their token of each id here: padding, unknown, start, end, the others."""
+def reference_ids(config):
+    """Returns the id in the checkpoint of each id of the library.
+
+    The library's ids begin with padding, unknown, start and end.
+    """
     unknown = {"marian": 1, "t5": 2, "mt5": 2}.get(config.model_type, 3)
     first = [config.pad_token_id, unknown, start_of(config), config.eos_token_id]
     return np.array([*first, *(i for i in range(V) if i not in first)])
 
 
-def ours(ids, config):
-    """The same ids here."""
-    numbers = {reference: i for i, reference in enumerate(order(config)) if i != 2}
-    actual = np.vectorize(numbers.get)(ids).astype("int32")
+def library_ids(ids, config):
+    """Returns the ids of the library for ids of the checkpoint."""
+    rows = {number: i for i, number in enumerate(reference_ids(config)) if i != 2}
+    actual = np.vectorize(rows.get)(ids).astype("int32")
     if ids.shape[1] == T:
         actual[:, 0] = 2
     return actual
 
 
-# Seeds by which random models give answers that differ, and of which some end.
+# Seeds of random models whose outputs differ, some with an end token.
 LIVELY = {
     "Marian": 3,
     "Marian, two tables": 3,
@@ -146,7 +149,7 @@ LIVELY = {
 
 
 def write_lively(folder, family, rows=12):
-    """Writes a model whose answers differ and end; gives it and sources."""
+    """Writes a model whose outputs differ and end; returns it and sources."""
     import torch
 
     reference = write(folder, family)
@@ -177,7 +180,7 @@ def until_end(rows):
 
 
 def change(folder, name="config.json", **values):
-    """Gives a configuration other values; None takes one out."""
+    """Changes values of a configuration; None deletes a value."""
     config = json.loads((folder / name).read_text()) | values
     config = {name: value for name, value in config.items() if value is not None}
     (folder / name).write_text(json.dumps(config))
@@ -186,7 +189,10 @@ def change(folder, name="config.json", **values):
 def logits_of(folder, config):
     source, target = draw(config)
     model = zoo.from_hugging_face(folder).model
-    ids = {"source_ids": ours(source, config), "target_ids": ours(target, config)}
+    ids = {
+        "source_ids": library_ids(source, config),
+        "target_ids": library_ids(target, config),
+    }
     return numpy(model(ids))
 
 
@@ -200,13 +206,13 @@ TEXTS = [
 
 
 def write_marian(folder, first=("</s>", "<unk>"), **settings):
-    """A model with two SentencePiece files and one table, as of OPUS-MT."""
+    """Writes a model with two SentencePiece files and tied embeddings."""
     import io
 
     import sentencepiece
     import torch
 
-    pieces = list(first)
+    tokens = list(first)
     for side, texts in (("source", TEXTS[:3]), ("target", TEXTS[3:])):
         model = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(
@@ -219,27 +225,27 @@ def write_marian(folder, first=("</s>", "<unk>"), **settings):
         (folder / f"{side}.spm").write_bytes(model.getvalue())
         processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
         for i in range(3, processor.get_piece_size()):
-            pieces.append(processor.id_to_piece(i))
-    pieces = [*dict.fromkeys(pieces), ">>de<<", "<pad>"]
-    table = {piece: i for i, piece in enumerate(pieces)}
-    (folder / "vocab.json").write_text(json.dumps(table))
-    size = len(table)
+            tokens.append(processor.id_to_piece(i))
+    tokens = [*dict.fromkeys(tokens), ">>de<<", "<pad>"]
+    ids_of_tokens = {token: i for i, token in enumerate(tokens)}
+    (folder / "vocab.json").write_text(json.dumps(ids_of_tokens))
+    size = len(ids_of_tokens)
     ids = {"pad_token_id": size - 1, "decoder_start_token_id": size - 1}
     model = write(folder, "Marian", vocab_size=size, **ids, **settings)
     with torch.no_grad():
         model.final_logits_bias.zero_()
         for name, parameter in model.named_parameters():
             if "embed_positions" not in name:
-                parameter.mul_(3.0)  # so that it says different things
+                parameter.mul_(3.0)  # so that the outputs differ
     model.save_pretrained(folder)
     return model
 
 
-M2M_CODES = 100 + 8  # marks, and rows that stand for nothing
+M2M_CODES = 100 + 8  # language tags, and unused rows
 
 
 MANY = {
-    # family, tokenizer, kind of pieces, rows after the pieces, languages
+    # family, tokenizer, model type, rows after the subword tokens, languages
     "M2M100": ("M2M100", "M2M100Tokenizer", "bpe", M2M_CODES, ("en", "de")),
     "NLLB": ("M2M100", "NllbTokenizer", "bpe", 204, ("eng_Latn", "deu_Latn")),
     "mBART 50": ("mBART", "MBart50Tokenizer", "unigram", 53, ("en_XX", "de_DE")),
@@ -249,35 +255,37 @@ MANY = {
 
 
 def write_many(folder, kind):
-    """A model with one SentencePiece file and marks of languages."""
+    """Writes a model with one SentencePiece file and language tags."""
     import sentencepiece
     import torch
     import transformers
 
-    family, tokenizer, pieces, rows, languages = MANY[kind]
-    name = "spiece.model" if family == "T5" else "sentencepiece.bpe.model"
+    family, tokenizer, model_type, rows, languages = MANY[kind]
+    file_name = "spiece.model" if family == "T5" else "sentencepiece.bpe.model"
     special = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(TEXTS * 4),
         model_prefix=str(folder / "spm"),
-        model_type=pieces,
+        model_type=model_type,
         vocab_size=60,
-        hard_vocab_limit=pieces == "bpe",
+        hard_vocab_limit=model_type == "bpe",
         minloglevel=2,
         **(special if family == "T5" else {}),
     )
-    (folder / "spm.model").rename(folder / name)
-    own = sentencepiece.SentencePieceProcessor(model_file=str(folder / name))
-    size = own.get_piece_size() + rows + (family != "T5")
+    (folder / "spm.model").rename(folder / file_name)
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / file_name))
+    size = processor.get_piece_size() + rows + (family != "T5")
     if kind == "M2M100":
         names = ["<s>", "<pad>", "</s>", "<unk>"]
-        names += [own.id_to_piece(i) for i in range(3, own.get_piece_size())]
-        table = {piece: i for i, piece in enumerate(names)}
-        (folder / "vocab.json").write_text(json.dumps(table))
+        names += [
+            processor.id_to_piece(i) for i in range(3, processor.get_piece_size())
+        ]
+        ids_of_tokens = {token: i for i, token in enumerate(names)}
+        (folder / "vocab.json").write_text(json.dumps(ids_of_tokens))
     settings = {"tokenizer_class": tokenizer}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     reference = getattr(transformers, tokenizer).from_pretrained(folder)
-    if kind == "NLLB":  # from this file it makes none itself
+    if kind == "NLLB":  # transformers adds no tags from this file
         module = transformers.models.nllb.tokenization_nllb
         reference.add_special_tokens(
             {"extra_special_tokens": module.FAIRSEQ_LANGUAGE_CODES}
@@ -290,13 +298,15 @@ def write_many(folder, kind):
                 f"__{languages[1]}__" if kind == "M2M100" else languages[1]
             ),
         )
-        table = getattr(reference, "lang_token_to_id", None) or reference.get_vocab()
-        first = own.get_piece_size() + 1
-        marks = {number: name for name, number in table.items() if number >= first}
-        codes = [marks[number] for number in sorted(marks) if marks[number] != "<mask>"]
+        ids_of_tokens = (
+            getattr(reference, "lang_token_to_id", None) or reference.get_vocab()
+        )
+        first = processor.get_piece_size() + 1
+        tags = {i: token for token, i in ids_of_tokens.items() if i >= first}
+        codes = [tags[i] for i in sorted(tags) if tags[i] != "<mask>"]
         if kind != "NLLB":  # which has tokenizer.json
-            listed = {"additional_special_tokens": codes}
-            (folder / "special_tokens_map.json").write_text(json.dumps(listed))
+            special_tokens = {"additional_special_tokens": codes}
+            (folder / "special_tokens_map.json").write_text(json.dumps(special_tokens))
     ids = {"vocab_size": size}
     if kind == "mBART":
         ids["decoder_start_token_id"] = target
@@ -304,8 +314,8 @@ def write_many(folder, kind):
         ids["decoder_start_token_id"] = 2
     model = write(folder, family, **ids)
     with torch.no_grad():
-        for one, parameter in model.named_parameters():
-            if "embed_positions" not in one:
+        for name, parameter in model.named_parameters():
+            if "embed_positions" not in name:
                 parameter.mul_(4.0 if kind == "mBART" else 2.0)
     start = ids.get("decoder_start_token_id", model.config.pad_token_id)
     bad = [[model.config.pad_token_id]]
@@ -326,22 +336,24 @@ def write_many(folder, kind):
     return model, reference
 
 
-def byte_level(folder, marks):
-    """Writes a byte-level tokenizer of few pieces; gives their number."""
+def byte_level(folder, special_tokens):
+    """Writes a small byte-level tokenizer and returns it."""
     import tokenizers
 
-    made = tokenizers.Tokenizer(tokenizers.models.BPE())
-    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
+        add_prefix_space=False
+    )
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
     trainer = tokenizers.trainers.BpeTrainer(
         vocab_size=300,
-        special_tokens=list(marks),
+        special_tokens=list(special_tokens),
         initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    made.train_from_iterator(TEXTS, trainer)
-    made.save(str(folder / "tokenizer.json"))
-    return made
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return tokenizer
 
 
 def write_gpt2(folder, **settings):

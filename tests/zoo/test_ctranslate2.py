@@ -1,4 +1,4 @@
-"""Models of CTranslate2, read and written, held against it."""
+"""Models of CTranslate2, imported and exported, compared with its engine."""
 
 import json
 import os
@@ -62,14 +62,14 @@ def golden():
 
 @pytest.fixture(scope="module")
 def sources(golden, imported):
-    """As lists of ids."""
+    """The sources as lists of ids."""
     numbers = {token: i for i, token in enumerate(imported.tokens[0])}
     return [[numbers[p] for p in line.split()] for line in golden["src"]]
 
 
 def to_text(imported, ids):
-    pieces = imported.tokens[1]
-    return "".join(pieces[i] for i in ids if i not in (0, 3))
+    tokens = imported.tokens[1]
+    return "".join(tokens[i] for i in ids if i not in (0, 3))
 
 
 @golden_test
@@ -100,9 +100,9 @@ def test_hypotheses_and_scores_are_those_of_ctranslate2(
 
 @golden_test
 def test_forced_tokens_have_the_scores_of_ctranslate2(imported, golden, sources):
-    pieces = imported.tokens[1]
+    tokens = imported.tokens[1]
     expected = golden["out"]["float32"]["score_batch"]
-    prefixes = [[pieces.index(t) for t in one["tokens"][:-1]] for one in expected]
+    prefixes = [[tokens.index(t) for t in result["tokens"][:-1]] for result in expected]
     search = runtime.Decoder(
         imported.model,
         decode.Options(
@@ -114,21 +114,21 @@ def test_forced_tokens_have_the_scores_of_ctranslate2(imported, golden, sources)
         ),
     )
     actual = search(sources[: len(prefixes)], target_prefix=prefixes)
-    for row, one in enumerate(expected):
-        gains = actual.token_scores[row, 0, : len(one["tokens"])]
-        np.testing.assert_allclose(gains, one["log_probs"], atol=1e-5)
+    for row, result in enumerate(expected):
+        log_probs = actual.token_scores[row, 0, : len(result["tokens"])]
+        np.testing.assert_allclose(log_probs, result["log_probs"], atol=1e-5)
     assert numpy(imported.model.projection.bias)[4:].any()
 
 
-def written(folder, kind, **options):
-    seed = 2 if kind == "post-norm" else 0  # says different things
+def export(folder, kind, **options):
+    seed = 2 if kind == "post-norm" else 0  # outputs differ
     model = draw_transformer(seed, vocabulary_size=V, **KINDS[kind])
     zoo.to_ctranslate2(model, TOKENS, folder, **options)
     return model
 
 
-# How far logits may be from those of float32.
-NEAR = {
+# Largest difference of the logits from those of float32.
+TOLERANCES = {
     None: 1e-5,
     "int16": 2e-2,
     "float16": 2e-2,
@@ -145,7 +145,7 @@ def logits_of(model):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_engine_translates_as_decoder_does(kind, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
-    model = written(tmp_path, kind)
+    model = export(tmp_path, kind)
     engine = ctranslate2.Translator(str(tmp_path), compute_type="float32")
     rows = [[5, 9, 4, 3], [7, 3], [8, 8, 6, 11, 12]]
     sources = [[TOKENS[i] for i in row] for row in rows]
@@ -158,40 +158,41 @@ def test_the_engine_translates_as_decoder_does(kind, tmp_path):
         [TOKENS[i] for i in ids[0] if i not in (0, 3)] for ids in search(rows).ids
     ]
     assert generated == [result.hypotheses[0] for result in results]
-    assert len({tuple(one) for one in generated}) == 3
-    scored = engine.score_batch(sources, generated)
-    ids = [[TOKENS.index(token) for token in one] for one in generated]
+    assert len({tuple(hypothesis) for hypothesis in generated}) == 3
+    expected_scores = engine.score_batch(sources, generated)
+    ids = [[TOKENS.index(token) for token in hypothesis] for hypothesis in generated]
     options |= {"return_token_scores": True, "max_decoding_length": 14}
     actual = (
         runtime.Decoder(model, decode.Options(**options)).score(rows, ids).token_scores
     )
-    for row, one, result in zip(actual, generated, scored, strict=True):
-        expected = result.log_probs[: len(one)]
-        np.testing.assert_allclose(row[0, : len(one)], expected, atol=1e-4)
+    for row, hypothesis, result in zip(actual, generated, expected_scores, strict=True):
+        expected = result.log_probs[: len(hypothesis)]
+        np.testing.assert_allclose(row[0, : len(hypothesis)], expected, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["post-norm", "with everything"])
-@pytest.mark.parametrize("quantization", NEAR)
-def test_an_exported_model_is_read_again(kind, quantization, tmp_path):
+@pytest.mark.parametrize("quantization", TOLERANCES)
+def test_an_exported_model_can_be_imported(kind, quantization, tmp_path):
     pytest.importorskip("ctranslate2")
-    model = written(tmp_path, kind, quantization=quantization)
-    again = zoo.from_ctranslate2(tmp_path)
-    assert again.tokens == (TOKENS, TOKENS)
-    assert again.model.config["tie"] == model.config["tie"]
-    actual, expected = logits_of(again.model), logits_of(model)
-    np.testing.assert_allclose(actual, expected, atol=NEAR[quantization])
+    model = export(tmp_path, kind, quantization=quantization)
+    imported = zoo.from_ctranslate2(tmp_path)
+    assert imported.tokens == (TOKENS, TOKENS)
+    assert imported.model.config["tie"] == model.config["tie"]
+    actual, expected = logits_of(imported.model), logits_of(model)
+    np.testing.assert_allclose(actual, expected, atol=TOLERANCES[quantization])
 
 
-@pytest.mark.parametrize("kind", ["post-norm", "with everything"])  # learned ones
+# "with everything" has learned positions.
+@pytest.mark.parametrize("kind", ["post-norm", "with everything"])
 def test_sequence_length_limits_the_positions(kind, tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
     if kind == "with everything":
-        written(tmp_path, kind, sequence_length=99)
+        export(tmp_path, kind, sequence_length=99)
         assert zoo.from_ctranslate2(tmp_path).model.config["sequence_length"] == 30
-    model = written(tmp_path, kind, sequence_length=6)
-    again = zoo.from_ctranslate2(tmp_path)
-    assert again.model.config["sequence_length"] == 6
-    np.testing.assert_allclose(logits_of(again.model), logits_of(model), atol=1e-5)
+    model = export(tmp_path, kind, sequence_length=6)
+    imported = zoo.from_ctranslate2(tmp_path)
+    assert imported.model.config["sequence_length"] == 6
+    np.testing.assert_allclose(logits_of(imported.model), logits_of(model), atol=1e-5)
     engine = ctranslate2.Translator(str(tmp_path))
     engine.translate_batch([TOKENS[4:10]], max_decoding_length=6)
     with pytest.raises(RuntimeError, match="positions >= 6"):
@@ -203,18 +204,18 @@ def test_sequence_length_limits_the_positions(kind, tmp_path):
 @pytest.mark.backend("torch")
 def test_files_of_another_model_are_deleted(tmp_path):
     pytest.importorskip("ctranslate2")
-    written(tmp_path, "post-norm")
+    export(tmp_path, "post-norm")
     model = draw_transformer(vocabulary_size=V, tie=None)
-    other = [*TOKENS[:4], *TOKENS[:3:-1]]
-    zoo.to_ctranslate2(model, TOKENS, tmp_path, target_vocabulary=other)
-    assert zoo.from_ctranslate2(tmp_path).tokens == (TOKENS, other)
+    target_tokens = [*TOKENS[:4], *TOKENS[:3:-1]]
+    zoo.to_ctranslate2(model, TOKENS, tmp_path, target_vocabulary=target_tokens)
+    assert zoo.from_ctranslate2(tmp_path).tokens == (TOKENS, target_tokens)
     names = {path.name.split(".")[0] for path in tmp_path.iterdir()}
     assert names == {"config", "model", "source_vocabulary", "target_vocabulary"}
 
 
 def test_the_default_epsilon_is_that_of_the_engine(tmp_path):
     pytest.importorskip("ctranslate2")
-    written(tmp_path, "with everything")
+    export(tmp_path, "with everything")
     config = json.loads((tmp_path / "config.json").read_text())
     assert config.pop("layer_norm_epsilon") == 1e-3
     (tmp_path / "config.json").write_text(json.dumps(config))
@@ -223,7 +224,7 @@ def test_the_default_epsilon_is_that_of_the_engine(tmp_path):
 
 def test_add_source_eos_becomes_a_source_suffix(tmp_path):
     pytest.importorskip("ctranslate2")
-    written(tmp_path, "post-norm", add_source_eos=True)
+    export(tmp_path, "post-norm", add_source_eos=True)
     assert zoo.from_ctranslate2(tmp_path).options["source_suffix"] == [3]
 
 
@@ -235,18 +236,18 @@ def change(folder, **values):
 @pytest.mark.backend("torch")
 def test_add_source_bos_becomes_a_source_prefix(tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
-    written(tmp_path, "post-norm")
+    export(tmp_path, "post-norm")
     change(tmp_path, add_source_bos=True)
     assert zoo.from_ctranslate2(tmp_path).options["source_prefix"] == [2]
     change(tmp_path, bos_token="t7", add_source_eos=True)
-    again = zoo.from_ctranslate2(tmp_path)
+    imported = zoo.from_ctranslate2(tmp_path)
     engine = ctranslate2.Translator(str(tmp_path), compute_type="float32")
     [result] = engine.translate_batch([["t5", "t9"]], beam_size=1, return_scores=True)
-    ends = (again.options["source_prefix"], again.options["source_suffix"])
+    ends = (imported.options["source_prefix"], imported.options["source_suffix"])
     assert ends == ([TOKENS.index("t7")], [3])
     options = {"suppress_ids": (), "disable_unk": False, "jit_compile": False}
     actual = runtime.Decoder(
-        again.model, decode.Options(max_decoding_length=256, **options)
+        imported.model, decode.Options(max_decoding_length=256, **options)
     )([[*ends[0], *map(TOKENS.index, ("t5", "t9")), *ends[1]]])
     generated = [TOKENS[i] for i in actual.ids[0, 0] if i not in (0, 3)]
     assert generated == result.hypotheses[0]
@@ -262,19 +263,22 @@ def test_only_the_target_vocabulary_needs_a_start_token(tmp_path):
     model = draw_transformer(2, vocabulary_size=V, tie="target")
     source = ["<pad>", "<unk>", "first", "</s>", *(f"s{i}" for i in range(4, V))]
     zoo.to_ctranslate2(model, source, tmp_path, target_vocabulary=TOKENS)
-    again = zoo.from_ctranslate2(tmp_path)
-    assert again.tokens == ([*source[:2], "<s>", "</s>", "first", *source[4:]], TOKENS)
-    assert again.permutations[0].tolist() == [0, 1, -1, 3, 2, *range(4, V)]
-    assert again.permutations[1].tolist() == list(range(V))
-    ids = np.array([again.tokens[0].index(name) for name in source[4:9]])
-    places = np.arange(4, 9)[None]
-    target = BATCH["target_ids"][:1]
-    given = {"source_ids": ids[None].astype("int32"), "target_ids": target}
-    expected = {"source_ids": places.astype("int32"), "target_ids": target}
-    np.testing.assert_allclose(
-        numpy(again.model(given)), numpy(model(expected)), atol=1e-5
+    imported = zoo.from_ctranslate2(tmp_path)
+    assert imported.tokens == (
+        [*source[:2], "<s>", "</s>", "first", *source[4:]],
+        TOKENS,
     )
-    for tokens in (source, TOKENS):  # whose engine reads <s> first, and not "first"
+    assert imported.permutations[0].tolist() == [0, 1, -1, 3, 2, *range(4, V)]
+    assert imported.permutations[1].tolist() == list(range(V))
+    ids = np.array([imported.tokens[0].index(name) for name in source[4:9]])
+    source_ids = np.arange(4, 9)[None]
+    target = BATCH["target_ids"][:1]
+    imported_inputs = {"source_ids": ids[None].astype("int32"), "target_ids": target}
+    inputs = {"source_ids": source_ids.astype("int32"), "target_ids": target}
+    np.testing.assert_allclose(
+        numpy(imported.model(imported_inputs)), numpy(model(inputs)), atol=1e-5
+    )
+    for tokens in (source, TOKENS):  # the engine starts with <s>, not with "first"
         (tmp_path / "source_vocabulary.json").write_text(json.dumps(tokens))
         (tmp_path / "target_vocabulary.json").write_text(json.dumps(source))
         with pytest.raises(ValueError, match="the start '<s>' is not in the target"):
@@ -284,19 +288,19 @@ def test_only_the_target_vocabulary_needs_a_start_token(tmp_path):
 @pytest.mark.backend("torch")
 def test_target_language_tags_are_found(tmp_path):
     pytest.importorskip("ctranslate2")
-    written(tmp_path, "post-norm")
+    export(tmp_path, "post-norm")
     assert zoo.from_ctranslate2(tmp_path).languages is None
     file = tmp_path / "shared_vocabulary.json"
     names = json.loads(file.read_text())
     names[6] = ">>fra<<"
     file.write_text(json.dumps(names))
-    again = zoo.from_ctranslate2(tmp_path)
-    assert again.languages == {"fra": 6} and again.tokens[0][6] == ">>fra<<"
-    assert again.options_for(None, "fra")["source_prefix"] == [6]
+    imported = zoo.from_ctranslate2(tmp_path)
+    assert imported.languages == {"fra": 6} and imported.tokens[0][6] == ">>fra<<"
+    assert imported.options_for(None, "fra")["source_prefix"] == [6]
 
 
-def of_number(name, value):
-    """How a number of one byte stands in a file, with its name."""
+def encode_number(name, value):
+    """Returns the bytes of a named one-byte number in a file."""
     name = name.encode() + b"\0"
     return struct.pack("<H", len(name)) + name + struct.pack("<BBIb", 0, 1, 1, value)
 
@@ -304,23 +308,25 @@ def of_number(name, value):
 @pytest.mark.backend("torch")
 def test_decoding_may_start_with_zeros(tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
-    written(tmp_path, "post-norm")
+    export(tmp_path, "post-norm")
     file, name = tmp_path / "model.bin", "decoder/start_from_zero_embedding"
     content = file.read_bytes()
-    assert content.count(of_number(name, 0)) == 1
-    file.write_bytes(content.replace(of_number(name, 0), of_number(name, 1)))
-    again = zoo.from_ctranslate2(tmp_path)
-    assert not numpy(again.model.target_embedding.embeddings.value)[2].any()
+    assert content.count(encode_number(name, 0)) == 1
+    file.write_bytes(content.replace(encode_number(name, 0), encode_number(name, 1)))
+    imported = zoo.from_ctranslate2(tmp_path)
+    assert not numpy(imported.model.target_embedding.embeddings.value)[2].any()
     engine = ctranslate2.Translator(str(tmp_path), compute_type="float32")
     sources = [["t5", "t9", "t4", "</s>"], ["t7", "</s>"]]
     results = engine.translate_batch(sources, beam_size=1, return_scores=True)
-    ids = [[again.tokens[0].index(token) for token in row] for row in sources]
+    ids = [[imported.tokens[0].index(token) for token in row] for row in sources]
     options = {"suppress_ids": (2,), "disable_unk": False, "jit_compile": False}
     actual = runtime.Decoder(
-        again.model, decode.Options(max_decoding_length=256, **options)
+        imported.model, decode.Options(max_decoding_length=256, **options)
     )(ids)
     for row, result in enumerate(results):
-        generated = [again.tokens[1][i] for i in actual.ids[row, 0] if i not in (0, 3)]
+        generated = [
+            imported.tokens[1][i] for i in actual.ids[row, 0] if i not in (0, 3)
+        ]
         assert generated == result.hypotheses[0]
         np.testing.assert_allclose(actual.scores[row], result.scores, atol=1e-4)
 
@@ -328,18 +334,18 @@ def test_decoding_may_start_with_zeros(tmp_path):
 @pytest.mark.backend("torch")
 def test_different_sides_and_unknown_weights_are_rejected(tmp_path):
     pytest.importorskip("ctranslate2")
-    written(tmp_path, "post-norm")
+    export(tmp_path, "post-norm")
     file = tmp_path / "model.bin"
     content = file.read_bytes()
-    one = of_number("encoder/pre_norm", 0)
-    assert content.count(one) == 1
-    file.write_bytes(content.replace(one, of_number("encoder/pre_norm", 1)))
+    flag = encode_number("encoder/pre_norm", 0)
+    assert content.count(flag) == 1
+    file.write_bytes(content.replace(flag, encode_number("encoder/pre_norm", 1)))
     with pytest.raises(ValueError, match=r"'pre_norm' must be equal.*got \[0, 1\]"):
         zoo.from_ctranslate2(tmp_path)
     # A name that no Transformer of the paper has, of the same length.
-    name, other = b"encoder/embeddings_merge\0", b"encoder/embeddings_other\0"
+    name, unknown_name = b"encoder/embeddings_merge\0", b"encoder/embeddings_other\0"
     assert content.count(name) == 1
-    file.write_bytes(content.replace(name, other))
+    file.write_bytes(content.replace(name, unknown_name))
     with pytest.raises(ValueError, match="not supported: .'encoder/embeddings_oth"):
         zoo.from_ctranslate2(tmp_path)
 
@@ -358,27 +364,27 @@ def test_scale_embeddings_has_the_meaning_of_the_engine(scaled, tmp_path):
     folder = tmp_path / "converted"
     converter = ctranslate2.converters.TransformersConverter(str(tmp_path))
     converter.convert(str(folder))
-    again = zoo.from_ctranslate2(folder)
-    assert again.model.config["scale_embedding"] is scaled
+    imported = zoo.from_ctranslate2(folder)
+    assert imported.model.config["scale_embedding"] is scaled
     engine = ctranslate2.Translator(str(folder), compute_type="float32")
-    source, target = again.tokens[0][5:10], again.tokens[1][20:26]
-    ends = again.options["source_suffix"]
+    source, target = imported.tokens[0][5:10], imported.tokens[1][20:26]
+    ends = imported.options["source_suffix"]
     [expected] = engine.score_batch([source], [target])
     options = {"suppress_ids": (), "disable_unk": False, "return_token_scores": True}
     search = runtime.Decoder(
-        again.model, decode.Options(max_decoding_length=9, **options)
+        imported.model, decode.Options(max_decoding_length=9, **options)
     )
     actual = search.score([[*range(5, 10), *ends]], [[*range(20, 26), 3]]).token_scores
     np.testing.assert_allclose(actual[0, 0, :7], expected.log_probs, atol=1e-4)
 
 
 @pytest.mark.backend("torch")
-def test_another_scale_of_embeddings_is_rejected(tmp_path):
+def test_an_unsupported_scale_of_embeddings_is_rejected(tmp_path):
     pytest.importorskip("ctranslate2")
-    written(tmp_path, "post-norm")
+    export(tmp_path, "post-norm")
     file, name = tmp_path / "model.bin", "decoder/scale_embeddings"
     content = file.read_bytes()
-    flag = of_number(name, 1)
+    flag = encode_number(name, 1)
     assert content.count(flag) == 1
     for value in (2.0, float("nan")):
         factor = flag[:-7] + struct.pack("<BBIf", 0, 0, 4, value)
@@ -390,12 +396,12 @@ def test_another_scale_of_embeddings_is_rejected(tmp_path):
 @pytest.mark.backend("torch")
 def test_padding_may_be_called_blank(tmp_path):
     pytest.importorskip("ctranslate2")
-    model = written(tmp_path, "post-norm")
+    model = export(tmp_path, "post-norm")
     file = tmp_path / "shared_vocabulary.json"
     file.write_text(json.dumps(["<blank>", *TOKENS[1:]]))
-    again = zoo.from_ctranslate2(tmp_path)
-    assert again.tokens[0] == ["<blank>", *TOKENS[1:]]
-    np.testing.assert_allclose(logits_of(again.model), logits_of(model), atol=1e-5)
+    imported = zoo.from_ctranslate2(tmp_path)
+    assert imported.tokens[0] == ["<blank>", *TOKENS[1:]]
+    np.testing.assert_allclose(logits_of(imported.model), logits_of(model), atol=1e-5)
 
 
 @pytest.mark.backend("torch")
@@ -420,14 +426,14 @@ def test_unsupported_architectures_are_rejected(tmp_path):
 def folder(tmp_path_factory):
     pytest.importorskip("ctranslate2")
     folder = tmp_path_factory.mktemp("written")
-    written(folder, "post-norm")
+    export(folder, "post-norm")
     return folder
 
 
-def damaged(content, fault):
-    """A file of which one thing is wrong."""
+def damage(content, fault):
+    """Returns the content with one fault."""
     name = b"decoder/embeddings/weight\0"
-    place = content.index(name) + len(name)  # of the rank
+    offset = content.index(name) + len(name)  # where the rank is
     if fault == "short":
         return content[:-100]
     if fault == "empty":
@@ -435,12 +441,12 @@ def damaged(content, fault):
     if fault == "version":
         return struct.pack("<I", 99) + content[4:]
     if fault == "long shape":
-        return content[: place + 1] + struct.pack("<I", 2**31) + content[place + 5 :]
+        return content[: offset + 1] + struct.pack("<I", 2**31) + content[offset + 5 :]
     if fault == "many":
         count = content.index(b"Transformer") + len("TransformerSpec") + 1 + 4
         return content[:count] + struct.pack("<I", 2**31) + content[count + 4 :]
     if fault == "type":
-        return content[: place + 9] + b"\x63" + content[place + 10 :]
+        return content[: offset + 9] + b"\x63" + content[offset + 10 :]
     return content + b"more"
 
 
@@ -453,13 +459,13 @@ def test_a_damaged_file_is_rejected(fault, folder, tmp_path):
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     file = tmp_path / "model.bin"
-    file.write_bytes(damaged(file.read_bytes(), fault))
+    file.write_bytes(damage(file.read_bytes(), fault))
     with pytest.raises(ValueError, match="model.bin cannot be read as a model of CTr"):
         zoo.from_ctranslate2(tmp_path)
 
 
 @pytest.mark.backend("torch")
-def test_a_vocabulary_of_another_model_is_rejected(folder, tmp_path):
+def test_a_vocabulary_of_another_size_is_rejected(folder, tmp_path):
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())
     for side in ("source", "target", "shared"):

@@ -1,4 +1,4 @@
-"""Options of decoding in the files of transformers."""
+"""Options of decoding are read from the files of transformers."""
 
 import json
 import math
@@ -17,14 +17,14 @@ def read(folder, config, permutation):
     return generation.read_options(folder, Config(config, file), permutation)
 
 
-def settings(folder, **given):
-    (folder / "generation_config.json").write_text(json.dumps(given))
+def options_of(folder, **values):
+    (folder / "generation_config.json").write_text(json.dumps(values))
     ids = TokenPermutation(6, pad_id=5, unknown_id=1, start_id=5, end_id=0)
     return read(folder, {"eos_token_id": 0, "num_beams": 9}, ids)
 
 
 def test_generation_config_becomes_decode_options(tmp_path):
-    actual = settings(
+    actual = options_of(
         tmp_path,
         num_beams=4,
         length_penalty=0.7,
@@ -39,34 +39,34 @@ def test_generation_config_becomes_decode_options(tmp_path):
         "beam_size": 4,
         "num_hypotheses": 4,
         "length_penalty": 0.7,
-        "max_decoding_length": 19,  # reference counts what decoding starts with
+        "max_decoding_length": 19,  # the reference counts the start token
         "min_decoding_length": 5,
         "no_repeat_ngram_size": 3,
         "suppress_ids": [0, 2, 4],
         "suppress_sequences": [[5, 6]],
         "target_prefix": [6],
-        "score_prefix": False,  # reference is forced at no cost
+        "score_prefix": False,  # the reference does not score forced tokens
         "source_suffix": [3],
         "disable_unk": False,
     }
     beam = {"num_beams": 4}
-    assert settings(tmp_path, **beam, early_stopping="never")["patience"] == float(
+    assert options_of(tmp_path, **beam, early_stopping="never")["patience"] == float(
         "inf"
     )
-    assert settings(tmp_path, **beam, early_stopping=True)["early_stopping"] is True
-    assert "early_stopping" not in settings(tmp_path, **beam, early_stopping=False)
-    assert settings(tmp_path, length_penalty=0.0)["length_penalty"] == 0.0
-    new = settings(tmp_path, max_new_tokens=20, max_length=9, min_new_tokens=4)
+    assert options_of(tmp_path, **beam, early_stopping=True)["early_stopping"] is True
+    assert "early_stopping" not in options_of(tmp_path, **beam, early_stopping=False)
+    assert options_of(tmp_path, length_penalty=0.0)["length_penalty"] == 0.0
+    new = options_of(tmp_path, max_new_tokens=20, max_length=9, min_new_tokens=4)
     assert new["max_decoding_length"] == 20 and new["min_decoding_length"] == 4
-    assert settings(tmp_path, suppress_tokens=[4])["suppress_ids"] == [0, 2, 6]
-    drawn = settings(tmp_path, num_beams=1, do_sample=True, top_p=0.9)
-    assert drawn["sampling_topk"] == 50 and drawn["sampling_topp"] == 0.9
-    others = {"temperature": 0.7, "min_p": 0.1, "epsilon_cutoff": 0.02, "top_k": 8}
-    drawn = settings(tmp_path, num_beams=1, do_sample=True, **others)
+    assert options_of(tmp_path, suppress_tokens=[4])["suppress_ids"] == [0, 2, 6]
+    sampling = options_of(tmp_path, num_beams=1, do_sample=True, top_p=0.9)
+    assert sampling["sampling_topk"] == 50 and sampling["sampling_topp"] == 0.9
+    values = {"temperature": 0.7, "min_p": 0.1, "epsilon_cutoff": 0.02, "top_k": 8}
+    sampling = options_of(tmp_path, num_beams=1, do_sample=True, **values)
     names = ("temperature", "minp", "epsilon", "topk")
-    assert [drawn[f"sampling_{name}"] for name in names] == [*others.values()]
-    assert "sampling_topp" not in settings(tmp_path, num_beams=1, top_p=0.9)
-    greedy = settings(tmp_path, num_beams=1)
+    assert [sampling[f"sampling_{name}"] for name in names] == [*values.values()]
+    assert "sampling_topp" not in options_of(tmp_path, num_beams=1, top_p=0.9)
+    greedy = options_of(tmp_path, num_beams=1)
     assert "num_hypotheses" not in greedy and greedy["target_prefix"] == []
     assert not {"max_decoding_length", "min_decoding_length"} & set(greedy)
 
@@ -86,28 +86,28 @@ def test_generation_config_replaces_config_json(tmp_path):
 
 
 def test_the_end_token_is_never_suppressed_as_a_bad_word(tmp_path):
-    actual = settings(tmp_path, bad_words_ids=[[0], [2], [3, 0]])
+    actual = options_of(tmp_path, bad_words_ids=[[0], [2], [3, 0]])
     assert actual["suppress_ids"] == [0, 2, 4]
     assert actual["suppress_sequences"] == [[5, 3]]
-    assert settings(tmp_path, suppress_tokens=[0])["suppress_ids"] == [0, 2, 3]
+    assert options_of(tmp_path, suppress_tokens=[0])["suppress_ids"] == [0, 2, 3]
 
 
 def test_a_long_bad_word_is_rejected(tmp_path):
     row = [3, 4] * 32
-    actual = settings(tmp_path, bad_words_ids=[row])
+    actual = options_of(tmp_path, bad_words_ids=[row])
     assert actual["suppress_sequences"] == [[5, 6] * 32]
     with pytest.raises(
         ValueError, match="`bad_words_ids` must be of at most 64 tokens; got 65"
     ):
-        settings(tmp_path, bad_words_ids=[[3], [*row, 3]])
+        options_of(tmp_path, bad_words_ids=[[3], [*row, 3]])
 
 
 def test_unsupported_options_and_damaged_files_are_rejected(tmp_path):
     with pytest.raises(ValueError, match="not supported.*encoder_no_repeat_ngram"):
-        settings(tmp_path, encoder_no_repeat_ngram_size=2)
+        options_of(tmp_path, encoder_no_repeat_ngram_size=2)
     with pytest.raises(ValueError, match=r"something else here.*repetition_penalty"):
-        settings(tmp_path, repetition_penalty=1.2)
-    for given in (
+        options_of(tmp_path, repetition_penalty=1.2)
+    for values in (
         {"eos_token_id": 3},
         {"eos_token_id": [0, 3]},
         {"stop_strings": ["."]},
@@ -121,16 +121,18 @@ def test_unsupported_options_and_damaged_files_are_rejected(tmp_path):
         {"num_beams": 4, "length_penalty": -1.0},
         {"num_beams": 4, "do_sample": True},
     ):
-        with pytest.raises(ValueError, match=f"else here.*'{[*given][-1]}'"):
-            settings(tmp_path, **given)
-    for given in ({"num_beams": [4]}, {"top_k": "a"}, {"length_penalty": math.nan}):
-        with pytest.raises(ValueError, match=f"`{[*given][0]}` must be a number"):
-            settings(tmp_path, **given)
-    assert settings(tmp_path, num_beams=1, length_penalty=-1.0, eos_token_id=[0])
-    assert settings(tmp_path, repetition_penalty=1.0, typical_p=1.0, num_beam_groups=1)
-    for wrong in ([[10**9]], [5], 7):
+        with pytest.raises(ValueError, match=f"else here.*'{[*values][-1]}'"):
+            options_of(tmp_path, **values)
+    for values in ({"num_beams": [4]}, {"top_k": "a"}, {"length_penalty": math.nan}):
+        with pytest.raises(ValueError, match=f"`{[*values][0]}` must be a number"):
+            options_of(tmp_path, **values)
+    assert options_of(tmp_path, num_beams=1, length_penalty=-1.0, eos_token_id=[0])
+    assert options_of(
+        tmp_path, repetition_penalty=1.0, typical_p=1.0, num_beam_groups=1
+    )
+    for bad_words in ([[10**9]], [5], 7):
         with pytest.raises(ValueError, match="cannot be read"):
-            settings(tmp_path, bad_words_ids=wrong)
+            options_of(tmp_path, bad_words_ids=bad_words)
     (tmp_path / "generation_config.json").write_text("[" * 100_000)
     with pytest.raises(
         ValueError, match="generation_config.json cannot be read as JSON"

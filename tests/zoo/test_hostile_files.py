@@ -1,4 +1,4 @@
-"""Damaged and hostile files of weights: an error, and no memory for it."""
+"""Damaged and hostile weight files raise an error and take little memory."""
 
 import functools
 import io
@@ -17,7 +17,7 @@ from keras_tfm.zoo.huggingface.safetensors_folder import SafetensorsFolder
 from keras_tfm.zoo.marian.weights_file import WeightsFile
 from keras_tfm.zoo.marian.yaml_file import read_yaml
 
-pytestmark = pytest.mark.backend("torch")  # of files alone
+pytestmark = pytest.mark.backend("torch")  # no backend is used
 ARRAYS = {
     "encoder_Wemb": np.arange(600, dtype="float32").reshape(100, 6),
     "encoder_l1_ffn_b1": np.ones((1, 6), "float32"),
@@ -28,22 +28,22 @@ START = 700  # bytes that are changed: all headers are among them
 
 def npz():
     file = io.BytesIO()
-    named = {**ARRAYS, "special:model.yml": np.frombuffer(CONFIG, "int8")}
-    np.savez(file, **named)
+    arrays = {**ARRAYS, "special:model.yml": np.frombuffer(CONFIG, "int8")}
+    np.savez(file, **arrays)
     return file.getvalue()
 
 
 def marian_bin():
-    named = {**ARRAYS, "special:model.yml": np.frombuffer(CONFIG, "int8")}
+    arrays = {**ARRAYS, "special:model.yml": np.frombuffer(CONFIG, "int8")}
     kinds = {"float32": 0x404, "int8": 0x101}
-    head, datas = struct.pack("<2Q", 1, len(named)), b""
-    for name, array in named.items():
+    head, datas = struct.pack("<2Q", 1, len(arrays)), b""
+    for name, array in arrays.items():
         data = array.tobytes()
         kind = kinds[str(array.dtype)]
         head += struct.pack("<4Q", len(name) + 1, kind, array.ndim, len(data))
         datas += data
-    head += b"".join(name.encode() + b"\0" for name in named)
-    head += b"".join(struct.pack(f"<{a.ndim}i", *a.shape) for a in named.values())
+    head += b"".join(name.encode() + b"\0" for name in arrays)
+    head += b"".join(struct.pack(f"<{a.ndim}i", *a.shape) for a in arrays.values())
     return head + struct.pack("<Q", 0) + datas
 
 
@@ -77,22 +77,22 @@ FORMATS = {
 
 
 @functools.cache
-def good(form):
+def intact_file(form):
     return FORMATS[form][0]()
 
 
 def read(form, folder, content):
-    """All arrays of a file with that content."""
-    _, name, opened = FORMATS[form]
+    """Reads all arrays of a file with this content."""
+    _, name, reader = FORMATS[form]
     (folder / name).write_bytes(content)
-    actual = opened(folder / name)
+    actual = reader(folder / name)
     names = getattr(actual, "shapes", None) or actual.arrays
     return {name: np.array(actual.array(name)) for name in names}
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_an_intact_file_is_read(form, tmp_path):
-    actual = read(form, tmp_path, good(form))
+    actual = read(form, tmp_path, intact_file(form))
     assert set(actual) == set(ARRAYS)
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(actual[name], array)
@@ -104,11 +104,12 @@ def test_an_intact_file_is_read(form, tmp_path):
 def test_a_changed_header_is_read_or_rejected_without_much_memory(
     form, data, tmp_path_factory
 ):
-    content = bytearray(good(form))
-    ends = form == "npz" and data.draw(st.booleans(), "at the end")  # zip's list
+    content = bytearray(intact_file(form))
+    # The directory of a zip file is at its end.
+    from_end = form == "npz" and data.draw(st.booleans(), "at the end")
     for _ in range(data.draw(st.integers(1, 3), "changes")):
-        place = data.draw(st.integers(0, min(START, len(content) - 9)), "place")
-        place = len(content) - 9 - place if ends else place
+        offset = data.draw(st.integers(0, min(START, len(content) - 9)), "place")
+        offset = len(content) - 9 - offset if from_end else offset
         size = data.draw(st.sampled_from([1, 4, 8]), "size")
         value = data.draw(
             st.one_of(
@@ -117,7 +118,7 @@ def test_a_changed_header_is_read_or_rejected_without_much_memory(
             ),
             "value",
         )
-        content[place : place + size] = struct.pack("<Q", value % 2**64)[:size]
+        content[offset : offset + size] = struct.pack("<Q", value % 2**64)[:size]
     folder = tmp_path_factory.getbasetemp() / form
     folder.mkdir(exist_ok=True)
     tracemalloc.start()
@@ -132,23 +133,25 @@ def test_a_changed_header_is_read_or_rejected_without_much_memory(
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.99])
-def test_a_truncated_file_is_rejected(form, share, tmp_path):
-    content = good(form)
+@pytest.mark.parametrize("fraction", [0.0, 0.1, 0.5, 0.99])
+def test_a_truncated_file_is_rejected(form, fraction, tmp_path):
+    content = intact_file(form)
     with pytest.raises(ValueError, match=r"damaged"):
-        read(form, tmp_path, content[: int(len(content) * share)])
+        read(form, tmp_path, content[: int(len(content) * fraction)])
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_duplicate_array_is_rejected(tmp_path):
     first, second = (name.encode() for name in ARRAYS)
-    content = good("bin").replace(second, first.ljust(len(second), b"\0"))
+    content = intact_file("bin").replace(second, first.ljust(len(second), b"\0"))
     with pytest.raises(ValueError, match="'encoder_Wemb' exists twice"):
         read("bin", tmp_path, content)
-    content = good("CTranslate2").replace(second, first.ljust(len(second), b"\0"))
+    content = intact_file("CTranslate2").replace(
+        second, first.ljust(len(second), b"\0")
+    )
     with pytest.raises(ValueError, match="'encoder_Wemb' exists twice"):
         read("CTranslate2", tmp_path, content)
-    file = io.BytesIO(good("npz"))
+    file = io.BytesIO(intact_file("npz"))
     with zipfile.ZipFile(file, "a") as archive:
         name = archive.namelist()[0]
         archive.writestr(name, archive.read(name))
@@ -277,7 +280,7 @@ def test_a_duplicate_tensor_is_rejected(tmp_path):
         SafetensorsFolder(tmp_path)
 
 
-def overlapping(offsets):
+def safetensors_with_offsets(offsets):
     header = {
         "a": {"dtype": "F32", "shape": [4], "data_offsets": offsets[0]},
         "b": {"dtype": "F32", "shape": [4], "data_offsets": offsets[1]},
@@ -289,9 +292,9 @@ def overlapping(offsets):
 @pytest.mark.parametrize(
     "content",
     [
-        overlapping([[0, 16], [0, 16]]),
-        overlapping([[0, 16], [8, 24]]),
-        overlapping([[0, 16], [16, 2**40]]),
+        safetensors_with_offsets([[0, 16], [0, 16]]),
+        safetensors_with_offsets([[0, 16], [8, 24]]),
+        safetensors_with_offsets([[0, 16], [16, 2**40]]),
         struct.pack("<Q", 2**60) + b"{}",
     ],
     ids=["same", "overlap", "beyond", "long header"],

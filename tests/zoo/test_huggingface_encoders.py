@@ -1,4 +1,4 @@
-"""Encoders of BERT's kin, held against transformers itself."""
+"""Encoders of the BERT family are compared with transformers."""
 
 import importlib.util
 import json
@@ -68,33 +68,33 @@ def draw(pad_id, vocabulary_size=V):
     return ids, np.where(ids == pad_id, 0, segments)
 
 
-def differences(folder, reference, head=None):
-    """Gives our logits and reference at real tokens."""
+def outputs_of(folder, reference, head=None):
+    """Returns the outputs of library and reference at real tokens."""
     import torch
 
-    ours = zoo.from_hugging_face(folder, head).model
-    encoder = getattr(ours, "encoder", ours)
+    model = zoo.from_hugging_face(folder, head).model
+    encoder = getattr(model, "encoder", model)
     ids, segments = draw(encoder.pad_id, encoder.vocabulary_size)
     real = ids != encoder.pad_id
-    given = {
+    values = {
         "token_ids": ids,
         "segment_ids": segments,
         "mask_positions": np.tile(np.arange(S, dtype="int32"), (3, 1)),
     }
-    names = {tensor.name for tensor in ours.inputs}
-    actual = numpy(ours({name: given[name] for name in names}))
+    names = {tensor.name for tensor in model.inputs}
+    actual = numpy(model({name: values[name] for name in names}))
     inputs = {"input_ids": ids, "attention_mask": real.astype("int64")}
     if "segment_ids" in names:
         inputs["token_type_ids"] = segments
     with torch.no_grad():
-        answer = reference(**{k: torch.tensor(v).long() for k, v in inputs.items()})
-    expected = getattr(answer, "logits", None)
-    expected = (answer.last_hidden_state if expected is None else expected).numpy()
+        outputs = reference(**{k: torch.tensor(v).long() for k, v in inputs.items()})
+    expected = getattr(outputs, "logits", None)
+    expected = (outputs.last_hidden_state if expected is None else expected).numpy()
     return (actual, expected) if actual.ndim == 2 else (actual[real], expected[real])
 
 
 def package(name):
-    """The folder of an installed package, which is not imported."""
+    """Returns the folder of an installed package without importing it."""
     spec = importlib.util.find_spec(name)
     if spec is None:
         pytest.skip(f"{name}, which brings real weights, is not installed")
@@ -104,7 +104,7 @@ def package(name):
 @pytest.mark.parametrize(("family", "head"), CASES)
 def test_logits_are_those_of_transformers(family, head, tmp_path):
     reference = write(tmp_path, family, head)
-    actual, expected = differences(tmp_path, reference)
+    actual, expected = outputs_of(tmp_path, reference)
     np.testing.assert_allclose(actual, expected, atol=1e-4)
     assert np.abs(expected).max() > 0.1
     assert isinstance(zoo.from_hugging_face(tmp_path).model, HEADS[head])
@@ -120,29 +120,29 @@ def test_real_weights_give_the_logits_of_transformers(name, tmp_path):
     else:
         folder = package("cognition") / "model"
         kind = transformers.BertForMaskedLM
-    actual, expected = differences(folder, kind.from_pretrained(folder).eval())
+    actual, expected = outputs_of(folder, kind.from_pretrained(folder).eval())
     np.testing.assert_allclose(actual, expected, atol=1e-4)
     vocabulary = zoo.from_hugging_face(folder).vocabulary
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     texts = ["Isn't it GOOD? Café, naïve…", "日本 ok"]
     for ids, text in zip(vocabulary.encode(texts), texts, strict=True):
-        marked = [vocabulary.start_id, *ids, vocabulary.end_id]
-        assert marked == tokenizer(text)["input_ids"]
+        token_ids = [vocabulary.start_id, *ids, vocabulary.end_id]
+        assert token_ids == tokenizer(text)["input_ids"]
 
 
 def test_a_real_model_predicts_a_masked_word():
     model, vocabulary = zoo.from_hugging_face(package("cognition") / "model")[:2]
     [ids] = vocabulary.encode(["paris is the capital of france."])
     ids = [vocabulary.start_id, *ids, vocabulary.end_id]
-    place = vocabulary.tokens(ids).index("france")
+    position = vocabulary.tokens(ids).index("france")
     masked = np.array([ids], "int32")
-    masked[0, place] = vocabulary.mask_id
+    masked[0, position] = vocabulary.mask_id
     logits = numpy(
         model(
             {
                 "token_ids": masked,
                 "segment_ids": np.zeros_like(masked),
-                "mask_positions": np.array([[place]], "int32"),
+                "mask_positions": np.array([[position]], "int32"),
             }
         )
     )
@@ -152,13 +152,13 @@ def test_a_real_model_predicts_a_masked_word():
 
 def test_gelu_new_is_the_approximation_by_tanh(tmp_path):
     reference = write(tmp_path, "Bert", hidden_act="gelu_new")
-    actual, expected = differences(tmp_path, reference)
+    actual, expected = outputs_of(tmp_path, reference)
     np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
 def test_the_masked_lm_head_of_roberta_always_has_a_gelu(tmp_path):
     reference = write(tmp_path, "Roberta", "ForMaskedLM", hidden_act="relu")
-    actual, expected = differences(tmp_path, reference)
+    actual, expected = outputs_of(tmp_path, reference)
     np.testing.assert_allclose(actual, expected, atol=1e-4)
 
 
@@ -172,7 +172,7 @@ def test_an_unsupported_head_is_rejected(head, tmp_path):
 
 
 def add(folder, *names):
-    """Adds tensors that no model has."""
+    """Adds tensors that belong to no model."""
     from safetensors.numpy import load_file, save_file
 
     weights = load_file(folder / "model.safetensors")
@@ -191,7 +191,7 @@ def add(folder, *names):
         ("Model", "adapter.lm_head.weight"),
     ],
 )
-def test_an_unknown_weight_is_named(head, name, tmp_path):
+def test_the_error_names_an_unknown_weight(head, name, tmp_path):
     write(tmp_path, "Bert", head)
     add(tmp_path, name)
     with pytest.raises(ValueError, match=rf"1 unknown, \['{name}'\]"):
@@ -219,7 +219,7 @@ def test_the_encoder_loads_without_its_head(family, head, tmp_path):
 
 def test_a_single_label_makes_a_multi_label_classifier(tmp_path):
     reference = write(tmp_path, "Bert", "ForSequenceClassification", num_labels=1)
-    actual, expected = differences(tmp_path, reference)
+    actual, expected = outputs_of(tmp_path, reference)
     np.testing.assert_allclose(actual, expected, atol=1e-4)
     assert zoo.from_hugging_face(tmp_path).model.multi_label
     change(tmp_path, problem_type="regression")
@@ -229,54 +229,56 @@ def test_a_single_label_makes_a_multi_label_classifier(tmp_path):
 
 def test_a_head_may_be_omitted_or_new(tmp_path):
     reference = write(tmp_path, "Bert", "ForSequenceClassification")
-    actual, expected = differences(tmp_path, reference.bert, head="encoder")
+    actual, expected = outputs_of(tmp_path, reference.bert, head="encoder")
     np.testing.assert_allclose(actual, expected, atol=1e-4)
     whole = zoo.from_hugging_face(tmp_path)
     assert whole.classes == ["LABEL_0", "LABEL_1", "LABEL_2"]
-    anew = zoo.from_hugging_face(tmp_path, num_classes=5, dropout=0.4)
-    assert anew.model.num_classes == 5 and anew.classes is None
-    assert anew.model.encoder.config["dropout"] == 0.4
+    resized = zoo.from_hugging_face(tmp_path, num_classes=5, dropout=0.4)
+    assert resized.model.num_classes == 5 and resized.classes is None
+    assert resized.model.encoder.config["dropout"] == 0.4
     np.testing.assert_array_equal(
-        numpy(anew.model.hidden_dense.kernel), numpy(whole.model.hidden_dense.kernel)
+        numpy(resized.model.hidden_dense.kernel), numpy(whole.model.hidden_dense.kernel)
     )
 
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize(
-    ("family", "given", "expected"),
+    ("family", "settings", "expected"),
     [
         ("Bert", {"hidden_dropout_prob": 0.3, "classifier_dropout": 0.0}, (0.3, 0.0)),
         ("Roberta", {"hidden_dropout_prob": 0.3}, (0.3, 0.3)),
         ("DistilBert", {"dropout": 0.3, "seq_classif_dropout": 0.4}, (0.3, 0.4)),
     ],
 )
-def test_the_head_follows_the_config(family, given, expected, tmp_path):
+def test_the_head_follows_the_config(family, settings, expected, tmp_path):
     attention = "attention_dropout"
-    given[attention if family == "DistilBert" else "attention_probs_dropout_prob"] = 0.2
+    settings[
+        attention if family == "DistilBert" else "attention_probs_dropout_prob"
+    ] = 0.2
     write(
         tmp_path,
         family,
         "ForSequenceClassification",
         id2label={0: "bad", 1: "so so", 2: "good"},
         problem_type="multi_label_classification",
-        **given,
+        **settings,
     )
     model, _, classes, *_ = zoo.from_hugging_face(tmp_path)
     assert classes == ["bad", "so so", "good"]
     assert model.multi_label
-    settings = model.encoder.config
-    assert (settings["dropout"], model.config["dropout"]) == expected
-    assert settings[attention] == 0.2
+    encoder_config = model.encoder.config
+    assert (encoder_config["dropout"], model.config["dropout"]) == expected
+    assert encoder_config[attention] == 0.2
 
 
 def test_epsilon_and_padding_id_are_read(tmp_path):
     reference = write(tmp_path, "Roberta", "ForMaskedLM", layer_norm_eps=0.5)
-    actual, expected = differences(tmp_path, reference)
+    actual, expected = outputs_of(tmp_path, reference)
     np.testing.assert_allclose(actual, expected, atol=1e-4)
     change(tmp_path, layer_norm_eps=1e-5)
-    assert np.abs(differences(tmp_path, reference)[0] - expected).max() > 0.1
+    assert np.abs(outputs_of(tmp_path, reference)[0] - expected).max() > 0.1
     reference = write(tmp_path, "Roberta", "ForMaskedLM", pad_token_id=4)
-    np.testing.assert_allclose(*differences(tmp_path, reference), atol=1e-4)
+    np.testing.assert_allclose(*outputs_of(tmp_path, reference), atol=1e-4)
 
 
 def test_a_shorter_sequence_length_keeps_the_first_positions(tmp_path):
@@ -285,8 +287,8 @@ def test_a_shorter_sequence_length_keeps_the_first_positions(tmp_path):
     assert short.embedding.position_layer.embeddings.shape == (S, SMALL["hidden_size"])
     ids, _ = draw(1)
     whole = zoo.from_hugging_face(tmp_path).model
-    given = {"token_ids": ids}
-    np.testing.assert_array_equal(numpy(short(given)), numpy(whole(given)))
+    inputs = {"token_ids": ids}
+    np.testing.assert_array_equal(numpy(short(inputs)), numpy(whole(inputs)))
     assert reference.config.max_position_embeddings == 40
 
 
@@ -309,7 +311,7 @@ def test_older_names_and_sharded_weights_are_read(kind, tmp_path):
         file.unlink()
         reference.save_pretrained(tmp_path, max_shard_size="8KB")
         assert len(list(tmp_path.glob("*.safetensors"))) > 1
-    np.testing.assert_allclose(*differences(tmp_path, reference), atol=1e-4)
+    np.testing.assert_allclose(*outputs_of(tmp_path, reference), atol=1e-4)
 
 
 def test_an_untied_masked_lm_head_is_rejected(tmp_path):
@@ -331,10 +333,10 @@ def test_an_imported_model_survives_saving(tmp_path):
     write(tmp_path, "Roberta", "ForSequenceClassification")
     model = zoo.from_hugging_face(tmp_path).model
     model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
+    reloaded = keras.models.load_model(tmp_path / "model.keras")
     ids, _ = draw(1)
     np.testing.assert_allclose(
-        numpy(again({"token_ids": ids})), numpy(model({"token_ids": ids})), atol=1e-6
+        numpy(reloaded({"token_ids": ids})), numpy(model({"token_ids": ids})), atol=1e-6
     )
 
 
@@ -386,7 +388,7 @@ def test_a_missing_head_is_rejected(tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_missing_files_are_named(tmp_path):
+def test_the_error_names_missing_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="'nowhere', which is neither"):
         zoo.from_hugging_face("nowhere")
     with pytest.raises(FileNotFoundError, match="No `config.json`"):
@@ -411,10 +413,10 @@ def test_weights_other_than_plain_floats_are_rejected(dtype, tmp_path):
     name = "bert.encoder.layer.0.output.dense.bias"
     name = name if name in header else name.removeprefix("bert.")
     first, last = header[name]["data_offsets"]
-    count = last - first  # the bytes of four, one each
+    count = last - first  # one value for each of the bytes
     header[name] |= {"dtype": dtype, "shape": [count]}
-    written = json.dumps(header).encode()
-    file.write_bytes(len(written).to_bytes(8, "little") + written + data)
+    header_bytes = json.dumps(header).encode()
+    file.write_bytes(len(header_bytes).to_bytes(8, "little") + header_bytes + data)
     with pytest.raises(ValueError, match=f"must be of .*F16, BF16; got .*'{dtype}'"):
         zoo.from_hugging_face(tmp_path)
 
@@ -443,10 +445,10 @@ def test_a_damaged_file_is_rejected(fault, tmp_path):
 
 
 def test_a_repository_is_downloaded_by_name_and_revision(tmp_path, monkeypatch):
-    asked = []
+    downloads = []
 
     def fetch(name, revision, allow_patterns):
-        asked.append((name, revision))
+        downloads.append((name, revision))
         assert {"*.safetensors", "*config.json", "*.spm"} <= set(allow_patterns)
         return str(tmp_path)
 
@@ -459,7 +461,7 @@ def test_a_repository_is_downloaded_by_name_and_revision(tmp_path, monkeypatch):
     (tmp_path / "model.safetensors").write_bytes(b"")
     with pytest.raises(ValueError, match="`model_type` must be one of"):
         zoo.from_hugging_face("hf://owner/name")
-    assert asked == [
+    assert downloads == [
         ("owner/name", None),
         ("owner/name", "refs/pr/1"),
         ("owner/name", None),

@@ -1,4 +1,4 @@
-"""Models of ours as transformers loads them."""
+"""Exported models give the same results in transformers."""
 
 import json
 import pathlib
@@ -42,7 +42,7 @@ KINDS = {
         "normalize_first": True,
     },
 }
-WRONG = {
+UNSUPPORTED = {
     "normalization": ({"normalization": "rms_norm"}, "normalization='layer_norm'"),
     "gated": ({"gated": True}, "gated=False"),
     "epsilon": ({"epsilon": 1e-3}, "epsilon=1e-05"),
@@ -83,8 +83,8 @@ TEXTS = [
 ]
 
 
-def theirs_of(folder):
-    """What transformers loads, which must know every tensor."""
+def load_reference(folder):
+    """Loads a model with transformers, which must know every tensor."""
     import transformers
 
     config = transformers.AutoConfig.from_pretrained(folder)
@@ -100,16 +100,16 @@ def logits_of(reference, **inputs):
     import torch
 
     with torch.no_grad():
-        answer = reference(**{k: torch.tensor(v).long() for k, v in inputs.items()})
-    actual = getattr(answer, "logits", None)
-    return (answer.last_hidden_state if actual is None else actual).numpy()
+        outputs = reference(**{k: torch.tensor(v).long() for k, v in inputs.items()})
+    logits = getattr(outputs, "logits", None)
+    return (outputs.last_hidden_state if logits is None else logits).numpy()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_transformers_gives_the_logits_of_the_model(kind, tmp_path):
     model = small(**KINDS[kind])
     zoo.to_hugging_face(model, tmp_path, max_length=30)
-    reference = theirs_of(tmp_path)
+    reference = load_reference(tmp_path)
     assert reference.config.model_type == (
         "pegasus" if KINDS[kind].get("normalize_first") else "marian"
     )
@@ -126,7 +126,7 @@ def test_transformers_gives_the_logits_of_the_model(kind, tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_exported_model_is_read_again(kind, tmp_path):
+def test_an_exported_model_can_be_imported(kind, tmp_path):
     model = small(**KINDS[kind])
     zoo.to_hugging_face(model, tmp_path, max_length=30)
     imported = zoo.from_hugging_face(tmp_path).model
@@ -141,17 +141,17 @@ def test_stale_files_are_deleted_and_others_stay(tmp_path):
     for name in stale:
         (tmp_path / name).write_text("{}")
     zoo.to_hugging_face(small(), tmp_path)
-    left = {path.name for path in tmp_path.iterdir()}
-    made = {"config.json", "generation_config.json", "model.safetensors"}
-    assert left == made | {"note.txt"}
+    remaining = {path.name for path in tmp_path.iterdir()}
+    exported = {"config.json", "generation_config.json", "model.safetensors"}
+    assert remaining == exported | {"note.txt"}
     assert (tmp_path / "generation_config.json").read_text() != "{}"
 
 
 @pytest.mark.parametrize("kind", ["the paper's", "pre-norm", "a projection of its own"])
-def test_a_model_saved_by_transformers_is_read_again(kind, tmp_path):
+def test_a_model_saved_by_transformers_can_be_imported(kind, tmp_path):
     model = small(**KINDS[kind])
     zoo.to_hugging_face(model, tmp_path / "a", max_length=30)
-    theirs_of(tmp_path / "a").save_pretrained(tmp_path / "b")
+    load_reference(tmp_path / "a").save_pretrained(tmp_path / "b")
     imported = zoo.from_hugging_face(tmp_path / "b").model
     real = TARGET != 0
     np.testing.assert_allclose(
@@ -182,7 +182,7 @@ def test_generate_gives_the_ids_of_decoder(beams, tmp_path):
     zoo.to_hugging_face(model, tmp_path, options={**settings, "batch_size": 4})
     with torch.no_grad():
         expected = (
-            theirs_of(tmp_path)
+            load_reference(tmp_path)
             .generate(
                 torch.tensor(SOURCE).long(),
                 attention_mask=torch.tensor(SOURCE != 0).long(),
@@ -190,15 +190,15 @@ def test_generate_gives_the_ids_of_decoder(beams, tmp_path):
             .numpy()[:, 1:]
         )
     actual = Decoder(model, Options(**settings))(SOURCE).ids[:, 0]
-    # Theirs fills up with the end, since padding is 0.
-    actual, expected = ([until_end(row) for row in one] for one in (actual, expected))
+    # transformers pads with the end token, since padding is 0.
+    actual, expected = ([until_end(row) for row in rows] for rows in (actual, expected))
     assert actual == expected
     assert len({len(row) for row in actual} | {len(set(row)) for row in actual}) > 1
 
 
-@pytest.mark.parametrize("name", WRONG)
+@pytest.mark.parametrize("name", UNSUPPORTED)
 def test_an_unsupported_configuration_is_rejected(name, tmp_path):
-    settings, message = WRONG[name]
+    settings, message = UNSUPPORTED[name]
     with pytest.raises(ValueError, match=message):
         zoo.to_hugging_face(small(**settings), tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -208,13 +208,13 @@ def test_an_unsupported_configuration_is_rejected(name, tmp_path):
 def test_other_and_quantized_models_are_rejected(tmp_path):
     with pytest.raises(TypeError, match="got CausalLM"):
         zoo.to_hugging_face(CausalLM(V, 1, 8, 12, 2), tmp_path)
-    quantised = small()
-    quantised.quantize("int8")
+    quantized = small()
+    quantized.quantize("int8")
     with pytest.raises(ValueError, match="quantized to int8"):
-        zoo.to_hugging_face(quantised, tmp_path)
+        zoo.to_hugging_face(quantized, tmp_path)
     pytest.importorskip("ctranslate2")
     with pytest.raises(ValueError, match="quantized to int8"):
-        zoo.to_ctranslate2(quantised, [f"t{i}" for i in range(V)], tmp_path)
+        zoo.to_ctranslate2(quantized, [f"t{i}" for i in range(V)], tmp_path)
 
 
 def test_unsupported_options_are_rejected(tmp_path):
@@ -225,8 +225,8 @@ def test_unsupported_options_are_rejected(tmp_path):
     search = {"target_prefix": [4], "beam_size": 4}
     with pytest.raises(ValueError, match="{'score_prefix': True}.*score_prefix=False"):
         zoo.to_hugging_face(small(), tmp_path, options=search)
-    for one in ({**search, "score_prefix": False}, {**search, "beam_size": 1}):
-        zoo.to_hugging_face(small(), tmp_path, options=one)
+    for options in ({**search, "score_prefix": False}, {**search, "beam_size": 1}):
+        zoo.to_hugging_face(small(), tmp_path, options=options)
         actual = json.loads((tmp_path / "generation_config.json").read_text())
         assert actual["forced_bos_token_id"] == 4
     with pytest.raises(ValueError, match="`max_length` must be at least 1; got 0"):
@@ -236,11 +236,11 @@ def test_unsupported_options_are_rejected(tmp_path):
 def encoder_inputs(encoder):
     ids = np.array([[2, 9, 4, 3, 7], [2, 3, 0, 0, 0]], "int32")
     inputs = {"token_ids": ids, "segment_ids": np.array([[0, 0, 0, 1, 1], [0] * 5])}
-    places = np.tile(np.arange(5, dtype="int32"), (2, 1))
+    mask_positions = np.tile(np.arange(5, dtype="int32"), (2, 1))
     reference = {"input_ids": ids, "attention_mask": ids != 0}
     if encoder.config["num_segments"]:
         reference["token_type_ids"] = inputs["segment_ids"]
-    return {**inputs, "mask_positions": places}, reference
+    return {**inputs, "mask_positions": mask_positions}, reference
 
 
 HEADS = {
@@ -262,24 +262,24 @@ def test_an_encoder_gives_the_same_logits(head, segments, tmp_path):
     settings = {"num_segments": segments, **({"epsilon": 1e-12} if distilled else {})}
     model = draw_weights(HEADS[head](Encoder(V, **{**BERT, **settings})), 0)
     names = ["bad", "good", "so so"]
-    given = {"classes": names} if "t" in head and head != "masked" else {}
-    zoo.to_hugging_face(model, tmp_path, **(given if head != "encoder" else {}))
-    reference = theirs_of(tmp_path)
-    inputs, given = encoder_inputs(getattr(model, "encoder", model))
+    options = {"classes": names} if "t" in head and head != "masked" else {}
+    zoo.to_hugging_face(model, tmp_path, **(options if head != "encoder" else {}))
+    reference = load_reference(tmp_path)
+    inputs, reference_inputs = encoder_inputs(getattr(model, "encoder", model))
     inputs = {tensor.name: inputs[tensor.name] for tensor in model.inputs}
-    expected, actual = numpy(model(inputs)), logits_of(reference, **given)
+    expected, actual = numpy(model(inputs)), logits_of(reference, **reference_inputs)
     if actual.ndim == 3:
-        real = given["attention_mask"]
+        real = reference_inputs["attention_mask"]
         expected, actual = expected[real], actual[real]
     np.testing.assert_allclose(actual, expected, atol=1e-4)
     assert np.abs(expected).max() > 0.1
-    again = zoo.from_hugging_face(tmp_path)
+    imported = zoo.from_hugging_face(tmp_path)
     np.testing.assert_allclose(
-        numpy(again.model(inputs)), numpy(model(inputs)), atol=1e-5
+        numpy(imported.model(inputs)), numpy(model(inputs)), atol=1e-5
     )
     if head == "tanh":
-        assert again.classes == names
-        assert again.model.multi_label
+        assert imported.classes == names
+        assert imported.model.multi_label
 
 
 @pytest.mark.parametrize(
@@ -317,7 +317,7 @@ def lines():
     return [line for line in lines if line.strip()]
 
 
-# The tokenizer is of no backend.
+# The tokenizer uses no backend.
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 @pytest.mark.parametrize("normalization", ["nmt_nfkc", "identity"])
@@ -338,8 +338,8 @@ def test_a_sentencepiece_vocabulary_gives_the_same_ids(
     zoo.to_hugging_face(model, tmp_path, vocabulary, options=options)
     reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
     texts = [*TEXTS, *lines]
-    for blank in ("\u00a0", "\u3000", "\x0b", "\u2003", "  "):
-        texts += [f"{blank}The source", f"The source{blank}", f"The{blank}source"]
+    for space in ("\u00a0", "\u3000", "\x0b", "\u2003", "  "):
+        texts += [f"{space}The source", f"The source{space}", f"The{space}source"]
     if kind == "unigram":
         texts += ["<2fr> The source", "is a<2es> sentence", "<2fr>", "<2 fr> <2de>"]
     expected = vocabulary.encode(texts)
@@ -371,14 +371,14 @@ def test_an_exported_translator_translates_as_before(
     )
     options = translator.changes()
     zoo.to_hugging_face(model, tmp_path, vocabulary, options=options)
-    again = Translator.from_preset(tmp_path)
-    assert again.vocabulary.encode(lines) == vocabulary.encode(lines)
+    imported = Translator.from_preset(tmp_path)
+    assert imported.vocabulary.encode(lines) == vocabulary.encode(lines)
     for name in ("source_prefix", "source_suffix"):
-        assert getattr(again.config, name) == getattr(translator.config, name)
-    assert again.changes()["beam_size"] == 2
+        assert getattr(imported.config, name) == getattr(translator.config, name)
+    assert imported.changes()["beam_size"] == 2
     texts = [*TEXTS, *lines[:9]]
-    assert again(texts) == translator(texts)
-    assert len(set(again(texts))) > 3
+    assert imported(texts) == translator(texts)
+    assert len(set(imported(texts))) > 3
 
 
 @pytest.mark.backend("torch")
@@ -416,14 +416,14 @@ def test_a_marian_is_exported_with_two_vocabularies(tmp_path):
     sides = (imported.vocabulary, imported.target_vocabulary)
     search = {**imported.options, "no_repeat_ngram_size": 2, "max_decoding_length": 19}
     zoo.to_hugging_face(imported.model, tmp_path / "back", *sides, options=search)
-    marked = {**search, "source_prefix": [imported.languages["de"]]}
-    translator = Translator(imported.model, *sides).replace(**marked)
+    options = {**search, "source_prefix": [imported.languages["de"]]}
+    translator = Translator(imported.model, *sides).replace(**options)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "back")
     batch = tokenizer(
         [f">>de<<{text}" for text in MARIAN], return_tensors="pt", padding=True
     )
     with torch.no_grad():
-        ids = theirs_of(tmp_path / "back").generate(**batch)
+        ids = load_reference(tmp_path / "back").generate(**batch)
     expected = tokenizer.batch_decode(
         ids, skip_special_tokens=True, use_source_tokenizer=False
     )
@@ -443,7 +443,7 @@ def test_a_vocabulary_of_another_model_is_rejected(lines, tmp_path):
 
 
 def words_of(lines):
-    """A vocabulary of whole words."""
+    """Trains a vocabulary of whole words."""
     import io
 
     import sentencepiece

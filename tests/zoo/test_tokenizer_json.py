@@ -1,4 +1,4 @@
-"""A SentencePiece model of what `tokenizer.json` says."""
+"""A SentencePiece model is rebuilt from `tokenizer.json`."""
 
 import copy
 
@@ -8,7 +8,7 @@ from keras_tfm.text import Vocabulary
 from keras_tfm.zoo.huggingface.tokenizer_files import from_sentencepiece
 from keras_tfm.zoo.sentencepiece_models import from_tokenizer_json, read_model
 
-pytestmark = pytest.mark.backend("torch")  # of no backend
+pytestmark = pytest.mark.backend("torch")  # no backend is used
 TEXTS = ["a house, an  old house", "the horses of a house", "A Ｈorse…"]
 
 
@@ -40,7 +40,7 @@ def test_subwords_and_normalization_are_rebuilt(vocabulary, whole):
 
 
 @pytest.mark.parametrize(
-    ("place", "value"),
+    ("keys", "value"),
     [
         (("model", "type"), "WordPiece"),
         (("pre_tokenizer",), {"type": "ByteLevel"}),
@@ -49,12 +49,12 @@ def test_subwords_and_normalization_are_rebuilt(vocabulary, whole):
         (("normalizer",), {"type": "Sequence", "normalizers": [{"type": "NFD"}]}),
     ],
 )
-def test_another_segmentation_is_not_read(whole, place, value):
-    assert from_tokenizer_json(changed(whole, place, value), "it") is None
+def test_unsupported_segmentations_return_none(whole, keys, value):
+    assert from_tokenizer_json(replace_value(whole, keys, value), "it") is None
 
 
 @pytest.mark.parametrize(
-    ("place", "value"),
+    ("keys", "value"),
     [
         (("model",), None),
         (("model", "vocab"), 7),
@@ -66,15 +66,15 @@ def test_another_segmentation_is_not_read(whole, place, value):
         (("pre_tokenizer",), {"prepend_scheme": "always"}),
     ],
 )
-def test_a_damaged_file_is_rejected(whole, place, value):
+def test_a_damaged_file_is_rejected(whole, keys, value):
     with pytest.raises(ValueError, match="it cannot be read as a tokenizer.*damaged"):
-        from_tokenizer_json(changed(whole, place, value), "it")
+        from_tokenizer_json(replace_value(whole, keys, value), "it")
 
 
-def changed(whole, place, value):
-    other = copy.deepcopy(whole)
-    inner = other
-    for name in place[:-1]:
+def replace_value(whole, keys, value):
+    result = copy.deepcopy(whole)
+    inner = result
+    for name in keys[:-1]:
         inner = inner[name]
-    inner[place[-1]] = value
-    return other
+    inner[keys[-1]] = value
+    return result

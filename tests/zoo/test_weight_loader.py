@@ -37,13 +37,13 @@ def test_each_variable_starts_with_its_value_and_is_read_at_the_end():
         return TENSORS[name]
 
     with WeightLoader("a file") as loader:
-        layer, other = dense(2), dense(2)
+        layer, unmapped = dense(2), dense(2)
         loader.load(mapping_of(layer), read)
         assert not names
     assert names == ["w", "a", "b"]
     np.testing.assert_array_equal(layer.kernel, TENSORS["w"])
     np.testing.assert_array_equal(layer.bias, [2, 2])
-    assert keras.ops.convert_to_numpy(other.kernel).any()  # random, as usual
+    assert keras.ops.convert_to_numpy(unmapped.kernel).any()  # random, as usual
     layer.bias.assign([3, 4])
     np.testing.assert_array_equal(layer.bias, [3, 4])
     assert keras.ops.shape(layer(np.ones((1, 3)))) == (1, 2)
@@ -62,7 +62,7 @@ def test_without_the_private_apis_variables_are_assigned(monkeypatch):
 
 
 @pytest.mark.parametrize("fault", [ValueError("torn"), KeyError("w")])
-def test_an_error_is_raised_and_leaves_no_variables_that_wait(fault):
+def test_an_error_is_raised_and_leaves_no_deferred_variables(fault):
     def read(name):
         raise fault
 
@@ -76,7 +76,7 @@ def test_an_error_is_raised_and_leaves_no_variables_that_wait(fault):
     with pytest.raises(RuntimeError, match="inside"), WeightLoader("it"):
         dense(2)
         raise RuntimeError("inside")
-    with keras.StatelessScope():  # which creates all variables that wait
+    with keras.StatelessScope():  # it creates all deferred variables
         pass
     with WeightLoader("a file") as loader:
         layer = dense(2)

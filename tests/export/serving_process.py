@@ -1,4 +1,4 @@
-"""SavedModels where nothing of this library is."""
+"""Runs SavedModels in processes without this library."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-# A machine that serves: TensorFlow and its text ops, nothing of ours.
+# A serving process: TensorFlow and its text ops, without this library.
 SERVER = """
 import json, sys
 import tensorflow as tf
@@ -33,21 +33,21 @@ print(json.dumps(answers))
 """
 
 
-def serve(folder, *asked):
-    """Lets a process without this library answer signatures with texts."""
-    done = subprocess.run(
+def serve(folder, *requests):
+    """Calls signatures on texts in a process without this library."""
+    process = subprocess.run(
         [sys.executable, "-c", SERVER, os.fspath(folder)],
-        input=json.dumps(asked),
+        input=json.dumps(requests),
         cwd=folder,
         capture_output=True,
         text=True,
         timeout=300,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout)
+    assert process.returncode == 0, process.stderr[-4000:]
+    return json.loads(process.stdout)
 
 
-def in_c(folder):
+def compile_c_program(folder):
     """Compiles the program in C against the TensorFlow of the wheel."""
     import tensorflow as tf
 
@@ -57,7 +57,7 @@ def in_c(folder):
     source, program = pathlib.Path(__file__).with_name("translate.c"), folder / "c"
     libraries = tf.sysconfig.get_lib()
     names = ("libtensorflow_cc.so.2", "libtensorflow_framework.so.2")
-    done = subprocess.run(
+    process = subprocess.run(
         [
             *(compiler, "-O1", "-Wall", "-Werror", source, "-o", program),
             *("-I", tf.sysconfig.get_include(), "-L", libraries),
@@ -67,26 +67,26 @@ def in_c(folder):
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
     return program
 
 
 def text_operations():
-    """Finds the library of what cuts text and joins it."""
+    """Returns the path of the library of tokenization operations."""
     import tensorflow_text
 
     package = pathlib.Path(tensorflow_text.__file__).parent
     return package / "python" / "ops" / "_sentencepiece_tokenizer.so"
 
 
-def names_of(folder):
-    """Gives the operations of text and translation, and the latter's index."""
+def operation_names(folder):
+    """Returns the input operation, the output operation and its index."""
     from tensorflow.core.protobuf import saved_model_pb2
 
     saved = saved_model_pb2.SavedModel.FromString(
         (folder / "saved_model.pb").read_bytes()
     )
     signature = saved.meta_graphs[0].signature_def["serving_default"]
-    given = signature.inputs["text"].name.split(":")
-    actual = signature.outputs["translation"].name.split(":")
-    return [given[0], *actual]
+    text_input = signature.inputs["text"].name.split(":")
+    translation_output = signature.outputs["translation"].name.split(":")
+    return [text_input[0], *translation_output]
