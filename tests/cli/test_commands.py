@@ -189,7 +189,7 @@ def test_a_failed_start_leaves_nothing_behind(folder, source, tmp_path):
     target = tmp_path / "target.txt"
     command = ["translate", str(tmp_path / "none"), source, "--output", str(target)]
     assert main(command) != 0 and not list(tmp_path.glob("target*"))
-    # A part without a complete line is discarded.
+    # A partial file without a complete line is discarded.
     (tmp_path / "target.txt.part").write_text("half")
     (tmp_path / "target.txt.part.json").write_text('{"of": "something else"}')
     assert main(["translate", folder, source, "--output", str(target)]) == 0

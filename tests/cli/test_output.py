@@ -10,7 +10,7 @@ from keras_tfm.cli.output import Output
 pytestmark = pytest.mark.backend("torch")  # no backend is used
 
 
-def test_a_part_belongs_to_one_process_and_one_command(tmp_path):
+def test_a_partial_file_belongs_to_one_process_and_one_command(tmp_path):
     first = Output(tmp_path / "out", {"a": 1})
     with pytest.raises(ValueError, match="written by another process"):
         Output(tmp_path / "out", {"a": 1})
@@ -26,7 +26,7 @@ def test_a_part_belongs_to_one_process_and_one_command(tmp_path):
         ):
             Output(tmp_path / "out", identity)
     assert (tmp_path / "out.part").read_text() == "old\n"
-    # A part without an identity is overwritten.
+    # A partial file without an identity is overwritten.
     (tmp_path / "out.part.json").write_text("null")
     Output(tmp_path / "out").write_all(["new"], False)
     assert (tmp_path / "out").read_text() == "new\n"

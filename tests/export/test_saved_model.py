@@ -62,19 +62,19 @@ def warm_up_requests(folder):
 
 
 @pytest.fixture(scope="session")
-def exported(translator, tmp_path_factory):
+def exported_folder(translator, tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported")
     export.saved_model(translator, folder, version=3)
     return folder / "3"
 
 
 @tensorflow_only
-def test_a_savedmodel_answers_as_the_translator(translator, exported):
+def test_a_savedmodel_answers_as_the_translator(translator, exported_folder):
     texts = hostile()
     requests = [TEXTS, TEXTS[3:4], ["", ""], texts]
     requests = [("serving_default", batch) for batch in requests]
     requests += [("n_best", TEXTS), ("n_best", ["", ""]), ("encode", TEXTS[:4])]
-    answers = serve(exported, *requests)
+    answers = serve(exported_folder, *requests)
     translations = translator.translate(TEXTS)
     assert_same(answers[0], translations)
     assert_same(answers[1], translations[3:4])
@@ -102,7 +102,7 @@ def test_a_savedmodel_answers_as_the_translator(translator, exported):
     assert states["ids"] == ids.tolist()
     expected = translator.model.encode(ids)
     np.testing.assert_allclose(states["states"], expected, atol=1e-4)
-    single, pair = warm_up_requests(exported)
+    single, pair = warm_up_requests(exported_folder)
     assert b"serving_default" in single and b"one two three" in pair
 
 
@@ -131,11 +131,16 @@ def test_a_compiled_savedmodel_answers_the_same(translator, tmp_path):
 
 
 @tensorflow_only
-def test_a_program_in_c_translates_with_sessions(translator, exported, tmp_path):
+def test_a_program_in_c_translates_with_sessions(translator, exported_folder, tmp_path):
     program = compile_c_program(tmp_path)
     texts = [text for text in [*TEXTS, *hostile()] if not {"\n", "\x00"} & set(text)]
     process = subprocess.run(
-        [program, exported, text_operations(), *operation_names(exported)],
+        [
+            program,
+            exported_folder,
+            text_operations(),
+            *operation_names(exported_folder),
+        ],
         input="".join(f"{text}\n" for text in texts).encode() + b"a \xff house\n",
         capture_output=True,
         timeout=300,

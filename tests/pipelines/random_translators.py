@@ -1,4 +1,4 @@
-"""Translators with random weights, and the texts that tests give them."""
+"""Translators with random weights, and texts for tests."""
 
 import numpy as np
 import pytest
@@ -19,11 +19,11 @@ TEXTS = [
     "old",
     "Ünknown, zß!",
 ]
-MAX_LENGTH = 16  # one chunk of steps, so one compiled function a bucket
+MAX_LENGTH = 16  # one chunk of steps, so each bucket has one compiled function
 FAST = {
     "max_decoding_length": MAX_LENGTH,
     "jit_compile": False,
-    # No bytes either: random weights would say little else.
+    # Bytes are suppressed too: random weights would generate little else.
     "suppress_ids": [0, 1, 2, *range(4, 260)],
 }
 CHANGES = {
@@ -44,7 +44,7 @@ def as_ids(rows):
 
 
 def rows_of(translator, texts):
-    """The ids of all segments."""
+    """Returns the ids of all segments."""
     sources = translator.encode(texts)
     return [segment.ids for source in sources for segment in source.segments]
 
@@ -54,13 +54,13 @@ def draw_vocabulary():
 
 
 def draw_translator(vocabulary, target_vocabulary):
-    # Three more than the tokens, as where a matrix is padded to a round size.
+    # Three unused rows, as in a matrix that is padded to a round size.
     model = draw_transformer(
-        seed=6,  # says many things, and ends some of them
+        seed=6,  # outputs differ, and some have an end token
         vocabulary_size=vocabulary.size + 3,
         target_vocabulary_size=target_vocabulary.size + 3,
     )
-    # Compiled, as after training: what is saved must not carry the optimizer.
+    # Compiled, as after training: saved files must not contain the optimizer.
     model.compile("adam", "sparse_categorical_crossentropy")
     return Translator(model, vocabulary, target_vocabulary).replace(**CHANGES)
 
@@ -86,14 +86,14 @@ def translations(translator):
 
 
 def hostile():
-    """Texts that nobody sends, and somebody does."""
+    """Returns unusual texts that a user may send."""
     rng = np.random.default_rng(0)
     letters = [chr(i) for i in range(1, 32)]
     letters += " .!?\"')]\u3002\uff01\u2581ab\U0001f600"
     letters += "\u05d0\u200f\u0301\ufeff\u2028\x7f\x85\x00"
-    drawn = ["".join(rng.choice(letters, size)) for size in range(1, 60)]
+    random_texts = ["".join(rng.choice(letters, size)) for size in range(1, 60)]
     return [
-        *drawn,
+        *random_texts,
         "",
         " ",
         "\n",

@@ -44,26 +44,26 @@ def classifier(vocabulary):
     return Classifier(network(vocabulary), vocabulary, CLASSES)
 
 
-def by_hand(classifier, text):
-    """Probabilities of one text alone, without padding."""
+def reference_probabilities(classifier, text):
+    """Computes the probabilities of one text without padding."""
     vocabulary = classifier.vocabulary
     [ids] = vocabulary.encode([text])
     ids = [vocabulary.start_id, *ids, vocabulary.end_id]
     logits = numpy(classifier.model({"token_ids": np.array([ids], "int32")}))[0]
-    shares = np.exp(logits - logits.max())
-    return shares / shares.sum()
+    exponentials = np.exp(logits - logits.max())
+    return exponentials / exponentials.sum()
 
 
-def assert_alike(one, other):
-    """Batches of other shapes differ in the last place."""
-    assert (one.label, one.truncated) == (other.label, other.truncated)
-    assert one.probabilities == pytest.approx(other.probabilities, abs=1e-6)
+def assert_same_prediction(actual, expected):
+    """Compares predictions from batches of different shapes."""
+    assert (actual.label, actual.truncated) == (expected.label, expected.truncated)
+    assert actual.probabilities == pytest.approx(expected.probabilities, abs=1e-6)
 
 
 def test_each_text_gets_the_likeliest_class_in_order(classifier):
     predictions = classifier(TEXTS)
     for text, prediction in zip(TEXTS, predictions, strict=True):
-        expected = by_hand(classifier, text)
+        expected = reference_probabilities(classifier, text)
         assert list(prediction.probabilities) == CLASSES
         actual = list(prediction.probabilities.values())
         np.testing.assert_allclose(actual, expected, atol=1e-5)
@@ -71,20 +71,22 @@ def test_each_text_gets_the_likeliest_class_in_order(classifier):
         assert prediction.probability == max(actual)
         assert not prediction.truncated
     assert len({prediction.label for prediction in predictions}) > 1
-    assert_alike(classifier(TEXTS[1]), predictions[1])
+    assert_same_prediction(classifier(TEXTS[1]), predictions[1])
     assert classifier([]) == []
 
 
 @pytest.mark.backend("torch")
 def test_batches_do_not_change_the_probabilities(classifier, vocabulary):
-    many = [TEXTS[i * 7 % 12 % 5] for i in range(40)]
+    texts = [TEXTS[i * 7 % 12 % 5] for i in range(40)]
     small = Classifier(classifier.model, vocabulary, CLASSES, batch_tokens=256)
-    alone = {text: by_hand(classifier, text) for text in set(many)}
-    expected = [alone[text] for text in many]
-    np.testing.assert_allclose(small.probabilities(many), expected, atol=1e-5)
-    np.testing.assert_allclose(classifier.probabilities(many), expected, atol=1e-5)
-    one = classifier.probabilities(many[1])
-    np.testing.assert_allclose(one, expected[1], atol=1e-5)
+    probabilities_of = {
+        text: reference_probabilities(classifier, text) for text in set(texts)
+    }
+    expected = [probabilities_of[text] for text in texts]
+    np.testing.assert_allclose(small.probabilities(texts), expected, atol=1e-5)
+    np.testing.assert_allclose(classifier.probabilities(texts), expected, atol=1e-5)
+    probabilities = classifier.probabilities(texts[1])
+    np.testing.assert_allclose(probabilities, expected[1], atol=1e-5)
 
 
 @pytest.mark.backend("torch")
@@ -92,12 +94,12 @@ def test_a_long_text_is_truncated_with_a_warning(classifier, vocabulary, caplog)
     short = Classifier(classifier.model, vocabulary, CLASSES, max_length=12)
     texts = ["old " * 100_000, "a man"]
     with caplog.at_level(logging.WARNING):
-        long, other = short(texts)
-    assert (long.truncated, other.truncated) == (True, False)
+        long, brief = short(texts)
+    assert (long.truncated, brief.truncated) == (True, False)
     assert "1 of 2 texts have more than 12 tokens" in caplog.text
     [ids] = vocabulary.encode(texts[:1])
-    kept = [[vocabulary.start_id, *ids[:10], vocabulary.end_id]]
-    logits = numpy(short.model({"token_ids": np.array(kept, "int32")}))[0]
+    truncated_ids = [[vocabulary.start_id, *ids[:10], vocabulary.end_id]]
+    logits = numpy(short.model({"token_ids": np.array(truncated_ids, "int32")}))[0]
     assert long.label == CLASSES[logits.argmax()]
     assert not short("a man").truncated
 
@@ -122,16 +124,16 @@ def test_pairs_have_segments(vocabulary):
     paired = Classifier(
         network(vocabulary, segments=2), vocabulary, CLASSES, paired=True
     )
-    one, other = paired([("a man", "a house"), ("a house", "a man")])
-    assert one.probabilities != other.probabilities
-    assert_alike(paired(("a man", "a house")), one)
+    prediction, swapped = paired([("a man", "a house"), ("a house", "a man")])
+    assert prediction.probabilities != swapped.probabilities
+    assert_same_prediction(paired(("a man", "a house")), prediction)
     first, second = vocabulary.encode(["a man", "a house"])
     end = [vocabulary.end_id]
     ids = [vocabulary.start_id, *first, *end, *second, *end]
     segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
     inputs = {"token_ids": [ids], "segment_ids": [segments]}
     logits = numpy(paired.model({k: np.array(v, "int32") for k, v in inputs.items()}))
-    actual = list(one.probabilities.values())
+    actual = list(prediction.probabilities.values())
     np.testing.assert_allclose(actual, numpy(keras.ops.softmax(logits))[0], atol=1e-5)
     words = paired.word_weights(("a man", "a house"))
     assert [word for word, _ in words] == ["a", "man", "a", "house"]
@@ -140,14 +142,14 @@ def test_pairs_have_segments(vocabulary):
 @pytest.mark.backend("torch")
 def test_several_labels_are_those_above_the_threshold(vocabulary):
     model = network(vocabulary, multi_label=True)
-    some = Classifier(model, vocabulary, CLASSES)
+    classifier = Classifier(model, vocabulary, CLASSES)
     logits = numpy(model({"token_ids": np.array([[2, 5, 3]], "int32")}))
     assert logits.shape == (1, 3)
-    for prediction in some(TEXTS):
+    for prediction in classifier(TEXTS):
         expected = [c for c, p in prediction.probabilities.items() if p >= 0.5]
         assert prediction.label == expected
-    all_of_them = Classifier(model, vocabulary, CLASSES, threshold=1e-6)
-    assert all_of_them(TEXTS[0]).label == CLASSES
+    low_threshold = Classifier(model, vocabulary, CLASSES, threshold=1e-6)
+    assert low_threshold(TEXTS[0]).label == CLASSES
 
 
 @pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
@@ -155,18 +157,18 @@ def test_a_saved_classifier_predicts_the_same(vocabulary, kind, tmp_path):
     if kind == "wordpiece":
         vocabulary = TokenizersVocabulary.train(TEXTS, size=90)
     settings = {"max_length": 9, "batch_tokens": 64, "threshold": 0.3}
-    before = Classifier(network(vocabulary), vocabulary, CLASSES, **settings)
-    before.model.compile("adam", "mse")
-    before.save(tmp_path / "model")
-    again = Classifier.load(tmp_path / "model")
-    assert (again.max_length, again.batch_tokens, again.threshold) == (9, 64, 0.3)
-    assert again.classes == CLASSES
+    classifier = Classifier(network(vocabulary), vocabulary, CLASSES, **settings)
+    classifier.model.compile("adam", "mse")
+    classifier.save(tmp_path / "model")
+    loaded = Classifier.load(tmp_path / "model")
+    assert (loaded.max_length, loaded.batch_tokens, loaded.threshold) == (9, 64, 0.3)
+    assert loaded.classes == CLASSES
     np.testing.assert_allclose(
-        again.probabilities(TEXTS), before.probabilities(TEXTS), atol=1e-6
+        loaded.probabilities(TEXTS), classifier.probabilities(TEXTS), atol=1e-6
     )
     assert Classifier.load(tmp_path / "model", max_length=20).max_length == 20
-    left = sorted(path.name for path in (tmp_path / "model").iterdir())
-    assert left == ["classifier.json", "model.keras", "vocabulary.model"]
+    names = sorted(path.name for path in (tmp_path / "model").iterdir())
+    assert names == ["classifier.json", "model.keras", "vocabulary.model"]
     (tmp_path / "model" / "classifier.json").unlink()
     with pytest.raises(FileNotFoundError, match=r"\['classifier.json'\] missing"):
         Classifier.load(tmp_path / "model")
@@ -175,11 +177,13 @@ def test_a_saved_classifier_predicts_the_same(vocabulary, kind, tmp_path):
 def test_new_weights_change_the_probabilities(vocabulary):
     model = network(vocabulary)
     classifier = Classifier(model, vocabulary, CLASSES)
-    before = classifier.probabilities(TEXTS)
+    old_probabilities = classifier.probabilities(TEXTS)
     draw_weights(model, 7)
-    after = classifier.probabilities(TEXTS)
-    assert np.abs(after - before).max() > 0.01
-    np.testing.assert_allclose(after[1], by_hand(classifier, TEXTS[1]), atol=1e-5)
+    new_probabilities = classifier.probabilities(TEXTS)
+    assert np.abs(new_probabilities - old_probabilities).max() > 0.01
+    np.testing.assert_allclose(
+        new_probabilities[1], reference_probabilities(classifier, TEXTS[1]), atol=1e-5
+    )
 
 
 @pytest.mark.backend("torch")
@@ -221,7 +225,7 @@ def test_values_that_are_not_text_are_rejected(classifier, texts, error, message
         ),
     ],
 )
-def test_arguments_that_cannot_work_are_rejected(vocabulary, encoder, changes, message):
+def test_invalid_arguments_are_rejected(vocabulary, encoder, changes, message):
     config = {"vocabulary_size": vocabulary.size, "num_layers": 1, "embedding_dim": 8}
     model = SequenceClassifier(Encoder(num_heads=2, **config | encoder), 3)
     with pytest.raises(ValueError, match=message):
@@ -244,7 +248,9 @@ def test_learned_positions_limit_the_length(vocabulary):
         ('{"speed": 1}', r"unknown entries \['speed'\]"),
     ],
 )
-def test_a_damaged_configuration_is_named(classifier, tmp_path, content, message):
+def test_the_error_names_a_damaged_configuration(
+    classifier, tmp_path, content, message
+):
     classifier.save(tmp_path)
     (tmp_path / "classifier.json").write_text(content)
     with pytest.raises(ValueError, match=f"classifier.json.*{message}"):

@@ -1,4 +1,4 @@
-"""Models by name: the package's own, runs, and other programs' folders."""
+"""Models by name: presets of the package, runs, and imported folders."""
 
 import json
 
@@ -21,7 +21,7 @@ SEARCH = {
     "jit_compile": False,
     "suppress_ids": [0, 1, 2, *range(4, 260)],
 }
-DESCRIBED = {
+DESCRIPTION = {
     "task": "translation",
     "languages": ["en", "de"],
     "parameters": 10_000,
@@ -43,18 +43,18 @@ def model(vocabulary):
 
 
 @pytest.fixture
-def shipped(tmp_path, monkeypatch, model, vocabulary):
+def presets_folder(tmp_path, monkeypatch, model, vocabulary):
     """A package with one model for translation and one for classification."""
     pytest.importorskip("ctranslate2")
     monkeypatch.setattr(preset, "SHIPPED", tmp_path)
     folder = tmp_path / "en-de"
     zoo.to_ctranslate2(model, vocabulary, folder, quantization="int8")
-    (folder / "preset.json").write_text(json.dumps(DESCRIBED))
+    (folder / "preset.json").write_text(json.dumps(DESCRIPTION))
     (folder / "README.md").write_text("# en-de\n")
     classifier(vocabulary).save(tmp_path / "mood")
-    described = {**DESCRIBED, "task": "classification", "languages": ["en"]}
-    described["arguments"] = {"max_length": 20}
-    (tmp_path / "mood" / "preset.json").write_text(json.dumps(described))
+    description = {**DESCRIPTION, "task": "classification", "languages": ["en"]}
+    description["arguments"] = {"max_length": 20}
+    (tmp_path / "mood" / "preset.json").write_text(json.dumps(description))
     return tmp_path
 
 
@@ -71,76 +71,79 @@ def classifier(vocabulary):
     return Classifier(network, vocabulary, ["good", "bad"])
 
 
-def test_what_is_in_the_package_is_listed(shipped):
+def test_presets_of_the_package_are_listed(presets_folder):
     actual = keras_tfm.presets()
-    assert [one.name for one in actual] == ["en-de", "mood"]
+    assert [item.name for item in actual] == ["en-de", "mood"]
     first = actual[0]
     assert isinstance(first, Preset)
     assert first.languages == ("en", "de") and first.scores == {"BLEU": 34.5}
-    size = sum(file.stat().st_size for file in (shipped / "en-de").iterdir())
+    size = sum(file.stat().st_size for file in (presets_folder / "en-de").iterdir())
     assert abs(first.megabytes - size / 1e6) <= 0.05
     assert first.card.read_text() == "# en-de\n"
 
 
-def test_a_model_of_several_languages_has_a_name_for_each(shipped):
-    file = shipped / "en-de" / "preset.json"
-    # Of that name there is another, which goes before.
+def test_a_model_of_several_languages_has_a_name_for_each(presets_folder):
+    file = presets_folder / "en-de" / "preset.json"
+    # A preset with the name "mood" exists and takes precedence.
     french = {"languages": ["fr", "de"], "scores": {"BLEU": 12.5}}
-    more = {"directions": {"fr-de": french, "mood": french}}
-    file.write_text(json.dumps({**DESCRIBED, **more}))
+    directions = {"directions": {"fr-de": french, "mood": french}}
+    file.write_text(json.dumps({**DESCRIPTION, **directions}))
     first, second, third = keras_tfm.presets()
     assert third.task == "classification"
     assert (first.name, second.name) == ("en-de", "fr-de")
     assert second.languages == ("fr", "de") and second.scores == {"BLEU": 12.5}
     assert second.card == first.card and second.license == first.license
-    one, other = map(Translator.from_preset, ("en-de", "fr-de"))
-    assert one.changes() == other.changes() and one(TEXTS) == other(TEXTS)
+    from_english, from_french = map(Translator.from_preset, ("en-de", "fr-de"))
+    assert from_english.changes() == from_french.changes()
+    assert from_english(TEXTS) == from_french(TEXTS)
 
 
-def test_a_model_of_several_targets_has_their_tags(shipped, model, tmp_path):
-    marked = Vocabulary.train(TEXTS, size=model.vocabulary_size, languages=["de", "fr"])
+def test_a_model_of_several_targets_has_their_tags(presets_folder, model, tmp_path):
+    tagged = Vocabulary.train(TEXTS, size=model.vocabulary_size, languages=["de", "fr"])
     folder = tmp_path / "en-de"
-    zoo.to_ctranslate2(model, marked, folder, quantization="int8")
+    zoo.to_ctranslate2(model, tagged, folder, quantization="int8")
     file = folder / "preset.json"
     file.unlink()
-    # It says nothing of a target: one is named.
+    # Without preset.json a target language is required.
     with pytest.raises(ValueError, match=r"requires `target_language`.*\['de', 'fr'\]"):
         Translator.from_preset(folder)
     bare = Translator.from_preset(folder, target_language="fr", **SEARCH)
-    assert bare.config.source_prefix == tuple(marked.languages["fr"])
+    assert bare.config.source_prefix == tuple(tagged.languages["fr"])
     assert Translator.from_preset(folder, source_prefix=[7]).config.source_prefix == (
         7,
     )
     french = {"languages": ["en", "fr"], "scores": {"BLEU": 1.5}}
-    more = {"directions": {"en-fr": french}, "language_tags": True}
-    file.write_text(json.dumps({**DESCRIBED, **more}))
-    expected = {"en-de": marked.languages["de"], "en-fr": marked.languages["fr"]}
+    additions = {"directions": {"en-fr": french}, "language_tags": True}
+    file.write_text(json.dumps({**DESCRIPTION, **additions}))
+    expected = {"en-de": tagged.languages["de"], "en-fr": tagged.languages["fr"]}
     assert expected["en-fr"][-1] == 5
-    said = {}
-    for name, mark in expected.items():
+    translations = {}
+    for name, tag in expected.items():
         translator = Translator.from_preset(name)
-        assert translator.config.source_prefix == tuple(mark)
-        said[name] = translator(TEXTS)
+        assert translator.config.source_prefix == tuple(tag)
+        translations[name] = translator(TEXTS)
         assert keras_tfm.presets()[name == "en-fr"].languages == tuple(name.split("-"))
-        # The text may hold the mark itself.
+        # The text itself may contain the tag.
         plain = Translator.from_preset(name, source_prefix=[])
-        assert plain([f"<2{name[-2:]}> {text}" for text in TEXTS]) == said[name]
-    assert said["en-de"] != said["en-fr"]
+        assert plain([f"<2{name[-2:]}> {text}" for text in TEXTS]) == translations[name]
+    assert translations["en-de"] != translations["en-fr"]
     actual = Translator.from_preset("en-de", target_language="fr")
-    assert actual(TEXTS) == said["en-fr"] == bare(TEXTS)
+    assert actual(TEXTS) == translations["en-fr"] == bare(TEXTS)
     actual.save(tmp_path / "saved")
-    again = Translator.from_preset(tmp_path / "saved")
-    assert again(TEXTS) == said["en-fr"]
-    again = Translator.from_preset(tmp_path / "saved", target_language="de")
-    assert again(TEXTS) == said["en-de"]
-    for where in ("en-de", tmp_path / "saved"):
+    reloaded = Translator.from_preset(tmp_path / "saved")
+    assert reloaded(TEXTS) == translations["en-fr"]
+    reloaded = Translator.from_preset(tmp_path / "saved", target_language="de")
+    assert reloaded(TEXTS) == translations["en-de"]
+    for name_or_path in ("en-de", tmp_path / "saved"):
         with pytest.raises(ValueError, match="translates to de, fr; got.*'it'"):
-            Translator.from_preset(where, target_language="it")
+            Translator.from_preset(name_or_path, target_language="it")
         with pytest.raises(ValueError, match=r"only the target.*'en'.*\['de', 'fr'\]"):
-            Translator.from_preset(where, "en", "fr")
+            Translator.from_preset(name_or_path, "en", "fr")
 
 
-def test_a_shipped_model_translates_as_its_float_weights(shipped, model, vocabulary):
+def test_a_shipped_model_translates_as_its_float_weights(
+    presets_folder, model, vocabulary
+):
     translator = Translator.from_preset("en-de")
     assert translator.decoder.options.beam_size == 2
     expected = Translator(model, vocabulary).replace(**SEARCH)
@@ -150,14 +153,14 @@ def test_a_shipped_model_translates_as_its_float_weights(shipped, model, vocabul
     assert Translator.from_preset("en-de", beam_size=1).decoder.options.beam_size == 1
 
 
-def test_a_shipped_classifier_labels(shipped, vocabulary):
+def test_a_shipped_classifier_labels(presets_folder, vocabulary):
     actual = Classifier.from_preset("mood")
     assert actual.max_length == 20
     expected = classifier(vocabulary).probabilities(TEXTS)
     np.testing.assert_allclose(actual.probabilities(TEXTS), expected, atol=1e-5)
 
 
-def test_names_of_another_task_or_of_nothing_are_rejected(shipped):
+def test_names_of_another_task_and_unknown_names_are_rejected(presets_folder):
     with pytest.raises(ValueError, match="'mood', which is for classification"):
         Translator.from_preset("mood")
     with pytest.raises(ValueError, match="'en-de', which is for translation"):
@@ -171,14 +174,14 @@ def test_names_of_another_task_or_of_nothing_are_rejected(shipped):
             Translator.from_preset(name)
 
 
-def test_a_listed_preset_is_a_name_too(shipped):
+def test_a_preset_object_is_accepted_as_a_name(presets_folder):
     first, second = keras_tfm.presets()
     assert Translator.from_preset(first).decoder.options.beam_size == 2
     assert Classifier.from_preset(second).classes == ["good", "bad"]
 
 
 @pytest.mark.backend("torch")
-def test_a_torn_configuration_is_named(tmp_path):
+def test_the_error_names_a_truncated_configuration(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "mar')
     with pytest.raises(ValueError, match="config.json cannot be read as JSON"):
         Translator.from_preset(tmp_path)
@@ -193,10 +196,12 @@ def test_a_run_and_a_saved_translator_are_presets(inside, tmp_path, model, vocab
     assert actual(TEXTS[0]) == expected(TEXTS[0])
 
 
-def test_a_model_written_for_ctranslate2_loads_again(tmp_path, model, vocabulary):
+def test_a_model_exported_to_ctranslate2_can_be_loaded(tmp_path, model, vocabulary):
     pytest.importorskip("ctranslate2")
-    other = Vocabulary.train(TEXTS[::-1] * 9, size=vocabulary.size, model_type="bpe")
-    for target in (None, other):
+    target_vocabulary = Vocabulary.train(
+        TEXTS[::-1] * 9, size=vocabulary.size, model_type="bpe"
+    )
+    for target in (None, target_vocabulary):
         zoo.to_ctranslate2(model, vocabulary, tmp_path, target_vocabulary=target)
         actual = Translator.from_preset(tmp_path, **SEARCH)
         expected = Translator(model, vocabulary, target).replace(**SEARCH)
@@ -212,7 +217,7 @@ def test_a_ctranslate2_folder_without_a_vocabulary_is_rejected(
     pytest.importorskip("ctranslate2")
     tokens = vocabulary.tokens(range(vocabulary.size))
     zoo.to_ctranslate2(model, vocabulary, tmp_path)
-    zoo.to_ctranslate2(model, tokens, tmp_path)  # nothing is left of the first
+    zoo.to_ctranslate2(model, tokens, tmp_path)  # no file of the first remains
     with pytest.raises(ValueError, match="no vocabulary that can be read"):
         Translator.from_preset(tmp_path)
 

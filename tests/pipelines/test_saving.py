@@ -11,34 +11,34 @@ from tests.decode.conftest import draw_transformer
 from tests.layers.quantized import QUANTIZED, quantize
 from tests.pipelines.random_translators import CHANGES, FAST, TEXTS, as_ids
 
-torch_only = pytest.mark.backend("torch")  # files are the same elsewhere
+torch_only = pytest.mark.backend("torch")  # files are the same on every backend
 
 
 @pytest.fixture(scope="module")
-def saved(translator, tmp_path_factory):
+def saved_folder(translator, tmp_path_factory):
     folder = tmp_path_factory.mktemp("saved") / "new" / "folder"
     translator.save(folder)
     return folder
 
 
 @pytest.fixture
-def copied(saved, tmp_path):
-    for path in saved.iterdir():
+def copied_folder(saved_folder, tmp_path):
+    for path in saved_folder.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     return tmp_path
 
 
-def test_a_saved_translator_translates_the_same(translator, translations, saved):
-    loaded = Translator.load(saved)
+def test_a_saved_translator_translates_the_same(translator, translations, saved_folder):
+    loaded = Translator.load(saved_folder)
     assert loaded.changes() == translator.changes()
     assert loaded.config == translator.config
     assert loaded(TEXTS) == translations
-    greedy = Translator.load(saved, beam_size=1)
+    greedy = Translator.load(saved_folder, beam_size=1)
     assert greedy.changes() == {**translator.changes(), "beam_size": 1}
     assert not getattr(loaded.model, "optimizer", None)
-    assert translator.model.optimizer is not None  # of the one that was saved
+    assert translator.model.optimizer is not None  # of the original translator
     names = {"model.keras", "source.model", "target.model", "translator.json"}
-    assert {path.name for path in saved.iterdir()} == names
+    assert {path.name for path in saved_folder.iterdir()} == names
 
 
 @torch_only
@@ -73,7 +73,7 @@ def test_numbers_of_numpy_are_saved(translator, tmp_path, suppressed):
 
 
 def changed_model(translator, change):
-    """A model of the same weights with LoRA, or in int8."""
+    """Returns a model of the same weights with LoRA or in int8."""
     model = type(translator.model).from_config(translator.model.get_config())
     model.set_weights(translator.model.get_weights())
     if change == "lora":
@@ -91,34 +91,34 @@ def changed_model(translator, change):
 def test_a_changed_model_is_saved_as_it_is(translator, change, tmp_path):
     vocabularies = translator.vocabulary, translator.target_vocabulary
     model = changed_model(translator, change)
-    other = Translator(model, *vocabularies).replace(**CHANGES)
+    changed = Translator(model, *vocabularies).replace(**CHANGES)
     ids = as_ids(translator.vocabulary.encode(TEXTS[3:6]))
-    expected = other.decoder(ids)
+    expected = changed.decoder(ids)
     assert np.abs(expected.scores - translator.decoder(ids).scores).max() > 1e-4
-    other.save(tmp_path)
+    changed.save(tmp_path)
     loaded = Translator.load(tmp_path)
     loaded.save(tmp_path)  # over itself
-    for again in (loaded, Translator.load(tmp_path)):
-        hypotheses = again.decoder(ids)
+    for reloaded in (loaded, Translator.load(tmp_path)):
+        hypotheses = reloaded.decoder(ids)
         np.testing.assert_array_equal(hypotheses.ids, expected.ids)
         np.testing.assert_allclose(hypotheses.scores, expected.scores, atol=1e-4)
 
 
 @torch_only
-def test_a_failed_save_leaves_the_folder_as_it_was(translator, copied):
-    content = {path.name: path.read_bytes() for path in copied.iterdir()}
+def test_a_failed_save_leaves_the_folder_unchanged(translator, copied_folder):
+    content = {path.name: path.read_bytes() for path in copied_folder.iterdir()}
     with pytest.raises(TypeError, match="`logits_processors` cannot be saved"):
-        translator.replace(logits_processors=[lambda x, history: x]).save(copied)
-    other = Translator(draw_transformer(vocabulary_size=300), translator.vocabulary)
-    other.model.get_config = lambda: {"vocabulary_size": -1}
+        translator.replace(logits_processors=[lambda x, history: x]).save(copied_folder)
+    broken = Translator(draw_transformer(vocabulary_size=300), translator.vocabulary)
+    broken.model.get_config = lambda: {"vocabulary_size": -1}
     with pytest.raises((TypeError, ValueError, KeyError)):
-        other.save(copied)
-    assert {path.name: path.read_bytes() for path in copied.iterdir()} == content
+        broken.save(copied_folder)
+    assert {path.name: path.read_bytes() for path in copied_folder.iterdir()} == content
     assert len(content) == 4
 
 
 @torch_only
-def test_a_translator_that_cannot_be_saved_makes_no_folder(translator, tmp_path):
+def test_a_translator_that_cannot_be_saved_creates_no_folder(translator, tmp_path):
     with pytest.raises(TypeError, match="`logits_processors` cannot be saved"):
         translator.replace(logits_processors=[lambda x, history: x]).save(
             tmp_path / "saved"
@@ -128,14 +128,14 @@ def test_a_translator_that_cannot_be_saved_makes_no_folder(translator, tmp_path)
 
 @torch_only
 @pytest.mark.parametrize("kind", ["shorter", "empty", "torn"])
-def test_a_damaged_model_is_named(copied, kind):
-    file = copied / "model.keras"
+def test_the_error_names_a_damaged_model(copied_folder, kind):
+    file = copied_folder / "model.keras"
     content = file.read_bytes()
     third, half = len(content) // 3, len(content) // 2
     torn = content[:third] + b"\0" * (half - third) + content[half:]
     file.write_bytes({"shorter": content[:-100], "empty": b"", "torn": torn}[kind])
     with pytest.raises(ValueError, match="model.keras' is damaged"):
-        Translator.load(copied)
+        Translator.load(copied_folder)
 
 
 @torch_only
@@ -155,24 +155,24 @@ def test_a_damaged_model_is_named(copied, kind):
         ({"text": {"source_prefix": 7}}, "`source_prefix` must be a list.*got 7"),
     ],
 )
-def test_a_damaged_configuration_is_named(copied, content, message):
+def test_the_error_names_a_damaged_configuration(copied_folder, content, message):
     text = content if isinstance(content, str) else json.dumps(content)
-    (copied / "translator.json").write_text(text)
+    (copied_folder / "translator.json").write_text(text)
     with pytest.raises(ValueError, match=f"translator.json.*{message}"):
-        Translator.load(copied)
+        Translator.load(copied_folder)
 
 
 @torch_only
-def test_a_folder_that_lacks_files_is_named(copied, tmp_path_factory):
+def test_the_error_names_missing_files(copied_folder, tmp_path_factory):
     with pytest.raises(FileNotFoundError, match="'model.keras', 'source.model'.*missi"):
         Translator.load(tmp_path_factory.mktemp("empty"))
-    (copied / "target.model").unlink()
+    (copied_folder / "target.model").unlink()
     with pytest.raises(FileNotFoundError, match=r"\['target.model'\] missing. Name a"):
-        Translator.load(copied)
+        Translator.load(copied_folder)
 
 
 @pytest.mark.backend("jax", "torch")
-def test_the_precision_of_products_is_not_saved(translator, tmp_path):
+def test_the_matmul_precision_is_not_saved(translator, tmp_path):
     vocabularies = translator.vocabulary, translator.target_vocabulary
     options = Options(beam_size=2, matmul_precision="bfloat16", **FAST)
     translator = Translator(translator.model, *vocabularies, options)

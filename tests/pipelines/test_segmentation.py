@@ -28,10 +28,10 @@ def test_a_dot_after_an_abbreviation_ends_no_sentence(english):
         "He is here.",
     ]
     [ids] = english.encode([" ".join(sentences)])
-    parts = SentenceSplitter(english).split(ids, 1, 100)
-    texts = english.decode([ids[begin:end] for begin, end, _ in parts])
+    segments = SentenceSplitter(english).split(ids, 1, 100)
+    texts = english.decode([ids[begin:end] for begin, end, _ in segments])
     assert [text.strip() for text in texts] == sentences
-    assert [space for _, _, space in parts] == [False] + 5 * [True]
+    assert [space for _, _, space in segments] == [False] + 5 * [True]
 
 
 def test_a_vocabulary_of_wordpiece_has_word_starts_and_ends():

@@ -1,4 +1,4 @@
-"""The models that come with the package, and what one of them shows."""
+"""The presets of the package and the examples on their cards."""
 
 import re
 
@@ -7,9 +7,9 @@ import pytest
 import keras_tfm
 from keras_tfm.pipelines import Translator
 
-SHIPPED = keras_tfm.presets()
-TRANSLATORS = [one for one in SHIPPED if one.task == "translation"]
-CARDS = sorted({one.card for one in SHIPPED}, key=str)  # of one may be several
+PRESETS = keras_tfm.presets()
+TRANSLATORS = [item for item in PRESETS if item.task == "translation"]
+CARDS = sorted({item.card for item in PRESETS}, key=str)  # presets may share a card
 STATION = {
     "en": "Where is the station?",
     "de": "Wo ist der Bahnhof?",
@@ -17,22 +17,24 @@ STATION = {
     "es": "\u00bfD\u00f3nde est\u00e1 la estaci\u00f3n?",
     "it": "Dov'\u00e8 la stazione?",
 }
-named = pytest.mark.parametrize("preset", SHIPPED, ids=lambda preset: preset.name)
+every_preset = pytest.mark.parametrize(
+    "preset", PRESETS, ids=lambda preset: preset.name
+)
 
 
 @pytest.mark.backend("torch")
 def test_presets_are_small_and_cover_the_languages():
     names = {"en-de", "de-en", "en-fr", "en-es", "fr-en", "es-en", "it-en"}
     names.add("sentiment-en")
-    assert {one.name for one in SHIPPED} == names
-    assert max(one.megabytes for one in SHIPPED) <= 12
-    # Of one folder there may be several.
-    assert sum({one.card: one.megabytes for one in SHIPPED}.values()) <= 40
+    assert {item.name for item in PRESETS} == names
+    assert max(item.megabytes for item in PRESETS) <= 12
+    # Several presets may share a folder.
+    assert sum({item.card: item.megabytes for item in PRESETS}.values()) <= 40
 
 
 @pytest.mark.backend("torch")
-@named
-def test_each_has_a_card_with_what_a_user_asks(preset):
+@every_preset
+def test_each_card_has_scores_license_and_weaknesses(preset):
     card = preset.card.read_text(encoding="utf-8")
     for score in preset.scores.values():
         assert f"{score:.2f}" in card
@@ -42,22 +44,25 @@ def test_each_has_a_card_with_what_a_user_asks(preset):
 
 
 @pytest.mark.parametrize("card", CARDS, ids=lambda card: card.parent.name)
-def test_the_output_that_a_card_shows_is_real(card, capsys):
+def test_the_example_of_a_card_has_the_output_that_it_shows(card, capsys):
     text = card.read_text(encoding="utf-8")
     [code] = re.findall("```python\n(.+?)```", text, re.DOTALL)
-    exec(code, {})  # one of our own cards
+    exec(code, {})  # code of a card of this repository
     expected = [line.split("  # ")[1] for line in code.splitlines() if "print(" in line]
     assert expected and capsys.readouterr().out.splitlines() == expected
 
 
-@pytest.mark.backend("torch")  # the cards are run on all
+@pytest.mark.backend("torch")  # the cards are run on every backend
 @pytest.mark.parametrize("preset", TRANSLATORS, ids=lambda preset: preset.name)
 def test_each_name_translates_between_its_languages(preset):
     source, target = preset.languages
     assert preset.name == f"{source}-{target}"
     text = Translator.from_preset(preset.name)(STATION[source])
-    for other, same in (("Where's", "Where is"), ("O\u00f9 se trouve", "O\u00f9 est")):
-        text = text.replace(other, same)
+    for variant, expected in (
+        ("Where's", "Where is"),
+        ("O\u00f9 se trouve", "O\u00f9 est"),
+    ):
+        text = text.replace(variant, expected)
     assert text == STATION[target]
 
 

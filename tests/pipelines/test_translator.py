@@ -24,7 +24,7 @@ from tests.runtime.conftest import count_compilations
 torch_only = pytest.mark.backend("torch")  # nothing here depends on the backend
 
 
-def decoded(decoder, texts, vocabulary):
+def decode_texts(decoder, texts, vocabulary):
     return decoder(as_ids(vocabulary.encode(texts)))
 
 
@@ -33,7 +33,7 @@ def test_a_list_comes_back_in_its_order(translator, translations):
     assert translations == [translator(text) for text in TEXTS]
     assert translator(text for text in TEXTS[:2]) == translations[:2]
     assert translator(np.array(TEXTS[:2])) == translations[:2]
-    assert len(set(translations)) >= 6  # so that a wrong order is seen
+    assert len(set(translations)) >= 6  # so that a wrong order is detected
 
 
 @torch_only
@@ -52,16 +52,16 @@ def test_progress_is_shown_on_request(translator, translations, capsys):
 
 @torch_only
 def test_bulk_reads_and_translates_in_windows(translator, translations):
-    read = []
+    lines_read = []
 
     def lines():
         for text in TEXTS:
-            read.append(text)
+            lines_read.append(text)
             yield text
 
     results = translator.bulk(lines(), window=4)
     first = next(results)
-    assert len(read) == 4
+    assert len(lines_read) == 4
     assert [first.text, *(result.text for result in results)] == translations
     assert list(translator.bulk([])) == []
 
@@ -154,7 +154,7 @@ def test_values_that_are_not_text_are_rejected(translator, texts, error, message
     ],
 )
 @torch_only
-def test_arguments_that_cannot_work_are_rejected(translator, call, error, message):
+def test_invalid_arguments_are_rejected(translator, call, error, message):
     with pytest.raises(error, match=message):
         call(translator)
 
@@ -173,8 +173,8 @@ def test_a_target_prefix_begins_only_its_text(translator):
 @torch_only
 def test_the_last_streamed_text_is_the_greedy_translation(translator):
     text = "a house\n old man\n"
-    *parts, last = translator.stream(text)
-    assert len(parts) > 2
+    *states, last = translator.stream(text)
+    assert len(states) > 2
     assert last == translator.translate(text, beam_size=1).text
 
 
@@ -222,7 +222,7 @@ def test_translate_returns_scores_and_attention(translator, translations):
     results = translator.translate(TEXTS)
     assert [str(result) for result in results] == translations
     assert [result.source for result in results] == TEXTS
-    scores = decoded(translator.decoder, TEXTS[:2], translator.vocabulary).scores
+    scores = decode_texts(translator.decoder, TEXTS[:2], translator.vocabulary).scores
     np.testing.assert_allclose(
         [result.score for result in results[:2]], scores[:, 0], atol=1e-5
     )
@@ -246,28 +246,28 @@ def test_translate_returns_scores_and_attention(translator, translations):
 @torch_only
 def test_the_segments_of_a_text_make_one_translation(translator):
     first, second = translator.translate(["a house", "old"])
-    both = translator.translate("a house\n\nold", return_attention=True)
-    assert both.text == f"{first.text}\n\n{second.text}"
-    best, alone = both.hypotheses[0], [t.hypotheses[0] for t in (first, second)]
-    sizes = [len(hypothesis.tokens) for hypothesis in alone]
+    combined = translator.translate("a house\n\nold", return_attention=True)
+    assert combined.text == f"{first.text}\n\n{second.text}"
+    best, separate = combined.hypotheses[0], [t.hypotheses[0] for t in (first, second)]
+    sizes = [len(hypothesis.tokens) for hypothesis in separate]
     assert sizes[0] != sizes[1]
     score = np.average([first.score, second.score], weights=sizes)
     assert best.score == pytest.approx(score, abs=1e-5)
-    assert best.tokens == alone[0].tokens + alone[1].tokens
-    assert best.attention.shape == (sum(sizes), len(both.source_tokens))
+    assert best.tokens == separate[0].tokens + separate[1].tokens
+    assert best.attention.shape == (sum(sizes), len(combined.source_tokens))
     width = len(first.source_tokens)
     assert not best.attention[: sizes[0], width:].any()
     assert not best.attention[sizes[0] :, :width].any()
     assert best.attention.any(axis=1).all()
-    assert both.truncated == (first.truncated or second.truncated)
+    assert combined.truncated == (first.truncated or second.truncated)
 
 
 @torch_only
-def test_truncated_translations_are_those_without_an_end(translator):
+def test_truncated_translations_are_those_without_an_end_token(translator):
     texts = [text for text in TEXTS if text.strip()]
     end = translator.target_vocabulary.end_id
-    alone = [translator.decoder(rows_of(translator, [text])) for text in texts]
-    truncated = [end not in hypotheses.ids[0, 0] for hypotheses in alone]
+    separate = [translator.decoder(rows_of(translator, [text])) for text in texts]
+    truncated = [end not in hypotheses.ids[0, 0] for hypotheses in separate]
     assert [t.truncated for t in translator.translate(texts)] == truncated
     assert 0 < sum(truncated) < len(texts)
     assert not translator.translate("").truncated
@@ -313,13 +313,13 @@ def test_a_prefix_is_scored_as_in_a_translation(translator, counts):
     [row] = rows_of(tagged, ["a house"])
     hypotheses = tagged.decoder([row], [prefix])
     ids = hypotheses.ids[0, 0, : hypotheses.lengths[0, 0]].tolist()
-    scored = tagged.decoder.score([row], [ids], [len(prefix)])
-    np.testing.assert_allclose(scored.scores, hypotheses.scores[:, :1], atol=1e-5)
+    scores = tagged.decoder.score([row], [ids], [len(prefix)])
+    np.testing.assert_allclose(scores.scores, hypotheses.scores[:, :1], atol=1e-5)
     plain = tagged.decoder.score([row], [ids])
     assert (abs(plain.scores - hypotheses.scores[:, :1]) > 0.01).all() != counts
     text = translator.target_vocabulary.decode([ids[len(prefix) :]])[0]
-    [scored] = tagged.score([("a house", text)])
-    assert (scored.token_scores[0] == 0) != counts
+    [scores] = tagged.score([("a house", text)])
+    assert (scores.token_scores[0] == 0) != counts
 
 
 @torch_only
@@ -351,7 +351,7 @@ def test_constraints_are_in_the_translation(translator):
 
 @torch_only
 def test_fewer_beams_give_fewer_hypotheses(translator):
-    several = translator.replace(num_hypotheses=2)  # as imported models have
+    several = translator.replace(num_hypotheses=2)  # as in imported models
     assert len(several.translate("a house").hypotheses) == 2
     greedy = several.translate("a house", beam_size=1)
     assert len(greedy.hypotheses) == 1
@@ -359,7 +359,7 @@ def test_fewer_beams_give_fewer_hypotheses(translator):
 
 
 @torch_only
-def test_the_decoder_of_one_call_is_built_once_and_kept(translator):
+def test_the_decoder_of_one_call_is_built_once_and_cached(translator):
     fresh = translator.replace()
     decoders = fresh._decoders
     assert fresh.decoder is translator.decoder
@@ -383,9 +383,10 @@ def test_the_decoder_of_one_call_is_built_once_and_kept(translator):
 
 @torch_only
 def test_replace_shares_the_model_and_leaves_the_original(translator):
-    other = translator.replace(batch_size=1, beam_size=1)
-    assert other.model is translator.model and other.splitter is translator.splitter
-    assert (other.config.batch_size, other.decoder.options.beam_size) == (1, 1)
+    replaced = translator.replace(batch_size=1, beam_size=1)
+    assert replaced.model is translator.model
+    assert replaced.splitter is translator.splitter
+    assert (replaced.config.batch_size, replaced.decoder.options.beam_size) == (1, 1)
     assert (translator.config.batch_size, translator.decoder.options.beam_size) == (
         4,
         2,
@@ -413,49 +414,50 @@ def test_a_run_of_spaces_takes_linear_time(translator):
     assert translator(text) == translator("a house .")
 
 
-def test_warming_up_compiles_what_calls_need(translator, monkeypatch):
-    expected, compiled = translator("a house"), count_compilations(monkeypatch)
-    fresh = translator.replace(length_penalty=0.7)  # of options, so another decoder
+def test_after_warm_up_a_call_compiles_nothing(translator, monkeypatch):
+    expected, compilations = translator("a house"), count_compilations(monkeypatch)
+    fresh = translator.replace(length_penalty=0.7)  # other options, so another decoder
     fresh.warm_up((4,))
-    assert compiled
-    compiled.clear()
-    assert fresh("a house") == expected and not compiled
+    assert compilations
+    compilations.clear()
+    assert fresh("a house") == expected and not compilations
     fresh("a house " * 30)
-    assert compiled
+    assert compilations
 
 
 def test_scores_need_few_compiled_functions(translator, monkeypatch):
-    compiled = count_compilations(monkeypatch)
+    compilations = count_compilations(monkeypatch)
     fresh = translator.replace(length_penalty=0.7)
     pairs = [("a house " * n, "ein Haus") for n in (1, 1, 2, 2, 1, 1, 2)]
     results = fresh.score(pairs)
-    assert len(compiled) == 1
+    assert len(compilations) == 1
     for pair, result in zip(pairs, results, strict=True):
-        [alone] = translator.score([pair])
-        assert result.score == pytest.approx(alone.score, abs=1e-5)
+        [expected] = translator.score([pair])
+        assert result.score == pytest.approx(expected.score, abs=1e-5)
 
 
 @torch_only
-def test_equal_seeds_sample_the_same(translator):
+def test_equal_seeds_sample_the_same_translations(translator):
     sampling = {"beam_size": 1, "sampling_topk": 0, "sampling_temperature": 2.0}
-    first, again, other = (
+    first, same_seed, other_seed = (
         [str(result) for result in translator.translate(TEXTS, seed=seed, **sampling)]
         for seed in (1, 1, 2)
     )
-    assert first == again != other
-    [alone] = translator.translate(TEXTS[:1], seed=1, **sampling)
-    assert str(translator.translate(TEXTS[0], seed=1, **sampling)) == str(alone)
+    assert first == same_seed != other_seed
+    [single] = translator.translate(TEXTS[:1], seed=1, **sampling)
+    assert str(translator.translate(TEXTS[0], seed=1, **sampling)) == str(single)
 
 
 @torch_only
-def test_each_vocabulary_has_its_side(translator):
-    [best] = decoded(translator.decoder, ["a house"], translator.vocabulary).ids[:, 0]
+def test_each_side_uses_its_own_vocabulary(translator):
+    hypotheses = decode_texts(translator.decoder, ["a house"], translator.vocabulary)
+    [best] = hypotheses.ids[:, 0]
     assert [translator("a house")] == translator.target_vocabulary.decode([best])
     assert [translator("a house")] != translator.vocabulary.decode([best])
 
 
 @torch_only
-def test_prefix_and_suffix_stand_around_each_text(translator):
+def test_prefix_and_suffix_are_added_to_each_text(translator):
     tagged = translator.replace(**AFFIXES)
     decode = translator.target_vocabulary.decode
     texts = ["a house", "", "old"]
@@ -465,19 +467,19 @@ def test_prefix_and_suffix_stand_around_each_text(translator):
     assert tagged(texts) == [expected[0], "", expected[1]]
     [score] = tagged.score([("a house", "un uomo")])
     target = [265, *translator.target_vocabulary.encode(["un uomo"])[0], 3]
-    alone = translator.decoder.score(as_ids(rows[:1]), [target])
-    assert score.score == pytest.approx(float(alone.scores[0, 0]), abs=1e-5)
+    expected_score = translator.decoder.score(as_ids(rows[:1]), [target])
+    assert score.score == pytest.approx(float(expected_score.scores[0, 0]), abs=1e-5)
     assert best[0][0, 0] == 265 and expected[0] != translator("a house")
 
 
 @torch_only
-def test_a_timeout_ends_a_translation(translator):
+def test_a_translation_beyond_the_timeout_raises(translator):
     with pytest.raises(TimeoutError, match="`timeout`.*9 texts"):
         translator.translate(TEXTS, timeout=1e-9)
 
 
 @pytest.mark.backend("torch", "jax")
-def test_concurrent_requests_are_translated_as_alone(translator, translations):
+def test_concurrent_requests_get_the_same_translations(translator, translations):
     shared = SharedTranslator(translator, batch_size=4)
 
     async def ask():
@@ -486,9 +488,9 @@ def test_concurrent_requests_are_translated_as_alone(translator, translations):
 
     results = [result for answer in asyncio.run(ask()) for result in answer]
     assert [result.text for result in results] == translations
-    [alone] = translator.translate(TEXTS[:1])
-    assert results[0].score == pytest.approx(alone.score, abs=1e-5)
-    assert results[0].source_tokens == alone.source_tokens
+    [expected] = translator.translate(TEXTS[:1])
+    assert results[0].score == pytest.approx(expected.score, abs=1e-5)
+    assert results[0].source_tokens == expected.source_tokens
     with pytest.raises(TimeoutError):
         asyncio.run(shared.translate(TEXTS, timeout=1e-9))
     shared.close()

@@ -1,4 +1,4 @@
-"""Chromium, asked through its DevTools protocol.
+"""Controls Chromium through its DevTools protocol.
 
 https://chromedevtools.github.io/devtools-protocol
 """
@@ -15,7 +15,7 @@ import aiohttp
 
 
 def chromium():
-    """Gives the path of a Chromium that is installed, or None."""
+    """Returns the path of an installed Chromium, or None."""
     return shutil.which("chromium") or shutil.which("chromium-browser")
 
 
@@ -30,7 +30,7 @@ class Page:
         self.socket, self.numbers = socket, itertools.count()
 
     async def call(self, method, **parameters):
-        """Calls a method of the protocol, and gives its result."""
+        """Calls a method of the protocol and returns its result."""
         number = next(self.numbers)
         await self.socket.send_json(
             {"id": number, "method": method, "params": parameters}
@@ -43,16 +43,16 @@ class Page:
                 return message["result"]
 
     async def value(self, expression):
-        """Gives the value of an expression of JavaScript."""
-        found = await self.call(
+        """Evaluates an expression of JavaScript."""
+        reply = await self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True
         )
-        return found["result"].get("value")
+        return reply["result"].get("value")
 
     async def until(self, expression):
-        """Waits until an expression is true, a minute at most."""
+        """Waits for at most a minute until an expression is true."""
         for _ in range(600):
-            with contextlib.suppress(RuntimeError):  # it is not loaded yet
+            with contextlib.suppress(RuntimeError):  # the page is not loaded yet
                 if await self.value(expression):
                     return
             await asyncio.sleep(0.1)
@@ -60,12 +60,12 @@ class Page:
             f"{expression}; {await self.value('document.body.innerText')}"
         )
 
-    async def press(self, key, **more):
+    async def press(self, key, **parameters):
         """Presses a key.
 
         Args:
-            key: str, its name, such as `"Tab"`.
-            **more: of `Input.dispatchKeyEvent`.
+            key: str. Name of the key, such as `"Tab"`.
+            **parameters: parameters of `Input.dispatchKeyEvent`.
         """
         code = {"Tab": 9, "Enter": 13, "ArrowRight": 39}[key]
         text = {"text": "\r"} if key == "Enter" else {}
@@ -76,11 +76,11 @@ class Page:
                 key=key,
                 windowsVirtualKeyCode=code,
                 **(text if kind == "keyDown" else {}),
-                **more,
+                **parameters,
             )
 
-    async def picture(self, file, width, height):
-        """Writes a picture of the page at a size, in pixels."""
+    async def screenshot(self, file, width, height):
+        """Writes a picture of the page at a size in pixels."""
         await self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -89,14 +89,14 @@ class Page:
             mobile=width < 600,
         )
         await asyncio.sleep(0.3)
-        found = await self.call("Page.captureScreenshot")
+        reply = await self.call("Page.captureScreenshot")
         with open(file, "wb") as output:
-            output.write(base64.b64decode(found["data"]))
+            output.write(base64.b64decode(reply["data"]))
 
 
 @contextlib.asynccontextmanager
-async def opened(address):
-    """Opens an address in a browser of its own."""
+async def open_page(address):
+    """Opens an address in a new browser."""
     with tempfile.TemporaryDirectory() as profile:
         process = subprocess.Popen(
             [
@@ -116,15 +116,15 @@ async def opened(address):
             for line in process.stderr:
                 if "DevTools listening on ws://" in line:
                     break
-            place = line.split("ws://")[1].split("/")[0]
+            host = line.split("ws://")[1].split("/")[0]
             async with aiohttp.ClientSession() as session:
-                url = f"http://{place}/json"
-                async with session.get(url) as actual:
-                    pages = await actual.json()
-                [page] = [one for one in pages if one["type"] == "page"]
-                socket = page["webSocketDebuggerUrl"]
-                async with session.ws_connect(socket, max_msg_size=0) as connected:
-                    yield Page(connected)
+                url = f"http://{host}/json"
+                async with session.get(url) as response:
+                    pages = await response.json()
+                [target] = [item for item in pages if item["type"] == "page"]
+                socket = target["webSocketDebuggerUrl"]
+                async with session.ws_connect(socket, max_msg_size=0) as connection:
+                    yield Page(connection)
         finally:
             process.kill()
             process.communicate()

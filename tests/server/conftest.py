@@ -55,7 +55,7 @@ def folder(translator, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def classifier(vocabulary, tmp_path_factory):
-    """A classifier, and an engine that has loaded it."""
+    """A classifier and an engine that has loaded it."""
     classifier = Classifier(network(vocabulary), vocabulary, CLASSES)
     folder = tmp_path_factory.mktemp("classifier")
     classifier.save(folder)
@@ -63,7 +63,7 @@ def classifier(vocabulary, tmp_path_factory):
 
 
 class InProcess:
-    """Asks an engine directly."""
+    """Calls an engine directly."""
 
     def __init__(self, engine):
         self.engine = engine

@@ -1,4 +1,4 @@
-"""The HTTP application: what it answers, and what it rejects."""
+"""The HTTP application: answers, limits and errors."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from keras_tfm.server.errors import Unavailable
 from keras_tfm.server.limits import Limits
 from tests.server.conftest import DESCRIPTION, TEXTS, Client, InProcess
 
-# The engine's answers are those of a translator, tested on all backends.
+# The translator behind the engine is tested on every backend.
 pytestmark = pytest.mark.backend("torch")
 
 
@@ -71,8 +71,8 @@ def test_clients_of_tensorflow_serving_get_its_answers(client, translator):
     assert [row["translation"] for row in rows] == expected
     assert set(rows[0]) == {"translation", "score", "truncated"}
     assert rows[2]["score"] is None  # JSON has no minus infinity
-    named = {"instances": [{"text": text} for text in texts]}
-    assert client.send(path + ":predict", named).json()["predictions"] == rows
+    body_with_keys = {"instances": [{"text": text} for text in texts]}
+    assert client.send(path + ":predict", body_with_keys).json()["predictions"] == rows
     path += "/versions/1"
     for inputs in (texts, {"text": texts}):
         columns = client.send(path + ":predict", {"inputs": inputs}).json()["outputs"]
@@ -80,7 +80,7 @@ def test_clients_of_tensorflow_serving_get_its_answers(client, translator):
     body = {"signature_name": "n_best", "instances": texts}
     rows = client.send(path + ":predict", body).json()["predictions"]
     assert [row["translations"][0] for row in rows] == expected
-    for row in rows:  # of the empty text too, as columns need
+    for row in rows:  # also for the empty text: columns have equal lengths
         assert len(row["translations"]) == len(row["scores"]) == 2
     [state] = client.send(path).json()["model_version_status"]
     assert (state["version"], state["state"]) == ("1", "AVAILABLE")
@@ -129,7 +129,7 @@ def test_requests_that_tensorflow_serving_rejects_are_rejected(client, body, mes
         (413, {"text": "a" * 5_000}, "at most 5000 bytes"),
     ],
 )
-def test_bodies_beyond_limits_and_of_other_shapes_are_rejected(
+def test_bodies_beyond_limits_or_of_wrong_types_are_rejected(
     client, status, body, message
 ):
     assert re.search(message, client.error(status, "/translate", body))
@@ -198,7 +198,7 @@ def test_the_bytes_of_a_body_without_a_length_are_counted(client):
     assert answer.json() == {"error": "A body must have at most 5000 bytes."}
 
 
-def test_a_slow_body_is_given_up(client):
+def test_a_slow_body_times_out(client):
     async def chunks(delay):
         yield b'{"text": '
         await asyncio.sleep(delay)
@@ -215,7 +215,8 @@ def test_a_slow_body_is_given_up(client):
     answer = asyncio.run(send(0.5, 30))
     assert answer.status_code == 408
     assert answer.json() == {"error": "The body must arrive within 0.5 seconds."}
-    assert asyncio.run(send(60.0, 0.1)).status_code == 404  # a translator
+    # A body in time reaches the endpoint, which a translator does not have.
+    assert asyncio.run(send(60.0, 0.1)).status_code == 404
 
 
 class Faulty:
@@ -239,7 +240,7 @@ class Faulty:
         await self.answer(text)
 
 
-def test_a_long_text_weighs_as_much_as_its_pages():
+def test_the_weight_of_a_job_grows_with_the_length_of_its_texts():
     weights = []
 
     class Recorder(Faulty):
@@ -251,7 +252,7 @@ def test_a_long_text_weighs_as_much_as_its_pages():
     client = Client(model, batch_size=32, max_characters=5_000, max_body_bytes=50_000)
     for text in ("a", ["a"] * 3, "a" * 1_700, ["a" * 4_900] * 3):
         client.error(422, "/translate", {"text": text})
-    assert weights == [(1, 1), (3, 3), (1, 3), (3, 8)]  # a quarter of a batch at most
+    assert weights == [(1, 1), (3, 3), (1, 3), (3, 8)]  # at most a quarter of a batch
 
 
 def test_internal_errors_have_a_status_and_reveal_nothing(caplog):
@@ -274,7 +275,7 @@ def test_internal_errors_have_a_status_and_reveal_nothing(caplog):
     assert len(lines) == 2 and "error" in json.loads(lines[1])
 
 
-def test_health_asks_the_model_now():
+def test_health_is_answered_by_the_model():
     model = Faulty(0)
     client = Client(model, timeout=0.05)
     assert client.send("/health").status_code == 200
@@ -376,11 +377,11 @@ def test_health_metrics_and_openapi(client):
     assert "/nothing" not in metrics
 
 
-def test_the_page_loads_nothing_from_elsewhere(client):
+def test_the_page_loads_nothing_from_other_servers(client):
     answer = client.send("/")
     assert "default-src 'none'" in answer.headers["content-security-policy"]
     addresses = set(re.findall(r"\bhttps?://[^\s\"']+", answer.text))
-    assert addresses <= {"http://www.w3.org/2000/svg"}  # a name, not an address
+    assert addresses <= {"http://www.w3.org/2000/svg"}  # a namespace, not an address
     assert not re.search(r"<(script|link|img)[^>]*(src|href)=", answer.text)
 
 

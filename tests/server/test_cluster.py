@@ -1,4 +1,4 @@
-"""The client of Ray Serve replicas, with a replica that is a double."""
+"""The client of Ray Serve replicas, tested with a fake replica."""
 
 import asyncio
 
@@ -10,13 +10,13 @@ from keras_tfm.server.errors import FULL, Unavailable
 pytest.importorskip("ray")
 pytestmark = [
     pytest.mark.backend("torch"),
-    # Ray's own, when it is imported.
+    # Ray raises it when it is imported.
     pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`"),
 ]
 
 
 class Handle:
-    """A handle of Ray Serve: its replica answers when released, or fails."""
+    """A fake handle of Ray Serve: it answers when released, or fails."""
 
     def __init__(self, error=None):
         self.error, self.released, self.groups = error, asyncio.Event(), []
@@ -47,7 +47,7 @@ def ask(handle, count, max_waiting=3):
     return asyncio.run(ask())
 
 
-def test_jobs_are_grouped_and_those_beyond_the_queue_rejected():
+def test_jobs_are_grouped_and_jobs_beyond_the_queue_are_rejected():
     handle = Handle()
     *answers, last = ask(handle, 4)
     assert answers == [["0"], ["1"], ["2"]] and handle.groups == [3]

@@ -1,4 +1,4 @@
-"""The engine, and the client that runs it in the process of the server."""
+"""The engine, and the client that runs it in the server process."""
 
 import asyncio
 
@@ -34,7 +34,7 @@ def test_a_bad_job_does_not_affect_others(folder, translator):
     assert empty == []
 
 
-def test_a_batch_beyond_the_timeout_is_given_up(folder):
+def test_a_batch_beyond_the_timeout_is_stopped(folder):
     engine = Engine(folder, timeout=1e-6)
     jobs = [Job(["a man"]), Job(["a boat"], all_hypotheses=True)]
     assert all(isinstance(a, TimeoutError) for a in engine.answers(jobs))
@@ -59,10 +59,10 @@ def test_models_that_cannot_be_served_are_rejected(vocabulary, folder, tmp_path)
 
 def test_a_warm_engine_compiles_nothing(folder, monkeypatch):
     engine = Engine(folder)
-    compiled = count_compilations(monkeypatch)
+    compilations = count_compilations(monkeypatch)
     engine.warm_up((16,))
-    assert compiled
-    compiled.clear()
+    assert compilations
+    compilations.clear()
     for texts in (["a house"], ["a boat", "an old man"]):
         assert engine.can_share(Job(texts))
         shared = asyncio.run(engine.share(Job(texts)))
@@ -75,9 +75,9 @@ def test_a_warm_engine_compiles_nothing(folder, monkeypatch):
                     first["hypotheses"][0]["text"] == (second["hypotheses"][0]["text"])
                 )
     list(engine.stream("a man"))
-    assert not compiled
+    assert not compilations
     asyncio.run(engine.share(Job(["a house " * 30])))
-    assert compiled
+    assert compilations
     assert isinstance(asyncio.run(engine.share(Job([7]))), TypeError)
 
 
@@ -144,13 +144,13 @@ def test_jobs_beyond_the_queue_are_rejected():
     assert len(first.json()["predictions"]) == 4
     assert (second.status_code, second.json()) == (503, {"error": FULL})
     assert second.headers["retry-after"] == "1"
-    # A request that never fits is not told to try again.
+    # A request that exceeds the queue is not asked to try again.
     fitting, larger = asyncio.run(send(Slow(), 6, 7))
     assert (fitting.status_code, larger.status_code) == (200, 413)
     assert larger.json() == {"error": "A request must have at most 6 texts; got 7."}
 
 
-def test_jobs_that_wait_share_batches_and_failures_stay_in_theirs(caplog):
+def test_waiting_jobs_share_batches_and_a_failure_affects_one_batch(caplog):
     engine = Slow()
     engine.released.set()
     client = LocalClient(engine, batch_size=4, max_waiting=100)

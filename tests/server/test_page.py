@@ -1,4 +1,4 @@
-"""The web page, in a browser: by keyboard, and on a phone."""
+"""The web page in a browser: by keyboard and at the size of a phone."""
 
 import asyncio
 import socket
@@ -27,8 +27,8 @@ def test_the_page_shows_translation_alternatives_and_attention(client, translato
     thread.start()
     text = "an old man"
 
-    async def by_keyboard():
-        async with browser.opened(f"http://127.0.0.1:{config.port}/") as page:
+    async def use_keyboard():
+        async with browser.open_page(f"http://127.0.0.1:{config.port}/") as page:
             await page.until("document.activeElement.id === 'text'")
             await page.until("view.kind === 'translation'")
             await page.call("Input.insertText", text=text)
@@ -36,7 +36,7 @@ def test_the_page_shows_translation_alternatives_and_attention(client, translato
             await page.until("document.querySelectorAll('path').length > 3")
             first = await page.value("find('answer').textContent")
             buttons = "[...document.querySelectorAll('#alternatives button')]"
-            listed = await page.value(f"{buttons}.map((b) => b.innerText)")
+            alternatives = await page.value(f"{buttons}.map((b) => b.innerText)")
             for _ in range(3):  # past the button to the second alternative
                 await page.press("Tab")
             await page.press("Enter")
@@ -47,26 +47,26 @@ def test_the_page_shows_translation_alternatives_and_attention(client, translato
             cells = await page.value("document.querySelectorAll('tbody td').length")
             await page.press("Tab")
             await page.press("ArrowRight")
-            walked = await page.value("document.activeElement.title")
-            assert walked == await page.value("find('detail').textContent")
-            assert walked.split(": ")[1] == await page.value(
+            cell_title = await page.value("document.activeElement.title")
+            assert cell_title == await page.value("find('detail').textContent")
+            assert cell_title.split(": ")[1] == await page.value(
                 "view.answer.hypotheses[1].attention[0][1].toFixed(2)"
             )
             await page.call("Emulation.setDeviceMetricsOverride", **PHONE)
-            over = await page.value("document.documentElement.scrollWidth")
-            # Nothing of the old text stays beside none.
+            page_width = await page.value("document.documentElement.scrollWidth")
+            # An empty text clears the old translation.
             await page.value("find('text').value = ''; ask();")
             assert await page.value("find('more').hidden && !find('answer').innerText")
-            return first, listed, second, cells, over
+            return first, alternatives, second, cells, page_width
 
     try:
-        first, listed, second, cells, over = asyncio.run(by_keyboard())
+        first, alternatives, second, cells, page_width = asyncio.run(use_keyboard())
     finally:
         server.should_exit = True
         thread.join()
     expected = translator.translate(text, num_hypotheses=2, return_attention=True)
-    assert [first, second] == [one.text for one in expected.hypotheses]
-    for line, one in zip(listed, expected.hypotheses, strict=True):
-        assert line.split() == f"{one.score:.2f} {one.text}".split()
+    assert [first, second] == [hypothesis.text for hypothesis in expected.hypotheses]
+    for line, hypothesis in zip(alternatives, expected.hypotheses, strict=True):
+        assert line.split() == f"{hypothesis.score:.2f} {hypothesis.text}".split()
     assert cells == expected.hypotheses[1].attention.size
-    assert over <= PHONE["width"]  # nothing sticks out
+    assert page_width <= PHONE["width"]  # no horizontal scrolling

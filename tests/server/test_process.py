@@ -15,7 +15,7 @@ import pytest
 
 from keras_tfm.server.limits import Limits
 
-pytestmark = pytest.mark.backend("torch")  # a process is the same on all
+pytestmark = pytest.mark.backend("torch")  # a process is the same on every backend
 PROGRAM = "import sys; from keras_tfm.cli import main; sys.exit(main())"
 LIMITS = ["--batch-size", "8", "--max-texts", "500", "--timeout", "300"]
 LIMITS += ["--max-waiting", "100"]
@@ -66,16 +66,16 @@ def texts(translator):
     return dict(zip(texts, translator(texts), strict=True))
 
 
-def send(address, text, more=()):
-    body = {"text": [text, *more]}
+def send(address, text, additional=()):
+    body = {"text": [text, *additional]}
     return httpx.post(address + "/translate", json=body, timeout=300)
 
 
 def check_concurrent_requests(address, pool, expected):
-    """Sends concurrent requests and checks that none gets another's answer."""
+    """Sends concurrent requests and checks that each gets its own answer."""
     texts = list(expected)
-    more = [texts[i : i + 4] for i in range(len(texts))]
-    answers = list(pool.map(send, [address] * len(texts), texts, more))
+    additional = [texts[i : i + 4] for i in range(len(texts))]
+    answers = list(pool.map(send, [address] * len(texts), texts, additional))
     for text, answer in zip(texts, answers, strict=True):
         assert answer.json()["translations"][0]["text"] == expected[text]
 
@@ -118,11 +118,11 @@ def is_running(process, seconds=60):
     """Returns whether a process still runs after some seconds."""
     import psutil
 
-    ended = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    end_states = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
-            if process.status() in ended:
+            if process.status() in end_states:
                 return False
         except psutil.NoSuchProcess:
             return False
@@ -138,8 +138,8 @@ def test_a_cluster_survives_the_loss_of_a_replica(folder, texts):
     try:
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             check_concurrent_requests(address, pool, texts)
-            family = psutil.Process(process.pid).children(recursive=True)
-            replicas = [p for p in family if "Replica" in " ".join(p.cmdline())]
+            children = psutil.Process(process.pid).children(recursive=True)
+            replicas = [p for p in children if "Replica" in " ".join(p.cmdline())]
             environment = replicas[0].environ()
             names = list(texts)
             futures = [
@@ -156,7 +156,7 @@ def test_a_cluster_survives_the_loss_of_a_replica(folder, texts):
                     [first, *_] = answer.json()["translations"]
                     assert first["text"] == texts[text]
             assert not any(map(is_running, replicas))
-            # A new replica reads what the lost one has compiled.
+            # A new replica reads the compilation cache of the lost one.
             compiled = environment["JAX_COMPILATION_CACHE_DIR"]
             assert compiled in environment["TF_XLA_FLAGS"]
             answer = send(address, names[0]).json()
@@ -165,7 +165,7 @@ def test_a_cluster_survives_the_loss_of_a_replica(folder, texts):
         errors = process.stderr.read()
         assert "ServeController" not in errors, errors
         assert " INFO " not in f" {errors}".replace("\n", " "), errors
-        assert not [child for child in family if is_running(child)]
+        assert not [child for child in children if is_running(child)]
         assert not os.path.exists(compiled)
     finally:
         stop(process)
@@ -177,18 +177,18 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def test_a_server_says_why_it_cannot_start(folder):
+def test_the_error_explains_why_a_server_cannot_start(folder):
     def fail(*flags):
-        ended = subprocess.run(
+        process = subprocess.run(
             [sys.executable, "-c", PROGRAM, "serve", folder, *flags],
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True,
             text=True,
             timeout=300,
         )
-        assert ended.returncode == 1 and "Traceback" not in ended.stderr
-        assert ended.stdout == ""
-        [line] = [x for x in ended.stderr.splitlines() if "keras-tfm:" in x]
+        assert process.returncode == 1 and "Traceback" not in process.stderr
+        assert process.stdout == ""
+        [line] = [x for x in process.stderr.splitlines() if "keras-tfm:" in x]
         return line
 
     assert "xx" in fail("--port", str(free_port()), "--target-language", "xx")
@@ -198,10 +198,10 @@ def test_a_server_says_why_it_cannot_start(folder):
 def test_a_taken_port_is_rejected():
     from keras_tfm.server import start
 
-    with socket.socket() as taken:
-        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port = listener.getsockname()[1]
         with pytest.raises(OSError, match=f"nothing can listen at 127.0.0.1:{port}"):
             start.run({}, "a", "127.0.0.1", port, 1, Limits(), ())

@@ -47,7 +47,7 @@ T5 = {
 
 FAMILIES = {
     "Marian": ("MarianConfig", "MarianMTModel", MARIAN),
-    "Marian, two tables": (
+    "Marian, untied": (
         "MarianConfig",
         "MarianMTModel",
         {**MARIAN, "share_encoder_decoder_embeddings": False},
@@ -137,7 +137,7 @@ def library_ids(ids, config):
 # Seeds of random models whose outputs differ, some with an end token.
 LIVELY = {
     "Marian": 3,
-    "Marian, two tables": 3,
+    "Marian, untied": 3,
     "Pegasus": 11,
     "M2M100": 19,
     "mBART": 11,

@@ -28,13 +28,15 @@ from tests.zoo.checkpoints import write_marian
 
 KINDS = {
     "the paper's": {},
-    "sines first": {"positions": SinusoidalPositions("halves", reach_max_period=False)},
+    "sines before cosines": {
+        "positions": SinusoidalPositions("halves", reach_max_period=False)
+    },
     "pre-norm": {"normalize_first": True, "activation": "gelu"},
-    "two tables": {"tie": "target", "use_bias": False},
-    "a projection of its own": {"tie": "inputs", "logits_bias": True},
-    "three tables": {"tie": None, "logits_bias": True, "scale_embedding": False},
+    "tied target": {"tie": "target", "use_bias": False},
+    "tied inputs": {"tie": "inputs", "logits_bias": True},
+    "untied": {"tie": None, "logits_bias": True, "scale_embedding": False},
     "a bias": {"logits_bias": True, "activation": "silu"},
-    "tensor2tensor's waves": {"positions": SinusoidalPositions("halves")},
+    "positions of tensor2tensor": {"positions": SinusoidalPositions("halves")},
     "learned positions": {"positions": "learned", "sequence_length": 20},
     "learned, pre-norm": {
         "positions": "learned",
@@ -48,12 +50,12 @@ UNSUPPORTED = {
     "epsilon": ({"epsilon": 1e-3}, "epsilon=1e-05"),
     "relative": ({"positions": "rotary"}, "positions='SinusoidalPositions'"),
     "none": ({"positions": None}, "positions='SinusoidalPositions'"),
-    "normalised": ({"normalize_embedding": True}, "normalize_embedding=False"),
+    "normalized": ({"normalize_embedding": True}, "normalize_embedding=False"),
     "recurrent": ({"decoder_recurrence": "ssru"}, "decoder_recurrence=None"),
     "score": ({"score": "dot"}, "score='scaled_dot'"),
     "groups": ({"num_key_value_heads": 1}, "num_key_value_heads=None"),
-    "wide": ({"key_dim": 6}, "key_dim=None"),
-    "pre-norm, two tables": ({"normalize_first": True, "tie": None}, "tie='all'"),
+    "key dimension": ({"key_dim": 6}, "key_dim=None"),
+    "pre-norm, untied": ({"normalize_first": True, "tie": None}, "tie='all'"),
     "activation": ({"activation": "tanh"}, "gelu_new"),
     "other target": (
         {"tie": None, "target_vocabulary_size": 15},
@@ -147,7 +149,7 @@ def test_stale_files_are_deleted_and_others_stay(tmp_path):
     assert (tmp_path / "generation_config.json").read_text() != "{}"
 
 
-@pytest.mark.parametrize("kind", ["the paper's", "pre-norm", "a projection of its own"])
+@pytest.mark.parametrize("kind", ["the paper's", "pre-norm", "tied inputs"])
 def test_a_model_saved_by_transformers_can_be_imported(kind, tmp_path):
     model = small(**KINDS[kind])
     zoo.to_hugging_face(model, tmp_path / "a", max_length=30)

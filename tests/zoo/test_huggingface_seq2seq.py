@@ -104,7 +104,7 @@ SEARCHES = {
     [(family, name, 7) for family in FAMILIES for name in ("greedy", "beam")]
     + [
         (family, name, None)
-        for family in ("Marian, two tables", "Pegasus", "T5 1.1")
+        for family in ("Marian, untied", "Pegasus", "T5 1.1")
         for name in SEARCHES
     ],
 )
@@ -245,7 +245,7 @@ def test_the_error_names_a_missing_untied_projection(tmp_path):
 TIED_NAMES = {
     "BART": ["model.shared", "model.encoder.embed_tokens", "lm_head"],
     "Marian": ["model.shared", "model.decoder.embed_tokens", "lm_head"],
-    "Marian, two tables": ["model.decoder.embed_tokens", "lm_head"],
+    "Marian, untied": ["model.decoder.embed_tokens", "lm_head"],
     "T5": ["shared", "decoder.embed_tokens", "lm_head"],
     "T5 1.1": ["shared", "encoder.embed_tokens"],
 }

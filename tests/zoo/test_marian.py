@@ -134,11 +134,11 @@ KINDS = {
         {"decoder_recurrence": "ssru", "tie": "target"},
         {"transformer-decoder-autoreg": "rnn", "dec-cell": "ssru", **RELU},
     ),
-    "one table, an output apart": (
+    "tied inputs": (
         {"tie": "inputs"},
         {"output-omit-bias": True, **RELU},
     ),
-    "what Marian takes where nothing is said": ({"activation": "silu"}, {}),
+    "defaults of Marian": ({"activation": "silu"}, {}),
 }
 CONFIG = {
     "type": "transformer",
@@ -312,7 +312,7 @@ def test_files_of_marian_give_the_same_logits(kind, write, spm, tmp_path):
     imported = zoo.from_marian(tmp_path)
     actual = numpy(imported.model(BATCH))
     assert (actual[..., [0, 2]] < -9e3).all()
-    if kind in ("pre-norm", "one table, an output apart", "SSRU"):
+    if kind in ("pre-norm", "tied inputs", "SSRU"):
         assert imported.model.config["tie"] == model.config["tie"]
     # Decoding starts with zeros.
     model.target_embedding.embeddings.assign(
