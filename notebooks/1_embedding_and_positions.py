@@ -52,12 +52,12 @@ embedding = layers.TokenAndPositionEmbedding(5, 3, positions=None, scale=False)
 embedding.build(ids.shape)
 table = rng.normal(size=(5, 3)).astype("float32")
 embedding.set_weights([table])
-looked_up = numpy(embedding(ids))[0]  # (T, D)
+lookup_vectors = numpy(embedding(ids))[0]  # (T, D)
 
 one_hot = np.eye(5)[ids[0]]  # (T, V)
 print(one_hot)
 print(one_hot @ table)
-np.testing.assert_allclose(looked_up, one_hot @ table, rtol=1e-6)
+np.testing.assert_allclose(lookup_vectors, one_hot @ table, rtol=1e-6)
 
 # %% [markdown]
 # ## The scale $\sqrt d$
@@ -80,16 +80,16 @@ table = (rng.normal(size=(1000, width)) * width**-0.5).astype("float32")
 signal = numpy(layers.SinusoidalPositions().signal(length, 0, width))
 
 
-def embedded(ids, **settings):
+def embed(ids, **options):
     """Looks up ids in the embedding matrix above."""
-    layer = layers.TokenAndPositionEmbedding(1000, width, **settings)
+    layer = layers.TokenAndPositionEmbedding(1000, width, **options)
     layer.build((1, length))
     layer.set_weights([table])
     return numpy(layer(np.array([ids])))[0]
 
 
-words = embedded(range(length), positions=None, scale=False)
-scaled = embedded(range(length), positions=None, scale=True)
+words = embed(range(length), positions=None, scale=False)
+scaled = embed(range(length), positions=None, scale=True)
 np.testing.assert_allclose(scaled, np.sqrt(width) * words, rtol=1e-6)
 lengths = {"word": words, "position": signal, "word, scaled": scaled}
 for name, vectors in lengths.items():
@@ -113,10 +113,10 @@ def cosine(a, b):
 
 sentence = [7 if t in (5, 45) else 8 if t == 6 else 0 for t in range(length)]
 for scale in (False, True):
-    x = embedded(sentence, scale=scale)
-    same_word, next_place = cosine(x[5], x[45]), cosine(x[5], x[6])
-    print(f"scale={scale!s:6} same word {same_word:.2f}, neighbour {next_place:.2f}")
-    assert (same_word > next_place) == scale
+    x = embed(sentence, scale=scale)
+    same_word, next_position = cosine(x[5], x[45]), cosine(x[5], x[6])
+    print(f"scale={scale!s:6} same word {same_word:.2f}, neighbour {next_position:.2f}")
+    assert (same_word > next_position) == scale
 
 # %% [markdown]
 # ## Sine and cosine waves
@@ -180,9 +180,9 @@ plot.positions(signal, title="d = 256")
 signal = numpy(positions.signal(100, 0, 8))
 omega = 10_000.0 ** (-2 * np.arange(4) / 8)
 np.testing.assert_allclose(2 * np.pi / omega, 2 * np.pi * np.array([1, 10, 100, 1000]))
-apart = np.linalg.norm(signal[:, None] - signal, axis=-1) + 9 * np.eye(100)
-print(f"the nearest two rows are {apart.min():.2f} apart")
-assert apart.min() > 0.1
+distances = np.linalg.norm(signal[:, None] - signal, axis=-1) + 9 * np.eye(100)
+print(f"the nearest two rows are {distances.min():.2f} apart")
+assert distances.min() > 0.1
 plot.positions(signal, title="d = 8")
 
 # %% [markdown]
@@ -225,10 +225,10 @@ pairs = signal.reshape(100, 4, 2)  # (T, D/2, 2)
 for phi in (1, 7, 50):
     cos, sin = np.cos(omega * phi), np.sin(omega * phi)
     matrices = np.array([[cos, sin], [-sin, cos]])  # (2, 2, D/2)
-    turned = np.einsum("ijk,tkj->tki", matrices, pairs).reshape(100, 8)
+    rotated = np.einsum("ijk,tkj->tki", matrices, pairs).reshape(100, 8)
     # For all t from 0 to 99 and all pairs:
-    further = numpy(positions.signal(100, phi, 8))
-    np.testing.assert_allclose(turned, further, atol=1e-5)
+    expected = numpy(positions.signal(100, phi, 8))
+    np.testing.assert_allclose(rotated, expected, atol=1e-5)
 
 # %% [markdown]
 # An attention head multiplies its queries by a matrix, so it can learn to
@@ -265,8 +265,8 @@ for phi in (1, 7, 20):  # to the left as to the right
     t = np.arange(20, 30)
     np.testing.assert_allclose(products[t, t + phi], products[t, t - phi], atol=1e-3)
 np.testing.assert_allclose(np.diag(products), 128, atol=1e-3)
-turn = np.convolve(by_distance, np.ones(6) / 6, mode="valid")
-assert (np.diff(turn) < 0).all()
+smoothed = np.convolve(by_distance, np.ones(6) / 6, mode="valid")
+assert (np.diff(smoothed) < 0).all()
 assert not (np.diff(by_distance) < 0).all()
 plot.position_products(signal)
 
@@ -307,17 +307,17 @@ plot.positions(in_halves, title="d = 256, in halves")
 
 # %%
 x = rng.normal(size=(1, 50, 256)).astype("float32")
-concatenated = layers.SinusoidalPositions(combine="concat")
-concatenated.build(x.shape)
-[weights] = concatenated.get_weights()  # (2 D, D)
-mixed = x @ weights[:256] + signal @ weights[256:]
-np.testing.assert_allclose(numpy(concatenated(x)), mixed, atol=1e-4)
-assert concatenated.count_params() == 2 * 256**2
+concat_layer = layers.SinusoidalPositions(combine="concat")
+concat_layer.build(x.shape)
+[weights] = concat_layer.get_weights()  # (2 D, D)
+expected = x @ weights[:256] + signal @ weights[256:]
+np.testing.assert_allclose(numpy(concat_layer(x)), expected, atol=1e-4)
+assert concat_layer.count_params() == 2 * 256**2
 
-concatenated.set_weights([np.vstack([np.eye(256), np.eye(256)])])
-added = layers.SinusoidalPositions()
-np.testing.assert_allclose(numpy(concatenated(x)), numpy(added(x)), atol=1e-5)
-assert added.count_params() == 0
+concat_layer.set_weights([np.vstack([np.eye(256), np.eye(256)])])
+sum_layer = layers.SinusoidalPositions()
+np.testing.assert_allclose(numpy(concat_layer(x)), numpy(sum_layer(x)), atol=1e-5)
+assert sum_layer.count_params() == 0
 
 # %% [markdown]
 # After the addition, word and position can still be separated. The dot product
@@ -332,22 +332,24 @@ assert added.count_params() == 0
 
 # %%
 words, signal = scaled, numpy(positions.signal(length, 0, width))
-parts = {
+terms = {
     "word, word": words @ words.T,
     "word, position": words @ signal.T,
     "position, word": signal @ words.T,
     "position, position": signal @ signal.T,
 }
 whole = (words + signal) @ (words + signal).T
-np.testing.assert_allclose(sum(parts.values()), whole, atol=1e-6)
-apart = words @ words.T < 0.5 * np.diag(words @ words.T)  # two different words
+np.testing.assert_allclose(sum(terms.values()), whole, atol=1e-6)
+is_different = words @ words.T < 0.5 * np.diag(words @ words.T)  # two different words
 print("root mean square of the products")
 print(f"{'':20}   one word      two")
-for name, part in parts.items():
-    of_one, of_two = (np.sqrt(np.mean(part[some] ** 2)) for some in (~apart, apart))
-    print(f"{name:20}{of_one:11.0f}{of_two:9.0f}")
-    assert (of_one > 50) == (name in ("word, word", "position, position"))
-    assert (of_two > 50) == (name == "position, position")
+for name, term in terms.items():
+    one_word, two_words = (
+        np.sqrt(np.mean(term[mask] ** 2)) for mask in (~is_different, is_different)
+    )
+    print(f"{name:20}{one_word:11.0f}{two_words:9.0f}")
+    assert (one_word > 50) == (name in ("word, word", "position, position"))
+    assert (two_words > 50) == (name == "position, position")
 
 # %% [markdown]
 # ## Learned
@@ -358,23 +360,23 @@ for name, part in parts.items():
 # length, while sinusoids extend to any length.
 
 # %%
-learned = layers.LearnedPositions(sequence_length=50)
-learned.build((1, 50, 512))
-[table] = learned.get_weights()
+learned_positions = layers.LearnedPositions(sequence_length=50)
+learned_positions.build((1, 50, 512))
+[table] = learned_positions.get_weights()
 for name, rows in {"sinusoidal": signal, "learned": table}.items():
     near, far = cosine(rows[20], rows[21]), cosine(rows[20], rows[40])
     print(f"{name:12}to the next {near:5.2f}, 20 further {far:5.2f}")
     assert (near > far + 0.3) == (name == "sinusoidal")
 
-assert learned.count_params() == 50 * 512
+assert learned_positions.count_params() == 50 * 512
 longer = np.zeros((1, 51, 512))
 assert layers.SinusoidalPositions()(longer).shape == (1, 51, 512)
-refused = ""
+message = ""
 try:
-    learned(longer)
+    learned_positions(longer)
 except ValueError as error:
-    refused = str(error)
-assert "at least the length of the sequence" in refused
+    message = str(error)
+assert "at least the length of the sequence" in message
 
 # %% [markdown]
 # ## Where words lie after training
@@ -429,24 +431,30 @@ for weight in model.weights:  # from NumPy, so all backends start equal
 # belongs to their group.
 
 # %%
-drawn = [word for members in groups.values() for word in members]
+group_words = [word for members in groups.values() for word in members]
 group = np.repeat(list(groups), 8)
-same = (group[:, None] == group) & ~np.eye(24, dtype=bool)
-other = group[:, None] != group
+same_group = (group[:, None] == group) & ~np.eye(24, dtype=bool)
+different_group = group[:, None] != group
 
 
 def vectors():
-    return numpy(model.embedding.embeddings)[[words.index(word) for word in drawn]]
+    return numpy(model.embedding.embeddings)[
+        [words.index(word) for word in group_words]
+    ]
 
 
 def closeness():
     unit = vectors() / np.linalg.norm(vectors(), axis=1, keepdims=True)
     cosines = unit @ unit.T
     nearest = (cosines - 2 * np.eye(24)).argmax(axis=1)
-    return cosines[same].mean(), cosines[other].mean(), (group[nearest] == group).mean()
+    return (
+        cosines[same_group].mean(),
+        cosines[different_group].mean(),
+        (group[nearest] == group).mean(),
+    )
 
 
-before = closeness()
+before_training = closeness()
 model.compile(keras.optimizers.Adam(5e-3), training.SmoothedCrossentropy())
 model.fit(
     {"token_ids": ids[:, :-1]},
@@ -456,12 +464,15 @@ model.fit(
     shuffle=False,
     verbose=0,
 )
-after = closeness()
-for name, (inside, between, near) in {"before": before, "after": after}.items():
+after_training = closeness()
+for name, (inside, between, near) in {
+    "before": before_training,
+    "after": after_training,
+}.items():
     print(f"{name:7} inside {inside:5.2f}, between {between:5.2f}, nearest {near:4.0%}")
-assert abs(before[0] - before[1]) < 0.1
-assert after[0] > after[1] + 0.3
-assert after[2] > 0.9
+assert abs(before_training[0] - before_training[1]) < 0.1
+assert after_training[0] > after_training[1] + 0.3
+assert after_training[2] > 0.9
 
 # %% [markdown]
 # t-SNE (van der Maaten and Hinton 2008,
@@ -471,4 +482,4 @@ assert after[2] > 0.9
 # between them are not.
 
 # %%
-plot.embeddings(vectors(), drawn, group, title="t-SNE of the trained vectors")
+plot.embeddings(vectors(), group_words, group, title="t-SNE of the trained vectors")

@@ -54,11 +54,11 @@ vectors = {word: 0.8 * rng.normal(size=width) for word in dict.fromkeys(words)}
 x = np.array([[vectors[word] for word in words]])  # (B, T, D)
 
 attention = layers.Attention()
-heard, weights = map(numpy, attention(x, return_attention_scores=True))
+outputs, weights = map(numpy, attention(x, return_attention_scores=True))
 
 by_hand = softmax(x[0] @ x[0].T / np.sqrt(width))  # (T, T)
 np.testing.assert_allclose(weights[0], by_hand, atol=1e-6)
-np.testing.assert_allclose(heard[0], by_hand @ x[0], atol=1e-5)
+np.testing.assert_allclose(outputs[0], by_hand @ x[0], atol=1e-5)
 print(weights[0])
 assert weights.shape == (1, 6, 6)
 np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-6)
@@ -85,18 +85,18 @@ np.testing.assert_allclose(weights[0, :, 1], weights[0, :, 5])
 # %%
 order = rng.permutation(6)
 print(*(words[i] for i in order))
-np.testing.assert_allclose(numpy(attention(x[:, order])), heard[:, order], atol=1e-5)
-np.testing.assert_allclose(heard[0, 1], heard[0, 5], atol=1e-6)
+np.testing.assert_allclose(numpy(attention(x[:, order])), outputs[:, order], atol=1e-5)
+np.testing.assert_allclose(outputs[0, 1], outputs[0, 5], atol=1e-6)
 
 # %% [markdown]
 # When positions are added to the vectors, order matters.
 
 # %%
 positions = layers.SinusoidalPositions()
-placed = numpy(attention(positions(x)))
-moved = numpy(attention(positions(x[:, order])))
-assert np.abs(moved - placed[:, order]).max() > 0.2
-assert np.abs(placed[0, 1] - placed[0, 5]).max() > 0.2
+positioned = numpy(attention(positions(x)))
+permuted = numpy(attention(positions(x[:, order])))
+assert np.abs(permuted - positioned[:, order]).max() > 0.2
+assert np.abs(positioned[0, 1] - positioned[0, 5]).max() > 0.2
 
 # %% [markdown]
 # ## Softmax
@@ -109,11 +109,13 @@ assert np.abs(placed[0, 1] - placed[0, 5]).max() > 0.2
 # Neither gives 0.012.
 
 # %%
-shares = numpy(layers.masks.masked_softmax(np.array([1.0, 2.0, 5.0, 6.0])))
-print(np.array2string(shares, precision=5))
-np.testing.assert_allclose(shares, softmax(np.array([1.0, 2.0, 5.0, 6.0])), rtol=1e-5)
-np.testing.assert_array_equal(np.floor(shares * 1000), [4, 13, 264, 717])
-np.testing.assert_array_equal(np.round(shares, 3), [0.005, 0.013, 0.264, 0.718])
+probabilities = numpy(layers.masks.masked_softmax(np.array([1.0, 2.0, 5.0, 6.0])))
+print(np.array2string(probabilities, precision=5))
+np.testing.assert_allclose(
+    probabilities, softmax(np.array([1.0, 2.0, 5.0, 6.0])), rtol=1e-5
+)
+np.testing.assert_array_equal(np.floor(probabilities * 1000), [4, 13, 264, 717])
+np.testing.assert_array_equal(np.round(probabilities, 3), [0.005, 0.013, 0.264, 0.718])
 
 # %% [markdown]
 # ## Four scores
@@ -130,16 +132,16 @@ np.testing.assert_array_equal(np.round(shares, 3), [0.005, 0.013, 0.264, 0.718])
 # We apply all four to the vectors of the same six words:
 
 # %%
-scored = {}
+results = {}
 for score in ("dot", "scaled_dot", "multiplicative", "additive"):
     layer = layers.Attention(score)
     layer.build(x.shape)
-    drawn = [0.3 * rng.normal(size=w.shape) for w in layer.weights]
-    layer.set_weights(drawn)
-    scored[score] = layer, numpy(layer(x, return_attention_scores=True)[1])[0]
+    initial_weights = [0.3 * rng.normal(size=w.shape) for w in layer.weights]
+    layer.set_weights(initial_weights)
+    results[score] = layer, numpy(layer(x, return_attention_scores=True)[1])[0]
 
 q = k = x[0]  # (T, D)
-multiplicative, additive = scored["multiplicative"][0], scored["additive"][0]
+multiplicative, additive = results["multiplicative"][0], results["additive"][0]
 matrix = numpy(multiplicative.score_layer.kernel)[0]  # (D, D)
 to_query, to_key = numpy(additive.query_dense.kernel), numpy(additive.key_dense.kernel)
 vector = numpy(additive.score_layer.vector)[0, :, 0]  # (D,)
@@ -149,15 +151,15 @@ formulas = {
     "multiplicative": q @ matrix @ k.T,
     "additive": np.tanh((q @ to_query)[:, None] + (k @ to_key)[None]) @ vector,
 }
-for score, (layer, found) in scored.items():
-    np.testing.assert_allclose(found, softmax(formulas[score]), atol=1e-5)
+for score, (layer, attention_weights) in results.items():
+    np.testing.assert_allclose(attention_weights, softmax(formulas[score]), atol=1e-5)
     print(f"{score:15}{layer.count_params():4} weights")
 
 # %%
 figure = Figure(figsize=(8.4, 7.4), layout="constrained")
 axes = figure.subplots(2, 2).flat
-for ax, (score, (_, found)) in zip(axes, scored.items(), strict=True):
-    plot.attention_map(found, words, words, ax=ax, title=score, vmax=1.0)
+for ax, (score, (_, attention_weights)) in zip(axes, results.items(), strict=True):
+    plot.attention_map(attention_weights, words, words, ax=ax, title=score, vmax=1.0)
 figure
 
 # %% [markdown]
@@ -166,14 +168,17 @@ figure
 # word can attend to others more than to itself.
 
 # %%
-same = np.array(words)[:, None] == words
-on_itself = {score: (found * same).sum(axis=1) for score, (_, found) in scored.items()}
-for score, shares in on_itself.items():
-    print(f"{score:15}{shares}")
-assert (on_itself["dot"] > 0.9).all()
-assert (on_itself["scaled_dot"] < 0.9).all()
-assert (on_itself["multiplicative"] < 0.5).any()
-assert (on_itself["additive"] < 0.5).any()
+is_same_word = np.array(words)[:, None] == words
+same_word_sums = {
+    score: (row_weights * is_same_word).sum(axis=1)
+    for score, (_, row_weights) in results.items()
+}
+for score, sums in same_word_sums.items():
+    print(f"{score:15}{sums}")
+assert (same_word_sums["dot"] > 0.9).all()
+assert (same_word_sums["scaled_dot"] < 0.9).all()
+assert (same_word_sums["multiplicative"] < 0.5).any()
+assert (same_word_sums["additive"] < 0.5).any()
 
 # %% [markdown]
 # ## Why the root of $d_k$
@@ -215,11 +220,13 @@ for kind in kinds:
         queries = rng.normal(size=(1000, 1, 1, d_k))
         keys = rng.normal(size=(1000, 1, d_k, 8))
         scores = numpy(layers.AttentionScore(kind)(queries, keys))[:, 0, 0]  # (1000, 8)
-        shares = softmax(scores)
+        softmax_weights = softmax(scores)
         variance[kind].append(scores.var())
-        largest[kind].append(shares.max(axis=1).mean())
-        gradient[kind].append(np.linalg.norm(jacobian(shares), axis=(1, 2)).mean())
-        row = (each[kind][-1] for each in (variance, largest, gradient))
+        largest[kind].append(softmax_weights.max(axis=1).mean())
+        gradient[kind].append(
+            np.linalg.norm(jacobian(softmax_weights), axis=(1, 2)).mean()
+        )
+        row = (values[kind][-1] for values in (variance, largest, gradient))
         print("{:12}{:7}{:10.2f}{:16.2f}{:10.3f}".format(kind, d_k, *row))
 
 np.testing.assert_allclose(variance["dot"], widths, rtol=0.1)
@@ -256,17 +263,17 @@ heads, d_k = 4, width // 4
 multi_head = layers.MultiHeadAttention(heads)
 multi_head.build(x.shape)
 multi_head.set_weights([0.4 * rng.normal(size=w.shape) for w in multi_head.weights])
-mixed, weights = map(numpy, multi_head(x, return_attention_scores=True))
+outputs, weights = map(numpy, multi_head(x, return_attention_scores=True))
 
 w_q, b_q, w_k, b_k, w_v, b_v, w_o, b_o = map(numpy, multi_head.weights)
-found = []
+head_outputs = []
 for h in range(heads):
     q, k, v = (x[0] @ w[:, h] + b[h] for w, b in ((w_q, b_q), (w_k, b_k), (w_v, b_v)))
-    shares = softmax(q @ k.T / np.sqrt(d_k))
-    np.testing.assert_allclose(weights[0, h], shares, atol=1e-5)
-    found.append(shares @ v)  # (T, d_v)
-together = np.concatenate(found, axis=-1) @ w_o.reshape(width, width) + b_o
-np.testing.assert_allclose(mixed[0], together, atol=1e-4)
+    head_weights = softmax(q @ k.T / np.sqrt(d_k))
+    np.testing.assert_allclose(weights[0, h], head_weights, atol=1e-5)
+    head_outputs.append(head_weights @ v)  # (T, d_v)
+expected = np.concatenate(head_outputs, axis=-1) @ w_o.reshape(width, width) + b_o
+np.testing.assert_allclose(outputs[0], expected, atol=1e-4)
 assert weights.shape == (1, heads, 6, 6)
 np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-5)
 for h in range(1, heads):
@@ -316,22 +323,24 @@ genres = np.array(
 )
 keys = genres / np.linalg.norm(genres, axis=1, keepdims=True)
 values = np.eye(5)  # a channel for each film
-asked = {
+interests = {
     "love": [1, 0, 0, 0, 0],
     "love and jokes": [1, 0, 0, 0, 1],
     "fear among machines": [0, 0, 1, 1, 0],
 }
-queries = np.array(list(asked.values()))
+queries = np.array(list(interests.values()))
 queries = queries / np.linalg.norm(queries, axis=1, keepdims=True)
 
-look_up = layers.Attention("dot")
-soft = numpy(look_up(4 * queries[None], values[None], keys[None]))[0]
+lookup = layers.Attention("dot")
+soft = numpy(lookup(4 * queries[None], values[None], keys[None]))[0]
 best = [[list(films)[i] for i in row.argsort()[::-1][:2]] for row in soft]
 assert films[best[0][0]] == "Titanic"
 assert set(best[1]) == {"romance", "comedy"}
 assert set(best[2]) == {"horror", "science fiction"}
 names = [f"{film} ({genre})" for genre, film in films.items()]
-plot.attention_map(soft, names, list(asked), xlabel="film (its key)", ylabel="query")
+plot.attention_map(
+    soft, names, list(interests), xlabel="film (its key)", ylabel="query"
+)
 
 # %% [markdown]
 # The larger the norm of the query (4 above), the closer the weights are to a
@@ -340,9 +349,9 @@ plot.attention_map(soft, names, list(asked), xlabel="film (its key)", ylabel="qu
 
 # %%
 for norm in (1, 4, 16):
-    chosen = numpy(look_up(norm * keys[None], values[None], keys[None]))[0]
-    print(f"norm {norm:3}: weight of the right film {np.diag(chosen).mean():.2f}")
-hard = numpy(look_up(200 * keys[None], values[None], keys[None]))[0]
+    film_weights = numpy(lookup(norm * keys[None], values[None], keys[None]))[0]
+    print(f"norm {norm:3}: weight of the right film {np.diag(film_weights).mean():.2f}")
+hard = numpy(lookup(200 * keys[None], values[None], keys[None]))[0]
 np.testing.assert_allclose(hard, np.eye(5), atol=1e-6)
 for genre, row in zip(films, hard, strict=True):
     assert list(films.values())[row.argmax()] == films[genre]
@@ -367,16 +376,20 @@ tokens = [*words, "(pad)", "(pad)"]
 ids = np.array([[*range(1, 11), 0, 0]])
 look_ahead = layers.masks.causal_mask(12)  # (T, T)
 padding = layers.masks.padding_mask(ids)  # (B, S)
-both = layers.masks.combine(padding_mask=padding, causal_mask=look_ahead)  # (B, T, S)
+combined = layers.masks.combine(
+    padding_mask=padding, causal_mask=look_ahead
+)  # (B, T, S)
 
 np.testing.assert_array_equal(ops.convert_to_numpy(look_ahead), np.tri(12))
 np.testing.assert_array_equal(ops.convert_to_numpy(padding), ids != 0)
-np.testing.assert_array_equal(ops.convert_to_numpy(both)[0], np.tri(12) * (ids != 0))
+np.testing.assert_array_equal(
+    ops.convert_to_numpy(combined)[0], np.tri(12) * (ids != 0)
+)
 figure = Figure(figsize=(13, 5.4), layout="constrained")
 masks = {
     "look-ahead": look_ahead,
     "padding": np.repeat(ids != 0, 12, axis=0),
-    "both": both[0],
+    "both": combined[0],
 }
 for ax, (name, mask) in zip(figure.subplots(1, 3), masks.items(), strict=True):
     plot.mask(mask, tokens, tokens, ax=ax, title=name)
@@ -384,8 +397,10 @@ figure
 
 # %%
 x = 0.6 * rng.normal(size=(1, 12, width))
-masked = {"padding_mask": padding, "use_causal_mask": True}
-heard, weights = map(numpy, attention(x, **masked, return_attention_scores=True))
+mask_options = {"padding_mask": padding, "use_causal_mask": True}
+outputs, weights = map(
+    numpy, attention(x, **mask_options, return_attention_scores=True)
+)
 scores = np.where(np.tri(12) * (ids != 0), x[0] @ x[0].T / np.sqrt(width), -np.inf)
 np.testing.assert_allclose(weights[0], softmax(scores), atol=1e-6)
 assert (weights[0][np.triu_indices(12, 1)] == 0).all()
@@ -399,11 +414,11 @@ plot.attention_map(weights[0, :10, :10], words, words)
 # ten words give the same outputs.
 
 # %%
-later = x.copy()
-later[:, 5:] += 1.0
-changed = numpy(attention(later, **masked))
-np.testing.assert_allclose(changed[:, :5], heard[:, :5], atol=1e-6)
-assert np.abs(changed[:, 5:] - heard[:, 5:]).max() > 0.2
+changed_input = x.copy()
+changed_input[:, 5:] += 1.0
+changed_outputs = numpy(attention(changed_input, **mask_options))
+np.testing.assert_allclose(changed_outputs[:, :5], outputs[:, :5], atol=1e-6)
+assert np.abs(changed_outputs[:, 5:] - outputs[:, 5:]).max() > 0.2
 
-alone = numpy(attention(x[:, :10], use_causal_mask=True))
-np.testing.assert_allclose(alone, heard[:, :10], atol=1e-5)
+unpadded_outputs = numpy(attention(x[:, :10], use_causal_mask=True))
+np.testing.assert_allclose(unpadded_outputs, outputs[:, :10], atol=1e-5)

@@ -112,9 +112,9 @@ by_layer = numpy(layer_norm(x))
 np.testing.assert_allclose(by_layer[real].mean(axis=-1), 0, atol=1e-5)
 
 figure = Figure(figsize=(11, 3.6), layout="constrained")
-shown = {"x": x, "layer norm": by_layer, "batch norm": by_batch}
+panels = {"x": x, "layer norm": by_layer, "batch norm": by_batch}
 words = [f"word {t + 1}" if real[b, t] else "padding" for b in (0, 1) for t in range(6)]
-for ax, (name, values) in zip(figure.subplots(1, 3), shown.items(), strict=True):
+for ax, (name, values) in zip(figure.subplots(1, 3), panels.items(), strict=True):
     rows = values.reshape(12, 8)
     plot.positions(rows, ax=ax, title=name, vmax=4.0, label="value")
     ax.axhline(5.5, color="black", linewidth=1.5)  # between the sentences
@@ -129,9 +129,12 @@ figure
 # batch norm, and the same values from layer norm:
 
 # %%
-alone, longer = x[:1, :3], np.pad(x[:1], ((0, 0), (0, 6), (0, 0)))
+unpadded, padded_further = x[:1, :3], np.pad(x[:1], ((0, 0), (0, 6), (0, 0)))
 for norm, is_same in ((layer_norm, True), (batch_norm, False)):
-    short, long = (numpy(norm(each, training=True))[0, :3] for each in (alone, longer))
+    short, long = (
+        numpy(norm(inputs, training=True))[0, :3]
+        for inputs in (unpadded, padded_further)
+    )
     assert np.allclose(short, long, atol=1e-4) == is_same
 assert (by_layer[~real] == 0).all()
 assert np.abs(by_batch[~real]).mean() > np.abs(by_batch[real]).mean()
@@ -146,23 +149,27 @@ assert np.abs(by_batch[~real]).mean() > np.abs(by_batch[real]).mean()
 # from their initial values, 0 and 1.
 
 # %%
-masked = numpy(batch_norm(x, training=True, mask=real))
-np.testing.assert_allclose(masked[real].mean(axis=0), 0, atol=1e-5)
-other = np.stack([x[0], 3 * x[1]])
-beside = numpy(batch_norm(other, training=True, mask=real))
-assert np.abs(beside[0, :3] - masked[0, :3]).max() > 0.3
-later, with_other = (numpy(batch_norm(each, mask=real))[0] for each in (x, other))
-np.testing.assert_array_equal(later, with_other)
-assert np.abs(later[:3] - masked[0, :3]).max() > 0.3
+masked_outputs = numpy(batch_norm(x, training=True, mask=real))
+np.testing.assert_allclose(masked_outputs[real].mean(axis=0), 0, atol=1e-5)
+other_batch = np.stack([x[0], 3 * x[1]])
+other_outputs = numpy(batch_norm(other_batch, training=True, mask=real))
+assert np.abs(other_outputs[0, :3] - masked_outputs[0, :3]).max() > 0.3
+inference_outputs, other_inference = (
+    numpy(batch_norm(batch, mask=real))[0] for batch in (x, other_batch)
+)
+np.testing.assert_array_equal(inference_outputs, other_inference)
+assert np.abs(inference_outputs[:3] - masked_outputs[0, :3]).max() > 0.3
 
 for kind, is_same in (("layer_norm", True), ("batch_norm", False)):
     block = layers.TransformerEncoder(16, 2, normalization=kind)
-    heard = numpy(block(x, padding_mask=real, training=True))[0, :3]
-    more = np.pad(x, ((0, 0), (0, 4), (0, 0))), np.pad(real, ((0, 0), (0, 4)))
-    padded = numpy(block(more[0], padding_mask=more[1], training=True))[0, :3]
-    np.testing.assert_allclose(padded, heard, atol=1e-4)  # padding has no effect
-    beside = numpy(block(other, padding_mask=real, training=True))[0, :3]
-    assert np.allclose(beside, heard, atol=1e-4) == is_same  # another sentence
+    outputs = numpy(block(x, padding_mask=real, training=True))[0, :3]
+    longer_x = np.pad(x, ((0, 0), (0, 4), (0, 0)))
+    longer_real = np.pad(real, ((0, 0), (0, 4)))
+    padded = numpy(block(longer_x, padding_mask=longer_real, training=True))[0, :3]
+    np.testing.assert_allclose(padded, outputs, atol=1e-4)  # padding has no effect
+    other_outputs = numpy(block(other_batch, padding_mask=real, training=True))[0, :3]
+    # Another sentence has an effect in batch norm only.
+    assert np.allclose(other_outputs, outputs, atol=1e-4) == is_same
 
 # %% [markdown]
 # ## Residuals
@@ -180,17 +187,19 @@ for kind, is_same in (("layer_norm", True), ("batch_norm", False)):
 def jacobian(f, at, step=1e-2):
     """Computes the change of each output with each input, `(out, in)`."""
     steps = step * np.eye(len(at))  # a row for each input
-    moved = (ops.convert_to_tensor(at + way, "float32") for way in (steps, -steps))
-    more, less = (numpy(f(each)) for each in moved)
-    return (more - less).T / (2 * step)
+    shifted = (
+        ops.convert_to_tensor(at + offset, "float32") for offset in (steps, -steps)
+    )
+    above, below = (numpy(f(inputs)) for inputs in shifted)
+    return (above - below).T / (2 * step)
 
 
 orthogonal = keras.initializers.Orthogonal(seed=0)
 dense = keras.layers.Dense(4, activation="tanh", kernel_initializer=orthogonal)
-of_layer = jacobian(dense, np.full(4, 0.1))
-of_sum = jacobian(lambda x: x + dense(x), np.full(4, 0.1))
-print("of the layer", of_layer, "with the residual", of_sum, sep="\n")
-np.testing.assert_allclose(of_sum, np.eye(4) + of_layer, atol=1e-3)
+layer_jacobian = jacobian(dense, np.full(4, 0.1))
+residual_jacobian = jacobian(lambda x: x + dense(x), np.full(4, 0.1))
+print("of the layer", layer_jacobian, "with the residual", residual_jacobian, sep="\n")
+np.testing.assert_allclose(residual_jacobian, np.eye(4) + layer_jacobian, atol=1e-3)
 
 # %% [markdown]
 # This is the usual explanation. In a stack of attention layers there is another
@@ -200,7 +209,7 @@ np.testing.assert_allclose(of_sum, np.eye(4) + of_layer, atol=1e-3)
 # We compare four ways to put a layer, attention or feed-forward, into a stack:
 
 # %%
-ways = {
+variants = {
     "pre-norm": lambda x, layer, norm: x + layer(norm(x)),
     "post-norm": lambda x, layer, norm: norm(x + layer(x)),
     "no residuals": lambda x, layer, norm: layer(norm(x)),
@@ -209,13 +218,17 @@ ways = {
 x = rng.normal(size=(32, 6, 64)).astype("float32")  # (B, T, D)
 y = rng.normal(size=(32, 6, 64)).astype("float32")
 
-for way, first in (("pre-norm", True), ("post-norm", False)):
-    block = layers.TransformerEncoder(64, 2, normalize_first=first)
-    heard = numpy(block(x))
-    given = ops.convert_to_tensor(x)
-    half = ways[way](given, block.self_attention, block.self_attention_norm)
-    whole = numpy(ways[way](half, block.feed_forward, block.feed_forward_norm))
-    np.testing.assert_allclose(heard, whole, atol=1e-5)
+for variant, normalize_first in (("pre-norm", True), ("post-norm", False)):
+    block = layers.TransformerEncoder(64, 2, normalize_first=normalize_first)
+    outputs = numpy(block(x))
+    tensor = ops.convert_to_tensor(x)
+    after_attention = variants[variant](
+        tensor, block.self_attention, block.self_attention_norm
+    )
+    expected = numpy(
+        variants[variant](after_attention, block.feed_forward, block.feed_forward_norm)
+    )
+    np.testing.assert_allclose(outputs, expected, atol=1e-5)
 
 # %% [markdown]
 # The stacks consist of such layers, with weights from NumPy. One step of
@@ -227,13 +240,13 @@ for way, first in (("pre-norm", True), ("post-norm", False)):
 
 
 # %%
-def stack(depth, way):
+def stack(depth, variant):
     """Stacks attention and a feed-forward network `depth` times."""
     inputs = x = keras.Input((6, 64))
     for _ in range(depth):
         for layer in (layers.MultiHeadAttention(2), layers.FeedForward(64)):
-            x = ways[way](x, layer, normalization_layer("layer_norm", 1e-5))
-    if way in ("pre-norm", "no residuals"):
+            x = variants[variant](x, layer, normalization_layer("layer_norm", 1e-5))
+    if variant in ("pre-norm", "no residuals"):
         x = normalization_layer("layer_norm", 1e-5)(x)
     return keras.Model(inputs, x)
 
@@ -247,42 +260,42 @@ def draw(model, width, seed=0):
 
 
 # %%
-def gradients(model):
+def gradient_norms(model):
     """Maps the path of each weight to the norm of its gradient."""
     momentum = keras.optimizers.SGD(1.0, momentum=0.9)
     momentum.build(model.trainable_weights)  # else some backends compile twice
     model.compile(momentum, "mse")
     model.train_on_batch(x, y)
     pairs = zip(model.trainable_weights, momentum.momentums, strict=True)
-    return {weight.path: np.linalg.norm(numpy(found)) for weight, found in pairs}
+    return {weight.path: np.linalg.norm(numpy(gradient)) for weight, gradient in pairs}
 
 
-def alikeness(vectors):
+def similarity(vectors):
     """Computes the mean cosine of the words of a sentence, `(B, T, D)`."""
     unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
     return (unit @ unit.transpose(0, 2, 1))[:, ~np.eye(6, dtype=bool)].mean()
 
 
-def of_kind(model, kind):
+def layers_of_type(model, layer_type):
     """Lists the layers of a stack that have the class `kind`."""
-    return [layer for layer in model.layers if isinstance(layer, kind)]
+    return [layer for layer in model.layers if isinstance(layer, layer_type)]
 
 
 # %%
-queries, outputs, alike = {}, {}, {}
-for way in ways:
-    for depth in (2, 4, 6, 8) if way in ("pre-norm", "post-norm") else (2, 6):
-        model = stack(depth, way)
+query_norms, output_norms, similarities = {}, {}, {}
+for variant in variants:
+    for depth in (2, 4, 6, 8) if variant in ("pre-norm", "post-norm") else (2, 6):
+        model = stack(depth, variant)
         draw(model, 64)
-        alike[way, depth] = alikeness(numpy(model(x)))
-        found = gradients(model)
-        queries[way, depth] = [
-            found[each.query_dense.kernel.path]
-            for each in of_kind(model, layers.MultiHeadAttention)
+        similarities[variant, depth] = similarity(numpy(model(x)))
+        norms = gradient_norms(model)
+        query_norms[variant, depth] = [
+            norms[layer.query_dense.kernel.path]
+            for layer in layers_of_type(model, layers.MultiHeadAttention)
         ]
-        outputs[way, depth] = [
-            found[each.output_dense.kernel.path]
-            for each in of_kind(model, layers.FeedForward)
+        output_norms[variant, depth] = [
+            norms[layer.output_dense.kernel.path]
+            for layer in layers_of_type(model, layers.FeedForward)
         ]
 
 # %% [markdown]
@@ -290,7 +303,7 @@ for way in ways:
 # at each of six layers, before the first step.
 
 # %%
-norms = {way: queries[way, 6] for way in ways}
+norms = {variant: query_norms[variant, 6] for variant in variants}
 plot.gradient_norms(norms, title="gradient of the queries, 6 layers")
 
 # %% [markdown]
@@ -308,21 +321,27 @@ plot.gradient_norms(norms, title="gradient of the queries, 6 layers")
 
 # %%
 print(f"{'':18}{'alike at 2':>12}{'at 6':>8}{'gradient at 2':>16}{'at 6':>10}")
-for way in ways:
-    last = queries[way, 2][-1], queries[way, 6][-1]
-    cosines = alike[way, 2], alike[way, 6]
-    row = "{:12.2f}{:8.2f}{:16.0e}{:10.0e}".format(*cosines, *last)
-    print(f"{way:18}{row}")
-assert alike["no residuals", 6] > 0.99
-assert alike["pre-norm", 6] < 0.9
-assert max(queries["no residuals", 6][4:]) < 1e-5
-assert min(queries["no residuals", 6][:2]) > 1e-2
-assert min(queries["pre-norm", 6] + queries["post-norm", 6]) > 1e-3
-assert min(queries["no residuals", 2]) > 1e-3
-assert max(queries["no normalisation", 6]) > 100 * max(queries["no normalisation", 2])
-assert max(queries["pre-norm", 6]) < 10 * min(queries["pre-norm", 6])
-assert alike["pre-norm", 6] < alike["post-norm", 6] < alike["no residuals", 6]
-assert 0.5 < queries["post-norm", 6][-1] / queries["pre-norm", 6][-1] < 2
+for variant in variants:
+    top = query_norms[variant, 2][-1], query_norms[variant, 6][-1]
+    cosines = similarities[variant, 2], similarities[variant, 6]
+    row = "{:12.2f}{:8.2f}{:16.0e}{:10.0e}".format(*cosines, *top)
+    print(f"{variant:18}{row}")
+assert similarities["no residuals", 6] > 0.99
+assert similarities["pre-norm", 6] < 0.9
+assert max(query_norms["no residuals", 6][4:]) < 1e-5
+assert min(query_norms["no residuals", 6][:2]) > 1e-2
+assert min(query_norms["pre-norm", 6] + query_norms["post-norm", 6]) > 1e-3
+assert min(query_norms["no residuals", 2]) > 1e-3
+assert max(query_norms["no normalisation", 6]) > 100 * max(
+    query_norms["no normalisation", 2]
+)
+assert max(query_norms["pre-norm", 6]) < 10 * min(query_norms["pre-norm", 6])
+assert (
+    similarities["pre-norm", 6]
+    < similarities["post-norm", 6]
+    < similarities["no residuals", 6]
+)
+assert 0.5 < query_norms["post-norm", 6][-1] / query_norms["pre-norm", 6][-1] < 2
 
 # %% [markdown]
 # ## Pre-norm and post-norm
@@ -339,21 +358,21 @@ assert 0.5 < queries["post-norm", 6][-1] / queries["pre-norm", 6][-1] < 2
 # %%
 depths = np.array([2, 4, 6, 8])
 norms = {
-    way: np.array([outputs[way, depth][-1] for depth in depths])
-    for way in ("pre-norm", "post-norm")
+    variant: np.array([output_norms[variant, depth][-1] for depth in depths])
+    for variant in ("pre-norm", "post-norm")
 }
 expected = {"pre-norm": np.sqrt(2 / depths), "post-norm": np.ones(4)}
 print("times that of 2 layers, at    ", *(f"{depth:6}" for depth in depths))
-for way, found in norms.items():
-    times = found / found[0]
-    print(f"{way:21} measured", *(f"{each:6.2f}" for each in times))
-    print(f"{'':22} theorem", *(f"{each:6.2f}" for each in expected[way]))
-    np.testing.assert_allclose(times, expected[way], atol=0.2)
+for variant, measured in norms.items():
+    ratios = measured / measured[0]
+    print(f"{variant:21} measured", *(f"{ratio:6.2f}" for ratio in ratios))
+    print(f"{'':22} theorem", *(f"{ratio:6.2f}" for ratio in expected[variant]))
+    np.testing.assert_allclose(ratios, expected[variant], atol=0.2)
 assert (norms["post-norm"] > norms["pre-norm"]).all()
 assert norms["post-norm"][-1] > 1.5 * norms["pre-norm"][-1]
 
 # %%
-curves = {way: (depths, found) for way, found in norms.items()}
+curves = {variant: (depths, values) for variant, values in norms.items()}
 curves["as $1/\\sqrt{L}$"] = depths, norms["pre-norm"][0] * expected["pre-norm"]
 figure = plot.curves(curves, "layers of the stack, L", "norm of the gradient")
 figure.axes[0].set(ylim=(0, None), xticks=depths)
@@ -384,8 +403,10 @@ schedules = {
     "no warm-up": training.InverseSquareRoot(peak, warmup, peak),
 }
 for n in (1, 15, 30, 60):
-    wanted = peak * min(n / warmup, np.sqrt(warmup / n))
-    np.testing.assert_allclose(float(schedules["warm-up"](n - 1)), wanted, rtol=1e-5)
+    expected_rate = peak * min(n / warmup, np.sqrt(warmup / n))
+    np.testing.assert_allclose(
+        float(schedules["warm-up"](n - 1)), expected_rate, rtol=1e-5
+    )
 assert abs(float(schedules["no warm-up"](0)) - peak) < 1e-8
 plot.learning_rates(schedules, steps)
 
@@ -396,7 +417,7 @@ plot.learning_rates(schedules, steps)
 
 
 # %%
-def make_encoder(first):
+def make_encoder(normalize_first):
     """Makes an encoder of four blocks, pre-norm or post-norm, with logits."""
     encoder = models.Encoder(
         8,
@@ -405,7 +426,7 @@ def make_encoder(first):
         intermediate_dim=64,
         num_heads=2,
         dropout=0.0,
-        normalize_first=first,
+        normalize_first=normalize_first,
     )
     model = keras.Model(encoder.input, keras.layers.Dense(8)(encoder.output))
     draw(model, 32)
@@ -419,25 +440,25 @@ def make_encoder(first):
 # %%
 source = rng.integers(1, 8, size=(320, 6)).astype("int32")
 target = np.array([0, 4, 7, 1, 6, 2, 5, 3])[source]
-moved = {}
-for way, first in (("post-norm", False), ("pre-norm", True)):
-    model, noise = make_encoder(first), np.random.default_rng(1)
-    before = numpy(model({"token_ids": source}))
+relative_changes = {}
+for variant, normalize_first in (("post-norm", False), ("pre-norm", True)):
+    model, noise = make_encoder(normalize_first), np.random.default_rng(1)
+    outputs = numpy(model({"token_ids": source}))
     for weight in model.weights:
         if weight.path.endswith(("kernel", "embeddings")):
             size = 0.01 * 32**-0.5
             weight.assign(weight + size * noise.normal(size=weight.shape))
-    change = numpy(model({"token_ids": source})) - before
-    moved[way] = np.linalg.norm(change) / np.linalg.norm(before)
-    print(f"{way:10} {moved[way]:.3f} of the output's own size")
-assert moved["post-norm"] > 1.3 * moved["pre-norm"]
+    change = numpy(model({"token_ids": source})) - outputs
+    relative_changes[variant] = np.linalg.norm(change) / np.linalg.norm(outputs)
+    print(f"{variant:10} {relative_changes[variant]:.3f} of the output's own size")
+assert relative_changes["post-norm"] > 1.3 * relative_changes["pre-norm"]
 
 # %%
 losses = {}
-for way, first in (("post-norm", False), ("pre-norm", True)):
-    losses[way] = {}
+for variant, normalize_first in (("post-norm", False), ("pre-norm", True)):
+    losses[variant] = {}
     for name, schedule in schedules.items():
-        model = make_encoder(first)
+        model = make_encoder(normalize_first)
         model.compile(keras.optimizers.Adam(schedule), training.SmoothedCrossentropy())
         model.optimizer.build(model.trainable_weights)
         history = model.fit(
@@ -448,16 +469,16 @@ for way, first in (("post-norm", False), ("pre-norm", True)):
             shuffle=False,
             verbose=0,
         )
-        losses[way][name] = history.history["loss"]
+        losses[variant][name] = history.history["loss"]
 
 # %%
 print("mean loss of each ten steps")
 figure = Figure(figsize=(10, 3.4), layout="constrained")
-for ax, way in zip(figure.subplots(1, 2, sharey=True), losses, strict=True):
-    for name, values in losses[way].items():
-        print(f"{way}, {name:12}", *(f"{value:6.2f}" for value in values))
-    curves = {n: (range(10, steps + 1, 10), v) for n, v in losses[way].items()}
-    plot.curves(curves, "step", "mean loss of the last ten steps", ax=ax, title=way)
+for ax, variant in zip(figure.subplots(1, 2, sharey=True), losses, strict=True):
+    for name, values in losses[variant].items():
+        print(f"{variant}, {name:12}", *(f"{value:6.2f}" for value in values))
+    curves = {n: (range(10, steps + 1, 10), v) for n, v in losses[variant].items()}
+    plot.curves(curves, "step", "mean loss of the last ten steps", ax=ax, title=variant)
     ax.axhline(np.log(7), color="grey", linewidth=0.8)
     ax.text(steps, 1.9, "a guess, ln 7", ha="right", va="top", color="grey")
 figure
