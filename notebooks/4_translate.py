@@ -73,7 +73,7 @@ ADVERBS = {
     "today": ("oggi",),
     "every day": ("ogni giorno",),
 }
-ITSELF = {("I", "me"), ("you", "you"), ("we", "us")}
+REFLEXIVE = {("I", "me"), ("you", "you"), ("we", "us")}
 
 
 def english(subject, verb, thing, adverb):
@@ -86,12 +86,12 @@ def italian(subject, verb, thing, adverb):
     pronoun, ending = SUBJECTS[subject]
     words = f"{OBJECTS[thing]} {VERBS[verb]}{ending}"
     short = f"{words} {ADVERBS[adverb][0]}".capitalize()
-    long = [f"{pronoun} {words} {each}" for each in ADVERBS[adverb]]
+    long = [f"{pronoun} {words} {synonym}" for synonym in ADVERBS[adverb]]
     return [short] * 2 + (long * 4)[:4]
 
 
-chosen = ("I", "love", "you", "very much")
-print(english(*chosen), *italian(*chosen), sep="\n  ")
+chosen_sentence = ("I", "love", "you", "very much")
+print(english(*chosen_sentence), *italian(*chosen_sentence), sep="\n  ")
 
 # %% [markdown]
 # All sentences except 41 are for training, with six pairs each. The chosen
@@ -100,22 +100,25 @@ print(english(*chosen), *italian(*chosen), sep="\n  ")
 
 # %%
 sentences = [
-    each
-    for each in itertools.product(SUBJECTS, VERBS, OBJECTS, ADVERBS)
-    if (each[0], each[2]) not in ITSELF and each != chosen
+    sentence
+    for sentence in itertools.product(SUBJECTS, VERBS, OBJECTS, ADVERBS)
+    if (sentence[0], sentence[2]) not in REFLEXIVE and sentence != chosen_sentence
 ]
 order = np.random.default_rng(0).permutation(len(sentences))
-held_out = [chosen, *(sentences[i] for i in order[:40])]
-trained = [sentences[i] for i in order[40:]]
+held_out = [chosen_sentence, *(sentences[i] for i in order[:40])]
+training_sentences = [sentences[i] for i in order[40:]]
 pairs = text.Pairs(
-    source=[english(*each) for each in trained for _ in range(6)],
-    target=[line for each in trained for line in italian(*each)],
+    source=[english(*sentence) for sentence in training_sentences for _ in range(6)],
+    target=[line for sentence in training_sentences for line in italian(*sentence)],
 )
-assert english(*chosen) not in pairs.source
+assert english(*chosen_sentence) not in pairs.source
 vocabulary = text.Vocabulary.train(
     pairs.source + pairs.target, size=2000, model_type="bpe", exact=False
 )
-print(f"{len(trained)} sentences, {len(pairs.source)} pairs, {vocabulary.size} tokens")
+print(
+    f"{len(training_sentences)} sentences, {len(pairs.source)} pairs,"
+    f" {vocabulary.size} tokens"
+)
 for line in ("I love you very much", "Ti amo molto"):
     [ids] = vocabulary.encode([line])
     print(ids, vocabulary.tokens(ids))
@@ -129,12 +132,12 @@ for line in ("I love you very much", "Ti amo molto"):
 # there is no token, the label is padding, id 0.
 
 # %%
-two = text.Pairs(
+two_pairs = text.Pairs(
     source=["I love you very much", "we help them today"],
     target=["Ti amo molto", "Noi li aiutiamo oggi"],
 )
-few = text.Batches(two, vocabulary, num_buckets=1, shuffle=False)
-inputs, labels = few.batch(0)
+small_batches = text.Batches(two_pairs, vocabulary, num_buckets=1, shuffle=False)
+inputs, labels = small_batches.batch(0)
 print("source_ids", inputs["source_ids"], sep="\n")
 print("target_ids", inputs["target_ids"], "labels", labels, sep="\n")
 
@@ -174,17 +177,17 @@ def token_names(ids):
     return [names.get(int(i)) or vocabulary.tokens([i])[0] for i in ids]
 
 
-first, second = (
+first_target, second_target = (
     token_names(inputs["target_ids"][0]),
     token_names(inputs["target_ids"][1]),
 )
-across = np.broadcast_to(numpy(source_mask)[1], (length, source_mask.shape[1]))
+cross_mask = np.broadcast_to(numpy(source_mask)[1], (length, source_mask.shape[1]))
 figure = Figure(figsize=(7.5, 3.4), layout="constrained")
 left, right = figure.subplots(1, 2)
-plot.mask(target_mask[0], first, first, ax=left, title="target to target")
+plot.mask(target_mask[0], first_target, first_target, ax=left, title="target to target")
 plot.mask(
-    across,
-    second,
+    cross_mask,
+    second_target,
     token_names(inputs["source_ids"][1]),
     ax=right,
     title="target to source",
@@ -213,15 +216,17 @@ model = new_model()
 logits = numpy(model(inputs))  # (B, T, V)
 print("logits", logits.shape)
 
-later = {**inputs, "target_ids": inputs["target_ids"].copy()}
-later["target_ids"][:, 2] = inputs["target_ids"][0, 1]
-changed = np.abs(numpy(model(later)) - logits).max(axis=(0, 2))
-print("changed at each place:", changed)
-assert changed[:2].max() < 1e-4 < 0.1 < changed[2]
+changed_inputs = {**inputs, "target_ids": inputs["target_ids"].copy()}
+changed_inputs["target_ids"][:, 2] = inputs["target_ids"][0, 1]
+changes = np.abs(numpy(model(changed_inputs)) - logits).max(axis=(0, 2))
+print("changed at each place:", changes)
+assert changes[:2].max() < 1e-4 < 0.1 < changes[2]
 
-padded = {name: np.pad(ids, ((0, 0), (0, 1))) for name, ids in inputs.items()}
+padded_inputs = {name: np.pad(ids, ((0, 0), (0, 1))) for name, ids in inputs.items()}
 real = labels != 0
-np.testing.assert_allclose(numpy(model(padded))[:, :-1][real], logits[real], atol=1e-4)
+np.testing.assert_allclose(
+    numpy(model(padded_inputs))[:, :-1][real], logits[real], atol=1e-4
+)
 
 # %% [markdown]
 # **The loss of a token** is the negative log-probability of its label:
@@ -234,11 +239,15 @@ np.testing.assert_allclose(numpy(model(padded))[:, :-1][real], logits[real], ato
 log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
 losses = -np.take_along_axis(log_p, labels[..., None], axis=-1)[..., 0]  # (B, T)
 print(f"{'reads':10}{'has to say':12}{'p':>9}{'loss':>7}")
-for read, said, loss in zip(first, token_names(labels[0]), losses[0], strict=True):
-    known = (
-        f"{np.exp(-loss):9.5f}{loss:7.2f}" if said != "(pad)" else "   does not count"
+for input_token, label_token, loss in zip(
+    first_target, token_names(labels[0]), losses[0], strict=True
+):
+    columns = (
+        f"{np.exp(-loss):9.5f}{loss:7.2f}"
+        if label_token != "(pad)"
+        else "   does not count"
     )
-    print(f"{read:10}{said:12}{known}")
+    print(f"{input_token:10}{label_token:12}{columns}")
 print(f"mean {losses[real].mean():.2f}, log V {np.log(vocabulary.size):.2f}")
 assert abs(losses[real].mean() - np.log(vocabulary.size)) < 1.5
 
@@ -256,8 +265,10 @@ plain = numpy(training.SmoothedCrossentropy()(labels, logits))
 np.testing.assert_allclose(plain, losses[real].sum() / real.sum(), rtol=1e-5)
 
 smoothed = 0.9 * losses - 0.1 * log_p.mean(axis=-1)
-found = numpy(training.SmoothedCrossentropy(label_smoothing=0.1)(labels, logits))
-np.testing.assert_allclose(found, smoothed[real].mean(), rtol=1e-5)
+smoothed_loss = numpy(
+    training.SmoothedCrossentropy(label_smoothing=0.1)(labels, logits)
+)
+np.testing.assert_allclose(smoothed_loss, smoothed[real].mean(), rtol=1e-5)
 
 # %% [markdown]
 # **The step** computes the gradients of this loss and updates the weights with
@@ -265,11 +276,11 @@ np.testing.assert_allclose(found, smoothed[real].mean(), rtol=1e-5)
 
 # %%
 model.compile(keras.optimizers.Adam(1e-3), training.SmoothedCrossentropy())
-before = float(model.train_on_batch(inputs, labels))
-np.testing.assert_allclose(before, plain, rtol=1e-4)
-after = float(model.test_on_batch(inputs, labels))
-print(f"{before:.3f} before the step, {after:.3f} after it")
-assert after < before
+loss_before = float(model.train_on_batch(inputs, labels))
+np.testing.assert_allclose(loss_before, plain, rtol=1e-4)
+loss_after = float(model.test_on_batch(inputs, labels))
+print(f"{loss_before:.3f} before the step, {loss_after:.3f} after it")
+assert loss_after < loss_before
 
 # %% [markdown]
 # ## Training
@@ -301,9 +312,13 @@ history = model.fit(
     batches.dataset(), steps_per_epoch=steps, epochs=epochs, shuffle=False, verbose=0
 ).history
 
-shares = [np.mean([x == y for y in italian(*c)]) for c in trained for x in italian(*c)]
+frequencies = [
+    np.mean([x == y for y in italian(*c)])
+    for c in training_sentences
+    for x in italian(*c)
+]
 tokens = sum(len(ids) + 1 for ids in vocabulary.encode(pairs.target))  # with end tokens
-floor = -np.log(shares).sum() / tokens
+floor = -np.log(frequencies).sum() / tokens
 print(f"loss {history['loss'][-1]:.3f}, floor {floor:.3f}")
 assert 0.95 * floor < history["loss"][-1] < 1.5 * floor
 plot.training_curves(history)
@@ -316,12 +331,14 @@ plot.training_curves(history)
 translator = pipelines.Translator(
     model, vocabulary, options=decode.Options(beam_size=1)
 )
-lines = translator([english(*each) for each in held_out])
-right = [line in italian(*each) for line, each in zip(lines, held_out, strict=True)]
-for each, line in list(zip(held_out, lines, strict=True))[:4]:
-    print(f"{english(*each):26}{line}")
-print(f"right: {sum(right)} of {len(right)}")
-assert np.mean(right) > 0.9
+lines = translator([english(*sentence) for sentence in held_out])
+is_correct = [
+    line in italian(*sentence) for line, sentence in zip(lines, held_out, strict=True)
+]
+for sentence, line in list(zip(held_out, lines, strict=True))[:4]:
+    print(f"{english(*sentence):26}{line}")
+print(f"right: {sum(is_correct)} of {len(is_correct)}")
+assert np.mean(is_correct) > 0.9
 
 # %% [markdown]
 # ## Word by word
@@ -337,36 +354,39 @@ assert np.mean(right) > 0.9
 
 # %%
 source = np.array(vocabulary.encode(["I love you very much"]), "int32")
-ids, said, stepwise = vocabulary.start_id, [], []
+token_id, generated_ids, stepwise_logits = vocabulary.start_id, [], []
 with mock.patch.object(model, "encode", wraps=model.encode) as encode:
     cache = model.begin(source, max_length=16)
     memory = [numpy(x) for x in keras.tree.flatten(cache["memory"])]
-    while ids != vocabulary.end_id and len(said) < 16:
-        logits, cache = model.step(ops.array([[ids]], "int32"), len(said), cache)
+    while token_id != vocabulary.end_id and len(generated_ids) < 16:
+        logits, cache = model.step(
+            ops.array([[token_id]], "int32"), len(generated_ids), cache
+        )
         p = numpy(ops.softmax(logits))[0, 0]
         best = np.argsort(-p)[:3]
-        options = zip(token_names(best), p[best], strict=True)
-        print(f"{token_names([ids])[0]:9}", *(f"{x:>12} {y:.2f}" for x, y in options))
-        ids = int(best[0])
-        said.append(ids)
-        stepwise.append(numpy(logits)[0, 0])
+        candidates = zip(token_names(best), p[best], strict=True)
+        columns = (f"{x:>12} {y:.2f}" for x, y in candidates)
+        print(f"{token_names([token_id])[0]:9}", *columns)
+        token_id = int(best[0])
+        generated_ids.append(token_id)
+        stepwise_logits.append(numpy(logits)[0, 0])
 
 assert encode.call_count == 1
-for then, now in zip(memory, keras.tree.flatten(cache["memory"]), strict=True):
-    np.testing.assert_array_equal(then, numpy(now))
+for stored, current in zip(memory, keras.tree.flatten(cache["memory"]), strict=True):
+    np.testing.assert_array_equal(stored, numpy(current))
 
 # %% [markdown]
 # One call of the whole model on the complete output gives the same logits:
 # decoding with the cache is equal to decoding without it.
 
 # %%
-target = np.array([[vocabulary.start_id, *said[:-1]]], "int32")
-at_once = numpy(model({"source_ids": source, "target_ids": target}))[0]
-np.testing.assert_allclose(stepwise, at_once, atol=1e-4)
+target = np.array([[vocabulary.start_id, *generated_ids[:-1]]], "int32")
+full_logits = numpy(model({"source_ids": source, "target_ids": target}))[0]
+np.testing.assert_allclose(stepwise_logits, full_logits, atol=1e-4)
 
 greedy = runtime.Decoder(model, decode.Options(length_penalty=0.0))(source)
 print(vocabulary.decode(greedy.ids[0])[0])
-assert greedy.ids[0, 0, : len(said)].tolist() == said
+assert greedy.ids[0, 0, : len(generated_ids)].tolist() == generated_ids
 
 # %% [markdown]
 # ## Greedy search and beam search
@@ -402,21 +422,23 @@ print(
     f"p {np.exp(greedy.scores[0, 0]):.2f}",
 )
 for line, score in zip(vocabulary.decode(beam.ids[0]), beam.scores[0], strict=True):
-    share = italian(*chosen).count(line) / 6
-    print(f"beam     {line:20} p {np.exp(score):.2f}  share in the corpus {share:.2f}")
+    frequency = italian(*chosen_sentence).count(line) / 6
+    print(
+        f"beam     {line:20} p {np.exp(score):.2f}  share in the corpus {frequency:.2f}"
+    )
 assert vocabulary.decode(greedy.ids[0])[0].startswith("Io ")
 assert vocabulary.decode(beam.ids[0])[0] == "Ti amo molto"
 assert beam.scores[0, 0] > greedy.scores[0, 0]
-assert set(vocabulary.decode(beam.ids[0])) == set(italian(*chosen))
+assert set(vocabulary.decode(beam.ids[0])) == set(italian(*chosen_sentence))
 
-given = {"length_penalty": 0.6, "length_penalty_form": "gnmt"}
-found = runtime.Decoder(model, decode.Options(beam_size=5, num_hypotheses=5, **given))(
-    source
-)
-plain = dict(zip(vocabulary.decode(beam.ids[0]), beam.scores[0], strict=True))
-for n, line in enumerate(vocabulary.decode(found.ids[0])):
-    by_hand = plain[line] / ((5 + found.lengths[0, n]) / 6) ** 0.6
-    np.testing.assert_allclose(found.scores[0, n], by_hand, atol=1e-4)
+options = {"length_penalty": 0.6, "length_penalty_form": "gnmt"}
+penalized = runtime.Decoder(
+    model, decode.Options(beam_size=5, num_hypotheses=5, **options)
+)(source)
+plain_scores = dict(zip(vocabulary.decode(beam.ids[0]), beam.scores[0], strict=True))
+for n, line in enumerate(vocabulary.decode(penalized.ids[0])):
+    by_hand = plain_scores[line] / ((5 + penalized.lengths[0, n]) / 6) ** 0.6
+    np.testing.assert_allclose(penalized.scores[0, n], by_hand, atol=1e-4)
 
 # %% [markdown]
 # The scores are sums of token log-probabilities. `score` computes them without
@@ -426,8 +448,8 @@ for n, line in enumerate(vocabulary.decode(found.ids[0])):
 # %%
 ids = beam.ids[0, 0, : beam.lengths[0, 0]]
 token_scores = search.score(source, [ids]).token_scores[0, 0, : len(ids)]
-for piece, score in zip(token_names(ids), token_scores, strict=True):
-    print(f"{piece:8}{score:7.3f}")
+for token, score in zip(token_names(ids), token_scores, strict=True):
+    print(f"{token:8}{score:7.3f}")
 assert 0 <= beam.scores[0, 0] - token_scores.sum() + 1e-5 < 0.02
 
 # %% [markdown]
@@ -467,8 +489,8 @@ plot.attention_heads(cross, source_tokens, target_tokens, title="last layer")
 
 # %%
 path = cross.mean(axis=0).argmax(axis=1)
-for piece, place in zip(target_tokens, path, strict=True):
-    print(f"{piece:8}looks at {source_tokens[place]}")
+for token, index in zip(target_tokens, path, strict=True):
+    print(f"{token:8}looks at {source_tokens[index]}")
 assert [source_tokens[s] for s in path[:2]] == ["▁you", "▁love"]
 plot.attention_path(cross, source_tokens, target_tokens)
 
@@ -480,21 +502,28 @@ plot.attention_lines(cross.mean(axis=0), source_tokens, target_tokens)
 # attention map is a lower triangle. The encoder attends in both directions.
 
 # %%
-own = numpy(maps["decoder"][-1])[0]  # (H, T, T)
-np.testing.assert_array_equal(np.triu(own.mean(axis=0), k=1), 0)
+decoder_weights = numpy(maps["decoder"][-1])[0]  # (H, T, T)
+np.testing.assert_array_equal(np.triu(decoder_weights.mean(axis=0), k=1), 0)
 figure = Figure(figsize=(8, 3.4), layout="constrained")
 left, right = figure.subplots(1, 2)
-read, both = token_names(target), numpy(maps["encoder"][-1])[0]
-plot.attention_map(own, read, read, ax=left, title="decoder, last layer", vmax=1.0)
+input_tokens, encoder_weights = token_names(target), numpy(maps["encoder"][-1])[0]
 plot.attention_map(
-    both,
+    decoder_weights,
+    input_tokens,
+    input_tokens,
+    ax=left,
+    title="decoder, last layer",
+    vmax=1.0,
+)
+plot.attention_map(
+    encoder_weights,
     source_tokens,
     source_tokens,
     ax=right,
     title="encoder, last layer",
     vmax=1.0,
 )
-assert np.triu(both.mean(axis=0), k=1).max() > 0.1
+assert np.triu(encoder_weights.mean(axis=0), k=1).max() > 0.1
 figure
 
 # %% [markdown]
@@ -503,21 +532,23 @@ figure
 # English words with uniform attention:
 
 # %%
-english_ids = vocabulary.encode([english(*each) for each in held_out])
-italian_ids = vocabulary.encode([italian(*each)[0] for each in held_out])
+english_ids = vocabulary.encode([english(*sentence) for sentence in held_out])
+italian_ids = vocabulary.encode([italian(*sentence)[0] for sentence in held_out])
 on_object, on_verb = [], []
-for a, b in zip(english_ids, italian_ids, strict=True):
-    b = [[vocabulary.start_id, *b]]
-    weights = model.attention_maps(np.array([a], "int32"), np.array(b, "int32"))
+for source_ids, target_ids in zip(english_ids, italian_ids, strict=True):
+    decoder_ids = [vocabulary.start_id, *target_ids]
+    weights = model.attention_maps(
+        np.array([source_ids], "int32"), np.array([decoder_ids], "int32")
+    )
     mean = numpy(weights["cross"][-1])[0].mean(axis=0)  # (T, S)
     on_object.append(mean[0, 2])
     on_verb.append(mean[1, 1])
-even = np.mean([1 / len(a) for a in english_ids])
-print(f"even spread {even:.2f}")
+uniform = np.mean([1 / len(source_ids) for source_ids in english_ids])
+print(f"even spread {uniform:.2f}")
 print(f"the object's row on the English object {np.mean(on_object):.2f}")
 print(f"the verb's row on the English verb {np.mean(on_verb):.2f}")
-assert np.mean(on_verb) > 1.5 * even
-assert np.mean(on_object) > 1.2 * even
+assert np.mean(on_verb) > 1.5 * uniform
+assert np.mean(on_object) > 1.2 * uniform
 
 # %% [markdown]
 # ## What the cache saves
@@ -528,17 +559,17 @@ assert np.mean(on_object) > 1.2 * even
 # the decoder:
 
 # %%
-T, block = len(said), model.decoder_blocks[0]
-target = np.array([[vocabulary.start_id, *said[:-1]]], "int32")
+T, block = len(generated_ids), model.decoder_blocks[0]
+target = np.array([[vocabulary.start_id, *generated_ids[:-1]]], "int32")
 with mock.patch.object(block, "call", wraps=block.call) as call:
     cache = model.begin(source, max_length=16)
     for t in range(T):
         _, cache = model.step(target[:, t : t + 1], t, cache)
-    cached = sum(each.args[0].shape[1] for each in call.call_args_list)
+    cached = sum(invocation.args[0].shape[1] for invocation in call.call_args_list)
     call.reset_mock()
     for t in range(T):
         model({"source_ids": source, "target_ids": target[:, : t + 1]})
-    uncached = sum(each.args[0].shape[1] for each in call.call_args_list)
+    uncached = sum(invocation.args[0].shape[1] for invocation in call.call_args_list)
 print(f"positions for {T} tokens: cached {cached}, uncached {uncached}")
 assert (cached, uncached) == (T, T * (T + 1) // 2)
 
@@ -564,15 +595,17 @@ def milliseconds(function, *arguments):
 
 lengths, cached, uncached = [64, 256, 512, 768, 1024], [], []
 cache = model.begin(source, max_length=1024)
-step = runtime.compiled(model.step, model)
-whole = runtime.compiled(model.call, model)
+compiled_step = runtime.compiled(model.step, model)
+compiled_model = runtime.compiled(model.call, model)
 for length in lengths:
     target = np.full((1, length), vocabulary.start_id, "int32")
-    last, place = map(ops.convert_to_tensor, (target[:, -1:], length - 1))
-    cached.append(milliseconds(step, last, place, cache))
-    both = {"source_ids": source, "target_ids": target}
-    both = {name: ops.convert_to_tensor(ids) for name, ids in both.items()}
-    uncached.append(milliseconds(whole, both))
+    last_id, index = map(ops.convert_to_tensor, (target[:, -1:], length - 1))
+    cached.append(milliseconds(compiled_step, last_id, index, cache))
+    model_inputs = {"source_ids": source, "target_ids": target}
+    model_inputs = {
+        name: ops.convert_to_tensor(ids) for name, ids in model_inputs.items()
+    }
+    uncached.append(milliseconds(compiled_model, model_inputs))
 
 assert uncached[-1] > 2 * cached[-1]
 curves = {"uncached": (lengths, uncached), "cached": (lengths, cached)}
@@ -594,11 +627,11 @@ figure
 
 # %%
 folder = pathlib.Path(tempfile.mkdtemp())
-drawn = phrases.phrases("it", size=8_000, validation=200, test=200)
-parts = {"train": drawn.train, "val": drawn.validation, "test": drawn.test}
-for part, rows in parts.items():
-    for language, lines in (("en", rows.source), ("it", rows.target)):
-        file = folder / f"{part}.{language}"
+corpus = phrases.phrases("it", size=8_000, validation=200, test=200)
+splits = {"train": corpus.train, "val": corpus.validation, "test": corpus.test}
+for split, split_pairs in splits.items():
+    for language, lines in (("en", split_pairs.source), ("it", split_pairs.target)):
+        file = folder / f"{split}.{language}"
         file.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 # %%
@@ -634,16 +667,18 @@ assert result["bleu"] > 40
 
 # %%
 translator = pipelines.Translator.load(folder / "run" / "model")
-seen = set(drawn.train.source)
-unseen = [line for line in drawn.test.source if line not in seen][:3]
-assert "May 14, 1987" not in seen
+training_sources = set(corpus.train.source)
+unseen = [line for line in corpus.test.source if line not in training_sources][:3]
+assert "May 14, 1987" not in training_sources
 unseen.append("May 14, 1987")
-found = translator(unseen)
-for line, italian_line in zip(unseen, found, strict=True):
+translations = translator(unseen)
+for line, italian_line in zip(unseen, translations, strict=True):
     print(f"{line:45}{italian_line}")
-assert found[-1].startswith("14 ")
+assert translations[-1].startswith("14 ")
 
-source, target = (translator.vocabulary.encode([x[-1]])[0] for x in (unseen, found))
+source, target = (
+    translator.vocabulary.encode([x[-1]])[0] for x in (unseen, translations)
+)
 start = translator.vocabulary.start_id
 maps = translator.model.attention_maps(
     np.array([source], "int32"), np.array([[start, *target]], "int32")

@@ -150,8 +150,8 @@ reach["GRU, first state"] = gradients(model.encode(ids)[:, 0], model)
 start = keras.Input((1,), dtype="int32")
 for name, model in [("GRU", recurrent()), ("Transformer", transformer())]:
     hidden = model.hidden_model()({"source_ids": ids, "target_ids": start})
-    decoded = gradients(hidden[:, 0], model, [start])
-    reach[f"{name} and its decoder"] = decoded
+    decoder_norms = gradients(hidden[:, 0], model, [start])
+    reach[f"{name} and its decoder"] = decoder_norms
 print(f"{'':28}" + "".join(f"{length:>10}" for length in LENGTHS))
 for name, norms in reach.items():
     print(f"{name:28}" + "".join(f"{norm:10.1e}" for norm in norms))
@@ -203,26 +203,26 @@ def sequences(length):
     return tokens
 
 
-def memory_of_first(model, tokens):
+def first_token_accuracy(model, tokens):
     """Trains, and returns the accuracy on the last 200 sequences."""
     first = tokens[:, 0] - 12
     network = keras.Model(ids, keras.layers.Dense(8)(model.encode(ids)[:, -1]))
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     network.compile(keras.optimizers.Adam(5e-3), loss)
     network.fit(tokens[:-200], first[:-200], batch_size=64, verbose=0)
-    found = network.predict(tokens[-200:], batch_size=200, verbose=0)
-    return np.mean(found.argmax(axis=-1) == first[-200:])
+    logits = network.predict(tokens[-200:], batch_size=200, verbose=0)
+    return np.mean(logits.argmax(axis=-1) == first[-200:])
 
 
 for length in (8, 64):
     tokens = sequences(length)
-    right = {
-        "GRU": memory_of_first(recurrent(), tokens),
-        "Transformer": memory_of_first(transformer(), tokens),
+    accuracies = {
+        "GRU": first_token_accuracy(recurrent(), tokens),
+        "Transformer": first_token_accuracy(transformer(), tokens),
     }
-    print(f"length {length:3}", *(f"{name} {x:.2f}" for name, x in right.items()))
-    assert right["Transformer"] > 0.9
-    assert (right["GRU"] > 0.5) == (length == 8)
+    print(f"length {length:3}", *(f"{name} {x:.2f}" for name, x in accuracies.items()))
+    assert accuracies["Transformer"] > 0.9
+    assert (accuracies["GRU"] > 0.5) == (length == 8)
 
 # %% [markdown]
 # ## What a step costs by length
@@ -241,22 +241,22 @@ def milliseconds(model, length):
     network = keras.Model(ids, model.encode(ids))
     network.compile("sgd", "mse")
     tokens = rng.integers(4, VOCABULARY, (16, length))
-    wanted, times = numpy(network(tokens)), []
+    targets, times = numpy(network(tokens)), []
     for _ in range(4):
         begin = time.perf_counter()
-        network.train_on_batch(tokens, wanted)
+        network.train_on_batch(tokens, targets)
         times.append(time.perf_counter() - begin)
     return 1000 * min(times[1:])
 
 
 lengths = [16, 64, 256]
-taken = {
+step_times = {
     "GRU, both directions": [milliseconds(recurrent(), length) for length in lengths],
     "Transformer, 2 layers": [milliseconds(transformer(), n) for n in lengths],
 }
-for name, times in taken.items():
+for name, times in step_times.items():
     print(f"{name:28}", *(f"{x:7.1f} ms" for x in times))
-curves = {name: (lengths, times) for name, times in taken.items()}
+curves = {name: (lengths, times) for name, times in step_times.items()}
 figure = plot.curves(curves, "length, tokens", "milliseconds a step")
 figure.axes[0].set_ylim(0)
 figure
@@ -271,15 +271,15 @@ figure
 
 
 # %%
-def kept(model, length):
+def state_size(model, length):
     """Counts the numbers in the cache for `length` generated tokens."""
     cache = model.begin(np.full((1, 5), 4, "int32"), max_length=length)
-    own = cache["past"] if "past" in cache else cache["beams"]["states"]
-    return sum(int(np.prod(x.shape)) for x in keras.tree.flatten(own))
+    state = cache["past"] if "past" in cache else cache["beams"]["states"]
+    return sum(int(np.prod(x.shape)) for x in keras.tree.flatten(state))
 
 
 for length in (16, 64, 256):
-    sizes = kept(recurrent(), length), kept(transformer(), length)
+    sizes = state_size(recurrent(), length), state_size(transformer(), length)
     print(f"length {length:3}: recurrent {sizes[0]:3}, Transformer {sizes[1]:6,}")
     assert sizes == (WIDTH, 2 * 2 * WIDTH * length)
 
@@ -294,19 +294,23 @@ for length in (16, 64, 256):
 
 
 # %%
-def backwards(count):
+def draw_reversals(count):
     """Draws source ids, target ids and labels."""
     lengths = rng.integers(3, 9, (count, 1))
-    place = np.arange(9)
-    tokens = np.where(place < lengths, rng.integers(4, 14, (count, 9)), 0)
-    turned = np.take_along_axis(tokens, np.maximum(lengths - 1 - place, 0), axis=1)
-    labels = np.where(place < lengths, turned, np.where(place == lengths, 3, 0))
-    before = np.concatenate([np.full((count, 1), 2), turned[:, :-1]], axis=1)
-    target = np.where(place <= lengths, before, 0)
+    positions = np.arange(9)
+    tokens = np.where(positions < lengths, rng.integers(4, 14, (count, 9)), 0)
+    reversed_tokens = np.take_along_axis(
+        tokens, np.maximum(lengths - 1 - positions, 0), axis=1
+    )
+    labels = np.where(
+        positions < lengths, reversed_tokens, np.where(positions == lengths, 3, 0)
+    )
+    shifted = np.concatenate([np.full((count, 1), 2), reversed_tokens[:, :-1]], axis=1)
+    target = np.where(positions <= lengths, shifted, 0)
     return {"source_ids": tokens[:, :8], "target_ids": target}, labels
 
 
-test_inputs, test_labels = backwards(300)
+test_inputs, test_labels = draw_reversals(300)
 print(test_inputs["source_ids"][0], test_labels[0])
 
 
@@ -316,12 +320,14 @@ def last_states_only(width=90):
     keras.utils.set_random_seed(1)
     source = keras.Input((None,), dtype="int32", name="source_ids")
     target = keras.Input((None,), dtype="int32", name="target_ids")
-    table = layers.TokenAndPositionEmbedding(VOCABULARY, width, positions=None)
+    embedding = layers.TokenAndPositionEmbedding(VOCABULARY, width, positions=None)
     mask = layers.masks.padding_mask(source)
-    both = keras.layers.Bidirectional(keras.layers.GRU(width // 2))
-    state = keras.layers.Dense(width, activation="tanh")(both(table(source), mask=mask))
+    encoder = keras.layers.Bidirectional(keras.layers.GRU(width // 2))
+    state = keras.layers.Dense(width, activation="tanh")(
+        encoder(embedding(source), mask=mask)
+    )
     decoder = keras.layers.GRU(width, return_sequences=True)
-    h = decoder(table(target), initial_state=state)
+    h = decoder(embedding(target), initial_state=state)
     outputs = keras.layers.Dense(VOCABULARY)(h)
     return keras.Model({"source_ids": source, "target_ids": target}, outputs)
 
@@ -346,53 +352,64 @@ assert max(sizes.values()) < 1.25 * min(sizes.values())
 
 # %%
 SECONDS = 6
-train_inputs, train_labels = backwards(20_000)
+train_inputs, train_labels = draw_reversals(20_000)
 
 
-def whole(model):
+def sequence_accuracy(model):
     """Returns the fraction of test sequences that greedy search gets right."""
     likeliest = model.predict(test_inputs, batch_size=300, verbose=0).argmax(-1)
     return ((likeliest == test_labels) | (test_labels == 0)).all(axis=1).mean()
 
 
 # %%
-def learned(model):
+def learning_curve(model):
     """Returns seconds of training so far, and the accuracy at each."""
     model.compile(
         keras.optimizers.Adam(training.InverseSquareRoot(3e-3, warmup_steps=40)),
         training.SmoothedCrossentropy(),
         metrics=[training.TokenAccuracy()],
     )
-    spent, shares, done = [0.0], [], 0
+    seconds, accuracies, num_examples = [0.0], [], 0
     while True:
         scores = model.evaluate(test_inputs, test_labels, batch_size=300, verbose=0)
-        shares.append(scores[1])
-        if spent[-1] >= SECONDS:
-            return spent, shares
+        accuracies.append(scores[1])
+        if seconds[-1] >= SECONDS:
+            return seconds, accuracies
         begin = time.perf_counter()
-        for place in range(done, done + 1000, 50):
-            some = slice(place % 20_000, place % 20_000 + 50)
-            inputs = {name: ids[some] for name, ids in train_inputs.items()}
-            model.train_on_batch(inputs, train_labels[some])
-            begin = time.perf_counter() if place == 0 else begin
-        done += 1000
-        spent.append(spent[-1] + time.perf_counter() - begin)
+        for start in range(num_examples, num_examples + 1000, 50):
+            rows = slice(start % 20_000, start % 20_000 + 50)
+            inputs = {name: ids[rows] for name, ids in train_inputs.items()}
+            model.train_on_batch(inputs, train_labels[rows])
+            begin = time.perf_counter() if start == 0 else begin
+        num_examples += 1000
+        seconds.append(seconds[-1] + time.perf_counter() - begin)
 
 
-right = {name: learned(model) for name, model in competitors.items()}
-complete = {name: whole(model) for name, model in competitors.items()}
-for name, (spent, shares) in right.items():
-    steps = 20 * (len(spent) - 1)
-    print(f"{name:23}{steps} steps in {spent[-1]:.1f} seconds:", end=" ")
-    print(f"{shares[-1]:.2f} of tokens right, {complete[name]:.2f} of sequences")
+learning_curves = {name: learning_curve(model) for name, model in competitors.items()}
+sequence_accuracies = {
+    name: sequence_accuracy(model) for name, model in competitors.items()
+}
+for name, (seconds, accuracies) in learning_curves.items():
+    steps = 20 * (len(seconds) - 1)
+    print(f"{name:23}{steps} steps in {seconds[-1]:.1f} seconds:", end=" ")
+    print(f"{accuracies[-1]:.2f} of tokens right,", end=" ")
+    print(f"{sequence_accuracies[name]:.2f} of sequences")
 
 # %%
-last = {name: shares[-1] for name, (_, shares) in right.items()}
-assert last["recurrent, attention"] > 0.9
-assert complete["recurrent, attention"] > complete["recurrent, last states"]
-assert last["Transformer"] > 0.5
-assert all(complete[name] <= last[name] + 1e-6 for name in last)
-figure = plot.curves(right, "seconds of training", "tokens right")
+token_accuracies = {
+    name: accuracies[-1] for name, (_, accuracies) in learning_curves.items()
+}
+assert token_accuracies["recurrent, attention"] > 0.9
+assert (
+    sequence_accuracies["recurrent, attention"]
+    > sequence_accuracies["recurrent, last states"]
+)
+assert token_accuracies["Transformer"] > 0.5
+assert all(
+    sequence_accuracies[name] <= token_accuracies[name] + 1e-6
+    for name in token_accuracies
+)
+figure = plot.curves(learning_curves, "seconds of training", "tokens right")
 figure.axes[0].set_ylim(0, 1.02)
 figure
 

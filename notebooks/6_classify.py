@@ -54,7 +54,7 @@ FACTS = [
 ]
 
 
-def said(rng, lines):
+def fill_in(rng, lines):
     """Joins sentences, with a thing or a place in each."""
     return " ".join(
         line.format(thing=rng.choice(THINGS), place=rng.choice(PLACES))
@@ -67,7 +67,7 @@ def review(rng):
     label = str(rng.choice(["bad", "good"]))
     word = str(rng.choice(OPINIONS[label].split()))
     lines = ["I found the {thing} " + word + ".", *rng.choice(FACTS, 4)]
-    return said(rng, rng.permutation(lines)), label, word
+    return fill_in(rng, rng.permutation(lines)), label, word
 
 
 rng = np.random.default_rng(0)
@@ -86,10 +86,10 @@ vocabulary = text.Vocabulary.train(
 )
 
 
-def as_arrays(labelled):
+def as_arrays(dataset):
     """Returns all texts as one batch of ids, and their class indices."""
     batches = text.LabelBatches(
-        labelled, vocabulary, num_buckets=1, max_length=512, batch_tokens=10**6
+        dataset, vocabulary, num_buckets=1, max_length=512, batch_tokens=10**6
     )
     inputs, classes = batches.ordered_batch(0)
     return inputs["token_ids"], classes
@@ -166,9 +166,9 @@ def accuracy(model, ids, classes):
 
 keras.utils.set_random_seed(1)
 model, weights = word_classifier(layers.AttentionPooling(name="attention"))
-before = weights.predict(test_ids, verbose=0)
+initial_weights = weights.predict(test_ids, verbose=0)
 fit(model, epochs=10)
-after = weights.predict(test_ids, verbose=0)
+trained_weights = weights.predict(test_ids, verbose=0)
 print("accuracy on the test", accuracy(model, test_ids, test_classes))
 assert accuracy(model, test_ids, test_classes) > 0.95
 
@@ -179,10 +179,10 @@ assert accuracy(model, test_ids, test_classes) > 0.95
 # %%
 row = int(np.argmin((test_ids != 0).sum(axis=1)))  # the shortest
 length = np.count_nonzero(test_ids[row])
-shown = vocabulary.tokens(test_ids[row, :length])
-both = np.stack([before[row, :length], after[row, :length]])
+tokens = vocabulary.tokens(test_ids[row, :length])
+weight_rows = np.stack([initial_weights[row, :length], trained_weights[row, :length]])
 print(texts[600 + row], labels[600 + row])
-plot.attention_map(both, shown, ["untrained", "trained"], ylabel=None)
+plot.attention_map(weight_rows, tokens, ["untrained", "trained"], ylabel=None)
 
 # %% [markdown]
 # For all 200 test reviews we compute how often the deciding word has the
@@ -191,20 +191,21 @@ plot.attention_map(both, shown, ["untrained", "trained"], ylabel=None)
 
 # %%
 [opinion_ids] = np.transpose(vocabulary.encode(words[600:]))
-decides = test_ids == opinion_ids[:, None]  # (B, S)
-assert (decides.sum(axis=1) == 1).all()
+is_opinion = test_ids == opinion_ids[:, None]  # (B, S)
+assert (is_opinion.sum(axis=1) == 1).all()
 
 
-def looks(alpha):
+def opinion_attention(alpha):
     """Returns how often the deciding word comes first, and its mean weight."""
-    first = np.mean(decides[np.arange(len(alpha)), alpha.argmax(axis=1)])
-    return first, alpha[decides].mean()
+    first = np.mean(is_opinion[np.arange(len(alpha)), alpha.argmax(axis=1)])
+    return first, alpha[is_opinion].mean()
 
 
 print(f"even spread {np.mean(1 / (test_ids != 0).sum(axis=1)):.3f}")
-print("first {:.0%}, weight {:.3f} untrained".format(*looks(before)))
-print("first {:.0%}, weight {:.3f} trained".format(*looks(after)))
-assert looks(before)[0] < 0.5 and looks(after)[0] > 0.8
+initial, trained = map(opinion_attention, (initial_weights, trained_weights))
+print("first {:.0%}, weight {:.3f} untrained".format(*initial))
+print("first {:.0%}, weight {:.3f} trained".format(*trained))
+assert initial[0] < 0.5 and trained[0] > 0.8
 
 # %% [markdown]
 # Without an encoder, the effect of a word consists of two numbers. Its score
@@ -212,8 +213,8 @@ assert looks(before)[0] < 0.5 and looks(after)[0] > 0.8
 # word would give alone.
 
 # %%
-every = np.setdiff1d(train_ids, [vocabulary.pad_id])
-vectors = model.get_layer("words")(every[None])[0]  # (n, D)
+known_ids = np.setdiff1d(train_ids, [vocabulary.pad_id])
+vectors = model.get_layer("words")(known_ids[None])[0]  # (n, D)
 [query] = numpy(model.get_layer("attention").queries)
 score = numpy(vectors) @ query / np.sqrt(len(query))
 logits = numpy(model.get_layer("logits")(vectors))
@@ -224,7 +225,7 @@ figure = Figure(figsize=(7, 4), layout="constrained")
 ax = figure.add_subplot()
 ax.scatter(evidence, score, s=12, color="#bfc7ce")
 for number, label in enumerate(("good", "bad")):
-    chosen = np.isin(every, np.concatenate(vocabulary.encode([OPINIONS[label]])))
+    chosen = np.isin(known_ids, np.concatenate(vocabulary.encode([OPINIONS[label]])))
     assert np.mean((evidence[chosen] > 0) == (label == "good")) > 0.8
     assert score[chosen].mean() > score.mean() + 1
     style = {"color": figures.COLORS[number], "marker": figures.MARKERS[number]}
@@ -256,13 +257,14 @@ np.testing.assert_allclose(alpha[:4], by_hand / by_hand.sum(), atol=1e-5)
 
 for score in ("scaled_dot", "dot", "additive"):
     keras.utils.set_random_seed(1)
-    other, weights = word_classifier(
+    word_model, weights = word_classifier(
         layers.AttentionPooling(score=score, name="attention")
     )
-    fit(other, epochs=10)
+    fit(word_model, epochs=10)
     alpha = weights.predict(test_ids, verbose=0)
-    print(f"{score:12}" + "first {:.0%}, weight {:.2f}".format(*looks(alpha)))
-    assert looks(alpha)[1] > 0.3
+    first, weight = opinion_attention(alpha)
+    print(f"{score:12}first {first:.0%}, weight {weight:.2f}")
+    assert weight > 0.3
 
 # %% [markdown]
 # ## Other pooling methods
@@ -287,12 +289,12 @@ np.testing.assert_array_equal(
 # How confident is each model in the correct label?
 
 # %%
-long_texts = [f"{line} {said(rng, rng.choice(FACTS, 40))}" for line in texts[600:]]
+long_texts = [f"{line} {fill_in(rng, rng.choice(FACTS, 40))}" for line in texts[600:]]
 long_ids, _ = as_arrays(text.LabeledDataset(long_texts, labels[600:]))
 print("tokens, mean:", *((ids != 0).sum(axis=1).mean() for ids in (test_ids, long_ids)))
 
 
-def sureness(model, ids):
+def confidence(model, ids):
     """Computes the mean probability of the correct label."""
     p = numpy(ops.softmax(model.predict(ids, verbose=0)))
     return p[np.arange(len(p)), test_classes].mean()
@@ -303,16 +305,16 @@ for score in ("dot", "scaled_dot"):
     query = layers.AttentionPooling(score=score, name="attention")
     poolings[f"attention, {score}"] = query
 print(f"{'':22}accuracy   1 - p, short   1 - p, long")
-sure = {}
+confidences = {}
 for kind, pooling in poolings.items():
     keras.utils.set_random_seed(1)
     model, _ = word_classifier(pooling)
     fit(model, epochs=10)
-    right = accuracy(model, test_ids, test_classes)
-    sure[kind] = [sureness(model, ids) for ids in (test_ids, long_ids)]
-    short, long = (1 - p for p in sure[kind])
-    print(f"{kind:22}{right:8.2f}{short:15.0e}{long:14.0e}")
-    assert (right > 0.8) == (kind != "first")
+    test_accuracy = accuracy(model, test_ids, test_classes)
+    confidences[kind] = [confidence(model, ids) for ids in (test_ids, long_ids)]
+    short, long = (1 - p for p in confidences[kind])
+    print(f"{kind:22}{test_accuracy:8.2f}{short:15.0e}{long:14.0e}")
+    assert (test_accuracy > 0.8) == (kind != "first")
     if kind == "first":  # always the start token: the same for all
         np.testing.assert_allclose(np.ptp(model.predict(test_ids, verbose=0), 0), 0)
 
@@ -328,10 +330,10 @@ for kind, pooling in poolings.items():
 # it contains no information.
 
 # %%
-lost = {kind: short - long for kind, (short, long) in sure.items()}
-assert lost["mean"] > 0.2
-assert max(lost["max"], lost["attention, dot"]) < 0.1
-assert lost["attention, dot"] < lost["attention, scaled_dot"]
+confidence_loss = {kind: short - long for kind, (short, long) in confidences.items()}
+assert confidence_loss["mean"] > 0.2
+assert max(confidence_loss["max"], confidence_loss["attention, dot"]) < 0.1
+assert confidence_loss["attention, dot"] < confidence_loss["attention, scaled_dot"]
 
 # %% [markdown]
 # ## Above an encoder
@@ -357,9 +359,9 @@ for pooling in ("mean", "max", "first", "attention"):
     )
     compile_classifier(model, learning_rate=3e-3)
     model.fit(inputs, train_classes, batch_size=40, epochs=8, verbose=0)
-    right = accuracy(model, {"token_ids": test_ids}, test_classes)
-    print(f"{pooling:12}{right:.2f}")
-    assert right > 0.9
+    test_accuracy = accuracy(model, {"token_ids": test_ids}, test_classes)
+    print(f"{pooling:12}{test_accuracy:.2f}")
+    assert test_accuracy > 0.9
 
 # %% [markdown]
 # The last classifier, with its vocabulary, takes text. What does its query
@@ -372,8 +374,9 @@ assert classifier("I saw it at home. I found the plot tiresome.").label == "bad"
 
 alpha = numpy(model.pooling_weights({"token_ids": test_ids}))  # (B, S)
 print(f"even spread {np.mean(1 / (test_ids != 0).sum(axis=1)):.3f}")
-print("the word that decides: first {:.0%}, weight {:.3f}".format(*looks(alpha)))
-assert looks(alpha)[0] < 0.6 and looks(alpha)[1] < 0.2
+first, weight = opinion_attention(alpha)
+print(f"the word that decides: first {first:.0%}, weight {weight:.3f}")
+assert first < 0.6 and weight < 0.2
 
 # %% [markdown]
 # The prediction is correct, but the deciding word has hardly more weight than
@@ -384,7 +387,7 @@ assert looks(alpha)[0] < 0.6 and looks(alpha)[1] < 0.2
 
 
 # %%
-def falls(line):
+def probability_drops(line):
     """Computes how far the label's probability falls without each word."""
     words = line.split()
     without = [" ".join(words[:i] + words[i + 1 :]) for i in range(len(words))]
@@ -392,11 +395,15 @@ def falls(line):
     return p[0].max() - p[1:, p[0].argmax()]
 
 
-some = range(600, 640)
-decisive = [texts[i].split()[falls(texts[i]).argmax()].strip(".") for i in some]
-share = np.mean([word == words[i] for word, i in zip(decisive, some, strict=True)])
-print(f"without the word that decides the probability falls most in {share:.0%}")
-assert share > 0.7
+examples = range(600, 640)
+deciding_words = [
+    texts[i].split()[probability_drops(texts[i]).argmax()].strip(".") for i in examples
+]
+fraction = np.mean(
+    [word == words[i] for word, i in zip(deciding_words, examples, strict=True)]
+)
+print(f"without the word that decides the probability falls most in {fraction:.0%}")
+assert fraction > 0.7
 
 # %% [markdown]
 # The figure shows both for one review, each on its own scale: the weight of the
@@ -405,14 +412,14 @@ assert share > 0.7
 
 # %%
 line = texts[600 + row]
-weight, fall = alpha[row, :length], np.maximum(falls(line), 0)
+weight, drops = alpha[row, :length], np.maximum(probability_drops(line), 0)
 figure = figures.figure((9, 3))
 above, below = figure.subplots(2, 1)
-for ax, values, names, what in (
-    (above, weight, shown, "weight"),
-    (below, fall, line.split(), "fall"),
+for ax, values, names, row_name in (
+    (above, weight, tokens, "weight"),
+    (below, drops, line.split(), "fall"),
 ):
     plot.attention_map(
-        [values], names, [what], ax=ax, label="", xlabel=None, ylabel=None
+        [values], names, [row_name], ax=ax, label="", xlabel=None, ylabel=None
     )
 figure

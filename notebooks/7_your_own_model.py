@@ -53,15 +53,17 @@ block = layers.TransformerEncoder(intermediate_dim=32, num_heads=4)
 pooling = layers.AttentionPooling()
 positions = layers.SinusoidalPositions()
 
-heard = numpy(block(x))
-np.testing.assert_allclose(numpy(block(x[:, order])), heard[:, order], atol=1e-5)
-pooled = numpy(pooling(heard))
-np.testing.assert_allclose(numpy(pooling(heard[:, order])), pooled, atol=1e-5)
+block_outputs = numpy(block(x))
+np.testing.assert_allclose(
+    numpy(block(x[:, order])), block_outputs[:, order], atol=1e-5
+)
+pooled = numpy(pooling(block_outputs))
+np.testing.assert_allclose(numpy(pooling(block_outputs[:, order])), pooled, atol=1e-5)
 
-told = numpy(pooling(block(positions(x))))
-other = numpy(pooling(block(positions(x[:, order]))))
-print("positions change the result by", np.abs(told - other).max())
-assert np.abs(told - other).max() > 0.01
+positioned = numpy(pooling(block(positions(x))))
+permuted = numpy(pooling(block(positions(x[:, order]))))
+print("positions change the result by", np.abs(positioned - permuted).max())
+assert np.abs(positioned - permuted).max() > 0.01
 
 # %% [markdown]
 # ## A model of sets
@@ -83,7 +85,7 @@ def sets(count):
     return np.where(real, numbers, 0)[..., None], real, answers
 
 
-def falling(peak, steps):
+def decaying_adam(peak, steps):
     """Returns Adam with a learning rate that falls to 0 by the last step."""
     return keras.optimizers.Adam(keras.optimizers.schedules.CosineDecay(peak, steps))
 
@@ -100,12 +102,12 @@ model = keras.Model([numbers, real], outputs[..., 0])
 weights = keras.Model([numbers, real], weights)
 
 x, mask, y = sets(2000)
-model.compile(falling(3e-3, steps=8 * 40), "mse")
+model.compile(decaying_adam(3e-3, steps=8 * 40), "mse")
 model.fit([x, mask], y, batch_size=50, epochs=8, verbose=0)
 
 x, mask, y = test_sets = sets(500)
-found = model.predict([x, mask], verbose=0)
-error, spread = np.mean((found - y) ** 2), y.var(axis=0).mean()
+predictions = model.predict([x, mask], verbose=0)
+error, spread = np.mean((predictions - y) ** 2), y.var(axis=0).mean()
 print(f"error {error:.3f}, of the mean alone {spread:.3f}")
 assert error < 0.3 * spread
 
@@ -116,11 +118,11 @@ assert error < 0.3 * spread
 # %%
 order = rng.permutation(10)
 permuted = model.predict([x[:, order], mask[:, order]], verbose=0)
-np.testing.assert_allclose(permuted, found, atol=1e-4)
-more = np.pad(x, ((0, 0), (0, 5), (0, 0)), constant_values=9)
-more_mask = np.pad(mask, ((0, 0), (0, 5)))
+np.testing.assert_allclose(permuted, predictions, atol=1e-4)
+padded = np.pad(x, ((0, 0), (0, 5), (0, 0)), constant_values=9)
+padded_mask = np.pad(mask, ((0, 0), (0, 5)))
 np.testing.assert_allclose(
-    model.predict([more, more_mask], verbose=0), found, atol=1e-4
+    model.predict([padded, padded_mask], verbose=0), predictions, atol=1e-4
 )
 
 # %% [markdown]
@@ -134,10 +136,11 @@ alpha = weights.predict([x, mask], verbose=0)  # (B, 2, 10)
 largest = np.where(mask, x[..., 0], -np.inf).argmax(axis=1)
 smallest = np.where(mask, x[..., 0], np.inf).argmin(axis=1)
 first, second = alpha.argmax(axis=2).T
-looks = [np.mean(first == largest) + np.mean(second == smallest)]
-looks += [np.mean(first == smallest) + np.mean(second == largest)]
-print(f"largest weight at largest or smallest number: {max(looks) / 2:.0%} of the sets")
-assert max(looks) / 2 > 0.8
+agreements = [np.mean(first == largest) + np.mean(second == smallest)]
+agreements += [np.mean(first == smallest) + np.mean(second == largest)]
+agreement = max(agreements) / 2
+print(f"largest weight at largest or smallest number: {agreement:.0%} of the sets")
+assert agreement > 0.8
 
 gaps = np.diff(np.sort(x[..., 0], axis=1), axis=1).min(axis=1)
 row = int(np.argmax(np.where(mask.all(axis=1), gaps, 0)))  # ten well separated
@@ -174,10 +177,10 @@ def series(count):
     return x[:, :-PERIOD, None], x[:, -PERIOD:]
 
 
-seen, to_come = series(500)
-rounds = seen.reshape(-1, ROUNDS, PERIOD)
-last = np.mean((rounds[:, -1] - to_come) ** 2)
-mean = np.mean((rounds.mean(axis=1) - to_come) ** 2)
+past, future = series(500)
+rounds = past.reshape(-1, ROUNDS, PERIOD)
+last = np.mean((rounds[:, -1] - future) ** 2)
+mean = np.mean((rounds.mean(axis=1) - future) ** 2)
 print(f"last round {last:.3f}, expected {2 * NOISE**2:.3f}")
 print(f"mean of the rounds {mean:.3f}, expected {NOISE**2 * (1 + 1 / ROUNDS):.3f}")
 np.testing.assert_allclose(last, 2 * NOISE**2, rtol=0.1)
@@ -195,23 +198,23 @@ keras.utils.set_random_seed(1)
 inputs = keras.Input((ROUNDS * PERIOD, 1))
 h = keras.layers.Dense(32)(inputs)
 h = layers.SinusoidalPositions()(h)
-ask = layers.AttentionPooling(num_queries=PERIOD, score="multiplicative")
+query_pooling = layers.AttentionPooling(num_queries=PERIOD, score="multiplicative")
 vectors = keras.Model(inputs, h)
-h, weights = ask(h, return_attention_scores=True)
+h, weights = query_pooling(h, return_attention_scores=True)
 outputs = keras.layers.Dense(1)(h)  # (B, 12, 1)
 forecaster = keras.Model(inputs, outputs[..., 0])
 weights = keras.Model(inputs, weights)
 
-[W] = numpy(ask.attention.score_layer.kernel)  # of the only head
-scores = numpy(ask.queries) @ W @ numpy(vectors(seen[:1]))[0].T  # (12, 48)
+[W] = numpy(query_pooling.attention.score_layer.kernel)  # of the only head
+scores = numpy(query_pooling.queries) @ W @ numpy(vectors(past[:1]))[0].T  # (12, 48)
 by_hand = np.exp(scores) / np.exp(scores).sum(axis=1, keepdims=True)
-np.testing.assert_allclose(numpy(weights(seen[:1]))[0], by_hand, atol=1e-5)
+np.testing.assert_allclose(numpy(weights(past[:1]))[0], by_hand, atol=1e-5)
 
 x, y = series(2000)
-forecaster.compile(falling(1e-2, steps=20 * 40), "mse")
+forecaster.compile(decaying_adam(1e-2, steps=20 * 40), "mse")
 forecaster.fit(x, y, batch_size=50, epochs=20, verbose=0)
-forecast = forecaster.predict(seen, verbose=0)
-error = np.mean((forecast - to_come) ** 2)
+forecast = forecaster.predict(past, verbose=0)
+error = np.mean((forecast - future) ** 2)
 print(f"model {error:.3f}, last round {last:.3f}, mean of the rounds {mean:.3f}")
 assert error < 0.95 * last
 
@@ -219,8 +222,8 @@ assert error < 0.95 * last
 figure = Figure(figsize=(9, 3), layout="constrained")
 ax = figure.add_subplot()
 t = np.arange((ROUNDS + 1) * PERIOD)
-ax.plot(t[:-PERIOD], seen[0, :, 0], color="#66737f", label="seen")
-ax.plot(t[-PERIOD:], to_come[0], color="#66737f", linestyle="--", label="to come")
+ax.plot(t[:-PERIOD], past[0, :, 0], color="#66737f", label="seen")
+ax.plot(t[-PERIOD:], future[0], color="#66737f", linestyle="--", label="to come")
 ax.plot(t[-PERIOD:], forecast[0], color="#0072b2", marker="o", label="forecast")
 ax.set(xlabel="step", ylabel="value")
 ax.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
@@ -237,16 +240,18 @@ figure
 # therefore stays above the mean of the rounds, by a fifth in this run.
 
 # %%
-alpha = weights.predict(seen, verbose=0).mean(axis=0)  # (12, 48)
-same_place = np.arange(ROUNDS * PERIOD) % PERIOD == np.arange(PERIOD)[:, None]
-share = alpha[same_place].sum() / PERIOD
-print(f"weight at the same place of a round: {share:.2f}, even spread {1 / PERIOD:.2f}")
-assert share > 0.5
+alpha = weights.predict(past, verbose=0).mean(axis=0)  # (12, 48)
+same_phase = np.arange(ROUNDS * PERIOD) % PERIOD == np.arange(PERIOD)[:, None]
+fraction = alpha[same_phase].sum() / PERIOD
+print(
+    f"weight at the same place of a round: {fraction:.2f}, even spread {1 / PERIOD:.2f}"
+)
+assert fraction > 0.5
 
-w = alpha[same_place].reshape(PERIOD, ROUNDS)
+w = alpha[same_phase].reshape(PERIOD, ROUNDS)
 w = w / w.sum(axis=1, keepdims=True)
 by_weights = NOISE**2 * (1 + (w**2).sum(axis=1))
-measured = ((forecast - to_come) ** 2).mean(axis=0)
+measured = ((forecast - future) ** 2).mean(axis=0)
 print("error of each step, by its weights", by_weights, "measured", measured, sep="\n")
 assert np.corrcoef(by_weights, measured)[0, 1] > 0.5
 assert mean < error < last
@@ -274,10 +279,13 @@ figure
 # %%
 with tempfile.TemporaryDirectory() as folder:
     forecaster.save(f"{folder}/forecaster.keras")
-    loaded = keras.saving.load_model(f"{folder}/forecaster.keras")
+    loaded_forecaster = keras.saving.load_model(f"{folder}/forecaster.keras")
     model.save(f"{folder}/sets.keras")
-    of_sets = keras.saving.load_model(f"{folder}/sets.keras")
-np.testing.assert_allclose(loaded.predict(seen, verbose=0), forecast, atol=1e-5)
-again = of_sets.predict([*test_sets[:2]], verbose=0)
-np.testing.assert_allclose(again, found, atol=1e-5)
-print(f"{of_sets.count_params():,} and {loaded.count_params():,} parameters")
+    loaded_set_model = keras.saving.load_model(f"{folder}/sets.keras")
+np.testing.assert_allclose(
+    loaded_forecaster.predict(past, verbose=0), forecast, atol=1e-5
+)
+reloaded_predictions = loaded_set_model.predict([*test_sets[:2]], verbose=0)
+np.testing.assert_allclose(reloaded_predictions, predictions, atol=1e-5)
+sizes = loaded_set_model.count_params(), loaded_forecaster.count_params()
+print("{:,} and {:,} parameters".format(*sizes))
