@@ -1,10 +1,10 @@
-"""Corpora of sentences about animals, on which a model trains in seconds."""
+"""Small corpora on which a model trains in seconds."""
 
 import numpy as np
 
 from keras_tfm.recipes import translation
 
-# All about as long, since each length is compiled by itself.
+# Sentences of similar lengths, since each length is compiled separately.
 ANIMALS = {"cats": "Katzen", "dogs": "Hunde", "birds": "Vögel", "fish": "Fische"}
 VERBS = {"have": "habe", "see": "sehe", "like": "mag"}
 
@@ -56,7 +56,7 @@ def flags_for(data, out, **changes):
     return translation.Flags(data=str(data), out=str(out), **values | changes)
 
 
-# Words of which one tells the label of a text.
+# A text contains one word of its label.
 OPINIONS = {
     "good": ["fine", "great", "lovely", "superb"],
     "bad": ["awful", "dull", "poor", "weak"],
@@ -64,7 +64,7 @@ OPINIONS = {
 
 
 def write_films(file, count, multi_label=False):
-    """Writes texts in which one word tells the label, or one of each label."""
+    """Writes texts with one word of each of their labels."""
     draw = np.random.default_rng(0)
     rows = ["text\tlabel"]
     names = list(OPINIONS)

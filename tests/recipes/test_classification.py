@@ -1,4 +1,4 @@
-"""The recipe, on texts few enough to wait for."""
+"""The classification recipe, on a corpus that trains in seconds."""
 
 import dataclasses
 import json
@@ -20,31 +20,16 @@ from keras_tfm.recipes import (
 from keras_tfm.recipes.labeled_corpora import LabeledCorpus
 from keras_tfm.text import LabeledDataset, TokenizersVocabulary
 from keras_tfm.text.tf_data import step_dataset
+from tests.recipes.animals import OPINIONS, write_films
 
 pytestmark = pytest.mark.backend("tensorflow", "torch")
-KINDS = {
-    "good": ["fine", "great", "lovely", "superb"],
-    "bad": ["awful", "dull", "poor", "weak"],
-}
-
-
-def write(file, count, several=False):
-    """Writes texts of which one word tells the label, or each of two."""
-    draw = np.random.default_rng(0)
-    rows = ["text\tlabel"]
-    for i in range(count):
-        labels = list(KINDS) if several and i % 3 == 2 else [list(KINDS)[i % 2]]
-        words = [*(draw.choice(KINDS[label]) for label in labels), "film", f"n{i}"]
-        rows.append(f"{' '.join(words)}\t{','.join(labels)}")
-    file.write_text("\n".join(rows) + "\n", encoding="utf-8")
-    return str(file)
 
 
 @pytest.fixture(scope="module")
 def flags(tmp_path_factory):
     folder = tmp_path_factory.mktemp("run")
     return classification.Flags(
-        data=write(folder / "texts.tsv", 300),
+        data=write_films(folder / "texts.tsv", 300),
         out=str(folder / "out"),
         size="tiny",
         batch_tokens=1024,
@@ -59,7 +44,7 @@ def result(flags):
     return classification.main(flags)
 
 
-def test_a_run_learns_and_leaves_what_the_page_says(flags, result):
+def test_a_run_learns_and_writes_the_documented_files(flags, result):
     out = pathlib.Path(flags.out)
     assert {path.name for path in out.iterdir()} >= {
         "model",
@@ -78,7 +63,7 @@ def test_a_run_learns_and_leaves_what_the_page_says(flags, result):
 
 
 @pytest.mark.backend("torch")
-def test_a_separator_that_is_in_no_label_is_refused(tmp_path):
+def test_a_separator_that_occurs_in_no_label_is_rejected(tmp_path):
     file = tmp_path / "several.tsv"
     rows = [f"text {i} of many\t{'good|long' if i % 2 else 'bad'}" for i in range(60)]
     file.write_text("text\tlabel\n" + "\n".join(rows), encoding="utf-8")
@@ -95,46 +80,46 @@ def test_a_separator_that_is_in_no_label_is_refused(tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_texts_of_the_test_that_were_cut_are_counted(flags, result, tmp_path):
+def test_truncated_test_texts_are_counted(flags, result, tmp_path):
     corpus = classification.load_corpus(flags)
     folder = pathlib.Path(flags.out) / "model"
-    for length, cut in ((5, 30), (64, 0)):  # four words, start and end
+    for length, truncated in ((5, 30), (64, 0)):  # four words, start and end
         short = pipelines.Classifier.load(folder, max_length=length)
         scores, _ = classification_scores.evaluate(flags, short, corpus, tmp_path)
-        assert scores["test_truncated"] == cut
+        assert scores["test_truncated"] == truncated
 
 
 @pytest.mark.backend("torch")
-def test_one_label_for_every_text_is_said(flags, result, tmp_path, capsys):
+def test_a_constant_prediction_is_reported(flags, result, tmp_path, capsys):
     corpus = classification.load_corpus(flags)
     classifier = pipelines.Classifier.load(pathlib.Path(flags.out) / "model")
-    for blind in (False, True):
-        if blind:
+    for is_constant in (False, True):
+        if is_constant:
             classifier.model.set_weights(
                 [0 * w for w in classifier.model.get_weights()]
             )
         classification_scores.evaluate(flags, classifier, corpus, tmp_path)
-        said = "Every text got the same label: nothing was learned."
-        assert (said in capsys.readouterr().out) == blind
+        message = "Every text got the same label: nothing was learned."
+        assert (message in capsys.readouterr().out) == is_constant
 
 
-def test_what_is_saved_says_what_the_run_said(flags, result):
+def test_the_saved_classifier_repeats_the_predictions_of_the_run(flags, result):
     out = pathlib.Path(flags.out)
     lines = (out / "predictions.tsv").read_text(encoding="utf-8").splitlines()
     rows = [line.split("\t") for line in lines[1:]]
     classifier = pipelines.Classifier.load(out / "model")
     actual = classifier([row[3] for row in rows])
-    assert [one.label for one in actual] == [row[1] for row in rows]
-    right = np.mean([row[0] == row[1] for row in rows])
-    assert result["accuracy"] == round(100 * right, 2)
+    assert [prediction.label for prediction in actual] == [row[1] for row in rows]
+    accuracy = np.mean([row[0] == row[1] for row in rows])
+    assert result["accuracy"] == round(100 * accuracy, 2)
 
 
 @pytest.mark.backend("torch")
-def test_a_second_start_trains_nothing_more(flags, result, capsys):
-    again = classification.main(dataclasses.replace(flags, average_last=1))
+def test_a_finished_run_is_not_trained_again(flags, result, capsys):
+    resumed = classification.main(dataclasses.replace(flags, average_last=1))
     printed = capsys.readouterr().out
     assert "Resuming the run" in printed and "Epoch 1/" not in printed
-    assert again["training_minutes"] == result["training_minutes"]
+    assert resumed["training_minutes"] == result["training_minutes"]
     with pytest.raises(ValueError, match="dropout: 0.3 before, 0.25 now"):
         classification.main(dataclasses.replace(flags, dropout=0.25))
 
@@ -142,19 +127,19 @@ def test_a_second_start_trains_nothing_more(flags, result, capsys):
 @pytest.mark.backend("torch")
 def test_a_text_may_have_several_labels(flags, tmp_path, capsys):
     out = tmp_path / "out"
-    several = dataclasses.replace(
+    multi_label_flags = dataclasses.replace(
         flags,
-        data=write(tmp_path / "several.tsv", 300, several=True),
+        data=write_films(tmp_path / "several.tsv", 300, multi_label=True),
         label_separator=",",
         batch_tokens=256,
         epochs=4,
         out=str(out),
         pretraining_epochs=1,
     )
-    result = classification.main(several)
-    before = json.loads((out / "pretraining.json").read_text())
-    assert before["minutes"] == result["pretraining_minutes"] > 0
-    # Of both labels at once, and of each by itself.
+    result = classification.main(multi_label_flags)
+    pretraining = json.loads((out / "pretraining.json").read_text())
+    assert pretraining["minutes"] == result["pretraining_minutes"] > 0
+    # Accuracy of both labels at once, and of each label.
     assert 80 < result["exact_match"] <= result["label_accuracy"]
     assert "accuracy" not in result and "accuracy" not in result["tf_idf"]
     low, high = result["exact_match_interval_95"]
@@ -170,7 +155,7 @@ def test_a_text_may_have_several_labels(flags, tmp_path, capsys):
 
 
 @pytest.mark.backend("torch")
-def test_it_starts_from_the_weights_of_others(flags, tmp_path):
+def test_a_run_is_fine_tuned_from_a_pretrained_checkpoint(flags, tmp_path):
     import torch
     import transformers
 
@@ -189,35 +174,35 @@ def test_it_starts_from_the_weights_of_others(flags, tmp_path):
     )
     transformers.BertModel(config).save_pretrained(folder)
     vocabulary.save(folder / "tokenizer.json")
-    chosen = {"max_length": None, "word_dropout": 0.0, "epochs": 1}
-    chosen |= {
+    changes = {"max_length": None, "word_dropout": 0.0, "epochs": 1}
+    changes |= {
         "frozen_layers": 1,
         "init_from": str(folder),
         "out": str(tmp_path / "out"),
     }
-    chosen |= {"size": None, "vocabulary_size": None}
-    run = dataclasses.replace(flags, **chosen)
+    changes |= {"size": None, "vocabulary_size": None}
+    run = dataclasses.replace(flags, **changes)
     result = classification.main(run)
     assert result["flags"]["init_from"] == str(folder)
     classifier = pipelines.Classifier.load(tmp_path / "out" / "model")
     assert isinstance(classifier.vocabulary, TokenizersVocabulary)
-    before = zoo.from_hugging_face(folder).model
-    # A length that nobody gave is what the weights have places for.
+    pretrained = zoo.from_hugging_face(folder).model
+    # The default length is the number of learned positions of the checkpoint.
     assert result["flags"]["max_length"] == 40
     assert classification.main(run)["flags"] == result["flags"]
     long = dataclasses.replace(run, max_length=41, out=str(tmp_path / "long"))
     with pytest.raises(ValueError, match="--max-length must be at most 40, .* got 41"):
         classification.main(long)
-    for number, same in ((0, True), (1, False)):
+    for number, is_frozen in ((0, True), (1, False)):
         kernels = [
             np.array(encoder.blocks[number].feed_forward.inner_dense.kernel)
-            for encoder in (before, classifier.model.encoder)
+            for encoder in (pretrained, classifier.model.encoder)
         ]
-        assert np.array_equal(*kernels) == same
+        assert np.array_equal(*kernels) == is_frozen
 
 
 class Steps:
-    """Stands for batches: three numbers a row, whose sum tells the class."""
+    """Fake batches: three numbers a row, whose sum determines the class."""
 
     steps_per_epoch = 4
 
@@ -235,21 +220,21 @@ class Steps:
         return self.dataset(1000, 1004)
 
 
-def fitted(flags, out, rate=0.1, **changes):
-    """Trains by the recipe a model that takes no time."""
-    chosen = {"epochs": 4, "patience": 4, "average_last": 1, **changes}
+def fit_tiny_model(flags, out, rate=0.1, **changes):
+    """Trains a tiny model with the training loop of the recipe."""
+    options = {"epochs": 4, "patience": 4, "average_last": 1, **changes}
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     loss, accuracy = classification.make_loss(multi_label=False)
     model.compile(keras.optimizers.Adam(rate), loss, weighted_metrics=[accuracy])
-    flags = dataclasses.replace(flags, **chosen)
+    flags = dataclasses.replace(flags, **options)
     return model, *classification.train(flags, model, Steps(), Steps(), out)
 
 
 @pytest.mark.backend("torch")
-def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(flags, tmp_path, monkeypatch):
-    whole, history, *_ = fitted(flags, tmp_path / "whole")
+def test_an_interrupted_run_ends_with_the_same_weights(flags, tmp_path, monkeypatch):
+    whole, history, *_ = fit_tiny_model(flags, tmp_path / "whole")
 
-    class Cut(runs.Seconds):
+    class Interrupt(runs.Seconds):
         def on_epoch_end(self, epoch, logs=None):
             if epoch == 2:
                 raise KeyboardInterrupt
@@ -257,28 +242,32 @@ def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(flags, tmp_path, monke
 
     keras.utils.set_random_seed(1)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(runs, "Seconds", Cut)
-        fitted(flags, tmp_path / "cut")
-    keras.utils.set_random_seed(2)  # what is restored does not depend on it
-    again, continued, *_ = fitted(flags, tmp_path / "cut")
-    assert len(continued["loss"]) == len(history["loss"]) == 4
-    np.testing.assert_allclose(continued["loss"], history["loss"], rtol=1e-5)
-    for actual, expected in zip(again.get_weights(), whole.get_weights(), strict=True):
+        patch.setattr(runs, "Seconds", Interrupt)
+        fit_tiny_model(flags, tmp_path / "cut")
+    keras.utils.set_random_seed(2)  # the restored state does not depend on the seed
+    resumed, resumed_history, *_ = fit_tiny_model(flags, tmp_path / "cut")
+    assert len(resumed_history["loss"]) == len(history["loss"]) == 4
+    np.testing.assert_allclose(resumed_history["loss"], history["loss"], rtol=1e-5)
+    for actual, expected in zip(
+        resumed.get_weights(), whole.get_weights(), strict=True
+    ):
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
 
 
-def test_a_run_that_gets_no_better_ends_and_stays_ended(flags, tmp_path):
+def test_a_run_that_stopped_early_is_not_trained_again(flags, tmp_path):
     for _ in range(2):
-        _, history, kept, _ = fitted(flags, tmp_path, rate=0.0, patience=1)
+        _, history, source, _ = fit_tiny_model(flags, tmp_path, rate=0.0, patience=1)
         assert len(history["loss"]) == 2
-    assert kept == "average of the last 1 epochs"  # as good as the first epoch's
+    assert source == "average of the last 1 epochs"  # equal to the first epoch
 
 
 @pytest.mark.backend("torch")
-def test_the_mean_is_kept_only_where_it_is_better(flags, tmp_path, monkeypatch):
+def test_averaged_weights_are_used_only_if_they_score_higher(
+    flags, tmp_path, monkeypatch
+):
     kernels = {
-        "epoch": np.array([[1, -1]] * 3, "float32"),  # the wrong way round
-        "mean": np.array([[-1, 1]] * 3, "float32"),  # right every time
+        "epoch": np.array([[1, -1]] * 3, "float32"),  # always wrong
+        "mean": np.array([[-1, 1]] * 3, "float32"),  # always right
     }
     for name, kernel in kernels.items():
 
@@ -287,38 +276,40 @@ def test_the_mean_is_kept_only_where_it_is_better(flags, tmp_path, monkeypatch):
             return ["one", "two"]
 
         monkeypatch.setattr(training.CheckpointAverage, "apply", apply)
-        model, history, kept, scores = fitted(flags, tmp_path / name, rate=0.01)
-        [(one, mean)] = [tuple(both.values()) for both in scores.values()]
-        assert (one < mean) == (name == "mean")
-        same = np.array_equal(model.get_weights()[0], kernel)
-        assert same == (name == "mean")
+        model, history, source, scores = fit_tiny_model(
+            flags, tmp_path / name, rate=0.01
+        )
+        [(epoch_score, mean_score)] = [tuple(pair.values()) for pair in scores.values()]
+        assert (epoch_score < mean_score) == (name == "mean")
+        uses_mean = np.array_equal(model.get_weights()[0], kernel)
+        assert uses_mean == (name == "mean")
         best = 1 + int(np.argmax(history["val_accuracy"]))
         assert (
-            kept
+            source
             == {"epoch": f"epoch {best}", "mean": "average of the last 2 epochs"}[name]
         )
 
 
 @pytest.mark.backend("torch")
-def test_training_texts_alone_make_the_vocabulary_and_get_the_weights(
+def test_vocabulary_and_class_weights_come_from_training_texts_only(
     flags, tmp_path, monkeypatch
 ):
     class Reached(Exception):
-        """What comes before training has been seen."""
+        """Everything before training has run."""
 
     class Batches(text.LabelBatches):
-        def __init__(self, part, vocabulary, **given):
-            made.append((part, given))
-            super().__init__(part, vocabulary, **given)
+        def __init__(self, split, vocabulary, **options):
+            batches.append((split, options))
+            super().__init__(split, vocabulary, **options)
 
-    def train(texts, **given):
-        trained.append(list(texts))
-        return before(texts, **given)
+    def train(texts, **options):
+        vocabulary_texts.append(list(texts))
+        return original_train(texts, **options)
 
     def stop(*args):
         raise Reached
 
-    made, trained, before = [], [], text.Vocabulary.train
+    batches, vocabulary_texts, original_train = [], [], text.Vocabulary.train
     monkeypatch.setattr(text, "LabelBatches", Batches)
     monkeypatch.setattr(text.Vocabulary, "train", train)
     monkeypatch.setattr(masked_pretraining, "pretrain", stop)
@@ -333,27 +324,27 @@ def test_training_texts_alone_make_the_vocabulary_and_get_the_weights(
     with pytest.raises(Reached):
         classification.main(run)
     corpus = labeled_corpora.load(run.data, seed=5)
-    assert trained == [corpus.train.texts]
-    assert [part.texts for part, _ in made] == [
+    assert vocabulary_texts == [corpus.train.texts]
+    assert [split.texts for split, _ in batches] == [
         corpus.train.texts,
         corpus.validation.texts,
     ]
-    assert [given["class_weight"] for _, given in made] == ["balanced", None]
-    for _, given in made:
+    assert [options["class_weight"] for _, options in batches] == ["balanced", None]
+    for _, options in batches:
         names = ("word_dropout", "subword_sampling", "seed", "batch_tokens")
-        assert [given[name] for name in names] == [0.2, 0.3, 5, 1024]
+        assert [options[name] for name in names] == [0.2, 0.3, 5, 1024]
 
 
-def test_a_run_does_not_go_on_with_other_texts(flags, result):
+def test_a_run_is_not_resumed_with_other_texts(flags, result):
     file = pathlib.Path(flags.data)
-    before = file.read_text(encoding="utf-8")
-    file.write_text(before.replace(" film ", " play ", 40), encoding="utf-8")
+    content = file.read_text(encoding="utf-8")
+    file.write_text(content.replace(" film ", " play ", 40), encoding="utf-8")
     with pytest.raises(ValueError, match="text_sha256"):
         classification.main(flags)
-    file.write_text(before, encoding="utf-8")
+    file.write_text(content, encoding="utf-8")
 
 
-def test_what_is_not_said_suits_the_corpus_or_the_weights():
+def test_defaults_depend_on_the_corpus_and_the_checkpoint():
     complete = classification_defaults.complete
     imdb = complete(classification.Flags())
     assert (imdb.max_length, imdb.learning_rate, imdb.word_dropout) == (400, 2e-3, 0.1)
@@ -369,18 +360,18 @@ def test_what_is_not_said_suits_the_corpus_or_the_weights():
     assert imported.max_length == 256 and imported.out == "runs/imdb-minilm"
     short = complete(classification.Flags(data="sst2", init_from="minilm"))
     assert short.max_length == 64
-    said = complete(
+    explicit = complete(
         classification.Flags(data="x.tsv", learning_rate=0.5, init_from="w")
     )
-    assert said.learning_rate == 0.5
+    assert explicit.learning_rate == 0.5
 
 
 @pytest.mark.parametrize("kind", ["name", "folder"])
-def test_presets_of_keras_hub_are_read_by_their_reader(kind, tmp_path, monkeypatch):
-    asked, encoder = [], models.encoder_small(20, embedding_dim=8, num_heads=2)
+def test_presets_of_keras_hub_are_imported(kind, tmp_path, monkeypatch):
+    calls, encoder = [], models.encoder_small(20, embedding_dim=8, num_heads=2)
 
-    def read(preset, **given):
-        asked.append((preset, given))
+    def read(preset, **options):
+        calls.append((preset, options))
         return zoo.Imported(encoder, "its vocabulary", None)
 
     monkeypatch.setattr(zoo, "from_keras_hub", read)
@@ -391,25 +382,25 @@ def test_presets_of_keras_hub_are_read_by_their_reader(kind, tmp_path, monkeypat
     flags = classification.Flags(init_from=name, dropout=0.3, max_length=9)
     actual = classification.make_encoder(flags, None, None)
     assert actual == (encoder, "its vocabulary")
-    other = dataclasses.replace(
+    faster_flags = dataclasses.replace(
         flags, attention_dropout=0.0, precision="mixed_bfloat16"
     )
-    classification.make_encoder(other, None, None)
+    classification.make_encoder(faster_flags, None, None)
     usual = {"dropout": 0.3, "dtype": "float32"}
     faster = {"dropout": 0.3, "dtype": "mixed_bfloat16", "attention_dropout": 0.0}
-    assert asked == [(name, usual), (name, faster)]
+    assert calls == [(name, usual), (name, faster)]
 
 
 @pytest.mark.backend("torch")
-def test_a_run_in_half_precision_keeps_weights_in_float32(flags, tmp_path):
-    given = dataclasses.replace(
+def test_a_run_in_bfloat16_keeps_weights_in_float32(flags, tmp_path):
+    bfloat16_flags = dataclasses.replace(
         flags,
         out=str(tmp_path / "out"),
         epochs=1,
         precision="mixed_bfloat16",
         attention_dropout=0.1,
     )
-    result = classification.main(given)
+    result = classification.main(bfloat16_flags)
     loaded = pipelines.Classifier.load(tmp_path / "out" / "model")
     assert loaded.model.encoder.config["attention_dropout"] == 0.1
     assert loaded.model.encoder.dtype_policy.name == "mixed_bfloat16"
@@ -419,51 +410,51 @@ def test_a_run_in_half_precision_keeps_weights_in_float32(flags, tmp_path):
     )
 
 
-def test_imported_weights_are_frozen_as_the_flags_say():
-    def names(**chosen):
+def test_flags_freeze_imported_weights():
+    def names(**options):
         encoder = models.encoder_small(
             20, embedding_dim=8, num_heads=2, num_layers=2, normalize_embedding=True
         )
-        flags = classification.Flags(init_from="x", **chosen)
+        flags = classification.Flags(init_from="x", **options)
         classification.freeze(flags, encoder)
         return {weight.path for weight in encoder.trainable_weights}
 
-    everything = names()
+    all_names = names()
     low_rank = names(lora_rank=2)
     assert len(low_rank) == 2 * 2 * 2 and all("lora" in name for name in low_rank)
-    one = names(frozen_layers=1)
-    gone = everything - one
-    assert {name.split("/")[0] for name in gone} == {
+    one_frozen = names(frozen_layers=1)
+    frozen = all_names - one_frozen
+    assert {name.split("/")[0] for name in frozen} == {
         "embedding",
         "embedding_norm",
         "encoder_0",
     }
-    assert len([name for name in one if "encoder_1" in name]) == 16
+    assert len([name for name in one_frozen if "encoder_1" in name]) == 16
     assert not any("encoder_1" in name for name in names(frozen_layers=2))
 
 
-def test_flags_that_no_corpus_makes_good_are_refused(flags):
+def test_invalid_flags_are_rejected(flags):
     for name, value in (("epochs", 0), ("max_length", 0), ("patience", 0)):
-        other = dataclasses.replace(flags, **{name: value})
+        changed = dataclasses.replace(flags, **{name: value})
         with pytest.raises(ValueError, match="must be at least 1; got 0"):
-            classification.main(other)
+            classification.main(changed)
     with pytest.raises(ValueError, match="need --from; got --lora-rank 4"):
         classification.main(dataclasses.replace(flags, lora_rank=4))
     for name, value in (("lora_rank", 0), ("frozen_layers", -1)):
-        wrong = dataclasses.replace(flags, init_from="x", **{name: value})
+        changed = dataclasses.replace(flags, init_from="x", **{name: value})
         with pytest.raises(ValueError, match=f"must be at least .; got {value}"):
-            classification.main(wrong)
-    warmed = {"init_from": "x", "lora_rank": 4, "pretraining_epochs": 1}
+            classification.main(changed)
+    conflicting = {"init_from": "x", "lora_rank": 4, "pretraining_epochs": 1}
     with pytest.raises(ValueError, match="--pretraining-epochs trains all weights"):
-        classification.main(dataclasses.replace(flags, **warmed))
-    own = {"init_from": "x", "size": "small", "vocabulary_size": None}
+        classification.main(dataclasses.replace(flags, **conflicting))
+    conflicting = {"init_from": "x", "size": "small", "vocabulary_size": None}
     with pytest.raises(ValueError, match="got {'size': 'small'} too"):
-        classification.main(dataclasses.replace(flags, **own))
+        classification.main(dataclasses.replace(flags, **conflicting))
 
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize(
-    ("name", "value", "wanted"),
+    ("name", "value", "expected"),
     [
         ("dropout", 1.0, "at least 0 and less than 1"),
         ("attention_dropout", -0.1, "at least 0 and less than 1"),
@@ -477,32 +468,30 @@ def test_flags_that_no_corpus_makes_good_are_refused(flags):
         ("subword_sampling", 1.5, "greater than 0 and at most 1"),
     ],
 )
-def test_shares_and_rates_out_of_range_are_refused(
-    flags, tmp_path, name, value, wanted
-):
-    wrong = {name: value, "out": str(tmp_path / "out")}
+def test_rates_out_of_range_are_rejected(flags, tmp_path, name, value, expected):
+    changes = {name: value, "out": str(tmp_path / "out")}
     flag = name.replace("_", "-")
-    with pytest.raises(ValueError, match=f"--{flag} must be {wanted}; got {value}"):
-        classification.main(dataclasses.replace(flags, **wrong))
+    with pytest.raises(ValueError, match=f"--{flag} must be {expected}; got {value}"):
+        classification.main(dataclasses.replace(flags, **changes))
     assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.backend("torch")
-def test_only_sentencepiece_cuts_texts_in_other_ways(flags):
-    wrong = {"subword_sampling": 0.1, "subword_model": "wordpiece"}
+def test_subword_sampling_needs_sentencepiece(flags):
+    changes = {"subword_sampling": 0.1, "subword_model": "wordpiece"}
     with pytest.raises(
         ValueError, match="needs SentencePiece; got --subword-model wordpiece"
     ):
-        classification_defaults.check(dataclasses.replace(flags, **wrong))
+        classification_defaults.check(dataclasses.replace(flags, **changes))
 
 
-def test_one_label_that_may_hold_is_refused(flags, tmp_path):
+def test_a_single_optional_label_is_rejected(flags, tmp_path):
     file = tmp_path / "one.tsv"
     lines = [f"film {n}\t{'spam' if n % 2 else ''}" for n in range(40)]
     file.write_text("\n".join(["text\tlabel", *lines]) + "\n")
-    one = {"data": str(file), "label_separator": ",", "out": str(tmp_path / "out")}
+    changes = {"data": str(file), "label_separator": ",", "out": str(tmp_path / "out")}
     with pytest.raises(ValueError, match=r"at least two different labels; got ..spam"):
-        classification.main(dataclasses.replace(flags, **one))
+        classification.main(dataclasses.replace(flags, **changes))
 
 
 def test_columns_have_names_or_numbers():
@@ -511,7 +500,7 @@ def test_columns_have_names_or_numbers():
     assert classification.parse_columns(None) is None
 
 
-def test_what_could_not_be_labelled_is_refused_before_training(flags, tmp_path):
+def test_texts_without_tokens_are_rejected_before_training(flags, tmp_path):
     rows = ["text\tlabel", "\u200b\tgood", *["a film\tgood", "a play\tbad"] * 3]
     file = tmp_path / "test.tsv"
     file.write_text("\n".join(rows) + "\n", encoding="utf-8")
@@ -533,7 +522,7 @@ def test_what_could_not_be_labelled_is_refused_before_training(flags, tmp_path):
         ),
     ],
 )
-def test_bad_files_are_refused_before_training(rows, message, flags, tmp_path):
+def test_invalid_files_are_rejected_before_training(rows, message, flags, tmp_path):
     file = tmp_path / "bad.tsv"
     file.write_text("\n".join(rows) + "\n")
     run = dataclasses.replace(flags, data=str(file), out=str(tmp_path / "out"))
@@ -543,20 +532,20 @@ def test_bad_files_are_refused_before_training(rows, message, flags, tmp_path):
 
 
 def test_matrices_decay_and_biases_do_not():
-    """Without a gradient the weight decay alone moves a weight."""
+    """Without a gradient, only weight decay changes a weight."""
     encoder = models.encoder_small(20, embedding_dim=8, num_heads=2, num_layers=1)
-    before = {}
+    weights = {}
     for weight in encoder.trainable_variables:
         weight.assign(np.ones(weight.shape))
-        before[weight.path] = weight
+        weights[weight.path] = weight
     optimizer = runs.make_adamw(encoder, 0.1, 10, 1, 0.5, clip_norm=1.0)
     optimizer.build(encoder.trainable_variables)
     for _ in range(2):  # the first update's rate is 0
         optimizer.apply([0.0 * weight for weight in encoder.trainable_variables])
-    decayed = {path for path, w in before.items() if np.array(w).max() < 0.99}
-    expected = {path for path in before if path.endswith(("kernel", "embeddings"))}
+    decayed = {path for path, w in weights.items() if np.array(w).max() < 0.99}
+    expected = {path for path in weights if path.endswith(("kernel", "embeddings"))}
     assert decayed == expected
-    assert any(len(w.shape) == 2 for path, w in before.items() if "bias" in path)
+    assert any(len(w.shape) == 2 for path, w in weights.items() if "bias" in path)
 
 
 def identity(flags, corpus):
@@ -564,36 +553,36 @@ def identity(flags, corpus):
 
 
 @pytest.mark.backend("torch")
-def test_a_warm_up_of_other_flags_is_not_taken(flags, tmp_path):
-    chosen = {"out": str(tmp_path), "pretraining_epochs": 1, "epochs": 1}
-    first = classification_defaults.complete(dataclasses.replace(flags, **chosen))
+def test_pretraining_with_other_flags_is_not_reused(flags, tmp_path):
+    changes = {"out": str(tmp_path), "pretraining_epochs": 1, "epochs": 1}
+    first = classification_defaults.complete(dataclasses.replace(flags, **changes))
     corpus = labeled_corpora.load(first.data)
     encoder, vocabulary = classification.make_encoder(first, corpus, tmp_path)
     minutes = masked_pretraining.pretrain(
         first, encoder, corpus, vocabulary, tmp_path, identity(first, corpus)
     )
-    learned = encoder.get_weights()
-    other, _ = classification.make_encoder(first, corpus, tmp_path)
-    again = masked_pretraining.pretrain(
-        first, other, corpus, vocabulary, tmp_path, identity(first, corpus)
+    pretrained = encoder.get_weights()
+    reused, _ = classification.make_encoder(first, corpus, tmp_path)
+    reused_minutes = masked_pretraining.pretrain(
+        first, reused, corpus, vocabulary, tmp_path, identity(first, corpus)
     )
-    assert again == minutes
-    np.testing.assert_array_equal(other.get_weights()[0], learned[0])
+    assert reused_minutes == minutes
+    np.testing.assert_array_equal(reused.get_weights()[0], pretrained[0])
     changed = dataclasses.replace(first, learning_rate=1e-9)
-    other, _ = classification.make_encoder(changed, corpus, tmp_path)
-    before = other.get_weights()
+    retrained, _ = classification.make_encoder(changed, corpus, tmp_path)
+    initial = retrained.get_weights()
     masked_pretraining.pretrain(
-        changed, other, corpus, vocabulary, tmp_path, identity(changed, corpus)
+        changed, retrained, corpus, vocabulary, tmp_path, identity(changed, corpus)
     )
-    np.testing.assert_allclose(other.get_weights()[0], before[0], atol=1e-4)
+    np.testing.assert_allclose(retrained.get_weights()[0], initial[0], atol=1e-4)
 
 
-def test_scores_are_those_counted_by_hand():
+def test_scores_match_values_computed_by_hand():
     probabilities = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.4, 0.5, 0.1]])
     scores = classification_scores.scores(
         np.array([0, 1, 0]), probabilities, multi_label=False
     )
-    # Class 0: one of one found is right, one of two is found; class 1: half.
+    # Class 0: precision 1, recall 1/2; class 1: precision 1/2, recall 1.
     assert scores["accuracy"] == pytest.approx(2 / 3)
     assert scores["macro_f1"] == pytest.approx((2 / 3 + 2 / 3) / 2)
     expected = np.array([[1, 0, 0], [0, 1, 1], [0, 1, 0]])
@@ -602,7 +591,7 @@ def test_scores_are_those_counted_by_hand():
     assert scores["label_accuracy"] == pytest.approx(8 / 9)
     assert "accuracy" not in scores
     assert scores["macro_f1"] == pytest.approx((1 + 1 + 0) / 3)
-    # Of a class that no text has there is none, found or not.
+    # A class without texts is not counted, whether it is predicted or not.
     scores = classification_scores.scores(
         expected[[0, 2]], probabilities[[0, 1]], multi_label=True
     )
@@ -614,8 +603,8 @@ def test_scores_are_those_counted_by_hand():
 
 
 @pytest.mark.backend("torch")
-def test_of_several_labels_the_loss_tells_which_epoch_was_best(flags, tmp_path):
-    """That no label holds is right for most, and is no reason to stop."""
+def test_the_loss_selects_the_best_epoch_of_multi_label_runs(flags, tmp_path):
+    """Predicting no label is mostly right, but must not stop training."""
     x = np.random.default_rng(0).normal(size=(64, 3)).astype("float32")
     y = (x > 1.5).astype("float32")
 
@@ -636,52 +625,52 @@ def test_of_several_labels_the_loss_tells_which_epoch_was_best(flags, tmp_path):
     model.layers[-1].bias.assign([-9.0] * 3)
     loss, accuracy = classification.make_loss(multi_label=True)
     model.compile(keras.optimizers.Adam(0.02), loss, weighted_metrics=[accuracy])
-    chosen = dataclasses.replace(flags, epochs=8, patience=1, average_last=1)
+    run_flags = dataclasses.replace(flags, epochs=8, patience=1, average_last=1)
     rows = Rare()
     history, _, scores = classification.train(
-        chosen, model, rows, rows, tmp_path, multi_label=True
+        run_flags, model, rows, rows, tmp_path, multi_label=True
     )
-    assert len(set(history["val_label_accuracy"])) == 1  # nothing would have got better
+    assert len(set(history["val_label_accuracy"])) == 1  # accuracy never improves
     assert len(history["loss"]) == 8 and history["loss"][-1] < history["loss"][0]
     assert set(scores) == {"loss"}
 
 
-def test_the_first_line_never_sees_the_test_part():
-    """Its strength is chosen on the validation part."""
+def test_the_tf_idf_baseline_does_not_use_the_test_set():
+    """The validation set selects its regularization strength."""
 
-    def part(texts, labels):
+    def split(texts, labels):
         return LabeledDataset(texts, labels, classes=["a", "b"], allow_missing=True)
 
-    train = part(["x x x", "y y y", "x y x", "y x y"] * 3, ["a", "b", "a", "b"] * 3)
-    test = part(["x z", "y z"], ["a", "b"])
+    train = split(["x x x", "y y y", "x y x", "y x y"] * 3, ["a", "b", "a", "b"] * 3)
+    test = split(["x z", "y z"], ["a", "b"])
     corpus = LabeledCorpus("c", train, test, test, "", "")
     actual = classification_scores.tf_idf_scores(corpus)
     assert (
         actual["accuracy"] == 1.0 and actual["c"] == classification_scores.STRENGTHS[0]
     )
-    wrong = part(["x z", "y z"], ["b", "a"])
-    other = dataclasses.replace(corpus, test=wrong)
-    assert classification_scores.tf_idf_scores(other) == {
+    swapped_labels = split(["x z", "y z"], ["b", "a"])
+    changed = dataclasses.replace(corpus, test=swapped_labels)
+    assert classification_scores.tf_idf_scores(changed) == {
         "accuracy": 0.0,
         "macro_f1": 0.0,
         "c": actual["c"],
     }
 
 
-def test_the_first_line_learns_from_training_texts_alone():
-    """What only the other parts say tells it nothing."""
+def test_the_tf_idf_baseline_learns_from_training_texts_only():
+    """Words that only the other splits contain do not help it."""
 
-    def part(texts):
+    def split(texts):
         return LabeledDataset(texts, ["a", "b"] * (len(texts) // 2))
 
-    others = part(["q q", "r r"] * 4)
-    corpus = LabeledCorpus("c", part(["x x", "y y"] * 6), others, others, "", "")
+    held_out = split(["q q", "r r"] * 4)
+    corpus = LabeledCorpus("c", split(["x x", "y y"] * 6), held_out, held_out, "", "")
     assert classification_scores.tf_idf_scores(corpus)["accuracy"] == 0.5
 
 
 @pytest.mark.backend("torch")
-def test_words_that_stand_in_one_text_each_make_a_first_line():
-    """From 1,000 texts on they are left out, unless there are no others."""
+def test_the_tf_idf_baseline_can_learn_from_unique_words():
+    """From 1,000 texts on they are ignored, unless there are no other words."""
     texts = [f"word{n}" for n in range(1_300)]
     train = LabeledDataset(texts, ["a", "b"] * 650)
     test = LabeledDataset(
@@ -692,7 +681,7 @@ def test_words_that_stand_in_one_text_each_make_a_first_line():
 
 
 @pytest.mark.backend("torch")
-def test_texts_without_a_word_are_trained_on(flags, tmp_path, capsys):
+def test_texts_without_words_can_be_trained_on(flags, tmp_path, capsys):
     signs = {"good": "🙂🎉😀", "bad": "🙁!!💔"}
     rows = ["text\tlabel"]
     for n in range(120):
@@ -711,45 +700,46 @@ def test_texts_without_a_word_are_trained_on(flags, tmp_path, capsys):
 
 
 @pytest.mark.backend("torch")
-def test_few_texts_are_learned_with_what_nobody_gave(tmp_path, capsys):
+def test_the_defaults_learn_a_small_corpus(tmp_path, capsys):
     out = tmp_path / "out"
-    file = write(tmp_path / "few.tsv", 60)
+    file = write_films(tmp_path / "few.tsv", 60)
     result = classification.main(classification.Flags(data=file, out=str(out)))
     assert result["accuracy"] > 90
-    chosen, shapes = result["flags"], capsys.readouterr().out
-    steps = int(shapes.split(" steps an epoch")[0].split("\n")[-1])
-    assert steps >= 5 and chosen["epochs"] * steps >= 300
-    assert chosen["patience"] * steps >= 100
-    assert "Warning" not in shapes
+    run_flags, printed = result["flags"], capsys.readouterr().out
+    steps = int(printed.split(" steps an epoch")[0].split("\n")[-1])
+    assert steps >= 5 and run_flags["epochs"] * steps >= 300
+    assert run_flags["patience"] * steps >= 100
+    assert "Warning" not in printed
 
 
 @pytest.mark.backend("torch")
-def test_what_was_asked_for_stays_and_so_do_named_corpora(flags, result):
+def test_explicit_flags_and_named_corpora_keep_their_values(flags, result):
     corpus = classification.load_corpus(flags)
     vocabulary = text.load_vocabulary(
         pathlib.Path(flags.out) / "model" / "vocabulary.model"
     )
 
-    def chosen(**asked):
-        asked = classification.Flags(**{"data": flags.data, **asked})
-        settled = classification_defaults.complete(asked)
+    def fitted_flags(**values):
+        requested = classification.Flags(**{"data": flags.data, **values})
+        complete = classification_defaults.complete(requested)
         actual = classification_defaults.fit_small_corpus(
-            asked, settled, corpus, vocabulary
+            requested, complete, corpus, vocabulary
         )
         return actual.batch_tokens, actual.epochs, actual.patience
 
-    batch, epochs, patience = chosen()
+    batch, epochs, patience = fitted_flags()
     assert batch < 1_000 and 10 <= epochs <= 20
     assert (
-        chosen(batch_tokens=4_096)[0] == 4_096 and chosen(batch_tokens=4_096)[1] >= 300
+        fitted_flags(batch_tokens=4_096)[0] == 4_096
+        and fitted_flags(batch_tokens=4_096)[1] >= 300
     )
-    assert chosen(epochs=2) == (batch, 2, patience)
-    assert chosen(patience=1) == (batch, epochs, 1)
-    assert chosen(data="trec") == (1_024, 12, 3)
+    assert fitted_flags(epochs=2) == (batch, 2, patience)
+    assert fitted_flags(patience=1) == (batch, epochs, 1)
+    assert fitted_flags(data="trec") == (1_024, 12, 3)
 
 
 @pytest.mark.backend("torch")
-def test_a_run_that_will_hardly_learn_is_warned_of(capsys):
+def test_a_run_with_few_updates_prints_a_warning(capsys):
     classification_defaults.warn_of_few_updates(99)
     assert "Warning: the run has 99 updates" in capsys.readouterr().out
     classification_defaults.warn_of_few_updates(100)
@@ -757,9 +747,9 @@ def test_a_run_that_will_hardly_learn_is_warned_of(capsys):
 
 
 @pytest.mark.backend("torch")
-def test_pairs_are_told_apart_by_both_sides(flags, tmp_path):
-    """Each side has an alphabet of its own, and tells half of the label."""
-    sides = (KINDS, {"good": ["καλό", "ωραίο"], "bad": ["κακό", "φριχτό"]})
+def test_pairs_are_classified_by_both_texts(flags, tmp_path):
+    """Each text has its own alphabet and determines half of the label."""
+    sides = (OPINIONS, {"good": ["καλό", "ωραίο"], "bad": ["κακό", "φριχτό"]})
     draw = np.random.default_rng(0)
     rows = ["text\tother\tlabel"]
     for n in range(400):
@@ -780,9 +770,10 @@ def test_pairs_are_told_apart_by_both_sides(flags, tmp_path):
         batch_tokens=512,
     )
     result = classification.main(run)
-    assert result["accuracy"] > 90  # by one side alone 50
+    assert result["accuracy"] > 90  # one side alone gives 50
     classifier = pipelines.Classifier.load(out / "model")
-    for word in ("superb", "ωραίο"):  # not cut into bytes: either side was learned
+    # Neither word is split into bytes: the vocabulary has both sides.
+    for word in ("superb", "ωραίο"):
         assert len(classifier.vocabulary.encode([word])[0]) <= 1 + len(word)
     assert classifier.paired
     assert classifier.model.encoder.config["num_segments"] == 2
@@ -791,7 +782,7 @@ def test_pairs_are_told_apart_by_both_sides(flags, tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_a_run_has_a_vocabulary_like_bert_s(flags, tmp_path):
+def test_a_run_can_use_a_wordpiece_vocabulary(flags, tmp_path):
     out = tmp_path / "out"
     run = dataclasses.replace(flags, subword_model="wordpiece", out=str(out), epochs=10)
     assert classification.main(run)["accuracy"] > 90
@@ -801,7 +792,7 @@ def test_a_run_has_a_vocabulary_like_bert_s(flags, tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_scores_are_written_before_any_picture(flags, tmp_path, monkeypatch):
+def test_scores_are_written_before_pictures(flags, tmp_path, monkeypatch):
     def fail(*args):
         raise RuntimeError("no picture")
 
@@ -813,8 +804,8 @@ def test_scores_are_written_before_any_picture(flags, tmp_path, monkeypatch):
     assert json.loads((out / "result.json").read_text())["test_texts"] == 30
 
 
-def test_an_interval_is_wide_where_all_of_few_are_right():
-    """By hand: 6 of 6, 1 / (1 + 1.96^2 / 6)."""
+def test_an_interval_is_wide_for_few_texts():
+    """Computed by hand for 6 of 6: 1 / (1 + 1.96^2 / 6)."""
     low, high = classification_scores.wilson_interval(1.0, 6)
     assert (low, high) == pytest.approx((0.6097, 1.0), abs=1e-4)
     assert classification_scores.wilson_interval(0.0, 6) == pytest.approx(
@@ -825,7 +816,7 @@ def test_an_interval_is_wide_where_all_of_few_are_right():
 
 
 @pytest.mark.backend("torch")
-def test_a_prediction_is_one_line_whatever_the_labels_are(tmp_path):
+def test_a_prediction_is_one_line_for_any_label(tmp_path):
     file = tmp_path / "predictions.tsv"
     test = LabeledDataset(
         ["a\tb", "c"], [["x\ty", "z"], ["u\nv"]], ["u\nv", "x\ty", "z"]
@@ -842,9 +833,9 @@ def test_a_prediction_is_one_line_whatever_the_labels_are(tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_pooling_that_weighs_no_words_says_so(flags, result, capsys):
-    given = dataclasses.replace(flags, pooling="mean")
-    classification.print_attended_words(given, None, None, None)
+def test_pooling_without_weights_prints_no_words(flags, result, capsys):
+    changed = dataclasses.replace(flags, pooling="mean")
+    classification.print_attended_words(changed, None, None, None)
     assert (
         "No words are printed: mean pooling has no weights" in capsys.readouterr().out
     )

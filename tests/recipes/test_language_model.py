@@ -1,4 +1,4 @@
-"""The recipe, on lines few enough to wait for."""
+"""The language model recipe, on a corpus that trains in seconds."""
 
 import dataclasses
 import json
@@ -46,7 +46,7 @@ def result(flags):
     return language_model.main(flags)
 
 
-def test_a_run_learns_and_leaves_what_the_page_says(flags, result):
+def test_a_run_learns_and_writes_the_documented_files(flags, result):
     out = pathlib.Path(flags.out)
     stored = json.loads((out / "result.json").read_text())
     assert stored == json.loads(json.dumps(result))
@@ -58,49 +58,49 @@ def test_a_run_learns_and_leaves_what_the_page_says(flags, result):
         "tensorboard",
         "vocabulary.model",
     }
-    said = (out / "samples.txt").read_text(encoding="utf-8").splitlines()
-    assert [line.split(":")[0] for line in said] == ["greedy", "sampled"]
-    assert said[0].startswith("greedy: I have 7")
-    assert result["test_perplexity"] < 10  # 320 pieces
+    samples = (out / "samples.txt").read_text(encoding="utf-8").splitlines()
+    assert [line.split(":")[0] for line in samples] == ["greedy", "sampled"]
+    assert samples[0].startswith("greedy: I have 7")
+    assert result["test_perplexity"] < 10  # of 320 tokens
 
 
-def test_the_run_is_a_preset_that_goes_on_with_a_text(flags, result, capsys):
+def test_a_run_is_a_preset_that_continues_a_text(flags, result, capsys):
     writer = pipelines.Translator.from_preset(flags.out)
-    said = (pathlib.Path(flags.out) / "samples.txt").read_text(encoding="utf-8")
-    assert said.startswith("greedy: I have 7")
-    [greedy, _] = said.splitlines()
+    samples = (pathlib.Path(flags.out) / "samples.txt").read_text(encoding="utf-8")
+    assert samples.startswith("greedy: I have 7")
+    [greedy, _] = samples.splitlines()
     prompt = flags.prompt[0]
     assert greedy == f"greedy: {prompt}{writer(prompt)}"
     *_, streamed = writer.stream(prompt)
     assert writer.translate([prompt])[0].text == streamed == writer(prompt)
     assert writer("I have 8 cats").startswith(" ")
-    drawn = {"sampling_topk": 0, "sampling_topp": 0.9, "sampling_temperature": 3.0}
-    wild = pipelines.Translator.from_preset(flags.out, **drawn)
-    assert len({wild(prompt) for _ in range(8)}) > 1
+    options = {"sampling_topk": 0, "sampling_topp": 0.9, "sampling_temperature": 3.0}
+    sampler = pipelines.Translator.from_preset(flags.out, **options)
+    assert len({sampler(prompt) for _ in range(8)}) > 1
     assert keras_tfm.cli.main(["inspect", flags.out]) == 0
     assert "Translator with a CausalLM" in capsys.readouterr().out
 
 
-def test_perplexities_are_counted_from_the_logits(flags, result):
-    """Over every token but starts, which follow ends for certain."""
+def test_perplexities_are_computed_from_the_logits(flags, result):
+    """Start tokens do not count, since they always follow an end token."""
     out = pathlib.Path(flags.out)
     model = keras.models.load_model(out / "model" / "model.keras")
     assert isinstance(model, CausalLM)
     vocabulary = Vocabulary.load(out / "vocabulary.model")
-    parts, _ = language_model.load_texts(flags)
-    rows = TokenRows(parts["test"], vocabulary, flags.length, flags.batch_size)
+    splits, _ = language_model.load_texts(flags)
+    rows = TokenRows(splits["test"], vocabulary, flags.length, flags.batch_size)
     nats = count = 0
-    expected = sum(len(ids) + 1 for ids in vocabulary.encode(parts["test"]))
+    expected = sum(len(ids) + 1 for ids in vocabulary.encode(splits["test"]))
     for inputs, labels in rows.ordered().as_numpy_iterator():
         logits = keras.ops.convert_to_numpy(model(inputs)).astype("float64")
         logits -= logits.max(-1, keepdims=True)
-        chances = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-        own = np.take_along_axis(chances, labels[..., None], -1)[..., 0]
-        nats -= own[labels != 0].sum()
+        log_probs = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        label_log_probs = np.take_along_axis(log_probs, labels[..., None], -1)[..., 0]
+        nats -= label_log_probs[labels != 0].sum()
         count += (labels != 0).sum()
     assert count == expected
-    words = sum(len(line.split()) for line in parts["test"])
-    characters = sum(map(len, parts["test"]))
+    words = sum(len(line.split()) for line in splits["test"])
+    characters = sum(map(len, splits["test"]))
     expected = {
         "perplexity": math.exp(nats / count),
         "word_perplexity": math.exp(nats / words),
@@ -110,14 +110,14 @@ def test_perplexities_are_counted_from_the_logits(flags, result):
         assert result[f"test_{name}"] == pytest.approx(value, rel=2e-3)
 
 
-def test_parts_share_no_line_and_a_second_start_goes_on(flags, result, capsys):
-    parts, _ = language_model.load_texts(flags)
-    sets = [set(parts[name]) for name in ("train", "validation", "test")]
-    assert [len(one) for one in sets] == [324, 18, 18]
+def test_splits_share_no_line_and_a_finished_run_resumes(flags, result, capsys):
+    splits, _ = language_model.load_texts(flags)
+    sets = [set(splits[name]) for name in ("train", "validation", "test")]
+    assert [len(lines) for lines in sets] == [324, 18, 18]
     assert set.union(*sets) == set(LINES)
-    again = language_model.main(dataclasses.replace(flags, prompt=("I",)))
+    resumed = language_model.main(dataclasses.replace(flags, prompt=("I",)))
     assert "Epoch" not in capsys.readouterr().out
-    assert again["test_perplexity"] == pytest.approx(result["test_perplexity"])
+    assert resumed["test_perplexity"] == pytest.approx(result["test_perplexity"])
     with pytest.raises(ValueError, match="length: 16 before, 8 now"):
         language_model.main(dataclasses.replace(flags, length=8))
 
@@ -143,7 +143,7 @@ def test_parts_share_no_line_and_a_second_start_goes_on(flags, result, capsys):
         ({"sampling_topp": 1.5}, "sampling_topp|top_p|probability"),
     ],
 )
-def test_what_no_text_makes_good_is_refused(flags, change, message, tmp_path):
+def test_invalid_flags_are_rejected(flags, change, message, tmp_path):
     with pytest.raises(ValueError, match=message):
         language_model.main(
             dataclasses.replace(flags, out=str(tmp_path / "out"), **change)
@@ -151,7 +151,7 @@ def test_what_no_text_makes_good_is_refused(flags, change, message, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_file_of_one_line_is_refused(flags, tmp_path):
+def test_a_file_of_one_line_is_rejected(flags, tmp_path):
     file = tmp_path / "one.txt"
     file.write_text("I have 7 cats\n")
     with pytest.raises(ValueError, match="1 different ones. Put one text on each"):

@@ -21,7 +21,7 @@ def folder(tmp_path_factory):
     return write_folder(tmp_path_factory.mktemp("animals"))
 
 
-def several(folder, out, **changes):
+def multilingual_flags(folder, out, **changes):
     values = {"epochs": 6, "average_last": 1, "evaluate_every": 6}
     return flags_for(folder, out, **values, vocabulary_size=310, **changes)
 
@@ -31,7 +31,7 @@ def first_words(texts):
 
 
 def test_one_model_translates_into_several_languages(folder, tmp_path):
-    flags = several(
+    flags = multilingual_flags(
         folder, tmp_path / "run", additional_targets=("nl",), concatenation_rate=0.1
     )
     corpus = multilingual.load_corpus(flags)
@@ -56,13 +56,13 @@ def test_one_model_translates_into_several_languages(folder, tmp_path):
     single = dataclasses.replace(flags, additional_targets=())
     with pytest.raises(ValueError, match="languages among de, nl.*got none"):
         multilingual.check_tags(single, vocabulary)
-    more = dataclasses.replace(flags, additional_targets=("nl", "fr"))
+    untagged = dataclasses.replace(flags, additional_targets=("nl", "fr"))
     with pytest.raises(ValueError, match=r"of \['de', 'nl'\] and none of \['fr'\]"):
-        multilingual.check_tags(more, vocabulary)
+        multilingual.check_tags(untagged, vocabulary)
 
 
 def test_one_model_translates_from_several_languages(folder, tmp_path):
-    flags = several(
+    flags = multilingual_flags(
         folder,
         tmp_path / "run",
         source="de",
@@ -83,13 +83,13 @@ def test_one_model_translates_from_several_languages(folder, tmp_path):
         ({"additional_targets": ("f r",)}, "'f r'"),
     ],
 )
-def test_languages_that_the_data_cannot_have_are_rejected(folder, changes, message):
+def test_languages_that_the_corpus_lacks_are_rejected(folder, changes, message):
     values = {"data": str(folder), "additional_targets": ("fr",), **changes}
     with pytest.raises(ValueError, match=message):
         translation_defaults.check(translation.Flags(**values))
 
 
-def test_concatenated_pairs_are_added_and_nothing_else_changes(tmp_path):
+def test_concatenated_pairs_are_added_after_the_others(tmp_path):
     flags = flags_for(write_tsv(tmp_path / "animals.tsv"), tmp_path / "run")
     plain = multilingual.load_corpus(flags)
     changed = dataclasses.replace(flags, concatenation_rate=0.1)
@@ -103,7 +103,7 @@ def test_concatenated_pairs_are_added_and_nothing_else_changes(tmp_path):
     assert not augmentation.is_spaceless("de")
 
 
-def test_unpunctuated_pairs_are_not_those_held_out(tmp_path):
+def test_unpunctuated_pairs_are_not_in_the_held_out_sets(tmp_path):
     rows = [f"I have {n} cats.\tIch habe {n} Katzen.\n" for n in range(100, 180)]
     rows += [f"I have {n} cats\tIch habe {n} Katzen!\n" for n in range(140, 180)]
     file = tmp_path / "punctuated.tsv"
@@ -119,4 +119,4 @@ def test_unpunctuated_pairs_are_not_those_held_out(tmp_path):
     held_out = {*corpus.test.source, *corpus.validation.source}
     assert held_out.isdisjoint(source for source, _ in added)
     stripped = {s.rstrip(".") for s in plain.train.source if s.endswith(".")}
-    assert held_out & stripped  # some would have been added
+    assert held_out & stripped  # without the check some would have been added

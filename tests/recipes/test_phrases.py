@@ -1,4 +1,4 @@
-"""The built-in corpus: true to CLDR, the same for a seed, without leaks."""
+"""The built-in corpus follows CLDR, depends on its seed and has no leaks."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ import pytest
 from keras_tfm.recipes import cldr
 from keras_tfm.recipes.phrases import phrases
 
-pytestmark = pytest.mark.backend("tensorflow")  # data only: once is enough
+pytestmark = pytest.mark.backend("tensorflow")  # data only: one backend is enough
 ROOT = pathlib.Path(__file__).parents[2]
 SMALL = {"size": 3_000, "validation": 100, "test": 200}
 MONTHS = (
@@ -32,12 +32,12 @@ def german():
     return phrases("de")
 
 
-def parts(corpus):
+def splits(corpus):
     return corpus.train, corpus.validation, corpus.test
 
 
 def pairs(corpus):
-    return [pair for part in parts(corpus) for pair in part]
+    return [pair for split in splits(corpus) for pair in split]
 
 
 def digest(corpus):
@@ -46,7 +46,7 @@ def digest(corpus):
 
 
 def test_there_are_at_least_60_000_pairs_to_train_on(german):
-    assert [len(part) for part in parts(german)] == [61_000, 1_000, 2_000]
+    assert [len(split) for split in splits(german)] == [61_000, 1_000, 2_000]
     assert german.notes == () and german.skipped == ()
 
 
@@ -58,16 +58,16 @@ def test_no_source_and_no_target_occurs_twice(german):
 
 def test_an_english_phrase_with_two_translations_keeps_one(monkeypatch):
     def draw(rng, sides):
-        throw, side = rng.randrange(4_000), rng.choice(sides)
-        return lambda one: f"{throw} {side if one.locale.language == 'de' else ''}"
+        number, side = rng.randrange(4_000), rng.choice(sides)
+        return lambda data: f"{number} {side if data.locale.language == 'de' else ''}"
 
-    coin = cldr.Kind("coin", lambda english, other: [["Kopf", "Zahl"]], draw)
+    coin = cldr.Kind("coin", lambda english, target: [["Kopf", "Zahl"]], draw)
     monkeypatch.setattr(cldr, "KINDS", [coin])
     sources = [source for source, _ in pairs(phrases("de", **SMALL))]
     assert len(sources) == len(set(sources)) == SMALL["size"]
 
 
-def test_all_kinds_have_equal_shares(german):
+def test_all_kinds_are_equally_frequent(german):
     assert len(german.kinds) == 13 and sum(german.kinds.values()) == 64_000
     assert max(german.kinds.values()) - min(german.kinds.values()) <= 1
 
@@ -85,9 +85,9 @@ def test_a_seed_gives_the_same_pairs_in_another_process():
         "text = '\\n'.join('\\t'.join(row) for row in rows)\n"
         "print(hashlib.sha256(text.encode()).hexdigest())"
     )
-    # Another hash seed gives sets and dicts of strings another order.
+    # Another hash seed changes the order of sets of strings.
     environment = {"PYTHONHASHSEED": "7", "KERAS_BACKEND": "numpy"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,
         env={**os.environ, **environment},
@@ -95,43 +95,43 @@ def test_a_seed_gives_the_same_pairs_in_another_process():
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == digest(phrases("fr", seed=3, **SMALL))
-    assert digest(phrases("fr", seed=4, **SMALL)) != done.stdout.strip()
+    assert process.returncode == 0, process.stderr
+    assert process.stdout.strip() == digest(phrases("fr", seed=3, **SMALL))
+    assert digest(phrases("fr", seed=4, **SMALL)) != process.stdout.strip()
 
 
-def test_german_dates_stand_in_german_order(german):
+def test_german_dates_have_the_german_order(german):
     long_date = re.compile(r"(\w+) (\d+), (\d{4})")
-    actual = 0
+    count = 0
     for source, target in pairs(german):
         match = long_date.fullmatch(source)
         if match and match[1] in MONTHS:
             month = MONATE[MONTHS.index(match[1])]
             assert target == f"{match[2]}. {month} {match[3]}"
-            actual += 1
-    assert actual > 100
+            count += 1
+    assert count > 100
 
 
-def test_afternoon_hours_are_counted_on(german):
-    actual = 0
+def test_german_hours_run_from_0_to_23(german):
+    count = 0
     for source, target in pairs(german):
         match = re.search(r", (\d+):(\d\d)(:\d\d)? ([AP]M)$", source)
         if match:
             hour = int(match[1]) % 12 + 12 * (match[4] == "PM")
             assert target.endswith(f", {hour:02}:{match[2]}{match[3] or ''}")
-            actual += 1
-    assert actual > 4_000
+            count += 1
+    assert count > 4_000
 
 
 def test_german_relative_times_are_in_the_dative(german):
     nouns = {"days": "Tagen", "months": "Monaten", "years": "Jahren"}
-    actual = 0
+    count = 0
     for source, target in pairs(german):
         match = re.fullmatch(r"(\d+) (days|months|years) ago", source)
         if match:
             assert target == f"vor {match[1]} {nouns[match[2]]}"
-            actual += 1
-    assert actual > 200
+            count += 1
+    assert count > 200
 
 
 def test_polish_weeks_take_three_forms():
@@ -141,28 +141,28 @@ def test_polish_weeks_take_three_forms():
         match = re.fullmatch(r"(\d+) weeks? ago", source)
         if match:
             number = int(match[1])
-            few = number % 10 in (2, 3, 4) and number % 100 not in (12, 13, 14)
-            form = "tydzień" if number == 1 else "tygodnie" if few else "tygodni"
+            is_few = number % 10 in (2, 3, 4) and number % 100 not in (12, 13, 14)
+            form = "tydzień" if number == 1 else "tygodnie" if is_few else "tygodni"
             assert target == f"{number} {form} temu"
             forms.add(form)
     assert {"tygodnie", "tygodni"} <= forms
 
 
-def test_numbers_are_carried_over(german):
-    # Not where English has clock hours or names of months for their numbers.
-    other = re.compile(r"\d [AP]M$|^\w{3} \d+, \d{4}$")
-    checked = 0
+def test_numbers_are_the_same_on_both_sides(german):
+    # English clock hours and names of months have other numbers in German.
+    excluded = re.compile(r"\d [AP]M$|^\w{3} \d+, \d{4}$")
+    count = 0
     for source, target in pairs(german):
-        if not other.search(source):
-            checked += any(letter.isdigit() for letter in source)
+        if not excluded.search(source):
+            count += any(letter.isdigit() for letter in source)
             assert sorted(filter(str.isdigit, source)) == sorted(
                 filter(str.isdigit, target)
             ), (source, target)
-    assert checked > 30_000
+    assert count > 30_000
 
 
 @pytest.mark.parametrize("locale", ["it", "fr", "ja", "pl", "ar", "pt-BR", "zh_Hant"])
-def test_other_locales_work_and_their_text_is_plain(locale):
+def test_other_locales_have_normalized_text(locale):
     corpus = phrases(locale, **SMALL)
     assert len(pairs(corpus)) == SMALL["size"]
     assert len(corpus.kinds) + len(corpus.skipped) == 13 and len(corpus.skipped) < 2
@@ -174,8 +174,9 @@ def test_other_locales_work_and_their_text_is_plain(locale):
             assert letter == " " or kind not in ("Zs", "Zl", "Zp", "Cf", "Cc"), text
 
 
-def test_one_locale_does_not_leak_into_the_next():
-    # Babel shares what root's aliases resolve to: Arabic got Japanese months.
+def test_locales_do_not_affect_each_other():
+    # Babel shares data that aliases of the root locale refer to: without a
+    # copy, Arabic has Japanese months.
     phrases("ja", **SMALL)
     arabic = phrases("ar", **SMALL)
     assert not re.search(r"[\u3040-\u9fff]", "".join(t for _, t in pairs(arabic)))
@@ -183,21 +184,21 @@ def test_one_locale_does_not_leak_into_the_next():
     assert months and all(m.startswith(("أبريل و", "يونيو و")) for m in months)
 
 
-def test_numbers_counted_in_other_steps_are_left_out():
+def test_numbers_that_a_language_would_round_are_skipped():
     hindi = phrases("hi", **SMALL)  # a billion is 100 crore, rounded
     assert "large numbers" in hindi.skipped
     assert hindi.notes == ("CLDR has too little in 'hi' for: large numbers.",)
 
 
-def test_a_locale_with_little_data_does_without_some_kinds():
+def test_a_locale_with_little_data_skips_some_kinds():
     corpus = phrases("rw", **SMALL)
     assert "units" in corpus.skipped and "dates" in corpus.kinds
     assert len(pairs(corpus)) == SMALL["size"]
-    # CLDR's fallback is English: no list is joined by a word it does not have.
+    # CLDR falls back to English, but no list has an English conjunction.
     assert not any(" or " in source + target for source, target in pairs(corpus))
 
 
-def test_a_unit_without_a_long_name_is_said_by_its_short_one():
+def test_a_unit_without_a_long_name_uses_its_short_name():
     weeks = re.compile(r"(\d+) weeks and (\d+) days?")
     actual = [(weeks.fullmatch(s), t) for s, t in pairs(phrases("ja", **SMALL))]
     actual = [(match, target) for match, target in actual if match]
@@ -206,14 +207,14 @@ def test_a_unit_without_a_long_name_is_said_by_its_short_one():
         assert target == f"{match[1]} 週間、{match[2]} 日"
 
 
-def test_symbols_that_every_language_inherits_are_no_phrases():
-    corpus = phrases("gsw", **SMALL)  # with few patterns for "per" of its own
+def test_inherited_unit_symbols_are_not_phrases():
+    corpus = phrases("gsw", **SMALL)  # it has few patterns for "per"
     assert corpus.kinds["units"]
     inherited = re.compile(r"[0-9] \w+/(km|m²|l|kg|g|s|min|h|d|w|m|y)")
     assert not [pair for pair in pairs(corpus) if inherited.search(pair[1])]
 
 
-def test_too_few_pairs_are_counted_and_said(monkeypatch):
+def test_too_few_pairs_are_reported(monkeypatch):
     large = [kind for kind in cldr.KINDS if kind.name == "large numbers"]
     monkeypatch.setattr(cldr, "KINDS", large)
     corpus = phrases("de", size=9_000, validation=100, test=200)
@@ -235,12 +236,12 @@ def test_too_few_pairs_are_counted_and_said(monkeypatch):
         ("wa", r"only 0 phrases in 'wa', too few for validation=100"),
     ],
 )
-def test_a_locale_that_cannot_serve_is_refused(target, message):
+def test_an_unsuitable_locale_is_rejected(target, message):
     with pytest.raises(ValueError, match=message):
         phrases(target, **SMALL)
 
 
-def test_sizes_that_leave_too_little_to_train_on_are_refused():
+def test_sizes_that_leave_too_few_training_pairs_are_rejected():
     with pytest.raises(ValueError, match="size=5999, validation=1000, test=2000"):
         phrases("de", size=5_999)
     with pytest.raises(ValueError, match="validation=0"):

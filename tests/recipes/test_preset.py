@@ -1,4 +1,4 @@
-"""Presets of runs: what a folder holds, and what its card says."""
+"""Presets of runs: files, card and limits."""
 
 import dataclasses
 import json
@@ -59,7 +59,8 @@ def test_a_preset_has_the_scores_and_arguments_of_its_run(
     assert description["languages"] == ["en", "de"]
     assert description["arguments"]["beam_size"] == flags.beam_size
     assert description["arguments"]["suppress_ids"] == [0, 2]
-    assert abs(description["scores"]["BLEU"] - result["bleu"]) < 10  # of 8 bits
+    # The scores of a preset are those of its 8-bit weights.
+    assert abs(description["scores"]["BLEU"] - result["bleu"]) < 10
     model = pipelines.Translator.from_preset(out).model
     assert model.config["sequence_length"] == 1024
 
@@ -94,7 +95,7 @@ def test_fewer_positions_shorten_the_longest_source(
     assert max(lengths) <= 64 < sum(lengths)
 
 
-def test_a_preset_that_cannot_be_made_is_rejected(preset_flags, description, tmp_path):
+def test_presets_beyond_their_limits_are_rejected(preset_flags, description, tmp_path):
     def changed(**changes):
         return dataclasses.replace(preset_flags, out=str(tmp_path / "out"), **changes)
 
@@ -106,7 +107,7 @@ def test_a_preset_that_cannot_be_made_is_rejected(preset_flags, description, tmp
         preset.main(changed(run=str(tmp_path)))
 
 
-def test_files_that_are_no_preset_are_never_removed(tmp_path):
+def test_files_that_are_not_a_preset_are_never_deleted(tmp_path):
     preset.clear(tmp_path / "missing")
     (tmp_path / "model.bin").touch()
     with pytest.raises(FileExistsError, match=r"must be a new folder.*'model.bin'"):
@@ -121,14 +122,15 @@ def test_a_card_names_files_without_their_folders(flags):
     changed = dataclasses.replace(
         flags, data="/a/b.de,/a/b.en", additional_data="/c/d.tsv", jit_compile=True
     )
-    shown = preset_cards.command_flags(changed)
-    assert " --data b.de,b.en --additional-data d.tsv " in shown and "/" not in shown
-    assert shown.count(" --jit-compile") == 1 and "True" not in shown
+    command = preset_cards.command_flags(changed)
+    assert " --data b.de,b.en --additional-data d.tsv " in command
+    assert "/" not in command
+    assert command.count(" --jit-compile") == 1 and "True" not in command
     stored = json.loads(json.dumps({"flags": dataclasses.asdict(changed)}))
     assert preset.stored_flags(translation, stored) == changed  # tuples, not lists
 
 
-def test_names_and_missing_scores_are_shown_in_words():
+def test_cards_write_lists_and_missing_scores_in_words():
     assert preset_cards.enumerate_names(["a", "b", "c"]) == "a, b and c"
     assert preset_cards.enumerate_names(["a"]) == "a"
     columns = preset_cards.score_columns(None, "accuracy", "macro_f1")

@@ -1,4 +1,4 @@
-"""What all recipes share: flags, errors, run folders."""
+"""Flags, errors and run folders, which all recipes share."""
 
 import runpy
 
@@ -9,7 +9,7 @@ from keras_tfm.recipes import runs
 pytestmark = pytest.mark.backend("torch")
 
 
-# The module was imported before, and runs again as a command does.
+# The module is imported already, and runs again as a command.
 @pytest.mark.filterwarnings("ignore:.*found in sys.modules:RuntimeWarning")
 @pytest.mark.parametrize("name", ["classification", "language_model", "translation"])
 def test_bad_data_ends_a_command_with_one_sentence(name, tmp_path, monkeypatch):
@@ -44,6 +44,6 @@ def test_a_run_without_a_newer_flag_resumes(tmp_path):
     (tmp_path / "restart" / "training_state.npz").touch()
     (tmp_path / "flags.json").write_text('{"batch": 0}')
     runs.check_folder(tmp_path, {"batch": 0, "more": []}, ())
-    for now in ({"batch": 0, "more": ["fr"]}, {"batch": None, "more": []}):
+    for flags in ({"batch": 0, "more": ["fr"]}, {"batch": None, "more": []}):
         with pytest.raises(ValueError, match="a run with other flags"):
-            runs.check_folder(tmp_path, now, ())
+            runs.check_folder(tmp_path, flags, ())

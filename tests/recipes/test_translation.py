@@ -45,7 +45,7 @@ def weights_of(model):
     return [keras.ops.convert_to_numpy(weight) for weight in model.weights]
 
 
-def test_a_run_leaves_the_files_that_the_page_lists(flags, result):
+def test_a_run_writes_the_documented_files(flags, result):
     out = pathlib.Path(flags.out)
     assert {path.name for path in out.iterdir()} >= {
         "model",
@@ -108,7 +108,7 @@ def test_fine_tuning_starts_with_the_weights_of_its_parent(
     out = pathlib.Path(flags.out)
     parent_weights = weights_of(pipelines.Translator.load(out / "model").model)
     assert all(map(np.array_equal, weights_of(initial), parent_weights))
-    # With next to no learning rate it ends where it started.
+    # With a learning rate near 0 the weights hardly change.
     assert translation.main(tuned)["flags"]["size"] is None
     model = pipelines.Translator.load(tmp_path / "tuned" / "model").model
     assert model.dtype_policy.name == "float32"
@@ -116,14 +116,14 @@ def test_fine_tuning_starts_with_the_weights_of_its_parent(
         np.testing.assert_allclose(weight, parent_weight, atol=1e-4)
     vocabulary = (tmp_path / "tuned" / "vocabulary.model").read_bytes()
     assert vocabulary == (out / "vocabulary.model").read_bytes()
-    # When it is resumed its own weights count, not those of the parent.
+    # A resumed run uses its own weights, not those of the parent.
     capsys.readouterr()
     translation.main(dataclasses.replace(tuned, epochs=2))
     assert "Resuming the run" in capsys.readouterr().out
 
 
 @pytest.mark.backend("torch")
-def test_a_parent_that_the_recipe_could_not_have_trained_is_rejected(corpus, tmp_path):
+def test_an_unsupported_parent_is_rejected(corpus, tmp_path):
     lines = corpus.read_text(encoding="utf-8").splitlines()
     vocabulary = text.Vocabulary.train(lines, size=300)
     untied = models.transformer_tiny(300, num_layers=1, tie=None)
@@ -186,7 +186,7 @@ def test_the_cooldown_is_counted_in_epochs(flags, result):
 
 
 @pytest.mark.backend("torch")
-def test_a_recurrent_model_goes_through_the_same_steps(flags):
+def test_a_recurrent_model_can_be_trained(flags):
     out = pathlib.Path(flags.out + "-recurrent")
     recurrent = dataclasses.replace(
         flags,
@@ -222,7 +222,7 @@ def test_changed_text_in_the_run_folder_is_rejected(flags, result, corpus):
 
 
 @pytest.mark.backend("torch")
-def test_a_test_sentence_too_long_to_translate_is_rejected_first(flags, tmp_path):
+def test_a_test_sentence_beyond_the_limit_is_rejected_before_training(flags, tmp_path):
     for split, count in (("train", 400), ("val", 2), ("test", 3)):
         for side in ("en", "de"):
             lines = [f"{side} {split} word {i} of {count}" for i in range(count)]
@@ -238,7 +238,7 @@ def test_a_test_sentence_too_long_to_translate_is_rejected_first(flags, tmp_path
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("size", ["small", "tiny", "medium"])
-def test_a_recurrent_model_has_about_as_many_weights(size):
+def test_a_recurrent_model_has_as_many_weights_as_a_transformer(size):
     recurrent = models.RecurrentSeq2Seq(
         500, **translation_defaults.RECURRENT_SIZES[size]
     )
@@ -256,7 +256,7 @@ def test_defaults_depend_on_the_corpus():
     assert (small.cooldown_epochs, large.cooldown_epochs) == (0, 3)
     short = dataclasses.replace(flags, epochs=4)
     assert complete(short, 50_000).cooldown_epochs == 1
-    # Each bucket costs a compilation: then there are few.
+    # Each bucket costs a compilation, so compiled runs have fewer.
     compiled = dataclasses.replace(flags, jit_compile=True)
     assert complete(compiled, 50_000).num_buckets < large.num_buckets
     japanese = dataclasses.replace(flags, target="ja-JP", batch_tokens=512)
@@ -288,7 +288,7 @@ def test_defaults_depend_on_the_corpus():
         ({"architecture": "recurrent"}, "--num-layers .*--architecture recurrent"),
     ],
 )
-def test_a_flag_that_no_run_can_have_is_rejected(flags, tmp_path, changes, message):
+def test_invalid_flags_are_rejected(flags, tmp_path, changes, message):
     changed = dataclasses.replace(flags, out=str(tmp_path / "run"), **changes)
     with pytest.raises(ValueError, match=message):
         translation.main(changed)
@@ -317,8 +317,8 @@ def test_texts_longer_than_usual_training_sources_are_split():
 
 
 @pytest.mark.backend("torch")
-def test_chrf_has_an_interval_where_most_sentences_match_nothing():
-    """sacrebleu's own bootstrap raises a TypeError here."""
+def test_chrf_has_an_interval_if_most_sentences_match_nothing():
+    """The bootstrap of sacrebleu raises a TypeError here."""
     translations = ["qq", "ww", "the cat sat"]
     references = [["aa", "bb", "the cat sat"]]
     score = translation_scores.CHRF().corpus_score(
@@ -341,7 +341,7 @@ def test_a_run_that_fails_early_leaves_no_folder(tmp_path):
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize(("targets", "limit"), [((), 1_024), (("nl",), 1_022)])
-def test_the_language_tag_counts_in_the_longest_source(tmp_path, targets, limit):
+def test_the_language_tag_counts_towards_the_maximum_length(tmp_path, targets, limit):
     lines = ["Ich habe 12 Katzen", "Ich sehe 14 Hunde", "Ich mag 9 Fische"] * 9
     flags = translation.Flags(target="de", additional_targets=targets)
     vocabulary = text.Vocabulary.train(
