@@ -1,4 +1,4 @@
-"""What every test stands on: seeds, real data, the backend, hypothesis."""
+"""Fixtures of all tests: seeds, real data, the backend, hypothesis."""
 
 import gc
 import os
@@ -17,32 +17,32 @@ hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "home")
 
 
 def pytest_report_header(config):
-    """Says at the top of a run which backend it is about."""
+    """Names the backend at the top of a run."""
     return f"keras: {keras.__version__} on {keras.backend.backend()}"
 
 
 @pytest.fixture(autouse=True, scope="module")
-def little_to_look_through():
-    """Lets Keras quantise in less than a second instead of ten.
+def freeze_garbage():
+    """Lets Keras quantize in less than a second instead of ten.
 
-    It collects garbage for each weight that it deletes, and each time all that
-    the libraries and the modules before have made would be looked through.
+    Keras collects garbage for each weight that it deletes. Without a freeze,
+    each collection visits all objects of libraries and earlier modules.
     """
     gc.collect()
     gc.freeze()
 
 
 def pytest_runtest_setup(item):
-    """Skips a test marked for other backends than this run's."""
-    here = keras.backend.backend()
+    """Skips a test that is marked for other backends only."""
+    backend = keras.backend.backend()
     for marker in item.iter_markers("backend"):
-        if here not in marker.args:
-            pytest.skip(f"runs on {' and '.join(marker.args)}; this is {here}")
+        if backend not in marker.args:
+            pytest.skip(f"runs on {' and '.join(marker.args)}; this is {backend}")
 
 
 @pytest.fixture(autouse=True)
 def seeds():
-    """Seeds Python, NumPy and the backend alike before each test."""
+    """Seeds Python, NumPy and the backend before each test."""
     keras.utils.set_random_seed(1)
 
 

@@ -1,4 +1,4 @@
-"""What one backend makes of given weights: logits, searches, and 20 steps.
+"""Results of one backend from saved weights: logits, searches and 20 steps.
 
 Run as `python -m tests.one_backend FOLDER` with KERAS_BACKEND set. FOLDER holds
 `start.weights.h5` and `start.keras`; `<backend>.npz` is written beside them.
@@ -54,7 +54,7 @@ SEARCHES = {
 
 
 def make_model():
-    """An untied model: its tables get gradients from lookups alone."""
+    """Returns an untied model: embeddings get gradients from lookups only."""
     return Transformer(
         V,
         num_layers=1,
@@ -81,23 +81,23 @@ def batches(count):
 
 
 def train(model):
-    """Gives the loss of each of 20 steps of Adam."""
+    """Returns the loss of each of 20 steps of Adam."""
     model.compile(keras.optimizers.Adam(1e-3), SmoothedCrossentropy(0.1))
     losses = []
     for inputs, labels in batches(STEPS):
-        model.reset_metrics()  # else a loss is the mean of all so far
+        model.reset_metrics()  # otherwise a loss is the mean of all earlier ones
         losses.append(float(model.train_on_batch(inputs, labels)))
     return losses
 
 
-def searched():
-    """Maps names to what every kind of search finds in drawn models."""
+def search_results():
+    """Maps names to the results of every kind of search in random models."""
     models = [draw_transformer(seed, vocabulary_size=SIZE) for seed in (1, 2)]
-    rows, few = draw_rows(6), {"max_decoding_length": 20}
+    rows, limit = draw_rows(6), {"max_decoding_length": 20}
     prefix = [[7], [8, 9], [], [10], [11, 4, 5], []]
 
     def search(model=models[0], **options):
-        return runtime.Decoder(model, decode.Options(**few, **options))
+        return runtime.Decoder(model, decode.Options(**limit, **options))
 
     actual = {
         name: search(**options)(rows, target_prefix=prefix)
@@ -109,25 +109,25 @@ def searched():
     actual["ensemble"] = search(decode.Ensemble(models), **beam)(rows)
     actual["shortlist"] = search(shortlist=draw_shortlist(), **beam)(rows)
     actual["forced"] = search(**beam).score(rows, [row[::-1] for row in rows])
-    in_bulk = dict(search(**beam).bulk(draw_rows(23), batch_size=7))
-    actual |= {f"row {number}": in_bulk[number] for number in (0, 11, 22)}
+    bulk_results = dict(search(**beam).bulk(draw_rows(23), batch_size=7))
+    actual |= {f"row {number}": bulk_results[number] for number in (0, 11, 22)}
     return {
-        f"search {name} {part}": np.asarray(values)
+        f"search {name} {field}": np.asarray(values)
         for name, hypotheses in actual.items()
-        for part, values in hypotheses._asdict().items()
+        for field, values in hypotheses._asdict().items()
         if values is not None
     }
 
 
 def run(folder):
-    """Loads the weights, in both formats, and saves what comes of them."""
+    """Loads the weights in both formats and saves the results."""
     model = make_model()
     model.load_weights(folder / "start.weights.h5")
     inputs, _ = next(batches(1))
     logits = keras.ops.convert_to_numpy(model(inputs))
     whole = keras.models.load_model(folder / "start.keras", compile=False)
     results = {"logits": logits, "whole": keras.ops.convert_to_numpy(whole(inputs))}
-    results |= searched()
+    results |= search_results()
     results["losses"] = train(model)
     for weight in model.weights:
         results[weight.path] = keras.ops.convert_to_numpy(weight)

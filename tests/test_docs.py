@@ -1,4 +1,4 @@
-"""Docstrings name what signatures name, and the code in the pages runs."""
+"""Docstrings match signatures, and the code in the pages runs."""
 
 import contextlib
 import dataclasses
@@ -18,7 +18,7 @@ import keras_tfm
 from keras_tfm.cli.options import COMMANDS
 
 ROOT = pathlib.Path(__file__).parents[1]
-# Started by name on the command line, not imported.
+# These packages are run from the command line, not imported.
 COMMAND_LINE = {"cli", "recipes", "server"}
 PACKAGES = sorted(
     package.name
@@ -36,7 +36,7 @@ PAGES = ["README.md", "CONTRIBUTING.md", "benchmarks/README.md"] + sorted(
 DOTTED_NAME = re.compile(r"\bkeras_tfm(?:\.[A-Za-z_]\w*)+(?![\w/])")
 IMPORT = re.compile(r"^from (keras_tfm[\w.]*) import ([\w, ]+)$", re.M)
 
-torch_only = pytest.mark.backend("torch")  # what no backend can change
+torch_only = pytest.mark.backend("torch")  # no backend is used
 
 
 def public_objects(package):
@@ -116,7 +116,7 @@ def differences(name, title, entries, required, optional):
 
 
 def docstring_faults(name, value):
-    """Lists all that the docstring of one public object gets wrong."""
+    """Lists the faults of the docstring of one public object."""
     docstring = inspect.cleandoc(value.__doc__ or "")
     if not docstring:
         return [f"{name}: no docstring"]
@@ -155,8 +155,8 @@ def test_docstrings_name_exactly_the_arguments(package):
     assert not faults, "\n".join(faults)
 
 
-class Planted(keras.layers.Layer):
-    """Stands for a layer whose docstring differs from its signature.
+class FaultyLayer(keras.layers.Layer):
+    """A layer whose docstring differs from its signature.
 
     Args:
         width: int. Two lines of words, and in the second a colon that
@@ -176,19 +176,19 @@ class Planted(keras.layers.Layer):
 
 @torch_only
 def test_a_docstring_that_differs_is_found():
-    assert docstring_faults("Planted", Planted) == [
-        "Planted: `Args:` leaves out depth",
-        "Planted: `Args:` has ghost, the signature not",
-        "Planted: `Call arguments:` leaves out mask",
+    assert docstring_faults("FaultyLayer", FaultyLayer) == [
+        "FaultyLayer: `Args:` leaves out depth",
+        "FaultyLayer: `Args:` has ghost, the signature not",
+        "FaultyLayer: `Call arguments:` leaves out mask",
     ]
     assert docstring_faults("bare", lambda x: x) == ["bare: no docstring"]
     assert docstring_faults("inherited", keras.layers.Add) == []
 
 
 def blocks(text, language):
-    """Yields `(heading, line, code)` of each fenced block to be run.
+    """Yields `(heading, line, code)` of each fenced block that is run.
 
-    A block right below `<!-- not run: reason -->` is left out.
+    A block directly below `<!-- not run: reason -->` is skipped.
     """
     heading, not_run, start, lines = "", False, None, []
     for number, line in enumerate(text.splitlines(), 1):
@@ -236,15 +236,15 @@ def run_blocks(text, folder, backend="tensorflow", name="README.md"):
 def test_python_in_the_readme_runs(tmp_path):
     text = (ROOT / "README.md").read_text("utf-8")
     assert list(blocks(text, "python"))
-    done = run_blocks(text, tmp_path)
-    assert done.returncode == 0, done.stderr[-4000:]
+    process = run_blocks(text, tmp_path)
+    assert process.returncode == 0, process.stderr[-4000:]
 
 
 def test_python_in_the_page_of_decoding_runs(tmp_path):
     text = (ROOT / "docs" / "decoding.md").read_text("utf-8")
-    done = run_blocks(text, tmp_path, keras.backend.backend(), "decoding.md")
-    assert done.returncode == 0, done.stderr[-4000:]
-    assert "(2, 2, 6)" in done.stdout and "Wo ist der Bahnhof?" in done.stdout
+    process = run_blocks(text, tmp_path, keras.backend.backend(), "decoding.md")
+    assert process.returncode == 0, process.stderr[-4000:]
+    assert "(2, 2, 6)" in process.stdout and "Wo ist der Bahnhof?" in process.stdout
 
 
 @torch_only
@@ -255,10 +255,10 @@ def test_blocks_share_names_below_one_heading_only(tmp_path):
         "```python\nassert x == 1\n```\n# B\n```python\nx + 1\n```\n"
     )
     assert [line for _, line, _ in blocks(text, "python")] == [2, 12, 16]
-    done = run_blocks(text, tmp_path)
-    assert done.returncode == 1
-    assert 'File "README.md", line 17' in done.stderr
-    assert "NameError: name 'x' is not defined" in done.stderr
+    process = run_blocks(text, tmp_path)
+    assert process.returncode == 1
+    assert 'File "README.md", line 17' in process.stderr
+    assert "NameError: name 'x' is not defined" in process.stderr
 
 
 def shell_lines(text):
@@ -270,8 +270,8 @@ def shell_lines(text):
 def shell_faults(text, targets):
     """Lists targets, recipes and commands of bash blocks that do not exist."""
     code = "\n".join(shell_lines(text))
-    made = re.findall(r"\bmake ([a-z][\w-]*)", code)
-    faults = [f"make {target}" for target in made if target not in targets]
+    used_targets = re.findall(r"\bmake ([a-z][\w-]*)", code)
+    faults = [f"make {target}" for target in used_targets if target not in targets]
     for module in re.findall(r"python3? -m (keras_tfm\.[\w.]+)", code):
         if not (ROOT / module.replace(".", "/")).with_suffix(".py").is_file():
             faults.append(f"python -m {module}")
@@ -280,7 +280,7 @@ def shell_faults(text, targets):
 
 
 def make_targets():
-    """Lists the targets that the Makefile declares phony, variables put in."""
+    """Lists the phony targets of the Makefile, with variables expanded."""
     makefile = (ROOT / "Makefile").read_text("utf-8")
     suites = [f"test-{name}" for name in ("tensorflow", "jax", "torch")]
     phony = re.search(r"^\.PHONY: (.+)$", makefile, re.M)[1]
@@ -302,8 +302,8 @@ def name_faults(text):
     faults = []
     for name in names:
         package, _, attributes = name.partition(".")
-        # As an attribute first: the import of `keras_tfm.presets` would put the
-        # folder of that name in place of the function.
+        # As an attribute first: importing `keras_tfm.presets` would replace the
+        # function with the folder of that name.
         for form in (f"{package}:{attributes}", name):
             with contextlib.suppress(ImportError, AttributeError):
                 pkgutil.resolve_name(form)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.test_docs import PACKAGES, public_objects
 
-# An example shows use; what it computes is tested on each backend elsewhere.
+# Other tests check the results on every backend; examples run on one.
 pytestmark = pytest.mark.backend("torch")
 
 ROOT = pathlib.Path(__file__).parents[1]
@@ -50,7 +50,7 @@ def missing_requirements(code):
 
 
 def run_example(name, code):
-    """Runs one example as a program of its own, within this process."""
+    """Runs one example in a new namespace."""
     exec(compile(code, f"<example of {name}>", "exec"), {"__name__": "example"})
 
 

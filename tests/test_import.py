@@ -1,4 +1,4 @@
-"""`import keras_tfm` stays light, and brings no second backend."""
+"""`import keras_tfm` loads few packages and no second backend."""
 
 import json
 import pkgutil
@@ -25,20 +25,20 @@ print(json.dumps(sorted(set(sys.modules) - loaded)))
 
 def packages_loaded_by(imports):
     """Returns the packages that `imports` adds to those of `import keras`."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(imports=imports)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
-    modules = json.loads(done.stdout.splitlines()[-1])
+    assert process.returncode == 0, process.stderr[-4000:]
+    modules = json.loads(process.stdout.splitlines()[-1])
     packages = {name.split(".")[0] for name in modules}
     return packages - set(sys.stdlib_module_names)
 
 
-def test_the_library_imports_nothing_heavy():
+def test_the_library_imports_light_packages_only():
     imports = [f"import keras_tfm.{package}" for package in sorted(PACKAGES)]
     packages = packages_loaded_by("\n".join(["import keras_tfm", *imports]))
     assert "keras_tfm" in packages
@@ -46,5 +46,5 @@ def test_the_library_imports_nothing_heavy():
 
 
 @pytest.mark.backend("torch")
-def test_a_heavy_import_is_seen():
+def test_a_heavy_import_is_found():
     assert {"babel", "sacrebleu"} <= packages_loaded_by("import babel, sacrebleu")

@@ -1,7 +1,7 @@
-"""Models a user would write: ours are Keras layers like any other.
+"""The layers work in models that a user would write.
 
-Each is written in one of the three forms of Keras, trains, is saved and
-loaded, and is exported for a server.
+Each model uses one of the three forms of Keras, and is trained, saved, loaded
+and exported for a server.
 """
 
 import keras
@@ -49,8 +49,7 @@ class Forecaster(keras.Model):
 
 
 def forecaster():
-    """Functional: the same by other attention: rotary, of one head of keys, and
-    additive."""
+    """Functional: the same with rotary, multi-query and additive attention."""
     x = series = keras.Input((6, 2))
     x = keras.layers.Dense(D)(x)
     x = TransformerDecoder(F, H, positions="rotary", num_key_value_heads=1)(x)
@@ -103,12 +102,13 @@ def pair_scorer():
 
 @REGISTERED
 class PairScorer(keras.Model):
-    """Subclass: the same by a decoder block, with the masks of the ids."""
+    """Subclass: the same with a decoder block and the masks of the ids."""
 
     def __init__(self, width, **kwargs):
         super().__init__(**kwargs)
         self.width = width
-        # Keras exports a subclass with floats, which ours refuses.
+        # Keras exports a subclass with floats, which are rejected by
+        # TokenAndPositionEmbedding.
         self.embed = keras.layers.Embedding(V, width, mask_zero=True)
         self.positions = SinusoidalPositions()
         self.block = TransformerDecoder(F, H)
@@ -125,7 +125,7 @@ class PairScorer(keras.Model):
 
 @REGISTERED
 class Tagger(keras.Model):
-    """Subclass: a number for each token, by our own embedding."""
+    """Subclass: a number for each token, with TokenAndPositionEmbedding."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -139,16 +139,18 @@ class Tagger(keras.Model):
 
 
 def ids(length, seed=0):
-    """Two texts, the second with two places of padding."""
-    drawn = np.random.default_rng(seed).integers(1, V, size=(2, length), dtype="int32")
-    drawn[1, -2:] = 0
-    return drawn
+    """Draws two texts, the second with two padding tokens."""
+    token_ids = np.random.default_rng(seed).integers(
+        1, V, size=(2, length), dtype="int32"
+    )
+    token_ids[1, -2:] = 0
+    return token_ids
 
 
 SET = draw(2, 5, 4)
 SET[1, 3:] = 0
 PAIR = [ids(5), ids(6, seed=1)]
-# What makes each model, what goes in, and the shape of what comes out.
+# A function that creates the model, its input and the shape of its output.
 MODELS = {
     "forecaster": (lambda: Forecaster(1), draw(2, 6, 2), (2, 6, 2)),
     "forecaster function": (forecaster, draw(2, 6, 2), (2, 6, 2)),
@@ -168,7 +170,7 @@ def symbol(array):
 
 
 @pytest.fixture(scope="module")
-def trained():
+def train_model():
     """Trains each model two steps, once for all tests."""
     models = {}
 
@@ -176,31 +178,31 @@ def trained():
         if name not in models:
             make, x, shape = MODELS[name]
             model = make()
-            # On symbols, since JAX compiles each operation of a call on arrays.
+            # Built with symbolic tensors: JAX compiles each call on arrays.
             model(keras.tree.map_structure(symbol, x))
-            before = model.get_weights()
+            initial = model.get_weights()
             model.compile(keras.optimizers.SGD(1e-3), "mse")
             losses = [model.train_on_batch(x, draw(*shape)) for _ in range(2)]
-            models[name] = model, before, [float(loss) for loss in losses]
+            models[name] = model, initial, [float(loss) for loss in losses]
         return models[name]
 
     return train
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_training_lowers_the_loss_and_changes_every_weight(trained, name):
-    model, before, losses = trained(name)
+def test_training_lowers_the_loss_and_changes_every_weight(train_model, name):
+    model, initial, losses = train_model(name)
     assert losses[1] < losses[0] < np.inf
-    after = model.get_weights()
-    for old, weight, new in zip(before, model.weights, after, strict=True):
-        # A bias of keys moves all scores of a query alike.
+    final = model.get_weights()
+    for old, weight, new in zip(initial, model.weights, final, strict=True):
+        # A bias of the keys adds the same number to all scores of a query.
         if not weight.path.endswith("key/bias"):
             assert abs(new - old).max() > 1e-8, weight.path
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_loaded_model_matches_the_saved_one(trained, name, tmp_path):
-    model, x = trained(name)[0], MODELS[name][1]
+def test_a_loaded_model_matches_the_saved_one(train_model, name, tmp_path):
+    model, x = train_model(name)[0], MODELS[name][1]
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_allclose(predict(loaded, x), predict(model, x), atol=1e-6)
@@ -218,16 +220,16 @@ def test_a_subclassed_model_with_ids_is_loaded(policy, tmp_path):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_an_exported_model_matches_the_original(trained, name, tmp_path):
-    model, x = trained(name)[0], MODELS[name][1]
-    served, expected = export(model, x, tmp_path), predict(model, x)
-    # Of another batch size than it was trained with.
+def test_an_exported_model_matches_the_original(train_model, name, tmp_path):
+    model, x = train_model(name)[0], MODELS[name][1]
+    serve, expected = export(model, x, tmp_path), predict(model, x)
+    # The batch size differs from that of training.
     first = keras.tree.map_structure(lambda array: array[:1], x)
-    np.testing.assert_allclose(served(first), expected[:1], atol=1e-5)
+    np.testing.assert_allclose(serve(first), expected[:1], atol=1e-5)
 
 
 def export(model, x, folder):
-    """Exports for a server, and gives what the server would call."""
+    """Exports a model and returns the function that a server would call."""
     signature = keras.tree.map_structure(
         lambda array: keras.InputSpec(array.dtype, (None, *array.shape[1:])), x
     )
@@ -241,10 +243,10 @@ def export(model, x, folder):
         model.export(folder / "model.pt2", **call)
         module = torch.export.load(folder / "model.pt2").module()
 
-        def served(x):
+        def serve(x):
             return module(keras.tree.map_structure(torch.tensor, x)).detach().numpy()
 
-        return served
+        return serve
     import tensorflow as tf
 
     model.export(folder / "model", format="tf_saved_model", **call)
@@ -252,11 +254,11 @@ def export(model, x, folder):
     return lambda x: loaded.serve(x).numpy()
 
 
-def test_order_and_padding_of_a_set_do_not_change_the_output(trained):
-    model = trained("set encoder")[0]
+def test_order_and_padding_of_a_set_do_not_change_the_output(train_model):
+    model = train_model("set encoder")[0]
     expected = predict(model, SET)
-    mixed = np.random.default_rng(1).permutation(SET.shape[1])
-    np.testing.assert_allclose(predict(model, SET[:, mixed]), expected, atol=1e-5)
+    permutation = np.random.default_rng(1).permutation(SET.shape[1])
+    np.testing.assert_allclose(predict(model, SET[:, permutation]), expected, atol=1e-5)
     padded = np.pad(SET, [(0, 0), (0, 2), (0, 0)])
     np.testing.assert_allclose(predict(model, padded), expected, atol=1e-5)
     changed = SET.copy()
@@ -265,8 +267,8 @@ def test_order_and_padding_of_a_set_do_not_change_the_output(trained):
 
 
 @pytest.mark.parametrize("name", ["pair scorer", "pair scorer class"])
-def test_padding_of_a_pair_does_not_change_the_output(trained, name):
-    model, (first, second) = trained(name)[0], PAIR
+def test_padding_of_a_pair_does_not_change_the_output(train_model, name):
+    model, (first, second) = train_model(name)[0], PAIR
     expected = predict(model, PAIR)
     padded = [np.pad(first, [(0, 0), (0, 2)]), np.pad(second, [(0, 0), (0, 1)])]
     np.testing.assert_allclose(predict(model, padded), expected, atol=1e-5)
@@ -275,10 +277,10 @@ def test_padding_of_a_pair_does_not_change_the_output(trained, name):
 
 
 @pytest.mark.parametrize("name", ["forecaster", "forecaster function"])
-def test_the_future_does_not_change_the_forecast(name, trained):
-    model, x = trained(name)[0], MODELS[name][1]
+def test_the_future_does_not_change_the_forecast(name, train_model):
+    model, x = train_model(name)[0], MODELS[name][1]
     later = x.copy()
     later[:, 3:] += 1
-    before, after = predict(model, x), predict(model, later)
-    np.testing.assert_allclose(before[:, :3], after[:, :3], atol=1e-6)
-    assert abs(before[:, 3:] - after[:, 3:]).max() > 0.01  # it can fail
+    expected, actual = predict(model, x), predict(model, later)
+    np.testing.assert_allclose(expected[:, :3], actual[:, :3], atol=1e-6)
+    assert abs(expected[:, 3:] - actual[:, 3:]).max() > 0.01  # it can fail

@@ -4,7 +4,7 @@ import pytest
 
 from tools import measure
 
-pytestmark = pytest.mark.backend("torch")  # reads source, runs nothing
+pytestmark = pytest.mark.backend("torch")  # source is read, not run
 
 FILE = '''"""Module docstring."""
 
@@ -95,7 +95,7 @@ def test_a_file_function_constructor_or_class_that_is_too_large_is_found():
     ]
 
 
-def test_comments_are_asked_of_some_packages_only():
+def test_only_some_packages_need_comments():
     bare = [measure.read_source("a.py", "X = 1\n")]
     assert measure.package_violations("plot", bare) == []
     assert measure.package_violations("layers", bare) == [

@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 
-pytestmark = pytest.mark.backend("torch")  # builds files, runs no model
+pytestmark = pytest.mark.backend("torch")  # no backend is used
 
 ROOT = pathlib.Path(__file__).parents[1]
 # MB. 36 of them are the weights of the presets; the rest is text.
@@ -26,15 +26,15 @@ print(build.build_editable(sys.argv[2]) if sys.argv[3] == "editable"
 
 def build(kind, folder):
     """Builds a wheel as pip does, without a network, and returns its path."""
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", BUILD, str(ROOT), str(folder), kind],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=120,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return folder / done.stdout.strip().splitlines()[-1]
+    assert process.returncode == 0, process.stderr[-4000:]
+    return folder / process.stdout.strip().splitlines()[-1]
 
 
 @pytest.fixture(scope="module")
@@ -85,22 +85,22 @@ def test_the_command_starts_the_command_line(wheel):
 
 def test_serving_needs_no_ray_and_a_cluster_does(wheel):
     requirements = metadata(wheel).get_all("Requires-Dist")
-    of = {
+    requirements_of = {
         extra: [r for r in requirements if r.endswith(f"extra == '{extra}'")]
         for extra in ("serve", "cluster")
     }
-    assert not any(r.startswith("ray") for r in of["serve"])
-    assert any(r.startswith("ray[serve]") for r in of["cluster"])
+    assert not any(r.startswith("ray") for r in requirements_of["serve"])
+    assert any(r.startswith("ray[serve]") for r in requirements_of["cluster"])
 
 
-def test_what_has_no_wheel_for_python_3_14_is_marked(wheel):
+def test_packages_without_a_wheel_for_python_3_14_have_a_marker(wheel):
     requirements = metadata(wheel).get_all("Requires-Dist")
-    marked = [r for r in requirements if re.match("tensorflow|keras-nlp|tf2onnx", r)]
-    assert len(marked) >= 4
-    assert all("python_version < '3.14'" in r for r in marked)
+    limited = [r for r in requirements if re.match("tensorflow|keras-nlp|tf2onnx", r)]
+    assert len(limited) >= 4
+    assert all("python_version < '3.14'" in r for r in limited)
 
 
-def test_an_editable_install_exposes_the_library_alone(tmp_path):
+def test_an_editable_install_exposes_only_the_library(tmp_path):
     pytest.importorskip("hatchling")
     pytest.importorskip("editables", reason="editables is not installed")
     with zipfile.ZipFile(build("editable", tmp_path)) as archive:

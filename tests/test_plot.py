@@ -9,7 +9,7 @@ from matplotlib import pyplot
 
 from keras_tfm import decode, plot
 
-pytestmark = pytest.mark.backend("torch")  # no backend is involved
+pytestmark = pytest.mark.backend("torch")  # no backend is used
 
 SOURCE = ["\u2581on", "\u2581", "31", "\u2581De", "cember", "</s>"]
 TARGET = ["\u2581am", "\u258131.", "\u2581$5$", "</s>"]
@@ -29,14 +29,14 @@ def test_a_map_has_targets_as_rows_and_sources_as_columns():
     values = weights(4, 6)
     figure = plot.attention_map(values, SOURCE, TARGET, title="5 $ and 6 $")
     [ax] = figure.axes
-    [bar] = ax.child_axes  # as high as the map
+    [bar] = ax.child_axes  # as tall as the map
     assert labels(ax.xaxis) == ["on", "\u2423", "31", "De", "cember", "</s>"]
     assert labels(ax.yaxis) == ["am", "31.", "$5$", "</s>"]
     [image] = ax.images
     np.testing.assert_allclose(image.get_array(), values, rtol=1e-6)
     assert image.get_clim() == (0.0, np.float32(values.max()))
     assert ax.get_title() == "5 $ and 6 $"
-    assert not ax.title.get_parse_math()  # else "and 6" becomes italic
+    assert not ax.title.get_parse_math()  # otherwise "and 6" becomes italic
     assert not any(label.get_parse_math() for label in ax.get_yticklabels())
     assert bar.get_ylabel() == "attention weight"
     # Lines where words begin: "on | ␣ 31 | De cember | </s>".
@@ -52,7 +52,9 @@ def test_heads_are_averaged():
 
 
 @pytest.mark.parametrize(("target_length", "source_length"), [(1, 1), (5, 5), (37, 40)])
-def test_tokens_are_readable_complete_and_apart(tmp_path, target_length, source_length):
+def test_tokens_are_readable_complete_and_do_not_overlap(
+    tmp_path, target_length, source_length
+):
     words = ["\u2581Rindfleischverordnung", "\u2581a", "\u2581house"] * 14
     figure = plot.attention_map(
         weights(target_length, source_length),
@@ -103,7 +105,7 @@ HISTORY = {
 }
 
 
-def test_losses_stand_left_and_scores_right_from_epoch_1(tmp_path):
+def test_losses_are_left_and_scores_right_from_epoch_1(tmp_path):
     figure = plot.training_curves(HISTORY)
     figure.savefig(tmp_path / "curves.png")
     left, right = figure.axes
@@ -126,7 +128,7 @@ def test_losses_stand_left_and_scores_right_from_epoch_1(tmp_path):
     ]
 
 
-def test_scores_of_every_second_epoch_stand_at_their_epochs():
+def test_scores_of_every_second_epoch_are_at_their_epochs():
     # As the `Bleu` callback logs them: none in the first epoch, then repeats.
     scores = [5.0, 5.0, 30.0, 30.0, 30.0]
     figure = plot.training_curves({"loss": [3.0] * 6, "val_bleu": scores})
@@ -137,7 +139,7 @@ def test_scores_of_every_second_epoch_stand_at_their_epochs():
     assert [text.xy for text in figure.axes[1].texts] == [(4, 30.0)]
 
 
-def test_every_score_has_a_color_of_its_own():
+def test_every_score_has_its_own_color():
     figure = plot.training_curves({**HISTORY, "val_accuracy": [0.1, 0.2, 0.3]})
     lines = [line for ax in figure.axes for line in ax.lines]
     assert [line.get_label() for line in lines[2:]] == ["BLEU", "chrF", "accuracy, %"]
@@ -163,7 +165,7 @@ def test_a_picture_of_many_classes_has_bounded_sides(size):
     for axis in (ax.xaxis, ax.yaxis):
         assert labels(axis) == names
     assert not ax.texts
-    if size == 80:  # without names all large pictures are alike
+    if size == 80:  # without names all large pictures are the same
         file = io.BytesIO()
         figure.savefig(file, dpi=20)
         file.seek(0)
@@ -172,14 +174,14 @@ def test_a_picture_of_many_classes_has_bounded_sides(size):
 
 
 def test_without_scores_there_is_one_panel():
-    figure = plot.training_curves({"loss": [3.0]})
-    [ax] = figure.axes
+    losses_figure = plot.training_curves({"loss": [3.0]})
+    [ax] = losses_figure.axes
     low, high = ax.get_xlim()
     assert [tick for tick in ax.get_xticks() if low <= tick <= high] == [1]
-    nothing = {"loss": [3.0, 2.0], "val_bleu": [float("nan")] * 2}
-    assert not plot.training_curves(nothing).axes[1].texts
-    shared = matplotlib.figure.Figure()
-    assert plot.training_curves({"loss": [3.0]}, ax=shared.subplots()) is shared
+    no_scores = {"loss": [3.0, 2.0], "val_bleu": [float("nan")] * 2}
+    assert not plot.training_curves(no_scores).axes[1].texts
+    figure = matplotlib.figure.Figure()
+    assert plot.training_curves({"loss": [3.0]}, ax=figure.subplots()) is figure
     with pytest.raises(ValueError, match="a pair, for losses and .'BLEU', 'chrF'"):
         plot.training_curves(HISTORY, ax=matplotlib.figure.Figure().subplots())
 
@@ -200,12 +202,12 @@ def test_pictures_do_not_change_the_state_of_matplotlib():
 
 
 def render(figure):
-    """Renders a figure, which raises where an artist is faulty."""
+    """Renders a figure, which raises an error for a faulty artist."""
     assert isinstance(figure, matplotlib.figure.Figure)
     figure.savefig(io.BytesIO(), dpi=40)
 
 
-def test_every_head_has_a_map_to_the_same_scale(tmp_path):
+def test_every_head_has_a_map_with_the_same_scale(tmp_path):
     values = weights(4, 6, heads=(5,))
     figure = plot.attention_heads(values, SOURCE, TARGET, title="a layer")
     maps = [ax for ax in figure.axes if ax.images]
@@ -216,8 +218,8 @@ def test_every_head_has_a_map_to_the_same_scale(tmp_path):
     assert labels(maps[0].yaxis) == ["am", "31.", "$5$", "</s>"]
     render(figure)
     # Five in rows of four: the lowest map of each column has the words.
-    named = [ax.xaxis.get_tick_params()["labelbottom"] for ax in maps[:5]]
-    assert named == [False, True, True, True, True]
+    has_labels = [ax.xaxis.get_tick_params()["labelbottom"] for ax in maps[:5]]
+    assert has_labels == [False, True, True, True, True]
 
 
 def test_maps_can_be_compared():
@@ -239,7 +241,7 @@ def test_lines_connect_targets_with_sources(tmp_path):
     figure = plot.attention_lines(values, SOURCE, TARGET, title="lines")
     [ax] = figure.axes
     ends = {tuple(line.get_ydata()) for line in ax.lines}
-    assert ends == {(2, 1), (5, 3)}  # the weakest is left out
+    assert ends == {(2, 1), (5, 3)}  # the weakest weight has no line
     widths = [line.get_linewidth() for line in ax.lines]
     assert widths[0] > widths[1]
     words = [text.get_text() for text in ax.texts]
@@ -305,10 +307,10 @@ def test_pairs_of_channels_rotate_on_circles(style, tmp_path):
     figure = plot.position_rings(values, pairs=(0, 3), style=style)
     assert [ax.get_title() for ax in figure.axes] == ["pair 0", "pair 3"]
     for ax, rate in zip(figure.axes, (1.0, 1e-3), strict=True):
-        places = ax.collections[0].get_offsets()
+        points = ax.collections[0].get_offsets()
         angles = np.arange(9) * rate
         np.testing.assert_allclose(
-            places, np.stack([np.cos(angles), np.sin(angles)], 1)
+            points, np.stack([np.cos(angles), np.sin(angles)], 1)
         )
     render(figure)
     with pytest.raises(ValueError, match="from 0 to 3"):
@@ -344,10 +346,10 @@ def test_learning_rates_and_norms_are_curves(tmp_path):
     assert ax.get_yscale() == "log"
     np.testing.assert_array_equal(ax.lines[0].get_xdata(), [1, 2, 3])
     render(figure)
-    many = {f"curve {n}": ([1, 2], [n, n]) for n in range(12)}
-    figure = plot.curves(many, "length, tokens", "time, ms")
+    curves = {f"curve {n}": ([1, 2], [n, n]) for n in range(12)}
+    figure = plot.curves(curves, "length, tokens", "time, ms")
     [ax] = figure.axes
-    assert [line.get_label() for line in ax.lines] == list(many)
+    assert [line.get_label() for line in ax.lines] == list(curves)
     assert len({line.get_color() for line in ax.lines}) == 12
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("length, tokens", "time, ms")
     render(figure)
@@ -360,7 +362,7 @@ def test_learning_rates_and_norms_are_curves(tmp_path):
         plot.gradient_norms({"a": [1.0, 0.0]})
 
 
-def test_words_stand_beside_their_neighbors(tmp_path):
+def test_similar_words_are_near_each_other(tmp_path):
     pytest.importorskip("sklearn")
     rng = np.random.default_rng(0)
     vectors = np.repeat(np.eye(2, 8) * 20, 6, axis=0) + rng.normal(size=(12, 8))
@@ -370,10 +372,10 @@ def test_words_stand_beside_their_neighbors(tmp_path):
     [ax] = figure.axes
     assert [text.get_text() for text in ax.texts] == words
     first, second = (np.asarray(points.get_offsets()) for points in ax.collections)
-    apart = np.linalg.norm(first.mean(0) - second.mean(0))
-    assert apart > np.linalg.norm(first - first.mean(0), axis=1).mean()
-    again = plot.embeddings(vectors, words, groups).axes[0].collections[0]
-    np.testing.assert_array_equal(again.get_offsets(), first)
+    distance = np.linalg.norm(first.mean(0) - second.mean(0))
+    assert distance > np.linalg.norm(first - first.mean(0), axis=1).mean()
+    repeated = plot.embeddings(vectors, words, groups).axes[0].collections[0]
+    np.testing.assert_array_equal(repeated.get_offsets(), first)
     render(figure)
     with pytest.raises(ValueError, match="must be 4 or more"):
         plot.embeddings(vectors[:3], words[:3])
@@ -393,9 +395,9 @@ def test_a_tree_has_each_hypothesis_and_its_predecessor(tmp_path):
     scores = ["-0.50", "-1.00", "-0.40", "-1.25", "-2.00", "-0.75", "-3.50"]
     assert labels[2::2] == scores
     bold = [t.get_text() for t in ax.texts if t.get_fontweight() == "bold"]
-    assert bold == ["t5", "t3"]  # what leads to the best that ended
+    assert bold == ["t5", "t3"]  # the path to the best finished hypothesis
     assert len(ax.lines) == 7
-    # t7 continues t6, which stands below t5.
+    # t7 continues t6, which is below t5.
     t6, t7 = ax.texts[3], ax.texts[7]
     assert ax.lines[3].get_ydata()[0] == pytest.approx(t6.get_position()[1] + 0.11)
     assert ax.lines[3].get_ydata()[1] == pytest.approx(t7.get_position()[1] + 0.11)

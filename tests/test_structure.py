@@ -1,4 +1,4 @@
-"""The architecture: which package may import what, and where."""
+"""The architecture: the imports that each package may have."""
 
 import ast
 import pathlib
@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.backend("torch")  # reads source, runs nothing
+pytestmark = pytest.mark.backend("torch")  # source is read, not run
 
 ROOT = pathlib.Path(__file__).parents[1]
 
 # Each package of keras_tfm with the packages that it may import besides itself.
-# Arrows point down only: a package never imports what stands below it here.
+# Imports point down only: a package never imports one that is listed below it.
 MAY_IMPORT = {
     "types": set(),
     "layers": set(),
@@ -33,7 +33,7 @@ MAY_IMPORT["cli"] = BELOW | {"pipelines", "export", "server", "recipes"}
 MAY_IMPORT[""] = set(MAY_IMPORT)  # keras_tfm itself, which loads them on demand
 
 BACKENDS = {"tensorflow", "tensorflow_text", "jax", "torch"}
-# Where a backend's own API may be used, and for what.
+# Files that may use the API of a backend, and the reason.
 BACKEND_PLACES = {
     "keras_tfm/text/": "tf.data and the tokenizers of tensorflow_text",
     "keras_tfm/export/": "SavedModel",
@@ -42,13 +42,13 @@ BACKEND_PLACES = {
     "keras_tfm/runtime/bfloat16.py": "bfloat16 products on JAX",
     "keras_tfm/runtime/prepacked.py": "prepacked oneDNN weights on PyTorch",
 }
-# Private APIs of Keras, each in one place.
+# Files that may use private APIs of Keras.
 KERAS_PRIVATE_PLACES = {
     "keras_tfm/layers/keras_internals.py",
     "keras_tfm/training/keras_internals.py",
     "keras_tfm/zoo/weight_loader.py",
 }
-# What a module may import at its top; the rest is imported where it is used.
+# Packages that a module may import at its top; others are imported where used.
 AT_THE_TOP = {"keras", "keras_tfm", "numpy", "sentencepiece"}
 AT_THE_TOP |= set(sys.stdlib_module_names)
 # Files that are imported on demand themselves, so that they import freely.
@@ -57,7 +57,7 @@ ON_DEMAND = re.compile(
     r"|runtime/(capture|bfloat16|prepacked)\.py)"
 )
 NAMELESS = {"utils.py", "common.py", "helpers.py"}
-# A folder at the root of somebody's machine, but not the path of an address.
+# A folder at the root of a machine, but not the path of an address.
 MACHINE_PATH = re.compile(r"(?<![\w.:/}$])/(?:work|root|home|Users)/\w")
 TEXTS = {".py", ".md", ".toml", ".ipynb", ".json", ".yml", ".yaml", ".cfg", ""}
 
@@ -117,8 +117,8 @@ def import_faults(tree):
     """Lists the forbidden imports in `tree`, a mapping of path to source."""
     faults = []
     for path, source in tree.items():
-        for line, name, inside in imports(path, source):
-            fault = direction_fault(path, name) or place_fault(path, name, inside)
+        for line, name, on_demand in imports(path, source):
+            fault = direction_fault(path, name) or place_fault(path, name, on_demand)
             if fault:
                 faults.append(f"{path}:{line} imports {name}: {fault}")
     return faults
@@ -140,8 +140,8 @@ def direction_fault(path, name):
     return None
 
 
-def place_fault(path, name, inside):
-    """Returns why an import may not stand at its place, or None."""
+def place_fault(path, name, on_demand):
+    """Returns why an import is not allowed at its place, or None."""
     top = name.split(".")[0]
     if top in BACKENDS and not path.startswith(tuple(BACKEND_PLACES)):
         return "a backend's own API belongs in BACKEND_PLACES"
@@ -149,7 +149,7 @@ def place_fault(path, name, inside):
         return None
     if name.startswith("keras.src") and path not in KERAS_PRIVATE_PLACES:
         return "a private API of Keras belongs in KERAS_PRIVATE_PLACES"
-    if not inside and not ON_DEMAND.match(path) and top not in AT_THE_TOP:
+    if not on_demand and not ON_DEMAND.match(path) and top not in AT_THE_TOP:
         return "import it inside the function that uses it"
     return None
 
@@ -173,7 +173,7 @@ def test_imports_point_down_only(package):
     assert not faults, "\n".join(faults)
 
 
-def test_every_package_has_a_line_in_the_table():
+def test_every_package_is_listed_in_may_import():
     packages = {package_of(path) for path in sources("keras_tfm")}
     assert packages - set(MAY_IMPORT) == set()
 
@@ -231,7 +231,7 @@ def test_every_file_is_named_after_its_content():
     assert [path for path in tree if pathlib.Path(path).name in NAMELESS] == []
 
 
-def test_no_file_names_a_folder_of_one_machine():
+def test_no_file_has_an_absolute_path_of_a_machine():
     assert MACHINE_PATH.search("open('" + "/home" + "/ann/corpus.txt')")  # it can fail
     assert not MACHINE_PATH.search("https://a.org/" + "home/page")
     assert [path for path, text in texts() if MACHINE_PATH.search(text)] == []
