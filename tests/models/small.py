@@ -13,7 +13,7 @@ BATCH = {"source_ids": SOURCE, "target_ids": TARGET}
 
 
 def small(seed=0, **settings):
-    """Makes the model; settings of `Transformer` over those here."""
+    """Makes a small model; `settings` override its arguments."""
     sizes = {"embedding_dim": 8, "intermediate_dim": 12, "num_heads": 2}
     settings = {"num_layers": (1, 2), "dropout": 0.0, **sizes, **settings}
     return draw_weights(Transformer(V, **settings), seed)

@@ -1,4 +1,4 @@
-"""The language model: its formula, its prompts, its search."""
+"""CausalLM: its formula, prompts and decoding."""
 
 import json
 
@@ -33,8 +33,8 @@ def logits_of(model, ids):
     return numpy(model({"token_ids": np.asarray(ids, "int32")}))
 
 
-def logits_along(model, tokens):
-    """`(T, V)` of one text, which is padded: JAX compiles for each length."""
+def logits_of_text(model, tokens):
+    """Returns `(T, V)` of one text, padded: JAX compiles for each length."""
     ids = np.zeros((1, 12), "int32")
     ids[0, : len(tokens)] = tokens
     return logits_of(model, ids)[0, : len(tokens)].astype("float64")
@@ -43,25 +43,25 @@ def logits_along(model, tokens):
 def test_the_network_computes_the_papers_formula():
     model = small(positions=None, activation="relu")
     w = {w.path: numpy(w).astype("float64") for w in model.weights}
-    table = w["embedding/token_embedding/embeddings"]
-    x = table[IDS] * 8**0.5
+    embeddings = w["embedding/token_embedding/embeddings"]
+    x = embeddings[IDS] * 8**0.5
     mask = causal(6) & (IDS != 0)[:, None]
     for i in range(2):
         x = formulas.block(below(w, f"decoder_{i}"), x, mask=mask, first=True)
-    expected = formulas.normalize(below(w, "decoder_norm"), x, 1e-5) @ table.T
+    expected = formulas.normalize(below(w, "decoder_norm"), x, 1e-5) @ embeddings.T
     np.testing.assert_allclose(logits_of(model, IDS), expected, atol=5e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_cached_steps_after_prompts_equal_the_call(kind):
-    """Prompts of several lengths in one batch, and room made on the way."""
+    """For prompts of several lengths in one batch, and a cache that grows."""
     model = small(**KINDS[kind])
     rng = np.random.default_rng(1)
-    beams, said = 2, 5
+    beams, length = 2, 5
     cache = model.begin(ops.convert_to_tensor(PROMPTS), 2, beams)
-    tokens = rng.integers(3, V, (3, beams, said)).astype("int32")
-    ids, actual = np.full((3, beams), 1, "int32"), []  # the first is not read
-    for t in range(said):
+    tokens = rng.integers(3, V, (3, beams, length)).astype("int32")
+    ids, actual = np.full((3, beams), 1, "int32"), []  # the first ids are not read
+    for t in range(length):
         if t in (2, 4):
             cache = model.extend(cache, t + 2)
         index = ops.convert_to_tensor(t, "int32") if t % 2 else t
@@ -72,9 +72,9 @@ def test_cached_steps_after_prompts_equal_the_call(kind):
         prompt = prompt[prompt != 0]
         for beam in range(beams):
             whole = [*prompt, *tokens[row, beam, :-1]]
-            expected = logits_along(model, whole)[len(prompt) - 1 :]
-            one = [logits[row, beam] for logits in actual]
-            np.testing.assert_allclose(one, expected, atol=2e-5)
+            expected = logits_of_text(model, whole)[len(prompt) - 1 :]
+            beam_logits = [logits[row, beam] for logits in actual]
+            np.testing.assert_allclose(beam_logits, expected, atol=2e-5)
 
 
 @pytest.mark.backend("torch")
@@ -87,27 +87,27 @@ def test_beam_search_equals_enumeration():
         prompt = [int(token) for token in prompt if token]
         scored = enumerate_continuations(model, prompt)
         best = sorted(scored, key=scored.get, reverse=True)[:3]
-        ids = [tuple(int(t) for t in one if t) for one in actual.ids[row]]
+        ids = [tuple(int(t) for t in hypothesis if t) for hypothesis in actual.ids[row]]
         assert ids == best
         np.testing.assert_allclose(
-            actual.scores[row], [scored[one] for one in best], atol=1e-4
+            actual.scores[row], [scored[hypothesis] for hypothesis in best], atol=1e-4
         )
 
 
 def enumerate_continuations(model, prompt, end=3):
-    """Mean log-probability of everything of one or two tokens."""
+    """Mean log-probabilities of all continuations of one or two tokens."""
 
-    def log_probabilities(after):
-        logits = logits_along(model, [*prompt, *after])[-1]
-        logits[[0, 2]] = -np.inf  # padding and start are never said
+    def log_probabilities(continuation):
+        logits = logits_of_text(model, [*prompt, *continuation])[-1]
+        logits[[0, 2]] = -np.inf  # padding and start are never generated
         return logits - np.log(np.exp(logits - logits.max()).sum()) - logits.max()
 
     first = log_probabilities([])
     scored = {(end,): first[end]}
     for token in (1, *range(4, V)):
         second = log_probabilities([token])
-        for other in (1, *range(3, V)):
-            scored[token, other] = (first[token] + second[other]) / 2
+        for next_token in (1, *range(3, V)):
+            scored[token, next_token] = (first[token] + second[next_token]) / 2
     return scored
 
 
@@ -116,15 +116,18 @@ def test_greedy_search_and_scores_agree():
     search = runtime.Decoder(model, decode.Options(beam_size=1, max_decoding_length=6))
     actual = search(PROMPTS)
     for row, prompt in enumerate(PROMPTS):
-        said = [int(token) for token in prompt if token]
-        expected, gains = [], []
+        prompt_ids = [int(token) for token in prompt if token]
+        expected, log_probabilities = [], []
         while len(expected) < 6 and (not expected or expected[-1] != 3):
-            logits = logits_along(model, said + expected)[-1]
-            gains.append(logits - np.log(np.exp(logits).sum()))
+            logits = logits_of_text(model, prompt_ids + expected)[-1]
+            log_probabilities.append(logits - np.log(np.exp(logits).sum()))
             expected.append(3 + int(np.argmax(logits[3:])))
         assert [int(t) for t in actual.ids[row, 0] if t] == expected
-        scored = search.score([said], [expected])
-        expected = [gain[token] for gain, token in zip(gains, expected, strict=True)]
+        scored = search.score([prompt_ids], [expected])
+        expected = [
+            log_probability[token]
+            for log_probability, token in zip(log_probabilities, expected, strict=True)
+        ]
         np.testing.assert_allclose(
             scored.token_scores[0, 0, : len(expected)], expected, atol=1e-4
         )
@@ -144,31 +147,31 @@ def test_learned_positions_limit_prompt_and_continuation():
     np.testing.assert_array_equal(actual.lengths[:, 0] <= [4, 6, 3], True)
     assert actual.lengths[1, 0] >= 5
     whole = [int(t) for t in [*PROMPTS[2], *actual.ids[2, 0]] if t]
-    assert len(whole) == 7  # the last is not read
+    assert len(whole) == 7  # the last token needs no position
     assert int(np.argmax(logits_of(model, [whole[:-1]])[0, -1])) == whole[-1]
     with pytest.raises(ValueError, match="sequence_length=6 for 7 tokens"):
         search(np.array([[2, 5, 5, 5, 5, 5, 5]]))
 
 
-def test_a_target_is_scored_if_it_fits_the_learned_positions():
-    """Widths that programs are compiled for are more than the table has."""
+def test_a_target_is_scored_if_learned_positions_cover_it():
+    """Lengths of compiled functions are rounded up, beyond these positions."""
     model = small(**KINDS["learned"])
     search = runtime.Decoder(model, decode.Options(beam_size=1, max_decoding_length=6))
     target = [5, 9, 4, 3]
-    said = [int(t) for t in PROMPTS[0] if t]
-    scored = search.score([said], [target])
-    for place, token in enumerate(target):
-        logits = logits_along(model, said + target[:place])[-1]
+    prompt = [int(t) for t in PROMPTS[0] if t]
+    scored = search.score([prompt], [target])
+    for i, token in enumerate(target):
+        logits = logits_of_text(model, prompt + target[:i])[-1]
         expected = logits[token] - np.log(np.exp(logits).sum())
-        assert scored.token_scores[0, 0, place] == pytest.approx(expected, abs=1e-4)
-    assert search.score([said], [[5] * 10]).lengths[0, 0] == 10
+        assert scored.token_scores[0, 0, i] == pytest.approx(expected, abs=1e-4)
+    assert search.score([prompt], [[5] * 10]).lengths[0, 0] == 10
     with pytest.raises(
         ValueError, match="got 11 tokens for a source of 3 at index 1, max"
     ):
-        search.score([[2], said], [[5], [5] * 11])
+        search.score([[2], prompt], [[5], [5] * 11])
 
 
-def test_prompts_with_padding_in_front_are_rejected():
+def test_prompts_with_leading_padding_are_rejected():
     search = runtime.Decoder(
         small(), decode.Options(beam_size=1, max_decoding_length=6)
     )
@@ -196,11 +199,11 @@ def test_bulk_decoding_equals_a_batch():
         small(), decode.Options(beam_size=3, max_decoding_length=5)
     )
     whole = search(PROMPTS)
-    rows = [[int(token) for token in row if token] for row in PROMPTS]
-    actual = dict(search.bulk(rows))
+    prompts = [[int(token) for token in row if token] for row in PROMPTS]
+    actual = dict(search.bulk(prompts))
     for row in range(3):
-        size = actual[row].ids.shape[-1]
-        np.testing.assert_array_equal(actual[row].ids[0], whole.ids[row, :, :size])
+        length = actual[row].ids.shape[-1]
+        np.testing.assert_array_equal(actual[row].ids[0], whole.ids[row, :, :length])
         np.testing.assert_allclose(actual[row].scores[0], whole.scores[row], atol=1e-5)
 
 
@@ -221,7 +224,7 @@ def test_a_saved_model_has_the_same_config_and_logits(positions, tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_it_learns_a_text():
+def test_training_learns_a_text():
     from keras_tfm import training
 
     model = small(num_layers=1)
@@ -254,16 +257,18 @@ def test_attention_to_the_prompt_is_that_of_the_last_block(beam_size):
     )
     actual = search(PROMPTS)
     for row, prompt in enumerate(PROMPTS):
-        known, said = np.count_nonzero(prompt), actual.lengths[row, 0]
-        text = [*prompt[:known], *actual.ids[row, 0, : said - 1]]
+        prompt_length, length = np.count_nonzero(prompt), actual.lengths[row, 0]
+        text = [*prompt[:prompt_length], *actual.ids[row, 0, : length - 1]]
         ids = np.zeros((1, 12), "int32")
         ids[0, : len(text)] = text
         _, scores = model.blocks[0](
             model.embedding(ids), padding_mask=ids != 0, return_attention_scores=True
         )
-        expected = numpy(scores).mean(axis=1)[0, known - 1 : len(text), : len(prompt)]
-        expected[:, known:] = 0
-        attention = actual.attention[row, 0, :said]
+        expected = numpy(scores).mean(axis=1)[
+            0, prompt_length - 1 : len(text), : len(prompt)
+        ]
+        expected[:, prompt_length:] = 0
+        attention = actual.attention[row, 0, :length]
         np.testing.assert_allclose(attention, expected, atol=1e-5)
 
 
@@ -272,15 +277,22 @@ def test_shortlist_and_coverage_penalty_work():
     model = small(tie=False, logits_bias=True)
     rows = [row[row != 0].tolist() for row in PROMPTS]
     options = {"beam_size": 3, "max_decoding_length": 4}
-    every = decode.Shortlist(np.tile(np.arange(4, V), (V, 1)), np.arange(V))
+    full_shortlist = decode.Shortlist(np.tile(np.arange(4, V), (V, 1)), np.arange(V))
     expected = runtime.Decoder(model, decode.Options(**options))(rows)
-    actual = runtime.Decoder(model, decode.Options(shortlist=every, **options))(rows)
+    actual = runtime.Decoder(
+        model, decode.Options(shortlist=full_shortlist, **options)
+    )(rows)
     assert actual.ids.tolist() == expected.ids.tolist()
     np.testing.assert_allclose(actual.scores, expected.scores, atol=1e-5)
     candidates = ops.convert_to_tensor([range(3, 9)] * 3, "int32")
-    caches = (model.begin(PROMPTS, 4, 2, candidates=few) for few in (None, candidates))
-    every, few = (numpy(model.step(PROMPTS[:, :2], 0, c)[0]) for c in caches)
-    np.testing.assert_allclose(few, every[..., 3:9], atol=1e-5)
+    full_logits, shortlist_logits = (
+        numpy(model.step(PROMPTS[:, :2], 0, cache)[0])
+        for cache in (
+            model.begin(PROMPTS, 4, 2, candidates=None),
+            model.begin(PROMPTS, 4, 2, candidates=candidates),
+        )
+    )
+    np.testing.assert_allclose(shortlist_logits, full_logits[..., 3:9], atol=1e-5)
     covered = runtime.Decoder(model, decode.Options(coverage_penalty=0.2, **options))(
         rows
     )

@@ -1,4 +1,4 @@
-"""Configurations have the sizes that were published."""
+"""Configurations have the published sizes."""
 
 import contextlib
 
@@ -28,16 +28,16 @@ VOCABULARY_SIZE = 37_000
 
 @contextlib.contextmanager
 def without_values():
-    """Makes models that have shapes and no values, in no time and memory."""
+    """Makes models that have shapes and no values, to save time and memory."""
     with keras.StatelessScope(initialize_variables=False):
         yield
-    # Or the next scope to end would make the values of all of them.
+    # Otherwise the end of the next scope would initialize all of these models.
     keras.utils.clear_session(free_memory=False)
 
 
-def parameters(make, *args, **options):
+def parameters(make_model, *args, **options):
     with without_values():
-        return make(*args, **options).count_params()
+        return make_model(*args, **options).count_params()
 
 
 @pytest.mark.parametrize("row", PUBLISHED)
@@ -59,11 +59,11 @@ def test_group_a_has_one_number_of_parameters():
     counts = {
         parameters(models.transformer_table_3, row, 100, num_layers=1) for row in rows
     }
-    # Biases of the projections are as many too: H times d_k is constant.
+    # The number of biases of projections is the same too: H * d_k is constant.
     assert len(counts) == 1
 
 
-def test_counting_without_values_counts_the_same_parameters():
+def test_counting_without_values_counts_all_parameters():
     options = {"num_layers": 1, "embedding_dim": 16, "intermediate_dim": 8}
     count = parameters(models.transformer_base, 50, **options)
     assert count == models.transformer_base(50, **options).count_params()
@@ -85,11 +85,11 @@ def test_transformer_tiny_has_the_published_number_of_parameters():
         ("big", {"dropout": 0.3, "num_heads": 16, "intermediate_dim": 4096}),
     ],
 )
-def test_a_row_changes_what_the_table_says(row, expected):
+def test_a_row_of_table_3_changes_the_options_of_the_paper(row, expected):
     with without_values():
         options = models.transformer_table_3(row, 100).config
     assert {name: options[name] for name in expected} == expected
-    assert options["normalize_first"] is False  # post-norm, as the paper
+    assert options["normalize_first"] is False  # post-norm, as in the paper
 
 
 def test_options_override_the_configuration():
@@ -110,9 +110,9 @@ def test_unknown_configurations_are_rejected():
         models.bert_encoder("bert_huge")
 
 
-# Parameters of the checkpoints, but for the layer upon the first token, which
-# is a classifier's: `D * D + D` of BERT's, MiniLM's and RoBERTa's; and except
-# for two positions of RoBERTa, and its only segment.
+# Parameters of the checkpoints, without the layer on the first token, which
+# belongs to a classifier: `D * D + D` in BERT, MiniLM and RoBERTa; and without
+# two positions of RoBERTa and its only segment.
 ENCODERS = {
     "bert_base": 109_482_240 - 768 * 768 - 768,
     "bert_tiny": 4_385_920 - 128 * 128 - 128,

@@ -1,4 +1,4 @@
-"""The head that guesses hidden tokens."""
+"""MaskedLM: the head that predicts masked tokens."""
 
 import keras
 import numpy as np
@@ -22,37 +22,37 @@ def run(model, positions=POSITIONS):
 
 
 def test_logits_are_the_formula_at_the_masked_positions(model):
-    """Devlin et al. 2019, section 3.1: a layer, then the tokens' own table."""
+    """Devlin et al. 2019, section 3.1: a layer, then the tied embeddings."""
     w = {w.path: numpy(w).astype("float64") for w in model.weights}
     hidden = numpy(model.encoder(PAIR)).astype("float64")
     hidden = np.take_along_axis(hidden, POSITIONS[:, :, None], axis=1)
     x = gelu(hidden @ w["dense/kernel"] + w["dense/bias"])
-    centred = x - x.mean(-1, keepdims=True)
-    x = centred / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
+    centered = x - x.mean(-1, keepdims=True)
+    x = centered / np.sqrt(x.var(-1, keepdims=True) + 1e-12)
     x = x * w["norm/gamma"] + w["norm/beta"]
-    table = numpy(model.encoder.embedding.token_embedding.embeddings)
-    expected = x @ table.T + w["bias/bias"]
+    embeddings = numpy(model.encoder.embedding.token_embedding.embeddings)
+    expected = x @ embeddings.T + w["bias/bias"]
     np.testing.assert_allclose(run(model), expected, rtol=1e-4, atol=1e-5)
-    assert expected.shape == (2, 3, V) and table.shape == (V, D)
+    assert expected.shape == (2, 3, V) and embeddings.shape == (V, D)
 
 
 @pytest.mark.backend("torch")
 def test_training_updates_the_encoder(model):
     model = MaskedLM(encoder(**BERT))
-    before = [numpy(w) for w in model.encoder.weights]
+    initial = [numpy(w) for w in model.encoder.weights]
     model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     inputs = {**PAIR, "mask_positions": POSITIONS}
     labels = np.take_along_axis(IDS, POSITIONS, axis=1)
     losses = [model.train_on_batch(inputs, labels) for _ in range(5)]
     assert losses[-1] < losses[0]
-    moved = [
+    changed = [
         not np.array_equal(a, numpy(b))
-        for a, b in zip(before, model.encoder.weights, strict=True)
+        for a, b in zip(initial, model.encoder.weights, strict=True)
     ]
-    assert all(moved)
+    assert all(changed)
 
 
-def test_a_saved_model_computes_the_same(model, tmp_path):
+def test_a_saved_model_computes_the_same_logits(model, tmp_path):
     model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras")
-    np.testing.assert_allclose(run(again), run(model), atol=1e-6)
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    np.testing.assert_allclose(run(loaded), run(model), atol=1e-6)

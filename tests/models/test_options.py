@@ -1,4 +1,4 @@
-"""Options of a model reach its layers, and those of its copy."""
+"""Options of a model reach its layers, and the layers of its copy."""
 
 from collections import Counter
 
@@ -30,7 +30,7 @@ OPTIONS = {
     "normalize_first": True,
 }
 ENCODER = {**OPTIONS, "normalize_embedding": True}
-# A stack's dropouts: of embedded tokens once, and in each of two blocks.
+# Dropout rates of a stack, and how many layers have them.
 STACK = {0.125: 3, 0.25: 2, 0.375: 2}
 MODELS = {
     "Encoder": (lambda: Encoder(9, **ENCODER), STACK, 6),
@@ -41,7 +41,7 @@ MODELS = {
         6,
     ),
     "MaskedLM": (lambda: MaskedLM(Encoder(9, **ENCODER), "relu"), STACK, 7),
-    # Both stacks, one embedding; attention to the source comes to each block.
+    # Two stacks with one embedding; decoder blocks have cross-attention.
     "Transformer": (
         lambda: Transformer(9, **OPTIONS),
         {0.125: 5, 0.25: 6, 0.375: 4},
@@ -56,32 +56,32 @@ def layers_of(model, kind):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_rates_and_epsilons_reach_their_layers(name):
-    make, rates, norms = MODELS[name]
-    model = make()
+    make_model, rates, norms = MODELS[name]
+    model = make_model()
     copy = type(model).from_config(model.get_config())
     for instance in (model, copy):
-        dropped = Counter(d.rate for d in layers_of(instance, keras.layers.Dropout))
-        assert {rate: n for rate, n in dropped.items() if rate} == rates
+        counts = Counter(d.rate for d in layers_of(instance, keras.layers.Dropout))
+        assert {rate: n for rate, n in counts.items() if rate} == rates
         layers = layers_of(instance, keras.layers.LayerNormalization)
         assert [layer.epsilon for layer in layers] == [0.0625] * norms
-    for model_of in (model, copy):
+    for instance in (model, copy):
         if name == "MaskedLM":
-            assert model_of.dense.activation is keras.activations.relu
+            assert instance.dense.activation is keras.activations.relu
         if name == "Classifier":
-            assert model_of.hidden_dense.activation is keras.activations.tanh
+            assert instance.hidden_dense.activation is keras.activations.tanh
 
 
-def test_a_model_takes_every_option_of_its_blocks():
+def test_a_model_accepts_every_option_of_its_blocks():
     explicit = {"intermediate_dim", "num_heads", "dropout"}
     assert {*BLOCK_DEFAULTS, *explicit} == {*BLOCK_OPTIONS}
 
 
 @pytest.mark.parametrize("name", [*MODELS, "RecurrentSeq2Seq"])
 def test_an_unknown_option_is_rejected(name):
-    """Keras' functional models ignore unknown keywords."""
+    """Functional models of Keras ignore unknown keywords."""
     unknown = {"name": "mine", "num_decoder_layers": 3}
     encoder = Encoder(9, num_layers=1, embedding_dim=8, num_heads=2)
-    wrong = {
+    constructors = {
         "Encoder": lambda: Encoder(9, **ENCODER, **unknown),
         "CausalLM": lambda: CausalLM(9, **OPTIONS, **unknown),
         "Classifier": lambda: SequenceClassifier(encoder, 3, **unknown),
@@ -90,4 +90,4 @@ def test_an_unknown_option_is_rejected(name):
         "RecurrentSeq2Seq": lambda: RecurrentSeq2Seq(9, units=4, **unknown),
     }
     with pytest.raises(TypeError, match="; got num_decoder_layers"):
-        wrong[name]()
+        constructors[name]()

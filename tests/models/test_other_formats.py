@@ -1,4 +1,4 @@
-"""Forward passes in other formats, by Keras' `export`."""
+"""Forward passes in other formats, written by Keras' `export`."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests.models.small import SOURCE, TARGET, V, small
 
 pytestmark = [
     pytest.mark.backend("tensorflow"),
-    # tf2onnx through Keras asks for `np.object`.
+    # Keras uses tf2onnx, which reads `np.object`.
     pytest.mark.filterwarnings("ignore:.*np.object:FutureWarning"),
     pytest.mark.filterwarnings("ignore:(?s).*tf.lite.Interpreter is deprecated"),
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -29,7 +29,7 @@ def classifier():
 
 def language_model():
     sizes = {"num_layers": 1, "embedding_dim": 8, "num_heads": 2}
-    # tf2onnx has no Erfc, which the default activation, GELU, becomes.
+    # tf2onnx has no Erfc, which the default activation, GELU, needs.
     model = models.CausalLM(V, positions="rotary", activation="silu", **sizes)
     return draw_weights(model), {"token_ids": IDS}
 
@@ -42,7 +42,7 @@ def onnx(file, inputs):
 
 def openvino(file, inputs):
     runtime = pytest.importorskip("openvino")
-    # It calculates in bfloat16 where the processor can, unless asked not to.
+    # OpenVINO computes in bfloat16 by default where the CPU supports it.
     exact = {"INFERENCE_PRECISION_HINT": "f32"}
     compiled = runtime.Core().compile_model(file, "CPU", exact)
     return compiled(inputs)[0]
@@ -59,18 +59,19 @@ FORMATS = {"onnx": onnx, "openvino": openvino, "litert": litert}
 SUFFIXES = {"onnx": ".onnx", "openvino": ".xml", "litert": ".tflite"}
 
 
-@pytest.mark.parametrize("make", [translation, classifier, language_model])
+@pytest.mark.parametrize("make_model", [translation, classifier, language_model])
 @pytest.mark.parametrize("name", FORMATS)
 def test_exports_compute_the_logits_of_the_model_for_any_batch_and_length(
-    tmp_path, name, make
+    tmp_path, name, make_model
 ):
     pytest.importorskip({"onnx": "tf2onnx"}.get(name, "tensorflow"))
     pytest.importorskip({"openvino": "openvino"}.get(name, "tensorflow"))
-    model, inputs = make()
+    model, inputs = make_model()
     file = str(tmp_path / f"model{SUFFIXES[name]}")
-    others = {key: ids[:1, :-1] for key, ids in inputs.items()}
-    expected = model(inputs), model(others)  # ONNX: Keras asks for a call before
+    shorter = {key: ids[:1, :-1] for key, ids in inputs.items()}
+    # Keras needs a call before it exports to ONNX.
+    expected = model(inputs), model(shorter)
     model.export(file, format=name, verbose=False)
-    for rows, logits in zip((inputs, others), expected, strict=True):
-        got = FORMATS[name](file, rows)
-        np.testing.assert_allclose(got, ops.convert_to_numpy(logits), atol=1e-4)
+    for batch, logits in zip((inputs, shorter), expected, strict=True):
+        actual = FORMATS[name](file, batch)
+        np.testing.assert_allclose(actual, ops.convert_to_numpy(logits), atol=1e-4)

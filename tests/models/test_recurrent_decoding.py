@@ -15,25 +15,25 @@ from tests.decode.languages import assert_found, by_hand, log_softmax
 from tests.layers.formulas import numpy, softmax
 from tests.models.recurrent_formula import (
     LENGTHS,
-    begun,
-    drawn,
+    begin_cache,
     logits_of,
     model_of,
     network,
+    run_step,
     small,
-    stepped,
+    with_drawn_weights,
 )
 from tests.models.small import SOURCE, TARGET, V
 
 
 @functools.cache
 def search_model():
-    """Says many things, and ends some of them."""
+    """Its hypotheses differ, and some of them end."""
     return small(seed=23)
 
 
 @pytest.mark.backend("torch")
-def test_beam_search_equals_one_by_hand_with_the_formula():
+def test_beam_search_equals_the_reference_search_with_the_formula():
     model, sources = search_model(), np.pad(SOURCE, [[0, 1], [0, 4]])
     options = {"return_attention": True, "jit_compile": False}
     beam = runtime.Decoder(
@@ -53,7 +53,7 @@ def test_beam_search_equals_one_by_hand_with_the_formula():
         assert_found(actual, row, by_hand(ask, 18, 3, 3), tolerance=1e-4)
     assert actual.lengths[2].tolist() == [0, 0, 0]
     assert len({tuple(ids) for ids in actual.ids[:2].reshape(6, -1)}) > 3
-    assert actual.lengths.max() == 18  # past the first room
+    assert actual.lengths.max() == 18  # beyond the first capacity of the cache
     size = actual.lengths[0, 0]
     _, expected = network(model, SOURCE[0], [2, *actual.ids[0, 0, : size - 1]])
     attention = actual.attention[0, 0, :size, :4]
@@ -62,15 +62,15 @@ def test_beam_search_equals_one_by_hand_with_the_formula():
 
 
 @pytest.mark.backend("torch")  # the search of each backend is tested elsewhere
-def test_rows_that_join_a_running_batch_keep_their_states():
+def test_sequences_that_join_a_running_batch_keep_their_states():
     draw = np.random.default_rng(0)
     rows = [draw.integers(4, V, n).tolist() for n in draw.integers(1, 6, 9)]
     search = runtime.Decoder(
         search_model(),
         decode.Options(beam_size=3, max_decoding_length=20, jit_compile=False),
     )
-    for number, actual in search.bulk(rows, batch_size=3):
-        expected = search([rows[number]])
+    for index, actual in search.bulk(rows, batch_size=3):
+        expected = search([rows[index]])
         assert actual.lengths.tolist() == expected.lengths.tolist()
         size = min(actual.ids.shape[-1], expected.ids.shape[-1])
         assert actual.ids[..., :size].tolist() == expected.ids[..., :size].tolist()
@@ -92,21 +92,23 @@ def test_xla_compiles_begin_and_step():
 def test_an_ensemble_averages_recurrent_models():
     models = [model_of("gru additive"), model_of("lstm multiplicative")]
     ensemble = decode.Ensemble(models)
-    cache = ensemble.extend(begun(ensemble, beams=2), 8)
+    cache = ensemble.extend(begin_cache(ensemble, beams=2), 8)
     cache = reorder_cache(cache, ops.zeros((2, 2), "int32"))
-    actual, cache = stepped(ensemble, np.repeat(TARGET[:, :1], 2, axis=1), 0, cache)
-    shares = [softmax(logits_of(model)[:, 0].astype("float64")) for model in models]
-    expected = np.log(np.mean(shares, axis=0))
+    actual, cache = run_step(ensemble, np.repeat(TARGET[:, :1], 2, axis=1), 0, cache)
+    probabilities = [
+        softmax(logits_of(model)[:, 0].astype("float64")) for model in models
+    ]
+    expected = np.log(np.mean(probabilities, axis=0))
     for beam in range(2):
         np.testing.assert_allclose(numpy(actual)[:, beam], expected, atol=1e-5)
     np.testing.assert_allclose(numpy(cache["attention"]).sum(-1), 1, atol=1e-5)
 
 
-def test_a_translator_with_it_is_saved(tmp_path):
+def test_a_translator_with_a_recurrent_model_is_saved(tmp_path):
     texts = ["a house by the sea", "the old house", "", "sea"]
     vocabulary = Vocabulary.train(texts * 20, size=273)
     settings = {**model_of("gru additive").config, "vocabulary_size": 273}
-    model = drawn(RecurrentSeq2Seq(**settings))
+    model = with_drawn_weights(RecurrentSeq2Seq(**settings))
     options = {"beam_size": 2, "max_decoding_length": 5, "jit_compile": False}
     translator = Translator(model, vocabulary).replace(**options)
     translator.save(tmp_path / "model")

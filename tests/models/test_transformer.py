@@ -1,4 +1,4 @@
-"""Transformer: one network by formula, by `call`, and step by step."""
+"""Transformer: the formula, `call` and cached steps agree."""
 
 import json
 
@@ -46,7 +46,7 @@ KINDS = {
     "rotary, one head of keys": {"positions": "rotary", "num_key_value_heads": 1},
     "batch norm": {"normalize_first": True, "normalization": "batch_norm"},
     "shaw, additive": {"positions": "shaw", "score": "additive"},
-    "narrow heads": {"key_dim": 3, "value_dim": 2, "num_layers": (2, 1)},
+    "small heads": {"key_dim": 3, "value_dim": 2, "num_layers": (2, 1)},
     "SSRU": {"decoder_recurrence": "ssru"},
 }
 
@@ -58,48 +58,48 @@ def logits_of(model, source=SOURCE, target=TARGET):
 @pytest.mark.parametrize("kind", ["post-norm", "pre-norm"])
 def test_the_network_computes_the_papers_formula(kind):
     model = small(**KINDS[kind])
-    # Weights of the model have no folder of its own.
+    # Paths of weights do not start with the name of the model.
     w = {w.path: numpy(w).astype("float64") for w in model.weights}
     first = model.config["normalize_first"]
     mask = (SOURCE != 0)[:, None]
 
     def embed(ids):
-        table = w["embedding/token_embedding/embeddings"]
-        return table[ids] * np.sqrt(8) + paper(ids.shape[1], 8)
+        embeddings = w["embedding/token_embedding/embeddings"]
+        return embeddings[ids] * np.sqrt(8) + paper(ids.shape[1], 8)
 
-    def end(stack, x):
+    def final_norm(stack, x):
         return formulas.normalize(below(w, f"{stack}_norm"), x, 1e-5) if first else x
 
     memory = embed(SOURCE)
     for i in range(1):
         weights = below(w, f"encoder_{i}")
         memory = formulas.block(weights, memory, mask=mask, first=first)
-    memory, x = end("encoder", memory), embed(TARGET)
+    memory, x = final_norm("encoder", memory), embed(TARGET)
     for i in range(2):
         masks = {"mask": causal(5) & (TARGET != 0)[:, None], "memory_mask": mask}
         x = formulas.block(below(w, f"decoder_{i}"), x, memory, first=first, **masks)
-    expected = end("decoder", x) @ w["embedding/token_embedding/embeddings"].T
+    expected = final_norm("decoder", x) @ w["embedding/token_embedding/embeddings"].T
     np.testing.assert_allclose(logits_of(model), expected, atol=5e-5)
 
 
 @pytest.mark.parametrize(
-    ("tie", "tables", "projections"),
+    ("tie", "matrices", "projections"),
     [("all", 1, 0), ("target", 2, 0), ("inputs", 1, 1), (None, 2, 1)],
 )
-def test_tie_sets_the_number_of_embedding_matrices(tie, tables, projections):
+def test_tie_sets_the_number_of_embedding_matrices(tie, matrices, projections):
     model = small(tie=tie)
     shapes = [tuple(weight.shape) for weight in model.weights]
-    assert shapes.count((V, 8)) == tables  # no other width is V
+    assert shapes.count((V, 8)) == matrices  # no other dimension is V
     assert shapes.count((8, V)) == projections
 
 
-def test_tied_embeddings_have_positions_and_norms_of_their_own():
+def test_tied_embeddings_have_separate_positions_and_norms():
     model = small(**KINDS["BART's"])
-    one, other = model.source_embedding, model.target_embedding
-    assert one.embeddings is other.embeddings
-    assert one.position_layer.embeddings is not other.position_layer.embeddings
-    assert one.norm.gamma is not other.norm.gamma
-    assert not one.logits_bias and other.bias.shape == (V,)
+    source, target = model.source_embedding, model.target_embedding
+    assert source.embeddings is target.embeddings
+    assert source.position_layer.embeddings is not target.position_layer.embeddings
+    assert source.norm.gamma is not target.norm.gamma
+    assert not source.logits_bias and target.bias.shape == (V,)
     shapes = [tuple(weight.shape) for weight in model.weights]
     assert (shapes.count((V, 8)), shapes.count((V,)), shapes.count((6, 8))) == (1, 1, 2)
 
@@ -116,7 +116,7 @@ def test_source_and_target_vocabularies_may_differ_in_size():
 def test_encoder_and_decoder_may_differ_in_depth():
     model = small(num_layers=(3, 1))
     assert (len(model.encoder_blocks), len(model.decoder_blocks)) == (3, 1)
-    model = small(num_layers=np.int64(2))  # as of a grid of settings
+    model = small(num_layers=np.int64(2))  # as in a grid of options
     assert (len(model.encoder_blocks), len(model.decoder_blocks)) == (2, 2)
 
 
@@ -128,13 +128,13 @@ def test_the_future_padding_and_batch_order_do_not_change_logits():
     changed = logits_of(model, target=later)
     np.testing.assert_allclose(changed[:, :3], whole[:, :3], atol=1e-5)
     assert abs(changed[:, 3:] - whole[:, 3:]).max() > 0.01  # it can fail
-    turned = logits_of(model, SOURCE[::-1].copy(), TARGET[::-1].copy())
-    np.testing.assert_allclose(turned[::-1], whole, atol=1e-5)
+    reversed_batch = logits_of(model, SOURCE[::-1].copy(), TARGET[::-1].copy())
+    np.testing.assert_allclose(reversed_batch[::-1], whole, atol=1e-5)
     alone = logits_of(model, SOURCE[1:, :2], TARGET[1:, :3])
     np.testing.assert_allclose(alone, whole[1:, :3], atol=1e-5)
 
 
-def test_a_row_of_padding_gives_no_nan():
+def test_a_sequence_of_padding_does_not_produce_nan():
     model = small()
     source, target = SOURCE.copy(), TARGET.copy()
     source[1] = target[1] = 0
@@ -161,7 +161,7 @@ def test_cached_steps_equal_the_call(kind):
 @settings(max_examples=3)
 @given(seed=st.integers(0, 999))
 def test_reordered_beams_keep_their_past(kind, seed):
-    """Every hypothesis gets the logits of its own tokens, whatever its way."""
+    """Hypotheses get the logits of their own tokens after any reordering."""
     rng, (rows, beams, length) = np.random.default_rng(seed), (2, 3, 4)
     model = MODELS.get(kind) or MODELS.setdefault(kind, small(**KINDS[kind]))
     cache = model.begin(ops.convert_to_tensor(SOURCE), length, beams)
@@ -194,7 +194,7 @@ def test_the_encoder_output_is_not_repeated_for_the_beams():
     assert tuple(cache["beams"]["ancestors"].shape) == (2, 3, 18)
 
 
-def test_attention_maps_have_one_tensor_a_layer_and_sum_to_one():
+def test_attention_maps_have_a_tensor_for_each_layer_and_sum_to_one():
     model = small(num_layers=(2, 3))
     maps = model.attention_maps(
         ops.convert_to_tensor(SOURCE), ops.convert_to_tensor(TARGET)
@@ -202,9 +202,9 @@ def test_attention_maps_have_one_tensor_a_layer_and_sum_to_one():
     shapes = {"encoder": (2, 2, 4, 4), "decoder": (2, 2, 5, 5), "cross": (2, 2, 5, 4)}
     for name, depth in [("encoder", 2), ("decoder", 3), ("cross", 3)]:
         assert len(maps[name]) == depth
-        for each in map(numpy, maps[name]):
-            assert each.shape == shapes[name]
-            np.testing.assert_allclose(each.sum(-1), 1, atol=1e-5)
+        for weights in map(numpy, maps[name]):
+            assert weights.shape == shapes[name]
+            np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-5)
     cross, decoder = numpy(maps["cross"][1]), numpy(maps["decoder"][1])
     assert (cross[1, :, :, 2:] == 0).all()  # source padding
     assert (np.triu(decoder[0, 0], 1) == 0).all()  # the future
@@ -212,7 +212,7 @@ def test_attention_maps_have_one_tensor_a_layer_and_sum_to_one():
 
 @pytest.mark.parametrize("kind", ["pre-norm", "learned"])
 def test_attention_maps_are_those_of_the_call(kind):
-    """The last cross map, put through the rest by hand, gives the logits."""
+    """Cross-attention of the first block equals that of the formula."""
     model = small(**KINDS[kind])
     maps = model.attention_maps(
         ops.convert_to_tensor(SOURCE), ops.convert_to_tensor(TARGET)
@@ -221,13 +221,23 @@ def test_attention_maps_are_those_of_the_call(kind):
     w = below(weights_of(model.decoder_blocks[0]), "cross_attention")
     x = numpy(model.target_embedding(TARGET))
     block = weights_of(model.decoder_blocks[0])
-    own, norm = below(block, "self_attention"), below(block, "self_attention_norm")
+    self_attention, norm = (
+        below(block, "self_attention"),
+        below(block, "self_attention_norm"),
+    )
     mask = causal(5) & (TARGET != 0)[:, None]
     if model.config["normalize_first"]:
-        x = x + formulas.attention(own, formulas.normalize(norm, x, 1e-5), mask=mask)[0]
+        x = (
+            x
+            + formulas.attention(
+                self_attention, formulas.normalize(norm, x, 1e-5), mask=mask
+            )[0]
+        )
         x = formulas.normalize(below(block, "cross_attention_norm"), x, 1e-5)
     else:
-        x = formulas.normalize(norm, x + formulas.attention(own, x, mask=mask)[0], 1e-5)
+        x = formulas.normalize(
+            norm, x + formulas.attention(self_attention, x, mask=mask)[0], 1e-5
+        )
     _, expected = formulas.attention(w, x, memory, mask=(SOURCE != 0)[:, None])
     np.testing.assert_allclose(numpy(maps["cross"][0]), expected, atol=1e-5)
 
@@ -263,7 +273,7 @@ def test_the_hidden_model_shares_every_layer():
     assert len(hidden.weights) == len(model.weights) - 1  # the projection
 
 
-EVERY_SETTING = {
+ALL_OPTIONS = {
     "target_vocabulary_size": 15,
     "num_layers": (1, 2),
     "embedding_dim": 8,
@@ -291,7 +301,7 @@ EVERY_SETTING = {
 }
 
 
-def test_a_saved_recurrent_decoder_computes_the_same(tmp_path):
+def test_a_saved_recurrent_decoder_computes_the_same_logits(tmp_path):
     model = small(**KINDS["SSRU"])
     path = str(tmp_path / "model.keras")
     model.save(path)
@@ -310,7 +320,7 @@ def test_a_saved_recurrent_decoder_computes_the_same(tmp_path):
     ids=["name", "layer", "shared inside attention"],
 )
 def test_a_saved_model_has_the_same_config_and_logits(positions, tmp_path):
-    model = Transformer(V, positions=positions(), **EVERY_SETTING)
+    model = Transformer(V, positions=positions(), **ALL_OPTIONS)
     path = str(tmp_path / "model.keras")
     model.save(path)
     loaded = keras.models.load_model(path)
@@ -326,20 +336,20 @@ def test_a_saved_model_has_the_same_config_and_logits(positions, tmp_path):
 
 
 @pytest.mark.backend("torch")
-def test_lora_trains_only_its_updates():
+def test_lora_trains_only_its_factors():
     model = small()
-    before = [weight.copy() for weight in model.get_weights()]
-    start, frozen = logits_of(model), list(model.weights)
+    initial = [weight.copy() for weight in model.get_weights()]
+    initial_logits, frozen = logits_of(model), list(model.weights)
     model.enable_lora(2)
-    np.testing.assert_allclose(logits_of(model), start, atol=1e-6)
+    np.testing.assert_allclose(logits_of(model), initial_logits, atol=1e-6)
     # Encoder 1 block, decoder 2 with 2 attentions: query and value, 2 factors.
     assert len(model.trainable_weights) == (1 + 2 * 2) * 2 * 2
     assert all("lora" in weight.path for weight in model.trainable_weights)
     model.compile(keras.optimizers.SGD(1.0), SmoothedCrossentropy())
     model.train_on_batch(BATCH, LABELS)
-    for weight, old in zip(frozen, before, strict=True):
-        np.testing.assert_array_equal(numpy(weight), old)
-    assert abs(logits_of(model) - start).max() > 1e-4
+    for weight, initial_value in zip(frozen, initial, strict=True):
+        np.testing.assert_array_equal(numpy(weight), initial_value)
+    assert abs(logits_of(model) - initial_logits).max() > 1e-4
 
 
 @QUANTIZED
@@ -373,20 +383,20 @@ def test_a_tied_int8_model_runs():
 
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision_trains(policy):
-    whole = small(num_layers=1)
+    reference = small(num_layers=1)
     model = small(num_layers=1, dtype=policy)
     logits = model(BATCH)
     assert keras.backend.standardize_dtype(logits.dtype) == policy[6:]
-    np.testing.assert_allclose(numpy(logits), logits_of(whole), atol=0.2)
+    np.testing.assert_allclose(numpy(logits), logits_of(reference), atol=0.2)
     assert all(weight.dtype == "float32" for weight in model.weights)
     model.compile("sgd", SmoothedCrossentropy())
     scaled = type(model.optimizer).__name__ == "LossScaleOptimizer"
     assert scaled == (policy == "mixed_float16")
-    before = model.get_weights()[0].copy()
+    initial = model.get_weights()[0].copy()
     loss = model.train_on_batch(BATCH, LABELS)
     assert np.isfinite(np.asarray(loss)).all()
     assert all(np.isfinite(weight).all() for weight in model.get_weights())
-    assert (model.get_weights()[0] != before).any() or scaled
+    assert (model.get_weights()[0] != initial).any() or scaled
     cache = model.begin(ops.convert_to_tensor(SOURCE), 4)
     step, _ = model.step(TARGET[:, :1], 0, cache)
     np.testing.assert_allclose(numpy(step)[:, 0], numpy(model(BATCH))[:, 0], atol=0.1)
@@ -398,19 +408,19 @@ def test_mixed_precision_decodes_with_float32_logits(policy, tie):
     model = small(num_layers=1, tie=tie, logits_bias=True, dtype=policy)
     candidates = ops.convert_to_tensor([range(3, 9)] * len(SOURCE), "int32")
     cache = model.begin(ops.convert_to_tensor(SOURCE), 4)
-    few = model.begin(ops.convert_to_tensor(SOURCE), 4, candidates=candidates)
+    short = model.begin(ops.convert_to_tensor(SOURCE), 4, candidates=candidates)
     logits, _ = model.step(TARGET[:, :1], 0, cache)
-    of_few, _ = model.step(TARGET[:, :1], 0, few)
-    for actual in (logits, of_few):
+    candidate_logits, _ = model.step(TARGET[:, :1], 0, short)
+    for actual in (logits, candidate_logits):
         assert keras.backend.standardize_dtype(actual.dtype) == "float32"
         rounded = ops.cast(ops.cast(actual, policy[6:]), "float32")
         assert abs(numpy(actual) - numpy(rounded)).max() > 0
     expected = numpy(logits)[..., 3:9]
-    np.testing.assert_allclose(numpy(of_few), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(numpy(candidate_logits), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("settings", [{}, {"positions": "t5"}])
-def test_read_length_does_not_change_a_step(settings):
+def test_read_length_does_not_change_the_logits_of_a_step(settings):
     model, length = small(**settings), SOURCE.shape[1]
     source = ops.convert_to_tensor(np.pad(SOURCE, ((0, 0), (0, 5))))
     caches = [
@@ -420,11 +430,13 @@ def test_read_length_does_not_change_a_step(settings):
     shapes = [keras.tree.map_structure(lambda x: tuple(x.shape), c) for c in caches]
     assert shapes[0] == shapes[1]
     ids = ops.convert_to_tensor([[2, 5]] * len(SOURCE), "int32")
-    (expected, whole), (actual, cut) = (model.step(ids, 0, cache) for cache in caches)
+    (expected, whole), (actual, shortened) = (
+        model.step(ids, 0, cache) for cache in caches
+    )
     np.testing.assert_allclose(numpy(actual), numpy(expected), atol=1e-5)
-    maps = (numpy(cache["attention"]) for cache in (cut, whole))
+    maps = (numpy(cache["attention"]) for cache in (shortened, whole))
     np.testing.assert_allclose(*maps, atol=1e-6)
-    assert not numpy(cut["memory"][0][1])[:, :, length:].any()
+    assert not numpy(shortened["memory"][0][1])[:, :, length:].any()
     assert numpy(whole["memory"][0][1])[:, :, length:].any()
 
 
@@ -440,19 +452,19 @@ def test_only_mixed_unquantized_models_decode_with_float32_logits():
 
 
 @pytest.mark.backend("tensorflow")
-def test_an_exported_model_takes_any_batch_and_length(tmp_path):
+def test_an_exported_model_accepts_any_batch_and_length(tmp_path):
     import tensorflow as tf
 
     model = small()
     model.export(str(tmp_path / "model"), verbose=False)
-    served = tf.saved_model.load(str(tmp_path / "model"))
-    for rows, source, target in [(2, 4, 5), (1, 2, 3)]:
+    exported = tf.saved_model.load(str(tmp_path / "model"))
+    for batch_size, source_length, target_length in [(2, 4, 5), (1, 2, 3)]:
         batch = {
-            "source_ids": tf.constant(SOURCE[:rows, :source]),
-            "target_ids": tf.constant(TARGET[:rows, :target]),
+            "source_ids": tf.constant(SOURCE[:batch_size, :source_length]),
+            "target_ids": tf.constant(TARGET[:batch_size, :target_length]),
         }
         np.testing.assert_allclose(
-            served.serve(batch).numpy(), numpy(model(batch)), atol=1e-5
+            exported.serve(batch).numpy(), numpy(model(batch)), atol=1e-5
         )
 
 
