@@ -9,7 +9,7 @@ VOCABULARY_SIZE = 14
 
 
 def draw_transformer(seed=1, **settings):
-    """Makes a Transformer that says many things and ends most of them."""
+    """Makes a Transformer with various hypotheses, most of which end."""
     settings = {
         "vocabulary_size": VOCABULARY_SIZE,
         "num_layers": (1, 2),
@@ -27,7 +27,7 @@ def draw_transformer(seed=1, **settings):
 
 
 def redraw(model, seed):
-    """Gives a model other weights."""
+    """Sets new random weights."""
     draw = np.random.default_rng(seed)
     spreads = {"gamma": 0.1, "beta": 0.1, "bias": 0.1, "embeddings": 0.25}
     weights = []

@@ -1,4 +1,4 @@
-"""Languages small enough to know every sentence of, and searches by hand."""
+"""Languages small enough to enumerate, and reference searches in Python."""
 
 import math
 import os
@@ -16,27 +16,27 @@ START, END = 2, 3
 NEXT = np.array([0, 3, 3, 4, 5, 2], "int32")
 
 
-def drawn(count):
-    """Lets a test draw so many examples, or EXAMPLES times as many."""
+def examples(count):
+    """Limits a test to `count` examples, times the variable EXAMPLES."""
     count *= int(os.environ.get("EXAMPLES", 1))
     return hypothesis.settings(max_examples=count, derandomize=True, deadline=None)
 
 
 def options_of(**options):
-    """Makes options that suppress no token unless told to."""
+    """Makes options that suppress no token by default."""
     return decode.Options(**{"suppress_ids": (), "disable_unk": False, **options})
 
 
 def loop_step(ids, index, cache):
-    """Gives the next token of the loop a logit of 5, and 0 to the others."""
+    """Returns a logit of 5 for the next token of the loop, 0 for others."""
     return 5.0 * ops.one_hot(ops.take(NEXT, ids), len(NEXT)), cache
 
 
 def draw_language(seed, rows, vocabulary_size, max_length, sharpness=1.0):
-    """Draws logits that hang on every token before: `(rows, nodes, V)`.
+    """Draws logits that depend on all previous tokens: `(rows, nodes, V)`.
 
-    The histories are the nodes of a tree with V branches: node 0 is the empty
-    one, and token t leads from node n to node `n * V + t + 1`.
+    Histories are the nodes of a tree with V branches: node 0 is the empty
+    history, and token t leads from node n to node `n * V + t + 1`.
     """
     nodes = (vocabulary_size**max_length - 1) // (vocabulary_size - 1)
     draw = np.random.default_rng(seed)
@@ -45,7 +45,7 @@ def draw_language(seed, rows, vocabulary_size, max_length, sharpness=1.0):
 
 
 def tree_step(table):
-    """The step of a drawn language; the cache holds where each beam stands."""
+    """The step function of a drawn language; the cache has each beam's node."""
     size = table.shape[-1]
 
     def step(ids, index, cache):
@@ -61,31 +61,33 @@ def tree_cache(rows, beam_size):
     return {"beams": {"node": ops.zeros((rows, beam_size), "int32")}}
 
 
-def tree_gains(table, suppress_ids=(), change=None, prefix=()):
-    """Gives `ask(histories)`: `(M, V)` log-probabilities of what comes next.
+def tree_log_probs(table, suppress_ids=(), change=None, prefix=()):
+    """Returns a function from histories to `(M, V)` log-probabilities.
 
     Args:
-        table: of `draw_language`, one row.
+        table: `(nodes, V)`, one language of `draw_language`.
         suppress_ids: tokens that are never generated.
         change: None, or `(logits, history) -> logits` in float64, in place.
         prefix: tokens that are forced.
     """
     size = table.shape[-1]
 
-    def gains_after(history):
+    def log_probs_after(history):
         node = 0
         for token in history:
             node = node * size + token + 1
         logits = table[node].astype("float64")
         if len(history) < len(prefix):
-            gains = log_softmax(logits)
+            log_probs = log_softmax(logits)
             allowed = np.arange(size) == prefix[len(history)]
-            return np.where(allowed, gains, -np.inf)
+            return np.where(allowed, log_probs, -np.inf)
         if change is not None:
             logits = change(logits, list(history))
         return log_softmax(logits, suppress_ids)
 
-    return lambda histories: np.array([gains_after(one) for one in histories])
+    return lambda histories: np.array(
+        [log_probs_after(history) for history in histories]
+    )
 
 
 def log_softmax(logits, suppress_ids=()):
@@ -102,22 +104,24 @@ def divisor(length, length_penalty, form):
     return base**length_penalty
 
 
-def every_hypothesis(ask, max_length, length_penalty=1.0, form="mean", end_id=END):
-    """Lists `(score, ids)` of all there are, best first."""
-    actual, open_ones = [], [((), 0.0)]
+def all_hypotheses(
+    next_log_probs, max_length, length_penalty=1.0, form="mean", end_id=END
+):
+    """Lists `(score, ids)` of all hypotheses, best first."""
+    hypotheses, live = [], [((), 0.0)]
     for length in range(1, max_length + 1):
-        candidates = _continuations(open_ones, ask)
-        open_ones = [c for c in candidates if c[0][-1] != end_id]
-        actual += [
+        candidates = _continuations(live, next_log_probs)
+        live = [c for c in candidates if c[0][-1] != end_id]
+        hypotheses += [
             (total / divisor(length, length_penalty, form), ids)
             for ids, total in candidates
             if ids[-1] == end_id or length == max_length
         ]
-    return sorted(actual, reverse=True)
+    return sorted(hypotheses, reverse=True)
 
 
-def by_hand(
-    ask,
+def reference_beam_search(
+    next_log_probs,
     max_length,
     beam_size,
     num_hypotheses,
@@ -128,58 +132,63 @@ def by_hand(
     stop_early=True,
     end_id=END,
 ):
-    """Beam search as the docstring of `beam` tells it, one row, in Python.
+    """Beam search as in the docstring of `beam`, for one source, in Python.
 
     Args:
-        ask: `histories -> (M, V)` log-probabilities of the next token.
-        stop_early: bool. Stop when no open hypothesis can still win.
+        next_log_probs: `histories -> (M, V)`, for the next token.
+        stop_early: bool. Stop when no live hypothesis can still win.
     """
-    pool, ended, open_ones = [], 0, [((), 0.0)]
+    finished, num_finished, live = [], 0, [((), 0.0)]
     for length in range(1, max_length + 1):
-        best = _continuations(open_ones, ask)[: 2 * beam_size]
+        best = _continuations(live, next_log_probs)[: 2 * beam_size]
         ends = [c for c in best[:beam_size] if c[0][-1] == end_id]
-        ended += len(ends)
-        pool += [(s / divisor(length, length_penalty, form), ids) for ids, s in ends]
-        pool.sort(reverse=True)
-        open_ones = [c for c in best if c[0][-1] != end_id][:beam_size]
-        if not open_ones:
-            return pool[:num_hypotheses]
-        if len(pool) < num_hypotheses:
+        num_finished += len(ends)
+        finished += [
+            (s / divisor(length, length_penalty, form), ids) for ids, s in ends
+        ]
+        finished.sort(reverse=True)
+        live = [c for c in best if c[0][-1] != end_id][:beam_size]
+        if not live:
+            return finished[:num_hypotheses]
+        if len(finished) < num_hypotheses:
             continue
-        worst = pool[num_hypotheses - 1][0]
-        present = open_ones[0][1] / divisor(length, length_penalty, form)
-        if ended >= beam_size * patience and (early_stopping or present <= worst):
-            return pool[:num_hypotheses]
-        reachable = open_ones[0][1] / divisor(max_length, length_penalty, form)
+        worst = finished[num_hypotheses - 1][0]
+        best_now = live[0][1] / divisor(length, length_penalty, form)
+        if num_finished >= beam_size * patience and (
+            early_stopping or best_now <= worst
+        ):
+            return finished[:num_hypotheses]
+        reachable = live[0][1] / divisor(max_length, length_penalty, form)
         if stop_early and reachable <= worst:
-            return pool[:num_hypotheses]
-    last = divisor(max_length, length_penalty, form)
-    pool += [(total / last, ids) for ids, total in open_ones]
-    return sorted(pool, reverse=True)[:num_hypotheses]
+            return finished[:num_hypotheses]
+    final_divisor = divisor(max_length, length_penalty, form)
+    finished += [(total / final_divisor, ids) for ids, total in live]
+    return sorted(finished, reverse=True)[:num_hypotheses]
 
 
-def _continuations(open_ones, ask):
-    gains = ask([ids for ids, _ in open_ones])
+def _continuations(live, next_log_probs):
+    log_probs = next_log_probs([ids for ids, _ in live])
     candidates = [
-        ((*ids, token), total + gain)
-        for (ids, total), row in zip(open_ones, gains, strict=True)
-        for token, gain in enumerate(row)
-        if not math.isinf(gain)
+        ((*ids, token), total + log_prob)
+        for (ids, total), token_log_probs in zip(live, log_probs, strict=True)
+        for token, log_prob in enumerate(token_log_probs)
+        if not math.isinf(log_prob)
     ]
     return sorted(candidates, key=lambda candidate: -candidate[1])
 
 
-def assert_found(hypotheses, row, wanted, tolerance=1e-5):
-    """Holds one row of a search's result against `(score, ids)`, best first."""
+def assert_hypotheses(hypotheses, row, expected, tolerance=1e-5):
+    """Compares the hypotheses of a row with `(score, ids)`, best first."""
     ids, scores, lengths = (ops.convert_to_numpy(x)[row] for x in hypotheses[:3])
     size, max_length = ids.shape
-    wanted = wanted[:size]
-    padded = [(*tokens, *[0] * (max_length - len(tokens))) for _, tokens in wanted]
-    padded += [(0,) * max_length] * (size - len(wanted))
+    expected = expected[:size]
+    padded = [(*tokens, *[0] * (max_length - len(tokens))) for _, tokens in expected]
+    padded += [(0,) * max_length] * (size - len(expected))
     assert ids.tolist() == [list(tokens) for tokens in padded]
     assert lengths.tolist() == [
-        *(len(tokens) for _, tokens in wanted),
-        *[0] * (size - len(wanted)),
+        *(len(tokens) for _, tokens in expected),
+        *[0] * (size - len(expected)),
     ]
-    expected = [score for score, _ in wanted] + [-np.inf] * (size - len(wanted))
-    np.testing.assert_allclose(scores, expected, atol=tolerance)
+    expected_scores = [score for score, _ in expected]
+    expected_scores += [-np.inf] * (size - len(expected))
+    np.testing.assert_allclose(scores, expected_scores, atol=tolerance)

@@ -1,4 +1,4 @@
-"""Options of a search do what the parts that they stand for do."""
+"""Options of a search have the effect of the functions behind them."""
 
 import keras
 import numpy as np
@@ -11,12 +11,12 @@ from keras_tfm.decode.logits_processors import suppress
 END = 3
 
 
-class Fixed:
-    """Always has the same logits, and notes what it is asked to score."""
+class FixedModel:
+    """Always returns the same logits, and records the targets it scores."""
 
-    def __init__(self, logits, at=None):
+    def __init__(self, logits, nan_at=None):
         self.logits = np.asarray(logits, "float32")
-        self.at, self.asked = at, []
+        self.nan_at, self.targets = nan_at, []
 
     def begin(self, source_ids, max_length, beam_size):
         return {}
@@ -27,29 +27,29 @@ class Fixed:
 
     def __call__(self, inputs):
         ids = inputs["target_ids"]
-        self.asked.append(ids)
+        self.targets.append(ids)
         logits = self.step(ids, 0, {})[0]
-        if self.at is None:
+        if self.nan_at is None:
             return logits
-        here = ops.equal(ops.arange(ids.shape[1]), self.at)[:, None]
-        return ops.where(here, float("nan"), logits)
+        is_nan = ops.equal(ops.arange(ids.shape[1]), self.nan_at)[:, None]
+        return ops.where(is_nan, float("nan"), logits)
 
 
-def said(logits, max_length=6, seed=None, **options):
-    """What a search says first, without padding."""
+def decode_first(logits, max_length=6, seed=None, **options):
+    """Returns the first hypothesis of a search, without padding."""
     options = {"max_decoding_length": max_length, "jit_compile": False, **options}
-    ids = runtime.Decoder(Fixed(logits), decode.Options(**options))(
+    ids = runtime.Decoder(FixedModel(logits), decode.Options(**options))(
         [[5]], seed=seed
     ).ids[0, 0]
     return ids[ids > 0].tolist()
 
 
-# Of tokens 0 to 6 the fourth is best, then 5, 6, and the end.
+# Of tokens 0 to 6, the best is 4, then 5, 6, and the end, 3.
 FALLING = [-9, -9, -9, 2.7, 3, 2.9, 2.8]
 
 
 @pytest.mark.parametrize(
-    ("options", "wanted"),
+    ("options", "expected"),
     [
         ({}, [4, 4, 4, 4, 4, 4]),
         ({"no_repeat_ngram_size": 2}, [4, 4, 5, 4, 6, 4]),
@@ -58,14 +58,14 @@ FALLING = [-9, -9, -9, 2.7, 3, 2.9, 2.8]
         ({"suppress_ids": (0, 2, 4)}, [5, 5, 5, 5, 5, 5]),
     ],
 )
-def test_processors_of_a_search_have_its_options(options, wanted):
-    assert said(FALLING, **options) == wanted
+def test_logits_processors_of_a_search_follow_its_options(options, expected):
+    assert decode_first(FALLING, **options) == expected
 
 
-def test_a_shortest_length_of_two_is_two():
+def test_min_decoding_length_delays_the_end():
     ends = [-9, -9, -9, 3, 2.9, -9]
-    assert said(ends) == [END]
-    assert said(ends, min_decoding_length=2) == [4, 4, END]
+    assert decode_first(ends) == [END]
+    assert decode_first(ends, min_decoding_length=2) == [4, 4, END]
 
 
 @pytest.mark.parametrize(
@@ -78,17 +78,19 @@ def test_a_shortest_length_of_two_is_two():
         {"sampling_topk": 1},
     ],
 )
-def test_each_option_of_sampling_alone_narrows_a_draw(option):
+def test_each_sampling_option_alone_limits_the_candidates(option):
     options = {"sampling_topk": 0, **option}
-    assert said([-9, -9, -9, -9, 0.8, 0.4, 0.4, 0.4], seed=1, **options) == [4] * 6
+    assert (
+        decode_first([-9, -9, -9, -9, 0.8, 0.4, 0.4, 0.4], seed=1, **options) == [4] * 6
+    )
 
 
-def test_the_likeliest_are_drawn_from_and_all_of_them():
+def test_top_k_limits_the_candidates_and_0_allows_all():
     flat = [-9, -9, -9, -9, 1, 1.1, 0.9, 0.9]
-    drawn = said(flat, 50, seed=2, sampling_topk=2)
-    assert set(drawn) == {4, 5}
-    everything = said(flat, 50, seed=2, sampling_topk=0)
-    assert set(everything) >= {4, 5, 6, 7}
+    sampled = decode_first(flat, 50, seed=2, sampling_topk=2)
+    assert set(sampled) == {4, 5}
+    unlimited = decode_first(flat, 50, seed=2, sampling_topk=0)
+    assert set(unlimited) >= {4, 5, 6, 7}
 
 
 @pytest.mark.parametrize(
@@ -105,7 +107,7 @@ def test_the_likeliest_are_drawn_from_and_all_of_them():
 )
 def test_a_suppressed_token_without_a_logit_is_rejected(options):
     options = decode.Options(max_decoding_length=2, **options)
-    decoder = runtime.Decoder(Fixed(FALLING), options)
+    decoder = runtime.Decoder(FixedModel(FALLING), options)
     with pytest.raises(ValueError, match="got (40|59) for a model with 7 logits"):
         decoder([[5]])
 
@@ -114,11 +116,11 @@ def test_options_may_come_from_generators():
     ids, sequences = [0, 1, 2], [[4], [5]]
     options = {"max_decoding_length": 3, "jit_compile": False, "disable_unk": False}
     search = runtime.Decoder(
-        Fixed(FALLING),
+        FixedModel(FALLING),
         decode.Options(
             suppress_ids=(i for i in ids),
-            suppress_sequences=((i for i in each) for each in sequences),
-            logits_processors=(each for each in [suppress([6])]),
+            suppress_sequences=((i for i in sequence) for sequence in sequences),
+            logits_processors=(process for process in [suppress([6])]),
             **options,
         ),
     )
@@ -127,75 +129,77 @@ def test_options_may_come_from_generators():
     assert search([[5]]).ids[0, 0].tolist() == [3, 0, 0]
 
 
-def test_what_is_impossible_is_never_drawn():
-    """Where a sum goes up and down by a last place, as XLA's may."""
+def test_impossible_tokens_are_never_drawn():
+    """Cumulative sums of XLA may be off by one unit in the last place."""
     from keras_tfm.decode.sampling import _draw
 
-    shares = np.array([0.25, 0, 0, 0.5, 0, 0.25], "float32")
-    uneven = np.array([0.25, 0.25, 0.25 - 2**-26, 0.75, 0.75, 1.0], "float32")
-    given = ops.convert_to_tensor(uneven)
+    probabilities = np.array([0.25, 0, 0, 0.5, 0, 0.25], "float32")
+    rounded_sums = np.array([0.25, 0.25, 0.25 - 2**-26, 0.75, 0.75, 1.0], "float32")
+    cumulated = ops.convert_to_tensor(rounded_sums)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ops, "cumsum", lambda x, axis: given)
+        patch.setattr(ops, "cumsum", lambda x, axis: cumulated)
         for noise in [0.0, 0.9999999, *(0.25 + np.arange(20) * 2**-25)]:
             noise = ops.convert_to_tensor(np.array([noise], "float32"))
             with np.errstate(divide="ignore"):
-                choices = ops.convert_to_tensor(np.log(shares))
+                choices = ops.convert_to_tensor(np.log(probabilities))
             [token] = ops.convert_to_numpy(_draw(choices, noise))
-            assert shares[token] > 0
+            assert probabilities[token] > 0
 
 
-def test_without_a_seed_draws_differ_and_rows_always_do():
+def test_draws_differ_between_rows_and_without_a_seed_between_calls():
     options = {"max_decoding_length": 8, "jit_compile": False}
     flat = [-9, -9, -9, -9, 1, 1, 1, 1]
-    search = runtime.Decoder(Fixed(flat), decode.Options(sampling_topk=0, **options))
+    search = runtime.Decoder(
+        FixedModel(flat), decode.Options(sampling_topk=0, **options)
+    )
     rows = [[5]] * 4
-    one, other = search(rows), search(rows)
-    assert one.ids.tolist() != other.ids.tolist()
-    same = search(rows, seed=1).ids[:, 0]
-    assert len({tuple(row) for row in same.tolist()}) == 4
-    assert search(rows, seed=1).ids[:, 0].tolist() == same.tolist()
+    first, second = search(rows), search(rows)
+    assert first.ids.tolist() != second.ids.tolist()
+    seeded = search(rows, seed=1).ids[:, 0]
+    assert len({tuple(row) for row in seeded.tolist()}) == 4
+    assert search(rows, seed=1).ids[:, 0].tolist() == seeded.tolist()
 
 
-def test_a_score_begins_with_the_start_of_the_search():
-    model = Fixed(FALLING)
+def test_scored_targets_begin_with_the_start_token_of_the_options():
+    model = FixedModel(FALLING)
     search = runtime.Decoder(
         model, decode.Options(start_id=6, max_decoding_length=4, jit_compile=False)
     )
     scored = search.score([[5]], [[4, 5]])
     if keras.backend.backend() == "torch":  # elsewhere it is traced
-        assert ops.convert_to_numpy(model.asked[-1])[0, :2].tolist() == [6, 4]
+        assert ops.convert_to_numpy(model.targets[-1])[0, :2].tolist() == [6, 4]
     logits = np.array(FALLING)
-    gains = logits - np.log(np.exp(logits).sum())
+    log_probs = logits - np.log(np.exp(logits).sum())
     actual = scored.token_scores[0, 0, :2]
-    np.testing.assert_allclose(actual, gains[[4, 5]], atol=1e-5)
+    np.testing.assert_allclose(actual, log_probs[[4, 5]], atol=1e-5)
 
 
-def test_nan_in_a_score_counts_where_a_target_is_and_is_named_there():
+def test_nan_in_a_score_is_reported_with_its_step_unless_it_is_padding():
     options = {"max_decoding_length": 4, "jit_compile": False}
-    search = runtime.Decoder(Fixed(FALLING, at=1), decode.Options(**options))
+    search = runtime.Decoder(FixedModel(FALLING, nan_at=1), decode.Options(**options))
     assert np.isfinite(search.score([[5]], [[4]]).scores).all()
     with pytest.raises(FloatingPointError, match="at step 1 of row 1"):
         search.score([[5], [5]], [[4], [4, 5]])
 
 
 @pytest.mark.parametrize("sizes", [(2, 4), (4, 1), (1, 8)])
-def test_rows_prefixes_and_phrases_may_come_in_any_order_of_length(sizes):
-    """The longest last too, and a prefix that fills what it is padded to."""
+def test_sources_prefixes_and_phrases_may_have_any_order_of_length(sizes):
+    """Also with the longest last, and a prefix that needs no padding."""
     draw = np.random.default_rng(1)
     rows = [draw.integers(4, 9, size).tolist() for size in sizes]
     options = {"max_decoding_length": 16, "jit_compile": False}
     flat = np.linspace(1, 0, 10)
-    actual = runtime.Decoder(Fixed(flat), decode.Options(**options))(
+    actual = runtime.Decoder(FixedModel(flat), decode.Options(**options))(
         rows, target_prefix=rows
     )
     for ids, row in zip(actual.ids[:, 0], rows, strict=True):
         assert ids[: len(row)].tolist() == row
-    beam = runtime.Decoder(Fixed(flat), decode.Options(beam_size=4, **options))
+    beam = runtime.Decoder(FixedModel(flat), decode.Options(beam_size=4, **options))
     actual = beam(rows, constraints=[rows, rows])
     for ids in actual.ids[:, 0].tolist():
         for row in rows:
-            places = range(len(ids) - len(row) + 1)
-            assert any(ids[i : i + len(row)] == row for i in places)
+            starts = range(len(ids) - len(row) + 1)
+            assert any(ids[i : i + len(row)] == row for i in starts)
 
 
 NAN = float("nan")
@@ -275,9 +279,9 @@ def test_an_unknown_option_is_rejected_with_the_nearest_name():
         decode.Options.check_names(["temperature"])
 
 
-def test_what_samples_is_not_decoded_in_a_program_nor_streamed():
+def test_sampling_supports_neither_decode_nor_stream():
     search = runtime.Decoder(
-        Fixed(FALLING), decode.Options(sampling_topk=0, max_decoding_length=4)
+        FixedModel(FALLING), decode.Options(sampling_topk=0, max_decoding_length=4)
     )
     with pytest.raises(ValueError, match="`sampling_topk` is not supported"):
         search.decode(ops.convert_to_tensor([[5]]))
@@ -309,16 +313,16 @@ def test_what_samples_is_not_decoded_in_a_program_nor_streamed():
         (([[5]], None, [[], []]), "one list of phrases .* for 1 sources"),
     ],
 )
-def test_requests_of_another_form_are_rejected(arguments, message):
+def test_malformed_requests_are_rejected(arguments, message):
     options = decode.Options(max_decoding_length=4, beam_size=2)
     with pytest.raises(ValueError, match=message):
-        runtime.Decoder(Fixed(FALLING), options)(*arguments)
+        runtime.Decoder(FixedModel(FALLING), options)(*arguments)
 
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("options", [{"beam_size": 1}, {"sampling_topk": 0}], ids=str)
-def test_constraints_need_a_beam(options):
-    decoder = runtime.Decoder(Fixed(FALLING), decode.Options(**options))
+def test_constraints_need_beam_search(options):
+    decoder = runtime.Decoder(FixedModel(FALLING), decode.Options(**options))
     with pytest.raises(ValueError, match="`constraints` need beam search"):
         decoder([[5]], constraints=[[[5]]])
 
@@ -338,10 +342,10 @@ def test_the_first_of_equal_candidates_is_chosen():
     ],
     ids=["greedy", "beam", "phrases", "groups", "sampling"],
 )
-def test_a_prefix_that_does_not_count_is_no_part_of_the_score(options):
+def test_score_prefix_decides_if_a_prefix_counts_in_the_score(options):
     rows, prefix = [[5], [6]], [[6], [5, 6]]
     options = dict(options)
-    given = {name: options.pop(name, None) for name in ("constraints", "seed")}
+    call_options = {name: options.pop(name, None) for name in ("constraints", "seed")}
     options = {
         "max_decoding_length": 5,
         "suppress_ids": (0, 1, 2),
@@ -349,15 +353,15 @@ def test_a_prefix_that_does_not_count_is_no_part_of_the_score(options):
         "jit_compile": False,
         **options,
     }
-    # What is forced has its share among all; what may be chosen, among those.
+    # A forced token is normalized over all tokens, others over allowed tokens.
     logits = np.array([3, 3, 3, *FALLING[3:]])
-    own = logits - np.log(np.exp(logits[3:]).sum())
-    given_own = logits - np.log(np.exp(logits).sum())
+    allowed_log_probs = logits - np.log(np.exp(logits[3:]).sum())
+    log_probs = logits - np.log(np.exp(logits).sum())
     for counts in (True, False):
         search = runtime.Decoder(
-            Fixed(logits), decode.Options(score_prefix=counts, **options)
+            FixedModel(logits), decode.Options(score_prefix=counts, **options)
         )
-        actual = search(rows, target_prefix=prefix, **given)
+        actual = search(rows, target_prefix=prefix, **call_options)
         for row, forced in enumerate(prefix):
             for ids, scores, score, length in zip(
                 actual.ids[row],
@@ -366,8 +370,8 @@ def test_a_prefix_that_does_not_count_is_no_part_of_the_score(options):
                 actual.lengths[row],
                 strict=True,
             ):
-                expected = np.where(ids > 0, own[ids], 0.0)
+                expected = np.where(ids > 0, allowed_log_probs[ids], 0.0)
                 assert list(ids[: len(forced)]) == forced
-                expected[: len(forced)] = given_own[forced] if counts else 0.0
+                expected[: len(forced)] = log_probs[forced] if counts else 0.0
                 np.testing.assert_allclose(scores, expected, atol=1e-5)
                 assert score == pytest.approx(expected.sum() / length, abs=1e-5)

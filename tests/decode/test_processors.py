@@ -1,4 +1,4 @@
-"""What changes logits, by itself and inside every search."""
+"""Logits processors, alone and inside every search."""
 
 import functools
 
@@ -13,21 +13,21 @@ from keras_tfm.decode import logits_processors as processors
 from keras_tfm.decode import next_tokens
 from tests.decode.languages import (
     END,
-    assert_found,
-    by_hand,
+    all_hypotheses,
+    assert_hypotheses,
     draw_language,
-    drawn,
-    every_hypothesis,
+    examples,
     log_softmax,
     options_of,
+    reference_beam_search,
     tree_cache,
-    tree_gains,
+    tree_log_probs,
     tree_step,
 )
 
 ROWS = 4
 LANGUAGES = {"seed": st.integers(0, 10**6), "sharpness": st.floats(0.2, 4.0)}
-some_languages = drawn(6)
+some_languages = examples(6)
 FORBIDDEN = -np.inf
 
 
@@ -55,13 +55,13 @@ SEQUENCES = [[1], [0, 2], [2, 0, 2]]
 
 
 def without_sequences(logits, history):
-    for *before, last in SEQUENCES:
-        if not before or history[-len(before) :] == before:
+    for *prefix, last in SEQUENCES:
+        if not prefix or history[-len(prefix) :] == prefix:
             logits[last] = FORBIDDEN
     return logits
 
 
-EACH = {
+PROCESSORS = {
     "penalty": (processors.repetition_penalty(1.5), penalized),
     "unigram": (processors.no_repeat_ngram(1), functools.partial(without_repeats, 1)),
     "bigram": (processors.no_repeat_ngram(2), functools.partial(without_repeats, 2)),
@@ -72,67 +72,69 @@ EACH = {
 
 
 @functools.cache
-def program(search, names, **options):
-    """Compiles a search with some of the processors over drawn languages."""
-    chosen = [EACH[name][0] for name in names]
+def compiled_search(search, names, **options):
+    """Compiles a search over drawn languages with named processors."""
+    selected = [PROCESSORS[name][0] for name in names]
 
-    def decoded(table, prefix, noise):
-        width = noise.shape[1] or options.get("beam_size", 1)
-        cache = tree_cache(table.shape[0], width)
+    def decode_languages(table, prefix, noise):
+        beam_size = noise.shape[1] or options.get("beam_size", 1)
+        cache = tree_cache(table.shape[0], beam_size)
         active = ops.ones((table.shape[0],), "bool")
         arguments = tree_step(table), cache, active, 5
         samples = search is decode.sample
         topk = {"sampling_topk": 0} if samples else {}
-        more = options_of(logits_processors=chosen, **topk, **options)
+        search_options = options_of(logits_processors=selected, **topk, **options)
         if samples:
-            return search(*arguments, noise, more, prefix=prefix)
-        return search(*arguments, more, prefix=prefix)
+            return search(*arguments, noise, search_options, prefix=prefix)
+        return search(*arguments, search_options, prefix=prefix)
 
-    return runtime.compiled(decoded, model=None, jit_compile=False)
+    return runtime.compiled(decode_languages, model=None, jit_compile=False)
 
 
 def run(table, names=(), prefix=None, noise=None, search=decode.beam_search, **options):
     prefix = np.zeros((len(table), 0)) if prefix is None else prefix
     noise = np.zeros((len(table), 0, 0)) if noise is None else noise
-    return program(search, tuple(names), **options)(
+    return compiled_search(search, tuple(names), **options)(
         ops.convert_to_tensor(table),
         ops.convert_to_tensor(prefix, "int32"),
         ops.convert_to_tensor(noise, "float32"),
     )
 
 
-def changed(names):
+def changed_by(names):
     def change(logits, history):
         for name in names:
-            logits = EACH[name][1](logits, history)
+            logits = PROCESSORS[name][1](logits, history)
         return logits
 
     return change
 
 
-@pytest.mark.parametrize("name", EACH)
+@pytest.mark.parametrize("name", PROCESSORS)
 @some_languages
 @given(**LANGUAGES)
-def test_a_wide_beam_finds_the_best_that_are_allowed(name, seed, sharpness):
+def test_a_wide_beam_finds_the_best_allowed_hypotheses(name, seed, sharpness):
     table = draw_language(seed, ROWS, 4, 5, sharpness)
     options = {"beam_size": 3**4 * 4, "num_hypotheses": 5, "patience": 1e9}
     actual = run(table, [name], **options)
     for row in range(ROWS):
-        expected = every_hypothesis(tree_gains(table[row], change=changed([name])), 5)
-        assert_found(actual, row, expected)
+        expected = all_hypotheses(
+            tree_log_probs(table[row], change=changed_by([name])), 5
+        )
+        assert_hypotheses(actual, row, expected)
 
 
 @some_languages
 @given(**LANGUAGES)
-def test_several_work_in_their_order_in_a_narrow_beam_too(seed, sharpness):
+def test_several_processors_are_applied_in_order_in_a_narrow_beam(seed, sharpness):
     names = ("penalty", "bigram", "minimum", "sequences")
     table = draw_language(seed, ROWS, 5, 5, sharpness)
     actual = run(table, names, beam_size=3, num_hypotheses=2)
     greedy = run(table, names, search=decode.greedy_search)
     for row in range(ROWS):
-        ask = tree_gains(table[row], change=changed(names))
-        assert_found(actual, row, by_hand(ask, 5, 3, 2))
-        assert_found(greedy, row, by_hand(ask, 5, 1, 1))
+        next_log_probs = tree_log_probs(table[row], change=changed_by(names))
+        assert_hypotheses(actual, row, reference_beam_search(next_log_probs, 5, 3, 2))
+        assert_hypotheses(greedy, row, reference_beam_search(next_log_probs, 5, 1, 1))
 
 
 PREFIX = np.array([[0, 0, 0], [2, 0, 0], [0, 0, 0], [1, 2, 1]], "int32")
@@ -140,7 +142,7 @@ PREFIX = np.array([[0, 0, 0], [2, 0, 0], [0, 0, 0], [1, 2, 1]], "int32")
 
 @some_languages
 @given(**LANGUAGES)
-def test_all_together_a_wide_beam_finds_the_best(seed, sharpness):
+def test_a_wide_beam_finds_the_best_with_all_processors_and_a_prefix(seed, sharpness):
     names = ("penalty", "bigram", "minimum", "sequences")
     table = draw_language(seed, ROWS, 4, 5, sharpness)
     form = {"length_penalty": 0.6, "length_penalty_form": "gnmt"}
@@ -148,14 +150,16 @@ def test_all_together_a_wide_beam_finds_the_best(seed, sharpness):
     actual = run(table, names, PREFIX, **options, **form)
     for row in range(ROWS):
         prefix = tuple(PREFIX[row][PREFIX[row] > 0])
-        ask = tree_gains(table[row], change=changed(names), prefix=prefix)
-        assert_found(actual, row, every_hypothesis(ask, 5, 0.6, "gnmt"))
+        next_log_probs = tree_log_probs(
+            table[row], change=changed_by(names), prefix=prefix
+        )
+        assert_hypotheses(actual, row, all_hypotheses(next_log_probs, 5, 0.6, "gnmt"))
 
 
 @pytest.mark.parametrize("search", [decode.beam_search, decode.greedy_search])
 @some_languages
 @given(**LANGUAGES)
-def test_a_prefix_is_kept_and_scored_by_its_tokens(search, seed, sharpness):
+def test_a_prefix_is_forced_and_scored_by_its_tokens(search, seed, sharpness):
     table = draw_language(seed, ROWS, 5, 5, sharpness)
     options = {"return_token_scores": True}
     if search is decode.beam_search:
@@ -163,50 +167,61 @@ def test_a_prefix_is_kept_and_scored_by_its_tokens(search, seed, sharpness):
     actual = run(table, ["sequences"], PREFIX, search=search, **options)
     for row in range(ROWS):
         prefix = tuple(PREFIX[row][PREFIX[row] > 0])
-        ask = tree_gains(table[row], change=changed(["sequences"]), prefix=prefix)
+        next_log_probs = tree_log_probs(
+            table[row], change=changed_by(["sequences"]), prefix=prefix
+        )
         count = options.get("num_hypotheses", 1)
-        expected = by_hand(ask, 5, options.get("beam_size", 1), count)
-        assert_found(actual, row, expected)
+        expected = reference_beam_search(
+            next_log_probs, 5, options.get("beam_size", 1), count
+        )
+        assert_hypotheses(actual, row, expected)
         assert all(ids[: len(prefix)] == prefix for _, ids in expected)
         for i, (score, ids) in enumerate(expected):
-            gains = ops.convert_to_numpy(actual.token_scores)[row, i]
-            each = [ask([ids[:t]])[0][token] for t, token in enumerate(ids)]
-            np.testing.assert_allclose(gains[: len(ids)], each, atol=1e-5)
-            assert not gains[len(ids) :].any()
-            assert score == pytest.approx(np.mean(each))
+            log_probs = ops.convert_to_numpy(actual.token_scores)[row, i]
+            expected_log_probs = [
+                next_log_probs([ids[:t]])[0][token] for t, token in enumerate(ids)
+            ]
+            np.testing.assert_allclose(
+                log_probs[: len(ids)], expected_log_probs, atol=1e-5
+            )
+            assert not log_probs[len(ids) :].any()
+            assert score == pytest.approx(np.mean(expected_log_probs))
 
 
 @some_languages
 @given(**LANGUAGES)
-def test_sampling_draws_by_the_cumulated_probability(seed, sharpness):
+def test_sampling_draws_by_the_cumulative_probability(seed, sharpness):
     table = draw_language(seed, ROWS, 5, 5, sharpness)
     noise = np.random.default_rng(seed).random((ROWS, 3, 5), "float32")
     actual = run(table, ["minimum"], PREFIX, noise, decode.sample)
     for row in range(ROWS):
         prefix = tuple(PREFIX[row][PREFIX[row] > 0])
-        ask = tree_gains(table[row], change=changed(["minimum"]), prefix=prefix)
+        next_log_probs = tree_log_probs(
+            table[row], change=changed_by(["minimum"]), prefix=prefix
+        )
         expected = []
-        for each in noise[row]:
+        for sample_noise in noise[row]:
             ids, total = (), 0.0
             while len(ids) < 5 and END not in ids:
-                gains = ask([ids])[0]
-                cumulated = np.cumsum(np.exp(gains))
-                passed = each[len(ids)] * cumulated[-1]  # a forced token is not 1
-                token = int(np.searchsorted(cumulated, passed, side="right"))
-                ids, total = (*ids, token), total + gains[token]
+                log_probs = next_log_probs([ids])[0]
+                cumulative = np.cumsum(np.exp(log_probs))
+                # The sum is less than 1 where a token is forced.
+                threshold = sample_noise[len(ids)] * cumulative[-1]
+                token = int(np.searchsorted(cumulative, threshold, side="right"))
+                ids, total = (*ids, token), total + log_probs[token]
             expected.append((total / len(ids), ids))
-        assert_found(actual, row, sorted(expected, reverse=True))
+        assert_hypotheses(actual, row, sorted(expected, reverse=True))
 
 
 @pytest.mark.parametrize("search", [decode.beam_search, decode.greedy_search])
-def test_where_nothing_is_allowed_there_is_no_hypothesis(search):
+def test_rows_without_an_allowed_token_have_no_hypothesis(search):
     table = draw_language(1, ROWS, 5, 5)
-    prefix = np.array([[4], [1], [1], [4]])  # after a 4 nothing may come
+    prefix = np.array([[4], [1], [1], [4]])  # no token is allowed after a 4
 
     def forbid(logits, history):
-        after_4 = ops.any(ops.equal(history.ids, 4), axis=-1)[:, :, None]
+        is_after_4 = ops.any(ops.equal(history.ids, 4), axis=-1)[:, :, None]
         return ops.where(
-            after_4, FORBIDDEN, ops.where(ops.arange(5) == 4, -1e9, logits)
+            is_after_4, FORBIDDEN, ops.where(ops.arange(5) == 4, -1e9, logits)
         )
 
     beam = {"beam_size": 4} if search is decode.beam_search else {}
@@ -218,10 +233,10 @@ def test_where_nothing_is_allowed_there_is_no_hypothesis(search):
         options_of(logits_processors=[forbid], return_token_scores=True, **beam),
         prefix=ops.convert_to_tensor(prefix, "int32"),
     )
-    ids, scores, lengths, gains = map(ops.convert_to_numpy, actual[:4])
+    ids, scores, lengths, log_probs = map(ops.convert_to_numpy, actual[:4])
     for row in (0, 3):
         assert scores[row, 0] == -np.inf
-        assert not (ids[row].any() or lengths[row].any() or gains[row].any())
+        assert not (ids[row].any() or lengths[row].any() or log_probs[row].any())
     for row in (1, 2):
         assert np.isfinite(scores[row, 0]) and lengths[row, 0] > 0
 
@@ -233,23 +248,23 @@ def probabilities(process, logits):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_what_narrows_a_draw_keeps_what_it_says(seed):
+def test_sampling_processors_keep_the_specified_tokens(seed):
     logits = np.random.default_rng(seed).normal(0, 2, 12).astype("float32")
     p = np.exp(log_softmax(logits))
     order = np.argsort(-p)
-    before = np.empty(12)
-    before[order] = np.cumsum(p[order]) - p[order]
-    for process, kept in [
+    cumulative_before = np.empty(12)
+    cumulative_before[order] = np.cumsum(p[order]) - p[order]
+    for process, is_kept in [
         (processors.top_k(3), p >= np.sort(p)[-3]),
         (processors.top_k(50), p > 0),
-        (processors.top_p(0.7), before < 0.7),
+        (processors.top_p(0.7), cumulative_before < 0.7),
         (processors.top_p(1.0), p > 0),
         (processors.minimum_p(0.2), p >= 0.2 * p.max()),
         (processors.epsilon(0.05), p >= 0.05),
         (processors.epsilon(0.999), p == p.max()),
         (processors.temperature(1.0), p > 0),
     ]:
-        expected = np.where(kept, p, 0) / p[kept].sum()
+        expected = np.where(is_kept, p, 0) / p[is_kept].sum()
         np.testing.assert_allclose(probabilities(process, logits), expected, atol=1e-6)
     sharper = np.exp(log_softmax(logits / 0.5))
     actual = probabilities(processors.temperature(0.5), logits)
@@ -257,19 +272,21 @@ def test_what_narrows_a_draw_keeps_what_it_says(seed):
 
 
 @pytest.mark.parametrize("suppressed", [(1,), (1, 1), (3, 0, 1, 0), range(4)])
-def test_suppressed_tokens_count_once_and_only_where_none_is_forced(suppressed):
+def test_suppressed_tokens_are_left_out_unless_a_token_is_forced(suppressed):
     logits = np.log(np.array([0.1, 0.2, 0.3, 0.4], "float32"))
     logits = ops.convert_to_tensor(np.tile(logits, (2, 1, 1)))
     forced = ops.convert_to_tensor([1, 0], "int32")
     best, token, normalizer, broken = next_tokens.best_tokens(
         logits, 4, forced, tuple(suppressed)
     )
-    gains = ops.convert_to_numpy(best - normalizer)
+    log_probs = ops.convert_to_numpy(best - normalizer)
     assert int(token[0, 0, 0]) == 1
-    assert gains[0, 0, 0] == pytest.approx(np.log(0.2), abs=1e-6)
-    left = sorted({0, 1, 2, 3} - set(suppressed), reverse=True)
-    shares = np.array([0.1, 0.2, 0.3, 0.4])[left]
-    actual = gains[1, 0][: len(left)]
-    np.testing.assert_allclose(actual, np.log(shares / shares.sum()), atol=1e-6)
-    assert np.isneginf(gains[1, 0][len(left) :]).all()
+    assert log_probs[0, 0, 0] == pytest.approx(np.log(0.2), abs=1e-6)
+    allowed = sorted({0, 1, 2, 3} - set(suppressed), reverse=True)
+    probabilities = np.array([0.1, 0.2, 0.3, 0.4])[allowed]
+    actual = log_probs[1, 0][: len(allowed)]
+    np.testing.assert_allclose(
+        actual, np.log(probabilities / probabilities.sum()), atol=1e-6
+    )
+    assert np.isneginf(log_probs[1, 0][len(allowed) :]).all()
     assert not ops.convert_to_numpy(broken).any()

@@ -11,7 +11,7 @@ from keras_tfm.decode.search_state import reorder_cache
 from keras_tfm.models import RecurrentSeq2Seq
 from keras_tfm.pipelines import Translator
 from keras_tfm.text import Vocabulary
-from tests.decode.languages import assert_found, by_hand, log_softmax
+from tests.decode.languages import assert_hypotheses, log_softmax, reference_beam_search
 from tests.layers.formulas import numpy, softmax
 from tests.models.recurrent_formula import (
     LENGTHS,
@@ -44,13 +44,15 @@ def test_beam_search_equals_the_reference_search_with_the_formula():
     )
     actual = beam(sources)
 
-    def ask(histories):
+    def next_log_probs(histories):
         source = SOURCE[row, : LENGTHS[row]]
         logits = [network(model, source, [2, *ids])[0][-1] for ids in histories]
         return log_softmax(np.stack(logits), (0, 1, 2))
 
     for row in range(2):
-        assert_found(actual, row, by_hand(ask, 18, 3, 3), tolerance=1e-4)
+        assert_hypotheses(
+            actual, row, reference_beam_search(next_log_probs, 18, 3, 3), tolerance=1e-4
+        )
     assert actual.lengths[2].tolist() == [0, 0, 0]
     assert len({tuple(ids) for ids in actual.ids[:2].reshape(6, -1)}) > 3
     assert actual.lengths.max() == 18  # beyond the first capacity of the cache

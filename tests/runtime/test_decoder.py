@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_tfm import decode, runtime
 from tests.decode.conftest import VOCABULARY_SIZE, draw_transformer, redraw
-from tests.decode.languages import assert_found, by_hand, log_softmax
+from tests.decode.languages import assert_hypotheses, log_softmax, reference_beam_search
 
 MAX_LENGTH = 6
 ROWS = 5
@@ -84,10 +84,10 @@ def test_cached_decoding_equals_a_search_by_hand_without_a_cache(
         expected = []
         if source.any():
             penalty = {1: 1.0, 3: 0.6}[beam_size]
-            expected = by_hand(
+            expected = reference_beam_search(
                 uncached(source), MAX_LENGTH, beam_size, beam_size, penalty
             )
-        assert_found(actual, row, expected, tolerance=1e-4)
+        assert_hypotheses(actual, row, expected, tolerance=1e-4)
     # The language of these weights is one that can tell searches apart.
     best = [tuple(ids) for ids in actual.ids[:, 0]]
     assert len(set(best)) == ROWS
@@ -275,7 +275,10 @@ def test_a_prefix_goes_through_the_model(beam_size, transformer, uncached):
         assert best[: len(prefix)] == prefix
         if 1 in prefix:
             continue  # which `ask` does not know
-        ids = [tuple(ids) for _, ids in by_hand(ask, MAX_LENGTH, beam_size, beam_size)]
+        ids = [
+            tuple(ids)
+            for _, ids in reference_beam_search(ask, MAX_LENGTH, beam_size, beam_size)
+        ]
         for i, tokens in enumerate(ids):
             assert tuple(actual.ids[row, i, : actual.lengths[row, i]]) == tokens
         mean = actual.token_scores[row].sum(-1) / actual.lengths[row]
