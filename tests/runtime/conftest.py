@@ -1,4 +1,4 @@
-"""The drawn Transformer of the decoding tests, and a list of compilations."""
+"""The Transformer of the decoding tests, and a list of compilations."""
 
 import sys
 
@@ -15,18 +15,18 @@ def count_compilations(monkeypatch):
 
     A name is added for each new function and each new set of shapes.
     """
-    seen, names = set(), []
+    keys, names = set(), []
 
-    def compiled(function, *options, **more):
-        call = runtime.compiled(function, *options, **more)
+    def compiled(function, *options, **keywords):
+        call = runtime.compiled(function, *options, **keywords)
 
         def counting(*arguments):
             shapes = [tuple(x.shape) for x in keras.tree.flatten(arguments)]
             name = getattr(function, "func", function).__name__
-            # By id, since each decoder has compiled functions of its own.
+            # By id, since each decoder has its own compiled functions.
             key = name, id(function), str(shapes)
-            names.extend([] if key in seen else [name])
-            seen.add(key)
+            names.extend([] if key in keys else [name])
+            keys.add(key)
             return call(*arguments)
 
         return counting

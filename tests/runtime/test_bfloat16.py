@@ -13,13 +13,13 @@ from tests.runtime.test_decoder import draw_sources
 LAYERS = {
     "dense": lambda: keras.layers.Dense(130),
     "heads": lambda: keras.layers.EinsumDense("btd,dhk->bthk", (None, 4, 40)),
-    "joined": lambda: keras.layers.EinsumDense("bthk,hkd->btd", (None, 130)),
+    "output": lambda: keras.layers.EinsumDense("bthk,hkd->btd", (None, 130)),
 }
-SHAPES = {"joined": (3, 5, 4, 40)}
+SHAPES = {"output": (3, 5, 4, 40)}
 
 
 @pytest.fixture(autouse=True)
-def small_weights_count_too(monkeypatch):
+def multiply_small_weights_too(monkeypatch):
     if keras.config.backend() == "jax":
         from keras_tfm.runtime import bfloat16
 
@@ -30,7 +30,7 @@ def small_weights_count_too(monkeypatch):
         monkeypatch.setattr(prepacked, "MIN_ELEMENTS", 1)
 
 
-def drawn(shape, seed=0):
+def draw(shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape).astype("float32")
 
 
@@ -44,27 +44,27 @@ def rounded(x):
 ALL = {"suppress_ids": (), "disable_unk": False}  # as `score` normalizes
 
 
-def same_layer(name):
-    layer, x = LAYERS[name](), drawn(SHAPES.get(name, (3, 5, 160)))
+def make_layer(name):
+    layer, x = LAYERS[name](), draw(SHAPES.get(name, (3, 5, 160)))
     layer.build(x.shape)
-    layer.set_weights([drawn(w.shape, seed=1) for w in layer.weights])
+    layer.set_weights([draw(w.shape, seed=1) for w in layer.weights])
     return layer, x
 
 
 @pytest.mark.backend("jax")
 @pytest.mark.parametrize("name", LAYERS)
-def test_a_layer_multiplies_rounded_numbers(name):
-    layer, x = same_layer(name)
+def test_a_layer_multiplies_in_bfloat16(name):
+    layer, x = make_layer(name)
     weights = ModelWeights(layer, "bfloat16")
     result = ops.convert_to_numpy(compiled(layer, weights)(ops.convert_to_tensor(x)))
     assert result.dtype == "float32"
     kernel = rounded(layer.get_weights()[0])
-    expected = np.tensordot(rounded(x), kernel, {"joined": 2}.get(name, 1))
+    expected = np.tensordot(rounded(x), kernel, {"output": 2}.get(name, 1))
     if layer.bias is not None:
         expected = expected + layer.get_weights()[1]
     np.testing.assert_allclose(result, expected, atol=1e-4)
     exact = ops.convert_to_numpy(layer(ops.convert_to_tensor(x)))
-    assert np.abs(result - exact).max() > 1e-3  # or nothing would be rounded
+    assert np.abs(result - exact).max() > 1e-3  # it can fail
 
 
 @pytest.mark.backend("jax")
@@ -79,19 +79,21 @@ def test_a_layer_multiplies_rounded_numbers(name):
     ],
 )
 def test_a_product_may_be_transposed(shape, transpose):
-    layer, x = keras.layers.Dense(130, use_bias=False), drawn(shape)
+    layer, x = keras.layers.Dense(130, use_bias=False), draw(shape)
     layer.build(x.shape)
-    program = compiled(lambda x: transpose(layer(x)), ModelWeights(layer, "bfloat16"))
-    result = ops.convert_to_numpy(program(ops.convert_to_tensor(x)))
+    compiled_product = compiled(
+        lambda x: transpose(layer(x)), ModelWeights(layer, "bfloat16")
+    )
+    result = ops.convert_to_numpy(compiled_product(ops.convert_to_tensor(x)))
     expected = rounded(x) @ rounded(layer.get_weights()[0])
     np.testing.assert_allclose(result.T, expected.reshape(-1, 130), atol=1e-4)
 
 
 @pytest.mark.backend("jax")
 def test_an_embedding_matrix_is_multiplied_in_a_loop_and_looked_up():
-    embedding, x = keras.layers.Embedding(200, 160), drawn((3, 1, 160))
+    embedding, x = keras.layers.Embedding(200, 160), draw((3, 1, 160))
     embedding.build()
-    program = compiled(
+    compiled_function = compiled(
         lambda x, ids: (
             ops.while_loop(
                 lambda i, y: i < 2,
@@ -106,34 +108,34 @@ def test_an_embedding_matrix_is_multiplied_in_a_loop_and_looked_up():
         ModelWeights(embedding, "bfloat16"),
     )
     ids = np.array([3, 5])
-    result = program(ops.convert_to_tensor(x), ops.convert_to_tensor(ids))
+    result = compiled_function(ops.convert_to_tensor(x), ops.convert_to_tensor(ids))
     values = embedding.get_weights()[0]
     expected = 2 * rounded(x) @ rounded(values).T + values[ids].sum()
     np.testing.assert_allclose(ops.convert_to_numpy(result), expected, atol=1e-4)
 
 
 @pytest.mark.backend("jax", "torch")
-def test_weights_that_are_assigned_later_are_used():
+def test_newly_assigned_weights_are_used():
     transformer = draw_transformer()
     decoder = runtime.Decoder(
         transformer, decode.Options(matmul_precision="bfloat16", beam_size=2)
     )
     first = decoder(draw_sources())
     redraw(transformer, seed=5)
-    again = decoder(draw_sources())
+    second = decoder(draw_sources())
     fresh = runtime.Decoder(
         transformer, decode.Options(matmul_precision="bfloat16", beam_size=2)
     )
     expected = fresh(draw_sources())
-    np.testing.assert_array_equal(again.ids, expected.ids)
-    np.testing.assert_allclose(again.scores, expected.scores, atol=1e-5)
+    np.testing.assert_array_equal(second.ids, expected.ids)
+    np.testing.assert_allclose(second.scores, expected.scores, atol=1e-5)
     is_finite = np.isfinite(first.scores)
-    assert np.abs(first.scores[is_finite] - again.scores[is_finite]).max() > 0.01
+    assert np.abs(first.scores[is_finite] - second.scores[is_finite]).max() > 0.01
 
 
 @pytest.mark.backend("jax", "torch")
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_scores_are_near_those_of_float32(beam_size):
+def test_scores_are_close_to_those_of_float32(beam_size):
     transformer, sources = draw_transformer(), draw_sources()
     options = {"beam_size": beam_size, **ALL}
     exact = runtime.Decoder(transformer, decode.Options(**options))(sources)
@@ -164,8 +166,8 @@ def test_an_ensemble_of_one_model_twice_decodes_like_the_model():
     transformer, sources = draw_transformer(), draw_sources()
     options = {"beam_size": 2, "matmul_precision": "bfloat16"}
     expected = runtime.Decoder(transformer, decode.Options(**options))(sources)
-    both = decode.Ensemble([transformer, transformer])
-    result = runtime.Decoder(both, decode.Options(**options))(sources)
+    ensemble = decode.Ensemble([transformer, transformer])
+    result = runtime.Decoder(ensemble, decode.Options(**options))(sources)
     np.testing.assert_array_equal(result.ids, expected.ids)
 
 
@@ -179,7 +181,7 @@ def test_the_private_api_of_jax_is_as_expected():
 
 @pytest.mark.backend("jax")
 @pytest.mark.parametrize("missing", ["core", "_evaluate_equation"])
-def test_without_the_private_api_of_jax_float32_is_decoded(missing, monkeypatch):
+def test_without_the_private_api_of_jax_decoding_is_in_float32(missing, monkeypatch):
     from keras_tfm.runtime import bfloat16
 
     transformer, sources = draw_transformer(), draw_sources()

@@ -1,4 +1,4 @@
-"""Which sources of a job share a batch."""
+"""How offline batch decoding groups sources in batches."""
 
 import itertools
 
@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from keras_tfm.runtime.bucketing import batch_sizes, batch_slices
 
-WIDTHS = (16, 32, 64, 128, 256)
+BUCKETS = (16, 32, 64, 128, 256)
 
 
-def width_of(length):
-    return next(width for width in WIDTHS if width >= length)
+def bucket_of(length):
+    return next(bucket for bucket in BUCKETS if bucket >= length)
 
 
 @given(
@@ -20,19 +20,22 @@ def width_of(length):
     st.integers(1, 2_000),
     st.integers(1, 100),
 )
-def test_each_source_has_one_place_and_most_of_a_batch_is_real(lengths, tokens, size):
-    lengths, place = sorted(lengths, reverse=True), 0
-    for width, count, group in batch_slices(lengths, width_of, tokens, size):
-        own = lengths[group]
-        assert group.start == place and own
-        assert width == width_of(own[0])
-        assert count in batch_sizes(width, tokens, size)
-        assert count == 1 or count * width <= tokens
-        assert len(own) <= count <= size
-        # Of the rows, and of the tokens of a program for half of the width.
-        assert sum(2 * width_of(length) > width for length in own) >= 5 * count / 8
-        place = group.stop
-    assert place == len(lengths)
+def test_each_source_is_in_one_batch_and_most_of_a_batch_is_real(lengths, tokens, size):
+    lengths, start = sorted(lengths, reverse=True), 0
+    for bucket, count, group in batch_slices(lengths, bucket_of, tokens, size):
+        batch_lengths = lengths[group]
+        assert group.start == start and batch_lengths
+        assert bucket == bucket_of(batch_lengths[0])
+        assert count in batch_sizes(bucket, tokens, size)
+        assert count == 1 or count * bucket <= tokens
+        assert len(batch_lengths) <= count <= size
+        # Most sequences are longer than half of the bucket.
+        assert (
+            sum(2 * bucket_of(length) > bucket for length in batch_lengths)
+            >= 5 * count / 8
+        )
+        start = group.stop
+    assert start == len(lengths)
 
 
 @pytest.mark.parametrize(
@@ -47,25 +50,25 @@ def test_each_source_has_one_place_and_most_of_a_batch_is_real(lengths, tokens, 
         (2, [1, 1]),
     ],
 )
-def test_what_is_left_over_is_cut_and_not_filled_up(sources, counts):
-    actual = batch_slices([9] * sources, width_of, 2_048, 64)
+def test_remaining_sources_are_split_into_smaller_batches(sources, counts):
+    actual = batch_slices([9] * sources, bucket_of, 2_048, 64)
     assert [count for _, count, _ in actual] == counts
 
 
-def test_a_long_source_does_not_widen_a_batch_of_short_ones():
+def test_a_long_source_does_not_lengthen_a_batch_of_short_ones():
     lengths = [200, *[9] * 64]
     actual = [
-        (width, count)
-        for width, count, _ in batch_slices(lengths, width_of, 16_384, 64)
+        (bucket, count)
+        for bucket, count, _ in batch_slices(lengths, bucket_of, 16_384, 64)
     ]
     assert actual == [(256, 1), (16, 64)]
 
 
-def test_a_batch_is_a_quarter_of_the_next():
+def test_a_batch_size_is_a_quarter_of_the_next():
     for counts in (batch_sizes(16, 2_048, 64), batch_sizes(64, 2_048, 64)):
         assert counts[0] == 1
-        for few, more in itertools.pairwise(counts):
-            assert few == max(1, more // 4)
+        for smaller, larger in itertools.pairwise(counts):
+            assert smaller == max(1, larger // 4)
     assert batch_sizes(4_096, 2_048, 64) == [1]
     assert batch_sizes(16, 2_048, 64) == [1, 4, 16, 64]
     assert batch_sizes(64, 2_048, 64) == [1, 2, 8, 32]

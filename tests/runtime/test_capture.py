@@ -1,4 +1,4 @@
-"""Replaying a captured function gives what the function gives."""
+"""Replays of a captured function return what the function returns."""
 
 import sys
 import time
@@ -16,7 +16,7 @@ from tests.runtime.test_bulk import as_ids, draw_rows
 pytestmark = pytest.mark.backend("torch")
 
 
-def counted(function):
+def counted_capture(function):
     """Returns a captured function, and a list of the calls of the original."""
     from keras_tfm.runtime.capture import CapturedFunction
 
@@ -32,7 +32,9 @@ def counted(function):
 def test_a_function_is_called_twice_for_each_shape():
     dense = keras.layers.Dense(3)
     dense.build((None, 4))
-    captured, calls = counted(lambda inputs: {"y": dense(inputs["x"]) + inputs["add"]})
+    captured, calls = counted_capture(
+        lambda inputs: {"y": dense(inputs["x"]) + inputs["add"]}
+    )
     draw = np.random.default_rng(0)
     for size in (2, 5, 2, 5):
         for _ in range(3):
@@ -50,8 +52,8 @@ def test_a_function_is_called_twice_for_each_shape():
     assert len(calls) == 4
 
 
-def test_an_argument_is_written_in_place_once_a_call():
-    captured, _ = counted(lambda x: x.add_(1.0))
+def test_an_argument_is_written_in_place_once_in_each_call():
+    captured, _ = counted_capture(lambda x: x.add_(1.0))
     x = ops.zeros((2,))
     for number in range(1, 6):
         assert captured(x).tolist() == [number] * 2 == x.tolist()
@@ -62,7 +64,7 @@ def test_a_replay_writes_to_its_arguments_in_place():
         x[index] = 7.0
         return x, index + 1
 
-    captured, calls = counted(function)
+    captured, calls = counted_capture(function)
     x, index = ops.zeros((6,)), ops.convert_to_tensor([0])
     for _ in range(5):
         x, index = captured(x, index)
@@ -70,8 +72,8 @@ def test_a_replay_writes_to_its_arguments_in_place():
     assert len(calls) == 2
 
 
-def test_one_tensor_at_two_places_may_become_two_tensors():
-    captured, calls = counted(lambda x, y: x - 2 * y)
+def test_one_tensor_in_two_arguments_may_become_two_tensors():
+    captured, calls = counted_capture(lambda x, y: x - 2 * y)
     ones, threes = ops.ones((2,)), 3 * ops.ones((2,))
     for x, y in ((ones, ones), (ones, ones), (ones, threes), (threes, ones)):
         assert captured(x, y).tolist() == (x - 2 * y).tolist()
@@ -79,7 +81,7 @@ def test_one_tensor_at_two_places_may_become_two_tensors():
 
 
 def test_the_memory_layout_of_an_argument_does_not_matter():
-    captured, calls = counted(lambda x: x.view(-1) * 2)
+    captured, calls = counted_capture(lambda x: x.view(-1) * 2)
     for _ in range(2):
         captured(ops.reshape(ops.arange(6), (2, 3)))
     result = captured(ops.transpose(ops.reshape(ops.arange(6), (3, 2))))
@@ -95,7 +97,7 @@ def written_constant(x, index):
     return x + constant[:2], constant
 
 
-UNREPEATABLE = {
+NOT_REPLAYABLE = {
     "number": lambda x, index: x * 2 if int(index) < 3 else x,
     "truth": lambda x, index: x * 2 if index < 3 else x,
     "array": lambda x, index: x * 2 if ops.convert_to_numpy(index) < 3 else x,
@@ -112,10 +114,10 @@ UNREPEATABLE = {
 }
 
 
-@pytest.mark.parametrize("name", UNREPEATABLE)
-def test_a_function_that_is_no_replay_is_called_itself(name):
-    function = UNREPEATABLE[name]
-    captured, calls = counted(function)
+@pytest.mark.parametrize("name", NOT_REPLAYABLE)
+def test_a_function_that_cannot_be_replayed_is_called(name):
+    function = NOT_REPLAYABLE[name]
+    captured, calls = counted_capture(function)
     for index in range(6):
         arguments = ops.ones((2,)), ops.convert_to_tensor(index)
         result, expected = captured(*arguments), function(*arguments)
@@ -125,7 +127,9 @@ def test_a_function_that_is_no_replay_is_called_itself(name):
 
 
 def test_integers_are_compared_exactly():
-    captured, calls = counted(lambda x: x + ops.convert_to_tensor(30_000 + len(calls)))
+    captured, calls = counted_capture(
+        lambda x: x + ops.convert_to_tensor(30_000 + len(calls))
+    )
     result = [int(captured(ops.zeros((1,), "int32"))) for _ in range(5)]
     assert result == [30_001, 30_002, 30_003, 30_004, 30_005]
 
@@ -134,7 +138,7 @@ def test_the_oldest_of_too_many_graphs_is_dropped(monkeypatch):
     from keras_tfm.runtime import capture
 
     monkeypatch.setattr(capture, "MAX_GRAPHS", 3)
-    captured, calls = counted(lambda x: x + 1)
+    captured, calls = counted_capture(lambda x: x + 1)
     for size in (1, 2, 3, 4, 5, 5, 5, 1):
         assert captured(ops.ones((size,))).tolist() == [2.0] * size
     assert len(captured.graphs) == 3
@@ -148,26 +152,26 @@ def test_threads_share_a_graph():
         time.sleep(0.01)
         return x + ops.convert_to_tensor(np.array(index) * 2)
 
-    captured, _ = counted(function)
-    wrong = []
+    captured, _ = counted_capture(function)
+    wrong_indices = []
 
     def replay():
         for index in range(6):
             result = captured(ops.zeros((1,)), ops.convert_to_tensor([index]))
-            wrong.extend([index] if result.tolist() != [2.0 * index] else [])
+            wrong_indices.extend([index] if result.tolist() != [2.0 * index] else [])
 
     threads = [threading.Thread(target=replay) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert not wrong
+    assert not wrong_indices
 
 
-def test_autocast_has_graphs_of_its_own():
+def test_autocast_has_separate_graphs():
     import torch
 
-    captured, _ = counted(lambda x: x @ x)
+    captured, _ = counted_capture(lambda x: x @ x)
     x = ops.ones((2, 2))
     for _ in range(3):
         for dtype in (torch.bfloat16, torch.float16):

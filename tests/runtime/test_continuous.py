@@ -1,4 +1,4 @@
-"""Sources that come one after another get what they get in a batch."""
+"""Continuous batching: each source has the hypotheses that it has alone."""
 
 import concurrent.futures
 import sys
@@ -16,7 +16,7 @@ from keras_tfm.runtime.continuous import ContinuousDecoder
 from tests.decode.conftest import VOCABULARY_SIZE, draw_transformer, redraw
 
 OPTIONS = {"jit_compile": False}
-WIDTHS = (6, 12)
+BUCKETS = (6, 12)
 SEARCHES = {
     "greedy": {},
     "beam": {"beam_size": 3, "num_hypotheses": 2, "return_token_scores": True},
@@ -39,24 +39,24 @@ def draw_rows(count, longest=12, seed=0):
     return [draw.integers(4, VOCABULARY_SIZE, n).tolist() for n in lengths]
 
 
-def assert_as_alone(search, rows, found, prefix=()):
-    """What each row gets is what `Decoder` gives it."""
-    for row, got in zip(rows, found, strict=True):
+def assert_as_alone(search, rows, results, prefix=()):
+    """Checks that each source has the hypotheses of `Decoder`."""
+    for row, actual in zip(rows, results, strict=True):
         expected = search([row], [list(prefix)] if row and prefix else None)
-        assert got.lengths.tolist() == expected.lengths.tolist()
-        for mine, own, length in zip(
-            got.ids[0], expected.ids[0], expected.lengths[0], strict=True
+        assert actual.lengths.tolist() == expected.lengths.tolist()
+        for ids, expected_ids, length in zip(
+            actual.ids[0], expected.ids[0], expected.lengths[0], strict=True
         ):
-            assert mine[:length].tolist() == own[:length].tolist()
-            assert not mine[length:].any()
-        np.testing.assert_allclose(got.scores, expected.scores, atol=1e-5)
+            assert ids[:length].tolist() == expected_ids[:length].tolist()
+            assert not ids[length:].any()
+        np.testing.assert_allclose(actual.scores, expected.scores, atol=1e-5)
         if expected.token_scores is not None:
             np.testing.assert_allclose(
-                got.token_scores.sum(-1), expected.token_scores.sum(-1), atol=1e-4
+                actual.token_scores.sum(-1), expected.token_scores.sum(-1), atol=1e-4
             )
 
 
-def decoded(continuous, rows):
+def decode_all(continuous, rows):
     return [f.result(120) for f in [continuous.submit(row) for row in rows]]
 
 
@@ -67,38 +67,38 @@ def search(request, transformer):
     )
 
 
-def test_a_shorter_source_is_read_in_fewer_tokens(transformer, monkeypatch):
-    begun, begin = [], transformer.begin
+def test_the_read_length_follows_the_source(transformer, monkeypatch):
+    calls, begin = [], transformer.begin
 
-    def told(ids, *arguments, read_length=None, **options):
-        begun.append((tuple(ids.shape), read_length))
+    def recorded_begin(ids, *arguments, read_length=None, **options):
+        calls.append((tuple(ids.shape), read_length))
         return begin(ids, *arguments, read_length=read_length, **options)
 
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
     with ContinuousDecoder(search, 1, source_buckets=(6,)) as continuous:
-        monkeypatch.setattr(transformer, "begin", told)
+        monkeypatch.setattr(transformer, "begin", recorded_begin)
         rows = [[4, 5, 6], [4, 5, 6, 7]]
-        assert_as_alone(search, rows, decoded(continuous, rows))
-    assert ((1, 6), 3) in begun and ((1, 6), None) in begun
+        assert_as_alone(search, rows, decode_all(continuous, rows))
+    assert ((1, 6), 3) in calls and ((1, 6), None) in calls
 
 
-def test_each_source_gets_what_it_gets_alone(search):
-    rows = [*draw_rows(12), [], draw_rows(1, 40, seed=5)[0]]  # and one too long
-    assert len(rows[-1]) > WIDTHS[-1]
-    with ContinuousDecoder(search, 4, source_buckets=WIDTHS) as continuous:
-        assert_as_alone(search, rows, decoded(continuous, rows))
+def test_each_source_has_the_hypotheses_that_it_has_alone(search):
+    rows = [*draw_rows(12), [], draw_rows(1, 40, seed=5)[0]]
+    assert len(rows[-1]) > BUCKETS[-1]
+    with ContinuousDecoder(search, 4, source_buckets=BUCKETS) as continuous:
+        assert_as_alone(search, rows, decode_all(continuous, rows))
 
 
-def test_sources_come_and_go_at_any_time(transformer):
+def test_sources_may_be_submitted_at_any_time(transformer):
     search = runtime.Decoder(transformer, decode.Options(beam_size=2, **OPTIONS))
     rows = draw_rows(20, 6, seed=1)
     with ContinuousDecoder(search, 8, source_buckets=(6,)) as continuous:
 
-        def ask(row):
+        def submit_and_wait(row):
             return continuous.submit(row).result(120)
 
         with concurrent.futures.ThreadPoolExecutor(5) as pool:
-            actual = list(pool.map(ask, rows))
+            actual = list(pool.map(submit_and_wait, rows))
     assert_as_alone(search, rows, actual)
 
 
@@ -108,11 +108,11 @@ def test_a_sequence_longer_than_the_ring_is_decoded_again(search, monkeypatch):
     longest = max(int(search([row]).lengths.max()) for row in rows)
     assert longest > 3
     with ContinuousDecoder(search, 4, source_buckets=(6,)) as continuous:
-        assert_as_alone(search, rows, decoded(continuous, rows))
+        assert_as_alone(search, rows, decode_all(continuous, rows))
 
 
-class Poor:
-    """Ends at once, or says what only pays when it is long."""
+class SlowToImprove:
+    """Ends at once, or has hypotheses that become good only when long."""
 
     supports_row_steps = True
     vocabulary_size = target_vocabulary_size = 7
@@ -122,21 +122,21 @@ class Poor:
         return {"beams": {"counts": counts}}
 
     def step(self, ids, index, cache):
-        gains = np.full((7, 7), -40.0, "float32")
-        gains[2, [3, 5, 6]] = -0.15, -3.0, -2.43
-        gains[6, [3, 4, 5, 6]] = -30, np.log(0.5), np.log(0.5), -30
-        gains[4, [4, 5, 6]] = np.log([0.3, 0.3, 0.4])
-        gains[5, [3, 4, 5, 6]] = -30, -11, 0, -11
-        return ops.take(ops.convert_to_tensor(gains), ids, axis=0), cache
+        log_probs = np.full((7, 7), -40.0, "float32")
+        log_probs[2, [3, 5, 6]] = -0.15, -3.0, -2.43
+        log_probs[6, [3, 4, 5, 6]] = -30, np.log(0.5), np.log(0.5), -30
+        log_probs[4, [4, 5, 6]] = np.log([0.3, 0.3, 0.4])
+        log_probs[5, [3, 4, 5, 6]] = -30, -11, 0, -11
+        return ops.take(ops.convert_to_tensor(log_probs), ids, axis=0), cache
 
 
 def test_a_row_ends_at_its_own_limit_and_not_at_the_capacity():
-    search = runtime.Decoder(Poor(), decode.Options(beam_size=2, **OPTIONS))
+    search = runtime.Decoder(SlowToImprove(), decode.Options(beam_size=2, **OPTIONS))
     row = [4] * 8
     assert search([row]).lengths.tolist() == [[32]]  # the limit
     with ContinuousDecoder(search, 2, source_buckets=(8,)) as continuous:
         assert continuous._new_batch(8).capacity < 32
-        assert_as_alone(search, [row, row], decoded(continuous, [row, row]))
+        assert_as_alone(search, [row, row], decode_all(continuous, [row, row]))
 
 
 @pytest.mark.backend("torch")
@@ -144,11 +144,11 @@ def test_a_prefix_is_checked(transformer):
     search = runtime.Decoder(
         transformer, decode.Options(max_decoding_length=(1, 2), **OPTIONS)
     )
-    for wrong in ([3], [VOCABULARY_SIZE], [0, 4], ["a"]):
+    for prefix in ([3], [VOCABULARY_SIZE], [0, 4], ["a"]):
         with pytest.raises(ValueError, match="`target_prefix` must hold .* at index 0"):
-            ContinuousDecoder(search, target_prefix=wrong)
+            ContinuousDecoder(search, target_prefix=prefix)
         with pytest.raises(ValueError, match="`target_prefix` must hold .* at index 0"):
-            search.decode(ops.convert_to_tensor([[4, 5]]), wrong)
+            search.decode(ops.convert_to_tensor([[4, 5]]), prefix)
     with ContinuousDecoder(search, 2, target_prefix=[4, 5, 6]) as continuous:
         assert continuous.submit([4, 5]).result(60).ids[0, 0, :3].tolist() == [4, 5, 6]
         with pytest.raises(
@@ -164,8 +164,8 @@ def test_every_hypothesis_begins_with_a_prefix(search):
     with ContinuousDecoder(
         search, 4, source_buckets=(6,), target_prefix=[5, 7]
     ) as continuous:
-        actual = decoded(continuous, rows)
-    assert all(one.ids[0, 0, :2].tolist() == [5, 7] for one in actual)
+        actual = decode_all(continuous, rows)
+    assert all(hypotheses.ids[0, 0, :2].tolist() == [5, 7] for hypotheses in actual)
     assert_as_alone(search, rows, actual, prefix=[5, 7])
 
 
@@ -174,13 +174,13 @@ def test_every_hypothesis_begins_with_a_prefix(search):
     "settings",
     [{"decoder_recurrence": "ssru"}, {"positions": "learned", "sequence_length": 24}],
 )
-def test_other_decoders_are_decoded_too(settings):
+def test_recurrent_decoders_and_learned_positions_are_supported(settings):
     search = runtime.Decoder(
         draw_transformer(**settings), decode.Options(beam_size=2, **OPTIONS)
     )
     rows = draw_rows(8, 6)
     with ContinuousDecoder(search, 4, source_buckets=(6, 100)) as continuous:
-        assert_as_alone(search, rows, decoded(continuous, rows))
+        assert_as_alone(search, rows, decode_all(continuous, rows))
 
 
 @pytest.mark.backend("torch")
@@ -229,21 +229,23 @@ def test_bad_arguments_are_rejected(transformer):
         continuous.submit([4])
 
 
-def test_padding_is_no_part_of_a_source(transformer):
+def test_padding_is_not_part_of_a_source(transformer):
     limit = {"max_decoding_length": (2, 0)}
     search = runtime.Decoder(
         transformer, decode.Options(beam_size=2, **limit, **OPTIONS)
     )
     rows = [[5, 6, 0, 0, 0, 0, 0], [0, 0], [5, 6]]
-    with ContinuousDecoder(search, source_buckets=WIDTHS) as continuous:
-        actual = decoded(continuous, rows)
+    with ContinuousDecoder(search, source_buckets=BUCKETS) as continuous:
+        actual = decode_all(continuous, rows)
         with pytest.raises(ValueError, match="padded with 0 at the end"):
             continuous.submit([0, 5])
     assert_as_alone(search, [[5, 6], [], [5, 6]], actual)
 
 
 @pytest.mark.backend("torch")
-def test_an_error_reaches_its_callers_and_the_thread_goes_on(transformer, monkeypatch):
+def test_an_error_reaches_its_callers_and_the_thread_continues(
+    transformer, monkeypatch
+):
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
     rows = draw_rows(3, 6)
     with ContinuousDecoder(search, 2, source_buckets=(6,)) as continuous:
@@ -255,7 +257,7 @@ def test_an_error_reaches_its_callers_and_the_thread_goes_on(transformer, monkey
             patched.setattr(module.SlotBatch, "_advance", broken)
             with pytest.raises(MemoryError, match="no room"):
                 continuous.submit(rows[0]).result(60)
-        assert_as_alone(search, rows, decoded(continuous, rows))
+        assert_as_alone(search, rows, decode_all(continuous, rows))
 
 
 @pytest.mark.backend("torch")
@@ -267,73 +269,73 @@ def test_nan_logits_raise_an_error_for_their_row():
     with ContinuousDecoder(search, 2, source_buckets=(6,)) as continuous:
         with pytest.raises(FloatingPointError, match="at step 0 of row 0"):
             continuous.submit([4, 5]).result(60)
-        redraw(model, 1)  # weights are read anew
-        assert_as_alone(search, [[4, 5]], decoded(continuous, [[4, 5]]))
+        redraw(model, 1)  # the new weights are used
+        assert_as_alone(search, [[4, 5]], decode_all(continuous, [[4, 5]]))
 
 
 @pytest.mark.backend("torch")
-def test_a_cancelled_source_takes_no_slot(transformer, monkeypatch):
+def test_a_cancelled_source_is_not_inserted(transformer, monkeypatch):
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
-    begun, held = [], threading.Event()
+    inserted, may_continue = [], threading.Event()
     insert = module.SlotBatch._insert
 
-    def noted(self, rows, count):
-        begun.extend(row.ids for row in rows)
-        assert held.wait(60)
+    def recorded_insert(self, rows, count):
+        inserted.extend(row.ids for row in rows)
+        assert may_continue.wait(60)
         insert(self, rows, count)
 
-    monkeypatch.setattr(module.SlotBatch, "_insert", noted)
+    monkeypatch.setattr(module.SlotBatch, "_insert", recorded_insert)
     with ContinuousDecoder(search, 1, source_buckets=(6,)) as continuous:
         first, second, third = map(continuous.submit, ([4], [5], [6]))
-        while not begun:
+        while not inserted:
             pass
         assert second.cancel()
-        held.set()
+        may_continue.set()
         assert first.result(60) and third.result(60)
-    assert begun == [[4], [6]]
+    assert inserted == [[4], [6]]
 
 
 @pytest.mark.backend("torch")
 def test_a_cancelled_long_source_is_not_decoded(transformer, monkeypatch):
     search = runtime.Decoder(transformer, decode.Options(**OPTIONS))
-    begun, held = [], threading.Event()
+    resolved, may_continue = [], threading.Event()
 
-    def noted(future, function, rows, prefix):
-        begun.append(rows)
-        assert held.wait(60)
+    def recorded_resolve(future, function, rows, prefix):
+        resolved.append(rows)
+        assert may_continue.wait(60)
         future.set_result(rows)
 
     rows = [[number] * 9 for number in (4, 5, 6)]
-    monkeypatch.setattr(continuous_module, "resolve", noted)
+    monkeypatch.setattr(continuous_module, "resolve", recorded_resolve)
     with ContinuousDecoder(search, 1, source_buckets=(6,)) as continuous:
         first, second, third = map(continuous.submit, rows)
-        while not begun:
+        while not resolved:
             pass
         assert second.cancel() and not first.cancel()
-        held.set()
+        may_continue.set()
         assert first.result(60) and third.result(60)
-    assert begun == [[rows[0]], [rows[2]]]
+    assert resolved == [[rows[0]], [rows[2]]]
 
 
 def test_a_warm_continuous_decoder_compiles_nothing(transformer, monkeypatch):
-    seen, new = set(), []
+    keys, compilations = set(), []
 
-    def compiled(function, *options, **more):
-        program = runtime.compiled(function, *options, **more)
+    def compiled(function, *options, **keywords):
+        compiled_function = runtime.compiled(function, *options, **keywords)
 
         def call(*arguments):
             shapes = [tuple(x.shape) for x in keras.tree.flatten(arguments)]
             name = getattr(function, "func", function).__name__
-            if name in ("begin", "_take_steps", "extend"):  # of a sequence alone
-                return program(*arguments)
+            if name in ("begin", "_take_steps", "extend"):  # for a long sequence alone
+                return compiled_function(*arguments)
             key = (
                 name,
                 getattr(function, "keywords", {}).get("read_length"),
                 str(shapes),
             )
-            new.extend([] if key in seen else [key])
-            seen.add(key)
-            return program(*arguments)
+            compilations.extend([] if key in keys else [key])
+            keys.add(key)
+            return compiled_function(*arguments)
 
         return call
 
@@ -342,17 +344,17 @@ def test_a_warm_continuous_decoder_compiles_nothing(transformer, monkeypatch):
     rows = draw_rows(30, 6, seed=7)
     with ContinuousDecoder(search, 4, 1, source_buckets=(6, 12)) as continuous:
         continuous.warm_up([5])
-        assert {key[1] for key in new} >= {3, 6}  # tokens that are read
-        assert not any("12" in shapes for *_, shapes in new)
-        new.clear()
+        assert {key[1] for key in compilations} >= {3, 6}  # read lengths
+        assert not any("12" in shapes for *_, shapes in compilations)
+        compilations.clear()
         for count in (1, 2, 3, 4, 9):
-            decoded(continuous, rows[:count])
+            decode_all(continuous, rows[:count])
             rows = rows[count:]
-    assert not new
+    assert not compilations
 
 
 @pytest.mark.backend("torch")
-def test_slots_are_added_and_removed_with_the_rows(transformer):
+def test_slots_are_added_and_removed_with_the_sequences(transformer):
     assert module._compiled_sizes(16) == ([1, 4], [1, 4, 8, 12, 16])
     assert module._compiled_sizes(1) == ([1], [1])
     assert module._compiled_sizes(3) == ([1], [1, 2, 3])
@@ -368,7 +370,7 @@ def test_slots_are_added_and_removed_with_the_rows(transformer):
         assert len(batch.rows) in (3, 4)
         batch.decode_chunk([])
     assert_as_alone(search, rows, [future.result() for future in futures])
-    # Those that stay long in too large a batch get a smaller one.
+    # Long sequences in a batch that is too large move to a smaller one.
     batch.decode_chunk([(row, concurrent.futures.Future()) for row in rows])
     slow = concurrent.futures.Future()
     batch.rows = [module.Row(rows[0], slow, 99, batch.step), None, None, None]

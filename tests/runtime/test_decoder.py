@@ -1,4 +1,4 @@
-"""Search with the real model: exact, and blind to how rows are batched."""
+"""Decoder with a Transformer: exact, and independent of batching."""
 
 import keras
 import numpy as np
@@ -19,7 +19,7 @@ BEAM = {"beam_size": 3, "num_hypotheses": 3, "length_penalty": 0.6, **OPTIONS}
 
 
 def draw_sources(seed=1, rows=ROWS, length=8):
-    """Draws source ids, padded; the last row but one is empty."""
+    """Draws padded source ids; the last sequence but one is empty."""
     draw = np.random.default_rng(seed)
     ids = draw.integers(4, VOCABULARY_SIZE, (rows, length)).astype("int32")
     lengths = draw.integers(1, length + 1, rows)
@@ -39,83 +39,83 @@ def beam(transformer):
 
 
 @pytest.fixture(scope="module")
-def uncached(transformer):
-    """Gives `ask` for one source: the model's own call on whole histories."""
+def uncached_log_probs(transformer):
+    """Returns log-probabilities of a source by calls on whole histories."""
 
     def call(source_ids, target_ids):
         return transformer({"source_ids": source_ids, "target_ids": target_ids})
 
-    program = runtime.compiled(call, transformer, jit_compile=False)
+    compiled_call = runtime.compiled(call, transformer, jit_compile=False)
 
-    def of(source):
-        def ask(histories):
+    def for_source(source):
+        def next_log_probs(histories):
             count, length = len(histories), len(histories[0])
             target_ids = np.zeros((8, MAX_LENGTH), "int32")  # one shape for all
             target_ids[:, 0] = START
             target_ids[:count, 1 : length + 1] = histories
             source_ids = np.repeat(source[None], 8, axis=0)
             logits = ops.convert_to_numpy(
-                program(
+                compiled_call(
                     ops.convert_to_tensor(source_ids), ops.convert_to_tensor(target_ids)
                 )
             )
             return log_softmax(logits[:count, length], SUPPRESSED)
 
-        return ask
+        return next_log_probs
 
-    return of
+    return for_source
 
 
-def assert_same(found, wanted, tolerance=1e-5):
-    assert found.ids.tolist() == wanted.ids.tolist()
-    assert found.lengths.tolist() == wanted.lengths.tolist()
-    np.testing.assert_allclose(found.scores, wanted.scores, atol=tolerance)
+def assert_same(actual, expected, tolerance=1e-5):
+    assert actual.ids.tolist() == expected.ids.tolist()
+    assert actual.lengths.tolist() == expected.lengths.tolist()
+    np.testing.assert_allclose(actual.scores, expected.scores, atol=tolerance)
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_cached_decoding_equals_a_search_by_hand_without_a_cache(
-    beam_size, greedy, beam, uncached
+def test_cached_decoding_equals_the_reference_search_without_a_cache(
+    beam_size, greedy, beam, uncached_log_probs
 ):
     sources = draw_sources()
     search = greedy if beam_size == 1 else beam
     actual = search(sources)
-    assert all(isinstance(part, np.ndarray) for part in actual[:3])
+    assert all(isinstance(x, np.ndarray) for x in actual[:3])
     for row, source in enumerate(sources):
         expected = []
         if source.any():
             penalty = {1: 1.0, 3: 0.6}[beam_size]
             expected = reference_beam_search(
-                uncached(source), MAX_LENGTH, beam_size, beam_size, penalty
+                uncached_log_probs(source), MAX_LENGTH, beam_size, beam_size, penalty
             )
         assert_hypotheses(actual, row, expected, tolerance=1e-4)
-    # The language of these weights is one that can tell searches apart.
+    # These weights distinguish searches: the best hypotheses all differ.
     best = [tuple(ids) for ids in actual.ids[:, 0]]
     assert len(set(best)) == ROWS
     assert 0 < (actual.lengths[:, 0] < MAX_LENGTH).sum() - 1 < ROWS - 1
 
 
 @pytest.mark.parametrize("name", ["greedy", "beam"])
-def test_a_row_does_not_depend_on_the_rows_beside_it(name, request):
+def test_other_sources_of_a_batch_do_not_change_the_output(name, request):
     search = request.getfixturevalue(name)
     sources = draw_sources()
     together = search(sources)
     order = np.array([2, 0, 4, 3, 1])
     permuted = search(sources[order])
-    assert_same(permuted, decode.Hypotheses(*(part[order] for part in together[:3])))
+    assert_same(permuted, decode.Hypotheses(*(x[order] for x in together[:3])))
     for row in (0, 3):
-        others = draw_sources(seed=9)
-        others[row] = sources[row]
-        among_others = search(others)
+        batch = draw_sources(seed=9)
+        batch[row] = sources[row]
+        actual = search(batch)
         assert_same(
-            decode.Hypotheses(*(part[row] for part in among_others[:3])),
-            decode.Hypotheses(*(part[row] for part in together[:3])),
+            decode.Hypotheses(*(x[row] for x in actual[:3])),
+            decode.Hypotheses(*(x[row] for x in together[:3])),
         )
-        assert among_others.ids.tolist() != together.ids.tolist()
+        assert actual.ids.tolist() != together.ids.tolist()
 
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_the_limit_of_a_row_is_that_of_its_own_source(beam_size, transformer):
+def test_the_maximum_length_depends_on_each_source(beam_size, transformer):
     endless = runtime.Decoder(
         transformer,
         decode.Options(
@@ -123,27 +123,27 @@ def test_the_limit_of_a_row_is_that_of_its_own_source(beam_size, transformer):
         ),
     )
     short, long = np.full((1, 3), 5), np.full((1, 9), 6)
-    both = endless(np.concatenate([np.pad(short, ((0, 0), (0, 6))), long]))
-    assert both.lengths[:, 0].tolist() == [2 * 3 + 16, 2 * 9 + 16]
+    together = endless(np.concatenate([np.pad(short, ((0, 0), (0, 6))), long]))
+    assert together.lengths[:, 0].tolist() == [2 * 3 + 16, 2 * 9 + 16]
     alone = endless(short)
-    width = alone.ids.shape[-1]
-    np.testing.assert_array_equal(alone.ids[0], both.ids[0, :, :width])
-    assert not both.ids[0, :, width:].any()
-    np.testing.assert_allclose(alone.scores[0], both.scores[0], atol=1e-5)
+    length = alone.ids.shape[-1]
+    np.testing.assert_array_equal(alone.ids[0], together.ids[0, :, :length])
+    assert not together.ids[0, :, length:].any()
+    np.testing.assert_allclose(alone.scores[0], together.scores[0], atol=1e-5)
 
 
 def test_padding_does_not_change_the_output(beam):
     sources = draw_sources()
-    wider = np.pad(sources, ((0, 0), (0, 5)))  # decoded as 16 wide
-    assert_same(beam(wider), beam(sources))
+    padded = np.pad(sources, ((0, 0), (0, 5)))  # padded to 16
+    assert_same(beam(padded), beam(sources))
 
 
 def test_lengths_are_rounded_up_so_that_few_functions_are_compiled(caplog):
     class Recorder:
-        widths = []
+        shapes = []
 
         def begin(self, source_ids, max_length, beam_size):
-            self.widths.append((source_ids.shape[1], max_length))
+            self.shapes.append((source_ids.shape[1], max_length))
             return {}
 
         def step(self, ids, index, cache):
@@ -153,14 +153,14 @@ def test_lengths_are_rounded_up_so_that_few_functions_are_compiled(caplog):
     for length in (0, 1, 8, 9, 33, 1024, 1025):
         actual = search(np.full((2, length), 4))
         assert actual.ids[:, 0, 0].tolist() == [3, 3] if length else [0, 0]
-    seen = list(dict.fromkeys(Recorder.widths))
-    assert [width for width, _ in seen] == [16, 64, 1024, 1025]
-    assert all(max_length == 2 * width + 16 for width, max_length in seen)
+    compiled = list(dict.fromkeys(Recorder.shapes))
+    assert [length for length, _ in compiled] == [16, 64, 1024, 1025]
+    assert all(max_length == 2 * length + 16 for length, max_length in compiled)
     assert not caplog.records  # TensorFlow would warn of many shapes
 
 
-@pytest.mark.backend("tensorflow")  # elsewhere every shape is known
-def test_every_option_works_where_shapes_are_not_known(transformer):
+@pytest.mark.backend("tensorflow")  # other backends know all shapes
+def test_every_option_works_with_unknown_shapes(transformer):
     import tensorflow as tf
 
     options = {
@@ -177,16 +177,18 @@ def test_every_option_works_where_shapes_are_not_known(transformer):
         decode.Options(beam_size=4, num_beam_groups=2, **options, **OPTIONS),
     )
     signature = [tf.TensorSpec([None, None], tf.int32)]
-    program = tf.function(search.decode, input_signature=signature, autograph=False)
+    decode_function = tf.function(
+        search.decode, input_signature=signature, autograph=False
+    )
     sources = draw_sources()
-    actual, expected = program(sources), search(sources)
+    actual, expected = decode_function(sources), search(sources)
     assert actual.ids.numpy().tolist() == expected.ids.tolist()
     np.testing.assert_allclose(actual.scores, expected.scores, atol=1e-5)
     np.testing.assert_allclose(actual.attention, expected.attention, atol=1e-5)
 
 
-class Whole:
-    """A model without `extend`, which has all the room from the beginning."""
+class WithoutExtend:
+    """A model without `extend`, whose cache has its full length at once."""
 
     def __init__(self, model):
         self.begin, self.step = model.begin, model.step
@@ -194,15 +196,15 @@ class Whole:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("kind", ["usual", "relative", "whole", "both"])
+@pytest.mark.parametrize("kind", ["usual", "relative", "full length", "ensemble"])
 def test_the_cache_can_be_extended_between_steps(kind, beam_size, transformer):
     model = {
         "usual": lambda: transformer,
         "relative": lambda: draw_transformer(positions="t5"),
-        "whole": lambda: Whole(transformer),
-        "both": lambda: decode.Ensemble([transformer, draw_transformer(seed=2)]),
+        "full length": lambda: WithoutExtend(transformer),
+        "ensemble": lambda: decode.Ensemble([transformer, draw_transformer(seed=2)]),
     }[kind]()
-    options = {"return_token_scores": True, "return_attention": kind != "both"}
+    options = {"return_token_scores": True, "return_attention": kind != "ensemble"}
     search = runtime.Decoder(
         model, decode.Options(beam_size=beam_size, **options, **OPTIONS)
     )
@@ -210,18 +212,21 @@ def test_the_cache_can_be_extended_between_steps(kind, beam_size, transformer):
     state = search.begin_decoding(sources, [5], max_length=2)
     for last in range(2, MAX_LENGTH + 1, 2):
         state = search.decode_until(search.extend(state, last), last)
-        room = state.capacity
-        assert room == (MAX_LENGTH if kind == "whole" else last)
+        capacity = state.capacity
+        assert capacity == (MAX_LENGTH if kind == "full length" else last)
     assert ops.convert_to_numpy(state.is_done).all()
     actual, expected = search.hypotheses(state), search.decode(sources, [5])
-    for one, other in zip(actual, expected, strict=True):
-        assert (one is None) == (other is None)
-        if one is not None:
-            pair = ops.convert_to_numpy(one), ops.convert_to_numpy(other)
+    for actual_value, expected_value in zip(actual, expected, strict=True):
+        assert (actual_value is None) == (expected_value is None)
+        if actual_value is not None:
+            pair = (
+                ops.convert_to_numpy(actual_value),
+                ops.convert_to_numpy(expected_value),
+            )
             np.testing.assert_allclose(*pair, atol=1e-5)
 
 
-def test_a_model_of_learned_positions_decodes_as_far_as_they_go():
+def test_learned_positions_limit_the_length_of_decoding():
     model = draw_transformer(positions="learned", sequence_length=11)
     sources = draw_sources(length=10)
     actual = runtime.Decoder(model, decode.Options(jit_compile=False))(
@@ -233,7 +238,7 @@ def test_a_model_of_learned_positions_decodes_as_far_as_they_go():
 
 
 @pytest.mark.backend("torch")
-def test_the_greatest_length_may_hang_on_the_source(transformer):
+def test_the_maximum_length_may_be_a_factor_of_the_source_length(transformer):
     options = {"suppress_ids": (0, 2, 3), "jit_compile": False}
     search = runtime.Decoder(
         transformer, decode.Options(max_decoding_length=(3, 1), **options)
@@ -246,21 +251,21 @@ def test_the_greatest_length_may_hang_on_the_source(transformer):
     assert search(sources).lengths[:, 0].tolist() == [3, 1]
 
 
-def with_prefix(ask, prefix):
-    """Forces the first tokens of hypotheses, beside the model's own choice."""
+def with_prefix(next_log_probs, prefix):
+    """Forces the first tokens of hypotheses."""
 
-    def asked(histories):
-        gains = ask(histories)
-        for history, gain in zip(histories, gains, strict=True):
+    def with_forced_tokens(histories):
+        log_probs = next_log_probs(histories)
+        for history, row in zip(histories, log_probs, strict=True):
             if len(history) < len(prefix):
-                gain[np.arange(VOCABULARY_SIZE) != prefix[len(history)]] = -np.inf
-        return gains
+                row[np.arange(VOCABULARY_SIZE) != prefix[len(history)]] = -np.inf
+        return log_probs
 
-    return asked
+    return with_forced_tokens
 
 
 @pytest.mark.parametrize("beam_size", [1, 3])
-def test_a_prefix_goes_through_the_model(beam_size, transformer, uncached):
+def test_a_prefix_is_scored_by_the_model(beam_size, transformer, uncached_log_probs):
     options = {"num_hypotheses": beam_size, "return_token_scores": True, **OPTIONS}
     search = runtime.Decoder(
         transformer, decode.Options(beam_size=beam_size, **options)
@@ -270,14 +275,16 @@ def test_a_prefix_goes_through_the_model(beam_size, transformer, uncached):
     actual = search(sources, target_prefix=prefixes)
     for row in REAL:
         prefix = prefixes[row]
-        ask = with_prefix(uncached(sources[row]), prefix)
+        next_log_probs = with_prefix(uncached_log_probs(sources[row]), prefix)
         best = actual.ids[row, 0].tolist()
         assert best[: len(prefix)] == prefix
         if 1 in prefix:
-            continue  # which `ask` does not know
+            continue  # a suppressed token
         ids = [
             tuple(ids)
-            for _, ids in reference_beam_search(ask, MAX_LENGTH, beam_size, beam_size)
+            for _, ids in reference_beam_search(
+                next_log_probs, MAX_LENGTH, beam_size, beam_size
+            )
         ]
         for i, tokens in enumerate(ids):
             assert tuple(actual.ids[row, i, : actual.lengths[row, i]]) == tokens
@@ -285,7 +292,7 @@ def test_a_prefix_goes_through_the_model(beam_size, transformer, uncached):
         np.testing.assert_allclose(actual.scores[row], mean, atol=1e-5)
 
 
-def test_a_seed_decides_what_is_sampled(transformer):
+def test_a_seed_determines_the_samples(transformer):
     search = runtime.Decoder(
         transformer,
         decode.Options(
@@ -293,13 +300,13 @@ def test_a_seed_decides_what_is_sampled(transformer):
         ),
     )
     sources = draw_sources()
-    one, again, other = (search(sources, seed=seed) for seed in (1, 1, 2))
-    assert one.ids.shape == (ROWS, 3, MAX_LENGTH)
-    assert_same(one, again)
-    assert one.ids.tolist() != other.ids.tolist()
-    assert not np.isin(one.ids, (1, 2)).any()
-    assert (np.diff(one.scores[REAL], axis=-1) <= 0).all()
-    assert len({tuple(ids) for ids in one.ids[0]}) == 3
+    first, repeated, different = (search(sources, seed=seed) for seed in (1, 1, 2))
+    assert first.ids.shape == (ROWS, 3, MAX_LENGTH)
+    assert_same(first, repeated)
+    assert first.ids.tolist() != different.ids.tolist()
+    assert not np.isin(first.ids, (1, 2)).any()
+    assert (np.diff(first.scores[REAL], axis=-1) <= 0).all()
+    assert len({tuple(ids) for ids in first.ids[0]}) == 3
     narrow = runtime.Decoder(
         transformer, decode.Options(sampling_topk=0, sampling_topp=1e-6, **OPTIONS)
     )
@@ -308,7 +315,7 @@ def test_a_seed_decides_what_is_sampled(transformer):
 
 
 class Broken:
-    """Gives NaN where the source is 6, at the third step."""
+    """Returns NaN at the third step if the source is 6."""
 
     def begin(self, source_ids, max_length, beam_size):
         return {"bad": ops.equal(source_ids[:, :1], 6)}
@@ -330,7 +337,7 @@ class Broken:
     ],
     ids=str,
 )
-def test_logits_that_are_nan_are_named_by_their_step(options):
+def test_nan_logits_are_reported_with_their_step(options):
     search = runtime.Decoder(Broken(), decode.Options(jit_compile=False, **options))
     assert search(np.array([[5], [4]])).lengths[:, 0].tolist() == [18, 18]
     with pytest.raises(FloatingPointError, match="at step 2 of row 1 .1 of 3 rows"):
@@ -338,7 +345,7 @@ def test_logits_that_are_nan_are_named_by_their_step(options):
 
 
 @pytest.mark.backend("torch")
-def test_what_a_model_does_not_say_of_its_vocabulary_its_logits_do():
+def test_logits_define_the_vocabulary_size_of_a_model_without_one():
     search = runtime.Decoder(
         Broken(), decode.Options(suppress_ids=[0, 99], jit_compile=False)
     )
@@ -349,7 +356,7 @@ def test_what_a_model_does_not_say_of_its_vocabulary_its_logits_do():
 @pytest.mark.parametrize(
     "kind", [{}, {"beam_size": 2}, {"beam_size": 2, "num_beam_groups": 2}], ids=str
 )
-def test_what_xla_compiles_sees_nan_too(kind):
+def test_nan_is_reported_from_xla_functions_too(kind):
     class Broken:
         def begin(self, source_ids, max_length, beam_size):
             return {"memory": source_ids}
@@ -357,7 +364,7 @@ def test_what_xla_compiles_sees_nan_too(kind):
         def step(self, ids, index, cache):
             zero = ops.cast(0 * ops.max(cache["memory"]), "float32")
             logits = ops.one_hot(ops.full_like(ids, 4), 12)
-            return logits + zero / zero, cache  # negative, by a processor
+            return logits + zero / zero, cache  # a negative NaN on some CPUs
 
     search = runtime.Decoder(Broken(), decode.Options(max_decoding_length=5, **kind))
     with pytest.raises(FloatingPointError, match="at step 0 of row 0 .2 of 2 rows"):
@@ -365,7 +372,7 @@ def test_what_xla_compiles_sees_nan_too(kind):
 
 
 @pytest.mark.parametrize(
-    ("wrong", "options", "message"),
+    ("fault", "options", "message"),
     [
         ("logits", {}, r"shape \(B, K, V\).*got \(2, 12\) for .* \(2, 2\)"),
         ("cache", {}, "a cache of the structure that it receives; got another"),
@@ -373,8 +380,8 @@ def test_what_xla_compiles_sees_nan_too(kind):
         (None, {"coverage_penalty": 0.2}, r"has 'attention'.*cache with \['memory'\]"),
     ],
 )
-def test_a_step_with_other_results_is_rejected(wrong, options, message):
-    class Wrong:
+def test_a_step_with_wrong_results_is_rejected(fault, options, message):
+    class FaultyModel:
         begin_options = ("return_attention",)
 
         def begin(self, source_ids, max_length, beam_size, **options):
@@ -382,18 +389,18 @@ def test_a_step_with_other_results_is_rejected(wrong, options, message):
 
         def step(self, ids, index, cache):
             logits = ops.one_hot(ops.full_like(ids, 4), 12)
-            logits = logits[:, 0] if wrong == "logits" else logits
-            return logits, {} if wrong == "cache" else cache
+            logits = logits[:, 0] if fault == "logits" else logits
+            return logits, {} if fault == "cache" else cache
 
     search = runtime.Decoder(
-        Wrong(), decode.Options(beam_size=2, max_decoding_length=5, **options)
+        FaultyModel(), decode.Options(beam_size=2, max_decoding_length=5, **options)
     )
     with pytest.raises(ValueError, match=message):
         search([[5, 6, 7], [8]])
 
 
-class Heard:
-    """Says 4 or 5 and ends; after 5 alone it has heard the second token."""
+class AttentiveModel:
+    """Generates 4 or 5 and ends; only 5 attends to the second token."""
 
     vocabulary_size = target_vocabulary_size = 8
     begin_options = ("return_attention",)
@@ -403,83 +410,87 @@ class Heard:
         logits = np.full((8, 8), -20.0, "float32")
         logits[2, 4], logits[2, 5] = 1.1, 1
         logits[4, 3] = logits[5, 3] = 5
-        heard = np.tile([1.0, 0.0], (8, 1))
-        heard[5] = 0.5, 0.5
-        self.logits, self.heard = logits, heard.astype(dtype)
+        weights = np.tile([1.0, 0.0], (8, 1))
+        weights[5] = 0.5, 0.5
+        self.logits, self.weights = logits, weights.astype(dtype)
 
     def begin(self, source_ids, max_length, beam_size, return_attention=False):
         size, length = ops.shape(source_ids)
         attention = ops.zeros((size, beam_size, length), self.dtype)
-        return {"attention": attention, "beams": {"said": attention[:, :, 0]}}
+        return {"attention": attention, "beams": {"first": attention[:, :, 0]}}
 
     def step(self, ids, index, cache):
-        heard = ops.take(ops.convert_to_tensor(self.heard), ids, axis=0)
-        more = cache["attention"].shape[-1] - 2
-        heard = ops.pad(heard, [[0, 0], [0, 0], [0, more]])
+        weights = ops.take(ops.convert_to_tensor(self.weights), ids, axis=0)
+        num_padding = cache["attention"].shape[-1] - 2
+        weights = ops.pad(weights, [[0, 0], [0, 0], [0, num_padding]])
         logits = ops.take(ops.convert_to_tensor(self.logits), ids, axis=0)
-        return logits, {**cache, "attention": heard}
+        return logits, {**cache, "attention": weights}
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
-def test_a_token_without_attention_does_not_pass_for_padding(dtype):
+def test_a_source_token_without_attention_is_not_treated_as_padding(dtype):
     options = {"beam_size": 2, "num_hypotheses": 2, "length_penalty": 0}
     search = runtime.Decoder(
-        Heard(dtype),
+        AttentiveModel(dtype),
         decode.Options(coverage_penalty=0.2, max_decoding_length=4, **options),
     )
     actual = search([[6, 7]])
     assert actual.ids[0, :, :2].tolist() == [[5, 3], [4, 3]]
     plain = runtime.Decoder(
-        Heard(dtype), decode.Options(max_decoding_length=4, **options)
+        AttentiveModel(dtype), decode.Options(max_decoding_length=4, **options)
     )([[6, 7]])
     assert plain.ids[0, :, :2].tolist() == [[4, 3], [5, 3]]
-    # Of the first the second token had a half of all, of the other nothing.
-    lost = 0.2 * np.log([0.5, 1e-9])
+    # The second source token has an attention weight of 0.5, or of 0.
+    penalties = 0.2 * np.log([0.5, 1e-9])
     np.testing.assert_allclose(
-        actual.scores[0], plain.scores[0, ::-1] + lost, atol=1e-3
+        actual.scores[0], plain.scores[0, ::-1] + penalties, atol=1e-3
     )
 
 
-class Deaf(Heard):
-    """The same, which never tells what it hears."""
+class HiddenAttention(AttentiveModel):
+    """The same model, whose cache has no attention."""
 
     def begin(self, *arguments, **options):
         cache = super().begin(*arguments, **options)
         return {"memory": cache["attention"][:, :1], "beams": cache["beams"]}
 
     def step(self, ids, index, cache):
-        heard = {"attention": cache["memory"], "beams": cache["beams"]}
-        return super().step(ids, index, heard)[0], cache
+        inner_cache = {"attention": cache["memory"], "beams": cache["beams"]}
+        return super().step(ids, index, inner_cache)[0], cache
 
 
-@pytest.mark.parametrize("together", [False, True])
-def test_a_model_that_always_has_attention_is_decoded_in_bulk(together):
-    model = decode.Ensemble([Heard(), Deaf()]) if together else Heard()
+@pytest.mark.parametrize("is_ensemble", [False, True])
+def test_a_model_that_always_has_attention_is_decoded_in_bulk(is_ensemble):
+    model = (
+        decode.Ensemble([AttentiveModel(), HiddenAttention()])
+        if is_ensemble
+        else AttentiveModel()
+    )
     search = runtime.Decoder(model, decode.Options(beam_size=2, max_decoding_length=4))
     rows = [[6, 7]] * 5
     actual = dict(search.bulk(rows, batch_size=2, compile_lengths=True))
-    for number, expected in enumerate(search(rows).ids):
-        assert actual[number].ids[0].tolist() == expected.tolist()
+    for i, expected in enumerate(search(rows).ids):
+        assert actual[i].ids[0].tolist() == expected.tolist()
 
 
-def test_an_empty_batch_gives_an_empty_result(beam):
+def test_an_empty_batch_has_an_empty_result(beam):
     actual = beam(np.zeros((0, 8), "int32"))
-    shapes = [part.shape for part in actual[:3]]
+    shapes = [x.shape for x in actual[:3]]
     assert shapes == [(0, 3, MAX_LENGTH), (0, 3), (0, 3)]
 
 
 def test_a_decoder_follows_the_weights(greedy):
     model, sources = draw_transformer(seed=4), draw_sources()
     search = runtime.Decoder(model, decode.Options(**{**OPTIONS, "jit_compile": True}))
-    before = search(sources)
-    # Training changes them, and is not harmed by a search in between.
+    initial = search(sources)
+    # A search between updates does not disturb training.
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     targets = np.full((ROWS, MAX_LENGTH), 5, "int32")
     for _ in range(2):
         model.train_on_batch({"source_ids": sources, "target_ids": targets}, targets)
         trained = search(sources)
-    assert np.abs(trained.scores[REAL] - before.scores[REAL]).max() > 1e-3
-    # Other weights of another model give what that model gives.
+    assert np.abs(trained.scores[REAL] - initial.scores[REAL]).max() > 1e-3
+    # With the weights of another model, the output is that of the other model.
     redraw(model, seed=1)
     assert_same(search(sources), greedy(sources), tolerance=1e-4)
 
@@ -488,20 +499,20 @@ def test_a_decoder_follows_the_weights(greedy):
 def test_a_decoder_follows_a_change_of_variables(change):
     model, sources = draw_transformer(seed=4), draw_sources()
     search = runtime.Decoder(model, decode.Options(**OPTIONS))
-    before = search(sources)
+    initial = search(sources)
     if change == "lora":
         model.enable_lora(2)
         for variable in model.trainable_variables:
             variable.assign(variable + 0.1)
     else:
         model.quantize("int8")
-    after = search(sources)
-    assert np.abs(after.scores[REAL] - before.scores[REAL]).max() > 1e-3
-    assert_same(after, runtime.Decoder(model, decode.Options(**OPTIONS))(sources))
+    changed = search(sources)
+    assert np.abs(changed.scores[REAL] - initial.scores[REAL]).max() > 1e-3
+    assert_same(changed, runtime.Decoder(model, decode.Options(**OPTIONS))(sources))
 
 
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
-def test_half_precision_finds_nearly_the_same(dtype, beam, transformer):
+def test_half_precision_has_close_scores(dtype, beam, transformer):
     half = draw_transformer(dtype=dtype)
     half.set_weights(transformer.get_weights())
     sources = draw_sources()
@@ -512,7 +523,7 @@ def test_half_precision_finds_nearly_the_same(dtype, beam, transformer):
     assert actual.scores.dtype == "float32"
     assert (actual.ids < VOCABULARY_SIZE).all()
     np.testing.assert_allclose(actual.scores, expected.scores, atol=0.15)
-    assert np.abs(actual.scores[REAL] - expected.scores[REAL]).max() > 0  # is half
+    assert np.abs(actual.scores[REAL] - expected.scores[REAL]).max() > 0  # can fail
     assert actual.scores[3].tolist() == [-np.inf] * 3
 
 
@@ -569,26 +580,26 @@ def test_a_model_without_begin_is_rejected():
 
 
 def test_a_logits_processor_must_keep_the_shape(transformer):
-    for process, got in ((lambda x, _: x[..., :5], "5"), (lambda x, _: None, "None")):
+    for process, shape in ((lambda x, _: x[..., :5], "5"), (lambda x, _: None, "None")):
         search = runtime.Decoder(
             transformer, decode.Options(logits_processors=[process])
         )
-        with pytest.raises(ValueError, match=f"of the shape that it receives.*{got}"):
+        with pytest.raises(ValueError, match=f"of the shape that it receives.*{shape}"):
             search([[5]])
 
 
-def test_a_trace_holds_the_beams_of_each_step(beam, greedy):
+def test_a_trace_has_the_beams_of_each_step(beam, greedy):
     source = draw_sources()[:1]
     steps = list(beam.trace(source))
-    before = {()}
-    for number, step in enumerate(steps, start=1):
-        held = [*step.live, *step.finished]
-        assert all(len(ids) == number for ids, _ in held)
-        assert {tuple(ids[:-1]) for ids, _ in held} <= before
-        for part in (step.live, step.finished):
-            scores = [score for _, score in part]
-            assert scores == sorted(scores, reverse=True) and len(part) <= 3
-        before = {tuple(ids) for ids, _ in step.live}
+    previous = {()}
+    for length, step in enumerate(steps, start=1):
+        beams = [*step.live, *step.finished]
+        assert all(len(ids) == length for ids, _ in beams)
+        assert {tuple(ids[:-1]) for ids, _ in beams} <= previous
+        for hypotheses in (step.live, step.finished):
+            scores = [score for _, score in hypotheses]
+            assert scores == sorted(scores, reverse=True) and len(hypotheses) <= 3
+        previous = {tuple(ids) for ids, _ in step.live}
     ended = {tuple(ids): score for step in steps for ids, score in step.finished}
     actual = beam(source)
     for ids, score, length in zip(

@@ -1,4 +1,4 @@
-"""Products by prepacked weights use the present values of the weights."""
+"""Products by prepacked weights use the current values of the weights."""
 
 import keras
 import numpy as np
@@ -29,7 +29,7 @@ def packs(monkeypatch):
 
 
 def supports(dtype):
-    """Whether this processor can prepack weights of a dtype."""
+    """Returns whether this processor can prepack weights of a dtype."""
     import torch
 
     from keras_tfm.runtime import prepacked
@@ -37,7 +37,7 @@ def supports(dtype):
     return prepacked.supports_dtype(getattr(torch, dtype))
 
 
-def captured(layer):
+def captured_layer(layer):
     """Returns a captured layer, and an input of three rows."""
     from keras_tfm.runtime.capture import CapturedFunction
 
@@ -49,7 +49,7 @@ def captured(layer):
     return CapturedFunction(layer), ops.convert_to_tensor(x)
 
 
-def called(function, x):
+def call_without_gradients(function, x):
     """Calls a function without gradients, as a decoder does."""
     import torch
 
@@ -61,16 +61,16 @@ LAYERS = {
     "dense": lambda: keras.layers.Dense(7),
     "no bias": lambda: keras.layers.Dense(7, use_bias=False, activation="relu"),
     "heads": lambda: keras.layers.EinsumDense("btd,dhk->bthk", (None, 2, 3)),
-    "joined": lambda: keras.layers.EinsumDense("btd,kd->btk", (None, 6)),
+    "transposed": lambda: keras.layers.EinsumDense("btd,kd->btk", (None, 6)),
 }
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_a_layer_multiplies_by_its_prepacked_weight(name, packs):
     layer = LAYERS[name]()
-    call, x = captured(layer)
+    call, x = captured_layer(layer)
     kernel = layer.weights[0].numpy().astype("float64")
-    if name == "joined":
+    if name == "transposed":
         kernel = kernel.T
     expected = np.einsum("btd,d...->bt...", x.numpy().astype("float64"), kernel)
     if len(layer.weights) > 1:
@@ -78,7 +78,9 @@ def test_a_layer_multiplies_by_its_prepacked_weight(name, packs):
     if name == "no bias":
         expected = np.maximum(expected, 0)
     for times in (0, 0, 1, 1):  # capture, check, replay
-        np.testing.assert_allclose(called(call, x), expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(
+            call_without_gradients(call, x), expected, rtol=1e-5, atol=1e-5
+        )
         assert len(packs) == times
     call.clear()
     assert not call.products
@@ -87,34 +89,40 @@ def test_a_layer_multiplies_by_its_prepacked_weight(name, packs):
 @pytest.mark.parametrize("policy", ["bfloat16", "mixed_bfloat16"])
 def test_half_precision_is_prepacked_where_the_processor_supports_it(policy, packs):
     layer = keras.layers.Dense(7, dtype=policy)
-    call, x = captured(layer)
+    call, x = captured_layer(layer)
     x = ops.cast(x, "bfloat16")
-    expected = called(layer, x)
+    expected = call_without_gradients(layer, x)
     for _ in range(4):
-        np.testing.assert_allclose(called(call, x), expected, rtol=0.02, atol=0.02)
+        np.testing.assert_allclose(
+            call_without_gradients(call, x), expected, rtol=0.02, atol=0.02
+        )
     assert len(packs) == supports("bfloat16")
 
 
 @pytest.mark.parametrize("policy", ["float32", "mixed_bfloat16"])
-def test_a_weight_that_was_written_to_is_packed_again(policy, packs):
+def test_a_changed_weight_is_packed_again(policy, packs):
     layer = keras.layers.Dense(7, dtype=policy)
-    call, x = captured(layer)
+    call, x = captured_layer(layer)
     x = ops.cast(x, layer.compute_dtype)
     for _ in range(3):
-        called(call, x)
+        call_without_gradients(call, x)
     for times in (2, 3):
         layer.kernel.assign(layer.kernel * 2.0)
         for _ in range(2):
-            np.testing.assert_allclose(called(call, x), called(layer, x), atol=0.1)
+            np.testing.assert_allclose(
+                call_without_gradients(call, x),
+                call_without_gradients(layer, x),
+                atol=0.1,
+            )
         can_pack = supports(layer.compute_dtype)
         assert len(packs) == (times if can_pack else 0)
 
 
 def test_graphs_of_several_shapes_share_prepacked_weights(packs):
-    call, x = captured(keras.layers.Dense(7))
+    call, x = captured_layer(keras.layers.Dense(7))
     for rows in (1, 2, 3):
         for _ in range(3):
-            called(call, x[:rows])
+            call_without_gradients(call, x[:rows])
     assert len(packs) == 1
 
 
@@ -130,7 +138,9 @@ def test_one_weight_may_be_used_in_several_layouts(packs):
 
     call, x = CapturedFunction(function), ops.ones((3, 4))
     for _ in range(4):
-        np.testing.assert_allclose(called(call, x), called(function, x))
+        np.testing.assert_allclose(
+            call_without_gradients(call, x), call_without_gradients(function, x)
+        )
     assert len(packs) == 3
 
 
@@ -140,19 +150,19 @@ def test_only_weights_are_packed(packs):
     from keras_tfm.runtime.capture import CapturedFunction
 
     constant = ops.ones((4, 4))
-    made, batch = torch.ones((4, 4)), torch.ones((2, 4, 4))
+    buffer, batch = torch.ones((4, 4)), torch.ones((2, 4, 4))
 
     def function(x):
         copy = constant.reshape(2, 8).reshape(4, 4) + 0.0
-        written = made.to(torch.float64).to(torch.float32)
-        written.mul_(x[0, 0])
-        several = ops.stack([x, x]) @ batch
-        return x @ copy + x @ written + x @ x + several[0]
+        computed = buffer.to(torch.float64).to(torch.float32)
+        computed.mul_(x[0, 0])
+        batched = ops.stack([x, x]) @ batch
+        return x @ copy + x @ computed + x @ x + batched[0]
 
     call, x = CapturedFunction(function), ops.ones((4, 4))
     for value in (1.0, 1.0, 3.0, 4.0):
-        result = called(call, x * value)
-        np.testing.assert_allclose(result, called(function, x * value))
+        result = call_without_gradients(call, x * value)
+        np.testing.assert_allclose(result, call_without_gradients(function, x * value))
     assert not packs
 
 
@@ -161,11 +171,13 @@ def test_weights_without_a_version_are_not_packed(packs):
 
     with torch.inference_mode():
         layer = keras.layers.Dense(7)
-        call, x = captured(layer)
+        call, x = captured_layer(layer)
         for _ in range(3):
-            called(call, x)
+            call_without_gradients(call, x)
         layer.kernel.assign(layer.kernel * 2.0)
-        np.testing.assert_allclose(called(call, x), called(layer, x), rtol=1e-5)
+        np.testing.assert_allclose(
+            call_without_gradients(call, x), call_without_gradients(layer, x), rtol=1e-5
+        )
     assert not packs
 
 
@@ -176,15 +188,15 @@ def fused_step(weight):
     torch.optim.SGD([weight], 0.5, fused=True).step()
 
 
-UNCOUNTED = {
+UNVERSIONED_WRITES = {
     "fused optimizer": fused_step,
     "data written": lambda weight: weight.data.mul_(2.0),
     "data assigned": lambda weight: setattr(weight, "data", weight.data * 2.0),
 }
 
 
-@pytest.mark.parametrize("name", UNCOUNTED)
-def test_a_decoder_notices_writes_that_no_version_counts(name, packs):
+@pytest.mark.parametrize("name", UNVERSIONED_WRITES)
+def test_a_decoder_notices_writes_that_do_not_change_the_version(name, packs):
     model, ids = draw_transformer(), as_ids(draw_rows(5))
     decoder = runtime.Decoder(
         model, decode.Options(beam_size=2, max_decoding_length=12)
@@ -193,7 +205,7 @@ def test_a_decoder_notices_writes_that_no_version_counts(name, packs):
         stale = decoder(ids)
     count = len(packs)
     for weight in model.weights:
-        UNCOUNTED[name](weight.value)
+        UNVERSIONED_WRITES[name](weight.value)
     hypotheses = decoder(ids)
     assert len(packs) == 2 * count > 0
     fresh = runtime.Decoder(model, decode.Options(beam_size=2, max_decoding_length=12))(
@@ -207,10 +219,10 @@ def test_a_decoder_notices_writes_that_no_version_counts(name, packs):
 def test_no_weight_is_packed_where_onednn_is_disabled(packs, monkeypatch):
     import torch
 
-    call, x = captured(keras.layers.Dense(7))
+    call, x = captured_layer(keras.layers.Dense(7))
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     for _ in range(3):
-        called(call, x)
+        call_without_gradients(call, x)
     assert not packs
 
 
@@ -235,12 +247,12 @@ def test_a_decoder_follows_training(beam_size, packs):
     np.testing.assert_array_equal(trained.ids, fresh.ids)
     np.testing.assert_allclose(trained.scores, fresh.scores, rtol=1e-5)
     redraw(model, 7)
-    drawn = decoder(ids)
+    redrawn = decoder(ids)
     fresh = runtime.Decoder(
         model, decode.Options(beam_size=beam_size, max_decoding_length=12)
     )(ids)
-    assert not np.array_equal(drawn.ids, trained.ids)
-    np.testing.assert_array_equal(drawn.ids, fresh.ids)
+    assert not np.array_equal(redrawn.ids, trained.ids)
+    np.testing.assert_array_equal(redrawn.ids, fresh.ids)
 
 
 def test_the_private_operations_of_pytorch_are_as_expected():

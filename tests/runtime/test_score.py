@@ -1,4 +1,4 @@
-"""Scoring of given targets, ensembles, and the choice of least risk."""
+"""Scores of targets, ensembles, and minimum Bayes risk."""
 
 import numpy as np
 import pytest
@@ -10,17 +10,17 @@ from tests.decode.languages import log_softmax
 from tests.models.test_causal_lm import small
 
 END = 3
-FEW = {"max_decoding_length": 8, "jit_compile": False}
+OPTIONS = {"max_decoding_length": 8, "jit_compile": False}
 SOURCES = np.array([[5, 6, 7, 8], [9, 4, 0, 0], [0, 0, 0, 0]], "int32")
 
 
 @pytest.fixture(scope="module")
-def others():
+def other_models():
     return draw_transformer(seed=5), draw_transformer(seed=6, num_layers=1)
 
 
 def test_score_agrees_with_decoding(transformer, form="gnmt"):
-    options = {"length_penalty": 0.6, "length_penalty_form": form, **FEW}
+    options = {"length_penalty": 0.6, "length_penalty_form": form, **OPTIONS}
     search = runtime.Decoder(
         transformer,
         decode.Options(
@@ -51,26 +51,38 @@ def test_score_agrees_with_decoding(transformer, form="gnmt"):
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("counts", [True, False])
-def test_prefix_lengths_mark_tokens_that_do_not_count(transformer, counts):
-    search = runtime.Decoder(transformer, decode.Options(score_prefix=counts, **FEW))
+def test_prefix_lengths_exclude_tokens_from_the_score(transformer, counts):
+    search = runtime.Decoder(
+        transformer, decode.Options(score_prefix=counts, **OPTIONS)
+    )
     targets = [[5, 6, END], [7], []]
     actual = search.score(SOURCES[:3], targets, [2, 0, 0])
     assert (actual.token_scores[0, 0, :2] == 0).all() != counts
     assert actual.token_scores[0, 0, 2] < 0 and actual.token_scores[1, 0, 0] < 0
-    for wrong in (2, [2], [1, 2], [1.5, 0, 0], [-1, 0, 0], [4, 0, 0], [0, 0, 1]):
+    for prefix_lengths in (
+        2,
+        [2],
+        [1, 2],
+        [1.5, 0, 0],
+        [-1, 0, 0],
+        [4, 0, 0],
+        [0, 0, 1],
+    ):
         with pytest.raises(
             ValueError, match="`prefix_lengths` must be one number of tokens"
         ):
-            search.score(SOURCES[:3], targets, wrong)
+            search.score(SOURCES[:3], targets, prefix_lengths)
 
 
 def test_an_empty_source_or_target_has_no_score(transformer):
-    scored = runtime.Decoder(transformer, decode.Options(**FEW)).score(
+    scored = runtime.Decoder(transformer, decode.Options(**OPTIONS)).score(
         SOURCES, [[5, END], [], [6]]
     )
     assert np.isfinite(scored.scores[:, 0]).tolist() == [True, False, False]
     assert scored.lengths[:, 0].tolist() == [2, 0, 0]
-    empty = runtime.Decoder(transformer, decode.Options(**FEW)).score(SOURCES[:0], [])
+    empty = runtime.Decoder(transformer, decode.Options(**OPTIONS)).score(
+        SOURCES[:0], []
+    )
     assert empty.scores.shape == (0, 1)
 
 
@@ -84,12 +96,12 @@ def test_an_empty_source_or_target_has_no_score(transformer):
 )
 def test_targets_outside_the_vocabulary_are_rejected(targets, message, transformer):
     with pytest.raises(ValueError, match=message):
-        runtime.Decoder(transformer, decode.Options(**FEW)).score(SOURCES, targets)
+        runtime.Decoder(transformer, decode.Options(**OPTIONS)).score(SOURCES, targets)
 
 
 @pytest.mark.backend("torch")
-def test_an_ensemble_averages_probabilities(transformer, others, beam_size=3):
-    models, weights = [transformer, *others], [1, 2, 3]
+def test_an_ensemble_averages_probabilities(transformer, other_models, beam_size=3):
+    models, weights = [transformer, *other_models], [1, 2, 3]
     ensemble = decode.Ensemble(models, weights)
     options = {"suppress_ids": (), "disable_unk": False}
     search = runtime.Decoder(
@@ -99,7 +111,7 @@ def test_an_ensemble_averages_probabilities(transformer, others, beam_size=3):
             return_token_scores=True,
             return_attention=True,
             **options,
-            **FEW,
+            **OPTIONS,
         ),
     )
     actual = search(SOURCES)
@@ -110,33 +122,35 @@ def test_an_ensemble_averages_probabilities(transformer, others, beam_size=3):
             "source_ids": ops.convert_to_tensor(SOURCES[row : row + 1]),
             "target_ids": ops.convert_to_tensor([[2, *ids[:-1]]]),
         }
-        shares = sum(
+        probabilities = sum(
             w * np.exp(log_softmax(ops.convert_to_numpy(m(inputs))[0]))
             for m, w in zip(models, weights, strict=True)
         )
-        expected = np.log(shares / 6)[np.arange(size), ids]
+        expected = np.log(probabilities / 6)[np.arange(size), ids]
         np.testing.assert_allclose(
             actual.token_scores[row, 0, :size], expected, atol=1e-4
         )
         maps = [m.attention_maps(**inputs)["cross"][-1] for m in models]
-        maps = [ops.convert_to_numpy(each)[0].mean(0) for each in maps]
+        maps = [
+            ops.convert_to_numpy(attention_map)[0].mean(0) for attention_map in maps
+        ]
         expected = np.mean(maps, axis=0)
-        attended = actual.attention[row, 0, :size, :4]
-        np.testing.assert_allclose(attended, expected[:, :4], atol=1e-4)
+        attention = actual.attention[row, 0, :size, :4]
+        np.testing.assert_allclose(attention, expected[:, :4], atol=1e-4)
     assert len(ensemble.variables) == sum(len(m.variables) for m in models)
     scored = search.score(SOURCES[:1], [actual.ids[0, 0, : actual.lengths[0, 0]]])
     np.testing.assert_allclose(scored.scores[0], actual.scores[0], atol=1e-5)
     alone = runtime.Decoder(
-        others[0], decode.Options(beam_size=beam_size, **options, **FEW)
+        other_models[0], decode.Options(beam_size=beam_size, **options, **OPTIONS)
     )(SOURCES)
     assert actual.ids.tolist() != alone.ids.tolist()
 
 
 @pytest.mark.backend("torch")
-def test_an_ensemble_extends_its_cache(transformer, others):
+def test_an_ensemble_extends_its_cache(transformer, other_models):
     options = {"suppress_ids": (0, 1, 2, END), "jit_compile": False}
     search = runtime.Decoder(
-        decode.Ensemble([transformer, others[0]]),
+        decode.Ensemble([transformer, other_models[0]]),
         decode.Options(max_decoding_length=20, **options),
     )
     assert search(SOURCES[:1]).lengths.tolist() == [[20]]
@@ -163,10 +177,10 @@ def test_bad_ensembles_are_rejected(models, weights, message, transformer):
         decode.Ensemble([transformer] * models, weights)
 
 
-def test_models_of_other_vocabularies_are_rejected(transformer):
-    other = draw_transformer(vocabulary_size=15)
+def test_models_of_different_vocabularies_are_rejected(transformer):
+    larger = draw_transformer(vocabulary_size=15)
     with pytest.raises(ValueError, match=r"one vocabulary.*vocabulary_size=\[14, 15\]"):
-        decode.Ensemble([transformer, other])
+        decode.Ensemble([transformer, larger])
 
 
 def test_minimum_bayes_risk_maximizes_the_mean_utility():
@@ -194,29 +208,31 @@ def test_by_default_the_utility_is_chrf():
         decode.minimum_bayes_risk("hallo")
 
 
-def test_a_score_of_nothing_is_empty(transformer):
+def test_the_score_of_an_empty_batch_is_empty(transformer):
     search = runtime.Decoder(transformer, decode.Options(beam_size=2, num_hypotheses=2))
     actual = search.score(np.zeros((0, 5), "int32"), [])
     assert [x.shape for x in actual[:4]] == [(0, 1, 16), (0, 1), (0, 1), (0, 1, 16)]
 
 
 @pytest.mark.backend("torch")
-def test_language_models_together_stop_where_positions_end():
+def test_an_ensemble_of_language_models_stops_at_the_last_position():
     settings = {"positions": "learned", "sequence_length": 12}
     models = [small(seed, **settings) for seed in (1, 2)]
-    both, prompt = decode.Ensemble(models), [[2, 4, 5, 6, 7]]
+    ensemble, prompt = decode.Ensemble(models), [[2, 4, 5, 6, 7]]
     options = {"max_decoding_length": 12, "suppress_ids": [0, 2, 3]}
-    actual = runtime.Decoder(both, decode.Options(**options, jit_compile=False))(prompt)
+    actual = runtime.Decoder(ensemble, decode.Options(**options, jit_compile=False))(
+        prompt
+    )
     alone = runtime.Decoder(models[0], decode.Options(**options, jit_compile=False))(
         prompt
     )
     assert actual.lengths.tolist() == alone.lengths.tolist() == [[8]]  # 12 + 1 - 5
-    scored = runtime.Decoder(both, decode.Options(jit_compile=False)).score(
+    scored = runtime.Decoder(ensemble, decode.Options(jit_compile=False)).score(
         prompt, [[4, 5, 3]]
     )
     logits = [
-        one.logits_after(np.array(prompt), np.array([[2, 4, 5]])) for one in models
+        model.logits_after(np.array(prompt), np.array([[2, 4, 5]])) for model in models
     ]
-    chances = [ops.convert_to_numpy(ops.softmax(one)) for one in logits]
-    expected = np.log(np.mean(chances, axis=0))[0, [0, 1, 2], [4, 5, 3]]
+    probabilities = [ops.convert_to_numpy(ops.softmax(x)) for x in logits]
+    expected = np.log(np.mean(probabilities, axis=0))[0, [0, 1, 2], [4, 5, 3]]
     np.testing.assert_allclose(scored.token_scores[0, 0, :3], expected, atol=1e-5)
