@@ -178,7 +178,7 @@ def train_model():
         if name not in models:
             make, x, shape = MODELS[name]
             model = make()
-            # Built with symbolic tensors: JAX compiles each call on arrays.
+            # Built on symbols, since JAX compiles every operation on arrays.
             model(keras.tree.map_structure(symbol, x))
             initial = model.get_weights()
             model.compile(keras.optimizers.SGD(1e-3), "mse")

@@ -32,7 +32,7 @@ def test_a_new_family_touches_its_module_and_one_list():
             names = {alias.name for alias in node.names} if is_import else set()
             if names & set(MODULES) and node.module == huggingface.__name__:
                 importers.add(file.stem)
-    # Each export writes one family, and so reads its tables.
+    # Each export writes one family and reads its weight mapping.
     assert importers == {"load", "bert_export", "marian_export"}
     for name in MODULES:
         module = getattr(huggingface, name)

@@ -53,7 +53,9 @@ CONFIG_VALUES = [
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize(("family", "values"), CONFIG_VALUES)
-def test_values_of_the_config_change_the_logits_alike(family, values, tmp_path):
+def test_values_of_the_config_change_the_logits_as_in_transformers(
+    family, values, tmp_path
+):
     check_logits(tmp_path, write(tmp_path, family, **values))
 
 
