@@ -1,14 +1,15 @@
-"""Whether one trained model says the same on every backend and in CTranslate2.
+"""Compares the hypotheses of one model on every backend and in CTranslate2.
 
 * Run      python -m benchmarks.agreement --model FOLDER --text FILE
            --reference FILE                          (see --help)
 * Needs    pip install ctranslate2
-* Counts   sentences whose best hypothesis is the same, token by token, as on
-           the first row; and of the others those whose scores differ by less
-           than 1e-4: there two hypotheses are as good, and rounding decides
+* Counts   sentences whose best hypothesis equals that of the first row, token
+           by token (identical); and other sentences whose scores differ by
+           less than 1e-4 (near ties), where rounding decides between two
+           hypotheses that are equally good
 
-Each row is a process of its own. CTranslate2 stops as ours does with
-`early_stopping`: `--rows "jax, early stopping" "CTranslate2 float32"`.
+Each row runs in its own process. CTranslate2 stops a search as our option
+`early_stopping` does: `--rows "jax, early stopping" "CTranslate2 float32"`.
 """
 
 import dataclasses
@@ -20,27 +21,27 @@ import tempfile
 
 import tyro
 
-NEAR = 1e-4
+NEAR_TIE = 1e-4  # of scores, which are log-probabilities
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """What is compared."""
+class Flags:
+    """Flags of this command."""
 
     model: str
-    """Folder of a `Translator`."""
+    """Folder of a saved `Translator`."""
     text: str
-    """File of source sentences, one a line."""
+    """File of source sentences, one per line."""
     reference: str
-    """File of their translations."""
+    """File of reference translations, one per line."""
     beam_size: int = 4
-    """1 is greedy."""
+    """Beam size; 1 is greedy search."""
     tokenize: str = "none"
-    """How sacrebleu cuts texts: none where they are cut, else 13a."""
+    """Tokenization of sacrebleu: none for tokenized text, else 13a."""
     shortlist: str = ""
-    """File of a `Shortlist`, for rows with one."""
+    """File of a `Shortlist`, for the rows with a shortlist."""
     rows: tuple[str, ...] = ()
-    """Which rows, by the names in the table; all if none is named."""
+    """Rows to measure, by their names in the table; all if empty."""
 
 
 ROWS = {
@@ -64,132 +65,134 @@ ROWS = {
 }
 
 
-def ours(settings, kind):
-    """Ids and scores of our search; kind is a policy, or another word."""
+def decode_with_keras_tfm(flags, kind):
+    """Returns ids and scores of our search with one policy or option."""
     import keras
 
     from keras_tfm.decode import Options, Shortlist
     from keras_tfm.runtime import Decoder
     from keras_tfm.text import Vocabulary
 
-    model = keras.models.load_model(os.path.join(settings.model, "model.keras"))
+    model = keras.models.load_model(os.path.join(flags.model, "model.keras"))
     if kind.endswith("float16"):
         weights = model.get_weights()
         keras.config.set_dtype_policy(kind)
         model = type(model).from_config({**model.get_config(), "dtype": kind})
         model.set_weights(weights)
-    rows = encoded(settings, Vocabulary)
-    listed = Shortlist.load(settings.shortlist) if kind == "shortlist" else None
-    search = Decoder(
+    source_ids = encode_sources(flags, Vocabulary)
+    use_shortlist = kind == "shortlist"
+    shortlist = Shortlist.load(flags.shortlist) if use_shortlist else None
+    decoder = Decoder(
         model,
         Options(
-            beam_size=settings.beam_size,
-            shortlist=listed,
+            beam_size=flags.beam_size,
+            shortlist=shortlist,
             early_stopping=kind == "early stopping",
             matmul_precision="bfloat16" if kind == "products" else "float32",
         ),
     )
     size = {"batch_size": 1} if kind == "alone" else {}
     return {
-        number: (found.ids[0, 0, : found.lengths[0, 0]].tolist(), found.scores[0, 0])
-        for number, found in search.bulk(rows, **size)
+        index: (result.ids[0, 0, : result.lengths[0, 0]].tolist(), result.scores[0, 0])
+        for index, result in decoder.bulk(source_ids, **size)
     }
 
 
-def ctranslate2(settings, kind):
-    """Ids and scores of CTranslate2 with the same weights."""
-    import ctranslate2 as library
+def decode_with_ctranslate2(flags, kind):
+    """Returns ids and scores of CTranslate2 with the same weights."""
+    import ctranslate2
     import keras
 
     from keras_tfm import zoo
     from keras_tfm.text import Vocabulary
 
-    model = keras.models.load_model(os.path.join(settings.model, "model.keras"))
-    pieces = [
+    model = keras.models.load_model(os.path.join(flags.model, "model.keras"))
+    tokens = [
         [f"p{i}" for i in range(embedding.vocabulary_size)]
         for embedding in (model.source_embedding, model.target_embedding)
     ]
     folder = tempfile.mkdtemp()
-    zoo.to_ctranslate2(model, pieces[0], folder, target_vocabulary=pieces[1])
-    of_type = "int8" if kind.endswith("int8") else "float32"
-    translator = library.Translator(folder, compute_type=of_type)
-    rows = encoded(settings, Vocabulary)
+    zoo.to_ctranslate2(model, tokens[0], folder, target_vocabulary=tokens[1])
+    compute_type = "int8" if kind.endswith("int8") else "float32"
+    translator = ctranslate2.Translator(folder, compute_type=compute_type)
+    source_ids = encode_sources(flags, Vocabulary)
     results = translator.translate_batch(
-        [[f"p{i}" for i in row] for row in rows],
-        beam_size=settings.beam_size,
+        [[f"p{i}" for i in row] for row in source_ids],
+        beam_size=flags.beam_size,
         max_batch_size=64,
         return_scores=True,
         return_end_token=True,
         suppress_sequences=[["p0"], ["p1"], ["p2"]],
     )
     return {
-        number: ([int(token[1:]) for token in one.hypotheses[0]], one.scores[0])
-        for number, one in enumerate(results)
+        index: ([int(token[1:]) for token in result.hypotheses[0]], result.scores[0])
+        for index, result in enumerate(results)
     }
 
 
-def encoded(settings, vocabulary):
-    """The sentences as lists of ids."""
-    with open(settings.text, encoding="utf-8") as file:
+def encode_sources(flags, vocabulary):
+    """Returns the sentences as lists of ids."""
+    with open(flags.text, encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line in file]
-    vocabulary = vocabulary.load(os.path.join(settings.model, "source.model"))
+    vocabulary = vocabulary.load(os.path.join(flags.model, "source.model"))
     return [list(map(int, row)) for row in vocabulary.encode(lines)]
 
 
-def worker(settings, kind):
-    """Decodes in this process, and prints what it found."""
-    answers, sys.stdout = sys.stdout, sys.stderr
-    decode = ctranslate2 if kind.startswith("ctranslate2") else ours
-    found = decode(settings, kind)
-    found = [(ids, float(score)) for _, (ids, score) in sorted(found.items())]
-    print(json.dumps(found), file=answers)
+def worker(flags, kind):
+    """Decodes in this process, and prints all hypotheses as JSON."""
+    output, sys.stdout = sys.stdout, sys.stderr
+    use_ctranslate2 = kind.startswith("ctranslate2")
+    decode = decode_with_ctranslate2 if use_ctranslate2 else decode_with_keras_tfm
+    hypotheses = sorted(decode(flags, kind).items())
+    hypotheses = [(ids, float(score)) for _, (ids, score) in hypotheses]
+    print(json.dumps(hypotheses), file=output)
 
 
-def main(settings: Settings):
+def main(flags: Flags):
     """Compares and prints the table."""
     import numpy as np
     import sacrebleu
 
     from keras_tfm.text import Vocabulary
 
-    vocabulary = Vocabulary.load(os.path.join(settings.model, "target.model"))
-    with open(settings.reference, encoding="utf-8") as file:
+    vocabulary = Vocabulary.load(os.path.join(flags.model, "target.model"))
+    with open(flags.reference, encoding="utf-8") as file:
         references = [line.rstrip("\n") for line in file]
-    first = None
+    baseline = None
     print(
-        "| program | the same | near ties | others | largest score difference | BLEU |"
+        "| program | identical | near ties | others | largest score difference | BLEU |"
     )
     print("|---|---|---|---|---|---|")
-    for name in settings.rows or ROWS:
+    for name in flags.rows or ROWS:
         backend, kind = ROWS[name]
-        if kind == "shortlist" and not settings.shortlist:
+        if kind == "shortlist" and not flags.shortlist:
             continue
         command = [sys.executable, "-m", "benchmarks.agreement", "worker"]
-        job = json.dumps([dataclasses.asdict(settings), kind])
+        job = json.dumps([dataclasses.asdict(flags), kind])
         environment = {**os.environ, "KERAS_BACKEND": backend}
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, job], env=environment, stdout=subprocess.PIPE, check=True
         )
-        found = json.loads(done.stdout)
-        first = first or found
-        ids = [np.array([ids]) for ids, _ in found]
-        texts = [vocabulary.decode(one)[0] for one in ids]
-        options = {"tokenize": settings.tokenize, "force": True}
+        hypotheses = json.loads(process.stdout)
+        baseline = baseline or hypotheses
+        texts = [vocabulary.decode(np.array([ids]))[0] for ids, _ in hypotheses]
+        options = {"tokenize": flags.tokenize, "force": True}
         bleu = sacrebleu.corpus_bleu(texts, [references], **options).score
-        pairs = list(zip(found, first, strict=True))
-        same = [abs(s - t) for (a, s), (b, t) in pairs if a == b]
-        other = [abs(s - t) for (a, s), (b, t) in pairs if a != b]
-        near = sum(difference < NEAR for difference in other)
+        pairs = list(zip(hypotheses, baseline, strict=True))
+        # Differences of scores: where the hypotheses are equal, and elsewhere.
+        identical = [abs(s - t) for (a, s), (b, t) in pairs if a == b]
+        different = [abs(s - t) for (a, s), (b, t) in pairs if a != b]
+        near_ties = sum(difference < NEAR_TIE for difference in different)
         print(
-            f"| {name} | {len(same)} | {near} | {len(other) - near} | "
-            f"{max(same):.1e} | {bleu:.2f} |",
+            f"| {name} | {len(identical)} | {near_ties} | "
+            f"{len(different) - near_ties} | {max(identical):.1e} | {bleu:.2f} |",
             flush=True,
         )
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["worker"]:
-        given, chosen = json.loads(sys.argv[2])
-        worker(Settings(**given), chosen)
+        values, row_kind = json.loads(sys.argv[2])
+        worker(Flags(**values), row_kind)
     else:
-        main(tyro.cli(Settings, description=__doc__))
+        main(tyro.cli(Flags, description=__doc__))

@@ -1,12 +1,12 @@
-"""How fast hypotheses are found, beside the programs that others use for it.
+"""Measures the speed of search, beside other translation programs.
 
 * Run      python -m benchmarks.decode             (see --help)
-* Needs    pip install ctranslate2 transformers; about 2 GB a row of the table
-* Counts   target tokens a second: what is decoded, whatever it says
+* Needs    pip install ctranslate2 transformers; about 2 GB per row of the table
+* Counts   target tokens per second
 
-Each program runs in a process of its own, prepared and warmed up first. Then
-they do the same work in turn, round after round, so that a machine that slows
-down slows them all; the table has the median of the rounds.
+Each program runs in its own process and is warmed up first. Then all programs
+do the same work in turn, round after round, so that a slower hour of the
+machine affects all of them. The table shows the median of the rounds.
 """
 
 import dataclasses
@@ -21,48 +21,49 @@ import tyro
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """What is measured."""
+class Flags:
+    """Flags of this command."""
 
     rows: tuple[str, ...] = ()
-    """Which programs, by the names in the table; all if none is named."""
+    """Rows to measure, by their names in the table; all if empty."""
     beam_size: int = 1
-    """1 is greedy."""
+    """Beam size; 1 is greedy search."""
     sentences: int = 32
-    """Source sentences a round."""
+    """Source sentences per round."""
     batch_size: int = 32
-    """Sentences decoded at once."""
+    """Sentences per batch."""
     source_length: int = 24
-    """Tokens of each source."""
+    """Tokens per source."""
     target_length: int = 32
-    """Tokens of each hypothesis."""
+    """Tokens per hypothesis."""
     vocabulary_size: int = 32_000
-    """Rows of the joint table of embeddings."""
+    """Tokens of the joint vocabulary."""
     rounds: int = 5
-    """Times that each program does the work, in turn."""
+    """Rounds, in each of which all programs run in turn."""
     cores: int = 2
-    """Processor cores that each may use."""
+    """Processor cores that each program may use."""
     model: str = ""
-    """Folder of a `Translator`; empty: base size with random weights."""
+    """Folder of a saved `Translator`; empty: base size with random weights."""
     text: str = ""
-    """File of source sentences for that model."""
+    """File of source sentences for `model`, one per line."""
     reference: str = ""
-    """File of their translations, for BLEU."""
+    """File of reference translations, for BLEU; empty: no BLEU."""
     shortlist: str = ""
-    """File of a `Shortlist` for that model; at random weights one is drawn."""
+    """File of a `Shortlist` for `model`; empty: a random shortlist."""
 
 
 def programs(cores):
-    """The rows of the table: name, peer, environment, further settings."""
+    """Maps row names to `(peer, backend, extra entries of the job)`."""
     backends = ("tensorflow", "jax", "torch")
-    rows = {f"ours, {name}": ("ours", name, {}) for name in backends}
+    rows = {f"ours, {name}": ("keras_tfm", name, {}) for name in backends}
     for name in backends:
-        rows[f"ours, {name}, shortlist"] = ("ours", name, {"listed": True})
-    half = {"precision": "bfloat16"}
+        extra = {"use_shortlist": True}
+        rows[f"ours, {name}, shortlist"] = ("keras_tfm", name, extra)
     for name in backends[1:]:
-        rows[f"ours, {name}, bfloat16"] = ("ours", name, half)
-        both = {**half, "listed": True}
-        rows[f"ours, {name}, bfloat16, shortlist"] = ("ours", name, both)
+        extra = {"precision": "bfloat16"}
+        rows[f"ours, {name}, bfloat16"] = ("keras_tfm", name, extra)
+        extra = {**extra, "use_shortlist": True}
+        rows[f"ours, {name}, bfloat16, shortlist"] = ("keras_tfm", name, extra)
     workers = [(1, cores)] if cores == 1 else [(1, cores), (cores, 1)]
     for count, threads in workers:
         for kind in ("float32", "int8"):
@@ -94,52 +95,52 @@ def start(row, job, cores):
     )
     process.stdin.write(json.dumps(job | extra) + "\n")
     process.stdin.flush()
-    return process, answer(process)
+    return process, read_answer(process)
 
 
-def answer(process):
-    """Reads one line of a program."""
+def read_answer(process):
+    """Reads one line of JSON from a program."""
     line = process.stdout.readline()
     if not line:
-        raise RuntimeError(f"{process.args[3]} ended with {process.wait()}")
+        raise RuntimeError(f"{process.args[3]} exited with {process.wait()}")
     return json.loads(line)
 
 
-def source_ids(settings):
-    """Encodes the sentences, if there are any."""
-    if not settings.text:
+def source_ids(flags):
+    """Returns the sentences of `text` as lists of ids, or an empty list."""
+    if not flags.text:
         return []
     from keras_tfm.text import Vocabulary
 
-    with open(settings.text, encoding="utf-8") as file:
+    with open(flags.text, encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line in file]
-    vocabulary = Vocabulary.load(os.path.join(settings.model, "source.model"))
+    vocabulary = Vocabulary.load(os.path.join(flags.model, "source.model"))
     rows = [list(map(int, row)) for row in vocabulary.encode(lines)]
     if not all(rows):
-        raise SystemExit(f"{settings.text} has empty lines.")
+        raise SystemExit(f"{flags.text} has empty lines.")
     return rows
 
 
-def main(settings: Settings):
+def main(flags: Flags):
     """Measures and prints the table."""
-    job = dataclasses.asdict(settings) | {"sources": source_ids(settings)}
-    table = programs(settings.cores)
-    chosen = settings.rows or tuple(table)
-    unknown = [name for name in chosen if name not in table]
+    job = dataclasses.asdict(flags) | {"sources": source_ids(flags)}
+    table = programs(flags.cores)
+    names = flags.rows or tuple(table)
+    unknown = [name for name in names if name not in table]
     if unknown:
-        raise SystemExit(f"No such rows: {unknown}. There are: {list(table)}.")
+        raise SystemExit(f"Unknown rows: {unknown}. Known rows: {list(table)}.")
     running = {}
-    for name in chosen:
-        running[name] = start(table[name], job, settings.cores)
-    times = {name: [] for name in chosen}
-    for _ in range(settings.rounds):
+    for name in names:
+        running[name] = start(table[name], job, flags.cores)
+    times = {name: [] for name in names}
+    for _ in range(flags.rounds):
         for name, (process, _) in running.items():
-            time.sleep(0.5)  # the threads of the one before may still spin
+            time.sleep(0.5)  # threads of the previous program may still spin
             process.stdin.write("go\n")
             process.stdin.flush()
-            times[name].append(answer(process)["seconds"])
-    bleu = bleu_of(settings)
-    titles = ["program", "tokens a second", "least to most", "seconds to the first"]
+            times[name].append(read_answer(process)["seconds"])
+    bleu = bleu_function(flags)
+    titles = ["program", "tokens per second", "range", "seconds of the first round"]
     titles += ["BLEU"] if bleu else []
     print("|", " | ".join(titles), "|")
     print("|---" * len(titles) + "|")
@@ -157,16 +158,16 @@ def main(settings: Settings):
         print("|", " | ".join(cells), "|", flush=True)
 
 
-def bleu_of(settings):
-    """Gives the function from ids to BLEU; None without reference."""
-    if not settings.reference:
+def bleu_function(flags):
+    """Returns the function from ids to BLEU, or None without a reference."""
+    if not flags.reference:
         return None
     import sacrebleu
 
     from keras_tfm.text import Vocabulary
 
-    vocabulary = Vocabulary.load(os.path.join(settings.model, "target.model"))
-    with open(settings.reference, encoding="utf-8") as file:
+    vocabulary = Vocabulary.load(os.path.join(flags.model, "target.model"))
+    with open(flags.reference, encoding="utf-8") as file:
         references = [line.rstrip("\n") for line in file]
 
     def bleu(ids):
@@ -176,4 +177,4 @@ def bleu_of(settings):
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    main(tyro.cli(Flags, description=__doc__))

@@ -1,9 +1,9 @@
-"""One program that decodes, in a process of its own, told what to do by lines.
+"""Decodes with one program, in its own process, on commands from stdin.
 
-Run by `benchmarks.decode`, which starts one for each row of its table with
-`python -m benchmarks.decode_peers NAME`. The first line it reads is the job, as
-JSON; for each line after that it does the job and answers with the seconds that
-it took.
+`benchmarks.decode` starts one process for each row of its table with
+`python -m benchmarks.decode_peers NAME`. The first line of stdin is the job, as
+JSON. For each further line, the process does the job and prints the seconds
+that it took.
 """
 
 import json
@@ -18,7 +18,7 @@ START, END, FIRST = 2, 3, 4  # ids below FIRST are special
 
 
 def sources(job):
-    """Draws source ids, or reads those of the sentences of a job."""
+    """Returns the source ids of a job, or random ones if it has none."""
     if job["sources"]:
         return job["sources"]
     draw = np.random.default_rng(0)
@@ -26,8 +26,8 @@ def sources(job):
     return draw.integers(FIRST, job["vocabulary_size"], shape).tolist()
 
 
-def model_of(job):
-    """Makes the base model of random weights, or loads a trained one."""
+def make_model(job):
+    """Loads the model of a job, or makes a base model with random weights."""
     import keras
 
     from keras_tfm import models
@@ -38,8 +38,8 @@ def model_of(job):
     return models.transformer_base(job["vocabulary_size"], dropout=0.0)
 
 
-def shortlist_of(job):
-    """Loads a shortlist, or draws one, which is as fast."""
+def make_shortlist(job):
+    """Loads the shortlist of a job, or draws one, which is as fast."""
     from keras_tfm.decode import Shortlist
 
     if job["shortlist"]:
@@ -49,8 +49,8 @@ def shortlist_of(job):
     return Shortlist(draw.integers(FIRST, size, (size, 32)), np.arange(size))
 
 
-def ours(job):
-    """Our search; the backend is that of KERAS_BACKEND."""
+def keras_tfm(job):
+    """Prepares our search, on the backend of KERAS_BACKEND."""
     from keras_tfm.decode import Options
     from keras_tfm.runtime import Decoder
 
@@ -58,32 +58,32 @@ def ours(job):
     length = None
     if not job["sources"]:
         suppressed, length = [*suppressed, END], job["target_length"]
-    search = Decoder(
-        model_of(job),
+    decoder = Decoder(
+        make_model(job),
         Options(
             beam_size=job["beam_size"],
             max_decoding_length=length,
             suppress_ids=suppressed,
-            shortlist=shortlist_of(job) if job.get("listed") else None,
+            shortlist=make_shortlist(job) if job.get("use_shortlist") else None,
             matmul_precision=job.get("precision", "float32"),
         ),
     )
     rows = sources(job)
     size = {"batch_size": job["batch_size"], "batch_tokens": 1_000_000}
-    # As in a long job, which has them anyway.
+    # A long job enables this itself.
     size["compile_lengths"] = bool(job["sources"])
 
     def run():
-        found = dict(search.bulk(rows, **size))
-        best = [found[number] for number in range(len(rows))]
-        ids = [one.ids[0, 0, : one.lengths[0, 0]].tolist() for one in best]
-        return [[token for token in one if token != END] for one in ids]
+        results = dict(decoder.bulk(rows, **size))
+        results = [results[index] for index in range(len(rows))]
+        ids = [result.ids[0, 0, : result.lengths[0, 0]].tolist() for result in results]
+        return [[token for token in row if token != END] for row in ids]
 
     return run
 
 
 def ctranslate2(job):
-    """CTranslate2; workers of some threads each split a batch between them."""
+    """Prepares CTranslate2; its workers split a batch between them."""
     import ctranslate2 as library
 
     folder = tempfile.mkdtemp()
@@ -109,13 +109,13 @@ def ctranslate2(job):
     def run():
         results = translator.translate_batch(tokens, **options)
         best = [result.hypotheses[0] for result in results]
-        return [[int(token[1:]) for token in one] for one in best]
+        return [[int(token[1:]) for token in tokens] for tokens in best]
 
     return run
 
 
 def _write_ctranslate2(job, folder):
-    """Converts with Keras in a process of its own: this one stays small."""
+    """Converts with Keras in another process, so that this one stays small."""
     import subprocess
 
     command = [sys.executable, "-m", "benchmarks.decode_peers", "convert"]
@@ -128,28 +128,28 @@ def convert(job):
     """Writes the model of a job for CTranslate2."""
     from keras_tfm import zoo
 
-    model = model_of(job)
-    pieces = [
+    model = make_model(job)
+    tokens = [
         [f"p{i}" for i in range(embedding.vocabulary_size)]
         for embedding in (model.source_embedding, model.target_embedding)
     ]
-    zoo.to_ctranslate2(model, pieces[0], job["folder"], target_vocabulary=pieces[1])
+    zoo.to_ctranslate2(model, tokens[0], job["folder"], target_vocabulary=tokens[1])
 
 
 def convert_hugging_face(job):
     """Writes the model of a job for transformers."""
     from keras_tfm import zoo
 
-    zoo.to_hugging_face(model_of(job), job["folder"])
+    zoo.to_hugging_face(make_model(job), job["folder"])
 
 
 def hugging_face(job):
-    """Marian of Hugging Face on PyTorch; random, or of a model's weights."""
+    """Prepares Marian of Hugging Face, with random or converted weights."""
     import torch
     from transformers import MarianConfig, MarianMTModel
 
     if job["sources"]:
-        return _hugging_face_of(job)
+        return _converted_hugging_face(job)
     torch.manual_seed(0)
     config = MarianConfig(
         vocab_size=job["vocabulary_size"],
@@ -173,11 +173,11 @@ def hugging_face(job):
 
     def run():
         for start in range(0, len(ids), size):
-            chosen = ids[start : start + size]
+            batch = ids[start : start + size]
             with torch.inference_mode():
                 model.generate(
-                    chosen,
-                    attention_mask=torch.ones_like(chosen),
+                    batch,
+                    attention_mask=torch.ones_like(batch),
                     num_beams=job["beam_size"],
                     do_sample=False,
                     min_new_tokens=job["target_length"],
@@ -188,8 +188,8 @@ def hugging_face(job):
     return run
 
 
-def _hugging_face_of(job):
-    """A trained model of ours in transformers: sorted by length, in batches."""
+def _converted_hugging_face(job):
+    """Prepares our model in transformers; batches are sorted by length."""
     import subprocess
 
     import torch
@@ -198,19 +198,19 @@ def _hugging_face_of(job):
     folder = tempfile.mkdtemp()
     command = [sys.executable, "-m", "benchmarks.decode_peers", "convert_hugging_face"]
     environment = {**os.environ, "KERAS_BACKEND": "torch"}
-    given = json.dumps({**job, "folder": folder})
-    subprocess.run(command, check=True, env=environment, input=given, text=True)
+    job_line = json.dumps({**job, "folder": folder})
+    subprocess.run(command, check=True, env=environment, input=job_line, text=True)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
     rows = sources(job)
-    order = sorted(range(len(rows)), key=lambda number: -len(rows[number]))
+    order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
     size = job["batch_size"]
 
     def run():
-        found = {}
+        hypotheses = {}
         for start in range(0, len(order), size):
-            numbers = order[start : start + size]
-            chosen = [torch.tensor(rows[number]) for number in numbers]
-            ids = torch.nn.utils.rnn.pad_sequence(chosen, batch_first=True)
+            indices = order[start : start + size]
+            batch = [torch.tensor(rows[index]) for index in indices]
+            ids = torch.nn.utils.rnn.pad_sequence(batch, batch_first=True)
             with torch.inference_mode():
                 best = model.generate(
                     ids,
@@ -220,15 +220,15 @@ def _hugging_face_of(job):
                     max_new_tokens=2 * ids.shape[1] + 32,
                     suppress_tokens=[0, 1, START],
                 )
-            for number, one in zip(numbers, best.tolist(), strict=True):
-                found[number] = [token for token in one if token > END]
-        return [found[number] for number in range(len(rows))]
+            for index, tokens in zip(indices, best.tolist(), strict=True):
+                hypotheses[index] = [token for token in tokens if token > END]
+        return [hypotheses[index] for index in range(len(rows))]
 
     return run
 
 
 def keras_hub(job):
-    """BART of KerasHub, random weights; the backend is KERAS_BACKEND's."""
+    """Prepares BART of KerasHub with random weights, on KERAS_BACKEND."""
     import keras
     import keras_hub as library
 
@@ -251,13 +251,13 @@ def keras_hub(job):
 
     def run():
         for start in range(0, len(rows), size):
-            chosen = rows[start : start + size]
-            target = np.zeros((len(chosen), length + 1), "int32")
+            batch = rows[start : start + size]
+            target = np.zeros((len(batch), length + 1), "int32")
             target[:, 0] = START
             model.generate(
                 {
-                    "encoder_token_ids": chosen,
-                    "encoder_padding_mask": np.ones_like(chosen, "bool"),
+                    "encoder_token_ids": batch,
+                    "encoder_padding_mask": np.ones_like(batch, "bool"),
                     "decoder_token_ids": target,
                     "decoder_padding_mask": target > 0,
                 },
@@ -268,27 +268,27 @@ def keras_hub(job):
     return run
 
 
-PEERS = {f.__name__: f for f in (ours, ctranslate2, hugging_face, keras_hub)}
+PEERS = {f.__name__: f for f in (keras_tfm, ctranslate2, hugging_face, keras_hub)}
 
 
 def main(name, job):
-    """Prepares once, then does what each line asks for."""
-    answers, sys.stdout = sys.stdout, sys.stderr
+    """Prepares the program, then runs it once for each line of stdin."""
+    output, sys.stdout = sys.stdout, sys.stderr
     start = time.perf_counter()
     run = PEERS[name](job)
     ids = run()  # compiles
     first = time.perf_counter() - start
     ready = {"tokens": sum(map(len, ids)), "first": first, "ids": ids}
-    print(json.dumps(ready), file=answers, flush=True)
+    print(json.dumps(ready), file=output, flush=True)
     for _ in sys.stdin:
         start = time.perf_counter()
         run()
         seconds = time.perf_counter() - start
-        print(json.dumps({"seconds": seconds}), file=answers, flush=True)
+        print(json.dumps({"seconds": seconds}), file=output, flush=True)
 
 
 if __name__ == "__main__":
-    # A line, as an argument has a greatest length, which a long text passes.
+    # The job comes from stdin, since the length of an argument is limited.
     name, job = sys.argv[1], json.loads(sys.stdin.readline())
     if name.startswith("convert"):
         {f.__name__: f for f in (convert, convert_hugging_face)}[name](job)

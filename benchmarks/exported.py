@@ -1,13 +1,13 @@
-"""How fast an export is beside the translator it was made of.
+"""Measures the speed of exports, beside the translator they come from.
 
 * Run      python -m benchmarks.exported --model en-de --text FILE (see --help)
-* Counts   seconds of a first batch; milliseconds for a batch of 32 sentences
-           and for one, as they come in the file, medians of some rounds; and
-           the translations that are those of the translator
+* Counts   seconds of the first batch; milliseconds of a batch of 32 sentences
+           and of one sentence, in the order of the file, medians over the
+           rounds; and translations that are equal to the translator's
 
-Each row is a process of its own, in turn, several rounds. The translator runs
-on TensorFlow, compiled; exports run in a process that imports TensorFlow and
-tensorflow_text alone.
+Each row runs in its own process, in turn, for several rounds. The translator
+runs on TensorFlow, compiled; exports run in a process that imports only
+TensorFlow and tensorflow_text.
 """
 
 import dataclasses
@@ -21,68 +21,70 @@ import time
 
 import tyro
 
-SIZE = 32
+SIZE = 32  # sentences of a batch
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """What is measured."""
+class Flags:
+    """Flags of this command."""
 
     model: str
-    """A preset, or the folder of a translator."""
+    """Name of a preset, or folder of a saved `Translator`."""
     text: str
-    """File of source sentences, one a line."""
+    """File of source sentences, one per line."""
     rows: int = 320
-    """Sentences, the first of the file."""
+    """Number of sentences, from the start of the file."""
     beam_size: int | None = None
-    """1 is greedy; else as the model comes."""
+    """Beam size; 1 is greedy search; None: that of the model."""
     rounds: int = 3
-    """Processes of each row."""
+    """Rounds, in each of which every row runs in a new process."""
 
 
 ROWS = ("translator", "plain graph", "compiled")
 
 
-def main(settings: Settings):
+def main(flags: Flags):
     """Exports, measures, and prints the table."""
     with tempfile.TemporaryDirectory() as folder:
         for kind in ROWS[1:]:
-            export(settings, kind, folder)
-        found = {kind: [] for kind in ROWS}
-        for _ in range(settings.rounds):
+            export(flags, kind, folder)
+        results = {kind: [] for kind in ROWS}
+        for _ in range(flags.rounds):
             for kind in ROWS:
-                found[kind].append(measured(settings, kind, folder))
-    wanted = found["translator"][0]["said"]
-    print("| | first | batch of 32 | one | the same |")
+                results[kind].append(run_measurement(flags, kind, folder))
+    expected = results["translator"][0]["translations"]
+    print("| | first batch | batch of 32 | one sentence | identical |")
     print("|---|---|---|---|---|")
-    base = statistics.median(one["batch"] for one in found["translator"])
-    for kind, runs in found.items():
-        first, batch, alone = (
+    baseline = statistics.median(run["batch"] for run in results["translator"])
+    for kind, runs in results.items():
+        first, batch, single = (
             statistics.median(run[key] for run in runs)
-            for key in ("first", "batch", "alone")
+            for key in ("first", "batch", "single")
         )
-        pairs = zip(runs[0]["said"], wanted, strict=True)
-        same = sum(one == other for one, other in pairs)
+        pairs = zip(runs[0]["translations"], expected, strict=True)
+        identical = sum(a == b for a, b in pairs)
+        ratio = batch / baseline
         print(
-            f"| {kind} | {first:.1f} s | {1000 * batch:.0f} ms ({batch / base:.2f}) | "
-            f"{1000 * alone:.0f} ms | {same} of {len(wanted)} |"
+            f"| {kind} | {first:.1f} s | {1000 * batch:.0f} ms ({ratio:.2f}) | "
+            f"{1000 * single:.0f} ms | {identical} of {len(expected)} |"
         )
 
 
-def export(settings, kind, folder):
-    """Writes a SavedModel, in a process of its own."""
-    job = [dataclasses.asdict(settings), kind, folder]
-    run("write", job, check=True)
+def export(flags, kind, folder):
+    """Writes a SavedModel, in another process."""
+    job = [dataclasses.asdict(flags), kind, folder]
+    run_task("write", job, check=True)
 
 
-def measured(settings, kind, folder):
-    """Gives the times of a process, and what it said."""
-    job = [dataclasses.asdict(settings), kind, folder]
-    return json.loads(run("one", job, check=True, stdout=subprocess.PIPE).stdout)
+def run_measurement(flags, kind, folder):
+    """Returns the times and translations of one row, from another process."""
+    job = [dataclasses.asdict(flags), kind, folder]
+    process = run_task("measure", job, check=True, stdout=subprocess.PIPE)
+    return json.loads(process.stdout)
 
 
-def run(task, job, **options):
-    """Starts this program for one task."""
+def run_task(task, job, **options):
+    """Runs this program for one task, in another process."""
     return subprocess.run(
         [sys.executable, "-m", "benchmarks.exported", task, json.dumps(job)],
         env={**os.environ, "KERAS_BACKEND": "tensorflow"},
@@ -91,68 +93,73 @@ def run(task, job, **options):
     )
 
 
-def write(settings, kind, folder):
-    """Exports the translator."""
+def write(flags, kind, folder):
+    """Exports the translator as a SavedModel."""
     from keras_tfm import export
 
     export.saved_model(
-        translator_of(settings),
+        load_translator(flags),
         f"{folder}/{kind}",
         jit_compile=kind == "compiled",
         buckets=((1, 16), (1, 32), (SIZE, 32), (SIZE, 64)),
     )
 
 
-def translator_of(settings):
-    """Loads the translator, to decode as many texts at once as are asked."""
+def load_translator(flags):
+    """Loads the translator, with batches of all texts of a call."""
     from keras_tfm.pipelines import Translator
 
-    given = {"batch_size": SIZE, "batch_tokens": 10**6}
-    if settings.beam_size is not None:
-        given["beam_size"] = settings.beam_size
-    return Translator.from_preset(settings.model, **given)
+    options = {"batch_size": SIZE, "batch_tokens": 10**6}
+    if flags.beam_size is not None:
+        options["beam_size"] = flags.beam_size
+    return Translator.from_preset(flags.model, **options)
 
 
-def measure(settings, kind, folder):
-    """Prints the times of one row, and its translations."""
-    with open(settings.text, encoding="utf-8") as file:
-        lines = [line.rstrip("\n") for line in file][: settings.rows]
+def measure(flags, kind, folder):
+    """Prints the times and translations of one row as JSON."""
+    with open(flags.text, encoding="utf-8") as file:
+        lines = [line.rstrip("\n") for line in file][: flags.rows]
     if kind == "translator":
-        translate = translator_of(settings)
+        translate = load_translator(flags)
     else:
         import tensorflow as tf
         import tensorflow_text  # noqa: F401  registers the tokenizer's operations
 
-        loaded = tf.saved_model.load(f"{folder}/{kind}").signatures["serving_default"]
+        saved = tf.saved_model.load(f"{folder}/{kind}")
+        signature = saved.signatures["serving_default"]
 
         def translate(texts):
-            found = loaded(text=tf.constant(texts))["translation"].numpy()
-            return [text.decode() for text in found]
+            outputs = signature(text=tf.constant(texts))["translation"].numpy()
+            return [text.decode() for text in outputs]
 
     batches = [lines[i : i + SIZE] for i in range(0, len(lines), SIZE)]
     begin = time.perf_counter()
     translate(batches[0])
     times = {"first": time.perf_counter() - begin}
-    said = [text for some in batches for text in translate(some)]  # all shapes
-    times["batch"] = statistics.median(timed(translate, some) for some in batches)
-    alone = [[line] for line in lines[:100]]
-    for one in alone:
-        translate(one)
-    times["alone"] = statistics.median(timed(translate, one) for one in alone)
-    print(json.dumps({**times, "said": said}), file=sys.__stdout__, flush=True)
+    # The first pass compiles all shapes.
+    translations = [text for batch in batches for text in translate(batch)]
+    times["batch"] = statistics.median(
+        seconds_of(translate, batch) for batch in batches
+    )
+    singles = [[line] for line in lines[:100]]
+    for single in singles:
+        translate(single)
+    times["single"] = statistics.median(seconds_of(translate, s) for s in singles)
+    result = {**times, "translations": translations}
+    print(json.dumps(result), file=sys.__stdout__, flush=True)
 
 
-def timed(function, *arguments):
-    """The seconds of a call."""
+def seconds_of(function, *arguments):
+    """Returns the seconds of a call."""
     begin = time.perf_counter()
     function(*arguments)
     return time.perf_counter() - begin
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] in (["write"], ["one"]):
-        values, row, where = json.loads(sys.argv[2])
+    if sys.argv[1:2] in (["write"], ["measure"]):
+        values, row_kind, row_folder = json.loads(sys.argv[2])
         task = write if sys.argv[1] == "write" else measure
-        task(Settings(**values), row, where)
+        task(Flags(**values), row_kind, row_folder)
     else:
-        main(tyro.cli(Settings, description=__doc__))
+        main(tyro.cli(Flags, description=__doc__))

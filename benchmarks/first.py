@@ -1,12 +1,12 @@
-"""How long the first sentence takes, and the next.
+"""Measures how long the first translation of a process takes.
 
 * Run      python -m benchmarks.first --model en-de --text FILE (see --help)
-* Counts   seconds: from the start of a process until it has read the
-           translator, and until it has translated one sentence of the file; the
-           same again, for which nothing is compiled; and all of the file, twice
+* Counts   seconds from the start of a process until the translator is loaded,
+           and until it has translated one sentence of the file; seconds of the
+           same sentence again, without compiling; and of the whole file, twice
 
-Each row is a process of its own. On JAX the second row of two finds what the
-first has compiled on disk (JAX_COMPILATION_CACHE_DIR).
+Each row runs in its own process. The row "jax, compiled before" reads the
+compiled functions of the row "jax" from disk (JAX_COMPILATION_CACHE_DIR).
 """
 
 import dataclasses
@@ -19,19 +19,19 @@ import time
 
 import tyro
 
-BEGUN = time.perf_counter()
+PROCESS_START = time.perf_counter()
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """What is measured."""
+class Flags:
+    """Flags of this command."""
 
     model: str
-    """A preset, or the folder of a translator."""
+    """Name of a preset, or folder of a saved `Translator`."""
     text: str
-    """File of source sentences, one a line."""
+    """File of source sentences, one per line."""
     beam_size: int | None = None
-    """1 is greedy; else as the model comes."""
+    """Beam size; 1 is greedy search; None: that of the model."""
 
 
 ROWS = {
@@ -47,42 +47,42 @@ ROWS = {
 }
 
 
-def measure(settings, options):
-    """Prints the seconds of one row."""
+def measure(flags, options):
+    """Prints the seconds of one row as JSON."""
     from keras_tfm.pipelines import Translator
 
-    with open(settings.text, encoding="utf-8") as file:
+    with open(flags.text, encoding="utf-8") as file:
         lines = [line.rstrip("\n") for line in file]
     times = []
 
-    def since(start):
+    def record_since(start):
         times.append(time.perf_counter() - start)
 
-    if settings.beam_size is not None:
-        options = {**options, "beam_size": settings.beam_size}
-    translator = Translator.from_preset(settings.model, **options)
-    since(BEGUN)
+    if flags.beam_size is not None:
+        options = {**options, "beam_size": flags.beam_size}
+    translator = Translator.from_preset(flags.model, **options)
+    record_since(PROCESS_START)
     translator(lines[0])
-    since(BEGUN)
-    for some in (lines[0], lines, lines):
+    record_since(PROCESS_START)
+    for texts in (lines[0], lines, lines):
         start = time.perf_counter()
-        translator(some)
-        since(start)
+        translator(texts)
+        record_since(start)
     print(json.dumps(times), file=sys.__stdout__, flush=True)
 
 
-def main(settings: Settings):
+def main(flags: Flags):
     """Measures and prints the table."""
-    print("| | loaded | first sentence | again | the file | again |")
+    print("| | loaded | first sentence | repeated | whole file | repeated |")
     print("|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as cache:
         for name, (backend, options) in ROWS.items():
             environment = {**os.environ, "KERAS_BACKEND": backend}
             if name in ("jax", "jax, compiled before"):
                 environment["JAX_COMPILATION_CACHE_DIR"] = cache
-            job = json.dumps([dataclasses.asdict(settings), options])
+            job = json.dumps([dataclasses.asdict(flags), options])
             process = subprocess.run(
-                [sys.executable, "-m", "benchmarks.first", "one", job],
+                [sys.executable, "-m", "benchmarks.first", "measure", job],
                 env=environment,
                 stdout=subprocess.PIPE,
                 check=True,
@@ -94,8 +94,8 @@ def main(settings: Settings):
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["one"]:
+    if sys.argv[1:2] == ["measure"]:
         values, row_options = json.loads(sys.argv[2])
-        measure(Settings(**values), row_options)
+        measure(Flags(**values), row_options)
     else:
-        main(tyro.cli(Settings, description=__doc__))
+        main(tyro.cli(Flags, description=__doc__))

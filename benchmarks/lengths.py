@@ -1,14 +1,14 @@
-"""What a token costs as hypotheses get longer and beams wider.
+"""Measures the time and memory of a step by length and beam size.
 
 * Run      python -m benchmarks.lengths             (see --help)
-* Counts   milliseconds a step, of a batch that decodes to the length; and the
-           most memory that the process has held, less what it held before its
-           first batch
+* Counts   milliseconds per step of a batch that decodes up to the length; and
+           the peak memory of the process, minus its memory before the first
+           batch
 
-Base size, random weights, no end before the length. Each backend and beam has
-a process of its own, which takes the lengths in turn, the shortest first:
-what it has held is that of the longest so far. Each is decoded twice, and the
-second time counts.
+Base size, random weights; hypotheses do not end before the length. Each beam
+size runs in its own process, the shortest length first, so that the peak memory
+is that of the longest length so far. Each batch is decoded twice; the second
+time counts.
 """
 
 import dataclasses
@@ -24,31 +24,31 @@ import tyro
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """What is measured."""
+class Flags:
+    """Flags of this command."""
 
     backend: str = "jax"
-    """Of Keras."""
+    """Backend of Keras."""
     beams: tuple[int, ...] = (1, 4, 16)
-    """Beam sizes; 1 is greedy."""
+    """Beam sizes; 1 is greedy search."""
     lengths: tuple[int, ...] = (16, 32, 64, 128, 256, 512)
-    """Tokens of each hypothesis."""
+    """Tokens per hypothesis."""
     sentences: int = 8
-    """Decoded at once."""
+    """Sentences per batch."""
     source_length: int = 24
-    """Tokens of each source."""
+    """Tokens per source."""
 
 
-def held(peak=False):
-    """Memory of this process, in MB."""
+def memory_megabytes(peak=False):
+    """Returns the memory of this process, or its peak so far, in MB."""
     if peak:
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     with open("/proc/self/statm", encoding="ascii") as file:
         return int(file.read().split()[1]) * resource.getpagesize() / 2**20
 
 
-def measure(settings, beam_size):
-    """Prints a line of numbers for each length."""
+def measure(flags, beam_size):
+    """Prints the numbers of each length, as JSON."""
     import keras
 
     from keras_tfm import models
@@ -58,11 +58,11 @@ def measure(settings, beam_size):
     keras.utils.set_random_seed(0)
     model = models.transformer_base(32_000, dropout=0.0)
     draw = np.random.default_rng(0)
-    shape = (settings.sentences, settings.source_length)
+    shape = (flags.sentences, flags.source_length)
     ids = draw.integers(4, 32_000, shape).astype("int32")
-    before = held()
-    for length in settings.lengths:
-        search = Decoder(
+    initial_memory = memory_megabytes()
+    for length in flags.lengths:
+        decoder = Decoder(
             model,
             Options(
                 beam_size=beam_size,
@@ -73,21 +73,22 @@ def measure(settings, beam_size):
         times = []
         for _ in range(2):
             start = time.perf_counter()
-            search(ids)
+            decoder(ids)
             times.append(time.perf_counter() - start)
-        numbers = [length, *times, held(peak=True) - before]
+        memory = memory_megabytes(peak=True) - initial_memory
+        numbers = [length, *times, memory]
         print(json.dumps(numbers), file=sys.__stdout__, flush=True)
 
 
-def main(settings: Settings):
+def main(flags: Flags):
     """Measures and prints the table."""
-    print("| beam | length | ms a step | tokens a second | first | memory, MB |")
+    print("| beam | length | ms per step | tokens per second | first | memory, MB |")
     print("|---|---|---|---|---|---|")
-    for beam_size in settings.beams:
-        job = json.dumps([dataclasses.asdict(settings), beam_size])
+    for beam_size in flags.beams:
+        job = json.dumps([dataclasses.asdict(flags), beam_size])
         process = subprocess.run(
-            [sys.executable, "-m", "benchmarks.lengths", "one", job],
-            env={**os.environ, "KERAS_BACKEND": settings.backend},
+            [sys.executable, "-m", "benchmarks.lengths", "measure", job],
+            env={**os.environ, "KERAS_BACKEND": flags.backend},
             stdout=subprocess.PIPE,
             check=True,
             text=True,
@@ -96,15 +97,15 @@ def main(settings: Settings):
             length, first, seconds, memory = json.loads(line)
             print(
                 f"| {beam_size} | {length} | {1000 * seconds / length:.1f} | "
-                f"{settings.sentences * length / seconds:,.0f} | {first:.1f} s | "
+                f"{flags.sentences * length / seconds:,.0f} | {first:.1f} s | "
                 f"{memory:,.0f} |",
                 flush=True,
             )
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["one"]:
+    if sys.argv[1:2] == ["measure"]:
         values, size = json.loads(sys.argv[2])
-        measure(Settings(**values), size)
+        measure(Flags(**values), size)
     else:
-        main(tyro.cli(Settings, description=__doc__))
+        main(tyro.cli(Flags, description=__doc__))

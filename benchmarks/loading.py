@@ -1,15 +1,15 @@
-"""What loading other programs' weights costs.
+"""Measures the time and memory of loading pretrained checkpoints.
 
 * Run      python -m benchmarks.loading (see --help)
 * Needs    pip install keras-tfm[zoo] ctranslate2
-* Counts   seconds, and memory of a process in parts of the size of the weights:
-           the most it held while it loaded, and what it holds afterwards, over
-           what it held before; pages of the file that the system has read and
-           may drop, as safetensors maps them, apart
+* Counts   seconds; and memory as a multiple of the size of the weights: the
+           peak while loading and the memory afterwards, each minus the memory
+           before. Mapped pages of the file, which the operating system can
+           drop, are counted separately.
 
-The weights are of a Marian of base size, drawn at random, written by
-`zoo.to_hugging_face` and `zoo.to_ctranslate2`. Each row is a process of its
-own.
+The weights are those of a Marian of base size, drawn at random, written by
+`zoo.to_hugging_face` and `zoo.to_ctranslate2`. Each row runs in its own
+process.
 """
 
 import dataclasses
@@ -32,17 +32,17 @@ KINDS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """What is measured."""
+class Flags:
+    """Flags of this command."""
 
     vocabulary_size: int = 60_000
-    """Rows of the one table; 60,000 make 300 MB."""
+    """Tokens of the joint vocabulary; 60,000 make 300 MB of weights."""
     backends: tuple[str, ...] = ("tensorflow", "jax", "torch")
-    """Those measured."""
+    """Backends of Keras to measure."""
 
 
 def write(folder, vocabulary_size):
-    """Writes one model in each form."""
+    """Writes one model in each file format."""
     from keras_tfm import models, zoo
 
     model = models.transformer_base(vocabulary_size)
@@ -53,70 +53,77 @@ def write(folder, vocabulary_size):
         zoo.to_ctranslate2(model, tokens, folder / kind, quantization)
 
 
-def held():
-    """Bytes of this process: its own, and of mapped files."""
-    found = {}
+def memory_bytes():
+    """Returns the bytes of this process: its own, and those of mapped files."""
+    sizes = {}
     with open("/proc/self/status", encoding="utf-8") as file:
         for line in file:
             name, _, value = line.partition(":")
             if name in ("RssAnon", "RssFile", "RssShmem"):
-                found[name] = int(value.split()[0]) * 1024
-    return found["RssAnon"] + found["RssShmem"], found["RssFile"]
+                sizes[name] = int(value.split()[0]) * 1024
+    return sizes["RssAnon"] + sizes["RssShmem"], sizes["RssFile"]
 
 
 def measure(folder, name):
-    """Prints what one process counts."""
+    """Prints the numbers of one row as JSON."""
     import keras
     import numpy as np
 
     from keras_tfm import models, zoo
 
-    # What is there before any weights: the backend, with a model of its own.
+    # Load the backend with a tiny model first, so that it is not counted.
     ids = np.ones((1, 2), "int32")
     ids = {"source_ids": ids, "target_ids": ids}
     keras.ops.convert_to_numpy(models.transformer_tiny(50)(ids))
     read = zoo.from_hugging_face if name == "transformers" else zoo.from_ctranslate2
-    before, mapped = held()
-    most, done = [before, mapped], threading.Event()
+    initial, initial_mapped = memory_bytes()
+    peaks, finished = [initial, initial_mapped], threading.Event()
 
     def watch():
-        while not done.wait(0.002):
-            most[:] = map(max, most, held())
+        while not finished.wait(0.002):
+            peaks[:] = map(max, peaks, memory_bytes())
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     start = time.perf_counter()
-    found = read(pathlib.Path(folder, name))
+    checkpoint = read(pathlib.Path(folder, name))
     seconds = time.perf_counter() - start
-    done.set()
+    finished.set()
     watcher.join()
-    after = held()[0]
-    parameters = found.model.count_params()
-    numbers = [seconds, most[0] - before, after - before, most[1] - mapped, parameters]
+    peak, retained = peaks[0] - initial, memory_bytes()[0] - initial
+    parameters = checkpoint.model.count_params()
+    numbers = [seconds, peak, retained, peaks[1] - initial_mapped, parameters]
     print(json.dumps(numbers), file=sys.__stdout__, flush=True)
 
 
-def main(settings: Settings):
+def main(flags: Flags):
     """Measures and prints the table."""
-    print("| weights | MB | backend | seconds | most held | held after | mapped |")
+    print("| weights | MB | backend | seconds | peak | after loading | mapped |")
     print("|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         job = [sys.executable, "-m", "benchmarks.loading", "write", folder]
-        subprocess.run([*job, str(settings.vocabulary_size)], check=True)
+        subprocess.run([*job, str(flags.vocabulary_size)], check=True)
         for kind, (name, file) in KINDS.items():
             size = pathlib.Path(folder, name, file).stat().st_size
-            for backend in settings.backends:
+            for backend in flags.backends:
                 process = subprocess.run(
-                    [sys.executable, "-m", "benchmarks.loading", "one", folder, name],
+                    [
+                        sys.executable,
+                        "-m",
+                        "benchmarks.loading",
+                        "measure",
+                        folder,
+                        name,
+                    ],
                     env={**os.environ, "KERAS_BACKEND": backend},
                     stdout=subprocess.PIPE,
                     check=True,
                     text=True,
                 )
-                seconds, *parts, parameters = json.loads(process.stdout)
-                # Of the float32 weights in memory, whatever the file holds.
-                whole = max(size, 4 * parameters)
-                row = " | ".join(f"{part / whole:.2f}" for part in parts)
+                seconds, *sizes, parameters = json.loads(process.stdout)
+                # Relative to the float32 weights, also if the file holds int8.
+                weight_bytes = max(size, 4 * parameters)
+                row = " | ".join(f"{part / weight_bytes:.2f}" for part in sizes)
                 row = f"{size / 1e6:.0f} | {backend} | {seconds:.1f} | {row}"
                 print(f"| {kind} | {row} |", flush=True)
 
@@ -124,7 +131,7 @@ def main(settings: Settings):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["write"]:
         write(pathlib.Path(sys.argv[2]), int(sys.argv[3]))
-    elif sys.argv[1:2] == ["one"]:
+    elif sys.argv[1:2] == ["measure"]:
         measure(*sys.argv[2:])
     else:
-        main(tyro.cli(Settings, description=__doc__))
+        main(tyro.cli(Flags, description=__doc__))

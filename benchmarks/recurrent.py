@@ -1,14 +1,15 @@
-"""What an update and a token cost as sequences get longer, by kind of network.
+"""Measures a training step and a decoding step by length and architecture.
 
 * Run      python -m benchmarks.recurrent           (see --help)
-* Counts   milliseconds of one training step, of batches of equal tokens; and of
-           one step of greedy search, of a fixed number of sentences
+* Counts   milliseconds of one training step, with equally many tokens in each
+           batch; and of one step of greedy search, with equally many sentences
 
-A Transformer and recurrent networks of about as many parameters: the shapes of
-the recipe. Sources and targets are of one length, without padding. A training
-step is one of `fit`, with the loss of the recipe, the median of several after
-one that compiles. A search has no end before the length; it is done twice, and
-the second time counts. Each kind of network has a process of its own.
+Compares a Transformer with recurrent networks that have about as many
+parameters, in the configurations of the recipe. All sources and targets have
+the same length, without padding. The time of a training step, with the loss of
+the recipe, is the median of several after one that compiles. Hypotheses do not
+end before the length; each batch is decoded twice, and the second time counts.
+Each network runs in its own process.
 """
 
 import dataclasses
@@ -24,27 +25,27 @@ import tyro
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """What is measured."""
+class Flags:
+    """Flags of this command."""
 
     backend: str = "jax"
-    """Of Keras."""
+    """Backend of Keras."""
     preset: str = "tiny"
-    """Shape, as of keras_tfm.recipes.translation."""
+    """Configuration, as `size` of keras_tfm.recipes.translation."""
     lengths: tuple[int, ...] = (16, 32, 64, 128, 256)
-    """Tokens of each source and target."""
+    """Tokens per source and per target."""
     tokens: int = 4_096
-    """Target tokens of a training batch, whatever the length."""
+    """Target tokens of a training batch, at every length."""
     sentences: int = 16
-    """Decoded at once."""
+    """Sentences of a decoded batch."""
     vocabulary: int = 10_000
-    """Pieces."""
+    """Tokens of the vocabulary."""
     repeats: int = 5
-    """Training steps that the median is of."""
+    """Training steps, of which the median counts."""
 
 
-# How attention is scored, and what makes units of those of the recipe, so that
-# parameters are about as many.
+# The attention score, and a factor for the recipe's number of units, so that
+# all networks have about as many parameters.
 KINDS = {
     "Transformer": None,
     "GRU, additive": ("additive", 1.0),
@@ -52,101 +53,103 @@ KINDS = {
 }
 
 
-def make(settings, kind):
-    """Makes a network of that kind."""
+def make_model(flags, kind):
+    """Makes the model of one row of `KINDS`."""
     from keras_tfm import models
     from keras_tfm.recipes import translation
 
     if KINDS[kind] is None:
-        return translation.PRESETS[settings.preset](settings.vocabulary)
-    shape, (attention, factor) = translation.RECURRENT[settings.preset], KINDS[kind]
-    units = round(factor * shape["units"] / 8) * 8
+        return translation.PRESETS[flags.preset](flags.vocabulary)
+    config, (attention, factor) = translation.RECURRENT[flags.preset], KINDS[kind]
+    units = round(factor * config["units"] / 8) * 8
     return models.RecurrentSeq2Seq(
-        settings.vocabulary, **{**shape, "units": units}, attention=attention
+        flags.vocabulary, **{**config, "units": units}, attention=attention
     )
 
 
-def training(settings, network, length):
-    """Milliseconds of a training step."""
-    draw, rows = np.random.default_rng(0), max(1, settings.tokens // length)
+def training_step(flags, network, length):
+    """Measures the milliseconds of a training step."""
+    draw, rows = np.random.default_rng(0), max(1, flags.tokens // length)
     source, target, labels = draw.integers(
-        4, settings.vocabulary, (3, rows, length), "int32"
+        4, flags.vocabulary, (3, rows, length), "int32"
     )
     batch, times = {"source_ids": source, "target_ids": target}, []
-    for _ in range(settings.repeats + 1):
+    for _ in range(flags.repeats + 1):
         start = time.perf_counter()
         float(network.train_on_batch(batch, labels))
         times.append(time.perf_counter() - start)
     return 1000 * statistics.median(times[1:])
 
 
-def decoding(settings, model, length):
-    """Milliseconds of a step of greedy search."""
+def decoding_step(flags, model, length):
+    """Measures the milliseconds of a step of greedy search."""
     from keras_tfm.decode import Options
     from keras_tfm.runtime import Decoder
 
     draw = np.random.default_rng(0)
-    shape = (settings.sentences, length)
-    ids = draw.integers(4, settings.vocabulary, shape).astype("int32")
-    search = Decoder(
+    shape = (flags.sentences, length)
+    ids = draw.integers(4, flags.vocabulary, shape).astype("int32")
+    decoder = Decoder(
         model, Options(max_decoding_length=length, suppress_ids=(0, 1, 2, 3))
     )
     for _ in range(2):
         start = time.perf_counter()
-        search(ids)
+        decoder(ids)
         seconds = time.perf_counter() - start
     return 1000 * seconds / length
 
 
-def measure(settings, kind):
-    """Prints a line of numbers for each length."""
+def measure(flags, kind):
+    """Prints the numbers of each length, as JSON."""
     import keras
 
-    from keras_tfm import training as losses
+    from keras_tfm import training
 
     keras.utils.set_random_seed(0)
-    model = make(settings, kind)
+    model = make_model(flags, kind)
     network = model.hidden_model()
     network.compile(
         keras.optimizers.Adam(1e-4),
-        losses.ProjectedCrossentropy(model.target_embedding, 0.1, chunk_tokens=512),
+        training.ProjectedCrossentropy(model.target_embedding, 0.1, chunk_tokens=512),
         jit_compile=keras.config.backend() == "jax",
     )
-    for length in settings.lengths:
+    for length in flags.lengths:
         numbers = [
             model.count_params(),
             length,
-            training(settings, network, length),
-            decoding(settings, model, length),
+            training_step(flags, network, length),
+            decoding_step(flags, model, length),
         ]
         print(json.dumps(numbers), file=sys.__stdout__, flush=True)
 
 
-def main(settings: Settings):
+def main(flags: Flags):
     """Measures and prints the table."""
-    print("| network | parameters | length | ms a training step | ms a decoding step |")
+    titles = ["network", "parameters", "length"]
+    titles += ["ms per training step", "ms per decoding step"]
+    print("|", " | ".join(titles), "|")
     print("|---|---|---|---|---|")
     for kind in KINDS:
-        job = json.dumps([dataclasses.asdict(settings), kind])
+        job = json.dumps([dataclasses.asdict(flags), kind])
         process = subprocess.run(
-            [sys.executable, "-m", "benchmarks.recurrent", "one", job],
-            env={**os.environ, "KERAS_BACKEND": settings.backend},
+            [sys.executable, "-m", "benchmarks.recurrent", "measure", job],
+            env={**os.environ, "KERAS_BACKEND": flags.backend},
             stdout=subprocess.PIPE,
             check=True,
             text=True,
         )
         for line in process.stdout.splitlines():
-            parameters, length, training_step, step = json.loads(line)
+            parameters, length, training_ms, decoding_ms = json.loads(line)
             print(
-                f"| {kind} | {parameters:,} | {length} | {training_step:,.0f} | "
-                f"{step:.1f} |",
+                f"| {kind} | {parameters:,} | {length} | {training_ms:,.0f} | "
+                f"{decoding_ms:.1f} |",
                 flush=True,
             )
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["one"]:
+    if sys.argv[1:2] == ["measure"]:
         values, name = json.loads(sys.argv[2])
-        measure(Settings(**values), name)
+        measure(Flags(**values), name)
     else:
-        main(tyro.cli(Settings, description=__doc__))
+        main(tyro.cli(Flags, description=__doc__))

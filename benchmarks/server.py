@@ -1,14 +1,14 @@
-"""What `keras-tfm serve` stands: clients at once, and a worker that dies.
+"""Measures `keras-tfm serve` with many clients and after a worker dies.
 
 * Run      python -m benchmarks.server --model FOLDER --text FILE (see --help)
 * Needs    pip install keras-tfm[serve]
-* Counts   requests a second, and milliseconds until an answer (median, 95th and
-           99th percentile) of clients that each ask the next sentence when they
-           have their answer; each answer is held against that of the translator
-           itself
+* Counts   requests per second, and milliseconds until an answer (median, 95th
+           and 99th percentile), of clients that each send the next sentence
+           when they have their answer; each answer is compared with the
+           translation of the translator itself
 
-The server is a process of its own, asked over the loopback address alone; this
-one asks. Sentences are asked in an order drawn by a seed.
+The server runs in its own process and is reached over the loopback address; the
+clients run in this process. The order of the sentences is random, with a seed.
 """
 
 import asyncio
@@ -29,51 +29,51 @@ NO_BATCHES = ("--batch-size", "1")
 
 
 @dataclasses.dataclass(frozen=True)
-class Settings:
-    """What is served, and how much is asked."""
+class Flags:
+    """Flags of this command."""
 
     model: str
-    """Folder of a translator, or a preset."""
+    """Name of a preset, or folder of a saved `Translator`."""
     text: str
-    """Sentences, one a line."""
+    """File of source sentences, one per line."""
     rows: int = 500
-    """Sentences, the first of the file."""
+    """Number of sentences, from the start of the file."""
     words: int | None = None
-    """Of a sentence, at most; None: any number."""
+    """Maximum words of a sentence; None: no limit."""
     clients: tuple[int, ...] = (1, 8, 32, 128)
-    """At once."""
+    """Numbers of concurrent clients; a row of the table for each."""
     requests: int = 5_000
-    """Of each row of the table, at most."""
+    """Maximum requests of a row of the table."""
     seconds: float = 60.0
-    """Of each row, at most."""
+    """Maximum seconds of a row of the table."""
     workers: int = 1
-    """Processes with the model."""
+    """Processes that hold the model."""
     beam_size: int | None = None
-    """1 is greedy; else as the model comes."""
+    """Beam size; 1 is greedy search; None: that of the model."""
     matmul_precision: str | None = None
-    """Of products: bfloat16 on JAX and PyTorch."""
-    without: bool = True
-    """Measure without batches too."""
+    """Precision of matrix products: float32, or bfloat16 on JAX and PyTorch."""
+    unbatched: bool = True
+    """Also measure the server with batches of one sentence."""
 
 
 class Server:
-    """`keras-tfm serve`, as a process.
+    """Runs `keras-tfm serve` in another process.
 
     Args:
-        settings: `Settings`.
-        *options: str, of the command.
+        flags: `Flags`.
+        *options: str. Further options of the command.
     """
 
-    def __init__(self, settings, *options):
-        with socket.socket() as place:
-            place.bind(("127.0.0.1", 0))
-            self.port = place.getsockname()[1]
-        command = ["serve", settings.model, "--port", str(self.port), *options]
-        command += ["--name", "model", "--workers", str(settings.workers)]
-        if settings.beam_size is not None:
-            command += ["--beam-size", str(settings.beam_size)]
-        if settings.matmul_precision is not None:
-            command += ["--matmul-precision", settings.matmul_precision]
+    def __init__(self, flags, *options):
+        with socket.socket() as free_socket:
+            free_socket.bind(("127.0.0.1", 0))
+            self.port = free_socket.getsockname()[1]
+        command = ["serve", flags.model, "--port", str(self.port), *options]
+        command += ["--name", "model", "--workers", str(flags.workers)]
+        if flags.beam_size is not None:
+            command += ["--beam-size", str(flags.beam_size)]
+        if flags.matmul_precision is not None:
+            command += ["--matmul-precision", flags.matmul_precision]
         self.process = subprocess.Popen(
             [sys.executable, "-c", SERVE, *command],
             stdout=subprocess.PIPE,
@@ -83,7 +83,9 @@ class Server:
 
     def __enter__(self):
         if "http://" not in self.process.stdout.readline():
-            raise RuntimeError("The server did not start: run it by hand.")
+            raise RuntimeError(
+                "The server did not start. Run `keras-tfm serve` to see why."
+            )
         return f"http://127.0.0.1:{self.port}/translate"
 
     def __exit__(self, *fault):
@@ -91,123 +93,124 @@ class Server:
         self.process.communicate(timeout=120)
 
 
-async def load(address, wanted, clients, settings):
-    """Asks until enough has been asked.
+async def load(address, expected, clients, flags):
+    """Sends requests until the limits of the flags are reached.
 
     Args:
-        address: str.
-        wanted: dict from sentence to its translation.
-        clients: int, that ask at once.
-        settings: `Settings`.
+        address: str. URL of the server.
+        expected: dict from sentence to its translation.
+        clients: int. Number of concurrent clients.
+        flags: `Flags`.
 
     Returns:
-        Seconds of each answer, a `Counter` of what they were, and the seconds
-        of all.
+        Seconds of each answer, a `Counter` of their kinds, and the total
+        seconds.
     """
     import aiohttp
 
-    texts = random.Random(0).choices(list(wanted), k=settings.requests)
-    coming, times, kinds = iter(texts), [], collections.Counter()
-    begun = time.perf_counter()
+    texts = random.Random(0).choices(list(expected), k=flags.requests)
+    requests, times, kinds = iter(texts), [], collections.Counter()
+    load_start = time.perf_counter()
 
     async def client(session):
-        while time.perf_counter() - begun < settings.seconds:
-            text = next(coming, None)
+        while time.perf_counter() - load_start < flags.seconds:
+            text = next(requests, None)
             if text is None:
                 return
             start = time.perf_counter()
             try:
                 async with session.post(address, json={"text": text}) as answer:
-                    found = await answer.json()
+                    body = await answer.json()
                     kind = str(answer.status)
             except aiohttp.ClientError as fault:
-                found, kind = None, type(fault).__name__
+                body, kind = None, type(fault).__name__
             times.append(time.perf_counter() - start)
             if kind == "200":
-                kind = judged(found["translations"][0]["text"], text, wanted)
+                kind = answer_kind(body["translations"][0]["text"], text, expected)
             kinds[kind] += 1
 
     timeout = aiohttp.ClientTimeout(total=120)
     connector = aiohttp.TCPConnector(limit=0)
     async with aiohttp.ClientSession(timeout=timeout, connector=connector) as session:
         await asyncio.gather(*(client(session) for _ in range(clients)))
-    return times, kinds, time.perf_counter() - begun
+    return times, kinds, time.perf_counter() - load_start
 
 
-def judged(said, text, wanted):
-    """What an answer is. In bfloat16 rounding hangs on the batch."""
-    if said == wanted[text]:
+def answer_kind(translation, text, expected):
+    """Compares an answer with the expected translations.
+
+    In bfloat16 a translation can differ, since rounding depends on the batch.
+    """
+    if translation == expected[text]:
         return "200"
-    mixed = said in wanted.values()
-    return "another text's answer" if mixed else "another translation of it"
+    mixed_up = translation in expected.values()
+    return "another text's answer" if mixed_up else "another translation of it"
 
 
-async def with_a_death(address, wanted, settings, process):
-    """Ends a worker while 32 clients ask."""
+async def load_with_dying_worker(address, expected, flags, process):
+    """Kills a worker while 32 clients send requests."""
     import psutil
 
     async def kill():
         await asyncio.sleep(5)
         family = psutil.Process(process.pid).children(recursive=True)
-        workers = [one for one in family if ":Workers" in " ".join(one.cmdline())]
+        workers = [child for child in family if ":Workers" in " ".join(child.cmdline())]
         workers[0].kill()
 
-    killed = asyncio.create_task(kill())
-    found = await load(address, wanted, 32, settings)
-    await killed
-    return found
+    killing = asyncio.create_task(kill())
+    results = await load(address, expected, 32, flags)
+    await killing
+    return results
 
 
-def row(name, clients, times, kinds, whole):
+def print_row(name, clients, times, kinds, total_seconds):
     """Prints a row of the table."""
-    shares = statistics.quantiles(times, n=100, method="inclusive")
-    middle, most, last = (1000 * shares[i] for i in (49, 94, 98))
-    said = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common())
+    rate = len(times) / total_seconds
+    percentiles = statistics.quantiles(times, n=100, method="inclusive")
+    median, p95, p99 = (1000 * percentiles[i] for i in (49, 94, 98))
+    answers = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common())
     print(
-        f"| {name} | {clients} | {len(times) / whole:.1f} | {middle:.0f} | {most:.0f} "
-        f"| {last:.0f} | {said} |",
+        f"| {name} | {clients} | {rate:.1f} | {median:.0f} | {p95:.0f} "
+        f"| {p99:.0f} | {answers} |",
         flush=True,
     )
 
 
-def main(settings: Settings):
+def main(flags: Flags):
     """Measures and prints the table."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    with open(settings.text, encoding="utf-8") as file:
+    with open(flags.text, encoding="utf-8") as file:
         texts = [line.strip() for line in file]
-    most = settings.words or float("inf")
-    texts = [text for text in texts if 0 < len(text.split()) <= most]
-    texts = list(dict.fromkeys(texts[: settings.rows]))
-    wanted = dict(zip(texts, translated(settings, texts), strict=True))
-    print("| server | clients | requests a second | median, ms | 95% | 99% | answers |")
+    max_words = flags.words or float("inf")
+    texts = [text for text in texts if 0 < len(text.split()) <= max_words]
+    texts = list(dict.fromkeys(texts[: flags.rows]))
+    expected = dict(zip(texts, translate(flags, texts), strict=True))
+    titles = ["server", "clients", "requests per second", "median, ms", "95%", "99%"]
+    print("|", " | ".join([*titles, "answers"]), "|")
     print("|---|---|---|---|---|---|---|")
-    ways = {"batches": ()} | ({"none": NO_BATCHES} if settings.without else {})
-    for name, options in ways.items():
-        server = Server(settings, *options)
+    servers = {"batches": ()} | ({"none": NO_BATCHES} if flags.unbatched else {})
+    for name, options in servers.items():
+        server = Server(flags, *options)
         with server as address:
-            warm = dataclasses.replace(settings, requests=200, seconds=60)
-            asyncio.run(load(address, wanted, 32, warm))
-            for clients in settings.clients:
-                row(
-                    name,
-                    clients,
-                    *asyncio.run(load(address, wanted, clients, settings)),
-                )
+            warm_up = dataclasses.replace(flags, requests=200, seconds=60)
+            asyncio.run(load(address, expected, 32, warm_up))
+            for clients in flags.clients:
+                results = asyncio.run(load(address, expected, clients, flags))
+                print_row(name, clients, *results)
             if name == "batches":
-                found = with_a_death(address, wanted, settings, server.process)
-                row("a worker dies", 32, *asyncio.run(found))
+                dying = load_with_dying_worker(address, expected, flags, server.process)
+                print_row("a worker dies", 32, *asyncio.run(dying))
 
 
-def translated(settings, texts):
-    """What the translator itself says."""
+def translate(flags, texts):
+    """Translates with the translator itself, without a server."""
     from keras_tfm import pipelines
 
-    named = {
-        name: getattr(settings, name) for name in ("beam_size", "matmul_precision")
-    }
-    given = {name: value for name, value in named.items() if value is not None}
-    return pipelines.Translator.from_preset(settings.model, **given)(texts)
+    names = ("beam_size", "matmul_precision")
+    options = {name: getattr(flags, name) for name in names}
+    options = {name: value for name, value in options.items() if value is not None}
+    return pipelines.Translator.from_preset(flags.model, **options)(texts)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Settings, description=__doc__))
+    main(tyro.cli(Flags, description=__doc__))
