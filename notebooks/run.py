@@ -67,8 +67,9 @@ def execute(notebook: nbformat.NotebookNode, folder: str) -> None:
     Raises:
         nbclient.exceptions.CellExecutionError: a cell failed.
     """
-    found = os.environ.get("PYTHONPATH")
-    places = [str(FOLDER.parent), *([found] if found else [])]
+    python_path = [str(FOLDER.parent)]
+    if os.environ.get("PYTHONPATH"):
+        python_path.append(os.environ["PYTHONPATH"])
     nbclient.NotebookClient(
         notebook,
         timeout=600,
@@ -83,7 +84,7 @@ def execute(notebook: nbformat.NotebookNode, folder: str) -> None:
             "KERAS_BACKEND": "torch",
             "TF_CPP_MIN_LOG_LEVEL": "2",
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(places),
+            "PYTHONPATH": os.pathsep.join(python_path),
         }
     )
     # Remove the version of Python, which the kernel has added.
@@ -94,14 +95,14 @@ def main(names: list[str]) -> None:
     """Executes and writes the notebooks with these names, or all of them.
 
     Raises:
-        SystemExit: a name is not that of a notebook.
+        SystemExit: no notebook has one of the names.
     """
-    known = {path.stem: path for path in paths()}
-    unknown = sorted(set(names) - set(known))
+    stems = {path.stem: path for path in paths()}
+    unknown = sorted(set(names) - set(stems))
     if unknown:
-        sys.exit(f"No notebook of this name: {unknown}. There are {list(known)}.")
-    for name in names or known:
-        start, path = time.perf_counter(), known[name]
+        sys.exit(f"No notebook of this name: {unknown}. There are {list(stems)}.")
+    for name in names or stems:
+        start, path = time.perf_counter(), stems[name]
         notebook = read(path)
         with tempfile.TemporaryDirectory() as folder:
             execute(notebook, folder)

@@ -29,8 +29,8 @@ COMMENT_RATE = 0.08  # comments per code line
 COMMENTED_PACKAGES = ("layers", "models", "decode")
 VISITED_FILES = 14  # of keras_tfm, by one call of a warm translator
 
-# Code that may pass a limit: "path:name" of a function or class, or "path" of a
-# file, and why. A dataclass of options has no `__init__` to count.
+# Code that may exceed a limit: "path:name" of a function or class, or "path" of
+# a file, and the reason. A dataclass of options has no `__init__` to count.
 BLOCK = "a block: each option is an equation of its paper"
 WHOLE_MODEL = "a whole model: the options of its blocks and of its embeddings"
 EXCEPTIONS = {
@@ -64,7 +64,7 @@ class Function:
 
     Args:
         name: str. Dotted name within the file, as `Class.method`.
-        line: int. Where its `def` stands.
+        line: int. Line of its `def`.
         code: int. Code lines, those of nested functions included.
         parameters: int. Parameters without `self` and `cls`.
         public: bool. Whether users call it: neither its name nor that of its
@@ -182,8 +182,8 @@ def read_source(path: str, text: str) -> Source:
     """Measures one file from its text.
 
     Args:
-        path: str. Where the file stands, relative to the root.
-        text: str. What is in it.
+        path: str. Path of the file, relative to the root.
+        text: str. Content of the file.
 
     Returns:
         A `Source`.
@@ -255,16 +255,16 @@ def size_violations(source: Source) -> list[str]:
         faults.append((source.path, f"{source.path}: {source.lines} lines"))
     for function in source.functions:
         key = f"{source.path}:{function.name}"
-        place = f"{source.path}:{function.line} {function.name}"
+        location = f"{source.path}:{function.line} {function.name}"
         if function.code > FUNCTION_CODE:
-            faults.append((key, f"{place}: {function.code} code lines"))
+            faults.append((key, f"{location}: {function.code} code lines"))
         is_constructor = function.name.endswith("__init__")
         if is_constructor and function.parameters > PARAMETERS:
-            faults.append((key, f"{place}: {function.parameters} parameters"))
+            faults.append((key, f"{location}: {function.parameters} parameters"))
     for name, (line, methods) in source.classes.items():
         if methods > METHODS:
-            place = f"{source.path}:{line} class {name}"
-            faults.append((f"{source.path}:{name}", f"{place}: {methods} methods"))
+            location = f"{source.path}:{line} class {name}"
+            faults.append((f"{source.path}:{name}", f"{location}: {methods} methods"))
     return [fault for key, fault in faults if key not in EXCEPTIONS]
 
 
