@@ -1,4 +1,4 @@
-"""A small invented language pair, for the tests of text."""
+"""A small artificial language pair."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from keras_tfm.text import Pairs, Vocabulary
 
 
 def sentences(count, seed):
-    """Invents sentences of 1 to 20 words; the target says each word twice."""
+    """Draws sentences of 1 to 20 words; targets double each of their words."""
     draw = np.random.default_rng(seed)
     words = np.array([a + b + c for a in "bdk" for b in "aeiou" for c in ("", "n")])
     source = [

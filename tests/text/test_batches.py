@@ -23,13 +23,13 @@ def contents(batches):
         rows = (inputs["source_ids"], inputs["target_ids"], labels)
         for row in zip(*map(np.asarray, rows), strict=True):
             counts[tuple(tuple(side[side != 0].tolist()) for side in row)] += 1
-    counts.pop(((), (), ()), None)  # empty rows
+    counts.pop(((), (), ()), None)  # empty examples
     return counts
 
 
-def expected(pairs, vocabulary, other=None):
-    """Counts the pairs, encoded in the obvious way."""
-    targets = (other or vocabulary).encode(pairs.target)
+def expected_counts(pairs, vocabulary, target_vocabulary=None):
+    """Counts the pairs, encoded without batching."""
+    targets = (target_vocabulary or vocabulary).encode(pairs.target)
     return collections.Counter(
         (tuple(source), (2, *target), (*target, 3))
         for source, target in zip(vocabulary.encode(pairs.source), targets, strict=True)
@@ -41,8 +41,8 @@ def epoch(batches, number=0):
     return [batches.batch(step) for step in range(number * steps, (number + 1) * steps)]
 
 
-def same(first, second):
-    """Tells whether two lists of batches are equal, array by array."""
+def are_equal(first, second):
+    """Returns whether two lists of batches are equal, array by array."""
     pairs = itertools.zip_longest(first, second, fillvalue=({}, None))
     return all(
         np.array_equal(a[0].get(name), b[0].get(name)) and np.array_equal(a[1], b[1])
@@ -57,13 +57,13 @@ def as_numpy(dataset):
 
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("batch_tokens", [64, 300, 10_000])
-def test_an_epoch_holds_every_pair_once(pairs, vocabulary, batch_tokens, shuffle):
+def test_an_epoch_has_every_pair_once(pairs, vocabulary, batch_tokens, shuffle):
     batches = Batches(
         pairs, vocabulary, batch_tokens=batch_tokens, seed=3, shuffle=shuffle
     )
     assert len(batches) == len(pairs)
     for number in (0, 1, 5):
-        assert contents(epoch(batches, number)) == expected(pairs, vocabulary)
+        assert contents(epoch(batches, number)) == expected_counts(pairs, vocabulary)
 
 
 def test_batches_have_few_shapes_and_stay_within_the_budget(pairs, vocabulary):
@@ -81,31 +81,31 @@ def test_batches_have_few_shapes_and_stay_within_the_budget(pairs, vocabulary):
     assert 2 <= len(shapes) <= 4
 
 
-def test_only_one_batch_has_empty_rows_and_it_is_a_longest_one(pairs, vocabulary):
-    seen = 0
+def test_only_one_batch_of_the_longest_bucket_has_empty_examples(pairs, vocabulary):
+    num_partial = 0
     for batch_tokens in (200, 250, 300, 350, 400):
         batches = Batches(pairs, vocabulary, batch_tokens=batch_tokens)
         partial = [batch for batch in epoch(batches) if not np.all(batch[1][:, 0])]
-        seen += len(partial)
+        num_partial += len(partial)
         assert len(partial) <= 1
         for inputs, labels in partial:
             empty = labels[:, 0] == 0
             assert labels.shape[1] == batches.buckets[-1].lengths[1]
             assert not inputs["source_ids"][empty].any()
             assert not inputs["target_ids"][empty].any() and not labels[empty].any()
-    assert seen >= 2
+    assert num_partial >= 2
 
 
 def test_epochs_and_seeds_differ_and_steps_repeat(pairs, vocabulary):
     batches = Batches(pairs, vocabulary, batch_tokens=300)
-    again = Batches(pairs, vocabulary, batch_tokens=300)
-    other = Batches(pairs, vocabulary, batch_tokens=300, seed=1)
-    assert batches.steps_per_epoch == other.steps_per_epoch
-    assert same(epoch(batches), epoch(again))
-    assert not same(epoch(batches), epoch(batches, 1))
-    assert not same(epoch(batches), epoch(other))
-    usual = Batches(pairs, vocabulary, batch_tokens=300, shuffle=False)
-    assert same(epoch(usual), epoch(usual, 1))
+    repeated = Batches(pairs, vocabulary, batch_tokens=300)
+    other_seed = Batches(pairs, vocabulary, batch_tokens=300, seed=1)
+    assert batches.steps_per_epoch == other_seed.steps_per_epoch
+    assert are_equal(epoch(batches), epoch(repeated))
+    assert not are_equal(epoch(batches), epoch(batches, 1))
+    assert not are_equal(epoch(batches), epoch(other_seed))
+    unshuffled = Batches(pairs, vocabulary, batch_tokens=300, shuffle=False)
+    assert are_equal(epoch(unshuffled), epoch(unshuffled, 1))
 
 
 def test_the_order_of_buckets_is_shuffled(pairs, vocabulary):
@@ -114,16 +114,16 @@ def test_the_order_of_buckets_is_shuffled(pairs, vocabulary):
         for _, labels in epoch(Batches(pairs, vocabulary, batch_tokens=100))
     ]
     rises = np.mean(np.diff(lengths) > 0)
-    assert 0.2 < rises < 0.7  # sorted by length it is near 0
+    assert 0.2 < rises < 0.7  # near 0 if sorted by length
 
 
 def test_a_dataset_resumes_at_any_step(pairs, vocabulary):
     batches = Batches(pairs, vocabulary, batch_tokens=500)
     steps = batches.steps_per_epoch
     whole = as_numpy(batches.dataset().take(2 * steps + 3))
-    assert same(whole, [batches.batch(step) for step in range(2 * steps + 3)])
+    assert are_equal(whole, [batches.batch(step) for step in range(2 * steps + 3)])
     for first in (1, steps - 1, steps, steps + 2):
-        assert same(
+        assert are_equal(
             as_numpy(batches.dataset(first_step=first).take(steps)),
             whole[first : first + steps],
         )
@@ -137,22 +137,26 @@ def test_a_dataset_read_twice_has_the_same_batches(pairs, vocabulary):
     dataset = Batches(
         pairs, vocabulary, batch_tokens=500, subword_sampling=0.2
     ).dataset()
-    next(iter(dataset))  # Keras peeks at one batch and then starts again
-    assert same(as_numpy(dataset.take(9)), as_numpy(dataset.take(9)))
+    next(iter(dataset))  # Keras reads one batch and then restarts
+    assert are_equal(as_numpy(dataset.take(9)), as_numpy(dataset.take(9)))
 
 
-def test_an_evaluation_ends_after_every_pair(pairs, vocabulary):
+def test_without_repeat_a_dataset_ends_after_one_epoch(pairs, vocabulary):
     batches = Batches(pairs, vocabulary, batch_tokens=500, shuffle=False)
-    once = as_numpy(batches.dataset(repeat=False))
-    assert len(once) == batches.steps_per_epoch
-    assert contents(once) == expected(pairs, vocabulary)
+    actual = as_numpy(batches.dataset(repeat=False))
+    assert len(actual) == batches.steps_per_epoch
+    assert contents(actual) == expected_counts(pairs, vocabulary)
 
 
 def test_source_and_target_can_have_different_vocabularies(pairs, vocabulary):
-    other = Vocabulary.train(pairs.target, size=300, model_type="bpe")
-    batches = Batches(pairs, vocabulary, other)
-    assert contents(epoch(batches)) == expected(pairs, vocabulary, other)
-    assert expected(pairs, vocabulary, other) != expected(pairs, vocabulary)
+    target_vocabulary = Vocabulary.train(pairs.target, size=300, model_type="bpe")
+    batches = Batches(pairs, vocabulary, target_vocabulary)
+    assert contents(epoch(batches)) == expected_counts(
+        pairs, vocabulary, target_vocabulary
+    )
+    assert expected_counts(pairs, vocabulary, target_vocabulary) != expected_counts(
+        pairs, vocabulary
+    )
 
 
 def test_too_long_pairs_are_dropped_counted_and_logged(pairs, vocabulary, caplog):
@@ -160,7 +164,7 @@ def test_too_long_pairs_are_dropped_counted_and_logged(pairs, vocabulary, caplog
         batches = Batches(pairs, vocabulary, max_source_length=12, max_target_length=30)
     short = collections.Counter(
         row
-        for row in expected(pairs, vocabulary).elements()
+        for row in expected_counts(pairs, vocabulary).elements()
         if len(row[0]) <= 12 and len(row[2]) <= 30
     )
     assert 50 < short.total() < 450
@@ -184,15 +188,15 @@ def test_too_long_pairs_can_be_truncated(pairs, vocabulary, caplog):
         )
     truncated = collections.Counter(
         (row[0][:12], row[1][:30], row[2][:30])
-        for row in expected(pairs, vocabulary).elements()
+        for row in expected_counts(pairs, vocabulary).elements()
     )
     assert contents(epoch(batches)) == truncated
-    assert any(row[2][-1] != 3 for row in truncated)  # no end where there is none
+    assert any(row[2][-1] != 3 for row in truncated)  # targets without an end token
     assert "500 pairs, 500 used" in caplog.text
     assert "truncated for over 12 source or 30 target tokens: " in caplog.text
 
 
-def test_text_that_normalizes_to_nothing_is_dropped_and_logged(vocabulary, caplog):
+def test_pairs_without_tokens_are_dropped_and_logged(vocabulary, caplog):
     pairs = Pairs(["ba be", "\u200b", "bi"], ["baba", "bebe", "\u200b"])
     with caplog.at_level(logging.WARNING):
         batches = Batches(pairs, vocabulary)
@@ -218,12 +222,12 @@ def test_an_argument_out_of_its_range_raises(vocabulary, options, message):
         Batches(pairs, vocabulary, **options)
 
 
-def test_batch_sizes_are_a_multiple_of_the_devices(pairs, vocabulary):
+def test_batch_sizes_are_multiples_of_batch_size_multiple(pairs, vocabulary):
     batches = Batches(pairs, vocabulary, batch_tokens=1000, batch_size_multiple=4)
     assert all(len(labels) % 4 == 0 for _, labels in epoch(batches))
-    assert contents(epoch(batches)) == expected(pairs, vocabulary)
-    usual = Batches(pairs, vocabulary, batch_tokens=1000)
-    assert any(len(labels) % 4 for _, labels in epoch(usual))
+    assert contents(epoch(batches)) == expected_counts(pairs, vocabulary)
+    without_multiple = Batches(pairs, vocabulary, batch_tokens=1000)
+    assert any(len(labels) % 4 for _, labels in epoch(without_multiple))
 
 
 def test_subword_sampling_changes_the_tokens_and_not_the_text(pairs, vocabulary):
@@ -238,25 +242,27 @@ def test_subword_sampling_changes_the_tokens_and_not_the_text(pairs, vocabulary)
         tokens = np.where(labels == 3, 0, labels)[:, :-1]
         assert np.array_equal(inputs["target_ids"][:, 1:], tokens)  # shifted by one
         changed += np.sum(np.any(labels != plain_labels, axis=1))
-    assert 100 < changed < 500  # the others are too long for their batch
-    assert same(epoch(sampled, 1), epoch(sampled, 1))
+    assert 100 < changed < 500  # other samples are too long for their batch
+    assert are_equal(epoch(sampled, 1), epoch(sampled, 1))
     fixed = Batches(
         pairs, vocabulary, batch_tokens=500, subword_sampling=0.2, shuffle=False
     )
-    assert not same(epoch(fixed), epoch(fixed, 1))
+    assert not are_equal(epoch(fixed), epoch(fixed, 1))
 
 
-def test_a_sampled_segmentation_replaces_the_usual_one_where_it_fits(vocabulary):
-    side = TokenizedColumn(["ba be", "bi bo"], vocabulary, max_length=9, is_target=True)
-    ids = side.ids(np.array([0, 1]), 6)
-    usual = ids.copy()
-    cuts = {0.1: [[7], [7] * 5], 0.2: [[7] * 4, [8, 9]]}
-    side.vocabulary = types.SimpleNamespace(
-        start_id=2, end_id=3, encode_sampled=lambda texts, alpha, seed: cuts[alpha]
+def test_a_sampled_segmentation_is_used_if_it_fits_the_bucket(vocabulary):
+    column = TokenizedColumn(
+        ["ba be", "bi bo"], vocabulary, max_length=9, is_target=True
     )
-    side.resample(ids, [0, 1], 0.1, seed=0)
+    ids = column.ids(np.array([0, 1]), 6)
+    usual = ids.copy()
+    samples = {0.1: [[7], [7] * 5], 0.2: [[7] * 4, [8, 9]]}
+    column.vocabulary = types.SimpleNamespace(
+        start_id=2, end_id=3, encode_sampled=lambda texts, alpha, seed: samples[alpha]
+    )
+    column.resample(ids, [0, 1], 0.1, seed=0)
     assert ids.tolist() == [[2, 7, 3, 0, 0, 0], usual[1].tolist()]
-    side.resample(ids, [0, 1], 0.2, seed=0)
+    column.resample(ids, [0, 1], 0.2, seed=0)
     assert ids.tolist() == [[2, 7, 7, 7, 7, 3], [2, 8, 9, 3, 0, 0]]
 
 
@@ -273,7 +279,7 @@ def test_the_reported_padding_is_that_of_the_batches(pairs, vocabulary):
     assert f"{batches.steps_per_epoch} steps an epoch" in batches.report
 
 
-def test_multi30k_is_padded_little(data):
+def test_multi30k_has_little_padding(data):
     files = (
         data / f"multi30k/tok/train.lc.norm.tok.{side}.gz" for side in ("en", "de")
     )

@@ -1,4 +1,4 @@
-"""Buckets: the least padding, and every example in a batch."""
+"""Buckets have the least padding, and every example is in a batch."""
 
 import itertools
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.backend("torch")  # no backend is involved
 
 
 def count_positions(lengths, source, target, source_cost=1.0):
-    """Counts positions with each pair in the cheapest bucket that holds it."""
+    """Counts positions with each pair in the cheapest bucket that fits it."""
     total = 0
     for s, t in zip(source, target, strict=True):
         total += min(source_cost * a + b for a, b in lengths if s <= a and t <= b)
@@ -40,7 +40,7 @@ def test_no_chain_of_buckets_costs_less(num_buckets, source_cost):
 
 
 @pytest.mark.parametrize("longest", [5, 40, 3000])
-def test_buckets_grow_and_hold_every_pair(longest):
+def test_buckets_grow_and_fit_every_pair(longest):
     source, target = np.random.default_rng(4).integers(1, longest, (2, 400))
     lengths = choose_lengths(source, target, 6)
     assert 1 < len(lengths) <= 6
@@ -65,7 +65,7 @@ bucket_steps = st.lists(
     multiple=st.sampled_from([1, 2, 8]),
     min_fill=st.sampled_from([0.0, 0.75]),
 )
-def test_batches_hold_all_pairs_within_the_budget(
+def test_batches_have_all_pairs_within_the_budget(
     steps, batch_tokens, multiple, min_fill
 ):
     steps = steps[:8]
@@ -85,16 +85,16 @@ def test_batches_hold_all_pairs_within_the_budget(
             assert bucket.batch_size >= min_fill * fullest
         leftover += count - bucket.batch_size * bucket.num_batches
         assert leftover >= 0 or bucket is buckets[-1]
-    assert -buckets[-1].batch_size < leftover <= 0  # fewer empty rows than a batch
+    assert -buckets[-1].batch_size < leftover <= 0  # fewer empty examples than a batch
 
 
-def test_few_pairs_are_left_over():
+def test_few_pairs_remain_outside_full_batches():
     buckets = fill_buckets([(10, 10), (20, 20)], [1000, 1000], 800, 1, 0.75)
     assert [(b.batch_size, b.num_batches) for b in buckets] == [(76, 13), (39, 26)]
 
 
 @pytest.mark.parametrize("columns", [1, 2])
-def test_the_batches_of_an_epoch_hold_every_example_once(columns):
+def test_the_batches_of_an_epoch_have_every_example_once(columns):
     lengths = np.random.default_rng(5).integers(1, 40, (columns, 300))
     bucketing = Bucketing(lengths, num_buckets=5, batch_tokens=200)
     batches = bucketing.shuffled_batches(np.random.default_rng(0))

@@ -19,10 +19,10 @@ def write(path, content):
     return path
 
 
-@pytest.mark.parametrize("end", ["", ".gz"])
-def test_parallel_files_are_read_plain_and_compressed(tmp_path, end):
-    source = write(tmp_path / f"a.en{end}", "one\ntwo\n")
-    target = write(tmp_path / f"a.de{end}", "eins\nzwei")
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_parallel_files_are_read_plain_and_compressed(tmp_path, suffix):
+    source = write(tmp_path / f"a.en{suffix}", "one\ntwo\n")
+    target = write(tmp_path / f"a.de{suffix}", "eins\nzwei")
     pairs = read_pairs(source, str(target))
     assert list(pairs) == [("one", "eins"), ("two", "zwei")]
 
@@ -91,7 +91,7 @@ def test_a_missing_column_raises_with_its_line(tmp_path):
         read_pairs_tsv(path, 0, -1)
 
 
-def test_json_lines_are_read_and_faults_raise_with_their_line(tmp_path):
+def test_json_lines_are_read_and_errors_name_the_line(tmp_path):
     rows = [{"en": "one\n", "de": "eins"}, {"en": "two", "de": "zwei"}]
     lines = "\n".join(map(json.dumps, rows))
     path = write(tmp_path / "a.jsonl.gz", lines)

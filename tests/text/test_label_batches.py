@@ -1,4 +1,4 @@
-"""Batches of labeled texts: every text once, in order for an evaluation."""
+"""LabelBatches: every text once, in an order that can be restored."""
 
 import collections
 import logging
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.backend("torch")  # fits on all backends: test_fit.py
 
 @pytest.fixture(scope="module")
 def examples(pairs):
-    """Texts whose label says whether the word "ba" stands in them."""
+    """Texts labeled by whether they contain the word "ba"."""
     labels = ["with" if "ba" in text.split() else "less" for text in pairs.source]
     return LabeledDataset(pairs.source, labels)
 
@@ -24,8 +24,8 @@ def paired(pairs):
     return LabeledDataset(list(pairs), labels)
 
 
-def expected(examples, vocabulary):
-    """Counts the texts, encoded in the obvious way."""
+def expected_counts(examples, vocabulary):
+    """Counts the texts, encoded without batching."""
     texts = vocabulary.encode(examples.texts)
     labels = [examples.classes.index(label) for label in examples.labels]
     rows = zip(texts, labels, strict=True)
@@ -45,14 +45,15 @@ def epoch(batches, number=0):
     return [batches.batch(step) for step in range(number * steps, (number + 1) * steps)]
 
 
-def in_order(batches):
+def ordered_batches(batches):
     return [batches.ordered_batch(step) for step in range(batches.steps_per_epoch)]
 
 
-def same(first, second):
-    """Tells whether two lists of batches are equal, array by array."""
+def are_equal(first, second):
+    """Returns whether two lists of batches are equal, array by array."""
     flat = [
-        [(*each[0].values(), *each[1:]) for each in part] for part in (first, second)
+        [(*batch[0].values(), *batch[1:]) for batch in batches]
+        for batches in (first, second)
     ]
     return len(first) == len(second) and all(
         len(a) == len(b) and all(map(np.array_equal, a, b))
@@ -61,18 +62,18 @@ def same(first, second):
 
 
 def sides(ids, vocabulary):
-    """Reads the two texts of a row of ids, by their ends."""
+    """Decodes the two texts of a sequence, separated by end tokens."""
     first, second = np.flatnonzero(ids == 3)
     return vocabulary.decode([ids[:first], ids[first + 1 : second]])
 
 
 @pytest.mark.parametrize("batch_tokens", [64, 300, 10_000])
-def test_an_epoch_holds_every_text_once(examples, vocabulary, batch_tokens):
+def test_an_epoch_has_every_text_once(examples, vocabulary, batch_tokens):
     batches = LabelBatches(examples, vocabulary, batch_tokens, seed=3)
     assert len(batches) == 500
     for number in (0, 1, 5):
-        assert contents(epoch(batches, number)) == expected(examples, vocabulary)
-    assert contents(in_order(batches)) == expected(examples, vocabulary)
+        assert contents(epoch(batches, number)) == expected_counts(examples, vocabulary)
+    assert contents(ordered_batches(batches)) == expected_counts(examples, vocabulary)
 
 
 def test_batches_have_few_shapes_and_stay_within_the_budget(examples, vocabulary):
@@ -85,49 +86,53 @@ def test_batches_have_few_shapes_and_stay_within_the_budget(examples, vocabulary
                 list(inputs) == ["token_ids"] and ids.dtype == labels.dtype == "int32"
             )
             assert ids.size <= batch_tokens and labels.shape == ids.shape[:1]
-            assert np.all(ids[:, 0] == 2)  # no row is empty, each begins with start
+            assert np.all(ids[:, 0] == 2)  # no sequence is empty
             shapes[ids.shape] += 1
-        listed = {
+        expected_shapes = {
             (b.batch_size, *b.lengths): b.num_batches
             for b in batches.buckets
             if b.num_batches
         }
         last = (batches.buckets[-1].batch_size, *batches.buckets[-1].lengths)
-        smaller = {shape: n for shape, n in shapes.items() if shape not in listed}
+        smaller = {
+            shape: n for shape, n in shapes.items() if shape not in expected_shapes
+        }
         assert sum(smaller.values()) <= 1
         assert all(s[1] == last[1] and s[0] < last[0] for s in smaller)
-        listed[last] -= len(smaller)
-        assert shapes == collections.Counter(listed) + collections.Counter(smaller)
+        expected_shapes[last] -= len(smaller)
+        assert shapes == collections.Counter(expected_shapes) + collections.Counter(
+            smaller
+        )
         assert 2 <= len(batches.buckets) <= 4
 
 
 def test_epochs_and_seeds_differ_and_steps_repeat(examples, vocabulary):
-    first, again, other = (
+    first, repeated, other_seed = (
         LabelBatches(examples, vocabulary, 300, seed=seed) for seed in (0, 0, 1)
     )
-    assert same(epoch(first), epoch(again))
-    assert not same(epoch(first), epoch(first, 1))
-    assert not same(epoch(first), epoch(other))
-    assert same(in_order(first), in_order(other))
+    assert are_equal(epoch(first), epoch(repeated))
+    assert not are_equal(epoch(first), epoch(first, 1))
+    assert not are_equal(epoch(first), epoch(other_seed))
+    assert are_equal(ordered_batches(first), ordered_batches(other_seed))
     lengths = [inputs["token_ids"].shape[1] for inputs, _ in epoch(first)]
-    assert 0.15 < np.mean(np.diff(lengths) > 0) < 0.7  # shapes are mixed too
+    assert 0.15 < np.mean(np.diff(lengths) > 0) < 0.7  # shapes are shuffled too
 
 
-def test_a_dataset_has_these_batches_and_resumes_at_any_step(examples, vocabulary):
+def test_a_dataset_has_the_same_batches_and_resumes_at_any_step(examples, vocabulary):
     batches = LabelBatches(examples, vocabulary, 500, word_dropout=0.1)
     steps = batches.steps_per_epoch
     whole = [batches.batch(step) for step in range(2 * steps)]
     dataset = batches.dataset()
-    for _ in range(2):  # a second reading restarts
-        assert same(list(dataset.take(2 * steps).as_numpy_iterator()), whole)
+    for _ in range(2):  # a second iteration restarts
+        assert are_equal(list(dataset.take(2 * steps).as_numpy_iterator()), whole)
     later = batches.dataset(first_step=steps - 2).take(4).as_numpy_iterator()
-    assert same(list(later), whole[steps - 2 : steps + 2])
-    once = batches.dataset(first_step=3, repeat=False)
-    assert int(once.cardinality()) == steps - 3
-    assert same(list(once.as_numpy_iterator()), whole[3:steps])
+    assert are_equal(list(later), whole[steps - 2 : steps + 2])
+    single_epoch = batches.dataset(first_step=3, repeat=False)
+    assert int(single_epoch.cardinality()) == steps - 3
+    assert are_equal(list(single_epoch.as_numpy_iterator()), whole[3:steps])
     ordered = batches.ordered()
     assert int(ordered.cardinality()) == steps
-    assert same(list(ordered.as_numpy_iterator()), in_order(batches))
+    assert are_equal(list(ordered.as_numpy_iterator()), ordered_batches(batches))
     with pytest.raises(
         ValueError, match="`first_step` must be 0 or more; got first_step=-1"
     ):
@@ -136,11 +141,11 @@ def test_a_dataset_has_these_batches_and_resumes_at_any_step(examples, vocabular
 
 def test_predictions_are_restored_to_the_order_of_the_texts(examples, vocabulary):
     batches = LabelBatches(examples, vocabulary, 300)
-    ids = [row for inputs, _ in in_order(batches) for row in inputs["token_ids"]]
+    ids = [row for inputs, _ in ordered_batches(batches) for row in inputs["token_ids"]]
     outputs = np.array([np.count_nonzero(row) - 2 for row in ids])
     lengths = [len(row) for row in vocabulary.encode(examples.texts)]
     assert batches.restore(outputs).tolist() == lengths != outputs.tolist()
-    labels = np.concatenate([labels for _, labels in in_order(batches)])
+    labels = np.concatenate([labels for _, labels in ordered_batches(batches)])
     assert batches.restore(labels).tolist() == examples.encoded_labels().tolist()
     assert sorted(batches.ordered_indices) == list(range(500))
     assert batches.restore(np.ones((500, 3))).shape == (500, 3)
@@ -148,19 +153,19 @@ def test_predictions_are_restored_to_the_order_of_the_texts(examples, vocabulary
         batches.restore(outputs[:-1])
 
 
-def test_pairs_have_two_ends_and_two_segments(paired, vocabulary):
+def test_pairs_have_two_end_tokens_and_two_segments(paired, vocabulary):
     batches = LabelBatches(paired, vocabulary, 600)
-    seen, rows = 0, iter(batches.ordered_indices)
-    for inputs, _ in in_order(batches):
+    num_pairs, indices = 0, iter(batches.ordered_indices)
+    for inputs, _ in ordered_batches(batches):
         for ids, segments in zip(*inputs.values(), strict=True):
-            first, second = vocabulary.encode(list(paired.texts[next(rows)]))
-            plain = [2, *first, 3, *second, 3]
-            empty = [0] * (len(ids) - len(plain))
-            assert ids.tolist() == plain + empty
-            ones = [0] * (len(first) + 2) + [1] * (len(second) + 1)
-            assert segments.tolist() == ones + empty
-            seen += 1
-    assert seen == 500
+            first, second = vocabulary.encode(list(paired.texts[next(indices)]))
+            expected_ids = [2, *first, 3, *second, 3]
+            padding = [0] * (len(ids) - len(expected_ids))
+            assert ids.tolist() == expected_ids + padding
+            expected_segments = [0] * (len(first) + 2) + [1] * (len(second) + 1)
+            assert segments.tolist() == expected_segments + padding
+            num_pairs += 1
+    assert num_pairs == 500
     inputs, _ = next(batches.dataset().as_numpy_iterator())
     assert inputs["segment_ids"].dtype == "int32" and inputs["segment_ids"].any()
 
@@ -168,18 +173,20 @@ def test_pairs_have_two_ends_and_two_segments(paired, vocabulary):
 def test_long_texts_are_truncated_counted_and_logged(examples, vocabulary, caplog):
     with caplog.at_level(logging.WARNING):
         batches = LabelBatches(examples, vocabulary, max_length=12)
-    whole = expected(examples, vocabulary)
-    cut = collections.Counter()
+    whole = expected_counts(examples, vocabulary)
+    truncated = collections.Counter()
     for (ids, label), count in whole.items():
-        cut[ids if len(ids) <= 12 else (*ids[:11], 3), label] += count
-    assert contents(epoch(batches)) == cut == contents(in_order(batches))
-    long = sum(count for (ids, _), count in whole.items() if len(ids) > 12)
-    lost = sum(max(len(ids) - 12, 0) * count for (ids, _), count in whole.items())
+        truncated[ids if len(ids) <= 12 else (*ids[:11], 3), label] += count
+    assert contents(epoch(batches)) == truncated == contents(ordered_batches(batches))
+    num_truncated = sum(count for (ids, _), count in whole.items() if len(ids) > 12)
+    num_dropped = sum(
+        max(len(ids) - 12, 0) * count for (ids, _), count in whole.items()
+    )
     tokens = sum((len(ids) - 2) * count for (ids, _), count in whole.items())
-    assert batches.truncated == long and 100 < long < 450
+    assert batches.truncated == num_truncated and 100 < num_truncated < 450
     words = (
-        f"500 texts; truncated for over 12 tokens: {long} ({lost / tokens:.1%} of all "
-        "tokens); with a side without tokens: 0."
+        f"500 texts; truncated for over 12 tokens: {num_truncated} "
+        f"({num_dropped / tokens:.1%} of all tokens); with a side without tokens: 0."
     )
     assert caplog.messages == [words] and batches.report.startswith(words)
 
@@ -195,34 +202,34 @@ def test_the_longer_text_of_a_pair_is_truncated_first(vocabulary):
         LabeledDataset(texts, ["x", "y", "x"]), vocabulary, max_length=9
     )
     ids = {}
-    for inputs, _ in in_order(batches):
+    for inputs, _ in ordered_batches(batches):
         for row in inputs["token_ids"]:
             ids[len(ids)] = row[row != 0].tolist()
-    rows = [ids[place] for place in np.argsort(batches.ordered_indices)]
+    rows = [ids[i] for i in np.argsort(batches.ordered_indices)]
     long, short = vocabulary.encode(["ba " * 9, "bo " * 9])
     (alone,) = vocabulary.encode(["bo"])
-    left = 6 - len(alone)
-    assert rows[0] == [2, *long[:left], 3, *alone, 3]
-    assert rows[1] == [2, *alone, 3, *long[:left], 3]
+    capacity = 6 - len(alone)
+    assert rows[0] == [2, *long[:capacity], 3, *alone, 3]
+    assert rows[1] == [2, *alone, 3, *long[:capacity], 3]
     assert rows[2] == [2, *long[:3], 3, *short[:3], 3]
     assert batches.truncated == 3
 
 
-def test_a_text_without_tokens_stays_and_is_logged(vocabulary, caplog):
+def test_a_text_without_tokens_is_kept_and_logged(vocabulary, caplog):
     examples = LabeledDataset(["ba be", "\u200b", "bi"], ["x", "y", "x"])
     batches = LabelBatches(examples, vocabulary)
-    assert (2, 3) in {ids for ids, _ in contents(in_order(batches))}
+    assert (2, 3) in {ids for ids, _ in contents(ordered_batches(batches))}
     assert "with a side without tokens: 1." in caplog.text
     with pytest.raises(ValueError, match="a text with tokens on each side"):
         LabelBatches(LabeledDataset(["\u200b", "\u200b"], ["x", "y"]), vocabulary)
 
 
-def test_several_labels_are_encoded_as_zeros_and_ones(pairs, vocabulary):
+def test_several_labels_become_rows_of_zeros_and_ones(pairs, vocabulary):
     words = ("ba", "be", "dan")
     labels = [[word for word in words if word in text.split()] for text in pairs.source]
     examples = LabeledDataset(pairs.source, labels)
     batches = LabelBatches(examples, vocabulary, 300)
-    outputs = np.concatenate([labels for _, labels in in_order(batches)])
+    outputs = np.concatenate([labels for _, labels in ordered_batches(batches)])
     assert outputs.dtype == "float32" and outputs.shape == (500, 3)
     assert np.array_equal(batches.restore(outputs), examples.encoded_labels())
     _, labels = next(batches.dataset().as_numpy_iterator())
@@ -239,15 +246,17 @@ def test_subword_sampling_changes_the_tokens_and_not_the_text(paired, vocabulary
         epoch(sampled), epoch(usual), strict=True
     ):
         assert np.array_equal(labels, plain_labels)
-        for row, other in zip(inputs["token_ids"], plain["token_ids"], strict=True):
-            assert sides(row, vocabulary) == sides(other, vocabulary)
-            changed += not np.array_equal(row, other)
-    assert 100 < changed < 500  # the others are too long for their batch
-    assert not same(epoch(sampled), epoch(sampled, 1))
-    assert same(epoch(sampled, 1), epoch(sampled, 1))
-    assert same(in_order(sampled), in_order(usual))
-    cut = LabelBatches(paired, vocabulary, 600, max_length=20, subword_sampling=0.2)
-    assert all(len(ids) <= 20 for i, _ in epoch(cut) for ids in i["token_ids"])
+        for row, usual_row in zip(inputs["token_ids"], plain["token_ids"], strict=True):
+            assert sides(row, vocabulary) == sides(usual_row, vocabulary)
+            changed += not np.array_equal(row, usual_row)
+    assert 100 < changed < 500  # other samples are too long for their batch
+    assert not are_equal(epoch(sampled), epoch(sampled, 1))
+    assert are_equal(epoch(sampled, 1), epoch(sampled, 1))
+    assert are_equal(ordered_batches(sampled), ordered_batches(usual))
+    truncated = LabelBatches(
+        paired, vocabulary, 600, max_length=20, subword_sampling=0.2
+    )
+    assert all(len(ids) <= 20 for i, _ in epoch(truncated) for ids in i["token_ids"])
 
 
 def test_dropped_words_become_unknown_in_training_only(examples, vocabulary):
@@ -255,22 +264,22 @@ def test_dropped_words_become_unknown_in_training_only(examples, vocabulary):
     batches = LabelBatches(examples, vocabulary, 600, word_dropout=0.2)
     dropped = tokens = 0
     for (inputs, _), (plain, _) in zip(epoch(batches), epoch(usual), strict=True):
-        ids, other = inputs["token_ids"], plain["token_ids"]
-        is_dropped = ids != other
+        ids, usual_ids = inputs["token_ids"], plain["token_ids"]
+        is_dropped = ids != usual_ids
         assert (
             np.all(ids[is_dropped] == 1)
-            and not np.isin(other[is_dropped], [0, 2, 3]).any()
+            and not np.isin(usual_ids[is_dropped], [0, 2, 3]).any()
         )
         dropped += is_dropped.sum()
-        tokens += (other > 3).sum()
+        tokens += (usual_ids > 3).sum()
     assert 0.17 < dropped / tokens < 0.23
-    assert not same(epoch(batches), epoch(batches, 1))
-    assert same(in_order(batches), in_order(usual))
+    assert not are_equal(epoch(batches), epoch(batches, 1))
+    assert are_equal(ordered_batches(batches), ordered_batches(usual))
 
 
-def test_dropped_words_become_the_mask_where_nothing_is_unknown(examples, vocabulary):
+def test_dropped_words_become_the_mask_without_an_unknown_token(examples, vocabulary):
     class Masked(Vocabulary):
-        unknown_id = 0  # as padding is named by those that have none
+        unknown_id = 0  # vocabularies without an unknown token use padding
         mask_id = 5
 
     masked = Masked(vocabulary.model)
@@ -289,8 +298,8 @@ def test_dropped_words_become_the_mask_where_nothing_is_unknown(examples, vocabu
 
 def test_each_text_has_the_weight_of_its_class(examples, vocabulary):
     counts = examples.counts
-    balanced = {each: 500 / (2 * counts[each]) for each in examples.classes}
-    for class_weight, want in (
+    balanced = {name: 500 / (2 * counts[name]) for name in examples.classes}
+    for class_weight, expected_weights in (
         ("balanced", balanced),
         ({"with": 3.0, "less": 0}, {"with": 3.0, "less": 0.0}),
     ):
@@ -298,8 +307,8 @@ def test_each_text_has_the_weight_of_its_class(examples, vocabulary):
         total = 0.0
         for _, labels, weights in epoch(batches):
             assert weights.dtype == "float32"
-            named = [want[examples.classes[label]] for label in labels]
-            np.testing.assert_allclose(weights, named, rtol=1e-6)
+            expected = [expected_weights[examples.classes[label]] for label in labels]
+            np.testing.assert_allclose(weights, expected, rtol=1e-6)
             total += weights.sum()
         if class_weight == "balanced":
             assert abs(total - 500) < 0.01
@@ -329,27 +338,27 @@ def test_an_argument_out_of_its_range_raises(
         LabelBatches(paired if is_paired else examples, vocabulary, **options)
 
 
-def test_the_report_lists_no_bucket_without_batches(vocabulary):
+def test_the_report_omits_buckets_without_batches(vocabulary):
     texts = ["ba", "ba ke", "ba ke do", *["ba ke do ri mu la"] * 6]
     examples = LabeledDataset(texts, ["a", "b", "a"] * 3)
     batches = LabelBatches(examples, vocabulary, 200, num_buckets=4)
     assert any(not bucket.num_batches for bucket in batches.buckets)
     first = batches.report.index("batches\n") + len("batches\n")
     table = batches.report[first:].splitlines()[:-1]
-    listed = [tuple(map(int, line.split())) for line in table]
+    actual = [tuple(map(int, line.split())) for line in table]
     expected_rows = [
         (*b.lengths, b.batch_size, b.num_batches)
         for b in batches.buckets
         if b.num_batches
     ]
-    assert listed == expected_rows
+    assert actual == expected_rows
 
 
 def test_the_reported_padding_is_that_of_the_batches(examples, vocabulary):
     batches = LabelBatches(examples, vocabulary, 300, num_buckets=5)
     ids = [inputs["token_ids"] for inputs, _ in epoch(batches)]
-    real, places = sum(map(np.count_nonzero, ids)), sum(each.size for each in ids)
-    np.testing.assert_allclose(batches.padding, 1 - real / places)
-    assert f"Padding: {1 - real / places:.1%}" in batches.report
+    real, total = sum(map(np.count_nonzero, ids)), sum(x.size for x in ids)
+    np.testing.assert_allclose(batches.padding, 1 - real / total)
+    assert f"Padding: {1 - real / total:.1%}" in batches.report
     assert f"{batches.steps_per_epoch} steps an epoch" in batches.report
     assert batches.padding < LabelBatches(examples, vocabulary, 300, 1).padding / 2

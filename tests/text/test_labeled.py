@@ -1,4 +1,4 @@
-"""Labeled texts: files of every format, splits of every class."""
+"""LabeledDataset: files of every format, splits of every class."""
 
 import collections
 import gzip
@@ -18,7 +18,7 @@ LABELS = ["pos", "neg", "neg", "neg", "pos", "neg"]
 
 @pytest.fixture
 def write(tmp_path):
-    """Writes text to a file in an empty folder, gives its path."""
+    """Returns a function that writes a file and returns its path."""
 
     def write_file(name, text, encoding="utf-8"):
         path = tmp_path / name
@@ -28,12 +28,12 @@ def write(tmp_path):
     return write_file
 
 
-def many(counts, several=False):
-    """Makes texts of the given number for each class, in mixed order."""
-    labels = [each for each, count in counts.items() for _ in range(count)]
+def make_dataset(counts, several=False):
+    """Makes `counts` texts of each class, in shuffled order."""
+    labels = [name for name, count in counts.items() for _ in range(count)]
     labels = np.random.default_rng(0).permutation(labels).tolist()
     texts = [f"text number {index}" for index in range(len(labels))]
-    return LabeledDataset(texts, [[each] for each in labels] if several else labels)
+    return LabeledDataset(texts, [[name] for name in labels] if several else labels)
 
 
 def test_labels_become_indices_of_the_sorted_classes():
@@ -48,8 +48,8 @@ def test_labels_become_indices_of_the_sorted_classes():
         "0 texts have different labels"
     )
     assert list(examples)[0] == ("a fine film", "pos")
-    other = LabeledDataset(TEXTS, LABELS, classes=["pos", "neg"])
-    assert other.classes == ["neg", "pos"]  # the order given has no meaning
+    reordered = LabeledDataset(TEXTS, LABELS, classes=["pos", "neg"])
+    assert reordered.classes == ["neg", "pos"]  # classes are sorted
 
 
 def test_several_labels_become_rows_of_zeros_and_ones():
@@ -67,7 +67,8 @@ def test_several_labels_become_rows_of_zeros_and_ones():
         [0, 1, 0],
         [1, 0, 1],
     ]
-    assert LabeledDataset(TEXTS, [["yes"], []] * 3).classes == ["yes"]  # holds or not
+    # One class, which each text has or not.
+    assert LabeledDataset(TEXTS, [["yes"], []] * 3).classes == ["yes"]
 
 
 def test_repeated_texts_are_counted_and_conflicts_logged(caplog):
@@ -77,7 +78,7 @@ def test_repeated_texts_are_counted_and_conflicts_logged(caplog):
     assert not caplog.messages
     with caplog.at_level(logging.WARNING):
         examples = LabeledDataset([*TEXTS, "dull", "dull"], [*LABELS, "pos", "neg"])
-    assert len(examples) == 8  # none is dropped
+    assert len(examples) == 8  # no row is dropped
     assert (examples.duplicates, examples.conflicts) == (2, 1)
     assert caplog.messages == [examples.report]
     assert "2 rows repeat a text, 1 texts have different labels" in examples.report
@@ -134,27 +135,28 @@ def test_an_evaluation_may_lack_a_class():
 def test_swapped_texts_and_labels_raise():
     with pytest.raises(ValueError, match="6 rows have 6 different labels.* swapped?"):
         LabeledDataset(LABELS, TEXTS)
-    repeated = [*TEXTS, "dull"]  # not every label is another one
+    repeated = [*TEXTS, "dull"]  # one label is repeated
     with pytest.raises(ValueError, match="swapped.*Name the other columns"):
         LabeledDataset([*LABELS, "neg"], repeated)
     with pytest.raises(ValueError, match="first_text='pos', first_label='a fine film'"):
         LabeledDataset(LABELS, TEXTS)
     with pytest.raises(ValueError, match="swapped"):  # a column of numbers
         LabeledDataset(TEXTS, [str(index) for index in range(6)])
-    # Long labels are right where texts share them, all where it is said.
+    # Long labels are valid if texts share them, or with explicit classes.
     assert LabeledDataset(["ox", "oak", "elm"], ["an animal", "a plant", "a plant"])
     assert LabeledDataset(TEXTS[:3], ["a", "b", "c"], classes=["a", "b", "c"])
 
 
-def test_names_of_rows_as_labels_raise():
+def test_labels_that_differ_in_almost_every_row_raise():
     texts = [f"text {number}" for number in range(40)]
     labels = [f"user {number % 30}" for number in range(40)]
     with pytest.raises(ValueError, match="40 rows have 30 different labels"):
         LabeledDataset(texts, labels)
-    given = LabeledDataset(texts, labels, classes=sorted(set(labels)))
-    assert len(given.classes) == 30
+    explicit = LabeledDataset(texts, labels, classes=sorted(set(labels)))
+    assert len(explicit.classes) == 30
     several = [[f"tag {n % 30}", f"tag {n % 7}"] for n in range(40)]
-    assert len(LabeledDataset(texts, several).classes) == 30  # a row may bring several
+    # A row may have several new labels.
+    assert len(LabeledDataset(texts, several).classes) == 30
     assert (
         len(LabeledDataset(texts, [f"user {n % 20}" for n in range(40)]).classes) == 20
     )
@@ -189,9 +191,9 @@ def test_every_format_has_the_same_rows(write):
         write("a.csv", "label,text\r\n" + "".join(f"{b},{a}\r\n" for a, b in rows)),
         write("a.jsonl", objects),
     ]
-    packed = write("b.jsonl.gz", "")
-    packed.write_bytes(gzip.compress(objects.encode()))
-    for path in [*paths, packed]:
+    compressed = write("b.jsonl.gz", "")
+    compressed.write_bytes(gzip.compress(objects.encode()))
+    for path in [*paths, compressed]:
         assert list(read_labeled(path)) == rows
         assert read_labeled(path).name == str(path)
     first = write("a.txt", "".join(f"{b} {a}\n" for a, b in rows))
@@ -204,7 +206,7 @@ def test_csv_quoting_follows_rfc_4180(write):
     path = write("a.csv", 'label,text\npos,"so, ""good"""\nneg,"two\nlines"\n')
     assert read_labeled(path).texts == ['so, "good"', "two\nlines"]
     path = write("a.tsv", 'text\tlabel\n"so\tpos\nno"\tneg\n')
-    assert read_labeled(path).texts == ['"so', 'no"']  # a TSV has none
+    assert read_labeled(path).texts == ['"so', 'no"']  # TSV has no quoting
 
 
 def test_columns_are_concatenated_or_paired(write):
@@ -292,63 +294,68 @@ def test_wrong_columns_raise(write, options, message):
         read_labeled(path, **options)
 
 
-def test_splits_have_each_row_once_in_the_fractions_of_each_class():
-    whole = many({"a": 500, "b": 100, "c": 30})
-    parts = split(whole, seed=1)
-    rows = collections.Counter(row for part in parts for row in part)
+def test_splits_have_each_example_once_and_the_fractions_of_each_class():
+    whole = make_dataset({"a": 500, "b": 100, "c": 30})
+    splits = split(whole, seed=1)
+    rows = collections.Counter(row for subset in splits for row in subset)
     assert rows == collections.Counter(whole)
-    assert [part.counts for part in parts] == [
+    assert [subset.counts for subset in splits] == [
         {"a": 400, "b": 80, "c": 24},
         {"a": 50, "b": 10, "c": 3},
         {"a": 50, "b": 10, "c": 3},
     ]
     order = {text: index for index, text in enumerate(whole.texts)}
-    places = [order[text] for text in parts[0].texts]
-    assert places == sorted(places)
-    assert [len(part) for part in split(whole, (0.5, 0.5))] == [315, 315]
-    assert parts[1].name == "texts, split 2 of 3"
+    indices = [order[text] for text in splits[0].texts]
+    assert indices == sorted(indices)
+    assert [len(subset) for subset in split(whole, (0.5, 0.5))] == [315, 315]
+    assert splits[1].name == "texts, split 2 of 3"
 
 
 def test_seeds_differ_and_repeat():
-    whole = many({"a": 50, "b": 50})
-    held = [split(whole, seed=seed)[2].texts for seed in (1, 1, 2)]
-    assert held[0] == held[1] != held[2]
-    assert held[0] != whole.texts[-10:]  # nor are they the last rows
+    whole = make_dataset({"a": 50, "b": 50})
+    test_texts = [split(whole, seed=seed)[2].texts for seed in (1, 1, 2)]
+    assert test_texts[0] == test_texts[1] != test_texts[2]
+    assert test_texts[0] != whole.texts[-10:]  # not simply the last rows
 
 
-def test_rows_with_one_text_stay_in_one_split(caplog):
+def test_rows_that_repeat_a_text_stay_in_one_split(caplog):
     texts = [f"text {index % 60}" for index in range(200)]
     labels = ["a" if index % 3 else "b" for index in range(200)]
-    labels[60] = "a"  # a text of three b's
-    parts = split(LabeledDataset(texts, labels), (0.6, 0.2, 0.2))
-    held = [set(part.texts) for part in parts]
-    assert sum(map(len, held)) == 60 and len(set.union(*held)) == 60
-    assert sum(map(len, parts)) == 200
-    for part, rows in zip(parts, (120, 40, 40), strict=True):
-        assert abs(len(part) - rows) <= 8
+    labels[60] = "a"  # a text that has label b otherwise
+    splits = split(LabeledDataset(texts, labels), (0.6, 0.2, 0.2))
+    texts_of_splits = [set(subset.texts) for subset in splits]
+    assert (
+        sum(map(len, texts_of_splits)) == 60 and len(set.union(*texts_of_splits)) == 60
+    )
+    assert sum(map(len, splits)) == 200
+    for subset, size in zip(splits, (120, 40, 40), strict=True):
+        assert abs(len(subset) - size) <= 8
     assert "have different labels" in caplog.text
 
 
-def test_small_classes_reach_every_split_or_raise():
-    parts = split(many({"a": 200, "b": 3, "c": 5}))
-    assert [part.counts["b"] for part in parts] == [1, 1, 1]
-    assert [part.counts["c"] for part in parts] == [3, 1, 1]
+def test_small_classes_are_in_every_split_or_raise():
+    splits = split(make_dataset({"a": 200, "b": 3, "c": 5}))
+    assert [subset.counts["b"] for subset in splits] == [1, 1, 1]
+    assert [subset.counts["c"] for subset in splits] == [3, 1, 1]
     with pytest.raises(ValueError, match=r"\[[01], [01], [01]\] of the 2 texts of 'b'"):
-        split(many({"a": 200, "b": 2}))
+        split(make_dataset({"a": 200, "b": 2}))
     missing = LabeledDataset(TEXTS, LABELS, ["pos", "neg", "odd"], allow_missing=True)
     assert split(missing, (0.5, 0.5))[0].classes == ["neg", "odd", "pos"]
 
 
 def test_texts_with_several_labels_are_split_by_each_label():
     draw = np.random.default_rng(3)
-    shares = {"a": 0.5, "b": 0.3, "rare": 0.03}
-    labels = [[c for c in shares if draw.random() < shares[c]] for _ in range(1000)]
+    probabilities = {"a": 0.5, "b": 0.3, "rare": 0.03}
+    labels = [
+        [c for c in probabilities if draw.random() < probabilities[c]]
+        for _ in range(1000)
+    ]
     whole = LabeledDataset([f"text number {index}" for index in range(1000)], labels)
-    parts = split(whole)
-    for part, share in zip(parts, (0.8, 0.1, 0.1), strict=True):
-        assert abs(len(part) - 1000 * share) <= 4
-        for each, count in whole.counts.items():
-            assert abs(part.counts[each] - share * count) <= 3
+    splits = split(whole)
+    for subset, fraction in zip(splits, (0.8, 0.1, 0.1), strict=True):
+        assert abs(len(subset) - 1000 * fraction) <= 4
+        for name, count in whole.counts.items():
+            assert abs(subset.counts[name] - fraction * count) <= 3
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Masked tokens: which, how many, and their replacements."""
+"""MaskedBatches: which tokens are masked, how many, and replacements."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def masked(vocabulary):
 def test_a_fraction_of_each_sequence_is_masked_and_nothing_else_changes(
     masked, vocabulary
 ):
-    kinds = {"mask": 0, "same": 0, "other": 0}
+    kinds = {"mask": 0, "unchanged": 0, "random": 0}
     special_ids = [vocabulary.pad_id, vocabulary.start_id, vocabulary.end_id]
     for step in range(masked.steps_per_epoch):
         original = masked.batches.batch(step)[0]["token_ids"]
@@ -54,29 +54,31 @@ def test_a_fraction_of_each_sequence_is_masked_and_nothing_else_changes(
             real = int((~np.isin(original[row], special_ids)).sum())
             is_masked = labels[row] != 0
             assert is_masked.sum() == np.ceil(0.15 * real)
-            chosen = positions[row][is_masked]
-            assert len(set(chosen)) == len(chosen)
-            np.testing.assert_array_equal(labels[row][is_masked], original[row][chosen])
-            assert not np.isin(original[row][chosen], special_ids).any()
-            rest = np.setdiff1d(np.arange(ids.shape[1]), chosen)
+            masked_positions = positions[row][is_masked]
+            assert len(set(masked_positions)) == len(masked_positions)
+            np.testing.assert_array_equal(
+                labels[row][is_masked], original[row][masked_positions]
+            )
+            assert not np.isin(original[row][masked_positions], special_ids).any()
+            rest = np.setdiff1d(np.arange(ids.shape[1]), masked_positions)
             np.testing.assert_array_equal(ids[row][rest], original[row][rest])
             assert (positions[row][~is_masked] == 0).all()
-            for new, label in zip(
-                ids[row][chosen], labels[row][is_masked], strict=True
+            for token, label in zip(
+                ids[row][masked_positions], labels[row][is_masked], strict=True
             ):
-                same = "same" if new == label else "other"
-                kinds["mask" if new == vocabulary.mask_id else same] += 1
-                assert new not in special_ids
+                kind = "unchanged" if token == label else "random"
+                kinds["mask" if token == vocabulary.mask_id else kind] += 1
+                assert token not in special_ids
     total = sum(kinds.values())
     assert total > 1_000
     assert abs(kinds["mask"] / total - 0.8) < 0.04
-    assert abs(kinds["same"] / total - 0.1) < 0.03
-    assert abs(kinds["other"] / total - 0.1) < 0.03
+    assert abs(kinds["unchanged"] / total - 0.1) < 0.03
+    assert abs(kinds["random"] / total - 0.1) < 0.03
 
 
 def test_epochs_mask_different_tokens_and_steps_repeat(masked):
-    first, again = masked.batch(0), masked.batch(0)
-    np.testing.assert_array_equal(first[1], again[1])
+    first, repeated = masked.batch(0), masked.batch(0)
+    np.testing.assert_array_equal(first[1], repeated[1])
     steps = masked.steps_per_epoch
     data = masked.dataset(first_step=steps).take(1)
     [(inputs, labels)] = data.as_numpy_iterator()

@@ -1,4 +1,4 @@
-"""Pairs in memory: nothing is dropped without a report."""
+"""Pairs in memory: dropped pairs are reported."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Streaming: the batches of text that does not fit into memory."""
+"""Streaming: batches of text that does not fit into memory."""
 
 import collections
 import functools
@@ -22,12 +22,12 @@ def contents(batches):
         rows = (inputs["source_ids"], inputs["target_ids"], labels)
         for row in zip(*map(np.asarray, rows), strict=True):
             counts[tuple(tuple(side[side != 0].tolist()) for side in row)] += 1
-    counts.pop(((), (), ()), None)  # empty rows
+    counts.pop(((), (), ()), None)  # empty examples
     return counts
 
 
 def expected_counts(pairs, vocabulary):
-    """Counts the pairs, encoded in the obvious way."""
+    """Counts the pairs, encoded without batching."""
     targets = vocabulary.encode(pairs.target)
     return collections.Counter(
         (tuple(source), (2, *target), (*target, 3))
@@ -44,7 +44,7 @@ def as_function(pairs):
 
 
 @pytest.mark.parametrize("reader", [as_dataset, as_function])
-def test_one_pass_holds_every_pair_once(pairs, vocabulary, reader):
+def test_one_pass_has_every_pair_once(pairs, vocabulary, reader):
     batches = stream(reader(pairs), vocabulary, batch_tokens=500, repeat=False)
     actual = list(batches)
     assert contents(actual) == expected_counts(pairs, vocabulary)
@@ -66,7 +66,7 @@ def test_files_can_be_streamed(pairs, vocabulary, tmp_path):
         )
 
 
-def test_passes_differ_and_two_readings_are_the_same(pairs, vocabulary):
+def test_passes_differ_and_two_iterations_are_equal(pairs, vocabulary):
     def read(seed):
         dataset = stream(
             as_dataset(pairs),
@@ -80,8 +80,8 @@ def test_passes_differ_and_two_readings_are_the_same(pairs, vocabulary):
         actual = [[labels for _, labels in dataset.take(20)] for _ in range(2)]
         return np.array(actual)
 
-    first, again = read(0)
-    assert np.array_equal(first, again)
+    first, repeated = read(0)
+    assert np.array_equal(first, repeated)
     assert not np.array_equal(first[:10], first[10:])
     assert np.array_equal(
         np.sort(first[:10, :, 0], None), np.sort(first[10:, :, 0], None)
@@ -89,7 +89,7 @@ def test_passes_differ_and_two_readings_are_the_same(pairs, vocabulary):
     assert not np.array_equal(first, read(1)[0])
 
 
-def test_without_a_buffer_the_order_stays(pairs, vocabulary):
+def test_without_a_buffer_the_order_is_unchanged(pairs, vocabulary):
     actual = stream(
         as_dataset(pairs),
         vocabulary,
@@ -123,7 +123,7 @@ def test_drops_are_counted_and_logged_at_the_end_of_a_pass(
         fitting if verb else [(s[:12], t[:30], y[:30]) for s, t, y in rows]
     )
     with caplog.at_level(logging.WARNING):
-        next(iter(dataset))  # an interrupted reading logs nothing
+        next(iter(dataset))  # an interrupted iteration logs nothing
         assert contents(dataset) == expected
     assert caplog.messages[-1] == (
         "502 pairs read; dropped for a side without tokens: 2; "
@@ -151,7 +151,7 @@ def test_faults_in_the_first_pairs_raise_at_once(pairs, vocabulary, tmp_path):
         stream(as_dataset(pairs), vocabulary, batch_tokens=200)
 
 
-def test_later_faults_raise_with_the_same_words(vocabulary, tmp_path, monkeypatch):
+def test_later_faults_raise_with_the_same_message(vocabulary, tmp_path, monkeypatch):
     monkeypatch.setattr(streaming_module, "_SAMPLE", 10)
     paths = tmp_path / "a.en", tmp_path / "a.de"
     paths[0].write_bytes(b"ba\n" * 3000 + b"\xff\n")

@@ -1,4 +1,4 @@
-"""TensorFlow as an input pipeline leaves the accelerator to the backend."""
+"""TensorFlow as an input pipeline does not use the GPU of another backend."""
 
 import keras
 import pytest

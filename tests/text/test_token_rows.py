@@ -1,4 +1,4 @@
-"""Rows of running text: every token once, moving splits, the last row."""
+"""TokenRows: every token once, splits that change, the last row."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_each_row_is_a_section_of_the_running_text(rows, stream):
         inputs, labels = rows.batch(step)
         assert inputs["token_ids"].shape == labels.shape == (4, 7)
         next_ids = inputs["token_ids"][:, 1:]
-        # A start is no label: it is certain after an end.
+        # A start token is not a label: it is certain after an end.
         np.testing.assert_array_equal(
             np.where(next_ids == 2, 0, next_ids), labels[:, :-1]
         )
@@ -44,41 +44,48 @@ def test_each_row_is_a_section_of_the_running_text(rows, stream):
 
 
 def starts(rows, stream, epoch):
-    """Where the rows of an epoch begin, found by their tokens."""
+    """Finds the possible starts of each row of an epoch by its tokens."""
     steps = range(epoch * rows.steps_per_epoch, (epoch + 1) * rows.steps_per_epoch)
-    actual = []
+    starts_of_rows = []
     for step in steps:
         for ids in rows.batch(step)[0]["token_ids"]:
-            places = range(len(stream) - 6)
-            actual.append({p for p in places if stream[p : p + 7] == list(ids)})
-    return actual
+            positions = range(len(stream) - 6)
+            starts_of_rows.append(
+                {p for p in positions if stream[p : p + 7] == list(ids)}
+            )
+    return starts_of_rows
 
 
-def test_an_epoch_has_each_position_once_and_its_own_splits():
+def test_an_epoch_has_each_position_once_and_epochs_differ():
     texts = [" ".join(f"{i}{j}" for j in range(5)) for i in range(100, 130)]
     vocabulary = Vocabulary.train(texts, size=290, exact=False)
     stream = [i for row in vocabulary.encode(texts) for i in (2, *row, 3)]
     rows = TokenRows(texts, vocabulary, length=7, batch_size=4, seed=3)
-    # What is left out is not always the end.
+    # The tokens that are left out are not always the last.
     largest = (len(stream) - 7 - 1) // (2 * 7) + 1
-    more = TokenRows(texts, vocabulary, length=7, batch_size=largest, seed=3)
-    assert more.steps_per_epoch == 1
-    cuts = [next(iter(starts(more, stream, epoch)[0])) // 7 for epoch in range(20)]
+    large = TokenRows(texts, vocabulary, length=7, batch_size=largest, seed=3)
+    assert large.steps_per_epoch == 1
+    first_rows = [
+        next(iter(starts(large, stream, epoch)[0])) // 7 for epoch in range(20)
+    ]
     rows_taken = {
-        place // 7 for e in range(20) for p in starts(more, stream, e) for place in p
+        position // 7
+        for e in range(20)
+        for p in starts(large, stream, e)
+        for position in p
     }
-    assert len(set(cuts)) > 1 and max(rows_taken) >= len(stream) // 7 - 2
-    # A row of seven tokens may stand at a few places: count those it can be.
+    assert len(set(first_rows)) > 1 and max(rows_taken) >= len(stream) // 7 - 2
+    # A row of seven tokens may occur several times: use rows that occur once.
     first, second = starts(rows, stream, 0), starts(rows, stream, 1)
     for actual in (first, second):
-        sure = [next(iter(places)) for places in actual if len(places) == 1]
-        assert len(set(sure)) == len(sure) > 0.9 * len(actual)
-        assert len({place % 7 for place in sure}) == 1
+        unique = [next(iter(positions)) for positions in actual if len(positions) == 1]
+        assert len(set(unique)) == len(unique) > 0.9 * len(actual)
+        assert len({position % 7 for position in unique}) == 1
     assert {min(p) % 7 for p in first if len(p) == 1} != {
         min(p) % 7 for p in second if len(p) == 1
     }
-    left = len(stream) - 7 * 4 * rows.steps_per_epoch
-    assert left < 7 * (4 + 2)
+    num_left_out = len(stream) - 7 * 4 * rows.steps_per_epoch
+    assert num_left_out < 7 * (4 + 2)
 
 
 def test_an_evaluation_has_every_token_once_in_order(rows, stream):
@@ -92,22 +99,22 @@ def test_an_evaluation_has_every_token_once_in_order(rows, stream):
     assert rows.ordered().cardinality() == len(list(rows.ordered()))
 
 
-def test_a_dataset_resumes_at_any_step_and_reads_the_same_twice(rows):
+def test_a_dataset_resumes_at_any_step_and_repeats(rows):
     steps = rows.steps_per_epoch
     data = rows.dataset(first_step=steps - 1).take(2)
     for _ in range(2):
-        for place, (inputs, labels) in enumerate(data.as_numpy_iterator()):
-            expected = rows.batch(steps - 1 + place)
+        for i, (inputs, labels) in enumerate(data.as_numpy_iterator()):
+            expected = rows.batch(steps - 1 + i)
             np.testing.assert_array_equal(inputs["token_ids"], expected[0]["token_ids"])
             np.testing.assert_array_equal(labels, expected[1])
 
 
-def test_a_short_text_can_be_evaluated_and_not_trained_on(vocabulary):
-    few = TokenRows(["aa bb"], vocabulary, length=7, batch_size=4)
-    [(inputs, labels)] = few.ordered().as_numpy_iterator()
-    assert (labels != 0).sum() == few.num_labels == (inputs["token_ids"] != 0).sum()
+def test_a_short_text_can_be_evaluated_but_not_trained_on(vocabulary):
+    short = TokenRows(["aa bb"], vocabulary, length=7, batch_size=4)
+    [(inputs, labels)] = short.ordered().as_numpy_iterator()
+    assert (labels != 0).sum() == short.num_labels == (inputs["token_ids"] != 0).sum()
     with pytest.raises(ValueError, match="must have 36 tokens.*got tokens=4"):
-        few.dataset()
+        short.dataset()
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def word_piece():
 
 @pytest.fixture(scope="module")
 def byte_level():
-    """Byte-level BPE as RoBERTa's: two separators, padding 1."""
+    """Byte-level BPE as in RoBERTa: two separators, padding 1."""
     import tokenizers as library
 
     tokenizer = library.Tokenizer(library.models.BPE(unk_token="<unk>"))
@@ -53,7 +53,7 @@ def test_word_piece_tokenizes_as_bert_does(word_piece):
     [ids] = word_piece.encode(["CATS, matted é 7"])
     tokens = word_piece.tokens(ids)
     assert tokens[:2] == ["cats", ","] and tokens[2] == "mat"
-    assert tokens[-2:] == ["e", "[UNK]"]  # without its accent; never seen
+    assert tokens[-2:] == ["e", "[UNK]"]  # without its accent; unknown
     assert word_piece.decode([ids])[0].startswith("cats, mat")
 
 
@@ -70,16 +70,16 @@ def test_truncation_and_padding_of_the_file_are_disabled(byte_level):
 
 
 @pytest.mark.parametrize("kind", ["word_piece", "byte_level", "sentencepiece"])
-def test_tokens_join_to_words(kind, request):
+def test_tokens_are_joined_to_words(kind, request):
     if kind == "sentencepiece":
         vocabulary = Vocabulary.train(TEXTS, size=290, exact=False)
     else:
         vocabulary = request.getfixturevalue(kind)
     [ids] = vocabulary.encode(["the sats sat"])
-    numbers, words = vocabulary.word_indices(ids), vocabulary.words(ids)
+    indices, words = vocabulary.word_indices(ids), vocabulary.words(ids)
     assert words == ["the", "sats", "sat"]
-    assert len(numbers) == len(ids) > 3 and sorted(set(numbers)) == [0, 1, 2]
-    assert numbers == sorted(numbers)
+    assert len(indices) == len(ids) > 3 and sorted(set(indices)) == [0, 1, 2]
+    assert indices == sorted(indices)
     [unknown] = vocabulary.encode(["the \u0416"])
     assert vocabulary.words(unknown)[1] == (
         "[UNK]" if kind == "word_piece" else "\u0416"
@@ -87,18 +87,18 @@ def test_tokens_join_to_words(kind, request):
     assert vocabulary.words([]) == vocabulary.word_indices([]) == []
 
 
-def test_a_saved_vocabulary_loads_as_its_own_class(word_piece, tmp_path):
+def test_a_saved_vocabulary_is_loaded_with_its_class(word_piece, tmp_path):
     word_piece.save(tmp_path / "one")
-    again = load_vocabulary(tmp_path / "one")
-    assert isinstance(again, TokenizersVocabulary)
-    assert again.encode(TEXTS) == word_piece.encode(TEXTS)
-    other = Vocabulary.train(TEXTS, size=290, exact=False)
-    other.save(tmp_path / "two")
+    loaded = load_vocabulary(tmp_path / "one")
+    assert isinstance(loaded, TokenizersVocabulary)
+    assert loaded.encode(TEXTS) == word_piece.encode(TEXTS)
+    sentencepiece_vocabulary = Vocabulary.train(TEXTS, size=290, exact=False)
+    sentencepiece_vocabulary.save(tmp_path / "two")
     assert isinstance(load_vocabulary(tmp_path / "two"), Vocabulary)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"]
 
 
-def test_packed_pairs_equal_those_of_the_library(byte_level, word_piece):
+def test_encoded_pairs_equal_those_of_the_library(byte_level, word_piece):
     texts = [("the cat", "a mat."), ("cats", "the cat sat on")]
     for vocabulary in (byte_level, word_piece):
         tokenizer = vocabulary._tokenizer
@@ -151,15 +151,15 @@ def test_texts_of_another_type_raise(word_piece):
         LabelBatches(examples, word_piece, subword_sampling=0.1)
 
 
-def test_an_inexact_size_takes_fewer_tokens_where_the_text_has_no_more():
+def test_an_inexact_size_allows_fewer_tokens():
     with pytest.raises(ValueError, match="too large for the text"):
         Vocabulary.train(TEXTS, size=5_000)
     for kind in ("unigram", "bpe"):
-        few = Vocabulary.train(TEXTS, size=5_000, model_type=kind, exact=False)
-        assert 270 < few.size < 400
+        vocabulary = Vocabulary.train(TEXTS, size=5_000, model_type=kind, exact=False)
+        assert 270 < vocabulary.size < 400
 
 
-def test_a_file_of_lines_is_text(tmp_path):
+def test_training_reads_the_lines_of_a_file(tmp_path):
     file = pathlib.Path(tmp_path, "texts.txt")
     file.write_text("\n".join(TEXTS))
     from_file = TokenizersVocabulary.train(file, size=70)

@@ -1,4 +1,4 @@
-"""Vocabularies: ids and back, sizes, files that are complete or absent."""
+"""Vocabulary: encoding and decoding, sizes, files, subword sampling."""
 
 import collections
 import os
@@ -45,11 +45,11 @@ def test_a_language_tag_is_one_token(small, normalization):
     assert list(tagged.languages) == ["de", "zh_Hans"] and small.languages == {}
     [plain, whole] = tagged.encode(["a house", "<2zh_Hans> a house"])
     assert whole == tagged.languages["zh_Hans"] + plain and whole[-len(plain) - 1] == 5
-    again = Vocabulary(tagged.model)
-    assert again.languages == tagged.languages
-    for wrong in ("", "de>", "Deutsch Alt", "\u00fc"):
+    rebuilt = Vocabulary(tagged.model)
+    assert rebuilt.languages == tagged.languages
+    for code in ("", "de>", "Deutsch Alt", "\u00fc"):
         with pytest.raises(ValueError, match="must be a code of letters"):
-            Vocabulary.train(TEXTS, size=280, languages=[wrong])
+            Vocabulary.train(TEXTS, size=280, languages=[code])
     with pytest.raises(ValueError, match="must differ.*'de', 'de'"):
         Vocabulary.train(TEXTS, size=280, languages=["de", "de"])
     with pytest.raises(TypeError, match="one string: 'de'"):
@@ -60,7 +60,7 @@ def test_a_language_tag_is_one_token(small, normalization):
 @given(
     words=st.lists(st.text(st.characters(exclude_categories=["C", "Z"])), max_size=8)
 )
-def test_any_text_comes_back_and_nothing_is_unknown(small, words):
+def test_any_text_is_decoded_unchanged_and_has_no_unknown_token(small, words):
     text = " ".join(filter(None, words)).replace("\u2581", "_")
     [ids] = small.encode([text])
     assert small.decode([ids]) == [text]
@@ -73,7 +73,7 @@ def test_decoding_stops_at_the_end_and_skips_special_and_unknown_ids(small):
     assert small.decode(rows) == ["a small house"] * 2 + ["", ""]
 
 
-def test_decoding_takes_arrays_and_tensors(small):
+def test_decoding_accepts_arrays_and_tensors(small):
     ids = np.array(small.encode(["a house", "a house"]), "int32")
     assert small.decode(ids) == ["a house"] * 2
     assert small.decode(keras.ops.convert_to_tensor(ids)) == ["a house"] * 2
@@ -84,16 +84,16 @@ def test_decoding_takes_arrays_and_tensors(small):
 
 
 @pytest.mark.parametrize("words", [3, 1_001, 30_000])
-def test_a_repetitive_line_is_learned_from_in_segments(words):
+def test_training_splits_a_long_repetitive_line_into_segments(words):
     line = " ".join(["good", "film", "bad "][i % 3] for i in range(words))
     segments = list(training_lines([line]))
-    assert max(len(part.split(" ")) for part in segments) <= 1_000
+    assert max(len(segment.split(" ")) for segment in segments) <= 1_000
     assert " ".join(segments) == line
     longer = Vocabulary.train([line + " worse"], size=2_000, exact=False)
     assert longer.decode(longer.encode(["bad film"])) == ["bad film"]
 
 
-def test_normalization_is_a_choice():
+def test_normalization_is_an_option():
     texts = ["ﬁne Ａ"] * 9
     vocabulary = Vocabulary.train(texts, size=266)
     assert vocabulary.decode(vocabulary.encode(["ﬁne Ａ"])) == ["fine A"]
@@ -109,38 +109,40 @@ def test_files_and_texts_give_the_same_vocabulary(tmp_path):
     from_texts = Vocabulary.train(TEXTS, size=276)
     assert Vocabulary.train(path, size=276).model == from_texts.model
     assert Vocabulary.train([path], size=276).model == from_texts.model
-    # Given as texts, one path is one short text.
+    # In a list of texts, a path is one short text.
     with pytest.raises(ValueError, match="the largest possible is"):
         Vocabulary.train([str(path)], size=8000)
 
 
-def test_digits_can_be_tokens_of_their_own():
+def test_digits_can_be_separate_tokens():
     texts = ["1989", "in 1989"] * 20
-    together = Vocabulary.train(texts, size=269, model_type="bpe")
-    apart = Vocabulary.train(texts, size=269, model_type="bpe", split_digits=True)
-    assert len(together.encode(["1989"])[0]) < 4
-    assert len(apart.encode(["1989"])[0]) >= 4
+    joined_digits = Vocabulary.train(texts, size=269, model_type="bpe")
+    separate_digits = Vocabulary.train(
+        texts, size=269, model_type="bpe", split_digits=True
+    )
+    assert len(joined_digits.encode(["1989"])[0]) < 4
+    assert len(separate_digits.encode(["1989"])[0]) >= 4
 
 
-def test_a_line_of_any_length_is_learned_from():
+def test_training_uses_lines_of_any_length():
     texts = ["a"] * 20 + ["zyx " * 5_000, "w\u2585w \0w"]
     vocabulary = Vocabulary.train(texts, size=267, model_type="bpe")
     assert len(vocabulary.encode(["zyx"])[0]) < 4
-    assert vocabulary.encode(["w"])[0][-1] >= 260  # a token of its own, no byte
+    assert vocabulary.encode(["w"])[0][-1] >= 260  # not a byte token
 
 
-def test_a_rare_character_has_a_token_of_its_own():
+def test_a_rare_character_has_its_own_token():
     vocabulary = Vocabulary.train(["abcd"] * 500 + ["z"], size=266)
     assert vocabulary.encode(["z"])[0][-1] >= 260
 
 
 def test_max_texts_uses_the_first_texts():
     vocabulary = Vocabulary.train(["ab"] * 10 + ["q"] * 10, size=264, max_texts=10)
-    assert max(vocabulary.encode(["q"])[0][1:]) < 260  # spelled as a byte
+    assert max(vocabulary.encode(["q"])[0][1:]) < 260  # a byte token
 
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
-def test_an_impossible_size_raises_and_the_named_limits_work(model_type):
+def test_an_impossible_size_raises_and_the_limits_in_the_error_work(model_type):
     with pytest.raises(
         ValueError, match=r"size=8000, the largest possible is \d+"
     ) as e:
@@ -172,13 +174,13 @@ def test_training_and_loading_print_nothing(capfd, tmp_path):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_saved_vocabulary_loads_again(small, tmp_path):
+def test_a_saved_vocabulary_is_loaded_unchanged(small, tmp_path):
     path = tmp_path / "a.model"
     path.write_text("an older file")
     small.save(path)
-    again = Vocabulary.load(str(path))
-    assert again.model == small.model
-    assert again.encode(TEXTS) == small.encode(TEXTS)
+    loaded = Vocabulary.load(str(path))
+    assert loaded.model == small.model
+    assert loaded.encode(TEXTS) == small.encode(TEXTS)
     assert os.listdir(tmp_path) == ["a.model"]
 
 
@@ -215,7 +217,7 @@ def test_a_foreign_or_damaged_file_raises(small, tmp_path):
 
 
 def test_sampling_differs_by_seed(small, request):
-    # At 0.1 one seed of a hundred leaves out no merge in all these sentences.
+    # With BPE at 0.1, one seed in a hundred drops no merge of these sentences.
     alpha = {"unigram": 0.1, "bpe": 0.5}[request.node.callspec.params["small"]]
     usual = small.encode(TEXTS)
     first = small.encode_sampled(TEXTS, alpha, seed=1)
@@ -225,23 +227,23 @@ def test_sampling_differs_by_seed(small, request):
     assert small.decode(first) == TEXTS
 
 
-def test_another_process_samples_the_same(small, tmp_path):
+def test_another_process_draws_the_same_samples(small, tmp_path):
     # SentencePiece's own sampling differs in each process.
     small.save(tmp_path / "small.model")
-    program = (
+    script = (
         "import sys; from keras_tfm.text import Vocabulary; "
         "vocabulary = Vocabulary.load(sys.argv[1]); "
         "print(vocabulary.encode_sampled(sys.argv[2:], 0.3, seed=5))"
     )
-    arguments = [sys.executable, "-c", program, str(tmp_path / "small.model")]
+    arguments = [sys.executable, "-c", script, str(tmp_path / "small.model")]
     result = subprocess.run(
         [*arguments, *TEXTS], check=True, capture_output=True, text=True
     )
     assert result.stdout.strip() == str(small.encode_sampled(TEXTS, 0.3, seed=5))
 
 
-def test_without_chance_sampling_is_encoding(small, request):
-    # To a high power only the most probable segmentation is left.
+def test_sampling_without_randomness_equals_encoding(small, request):
+    # With a large exponent, only the most probable segmentation is drawn.
     alpha = {"unigram": 200.0, "bpe": 0.0}[request.node.callspec.params["small"]]
     texts = [
         *TEXTS,
@@ -257,7 +259,7 @@ def test_without_chance_sampling_is_encoding(small, request):
 RELATED = ["garden gardens warden wardens harden ward ardent den dens art"] * 20
 
 
-def test_unigram_samples_follow_the_probabilities():
+def test_unigram_samples_follow_their_probabilities():
     vocabulary = Vocabulary.train(RELATED, size=290, exact=False)
     processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model)
     score = {
@@ -278,28 +280,28 @@ def test_unigram_samples_follow_the_probabilities():
     weights = np.exp(alpha * np.array([*paths.values()]))
     expected = count * weights / weights.sum()
     rows = vocabulary.encode_sampled(["garden"] * count, alpha, seed=0)
-    drawn = collections.Counter(tuple(vocabulary.tokens(row)) for row in rows)
-    actual = np.array([drawn[path] for path in paths])
+    counts = collections.Counter(tuple(vocabulary.tokens(row)) for row in rows)
+    actual = np.array([counts[path] for path in paths])
     assert actual.sum() == count and len(paths) > 2
     deviation = (actual - expected) / np.sqrt(expected * (1 - expected / count))
     assert np.abs(deviation).max() < 4
 
 
-def test_bpe_dropout_is_that_of_sentencepiece():
+def test_bpe_dropout_has_the_distribution_of_sentencepiece():
     vocabulary = Vocabulary.train(RELATED, size=290, model_type="bpe", exact=False)
     processor = sentencepiece.SentencePieceProcessor(model_proto=vocabulary.model)
     count, alpha = 4000, 0.3
     texts = ["garden"] * count
-    peer_rows = processor.encode(
+    sentencepiece_rows = processor.encode(
         texts, enable_sampling=True, alpha=alpha, nbest_size=-1
     )
-    expected = collections.Counter(map(tuple, peer_rows))
+    expected = collections.Counter(map(tuple, sentencepiece_rows))
     rows = vocabulary.encode_sampled(texts, alpha, seed=0)
     actual = collections.Counter(map(tuple, rows))
     assert len(expected) > 3
     for row in expected | actual:
-        spread = np.sqrt(expected[row] + actual[row])
-        assert abs(expected[row] - actual[row]) < 6 * spread, vocabulary.tokens(row)
+        deviation = np.sqrt(expected[row] + actual[row])
+        assert abs(expected[row] - actual[row]) < 6 * deviation, vocabulary.tokens(row)
 
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])

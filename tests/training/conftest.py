@@ -1,4 +1,4 @@
-"""Gradients by the backend of the run."""
+"""Gradients computed by the current backend."""
 
 import keras
 import numpy as np
@@ -38,7 +38,7 @@ def gradient_torch(function, arrays, compiled):
 def value_and_gradients(request):
     """A function `(scalar function, *arrays) -> value, list of gradients`.
 
-    A test that asks for it runs twice on TensorFlow, without XLA and with it.
+    A test that uses it runs twice on TensorFlow, without XLA and with it.
     """
     backend = keras.backend.backend()
     if backend != "tensorflow" and request.param is (backend == "torch"):
@@ -48,6 +48,6 @@ def value_and_gradients(request):
     def run(function, *arrays):
         value, gradients = gradient(function, arrays, request.param)
         to_numpy = keras.ops.convert_to_numpy
-        return float(value), [np.array(to_numpy(each)) for each in gradients]
+        return float(value), [np.array(to_numpy(x)) for x in gradients]
 
     return run

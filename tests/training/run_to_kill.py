@@ -1,6 +1,6 @@
 """A small run that a test kills: `python run_to_kill.py FOLDER`.
 
-It stands still in the middle of its third epoch and says so.
+It waits in the middle of its third epoch and prints a message.
 """
 
 import sys
@@ -16,7 +16,7 @@ EPOCHS = 4
 
 
 def make_model():
-    """A model with dropout, from weights that are the same everywhere."""
+    """A model with dropout, with the same weights on every backend."""
     ids = keras.Input((None,), dtype="int32")
     x = keras.layers.Embedding(11, 8)(ids)
     x = keras.layers.Dropout(0.3, seed=7)(x)
@@ -50,7 +50,7 @@ def run(folder, epochs=EPOCHS, callbacks=()):
     return model, history
 
 
-class StandStill(keras.callbacks.Callback):
+class WaitForKill(keras.callbacks.Callback):
     """Waits to be killed after the second step of the third epoch."""
 
     def on_epoch_begin(self, epoch, logs=None):
@@ -63,4 +63,4 @@ class StandStill(keras.callbacks.Callback):
 
 
 if __name__ == "__main__":
-    run(sys.argv[1], callbacks=[StandStill()])
+    run(sys.argv[1], callbacks=[WaitForKill()])

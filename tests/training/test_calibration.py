@@ -1,4 +1,4 @@
-"""Expected calibration error, counted by hand."""
+"""Expected calibration error against small examples."""
 
 import numpy as np
 import pytest
@@ -8,8 +8,8 @@ from keras_tfm.training import expected_calibration_error
 pytestmark = pytest.mark.backend("torch")  # NumPy alone
 
 
-def test_the_error_is_the_one_computed_by_hand():
-    # Two bins: one text at 0.5, right; three at 0.75, 0.75, 1.0, two right.
+def test_the_error_is_the_weighted_gap_of_each_bin():
+    # Two bins: one text at 0.5, correct; three at 0.75, 0.75, 1.0, two correct.
     probabilities = [[0.5, 0.5], [0.25, 0.75], [0.75, 0.25], [1.0, 0.0]]
     labels = [0, 1, 1, 0]
     expected = (abs(0.5 - 1) + abs(2.5 - 2)) / 4
@@ -30,9 +30,9 @@ def test_with_several_labels_every_class_counts():
 def test_probabilities_that_match_their_accuracy_have_no_error():
     draw = np.random.default_rng(0)
     confidence = draw.uniform(0.5, 1, 200_000)
-    right = draw.uniform(size=len(confidence)) < confidence
+    is_correct = draw.uniform(size=len(confidence)) < confidence
     probabilities = np.stack([confidence, 1 - confidence], axis=1)
-    assert expected_calibration_error(probabilities, np.where(right, 0, 1)) < 0.01
+    assert expected_calibration_error(probabilities, np.where(is_correct, 0, 1)) < 0.01
     assert (
         expected_calibration_error(probabilities, np.zeros(len(confidence), int)) > 0.2
     )

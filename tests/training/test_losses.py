@@ -1,4 +1,4 @@
-"""SmoothedCrossentropy against its formula, its masks and its errors."""
+"""SmoothedCrossentropy: its formula, masks and errors."""
 
 import keras
 import numpy as np
@@ -20,7 +20,7 @@ def batch(seed=0, scale=3.0):
 
 
 def formula(labels, logits, smoothing, weights=None):
-    """The mean cross-entropy of real tokens in float64, by distributions."""
+    """The mean cross-entropy of real tokens and its gradient, in float64."""
     z = np.asarray(logits, "float64")
     log_p = z - z.max(-1, keepdims=True)
     log_p -= np.log(np.exp(log_p).sum(-1, keepdims=True))
@@ -79,14 +79,16 @@ def test_huge_logits_stay_finite(value_and_gradients):
 
 def test_padding_does_not_change_the_loss():
     labels, logits = batch()
-    before = loss_of(labels, logits, label_smoothing=0.1)
-    wide = np.pad(labels, [(0, 2), (0, 4)])
-    more = np.pad(logits, [(0, 2), (0, 4), (0, 0)], constant_values=7.0)
-    np.testing.assert_allclose(loss_of(wide, more, label_smoothing=0.1), before)
+    expected = loss_of(labels, logits, label_smoothing=0.1)
+    padded_labels = np.pad(labels, [(0, 2), (0, 4)])
+    padded_logits = np.pad(logits, [(0, 2), (0, 4), (0, 0)], constant_values=7.0)
+    np.testing.assert_allclose(
+        loss_of(padded_labels, padded_logits, label_smoothing=0.1), expected
+    )
     logits[labels == 0] += np.arange(V)
-    np.testing.assert_allclose(loss_of(labels, logits, label_smoothing=0.1), before)
+    np.testing.assert_allclose(loss_of(labels, logits, label_smoothing=0.1), expected)
     logits[0, 0] += np.arange(V)
-    assert abs(loss_of(labels, logits, label_smoothing=0.1) - before) > 0.1
+    assert abs(loss_of(labels, logits, label_smoothing=0.1) - expected) > 0.1
 
 
 def test_a_batch_of_padding_has_no_loss_and_no_gradient(value_and_gradients):
@@ -103,18 +105,18 @@ def test_padding_may_have_another_id(pad_id):
     labels, logits = batch()
     labels = np.where(labels == 4, 5, labels)
     expected = loss_of(labels, logits)
-    moved = np.where(labels == 0, pad_id, labels)
-    np.testing.assert_allclose(loss_of(moved, logits, pad_id=pad_id), expected)
+    relabeled = np.where(labels == 0, pad_id, labels)
+    np.testing.assert_allclose(loss_of(relabeled, logits, pad_id=pad_id), expected)
 
 
 @pytest.mark.parametrize("shape", [(B, 1), (B, T)])
-def test_sample_weights_are_of_sequences_or_tokens(shape):
+def test_sample_weights_may_be_per_sequence_or_per_token(shape):
     labels, logits = batch()
     weights = np.random.default_rng(2).uniform(size=shape).astype("float32")
     expected, _ = formula(labels, logits, 0.1, weights)
-    given = weights[:, 0] if shape[1] == 1 else weights
-    got = loss_of(labels, logits, given, label_smoothing=0.1)
-    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    sample_weight = weights[:, 0] if shape[1] == 1 else weights
+    actual = loss_of(labels, logits, sample_weight, label_smoothing=0.1)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def test_sequence_weights_of_a_square_batch_are_not_position_weights():
@@ -133,16 +135,16 @@ def test_an_implicit_mask_excludes_further_tokens():
     assert logits._keras_mask is not None
     plain = ops.convert_to_numpy(logits)
     expected, _ = formula(np.where(ids == 0, 0, labels), plain, 0.1)
-    got = loss_of(labels, logits, label_smoothing=0.1)
-    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    actual = loss_of(labels, logits, label_smoothing=0.1)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("label", [V, -1])
-def test_a_label_outside_the_vocabulary_gives_nan(label):
+def test_a_label_outside_the_vocabulary_makes_the_loss_nan(label):
     labels, logits = batch()
     labels[1, 1] = label
     assert np.isnan(loss_of(labels, logits))
-    # But where it does not count it may be anything, as -100 in other programs.
+    # With weight 0 the label may be anything, such as -100 in other libraries.
     weights = np.ones((B, T), "float32")
     weights[1, 1] = 0
     expected = loss_of(np.where(labels == label, 0, labels), logits)
@@ -151,20 +153,22 @@ def test_a_label_outside_the_vocabulary_gives_nan(label):
 
 def test_the_config_round_trips():
     loss = SmoothedCrossentropy(0.1, pad_id=4, name="mine")
-    again = keras.losses.deserialize(keras.losses.serialize(loss))
-    assert isinstance(again, SmoothedCrossentropy)
-    assert again.get_config() == loss.get_config()
-    assert again.get_config() == {"label_smoothing": 0.1, "pad_id": 4, "name": "mine"}
+    rebuilt = keras.losses.deserialize(keras.losses.serialize(loss))
+    assert isinstance(rebuilt, SmoothedCrossentropy)
+    assert rebuilt.get_config() == loss.get_config()
+    assert rebuilt.get_config() == {"label_smoothing": 0.1, "pad_id": 4, "name": "mine"}
 
 
-def test_its_minimum_is_the_entropy_of_the_smoothed_labels(value_and_gradients):
+def test_the_minimum_is_the_entropy_of_the_smoothed_labels(value_and_gradients):
     labels, _ = batch()
     target = 0.9 * np.eye(V)[labels] + 0.1 / V
     loss = SmoothedCrossentropy(0.1)
     logits = np.log(target).astype("float32")
     value, (gradient,) = value_and_gradients(lambda z: loss(labels, z), logits)
-    one = target[0, 0]
-    np.testing.assert_allclose(value, -(one * np.log(one)).sum(), rtol=1e-6)
+    distribution = target[0, 0]
+    np.testing.assert_allclose(
+        value, -(distribution * np.log(distribution)).sum(), rtol=1e-6
+    )
     np.testing.assert_allclose(gradient, 0.0, atol=1e-7)
 
 

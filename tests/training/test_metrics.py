@@ -1,4 +1,4 @@
-"""TokenAccuracy and Perplexity are exact over an epoch's real tokens."""
+"""TokenAccuracy and Perplexity are exact over all real tokens of an epoch."""
 
 import keras
 import numpy as np
@@ -27,7 +27,7 @@ def batches():
 
 
 def over_epoch(values):
-    """Puts the real tokens of all batches together: labels and log p."""
+    """Concatenates the real tokens of all batches: labels and log p."""
     labels = np.concatenate([a[a != 0] for a, _ in values])
     z = np.concatenate([b[a != 0] for a, b in values]).astype("float64")
     return labels, z - np.log(np.exp(z).sum(-1, keepdims=True))
@@ -42,10 +42,10 @@ def run(metric, values, weights=None):
 def test_accuracy_is_exact_over_an_epoch():
     values = list(batches())
     labels, log_p = over_epoch(values)
-    hit = log_p.argmax(-1) == labels
-    assert run(TokenAccuracy(), values) == pytest.approx(hit.mean(), abs=1e-7)
+    is_correct = log_p.argmax(-1) == labels
+    assert run(TokenAccuracy(), values) == pytest.approx(is_correct.mean(), abs=1e-7)
     of_batches = [run(TokenAccuracy(), [value]) for value in values]
-    assert abs(np.mean(of_batches) - hit.mean()) > 0.01  # it can fail
+    assert abs(np.mean(of_batches) - is_correct.mean()) > 0.01  # it can fail
 
 
 def test_perplexity_is_exact_over_an_epoch():
@@ -57,22 +57,26 @@ def test_perplexity_is_exact_over_an_epoch():
     assert abs(np.mean(of_batches) - expected) > 0.1  # it can fail
 
 
-@pytest.mark.parametrize("make", [TokenAccuracy, Perplexity])
-def test_sample_weights_and_padding_ids_exclude_tokens(make):
+@pytest.mark.parametrize("metric_class", [TokenAccuracy, Perplexity])
+def test_sample_weights_and_padding_ids_exclude_tokens(metric_class):
     values = list(batches())
-    expected = run(make(), [(a[:1], b[:1]) for a, b in values])
+    expected = run(metric_class(), [(a[:1], b[:1]) for a, b in values])
 
     def first(labels):
         return np.float32(np.arange(len(labels)) == 0)
 
-    assert run(make(), values, first) == pytest.approx(expected, rel=1e-6)
-    moved = [(np.where(a == 0, -1, a), b) for a, b in values]
-    assert run(make(pad_id=-1), moved, first) == pytest.approx(expected, rel=1e-6)
+    assert run(metric_class(), values, first) == pytest.approx(expected, rel=1e-6)
+    relabeled = [(np.where(a == 0, -1, a), b) for a, b in values]
+    assert run(metric_class(pad_id=-1), relabeled, first) == pytest.approx(
+        expected, rel=1e-6
+    )
 
 
-@pytest.mark.parametrize(("make", "empty"), [(TokenAccuracy, 0.0), (Perplexity, 1.0)])
-def test_padding_alone_gives_no_nan_and_a_reset_forgets(make, empty):
-    metric = make()
+@pytest.mark.parametrize(
+    ("metric_class", "empty"), [(TokenAccuracy, 0.0), (Perplexity, 1.0)]
+)
+def test_padding_alone_is_not_nan_and_reset_state_clears(metric_class, empty):
+    metric = metric_class()
     labels, logits = next(batches())
     assert run(metric, [(np.zeros_like(labels), logits)]) == empty
     assert run(metric, [(labels, logits)]) != empty
@@ -109,12 +113,12 @@ def masked_loss(logits, labels, mask):
 
 
 def test_evaluate_uses_an_implicit_mask():
-    """On JAX traced tensors do not carry it as an attribute."""
+    """On JAX, traced tensors have no attribute for the mask."""
     ids = np.array([[1, 2, 0, 0], [3, 4, 5, 0]], "int32")
     labels = np.array([[1, 2, 3, 4], [1, 2, 3, 4]], "int32")
-    table = TokenAndPositionEmbedding(V, 4, mask_zero=True)
+    embedding = TokenAndPositionEmbedding(V, 4, mask_zero=True)
     source = keras.Input((None,), dtype="int32")
-    hidden = table(source)
+    hidden = embedding(source)
     model = keras.Model(source, keras.layers.Dense(V)(hidden))
     model.compile(loss=SmoothedCrossentropy(), metrics=[Perplexity()])
     actual = model.evaluate(ids, labels, verbose=0, return_dict=True)
@@ -123,8 +127,8 @@ def test_evaluate_uses_an_implicit_mask():
     assert actual["loss"] == pytest.approx(expected, abs=1e-5)
     assert actual["perplexity"] == pytest.approx(np.exp(expected), rel=1e-5)
     model = keras.Model(source, hidden)
-    model.compile(loss=ProjectedCrossentropy(table))
-    expected = masked_loss(table.as_logits(model(ids)), labels, ids != 0)
+    model.compile(loss=ProjectedCrossentropy(embedding))
+    expected = masked_loss(embedding.as_logits(model(ids)), labels, ids != 0)
     assert model.evaluate(ids, labels, verbose=0) == pytest.approx(expected, abs=1e-5)
 
 
@@ -142,12 +146,12 @@ def test_counts_stay_exact_past_two_to_the_24():
     labels, logits = np.array([[2]], "int32"), np.zeros((1, 1, 3), "float32")
     for _ in range(64):
         metric.update_state(labels, logits)
-    assert float(metric.total) == 2.0**24  # a lone float32 would end here
+    assert float(metric.total) == 2.0**24  # a single float32 stays at this value
     assert float(metric.total_rest) == 64.0
     assert float(metric.count) + float(metric.count_rest) == 2.0**25 + 64
 
 
-def test_fit_logs_them_for_a_masked_output():
+def test_fit_logs_metrics_of_a_masked_output():
     values = np.random.default_rng(1).integers(1, V, size=(24, 5)).astype("int32")
     values[:, 3:] = 0
     model = keras.Sequential(
@@ -171,25 +175,25 @@ def test_fit_logs_them_for_a_masked_output():
     assert 0 < history["token_accuracy"][-1] <= 1
 
 
-@pytest.mark.parametrize("make", [TokenAccuracy, Perplexity])
-def test_early_stopping_infers_their_direction(make):
-    name = make().name
+@pytest.mark.parametrize("metric_class", [TokenAccuracy, Perplexity])
+def test_early_stopping_infers_the_direction_of_metrics(metric_class):
+    name = metric_class().name
     values = np.ones((4, 2), "int32")
     model = keras.Sequential([keras.Input((2,)), keras.layers.Embedding(V, V)])
-    model.compile("sgd", SmoothedCrossentropy(), metrics=[make()])
+    model.compile("sgd", SmoothedCrossentropy(), metrics=[metric_class()])
     stopping = keras.callbacks.EarlyStopping(f"val_{name}", patience=3)
     data = (values, values)
     model.fit(*data, validation_data=data, callbacks=[stopping], verbose=0)
-    better = ops.less if make is Perplexity else ops.greater
+    better = ops.less if metric_class is Perplexity else ops.greater
     assert stopping.monitor_op is better
 
 
-@pytest.mark.parametrize("make", [TokenAccuracy, Perplexity])
-def test_their_config_round_trips(make):
-    metric = make(pad_id=3, name="mine")
-    again = keras.metrics.deserialize(keras.metrics.serialize(metric))
-    assert type(again) is make
-    assert again.get_config() == {"pad_id": 3, "name": "mine"}
+@pytest.mark.parametrize("metric_class", [TokenAccuracy, Perplexity])
+def test_the_config_of_metrics_round_trips(metric_class):
+    metric = metric_class(pad_id=3, name="mine")
+    rebuilt = keras.metrics.deserialize(keras.metrics.serialize(metric))
+    assert type(rebuilt) is metric_class
+    assert rebuilt.get_config() == {"pad_id": 3, "name": "mine"}
 
 
 def test_labels_that_do_not_fit_the_logits_are_rejected():

@@ -9,11 +9,11 @@ from keras_tfm.layers import TokenAndPositionEmbedding
 from keras_tfm.training import ProjectedCrossentropy, SmoothedCrossentropy
 
 B, T, D, V = 4, 7, 6, 13
-XLA = keras.backend.backend() != "torch"  # without it, the gradient tests
+XLA = keras.backend.backend() != "torch"  # PyTorch has no XLA
 
 
 class Matrix(keras.layers.Layer):
-    """Stands for an embedding layer, with the tensor that a test gives it."""
+    """Stands for an embedding layer, with the tensor of a test."""
 
     def __init__(self, embeddings, bias=None, **kwargs):
         super().__init__(**kwargs)
@@ -30,7 +30,7 @@ def batch(seed=0):
     return labels, hidden, matrix
 
 
-# Of 28 tokens: chunks of one, chunks that need padding, one chunk.
+# For 28 tokens: chunks of one token, chunks that need padding, one chunk.
 @pytest.mark.parametrize(("smoothing", "chunk"), [(0.1, 1), (0.1, 9), (0.0, 1024)])
 def test_value_and_gradients_are_those_of_the_loss_on_logits(
     smoothing, chunk, value_and_gradients
@@ -49,8 +49,8 @@ def test_value_and_gradients_are_those_of_the_loss_on_logits(
     value, gradients = value_and_gradients(projected, hidden, matrix)
     expected, expected_gradients = value_and_gradients(plain, hidden, matrix)
     np.testing.assert_allclose(value, expected, rtol=1e-6)
-    for got, gradient in zip(gradients, expected_gradients, strict=True):
-        np.testing.assert_allclose(got, gradient, atol=1e-6)
+    for actual, gradient in zip(gradients, expected_gradients, strict=True):
+        np.testing.assert_allclose(actual, gradient, atol=1e-6)
     assert np.abs(expected_gradients[1]).max() > 0.1  # it can fail
 
 
@@ -68,8 +68,8 @@ def test_a_bias_is_added_and_has_a_gradient(value_and_gradients):
     value, gradients = value_and_gradients(projected, hidden, matrix, bias)
     expected, expected_gradients = value_and_gradients(plain, hidden, matrix, bias)
     np.testing.assert_allclose(value, expected, rtol=1e-6)
-    for got, gradient in zip(gradients, expected_gradients, strict=True):
-        np.testing.assert_allclose(got, gradient, atol=1e-6)
+    for actual, gradient in zip(gradients, expected_gradients, strict=True):
+        np.testing.assert_allclose(actual, gradient, atol=1e-6)
     assert np.abs(expected_gradients[2]).max() > 0.01
 
 
@@ -85,7 +85,7 @@ def test_a_batch_of_padding_has_no_loss_and_no_gradient(value_and_gradients):
 
 
 @pytest.mark.parametrize("label", [V, -1])
-def test_a_label_outside_the_vocabulary_gives_nan(label):
+def test_a_label_outside_the_vocabulary_makes_the_loss_nan(label):
     labels, hidden, matrix = batch()
     labels[1, 1] = label
     loss = ProjectedCrossentropy(Matrix(matrix))
@@ -125,7 +125,7 @@ def test_the_tensor_of_all_logits_is_never_computed():
 
 
 class Logits(keras.layers.Layer):
-    """The tied projection as a layer that keeps the mask of its input."""
+    """The tied projection as a layer that propagates the mask of its input."""
 
     def __init__(self, embedding, **kwargs):
         super().__init__(**kwargs)
@@ -155,37 +155,37 @@ def tied_model(projected):
 @pytest.mark.backend("torch")
 def test_fit_trains_the_tied_matrix():
     labels, _, _ = batch()
-    trained = []
+    results = []
     for projected in (True, False):
         model, loss, embedding = tied_model(projected)
-        # Padding is in the mask as in the labels: both leave it out.
+        # Both the mask and the labels exclude padding.
         model.compile(keras.optimizers.SGD(0.5), loss, jit_compile=XLA)
-        before = ops.convert_to_numpy(embedding.embeddings).copy()
+        initial = ops.convert_to_numpy(embedding.embeddings).copy()
         history = model.fit(
             labels, labels, epochs=3, batch_size=3, verbose=0, shuffle=False,
             validation_data=(labels, labels, np.array([1.0, 2.0, 3.0, 4.0])),
         )  # fmt: skip
-        after = ops.convert_to_numpy(embedding.embeddings)
-        trained.append([after, history.history["loss"], history.history["val_loss"]])
-        assert np.abs(after - before).max() > 0.05
-    for got, expected in zip(*trained, strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
+        final = ops.convert_to_numpy(embedding.embeddings)
+        results.append([final, history.history["loss"], history.history["val_loss"]])
+        assert np.abs(final - initial).max() > 0.05
+    for actual, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_products_are_in_the_dtype_of_the_layer(dtype):
     labels, hidden, matrix = batch()
     hidden = ops.cast(hidden, dtype)
-    wide = ProjectedCrossentropy(Matrix(matrix, dtype="float32"))(labels, hidden)
+    full = ProjectedCrossentropy(Matrix(matrix, dtype="float32"))(labels, hidden)
     half = ProjectedCrossentropy(Matrix(matrix, dtype=f"mixed_{dtype}"))(labels, hidden)
     assert keras.backend.standardize_dtype(half.dtype) == "float32"
-    half, wide = ops.convert_to_numpy(half), ops.convert_to_numpy(wide)
-    np.testing.assert_allclose(half, wide, rtol=1e-2)
-    assert half != wide
+    half, full = ops.convert_to_numpy(half), ops.convert_to_numpy(full)
+    np.testing.assert_allclose(half, full, rtol=1e-2)
+    assert half != full
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_the_loss_is_not_negative_where_the_model_is_certain(dtype):
+def test_the_loss_of_a_certain_model_is_not_negative(dtype):
     rng = np.random.default_rng(3)
     matrix = rng.normal(size=(V, 64)).astype("float32")
     labels = rng.integers(1, V, size=(B, T)).astype("int32")
@@ -211,13 +211,15 @@ def test_the_scale_of_sample_weights_does_not_matter_in_float16(
     expected, gradients = value_and_gradients(
         lambda h, m: loss(h, m, 1), hidden, matrix
     )
-    actual, others = value_and_gradients(lambda h, m: loss(h, m, scale), hidden, matrix)
+    actual, scaled_gradients = value_and_gradients(
+        lambda h, m: loss(h, m, scale), hidden, matrix
+    )
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
-    for other, gradient in zip(others, gradients, strict=True):
-        np.testing.assert_allclose(other, gradient, atol=1e-5)
+    for scaled_gradient, gradient in zip(scaled_gradients, gradients, strict=True):
+        np.testing.assert_allclose(scaled_gradient, gradient, atol=1e-5)
 
 
-def test_negative_weights_are_those_of_the_loss_on_logits():
+def test_with_negative_weights_the_loss_equals_that_on_logits():
     labels, hidden, matrix = batch()
     weights = np.random.default_rng(1).normal(size=(B, T)).astype("float32")
     expected = SmoothedCrossentropy(0.1)(labels, hidden @ matrix.T, weights)
@@ -232,35 +234,35 @@ def test_an_implicit_mask_excludes_further_tokens():
     hidden = keras.layers.Embedding(2, D, mask_zero=True)(ids)
     assert hidden._keras_mask is not None
     loss = ProjectedCrossentropy(Matrix(matrix))
-    got = ops.convert_to_numpy(loss(labels, hidden))
+    actual = ops.convert_to_numpy(loss(labels, hidden))
     plain = ops.convert_to_numpy(hidden)
     expected = ops.convert_to_numpy(loss(np.where(ids == 0, 0, labels), plain))
-    np.testing.assert_allclose(got, expected, rtol=1e-6)
-    assert abs(got - ops.convert_to_numpy(loss(labels, plain))) > 1e-3  # it can fail
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+    assert abs(actual - ops.convert_to_numpy(loss(labels, plain))) > 1e-3  # it can fail
 
 
-def test_a_saved_model_loads_without_the_loss_and_is_compiled_again(tmp_path):
+def test_a_saved_model_is_loaded_without_its_loss(tmp_path):
     labels, _, _ = batch()
     model, loss, _ = tied_model(True)
     model.compile("sgd", loss)
     model.fit(labels, labels, verbose=0)
     model.save(tmp_path / "model.keras")
-    again = keras.models.load_model(tmp_path / "model.keras", compile=False)
-    for got, expected in zip(again.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(got, expected)
+    loaded = keras.models.load_model(tmp_path / "model.keras", compile=False)
+    for actual, expected in zip(loaded.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(actual, expected)
     with pytest.raises(ValueError, match="compile=False, then compile it with Proj"):
         keras.models.load_model(tmp_path / "model.keras")
 
 
-def test_weights_load_into_a_model_with_logits(tmp_path):
+def test_weights_are_loaded_into_a_model_with_logits(tmp_path):
     model, loss, _ = tied_model(True)
     model.compile("sgd", loss)
     model.save_weights(tmp_path / "m.weights.h5")
     plain, _, _ = tied_model(False)
     plain.set_weights([np.zeros_like(w) for w in plain.get_weights()])
     plain.load_weights(tmp_path / "m.weights.h5")
-    for got, expected in zip(plain.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(got, expected)
+    for actual, expected in zip(plain.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_wrong_arguments_are_rejected():

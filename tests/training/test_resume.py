@@ -1,4 +1,4 @@
-"""A resumed run ends with the weights of an unbroken one."""
+"""A resumed run ends with the weights of an uninterrupted run."""
 
 import importlib.util
 import json
@@ -13,8 +13,8 @@ import pytest
 
 from keras_tfm.training import Bleu, ResumeTraining
 
-HERE = pathlib.Path(__file__).parent
-SCRIPT = HERE / "run_to_kill.py"
+FOLDER = pathlib.Path(__file__).parent
+SCRIPT = FOLDER / "run_to_kill.py"
 specification = importlib.util.spec_from_file_location("run_to_kill", SCRIPT)
 example = importlib.util.module_from_spec(specification)
 specification.loader.exec_module(example)
@@ -27,13 +27,14 @@ def state(model):
 
 
 def check_equal(model, expected):
-    for got, each in zip(state(model), state(expected), strict=True):
-        np.testing.assert_array_equal(got, each)
+    pairs = zip(state(model), state(expected), strict=True)
+    for actual, expected_variable in pairs:
+        np.testing.assert_array_equal(actual, expected_variable)
 
 
 def kill_in_the_third_epoch(folder):
-    """Runs the example in a process of its own until it is killed."""
-    root = str(HERE.parents[1])
+    """Runs the example in a subprocess and kills it."""
+    root = str(FOLDER.parents[1])
     child = subprocess.Popen(
         [sys.executable, SCRIPT, folder],
         stdout=subprocess.PIPE,
@@ -46,11 +47,11 @@ def kill_in_the_third_epoch(folder):
         },
     )
     try:
-        said = child.stdout.readline()
+        message = child.stdout.readline()
     finally:
-        child.kill()  # SIGKILL: it can write nothing any more
+        child.kill()  # SIGKILL: it cannot write anything
         _, errors = child.communicate()
-    assert said == "in the middle of the third epoch\n", errors
+    assert message == "in the middle of the third epoch\n", errors
     assert child.returncode != 0
 
 
@@ -67,72 +68,74 @@ def fit(model, *callbacks, **options):
 
 
 def run_epochs(folder, epochs, *callbacks, remember=()):
-    """Starts or resumes a run that compiles fast; gives its history."""
+    """Starts or resumes a run that compiles fast; returns model and history."""
     model, resume = with_units(3), ResumeTraining(folder, remember)
     rng = np.random.default_rng(0)
     model.set_weights([rng.normal(size=w.shape) for w in model.get_weights()])
     epoch = resume.restore(model)
-    every = [*callbacks, *remember, resume]
-    return model, fit(model, *every, initial_epoch=epoch, epochs=epochs)
+    all_callbacks = [*callbacks, *remember, resume]
+    return model, fit(model, *all_callbacks, initial_epoch=epoch, epochs=epochs)
 
 
-def test_a_killed_run_resumes_to_the_weights_of_an_unbroken_one(tmp_path):
+def test_a_killed_run_resumes_to_the_weights_of_an_uninterrupted_run(tmp_path):
     kill_in_the_third_epoch(tmp_path / "killed")
     whole, history = example.run(tmp_path / "whole")
-    again, continued = example.run(tmp_path / "killed")
-    check_equal(again, whole)
+    resumed, continued = example.run(tmp_path / "killed")
+    check_equal(resumed, whole)
     assert continued.epoch == history.epoch == [0, 1, 2, 3]
     assert continued.history == history.history
     assert len(set(history.history["loss"])) == 4
 
 
 def test_the_seeds_of_dropout_are_restored(tmp_path):
-    """The seeds count: without them the run above would end elsewhere."""
+    """Without them, the run above would end with other weights."""
     example.run(tmp_path, epochs=2)
     model = example.make_model()
     assert ResumeTraining(tmp_path).restore(model) == 2
     seeds = [v for v in model.variables if "seed" in v.path]
     fresh = [v for v in example.make_model().variables if "seed" in v.path]
     assert len(seeds) == 2
-    for got, new in zip(seeds, fresh, strict=True):
-        got, new = keras.ops.convert_to_numpy(got), keras.ops.convert_to_numpy(new)
-        assert (got != new).any()
+    for pair in zip(seeds, fresh, strict=True):
+        restored, initial = map(keras.ops.convert_to_numpy, pair)
+        assert (restored != initial).any()
 
 
 def test_an_empty_folder_starts_from_the_first_epoch(tmp_path):
     model = example.make_model()
-    before = state(model)
+    initial = state(model)
     assert ResumeTraining(tmp_path / "none").restore(model) == 0
     assert not (tmp_path / "none").exists()
-    for got, expected in zip(state(model), before, strict=False):
-        np.testing.assert_array_equal(got, expected)
+    for actual, expected in zip(state(model), initial, strict=False):
+        np.testing.assert_array_equal(actual, expected)
 
 
-def test_early_stopping_resumes_with_its_best_and_its_patience(tmp_path):
+def test_early_stopping_resumes_with_its_best_weights_and_patience(tmp_path):
     def stopping():
         return keras.callbacks.EarlyStopping(
             "score", mode="max", patience=3, restore_best_weights=True
         )
 
     def scores(*values):
-        # The second epoch is the best, the fifth the third without progress.
+        # The best epoch is the second; the fifth is the third without progress.
         return keras.callbacks.LambdaCallback(
             on_epoch_end=lambda epoch, logs: logs.update(score=values[epoch])
         )
 
-    scored = [scores(1.0, 3.0, 2.0, 2.5, 2.0, 9.0, 9.0)]
-    ends = []
-    for name, stops in [("whole", [7]), ("parts", [3, 7])]:
-        for epochs in stops:
-            one = stopping()
+    score_callbacks = [scores(1.0, 3.0, 2.0, 2.5, 2.0, 9.0, 9.0)]
+    results = []
+    for name, last_epochs in [("whole", [7]), ("resumed", [3, 7])]:
+        for epochs in last_epochs:
+            callback = stopping()
             model, history = run_epochs(
-                tmp_path / name, epochs, *scored, remember=[one]
+                tmp_path / name, epochs, *score_callbacks, remember=[callback]
             )
-        ends.append((model, history.history["score"]))
-        assert one.best == 3.0
-    assert ends[0][1] == ends[1][1] == [1.0, 3.0, 2.0, 2.5, 2.0]
-    for got, expected in zip(*(model.get_weights() for model, _ in ends), strict=True):
-        np.testing.assert_array_equal(got, expected)
+        results.append((model, history.history["score"]))
+        assert callback.best == 3.0
+    assert results[0][1] == results[1][1] == [1.0, 3.0, 2.0, 2.5, 2.0]
+    for actual, expected in zip(
+        *(model.get_weights() for model, _ in results), strict=True
+    ):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_a_run_that_a_callback_ended_is_not_resumed(tmp_path):
@@ -143,22 +146,24 @@ def test_a_run_that_a_callback_ended_is_not_resumed(tmp_path):
 
     patience = 1
     model, history = run_epochs(tmp_path, 9, remember=[stopping()])
-    assert len(history.epoch) == 2  # the loss only falls
+    assert len(history.epoch) == 2  # the loss falls in each epoch
     best = model.get_weights()
-    again, resume = with_units(3), ResumeTraining(tmp_path, [stopping()])
-    epochs = resume.restore(again)
+    restored, resume = with_units(3), ResumeTraining(tmp_path, [stopping()])
+    epochs = resume.restore(restored)
     assert resume.stopped and epochs == 2
-    for got, expected in zip(again.get_weights(), best, strict=True):
-        np.testing.assert_array_equal(got, expected)
+    for actual, expected in zip(restored.get_weights(), best, strict=True):
+        np.testing.assert_array_equal(actual, expected)
     with pytest.raises(ValueError, match="ended this run after 2 epochs"):
-        fit(again, resume, epochs=9, initial_epoch=2)
+        fit(restored, resume, epochs=9, initial_epoch=2)
     resume.stopped = False
-    assert fit(again, resume, epochs=3, initial_epoch=2).epoch == [0, 1, 2]
-    patience = 5  # A run that ended by its epochs ends with the best weights too.
+    assert fit(restored, resume, epochs=3, initial_epoch=2).epoch == [0, 1, 2]
+    patience = 5  # a run that reaches its last epoch has the best weights too
     whole, _ = run_epochs(tmp_path / "whole", 2, remember=[stopping()])
-    again, _ = run_epochs(tmp_path / "whole", 2, remember=[stopping()])
-    for got, expected in zip(again.get_weights(), whole.get_weights(), strict=True):
-        np.testing.assert_array_equal(got, expected)
+    resumed, _ = run_epochs(tmp_path / "whole", 2, remember=[stopping()])
+    for actual, expected in zip(
+        resumed.get_weights(), whole.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(actual, expected)
     unfinished = ResumeTraining(tmp_path / "other")
     fit(with_units(3), unfinished, epochs=2)
     assert not unfinished.stopped
@@ -179,9 +184,9 @@ def test_extra_values_are_saved_and_restored(tmp_path):
     resume = ResumeTraining(tmp_path)
     resume.extra["corpus"] = {"pairs": 29_000, "sides": ["de", "en"]}
     fit(with_units(3), resume)
-    again = ResumeTraining(tmp_path)
-    again.restore(with_units(3))
-    assert again.extra == {"corpus": {"pairs": 29_000, "sides": ["de", "en"]}}
+    restored = ResumeTraining(tmp_path)
+    restored.restore(with_units(3))
+    assert restored.extra == {"corpus": {"pairs": 29_000, "sides": ["de", "en"]}}
 
 
 @pytest.mark.parametrize("policy", ["bfloat16", "mixed_float16"])
@@ -189,16 +194,16 @@ def test_half_precision_is_restored_exactly(tmp_path, policy):
     keras.config.set_dtype_policy(policy)
     try:
         model, _ = run_epochs(tmp_path, 2)
-        again = with_units(3)
-        ResumeTraining(tmp_path).restore(again)
+        restored = with_units(3)
+        ResumeTraining(tmp_path).restore(restored)
     finally:
         keras.config.set_dtype_policy("float32")
-    check_equal(again, model)
+    check_equal(restored, model)
 
 
 def test_an_interrupted_write_leaves_the_previous_state(tmp_path, monkeypatch):
     run_epochs(tmp_path, 1)
-    before = (tmp_path / "training_state.npz").read_bytes()
+    initial_bytes = (tmp_path / "training_state.npz").read_bytes()
 
     def write_half(file, **arrays):
         file.write(b"half")
@@ -208,20 +213,20 @@ def test_an_interrupted_write_leaves_the_previous_state(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space left"):
         run_epochs(tmp_path, 2)
     monkeypatch.undo()
-    assert (tmp_path / "training_state.npz").read_bytes() == before
+    assert (tmp_path / "training_state.npz").read_bytes() == initial_bytes
     run_epochs(tmp_path, 2)
 
 
 def test_the_file_is_replaced_atomically(tmp_path):
     run_epochs(tmp_path, 1)
-    before = (tmp_path / "training_state.npz").read_bytes()
+    initial_bytes = (tmp_path / "training_state.npz").read_bytes()
     os.link(tmp_path / "training_state.npz", tmp_path / "same file")
     run_epochs(tmp_path, 2)
-    assert (tmp_path / "same file").read_bytes() == before
-    assert (tmp_path / "training_state.npz").read_bytes() != before
+    assert (tmp_path / "same file").read_bytes() == initial_bytes
+    assert (tmp_path / "training_state.npz").read_bytes() != initial_bytes
 
 
-def test_nothing_is_pickled(tmp_path):
+def test_the_file_has_no_pickled_objects(tmp_path):
     run_epochs(tmp_path, 1)
     with np.load(tmp_path / "training_state.npz", allow_pickle=False) as file:
         meta = json.loads(str(file["meta"]))
@@ -229,17 +234,17 @@ def test_nothing_is_pickled(tmp_path):
     assert meta["epochs"] == 1
 
 
-def test_the_state_of_another_run_is_rejected_and_nothing_changes(tmp_path):
+def test_the_state_of_another_model_is_rejected_without_changes(tmp_path):
     fit(with_units(3), ResumeTraining(tmp_path))
     wider = with_units(4)
-    before = wider.get_weights()
+    initial = wider.get_weights()
     words = (
         r"variable of the model: expected .*kernel', \[2, 4\]\], got .*kernel', \[2, 3"
     )
     with pytest.raises(ValueError, match=words):
         ResumeTraining(tmp_path).restore(wider)
-    for got, expected in zip(wider.get_weights(), before, strict=True):
-        np.testing.assert_array_equal(got, expected)
+    for actual, expected in zip(wider.get_weights(), initial, strict=True):
+        np.testing.assert_array_equal(actual, expected)
     words = r"variables of the optimizer: expected 4, got 6\. Build what"
     with pytest.raises(ValueError, match=words):
         ResumeTraining(tmp_path).restore(
@@ -256,22 +261,22 @@ def test_the_state_of_another_run_is_rejected_and_nothing_changes(tmp_path):
 
 def test_the_state_of_another_backend_is_rejected(tmp_path, monkeypatch):
     fit(with_units(3), ResumeTraining(tmp_path))
-    here = keras.backend.backend()
+    backend = keras.backend.backend()
     monkeypatch.setattr(keras.backend, "backend", lambda: "abacus")
-    with pytest.raises(ValueError, match=f"backend: expected abacus, got {here}"):
+    with pytest.raises(ValueError, match=f"backend: expected abacus, got {backend}"):
         ResumeTraining(tmp_path).restore(with_units(3))
 
 
 def test_a_run_is_not_overwritten_without_restore(tmp_path):
     fit(with_units(3), ResumeTraining(tmp_path))
-    before = (tmp_path / "training_state.npz").read_bytes()
+    initial_bytes = (tmp_path / "training_state.npz").read_bytes()
     with pytest.raises(ValueError, match="after 1 epochs. Resume the run with"):
         fit(with_units(3), ResumeTraining(tmp_path))
     model, resume = with_units(3), ResumeTraining(tmp_path)
     assert resume.restore(model) == 1
     with pytest.raises(ValueError, match="must be 1, .* got initial_epoch=0"):
         fit(model, resume, epochs=2)
-    assert (tmp_path / "training_state.npz").read_bytes() == before
+    assert (tmp_path / "training_state.npz").read_bytes() == initial_bytes
     fit(model, resume, epochs=2, initial_epoch=1)
     fit(model, resume, epochs=3, initial_epoch=2)  # the same object resumes
     assert ResumeTraining(tmp_path).restore(model) == 3

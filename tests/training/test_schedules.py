@@ -1,4 +1,4 @@
-"""Learning rates against their formulas, update by update."""
+"""Learning rates of each update against their formulas."""
 
 import keras
 import numpy as np
@@ -11,12 +11,12 @@ UPDATES = np.array([1, 2, 3, 999, 4000, 4001, 16_000, 1_000_000])
 
 
 def rates(schedule, updates):
-    """The rates of updates counted from 1, as Keras asks for them: from 0."""
+    """Returns the rates of updates counted from 1; Keras counts from 0."""
     steps = [ops.convert_to_tensor(n - 1, "int32") for n in updates]
     return np.array([float(ops.convert_to_numpy(schedule(step))) for step in steps])
 
 
-def test_noam_is_equation_3_of_the_paper():
+def test_noam_follows_equation_3_of_the_paper():
     n = UPDATES.astype("float64")
     expected = 512**-0.5 * np.minimum(n**-0.5, n * 4000**-1.5)
     np.testing.assert_allclose(rates(Noam(512, 4000), UPDATES), expected, rtol=1e-6)
@@ -28,16 +28,16 @@ def test_inverse_square_root_rises_linearly_and_decays_with_the_root():
     n = UPDATES.astype("float64")
     rising = 1e-4 + (2e-3 - 1e-4) * n / 4000
     expected = np.where(n <= 4000, rising, 2e-3 * np.sqrt(4000 / n))
-    got = rates(InverseSquareRoot(2e-3, 4000, initial_learning_rate=1e-4), UPDATES)
-    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    actual = rates(InverseSquareRoot(2e-3, 4000, initial_learning_rate=1e-4), UPDATES)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def test_a_cooldown_falls_linearly_to_zero():
     n = np.arange(1, 14)
     expected = 0.5 * np.minimum(n / 2, np.sqrt(2 / n))
     expected *= [1, 1, 1, 1, 1, 1, 1, 4 / 4, 3 / 4, 2 / 4, 1 / 4, 0, 0]
-    got = rates(InverseSquareRoot(0.5, 2, total_steps=11, cooldown_steps=4), n)
-    np.testing.assert_allclose(got, expected, rtol=1e-6)
+    actual = rates(InverseSquareRoot(0.5, 2, total_steps=11, cooldown_steps=4), n)
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 def test_noam_is_an_inverse_square_root_with_a_computed_peak():
@@ -51,14 +51,14 @@ def test_noam_is_an_inverse_square_root_with_a_computed_peak():
 
 @pytest.mark.parametrize("schedule", [Noam(64, 5), InverseSquareRoot(0.5, 5)])
 def test_the_peak_is_at_the_last_warmup_step(schedule):
-    got = rates(schedule, range(1, 12))
-    assert got[0] == pytest.approx(got[4] / 5)
-    assert got.argmax() == 4  # update 5
+    actual = rates(schedule, range(1, 12))
+    assert actual[0] == pytest.approx(actual[4] / 5)
+    assert actual.argmax() == 4  # update 5
 
 
 def test_a_warmup_of_one_starts_at_the_peak():
-    got = rates(InverseSquareRoot(0.5, 1), [1, 4])
-    np.testing.assert_allclose(got, [0.5, 0.25])
+    actual = rates(InverseSquareRoot(0.5, 1), [1, 4])
+    np.testing.assert_allclose(actual, [0.5, 0.25])
 
 
 @pytest.mark.parametrize("schedule", [Noam(64, 5), InverseSquareRoot(0.5, 5)])
@@ -69,8 +69,8 @@ def test_an_optimizer_uses_the_rate_of_each_update(schedule):
     model.compile(keras.optimizers.SGD(schedule), loss=lambda y, p: ops.mean(p))
     x = np.ones((7, 1), "float32")
     model.fit(x, x, batch_size=1, epochs=1, verbose=0)
-    moved = -model.get_weights()[0].item()
-    assert moved == pytest.approx(rates(schedule, range(1, 8)).sum(), rel=1e-6)
+    distance = -model.get_weights()[0].item()
+    assert distance == pytest.approx(rates(schedule, range(1, 8)).sum(), rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -81,16 +81,16 @@ def test_an_optimizer_uses_the_rate_of_each_update(schedule):
         InverseSquareRoot(0.5, 5, total_steps=20, cooldown_steps=3),
     ],
 )
-def test_their_config_round_trips(schedule):
+def test_the_config_of_schedules_round_trips(schedule):
     optimizer = keras.optimizers.Adam(schedule)
     config = keras.optimizers.serialize(optimizer)
-    again = keras.optimizers.deserialize(config)._learning_rate
-    assert type(again) is type(schedule)
-    assert vars(again) == vars(schedule)
+    rebuilt = keras.optimizers.deserialize(config)._learning_rate
+    assert type(rebuilt) is type(schedule)
+    assert vars(rebuilt) == vars(schedule)
 
 
 @pytest.mark.parametrize(
-    ("make", "words"),
+    ("make_schedule", "words"),
     [
         (lambda: Noam(512, 0), "`warmup_steps` must be at least 1; got warmup_steps=0"),
         (lambda: Noam(0, 4000), "at least 1 .* got embedding_dim=0"),
@@ -110,6 +110,6 @@ def test_their_config_round_trips(schedule):
         (lambda: InverseSquareRoot(1.0, 1, 0.0, 2, -1), "cooldown_steps=-1, total"),
     ],
 )
-def test_wrong_arguments_are_rejected(make, words):
+def test_wrong_arguments_are_rejected(make_schedule, words):
     with pytest.raises(ValueError, match=words):
-        make()
+        make_schedule()
