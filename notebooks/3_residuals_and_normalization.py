@@ -206,7 +206,7 @@ np.testing.assert_allclose(residual_jacobian, np.eye(4) + layer_jacobian, atol=1
 # effect, and at six layers it comes first: without residuals, the vectors of a
 # sentence become more similar from layer to layer.
 #
-# We compare four ways to put a layer, attention or feed-forward, into a stack:
+# We compare four variants of a layer, attention or feed-forward, in a stack:
 
 # %%
 variants = {
