@@ -23,7 +23,7 @@ COMMAND_LINE = {"cli", "recipes", "server"}
 PACKAGES = sorted(
     package.name
     for package in pkgutil.iter_modules(keras_tfm.__path__)
-    if package.name not in COMMAND_LINE
+    if package.ispkg and package.name not in COMMAND_LINE
 )
 ENTRY = re.compile(r"^(\*{0,2}\w+(?:, \*{0,2}\w+)*):(?:\s|$)")
 NAMES = re.compile(r"(\w+, )*\w+,")

@@ -18,7 +18,7 @@ from keras_tfm.server.limits import Limits
 pytestmark = pytest.mark.backend("torch")  # a process is the same on every backend
 PROGRAM = "import sys; from keras_tfm.cli import main; sys.exit(main())"
 LIMITS = ["--batch-size", "8", "--max-texts", "500", "--timeout", "300"]
-LIMITS += ["--max-waiting", "100"]
+LIMITS += ["--max-waiting", "100", "--warm-up", "8"]
 WORDS = ["an", "old", "man", "in", "a", "small", "boat", "garden", "house"]
 
 
