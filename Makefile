@@ -1,6 +1,7 @@
 # Every target works on a machine that has only Python 3.11 to 3.14:
 #   make translate    trains a translator and translates with it
 #   make test         ruff, then the suite on TensorFlow, JAX and PyTorch
+#   make test-all     the same with the slow tests
 #   make test-fast    ruff, then the quick half of the suite on PyTorch
 #   make measure      sizes, comments, annotations, names; fails past a limit
 #   make types        checks annotations with pyright
@@ -30,12 +31,15 @@ FAST := tests/test_structure.py tests/test_measure.py tests/test_package.py \
 	--ignore=tests/decode/test_constraints.py --ignore=tests/training/test_resume.py \
 	--ignore=tests/text/test_streaming.py --ignore=tests/text/test_fit.py
 
-.PHONY: translate test $(SUITES) test-fast measure types lint clean
+.PHONY: translate test test-all $(SUITES) test-fast measure types lint clean
 
 translate: .venv/to-run-on-$(KERAS_BACKEND)
 	$(RUN) -m keras_tfm.recipes.translation $(ARGS)
 
 test: lint $(SUITES)
+
+test-all: override ARGS += --slow
+test-all: test
 
 # TensorFlow has no stable wheel for Python 3.14: its suite is skipped there.
 $(SUITES): test-%: $(TO_TEST)

@@ -32,8 +32,14 @@ def freeze_garbage():
     gc.freeze()
 
 
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="run the slow tests too")
+
+
 def pytest_runtest_setup(item):
-    """Skips a test that is marked for other backends only."""
+    """Skips tests of other backends, and slow tests without `--slow`."""
+    if item.get_closest_marker("slow") and not item.config.getoption("slow"):
+        pytest.skip("slow; `make test-all` runs it")
     backend = keras.backend.backend()
     for marker in item.iter_markers("backend"):
         if backend not in marker.args:

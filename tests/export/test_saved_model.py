@@ -287,20 +287,28 @@ def test_a_savedmodel_answers_as_the_classifier(paired, vocabulary, tmp_path):
 
 
 @tensorflow_only
-def test_real_sentences_and_hostile_texts_are_translated_alike(data, tmp_path):
+@pytest.mark.parametrize(
+    ("num_sentences", "num_odd", "num_characters"),
+    [(40, 100, 4_000), pytest.param(1000, 200, 30_000, marks=pytest.mark.slow)],
+)
+def test_real_sentences_and_hostile_texts_are_translated_alike(
+    data, tmp_path, num_sentences, num_odd, num_characters
+):
     folder = data / "multi30k" / "raw"
     file = next(iter(sorted(folder.glob("test*2016*.en*"))))
     open_file = gzip.open if file.suffix == ".gz" else open
     with open_file(file, "rt", encoding="utf-8") as lines:
         sentences = [line.rstrip("\n") for line in lines]
     assert len(sentences) == 1000
-    sentences, long_text = sentences[::4], " ".join(sentences)
+    long_text = " ".join(sentences)[:num_characters]
+    sentences = sentences[:: 1000 // num_sentences]
     odd = hostile()
     draw = np.random.default_rng(1)
     letters = [*"aeinst ,.!", *"\u00e4\u05d0\u0627\U0001f600\u4e2d\t"]
-    odd += ["".join(draw.choice(letters, size)) for size in range(1, 200 - len(odd))]
-    odd.append(long_text[:30_000])
-    assert len(odd) == 200 and len(odd[-1].split()) > 5_000
+    sizes = range(1, num_odd - len(odd))
+    odd += ["".join(draw.choice(letters, size)) for size in sizes]
+    odd.append(long_text)
+    assert len(odd) == num_odd and len(odd[-1].split()) > num_characters / 6
     # Another test compares compiled decoding; so many lengths would take
     # minutes. Random text is decoded up to the maximum length.
     options = {"beam_size": 2, "max_decoding_length": 64}

@@ -1,5 +1,7 @@
 """Forward passes in other formats, written by Keras' `export`."""
 
+import itertools
+
 import numpy as np
 import pytest
 from keras import ops
@@ -59,8 +61,15 @@ FORMATS = {"onnx": onnx, "openvino": openvino, "litert": litert}
 SUFFIXES = {"onnx": ".onnx", "openvino": ".xml", "litert": ".tflite"}
 
 
-@pytest.mark.parametrize("make_model", [translation, classifier, language_model])
-@pytest.mark.parametrize("name", FORMATS)
+# One format of each model; the other pairs are slow.
+USUAL = {("onnx", classifier), ("openvino", language_model), ("litert", translation)}
+PAIRS = [
+    pytest.param(*pair, marks=[] if pair in USUAL else pytest.mark.slow)
+    for pair in itertools.product(FORMATS, [translation, classifier, language_model])
+]
+
+
+@pytest.mark.parametrize(("name", "make_model"), PAIRS)
 def test_exports_compute_the_logits_of_the_model_for_any_batch_and_length(
     tmp_path, name, make_model
 ):

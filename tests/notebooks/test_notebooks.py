@@ -19,6 +19,8 @@ UNSTABLE = re.compile(
 )
 
 every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
+# They train for a minute or longer.
+SLOW = {"4_translate", "5_recurrent_against_transformer", "6_classify"}
 
 
 def committed(path):
@@ -129,7 +131,14 @@ def test_a_notebook_has_assertions_and_imports_no_backend(path):
 
 
 @pytest.mark.backend("torch")  # the fastest: it compiles nothing
-@every_notebook
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[pytest.mark.slow] if path.stem in SLOW else [])
+        for path in PATHS
+    ],
+    ids=lambda path: path.stem,
+)
 def test_a_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     monkeypatch.setenv("KERAS_BACKEND", "torch")
     notebook = run.read(path)
