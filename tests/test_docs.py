@@ -240,6 +240,7 @@ def test_python_in_the_readme_runs(tmp_path):
     assert process.returncode == 0, process.stderr[-4000:]
 
 
+@torch_only
 def test_python_in_the_page_of_decoding_runs(tmp_path):
     text = (ROOT / "docs" / "decoding.md").read_text("utf-8")
     process = run_blocks(text, tmp_path, keras.backend.backend(), "decoding.md")

@@ -14,6 +14,8 @@ from keras_tfm.text import Vocabulary
 from tests.decode.conftest import draw_transformer
 from tests.layers.formulas import draw_weights
 
+pytestmark = pytest.mark.backend("torch")  # test_backends.py compares the backends
+
 TEXTS = [f"{a} {b}" for a in ("one", "two", "three", "four") for b in ("dogs", "cats")]
 SEARCH = {
     "beam_size": 2,
@@ -180,7 +182,6 @@ def test_a_preset_object_is_accepted_as_a_name(presets_folder):
     assert Classifier.from_preset(second).classes == ["good", "bad"]
 
 
-@pytest.mark.backend("torch")
 def test_the_error_names_a_truncated_configuration(tmp_path):
     (tmp_path / "config.json").write_text('{"model_type": "mar')
     with pytest.raises(ValueError, match="config.json cannot be read as JSON"):

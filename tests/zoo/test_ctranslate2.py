@@ -16,6 +16,8 @@ from tests.layers.formulas import numpy
 from tests.models.small import BATCH, V, small
 from tests.zoo import checkpoints as marian
 
+pytestmark = pytest.mark.backend("torch")  # test_backends.py compares the backends
+
 FOLDER = pathlib.Path(
     os.environ.get("KERAS_TFM_DATA", "nowhere"), "../golden/ctranslate2-aren"
 )
@@ -201,7 +203,6 @@ def test_sequence_length_limits_the_positions(kind, tmp_path):
         zoo.to_ctranslate2(model, TOKENS, tmp_path, sequence_length=0)
 
 
-@pytest.mark.backend("torch")
 def test_files_of_another_model_are_deleted(tmp_path):
     pytest.importorskip("ctranslate2")
     export(tmp_path, "post-norm")
@@ -233,7 +234,6 @@ def change(folder, **values):
     file.write_text(json.dumps(json.loads(file.read_text()) | values))
 
 
-@pytest.mark.backend("torch")
 def test_add_source_bos_becomes_a_source_prefix(tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
     export(tmp_path, "post-norm")
@@ -257,7 +257,6 @@ def test_add_source_bos_becomes_a_source_prefix(tmp_path):
         zoo.from_ctranslate2(tmp_path)
 
 
-@pytest.mark.backend("torch")
 def test_only_the_target_vocabulary_needs_a_start_token(tmp_path):
     pytest.importorskip("ctranslate2")
     model = draw_transformer(2, vocabulary_size=V, tie="target")
@@ -285,7 +284,6 @@ def test_only_the_target_vocabulary_needs_a_start_token(tmp_path):
             zoo.from_ctranslate2(tmp_path)
 
 
-@pytest.mark.backend("torch")
 def test_target_language_tags_are_found(tmp_path):
     pytest.importorskip("ctranslate2")
     export(tmp_path, "post-norm")
@@ -305,7 +303,6 @@ def encode_number(name, value):
     return struct.pack("<H", len(name)) + name + struct.pack("<BBIb", 0, 1, 1, value)
 
 
-@pytest.mark.backend("torch")
 def test_decoding_may_start_with_zeros(tmp_path):
     ctranslate2 = pytest.importorskip("ctranslate2")
     export(tmp_path, "post-norm")
@@ -331,7 +328,6 @@ def test_decoding_may_start_with_zeros(tmp_path):
         np.testing.assert_allclose(actual.scores[row], result.scores, atol=1e-4)
 
 
-@pytest.mark.backend("torch")
 def test_different_sides_and_unknown_weights_are_rejected(tmp_path):
     pytest.importorskip("ctranslate2")
     export(tmp_path, "post-norm")
@@ -350,7 +346,6 @@ def test_different_sides_and_unknown_weights_are_rejected(tmp_path):
         zoo.from_ctranslate2(tmp_path)
 
 
-@pytest.mark.backend("torch")
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 @pytest.mark.parametrize("scaled", [False, True])
 def test_scale_embeddings_has_the_meaning_of_the_engine(scaled, tmp_path):
@@ -378,7 +373,6 @@ def test_scale_embeddings_has_the_meaning_of_the_engine(scaled, tmp_path):
     np.testing.assert_allclose(actual[0, 0, :7], expected.log_probs, atol=1e-4)
 
 
-@pytest.mark.backend("torch")
 def test_an_unsupported_scale_of_embeddings_is_rejected(tmp_path):
     pytest.importorskip("ctranslate2")
     export(tmp_path, "post-norm")
@@ -393,7 +387,6 @@ def test_an_unsupported_scale_of_embeddings_is_rejected(tmp_path):
             zoo.from_ctranslate2(tmp_path)
 
 
-@pytest.mark.backend("torch")
 def test_padding_may_be_called_blank(tmp_path):
     pytest.importorskip("ctranslate2")
     model = export(tmp_path, "post-norm")
@@ -404,7 +397,6 @@ def test_padding_may_be_called_blank(tmp_path):
     np.testing.assert_allclose(logits_of(imported.model), logits_of(model), atol=1e-5)
 
 
-@pytest.mark.backend("torch")
 def test_unsupported_architectures_are_rejected(tmp_path):
     pytest.importorskip("ctranslate2")
     for settings in (
@@ -453,7 +445,6 @@ def damage(content, fault):
 FAULTS = ["short", "empty", "version", "long shape", "many", "type", "more"]
 
 
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_damaged_file_is_rejected(fault, folder, tmp_path):
     for file in folder.iterdir():
@@ -464,7 +455,6 @@ def test_a_damaged_file_is_rejected(fault, folder, tmp_path):
         zoo.from_ctranslate2(tmp_path)
 
 
-@pytest.mark.backend("torch")
 def test_a_vocabulary_of_another_size_is_rejected(folder, tmp_path):
     for file in folder.iterdir():
         (tmp_path / file.name).write_bytes(file.read_bytes())

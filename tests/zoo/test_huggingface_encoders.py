@@ -101,6 +101,7 @@ def package(name):
     return pathlib.Path(spec.origin).parent
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize(("family", "head"), CASES)
 def test_logits_are_those_of_transformers(family, head, tmp_path):
     reference = write(tmp_path, family, head)
@@ -130,6 +131,7 @@ def test_real_weights_give_the_logits_of_transformers(name, tmp_path):
         assert token_ids == tokenizer(text)["input_ids"]
 
 
+@pytest.mark.backend("torch")
 def test_a_real_model_predicts_a_masked_word():
     model, vocabulary = zoo.from_hugging_face(package("cognition") / "model")[:2]
     [ids] = vocabulary.encode(["paris is the capital of france."])
@@ -150,12 +152,14 @@ def test_a_real_model_predicts_a_masked_word():
     assert "france" in likeliest
 
 
+@pytest.mark.backend("torch")
 def test_gelu_new_is_the_approximation_by_tanh(tmp_path):
     reference = write(tmp_path, "Bert", hidden_act="gelu_new")
     actual, expected = outputs_of(tmp_path, reference)
     np.testing.assert_allclose(actual, expected, atol=1e-6)
 
 
+@pytest.mark.backend("torch")
 def test_the_masked_lm_head_of_roberta_always_has_a_gelu(tmp_path):
     reference = write(tmp_path, "Roberta", "ForMaskedLM", hidden_act="relu")
     actual, expected = outputs_of(tmp_path, reference)
@@ -217,6 +221,7 @@ def test_the_encoder_loads_without_its_head(family, head, tmp_path):
     assert isinstance(zoo.from_hugging_face(tmp_path, "encoder").model, Encoder)
 
 
+@pytest.mark.backend("torch")
 def test_a_single_label_makes_a_multi_label_classifier(tmp_path):
     reference = write(tmp_path, "Bert", "ForSequenceClassification", num_labels=1)
     actual, expected = outputs_of(tmp_path, reference)
@@ -227,6 +232,7 @@ def test_a_single_label_makes_a_multi_label_classifier(tmp_path):
         zoo.from_hugging_face(tmp_path)
 
 
+@pytest.mark.backend("torch")
 def test_a_head_may_be_omitted_or_new(tmp_path):
     reference = write(tmp_path, "Bert", "ForSequenceClassification")
     actual, expected = outputs_of(tmp_path, reference.bert, head="encoder")
@@ -271,6 +277,7 @@ def test_the_head_follows_the_config(family, settings, expected, tmp_path):
     assert encoder_config[attention] == 0.2
 
 
+@pytest.mark.backend("torch")
 def test_epsilon_and_padding_id_are_read(tmp_path):
     reference = write(tmp_path, "Roberta", "ForMaskedLM", layer_norm_eps=0.5)
     actual, expected = outputs_of(tmp_path, reference)
@@ -281,6 +288,7 @@ def test_epsilon_and_padding_id_are_read(tmp_path):
     np.testing.assert_allclose(*outputs_of(tmp_path, reference), atol=1e-4)
 
 
+@pytest.mark.backend("torch")
 def test_a_shorter_sequence_length_keeps_the_first_positions(tmp_path):
     reference = write(tmp_path, "Roberta")
     short = zoo.from_hugging_face(tmp_path, sequence_length=S).model
@@ -292,6 +300,7 @@ def test_a_shorter_sequence_length_keeps_the_first_positions(tmp_path):
     assert reference.config.max_position_embeddings == 40
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("kind", ["old names", "several files"])
 def test_older_names_and_sharded_weights_are_read(kind, tmp_path):
     import safetensors.numpy
@@ -314,6 +323,7 @@ def test_older_names_and_sharded_weights_are_read(kind, tmp_path):
     np.testing.assert_allclose(*outputs_of(tmp_path, reference), atol=1e-4)
 
 
+@pytest.mark.backend("torch")
 def test_an_untied_masked_lm_head_is_rejected(tmp_path):
     write(tmp_path, "Bert", "ForMaskedLM", tie_word_embeddings=False)
     with pytest.raises(ValueError, match="got {'tie_word_embeddings': False}"):
@@ -321,6 +331,7 @@ def test_an_untied_masked_lm_head_is_rejected(tmp_path):
     assert isinstance(zoo.from_hugging_face(tmp_path, "encoder").model, Encoder)
 
 
+@pytest.mark.backend("torch")
 def test_a_vocabulary_with_another_padding_id_is_rejected(tmp_path):
     write(tmp_path, "Bert", pad_token_id=3)
     TokenizersVocabulary.train(["a b c d"] * 3, 20).save(tmp_path / "tokenizer.json")
@@ -329,6 +340,7 @@ def test_a_vocabulary_with_another_padding_id_is_rejected(tmp_path):
     assert zoo.from_hugging_face(tmp_path, pad_id=0).vocabulary.pad_id == 0
 
 
+@pytest.mark.backend("torch")
 def test_an_imported_model_survives_saving(tmp_path):
     write(tmp_path, "Roberta", "ForSequenceClassification")
     model = zoo.from_hugging_face(tmp_path).model
@@ -444,6 +456,7 @@ def test_a_damaged_file_is_rejected(fault, tmp_path):
         zoo.from_hugging_face(tmp_path)
 
 
+@pytest.mark.backend("torch")
 def test_a_repository_is_downloaded_by_name_and_revision(tmp_path, monkeypatch):
     downloads = []
 

@@ -26,6 +26,8 @@ from tests.models.small import BATCH, SOURCE, TARGET, V, small
 from tests.zoo.checkpoints import TEXTS as MARIAN
 from tests.zoo.checkpoints import write_marian
 
+pytestmark = pytest.mark.backend("torch")  # test_backends.py compares the backends
+
 KINDS = {
     "the paper's": {},
     "sines before cosines": {
@@ -166,7 +168,6 @@ def until_end(row):
     return row[: row.index(3)] if 3 in row else row
 
 
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize("beams", [1, 3])
 def test_generate_gives_the_ids_of_decoder(beams, tmp_path):
     import torch
@@ -206,7 +207,6 @@ def test_an_unsupported_configuration_is_rejected(name, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.backend("torch")
 def test_other_and_quantized_models_are_rejected(tmp_path):
     with pytest.raises(TypeError, match="got CausalLM"):
         zoo.to_hugging_face(CausalLM(V, 1, 8, 12, 2), tmp_path)
@@ -320,7 +320,6 @@ def lines():
 
 
 # The tokenizer uses no backend.
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 @pytest.mark.parametrize("normalization", ["nmt_nfkc", "identity"])
 def test_a_sentencepiece_vocabulary_gives_the_same_ids(
@@ -354,7 +353,6 @@ def test_a_sentencepiece_vocabulary_gives_the_same_ids(
     assert (reference.pad_token_id, reference.eos_token_id) == (0, 3)
 
 
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 @pytest.mark.parametrize("normalize_first", [False, True])
 @pytest.mark.parametrize("targets", [(), ("fr", "es")])
@@ -383,7 +381,6 @@ def test_an_exported_translator_translates_as_before(
     assert len(set(imported(texts))) > 3
 
 
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize("kind", ["sentencepiece", "wordpiece"])
 def test_the_tokenizer_of_an_encoder_gives_the_same_ids(kind, lines, tmp_path):
     import transformers
@@ -407,7 +404,6 @@ def test_the_tokenizer_of_an_encoder_gives_the_same_ids(kind, lines, tmp_path):
         assert tokenizer.mask_token_id == vocabulary.mask_id
 
 
-@pytest.mark.backend("torch")
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 def test_a_marian_is_exported_with_two_vocabularies(tmp_path):
     import torch

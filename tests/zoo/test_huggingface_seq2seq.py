@@ -29,6 +29,8 @@ from tests.zoo.checkpoints import (
     write_lively,
 )
 
+pytestmark = pytest.mark.backend("torch")  # test_backends.py compares the backends
+
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_logits_are_those_of_transformers(family, tmp_path):
@@ -51,7 +53,6 @@ CONFIG_VALUES = [
 ]
 
 
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize(("family", "values"), CONFIG_VALUES)
 def test_values_of_the_config_change_the_logits_as_in_transformers(
     family, values, tmp_path
@@ -100,7 +101,6 @@ SEARCHES = {
 
 # Other tests show that decoding steps equal a call of the model, and that a
 # search gives the same result on every backend.
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize(
     ("family", "name", "forced"),
     [(family, name, 7) for family in FAMILIES for name in ("greedy", "beam")]
@@ -155,7 +155,6 @@ T5_VALUES = {
 }
 
 
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize(
     ("family", "values"),
     [
@@ -189,7 +188,6 @@ def test_other_configs_give_the_same_logits(family, values, tmp_path):
     np.testing.assert_allclose(actual[..., columns], expected[..., columns], atol=1e-4)
 
 
-@pytest.mark.backend("torch")
 def test_the_default_scale_of_embeddings_depends_on_the_family(tmp_path):
     for family, expected in (("M2M100", True), ("BART", False)):
         write(tmp_path, family)
@@ -198,7 +196,6 @@ def test_the_default_scale_of_embeddings_depends_on_the_family(tmp_path):
         assert model.config["scale_embedding"] is expected
 
 
-@pytest.mark.backend("torch")
 def test_the_first_configs_of_t5_are_read(tmp_path):
     from safetensors.numpy import load_file, save_file
 
@@ -222,7 +219,6 @@ def test_the_first_configs_of_t5_are_read(tmp_path):
     np.testing.assert_array_equal(logits_of(tmp_path, config), expected)
 
 
-@pytest.mark.backend("torch")
 def test_a_gated_gelu_is_the_approximation_by_tanh(tmp_path):
     config = write(tmp_path, "T5 1.1").config
     expected = logits_of(tmp_path, config)
@@ -230,7 +226,6 @@ def test_a_gated_gelu_is_the_approximation_by_tanh(tmp_path):
     np.testing.assert_array_equal(logits_of(tmp_path, config), expected)
 
 
-@pytest.mark.backend("torch")
 def test_the_error_names_a_missing_untied_projection(tmp_path):
     from safetensors.numpy import load_file, save_file
 
@@ -253,7 +248,6 @@ TIED_NAMES = {
 }
 
 
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize("family", TIED_NAMES)
 def test_a_tied_embedding_is_found_under_each_of_its_names(family, tmp_path):
     from safetensors.numpy import load_file, save_file
@@ -280,7 +274,6 @@ def test_a_tied_embedding_is_found_under_each_of_its_names(family, tmp_path):
             zoo.from_hugging_face(tmp_path)
 
 
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize(
     ("family", "name"),
     [
@@ -306,7 +299,6 @@ def test_the_error_names_an_unknown_weight(family, name, tmp_path):
         zoo.from_hugging_face(tmp_path)
 
 
-@pytest.mark.backend("torch")
 def test_positions_that_are_not_sinusoidal_are_learned(tmp_path):
     from safetensors.numpy import load_file, save_file
 
@@ -324,7 +316,6 @@ def test_positions_that_are_not_sinusoidal_are_learned(tmp_path):
     assert logits_of(tmp_path, config).shape == (3, T, V + 1)
 
 
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize("shape", [(40, 15), (40, 14), (39,)])
 def test_a_position_matrix_of_another_shape_is_rejected(shape, tmp_path):
     from safetensors.numpy import load_file, save_file
@@ -338,7 +329,6 @@ def test_a_position_matrix_of_another_shape_is_rejected(shape, tmp_path):
         zoo.from_hugging_face(tmp_path)
 
 
-@pytest.mark.backend("torch")
 def test_a_model_saved_without_its_head_is_read(tmp_path):
     from safetensors.numpy import load_file, save_file
 
@@ -354,7 +344,6 @@ def test_a_model_saved_without_its_head_is_read(tmp_path):
     np.testing.assert_array_equal(logits_of(tmp_path, config), expected)
 
 
-@pytest.mark.backend("torch")
 def test_the_start_token_of_generation_config_is_used(tmp_path):
     write(tmp_path, "mBART")
     change(tmp_path, "generation_config.json", decoder_start_token_id=7)
@@ -391,7 +380,6 @@ def test_a_config_larger_than_its_weights_is_rejected_at_once(family, values, tm
     keras.layers.Dense(2).build((None, 2))  # initialization is not deferred any more
 
 
-@pytest.mark.backend("torch")
 def test_an_empty_matrix_justifies_no_vocabulary_size(tmp_path):
     from safetensors.numpy import load_file, save_file
 
@@ -404,7 +392,6 @@ def test_an_empty_matrix_justifies_no_vocabulary_size(tmp_path):
         zoo.from_hugging_face(tmp_path)
 
 
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize(
     "values",
     [
@@ -432,7 +419,6 @@ def test_other_configs_of_gpt2_give_the_same_logits(values, tmp_path):
     np.testing.assert_allclose(logits[..., library_rows], expected, atol=1e-4)
 
 
-@pytest.mark.backend("torch")
 def test_options_of_gpt2_that_count_the_prompt_are_not_used(tmp_path):
     write_gpt2(tmp_path)
     change(tmp_path, "generation_config.json", max_length=9, min_length=4)

@@ -7,6 +7,8 @@ import pytest
 from keras_tfm import zoo
 from tests.layers.formulas import numpy
 
+pytestmark = pytest.mark.backend("torch")  # test_backends.py compares the backends
+
 V, S = 40, 9
 TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "cat", "##s", "sat", "."]
 SIZES = {
