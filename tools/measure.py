@@ -319,7 +319,7 @@ def visited_files() -> list[str]:
     """Translates one sentence and lists the files of keras_tfm that it visits.
 
     The translator is warm: it has translated the sentence twice. PyTorch
-    captures the first call and checks the second, see `runtime.capture`.
+    captures the first step and checks the second, see `runtime.capture`.
 
     Returns:
         A sorted list of paths, relative to the folder `keras_tfm`.

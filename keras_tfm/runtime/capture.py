@@ -12,7 +12,6 @@ is missing; decoding then calls the layers, which gives the same ids but takes
 longer.
 """
 
-import functools
 import operator
 import threading
 from collections.abc import Callable
@@ -50,7 +49,7 @@ VALUE_READS = {
 
 
 class CapturedFunction:
-    """Replays a function that was captured for the same shapes and options.
+    """Replays a function that was captured for tensors of the same shapes.
 
     The second call for a shape compares the replay with the function. Where
     they differ, or where the function draws random numbers or reads the values
@@ -60,9 +59,8 @@ class CapturedFunction:
     PyTorch's version counter, and `clear` after weights were replaced.
 
     Args:
-        function: function of structures of tensors, and of options of other
-            kinds by name, that returns another structure. It may write to its
-            arguments.
+        function: function of structures of tensors that returns another. It
+            may write to its arguments.
         bfloat16: bool. Multiply by weights in bfloat16.
 
     Example:
@@ -95,47 +93,45 @@ class CapturedFunction:
             self.graphs.clear()
             self.products.clear()
 
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        function = functools.partial(self.function, **options)
+    def __call__(self, *arguments: Any) -> Any:
         tensors, structure = tree_flatten(arguments)
         if not all(isinstance(x, torch.Tensor) for x in tensors):
-            return function(*arguments)
+            return self.function(*arguments)
         # A captured `view` is right for one memory layout only.
         tensors = [x.contiguous() for x in tensors]
         key = (structure, *((tuple(x.shape), x.dtype, x.device) for x in tensors))
-        key += tuple(sorted(options.items()))
         device = tensors[0].device.type if tensors else "cpu"
         if torch.is_autocast_enabled(device):
             key += (torch.get_autocast_dtype(device),)
         replay, is_checked = self.graphs.get(key, (None, False))
         if is_checked:
             if replay is None:
-                return function(*arguments)
+                return self.function(*arguments)
             return replay(tensors, True)
         with self.lock:
             copies = [x.clone() for x in tensors] if self.bfloat16 else None
-            result = self._prepare(key, function, tensors, structure)
+            result = self._prepare(key, tensors, structure)
             replay, _ = self.graphs[key]
             if copies is None or replay is None:
                 return result
             # In bfloat16 from the first call, so that all calls agree.
             return replay(copies, True)
 
-    def _prepare(self, key, function, tensors, structure):
+    def _prepare(self, key, tensors, structure):
         """Calls the function to capture it or to check its replay."""
         replay, is_checked = self.graphs.get(key, (None, True))
         if key not in self.graphs:
             result, replay = _capture(
-                function, tensors, structure, self.products, self.bfloat16
+                self.function, tensors, structure, self.products, self.bfloat16
             )
             if len(self.graphs) >= MAX_GRAPHS:
                 del self.graphs[next(iter(self.graphs))]
             self.graphs[key] = replay, replay is None
             return result
         if replay is None or is_checked:  # another thread was faster
-            return function(*tree_unflatten(tensors, structure))
+            return self.function(*tree_unflatten(tensors, structure))
         copies = [x.clone() for x in tensors]
-        result = function(*tree_unflatten(tensors, structure))
+        result = self.function(*tree_unflatten(tensors, structure))
         replay = replay if _agrees(replay, copies, result) else None
         self.graphs[key] = replay, True
         return result
@@ -196,7 +192,7 @@ class _GraphBuilder(TorchDispatchMode):
         node_args = tree_map_only(torch.Tensor, self.node, (args, kwargs))
         results = result if isinstance(result, (tuple, list)) else [result]
         self.failed |= (
-            self._is_unrepeatable(function, args, kwargs)
+            self._is_unrepeatable(function, args)
             or not all(isinstance(x, (torch.Tensor, type(None))) for x in results)
             or self._writes_constant(function, args, kwargs)
         )
@@ -232,13 +228,11 @@ class _GraphBuilder(TorchDispatchMode):
         name = self.names.setdefault(product, f"product_{len(self.names)}")
         return self.graph.call_module(name, (node_args[0], self.use_packed))
 
-    def _is_unrepeatable(self, function, args, kwargs):
+    def _is_unrepeatable(self, function, args):
         """Whether another call may have another result for the same shapes."""
         if function is torch.ops.aten.index.Tensor:  # by a mask, not by indices
             return any(x is not None and x.dtype == torch.bool for x in args[1])
         tags = UNREPEATABLE & set(function.tags)
-        if _argument(function, "dropout_p", args, kwargs) == 0:  # of attention
-            tags.discard(torch.Tag.nondeterministic_seeded)
         if not tags or torch.Tag.nondeterministic_seeded in tags:
             return bool(tags)
         tensors = (x for x in tree_flatten(args)[0] if isinstance(x, torch.Tensor))
@@ -249,11 +243,10 @@ class _GraphBuilder(TorchDispatchMode):
         schema = function._schema
         if not schema.is_mutable:
             return False
-        targets = [
-            _argument(function, argument.name, args, kwargs)
-            for argument in schema.arguments
-            if argument.alias_info is not None and argument.alias_info.is_write
-        ]
+        targets = []
+        for i, argument in enumerate(schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                targets.append(args[i] if i < len(args) else kwargs.get(argument.name))
         tensors = (x for x in tree_flatten(targets)[0] if isinstance(x, torch.Tensor))
         storages = {*map(_storage, tensors)}
         self.written_storages |= storages
@@ -267,15 +260,6 @@ def probe() -> None:
         result, replay = _capture(lambda x: (x + x.sum(),), [x], None, {}, False)
     if replay is None or not _agrees(replay, [x], result):
         raise AttributeError("a captured function does not repeat its result")
-
-
-def _argument(function, name, args, kwargs):
-    """Returns an argument of an operation by name; None if it has none."""
-    for i, argument in enumerate(function._schema.arguments):
-        if argument.name == name:
-            default = argument.default_value
-            return args[i] if i < len(args) else kwargs.get(name, default)
-    return None
 
 
 def _storage(tensor):

@@ -249,9 +249,7 @@ class CompiledFunctions:
         return self._functions[key]
 
 
-def captured(
-    function: Callable, weights: ModelWeights, bfloat16: bool = True
-) -> Callable:
+def captured(function: Callable, weights: ModelWeights) -> Callable:
     """Prepares a function for capture and replay on PyTorch.
 
     On other backends it stays as it is.
@@ -259,11 +257,9 @@ def captured(
     It belongs inside a compiled function.
 
     Args:
-        function: function of structures of tensors, and of options by name,
-            that returns another structure, without loops; see
-            `keras_tfm.runtime.capture`.
+        function: function of structures of tensors that returns another,
+            without loops; see `keras_tfm.runtime.capture`.
         weights: `ModelWeights` of the compiled function.
-        bfloat16: bool. Multiply in bfloat16 if `weights` say so.
 
     Returns:
         A function without arguments that returns the function to call. The
@@ -282,7 +278,7 @@ def captured(
     module = optional_module("capture") if is_torch else None
     if module is None:
         return lambda: function
-    replay = module.CapturedFunction(function, bfloat16 and weights.bfloat16)
+    replay = module.CapturedFunction(function, weights.bfloat16)
     captured_values = []
 
     def ready():

@@ -60,7 +60,6 @@ class CompiledSearch:
         self.begin_options = {"return_attention": True} if needs_attention else {}
         self.functions = CompiledFunctions(self.weights, options.jit_compile)
         self.get_take_step = captured(self._take_step, self.weights)
-        self._get_begin = captured(self._begin_model, self.weights, bfloat16=False)
         _build(model, options.end_id)
 
     def decode(
@@ -212,13 +211,12 @@ class CompiledSearch:
             read_length: as in `start`.
             source_ids, candidates, limits, *forced: from `batch_inputs`.
         """
-        sources = [source_ids]
+        options = dict(self.begin_options)
+        if read_length is not None:
+            options["read_length"] = read_length
         if candidates.shape[1] > 0:
-            sources.append(candidates)
-        begin_model = self._begin_model  # of a capacity that is a tensor: a graph
-        if isinstance(capacity, int):
-            begin_model = self._get_begin()
-        cache = begin_model(*sources, capacity=capacity, read_length=read_length)
+            options["candidates"] = candidates
+        cache = self.model.begin(source_ids, capacity, self.num_beams, **options)
         return self.strategy.start(
             cache,
             ops.greater(limits, 0),
@@ -285,15 +283,6 @@ class CompiledSearch:
     def _take_steps(self, state, until):
         state = search_state.advance(self.get_take_step(), state, until)
         return state, self.strategy.finish(state)
-
-    def _begin_model(self, source_ids, candidates=None, *, capacity, read_length):
-        """Returns the cache of the model before the first step."""
-        options = dict(self.begin_options)
-        if read_length is not None:
-            options["read_length"] = read_length
-        if candidates is not None:
-            options["candidates"] = candidates
-        return self.model.begin(source_ids, capacity, self.num_beams, **options)
 
     def _take_step(self, state):
         return self.strategy.take_step(self.model.step, state)
