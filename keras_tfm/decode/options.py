@@ -389,8 +389,11 @@ class Options:
         self.check_names(changes)
         beam_size = changes.get("beam_size", self.beam_size)
         lower = "beam_size" in changes and "num_hypotheses" not in changes
-        if lower and not self.samples and self.num_hypotheses > beam_size:
-            changes["num_hypotheses"] = beam_size
+        if lower:
+            # Samples may be more than the beams.
+            samples = changes.get("sampling_topk", self.sampling_topk) != 1
+            if not samples and self.num_hypotheses > beam_size:
+                changes["num_hypotheses"] = beam_size
         return dataclasses.replace(self, **changes)
 
 

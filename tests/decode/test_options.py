@@ -375,3 +375,10 @@ def test_score_prefix_decides_if_a_prefix_counts_in_the_score(options):
                 expected[: len(forced)] = log_probs[forced] if counts else 0.0
                 np.testing.assert_allclose(scores, expected, atol=1e-5)
                 assert score == pytest.approx(expected.sum() / length, abs=1e-5)
+
+
+@pytest.mark.backend("torch")
+def test_replacing_a_beam_by_sampling_keeps_the_number_of_hypotheses():
+    options = decode.Options(beam_size=4, num_hypotheses=4)
+    assert options.replace(beam_size=1, sampling_topk=10).num_hypotheses == 4
+    assert options.replace(beam_size=2).num_hypotheses == 2
