@@ -389,11 +389,10 @@ class Options:
         self.check_names(changes)
         beam_size = changes.get("beam_size", self.beam_size)
         lower = "beam_size" in changes and "num_hypotheses" not in changes
-        if lower:
-            # Samples may be more than the beams.
-            samples = changes.get("sampling_topk", self.sampling_topk) != 1
-            if not samples and self.num_hypotheses > beam_size:
-                changes["num_hypotheses"] = beam_size
+        # Samples may be more than the beams.
+        is_beam_search = changes.get("sampling_topk", self.sampling_topk) == 1
+        if lower and is_beam_search and self.num_hypotheses > beam_size:
+            changes["num_hypotheses"] = beam_size
         return dataclasses.replace(self, **changes)
 
 
