@@ -45,7 +45,7 @@ class SubwordSampler:
         from keras_tfm.text import Vocabulary
         from keras_tfm.text.subword_sampling import SubwordSampler
 
-        vocabulary = Vocabulary.train(["a small boat"] * 20, size=270)
+        vocabulary = Vocabulary.train(["a small boat"] * 20, size=269)
         sample = SubwordSampler(vocabulary.model, alpha=0.1)
         [ids] = sample(["a small boat"], seed=1)
         assert vocabulary.decode([ids]) == ["a small boat"]
