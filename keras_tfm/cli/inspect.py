@@ -2,6 +2,7 @@
 
 from keras_tfm.cli.options import Inspect
 from keras_tfm.pipelines import Translator, load, presets
+from keras_tfm.pipelines.pretrained import languages_of
 
 
 def run(flags: Inspect) -> None:
@@ -16,6 +17,8 @@ def run(flags: Inspect) -> None:
     pipeline = load(flags.model, flags.source_language, flags.target_language)
     model, vocabulary = pipeline.model, pipeline.vocabulary
     print(f"{type(pipeline).__name__} with a {type(model).__name__}")
+    if languages := languages_of(flags.model):
+        print(f"languages: {' to '.join(languages)}")
     print(f"parameters: {model.count_params():,}")
     print(f"vocabulary: {type(vocabulary).__name__}, {vocabulary.size:,} tokens")
     if isinstance(pipeline, Translator):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from keras_tfm.recipes.flags import documented
+from keras_tfm.recipes.flags import documented, with_flags
 from keras_tfm.server.limits import Limits
 
 Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
@@ -30,7 +30,10 @@ class Command:
     def run(self) -> int:
         """Runs the command and returns its exit status."""
         name = f"keras_tfm.cli.{type(self).__name__.lower()}"
-        return importlib.import_module(name).run(self) or 0
+        try:
+            return importlib.import_module(name).run(self) or 0
+        except (ValueError, TypeError) as error:
+            raise ValueError(with_flags(str(error), self)) from error
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

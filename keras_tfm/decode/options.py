@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
 from typing import Any
 
+import numpy as np
+
 from keras_tfm.decode.shortlist import Shortlist
 
 # Names in other libraries, for which an error suggests ours.
@@ -30,6 +32,12 @@ _COUNTS = {
     "no_repeat_ngram_size": 0,
     "sampling_topk": 0,
 }
+_CHOICES = {
+    "length_penalty_form": ("mean", "gnmt"),
+    "matmul_precision": ("float32", "bfloat16"),
+}
+_FLAGS = ("early_stopping", "disable_unk", "score_prefix", "return_alternatives")
+_FLAGS += ("return_token_scores", "return_attention", "jit_compile", "few_buckets")
 # Closed or open intervals: the lowest value, and whether it is allowed.
 _NUMBERS = {
     "length_penalty": (0, True),
@@ -168,15 +176,21 @@ class Options:
     def __post_init__(self) -> None:
         for name, least in _COUNTS.items():
             _check_count(name, getattr(self, name), least)
+        for name in _FLAGS:
+            if not isinstance(getattr(self, name), bool | np.bool_):
+                raise ValueError(
+                    f"`{name}` must be True or False; got {getattr(self, name)!r}."
+                )
         for name, (least, closed) in _NUMBERS.items():
             _check_number(name, getattr(self, name), least, closed)
         for name in ("sampling_topp", "sampling_minp", "sampling_epsilon"):
             _check_probability(name, getattr(self, name), name != "sampling_epsilon")
-        if self.length_penalty_form not in ("mean", "gnmt"):
-            raise ValueError(
-                "`length_penalty_form` must be 'mean' or 'gnmt'; got "
-                f"{self.length_penalty_form!r}."
-            )
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f"`{name}` must be {' or '.join(map(repr, choices))}; got "
+                    f"{getattr(self, name)!r}."
+                )
         self._freeze_sequences()
         self._check_lengths()
         self._check_special_ids()
@@ -184,7 +198,14 @@ class Options:
 
     def _freeze_sequences(self):
         """Turns lists and generators into tuples."""
-        frozen = {"logits_processors": tuple(self.logits_processors)}
+        processors = self.logits_processors
+        processors = tuple(processors) if isinstance(processors, Iterable) else None
+        if processors is None or not all(map(callable, processors)):
+            raise ValueError(
+                "`logits_processors` must be a list of functions (logits, history) -> "
+                f"logits; got {self.logits_processors!r}."
+            )
+        frozen: dict[str, Any] = {"logits_processors": processors}
         if self.suppress_ids is not None:
             frozen["suppress_ids"] = _token_ids("suppress_ids", self.suppress_ids)
         name = "suppress_sequences"
@@ -204,7 +225,7 @@ class Options:
 
     def _check_lengths(self):
         rule, length = self.length_rule, self.max_decoding_length
-        is_whole = all(isinstance(number, Integral) for number in rule)
+        is_whole = all(map(_is_integer, rule))
         if not is_whole or len(rule) != 2 or min(rule) < 0 or max(rule) < 1:
             raise ValueError(
                 "`max_decoding_length` must be an integer of at least 1, or a pair "
@@ -218,9 +239,9 @@ class Options:
             )
 
     def _check_special_ids(self):
-        for name in ("start_id", "end_id"):
+        for name in ("start_id", "end_id", "unk_id"):
             token = getattr(self, name)
-            if not isinstance(token, Integral) or token < 1:
+            if not _is_integer(token) or token < 1:
                 raise ValueError(
                     f"`{name}` must be a token id of at least 1, since 0 is padding; "
                     f"got {token!r}."
@@ -231,11 +252,23 @@ class Options:
                 f"start_id={self.start_id}, end_id={self.end_id}."
             )
 
+        if self.disable_unk and self.unk_id == self.end_id:
+            raise ValueError(
+                "`unk_id` must not be the end token, which would never be generated; "
+                f"got unk_id={self.unk_id}, end_id={self.end_id}. Change it, or set "
+                "disable_unk=False."
+            )
+
     def _check_combinations(self):
         if self.samples:
             self._check_sampling()
         else:
             self._check_search()
+        if not isinstance(self.shortlist, Shortlist | None):
+            raise ValueError(
+                "`shortlist` must be a `decode.Shortlist` or None; got "
+                f"{self.shortlist!r}."
+            )
         if self.shortlist is not None and (
             self.logits_processors or self.suppress_sequences
         ):
@@ -396,8 +429,12 @@ class Options:
         return dataclasses.replace(self, **changes)
 
 
+def _is_integer(value):
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
 def _check_count(name, value, least):
-    if not isinstance(value, Integral) or value < least:
+    if not _is_integer(value) or value < least:
         raise ValueError(
             f"`{name}` must be an integer of at least {least}; got {value!r}."
         )
@@ -406,8 +443,9 @@ def _check_count(name, value, least):
 def _check_number(name, value, least, closed):
     # Infinite patience decodes to the limit, as "never" of transformers does.
     unbounded = name == "patience" and value == math.inf
-    number = isinstance(value, Real) and (math.isfinite(value) or unbounded)
-    if not number or value < least or (value == least and not closed):
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    is_finite = is_number and (math.isfinite(value) or unbounded)
+    if not is_finite or value < least or (value == least and not closed):
         bound = "at least" if closed else "greater than"
         raise ValueError(
             f"`{name}` must be a finite number {bound} {least}; got {value!r}."
@@ -424,7 +462,7 @@ def _token_ids(name, ids):
     if not isinstance(ids, Iterable):
         raise ValueError(f"`{name}` must hold lists of token ids; got {ids!r}.")
     ids = tuple(ids)
-    wrong = [token for token in ids if not (isinstance(token, Integral) and token >= 0)]
+    wrong = [token for token in ids if not (_is_integer(token) and token >= 0)]
     if wrong:
         raise ValueError(f"`{name}` must hold token ids of at least 0; got {wrong}.")
     return ids

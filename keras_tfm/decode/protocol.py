@@ -13,8 +13,10 @@ Cache = Any
 class Decodable(Protocol):
     """Declares the two methods that decoding needs from a model.
 
-    `begin` and `step` are all that a model needs. Decoding also uses these
-    members, if the model has them, see `Capabilities`:
+    `begin` and `step` are all that a model needs. Their results must depend on
+    their arguments and on the model's weights alone: they are compiled once,
+    so that another attribute, a counter or a clock keeps the value it had then.
+    Decoding also uses these members, if the model has them, see `Capabilities`:
 
     * `vocabulary_size`, `target_vocabulary_size`: int, to check ids.
     * `begin_options`: names of optional arguments of `begin`:

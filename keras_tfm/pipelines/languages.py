@@ -52,7 +52,7 @@ def language_changes(
         raise ValueError(
             "`source_language` and `target_language` must be languages of the model: "
             f"{fault}; got source_language={source!r}, target_language={target!r}. "
-            f"The model has {names}."
+            + (f"The model has {names}." if names else "Leave both out.")
         )
     if imported:
         return model.options_for(source, target)

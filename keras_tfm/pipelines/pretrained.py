@@ -106,6 +106,20 @@ def locate(name: str | os.PathLike | Preset) -> pathlib.Path | str:
     return pathlib.Path(name) if pathlib.Path(name).is_dir() else os.fspath(name)
 
 
+def languages_of(name: str | os.PathLike | Preset) -> tuple[str, ...]:
+    """Returns the languages of a preset; empty where a model does not say them.
+
+    Args:
+        name: as of `resolve`.
+    """
+    name = _checked_name(name)
+    _, description = _shipped().get(name, (None, None))
+    file = pathlib.Path(name) / "preset.json"
+    if description is None and file.is_file():
+        description = read_json(file)
+    return tuple((description or {}).get("languages", ()))
+
+
 def check_name(name: str | os.PathLike | Preset) -> None:
     """Raises if a name stands for nothing, without loading the model.
 

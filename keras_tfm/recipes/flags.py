@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import inspect
+import re
 import textwrap
 import typing
 from typing import Annotated, Any
@@ -86,6 +87,30 @@ def _metavar(kind):
     if arguments:  # a tuple
         return " ".join(map(_metavar, arguments))
     return kind.__name__.upper()
+
+
+def with_flags(message: str, flags: Any) -> str:
+    """Returns an error with flags in place of the parameters of their name.
+
+    Args:
+        message: str, such as "`held_out` must be ...; got held_out=0."
+        flags: dataclass instance. `held_out` becomes --held-out if it has it.
+    """
+    names = {
+        field.name
+        for field in dataclasses.fields(flags)
+        if tyro.conf.Positional[str].__metadata__[0]
+        not in getattr(field.type, "__metadata__", ())
+    }
+    # The parameter of `Vocabulary.train`.
+    renamed = {"size": "vocabulary_size"} if "vocabulary_size" in names else {}
+
+    def flag(match):
+        name = match[1] or match[2]
+        name = renamed.get(name, name)
+        return f"--{name.replace('_', '-')}" if name in names else match[0]
+
+    return re.sub(r"`(\w+)`|\b(\w+)(?==)", flag, message)
 
 
 def parse(flags: type, description: str, arguments: list[str] | None = None) -> Any:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import keras
 
-from keras_tfm.recipes.flags import parse
+from keras_tfm.recipes.flags import parse, with_flags
 
 if TYPE_CHECKING:  # a module of type stubs alone
     from _typeshed import DataclassInstance
@@ -64,7 +64,7 @@ def start(
     try:
         main(values)
     except (ValueError, OSError) as error:
-        sys.exit(str(error))  # to standard error, with status 1
+        sys.exit(with_flags(str(error), values))  # to standard error, with status 1
 
 
 def check_ranges(flags: "DataclassInstance") -> None:

@@ -1,6 +1,7 @@
 """Scores of a translator on a test set: BLEU and chrF with 95% intervals."""
 
 import pathlib
+import sys
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -47,7 +48,7 @@ def evaluate(
     """
     sources, references = corpus.test.source, corpus.test.target
     start = time.perf_counter()
-    results = translator.translate(sources, progress=True)
+    results = translator.translate(sources, progress=sys.stdout.isatty())
     seconds = time.perf_counter() - start
     translations = [result.text for result in results]
     truncated = sum(result.truncated for result in results)

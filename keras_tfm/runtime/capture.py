@@ -43,6 +43,7 @@ VALUE_READS = {
     torch.Tensor.tolist,
     torch.Tensor.item,
     torch.Tensor.__array__,
+    torch.Tensor.__dlpack__,
     torch.Tensor.equal,
     torch.equal,
 }

@@ -15,7 +15,6 @@ from typing import Any
 
 import keras
 
-PRECISIONS = ("float32", "bfloat16")
 FALLBACKS = {
     "capture": "Decoding calls the layers at every step, which is slower.",
     "bfloat16": "Decoding multiplies in float32.",
@@ -34,7 +33,7 @@ class ModelWeights:
             another dtype policy stay as they are.
 
     Raises:
-        ValueError: an unknown precision, or bfloat16 on TensorFlow.
+        ValueError: bfloat16 on TensorFlow.
 
     Example:
         ```python
@@ -48,11 +47,6 @@ class ModelWeights:
     """
 
     def __init__(self, model: Any, matmul_precision: str = "float32"):
-        if matmul_precision not in PRECISIONS:
-            raise ValueError(
-                f"`matmul_precision` must be one of {PRECISIONS}; got "
-                f"{matmul_precision!r}."
-            )
         self.bfloat16 = matmul_precision == "bfloat16"
         if self.bfloat16 and keras.config.backend() == "tensorflow":
             raise ValueError(

@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_tfm.decode.protocol import Capabilities
 from keras_tfm.pipelines.loading import load
+from keras_tfm.pipelines.pretrained import languages_of
 from keras_tfm.pipelines.shared import SharedTranslator
 from keras_tfm.pipelines.translator import GREEDY, Translator
 
@@ -87,6 +88,8 @@ class Engine:
             "few_buckets": True,
         }
         self.model = load(name, source_language, target_language, defaults, **options)
+        languages = (source_language, target_language)
+        self._languages = tuple(filter(None, languages)) or languages_of(name)
         translates = isinstance(self.model, Translator)
         self.task = "translation" if translates else "classification"
         if not translates and self.model.paired:
@@ -133,6 +136,7 @@ class Engine:
             "attention": "return_attention"
             in Capabilities.of(self.model.model).begin_options,
             "streams": not self.model.decoder.options.samples,
+            "languages": list(self._languages),
         }
 
     def answers(self, jobs: Sequence[Job]) -> list:

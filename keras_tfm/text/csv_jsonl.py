@@ -167,6 +167,9 @@ def _check_columns(columns, header, width, place):
         check(
             0 <= column < width if is_number else header.count(column) == 1,
             f"{place}: expected one column {column!r}",
-            "Choose another by its name, or by number in a file without a header.",
+            "The line is one column. Separate columns by tabs in a .tsv file, by "
+            "commas in a .csv file."
+            if width == 1
+            else "Choose another by its name, or by number in a file without a header.",
             columns=header or width,
         )

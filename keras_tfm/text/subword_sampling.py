@@ -59,11 +59,12 @@ class SubwordSampler:
         self._ids, self._scores = _text_tokens(processor)
         self._longest = max(map(len, self._ids), default=1)
         self._unknown_score = min(self._scores.values(), default=0) - UNKNOWN_PENALTY
-        self._units = {unit: [processor.piece_to_id(unit)] for unit in units}
-        self._split = _word_pattern(self._ids, units).split
         # A BPE model scores its tokens by rank: 0, -1, -2, ...
         is_bpe = all(score == int(score) for score in self._scores.values())
         self._sample = self._sample_merges if is_bpe else self._sample_path
+        units = (*units, *(_unmergeable(self._ids) if is_bpe else ()))
+        self._units = {unit: [processor.piece_to_id(unit)] for unit in units}
+        self._split = _word_pattern(self._ids, units).split
         self._cached_lattice = functools.lru_cache(MAX_CACHED_WORDS)(self._lattice)
 
     def __call__(self, texts: Sequence[str], seed: int) -> list[list[int]]:
@@ -184,9 +185,20 @@ def _text_tokens(processor):
     return ids, scores
 
 
+def _unmergeable(ids):
+    """Returns the tokens that no merge makes: those that a user has defined."""
+    return [
+        piece
+        for piece in ids
+        if len(piece) > 1
+        and not any(piece[:i] in ids and piece[i:] in ids for i in range(1, len(piece)))
+    ]
+
+
 def _word_pattern(ids, units):
     """Returns a pattern that splits normalized text into words and units."""
-    pattern = "|".join(map(re.escape, units))
+    longest_first = sorted(units, key=len, reverse=True)
+    pattern = "|".join(map(re.escape, longest_first))
     pattern = f"({pattern})" if pattern else ""
     if not any(WORD_START in piece[1:] for piece in ids):
         pattern += "|" * bool(pattern) + f"(?={WORD_START})"

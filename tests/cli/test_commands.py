@@ -274,7 +274,7 @@ def test_invalid_flags_and_files_are_rejected(folder, source, tmp_path, capfd):
     file.write_text('{"source": "a"}\n')
     command = ["translate", folder, str(file), "--format", "jsonl"]
     error = error_of(*command, "--num-hypotheses", "9", "--output", target)
-    assert "num_hypotheses=9" in error and "Line" not in error
+    assert "--num-hypotheses=9" in error and "Line" not in error
     assert not list(tmp_path.glob("out*"))
     content = file.read_bytes()
     error = error_of("translate", folder, str(file), "--output", str(file))

@@ -264,6 +264,16 @@ NAN = float("nan")
         ({"sampling_temperature": 2.0}, "no effect without sampling.*sampling_topk=0"),
         ({"sampling_minp": 0.1}, "no effect without sampling"),
         ({"sampling_epsilon": 0.1}, "no effect without sampling"),
+        ({"beam_size": "3"}, "`beam_size` must be an integer .* got '3'"),
+        ({"beam_size": True}, "`beam_size` must be an integer .* got True"),
+        ({"length_penalty": True}, "`length_penalty` must be .* got True"),
+        ({"unk_id": -1}, "`unk_id` must be a token id of at least 1.* got -1"),
+        ({"unk_id": 3}, "`unk_id` must not be the end token.* got unk_id=3, end_id=3"),
+        ({"disable_unk": "no"}, "`disable_unk` must be True or False; got 'no'"),
+        ({"shortlist": "lex.gz"}, "`shortlist` must be a .* got 'lex.gz'"),
+        ({"logits_processors": 3}, "`logits_processors` must be a list .* got 3"),
+        ({"logits_processors": "ab"}, "`logits_processors` must be .* got 'ab'"),
+        ({"matmul_precision": "int8"}, "'float32' or 'bfloat16'; got 'int8'"),
     ],
 )
 def test_options_out_of_range_are_rejected(options, message):

@@ -4,7 +4,9 @@ import runpy
 
 import pytest
 
-from keras_tfm.recipes import runs
+from keras_tfm.cli.options import COMMANDS
+from keras_tfm.recipes import runs, translation
+from keras_tfm.recipes.flags import with_flags
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -37,6 +39,22 @@ def test_an_internal_error_keeps_its_traceback(monkeypatch):
     for kind in (ValueError, FileNotFoundError):
         with pytest.raises(SystemExit, match="Received: 2.0."):
             runs.start(lambda flags, kind=kind: fail(flags, kind), Flags, "")
+
+
+def test_errors_name_flags_in_place_of_parameters(monkeypatch):
+    def fail(flags):
+        raise ValueError("`held_out` and `size` must fit; got held_out=3, size=9.")
+
+    monkeypatch.setattr("sys.argv", ["x"])
+    with pytest.raises(SystemExit) as end:
+        runs.start(fail, translation.Flags, "")
+    assert end.value.code == (
+        "--held-out and --vocabulary-size must fit; got --held-out=3, "
+        "--vocabulary-size=9."
+    )
+    command = COMMANDS["score"](model="en-de")
+    message = with_flags("`model` and `source_language` must fit.", command)
+    assert message == "`model` and --source-language must fit."
 
 
 def test_a_run_without_a_newer_flag_resumes(tmp_path):

@@ -31,6 +31,7 @@ DESCRIPTION = {
     "hypotheses": 2,
     "attention": True,
     "streams": True,
+    "languages": [],
 }
 
 

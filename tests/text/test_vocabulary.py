@@ -1,6 +1,7 @@
 """Vocabulary: encoding and decoding, sizes, files, subword sampling."""
 
 import collections
+import io
 import os
 import subprocess
 import sys
@@ -302,6 +303,30 @@ def test_bpe_dropout_has_the_distribution_of_sentencepiece():
     for row in expected | actual:
         deviation = np.sqrt(expected[row] + actual[row])
         assert abs(expected[row] - actual[row]) < 6 * deviation, vocabulary.tokens(row)
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+def test_sampling_keeps_symbols_that_a_user_has_defined(model_type):
+    """A model of another program, without byte fallback."""
+    file = io.BytesIO()
+    symbols = ["<br", "<sep>", "<br/>"]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([f"{text} <sep> <br/>" for text in TEXTS] * 5),
+        model_writer=file,
+        vocab_size=60,
+        hard_vocab_limit=False,
+        model_type=model_type,
+        user_defined_symbols=symbols,
+        minloglevel=2,
+        **{"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3},
+    )
+    vocabulary = Vocabulary(file.getvalue())
+    text = f"{TEXTS[0]}<sep>{TEXTS[1]} <br/>"
+    for seed in range(5):
+        [ids] = vocabulary.encode_sampled([text], 0.3, seed)
+        assert [t for t in vocabulary.tokens(ids) if t in symbols] == symbols[1:]
+        assert vocabulary.unknown_id not in ids
+        assert vocabulary.decode([ids]) == vocabulary.decode(vocabulary.encode([text]))
 
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])

@@ -1,0 +1,7 @@
+"""Runs the command: `python -m keras_tfm.cli` is `keras-tfm`."""
+
+import sys
+
+from keras_tfm.cli.main import main
+
+sys.exit(main())
