@@ -3,6 +3,7 @@
 import gc
 import os
 import pathlib
+import re
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -32,15 +33,32 @@ def freeze_garbage():
     gc.freeze()
 
 
+OF_OTHER_BACKENDS = re.compile(r"^pytestmark = pytest\.mark\.backend\((.+?)\)", re.M)
+
+
+def pytest_ignore_collect(collection_path):
+    """Leaves out files of other backends, whose imports take a minute in all.
+
+    A file that the command line names is collected, and its tests skip.
+    """
+    if collection_path.suffix != ".py":
+        return None
+    names = OF_OTHER_BACKENDS.search(collection_path.read_text("utf-8"))
+    is_foreign = names and f'"{keras.backend.backend()}"' not in names[1]
+    return True if is_foreign else None
+
+
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="run the slow tests too")
 
 
 def pytest_runtest_setup(item):
     """Skips tests of other backends, and slow tests without `--slow`."""
-    if item.get_closest_marker("slow") and not item.config.getoption("slow"):
-        pytest.skip("slow; `make test-all` runs it")
     backend = keras.backend.backend()
+    for marker in item.iter_markers("slow"):
+        is_slow_here = backend in marker.args or not marker.args
+        if is_slow_here and not item.config.getoption("slow"):
+            pytest.skip("slow; `make test-all` runs it")
     for marker in item.iter_markers("backend"):
         if backend not in marker.args:
             pytest.skip(f"runs on {' and '.join(marker.args)}; this is {backend}")

@@ -232,11 +232,12 @@ def run_blocks(text, folder, backend="tensorflow", name="README.md"):
     )
 
 
-@pytest.mark.backend("tensorflow")
+@pytest.mark.slow("tensorflow")
+@pytest.mark.backend("tensorflow", "torch")
 def test_python_in_the_readme_runs(tmp_path):
     text = (ROOT / "README.md").read_text("utf-8")
     assert list(blocks(text, "python"))
-    process = run_blocks(text, tmp_path)
+    process = run_blocks(text, tmp_path, keras.backend.backend())
     assert process.returncode == 0, process.stderr[-4000:]
 
 

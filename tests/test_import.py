@@ -38,6 +38,7 @@ def packages_loaded_by(imports):
     return packages - set(sys.stdlib_module_names)
 
 
+@pytest.mark.slow("tensorflow", "jax")
 def test_the_library_imports_light_packages_only():
     imports = [f"import keras_tfm.{package}" for package in sorted(PACKAGES)]
     packages = packages_loaded_by("\n".join(["import keras_tfm", *imports]))

@@ -189,6 +189,7 @@ def train_model():
     return train
 
 
+@pytest.mark.slow("tensorflow", "jax")
 @pytest.mark.parametrize("name", MODELS)
 def test_training_lowers_the_loss_and_changes_every_weight(train_model, name):
     model, initial, losses = train_model(name)

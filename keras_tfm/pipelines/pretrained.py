@@ -1,5 +1,6 @@
 """Finds models by name: shipped presets, hub repositories, and folders."""
 
+import difflib
 import os
 import pathlib
 from typing import Any, NamedTuple
@@ -134,9 +135,12 @@ def check_name(name: str | os.PathLike | Preset) -> None:
     if name in shipped or (isinstance(name, str) and name.startswith(HUB)):
         return
     if not pathlib.Path(name).is_dir():
+        nearest = difflib.get_close_matches(os.fspath(name), shipped, n=1)
         raise ValueError(
             "`name` must be a shipped preset, a folder, or a repository as "
-            f"'{HUB}owner/name'; got {os.fspath(name)!r}. Shipped are {shipped}."
+            f"'{HUB}owner/name'; got {os.fspath(name)!r}."
+            + (f" Did you mean {nearest[0]!r}?" if nearest else "")
+            + f" Shipped are {shipped}."
         )
 
 
@@ -178,6 +182,11 @@ def _read_format(folder):
         raise FileNotFoundError(
             f"{os.fspath(folder)!r} holds a SavedModel, which "
             "`tensorflow.saved_model.load` reads. Name the model that was exported."
+        )
+    if (folder / "flags.json").is_file():
+        raise FileNotFoundError(
+            f"{os.fspath(folder)!r} holds a run that has not finished: a recipe saves "
+            "its model at the end. Resume the run with the command that started it."
         )
     raise FileNotFoundError(
         f"{os.fspath(folder)!r} does not hold a model of a recipe, transformers, "

@@ -84,5 +84,5 @@ def read_files(paths: list, source: str, target: str, fields: tuple | None) -> P
         return read_pairs_jsonl(paths[0], *(fields or (source, target)))
     raise ValueError(
         "A file of pairs must be .tsv or .jsonl, plain or .gz; got "
-        f"{paths[0]!r}. Rename it, or give two parallel files."
+        f"{paths[0]!r}. Convert it, or give two parallel files."
     )

@@ -70,6 +70,7 @@ def test_translate_writes_one_line_for_each_line(
     assert printed(capfd) == greedy != expected
 
 
+@pytest.mark.slow("jax")
 def test_translate_can_multiply_in_bfloat16(folder, source, capfd):
     command = ["translate", folder, source, "--matmul-precision", "bfloat16"]
     if keras.config.backend() == "tensorflow":

@@ -74,6 +74,7 @@ def allow_only(candidates):
     return lambda logits, history: logits + ops.convert_to_tensor(bias)
 
 
+@pytest.mark.slow("tensorflow", "jax")
 @pytest.mark.parametrize(("beam_size", "model"), [(1, "wide"), (3, "wide_tied")])
 def test_a_shortlist_makes_other_tokens_impossible(beam_size, model, request):
     model, shortlist = request.getfixturevalue(model), draw_shortlist()
@@ -157,6 +158,7 @@ def test_an_ensemble_accepts_a_shortlist(wide):
     )
 
 
+@pytest.mark.slow("tensorflow")
 def test_other_sources_do_not_change_the_output_of_an_ensemble(wide):
     ensemble = decode.Ensemble([wide, draw_transformer(seed=2, vocabulary_size=SIZE)])
     search = runtime.Decoder(

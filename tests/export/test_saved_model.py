@@ -106,6 +106,7 @@ def test_a_savedmodel_answers_as_the_translator(translator, exported_folder):
     assert b"serving_default" in single and b"one two three" in pair
 
 
+@pytest.mark.slow
 @tensorflow_only
 def test_a_compiled_savedmodel_answers_the_same(translator, tmp_path):
     from keras_tfm.export.translation_graph import TranslationGraph
@@ -150,6 +151,7 @@ def test_a_program_in_c_translates_with_sessions(translator, exported_folder, tm
     assert process.stdout.decode() == "".join(f"{text}\n" for text in expected)
 
 
+@pytest.mark.slow
 @tensorflow_only
 def test_a_savedmodel_respects_learned_positions(vocabulary, tmp_path):
     model = draw_transformer(
@@ -180,6 +182,7 @@ def test_a_savedmodel_respects_learned_positions(vocabulary, tmp_path):
     export.saved_model(translator, tmp_path, jit_compile=True, buckets=[(1, 32)])
 
 
+@pytest.mark.slow
 @tensorflow_only
 @pytest.mark.parametrize("kind", ["t5", "recurrent"])
 def test_models_of_other_kinds_are_exported(kind, vocabulary, tmp_path):
@@ -221,6 +224,7 @@ def test_an_export_replaces_only_an_export(translator, tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
+@pytest.mark.slow("torch")
 @other_backends
 def test_other_backends_export_translators(translator, translations, tmp_path):
     # NumPy numbers are passed to the other process as JSON.
@@ -289,7 +293,7 @@ def test_a_savedmodel_answers_as_the_classifier(paired, vocabulary, tmp_path):
 @tensorflow_only
 @pytest.mark.parametrize(
     ("num_sentences", "num_odd", "num_characters"),
-    [(40, 100, 4_000), pytest.param(1000, 200, 30_000, marks=pytest.mark.slow)],
+    [(20, 100, 1_500), pytest.param(1000, 200, 30_000, marks=pytest.mark.slow)],
 )
 def test_real_sentences_and_hostile_texts_are_translated_alike(
     data, tmp_path, num_sentences, num_odd, num_characters

@@ -84,6 +84,7 @@ def test_post_norm_gradient_at_the_top_does_not_shrink_with_depth(norms):
     assert 0.85 < deep / shallow < 1.15
 
 
+@pytest.mark.slow("tensorflow", "jax")
 def test_pre_norm_gradient_at_the_top_shrinks_with_the_root_of_the_depth(norms):
     """Theorem 1: O(1 / sqrt(L))."""
     shallow, deep = (norms["pre-norm"][depth][-1] for depth in DEPTHS)

@@ -52,7 +52,14 @@ def test_the_network_computes_the_papers_formula():
     np.testing.assert_allclose(logits_of(model, IDS), expected, atol=5e-5)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("rotary", marks=pytest.mark.slow("jax")),
+        "learned",
+        pytest.param("t5", marks=pytest.mark.slow("jax")),
+    ],
+)
 def test_cached_steps_after_prompts_equal_the_call(kind):
     """For prompts of several lengths in one batch, and a cache that grows."""
     model = small(**KINDS[kind])
@@ -111,6 +118,7 @@ def enumerate_continuations(model, prompt, end=3):
     return scored
 
 
+@pytest.mark.slow("tensorflow", "jax")
 def test_greedy_search_and_scores_agree():
     model = small()
     search = runtime.Decoder(model, decode.Options(beam_size=1, max_decoding_length=6))

@@ -290,6 +290,7 @@ def test_training_learns_to_reverse_a_sequence():
     assert unchanged == []  # every weight has a gradient
 
 
+@pytest.mark.slow("tensorflow")
 @pytest.mark.parametrize(
     ("policy", "kind"),
     [

@@ -157,6 +157,7 @@ def test_cached_steps_equal_the_call(kind):
         np.testing.assert_allclose(numpy(logits)[:, 0], expected[:, t], atol=1e-5)
 
 
+@pytest.mark.slow("tensorflow", "jax")
 @pytest.mark.parametrize("kind", ["pre-norm", "rotary, one head of keys", "SSRU"])
 @settings(max_examples=3)
 @given(seed=st.integers(0, 999))
@@ -381,6 +382,7 @@ def test_a_tied_int8_model_runs():
     np.testing.assert_allclose(logits_of(model), expected, atol=0.2)
 
 
+@pytest.mark.slow("tensorflow", "jax")
 @pytest.mark.parametrize("policy", ["mixed_float16", "mixed_bfloat16"])
 def test_half_precision_trains(policy):
     reference = small(num_layers=1)

@@ -60,6 +60,7 @@ def assert_same_prediction(actual, expected):
     assert actual.probabilities == pytest.approx(expected.probabilities, abs=1e-6)
 
 
+@pytest.mark.slow("jax")
 def test_each_text_gets_the_likeliest_class_in_order(classifier):
     predictions = classifier(TEXTS)
     for text, prediction in zip(TEXTS, predictions, strict=True):
@@ -104,6 +105,7 @@ def test_a_long_text_is_truncated_with_a_warning(classifier, vocabulary, caplog)
     assert not short("a man").truncated
 
 
+@pytest.mark.slow("tensorflow", "jax")
 def test_the_weight_of_a_word_is_that_of_its_tokens(classifier, vocabulary):
     text = "the small boat, old"
     words = classifier.word_weights(text)
@@ -120,6 +122,7 @@ def test_the_weight_of_a_word_is_that_of_its_tokens(classifier, vocabulary):
         mean.word_weights(text)
 
 
+@pytest.mark.slow("jax")
 def test_pairs_have_segments(vocabulary):
     paired = Classifier(
         network(vocabulary, segments=2), vocabulary, CLASSES, paired=True

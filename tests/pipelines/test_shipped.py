@@ -43,6 +43,7 @@ def test_each_card_has_scores_license_and_weaknesses(preset):
     assert preset.data and preset.parameters > 1e6
 
 
+@pytest.mark.slow("tensorflow", "jax")
 @pytest.mark.parametrize(
     "card",
     [

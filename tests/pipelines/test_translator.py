@@ -28,6 +28,7 @@ def decode_texts(decoder, texts, vocabulary):
     return decoder(as_ids(vocabulary.encode(texts)))
 
 
+@pytest.mark.slow("tensorflow")
 def test_a_list_comes_back_in_its_order(translator, translations):
     assert [type(text) for text in translations] == [str] * len(TEXTS)
     assert translations == [translator(text) for text in TEXTS]
@@ -414,6 +415,7 @@ def test_a_run_of_spaces_takes_linear_time(translator):
     assert translator(text) == translator("a house .")
 
 
+@pytest.mark.slow("tensorflow")
 def test_after_warm_up_a_call_compiles_nothing(translator, monkeypatch):
     expected, compilations = translator("a house"), count_compilations(monkeypatch)
     fresh = translator.replace(length_penalty=0.7)  # other options, so another decoder

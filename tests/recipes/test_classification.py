@@ -44,6 +44,7 @@ def result(flags):
     return classification.main(flags)
 
 
+@pytest.mark.slow("tensorflow")
 def test_a_run_learns_and_writes_the_documented_files(flags, result):
     out = pathlib.Path(flags.out)
     assert {path.name for path in out.iterdir()} >= {

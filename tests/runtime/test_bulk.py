@@ -63,6 +63,7 @@ def decode_in_one_function(search, ids):
     )
 
 
+@pytest.mark.slow("tensorflow")
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_chunks_of_steps_do_not_change_the_output(beam_size, wordy):
     options = {"num_hypotheses": beam_size, "return_token_scores": True, **LONG}
@@ -110,6 +111,7 @@ def test_bulk_compiles_few_shapes(wordy, monkeypatch):
     assert shapes == [(1, 32), (4, 16), (4, 16)]
 
 
+@pytest.mark.slow("tensorflow")
 def test_compiled_lengths_encode_only_the_lengths_of_the_sources(wordy, monkeypatch):
     search, shapes = (
         runtime.Decoder(wordy, decode.Options(beam_size=3, num_hypotheses=2, **SHORT)),
@@ -189,6 +191,7 @@ def test_compiled_lengths_start_with_a_step_of_one_hypothesis(
         assert_same(actual[i], expected[i])
 
 
+@pytest.mark.slow("tensorflow", "jax")
 @pytest.mark.parametrize("few_buckets", [False, True])
 def test_a_warm_decoder_compiles_nothing(few_buckets, wordy, monkeypatch):
     compilations = count_compilations(monkeypatch)
@@ -322,6 +325,7 @@ def test_attention_is_that_of_the_model_on_the_hypothesis(wordy):
                 assert not hypotheses.attention[row, n, :, len(rows[row]) :].any()
 
 
+@pytest.mark.slow("tensorflow")
 @pytest.mark.backend("tensorflow", "torch")  # JAX would compile many functions
 def test_alternatives_are_the_likeliest_tokens_after_a_prefix(wordy):
     options = {"beam_size": 2, "num_hypotheses": 4, **SHORT}

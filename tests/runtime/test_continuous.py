@@ -60,7 +60,14 @@ def decode_all(continuous, rows):
     return [f.result(120) for f in [continuous.submit(row) for row in rows]]
 
 
-@pytest.fixture(scope="module", params=SEARCHES)
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("greedy", marks=pytest.mark.slow("tensorflow", "jax")),
+        "beam",
+        pytest.param("processed", marks=pytest.mark.slow("tensorflow", "jax")),
+    ],
+)
 def search(request, transformer):
     return runtime.Decoder(
         transformer, decode.Options(**SEARCHES[request.param], **OPTIONS)
@@ -89,6 +96,7 @@ def test_each_source_has_the_hypotheses_that_it_has_alone(search):
         assert_as_alone(search, rows, decode_all(continuous, rows))
 
 
+@pytest.mark.slow("tensorflow")
 def test_sources_may_be_submitted_at_any_time(transformer):
     search = runtime.Decoder(transformer, decode.Options(beam_size=2, **OPTIONS))
     rows = draw_rows(20, 6, seed=1)
@@ -102,6 +110,7 @@ def test_sources_may_be_submitted_at_any_time(transformer):
     assert_as_alone(search, rows, actual)
 
 
+@pytest.mark.slow("tensorflow")
 def test_a_sequence_longer_than_the_ring_is_decoded_again(search, monkeypatch):
     monkeypatch.setattr(module, "_ring_capacity", lambda bucket, buckets: 3)
     rows = draw_rows(6, 6, seed=2)
@@ -159,6 +168,7 @@ def test_a_prefix_is_checked(transformer):
         search.decode(ops.convert_to_tensor([[4]]), [4, 5, 6])
 
 
+@pytest.mark.slow("tensorflow", "jax")
 def test_every_hypothesis_begins_with_a_prefix(search):
     rows = draw_rows(6, 6, seed=3)
     with ContinuousDecoder(
@@ -229,6 +239,7 @@ def test_bad_arguments_are_rejected(transformer):
         continuous.submit([4])
 
 
+@pytest.mark.slow("tensorflow")
 def test_padding_is_not_part_of_a_source(transformer):
     limit = {"max_decoding_length": (2, 0)}
     search = runtime.Decoder(
@@ -317,6 +328,7 @@ def test_a_cancelled_long_source_is_not_decoded(transformer, monkeypatch):
     assert resolved == [[rows[0]], [rows[2]]]
 
 
+@pytest.mark.slow("tensorflow")
 def test_a_warm_continuous_decoder_compiles_nothing(transformer, monkeypatch):
     keys, compilations = set(), []
 

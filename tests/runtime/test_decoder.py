@@ -196,7 +196,15 @@ class WithoutExtend:
 
 
 @pytest.mark.parametrize("beam_size", [1, 4])
-@pytest.mark.parametrize("kind", ["usual", "relative", "full length", "ensemble"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "usual",
+        "relative",
+        pytest.param("full length", marks=pytest.mark.slow("tensorflow", "jax")),
+        pytest.param("ensemble", marks=pytest.mark.slow("tensorflow", "jax")),
+    ],
+)
 def test_the_cache_can_be_extended_between_steps(kind, beam_size, transformer):
     model = {
         "usual": lambda: transformer,
@@ -226,6 +234,7 @@ def test_the_cache_can_be_extended_between_steps(kind, beam_size, transformer):
             np.testing.assert_allclose(*pair, atol=1e-5)
 
 
+@pytest.mark.slow("tensorflow")
 def test_learned_positions_limit_the_length_of_decoding():
     model = draw_transformer(positions="learned", sequence_length=11)
     sources = draw_sources(length=10)
@@ -427,6 +436,7 @@ class AttentiveModel:
         return logits, {**cache, "attention": weights}
 
 
+@pytest.mark.slow("tensorflow")
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 def test_a_source_token_without_attention_is_not_treated_as_padding(dtype):
     options = {"beam_size": 2, "num_hypotheses": 2, "length_penalty": 0}
@@ -459,6 +469,7 @@ class HiddenAttention(AttentiveModel):
         return super().step(ids, index, inner_cache)[0], cache
 
 
+@pytest.mark.slow("tensorflow")
 @pytest.mark.parametrize("is_ensemble", [False, True])
 def test_a_model_that_always_has_attention_is_decoded_in_bulk(is_ensemble):
     model = (
@@ -495,6 +506,7 @@ def test_a_decoder_follows_the_weights(greedy):
     assert_same(search(sources), greedy(sources), tolerance=1e-4)
 
 
+@pytest.mark.slow("tensorflow", "jax")
 @pytest.mark.parametrize("change", ["lora", "int8"])
 def test_a_decoder_follows_a_change_of_variables(change):
     model, sources = draw_transformer(seed=4), draw_sources()
@@ -511,6 +523,7 @@ def test_a_decoder_follows_a_change_of_variables(change):
     assert_same(changed, runtime.Decoder(model, decode.Options(**OPTIONS))(sources))
 
 
+@pytest.mark.slow("tensorflow")
 @pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
 def test_half_precision_has_close_scores(dtype, beam, transformer):
     half = draw_transformer(dtype=dtype)
@@ -579,6 +592,7 @@ def test_a_model_without_begin_is_rejected():
         runtime.Decoder(5)
 
 
+@pytest.mark.slow("tensorflow")
 def test_a_logits_processor_must_keep_the_shape(transformer):
     for process, shape in ((lambda x, _: x[..., :5], "5"), (lambda x, _: None, "None")):
         search = runtime.Decoder(
@@ -588,6 +602,7 @@ def test_a_logits_processor_must_keep_the_shape(transformer):
             search([[5]])
 
 
+@pytest.mark.slow("tensorflow")
 def test_a_trace_has_the_beams_of_each_step(beam, greedy):
     source = draw_sources()[:1]
     steps = list(beam.trace(source))
@@ -615,6 +630,7 @@ def test_a_trace_has_the_beams_of_each_step(beam, greedy):
         greedy.trace(source)
 
 
+@pytest.mark.slow("tensorflow")
 def test_a_compiled_function_may_have_arguments_with_a_default(transformer):
     def call(inputs, scale=2.0):
         return scale * transformer(inputs)

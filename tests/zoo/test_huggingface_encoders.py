@@ -111,6 +111,7 @@ def test_logits_are_those_of_transformers(family, head, tmp_path):
     assert isinstance(zoo.from_hugging_face(tmp_path).model, HEADS[head])
 
 
+@pytest.mark.slow("tensorflow", "jax")
 @pytest.mark.parametrize("name", ["BERT-tiny", "MiniLM"])
 def test_real_weights_give_the_logits_of_transformers(name, tmp_path):
     import transformers

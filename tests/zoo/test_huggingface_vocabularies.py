@@ -244,6 +244,7 @@ def test_a_vocabulary_of_another_model_is_rejected(tmp_path):
         zoo.from_hugging_face(tmp_path)
 
 
+@pytest.mark.slow("tensorflow", "jax")
 def test_gpt2_continues_a_text_as_transformers_does(tmp_path):
     import torch
 

@@ -46,6 +46,7 @@ def pad(rows):
     return np.array([row + [0] * (max(map(len, rows)) - len(row)) for row in rows])
 
 
+@pytest.mark.slow("tensorflow", "jax")
 @golden_test
 @pytest.mark.parametrize("direction", FOLDERS)
 def test_each_step_of_a_real_model_matches_the_golden_file(direction):
