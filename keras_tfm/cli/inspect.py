@@ -32,7 +32,9 @@ def run(flags: Inspect) -> None:
             "paired": pipeline.paired,
             "max_length": pipeline.max_length,
         }
-    network = getattr(model, "config", None) or model.encoder.config
+    network = dict(getattr(model, "config", None) or model.encoder.config)
+    if "encoder" in network:  # of a classifier
+        network.update(network.pop("encoder").config)
     for title, values in (("network", network), ("pipeline", config)):
         print(f"{title}:")
         for name, value in values.items():
