@@ -441,6 +441,9 @@ def test_inspect_prints_the_configuration(folder, translator, capfd):
     assert "beam_size: 2" in out and "280 tokens" in out
     assert main(["inspect"]) == 0
     assert "en-de: translation, en to de" in capfd.readouterr().out
+    assert main(["inspect", "sentiment-en"]) == 0
+    out = capfd.readouterr().out
+    assert "languages: en\n" in out and "num_layers: " in out
 
 
 @torch_only
