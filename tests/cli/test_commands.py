@@ -346,6 +346,7 @@ def test_a_full_disk_is_an_error(folder):
     assert b"Traceback" not in error and b"Exception ignored" not in error
 
 
+@pytest.mark.slow
 @torch_only
 @pytest.mark.parametrize(("reason", "status"), [("pipe", 141), ("interrupt", 130)])
 def test_a_process_ends_without_a_traceback(reason, status, folder):

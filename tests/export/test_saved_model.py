@@ -234,6 +234,7 @@ def test_other_backends_export_translators(translator, translations, tmp_path):
     assert answer["translation"] == translations
 
 
+@pytest.mark.slow("torch")
 @pytest.mark.backend("torch")  # translators are tested on both backends
 def test_other_backends_export_classifiers(vocabulary, tmp_path):
     classifier = Classifier(network(vocabulary), vocabulary, CLASSES)

@@ -20,7 +20,9 @@ UNSTABLE = re.compile(
 
 every_notebook = pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 # They train for a minute or longer.
-SLOW = {"4_translate", "5_recurrent_against_transformer", "6_classify"}
+# The others run always.
+SLOW = {"3_residuals_and_normalization", "4_translate", "6_classify"}
+SLOW |= {"5_recurrent_against_transformer", "7_your_own_model"}
 
 
 def committed(path):

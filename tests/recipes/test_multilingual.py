@@ -30,6 +30,7 @@ def first_words(texts):
     return {text.split()[0] for text in texts}
 
 
+@pytest.mark.slow
 def test_one_model_translates_into_several_languages(folder, tmp_path):
     flags = multilingual_flags(
         folder, tmp_path / "run", additional_targets=("nl",), concatenation_rate=0.1

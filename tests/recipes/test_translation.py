@@ -86,6 +86,7 @@ def test_a_finished_run_resumes_with_more_epochs(flags, result, capsys):
         translation.main(flags)
 
 
+@pytest.mark.slow
 @pytest.mark.backend("torch")
 def test_fine_tuning_starts_with_the_weights_of_its_parent(
     flags, result, tmp_path, capsys

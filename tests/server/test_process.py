@@ -130,6 +130,7 @@ def is_running(process, seconds=60):
     return True
 
 
+@pytest.mark.slow
 def test_a_cluster_survives_the_loss_of_a_replica(folder, texts):
     pytest.importorskip("ray")
     import psutil
@@ -177,6 +178,7 @@ def free_port():
         return probe.getsockname()[1]
 
 
+@pytest.mark.slow
 def test_the_error_explains_why_a_server_cannot_start(folder):
     def fail(*flags):
         process = subprocess.run(

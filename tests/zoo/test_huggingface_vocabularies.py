@@ -51,6 +51,7 @@ def test_mbart_needs_a_start_token(tmp_path):
     assert zoo.from_hugging_face(tmp_path).languages["de_DE"] == 2
 
 
+@pytest.mark.slow
 @pytest.mark.backend("torch")
 @pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
 @pytest.mark.parametrize("first", [("</s>", "<unk>"), ("</s>", "a", "b", "<unk>")])
