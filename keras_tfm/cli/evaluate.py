@@ -1,11 +1,14 @@
 """`keras-tfm evaluate`."""
 
+import difflib
 import sys
 import time
 
 from keras_tfm.cli import lines, output
 from keras_tfm.cli.options import Evaluate
 from keras_tfm.cli.translate import load_translator
+from keras_tfm.pipelines.pretrained import languages_of
+from keras_tfm.text.files import iterate_lines
 
 
 def run(flags: Evaluate) -> None:
@@ -22,12 +25,9 @@ def run(flags: Evaluate) -> None:
             f"({error}). Install `keras-tfm[recipes]`."
         ) from error
     output.check(flags.output, flags.files)
-    pairs = list(lines.pairs(flags.files))
-    if not pairs:
-        raise ValueError(
-            "FILE must hold at least one pair of a source and a reference; got none."
-        )
-    sources, references = map(list, zip(*pairs, strict=True))
+    sources, references = _test_set(flags)
+    other = _other_system(flags.compare, len(sources)) if flags.compare else None
+    metrics = translation_scores.metrics(flags.tokenize, flags.ter)
     translator = load_translator(
         flags, beam_size=flags.beam_size, matmul_precision=flags.matmul_precision
     )
@@ -39,10 +39,64 @@ def run(flags: Evaluate) -> None:
     translations = [result.text for result in results]
     if file is not None:
         file.write_all(translations, False)
-    translation_scores.score(translations, references, "13a")
+    translation_scores.print_scores(metrics, translations, references)
+    if other is not None:
+        translation_scores.print_comparison(
+            metrics,
+            {flags.compare: other, flags.model: translations},
+            references,
+        )
     truncated = sum(result.truncated for result in results)
     print(
-        f"{len(pairs):,} lines in {seconds:.1f} s, compilation included; {truncated} "
+        f"{len(sources):,} lines in {seconds:.1f} s, compilation included; {truncated} "
         "translations truncated"
     )
     sys.stdout.flush()
+
+
+def _test_set(flags):
+    """Returns the sources, and for each translator a list of references."""
+    if flags.test is not None:
+        return _public_test_set(flags)
+    pairs = list(lines.pairs(flags.files))
+    if not pairs:
+        raise ValueError(
+            "FILE must hold at least one pair of a source and a reference; got none."
+        )
+    sources, references = map(list, zip(*pairs, strict=True))
+    return sources, [references]
+
+
+def _public_test_set(flags):
+    """Reads a test set of sacrebleu, which downloads it once."""
+    from sacrebleu.dataset import DATASETS
+
+    pair = flags.language_pair or "-".join(languages_of(flags.model))
+    if flags.files:
+        raise ValueError(f"`test` replaces FILE; got test={flags.test!r} and files.")
+    if flags.test not in DATASETS:
+        nearest = difflib.get_close_matches(flags.test, DATASETS, n=3)
+        raise ValueError(
+            f"`test` must be a test set of sacrebleu; got {flags.test!r}. "
+            + (f"Did you mean {' or '.join(nearest)}?" if nearest else "")
+        )
+    dataset = DATASETS[flags.test]
+    if pair not in dataset.langpairs:
+        raise ValueError(
+            f"`language_pair` must be one of {', '.join(sorted(dataset.langpairs))} "
+            f"for {flags.test}; got {pair!r}."
+        )
+    files = [dataset.get_source_file(pair), *dataset.get_reference_files(pair)]
+    sources, *references = [list(iterate_lines(file)) for file in files]
+    return sources, references
+
+
+def _other_system(path, count):
+    """Reads the translations of another system, one per line."""
+    translations = list(iterate_lines(path, allow_empty=True))
+    if len(translations) != count:
+        raise ValueError(
+            "`compare` must hold one translation for each source; got "
+            f"{len(translations):,} lines in {path!r} for {count:,} sources."
+        )
+    return translations

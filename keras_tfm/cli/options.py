@@ -135,7 +135,7 @@ class Score(Languages):
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate(Languages):
-    """Translate a test set and print BLEU and chrF (sacrebleu).
+    """Translate a test set and print BLEU, chrF and TER (sacrebleu).
 
     Example: keras-tfm evaluate en-de test.en test.de
     """
@@ -150,6 +150,18 @@ class Evaluate(Languages):
     matmul_precision: Precision | None = None
     """bfloat16 is faster on CPUs with AMX or AVX512_BF16, with JAX or PyTorch.
     Default: float32."""
+    test: str | None = None
+    """Public test set of sacrebleu in place of FILE, such as wmt19; it is
+    downloaded once."""
+    language_pair: str | None = None
+    """Languages of --test, such as en-de. Default: those of the preset."""
+    tokenize: str = "13a"
+    """Tokenization of sacrebleu for BLEU, such as 13a, zh or flores200."""
+    ter: bool = False
+    """Print TER too (Snover et al. 2006), which takes longer."""
+    compare: str | None = None
+    """File with the translations of another system, one per line: tests by
+    paired bootstrap whether the scores differ (Koehn 2004)."""
     output: str | None = None
     """File for the translations."""
 

@@ -1,13 +1,14 @@
-"""Scores of a translator on a test set: BLEU and chrF with 95% intervals."""
+"""Scores of a translator on a test set: BLEU, chrF, TER with 95% intervals."""
 
 import pathlib
 import sys
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import sacrebleu
+import sacrebleu.significance
 
 from keras_tfm import pipelines
 from keras_tfm.recipes import corpora
@@ -82,25 +83,90 @@ def score(translations: list[str], references: list[str], tokenize: str) -> dict
     Returns:
         dict of JSON values.
     """
-    bleu, chrf = sacrebleu.BLEU(tokenize=tokenize, force=True), CHRF()
-    bleu_score, chrf_score = (
-        metric.corpus_score(translations, [references], n_bootstrap=1000)
-        for metric in (bleu, chrf)
-    )
-    half_width = bleu_score._ci  # sacrebleu has no public name for it
-    print(f"BLEU {bleu_score.score:.2f} ± {half_width:.2f} (95%, bootstrap)")
-    print(f"     {bleu_score}\n     {bleu.get_signature()}")
-    print(f"chrF {chrf_score.score:.2f} ± {chrf_score._ci:.2f}")
-    return {
-        "bleu": round(float(bleu_score.score), 2),
-        "bleu_half_width_95": round(float(half_width), 2),
-        "bleu_signature": str(bleu.get_signature()),
-        "chrf": round(float(chrf_score.score), 2),
-        "chrf_half_width_95": round(float(chrf_score._ci), 2),
-        "chrf_signature": str(chrf.get_signature()),
-        "reference_length": bleu_score.ref_len,
-        "translation_length": bleu_score.sys_len,
+    bleu_and_chrf = metrics(tokenize)
+    scores = print_scores(bleu_and_chrf, translations, [references])
+    values = {}
+    for (name, metric), result in zip(bleu_and_chrf.items(), scores, strict=True):
+        key = name.lower()
+        values[key] = round(float(result.score), 2)
+        values[f"{key}_half_width_95"] = round(float(result._ci), 2)
+        values[f"{key}_signature"] = str(metric.get_signature())
+    return values | {
+        "reference_length": scores[0].ref_len,
+        "translation_length": scores[0].sys_len,
     }
+
+
+def metrics(tokenize: str, ter: bool = False) -> dict[str, Any]:
+    """Returns the metrics of sacrebleu by name, BLEU first.
+
+    Args:
+        tokenize: str, tokenizer of sacrebleu for BLEU.
+        ter: bool. Add TER.
+
+    Raises:
+        ValueError: there is no such tokenizer.
+    """
+    if tokenize not in sacrebleu.BLEU.TOKENIZERS:
+        raise ValueError(
+            f"`tokenize` must be one of {', '.join(sacrebleu.BLEU.TOKENIZERS)}; got "
+            f"{tokenize!r}."
+        )
+    chosen = {"BLEU": sacrebleu.BLEU(tokenize=tokenize, force=True), "chrF": CHRF()}
+    return chosen | ({"TER": sacrebleu.TER()} if ter else {})
+
+
+def print_scores(
+    metrics: dict[str, Any], translations: list[str], references: list[list[str]]
+) -> list:
+    """Prints each score of a system with its 95% interval.
+
+    Args:
+        metrics: dict, of `metrics`.
+        translations: list of str.
+        references: for each translator a list of str, one for each translation.
+
+    Returns:
+        list of the scores of sacrebleu.
+    """
+    scores = []
+    for name, metric in metrics.items():
+        result = metric.corpus_score(translations, references, n_bootstrap=1000)
+        # sacrebleu has no public name for the half-width of the interval.
+        print(f"{name:4} {result.score:.2f} ± {result._ci:.2f} (95%, bootstrap)")
+        if name == "BLEU":
+            print(f"     {result}")
+        print(f"     {metric.get_signature()}")
+        scores.append(result)
+    return scores
+
+
+def print_comparison(
+    metrics: dict[str, Any],
+    systems: dict[str, list[str]],
+    references: list[list[str]],
+) -> None:
+    """Prints whether a system differs from a baseline, by paired bootstrap.
+
+    Args:
+        metrics: dict, of `metrics`.
+        systems: dict from the names of two systems, baseline first, to their
+            translations.
+        references: see `print_scores`.
+
+    Source: Koehn 2004, section 3, https://aclanthology.org/W04-3250
+    """
+    test = sacrebleu.significance.PairedTest(
+        list(systems.items()), metrics, references, test_type="bs"
+    )
+    _, table = test()
+    baseline, system = systems
+    print(f"\nPaired bootstrap, 1,000 resamples: {system} against {baseline}")
+    for name, (first, second) in list(table.items())[1:]:
+        print(
+            f"{name:4} {first.score:.2f} -> {second.score:.2f} "
+            f"({second.score - first.score:+.2f}), p = {second.p_value:.4f}"
+        )
 
 
 def write_translations(

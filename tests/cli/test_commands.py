@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -432,6 +433,56 @@ def test_evaluate_scores_a_test_set(
     type_in(b"")
     assert main(["evaluate", folder]) == 1
     assert "at least one pair of a source and a reference" in capfd.readouterr().err
+
+
+@torch_only
+def test_evaluate_compares_with_another_system(
+    folder, translator, source, tmp_path, capfd
+):
+    translations = translator(LINES)
+    target, other = tmp_path / "target.txt", tmp_path / "other.txt"
+    target.write_text("".join(f"{text}\n" for text in translations))
+    other.write_text("".join(f"{text[1:]} too\n" for text in translations))
+    command = ["evaluate", folder, source, str(target), "--compare", str(other)]
+    assert main([*command, "--ter"]) == 0
+    out = capfd.readouterr().out
+    assert "TER  0.00 ± 0.00" in out
+    comparison = out.partition("Paired bootstrap")[2]
+    for name, expected in (("BLEU", 100), ("chrF2", 100), ("TER", 0)):
+        numbers = re.search(rf"{name} +(\S+) -> (\S+) \((\S+)\), p = (\S+)", comparison)
+        before, after, difference, p_value = map(float, numbers.groups())
+        assert after == expected and abs(difference) > 10 and p_value < 0.05
+        assert after - before == pytest.approx(difference, abs=0.011)
+    other.write_text("one line\n")
+    assert main(command) == 1
+    assert "--compare must hold one translation for each" in capfd.readouterr().err
+    assert main([*command[:4], "--tokenize", "moses"]) == 1
+    assert "--tokenize must be one of" in capfd.readouterr().err
+
+
+@torch_only
+def test_evaluate_reads_public_test_sets(
+    folder, translator, tmp_path, capfd, monkeypatch
+):
+    """sacrebleu downloads a test set once; here its folder has one already."""
+    dataset = pytest.importorskip("sacrebleu.dataset").DATASETS["wmt19"]
+    monkeypatch.setattr(dataset, "_outdir", str(tmp_path))
+    texts = [text.replace("\n", " ") for text in LINES if text]
+    content = {"src": texts, "ref": translator(texts)}
+    for name in dataset.fieldnames("en-de"):
+        file = tmp_path / f"wmt19.en-de.{name}"
+        file.write_text("".join(f"{text}\n" for text in content.get(name, texts)))
+    command = ["evaluate", folder, "--test", "wmt19"]
+    assert main([*command, "--language-pair", "en-de"]) == 0
+    assert "BLEU 100.00" in capfd.readouterr().out
+    for flags, message in (
+        ([], "--language-pair must be one of cs-de, de-cs"),
+        (["--language-pair", "en-xx"], "got 'en-xx'"),
+        (["--test", "wmt9"], "Did you mean wmt19 or"),
+        ([str(file)], "--test replaces FILE"),
+    ):
+        assert main([*command, *flags]) == 1
+        assert message in capfd.readouterr().err
 
 
 @torch_only
