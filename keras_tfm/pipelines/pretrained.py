@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from keras_tfm import zoo
 from keras_tfm.zoo.config_file import read_json
-from keras_tfm.zoo.huggingface.load import HUB
+from keras_tfm.zoo.huggingface.hub import HUB
 
 SHIPPED = pathlib.Path(__file__).parents[1] / "presets"  # a folder for each
 

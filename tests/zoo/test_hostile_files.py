@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from keras_tfm.zoo.ctranslate2.model_bin import ModelBin
-from keras_tfm.zoo.huggingface.safetensors_folder import SafetensorsFolder
+from keras_tfm.zoo.huggingface.weights_folder import WeightsFolder
 from keras_tfm.zoo.marian.weights_file import WeightsFile
 from keras_tfm.zoo.marian.yaml_file import read_yaml
 
@@ -64,6 +64,15 @@ def safetensors():
     return pytest.importorskip("safetensors.numpy").save(ARRAYS)
 
 
+def pytorch(is_zip):
+    import torch
+
+    file = io.BytesIO()
+    tensors = {name: torch.tensor(array) for name, array in ARRAYS.items()}
+    torch.save(tensors, file, _use_new_zipfile_serialization=is_zip)
+    return file.getvalue()
+
+
 FORMATS = {
     "npz": (npz, "model.npz", WeightsFile),
     "bin": (marian_bin, "model.bin", WeightsFile),
@@ -71,7 +80,17 @@ FORMATS = {
     "safetensors": (
         safetensors,
         "model.safetensors",
-        lambda file: SafetensorsFolder(file.parent),
+        lambda file: WeightsFolder(file.parent),
+    ),
+    "PyTorch": (
+        functools.partial(pytorch, True),
+        "pytorch_model.bin",
+        lambda file: WeightsFolder(file.parent),
+    ),
+    "PyTorch before 1.6": (
+        functools.partial(pytorch, False),
+        "pytorch_model.bin",
+        lambda file: WeightsFolder(file.parent),
     ),
 }
 
@@ -255,7 +274,7 @@ def test_a_scale_has_a_number_for_each_row(tmp_path, monkeypatch):
 def test_an_index_without_files_is_rejected(content, tmp_path):
     (tmp_path / "model.safetensors.index.json").write_text(content)
     with pytest.raises(ValueError, match=r"index.json"):
-        SafetensorsFolder(tmp_path)
+        WeightsFolder(tmp_path)
 
 
 def test_an_index_names_files_of_its_folder_alone(tmp_path):
@@ -267,7 +286,7 @@ def test_an_index_names_files_of_its_folder_alone(tmp_path):
         index = {"weight_map": dict.fromkeys(ARRAYS, name)}
         (inside / "model.safetensors.index.json").write_text(json.dumps(index))
         with pytest.raises(FileNotFoundError, match=r"outside.safetensors'\] missing"):
-            SafetensorsFolder(inside)
+            WeightsFolder(inside)
 
 
 def test_a_duplicate_tensor_is_rejected(tmp_path):
@@ -277,7 +296,7 @@ def test_a_duplicate_tensor_is_rejected(tmp_path):
     index = {"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(ValueError, match="'encoder_Wemb' exists twice"):
-        SafetensorsFolder(tmp_path)
+        WeightsFolder(tmp_path)
 
 
 def safetensors_with_offsets(offsets):

@@ -9,7 +9,7 @@ import keras
 
 from keras_tfm.layers import gelu_tanh
 from keras_tfm.zoo.config_file import Config
-from keras_tfm.zoo.huggingface.safetensors_folder import SafetensorsFolder
+from keras_tfm.zoo.huggingface.weights_folder import WeightsFolder
 from keras_tfm.zoo.token_permutation import TokenPermutation
 from keras_tfm.zoo.weight_mapping import WeightMapping
 
@@ -31,7 +31,7 @@ class Checkpoint:
     Attributes:
         folder: path.
         config: `Config` of `config.json`.
-        tensors: `SafetensorsFolder`.
+        tensors: `WeightsFolder`.
         head: str, one of the family's heads.
         num_classes: int, of a new classification layer; or None.
         permutation: `TokenPermutation`; None where ids stay.
@@ -39,7 +39,7 @@ class Checkpoint:
 
     folder: pathlib.Path
     config: Config
-    tensors: SafetensorsFolder
+    tensors: WeightsFolder
     head: str
     num_classes: int | None
     permutation: TokenPermutation | None = None

@@ -1,24 +1,17 @@
 """Models that `save_pretrained` of transformers has written."""
 
 import os
-import pathlib
 from typing import Any
 
 from keras_tfm.zoo.config_file import Config, read_json, reading
-from keras_tfm.zoo.huggingface import bart, bert, generation, gpt2, t5
+from keras_tfm.zoo.huggingface import bart, bert, generation, gpt2, hub, t5
 from keras_tfm.zoo.huggingface.family import Checkpoint
-from keras_tfm.zoo.huggingface.safetensors_folder import SafetensorsFolder
-from keras_tfm.zoo.huggingface.vocabularies import SENTENCEPIECE_FILES
+from keras_tfm.zoo.huggingface.weights_folder import WeightsFolder
 from keras_tfm.zoo.imported import Imported
 from keras_tfm.zoo.weight_loader import WeightLoader
 from keras_tfm.zoo.weight_mapping import check_coverage
 
 FAMILIES = (bart.FAMILY, bert.FAMILY, gpt2.FAMILY, t5.FAMILY)
-HUB = "hf://"  # before the name of a repository
-HUB_FILES = [
-    *("*config.json", "tokenizer.json", "*.safetensors", "*.index.json"),
-    *("*.spm", "*vocab.json", *SENTENCEPIECE_FILES, "special_tokens_map.json"),
-]
 # Heads by the ends of the names in `architectures`, the longest first.
 HEADS = {
     "ForMaskedLM": "masked_lm",
@@ -49,9 +42,11 @@ def from_hugging_face(
     where decoding starts with padding or the end token, the start is a row
     more. `Imported.options_for` sets the tags of two languages.
 
-    Weights come from safetensors alone, and load completely or not at all: an
-    error names each tensor that is missing or unknown. Heads that are not asked
-    for are left out.
+    Weights load completely or not at all: an error names each tensor that is
+    missing or unknown. Heads that are not asked for are left out. Safetensors
+    are preferred; without them, the hub's automatic conversion to safetensors
+    is looked for, and then `pytorch_model.bin`. A pickle is never run: a reader
+    that knows nothing but tensors takes its place.
 
     `options` of the result has what `generation_config.json`, or without it
     `config.json`, says of decoding. `forced_eos_token_id` and the limit of 20
@@ -60,10 +55,11 @@ def from_hugging_face(
     transformers with `renormalize_logits`.
 
     Args:
-        source: path of a folder with `config.json`, `model.safetensors`, and a
-            vocabulary: `tokenizer.json`; `source.spm`, `target.spm` and
-            `vocab.json` of Marian; or a SentencePiece model of the others.
-            BERT's `vocab.txt` and GPT-2's `merges.txt` are not read. Or the
+        source: path of a folder with `config.json`, `model.safetensors` or
+            `pytorch_model.bin` (or shards and their index), and a vocabulary:
+            `tokenizer.json`; `source.spm`, `target.spm` and `vocab.json` of
+            Marian; or a SentencePiece model of the others. BERT's `vocab.txt`
+            and GPT-2's `merges.txt` are not read. Or the
             name of a repository such as `"Helsinki-NLP/opus-mt-en-de"`, also
             with `"@revision"`, which huggingface-hub downloads once.
         head: `"encoder"`, `"masked_lm"`, `"classifier"`, `"seq2seq"`,
@@ -101,7 +97,7 @@ def from_hugging_face(
         print(encoder.embedding_dim)  # 16
         ```
     """
-    folder = _download(source)
+    folder, weights_folder = hub.locate(source)
     config, family = _read_config(folder)
     if num_classes is not None and head is None:
         head = "classifier"
@@ -113,7 +109,7 @@ def from_hugging_face(
             f"`num_classes` needs a classifier; got head={head!r}, num_classes="
             f"{num_classes}."
         )
-    tensors = SafetensorsFolder(folder)
+    tensors = WeightsFolder(weights_folder)
     _check_sizes(config, tensors.shapes)
     with reading(folder, "a model of transformers"):
         checkpoint = Checkpoint(
@@ -147,43 +143,6 @@ def _fields(family, checkpoint, model):
     if options:
         fields["options"] |= options
     return {"model": model, **fields, **vocabulary}
-
-
-def _download(source):
-    name = os.fspath(source)
-    folder = pathlib.Path(name)
-    if folder.is_dir() and not name.startswith(HUB):
-        return folder
-    name, _, revision = name.removeprefix(HUB).partition("@")
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise FileNotFoundError(
-            "`source` must be a folder, or a repository as 'owner/name'; got "
-            f"{name!r}, which is neither. Check the path."
-        )
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise ImportError(
-            f"`source` is not a folder, and downloading the repository {name!r} needs "
-            f"huggingface-hub ({error}). Install `keras-tfm[zoo]`."
-        ) from error
-    try:
-        path = huggingface_hub.snapshot_download(
-            name, revision=revision or None, allow_patterns=HUB_FILES
-        )
-    except OSError as error:
-        raise FileNotFoundError(
-            f"The repository {name!r} could not be downloaded: {error}. Check its "
-            "name, the network and the token of huggingface-hub."
-        ) from error
-    folder = pathlib.Path(path)
-    if not any(folder.glob("*.safetensors")):
-        raise FileNotFoundError(
-            f"The repository {name!r} has no safetensors in this revision, and pickles "
-            "are not read. Look for them in its pull requests, and pass "
-            f"'{name}@refs/pr/1'."
-        )
-    return folder
 
 
 def _read_config(folder):
