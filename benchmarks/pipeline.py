@@ -64,7 +64,7 @@ def training_rate(batches, vocabulary, steps: int) -> float:
     model.compile("adam", SmoothedCrossentropy(0.1))
 
     def fit(first_step, count):
-        dataset = batches.dataset(first_step)
+        dataset = batches.dataset(first_step, repeat=True)
         model.fit(dataset, steps_per_epoch=count, shuffle=False, verbose=0)
 
     fit(0, steps)  # compiles all shapes
@@ -89,9 +89,9 @@ def main(flags: Flags):
     sampled = text.Batches(pairs, vocabulary, subword_sampling=0.1, **budget)
     print(f"{pairs.report}; encoded and bucketed in {seconds:.1f} s\n")
     datasets = {
-        "Batches": plain.dataset(),
-        "Batches, subword sampling": sampled.dataset(),
-        "stream": text.stream(paths, vocabulary, **budget),
+        "Batches": plain.dataset(repeat=True),
+        "Batches, subword sampling": sampled.dataset(repeat=True),
+        "stream": text.stream(paths, vocabulary, repeat=True, **budget),
     }
     rates = {
         name: pipeline_rate(dataset, flags.seconds)

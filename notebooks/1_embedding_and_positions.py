@@ -48,7 +48,9 @@ vocabulary = ["love", "they", "really", "we", "cats"]
 ids = np.array([[3, 2, 0, 4]])
 print(*(vocabulary[i] for i in ids[0]))
 
-embedding = layers.TokenAndPositionEmbedding(5, 3, positions=None, scale=False)
+embedding = layers.TokenAndPositionEmbedding(
+    5, embedding_dim=3, positions=None, scale=False
+)
 embedding.build(ids.shape)
 table = rng.normal(size=(5, 3)).astype("float32")
 embedding.set_weights([table])
@@ -82,7 +84,7 @@ signal = numpy(layers.SinusoidalPositions().signal(length, 0, width))
 
 def embed(ids, **options):
     """Looks up ids in the embedding matrix above."""
-    layer = layers.TokenAndPositionEmbedding(1000, width, **options)
+    layer = layers.TokenAndPositionEmbedding(1000, embedding_dim=width, **options)
     layer.build((1, length))
     layer.set_weights([table])
     return numpy(layer(np.array([ids])))[0]

@@ -309,7 +309,11 @@ model.compile(
     loss=training.SmoothedCrossentropy(),
 )
 history = model.fit(
-    batches.dataset(), steps_per_epoch=steps, epochs=epochs, shuffle=False, verbose=0
+    batches.dataset(repeat=True),
+    steps_per_epoch=steps,
+    epochs=epochs,
+    shuffle=False,
+    verbose=0,
 ).history
 
 frequencies = [

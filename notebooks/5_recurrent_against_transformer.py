@@ -320,7 +320,9 @@ def last_states_only(width=90):
     keras.utils.set_random_seed(1)
     source = keras.Input((None,), dtype="int32", name="source_ids")
     target = keras.Input((None,), dtype="int32", name="target_ids")
-    embedding = layers.TokenAndPositionEmbedding(VOCABULARY, width, positions=None)
+    embedding = layers.TokenAndPositionEmbedding(
+        VOCABULARY, embedding_dim=width, positions=None
+    )
     mask = layers.masks.padding_mask(source)
     encoder = keras.layers.Bidirectional(keras.layers.GRU(width // 2))
     state = keras.layers.Dense(width, activation="tanh")(

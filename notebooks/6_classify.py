@@ -136,7 +136,7 @@ def word_classifier(pooling):
     ids = keras.Input((None,), dtype="int32")
     mask = layers.masks.padding_mask(ids)
     embedding = layers.TokenAndPositionEmbedding(
-        vocabulary.size, 32, positions=None, name="words"
+        vocabulary.size, embedding_dim=32, positions=None, name="words"
     )
     weights = None
     if pooling.name == "attention":

@@ -91,7 +91,7 @@ def set_encoder():
 def pair_scorer():
     """Functional: how well two texts fit, with masks passed by hand."""
     first, second = (keras.Input((None,), dtype="int32") for _ in range(2))
-    embed = TokenAndPositionEmbedding(V, D)
+    embed = TokenAndPositionEmbedding(V, embedding_dim=D)
     attended = MultiHeadAttention(H)(
         embed(first), embed(second), padding_mask=padding_mask(second)
     )
@@ -130,7 +130,7 @@ class Tagger(keras.Model):
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
         self.embed = TokenAndPositionEmbedding(
-            V, D, mask_zero=True, dtype=self.dtype_policy
+            V, embedding_dim=D, mask_zero=True, dtype=self.dtype_policy
         )
         self.score = keras.layers.Dense(1, dtype=self.dtype_policy)
 
@@ -216,8 +216,8 @@ def test_a_subclassed_model_with_ids_is_loaded(policy, tmp_path):
     model.save(tmp_path / "model.keras")
     loaded = keras.models.load_model(tmp_path / "model.keras")
     np.testing.assert_array_equal(predict(loaded, PAIR[1]), expected)
-    with pytest.raises(ValueError, match="must be integers.*float"):
-        loaded.embed(PAIR[1].astype("float32"))
+    with pytest.raises(ValueError, match="must be ids.*from 0.5 to"):
+        loaded.embed(PAIR[1] + 0.5)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -31,6 +31,12 @@ MAY_IMPORT["server"] = BELOW | {"pipelines", "export"}
 MAY_IMPORT["recipes"] = BELOW | {"pipelines", "export"}
 MAY_IMPORT["cli"] = BELOW | {"pipelines", "export", "server", "recipes"}
 MAY_IMPORT[""] = set(MAY_IMPORT)  # keras_tfm itself, which loads them on demand
+# Methods that a user of Keras looks for on a model; they call packages above
+# their own, which they import when they are called.
+ON_CALL = {
+    "keras_tfm/models/configured_model.py": {"pipelines"},  # from_preset
+    "keras_tfm/models/generative_model.py": {"decode", "runtime"},  # generate
+}
 
 BACKENDS = {"tensorflow", "tensorflow_text", "jax", "torch"}
 # Files that may use the API of a backend, and the reason.
@@ -118,7 +124,9 @@ def import_faults(tree):
     faults = []
     for path, source in tree.items():
         for line, name, on_demand in imports(path, source):
-            fault = direction_fault(path, name) or place_fault(path, name, on_demand)
+            is_on_call = on_demand and package_of(name) in ON_CALL.get(path, ())
+            fault = None if is_on_call else direction_fault(path, name)
+            fault = fault or place_fault(path, name, on_demand)
             if fault:
                 faults.append(f"{path}:{line} imports {name}: {fault}")
     return faults

@@ -34,7 +34,7 @@ VISITED_FILES = 14  # of keras_tfm, by one call of a warm translator
 BLOCK = "a block: each option is an equation of its paper"
 WHOLE_MODEL = "a whole model: the options of its blocks and of its embeddings"
 EXCEPTIONS = {
-    "keras_tfm/layers/blocks.py:TransformerBlock.__init__": BLOCK,
+    "keras_tfm/layers/transformer_block.py:TransformerBlock.__init__": BLOCK,
     "keras_tfm/models/transformer.py:Transformer.__init__": WHOLE_MODEL,
 }
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import difflib
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from numbers import Integral, Real
@@ -23,6 +24,12 @@ PEER_NAMES = {
     "min_length": "min_decoding_length",
     "nbest": "num_hypotheses",
     "alpha": "length_penalty",
+    "do_sample": "sampling_topk",
+    "sampler": "sampling_topk",
+    "eos_token_id": "end_id",
+    "stop_token_ids": "end_id",
+    "bos_token_id": "start_id",
+    "decoder_start_token_id": "start_id",
 }
 _COUNTS = {
     "beam_size": 1,
@@ -427,6 +434,19 @@ class Options:
         if lower and is_beam_search and self.num_hypotheses > beam_size:
             changes["num_hypotheses"] = beam_size
         return dataclasses.replace(self, **changes)
+
+
+_set_fields = Options.__init__
+
+
+@functools.wraps(_set_fields)
+def _checked_init(self: Options, **options: Any) -> None:
+    # A name of another library gets ours in the error.
+    self.check_names(options)
+    _set_fields(self, **options)
+
+
+Options.__init__ = _checked_init
 
 
 def _is_integer(value):

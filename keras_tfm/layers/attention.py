@@ -11,11 +11,12 @@ from keras_tfm.layers.keras_internals import implicit_mask
 from keras_tfm.layers.masks import causal_mask, combine, masked_softmax
 from keras_tfm.layers.projections import dense
 from keras_tfm.layers.quantization import layer_config, settle_policies
-from keras_tfm.types import Cache, Initializer, Shape, Tensor
+from keras_tfm.layers.weights import KernelLayer
+from keras_tfm.types import Cache, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-class Attention(keras.layers.Layer):
+class Attention(KernelLayer):
     """Computes the mean of the values, weighted by the scores of their keys.
 
     `ATT(Q, K, V) = softmax(score(Q, K)) V`; without keys the values are the
@@ -29,8 +30,10 @@ class Attention(keras.layers.Layer):
         units: int >= 1: dimension of the two projections that `"additive"`
             adds. None: the dimension of the query.
         dropout: float in [0, 1). Rate at which weights are dropped.
-        kernel_initializer: Keras initializer of all matrices.
-        **kwargs: arguments of `keras.layers.Layer`.
+        seed: int or None, of the dropout.
+        **kwargs: initializers, regularizers and constraints, see
+            `layers.weights.KernelLayer`; arguments of `keras.layers.Layer`. No
+            score has a bias.
 
     Call arguments:
         query: float `(B, T, D)`.
@@ -75,7 +78,7 @@ class Attention(keras.layers.Layer):
         score: str = "scaled_dot",
         units: int | None = None,
         dropout: float = 0.0,
-        kernel_initializer: Initializer = "glorot_uniform",
+        seed: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -89,12 +92,14 @@ class Attention(keras.layers.Layer):
         self.score = score
         self.units = units
         self.dropout = dropout
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.seed = seed
         self.supports_masking = True
         self.score_layer = AttentionScore(
-            score, kernel_initializer, dtype=self.dtype_policy, name="score"
+            score, self.kernel_initializer, dtype=self.dtype_policy, name="score"
         )
-        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout_layer = keras.layers.Dropout(
+            dropout, seed=seed, dtype=self.dtype_policy
+        )
 
     def build(
         self, query_shape: Shape, value_shape: Shape = None, key_shape: Shape = None
@@ -126,7 +131,7 @@ class Attention(keras.layers.Layer):
         use_causal_mask: bool = False,
         cache: Cache | None = None,
         return_attention_scores: bool = False,
-        training: bool = False,
+        training: bool | None = None,
     ) -> Tensor:
         value = query if value is None and cache is None else value
         self._check_inputs(query, value, key, padding_mask, attention_mask)
@@ -191,8 +196,8 @@ class Attention(keras.layers.Layer):
         return {**super().get_config(), **layer_config(self, Attention)}
 
     def _check_inputs(self, query, value, key, padding_mask, attention_mask):
-        checks.check_mask("padding_mask", padding_mask, (2,))
-        checks.check_mask("attention_mask", attention_mask, (3,))
+        checks.check_mask_rank("padding_mask", padding_mask, (2,))
+        checks.check_mask_rank("attention_mask", attention_mask, (3,))
         inputs = {"query": query, "value": value}
         inputs["key"] = value if key is None else key
         shapes = {name: x.shape for name, x in inputs.items() if x is not None}

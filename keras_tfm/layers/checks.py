@@ -4,8 +4,10 @@ import inspect
 from collections.abc import Collection
 
 import keras
-from keras import backend
+import numpy as np
+from keras import backend, ops
 
+from keras_tfm.layers.host_values import host_values
 from keras_tfm.layers.keras_internals import is_placeholder
 from keras_tfm.types import Shape, Tensor
 
@@ -38,8 +40,8 @@ def check_choice(name: str, value: object, choices: Collection[str]) -> None:
         raise ValueError(f"`{name}` must be one of {choices}; got {name}={value!r}.")
 
 
-def check_mask(name: str, mask: Tensor, ranks: tuple[int, ...]) -> None:
-    """Checks rank and dtype of a mask, or of None.
+def check_mask_rank(name: str, mask: Tensor, ranks: tuple[int, ...]) -> None:
+    """Checks the rank of a mask, or of None.
 
     Args:
         name: str. The argument that the error names.
@@ -47,23 +49,64 @@ def check_mask(name: str, mask: Tensor, ranks: tuple[int, ...]) -> None:
         ranks: ranks that are accepted, a key of `SHAPES_OF_MASKS`.
 
     Raises:
-        ValueError: the rank is not among `ranks`, or the dtype is not bool.
+        ValueError: the rank is not among `ranks`.
     """
+    if mask is not None and len(mask.shape) not in ranks:
+        raise ValueError(
+            f"`{name}` must be boolean of shape {SHAPES_OF_MASKS[ranks]}, True = may "
+            f"be attended to; got shape={tuple(mask.shape)}."
+        )
+
+
+def boolean_mask(name: str, mask: Tensor, ranks: tuple[int, ...]) -> Tensor:
+    """Checks a mask and converts it to bool, True = may be attended to.
+
+    Integers and floats of 0 and 1 count as False and True, as in Keras. Floats
+    without a positive number are an additive mask, in which 0 may be attended
+    to and large negative numbers may not. Values are checked where they are
+    known: not in a compiled function, nor on an accelerator.
+
+    Args:
+        name: str. The argument that the error names.
+        mask: the mask, or None.
+        ranks: ranks that are accepted, a key of `SHAPES_OF_MASKS`.
+
+    Returns:
+        bool of the same shape, or None.
+
+    Raises:
+        ValueError: the rank is not among `ranks`, or a value is neither of a
+            boolean nor of an additive mask.
+    """
+    check_mask_rank(name, mask, ranks)
     if mask is None:
-        return
+        return None
     dtype = backend.standardize_dtype(mask.dtype)
-    if len(mask.shape) in ranks and dtype == "bool":
-        return
-    fix = ""
+    if dtype == "bool":
+        return mask
+    _check_mask_values(name, mask, is_float=dtype not in INTEGERS)
+    is_one = mask > 0
     if dtype in INTEGERS:
-        # `mask == 0` would attend to the padding alone.
-        fix = " Convert 0 and 1 with `mask.astype(bool)`."
-    elif dtype != "bool":
-        fix = " Convert an additive mask of 0 and -1e9 with `mask == 0`."
-    raise ValueError(
-        f"`{name}` must be boolean of shape {SHAPES_OF_MASKS[ranks]}, True = may be "
-        f"attended to; got dtype={dtype}, shape={tuple(mask.shape)}.{fix}"
-    )
+        return is_one
+    # An additive mask of a batch without padding is 0 throughout.
+    is_additive = ops.logical_not(ops.any(is_one))
+    return ops.logical_or(is_one, ops.logical_and(is_additive, ops.equal(mask, 0)))
+
+
+def _check_mask_values(name, mask, is_float):
+    values = host_values(mask)
+    if values is None or not values.size:
+        return
+    # 1e3: BERT adds -1e4, others -1e9, -inf or the lowest number of the dtype.
+    is_binary = np.isin(values, (0, 1)).all()
+    is_additive = is_float and ((values == 0) | (values <= -1e3)).all()
+    if not (is_binary or is_additive):
+        raise ValueError(
+            f"`{name}` must be boolean, True = may be attended to; or hold 0 and 1; or "
+            "be additive, floats of 0 and large negative numbers. Got numbers from "
+            f"{values.min()} to {values.max()}. Of token ids compute "
+            "`masks.padding_mask(ids)`."
+        )
 
 
 def check_padding_length(padding_mask: Tensor, length: int | None) -> None:

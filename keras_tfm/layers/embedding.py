@@ -10,21 +10,25 @@ from keras_tfm.layers.checks import (
     INTEGERS,
     call_arguments,
     check_choice,
-    check_ids,
     check_rates,
     check_sizes,
 )
+from keras_tfm.layers.host_values import host_values
+from keras_tfm.layers.keras_internals import is_placeholder, set_keras_mask
 from keras_tfm.layers.masks import padding_mask
 from keras_tfm.layers.normalization import normalization_layer
 from keras_tfm.layers.positions import LearnedPositions, SinusoidalPositions
 from keras_tfm.layers.quantization import layer_config, settle_policies
-from keras_tfm.types import Initializer, Shape, Tensor
+from keras_tfm.layers.weights import EmbeddingLayer
+from keras_tfm.types import Shape, Tensor
 
 MAX_ROWS_TRANSPOSED = 64  # vectors; with more, the plain product is faster
+# Up to this vocabulary a float dtype holds every id exactly.
+LARGEST_ID = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "float64": 2**53}
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-class TokenAndPositionEmbedding(keras.layers.Layer):
+class TokenAndPositionEmbedding(EmbeddingLayer):
     """Embeds token ids and adds position encodings.
 
     The same layer computes logits with its embedding matrix, `as_logits`, so
@@ -37,13 +41,17 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
     and logits start at variance 1. Learned positions start as small as the
     matrix, and nothing is multiplied.
 
+    Arguments after the first are passed by name: KerasHub's layer of this name
+    has them in another order.
+
     In training the lookup hands a dense gradient to the optimizer on every
     backend: with TensorFlow's sparse one, Adam is another algorithm.
 
     Args:
         vocabulary_size: int >= 1, V: ids run from 0 to V - 1.
         embedding_dim: int >= 1, D.
-        sequence_length: int, in tokens. Needed by learned positions only.
+        sequence_length: int or None, in tokens, of the longest sequence. Only
+            learned positions have one, and need it.
         positions: `"sinusoidal"`, `"learned"`, a layer of positions such as
             `SinusoidalPositions("halves")`, or None for none.
         scale: bool or None. Multiply by sqrt(D); None: where positions are
@@ -55,12 +63,16 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         logits_bias: bool. `as_logits` adds a learned bias.
         mask_zero: bool. Attach an implicit Keras mask to the output that is
             False where the id is 0.
-        embeddings_initializer: Keras initializer of the matrix, or None for a
-            normal distribution of standard deviation D ** -0.5.
-        **kwargs: arguments of `keras.layers.Layer`.
+        seed: int or None, of the dropout.
+        **kwargs: `embeddings_initializer` (None: a normal distribution of
+            standard deviation D ** -0.5), `embeddings_regularizer` and
+            `embeddings_constraint`, as in `keras.layers.Embedding`; arguments
+            of `keras.layers.Layer`.
 
     Call arguments:
-        inputs: integer ids `(B, T)`; with `reverse` float vectors `(..., D)`.
+        inputs: integer ids `(B, T)`, or floats that are whole numbers, which
+            `keras.Sequential` makes of ids; with `reverse` float vectors
+            `(..., D)`.
         offset: int, or int tensor, scalar or `(B,)`, in tokens. Position of
             `inputs[:, 0]`.
         reverse: bool. Project vectors to logits, as `as_logits` does.
@@ -69,9 +81,11 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         float `(B, T, D)`; with `reverse` `(..., V)`.
 
     Raises:
-        ValueError: ids of another rank or dtype, vectors of another dimension,
-            a size below 1, unknown `positions`, learned ones without
-            `sequence_length`, or an odd D with sinusoids.
+        ValueError: ids of another rank or dtype, ids outside the vocabulary
+            where they are known (not in a compiled function, nor on an
+            accelerator), vectors of another dimension, a size below 1, unknown
+            `positions`, learned ones without `sequence_length` or others with
+            it, or an odd D with sinusoids.
 
     Source: Vaswani et al. 2017, sections 3.4, 3.5 and 5.4.
     https://arxiv.org/abs/1706.03762; tying: Press and Wolf 2017.
@@ -81,7 +95,7 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         import numpy as np
         from keras_tfm import layers
 
-        embedding = layers.TokenAndPositionEmbedding(1000, 16)
+        embedding = layers.TokenAndPositionEmbedding(1000, embedding_dim=16)
         x = embedding(np.array([[5, 3, 0]]))  # (1, 3, 16)
         print(embedding.as_logits(x).shape)  # (1, 3, 1000)
         ```
@@ -90,8 +104,8 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
     def __init__(
         self,
         vocabulary_size: int,
-        embedding_dim: int,
         *,
+        embedding_dim: int,
         sequence_length: int | None = None,
         positions: str | dict | keras.layers.Layer | None = "sinusoidal",
         scale: bool | None = None,
@@ -100,7 +114,7 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         dropout: float = 0.0,
         logits_bias: bool = False,
         mask_zero: bool = False,
-        embeddings_initializer: Initializer | None = None,
+        seed: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -116,12 +130,15 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         self.dropout = dropout
         self.logits_bias = logits_bias
         self.mask_zero = mask_zero
-        self.embeddings_initializer = keras.initializers.get(embeddings_initializer)
+        self.seed = seed
+        self.autocast = False  # A half-precision id would be another id.
         self.token_embedding = keras.layers.ReversibleEmbedding(
             vocabulary_size,
             embedding_dim,
             embeddings_initializer=self.embeddings_initializer
             or keras.initializers.RandomNormal(stddev=embedding_dim**-0.5),
+            embeddings_regularizer=self.embeddings_regularizer,
+            embeddings_constraint=self.embeddings_constraint,
             # Without it a model with a policy of its own gets float32 logits.
             reverse_dtype=self.compute_dtype,
             dtype=self.dtype_policy,
@@ -140,7 +157,9 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
             self.norm = normalization_layer(
                 normalization, epsilon, dtype=self.dtype_policy, name="norm"
             )
-        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout_layer = keras.layers.Dropout(
+            dropout, seed=seed, dtype=self.dtype_policy
+        )
 
     def build(self, inputs_shape: Shape) -> None:
         # Not of `inputs_shape`: the first call may be in reverse.
@@ -162,7 +181,7 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         inputs: Tensor,
         offset: Tensor = 0,
         reverse: bool = False,
-        training: bool = False,
+        training: bool | None = None,
     ) -> Tensor:
         self._check_inputs(inputs, reverse)
         if reverse:
@@ -171,12 +190,17 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
             if self.logits_bias:
                 logits = logits + ops.cast(self.bias, logits.dtype)
             return logits
-        x = self._look_up(inputs, training)  # (B, T, D)
+        self._check_values(inputs, offset)
+        ids = ops.cast(inputs, "int32")  # (B, T)
+        x = self._look_up(ids, training)  # (B, T, D)
         if self.position_layer is not None:
             x = self.position_layer(x, offset=offset)
         if self.norm is not None:
             x = self.norm(x)
-        return self.dropout_layer(x, training=training)
+        x = self.dropout_layer(x, training=training)
+        if self.mask_zero:
+            set_keras_mask(x, padding_mask(ids))
+        return x
 
     def as_logits(self, hidden: Tensor) -> Tensor:
         """Projects vectors to logits with the transposed embedding matrix.
@@ -217,7 +241,8 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         return self.token_embedding.embeddings
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor = None) -> Tensor:
-        # Keras does not say here whether the call was in reverse.
+        # Keras does not say here whether the call was in reverse. The call has
+        # attached the mask of float ids itself.
         is_ids = backend.standardize_dtype(inputs.dtype) in INTEGERS
         return padding_mask(inputs) if self.mask_zero and is_ids else None
 
@@ -240,16 +265,38 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         return {**super().get_config(), **config}
 
     def _check_inputs(self, inputs: Tensor, reverse: bool) -> None:
-        if not reverse:
-            fix = ' In a `Sequential` begin with `keras.Input((None,), dtype="int32")`.'
-            check_ids("inputs", inputs, fix)
-            return
         shape, dtype = tuple(inputs.shape), backend.standardize_dtype(inputs.dtype)
+        if not reverse:
+            # `keras.Sequential` converts ids to the layer's compute dtype.
+            is_exact = self.vocabulary_size <= LARGEST_ID.get(dtype, 0)
+            is_exact = is_exact or dtype in INTEGERS or is_placeholder(inputs)
+            if len(shape) != 2 or not is_exact:
+                raise ValueError(
+                    "`inputs` must be integers of shape (batch, length); got dtype="
+                    f"{dtype}, shape={shape}. Begin a `keras.Sequential` of half "
+                    'precision with `keras.Input((None,), dtype="int32")`.'
+                )
+            return
         dim = shape[-1] if shape else 0  # None where unknown
         if dtype in INTEGERS or dim not in (self.embedding_dim, None):
             raise ValueError(
                 "`inputs` to project to logits must be floats of dimension "
                 f"{self.embedding_dim}; got dtype={dtype}, shape={shape}."
+            )
+
+    def _check_values(self, inputs: Tensor, offset: Tensor) -> None:
+        """Checks that ids are of the vocabulary, where they are known."""
+        # A decoding step, whose offset is a tensor, has the ids of the search.
+        values = host_values(inputs) if isinstance(offset, int) else None
+        if values is None or not values.size:
+            return
+        low, high = values.min(), values.max()
+        is_whole = values.dtype.kind in "iu" or not (values % 1).any()
+        if low < 0 or high >= self.vocabulary_size or not is_whole:
+            raise ValueError(
+                f"`inputs` must be ids of a vocabulary of {self.vocabulary_size:,} "
+                f"tokens, from 0 to {self.vocabulary_size - 1}; got numbers from {low} "
+                f"to {high}. Use the vocabulary that the model was made for."
             )
 
     def _project(self, hidden: Tensor, training: bool) -> Tensor:
@@ -273,12 +320,12 @@ class TokenAndPositionEmbedding(keras.layers.Layer):
         return ops.reshape(logits, (*sizes, self.vocabulary_size))
 
     def _look_up(self, ids: Tensor, training: bool) -> Tensor:
-        ids = ops.cast(ids, "int32")  # (B, T)
         if training and self.token_embedding.quantization_mode is None:
             # The product before the lookup is what makes TensorFlow's gradient
             # dense. Outside training it would cost V * D products a call.
-            embeddings = ops.multiply(self.embeddings, self.factor)
-            return ops.cast(ops.take(embeddings, ids, axis=0), self.compute_dtype)
+            embeddings = ops.cast(self.embeddings, self.compute_dtype)
+            embeddings = ops.multiply(embeddings, self.factor)
+            return ops.take(embeddings, ids, axis=0)
         x = self.token_embedding(ids)  # (B, T, D)
         return x if self.factor == 1.0 else x * ops.cast(self.factor, x.dtype)
 
@@ -290,6 +337,12 @@ def _position_layer(embedding: TokenAndPositionEmbedding) -> keras.layers.Layer 
         return positions
     check_choice("positions", positions, ("sinusoidal", "learned"))
     if positions == "sinusoidal":
+        if embedding.sequence_length is not None:
+            raise ValueError(
+                "`sequence_length` must be None unless positions='learned'; got "
+                f"sequence_length={embedding.sequence_length}. Leave it out, or set "
+                "positions='learned', as in KerasHub's layer of this name."
+            )
         return SinusoidalPositions(dtype=policy, name="positions")
     stddev = embedding.embedding_dim**-0.5
     initializer = keras.initializers.RandomNormal(stddev=stddev)

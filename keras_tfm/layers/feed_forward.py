@@ -6,9 +6,10 @@ import keras
 from keras import ops
 
 from keras_tfm.layers.checks import check_rates, check_sizes
-from keras_tfm.layers.projections import clone_initializer, dense
+from keras_tfm.layers.projections import dense
 from keras_tfm.layers.quantization import layer_config, settle_policies
-from keras_tfm.types import Activation, Initializer, Shape, Tensor
+from keras_tfm.layers.weights import KernelLayer
+from keras_tfm.types import Activation, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -35,7 +36,7 @@ def gelu_tanh(x: Tensor) -> Tensor:
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-class FeedForward(keras.layers.Layer):
+class FeedForward(KernelLayer):
     """Applies two linear maps with an activation between them.
 
     `activation(x W_1 + b_1) W_2 + b_2`; gated, the first factor is
@@ -48,9 +49,9 @@ class FeedForward(keras.layers.Layer):
         gated: bool. Gated linear unit.
         dropout: float in [0, 1). Rate at which activations are dropped.
         use_bias: bool.
-        kernel_initializer: Keras initializer of the matrices.
-        bias_initializer: Keras initializer of the biases.
-        **kwargs: arguments of `keras.layers.Layer`.
+        seed: int or None, of the dropout.
+        **kwargs: initializers, regularizers and constraints, see
+            `layers.weights.KernelLayer`; arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: float `(..., D)`.
@@ -81,8 +82,7 @@ class FeedForward(keras.layers.Layer):
         gated: bool = False,
         dropout: float = 0.0,
         use_bias: bool = True,
-        kernel_initializer: Initializer = "glorot_uniform",
-        bias_initializer: Initializer = "zeros",
+        seed: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -93,10 +93,11 @@ class FeedForward(keras.layers.Layer):
         self.gated = gated
         self.dropout = dropout
         self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.seed = seed
         self.supports_masking = True
-        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout_layer = keras.layers.Dropout(
+            dropout, seed=seed, dtype=self.dtype_policy
+        )
 
     def build(self, x_shape: Shape) -> None:
         dim, inner_dim = x_shape[-1], self.intermediate_dim  # D, F
@@ -106,7 +107,7 @@ class FeedForward(keras.layers.Layer):
         self.output_dense = self._dense("output", inner_dim, dim)
         settle_policies(self)
 
-    def call(self, x: Tensor, training: bool = False) -> Tensor:
+    def call(self, x: Tensor, training: bool | None = None) -> Tensor:
         inner = self.inner_dense(x)  # (..., F)
         if self.gated:
             # The activation is on the gate, as in Shazeer 2020, equation 6.
@@ -123,6 +124,4 @@ class FeedForward(keras.layers.Layer):
         return {**super().get_config(), **layer_config(self, FeedForward)}
 
     def _dense(self, name, input_dim, units):
-        bias_initializer = clone_initializer(self.bias_initializer)
-        bias = {"use_bias": self.use_bias, "bias_initializer": bias_initializer}
-        return dense(self, name, input_dim, units, **bias)
+        return dense(self, name, input_dim, units, use_bias=self.use_bias)

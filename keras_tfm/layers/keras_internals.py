@@ -10,13 +10,17 @@ from keras import backend, ops
 from keras_tfm.types import Tensor
 
 try:
-    from keras.src.backend import get_keras_mask
+    from keras.src.backend import get_keras_mask, set_keras_mask
     from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 except ImportError:  # a Keras that moved them: masks of traced JAX tensors are lost
 
     def get_keras_mask(x: Tensor) -> Tensor:
         """Reads the mask that Keras attached to a tensor."""
         return getattr(x, "_keras_mask", None)
+
+    def set_keras_mask(x: Tensor, mask: Tensor) -> None:
+        """Attaches a mask to a tensor."""
+        x._keras_mask = mask
 
     def in_symbolic_scope() -> bool:
         """Returns whether Keras infers shapes just now."""

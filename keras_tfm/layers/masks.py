@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_tfm.layers.checks import check_ids, check_mask, check_sizes
+from keras_tfm.layers.checks import boolean_mask, check_ids, check_sizes
 from keras_tfm.types import Tensor
 
 __all__ = ["causal_mask", "combine", "masked_softmax", "open_rows", "padding_mask"]
@@ -74,7 +74,9 @@ def combine(
     """Combines masks with a logical and.
 
     Padding and causal masks are passed by name, since `(B, S)` and `(T, T)`
-    cannot be told apart when the sizes happen to fit.
+    cannot be told apart when the sizes happen to fit. Masks are boolean, or
+    integers or floats of 0 and 1, or additive: floats of 0, which may be
+    attended to, and large negative numbers.
 
     Args:
         *attention_masks: bool `(B, T, S)` or `(B, H, T, S)`; None is skipped.
@@ -86,7 +88,7 @@ def combine(
         size 1 where nothing depends on them. None if every mask is None.
 
     Raises:
-        ValueError: a mask has another rank or dtype.
+        ValueError: a mask has another rank, or holds other numbers.
 
     Example:
         ```python
@@ -98,11 +100,10 @@ def combine(
         print(mask.shape)  # (1, 3, 3)
         ```
     """
-    for mask in attention_masks:
-        check_mask("attention_mask", mask, (3, 4))
-    check_mask("padding_mask", padding_mask, (2,))
-    check_mask("causal_mask", causal_mask, (2,))
-    masks = [mask for mask in attention_masks if mask is not None]
+    masks = [boolean_mask("attention_mask", x, (3, 4)) for x in attention_masks]
+    masks = [mask for mask in masks if mask is not None]
+    padding_mask = boolean_mask("padding_mask", padding_mask, (2,))
+    causal_mask = boolean_mask("causal_mask", causal_mask, (2,))
     # `expand_dims`, since LiteRT cannot index bools with None.
     if padding_mask is not None:
         masks.append(ops.expand_dims(padding_mask, 1))  # (B, 1, S)

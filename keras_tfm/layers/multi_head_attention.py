@@ -1,5 +1,6 @@
 """Multi-head attention, with a cache for decoding."""
 
+import functools
 from typing import Any
 
 import keras
@@ -7,16 +8,17 @@ from keras import ops
 
 from keras_tfm.layers import checks, key_value_cache, projections
 from keras_tfm.layers.attention_score import AttentionScore
-from keras_tfm.layers.keras_internals import implicit_mask
+from keras_tfm.layers.keras_internals import get_keras_mask, implicit_mask
 from keras_tfm.layers.masks import causal_mask, combine, masked_softmax, open_rows
 from keras_tfm.layers.position_factory import RelativePositionsLike, relative_positions
 from keras_tfm.layers.quantization import layer_config, settle_policies
 from keras_tfm.layers.relative_position import RelativePositions
-from keras_tfm.types import Cache, Initializer, Shape, Tensor
+from keras_tfm.layers.weights import KernelLayer
+from keras_tfm.types import Cache, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-class MultiHeadAttention(keras.layers.Layer):
+class MultiHeadAttention(KernelLayer):
     """Computes for each query a mean of values, weighted by how well keys fit.
 
     `softmax(Q K^T / sqrt(d_k)) V` in each head; heads are concatenated and
@@ -53,9 +55,9 @@ class MultiHeadAttention(keras.layers.Layer):
             `RelativePositions`; None for none.
         flash_attention: bool or None. Passed to
             `keras.ops.dot_product_attention`; None lets the backend choose.
-        kernel_initializer: Keras initializer of the four matrices.
-        bias_initializer: Keras initializer of the biases.
-        **kwargs: arguments of `keras.layers.Layer`.
+        seed: int or None, of the dropout.
+        **kwargs: initializers, regularizers and constraints, see
+            `layers.weights.KernelLayer`; arguments of `keras.layers.Layer`.
 
     Call arguments:
         query: float `(B, T, D)`.
@@ -63,11 +65,14 @@ class MultiHeadAttention(keras.layers.Layer):
         key: float `(B, S, D'')`, or None for `value`.
         padding_mask: bool `(B, S)`; with a cache `(B, L)`, of its slots. Keys
             that are real. None: the implicit Keras masks of `key` and `value`,
-            if they have any and no cache or `attention_mask` is given.
+            if they have any and no cache or other mask of keys is given.
         attention_mask: bool `(B, T, S)` or `(B, H, T, S)`, True = may be
             attended to; axes of size 1 are broadcast.
         use_causal_mask: bool. Query t attends to keys 0 to t, counted from
             `cache_index` when a cache is written.
+        query_mask, value_mask, key_mask: bool `(B, T)`, `(B, S)`, `(B, S)`, as
+            in Keras: queries that are real, and two more padding masks. A
+            masked query attends to nothing.
         cache: pair of float `(B, G, d_k, L)` and `(B, G, L, d_v)`: keys and
             values projected before. Without `cache_index` they are attended to
             as they are, and `value` is not needed.
@@ -121,6 +126,7 @@ class MultiHeadAttention(keras.layers.Layer):
         num_heads: int,
         key_dim: int | None = None,
         value_dim: int | None = None,
+        *,
         output_dim: int | None = None,
         dropout: float = 0.0,
         use_bias: bool = True,
@@ -128,8 +134,7 @@ class MultiHeadAttention(keras.layers.Layer):
         num_key_value_heads: int | None = None,
         positions: RelativePositionsLike = None,
         flash_attention: bool | None = None,
-        kernel_initializer: Initializer = "glorot_uniform",
-        bias_initializer: Initializer = "zeros",
+        seed: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -147,12 +152,13 @@ class MultiHeadAttention(keras.layers.Layer):
         self.use_bias = use_bias
         self.score = score
         self.flash_attention = flash_attention
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
+        self.seed = seed
         self.supports_masking = True
-        self.dropout_layer = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
+        self.dropout_layer = keras.layers.Dropout(
+            dropout, seed=seed, dtype=self.dtype_policy
+        )
         self.score_layer = AttentionScore(
-            score, kernel_initializer, dtype=self.dtype_policy, name="score"
+            score, self.kernel_initializer, dtype=self.dtype_policy, name="score"
         )
         self.positions = relative_positions(positions, dtype=self.dtype_policy)
 
@@ -199,12 +205,17 @@ class MultiHeadAttention(keras.layers.Layer):
         query_positions: Tensor = None,
         key_positions: Tensor = None,
         return_attention_scores: bool = False,
-        training: bool = False,
+        training: bool | None = None,
+        query_mask: Tensor = None,
+        value_mask: Tensor = None,
+        key_mask: Tensor = None,
     ) -> Tensor:
         self._check_inputs(query, value, key, cache, cache_index)
-        checks.check_mask("padding_mask", padding_mask, (2,))
+        masks = {"query": query_mask, "value": value_mask, "key": key_mask}
+        masks = _explicit_masks(masks, {"query": query, "value": value, "key": key})
         # Self-attention: queries, keys and values are of one sequence.
         value = query if value is None else value
+        padding_mask = _padding_mask(padding_mask, masks["value"], masks["key"])
         if padding_mask is None and attention_mask is None and cache is None:
             padding_mask = implicit_mask(value, key)
         is_fused = cache is None and self._can_fuse(return_attention_scores, training)
@@ -224,7 +235,10 @@ class MultiHeadAttention(keras.layers.Layer):
             queries = self.positions.rotate(queries, positions[0])
         causal = causal_mask(*lengths, first_position) if use_causal_mask else None
         checks.check_padding_length(padding_mask, static[2])
-        mask = combine(attention_mask, padding_mask=padding_mask, causal_mask=causal)
+        rows = masks["query"]  # (B, T)
+        rows = None if rows is None else ops.expand_dims(rows, 2)  # (B, T, 1)
+        padding = {"padding_mask": padding_mask, "causal_mask": causal}
+        mask = combine(attention_mask, rows, **padding)
         if mask is not None:
             # (B, H, T, S), or 1 for H, T or B
             mask = mask if len(mask.shape) == 4 else ops.expand_dims(mask, 1)
@@ -297,8 +311,8 @@ class MultiHeadAttention(keras.layers.Layer):
         query, value, key, padding_mask, attention_mask = list(call.values())[:5]
         cache, cache_index = call["cache"], call["cache_index"]
         self._check_inputs(query, value, key, cache, cache_index)
-        checks.check_mask("padding_mask", padding_mask, (2,))
-        checks.check_mask("attention_mask", attention_mask, (3, 4))
+        checks.check_mask_rank("padding_mask", padding_mask, (2,))
+        checks.check_mask_rank("attention_mask", attention_mask, (3, 4))
         batch_size, length, _ = query.shape
         attended = next(x for x in (key, value, query) if x is not None)
         num_keys = attended.shape[1] if cache is None else cache[0].shape[3]
@@ -426,6 +440,28 @@ class MultiHeadAttention(keras.layers.Layer):
             return True
         # JAX has no float16 attention on a CPU.
         return not keras.distribution.list_devices()[0].startswith("cpu")
+
+
+def _explicit_masks(masks, sequences):
+    """Checks the masks of sequences, and drops those that Keras passed itself.
+
+    Keras fills in an argument `value_mask` with the implicit mask of `value`,
+    which must not come on top of an explicit padding mask.
+    """
+    explicit = {}
+    for name, mask in masks.items():
+        x = sequences[name]
+        is_implicit = mask is not None and x is not None and mask is get_keras_mask(x)
+        mask = None if is_implicit else mask
+        explicit[name] = checks.boolean_mask(f"{name}_mask", mask, (2,))
+    return explicit
+
+
+def _padding_mask(padding_mask, *key_masks):
+    """Combines all masks of keys that are not None: bool `(B, S)` or None."""
+    padding_mask = checks.boolean_mask("padding_mask", padding_mask, (2,))
+    masks = [mask for mask in (padding_mask, *key_masks) if mask is not None]
+    return functools.reduce(ops.logical_and, masks) if masks else None
 
 
 def _token_positions(positions, lengths, first_position, static):

@@ -7,9 +7,10 @@ from keras import ops
 
 from keras_tfm.layers.attention import Attention
 from keras_tfm.layers.checks import (
+    boolean_mask,
     call_arguments,
     check_choice,
-    check_mask,
+    check_mask_rank,
     check_sizes,
     same_size,
 )
@@ -66,7 +67,8 @@ class Pooling(keras.layers.Layer):
         _check_inputs(x, padding_mask)
         if padding_mask is None:
             return self._pool(x, ops.ones(ops.shape(x)[:2], "bool"))  # (B, D)
-        mask, is_real = open_rows(padding_mask)  # (B, S), (B, 1)
+        mask = boolean_mask("padding_mask", padding_mask, (2,))
+        mask, is_real = open_rows(mask)  # (B, S), (B, 1)
         return ops.where(is_real, self._pool(x, mask), 0)
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor) -> None:
@@ -118,6 +120,7 @@ class AttentionPooling(keras.layers.Layer):
         queries_initializer: Keras initializer of the queries `(n, D'')`. With
             equal values several queries would stay equal.
         kernel_initializer: Keras initializer of the matrices of the score.
+        seed: int or None, of the dropout.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -157,6 +160,7 @@ class AttentionPooling(keras.layers.Layer):
         dropout: float = 0.0,
         queries_initializer: Initializer = "glorot_uniform",
         kernel_initializer: Initializer = "glorot_uniform",
+        seed: int | None = None,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -167,12 +171,14 @@ class AttentionPooling(keras.layers.Layer):
         self.dropout = dropout
         self.queries_initializer = keras.initializers.get(queries_initializer)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
+        self.seed = seed
         self.supports_masking = True
         self.attention = Attention(
             score,
             units,
             dropout,
-            kernel_initializer,
+            seed,
+            kernel_initializer=kernel_initializer,
             dtype=self.dtype_policy,
             name="attention",
         )
@@ -193,13 +199,14 @@ class AttentionPooling(keras.layers.Layer):
         key: Tensor = None,
         padding_mask: Tensor = None,
         return_attention_scores: bool = False,
-        training: bool = False,
+        training: bool | None = None,
     ) -> Tensor:
         shape = (ops.shape(value)[0], *self.queries.shape)  # (B, n, D'')
         if padding_mask is None:
             padding_mask = implicit_mask(value, key)
         if padding_mask is not None:
             _check_inputs(value, padding_mask)
+            padding_mask = boolean_mask("padding_mask", padding_mask, (2,))
             # A NaN in the padding has weight 0, but 0 * NaN is NaN.
             mask = ops.expand_dims(padding_mask, -1)  # LiteRT cannot index bools.
             value = ops.where(mask, value, 0)
@@ -250,7 +257,7 @@ def _check_inputs(x: Tensor, padding_mask: Tensor) -> None:
             "Pooling expects shape (batch, length, dimension); got "
             f"shape={tuple(x.shape)}."
         )
-    check_mask("padding_mask", padding_mask, (2,))
+    check_mask_rank("padding_mask", padding_mask, (2,))
     if padding_mask is not None and not all(
         same_size(size, expected)
         for size, expected in zip(padding_mask.shape, x.shape[:2], strict=True)

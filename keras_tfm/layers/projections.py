@@ -5,6 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from keras_tfm.layers.weights import KernelLayer
 from keras_tfm.types import Initializer, Tensor
 
 
@@ -24,30 +25,24 @@ def clone_initializer(initializer: Initializer) -> Initializer:
 
 
 def dense(
-    layer: keras.layers.Layer, name: str, input_dim: int, units: int, **kwargs: Any
+    layer: KernelLayer, name: str, input_dim: int, units: int, **kwargs: Any
 ) -> keras.layers.Dense:
     """Creates and builds a `Dense` inside a layer.
 
     Args:
-        layer: the layer, of which it takes kernel initializer and dtype policy.
+        layer: `KernelLayer`, whose options of weights it gets.
         name: str.
         input_dim: int.
         units: int.
         **kwargs: further arguments of `keras.layers.Dense`.
     """
-    dense = keras.layers.Dense(
-        units,
-        kernel_initializer=clone_initializer(layer.kernel_initializer),
-        dtype=layer.dtype_policy,
-        name=name,
-        **kwargs,
-    )
+    dense = keras.layers.Dense(units, name=name, **_weight_options(layer), **kwargs)
     dense.build((None, input_dim))
     return dense
 
 
 def to_heads(
-    layer: keras.layers.Layer, name: str, input_dim: int, heads: int, head_dim: int
+    layer: KernelLayer, name: str, input_dim: int, heads: int, head_dim: int
 ) -> keras.layers.EinsumDense:
     """Creates and builds the map from `(B, T, D)` to `(B, T, H, d)`."""
     dense = _einsum_dense(
@@ -64,7 +59,7 @@ def to_heads(
 
 
 def from_heads(
-    layer: keras.layers.Layer, heads: int, head_dim: int, output_dim: int
+    layer: KernelLayer, heads: int, head_dim: int, output_dim: int
 ) -> keras.layers.EinsumDense:
     """Creates and builds the map from `(B, T, H, d_v)` to `(B, T, D)`."""
     dense = _einsum_dense(
@@ -86,13 +81,16 @@ def _einsum_dense(layer, equation, matrix_shape, **kwargs):
         # Glorot's bounds are those of the matrix (D, H d).
         return ops.reshape(initializer(matrix_shape, dtype=dtype), shape)
 
-    return keras.layers.EinsumDense(
-        equation,
-        kernel_initializer=initialize,
-        bias_initializer=clone_initializer(layer.bias_initializer),
-        dtype=layer.dtype_policy,
-        **kwargs,
-    )
+    options = _weight_options(layer) | {"kernel_initializer": initialize}
+    return keras.layers.EinsumDense(equation, **options, **kwargs)
+
+
+def _weight_options(layer):
+    """The options of weights of a layer, with initializers of their own."""
+    options = layer.weight_options()
+    for name in ("kernel_initializer", "bias_initializer"):
+        options[name] = clone_initializer(options[name])
+    return options
 
 
 def grouped_matmul(a: Tensor, b: Tensor, heads_per_group: int) -> Tensor:

@@ -29,8 +29,9 @@ def _serialize(name: str, value: object) -> object:
         # The outer layer builds it, and so decides on its shapes and its path.
         config.pop("build_config", None)
         return config
-    if name.endswith("initializer") and value is not None:
-        return keras.initializers.serialize(value)
+    kinds = ("initializer", "regularizer", "constraint")
+    if name.endswith(kinds) and value is not None:
+        return getattr(keras, f"{name.split('_')[-1]}s").serialize(value)
     return keras.activations.serialize(value) if callable(value) else value
 
 

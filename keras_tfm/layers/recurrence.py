@@ -5,15 +5,18 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_tfm.layers.blocks import TransformerDecoder, symbol_like
+from keras_tfm.layers.blocks import TransformerDecoder
+from keras_tfm.layers.checks import boolean_mask
 from keras_tfm.layers.keras_internals import implicit_mask
-from keras_tfm.layers.projections import clone_initializer, dense
+from keras_tfm.layers.projections import dense
 from keras_tfm.layers.quantization import layer_config, settle_policies
-from keras_tfm.types import Cache, Initializer, Shape, Tensor
+from keras_tfm.layers.transformer_block import symbol_like
+from keras_tfm.layers.weights import KernelLayer
+from keras_tfm.types import Cache, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-class SSRU(keras.layers.Layer):
+class SSRU(KernelLayer):
     """Simpler simple recurrent unit: its state is one vector.
 
     With a forget gate `f_t = sigmoid(W_f x_t + b_f)` the state is
@@ -23,9 +26,8 @@ class SSRU(keras.layers.Layer):
 
     Args:
         use_bias: bool. The gate adds a bias.
-        kernel_initializer: Keras initializer of the matrices.
-        bias_initializer: Keras initializer of the bias.
-        **kwargs: arguments of `keras.layers.Layer`.
+        **kwargs: initializers, regularizers and constraints, see
+            `layers.weights.KernelLayer`; arguments of `keras.layers.Layer`.
 
     Call arguments:
         x: float `(B, T, D)`.
@@ -49,14 +51,10 @@ class SSRU(keras.layers.Layer):
     def __init__(
         self,
         use_bias: bool = True,
-        kernel_initializer: Initializer = "glorot_uniform",
-        bias_initializer: Initializer = "zeros",
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
         self.use_bias = use_bias
-        self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.bias_initializer = keras.initializers.get(bias_initializer)
         self.supports_masking = True
 
     def build(self, x_shape: Shape) -> None:
@@ -70,7 +68,6 @@ class SSRU(keras.layers.Layer):
             dim,
             activation="sigmoid",
             use_bias=self.use_bias,
-            bias_initializer=clone_initializer(self.bias_initializer),
         )
         # `ops.scan` has no gradient under XLA on TensorFlow.
         self.loop = keras.layers.RNN(
@@ -83,6 +80,7 @@ class SSRU(keras.layers.Layer):
 
     def call(self, x: Tensor, padding_mask: Tensor = None) -> Tensor:
         gate, update = self._gate(x)  # (B, T, D) twice
+        padding_mask = boolean_mask("padding_mask", padding_mask, (2,))
         padding_mask = implicit_mask(x) if padding_mask is None else padding_mask
         if padding_mask is not None:
             mask = padding_mask[:, :, None]  # (B, T, 1)
@@ -125,7 +123,7 @@ class _StateUpdate(keras.layers.Layer):
         super().__init__(**kwargs)
         self.state_size = state_size
 
-    def call(self, inputs, states, training=False):
+    def call(self, inputs, states, training=None):
         gate, update = ops.split(inputs, 2, axis=-1)
         state = gate * states[0] + update
         return state, [state]
@@ -148,6 +146,8 @@ class SSRUDecoder(TransformerDecoder):
             Keras mask of x, if it has one.
         encoder_padding_mask: bool `(B, S)`. None: the implicit Keras mask of
             the encoder sequence.
+        encoder_attention_mask: bool `(B, T, S)` or `(B, H, T, S)`, of
+            cross-attention.
         cache: pair of the state after the position before, from `empty_cache`
             at first, and of keys and values of the encoder sequence (from
             `cross_attention.keys_and_values`) or None. Each `x[:, t]` is then
@@ -187,12 +187,14 @@ class SSRUDecoder(TransformerDecoder):
         encoder_sequence: Tensor = None,
         padding_mask: Tensor = None,
         encoder_padding_mask: Tensor = None,
+        encoder_attention_mask: Tensor = None,
         cache: tuple[Tensor, Cache | None] | None = None,
         return_attention_scores: bool = False,
-        training: bool = False,
+        training: bool | None = None,
     ) -> Tensor:
         state, memory = (None, None) if cache is None else cache
         self._check_inputs(encoder_sequence, cache, 0)
+        padding_mask = boolean_mask("padding_mask", padding_mask, (2,))
         real_mask = implicit_mask(x) if padding_mask is None else padding_mask
         x, new_state = self._residual(
             self._recur,
@@ -203,7 +205,8 @@ class SSRUDecoder(TransformerDecoder):
             state=state,
             training=training,
         )
-        encoder = (encoder_sequence, encoder_padding_mask, memory)
+        masks = encoder_padding_mask, encoder_attention_mask
+        encoder = (encoder_sequence, *masks, memory)
         options = {"return_attention_scores": return_attention_scores}
         options["training"] = training
         x, weights = self._attend_and_feed(x, real_mask, encoder, options)
@@ -240,7 +243,9 @@ class SSRUDecoder(TransformerDecoder):
                 "`positions` must be None for an SSRUDecoder, whose recurrence knows "
                 f"the order by itself; got positions={self.positions!r}."
             )
-        self.recurrence = SSRU(name="recurrence", **self._weight_options())
+        self.recurrence = SSRU(
+            name="recurrence", use_bias=self.use_bias, **self.weight_options()
+        )
         self.recurrence_norm = self._norm("recurrence_norm")
 
     def _recur(self, x, padding_mask, state, training):

@@ -9,12 +9,13 @@ from keras_tfm.layers.blocks import TransformerDecoder
 from keras_tfm.layers.masks import padding_mask
 from keras_tfm.layers.positions import LearnedPositions
 from keras_tfm.models import beam_cache, configured_model, stacks
+from keras_tfm.models.generative_model import GenerativeModel
 from keras_tfm.models.output_projection import OutputProjection
 from keras_tfm.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-class CausalLM(configured_model.ConfiguredModel):
+class CausalLM(GenerativeModel):
     """Computes the logits of each next token of a text.
 
     A plain functional `keras.Model` from `{"token_ids": (B, T)}` of integers,

@@ -1,22 +1,23 @@
 """Options of the models, and the base that stores and serializes them."""
 
 import inspect
+import os
 import types
 from collections.abc import Callable
 from typing import Any, Self, TypedDict
 
 import keras
 
-from keras_tfm.layers.blocks import TransformerBlock
 from keras_tfm.layers.checks import check_rates
 from keras_tfm.layers.quantization import dtype_config, settle_policies
+from keras_tfm.layers.transformer_block import TransformerBlock
 
 
 class BlockOptions(TypedDict, total=False):
     """Options that a model passes to each of its blocks, by keyword.
 
-    `layers.blocks.TransformerBlock` documents and validates them, and has their
-    defaults where a model names no other.
+    `layers.transformer_block.TransformerBlock` documents and validates them,
+    and has their defaults where a model names no other.
     """
 
     key_dim: int | None
@@ -98,6 +99,69 @@ class ConfiguredModel(keras.Model):
                 value = keras.activations.serialize(value)
             config[name] = value
         return config
+
+    @classmethod
+    def from_preset(cls, name: str | os.PathLike) -> Self:
+        """Loads a pretrained model, without its vocabulary.
+
+        `from_preset` of `pipelines.Translator` and `pipelines.Classifier` takes
+        the same names, and loads the vocabulary too.
+
+        Args:
+            name: a shipped preset such as `"en-de"`, a folder that
+                `save_to_preset`, a pipeline or a recipe has written, a
+                repository as `"hf://owner/name"`, or a folder of another
+                library.
+
+        Returns:
+            Model of this class.
+
+        Raises:
+            ValueError: there is no such name, or it is a model of another
+                class.
+            FileNotFoundError: the folder does not hold a known model.
+
+        Example:
+            ```python
+            from keras_tfm import models
+
+            model = models.Transformer.from_preset("en-de")
+            print(model.config["embedding_dim"])
+            ```
+        """
+        from keras_tfm.pipelines.pretrained import load_model
+
+        model = load_model(name)
+        if not isinstance(model, cls):
+            raise ValueError(
+                f"`name` must be a preset of a {cls.__name__}; got {name!r}, which is "
+                f"a {type(model).__name__}. Call the `from_preset` of that class."
+            )
+        return model
+
+    def save_to_preset(self, folder: str | os.PathLike) -> None:
+        """Writes the model, without the optimizer, for `from_preset`.
+
+        The vocabulary is not written: `pipelines.Translator.save` and
+        `pipelines.Classifier.save` write both.
+
+        Args:
+            folder: path; made if there is none.
+
+        Example:
+            ```python
+            import tempfile
+            from keras_tfm import models
+
+            with tempfile.TemporaryDirectory() as folder:
+                models.encoder_small(100).save_to_preset(folder)
+                model = models.Encoder.from_preset(folder)
+            print(model.config["vocabulary_size"])  # 100
+            ```
+        """
+        from keras_tfm.pipelines.saving import write_model
+
+        write_model(self, folder)
 
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:

@@ -30,7 +30,7 @@ class OutputProjection:
         from keras_tfm import layers
         from keras_tfm.models.output_projection import OutputProjection
 
-        embedding = layers.TokenAndPositionEmbedding(100, 16)
+        embedding = layers.TokenAndPositionEmbedding(100, embedding_dim=16)
         hidden = embedding(np.array([[5, 9, 4]]))
         print(OutputProjection(embedding, None)(hidden).shape)  # (1, 3, 100)
         ```

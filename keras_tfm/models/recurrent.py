@@ -81,7 +81,9 @@ class RecurrentEncoder(keras.layers.Layer):
             for layer, dim in zip(layers, dims, strict=True):
                 layer.build((None, None, dim))
 
-    def call(self, x: Tensor, padding_mask: Tensor, training: bool = False) -> Tensor:
+    def call(
+        self, x: Tensor, padding_mask: Tensor, training: bool | None = None
+    ) -> Tensor:
         length = ops.shape(x)[1]
         last = ops.sum(ops.cast(padding_mask, "int32"), axis=1, keepdims=True) - 1
         # Reverses tokens and padding, each in place; twice restores the order.
@@ -208,7 +210,11 @@ class RecurrentDecoder(keras.layers.Layer):
         settle_policies(self)
 
     def call(
-        self, x: Tensor, memory: Tensor, padding_mask: Tensor, training: bool = False
+        self,
+        x: Tensor,
+        memory: Tensor,
+        padding_mask: Tensor,
+        training: bool | None = None,
     ) -> Tensor:
         states = self.initial_states(memory)
         memory, context = self.keys_and_values(memory), None

@@ -7,13 +7,14 @@ from keras import ops
 
 from keras_tfm.layers.masks import padding_mask
 from keras_tfm.models import beam_cache, configured_model, stacks
+from keras_tfm.models.generative_model import GenerativeModel
 from keras_tfm.models.output_projection import OutputProjection
 from keras_tfm.models.recurrent import RecurrentDecoder, RecurrentEncoder
 from keras_tfm.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-class RecurrentSeq2Seq(configured_model.ConfiguredModel):
+class RecurrentSeq2Seq(GenerativeModel):
     """Computes the logits of each next target token with recurrent networks.
 
     A plain functional `keras.Model` with the inputs, outputs and methods of

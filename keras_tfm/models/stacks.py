@@ -130,7 +130,7 @@ def embedding(
         positions = type(positions).from_config(copied)
     return TokenAndPositionEmbedding(
         size,
-        config["embedding_dim"],
+        embedding_dim=config["embedding_dim"],
         sequence_length=config["sequence_length"],
         positions=positions,
         dtype=policy,

@@ -12,12 +12,13 @@ from keras_tfm.layers.position_factory import is_relative
 from keras_tfm.layers.positions import LearnedPositions
 from keras_tfm.layers.recurrence import SSRUDecoder
 from keras_tfm.models import beam_cache, configured_model, stacks
+from keras_tfm.models.generative_model import GenerativeModel
 from keras_tfm.models.output_projection import OutputProjection
 from keras_tfm.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
-class Transformer(configured_model.ConfiguredModel):
+class Transformer(GenerativeModel):
     """Computes the logits of each next target token from source and target ids.
 
     A plain functional `keras.Model`: `compile`, `fit`, `save`, `export`. Its

@@ -5,7 +5,10 @@ import os
 import pathlib
 from typing import Any, NamedTuple
 
+import keras
+
 from keras_tfm import zoo
+from keras_tfm.pipelines.saving import read_model
 from keras_tfm.zoo.config_file import read_json
 from keras_tfm.zoo.huggingface.hub import HUB
 
@@ -95,6 +98,28 @@ def resolve(
     return _read_folder(pathlib.Path(name))
 
 
+def load_model(name: str | os.PathLike | Preset) -> keras.Model:
+    """Loads a model without its vocabulary.
+
+    Args:
+        name: see `Translator.from_preset`.
+
+    Raises:
+        ValueError: there is no such name.
+        FileNotFoundError: the folder does not hold a known model.
+    """
+    place = locate(name)
+    check_name(place)
+    if isinstance(place, str) and place.startswith(HUB):
+        return zoo.from_hugging_face(place).model
+    model = _read_format(pathlib.Path(place))
+    return (
+        read_model(model / "model.keras")
+        if isinstance(model, pathlib.Path)
+        else (model.model)
+    )
+
+
 def locate(name: str | os.PathLike | Preset) -> pathlib.Path | str:
     """Returns the folder of a model on this machine, or else its name.
 
@@ -157,7 +182,9 @@ def _checked_name(name):
 
 def _read_folder(folder, description=None):
     """Reads a folder by the program that wrote it, and its preset.json."""
-    model, arguments = _read_format(folder)
+    model, arguments = _read_format(folder), {}
+    if isinstance(model, zoo.Imported):
+        model, arguments = _with_vocabulary(model)
     if not (folder / "preset.json").is_file():
         return model, arguments
     description = description or read_json(folder / "preset.json")
@@ -168,16 +195,17 @@ def _read_folder(folder, description=None):
 
 
 def _read_format(folder):
+    """Returns the folder that `save` has written, or `Imported`."""
     for saved in (folder, folder / "model"):
         if (saved / "model.keras").is_file():
-            return saved, {}
+            return saved
     config = folder / "config.json"
     if config.is_file() and "model_type" in read_json(config):
-        return _with_vocabulary(zoo.from_hugging_face(folder))
+        return zoo.from_hugging_face(folder)
     if any(folder.glob("*_vocabulary.*")) and (folder / "model.bin").is_file():
-        return _with_vocabulary(zoo.from_ctranslate2(folder))
+        return zoo.from_ctranslate2(folder)
     if any([*folder.glob("*.npz"), *folder.glob("*.bin")]):
-        return _with_vocabulary(zoo.from_marian(folder))
+        return zoo.from_marian(folder)
     if (folder / "saved_model.pb").is_file():
         raise FileNotFoundError(
             f"{os.fspath(folder)!r} holds a SavedModel, which "

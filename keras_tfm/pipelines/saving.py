@@ -222,6 +222,11 @@ def read_model(file: pathlib.Path) -> keras.Model:
         ) from error
 
 
+def write_model(model: keras.Model, folder: str | os.PathLike) -> None:
+    """Writes a model alone, as `model.keras` of a folder."""
+    _write(model, {}, folder)
+
+
 def _write(
     model: keras.Model, writers: Mapping[str, Callable], folder: str | os.PathLike
 ) -> None:

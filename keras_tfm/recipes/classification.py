@@ -400,7 +400,7 @@ def train(
     first_epoch, steps = resume.restore(model), batches.steps_per_epoch
     if not resume.stopped:
         model.fit(
-            batches.dataset(first_step=first_epoch * steps),
+            batches.dataset(first_step=first_epoch * steps, repeat=True),
             validation_data=validation.ordered(),
             steps_per_epoch=steps,
             initial_epoch=first_epoch,

@@ -300,7 +300,7 @@ def train(
     first_epoch, steps = resume.restore(model), rows["train"].steps_per_epoch
     if first_epoch < flags.epochs:
         model.fit(
-            rows["train"].dataset(first_step=first_epoch * steps),
+            rows["train"].dataset(first_step=first_epoch * steps, repeat=True),
             validation_data=rows["validation"].ordered(),
             steps_per_epoch=steps,
             initial_epoch=first_epoch,

@@ -80,7 +80,7 @@ def pretrain(
     print("Pretraining with masked tokens:")
     start = time.perf_counter()
     history = model.fit(
-        batches.dataset(),
+        batches.dataset(repeat=True),
         steps_per_epoch=batches.steps_per_epoch,
         epochs=flags.pretraining_epochs,
         shuffle=False,

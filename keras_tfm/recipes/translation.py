@@ -411,8 +411,8 @@ class Trainer:
             )
         if first_epoch < flags.epochs:
             self.network.fit(
-                batches.dataset(first_step=first_epoch * steps),
-                validation_data=validation.dataset(repeat=False),
+                batches.dataset(first_step=first_epoch * steps, repeat=True),
+                validation_data=validation.dataset(),
                 steps_per_epoch=steps,
                 initial_epoch=first_epoch,
                 epochs=flags.epochs,

@@ -1,7 +1,7 @@
 """Batches of a fixed budget of tokens from pairs in memory."""
 
 import logging
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 
@@ -17,6 +17,12 @@ _log = logging.getLogger(__name__)
 _SOURCE_COST = 0.25
 
 
+class SourceOptions(TypedDict, total=False):
+    """Options of the sources of `Batches`."""
+
+    source_end: bool
+
+
 class Batches(StepBatches):
     """Shuffled batches of a few fixed shapes, for `model.fit`.
 
@@ -26,7 +32,8 @@ class Batches(StepBatches):
     resume at any step, in another process too: `dataset(first_step=k)`.
 
     An element is `({"source_ids": (B, S), "target_ids": (B, T)}, labels)` with
-    labels `(B, T)`, all int32 and padded with 0. `target_ids` is the start and
+    labels `(B, T)`, all int32 and padded with 0. Sources are their tokens, and
+    the end with `source_end`. `target_ids` is the start and
     the tokens, `labels` the tokens and the end. A truncated target has no end.
     The last batch of the longest bucket may have empty rows, all 0, of no
     weight in a loss that masks padding.
@@ -53,6 +60,9 @@ class Batches(StepBatches):
             returns the same batches in each epoch, as for an evaluation.
         batch_size_multiple: int. Every batch size is a multiple of this: the
             number of devices in data-parallel training.
+        **options: `source_end`: bool. Sources end with the end token, as those
+            of fairseq and Marian do; False by default. The translator then
+            needs it as its `source_suffix`.
 
     Attributes:
         steps_per_epoch: int.
@@ -76,7 +86,7 @@ class Batches(StepBatches):
         batches = text.Batches(pairs, vocabulary, batch_tokens=64)
         inputs, labels = batches.batch(0)
         print(batches.report)
-        # model.fit(batches.dataset(), steps_per_epoch=batches.steps_per_epoch)
+        # model.fit(batches.dataset(), epochs=3, shuffle=False)
         ```
     """
 
@@ -94,13 +104,16 @@ class Batches(StepBatches):
         subword_sampling: float | None = None,
         shuffle: bool = True,
         batch_size_multiple: int = 1,
+        **options: Unpack[SourceOptions],
     ):
         check_limits(max_source_length, max_target_length, too_long)
         check_sampling(subword_sampling)
         super().__init__(seed)
         self.subword_sampling = subword_sampling
         self.shuffle = shuffle
-        self._source = TokenizedColumn(pairs.source, vocabulary, max_source_length)
+        self._source = TokenizedColumn(
+            pairs.source, vocabulary, max_source_length, add_end=_source_end(**options)
+        )
         self._target = TokenizedColumn(
             pairs.target,
             target_vocabulary or vocabulary,
@@ -161,6 +174,9 @@ class Batches(StepBatches):
             self._target.resample(target, indices, alpha, int(seeds[1]))
         return pair_batch(source, target, bucket.batch_size)
 
+    def lengths(self, step: int) -> tuple[int, ...]:
+        return self._at_step(step)[0].lengths
+
     def _signature(self, tf):
         return pair_signature(tf)
 
@@ -168,6 +184,10 @@ class Batches(StepBatches):
         if not self.shuffle:
             return self._bucketing.batches(np.arange(len(self)))
         return self._bucketing.shuffled_batches(self._generator(epoch))
+
+
+def _source_end(source_end: bool = False) -> bool:
+    return source_end  # Python rejects other names.
 
 
 def select_pairs(

@@ -81,7 +81,7 @@ class LabelBatches(StepBatches):
         vocabulary = text.Vocabulary.train(examples.texts, 280, exact=False)
         batches = text.LabelBatches(examples, vocabulary, num_buckets=1)
         inputs, labels = batches.batch(0)
-        # model.fit(batches.dataset(), steps_per_epoch=batches.steps_per_epoch)
+        # model.fit(batches.dataset(), epochs=3, shuffle=False)
         # batches.restore(model.predict(batches.ordered()))
         ```
     """
@@ -147,6 +147,9 @@ class LabelBatches(StepBatches):
             )
         weights = () if self._weights is None else (self._weights[indices],)
         return inputs, self._labels[indices], *weights
+
+    def lengths(self, step: int) -> tuple[int, ...]:
+        return self._at_step(step)[0].lengths
 
     def ordered_batch(self, step: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Returns one batch of `ordered`, as NumPy arrays.

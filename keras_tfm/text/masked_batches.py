@@ -102,6 +102,9 @@ class MaskedBatches(StepBatches):
         inputs["mask_positions"] = positions.astype("int32")
         return inputs, labels.astype("int32")
 
+    def lengths(self, step: int) -> tuple[int, ...]:
+        return self.batches.lengths(step)
+
     def _signature(self, tf):
         ids = tf.TensorSpec((None, None), "int32")
         return ({name: ids for name in self.batch(0)[0]}, ids)

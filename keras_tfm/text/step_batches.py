@@ -3,20 +3,21 @@
 import abc
 from typing import Any
 
+import keras
 import numpy as np
 
 from keras_tfm.text.checks import check
-from keras_tfm.text.tf_data import step_dataset
+from keras_tfm.text.tf_data import generated_dataset, step_dataset
 
 
 class StepBatches(abc.ABC):
     """Base of all batches that train: one rule of seeds, one way to resume.
 
     A batch depends on `seed` and the number of its step alone, counted over all
-    epochs: a run that was stopped resumes with `dataset(first_step=step)` and
-    sees what it would have seen. The order of an epoch is drawn from
-    `[seed, epoch]`; everything else from `[seed, step]`, which a number for
-    the purpose follows in some subclasses.
+    epochs: a run that was stopped resumes with `dataset(first_step=step)`, or
+    `py_dataset(first_epoch=epoch)`, and sees what it would have seen. The order
+    of an epoch is drawn from `[seed, epoch]`; everything else from
+    `[seed, step]`, which a number for the purpose follows in some subclasses.
 
     Args:
         seed: int >= 0.
@@ -46,17 +47,27 @@ class StepBatches(abc.ABC):
     def _signature(self, tf):
         """Returns the structure of a batch, of `tf.TensorSpec`."""
 
+    @abc.abstractmethod
+    def lengths(self, step: int) -> tuple[int, ...]:
+        """Returns the padded lengths of a batch, without computing it.
+
+        Args:
+            step: int from 0, counted over all epochs.
+        """
+
     def dataset(
-        self, first_step: int = 0, repeat: bool = True, prefetch: int = 8
+        self, first_step: int = 0, repeat: bool = False, prefetch: int = 8
     ) -> Any:
         """Returns the batches as a `tf.data.Dataset`, on any Keras backend.
 
-        Reading it twice yields the same batches twice.
+        It ends with its epoch, and the next pass over it is the next epoch, in
+        another order, so that `fit(batches.dataset(), epochs=3)` trains for
+        three epochs. A pass that is not read to its end begins again.
 
         Args:
             first_step: int from 0. The first batch, counted over all epochs.
-            repeat: bool. False ends with the epoch of `first_step`, as
-                `validation_data` needs it.
+            repeat: bool. True: a pass never ends, and begins at `first_step`;
+                pass `steps_per_epoch` to `fit`.
             prefetch: int. Batches prepared ahead.
 
         Returns:
@@ -68,10 +79,35 @@ class StepBatches(abc.ABC):
         """
         check(first_step >= 0, "`first_step` must be 0 or more", first_step=first_step)
         self.batch(first_step)  # a fault is raised here, not inside of tf.data
-        end = None
-        if not repeat:
-            end = (first_step // self.steps_per_epoch + 1) * self.steps_per_epoch
-        return step_dataset(self.batch, self._signature, first_step, end, prefetch)
+        if repeat:
+            return step_dataset(self.batch, self._signature, first_step, None, prefetch)
+        steps = self.steps_per_epoch
+        start = first_step  # of the next pass
+
+        def generate():
+            nonlocal start
+            end = (start // steps + 1) * steps
+            yield from map(self.batch, range(start, end))
+            start = end
+
+        # A first pass that resumes inside an epoch is shorter than the others.
+        length = None if first_step % steps else steps
+        return generated_dataset(generate, self._signature, length, prefetch)
+
+    def py_dataset(self, first_epoch: int = 0, workers: int = 1) -> "EpochDataset":
+        """Returns the batches as a `keras.utils.PyDataset`, without TensorFlow.
+
+        Args:
+            first_epoch: int from 0.
+            workers: int >= 1. With more than 1, threads prepare batches ahead.
+
+        Returns:
+            `EpochDataset`, for `fit`, `evaluate` and `predict`.
+
+        Raises:
+            ValueError: `first_epoch` is negative.
+        """
+        return EpochDataset(self, first_epoch, workers)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.report}>"
@@ -91,6 +127,76 @@ class StepBatches(abc.ABC):
 
     def _generator(self, number, *purpose):
         return np.random.default_rng([self.seed, number, *purpose])
+
+
+class EpochDataset(keras.utils.PyDataset):
+    """The batches of an epoch, and after it those of the next one.
+
+    Each batch of an epoch is here once, in the order of `batches` but for two:
+    a batch of the shortest bucket is the first and one of the longest the
+    second. From these two Keras learns on TensorFlow which dimensions vary.
+
+    Args:
+        batches: `StepBatches`.
+        first_epoch: int from 0.
+        workers: int >= 1. With more than 1, threads prepare batches ahead.
+
+    Attributes:
+        epoch: int, the epoch of the batches, which `fit` counts up. One that is
+            not read to its end begins again.
+
+    Example:
+        ```python
+        from keras_tfm import text
+
+        vocabulary = text.Vocabulary.train(["a b c"] * 9, 270, exact=False)
+        rows = text.TokenRows(["a b c"] * 9, vocabulary, length=4, batch_size=2)
+        dataset = rows.py_dataset()
+        assert len(dataset) == rows.steps_per_epoch
+        # model.fit(dataset, epochs=3)
+        ```
+    """
+
+    def __init__(self, batches: StepBatches, first_epoch: int = 0, workers: int = 1):
+        super().__init__(workers=workers)
+        check(first_epoch >= 0, "`first_epoch` must be 0 or more", epoch=first_epoch)
+        self.batches, self.epoch = batches, first_epoch
+        self._order = (None, None)  # the epoch it belongs to, and its steps
+        self._num_read = 0  # batches since the epoch began
+
+    def __len__(self) -> int:
+        return self.batches.steps_per_epoch
+
+    def __getitem__(self, index: int) -> tuple:
+        if not 0 <= index < len(self):
+            raise IndexError(f"`index` must be from 0 to {len(self) - 1}; got {index}.")
+        self._num_read += 1
+        return self.batches.batch(self._steps()[index])
+
+    def on_epoch_begin(self) -> None:
+        self._num_read = 0
+
+    def on_epoch_end(self) -> None:
+        # Keras ends an epoch twice, and one of which it has read a batch only.
+        if self._num_read >= len(self):
+            self.epoch, self._num_read = self.epoch + 1, 0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: epoch {self.epoch} of {self.batches!r}>"
+
+    def _steps(self):
+        """Returns the numbers of the steps of this epoch, in this order."""
+        epoch, steps = self._order
+        if epoch != self.epoch:
+            epoch, first = self.epoch, self.epoch * len(self)
+            steps = list(range(first, first + len(self)))
+            for place, choose in enumerate((min, max)):
+                step = choose(steps[place:], key=self.batches.lengths, default=None)
+                if step is not None:
+                    index = steps.index(step)
+                    steps[place], steps[index] = step, steps[place]
+            self._order = (epoch, steps)
+        return steps
 
 
 def check_sampling(subword_sampling: float | None) -> None:

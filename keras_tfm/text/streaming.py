@@ -34,16 +34,18 @@ def stream(
     too_long: str = "drop",
     seed: int = 0,
     shuffle_buffer: int = 100_000,
-    repeat: bool = True,
+    repeat: bool = False,
+    source_end: bool = False,
 ) -> Any:
     """Returns batches of text that need not fit into memory.
 
     The batches are those of `Batches`, with four differences: the text is
     shuffled within a buffer only; the buckets are chosen from the first 20,000
     pairs; a step cannot be reached without computing those before it; there is
-    no subword sampling. Reading it twice yields the same batches twice. Pairs
-    with a side without tokens and pairs over the maximum lengths are counted,
-    and the counts are logged at the end of each pass over the text.
+    no subword sampling. Each pass over the dataset is in another order; a pass
+    that is not read to its end begins again. Pairs with a side without tokens
+    and pairs over the maximum lengths are counted, and the counts are logged at
+    the end of each pass over the text.
 
     Args:
         pairs: a `tf.data.Dataset` of `(source, target)` scalar strings; or a
@@ -63,7 +65,9 @@ def stream(
         shuffle_buffer: int. Pairs held in memory to draw the next one from; 0
             keeps the order of the text.
         repeat: bool. False ends after one pass, its last batch of each bucket
-            filled up with empty rows.
+            filled up with empty rows. True never ends; pass `steps_per_epoch`
+            to `fit`.
+        source_end: bool. Sources end with the end token, see `Batches`.
 
     Returns:
         `tf.data.Dataset` of `({"source_ids": (B, S), "target_ids": (B, T)},
@@ -84,7 +88,7 @@ def stream(
         pairs = [("a cat", "eine Katze"), ("a dog", "ein Hund")]
         texts = [side for pair in pairs for side in pair]
         vocabulary = text.Vocabulary.train(texts, 300, exact=False)
-        batches = text.stream(lambda: pairs, vocabulary, repeat=False)
+        batches = text.stream(lambda: pairs, vocabulary)
         inputs, labels = next(batches.as_numpy_iterator())
         ```
     """
@@ -96,17 +100,21 @@ def stream(
 
     def tokenize(rows):
         for side, texts in enumerate(zip(*rows, strict=True)):
-            vocabulary, limit = vocabularies[side], limits[side]
-            yield TokenizedColumn(texts, vocabulary, limit, is_target=side == 1)
+            vocabulary, limit, is_target = vocabularies[side], limits[side], side == 1
+            add_end = source_end and not is_target
+            yield TokenizedColumn(texts, vocabulary, limit, is_target, add_end)
 
     sample = tokenize(itertools.islice(read(), _SAMPLE))
     lengths = _sampled_lengths(*sample, limits, num_buckets)
     sizes = [batch_tokens // target_length for _, target_length in lengths]
 
+    number = 0  # of the next pass
+
     def generate():
+        nonlocal number
         waiting = [None] * len(lengths)  # pairs of a bucket that fill no batch yet
-        for number in itertools.count() if repeat else range(1):
-            generator = np.random.default_rng([seed, number])
+        for current in itertools.count() if repeat else [number]:
+            generator = np.random.default_rng([seed, current])
             rows = _shuffled(iter(read()), shuffle_buffer, generator)
             counts = np.zeros(3, "int64")
             for chunk in chunks(rows, _CHUNK):
@@ -127,6 +135,7 @@ def stream(
         for ids, size in zip(waiting, sizes, strict=True):
             if ids and len(ids[0]):
                 yield pair_batch(*ids, size)
+        number += 1
 
     return generated_dataset(generate, pair_signature, INFINITE if repeat else None)
 

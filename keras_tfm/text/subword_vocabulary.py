@@ -67,6 +67,17 @@ class SubwordVocabulary(abc.ABC):
     def __len__(self) -> int:
         return self.size
 
+    def __call__(self, texts: str | Sequence[str]) -> list[int] | list[list[int]]:
+        """Tokenizes one text or several, without start and end.
+
+        Args:
+            texts: str, or list of str.
+
+        Returns:
+            list of ids of a str, or a list of such lists.
+        """
+        return self.encode([texts])[0] if isinstance(texts, str) else self.encode(texts)
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.size:,} tokens>"
 

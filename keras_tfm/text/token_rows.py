@@ -108,6 +108,9 @@ class TokenRows(StepBatches):
         )
         return self._rows(self._at_step(step))
 
+    def lengths(self, step: int) -> tuple[int, ...]:
+        return (self.length,)
+
     def ordered(self, prefetch: int = 8) -> Any:
         """Returns the text once from its beginning, for `evaluate`.
 

@@ -19,6 +19,7 @@ class TokenizedColumn:
         is_target: bool. True adds the start and the end token. The length
             counts one of the two: the decoder reads the start and predicts the
             end.
+        add_end: bool. True adds the end token alone, to sources.
 
     Attributes:
         num_tokens: int32 `(N,)`, tokens of each text without start and end.
@@ -32,11 +33,13 @@ class TokenizedColumn:
         vocabulary: Vocabulary,
         max_length: int,
         is_target: bool = False,
+        add_end: bool = False,
     ):
         self.texts = texts
         self.vocabulary = vocabulary
         self.max_length = max_length
         self.is_target = is_target
+        self.has_end = is_target or add_end
         chunks, lengths = [np.zeros(0, "int32")], []
         for first in range(0, len(texts), _CHUNK):
             rows = vocabulary.encode(texts[first : first + _CHUNK])
@@ -45,8 +48,8 @@ class TokenizedColumn:
         self._ids = np.concatenate(chunks)
         self.num_tokens = np.array(lengths, "int32")
         self._starts = np.concatenate([[0], self.num_tokens.cumsum(dtype="int64")])
-        self.is_too_long = self.num_tokens + is_target > max_length
-        self.lengths = np.minimum(self.num_tokens + is_target, max_length)
+        self.is_too_long = self.num_tokens + self.has_end > max_length
+        self.lengths = np.minimum(self.num_tokens + self.has_end, max_length)
 
     def ids(self, indices: np.ndarray, length: int) -> np.ndarray:
         """Returns some texts as one padded array.
@@ -65,6 +68,7 @@ class TokenizedColumn:
         ids = np.where((position >= 0) & (position < count), ids, 0)
         if self.is_target:
             ids[:, 0] = self.vocabulary.start_id
+        if self.has_end:
             ids[position == count] = self.vocabulary.end_id
         return ids
 
@@ -82,8 +86,9 @@ class TokenizedColumn:
         texts = [self.texts[index] for index in indices]
         sampled = self.vocabulary.encode_sampled(texts, alpha, seed)
         for row, tokens in zip(ids, sampled, strict=True):
-            if self.is_target:
-                tokens = [self.vocabulary.start_id, *tokens, self.vocabulary.end_id]
+            start = [self.vocabulary.start_id] if self.is_target else []
+            end = [self.vocabulary.end_id] if self.has_end else []
+            tokens = [*start, *tokens, *end]
             if len(tokens) <= len(row):
                 row[:] = 0
                 row[: len(tokens)] = tokens

@@ -9,6 +9,15 @@ from keras import ops
 
 from tests.layers.formulas import draw_weights, numpy
 
+# Arguments of `KernelLayer`, none at its default; constraints act in updates.
+WEIGHT_OPTIONS = {
+    "kernel_initializer": "zeros",
+    "bias_initializer": "ones",
+    "kernel_regularizer": "l2",
+    "bias_regularizer": "l1",
+    "kernel_constraint": "non_neg",
+    "bias_constraint": "unit_norm",
+}
 # Tolerance for rounding to the compute dtype, where outputs have variance 1.
 HALF = {"mixed_float16": 2e-2, "mixed_bfloat16": 1.5e-1}
 
@@ -46,9 +55,12 @@ def check_shapes(layer, expected, *inputs, **masks):
 def check_config(layer):
     """Every argument is in the config under its name, and is restored."""
     config = json.loads(json.dumps(layer.get_config()))  # plain values only
-    names = set(inspect.signature(layer.__init__).parameters) - {"kwargs", "self"}
+    classes = [c for c in type(layer).__mro__ if c.__module__.startswith("keras_tfm")]
+    defaults = {}
+    for owner in classes:  # a base class has the options of weights
+        defaults |= inspect.signature(owner.__init__).parameters
+    names = set(defaults) - {"kwargs", "self", "args"}
     assert names <= set(config)
-    defaults = inspect.signature(layer.__init__).parameters
     default_names = [name for name in names if config[name] == defaults[name].default]
     assert default_names == [], f"a default cannot get lost, so set {default_names}"
     rebuilt = type(layer).from_config(layer.get_config())

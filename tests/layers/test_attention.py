@@ -8,7 +8,7 @@ from keras import ops
 from keras_tfm.layers import Attention
 from keras_tfm.layers.attention_score import SCORES
 from tests.layers import formulas
-from tests.layers.contract import check_layer
+from tests.layers.contract import WEIGHT_OPTIONS, check_layer
 from tests.layers.formulas import causal, draw, draw_weights, numpy, weights_of
 from tests.layers.gradients import gradient
 from tests.layers.quantized import QUANTIZED, quantize
@@ -327,7 +327,7 @@ def test_a_quantized_layer_is_saved(tmp_path):
 
 @pytest.mark.parametrize("masks", [{}, {"attention_mask": ROWS}], ids=["", "mask"])
 def test_layer_meets_the_contract(masks, tmp_path):
-    layer = Attention("additive", 4, 0.1, "zeros")
+    layer = Attention("additive", 4, 0.1, 5, **WEIGHT_OPTIONS)
     check_layer(layer, QUERY, VALUE, WIDE, folder=tmp_path, **masks)
 
 

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_tfm.layers import TransformerDecoder, TransformerEncoder
 from tests.layers import formulas
-from tests.layers.contract import check_layer
+from tests.layers.contract import WEIGHT_OPTIONS, check_layer
 from tests.layers.formulas import (
     causal,
     draw,
@@ -371,8 +371,8 @@ ALL_OPTIONS = {
     "score": "multiplicative",
     "num_key_value_heads": 1,
     "positions": "shaw",
-    "kernel_initializer": "zeros",
-    "bias_initializer": "ones",
+    "seed": 5,
+    **WEIGHT_OPTIONS,
 }
 
 

@@ -52,7 +52,9 @@ def test_scale_and_normalization_can_be_set():
     expected = matrix[IDS] * 8**0.5 + rows[:4]
     np.testing.assert_allclose(numpy(layer(IDS)), expected, atol=1e-5)
     for kind in ("layer_norm", "rms_norm"):
-        layer = TokenAndPositionEmbedding(6, 8, normalization=kind, epsilon=0.5)
+        layer = TokenAndPositionEmbedding(
+            6, embedding_dim=8, normalization=kind, epsilon=0.5
+        )
         layer(IDS)
         draw_weights(layer)
         w = weights_of(layer)
@@ -62,7 +64,7 @@ def test_scale_and_normalization_can_be_set():
 
 
 def test_logits_bias_is_added_for_any_number_of_vectors():
-    layer = TokenAndPositionEmbedding(6, 8, logits_bias=True)
+    layer = TokenAndPositionEmbedding(6, embedding_dim=8, logits_bias=True)
     layer(IDS)
     draw_weights(layer)
     w = weights_of(layer)
@@ -76,7 +78,9 @@ def test_logits_bias_is_added_for_any_number_of_vectors():
 
 def test_tied_embeddings_share_one_matrix():
     source, target = (
-        TokenAndPositionEmbedding(6, 8, positions="learned", sequence_length=length)
+        TokenAndPositionEmbedding(
+            6, embedding_dim=8, positions="learned", sequence_length=length
+        )
         for length in (4, 5)
     )
     target.tie_embeddings(source)
@@ -88,7 +92,10 @@ def test_tied_embeddings_share_one_matrix():
 def test_tokens_and_positions_start_with_equal_variance():
     for positions, spread in [("sinusoidal", 1.0), ("learned", 64**-0.5)]:
         layer = TokenAndPositionEmbedding(
-            800, 64, positions=positions, sequence_length=900
+            800,
+            embedding_dim=64,
+            positions=positions,
+            sequence_length=900 if positions == "learned" else None,
         )
         layer(IDS)
         start = layer.get_weights()
@@ -117,7 +124,7 @@ def test_logits_of_masked_vectors_give_no_warning():
 
 def test_logits_keep_the_compute_dtype_inside_a_model():
     hidden = keras.Input((None, 8))
-    layer = TokenAndPositionEmbedding(6, 8, dtype="mixed_bfloat16")
+    layer = TokenAndPositionEmbedding(6, embedding_dim=8, dtype="mixed_bfloat16")
     layer(IDS)
     model = keras.Model(hidden, layer.as_logits(hidden))
     model.dtype_policy = "mixed_bfloat16"
@@ -127,7 +134,11 @@ def test_logits_keep_the_compute_dtype_inside_a_model():
 @pytest.mark.parametrize("positions", ["sinusoidal", "learned"])
 def test_a_tied_model_is_saved_and_cloned_with_one_matrix(positions, tmp_path):
     embedding = TokenAndPositionEmbedding(
-        6, 8, sequence_length=5, positions=positions, mask_zero=True
+        6,
+        embedding_dim=8,
+        sequence_length=5 if positions == "learned" else None,
+        positions=positions,
+        mask_zero=True,
     )
     ids = keras.Input((None,), dtype="int32")
     hidden = keras.layers.Dense(8)(embedding(ids))
@@ -147,7 +158,7 @@ def test_a_tied_model_is_saved_and_cloned_with_one_matrix(positions, tmp_path):
 
 
 def test_logits_may_be_computed_before_embeddings():
-    embedding = TokenAndPositionEmbedding(6, 8)
+    embedding = TokenAndPositionEmbedding(6, embedding_dim=8)
     hidden = np.ones((2, 3, 8), "float32")
     np.testing.assert_allclose(
         numpy(embedding.as_logits(hidden)),
@@ -155,13 +166,15 @@ def test_logits_may_be_computed_before_embeddings():
         atol=1e-5,
     )
     embedding(IDS)
-    learned = TokenAndPositionEmbedding(6, 8, sequence_length=4, positions="learned")
+    learned = TokenAndPositionEmbedding(
+        6, embedding_dim=8, sequence_length=4, positions="learned"
+    )
     assert learned.as_logits(np.ones((3, 8), "float32")).shape == (3, 6)
     assert learned(IDS).shape == (2, 4, 8)
 
 
 def test_source_target_and_output_train_one_matrix():
-    layer = TokenAndPositionEmbedding(6, 8)
+    layer = TokenAndPositionEmbedding(6, embedding_dim=8)
     source, target = (keras.Input((None,), dtype="int32") for _ in range(2))
     hidden = layer(target) + ops.mean(layer(source), axis=1, keepdims=True)
     model = keras.Model([source, target], layer.as_logits(hidden))
@@ -220,7 +233,7 @@ def test_an_offset_selects_later_positions():
 
 @pytest.mark.parametrize("mask_zero", [True, False])
 def test_mask_zero_masks_padding(mask_zero):
-    layer = TokenAndPositionEmbedding(6, 8, mask_zero=mask_zero)
+    layer = TokenAndPositionEmbedding(6, embedding_dim=8, mask_zero=mask_zero)
     mask = layer.compute_mask(ops.convert_to_tensor(IDS))
     if mask_zero:
         np.testing.assert_array_equal(numpy(mask), IDS != 0)
@@ -256,6 +269,9 @@ def test_layer_meets_the_contract(positions, tmp_path):
     settings = {
         "sequence_length": 9,
         "positions": positions(),
+        "seed": 5,
+        "embeddings_regularizer": "l2",
+        "embeddings_constraint": "non_neg",
         "scale": False,
         "normalization": "rms_norm",
         "epsilon": 0.1,
@@ -264,5 +280,5 @@ def test_layer_meets_the_contract(positions, tmp_path):
         "mask_zero": True,
         "embeddings_initializer": "uniform",
     }
-    layer = TokenAndPositionEmbedding(6, 8, **settings)
+    layer = TokenAndPositionEmbedding(6, embedding_dim=8, **settings)
     check_layer(layer, IDS, folder=tmp_path)

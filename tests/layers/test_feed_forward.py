@@ -5,7 +5,7 @@ import pytest
 
 from keras_tfm.layers import FeedForward
 from tests.layers import formulas
-from tests.layers.contract import check_layer
+from tests.layers.contract import WEIGHT_OPTIONS, check_layer
 from tests.layers.formulas import draw, draw_weights, numpy, relu, silu, weights_of
 
 
@@ -51,5 +51,5 @@ def test_matrices_start_with_different_values():
 
 
 def test_layer_meets_the_contract(tmp_path):
-    layer = FeedForward(12, "silu", True, 0.1, False, "zeros", "ones")
+    layer = FeedForward(12, "silu", True, 0.1, False, 5, **WEIGHT_OPTIONS)
     check_layer(layer, draw(2, 5, 8), folder=tmp_path)

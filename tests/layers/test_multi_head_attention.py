@@ -12,7 +12,7 @@ from keras_tfm.layers import (
     RotaryPositions,
 )
 from tests.layers import formulas
-from tests.layers.contract import check_layer
+from tests.layers.contract import WEIGHT_OPTIONS, check_layer
 from tests.layers.formulas import causal, draw, draw_weights, numpy, weights_of
 from tests.layers.gradients import gradient
 
@@ -546,7 +546,7 @@ def test_layer_meets_the_contract(masks, tmp_path):
         num_key_value_heads=1,
         positions=RotaryPositions("halves"),
         flash_attention=False,
-        kernel_initializer="zeros",
-        bias_initializer="ones",
+        seed=5,
+        **WEIGHT_OPTIONS,
     )
     check_layer(layer, QUERY, VALUE, KEY, folder=tmp_path, **masks)

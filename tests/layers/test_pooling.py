@@ -293,7 +293,7 @@ def test_mean_pooling_meets_the_contract(tmp_path):
 
 @pytest.mark.parametrize("masks", [{}, {"padding_mask": EMPTY}], ids=["", "mask"])
 def test_attention_pooling_meets_the_contract(masks, tmp_path):
-    layer = AttentionPooling(3, "additive", 4, 0.1, "zeros", "ones")
+    layer = AttentionPooling(3, "additive", 4, 0.1, "zeros", "ones", 5)
     check_layer(layer, X, KEY, folder=tmp_path, **masks)
 
 

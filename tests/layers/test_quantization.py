@@ -21,7 +21,9 @@ IDS = np.array([[3, 1, 3, 0], [2, 5, 4, 1]], "int32")
 def model_of_every_layer(**settings):
     ids = keras.Input((None,), dtype="int32")
     positions = LearnedPositions(6, combine="concat", **settings)
-    x = TokenAndPositionEmbedding(7, 8, positions=positions, **settings)(ids)
+    x = TokenAndPositionEmbedding(7, embedding_dim=8, positions=positions, **settings)(
+        ids
+    )
     x = TransformerEncoder(12, 2, **settings)(x)
     x = MultiHeadAttention(2, **settings)(x)
     x = FeedForward(12, gated=True, **settings)(x)

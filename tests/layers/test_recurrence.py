@@ -142,7 +142,7 @@ def test_symbolic_shapes_match_the_output():
 
 
 def test_layer_meets_the_contract(tmp_path):
-    layer = SSRU(use_bias=False, kernel_initializer="zeros", bias_initializer="ones")
+    layer = SSRU(use_bias=False, **contract.WEIGHT_OPTIONS)
     contract.check_layer(layer, X, folder=tmp_path, padding_mask=PADDING)
 
 

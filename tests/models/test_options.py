@@ -5,7 +5,7 @@ from collections import Counter
 import keras
 import pytest
 
-from keras_tfm.layers.blocks import BLOCK_OPTIONS
+from keras_tfm.layers.transformer_block import BLOCK_OPTIONS
 from keras_tfm.models import (
     CausalLM,
     Encoder,

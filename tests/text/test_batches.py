@@ -120,11 +120,11 @@ def test_the_order_of_buckets_is_shuffled(pairs, vocabulary):
 def test_a_dataset_resumes_at_any_step(pairs, vocabulary):
     batches = Batches(pairs, vocabulary, batch_tokens=500)
     steps = batches.steps_per_epoch
-    whole = as_numpy(batches.dataset().take(2 * steps + 3))
+    whole = as_numpy(batches.dataset(repeat=True).take(2 * steps + 3))
     assert are_equal(whole, [batches.batch(step) for step in range(2 * steps + 3)])
     for first in (1, steps - 1, steps, steps + 2):
         assert are_equal(
-            as_numpy(batches.dataset(first_step=first).take(steps)),
+            as_numpy(batches.dataset(first_step=first, repeat=True).take(steps)),
             whole[first : first + steps],
         )
     with pytest.raises(
@@ -136,16 +136,71 @@ def test_a_dataset_resumes_at_any_step(pairs, vocabulary):
 def test_a_dataset_read_twice_has_the_same_batches(pairs, vocabulary):
     dataset = Batches(
         pairs, vocabulary, batch_tokens=500, subword_sampling=0.2
-    ).dataset()
+    ).dataset(repeat=True)
     next(iter(dataset))  # Keras reads one batch and then restarts
     assert are_equal(as_numpy(dataset.take(9)), as_numpy(dataset.take(9)))
 
 
-def test_without_repeat_a_dataset_ends_after_one_epoch(pairs, vocabulary):
-    batches = Batches(pairs, vocabulary, batch_tokens=500, shuffle=False)
-    actual = as_numpy(batches.dataset(repeat=False))
-    assert len(actual) == batches.steps_per_epoch
+def test_a_dataset_ends_with_its_epoch_and_the_next_pass_is_the_next(pairs, vocabulary):
+    batches = Batches(pairs, vocabulary, batch_tokens=300)
+    dataset, steps = batches.dataset(), batches.steps_per_epoch
+    assert dataset.cardinality() == steps > 12
+    as_numpy(dataset.take(2))  # Keras reads one batch and then restarts
+    for number in range(3):
+        actual = as_numpy(dataset)
+        assert are_equal(actual, epoch(batches, number))
     assert contents(actual) == expected_counts(pairs, vocabulary)
+    resumed = batches.dataset(first_step=steps + 2)
+    assert are_equal(as_numpy(resumed), epoch(batches, 1)[2:])
+    assert are_equal(as_numpy(resumed), epoch(batches, 2))
+
+
+@pytest.mark.backend("torch")
+def test_a_py_dataset_has_each_batch_of_an_epoch_once(pairs, vocabulary):
+    batches = Batches(pairs, vocabulary, batch_tokens=300)
+    dataset = batches.py_dataset(first_epoch=1)
+    assert len(dataset) == batches.steps_per_epoch
+    for number in (1, 2):
+        actual = [dataset[index] for index in range(len(dataset))]
+        assert contents(actual) == contents(epoch(batches, number))
+        shapes = [labels.shape[1] for _, labels in actual]
+        assert shapes[0] == min(shapes) < shapes[1] == max(shapes)
+        num_moved = sum(
+            x.shape != y.shape or bool((x != y).any())
+            for (_, x), (_, y) in zip(actual, epoch(batches, number), strict=True)
+        )
+        assert num_moved <= 4  # two swaps
+        dataset.on_epoch_end()
+        dataset.on_epoch_begin()
+        dataset[0]
+        dataset.on_epoch_end()  # of an epoch that was not read
+    assert repr(dataset).startswith("<EpochDataset: epoch 3 of <Batches: 500 pairs")
+    with pytest.raises(IndexError, match=f"from 0 to {len(dataset) - 1}; got"):
+        dataset[len(dataset)]
+    with pytest.raises(ValueError, match="`first_epoch` must be 0 or more"):
+        batches.py_dataset(-1)
+
+
+@pytest.mark.backend("torch")
+def test_sources_can_end_with_the_end_token(pairs, vocabulary):
+    options = {"batch_tokens": 300, "shuffle": False, "max_source_length": 40}
+    plain = Batches(pairs, vocabulary, **options)
+    ending = Batches(pairs, vocabulary, source_end=True, **options)
+    assert len(plain) == len(ending)
+
+    def sources(batches):
+        rows = [row for x, _ in epoch(batches) for row in x["source_ids"].tolist()]
+        return sorted([i for i in row if i] for row in rows if any(row))
+
+    expected = sorted([*row, vocabulary.end_id] for row in sources(plain))
+    assert sources(ending) == expected
+    longest = max(map(len, expected))
+    options |= {"max_source_length": longest - 1, "too_long": "truncate"}
+    truncated = sources(Batches(pairs, vocabulary, source_end=True, **options))
+    # A truncated source has no end.
+    assert [row[: longest - 1] for row in expected] == truncated
+    with pytest.raises(TypeError, match="source_ends"):
+        Batches(pairs, vocabulary, source_ends=True)
 
 
 def test_source_and_target_can_have_different_vocabularies(pairs, vocabulary):

@@ -33,7 +33,6 @@ def fit(model, batches, **options):
     steps = batches.steps_per_epoch
     history = model.fit(
         batches.dataset(),
-        steps_per_epoch=steps,
         epochs=3,
         shuffle=False,
         verbose=0,
@@ -59,7 +58,7 @@ def test_batches_feed_fit(pairs, vocabulary):
     validation = Batches(
         pairs, vocabulary, batch_tokens=1500, num_buckets=3, shuffle=False
     )
-    history = fit(model, batches, validation_data=validation.dataset(repeat=False))
+    history = fit(model, batches, validation_data=validation.dataset())
     assert np.isfinite(history["val_loss"]).all()
 
 
@@ -97,3 +96,21 @@ def test_token_rows_feed_fit(pairs, vocabulary):
     rows = TokenRows(pairs.target, vocabulary, length=32, batch_size=16)
     fit(model, rows)
     assert model.evaluate(rows.ordered(), verbose=0) < np.log(vocabulary.size)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_py_dataset_feeds_fit_one_epoch_after_the_other(pairs, vocabulary, shuffle):
+    ids = keras.Input((None,), dtype="int32", name="source_ids")
+    target_ids = keras.Input((None,), dtype="int32", name="target_ids")
+    x = keras.layers.Embedding(vocabulary.size, 4)(target_ids)
+    inputs = {"source_ids": ids, "target_ids": target_ids}
+    model = compile_model(inputs, keras.layers.Dense(vocabulary.size)(x))
+    batches = Batches(pairs, vocabulary, batch_tokens=2000, num_buckets=4)
+    dataset = batches.py_dataset()
+    steps, batch = [], batches.batch
+    batches.batch = lambda step: (steps.append(step), batch(step))[1]
+    model.fit(dataset, epochs=2, shuffle=shuffle, verbose=0)
+    assert model.optimizer.iterations == 2 * len(dataset)
+    assert dataset.epoch == 2 and set(steps) >= set(range(2 * len(dataset)))
+    model.evaluate(dataset, verbose=0)
+    assert max(steps) < 3 * len(dataset)

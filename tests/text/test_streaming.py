@@ -45,7 +45,7 @@ def as_function(pairs):
 
 @pytest.mark.parametrize("reader", [as_dataset, as_function])
 def test_one_pass_has_every_pair_once(pairs, vocabulary, reader):
-    batches = stream(reader(pairs), vocabulary, batch_tokens=500, repeat=False)
+    batches = stream(reader(pairs), vocabulary, batch_tokens=500)
     actual = list(batches)
     assert contents(actual) == expected_counts(pairs, vocabulary)
     shapes = {inputs["source_ids"].shape + labels.shape for inputs, labels in actual}
@@ -61,9 +61,7 @@ def test_files_can_be_streamed(pairs, vocabulary, tmp_path):
     table = tmp_path / "a.tsv"
     table.write_text("\n".join(map("\t".join, pairs)))
     for files in (paths, functools.partial(iterate_pairs_tsv, table)):
-        assert contents(stream(files, vocabulary, repeat=False)) == expected_counts(
-            pairs, vocabulary
-        )
+        assert contents(stream(files, vocabulary)) == expected_counts(pairs, vocabulary)
 
 
 def test_passes_differ_and_two_iterations_are_equal(pairs, vocabulary):
@@ -76,6 +74,7 @@ def test_passes_differ_and_two_iterations_are_equal(pairs, vocabulary):
             max_source_length=64,
             max_target_length=64,
             seed=seed,
+            repeat=True,
         )
         actual = [[labels for _, labels in dataset.take(20)] for _ in range(2)]
         return np.array(actual)
@@ -89,6 +88,17 @@ def test_passes_differ_and_two_iterations_are_equal(pairs, vocabulary):
     assert not np.array_equal(first, read(1)[0])
 
 
+def test_a_stream_ends_after_a_pass_and_the_next_is_in_another_order(pairs, vocabulary):
+    dataset = stream(as_function(pairs), vocabulary, source_end=True)
+    passes = []
+    for _ in range(2):
+        batches = [inputs["source_ids"].numpy() for inputs, _ in dataset]
+        rows = [[i for i in row if i] for ids in batches for row in ids.tolist()]
+        passes.append([row for row in rows if row])
+    assert passes[0] != passes[1] and sorted(passes[0]) == sorted(passes[1])
+    assert {row[-1] for row in passes[0]} == {vocabulary.end_id}
+
+
 def test_without_a_buffer_the_order_is_unchanged(pairs, vocabulary):
     actual = stream(
         as_dataset(pairs),
@@ -97,7 +107,6 @@ def test_without_a_buffer_the_order_is_unchanged(pairs, vocabulary):
         max_source_length=64,
         max_target_length=64,
         shuffle_buffer=0,
-        repeat=False,
     )
     source = np.concatenate([inputs["source_ids"] for inputs, _ in actual])
     assert vocabulary.decode(source)[: len(pairs)] == pairs.source
@@ -115,7 +124,6 @@ def test_drops_are_counted_and_logged_at_the_end_of_a_pass(
         max_source_length=12,
         max_target_length=30,
         too_long=too_long,
-        repeat=False,
     )
     rows = list(expected_counts(pairs, vocabulary).elements())
     fitting = [row for row in rows if len(row[0]) <= 12 and len(row[2]) <= 30]
@@ -157,11 +165,11 @@ def test_later_faults_raise_with_the_same_message(vocabulary, tmp_path, monkeypa
     paths[0].write_bytes(b"ba\n" * 3000 + b"\xff\n")
     paths[1].write_bytes(b"baba\n" * 3001)
     with pytest.raises(tf.errors.InvalidArgumentError, match="a.en, line 3001: byte 1"):
-        list(stream(paths, vocabulary, repeat=False))
+        list(stream(paths, vocabulary))
     texts = [b"ba"] * 3000 + [b"\xff"]
     dataset = tf.data.Dataset.from_tensor_slices((texts, texts))
     with pytest.raises(tf.errors.InvalidArgumentError, match="strings in UTF-8"):
-        list(stream(dataset, vocabulary, repeat=False))
+        list(stream(dataset, vocabulary))
 
 
 def test_pairs_of_another_type_raise(pairs, vocabulary):

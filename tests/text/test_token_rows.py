@@ -101,7 +101,7 @@ def test_an_evaluation_has_every_token_once_in_order(rows, stream):
 
 def test_a_dataset_resumes_at_any_step_and_repeats(rows):
     steps = rows.steps_per_epoch
-    data = rows.dataset(first_step=steps - 1).take(2)
+    data = rows.dataset(first_step=steps - 1, repeat=True).take(2)
     for _ in range(2):
         for i, (inputs, labels) in enumerate(data.as_numpy_iterator()):
             expected = rows.batch(steps - 1 + i)

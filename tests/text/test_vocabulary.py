@@ -353,3 +353,11 @@ def test_without_tensorflow_text_the_error_names_the_extra(small, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_text", None)
     with pytest.raises(ImportError, match=r"keras-tfm\[tensorflow\].*Windows"):
         small.tensorflow_tokenizer()
+
+
+def test_a_vocabulary_is_called_with_one_text_or_several(vocabulary):
+    [ids] = vocabulary.encode(["a house"])
+    assert vocabulary("a house") == ids
+    assert vocabulary(["a house", "a house"]) == [ids, ids]
+    assert len(vocabulary) == vocabulary.size
+    assert repr(vocabulary) == f"<Vocabulary: {vocabulary.size:,} tokens>"

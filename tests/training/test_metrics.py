@@ -116,7 +116,7 @@ def test_evaluate_uses_an_implicit_mask():
     """On JAX, traced tensors have no attribute for the mask."""
     ids = np.array([[1, 2, 0, 0], [3, 4, 5, 0]], "int32")
     labels = np.array([[1, 2, 3, 4], [1, 2, 3, 4]], "int32")
-    embedding = TokenAndPositionEmbedding(V, 4, mask_zero=True)
+    embedding = TokenAndPositionEmbedding(V, embedding_dim=4, mask_zero=True)
     source = keras.Input((None,), dtype="int32")
     hidden = embedding(source)
     model = keras.Model(source, keras.layers.Dense(V)(hidden))

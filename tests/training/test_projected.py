@@ -138,7 +138,7 @@ class Logits(keras.layers.Layer):
 
 def tied_model(projected):
     """A model whose logits or hidden states come from one embedding layer."""
-    embedding = TokenAndPositionEmbedding(V, D, mask_zero=True)
+    embedding = TokenAndPositionEmbedding(V, embedding_dim=D, mask_zero=True)
     ids = keras.Input((None,), dtype="int32")
     hidden = keras.layers.Dense(D, activation="tanh")(embedding(ids))
     if projected:
