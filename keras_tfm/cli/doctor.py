@@ -1,7 +1,9 @@
 """`keras-tfm doctor`."""
 
 import collections
+import gzip
 import math
+import os
 import pathlib
 import re
 import unicodedata
@@ -10,6 +12,10 @@ import numpy as np
 
 from keras_tfm.cli import lines
 from keras_tfm.cli.options import Doctor
+from keras_tfm.recipes.user_files import parse_column
+from keras_tfm.text.normalization import changed_characters, describe_change
+from keras_tfm.text.pair_files import iterate_rows, report_name
+from keras_tfm.text.reading import ReadingReport
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 
 # Factor by which a pair's length ratio differs from the median of the corpus.
@@ -20,10 +26,11 @@ SWAPPED = 8.0
 NOT_TEXT = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\ue000-\uf8ff\ufffd]")
 MIN_CHARACTERS = 20  # of a copy, or of a pair that is judged by its lengths
 AMBIGUOUS = "the source has another target in an earlier pair"
+CHANGES = 10  # characters to list that the normalization changes
 
 
 def run(flags: Doctor) -> int:
-    """Counts the faults of a parallel corpus.
+    """Counts the faults of a parallel corpus, and writes what has none.
 
     Args:
         flags: `options.Doctor`.
@@ -32,10 +39,53 @@ def run(flags: Doctor) -> int:
         int: 1 if there is a fault and `--strict` is set.
     """
     vocabulary = None if flags.vocabulary is None else _load(flags.vocabulary)
-    files = [flags.source, *filter(None, [flags.target])]
-    pairs = list(lines.pairs(files))
-    if not pairs:
+    _check_output(flags)
+    report, rows = _read(flags)
+    pairs = [pair for _, pair in rows]
+    faults = find_faults(pairs, flags)
+    print(f"{len(pairs):,} pairs")
+    for note in report.notes:
+        print(note)
+    for description in report.descriptions():
+        print(f"cannot be read, {description}")
+    for title, indices in faults.items():
+        percent = 100 * len(indices) / max(1, len(pairs))
+        print(f"{title}: {len(indices):,} ({percent:.2f}%)")
+        for index in indices[: flags.examples]:
+            source, target = map(_shorten, pairs[index])
+            print(f"    line {rows[index][0]}: {source!r} | {target!r}")
+    for side, name in enumerate(("source", "target")):
+        _report_changes([pair[side] for pair in pairs], name, flags.normalization)
+    if vocabulary is not None and pairs:
+        _report_tokens(pairs, vocabulary, flags.max_length)
+    del faults[AMBIGUOUS]  # not a fault: a text has many translations
+    if flags.output is not None:
+        dropped = set().union(*faults.values())
+        clean_pairs = [pair for n, pair in enumerate(pairs) if n not in dropped]
+        write_pairs(flags.output, clean_pairs)
+        print(f"{flags.output}: {len(clean_pairs):,} pairs without a fault")
+    return int(flags.strict and any([*faults.values(), report.counts]))
+
+
+def _read(flags):
+    """Returns the report of the reader, and the pairs with their lines."""
+    files = [flags.source] if flags.target is None else [flags.source, flags.target]
+    source, target = [*map(lines.source, lines.check_files(files)), None][:2]
+    report = ReadingReport(report_name(source, target), max_bad_rate=None)
+    columns = (parse_column(flags.source_column), parse_column(flags.target_column))
+    rows = list(iterate_rows(source, target, report, columns))
+    if not report.rows:
         raise ValueError(f"FILE must hold at least one pair; got none in {files}.")
+    return report, rows
+
+
+def find_faults(pairs: list, flags: Doctor) -> dict[str, list[int]]:
+    """Returns the indices of the pairs with each kind of fault.
+
+    Args:
+        pairs: list of pairs of str.
+        flags: `options.Doctor`, with the files of the test set.
+    """
     faults = {
         "a side is empty": empty(pairs),
         "both sides are equal": copies(pairs),
@@ -52,17 +102,50 @@ def run(flags: Doctor) -> int:
             faults[f"the {name} is in the test set"] = [
                 n for n, pair in enumerate(pairs) if normalize(pair[side]) in test
             ]
-    print(f"{len(pairs):,} pairs")
-    for title, indices in faults.items():
-        percent = 100 * len(indices) / len(pairs)
-        print(f"{title}: {len(indices):,} ({percent:.2f}%)")
-        for index in indices[: flags.examples]:
-            source, target = map(_shorten, pairs[index])
-            print(f"    line {index + 1}: {source!r} | {target!r}")
-    if vocabulary is not None:
-        _report_tokens(pairs, vocabulary, flags.max_length)
-    del faults[AMBIGUOUS]  # not a fault: a text has many translations
-    return int(flags.strict and any(faults.values()))
+    return faults
+
+
+def write_pairs(path: str, pairs: list) -> None:
+    """Writes pairs with tabs between their sides, whole or not at all.
+
+    Args:
+        path: str, compressed if it ends in `.gz`.
+        pairs: list of pairs of str. A tab or line ending in them becomes a
+            space.
+    """
+    partial = f"{path}.part"
+    opener = gzip.open if path.endswith(".gz") else open
+    with opener(partial, "wt", encoding="utf-8", newline="\n") as file:
+        for pair in pairs:
+            file.write("\t".join(re.sub("[\t\r\n]+", " ", s) for s in pair) + "\n")
+    os.replace(partial, path)
+
+
+def _check_output(flags):
+    """Rejects an output that is an input, or no table with tabs."""
+    if flags.output is None:
+        return
+    if not flags.output.removesuffix(".gz").endswith(".tsv"):
+        raise ValueError(
+            f"--output must end in .tsv or .tsv.gz; got {flags.output!r}. The cleaned "
+            "corpus is a table with tabs."
+        )
+    inputs = [flags.source, flags.target, flags.test_source, flags.test_target]
+    paths = [pathlib.Path(name).resolve() for name in inputs if name is not None]
+    if pathlib.Path(flags.output).resolve() in paths:
+        raise ValueError(
+            f"--output must not be a file to read; got {flags.output!r}. Name another."
+        )
+
+
+def _report_changes(texts, name, normalization):
+    changes = changed_characters(texts, normalization)
+    count = sum(change[2] for change in changes)
+    print(f"{name}: {normalization} changes {count:,} characters")
+    for change in changes[:CHANGES]:
+        print(f"    {describe_change(change)}")
+    if len(changes) > CHANGES:
+        print(f"    and {len(changes) - CHANGES:,} other characters")
 
 
 def empty(pairs: list) -> list[int]:
@@ -103,6 +186,7 @@ def ambiguous(pairs: list) -> list[int]:
 def uneven(pairs: list) -> list[int]:
     """Returns the indices of pairs with an unusual ratio of lengths."""
     lengths = np.array([[len(side.strip()) for side in pair] for pair in pairs])
+    lengths = lengths.reshape(-1, 2)
     judged = (lengths > 0).all(axis=1) & (lengths.max(axis=1) >= MIN_CHARACTERS)
     if not judged.any():
         return []

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, TextIO
 
 from keras_tfm.text.files import is_unicode, iterate_lines
-from keras_tfm.text.pairs import iterate_pairs, iterate_pairs_tsv
+from keras_tfm.text.pair_files import iterate_pairs
 
 TYPE_NAMES = {str: "a string", list: "a list of strings"}
 
@@ -23,8 +23,8 @@ def read(files: Iterable[str]) -> Iterator[str]:
         FileNotFoundError: a file is missing; raised before any is read.
         ValueError: a line is not UTF-8; the message has its number.
     """
-    sources = map(_source, check_files(files))
-    lines = (iterate_lines(source, allow_empty=True) for source in sources)
+    sources = map(source, check_files(files))
+    lines = (iterate_lines(file, allow_empty=True) for file in sources)
     return itertools.chain.from_iterable(lines)
 
 
@@ -50,7 +50,8 @@ def check_files(files: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
-def _source(name):
+def source(name: str) -> str | BinaryIO:
+    """Returns the name of a file, or standard input for "-"."""
     return standard_stream(sys.stdin, "input") if name == "-" else name
 
 
@@ -80,12 +81,12 @@ def pairs(files: Iterable[str]) -> Iterator[tuple[str, str]]:
         raise ValueError(
             f"FILE must be one file or two parallel files; got {len(files)} files."
         )
-    sources = [_source(name) for name in files]
+    sources = [source(name) for name in files]
     if len(sources) == 2:
         yield from iterate_pairs(*sources)
         return
     try:
-        yield from iterate_pairs_tsv(*sources)
+        yield from iterate_pairs(*sources, format="tsv", header=False)
     except ValueError as error:
         raise ValueError(f"{error} Or give two parallel files.") from error
 

@@ -8,6 +8,7 @@ import tyro
 
 from keras_tfm.recipes.flags import documented, with_flags
 from keras_tfm.server.limits import Limits
+from keras_tfm.text.normalization import Normalization
 
 Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 OptionalModel = Annotated[
@@ -270,15 +271,28 @@ class Inspect(Languages):
 
 @dataclasses.dataclass(frozen=True)
 class Doctor(Command):
-    """Check a parallel corpus and count what is wrong with it.
+    """Check a parallel corpus: count what is wrong with it, and clean it.
 
-    Example: keras-tfm doctor train.en train.de --strict
+    Rows that cannot be read are counted and listed by line.
+
+    Example: keras-tfm doctor train.en train.de --output clean.tsv
     """
 
     source: File
-    """Source texts, one per line, plain or .gz; or pairs separated by a tab."""
+    """Source texts, one per line; or pairs in a .tsv, .csv, .jsonl or .tmx;
+    plain or .gz."""
     target: OptionalFile = None
     """Their translations."""
+    source_column: str | None = None
+    """Where the sources are in a file with pairs: the name of a column in its
+    header, a key of JSON, a language of a .tmx, or a column's number from 0.
+    Default: as the names say, or the first."""
+    target_column: str | None = None
+    """Where the targets are. Default: as the names say, or the second."""
+    output: str | None = None
+    """File to write the pairs without a fault to: .tsv or .tsv.gz."""
+    normalization: Normalization = "nmt_nfkc"
+    """Normalization of SentencePiece whose changes are counted."""
     test_source: str | None = None
     """File of source texts that must not be in the corpus."""
     test_target: str | None = None

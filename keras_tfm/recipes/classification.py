@@ -28,6 +28,7 @@ from keras_tfm.recipes import (
     labeled_corpora,
     masked_pretraining,
     runs,
+    user_files,
 )
 
 # Flags that may change when a run is resumed.
@@ -54,6 +55,9 @@ class Data:
     """Column of the second texts, for pairs of texts."""
     label_separator: str | None = None
     """Separator of labels in files where a text may have several."""
+    max_bad_rate: float | None = None
+    """Fraction of rows of a file that may be unreadable. They are counted,
+    listed by line and skipped. Default: 0.05."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -213,6 +217,7 @@ def load_corpus(flags: Flags) -> labeled_corpora.LabeledCorpus:
         label=flags.label and parse_columns(flags.label)[0],
         text_pair=parse_columns(flags.text_pair),
         label_separator=flags.label_separator,
+        max_bad_rate=flags.max_bad_rate,
     )
 
 
@@ -220,8 +225,7 @@ def parse_columns(names: str | None) -> list[str | int] | None:
     """Parses column names or indices that are separated by commas."""
     if names is None:
         return None
-    columns = [name.strip() for name in names.split(",")]
-    return [int(name) if name.isdecimal() else name for name in columns]
+    return [user_files.parse_column(name.strip()) for name in names.split(",")]
 
 
 def make_encoder(

@@ -18,7 +18,8 @@ import random
 from collections.abc import Iterable, Sequence
 
 from keras_tfm.recipes import downloads, user_files
-from keras_tfm.text import Pairs, read_pairs, read_pairs_tsv
+from keras_tfm.text import Pairs, read_pairs
+from keras_tfm.text.reading import MAX_BAD_RATE
 
 NAMES = ("phrases", "multi30k", "tatoeba")
 MULTI30K_LANGUAGES = ("de", "en", "fr")
@@ -68,7 +69,9 @@ def load(
     source: str = "en",
     target: str = "de",
     multi30k_format: str = "tokenized",
-    fields: tuple | None = None,
+    source_column: str | int | None = None,
+    target_column: str | int | None = None,
+    max_bad_rate: float = MAX_BAD_RATE,
     held_out: int = 1_000,
     seed: int = 0,
     additional: str | None = None,
@@ -76,8 +79,9 @@ def load(
     """Loads a corpus by name, from a folder, or from files.
 
     A folder has `train`, `val` and `test` with the language as suffix, plain
-    or `.gz`: `train.de`, `val.en.gz`. A single file is `.tsv` or `.jsonl`,
-    plain or `.gz`; two files are parallel, line by line. A missing validation
+    or `.gz`: `train.de`, `val.en.gz`. A single file is read by
+    `keras_tfm.text.read_pairs`: `.tsv`, `.csv`, `.jsonl` or `.tmx`, plain or
+    `.gz`; two files are parallel, line by line. A missing validation
     or test set is drawn from the training pairs by `seed`; training pairs that
     share a side with a drawn pair are dropped and counted.
 
@@ -88,9 +92,9 @@ def load(
         target: str, target language.
         multi30k_format: `"tokenized"`, lower-cased and tokenized by Moses, as
             papers report BLEU, or `"raw"`.
-        fields: pair, or None for the defaults: columns of a TSV, as indices
-            from 0 or as names in its header (default 0 and 1); keys of a JSONL
-            (default: the languages, such as "en" and "de").
+        source_column: str, int or None, as in `read_pairs`, of a single file.
+        target_column: str, int or None.
+        max_bad_rate: float from 0 to 1, as in `read_pairs`.
         held_out: int >= 1, pairs to draw for a missing set.
         seed: int, draws the phrases and the missing sets.
         additional: str or None: a file, or two separated by a comma, of more
@@ -111,7 +115,8 @@ def load(
         raise ValueError(
             f"`source` and `target` must be different languages; got {source!r} twice."
         )
-    more_pairs = _read_additional(additional, source, target)
+    options = {"languages": (source, target), "max_bad_rate": max_bad_rate}
+    more_pairs = _read_additional(additional, options)
     if data == "phrases":
         corpus = _phrases(source, target, seed)
     elif data == "multi30k":
@@ -119,7 +124,8 @@ def load(
     elif data == "tatoeba":
         corpus = _tatoeba(source, target, held_out, seed)
     else:
-        corpus = _from_files(data, source, target, fields, held_out, seed)
+        columns = {"source_column": source_column, "target_column": target_column}
+        corpus = _from_files(data, options | columns, held_out, seed)
     return _add(corpus, more_pairs, additional) if more_pairs else corpus
 
 
@@ -278,7 +284,9 @@ def _tatoeba(source, target, held_out, seed):
         except FileNotFoundError as error:
             advice = TATOEBA_ADVICE.format(file=file)
             raise FileNotFoundError(f"{error} {advice}") from None
-        splits.append(read_pairs_tsv(path, *columns))
+        splits.append(
+            read_pairs(path, source_column=columns[0], target_column=columns[1])
+        )
     (train, test), notes = splits, []
     validation, train = _draw("validation", train, held_out, seed, notes)
     return Corpus(
@@ -304,7 +312,7 @@ def _draw(split, pairs, held_out, seed, notes):
     return drawn, rest
 
 
-def _read_additional(additional, source, target):
+def _read_additional(additional, options):
     """Reads additional training pairs."""
     if additional is None:
         return None
@@ -313,10 +321,10 @@ def _read_additional(additional, source, target):
     if missing or len(paths) > 2:
         problem = f"missing: {', '.join(missing)}" if missing else "more than two files"
         raise ValueError(
-            "`additional` must be a .tsv or .jsonl file, or two parallel files "
-            f"separated by a comma; got {additional!r} ({problem})."
+            "`additional` must be a .tsv, .csv, .jsonl or .tmx file, or two parallel "
+            f"files separated by a comma; got {additional!r} ({problem})."
         )
-    return user_files.read_files(paths, source, target, None)
+    return read_pairs(*paths, **options)
 
 
 def _add(corpus, more_pairs, origin):
@@ -334,7 +342,8 @@ def _add(corpus, more_pairs, origin):
     )
 
 
-def _from_files(data, source, target, fields, held_out, seed):
+def _from_files(data, options, held_out, seed):
+    source, target = options["languages"]
     paths = data.split(",") if isinstance(data, str) else data
     paths = [
         os.fspath(p) for p in (paths if isinstance(paths, list | tuple) else [paths])
@@ -349,9 +358,11 @@ def _from_files(data, source, target, fields, held_out, seed):
             + (f" Did you mean {nearest[0]!r}?" if nearest else "")
         )
     if len(paths) == 1 and pathlib.Path(paths[0]).is_dir():
-        splits = user_files.read_folder(pathlib.Path(paths[0]), source, target)
+        splits = user_files.read_folder(
+            pathlib.Path(paths[0]), source, target, options["max_bad_rate"]
+        )
     else:
-        splits = [user_files.read_files(paths, source, target, fields), None, None]
+        splits = [read_pairs(*paths, **options), None, None]
     train, validation, test = splits
     notes = []
     if test is None:

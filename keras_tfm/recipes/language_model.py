@@ -18,8 +18,10 @@ import keras
 import numpy as np
 
 from keras_tfm import decode, models, pipelines, plot, runtime, text, training
-from keras_tfm.recipes import labeled_corpora, runs
-from keras_tfm.text.files import iterate_lines
+from keras_tfm.recipes import labeled_corpora, runs, vocabularies
+from keras_tfm.text.files import numbered_lines
+from keras_tfm.text.normalization import Normalization
+from keras_tfm.text.reading import ReadingReport
 
 SIZES = {
     "small": {
@@ -37,7 +39,7 @@ SIZES = {
 }
 # Flags that may change when a run is resumed.
 RESUMABLE = ("out", "average_last", "prompt", "sampling_topp", "temperature")
-RESUMABLE += ("max_new_tokens",)
+RESUMABLE += ("max_new_tokens", "max_bad_rate")
 COUNTS = ("epochs", "average_last", "length", "batch_size", "max_new_tokens")
 
 
@@ -51,6 +53,9 @@ class Data:
     """File to validate on. Default: a twentieth of the texts."""
     test: str | None = None
     """File to score. Default: a twentieth of the texts."""
+    max_bad_rate: float = 0.05
+    """Fraction of lines of a file that may be unreadable. They are counted,
+    listed and skipped."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -65,6 +70,13 @@ class Model:
     """Maximum number of subword tokens."""
     subword_model: Literal["unigram", "bpe"] = "bpe"
     """Subword algorithm of SentencePiece."""
+    normalization: Normalization | None = None
+    """Normalization of text by SentencePiece. nmt_nfkc changes characters, such
+    as the zero width non-joiner of Persian, fractions and subscripts; identity
+    changes none. Default: nmt_nfkc."""
+    character_coverage: float | None = None
+    """Fraction of the characters of the text that have a token of their own;
+    the others are spelled in bytes. Default: 0.9995."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -207,8 +219,12 @@ def load_texts(flags: Flags) -> tuple[dict[str, list[str]], list[str]]:
                 f"--data must be imdb or a text file; got {path!r}, which is not a "
                 "file. Check the name."
             )
-    lines = read_lines(flags.data)
-    texts = {s: read_lines(path) for s, path in files.items() if path is not None}
+    lines = read_lines(flags.data, flags.max_bad_rate)
+    texts = {
+        split: read_lines(path, flags.max_bad_rate)
+        for split, path in files.items()
+        if path is not None
+    }
     distinct = list(dict.fromkeys(lines))
     random.Random(flags.seed).shuffle(distinct)
     drawn = [split for split in files if split not in texts]
@@ -236,9 +252,12 @@ def load_texts(flags: Flags) -> tuple[dict[str, list[str]], list[str]]:
     return {"train": train, **texts}, notes
 
 
-def read_lines(path: str) -> list[str]:
+def read_lines(path: str, max_bad_rate: float) -> list[str]:
     """Reads the lines of a file that are not blank."""
-    return [line for line in iterate_lines(path) if line.strip()]
+    report = ReadingReport(path, max_bad_rate)
+    lines = [line for _, line in report.readable(numbered_lines(path)) if line.strip()]
+    report.log()
+    return lines
 
 
 def make_vocabulary(
@@ -252,6 +271,7 @@ def make_vocabulary(
         size=flags.vocabulary_size,
         model_type=flags.subword_model,
         exact=False,
+        **vocabularies.options(flags, texts),
     )
 
 

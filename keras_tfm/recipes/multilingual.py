@@ -8,7 +8,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from keras_tfm import text
-from keras_tfm.recipes import augmentation, corpora
+from keras_tfm.recipes import augmentation, corpora, user_files
 
 if TYPE_CHECKING:  # which imports this module
     from keras_tfm.recipes import translation
@@ -33,6 +33,9 @@ def load_corpus(flags: "translation.Flags") -> corpora.Corpus:
             flags.data,
             *languages,
             multi30k_format=flags.multi30k_format,
+            source_column=user_files.parse_column(flags.source_column),
+            target_column=user_files.parse_column(flags.target_column),
+            max_bad_rate=flags.max_bad_rate,
             held_out=flags.held_out,
             seed=flags.seed,
             additional=flags.additional_data if languages == main_pair else None,

@@ -40,6 +40,12 @@ RANGES = (
         "greater than 0 and at most 1",
     ),
     (("concatenation_rate",), lambda value: 0 <= value <= 10, "from 0 to 10"),
+    (("max_bad_rate",), lambda value: 0 <= value <= 1, "from 0 to 1"),
+    (
+        ("character_coverage",),
+        lambda value: 0 < value <= 1,
+        "greater than 0 and at most 1",
+    ),
     (("unpunctuated_rate",), lambda value: 0 <= value <= 1, "from 0 to 1"),
 )
 

@@ -12,7 +12,7 @@ import dataclasses
 import pathlib
 import sys
 import time
-from typing import Annotated, Literal, cast
+from typing import Annotated, Literal
 
 import keras
 import numpy as np
@@ -26,14 +26,16 @@ from keras_tfm.recipes import (
     runs,
     translation_defaults,
     translation_scores,
+    vocabularies,
 )
 from keras_tfm.recipes.translation_defaults import AnyModel
+from keras_tfm.text.normalization import Normalization
 
 MAX_LENGTH = 256  # tokens of either side of a training pair
 MAX_SOURCE_LENGTH = 1_024  # tokens of a source to translate
 # Flags that may change when a run is resumed.
 RESUMABLE = ("out", "epochs", "cooldown_epochs", "average_last", "evaluate_every")
-RESUMABLE += ("beam_size", "length_penalty")
+RESUMABLE += ("beam_size", "length_penalty", "max_bad_rate")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -42,15 +44,25 @@ class Data:
 
     data: str = "phrases"
     """phrases (built in), multi30k, tatoeba, a folder (train.en, val.en, ...),
-    a .tsv or .jsonl file, or two parallel files separated by a comma."""
+    a .tsv, .csv, .jsonl or .tmx file, or two parallel files separated by a
+    comma; plain or .gz."""
     source: str = "en"
     """Source language, such as en."""
     target: str = "de"
     """Target language, such as de."""
+    source_column: str | None = None
+    """Where the sources are in a file of --data: the name of a column in its
+    header, a key of JSON, a language of a .tmx, or a column's number from 0.
+    Default: the column that names --source, or 0."""
+    target_column: str | None = None
+    """Where the targets are. Default: the column that names --target, or 1."""
+    max_bad_rate: float = 0.05
+    """Fraction of rows of a file that may be unreadable. They are counted,
+    listed by line and skipped."""
     additional_data: str | None = None
     """More training pairs from --source to --target, such as back-translations:
-    a .tsv or .jsonl file, or two files separated by a comma. Sennrich et al.
-    2016, section 3."""
+    a file, or two separated by a comma, as with --data. Sennrich et al. 2016,
+    section 3."""
     additional_sources: tuple[str, ...] = ()
     """More source languages of the same model. The corpus must be a named one,
     or a folder whose train.en is parallel with train.de and with train.fr.
@@ -91,6 +103,13 @@ class Model:
     """Subword tokens of the joint vocabulary."""
     subword_model: Literal["unigram", "bpe"] | None = None
     """Subword algorithm of SentencePiece."""
+    normalization: Normalization | None = None
+    """Normalization of text by SentencePiece. nmt_nfkc changes characters, such
+    as the zero width non-joiner of Persian, fractions and subscripts; identity
+    changes none. Default: nmt_nfkc; identity if the text is tokenized."""
+    character_coverage: float | None = None
+    """Fraction of the characters of the text that have a token of their own;
+    the others are spelled in bytes. Default: 0.9995."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -180,7 +199,7 @@ def main(flags: Flags) -> dict:
     runs.check_folder(out, identity, RESUMABLE)
     keras.utils.set_random_seed(flags.seed)
     parent = fine_tuning.load_parent(flags.init_from) if flags.init_from else None
-    vocabulary = make_vocabulary(flags, corpus, out, parent)
+    vocabulary = vocabularies.make_vocabulary(flags, corpus, out, parent)
     check_lengths(flags, corpus, vocabulary, parent)
     runs.write_json(out / "flags.json", identity)
 
@@ -208,36 +227,6 @@ def main(flags: Flags) -> dict:
     draw(translator, corpus, trainer.history, out)
     print(f"\nEverything is in {out}")
     return result
-
-
-def make_vocabulary(
-    flags: Flags,
-    corpus: corpora.Corpus,
-    out: pathlib.Path,
-    parent: pipelines.Translator | None = None,
-) -> text.Vocabulary:
-    """Loads the vocabulary of a resumed run, or trains one on the training
-    pairs."""
-    file = out / "vocabulary.model"
-    if runs.is_resumable(out):
-        return text.Vocabulary.load(file)
-    if parent and flags.vocabulary_size is None:
-        # `load_parent` accepts no other vocabulary.
-        vocabulary = cast(text.Vocabulary, parent.vocabulary)
-        multilingual.check_tags(flags, vocabulary)
-    else:
-        vocabulary = text.Vocabulary.train(
-            corpus.train.source + corpus.train.target,
-            size=flags.vocabulary_size,
-            model_type=flags.subword_model,
-            normalization="identity" if flags.tokenized else "nmt_nfkc",
-            split_digits=flags.data == "phrases",
-            languages=multilingual.tagged_languages(flags),
-            exact=False,
-        )
-    out.mkdir(parents=True, exist_ok=True)  # only after the input proved readable
-    vocabulary.save(file)
-    return vocabulary
 
 
 def check_lengths(

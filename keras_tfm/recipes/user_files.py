@@ -2,20 +2,25 @@
 
 import pathlib
 
-from keras_tfm.text import Pairs, read_pairs, read_pairs_jsonl, read_pairs_tsv
+from keras_tfm.text import Pairs, read_pairs
+from keras_tfm.text.pair_files import FORMATS
 
 # Names of the training, validation and test files.
 SPLIT_NAMES = (("train",), ("val", "valid", "validation", "dev"), ("test",))
 
 
-def read_folder(folder: pathlib.Path, source: str, target: str) -> list[Pairs | None]:
+def read_folder(
+    folder: pathlib.Path, source: str, target: str, max_bad_rate: float
+) -> list[Pairs | None]:
     """Reads the splits of a corpus from a folder.
 
     Args:
         folder: path. Holds `train`, and optionally `val` and `test`, with the
-            language as suffix, plain or `.gz`: `train.de`, `val.en.gz`.
+            language as suffix, plain or `.gz`: `train.de`, `val.en.gz`; or one
+            file for both languages, such as `train.tsv`.
         source: str, suffix of the sources.
         target: str, suffix of the targets.
+        max_bad_rate: float from 0 to 1, as in `keras_tfm.text.read_pairs`.
 
     Returns:
         list of three `Pairs`; None for a split that has no file.
@@ -25,15 +30,15 @@ def read_folder(folder: pathlib.Path, source: str, target: str) -> list[Pairs | 
         ValueError: the files cannot be read as pairs, or a split has files
             under two names.
     """
-    return [_read_split(folder, names, source, target) for names in SPLIT_NAMES]
+    options = {"languages": (source, target), "max_bad_rate": max_bad_rate}
+    splits = [_find_split(folder, names, source, target) for names in SPLIT_NAMES]
+    return [files and read_pairs(*files, **options) for files in splits]
 
 
-def _read_split(folder, names, source, target):
-    files = {
-        name: [_existing(folder, name, language) for language in (source, target)]
-        for name in names
-    }
-    files = {name: sides for name, sides in files.items() if any(sides)}
+def _find_split(folder, names, source, target):
+    """Returns the files of a split, two parallel ones or one, or None."""
+    files = {name: _files_of(folder, name, source, target) for name in names}
+    files = {name: paths for name, paths in files.items() if paths}
     if len(files) > 1:
         raise ValueError(
             f"{folder} must hold each split under one name; got {', '.join(files)}. "
@@ -41,48 +46,36 @@ def _read_split(folder, names, source, target):
         )
     if not files and names != SPLIT_NAMES[0]:
         return None
-    [(name, sides)] = files.items() or [(names[0], [None, None])]
-    if None in sides:
-        missing = source if sides[0] is None else target
+    [(name, paths)] = files.items() or [(names[0], [None, None])]
+    if None in paths:
+        missing = source if paths[0] is None else target
         content = ", ".join(sorted(path.name for path in folder.iterdir())[:8])
         raise FileNotFoundError(
             f"{folder} must hold {name}.{missing}, plain or .gz; got {content}. A "
-            "folder holds train, and optionally val and test, for both languages."
+            "folder holds train, and optionally val and test, for both languages: "
+            f"two files, or one {name}.tsv, .csv, .jsonl or .tmx."
         )
-    return read_pairs(*sides)
+    return paths
 
 
-def _existing(folder, name, language):
-    for path in (folder / f"{name}.{language}", folder / f"{name}.{language}.gz"):
+def _files_of(folder, name, source, target):
+    sides = [_existing(folder, name, language) for language in (source, target)]
+    if any(sides):
+        return sides
+    return [file for form in FORMATS if (file := _existing(folder, name, form))][:1]
+
+
+def _existing(folder, name, suffix):
+    for path in (folder / f"{name}.{suffix}", folder / f"{name}.{suffix}.gz"):
         if path.is_file():
             return path
     return None
 
 
-def read_files(paths: list, source: str, target: str, fields: tuple | None) -> Pairs:
-    """Reads a TSV or JSONL file, or two parallel files.
+def parse_column(name: str | None) -> str | int | None:
+    """Returns the number of a column that a flag names by number.
 
     Args:
-        paths: list of one or two paths.
-        source: str, key of the sources in a JSONL.
-        target: str, key of the targets in a JSONL.
-        fields: pair, or None for the defaults: other keys; or columns of a TSV,
-            as indices from 0 or as names in its header, default 0 and 1.
-
-    Returns:
-        `Pairs`.
-
-    Raises:
-        ValueError: another extension, or the file holds no such pairs.
+        name: str or None.
     """
-    if len(paths) == 2:
-        return read_pairs(*paths)
-    name = paths[0].removesuffix(".gz")
-    if name.endswith(".tsv"):
-        return read_pairs_tsv(paths[0], *(fields or (0, 1)))
-    if name.endswith(".jsonl"):
-        return read_pairs_jsonl(paths[0], *(fields or (source, target)))
-    raise ValueError(
-        "A file of pairs must be .tsv or .jsonl, plain or .gz; got "
-        f"{paths[0]!r}. Convert it, or give two parallel files."
-    )
+    return int(name) if name is not None and name.strip().isdecimal() else name

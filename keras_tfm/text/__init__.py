@@ -11,14 +11,8 @@ from keras_tfm.text.batches import Batches
 from keras_tfm.text.label_batches import LabelBatches
 from keras_tfm.text.labeled import LabeledDataset, read_labeled
 from keras_tfm.text.masked_batches import MaskedBatches
-from keras_tfm.text.pairs import (
-    Pairs,
-    iterate_pairs,
-    iterate_pairs_tsv,
-    read_pairs,
-    read_pairs_jsonl,
-    read_pairs_tsv,
-)
+from keras_tfm.text.pair_files import iterate_pairs, read_pairs
+from keras_tfm.text.pairs import Pairs
 from keras_tfm.text.splitting import split
 from keras_tfm.text.streaming import stream
 from keras_tfm.text.token_rows import TokenRows
@@ -35,13 +29,10 @@ __all__ = [
     "TokenizersVocabulary",
     "Vocabulary",
     "iterate_pairs",
-    "iterate_pairs_tsv",
     "language_tag",
     "load_vocabulary",
     "read_labeled",
     "read_pairs",
-    "read_pairs_jsonl",
-    "read_pairs_tsv",
     "split",
     "stream",
 ]

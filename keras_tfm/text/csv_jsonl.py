@@ -1,48 +1,97 @@
-"""Columns of TSV, CSV and JSON Lines files."""
+"""Rows of TSV, CSV and JSON Lines files, with a fault in place of a bad one."""
 
+import collections
 import csv
+import itertools
 import json
 import os
 from collections.abc import Iterator
 from typing import Any
 
 from keras_tfm.text.checks import check
-from keras_tfm.text.files import iterate_lines, name_of, parse_json
+from keras_tfm.text.files import numbered_lines
+from keras_tfm.text.reading import Fault, ReadingReport
 
 FORMATS = ("tsv", "csv", "jsonl", "label_first")
 _MAX_FIELD = 2**31 - 1  # characters; Python's own limit is 131,072
+_SAMPLE = 100  # lines from which the separator of a CSV is recognized
+_SEPARATORS = ",;\t"
 _HEADER_NAMES = {"text", "label", "labels", "sentence"}
 
 
 def iterate_columns(
-    path: Any, format: str, columns: list[str | int], same_width: bool = True
-) -> Iterator[tuple[str, list]]:
-    """Yields the place of each row, for errors, and its values in some columns.
+    path: Any, format: str, columns: list[str | int], report: ReadingReport
+) -> Iterator[tuple[int, list | Fault]]:
+    """Yields the line of each row, and its values in some columns.
 
     Blank lines are skipped where a row has several columns.
 
     Args:
-        path: string or path of a UTF-8 file, plain or `.gz`; or an open file.
+        path: string or path of a file, plain or `.gz`; or an open file.
         format: `"tsv"`, `"csv"`, `"jsonl"` or `"label_first"`, where a line is
             a label, a space and a text, in this order.
         columns: names, which make the first line of a table a header, or
             numbers from 0. JSON objects have names only.
-        same_width: bool. All rows of a table must have as many columns.
+        report: `ReadingReport`, which notes a header that no name asks for.
 
     Raises:
         FileNotFoundError: the file is missing.
-        ValueError: the file is empty or not UTF-8, lacks a column, or a line
-            cannot be read.
+        ValueError: the file is empty, or its first line lacks a column.
     """
     if format == "jsonl":
-        yield from _objects(path, columns)
+        for line, item in iterate_objects(path):
+            if isinstance(item, Fault):
+                yield line, item
+            elif missing := [column for column in columns if column not in item]:
+                detail = f"expected one column {missing[0]!r}, got {list(item)}"
+                yield line, Fault("missing keys", detail)
+            else:
+                yield line, [item[column] for column in columns]
     elif format == "label_first":
-        for place, line in _lines(path):
-            label, _, text = line.partition(" ")
-            yield place, [text, label]
+        for number, line in numbered_lines(path):
+            if isinstance(line, str):
+                label, _, text = line.partition(" ")
+                line = [text, label]
+            yield number, line
     else:
-        rows = _csv_rows(path) if format == "csv" else _tsv_rows(path)
-        yield from _table(rows, columns, same_width)
+        yield from _table(iterate_table(path, format), columns, report)
+
+
+def iterate_table(path: Any, format: str) -> Iterator[tuple[int, list[str] | Fault]]:
+    """Yields the line of each row of a table, and its fields.
+
+    Args:
+        path: string or path of a file, plain or `.gz`; or an open file.
+        format: `"tsv"`, where quotes have no meaning, or `"csv"` with commas,
+            semicolons or tabs, whichever the file has.
+
+    Raises:
+        FileNotFoundError: the file is missing.
+        ValueError: the file is empty.
+    """
+    lines = numbered_lines(path)
+    if format == "csv":
+        yield from _csv_rows(lines)
+        return
+    for number, line in lines:
+        yield number, line if isinstance(line, Fault) else line.split("\t")
+
+
+def iterate_objects(path: Any) -> Iterator[tuple[int, dict | Fault]]:
+    """Yields the JSON object of each line that is not blank.
+
+    Args:
+        path: string or path of a file, plain or `.gz`; or an open file.
+
+    Raises:
+        FileNotFoundError: the file is missing.
+        ValueError: the file is empty.
+    """
+    for number, line in numbered_lines(path):
+        if isinstance(line, Fault):
+            yield number, line
+        elif line.strip():
+            yield number, _parse_object(line)
 
 
 def format_of(path: str | os.PathLike, format: str | None = None) -> str:
@@ -56,8 +105,7 @@ def format_of(path: str | os.PathLike, format: str | None = None) -> str:
         ValueError: the format is unknown.
     """
     if format is None:
-        name = os.fspath(path).removesuffix(".gz")
-        format = os.path.splitext(name)[1].removeprefix(".")
+        format = extension(path)
     check(
         format in FORMATS,
         f"{path}: `format` must be one of {FORMATS}, or the file's name end in .tsv, "
@@ -67,101 +115,154 @@ def format_of(path: str | os.PathLike, format: str | None = None) -> str:
     return format
 
 
-def label_text(value: Any, place: str) -> str | list[str]:
+def extension(path: str | os.PathLike) -> str:
+    """Returns the extension of a file in lower case, that before `.gz`.
+
+    Args:
+        path: string or path.
+    """
+    name = os.fspath(path).lower().removesuffix(".gz")
+    return os.path.splitext(name)[1].removeprefix(".")
+
+
+def label_text(value: Any) -> str | list[str]:
     """Returns a label of a JSON object as a string, or a list of labels as one.
 
     Args:
         value: string, integer, boolean or list of these.
-        place: string, file and line, for the error.
 
     Raises:
         ValueError: `value` is something else.
     """
     if isinstance(value, list):
-        return [str(label_text(item, place)) for item in value]
+        return [str(label_text(item)) for item in value]
     if isinstance(value, str):
         return value
     check(
         isinstance(value, int),
-        f"{place}: a label must be a string, an integer, a boolean or a list of these",
-        "Fix the line or name another column.",
+        "a label must be a string, an integer, a boolean or a list of these",
         label=value,
     )
     return json.dumps(value)  # 3, true, false
 
 
-def _lines(path):
-    for number, line in enumerate(iterate_lines(path), start=1):
-        yield f"{name_of(path)}, line {number}", line
+def _parse_object(line):
+    try:
+        item = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        detail = f"expected one JSON object per line, got no JSON ({error})"
+        return Fault("not JSON", detail)
+    if not isinstance(item, dict):
+        return Fault("no JSON object", f"expected a JSON object, got {line[:80]}")
+    return item
 
 
-def _tsv_rows(path):
-    for place, line in _lines(path):
-        yield place, line.split("\t")
+def _csv_rows(lines):
+    """Yields rows, which may have several lines, from lines.
 
-
-def _csv_rows(path):
+    A row whose quotes are wrong may swallow all that follow. It is a fault, and
+    the line after its first is read next.
+    """
     csv.field_size_limit(max(csv.field_size_limit(), _MAX_FIELD))
-    reader = csv.reader((line + "\n" for line in iterate_lines(path)), strict=True)
-    while True:
-        place = f"{name_of(path)}, line {reader.line_num + 1}"
+    lines = iter(lines)
+    waiting = collections.deque(itertools.islice(lines, _SAMPLE))
+    separator = _separator([line for _, line in waiting if isinstance(line, str)])
+
+    def next_line():
+        return waiting.popleft() if waiting else next(lines, None)
+
+    while (first := next_line()) is not None:
+        row, swallowed = _csv_row(first, next_line, separator)
+        waiting.extendleft(reversed(swallowed))
+        yield first[0], row
+
+
+def _csv_row(first, next_line, separator):
+    """Returns the row that begins with a line, and lines to read again."""
+    line = first[1]
+    if isinstance(line, Fault) or '"' not in line:
+        return (line if isinstance(line, Fault) else line.split(separator)), []
+    taken = [first]
+
+    def texts():
+        yield line + "\n"
+        while (following := next_line()) is not None:
+            taken.append(following)
+            if isinstance(following[1], Fault):
+                return
+            yield following[1] + "\n"
+
+    try:
+        return next(csv.reader(texts(), delimiter=separator, strict=True)), []
+    except csv.Error as error:
+        fault = Fault(
+            "wrong quotes",
+            f"the row cannot be parsed up to line {taken[-1][0]} ({error})",
+            "Put a field with a comma, quote or line ending into double quotes, and "
+            'double a quote inside it: "".',
+        )
+        return fault, taken[1:]
+
+
+def _separator(lines):
+    """Recognizes the separator of a CSV, of which some rows have more lines."""
+
+    def width(line, separator):
         try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise ValueError(
-                f"{place}: the row cannot be parsed up to line {reader.line_num} "
-                f"({error}). Put a field with a comma, quote or line ending into "
-                'double quotes, and double a quote inside it: "".'
-            ) from error
-        yield place, fields
+            return len(next(csv.reader([line], delimiter=separator, strict=True), []))
+        except csv.Error:
+            return 0
+
+    def rate(separator):
+        """How many lines have the columns of the first, if it has several."""
+        widths = [width(line, separator) for line in lines]
+        return widths.count(widths[0]) if widths and widths[0] > 1 else 0
+
+    return max(_SEPARATORS, key=rate)
 
 
-def _table(rows, columns, same_width):
-    width = None
-    for place, fields in rows:
+def _table(rows, columns, report):
+    width, columns = None, list(columns)
+    for line, fields in rows:
+        if isinstance(fields, Fault):
+            yield line, fields
+            continue
         if width is None:
             width = len(fields)
-            has_header = any(isinstance(column, str) for column in columns)
-            _check_columns(columns, fields if has_header else None, width, place)
-            if has_header:
-                columns = [
-                    c if isinstance(c, int) else fields.index(c) for c in columns
-                ]
+            names = [column for column in columns if isinstance(column, str)]
+            place = f"{report.name}, line {line}"
+            check_columns(columns, fields if names else None, width, place)
+            columns = [c if isinstance(c, int) else fields.index(c) for c in columns]
+            cells = {fields[column].strip().lower() for column in columns}
+            if names:
                 continue
-            values = [fields[column] for column in columns]
-            check(
-                not _HEADER_NAMES & {value.strip().lower() for value in values},
-                f"{place}: columns are given by number, but this is a header",
-                "Name the columns, or remove the line.",
-                values=values,
-            )
-        if fields in ([], [""]) and width > 1:
+            if cells & _HEADER_NAMES:
+                report.notes.append(f"line {line} is a header, {fields}, and skipped.")
+                continue
+        if fields == [""] and width > 1:
             continue
-        check(
-            len(fields) == width if same_width else len(fields) > max(columns),
-            f"{place}: expected {width} columns",
-            "Fix the line, or quote separators in a .csv file.",
-            columns=len(fields),
-            fields=fields[:8],
-        )
-        yield place, [fields[column] for column in columns]
+        if len(fields) != width:
+            detail = f"expected {width} columns, got {len(fields)}: {fields[:8]}"
+            fix = "Fix the line, or quote separators in a .csv file."
+            yield line, Fault("another number of columns", detail, fix)
+        else:
+            yield line, [fields[column] for column in columns]
 
 
-def _objects(path, keys):
-    for place, line in _lines(path):
-        if not line.strip():
-            continue
-        entry = parse_json(line, place)
-        check(
-            isinstance(entry, dict), f"{place}: expected a JSON object", line=line[:80]
-        )
-        _check_columns(keys, list(entry), 0, place)
-        yield place, [entry[key] for key in keys]
+def check_columns(
+    columns: list[str | int], header: list[str] | None, width: int, place: str
+) -> None:
+    """Rejects columns that a table does not have.
 
+    Args:
+        columns: names, or numbers from 0.
+        header: list of str, the names of the columns; None without a header.
+        width: int, columns.
+        place: str, file and line, for the error.
 
-def _check_columns(columns, header, width, place):
+    Raises:
+        ValueError: a column is missing, or two have its name.
+    """
     for column in columns:
         is_number = header is None or isinstance(column, int)
         check(

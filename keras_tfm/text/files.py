@@ -1,22 +1,35 @@
-"""Lines of files, plain or gzip, with errors that name the line."""
+"""Lines of files, plain or gzip, UTF-8 or UTF-16, with faults by line."""
 
+import codecs
+import contextlib
 import gzip
-import json
+import itertools
 import os
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from typing import IO
+
+from keras_tfm.text.reading import Fault
+
+# Byte order marks; that of UTF-32 begins with that of UTF-16.
+WIDE_ENCODINGS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
 def iterate_lines(
     path: str | os.PathLike | IO[bytes], allow_empty: bool = False
 ) -> Iterator[str]:
-    """Yields the lines of a UTF-8 file without their line endings.
+    """Yields the lines of a file without their line endings.
 
     Only `\\n` and `\\r\\n` end a line. Other characters that Unicode calls line
     separators (U+2028, form feed, a lone `\\r`) stay inside it, so that two
     parallel files never drift apart. A byte order mark at the start is left
-    out.
+    out; that of UTF-16 or UTF-32 says how to decode the file.
 
     Args:
         path: string or path. A name that ends in `.gz` is decompressed. Or an
@@ -25,12 +38,55 @@ def iterate_lines(
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: the file is empty and may not, is not UTF-8 (with line and
-            byte), or its gzip data is damaged or truncated.
+        ValueError: the file is empty and may not, cannot be decoded (with line
+            and byte), or its gzip data is damaged or truncated.
+    """
+    for number, line in numbered_lines(path, allow_empty):
+        if isinstance(line, Fault):
+            raise line.error(name_of(path), number)
+        yield line
+
+
+def numbered_lines(
+    path: str | os.PathLike | IO[bytes], allow_empty: bool = False
+) -> Iterator[tuple[int, str | Fault]]:
+    """Yields `(number, line)`, as `iterate_lines`, with faults in place.
+
+    Args:
+        path: as in `iterate_lines`.
+        allow_empty: bool. Accept a file without a line.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is empty and may not.
+    """
+    number = 0
+    try:
+        with open_binary(path) as file:
+            for number, line in enumerate(_decoded(file), start=1):
+                yield number, line
+    except GZIP_ERRORS as error:
+        yield number + 1, damaged_gzip(error)
+        return
+    if not number and not allow_empty and not hasattr(path, "readline"):
+        raise ValueError(
+            f"{name_of(path)} is empty, expected at least one line of text. Check that "
+            "it was written completely."
+        )
+
+
+@contextlib.contextmanager
+def open_binary(path: str | os.PathLike | IO[bytes]) -> Iterator[IO[bytes]]:
+    """Opens a file, which is decompressed if its name ends in `.gz`.
+
+    Args:
+        path: string or path; or an open file, which stays open.
+
+    Raises:
+        FileNotFoundError: there is no such file.
     """
     if hasattr(path, "readline"):
-        for number, line in enumerate(path, start=1):
-            yield _decode(line, name_of(path), number)
+        yield path
         return
     path = os.fspath(path)
     if not os.path.isfile(path):
@@ -38,21 +94,18 @@ def iterate_lines(
             f"`path` must be a text file; got {path!r}, which is no file. Check the "
             "name and the folder."
         )
-    number = 0
-    try:
-        with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
-            for number, line in enumerate(file, start=1):
-                yield _decode(line, path, number)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(
-            f"{path}, after line {number}: the gzip data is damaged or truncated "
-            f"({error}). Download or compress the file again."
-        ) from error
-    if not number and not allow_empty:
-        raise ValueError(
-            f"{path} is empty, expected at least one line of text. Check that it was "
-            "written completely."
-        )
+    with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+        yield file
+
+
+def damaged_gzip(error: Exception) -> Fault:
+    """Returns the fault of a file whose decompression fails."""
+    return Fault(
+        "damaged gzip data",
+        f"the gzip data is damaged or truncated ({error})",
+        "Download or compress the file again.",
+        ends_file=True,
+    )
 
 
 def chunks(items: Iterable, size: int) -> Iterator[list]:
@@ -83,25 +136,6 @@ def chunks(items: Iterable, size: int) -> Iterator[list]:
         yield chunk
 
 
-def parse_json(line: str, place: str) -> Any:
-    """Parses a line of JSON.
-
-    Args:
-        line: string.
-        place: string, file and line, for the error.
-
-    Raises:
-        ValueError: it is no JSON, nested too deeply, or a number is too long.
-    """
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{place}: expected one JSON object per line, got a line that is no JSON "
-            f"({error}). Fix or remove the line."
-        ) from error
-
-
 def is_unicode(text: str) -> bool:
     """Returns whether UTF-8 can encode a string: it has no lone surrogate.
 
@@ -124,13 +158,39 @@ def name_of(path: str | os.PathLike | IO[bytes]) -> str:
     return "standard input" if hasattr(path, "readline") else os.fspath(path)
 
 
-def _decode(line: bytes, path: str, number: int) -> str:
-    line = line.removesuffix(b"\n").removesuffix(b"\r")
+def _decoded(file: IO[bytes]) -> Iterator[str | Fault]:
+    first = file.readline()
+    encoding = next((e for mark, e in WIDE_ENCODINGS if first.startswith(mark)), None)
+    if encoding:
+        yield from _decoded_whole(first + file.read(), encoding)
+        return
+    encoding = "utf-8-sig"  # of the first line
+    for line in itertools.chain([first] if first else [], file):
+        yield _decode(line.removesuffix(b"\n").removesuffix(b"\r"), encoding)
+        encoding = "utf-8"
+
+
+def _decode(line: bytes, encoding: str) -> str | Fault:
     try:
-        return line.decode("utf-8-sig" if number == 1 else "utf-8")
+        return line.decode(encoding)
     except UnicodeDecodeError as error:
-        raise ValueError(
-            f"{path}, line {number}: byte {error.start + 1} of the line "
-            f"(0x{line[error.start]:02x}) is not valid UTF-8. Convert the file, "
-            "for example with `iconv -f latin1 -t utf-8`."
-        ) from error
+        usual = "utf-16le" if b"\0" in line else "latin1"
+        return Fault(
+            "not UTF-8",
+            f"byte {error.start + 1} of the line (0x{line[error.start]:02x}) is not "
+            "valid UTF-8",
+            f"Convert the file, for example with `iconv -f {usual} -t utf-8`.",
+        )
+
+
+def _decoded_whole(data: bytes, encoding: str) -> Iterator[str | Fault]:
+    """Yields the lines of UTF-16 or UTF-32, whose bytes cannot be split."""
+    try:
+        text = data.decode(encoding, "surrogatepass")
+    except UnicodeDecodeError as error:
+        detail = f"the file is not valid {encoding.upper()} ({error.reason})"
+        yield Fault(f"not {encoding.upper()}", detail, ends_file=True)
+        return
+    for line in text.removesuffix("\n").split("\n") if text else []:
+        line = line.removesuffix("\r")
+        yield line if is_unicode(line) else Fault("lone surrogate", repr(line))

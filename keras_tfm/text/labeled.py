@@ -10,6 +10,7 @@ import numpy as np
 from keras_tfm.text.checks import check
 from keras_tfm.text.csv_jsonl import format_of, iterate_columns, label_text
 from keras_tfm.text.files import is_unicode
+from keras_tfm.text.reading import MAX_BAD_RATE, Fault, ReadingReport
 
 _LISTS = (list, tuple, set, frozenset)
 _log = logging.getLogger(__name__)
@@ -78,9 +79,11 @@ class LabeledDataset:
         self.paired = not isinstance(self.texts[0], str)
         self.multi_label = not isinstance(self.labels[0], str)
         for index, (text, label) in enumerate(self):
-            place = f"{name}, index {index}"
-            self.texts[index] = _checked_text(text, self.paired, place)
-            self.labels[index] = _checked_label(label, self.multi_label, place)
+            try:
+                self.texts[index] = _checked_text(text, self.paired)
+                self.labels[index] = _checked_label(label, self.multi_label)
+            except ValueError as error:
+                raise ValueError(f"{name}, index {index}: {error}") from error
         counts = collections.Counter(x for label in self.labels for x in members(label))
         if classes is None:
             self._check_swapped(counts)
@@ -181,6 +184,7 @@ def read_labeled(
     format: str | None = None,
     classes: Iterable[str] | None = None,
     allow_missing: bool = False,
+    max_bad_rate: float = MAX_BAD_RATE,
 ) -> LabeledDataset:
     """Reads texts and their labels from columns of a file.
 
@@ -188,10 +192,11 @@ def read_labeled(
     In a `.csv` a field in quotes may hold commas, line endings and doubled
     quotes (RFC 4180). A `.jsonl` has one JSON object per line, whose label may
     be a string, an integer, a boolean, or a list of these. Whitespace around a
-    label is removed.
+    label is removed. Rows that cannot be read are logged as a warning.
 
     Args:
-        path: string or path of a UTF-8 file, plain or `.gz`.
+        path: string or path of a UTF-8 file, plain or `.gz`; or of UTF-16 with
+            a byte order mark.
         text: string, int, or list of these. The column of the text; several
             are joined with a space. A name makes the first line a header,
             numbers count columns from 0 in a file without one.
@@ -204,12 +209,15 @@ def read_labeled(
             is the label, a space and the text; None goes by the file's name.
         classes: as in `LabeledDataset`.
         allow_missing: as in `LabeledDataset`.
+        max_bad_rate: float from 0 to 1. Fraction of rows that may have a fault
+            and are skipped: not UTF-8, too few or too many columns, wrong
+            quotes, an empty text or no label.
 
     Raises:
         FileNotFoundError: the file is missing.
-        ValueError: the file is empty or not UTF-8; its format is unknown; it
-            lacks a column, a line has too few or too many, broken quoting, an
-            empty text or no label; or `LabeledDataset` raises.
+        ValueError: the file is empty or truncated, its format is unknown, it
+            lacks a column, too many rows cannot be read, or `LabeledDataset`
+            raises.
 
     Example:
         ```python
@@ -228,28 +236,24 @@ def read_labeled(
     first, second = _columns(text), _columns(text_pair)
     if format == "label_first":
         first, second = ["text"], []
-    columns = [*first, *second, label]
+    report = ReadingReport(str(path), max_bad_rate)
+    rows = iterate_columns(path, format, [*first, *second, label], report)
     texts, labels = [], []
-    for place, (*values, value) in iterate_columns(path, format, columns):
-        check(
-            all(isinstance(item, str) for item in values),
-            f"{place}: a text must be a string",
-            "Fix the line or name another column.",
-            values=values,
-        )
-        value = label_text(value, place) if format == "jsonl" else value
-        if label_separator is not None and isinstance(value, str):
-            value = [name for name in value.split(label_separator) if name.strip()]
-        is_list = not isinstance(value, str)
-        check(
-            not labels or is_list == isinstance(labels[0], list),
-            f"{place}: labels must be lists in all rows or in none",
-            label=value,
-        )
-        sides = (" ".join(values[: len(first)]), " ".join(values[len(first) :]))
-        item = sides if second else sides[0]
-        texts.append(_checked_text(item, bool(second), place))
-        labels.append(_checked_label(value, is_list, place))
+
+    def examples():
+        for line, row in rows:
+            if not isinstance(row, Fault):
+                try:
+                    row = _example(row, len(first), bool(second), label_separator)
+                    _check_kind(row[1], labels)
+                except ValueError as error:
+                    row = Fault("no text or no label", str(error).rstrip("."))
+            yield line, row
+
+    for _, (item, value) in report.readable(examples()):
+        texts.append(item)
+        labels.append(value)
+    report.log()
     return LabeledDataset(texts, labels, classes, allow_missing, str(path))
 
 
@@ -264,25 +268,47 @@ def _columns(columns) -> list:
     return [columns] if isinstance(columns, str | int) else list(columns)
 
 
-def _checked_text(text, paired: bool, place: str):
+def _example(row, num_columns: int, paired: bool, label_separator: str | None):
+    """Returns the text and the label of a row."""
+    *values, value = row
+    check(
+        all(isinstance(item, str) for item in values),
+        "a text must be a string",
+        values=values,
+    )
+    value = label_text(value)
+    if label_separator is not None and isinstance(value, str):
+        value = [name for name in value.split(label_separator) if name.strip()]
+    sides = (" ".join(values[:num_columns]), " ".join(values[num_columns:]))
+    text = _checked_text(sides if paired else sides[0], paired)
+    return text, _checked_label(value, not isinstance(value, str))
+
+
+def _check_kind(label, labels):
+    check(
+        not labels or isinstance(label, str) == isinstance(labels[0], str),
+        "labels must be lists in all rows or in none",
+        label=label,
+    )
+
+
+def _checked_text(text, paired: bool):
     sides = tuple(text) if isinstance(text, tuple | list) else (text,)
     expected = "a pair of strings" if paired else "a string"
     check(
         len(sides) == 1 + paired and all(map(_is_content, sides)),
-        f"{place}: the text must be {expected}, not empty, without a lone surrogate",
-        "Fix or remove the row.",
+        f"the text must be {expected}, not empty, without a lone surrogate",
         text=text,
     )
     return sides if paired else text
 
 
-def _checked_label(label, is_list: bool, place: str):
+def _checked_label(label, is_list: bool):
     names = list(label) if isinstance(label, _LISTS) else [label]
     expected = "a list of strings" if is_list else "a string"
     check(
         isinstance(label, _LISTS) == is_list and all(map(_is_content, names)),
-        f"{place}: the label must be {expected}, not empty, without a lone surrogate",
-        "Fix or remove the row.",
+        f"the label must be {expected}, not empty, without a lone surrogate",
         label=label,
     )
     names = [name.strip() for name in names]

@@ -1,15 +1,19 @@
 """Learns a SentencePiece model from text."""
 
+import collections
 import io
 import itertools
+import logging
 import os
+import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import sentencepiece
 
 from keras_tfm.text.checks import check
 from keras_tfm.text.files import iterate_lines
+from keras_tfm.text.normalization import NORMALIZATIONS, normalizer
 
 # SentencePiece leaves out training lines over 4,192 bytes without a word; this
 # is the highest limit that it accepts.
@@ -18,7 +22,8 @@ _MAX_WORDS = 1_000  # of a line that are learned from at once
 # SentencePiece also leaves out lines with its own symbols.
 _RESERVED = str.maketrans({"\0": " ", "\u2585": " "})
 _MODEL_TYPES = ("unigram", "bpe")
-_NORMALIZATIONS = ("nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity")
+
+_log = logging.getLogger(__name__)
 
 
 def learn_model(
@@ -31,12 +36,17 @@ def learn_model(
     max_texts: int | None,
     exact: bool,
     language_tags: list[str],
+    character_coverage: float,
+    seed: int,
 ) -> bytes:
-    """Learns a model with byte fallback and a token for every character.
+    """Learns a model with byte fallback.
+
+    If the characters to cover are more than `size` allows, the rarest of them
+    are left to the bytes too, which is logged as a warning.
 
     Args:
-        texts, size, model_type, normalization, split_digits, max_texts, exact:
-            as in `Vocabulary.train`.
+        texts, size, model_type, normalization, split_digits, max_texts, exact,
+        character_coverage, seed: as in `Vocabulary.train`.
         language_tags: strings that are one token wherever they stand.
 
     Returns:
@@ -49,12 +59,54 @@ def learn_model(
     """
     for name, value, choices in (
         ("model_type", model_type, _MODEL_TYPES),
-        ("normalization", normalization, _NORMALIZATIONS),
+        ("normalization", normalization, NORMALIZATIONS),
     ):
         check(value in choices, f"`{name}` must be one of {choices}", **{name: value})
+    check(
+        0 < character_coverage <= 1,
+        "`character_coverage` must be greater than 0 and at most 1",
+        character_coverage=character_coverage,
+    )
+    if max_texts is not None:
+        texts = _sample(_lines(texts), max_texts, seed)
+    elif isinstance(texts, Iterator):  # it may be read twice
+        texts = list(texts)
+    options = {
+        "vocab_size": size,
+        "model_type": model_type,
+        "normalization_rule_name": normalization,
+        "split_digits": split_digits,
+        "hard_vocab_limit": exact,
+        "user_defined_symbols": language_tags,
+    }
+    coverage, counts = character_coverage, None
+    while True:
+        try:
+            return _train(texts, character_coverage=coverage, **options)
+        except RuntimeError as error:
+            excess = _smallest_size(error) - size
+            if excess < 1:
+                raise _explain(error, size) from error
+            counts = counts or _count_characters(training_lines(texts), normalization)
+            num_covered = _num_covered(counts, coverage) - excess
+            check(
+                num_covered > 0,
+                "`size` must hold 4 special tokens, 256 bytes, the language tags and a "
+                f"character, {size - num_covered + 1} tokens at least",
+                "Raise `size`.",
+                size=size,
+            )
+            coverage = _coverage(counts, num_covered)
+            _log.warning(
+                f"`size` {size:,} has room for {num_covered:,} of {len(counts):,} "
+                f"different characters; the others, {1 - coverage:.2%} of the text, "
+                "are spelled in bytes."
+            )
+
+
+def _train(texts, **options) -> bytes:
     errors = []
     lines = _recording(training_lines(texts), errors)
-    lines = itertools.islice(lines, max_texts)
     first = next(lines, None)
     check(
         first is not None,
@@ -67,27 +119,21 @@ def learn_model(
         sentencepiece.SentencePieceTrainer.train(
             sentence_iterator=itertools.chain([first], lines),
             model_writer=writer,
-            vocab_size=size,
-            model_type=model_type,
-            normalization_rule_name=normalization,
             byte_fallback=True,
-            character_coverage=1.0,
-            split_digits=split_digits,
             max_sentence_length=_MAX_LINE_BYTES,
             minloglevel=2,
-            hard_vocab_limit=exact,
-            user_defined_symbols=language_tags,
             **{"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3},
+            **options,
         )
-    except RuntimeError as error:
+    except RuntimeError:
         if errors:  # SentencePiece passes on the message of an error alone
             raise errors[0] from None
-        raise _explain(error, size) from error
+        raise
     return writer.getvalue()
 
 
 def training_lines(texts: Iterable) -> Iterator[str]:
-    """Yields the lines of texts or files that are not blank.
+    """Yields the lines of texts or files that are not blank, in segments.
 
     Args:
         texts: strings or `pathlib.Path`s, as in `Vocabulary.train`.
@@ -95,6 +141,17 @@ def training_lines(texts: Iterable) -> Iterator[str]:
     Raises:
         TypeError: `texts` is one string or holds something else.
     """
+    for line in _lines(texts):
+        # SentencePiece takes quadratic time for a long line that repeats
+        # itself; the tokens of its segments are the same.
+        words = line.translate(_RESERVED).split(" ")
+        for start in range(0, len(words), _MAX_WORDS):
+            segment = " ".join(words[start : start + _MAX_WORDS])
+            if segment.strip():
+                yield segment
+
+
+def _lines(texts: Iterable) -> Iterator[str]:
     if isinstance(texts, str):
         raise TypeError(
             f"`texts` must be a list; got one string: {texts[:40]!r}. Pass a list of "
@@ -106,14 +163,46 @@ def training_lines(texts: Iterable) -> Iterator[str]:
                 "`texts` must hold strings or paths; got "
                 f"{item!r} of type {type(item).__name__}."
             )
-        for line in [item] if isinstance(item, str) else iterate_lines(item):
-            # SentencePiece takes quadratic time for a long line that repeats
-            # itself; the tokens of its segments are the same.
-            words = line.translate(_RESERVED).split(" ")
-            for start in range(0, len(words), _MAX_WORDS):
-                segment = " ".join(words[start : start + _MAX_WORDS])
-                if segment.strip():
-                    yield segment
+        lines = [item] if isinstance(item, str) else iterate_lines(item)
+        yield from (line for line in lines if line.strip())
+
+
+def _sample(lines: Iterable[str], count: int, seed: int) -> list[str]:
+    """Draws lines, each with the same probability, in one pass."""
+    check(count >= 1, "`max_texts` must be at least 1", max_texts=count)
+    draw, sample = random.Random(seed), []
+    for number, line in enumerate(lines):
+        if number < count:
+            sample.append(line)
+        elif (index := draw.randrange(number + 1)) < count:
+            sample[index] = line
+    return sample
+
+
+def _count_characters(lines: Iterable[str], normalization: str) -> collections.Counter:
+    """Counts characters as SentencePiece does, after normalization."""
+    normalize: Callable = normalizer(normalization)
+    counts: collections.Counter = collections.Counter()
+    for line in lines:
+        counts.update(normalize(line))
+    return counts
+
+
+def _num_covered(counts: collections.Counter, coverage: float) -> int:
+    """Returns how many characters, the most frequent ones, a coverage needs."""
+    total, covered, number = counts.total(), 0, 0
+    for _, count in counts.most_common():
+        if covered >= coverage * total:
+            break
+        covered, number = covered + count, number + 1
+    return number
+
+
+def _coverage(counts: collections.Counter, num_covered: int) -> float:
+    """Returns a coverage that needs so many characters."""
+    covered = sum(count for _, count in counts.most_common(num_covered))
+    [(_, last)] = counts.most_common(num_covered)[-1:]
+    return (covered - last / 2) / counts.total()
 
 
 def _recording(lines: Iterable[str], errors: list) -> Iterator[str]:
@@ -125,20 +214,18 @@ def _recording(lines: Iterable[str], errors: list) -> Iterator[str]:
         raise
 
 
+def _smallest_size(error: RuntimeError) -> int:
+    """Returns the smallest size for the characters to cover, or 0."""
+    match = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
+    return int(match[1]) if match else 0
+
+
 def _explain(error: RuntimeError, size: int) -> ValueError:
     """Turns SentencePiece's internal error into one that names the limit."""
-    message = str(error)
-    largest = re.search(r"too high \(\d+\).*<= (\d+)", message)
-    smallest = re.search(r"required_chars\. \d+ vs (\d+)", message)
+    largest = re.search(r"too high \(\d+\).*<= (\d+)", str(error))
     if largest:
         return ValueError(
             f"`size` is too large for the text; got size={size}, the largest possible "
             f"is {largest[1]}. Lower `size`, add text, or pass `exact=False`."
         )
-    if smallest:
-        return ValueError(
-            f"`size` must hold 4 special tokens, 256 bytes and every character of the "
-            f"text; got size={size}, the smallest possible is {smallest[1]}. Raise "
-            "`size`."
-        )
-    return ValueError(f"SentencePiece could not learn a vocabulary: {message}")
+    return ValueError(f"SentencePiece could not learn a vocabulary: {error}")

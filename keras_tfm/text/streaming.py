@@ -13,7 +13,7 @@ from keras_tfm.text.batches import pair_batch, pair_signature, select_pairs
 from keras_tfm.text.bucketing import assign, check_budget, check_limits, choose_lengths
 from keras_tfm.text.checks import check
 from keras_tfm.text.files import chunks
-from keras_tfm.text.pairs import iterate_pairs
+from keras_tfm.text.pair_files import iterate_pairs
 from keras_tfm.text.tf_data import INFINITE, generated_dataset
 from keras_tfm.text.tokenized_column import TokenizedColumn
 from keras_tfm.text.vocabulary import Vocabulary
@@ -50,7 +50,7 @@ def stream(
     Args:
         pairs: a `tf.data.Dataset` of `(source, target)` scalar strings; or a
             function without arguments that returns an iterable of such pairs,
-            `functools.partial(iterate_pairs_tsv, path)` for example; or a tuple
+            `functools.partial(iterate_pairs, path)` for example; or a tuple
             of the paths of two parallel files.
         vocabulary: `Vocabulary` of the source, and of the target if there is no
             other.

@@ -12,6 +12,8 @@ from keras_tfm.text.learning import learn_model
 from keras_tfm.text.subword_sampling import WORD_START, sampler
 from keras_tfm.text.subword_vocabulary import SubwordVocabulary, text_list
 
+# Of the characters of a text: the default of SentencePiece.
+CHARACTER_COVERAGE = 0.9995
 _LANGUAGE_TAG = re.compile(r"<2([A-Za-z0-9_-]+)>")
 
 
@@ -88,35 +90,43 @@ class Vocabulary(SubwordVocabulary):
         max_texts: int | None = None,
         exact: bool = True,
         languages: Sequence[str] = (),
+        character_coverage: float = CHARACTER_COVERAGE,
+        seed: int = 0,
     ) -> "Vocabulary":
         """Learns a vocabulary from text.
 
-        Every character of the text becomes a token, whatever its frequency, and
-        lines of any length are used.
+        Lines of any length are used. The rarest characters have no token and
+        are spelled in bytes, so that a model learns the tokens of bytes.
 
         Args:
             texts: strings (each a text) or `pathlib.Path`s (each a UTF-8 file,
                 plain or `.gz`, one text per line); or one path. For a joint
                 vocabulary pass both sides.
             size: int. Tokens in all, V: the 4 special ones, the 256 bytes,
-                every character of the text, and those learned beyond.
+                the covered characters, and those learned beyond.
             model_type: `"unigram"` or `"bpe"`.
             normalization: of text before it is tokenized: `"nmt_nfkc"`,
                 `"nfkc"`, these two with `"_cf"` for lower case, or
-                `"identity"`.
+                `"identity"`. Only the last decodes every text as it was: NFKC
+                changes fractions and subscripts, "nmt" the zero width
+                non-joiner of Persian.
             split_digits: bool. Each digit is a token of its own, so that a
                 number never seen in training can be copied.
-            max_texts: int or None. Learn from the first texts only, this many.
+            max_texts: int or None. Learn from so many texts, drawn at random.
             exact: bool. False takes fewer tokens where the text has no more.
             languages: strings, such as `"de"`, each with a token for its tag,
                 `"<2de>"`. Before a source it names the target language, so that
                 one model has many (Johnson et al. 2017, section 3,
                 https://arxiv.org/abs/1611.04558).
+            character_coverage: float in (0, 1]. Fraction of the characters of
+                the text that have a token of their own, if `size` allows.
+            seed: int, draws the `max_texts`.
 
         Raises:
-            ValueError: `size` is larger or smaller than the text allows (the
-                message names the limit), there is no text, or a language is no
-                code.
+            ValueError: `size` is larger than the text allows or less than 261
+                and the languages (the message names the limit), another
+                argument is out of its range, there is no text, or a language is
+                no code.
             TypeError: `texts` is one string or holds something else.
         """
         tags = [language_tag(language) for language in text_list(languages)]
@@ -133,6 +143,8 @@ class Vocabulary(SubwordVocabulary):
                 max_texts=max_texts,
                 exact=exact,
                 language_tags=tags,
+                character_coverage=character_coverage,
+                seed=seed,
             )
         )
 
