@@ -43,8 +43,8 @@ RANGES = (
     (("max_bad_rate",), lambda value: 0 <= value <= 1, "from 0 to 1"),
     (
         ("character_coverage",),
-        lambda value: 0 < value <= 1,
-        "greater than 0 and at most 1",
+        lambda value: 0.98 <= value <= 1,
+        "from 0.98 to 1",
     ),
     (("unpunctuated_rate",), lambda value: 0 <= value <= 1, "from 0 to 1"),
 )

@@ -1,19 +1,20 @@
 """Learns a SentencePiece model from text."""
 
 import collections
+import functools
 import io
 import itertools
 import logging
 import os
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 import sentencepiece
 
 from keras_tfm.text.checks import check
 from keras_tfm.text.files import iterate_lines
-from keras_tfm.text.normalization import NORMALIZATIONS, normalizer
+from keras_tfm.text.normalization import NORMALIZATIONS, SPACE, normalizer
 
 # SentencePiece leaves out training lines over 4,192 bytes without a word; this
 # is the highest limit that it accepts.
@@ -63,8 +64,8 @@ def learn_model(
     ):
         check(value in choices, f"`{name}` must be one of {choices}", **{name: value})
     check(
-        0 < character_coverage <= 1,
-        "`character_coverage` must be greater than 0 and at most 1",
+        0.98 <= character_coverage <= 1,  # as SentencePiece
+        "`character_coverage` must be from 0.98 to 1",
         character_coverage=character_coverage,
     )
     if max_texts is not None:
@@ -79,34 +80,34 @@ def learn_model(
         "hard_vocab_limit": exact,
         "user_defined_symbols": language_tags,
     }
-    coverage, counts = character_coverage, None
-    while True:
-        try:
-            return _train(texts, character_coverage=coverage, **options)
-        except RuntimeError as error:
-            excess = _smallest_size(error) - size
-            if excess < 1:
-                raise _explain(error, size) from error
-            counts = counts or _count_characters(training_lines(texts), normalization)
-            num_covered = _num_covered(counts, coverage) - excess
-            check(
-                num_covered > 0,
-                "`size` must hold 4 special tokens, 256 bytes, the language tags and a "
-                f"character, {size - num_covered + 1} tokens at least",
-                "Raise `size`.",
-                size=size,
-            )
-            coverage = _coverage(counts, num_covered)
-            _log.warning(
-                f"`size` {size:,} has room for {num_covered:,} of {len(counts):,} "
-                f"different characters; the others, {1 - coverage:.2%} of the text, "
-                "are spelled in bytes."
-            )
+    lines = functools.partial(training_lines, texts)
+    try:
+        return _train(lines(), character_coverage=character_coverage, **options)
+    except RuntimeError as error:
+        excess = _smallest_size(error) - size
+        if excess < 1:
+            raise _explain(error, size) from error
+    # SentencePiece accepts no coverage below 0.98.
+    normalize = normalizer(normalization)
+    counts = _count_characters(map(normalize, lines()))
+    characters = _most_frequent(counts, character_coverage, excess, size)
+    left_out = {character: " " for character in counts if character not in characters}
+    _log.warning(
+        f"`size` {size:,} leaves no token for {len(left_out):,} of {len(counts):,} "
+        f"characters, {sum(map(counts.get, left_out)) / counts.total():.2%} of the "
+        "text; they are spelled in bytes."
+    )
+    table = str.maketrans(left_out | {SPACE: " "})
+    frequent = (normalize(line).translate(table) for line in lines())
+    try:
+        return _train(frequent, character_coverage=1.0, **options)
+    except RuntimeError as error:
+        raise _explain(error, size) from error
 
 
-def _train(texts, **options) -> bytes:
+def _train(lines: Iterable[str], **options) -> bytes:
     errors = []
-    lines = _recording(training_lines(texts), errors)
+    lines = _recording(filter(str.strip, lines), errors)
     first = next(lines, None)
     check(
         first is not None,
@@ -179,30 +180,31 @@ def _sample(lines: Iterable[str], count: int, seed: int) -> list[str]:
     return sample
 
 
-def _count_characters(lines: Iterable[str], normalization: str) -> collections.Counter:
-    """Counts characters as SentencePiece does, after normalization."""
-    normalize: Callable = normalizer(normalization)
+def _count_characters(lines: Iterable[str]) -> collections.Counter:
     counts: collections.Counter = collections.Counter()
     for line in lines:
-        counts.update(normalize(line))
+        counts.update(line)
     return counts
 
 
-def _num_covered(counts: collections.Counter, coverage: float) -> int:
-    """Returns how many characters, the most frequent ones, a coverage needs."""
-    total, covered, number = counts.total(), 0, 0
-    for _, count in counts.most_common():
+def _most_frequent(counts, coverage: float, excess: int, size: int) -> set[str]:
+    """Returns the characters of a coverage without the rarest `excess`."""
+    total, covered, characters = counts.total(), 0, []
+    for character, count in counts.most_common():
         if covered >= coverage * total:
             break
-        covered, number = covered + count, number + 1
-    return number
-
-
-def _coverage(counts: collections.Counter, num_covered: int) -> float:
-    """Returns a coverage that needs so many characters."""
-    covered = sum(count for _, count in counts.most_common(num_covered))
-    [(_, last)] = counts.most_common(num_covered)[-1:]
-    return (covered - last / 2) / counts.total()
+        covered += count
+        characters.append(character)
+    count = len(characters) - excess
+    check(
+        count > 1,
+        "`size` must hold 4 special tokens, 256 bytes, the language tags, the space "
+        f"and a character, {size - count + 2} tokens at least",
+        "Raise `size`.",
+        size=size,
+    )
+    characters.remove(SPACE)
+    return {SPACE, *characters[: count - 1]}
 
 
 def _recording(lines: Iterable[str], errors: list) -> Iterator[str]:

@@ -8,13 +8,14 @@ from typing import Literal, get_args
 import sentencepiece
 
 Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
+SPACE = "\u2581"  # in place of a space in normalized text
 NORMALIZATIONS = get_args(Normalization)
 
 
 def normalizer(normalization: str) -> Callable[[str], str]:
     """Returns the function that normalizes a text as SentencePiece does.
 
-    Spaces become U+2581 in its results.
+    Spaces become `SPACE` in its results, and one begins it.
 
     Args:
         normalization: one of `NORMALIZATIONS`.
@@ -43,7 +44,7 @@ def changed_characters(
     changes = []
     for character, count in counts.most_common():
         # Between full stops, since spaces at the ends are removed.
-        replacement = normalize(f".{character}.")[2:-1].replace("\u2581", " ")
+        replacement = normalize(f".{character}.")[2:-1].replace(SPACE, " ")
         if replacement != character and character not in " \t\n\r":
             changes.append((character, replacement, count))
     return changes

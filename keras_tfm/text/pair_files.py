@@ -1,6 +1,7 @@
 """Pairs from files: two parallel ones, TSV, CSV, JSON Lines or TMX."""
 
 import itertools
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -211,7 +212,7 @@ def _checked(row: tuple[int, Any]) -> Row:
 
 
 def _parallel(source, target) -> Iterator[Row]:
-    names, counts = (name_of(source), name_of(target)), [0, 0]
+    names, counts = [os.path.basename(name_of(f)) for f in (source, target)], [0, 0]
     files = (numbered_lines(source), numbered_lines(target))
     for number, sides in enumerate(itertools.zip_longest(*files), start=1):
         texts = [None if side is None else side[1] for side in sides]

@@ -82,9 +82,10 @@ class ReadingReport:
         if self.max_bad_rate is not None:
             bad = sum(self.counts.values())
             if bad > self.max_bad_rate * self.rows:
+                fixes = {faults[0][1].fix: None for faults in self._faults.values()}
                 raise ValueError(
-                    f"{self}. At most {self.max_bad_rate:.0%} are skipped. Fix or "
-                    "remove these rows, or increase `max_bad_rate`."
+                    f"{self}. At most {self.max_bad_rate:.2%} are skipped. "
+                    f"{' '.join(fixes)} Or increase `max_bad_rate`."
                 )
 
     def _add(self, line: int, fault: Fault):

@@ -118,12 +118,13 @@ class Vocabulary(SubwordVocabulary):
                 `"<2de>"`. Before a source it names the target language, so that
                 one model has many (Johnson et al. 2017, section 3,
                 https://arxiv.org/abs/1611.04558).
-            character_coverage: float in (0, 1]. Fraction of the characters of
-                the text that have a token of their own, if `size` allows.
+            character_coverage: float from 0.98 to 1. Fraction of the characters
+                of the text that have a token of their own; less if `size` does
+                not allow it, which is logged as a warning.
             seed: int, draws the `max_texts`.
 
         Raises:
-            ValueError: `size` is larger than the text allows or less than 261
+            ValueError: `size` is larger than the text allows or less than 262
                 and the languages (the message names the limit), another
                 argument is out of its range, there is no text, or a language is
                 no code.

@@ -1,9 +1,12 @@
 """The corpus check finds each fault that a test adds."""
 
+import gzip
+import json
+
 import pytest
 
 from keras_tfm.cli import main
-from keras_tfm.text import Vocabulary
+from keras_tfm.text import Vocabulary, read_pairs
 
 pytestmark = pytest.mark.backend("torch")  # no backend is used
 SOURCE = "the small garden old house boat man and woman behind in front of with"
@@ -92,3 +95,104 @@ def test_a_corpus_without_pairs_is_rejected(tmp_path, capfd):
     (tmp_path / "empty").write_text("")
     assert main(["doctor", str(tmp_path / "empty")]) == 1
     assert "empty" in capfd.readouterr().err
+
+
+def test_bad_rows_are_counted_and_never_end_the_diagnosis(tmp_path, capfd):
+    lines = [f"{source}\t{target}".encode() for source, target in PAIRS]
+    lines[5:5] = [b"no tab", b"", b"\xff\tx", b"a\0\tb", b"no tab again"]
+    file = tmp_path / "pairs.tsv"
+    file.write_bytes(b"English\tGerman\n" + b"\n".join(lines))
+    status = main(["doctor", str(file), "--strict"])
+    out = capfd.readouterr().out
+    assert status == 1 and out.startswith("61 pairs\n")
+    assert "line 1 is a header; the sides are 'English' and 'German'." in out
+    assert "cannot be read, too few columns: 2 in lines 7, 11; line 7: expected" in out
+    assert "cannot be read, not UTF-8: 1; line 9: byte 1 of the line" in out
+    assert "cannot be read, NUL characters: 1; line 10" in out
+    assert "a side is empty: 1 (1.64%)\n    line 8: '' | ''" in out
+
+
+def write_form(folder, name, pairs):
+    """Writes pairs in the form of a file's extension."""
+    if name == "two files":
+        files = [folder / "a.en", folder / "a.de"]
+        for file, side in zip(files, zip(*pairs, strict=True), strict=True):
+            file.write_text("\n".join(side))
+        return [*map(str, files)]
+    if ".jsonl" in name:
+        rows = [json.dumps({"id": "1", "en": s, "de": t}) for s, t in pairs]
+    elif ".csv" in name:
+        rows = ["en;de", *(f'"{s}";{t}' for s, t in pairs)]
+    else:
+        units = (
+            f"<tu><tuv lang='en'><seg>{s}</seg></tuv><tuv lang='de'><seg>{t}</seg>"
+            "</tuv></tu>"
+            for s, t in pairs
+        )
+        rows = ["<tmx><body>", *units, "</body></tmx>"]
+    (folder / name).write_bytes(gzip.compress("\n".join(rows).encode("utf-16")))
+    return [str(folder / name)]
+
+
+@pytest.mark.parametrize("name", ["two files", "a.jsonl.gz", "a.csv.gz", "a.tmx.gz"])
+def test_every_format_is_checked_and_cleaned(tmp_path, capfd, name):
+    pairs = [*PAIRS[:30], *PAIRS[7:9], ("one", ""), *PAIRS[30:]]
+    output = tmp_path / "clean.tsv.gz"
+    files = write_form(tmp_path, name, pairs)
+    assert main(["doctor", *files, "--output", str(output)]) == 0
+    out = capfd.readouterr().out
+    assert "the pair is a repetition: 2 (" in out and "a side is empty: 1 (" in out
+    assert out.splitlines()[-1] == f"{output}: 60 pairs without a fault"
+    assert list(read_pairs(output)) == PAIRS
+    if name != "two files":
+        columns = ["--source-column", "de", "--target-column", "en"]
+        assert main(["doctor", *files, *columns, "--output", str(output)]) == 0
+        assert list(read_pairs(output)) == [pair[::-1] for pair in PAIRS]
+
+
+def test_a_damaged_file_is_checked_up_to_the_damage(tmp_path, capfd):
+    text = "".join(f"{s}\t{t}\n" for s, t in PAIRS) * 50
+    file = tmp_path / "pairs.tsv.gz"
+    file.write_bytes(gzip.compress(text.encode())[:-30])
+    assert main(["doctor", str(file)]) == 0
+    out = capfd.readouterr().out
+    assert "damaged gzip data: 1; line" in out and not out.startswith("0 pairs")
+    (tmp_path / "a.en").write_text("one\ntwo\n")
+    (tmp_path / "a.de").write_text("eins\n")
+    assert main(["doctor", str(tmp_path / "a.en"), str(tmp_path / "a.de")]) == 0
+    assert "a.en has 2 lines, a.de has 1" in capfd.readouterr().out
+
+
+def test_a_file_without_a_readable_row_is_reported(tmp_path, capfd):
+    (tmp_path / "a.tsv").write_text("no tab\n" * 12)
+    assert main(["doctor", str(tmp_path / "a.tsv"), "--strict"]) == 1
+    out = capfd.readouterr().out
+    assert out.startswith("0 pairs\n") and "too few columns: 12 in lines 1, 2" in out
+
+
+def test_changes_of_the_normalization_are_listed(tmp_path, capfd):
+    pairs = [("\u00bd cup of H\u2082O\u2026", "\u0645\u06cc\u200c\u062e\u200c")] * 2
+    _, _, out = check(tmp_path, capfd, [*PAIRS, *pairs])
+    assert "source: nmt_nfkc changes 6 characters" in out
+    assert "    U+2026 HORIZONTAL ELLIPSIS becomes '...': 2" in out
+    assert "target: nmt_nfkc changes 4 characters" in out
+    assert "    U+200C ZERO WIDTH NON-JOINER becomes ' ': 4" in out
+    _, _, out = check(tmp_path, capfd, pairs, "--normalization", "identity")
+    assert "target: identity changes 0 characters" in out
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--output", "clean.csv"], "--output must end in .tsv or .tsv.gz"),
+        (["--output", "{file}"], "--output must not be a file to read"),
+        (["--source-column", "en"], "must be set together"),
+        (["--source-column", "x", "--target-column", "y"], "one column 'x'"),
+    ],
+)
+def test_flags_that_cannot_be_followed_are_rejected(tmp_path, capfd, flags, message):
+    file = tmp_path / "a.tsv"
+    file.write_text("one\teins\n")
+    flags = [flag.replace("{file}", str(file)) for flag in flags]
+    assert main(["doctor", str(file), *flags]) == 1
+    assert message in capfd.readouterr().err

@@ -324,7 +324,7 @@ def test_tsv_jsonl_and_two_files_give_the_same_corpus(tmp_path):
     options = {"held_out": 5, "seed": 2}
     two_files = [str(tmp_path / "all.en"), str(tmp_path / "all.de.gz")]
     actual = [
-        corpora.load(str(tsv), fields=(1, 2), **options),
+        corpora.load(str(tsv), source_column=1, target_column=2, **options),
         corpora.load(str(jsonl), **options),
         corpora.load(two_files, **options),
         corpora.load(",".join(two_files), **options),
@@ -334,11 +334,26 @@ def test_tsv_jsonl_and_two_files_give_the_same_corpus(tmp_path):
     assert all(list(corpus.test) == list(actual[0].test) for corpus in actual)
 
 
-def test_a_file_of_another_format_is_rejected(tmp_path):
+def test_faulty_rows_of_a_file_are_skipped_up_to_a_rate(tmp_path, caplog):
     path = tmp_path / "pairs.csv"
-    path.write_text("one,eins\n")
-    with pytest.raises(ValueError, match=r"must be .tsv or .jsonl, plain or .gz; got"):
-        corpora.load(path)
+    lines = ["German;English", *(f"{de};{en}" for en, de in rows())]
+    path.write_text("\n".join([*lines[:9], "no separator", *lines[9:]]))
+    corpus = corpora.load(path, held_out=5)
+    assert len(corpus.train) == COUNT - 10
+    assert {*corpus.train} < {*rows()}
+    assert "line 1 is a header; the sides are 'English' and 'German'" in caplog.text
+    assert f"1 of {COUNT + 1} rows" in caplog.text and "line 10: " in caplog.text
+    with pytest.raises(ValueError, match="line 10: .*increase `max_bad_rate`"):
+        corpora.load(path, held_out=5, max_bad_rate=0.01)
+
+
+def test_a_folder_may_have_one_file_for_both_languages(tmp_path):
+    lines = [json.dumps({"source": en, "target": de}) for en, de in rows()]
+    (tmp_path / "train.jsonl").write_text("\n".join(lines[:40]))
+    (tmp_path / "valid.jsonl").write_text("\n".join(lines[40:50]))
+    write_sides(tmp_path, "test", rows()[50:])
+    corpus = corpora.load(str(tmp_path))
+    assert [*corpus.train, *corpus.validation, *corpus.test] == rows()
 
 
 # The split of training and held-out pairs.

@@ -175,12 +175,21 @@ def test_blank_lines_are_skipped(write):
         assert list(actual) == [("fine", "good"), ("dull", "bad")]
 
 
-def test_a_header_with_columns_by_number_raises(write):
+def test_a_header_with_columns_by_number_is_skipped(write, caplog):
     file = write("a.csv", "text,label\nfine,good\ndull,bad\n")
-    with pytest.raises(
-        ValueError, match="this is a header; got values=.'text', 'label'"
-    ):
-        read_labeled(file, text=0, label=1)
+    assert read_labeled(file, text=0, label=1).texts == ["fine", "dull"]
+    assert "line 1 is a header, ['text', 'label']" in caplog.text
+
+
+def test_bad_rows_are_counted_listed_and_skipped_up_to_a_rate(write, caplog):
+    rows = [f"film {n},{'good' if n % 2 else 'bad'}" for n in range(100)]
+    rows[10:13] = [",good", "film,", "no label"]
+    file = write("a.csv", "\n".join(["text,label", *rows]))
+    assert len(read_labeled(file)) == 97
+    assert "3 of 100 rows cannot be read" in caplog.text
+    assert "no text or no label: 2 in lines 12, 13; line 12: the text" in caplog.text
+    with pytest.raises(ValueError, match="3 of 100 .*line 14: .*`max_bad_rate`"):
+        read_labeled(file, max_bad_rate=0.02)
 
 
 def test_every_format_has_the_same_rows(write):
@@ -248,8 +257,12 @@ def test_integers_and_booleans_in_json_are_labels(write):
         ("a.tsv", "sentence\tlabel\na\tb\n", "line 1: expected one column 'text'"),
         ("a.tsv", "sentence\tlabel\na\tb\n", r"got columns=\['sentence', 'label'\]"),
         ("a.tsv", "text\tlabel\tlabel\na\tb\tc\n", "expected one column 'label'"),
-        ("a.tsv", "text\tlabel\na\tpos\nb\ttab\tneg\n", "line 3: .*2 col.*columns=3"),
-        ("a.csv", "text,label\na,pos\nb\n", "line 3: expected 2 columns; .*columns=1"),
+        (
+            "a.tsv",
+            "text\tlabel\na\tpos\nb\ttab\tneg\n",
+            "expected 2 columns, got 3",
+        ),
+        ("a.csv", "text,label\na,pos\nb\n", "line 3: expected 2 columns, got 1"),
         ("a.csv", 'text,label\na,x\n"b"c,y\n', r"line 3: the row cannot.*double"),
         ("a.csv", 'text,label\na,x\n"b,y\nc,z\n', "line 3: the .* up to line 4"),
         ("a.tsv", "text\tlabel\na\tpos\n \tneg\n", "line 3: the text .*not empty"),

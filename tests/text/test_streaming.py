@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_tfm.text import iterate_pairs_tsv, stream
+from keras_tfm.text import iterate_pairs, stream
 from keras_tfm.text import streaming as streaming_module
 
 pytestmark = pytest.mark.backend("torch")  # no backend is involved
@@ -60,7 +60,7 @@ def test_files_can_be_streamed(pairs, vocabulary, tmp_path):
         path.write_text("\n".join(side))
     table = tmp_path / "a.tsv"
     table.write_text("\n".join(map("\t".join, pairs)))
-    for files in (paths, functools.partial(iterate_pairs_tsv, table)):
+    for files in (paths, functools.partial(iterate_pairs, table)):
         assert contents(stream(files, vocabulary)) == expected_counts(pairs, vocabulary)
 
 
@@ -143,7 +143,7 @@ def test_faults_in_the_first_pairs_raise_at_once(pairs, vocabulary, tmp_path):
     paths = tmp_path / "a.en", tmp_path / "a.de"
     paths[0].write_text("one\ntwo\n")
     paths[1].write_text("eins\n")
-    with pytest.raises(ValueError, match="a.en='2 lines', .*a.de='1 lines'"):
+    with pytest.raises(ValueError, match="a.en has 2 lines, a.de has 1"):
         stream(paths, vocabulary)
     with pytest.raises(ValueError, match="strings in UTF-8; got .*xff.* at index 1"):
         stream(
@@ -164,7 +164,7 @@ def test_later_faults_raise_with_the_same_message(vocabulary, tmp_path, monkeypa
     paths = tmp_path / "a.en", tmp_path / "a.de"
     paths[0].write_bytes(b"ba\n" * 3000 + b"\xff\n")
     paths[1].write_bytes(b"baba\n" * 3001)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="a.en, line 3001: byte 1"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="line 3001: a.en: byte 1"):
         list(stream(paths, vocabulary))
     texts = [b"ba"] * 3000 + [b"\xff"]
     dataset = tf.data.Dataset.from_tensor_slices((texts, texts))

@@ -13,7 +13,7 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_tfm.text import Vocabulary
+from keras_tfm.text import Vocabulary, learning
 from keras_tfm.text.learning import training_lines
 
 pytestmark = pytest.mark.backend("torch")  # no backend is involved
@@ -127,19 +127,56 @@ def test_digits_can_be_separate_tokens():
 
 def test_training_uses_lines_of_any_length():
     texts = ["a"] * 20 + ["zyx " * 5_000, "w\u2585w \0w"]
-    vocabulary = Vocabulary.train(texts, size=267, model_type="bpe")
+    vocabulary = Vocabulary.train(
+        texts, size=267, model_type="bpe", character_coverage=1.0
+    )
     assert len(vocabulary.encode(["zyx"])[0]) < 4
     assert vocabulary.encode(["w"])[0][-1] >= 260  # not a byte token
 
 
-def test_a_rare_character_has_its_own_token():
-    vocabulary = Vocabulary.train(["abcd"] * 500 + ["z"], size=266)
-    assert vocabulary.encode(["z"])[0][-1] >= 260
+@pytest.mark.parametrize("coverage", [1.0, 0.9995])
+def test_a_rare_character_has_a_token_only_with_full_coverage(coverage):
+    texts = ["abcd"] * 1000 + ["z"]
+    vocabulary = Vocabulary.train(
+        texts, size=266, exact=False, character_coverage=coverage
+    )
+    assert (vocabulary.encode(["z"])[0][-1] >= 260) == (coverage == 1)
+    assert vocabulary.decode(vocabulary.encode(["z"])) == ["z"]
+    with pytest.raises(ValueError, match="`character_coverage` must be from 0.98"):
+        Vocabulary.train(texts, size=265, character_coverage=0)
 
 
-def test_max_texts_uses_the_first_texts():
-    vocabulary = Vocabulary.train(["ab"] * 10 + ["q"] * 10, size=264, max_texts=10)
-    assert max(vocabulary.encode(["q"])[0][1:]) < 260  # a byte token
+@pytest.mark.parametrize("model_type", ["unigram", "bpe"])
+@pytest.mark.parametrize("as_iterator", [True, False])
+def test_rare_characters_never_make_a_size_impossible(caplog, model_type, as_iterator):
+    # More different characters than a vocabulary of 300 can hold.
+    texts = ["ab abc"] * 50 + [chr(0x4E00 + n) * (1 + n // 20) for n in range(400)]
+    vocabulary = Vocabulary.train(
+        iter(texts) if as_iterator else texts, size=300, model_type=model_type
+    )
+    assert vocabulary.size == 300
+    rows = vocabulary.encode(["a", chr(0x4E00 + 399), chr(0x4E00)])
+    assert [row[-1] >= 260 for row in rows] == [True, True, False]
+    assert vocabulary.decode(vocabulary.encode(texts[-3:])) == texts[-3:]
+    assert "leaves no token for 364 of 404 characters" in caplog.text
+
+
+def test_max_texts_draws_texts_by_seed():
+    texts = [f"{chr(ord('a') + n % 26)}{n}" for n in range(2000)]
+    options = {"size": 300, "max_texts": 300, "exact": False}
+    first, repeated, other, whole = (
+        Vocabulary.train(texts, **options, seed=1),
+        Vocabulary.train(iter(texts), **options, seed=1),
+        Vocabulary.train(texts, **options, seed=2),
+        Vocabulary.train(texts, **options | {"max_texts": 2000}),
+    )
+    assert first.model == repeated.model != other.model
+    assert whole.model == Vocabulary.train(texts, size=300, exact=False).model
+    # Not the first texts: each has the same probability.
+    draws = [sample for s in range(60) for sample in learning._sample("abcdef", 2, s)]
+    assert min(collections.Counter(draws).values()) > 8 and len(set(draws)) == 6
+    with pytest.raises(ValueError, match="`max_texts` must be at least 1"):
+        Vocabulary.train(texts, max_texts=0)
 
 
 @pytest.mark.parametrize("model_type", ["unigram", "bpe"])
@@ -150,9 +187,9 @@ def test_an_impossible_size_raises_and_the_limits_in_the_error_work(model_type):
         Vocabulary.train(TEXTS, size=8000, model_type=model_type)
     largest = int(str(e.value).split("possible is ")[1].split(".")[0])
     assert Vocabulary.train(TEXTS, largest, model_type).size == largest
-    with pytest.raises(ValueError, match=r"256 bytes.*smallest possible is \d+") as e:
+    with pytest.raises(ValueError, match=r"256 bytes.* 262 tokens at least") as e:
         Vocabulary.train(TEXTS, size=200, model_type=model_type)
-    smallest = int(str(e.value).split("possible is ")[1].split(".")[0])
+    smallest = 262
     assert Vocabulary.train(TEXTS, smallest, model_type).size == smallest
 
 
