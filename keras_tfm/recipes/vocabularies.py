@@ -11,7 +11,7 @@ from keras_tfm.text.normalization import changed_characters, describe_change
 if TYPE_CHECKING:  # which imports this module
     from keras_tfm.recipes import translation
 
-LISTED = 5  # characters
+MAX_CHANGES = 5  # characters
 
 
 def make_vocabulary(
@@ -69,13 +69,12 @@ def options(flags: Any, texts: Iterable[str], default: str = "nmt_nfkc") -> dict
     normalization = flags.normalization or default
     changes = changed_characters(texts, normalization)
     if changes:
-        listed = [describe_change(change) for change in changes[:LISTED]]
-        more = ", ..." if len(changes) > LISTED else ""
+        examples = ", ".join(map(describe_change, changes[:MAX_CHANGES]))
+        ending = ", ..." if len(changes) > MAX_CHANGES else ""
         count = sum(change[2] for change in changes)
         print(
             f"Normalization {normalization} changes {count:,} characters of the texts "
-            f"to write ({', '.join(listed)}{more}). --normalization identity keeps "
-            "them."
+            f"to write ({examples}{ending}). --normalization identity keeps them."
         )
     coverage = flags.character_coverage
     return {"normalization": normalization} | (

@@ -182,12 +182,12 @@ def _csv_row(first, next_line, separator):
     line = first[1]
     if isinstance(line, Fault) or '"' not in line:
         return (line if isinstance(line, Fault) else line.split(separator)), []
-    taken = [first]
+    lines_of_row = [first]
 
     def texts():
         yield line + "\n"
         while (following := next_line()) is not None:
-            taken.append(following)
+            lines_of_row.append(following)
             if isinstance(following[1], Fault):
                 return
             yield following[1] + "\n"
@@ -197,11 +197,11 @@ def _csv_row(first, next_line, separator):
     except csv.Error as error:
         fault = Fault(
             "wrong quotes",
-            f"the row cannot be parsed up to line {taken[-1][0]} ({error})",
+            f"the row cannot be parsed up to line {lines_of_row[-1][0]} ({error})",
             "Put a field with a comma, quote or line ending into double quotes, and "
             'double a quote inside it: "".',
         )
-        return fault, taken[1:]
+        return fault, lines_of_row[1:]
 
 
 def _separator(lines):

@@ -245,8 +245,8 @@ def _from_table(rows, report, columns, languages, header) -> Iterator[Row]:
             yield line, ("", "")
         elif indices is None:
             place = f"{report.name}, line {line}"
-            indices, named = _indices(fields, columns, languages, header, place)
-            if named:
+            indices, has_names = _indices(fields, columns, languages, header, place)
+            if has_names:
                 names = " and ".join(repr(fields[index]) for index in indices)
                 report.notes.append(f"line {line} is a header; the sides are {names}.")
             else:

@@ -101,10 +101,10 @@ class ReadingReport:
         texts = []
         for kind, faults in self._faults.items():
             count, (first, fault) = self.counts[kind], faults[0]
-            more = ", ..." if count > len(faults) else ""
+            ending = ", ..." if count > len(faults) else ""
             lines = ", ".join(str(line) for line, _ in faults)
-            listed = f" in lines {lines}{more}" if count > 1 else ""
-            texts.append(f"{kind}: {count:,}{listed}; line {first}: {fault.detail}")
+            places = f" in lines {lines}{ending}" if count > 1 else ""
+            texts.append(f"{kind}: {count:,}{places}; line {first}: {fault.detail}")
         return texts
 
     def __str__(self) -> str:

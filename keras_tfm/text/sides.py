@@ -135,9 +135,9 @@ def is_header(cells: Sequence[str], languages: Sides | None) -> bool:
     """
     roles = {_role(cell) for cell in cells} - {None}
     expected = set(map(language_of, languages or ()))
-    named = [cell for cell in cells if language_of(cell) in _CODES | expected]
-    codes = set(map(language_of, named))
-    only_short = all(len(cell.strip()) < 4 for cell in named)
+    language_cells = [cell for cell in cells if language_of(cell) in _CODES | expected]
+    codes = set(map(language_of, language_cells))
+    only_short = all(len(cell.strip()) < 4 for cell in language_cells)
     if languages and only_short and not codes & expected:
         codes = set()
     return len(roles) + len(codes) > 1

@@ -164,13 +164,13 @@ def test_rare_characters_never_make_a_size_impossible(caplog, model_type, as_ite
 def test_max_texts_draws_texts_by_seed():
     texts = [f"{chr(ord('a') + n % 26)}{n}" for n in range(2000)]
     options = {"size": 300, "max_texts": 300, "exact": False}
-    first, repeated, other, whole = (
+    first, repeated, another_seed, whole = (
         Vocabulary.train(texts, **options, seed=1),
         Vocabulary.train(iter(texts), **options, seed=1),
         Vocabulary.train(texts, **options, seed=2),
         Vocabulary.train(texts, **options | {"max_texts": 2000}),
     )
-    assert first.model == repeated.model != other.model
+    assert first.model == repeated.model != another_seed.model
     assert whole.model == Vocabulary.train(texts, size=300, exact=False).model
     # Not the first texts: each has the same probability.
     draws = [sample for s in range(60) for sample in learning._sample("abcdef", 2, s)]
