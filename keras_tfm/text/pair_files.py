@@ -21,7 +21,9 @@ from keras_tfm.text.tmx import iterate_units
 FORMATS = ("tsv", "csv", "jsonl", "tmx")
 # Other extensions, such as .txt, are those of tables with tabs.
 _FORMAT_OF = {name: name for name in FORMATS} | {"json": "jsonl", "ndjson": "jsonl"}
-_ADVICE = "Choose them with `source_column` and `target_column`."
+_ADVICE = (
+    "Check the languages, or choose both with `source_column` and `target_column`."
+)
 Column = str | int | None
 Row = tuple[int, tuple[str, str] | Fault]  # with the number of its line
 
