@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -94,16 +95,31 @@ def from_sentencepiece(vocabulary: Vocabulary) -> dict[str, Any]:
         "padding": None,
         "added_tokens": [],
         "normalizer": {"type": "Sequence", "normalizers": normalizers},
-        "pre_tokenizer": {
-            "type": "Metaspace",
-            "replacement": SPACE,
-            "prepend_scheme": "always",
-            "split": False,
-        },
+        "pre_tokenizer": _pre_tokenizer(model),
         "post_processor": None,
         "decoder": {"type": "Sequence", "decoders": decoders},
         "model": _tokenizer_model(model, vocabulary.unknown_id),
     }
+
+
+def _pre_tokenizer(model):
+    kinds = type(model).SentencePiece
+    steps = [
+        {
+            "type": "Metaspace",
+            "replacement": SPACE,
+            "prepend_scheme": "always",
+            "split": False,
+        }
+    ]
+    if not any(piece.piece == "<" for piece in model.pieces):
+        # Without a token for "<", a text "<s>" would become the special token:
+        # split it, but not a language tag.
+        tags = [p.piece[1:] for p in model.pieces if p.type == kinds.USER_DEFINED]
+        pattern = f"<(?!{'|'.join(map(re.escape, tags))})" if tags else "<"
+        split = {"type": "Split", "pattern": {"Regex": pattern}, "invert": False}
+        steps.append(split | {"behavior": "Isolated"})
+    return {"type": "Sequence", "pretokenizers": steps}
 
 
 def _tokenizer_model(model, unknown_id):
