@@ -98,12 +98,13 @@ class BeamSearch(SearchStrategy[BeamState]):
     A hypothesis that takes the end token leaves the live beams for the finished
     hypotheses, where it is scored and never extended.
 
-    A sequence is done when no live beam can still enter the finished
-    hypotheses. It is also done when at least `beam_size * patience` and at
-    least `num_hypotheses` hypotheses have finished and no live beam scores
-    better, at its present length, than the worst hypothesis that would be
-    returned; `early_stopping` skips this comparison. At the limit of a sequence
-    live beams become finished hypotheses as they are.
+    A sequence is done when no live beam can still enter the hypotheses that
+    would be returned. It is also done when at least `beam_size * patience`
+    hypotheses have finished and no live beam scores better, at its present
+    length, than the best of them; `early_stopping` skips this comparison, and
+    `late_stopping` compares with the worst of the best `beam_size` finished
+    ones. None of this lets `num_hypotheses` change the best hypothesis. At the
+    limit of a sequence live beams become finished hypotheses as they are.
 
     With groups the beam is several smaller ones, each of which avoids the
     tokens that earlier groups have taken at the same step. That decides which
@@ -142,7 +143,9 @@ class BeamSearch(SearchStrategy[BeamState]):
     @property
     def num_kept(self) -> int:
         """Finished hypotheses that are kept of each group; N of all."""
-        return self.options.num_hypotheses if self.groups == 1 else self.group_size
+        if self.groups == 1 and not self.options.late_stopping:
+            return self.options.num_hypotheses
+        return self.group_size
 
     def start(
         self,
@@ -263,8 +266,9 @@ class BeamSearch(SearchStrategy[BeamState]):
 
     def finish(self, state: BeamState) -> Hypotheses:
         finished = state.finished
-        if self.groups > 1:  # Until now the best of each group were kept.
-            count = self.options.num_hypotheses
+        # Until now the best of each group, or of a late stop, were kept.
+        count = self.options.num_hypotheses
+        if self.num_kept * self.groups > count:
             finished = take_best(finished, finished.scores, count)
         # Among scores of minus infinity PyTorch's top-k takes any ids.
         exists = ops.isfinite(finished.scores)  # (B, n)
@@ -392,9 +396,8 @@ class BeamSearch(SearchStrategy[BeamState]):
         return ending | truncated, num_finished
 
     def _has_enough(self, num_finished):
-        """Whether as many have ended as `patience` and n ask for, `(B G,)`."""
-        share = -(-self.options.num_hypotheses // self.groups)  # of a group
-        least = max(share, self.group_size * self.options.patience)
+        """Whether as many have ended as `patience` asks for, `(B G,)`."""
+        least = self.group_size * self.options.patience
         return ops.cast(num_finished, "float32") >= least
 
     def _with_finished(self, finished, beams, leaves, length, divisor):
@@ -425,8 +428,10 @@ class BeamSearch(SearchStrategy[BeamState]):
         enough = self._has_enough(num_finished)
         # Enough have finished only if no live beam looks better: where the
         # model is confident, the hypotheses that end early are improbable.
+        # Not the worst of n: the best hypothesis must not depend on n.
         if not self.options.early_stopping:
-            looks_worse = best / divisor[:, 0] <= worst
+            beaten = worst if self.options.late_stopping else finished.scores[:, 0]
+            looks_worse = best / divisor[:, 0] <= beaten
             enough = enough & looks_worse
         return is_beaten, enough
 

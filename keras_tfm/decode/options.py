@@ -43,8 +43,14 @@ _CHOICES = {
     "length_penalty_form": ("mean", "gnmt"),
     "matmul_precision": ("float32", "bfloat16"),
 }
-_FLAGS = ("early_stopping", "disable_unk", "score_prefix", "return_alternatives")
-_FLAGS += ("return_token_scores", "return_attention", "jit_compile", "few_buckets")
+_FLAGS = ("early_stopping", "late_stopping", "disable_unk", "score_prefix")
+_FLAGS += (
+    "return_alternatives",
+    "return_token_scores",
+    "return_attention",
+    "jit_compile",
+    "few_buckets",
+)
 # Closed or open intervals: the lowest value, and whether it is allowed.
 _NUMBERS = {
     "length_penalty": (0, True),
@@ -64,13 +70,14 @@ class Options:
     """Holds every option of decoding.
 
     Names and meanings are those of CTranslate2; `num_beam_groups`,
-    `diversity_penalty` and `early_stopping` are those of Hugging Face
+    `diversity_penalty` and `early_stopping=True` are those of Hugging Face
     transformers. An instance is immutable: `replace` returns a changed copy.
 
     Attributes:
         beam_size: int >= 1, K. 1 is greedy search, or sampling.
-        num_hypotheses: int from 1 to K, n: hypotheses returned for each source.
-            With sampling any number.
+        num_hypotheses: int from 1 to K, n: hypotheses returned for each source,
+            the best first; n does not change which. With `patience` below 1 at
+            most `beam_size * patience`, with sampling any number.
         length_penalty: float >= 0, see `decode.penalty`.
         length_penalty_form: `"mean"` or `"gnmt"`, see `decode.penalty`.
         coverage_penalty: float >= 0. Adds `coverage_penalty * sum(log(min(a,
@@ -78,8 +85,12 @@ class Options:
             has received (Wu et al. 2016, equation 14). It is not divided by the
             length: combine it with the form `"gnmt"`; 0.2 is usual for both.
         patience: float > 0. A source is finished after `beam_size * patience`
-            finished hypotheses. Source: Kasai et al. 2022.
+            finished hypotheses, if no live beam scores higher than the best of
+            them. Source: Kasai et al. 2022.
         early_stopping: bool. Stop there even if a live beam scores higher.
+        late_stopping: bool. Go on while a live beam scores higher than the
+            worst of the best K finished hypotheses, as transformers does by
+            default.
         num_beam_groups: int >= 1 that divides `beam_size`: groups of diverse
             beam search. Source: Vijayakumar et al. 2016.
         diversity_penalty: float >= 0, subtracted from the log-probability of a
@@ -147,6 +158,7 @@ class Options:
     coverage_penalty: float = 0.0
     patience: float = 1.0
     early_stopping: bool = False
+    late_stopping: bool = False
     num_beam_groups: int = 1
     diversity_penalty: float = 0.0
     # How long they are.
@@ -320,6 +332,20 @@ class Options:
                 "`beam_size` must be at least `num_hypotheses`; got "
                 f"beam_size={self.beam_size}, num_hypotheses={self.num_hypotheses}. "
                 "Increase `beam_size`."
+            )
+        # The search may end with so many; to return one it always goes on.
+        if self.num_hypotheses > max(1, self.beam_size * self.patience) and (
+            not self.return_alternatives
+        ):
+            raise ValueError(
+                "`num_hypotheses` must be at most `beam_size * patience`, after which "
+                f"the search ends; got num_hypotheses={self.num_hypotheses}, beam_size="
+                f"{self.beam_size}, patience={self.patience}. Increase `patience`."
+            )
+        if self.early_stopping and self.late_stopping:
+            raise ValueError(
+                "`early_stopping` and `late_stopping` exclude each other; got both. "
+                "Leave one out."
             )
         if self.beam_size % self.num_beam_groups:
             raise ValueError(

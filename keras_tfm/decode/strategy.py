@@ -44,6 +44,7 @@ def first_token_strategy(options: Options) -> BeamSearch:
             coverage_penalty=0.0,
             patience=1.0,
             early_stopping=False,
+            late_stopping=False,
             num_beam_groups=1,
             diversity_penalty=0.0,
         )

@@ -129,6 +129,7 @@ def reference_beam_search(
     form="mean",
     patience=1.0,
     early_stopping=False,
+    late_stopping=False,
     stop_early=True,
     end_id=END,
 ):
@@ -150,12 +151,14 @@ def reference_beam_search(
         live = [c for c in best if c[0][-1] != end_id][:beam_size]
         if not live:
             return finished[:num_hypotheses]
-        if len(finished) < num_hypotheses:
+        num_kept = beam_size if late_stopping else num_hypotheses
+        if len(finished) < num_kept:
             continue
-        worst = finished[num_hypotheses - 1][0]
-        best_now = live[0][1] / divisor(length, length_penalty, form)
+        worst = finished[num_kept - 1][0]
+        to_beat = worst if late_stopping else finished[0][0]
+        looks_worse = live[0][1] / divisor(length, length_penalty, form) <= to_beat
         if num_finished >= beam_size * patience and (
-            early_stopping or best_now <= worst
+            early_stopping or (looks_worse and length < max_length)
         ):
             return finished[:num_hypotheses]
         reachable = live[0][1] / divisor(max_length, length_penalty, form)

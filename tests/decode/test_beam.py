@@ -102,9 +102,10 @@ def test_a_wide_beam_finds_every_hypothesis_of_allowed_tokens(seed, sharpness):
         {"beam_size": 3, "num_hypotheses": 3, "length_penalty": 0.0},
         {"beam_size": 4, "num_hypotheses": 2, "patience": 0.5},
         {"beam_size": 3, "num_hypotheses": 2, "early_stopping": True},
+        {"beam_size": 3, "num_hypotheses": 2, "late_stopping": True},
         {
             "beam_size": 4,
-            "num_hypotheses": 4,
+            "num_hypotheses": 2,
             "early_stopping": True,
             "patience": 0.5,
         },
@@ -125,6 +126,27 @@ def test_a_narrow_beam_equals_the_reference_search(options, seed, sharpness):
             row,
             reference_beam_search(tree_log_probs(table[row]), 5, **reference_options),
         )
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"early_stopping": True}, {"late_stopping": True}, {"num_beam_groups": 2}],
+    ids=str,
+)
+@many_languages
+@given(**LANGUAGES)
+def test_the_best_hypothesis_does_not_depend_on_their_number(options, seed, sharpness):
+    table = draw_language(seed, ROWS, 5, 7, sharpness)
+    single, *several = (
+        run(table, 7, beam_size=4, num_hypotheses=n, **options) for n in (1, 2, 4)
+    )
+    for hypotheses in several:
+        for expected, actual in zip(single[:2], hypotheses[:2], strict=True):
+            expected, actual = (
+                ops.convert_to_numpy(x)[:, 0] for x in (expected, actual)
+            )
+            np.testing.assert_array_equal(actual, expected)
 
 
 @pytest.mark.parametrize("num_hypotheses", [1, 3])

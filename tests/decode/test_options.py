@@ -212,6 +212,14 @@ NAN = float("nan")
         ({"beam_size": 0}, "`beam_size` must be an integer of at least 1; got 0"),
         ({"num_hypotheses": 0}, "`num_hypotheses` must be an integer of at least 1"),
         ({"num_hypotheses": 2}, "got beam_size=1, num_hypotheses=2. Increase"),
+        (
+            {"beam_size": 4, "num_hypotheses": 3, "patience": 0.5},
+            "at most `beam_size . patience`.*got num_hypotheses=3",
+        ),
+        (
+            {"beam_size": 4, "early_stopping": True, "late_stopping": True},
+            "`early_stopping` and `late_stopping` exclude each other",
+        ),
         ({"num_beam_groups": 0}, "`num_beam_groups` must be an integer of at least 1"),
         ({"num_beam_groups": 2}, "`num_beam_groups` must divide `beam_size`"),
         ({"diversity_penalty": -1}, "`diversity_penalty` must be .* at least 0"),

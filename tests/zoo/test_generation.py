@@ -37,7 +37,7 @@ def test_generation_config_becomes_decode_options(tmp_path):
     )
     assert actual == {
         "beam_size": 4,
-        "num_hypotheses": 4,
+        "late_stopping": True,
         "length_penalty": 0.7,
         "max_decoding_length": 19,  # the reference counts the start token
         "min_decoding_length": 5,
@@ -54,7 +54,7 @@ def test_generation_config_becomes_decode_options(tmp_path):
         "inf"
     )
     assert options_of(tmp_path, **beam, early_stopping=True)["early_stopping"] is True
-    assert "early_stopping" not in options_of(tmp_path, **beam, early_stopping=False)
+    assert options_of(tmp_path, **beam, early_stopping=False)["late_stopping"] is True
     assert options_of(tmp_path, length_penalty=0.0)["length_penalty"] == 0.0
     new = options_of(tmp_path, max_new_tokens=20, max_length=9, min_new_tokens=4)
     assert new["max_decoding_length"] == 20 and new["min_decoding_length"] == 4
@@ -67,7 +67,7 @@ def test_generation_config_becomes_decode_options(tmp_path):
     assert [sampling[f"sampling_{name}"] for name in names] == [*values.values()]
     assert "sampling_topp" not in options_of(tmp_path, num_beams=1, top_p=0.9)
     greedy = options_of(tmp_path, num_beams=1)
-    assert "num_hypotheses" not in greedy and greedy["target_prefix"] == []
+    assert "late_stopping" not in greedy and greedy["target_prefix"] == []
     assert not {"max_decoding_length", "min_decoding_length"} & set(greedy)
 
 

@@ -177,7 +177,7 @@ def test_generate_gives_the_ids_of_decoder(beams, tmp_path):
     )
     settings = {
         "beam_size": beams,
-        "num_hypotheses": beams,
+        "late_stopping": beams > 1,
         "max_decoding_length": 9,
         "min_decoding_length": 3,
         "suppress_sequences": [[5, 6]],

@@ -102,12 +102,11 @@ def _options(generation, permutation):
     if forced is not None:
         options["score_prefix"] = False
     if options["beam_size"] > 1:
-        # The search continues until no live beam can beat the worst hypothesis.
-        options["num_hypotheses"] = options["beam_size"]
         if generation.get("early_stopping") == "never":
             options["patience"] = float("inf")
-        elif generation.get("early_stopping"):
-            options["early_stopping"] = True
+        else:
+            stops = bool(generation.get("early_stopping"))
+            options["early_stopping" if stops else "late_stopping"] = True
     # The unknown token is one like others in transformers.
     return options | {"source_suffix": [permutation.end_id], "disable_unk": False}
 
@@ -198,6 +197,7 @@ def exported_options(options: dict[str, Any], max_length: int) -> dict[str, Any]
         del rest["patience"]
     elif rest.pop("early_stopping", False):
         exported["early_stopping"] = True
+    rest.pop("late_stopping", None)  # how transformers ends by default
     suppressed = {*rest.pop("suppress_ids", (0, 2))}
     suppressed |= {1} if rest.pop("disable_unk", True) else set()
     sequences = map(list, rest.pop("suppress_sequences", ()))
