@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_tfm import zoo
-from keras_tfm.pipelines.saving import read_model
+from keras_tfm.pipelines.saving import UNFINISHED, read_model
 from keras_tfm.zoo.config_file import read_json
 from keras_tfm.zoo.huggingface.hub import HUB
 
@@ -196,7 +196,7 @@ def _read_folder(folder, description=None):
 
 def _read_format(folder):
     """Returns the folder that `save` has written, or `Imported`."""
-    for saved in (folder, folder / "model"):
+    for saved in (folder, folder / "model", folder / UNFINISHED):
         if (saved / "model.keras").is_file():
             return saved
     config = folder / "config.json"
@@ -213,8 +213,8 @@ def _read_format(folder):
         )
     if (folder / "flags.json").is_file():
         raise FileNotFoundError(
-            f"{os.fspath(folder)!r} holds a run that has not finished: a recipe saves "
-            "its model at the end. Resume the run with the command that started it."
+            f"{os.fspath(folder)!r} holds a run that has not begun to train. Resume it "
+            "with the command that started it."
         )
     raise FileNotFoundError(
         f"{os.fspath(folder)!r} does not hold a model of a recipe, transformers, "

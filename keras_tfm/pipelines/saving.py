@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import os
 import pathlib
 import tempfile
@@ -22,8 +23,13 @@ if TYPE_CHECKING:
     from keras_tfm.pipelines.classifier import Classifier
     from keras_tfm.pipelines.translator import Translator
 
+_log = logging.getLogger(__name__)
+
 TRANSLATOR_FILES = ("model.keras", "source.model", "target.model", "translator.json")
 CLASSIFIER_FILES = ("model.keras", "vocabulary.model", "classifier.json")
+# The model of a recipe's run that has not finished. Its weights are those of
+# the last epoch, in the folder CHECKPOINTS beside it.
+UNFINISHED, CHECKPOINTS = "unfinished", "averages"
 SHORTLIST = "shortlist.npz"  # of a translator that has one
 # Not in translator.json: what the vocabulary knows; the shortlist, which has a
 # file; what is best on one machine; and functions, which JSON cannot hold.
@@ -206,20 +212,39 @@ def check_entries(
 
 
 def read_model(file: pathlib.Path) -> keras.Model:
-    """Reads a Keras model.
+    """Reads a Keras model; that of an unfinished run as its last epoch left it.
 
     Raises:
         ValueError: the file is damaged.
+        FileNotFoundError: no epoch of the run has finished.
     """
     try:
         if not zipfile.is_zipfile(file):  # Keras would report a missing file
             raise zipfile.BadZipFile("it is not a zip file")
-        return keras.models.load_model(file)
+        model = keras.models.load_model(file)
     except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError) as error:
         raise ValueError(
             f"{os.fspath(file)!r} is damaged ({error}); it has "
             f"{file.stat().st_size:,} bytes. Copy or save it again."
         ) from error
+    if file.parent.name == UNFINISHED:
+        _load_last_epoch(model, file.parents[1])
+    return model
+
+
+def _load_last_epoch(model, run):
+    checkpoints = sorted((run / CHECKPOINTS).glob("epoch_*.weights.h5"))
+    if not checkpoints:
+        raise FileNotFoundError(
+            f"{os.fspath(run)!r} holds a run that has not finished an epoch yet. Wait "
+            "for it, or resume it with the command that started it."
+        )
+    model.load_weights(checkpoints[-1])
+    epoch = int(checkpoints[-1].name.split(".")[0].removeprefix("epoch_"))
+    _log.warning(
+        f"{os.fspath(run)!r} holds a run that has not finished: its weights after "
+        f"epoch {epoch}."
+    )
 
 
 def write_model(model: keras.Model, folder: str | os.PathLike) -> None:

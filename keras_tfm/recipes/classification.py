@@ -11,6 +11,7 @@
 import dataclasses
 import math
 import pathlib
+import shutil
 import sys
 import time
 from typing import Annotated, Literal
@@ -20,7 +21,8 @@ import numpy as np
 import tyro
 from sklearn import metrics
 
-from keras_tfm import models, pipelines, plot, text, training, zoo
+from keras_tfm import models, pipelines, plot, text, zoo
+from keras_tfm.pipelines import saving
 from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.recipes import (
     classification_defaults,
@@ -32,7 +34,7 @@ from keras_tfm.recipes import (
 )
 
 # Flags that may change when a run is resumed.
-RESUMABLE = ("out", "average_last")
+RESUMABLE = ("out", "average_last", "save_every")
 NUM_TEXTS = 6  # texts whose most attended words a run prints
 
 
@@ -127,8 +129,9 @@ class Run:
     """Where to save, and the seed."""
 
     out: str | None = None
-    """Run folder. A run is resumed if the folder holds one. Default: a name
-    under runs/."""
+    """Run folder, resumed if it holds a run. Default: a name under runs/."""
+    save_every: int = 1_000
+    """Updates after which the state of a longer epoch is saved."""
     seed: int = 0
     """Seed of weights, dropout, shuffling and held-out examples."""
 
@@ -154,6 +157,17 @@ def main(flags: Flags) -> dict:
     requested, flags = flags, classification_defaults.complete(flags)
     out = pathlib.Path(flags.out)
     keras.utils.set_random_seed(flags.seed)
+    with runs.run_folder(out):
+        return train(requested, flags, corpus, out)
+
+
+def train(
+    requested: Flags,
+    flags: Flags,
+    corpus: labeled_corpora.LabeledCorpus,
+    out: pathlib.Path,
+) -> dict:
+    """Trains in the locked run folder, scores, and writes the results."""
     encoder, vocabulary = make_encoder(flags, corpus, out)
     flags = classification_defaults.fit_positions(flags, encoder, requested.max_length)
     flags = classification_defaults.fit_small_corpus(
@@ -161,9 +175,7 @@ def main(flags: Flags) -> dict:
     )
     identity = runs.identity(flags, corpus.train, corpus.validation)
     runs.check_folder(out, identity, RESUMABLE)
-    out.mkdir(parents=True, exist_ok=True)
     runs.write_json(out / "flags.json", identity)
-
     batches, validation = make_batches(flags, corpus, encoder, vocabulary)
     print(batches.report)
     if keras.config.backend() == "jax":
@@ -180,11 +192,16 @@ def main(flags: Flags) -> dict:
     # The same random numbers whether this start or an earlier one pretrained.
     keras.utils.set_random_seed(flags.seed + 1)
     model = make_model(flags, corpus.train, encoder, batches.steps_per_epoch)
-    history, weights, validation_scores = train(
+    # Weights of an epoch make a classifier of it while the run goes on.
+    make_classifier(flags, model, vocabulary, corpus.train).save(
+        out / saving.UNFINISHED
+    )
+    history, weights, validation_scores = fit(
         flags, model, batches, validation, out, multi_label
     )
     classifier = make_classifier(flags, model, vocabulary, corpus.train)
     classifier.save(out / "model")
+    shutil.rmtree(out / saving.UNFINISHED)
     result, predicted = classification_scores.evaluate(flags, classifier, corpus, out)
     result |= {
         "tf_idf": baseline and classification_scores.percentages(baseline),
@@ -301,7 +318,6 @@ def make_vocabulary(
             normalization="nmt_nfkc_cf",
             exact=False,
         )
-    out.mkdir(parents=True, exist_ok=True)  # only after the input proved readable
     vocabulary.save(file)
     return vocabulary
 
@@ -375,7 +391,7 @@ def make_loss(multi_label: bool) -> tuple[keras.losses.Loss, keras.metrics.Metri
     )
 
 
-def train(
+def fit(
     flags: Flags,
     model: keras.Model,
     batches: text.LabelBatches,
@@ -399,27 +415,16 @@ def train(
         patience=flags.patience,
         restore_best_weights=True,
     )
-    average = training.CheckpointAverage(out / "averages", last=flags.average_last)
-    resume = training.ResumeTraining(out / "restart", callbacks=[stopping])
-    first_epoch, steps = resume.restore(model), batches.steps_per_epoch
-    if not resume.stopped:
-        model.fit(
-            batches.dataset(first_step=first_epoch * steps, repeat=True),
-            validation_data=validation.ordered(),
-            steps_per_epoch=steps,
-            initial_epoch=first_epoch,
-            epochs=flags.epochs,
-            shuffle=False,
-            verbose=1 if sys.stdout.isatty() else 2,
-            callbacks=[
-                runs.Seconds(),
-                average,
-                stopping,
-                keras.callbacks.TensorBoard(out / "tensorboard"),
-                resume,
-            ],
-        )
-    curve = resume.history[f"val_{name}"]
+    callbacks, average, resume = runs.make_callbacks(flags, out, last=[stopping])
+    history = resume.fit(
+        model,
+        batches,
+        flags.epochs,
+        callbacks,
+        validation_data=validation.ordered(),
+        verbose=1 if sys.stdout.isatty() else 2,
+    )
+    curve = history[f"val_{name}"]
     best_weights, best_score = model.get_weights(), best(curve)
     count = len(average.apply(model))
     evaluation = model.evaluate(validation.ordered(), return_dict=True, verbose=0)
@@ -435,7 +440,7 @@ def train(
         model.set_weights(best_weights)
         chosen = list(scores)[0]
     rounded = {weights: round(float(score), 4) for weights, score in scores.items()}
-    return resume.history, chosen, {name: rounded}
+    return history, chosen, {name: rounded}
 
 
 def make_classifier(

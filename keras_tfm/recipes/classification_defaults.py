@@ -86,7 +86,10 @@ FINE_TUNING_LENGTH = 256
 EPOCH_STEPS, BATCH_TEXTS = 20, 8
 MIN_UPDATES, MIN_PATIENCE = 300, 100
 MINIMUMS = {
-    1: ("epochs", "average_last", "patience", "batch_tokens", "max_length", "lora_rank")
+    1: (
+        *("epochs", "average_last", "patience", "batch_tokens", "max_length"),
+        *("lora_rank", "save_every"),
+    )
 }
 MINIMUMS[0] = ("frozen_layers", "pretraining_epochs")
 

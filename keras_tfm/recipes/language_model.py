@@ -10,6 +10,7 @@
 import dataclasses
 import pathlib
 import random
+import shutil
 import sys
 import time
 from typing import Literal
@@ -18,6 +19,7 @@ import keras
 import numpy as np
 
 from keras_tfm import decode, models, pipelines, plot, runtime, text, training
+from keras_tfm.pipelines import saving
 from keras_tfm.recipes import labeled_corpora, runs, vocabularies
 from keras_tfm.text.files import numbered_lines
 from keras_tfm.text.normalization import Normalization
@@ -39,8 +41,9 @@ SIZES = {
 }
 # Flags that may change when a run is resumed.
 RESUMABLE = ("out", "average_last", "prompt", "sampling_topp", "temperature")
-RESUMABLE += ("max_new_tokens", "max_bad_rate")
+RESUMABLE += ("max_new_tokens", "max_bad_rate", "save_every")
 COUNTS = ("epochs", "average_last", "length", "batch_size", "max_new_tokens")
+COUNTS += ("save_every",)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,8 +125,10 @@ class Run:
     """Where to save, and the seed."""
 
     out: str | None = None
-    """Run folder. A run is resumed if the folder holds one. Default: a name
-    under runs/."""
+    """Run folder. A run is resumed if the folder holds one, after its last
+    saved state. Default: a name under runs/."""
+    save_every: int = 1_000
+    """Updates after which the state of a longer epoch is saved."""
     seed: int = 0
     """Seed of weights, dropout, sampling and held-out texts."""
 
@@ -143,7 +148,15 @@ def main(flags: Flags) -> dict:
         flags = dataclasses.replace(flags, out=f"runs/{corpus}-language-model")
     out = pathlib.Path(flags.out)
     identity = runs.identity(flags, texts["train"], texts["validation"])
-    runs.check_folder(out, identity, RESUMABLE)
+    with runs.run_folder(out):
+        runs.check_folder(out, identity, RESUMABLE)
+        return train(flags, texts, out, identity)
+
+
+def train(
+    flags: Flags, texts: dict[str, list[str]], out: pathlib.Path, identity: dict
+) -> dict:
+    """Trains in the locked run folder, scores, and writes the results."""
     keras.utils.set_random_seed(flags.seed)
     vocabulary = make_vocabulary(flags, texts["train"], out)
     rows = {
@@ -156,10 +169,10 @@ def main(flags: Flags) -> dict:
     rows["train"].batch(0)  # raises if there is too little text
     model = make_model(flags, vocabulary, rows["train"].steps_per_epoch)
     sampler = Sampler(flags, model, vocabulary, texts["test"])
-    out.mkdir(parents=True, exist_ok=True)  # only after the input proved readable
     vocabulary.save(out / "vocabulary.model")
     runs.write_json(out / "flags.json", identity)
-    history, averaged = train(flags, model, rows, out)
+    make_translator(flags, model, vocabulary).save(out / saving.UNFINISHED)
+    history, averaged = fit(flags, model, rows, out)
     result = {}
     for split in ("validation", "test"):
         scores = evaluate(model, rows[split], texts[split])
@@ -170,6 +183,7 @@ def main(flags: Flags) -> dict:
             f"{scores['bits_per_character']:.4f} bits per character"
         )
     make_translator(flags, model, vocabulary).save(out / "model")
+    shutil.rmtree(out / saving.UNFINISHED)
     result |= {
         "parameters": model.count_params(),
         "train_tokens": rows["train"].num_tokens,
@@ -304,7 +318,7 @@ def make_model(
     return model
 
 
-def train(
+def fit(
     flags: Flags,
     model: models.CausalLM,
     rows: dict[str, text.TokenRows],
@@ -315,26 +329,16 @@ def train(
     Returns:
         The history, and the number of averaged epochs.
     """
-    average = training.CheckpointAverage(out / "averages", last=flags.average_last)
-    resume = training.ResumeTraining(out / "restart")
-    first_epoch, steps = resume.restore(model), rows["train"].steps_per_epoch
-    if first_epoch < flags.epochs:
-        model.fit(
-            rows["train"].dataset(first_step=first_epoch * steps, repeat=True),
-            validation_data=rows["validation"].ordered(),
-            steps_per_epoch=steps,
-            initial_epoch=first_epoch,
-            epochs=flags.epochs,
-            shuffle=False,
-            verbose=1 if sys.stdout.isatty() else 2,
-            callbacks=[
-                runs.Seconds(),
-                average,
-                keras.callbacks.TensorBoard(out / "tensorboard"),
-                resume,
-            ],
-        )
-    return resume.history, len(average.apply(model))
+    callbacks, average, resume = runs.make_callbacks(flags, out)
+    history = resume.fit(
+        model,
+        rows["train"],
+        flags.epochs,
+        callbacks,
+        validation_data=rows["validation"].ordered(),
+        verbose=1 if sys.stdout.isatty() else 2,
+    )
+    return history, len(average.apply(model))
 
 
 def evaluate(

@@ -10,12 +10,22 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+import keras
+
 from keras_tfm import models, text, training
 from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.recipes import labeled_corpora, runs
+from keras_tfm.training import training_state
 
 if TYPE_CHECKING:  # which imports this module
     from keras_tfm.recipes import classification
+
+
+class CheckFinite(keras.callbacks.Callback):
+    """Ends training that has diverged, before its weights are saved."""
+
+    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
+        training_state.check_finite(self.model, logs["loss"], "No weights were saved.")
 
 
 def pretrain(
@@ -85,6 +95,7 @@ def pretrain(
         epochs=flags.pretraining_epochs,
         shuffle=False,
         verbose=1 if sys.stdout.isatty() else 2,
+        callbacks=[CheckFinite()],
     ).history
     minutes = round((time.perf_counter() - start) / 60, 4)
     encoder.save_weights(weights)

@@ -1,21 +1,26 @@
 """What all recipes share: flags, the run folder, minutes, memory, versions."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import math
 import os
 import pathlib
+import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import keras
 
+from keras_tfm import training
 from keras_tfm.recipes.flags import parse, with_flags
+from keras_tfm.training import folder_lock, training_state
 
 if TYPE_CHECKING:  # a module of type stubs alone
     from _typeshed import DataclassInstance
@@ -69,8 +74,52 @@ def start(
     values = parse(flags, description, arguments)
     try:
         main(values)
-    except (ValueError, OSError) as error:
+    # FloatingPointError: training has diverged.
+    except (ValueError, OSError, FloatingPointError) as error:
         sys.exit(with_flags(str(error), values))  # to standard error, with status 1
+    except KeyboardInterrupt as interrupt:
+        print(f"\nStopped. {interrupt}".rstrip(), file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
+
+
+@contextlib.contextmanager
+def run_folder(out: pathlib.Path) -> Iterator[None]:
+    """Locks a run folder, and says after Ctrl-C how the run is resumed.
+
+    Args:
+        out: path of the run folder. Created if it does not exist; removed if
+            nothing was written to it.
+
+    Raises:
+        ValueError: another process trains in the folder.
+        KeyboardInterrupt: with the sentence as its text.
+    """
+    folder_lock.lock_folder(out, "out")
+    try:
+        yield
+    except BaseException as error:
+        # On JAX, Keras may raise an error of its own when it is interrupted.
+        errors = [error]
+        while errors[-1] is not None:
+            errors.append(errors[-1].__context__)
+        if any(isinstance(error, KeyboardInterrupt) for error in errors):
+            raise KeyboardInterrupt(_how_to_resume(out)) from None
+        raise
+    finally:
+        if [path.name for path in out.iterdir()] == [folder_lock.FILE_NAME]:
+            shutil.rmtree(out)
+        folder_lock.unlock_folder(out)
+
+
+def _how_to_resume(out):
+    if not is_resumable(out):
+        return "No state was saved yet: the same command starts from the first epoch."
+    state, _ = training_state.read_state(state_file(out), with_arrays=False)
+    epochs, step = state["epochs"], state["step"]
+    place = f"after epoch {epochs}"
+    if step:
+        place = f"in epoch {epochs + 1}, after {step:,} steps"
+    return f"The same command resumes the run in {os.fspath(out)!r} {place}."
 
 
 def check_ranges(flags: "DataclassInstance") -> None:
@@ -136,8 +185,13 @@ def identity(flags: "DataclassInstance", *datasets: Iterable) -> dict:
 
 
 def is_resumable(out: pathlib.Path) -> bool:
-    """Returns whether a folder holds a run with at least one finished epoch."""
-    return (out / "restart" / "training_state.npz").exists()
+    """Returns whether a folder holds the state of a run."""
+    return state_file(out).exists()
+
+
+def state_file(out: pathlib.Path) -> pathlib.Path:
+    """Returns the file of `ResumeTraining` in a run folder."""
+    return out / "restart" / "training_state.npz"
 
 
 def check_folder(out: pathlib.Path, values: dict, resumable: Iterable[str]) -> None:
@@ -167,6 +221,33 @@ def check_folder(out: pathlib.Path, values: dict, resumable: Iterable[str]) -> N
             "another folder with --out, or remove that one."
         )
     print(f"Resuming the run in {out}")
+
+
+def make_callbacks(
+    flags: Any,
+    out: pathlib.Path,
+    first: Sequence[keras.callbacks.Callback] = (),
+    last: Sequence[keras.callbacks.Callback] = (),
+) -> tuple[list, training.CheckpointAverage, training.ResumeTraining]:
+    """Makes the callbacks that all recipes share.
+
+    Args:
+        flags: dataclass instance with `average_last` and `save_every`.
+        out: path of the run folder.
+        first, last: callbacks before the weights of an epoch are saved, and
+            after. What they remember is part of the state of the run.
+
+    Returns:
+        The list of callbacks, without the last one; `CheckpointAverage`, which
+        is one of them; and the last one, `ResumeTraining`.
+    """
+    first = [*first, Seconds()]
+    average = training.CheckpointAverage(out / "averages", last=flags.average_last)
+    board = keras.callbacks.TensorBoard(out / "tensorboard")
+    resume = training.ResumeTraining(
+        state_file(out).parent, [*first, *last], flags.save_every
+    )
+    return [*first, average, *last, board], average, resume
 
 
 def make_adamw(
@@ -216,13 +297,24 @@ def make_adamw(
 
 
 class Seconds(keras.callbacks.Callback):
-    """Adds the seconds of an epoch, scoring included, to the logs."""
+    """Adds the seconds of an epoch, scoring included, to the logs.
+
+    Attributes:
+        elapsed: float, seconds of the epoch so far, those before a resume
+            included: `ResumeTraining` saves and restores it.
+    """
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
-        self.start = time.perf_counter()
+        self.elapsed, self._last = 0.0, time.perf_counter()
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        time_now = time.perf_counter()
+        self.elapsed, self._last = self.elapsed + time_now - self._last, time_now
 
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        logs["seconds"] = round(time.perf_counter() - self.start, 2)
+        self.on_train_batch_end(0)
+        logs["seconds"] = round(self.elapsed, 2)
+        self.elapsed = 0.0
 
 
 def peak_memory() -> float | None:

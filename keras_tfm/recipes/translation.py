@@ -10,6 +10,7 @@
 
 import dataclasses
 import pathlib
+import shutil
 import sys
 import time
 from typing import Annotated, Literal
@@ -19,6 +20,7 @@ import numpy as np
 import tyro
 
 from keras_tfm import decode, models, pipelines, plot, text, training
+from keras_tfm.pipelines import saving
 from keras_tfm.recipes import (
     corpora,
     fine_tuning,
@@ -35,7 +37,7 @@ MAX_LENGTH = 256  # tokens of either side of a training pair
 MAX_SOURCE_LENGTH = 1_024  # tokens of a source to translate
 # Flags that may change when a run is resumed.
 RESUMABLE = ("out", "epochs", "cooldown_epochs", "average_last", "evaluate_every")
-RESUMABLE += ("beam_size", "length_penalty", "max_bad_rate")
+RESUMABLE += ("beam_size", "length_penalty", "max_bad_rate", "save_every")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -167,8 +169,10 @@ class Run:
     """Where to save, and the seed."""
 
     out: str | None = None
-    """Run folder. A run is resumed if the folder holds one. Default: a name
-    under runs/."""
+    """Run folder. A run is resumed if the folder holds one, after its last
+    saved state. Default: a name under runs/."""
+    save_every: int = 1_000
+    """Updates after which the state of a longer epoch is saved."""
     seed: int = 0
     """Seed of weights, dropout, shuffling and held-out pairs."""
 
@@ -196,7 +200,15 @@ def main(flags: Flags) -> dict:
     flags = translation_defaults.complete(flags, len(corpus.train))
     out = pathlib.Path(flags.out)
     identity = runs.identity(flags, corpus.train, corpus.validation)
-    runs.check_folder(out, identity, RESUMABLE)
+    with runs.run_folder(out):
+        runs.check_folder(out, identity, RESUMABLE)
+        return train(flags, corpus, out, identity)
+
+
+def train(
+    flags: Flags, corpus: corpora.Corpus, out: pathlib.Path, identity: dict
+) -> dict:
+    """Trains in the locked run folder, scores, and writes the results."""
     keras.utils.set_random_seed(flags.seed)
     parent = fine_tuning.load_parent(flags.init_from) if flags.init_from else None
     vocabulary = vocabularies.make_vocabulary(flags, corpus, out, parent)
@@ -207,11 +219,16 @@ def main(flags: Flags) -> dict:
     print(batches.report)
     model = make_model(flags, vocabulary, parent)
     network = compile_network(flags, model, batches.steps_per_epoch)
+    translation_defaults.warn_of_few_updates(flags, batches.steps_per_epoch)
     trainer = Trainer(flags, model, network, vocabulary, corpus, out)
+    # Weights of an epoch make a translator of it while the run goes on.
+    translator = make_translator(flags, copy_model(model), corpus, vocabulary)
+    translator.save(out / saving.UNFINISHED)
     averaged = trainer.fit(batches, validation)
 
     translator = make_translator(flags, copy_model(model), corpus, vocabulary)
     translator.save(out / "model")
+    shutil.rmtree(out / saving.UNFINISHED)
     result = translation_scores.evaluate(flags, translator, corpus, out)
     result |= {
         "parameters": model.count_params(),
@@ -371,7 +388,9 @@ class Trainer:
             every_epochs=flags.evaluate_every,
             tokenize=flags.bleu_tokenize,
         )
-        self.resume = training.ResumeTraining(out / "restart", callbacks=[self.bleu])
+        self.callbacks, self.average, self.resume = runs.make_callbacks(
+            flags, out, first=[self.bleu]
+        )
 
     def translate(self, sentences: list[str]) -> list[str]:
         """Translates with the present weights."""
@@ -387,35 +406,15 @@ class Trainer:
     def fit(self, batches: text.Batches, validation: text.Batches) -> int:
         """Trains, averages weights, and returns the number of averaged
         epochs."""
-        flags, steps = self.flags, batches.steps_per_epoch
-        average = training.CheckpointAverage(
-            self.out / "averages", last=flags.average_last
+        self.resume.fit(
+            self.network,
+            batches,
+            self.flags.epochs,
+            self.callbacks,
+            validation_data=validation.dataset(),
+            verbose=1 if sys.stdout.isatty() else 2,
         )
-        first_epoch = self.resume.restore(self.network)
-        if first_epoch > flags.epochs:
-            raise ValueError(
-                f"--epochs must be at least {first_epoch}, since the run in {self.out} "
-                f"has trained so many; got {flags.epochs}. Increase it, or name "
-                "another folder with --out."
-            )
-        if first_epoch < flags.epochs:
-            self.network.fit(
-                batches.dataset(first_step=first_epoch * steps, repeat=True),
-                validation_data=validation.dataset(),
-                steps_per_epoch=steps,
-                initial_epoch=first_epoch,
-                epochs=flags.epochs,
-                shuffle=False,
-                verbose=1 if sys.stdout.isatty() else 2,
-                callbacks=[
-                    self.bleu,
-                    runs.Seconds(),
-                    average,
-                    keras.callbacks.TensorBoard(self.out / "tensorboard"),
-                    self.resume,
-                ],
-            )
-        averaged = len(average.apply(self.network))
+        averaged = len(self.average.apply(self.network))
         print(f"\nWeights averaged over the last {averaged} epochs")
         return averaged
 

@@ -95,7 +95,7 @@ LARGE_CORPUS = {
 # Configuration that a fine-tuned model brings along.
 OF_PARENT = ("size", "num_layers")
 COUNTS = ("epochs", "average_last", "evaluate_every", "beam_size", "batch_tokens")
-COUNTS += ("num_buckets", "held_out", "warmup_steps")
+COUNTS += ("num_buckets", "held_out", "warmup_steps", "save_every")
 
 
 def complete(flags: "translation.Flags", num_pairs: int) -> "translation.Flags":
@@ -136,6 +136,23 @@ def complete(flags: "translation.Flags", num_pairs: int) -> "translation.Flags":
             f"{flags.cooldown_epochs}."
         )
     return flags
+
+
+def warn_of_few_updates(flags: "translation.Flags", steps_per_epoch: int) -> None:
+    """Prints a warning if training ends before the warm-up does.
+
+    Args:
+        flags: complete `translation.Flags`.
+        steps_per_epoch: int.
+    """
+    updates = flags.epochs * steps_per_epoch
+    if updates < flags.warmup_steps:
+        print(
+            f"Warning: {updates:,} updates are fewer than --warmup-steps "
+            f"{flags.warmup_steps:,}: the learning rate reaches "
+            f"{updates / flags.warmup_steps:.0%} of its peak, and the model may learn "
+            "nothing. Increase --epochs, or lower --warmup-steps or --batch-tokens."
+        )
 
 
 def _run_folder(flags) -> str:

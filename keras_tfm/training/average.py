@@ -10,6 +10,9 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_tfm.training.folder_lock import lock_folder, unlock_folder
+from keras_tfm.training.training_state import check_finite
+
 FILE_NAME = re.compile(r"epoch_(\d+)\.weights\.h5")
 Path = str | os.PathLike
 
@@ -21,7 +24,8 @@ class CheckpointAverage(keras.callbacks.Callback):
     the first epoch being 1; `model.load_weights` reads such a file. A file is
     written completely or not at all, and a run that resumes in the same folder
     continues with its files. Files of epochs later than the current one belong
-    to an abandoned run and are removed.
+    to an abandoned run and are removed. Weights that are NaN or infinite are
+    not written: training ends. While a process trains, the folder is locked.
 
     Keras itself computes an exponential moving average: `use_ema=True` of an
     optimizer.
@@ -31,7 +35,9 @@ class CheckpointAverage(keras.callbacks.Callback):
         last: int, 1 or more. Number of epochs to keep.
 
     Raises:
-        ValueError: `last` is below 1, or `apply` finds no weights.
+        ValueError: `last` is below 1, `apply` finds no weights, or another
+            process trains in the folder.
+        FloatingPointError: a weight is NaN or infinite.
 
     Example:
         ```python
@@ -85,8 +91,16 @@ class CheckpointAverage(keras.callbacks.Callback):
         model.set_weights(average_weights(model, paths))
         return paths
 
+    def on_train_begin(self, logs: dict | None = None) -> None:
+        lock_folder(self.folder)
+
+    def on_train_end(self, logs: dict | None = None) -> None:
+        unlock_folder(self.folder)
+
     def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        check_finite(
+            self.model, advice=f"{str(self.folder)!r} keeps the weights of before."
+        )
         # Keras requires the suffix; FILE_NAME does not match this name.
         unfinished = self.folder / "unfinished.weights.h5"
         self.model.save_weights(unfinished, overwrite=True)

@@ -18,6 +18,9 @@ class SmoothedCrossentropy(keras.losses.Loss):
 
     The `loss` that Keras shows for an epoch is the mean of the batches' losses
     weighted by sequences, not tokens; `Perplexity` is exact over the epoch.
+    `gradient_accumulation_steps` of an optimizer is Keras' mean too: it weighs
+    batches equally, and so a token of a small batch more. The batches of
+    `keras_tfm.text` have about equally many tokens.
 
     Args:
         label_smoothing: float in `[0, 1)`. Probability spread evenly over all

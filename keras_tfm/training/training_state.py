@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-FORMAT = 2
+FORMAT = 3
 Variables = dict[str, Sequence[Any]]  # variables or arrays, by group
 
 
@@ -88,6 +88,36 @@ def check_state(
             )
 
 
+def check_finite(model: keras.Model, loss: float = 0.0, advice: str = "") -> None:
+    """Ends training that has diverged, before it replaces what was saved.
+
+    Args:
+        model: built and compiled Keras model; its optimizer is checked too.
+        loss: float, mean loss so far.
+        advice: str, a sentence on what remains of the run.
+
+    Raises:
+        FloatingPointError: the loss, a weight or a variable of the optimizer is
+            NaN or infinite.
+    """
+    variables = [*model.variables, *model.optimizer.variables]
+    broken = (
+        variable.path
+        for variable in variables
+        if keras.backend.is_float_dtype(variable.dtype)
+        and not bool(ops.all(ops.isfinite(variable)))
+    )
+    name = next(broken, None)
+    if name is None and np.isfinite(loss):
+        return
+    fault = f"loss={float(loss)}" if name is None else f"a non-finite {name!r}"
+    raise FloatingPointError(
+        f"The loss and all weights must be finite; got {fault}: training has diverged, "
+        f"and stops. {advice} Start again with a lower `learning_rate` or stronger "
+        "clipping of gradients, or in float32."
+    )
+
+
 def write_state(path: pathlib.Path, meta: dict, groups: Variables) -> None:
     """Writes a state in place of the previous one.
 
@@ -110,11 +140,14 @@ def write_state(path: pathlib.Path, meta: dict, groups: Variables) -> None:
     os.replace(unfinished, path)
 
 
-def read_state(path: pathlib.Path) -> tuple[dict, dict[str, np.ndarray]]:
+def read_state(
+    path: pathlib.Path, with_arrays: bool = True
+) -> tuple[dict, dict[str, np.ndarray]]:
     """Reads a state.
 
     Args:
         path: path of the `.npz` file.
+        with_arrays: bool. False reads the description alone.
 
     Returns:
         dict, the description of the run, and dict of name to array.
@@ -124,8 +157,9 @@ def read_state(path: pathlib.Path) -> tuple[dict, dict[str, np.ndarray]]:
     """
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as contents:
-            arrays = {name: contents[name] for name in contents.files}
-        return json.loads(str(arrays.pop("meta"))), arrays
+            names = set(contents.files) - {"meta"} if with_arrays else ()
+            arrays = {name: contents[name] for name in names}
+            return json.loads(str(contents["meta"])), arrays
     except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"The state of the run cannot be read; got {str(path)!r}: {error}. Remove "

@@ -609,9 +609,10 @@ def test_classify_writes_one_label_for_each_line(vocabulary, source, tmp_path, c
 
 
 @torch_only
-def test_average_averages_the_last_epochs(translator, tmp_path, capfd):
+@pytest.mark.parametrize("saved", ["model", "unfinished"])
+def test_average_averages_the_last_epochs(translator, saved, tmp_path, capfd):
     run = tmp_path / "run"
-    translator.save(run / "model")
+    translator.save(run / saved)
     (run / "averages").mkdir()
     original = translator.model.get_weights()
     weights = [np.ones_like(array) * 3 for array in original]

@@ -8,7 +8,7 @@ import pytest
 import keras_tfm
 from keras_tfm import zoo
 from keras_tfm.models import Encoder, SequenceClassifier
-from keras_tfm.pipelines import Classifier, Preset, Translator
+from keras_tfm.pipelines import Classifier, Preset, Translator, load
 from keras_tfm.pipelines import pretrained as preset
 from keras_tfm.text import Vocabulary
 from tests.decode.conftest import draw_transformer
@@ -252,6 +252,40 @@ def test_formats_of_other_programs_are_recognized_by_their_files(tmp_path, monke
     (tmp_path / "empty" / "saved_model.pb").touch()
     with pytest.raises(FileNotFoundError, match="holds a SavedModel"):
         preset.resolve(tmp_path / "empty", "translation")
+
+
+@pytest.mark.parametrize("pipeline", [Translator, Classifier])
+def test_an_unfinished_run_has_the_weights_of_its_last_epoch(
+    pipeline, model, vocabulary, tmp_path, caplog
+):
+    saved = classifier(vocabulary)
+    if pipeline is Translator:
+        saved = Translator(model, vocabulary)
+    (tmp_path / "flags.json").touch()
+    with pytest.raises(FileNotFoundError, match="a run that has not begun to train"):
+        pipeline.from_preset(tmp_path)
+    saved.save(tmp_path / "unfinished")
+    with pytest.raises(FileNotFoundError, match="has not finished an epoch yet"):
+        pipeline.from_preset(tmp_path)
+    (tmp_path / "averages").mkdir()
+    network = type(saved.model).from_config(saved.model.get_config())
+    for number in (9, 10):
+        network.set_weights([array + number for array in saved.model.get_weights()])
+        network.save_weights(tmp_path / "averages" / f"epoch_{number:04d}.weights.h5")
+    read = pipeline.from_preset(tmp_path)
+    assert "has not finished: its weights after epoch 10" in caplog.text
+    for actual, expected in zip(
+        read.model.get_weights(), network.get_weights(), strict=True
+    ):
+        np.testing.assert_array_equal(actual, expected)
+    assert type(load(tmp_path)) is pipeline
+    saved.save(tmp_path / "model")  # the run has finished
+    for actual, expected in zip(
+        pipeline.from_preset(tmp_path).model.get_weights(),
+        saved.model.get_weights(),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(actual, expected)
 
 
 def test_a_model_of_another_task_is_rejected(monkeypatch, vocabulary):

@@ -33,7 +33,7 @@ def flags(tmp_path_factory):
         out=str(folder / "out"),
         size="tiny",
         batch_tokens=1024,
-        epochs=5,
+        epochs=6,
         learning_rate=2e-2,
         average_last=2,
     )
@@ -211,7 +211,7 @@ class Steps:
         x = np.random.default_rng(step).normal(size=(16, 3)).astype("float32")
         return x, (x.sum(1) > 0).astype("int32")
 
-    def dataset(self, first_step=0, last=None):
+    def dataset(self, first_step=0, last=None, repeat=True):
         def signature(tf):
             return tf.TensorSpec((16, 3)), tf.TensorSpec((16,), "int32")
 
@@ -228,22 +228,24 @@ def fit_tiny_model(flags, out, rate=0.1, **changes):
     loss, accuracy = classification.make_loss(multi_label=False)
     model.compile(keras.optimizers.Adam(rate), loss, weighted_metrics=[accuracy])
     flags = dataclasses.replace(flags, **options)
-    return model, *classification.train(flags, model, Steps(), Steps(), out)
+    return model, *classification.fit(flags, model, Steps(), Steps(), out)
 
 
 @pytest.mark.backend("torch")
 def test_an_interrupted_run_ends_with_the_same_weights(flags, tmp_path, monkeypatch):
     whole, history, *_ = fit_tiny_model(flags, tmp_path / "whole")
 
-    class Interrupt(runs.Seconds):
+    original = runs.Seconds
+
+    class Seconds(original):  # the state has the names of the callbacks
         def on_epoch_end(self, epoch, logs=None):
             if epoch == 2:
                 raise KeyboardInterrupt
-            super().on_epoch_end(epoch, logs)
+            original.on_epoch_end(self, epoch, logs)
 
     keras.utils.set_random_seed(1)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(runs, "Seconds", Interrupt)
+        patch.setattr(runs, "Seconds", Seconds)
         fit_tiny_model(flags, tmp_path / "cut")
     keras.utils.set_random_seed(2)  # the restored state does not depend on the seed
     resumed, resumed_history, *_ = fit_tiny_model(flags, tmp_path / "cut")
@@ -612,7 +614,7 @@ def test_the_loss_selects_the_best_epoch_of_multi_label_runs(flags, tmp_path):
     class Rare:
         steps_per_epoch = 4
 
-        def dataset(self, first_step=0):
+        def dataset(self, first_step=0, repeat=True):
             import tensorflow as tf
 
             return tf.data.Dataset.from_tensor_slices((x, y)).batch(16).repeat()
@@ -628,7 +630,7 @@ def test_the_loss_selects_the_best_epoch_of_multi_label_runs(flags, tmp_path):
     model.compile(keras.optimizers.Adam(0.02), loss, weighted_metrics=[accuracy])
     run_flags = dataclasses.replace(flags, epochs=8, patience=1, average_last=1)
     rows = Rare()
-    history, _, scores = classification.train(
+    history, _, scores = classification.fit(
         run_flags, model, rows, rows, tmp_path, multi_label=True
     )
     assert len(set(history["val_label_accuracy"])) == 1  # accuracy never improves

@@ -47,6 +47,7 @@ def weights_of(model):
 
 def test_a_run_writes_the_documented_files(flags, result):
     out = pathlib.Path(flags.out)
+    assert not (out / "unfinished").exists()
     assert {path.name for path in out.iterdir()} >= {
         "model",
         "result.json",
@@ -82,11 +83,45 @@ def test_a_finished_run_resumes_with_more_epochs(flags, result, capsys):
     assert "Resuming the run" in printed
     assert "Epoch 3/3" in printed and "Epoch 2/3" not in printed
     assert resumed["epochs_averaged"] == 3  # the first one was still there
-    with pytest.raises(ValueError, match="--epochs must be at least 3.*got 2"):
+    with pytest.raises(ValueError, match="`epochs` must be at least 3.*got 2"):
         translation.main(flags)
 
 
 @pytest.mark.slow
+@pytest.mark.backend("torch")
+def test_an_interrupted_run_translates_and_ends_as_an_uninterrupted_run(
+    flags, tmp_path, monkeypatch
+):
+    out = tmp_path / "run"
+    whole, stopped = (
+        dataclasses.replace(flags, out=str(folder), subword_sampling=0.3, save_every=9)
+        for folder in (tmp_path / "whole", out)
+    )
+    expected = translation.main(whole)
+    with monkeypatch.context() as patch:
+        patch.setattr(translation.Trainer, "translate", interrupt)  # in epoch 2
+        message = "resumes the run in .* in epoch 2, after 36 steps"
+        with pytest.raises(KeyboardInterrupt, match=message):
+            translation.main(stopped)
+    unfinished = pipelines.Translator.from_preset(out)
+    last = translation.training.average_weights(
+        unfinished.model, [out / "averages" / "epoch_0001.weights.h5"]
+    )
+    assert all(map(np.array_equal, weights_of(unfinished.model), last))
+    assert isinstance(unfinished("I have 12 cats"), str)
+    resumed = translation.main(stopped)
+    assert resumed["bleu"] == expected["bleu"]
+    models_of_runs = [
+        pipelines.Translator.from_preset(path).model for path in (out, whole.out)
+    ]
+    assert all(map(np.array_equal, *map(weights_of, models_of_runs)))
+
+
+def interrupt(trainer, sentences):
+    """Is pressed Ctrl-C while a validation set is translated."""
+    raise KeyboardInterrupt
+
+
 @pytest.mark.backend("torch")
 def test_fine_tuning_starts_with_the_weights_of_its_parent(
     flags, result, tmp_path, capsys

@@ -1,5 +1,6 @@
 """A resumed run ends with the weights of an uninterrupted run."""
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -11,7 +12,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_tfm.training import Bleu, ResumeTraining
+from keras_tfm.training import Bleu, CheckpointAverage, ResumeTraining
 
 FOLDER = pathlib.Path(__file__).parent
 SCRIPT = FOLDER / "run_to_kill.py"
@@ -20,38 +21,35 @@ example = importlib.util.module_from_spec(specification)
 specification.loader.exec_module(example)
 
 
-def state(model):
-    """Copies all variables of the model and its optimizer."""
-    variables = [*model.variables, *model.optimizer.variables]
-    return [np.array(keras.ops.convert_to_numpy(v)) for v in variables]
-
-
 def check_equal(model, expected):
-    pairs = zip(state(model), state(expected), strict=True)
+    pairs = zip(example.state(model), example.state(expected), strict=True)
     for actual, expected_variable in pairs:
         np.testing.assert_array_equal(actual, expected_variable)
 
 
-def kill_in_the_third_epoch(folder):
-    """Runs the example in a subprocess and kills it."""
-    root = str(FOLDER.parents[1])
+@contextlib.contextmanager
+def killed_in_the_second_epoch(folder):
+    """Runs the example in a subprocess, and kills it when the block ends."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(FOLDER.parents[1]),
+        "KERAS_BACKEND": keras.backend.backend(),
+    }
     child = subprocess.Popen(
         [sys.executable, SCRIPT, folder],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={
-            **os.environ,
-            "PYTHONPATH": root,
-            "KERAS_BACKEND": keras.backend.backend(),
-        },
+        env=environment,
     )
+    message = None
     try:
+        yield
         message = child.stdout.readline()
     finally:
         child.kill()  # SIGKILL: it cannot write anything
         _, errors = child.communicate()
-    assert message == "in the middle of the third epoch\n", errors
+    assert message == "in the middle of the second epoch\n", errors
     assert child.returncode != 0
 
 
@@ -78,34 +76,29 @@ def run_epochs(folder, epochs, *callbacks, remember=()):
 
 
 def test_a_killed_run_resumes_to_the_weights_of_an_uninterrupted_run(tmp_path):
-    kill_in_the_third_epoch(tmp_path / "killed")
-    whole, history = example.run(tmp_path / "whole")
-    resumed, continued = example.run(tmp_path / "killed")
-    check_equal(resumed, whole)
-    assert continued.epoch == history.epoch == [0, 1, 2, 3]
-    assert continued.history == history.history
-    assert len(set(history.history["loss"])) == 4
-
-
-def test_the_seeds_of_dropout_are_restored(tmp_path):
-    """Without them, the run above would end with other weights."""
-    example.run(tmp_path, epochs=2)
-    model = example.make_model()
-    assert ResumeTraining(tmp_path).restore(model) == 2
-    seeds = [v for v in model.variables if "seed" in v.path]
-    fresh = [v for v in example.make_model().variables if "seed" in v.path]
-    assert len(seeds) == 2
-    for pair in zip(seeds, fresh, strict=True):
-        restored, initial = map(keras.ops.convert_to_numpy, pair)
-        assert (restored != initial).any()
+    with killed_in_the_second_epoch(tmp_path / "killed"):
+        network, batches = example.prepare()
+        history = example.fit(tmp_path / "whole", network, batches)
+    expected = example.state(network)
+    # One network, since it takes seconds to compile; all of it is restored.
+    resume = ResumeTraining(tmp_path / "killed")
+    assert resume.restore(network) == 1
+    assert 2 == resume.step < batches.steps_per_epoch  # the middle of an epoch
+    middle = example.state(network)
+    assert not all(map(np.array_equal, middle, expected))
+    continued = example.fit(tmp_path / "killed", network, batches)
+    assert continued == history
+    assert len(set(history["loss"])) == 3
+    for actual, expected_variable in zip(example.state(network), expected, strict=True):
+        np.testing.assert_array_equal(actual, expected_variable)
 
 
 def test_an_empty_folder_starts_from_the_first_epoch(tmp_path):
-    model = example.make_model()
-    initial = state(model)
+    model = with_units(3)
+    initial = example.state(model)
     assert ResumeTraining(tmp_path / "none").restore(model) == 0
     assert not (tmp_path / "none").exists()
-    for actual, expected in zip(state(model), initial, strict=False):
+    for actual, expected in zip(example.state(model), initial, strict=False):
         np.testing.assert_array_equal(actual, expected)
 
 
@@ -234,6 +227,105 @@ def test_the_file_has_no_pickled_objects(tmp_path):
     assert meta["epochs"] == 1
 
 
+def test_an_epoch_that_was_stopped_is_trained_to_its_end(tmp_path):
+    x, y = np.ones((6, 2), "float32"), np.ones((6, 3), "float32")
+
+    def train(folder, stop_at=None):
+        def stop(batch, logs):
+            if batch == stop_at:
+                raise InterruptedError
+
+        model, resume = with_units(3), ResumeTraining(folder, every_steps=2)
+        model.set_weights([0.1 * np.ones(w.shape) for w in model.get_weights()])
+        epoch, step = resume.restore(model), resume.step
+        watch = keras.callbacks.LambdaCallback(on_train_batch_end=stop)
+        history = model.fit(
+            x[step:], y[step:], batch_size=1, shuffle=False, verbose=0,
+            initial_epoch=epoch, epochs=2, callbacks=[watch, resume],
+        )  # fmt: skip
+        return model, history
+
+    whole, expected = train(tmp_path / "whole")
+    folder = tmp_path / "stopped"
+    with pytest.raises(InterruptedError):
+        train(folder, stop_at=5)
+    model, resume = with_units(3), ResumeTraining(folder, every_steps=2)
+    assert (resume.restore(model), resume.step) == (0, 4)
+    with pytest.raises(ValueError, match="must be 2, the steps that remain of epoch 1"):
+        model.fit(x, y, batch_size=1, shuffle=False, verbose=0, callbacks=[resume])
+    _, first = train(folder)  # the two remaining steps, and no more
+    assert first.epoch == [0]
+    resumed, history = train(folder)
+    assert history.epoch == [0, 1]
+    assert history.history == expected.history
+    check_equal(resumed, whole)
+
+
+def test_weights_that_are_not_finite_end_the_run_and_replace_nothing(tmp_path):
+    folder, averages = tmp_path / "state", tmp_path / "averages"
+    model, resume = with_units(3, "sgd"), ResumeTraining(folder)
+    average = CheckpointAverage(averages)
+    fit(model, average, resume)
+    files = [folder / "training_state.npz", averages / "epoch_0001.weights.h5"]
+    contents = [file.read_bytes() for file in files]
+    finite = model.get_weights()
+    model.optimizer.learning_rate = np.inf
+    words = "must be finite; got .* training has diverged.*keeps the last finite state"
+    with pytest.raises(FloatingPointError, match=words):
+        fit(model, average, resume, initial_epoch=1, epochs=9)
+    assert [file.read_bytes() for file in files] == contents
+    with pytest.raises(FloatingPointError, match="keeps the weights of before"):
+        fit(model, average, initial_epoch=1, epochs=2)
+    assert [path.name for path in average.paths()] == ["epoch_0001.weights.h5"]
+    restored = with_units(3, "sgd")
+    assert ResumeTraining(folder).restore(restored) == 1
+    for actual, expected in zip(restored.get_weights(), finite, strict=True):
+        np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.mark.backend("torch")
+def test_a_loss_that_is_not_finite_ends_the_run_inside_an_epoch(tmp_path):
+    model = with_units(3)
+    model.compile("sgd", lambda y_true, y_pred: float("nan") * (y_pred - y_pred))
+    batches = []
+    watch = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: batches.append(batch)
+    )
+    x, y = np.ones((300, 2), "float32"), np.ones((300, 3), "float32")
+    with pytest.raises(FloatingPointError, match="got loss=nan|non-finite"):
+        model.fit(x, y, batch_size=1, verbose=0,
+                  callbacks=[watch, ResumeTraining(tmp_path)])  # fmt: skip
+    assert len(batches) == 100
+    assert not (tmp_path / "training_state.npz").exists()
+
+
+LOCK = """
+import fcntl, sys, time
+file = open(sys.argv[1], "a")
+fcntl.flock(file, fcntl.LOCK_EX)
+file.write("process 7 on elsewhere")
+file.flush()
+print("locked", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no flock")
+@pytest.mark.parametrize("callback", [ResumeTraining, CheckpointAverage])
+def test_a_folder_in_which_another_process_trains_is_rejected(callback, tmp_path):
+    command = [sys.executable, "-c", LOCK, str(tmp_path / ".lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout.readline() == "locked\n"
+            with pytest.raises(ValueError, match="in which process 7 on elsewhere"):
+                fit(with_units(3), callback(tmp_path))
+            assert os.listdir(tmp_path) == [".lock"]
+        finally:
+            child.kill()
+    fit(with_units(3), callback(tmp_path))  # a lock ends with its process
+
+
 def test_the_state_of_another_model_is_rejected_without_changes(tmp_path):
     fit(with_units(3), ResumeTraining(tmp_path))
     wider = with_units(4)
@@ -287,6 +379,8 @@ def test_a_damaged_file_and_a_model_without_optimizer_are_rejected(tmp_path):
     with pytest.raises(ValueError, match="cannot be read; got .*training_state.npz"):
         ResumeTraining(tmp_path).restore(with_units(3))
     (tmp_path / "training_state.npz").unlink()
+    with pytest.raises(ValueError, match="must be None or at least 1; got 0"):
+        ResumeTraining(tmp_path, every_steps=0)
     fit(with_units(3), ResumeTraining(tmp_path))
     bare = keras.Sequential([keras.Input((2,)), keras.layers.Dense(3)])
     with pytest.raises(
