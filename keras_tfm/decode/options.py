@@ -3,13 +3,18 @@
 import dataclasses
 import difflib
 import functools
-import math
 from collections.abc import Callable, Iterable, Sequence
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
+from keras_tfm.decode.option_checks import (
+    check_count,
+    check_ids,
+    check_number,
+    check_probability,
+    is_integer,
+)
 from keras_tfm.decode.shortlist import Shortlist
 
 # Names in other libraries, for which an error suggests ours.
@@ -44,13 +49,8 @@ _CHOICES = {
     "matmul_precision": ("float32", "bfloat16"),
 }
 _FLAGS = ("early_stopping", "late_stopping", "disable_unk", "score_prefix")
-_FLAGS += (
-    "return_alternatives",
-    "return_token_scores",
-    "return_attention",
-    "jit_compile",
-    "few_buckets",
-)
+_FLAGS += ("return_alternatives", "return_token_scores", "return_attention")
+_FLAGS += ("jit_compile", "few_buckets")
 # Closed or open intervals: the lowest value, and whether it is allowed.
 _NUMBERS = {
     "length_penalty": (0, True),
@@ -194,16 +194,16 @@ class Options:
 
     def __post_init__(self) -> None:
         for name, least in _COUNTS.items():
-            _check_count(name, getattr(self, name), least)
+            check_count(name, getattr(self, name), least)
         for name in _FLAGS:
             if not isinstance(getattr(self, name), bool | np.bool_):
                 raise ValueError(
                     f"`{name}` must be True or False; got {getattr(self, name)!r}."
                 )
         for name, (least, closed) in _NUMBERS.items():
-            _check_number(name, getattr(self, name), least, closed)
+            check_number(name, getattr(self, name), least, closed)
         for name in ("sampling_topp", "sampling_minp", "sampling_epsilon"):
-            _check_probability(name, getattr(self, name), name != "sampling_epsilon")
+            check_probability(name, getattr(self, name), name != "sampling_epsilon")
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(
@@ -226,14 +226,14 @@ class Options:
             )
         frozen: dict[str, Any] = {"logits_processors": processors}
         if self.suppress_ids is not None:
-            frozen["suppress_ids"] = _token_ids("suppress_ids", self.suppress_ids)
+            frozen["suppress_ids"] = check_ids("suppress_ids", self.suppress_ids)
         name = "suppress_sequences"
         if not isinstance(self.suppress_sequences, Iterable):
             raise ValueError(
                 f"`{name}` must be a list of lists of token ids; got "
                 f"{self.suppress_sequences!r}."
             )
-        frozen[name] = tuple(_token_ids(name, ids) for ids in self.suppress_sequences)
+        frozen[name] = tuple(check_ids(name, ids) for ids in self.suppress_sequences)
         if not all(frozen[name]):
             raise ValueError(
                 f"`{name}` must hold lists of 1 or more token ids; got []."
@@ -244,7 +244,7 @@ class Options:
 
     def _check_lengths(self):
         rule, length = self.length_rule, self.max_decoding_length
-        is_whole = all(map(_is_integer, rule))
+        is_whole = all(map(is_integer, rule))
         if not is_whole or len(rule) != 2 or min(rule) < 0 or max(rule) < 1:
             raise ValueError(
                 "`max_decoding_length` must be an integer of at least 1, or a pair "
@@ -260,7 +260,7 @@ class Options:
     def _check_special_ids(self):
         for name in ("start_id", "end_id", "unk_id"):
             token = getattr(self, name)
-            if not _is_integer(token) or token < 1:
+            if not is_integer(token) or token < 1:
                 raise ValueError(
                     f"`{name}` must be a token id of at least 1, since 0 is padding; "
                     f"got {token!r}."
@@ -473,42 +473,3 @@ def _checked_init(self: Options, **options: Any) -> None:
 
 
 Options.__init__ = _checked_init
-
-
-def _is_integer(value):
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _check_count(name, value, least):
-    if not _is_integer(value) or value < least:
-        raise ValueError(
-            f"`{name}` must be an integer of at least {least}; got {value!r}."
-        )
-
-
-def _check_number(name, value, least, closed):
-    # Infinite patience decodes to the limit, as "never" of transformers does.
-    unbounded = name == "patience" and value == math.inf
-    is_number = isinstance(value, Real) and not isinstance(value, bool)
-    is_finite = is_number and (math.isfinite(value) or unbounded)
-    if not is_finite or value < least or (value == least and not closed):
-        bound = "at least" if closed else "greater than"
-        raise ValueError(
-            f"`{name}` must be a finite number {bound} {least}; got {value!r}."
-        )
-
-
-def _check_probability(name, value, closed):
-    if value > 1 or (value == 1 and not closed):
-        bound = "at most" if closed else "less than"
-        raise ValueError(f"`{name}` must be {bound} 1; got {value!r}.")
-
-
-def _token_ids(name, ids):
-    if not isinstance(ids, Iterable):
-        raise ValueError(f"`{name}` must hold lists of token ids; got {ids!r}.")
-    ids = tuple(ids)
-    wrong = [token for token in ids if not (_is_integer(token) and token >= 0)]
-    if wrong:
-        raise ValueError(f"`{name}` must hold token ids of at least 0; got {wrong}.")
-    return ids

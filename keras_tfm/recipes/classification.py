@@ -35,7 +35,6 @@ from keras_tfm.recipes import (
 
 # Flags that may change when a run is resumed.
 RESUMABLE = ("out", "average_last", "save_every")
-NUM_TEXTS = 6  # texts whose most attended words a run prints
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -218,7 +217,9 @@ def train(
     }
     runs.write_json(out / "result.json", result)
     draw(classifier, corpus, history, predicted, out)
-    print_attended_words(flags, classifier, corpus.test, predicted)
+    classification_scores.print_attended_words(
+        flags, classifier, corpus.test, predicted
+    )
     print(f"\nEverything is in {out}")
     return result
 
@@ -476,28 +477,6 @@ def draw(
         )
         figure = plot.confusion_matrix(counts, classes)
         figure.savefig(out / "confusion.png", dpi=150)
-
-
-def print_attended_words(
-    flags: Flags,
-    classifier: pipelines.Classifier,
-    test: text.LabeledDataset,
-    predicted: np.ndarray,
-) -> None:
-    """Prints the words with the largest weights of attention pooling."""
-    if flags.pooling != "attention":
-        print(f"No words are printed: {flags.pooling} pooling has no weights.")
-        return
-    names = classification_scores.label_names(predicted, classifier.classes)
-    print("\nWords with the largest pooling weights:")
-    for index in np.random.default_rng(flags.seed).permutation(len(test))[:NUM_TEXTS]:
-        weights: dict[str, float] = {}
-        for word, weight in classifier.word_weights(test.texts[index]):
-            weights[word] = weights.get(word, 0.0) + weight
-        largest = sorted(weights.items(), key=lambda item: -item[1])[:8]
-        label = classification_scores.format_label(test.labels[index])
-        words = ", ".join(f"{word} {weight:.0%}" for word, weight in largest)
-        print(f"  {names[index]} (label: {label}): {words}")
 
 
 if __name__ == "__main__":

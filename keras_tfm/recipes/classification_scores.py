@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # which imports this module
 
 # Inverse strengths of regularization, of which the validation set chooses one.
 STRENGTHS = (1.0, 4.0, 16.0, 64.0)
+NUM_TEXTS = 6  # texts whose most attended words a run prints
 Z95 = 1.96  # standard deviations to either side that hold 95%
 
 
@@ -294,3 +295,25 @@ def write_predictions(
 def _joined_pair(text) -> str:
     """Returns a text, or both texts of a pair in one string."""
     return text if isinstance(text, str) else " | ".join(text)
+
+
+def print_attended_words(
+    flags: "classification.Flags",
+    classifier: pipelines.Classifier,
+    test: LabeledDataset,
+    predicted: np.ndarray,
+) -> None:
+    """Prints the words with the largest weights of attention pooling."""
+    if flags.pooling != "attention":
+        print(f"No words are printed: {flags.pooling} pooling has no weights.")
+        return
+    names = label_names(predicted, classifier.classes)
+    print("\nWords with the largest pooling weights:")
+    for index in np.random.default_rng(flags.seed).permutation(len(test))[:NUM_TEXTS]:
+        weights: dict[str, float] = {}
+        for word, weight in classifier.word_weights(test.texts[index]):
+            weights[word] = weights.get(word, 0.0) + weight
+        largest = sorted(weights.items(), key=lambda item: -item[1])[:8]
+        label = format_label(test.labels[index])
+        words = ", ".join(f"{word} {weight:.0%}" for word, weight in largest)
+        print(f"  {names[index]} (label: {label}): {words}")

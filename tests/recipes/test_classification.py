@@ -838,7 +838,7 @@ def test_a_prediction_is_one_line_for_any_label(tmp_path):
 @pytest.mark.backend("torch")
 def test_pooling_without_weights_prints_no_words(flags, result, capsys):
     changed = dataclasses.replace(flags, pooling="mean")
-    classification.print_attended_words(changed, None, None, None)
+    classification_scores.print_attended_words(changed, None, None, None)
     assert (
         "No words are printed: mean pooling has no weights" in capsys.readouterr().out
     )

@@ -1,0 +1,54 @@
+"""Checks of single values of `Options`."""
+
+import math
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Any
+
+
+def is_integer(value: Any) -> bool:
+    """Returns whether a value is an integer, which a bool is not."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    """Rejects what is not an integer from `least` on."""
+    if not is_integer(value) or value < least:
+        raise ValueError(
+            f"`{name}` must be an integer of at least {least}; got {value!r}."
+        )
+
+
+def check_number(name: str, value: Any, least: float, closed: bool) -> None:
+    """Rejects what is not a number above `least`, or from it on if `closed`."""
+    # Infinite patience decodes to the limit, as "never" of transformers does.
+    unbounded = name == "patience" and value == math.inf
+    is_number = isinstance(value, Real) and not isinstance(value, bool)
+    is_finite = is_number and (math.isfinite(value) or unbounded)
+    if not is_finite or value < least or (value == least and not closed):
+        bound = "at least" if closed else "greater than"
+        raise ValueError(
+            f"`{name}` must be a finite number {bound} {least}; got {value!r}."
+        )
+
+
+def check_probability(name: str, value: float, closed: bool) -> None:
+    """Rejects numbers above 1, and 1 unless `closed`."""
+    if value > 1 or (value == 1 and not closed):
+        bound = "at most" if closed else "less than"
+        raise ValueError(f"`{name}` must be {bound} 1; got {value!r}.")
+
+
+def check_ids(name: str, ids: Any) -> tuple[int, ...]:
+    """Returns token ids as a tuple.
+
+    Raises:
+        ValueError: they are not a sequence of integers from 0 on.
+    """
+    if not isinstance(ids, Iterable):
+        raise ValueError(f"`{name}` must hold lists of token ids; got {ids!r}.")
+    ids = tuple(ids)
+    wrong = [token for token in ids if not (is_integer(token) and token >= 0)]
+    if wrong:
+        raise ValueError(f"`{name}` must hold token ids of at least 0; got {wrong}.")
+    return ids
