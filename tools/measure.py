@@ -36,6 +36,7 @@ WHOLE_MODEL = "a whole model: the options of its blocks and of its embeddings"
 EXCEPTIONS = {
     "keras_tfm/layers/transformer_block.py:TransformerBlock.__init__": BLOCK,
     "keras_tfm/models/transformer.py:Transformer.__init__": WHOLE_MODEL,
+    "keras_tfm/text/batches.py:Batches.__init__": "13: sizes, order and tokens",
 }
 
 # Words that say nothing of what a variable holds: no variable, argument,

@@ -6,58 +6,66 @@ tokens that only the new one has,
 https://aclanthology.org/2022.emnlp-industry.41
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
 from keras_tfm import pipelines, text
+from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.recipes.translation_defaults import AnyModel
 
+if TYPE_CHECKING:  # which imports this module
+    from keras_tfm.recipes import translation
 
-def load_parent(name: str) -> pipelines.Translator:
+
+def load_parent(flags: "translation.Flags") -> pipelines.Translator | None:
     """Loads the translator to fine-tune.
 
     Args:
-        name: a run folder or a preset.
+        flags: `translation.Flags`; `init_from` is a run folder, a preset, or a
+            model of another program, see `Translator.from_preset`.
+
+    Returns:
+        `pipelines.Translator`; None to train from scratch.
 
     Raises:
-        ValueError: its vocabularies, its output projection or its tags are not
-            those that the translation recipe trains.
+        ValueError: the model is no encoder and decoder, or a new vocabulary is
+            asked for, and it has two, or another kind, or a projection of its
+            own.
     """
-    parent = pipelines.Translator.from_preset(name)
+    if flags.init_from is None:
+        return None
+    parent = pipelines.Translator.from_preset(
+        flags.init_from, flags.from_source_language, flags.from_target_language
+    )
     model = parent.model
-    if (
+    if not isinstance(model, AnyModel):
+        raise ValueError(
+            "--from must be a Transformer with an encoder and a decoder, or a "
+            f"recurrent model; got {flags.init_from!r}, a {type(model).__name__}."
+        )
+    if flags.vocabulary_size is not None and (
         not isinstance(parent.vocabulary, text.Vocabulary)
         or parent.target_vocabulary.model != parent.vocabulary.model
-        or getattr(model, "projection", None) is not None
+        or model.projection is not None
     ):
         raise ValueError(
-            "--from must be a model with one SentencePiece vocabulary and tied "
-            f"embeddings, as this recipe trains; got {name!r}, which has others."
-        )
-    tags = [[], *parent.vocabulary.languages.values()]
-    config = parent.config
-    other_tags = [*config.source_suffix, *config.target_prefix]
-    if other_tags or list(config.source_prefix) not in tags:
-        raise ValueError(
-            "--from must be a model whose sources have no special tokens but the tag "
-            f"of a target language; got {name!r} with source_prefix="
-            f"{list(config.source_prefix)}, "
-            f"source_suffix={list(config.source_suffix)}, target_prefix="
-            f"{list(config.target_prefix)}. Train from scratch."
+            "--vocabulary-size needs a model with one SentencePiece vocabulary and "
+            f"tied embeddings; got --from {flags.init_from!r}, which has others. Leave "
+            "it out to keep the vocabulary."
         )
     return parent
 
 
 def initialize(
-    parent: pipelines.Translator, vocabulary: text.Vocabulary, **config: Any
+    parent: pipelines.Translator, vocabulary: AnyVocabulary, **config: Any
 ) -> AnyModel:
     """Makes a model with the weights of another.
 
     Args:
         parent: translator to fine-tune.
-        vocabulary: of the new model.
+        vocabulary: of the new model's sources.
         **config: changes of the configuration, such as `dropout=0.1`.
     """
     model = parent.model

@@ -21,15 +21,17 @@ import tyro
 
 from keras_tfm import decode, models, pipelines, plot, text, training
 from keras_tfm.pipelines import saving
+from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.recipes import (
     corpora,
     fine_tuning,
     multilingual,
     runs,
+    tokenization,
     translation_defaults,
     translation_scores,
-    vocabularies,
 )
+from keras_tfm.recipes.tokenization import Tokenization
 from keras_tfm.recipes.translation_defaults import AnyModel
 from keras_tfm.text.normalization import Normalization
 
@@ -90,9 +92,14 @@ class Model:
     """What to train. Flags without a default are chosen for the corpus."""
 
     init_from: Annotated[str | None, tyro.conf.arg(name="from")] = None
-    """Fine-tune this model: a run folder or a preset. Its architecture stays,
-    and its vocabulary unless --vocabulary-size asks for a new one (Aji et al.
-    2020); dropout is that of this run."""
+    """Fine-tune this model: a run folder, a preset, a folder of transformers,
+    Marian or CTranslate2, or hf://owner/name. Its architecture stays, and its
+    vocabulary unless --vocabulary-size asks for a new one (Aji et al. 2020);
+    dropout is that of this run."""
+    from_source_language: str | None = None
+    """Source language code of a multilingual --from, such as eng_Latn."""
+    from_target_language: str | None = None
+    """Target language code of a multilingual --from, such as deu_Latn."""
     architecture: Literal["transformer", "recurrent"] = "transformer"
     """recurrent: the GRU network with attention that the Transformer replaced,
     with about as many parameters."""
@@ -210,23 +217,24 @@ def train(
 ) -> dict:
     """Trains in the locked run folder, scores, and writes the results."""
     keras.utils.set_random_seed(flags.seed)
-    parent = fine_tuning.load_parent(flags.init_from) if flags.init_from else None
-    vocabulary = vocabularies.make_vocabulary(flags, corpus, out, parent)
-    check_lengths(flags, corpus, vocabulary, parent)
+    parent = fine_tuning.load_parent(flags)
+    tokens = tokenization.make(flags, corpus, out, parent)
+    check_lengths(flags, corpus, tokens, parent)
+    out.mkdir(parents=True, exist_ok=True)
     runs.write_json(out / "flags.json", identity)
 
-    batches, validation = make_batches(flags, corpus, vocabulary, parent)
+    batches, validation = make_batches(flags, corpus, tokens, parent)
     print(batches.report)
-    model = make_model(flags, vocabulary, parent)
+    model = make_model(flags, tokens.source, parent)
     network = compile_network(flags, model, batches.steps_per_epoch)
     translation_defaults.warn_of_few_updates(flags, batches.steps_per_epoch)
-    trainer = Trainer(flags, model, network, vocabulary, corpus, out)
+    trainer = Trainer(flags, model, network, tokens, corpus, out)
     # Weights of an epoch make a translator of it while the run goes on.
-    translator = make_translator(flags, copy_model(model), corpus, vocabulary)
+    translator = make_translator(flags, copy_model(model), corpus, tokens)
     translator.save(out / saving.UNFINISHED)
     averaged = trainer.fit(batches, validation)
 
-    translator = make_translator(flags, copy_model(model), corpus, vocabulary)
+    translator = make_translator(flags, copy_model(model), corpus, tokens)
     translator.save(out / "model")
     shutil.rmtree(out / saving.UNFINISHED)
     result = translation_scores.evaluate(flags, translator, corpus, out)
@@ -249,14 +257,16 @@ def train(
 def check_lengths(
     flags: Flags,
     corpus: corpora.Corpus,
-    vocabulary: text.Vocabulary,
+    tokens: Tokenization,
     parent: pipelines.Translator | None = None,
 ) -> None:
     """Rejects, before training, sources that could not be translated after
     it."""
     limit = min(MAX_SOURCE_LENGTH, max_positions(parent) or MAX_SOURCE_LENGTH)
+    limit -= tokens.num_source_tokens
     for name, pairs in (("validation", corpus.validation), ("test", corpus.test)):
-        rows = vocabulary.encode(multilingual.tag(flags, pairs, flags.target).source)
+        tagged = multilingual.tag(flags, pairs, flags.target)
+        rows = tokens.source.encode(tagged.source)
         longest = max(range(len(rows)), key=lambda i: len(rows[i]))
         if len(rows[longest]) > limit:
             raise ValueError(
@@ -274,31 +284,33 @@ def max_positions(parent: pipelines.Translator | None) -> int | None:
 def make_batches(
     flags: Flags,
     corpus: corpora.Corpus,
-    vocabulary: text.Vocabulary,
+    tokens: Tokenization,
     parent: pipelines.Translator | None = None,
 ) -> tuple[text.Batches, text.Batches]:
     """Makes the batches of training and of validation."""
     longest = min(MAX_LENGTH, max_positions(parent) or MAX_LENGTH)
     options = {
+        "vocabulary": tokens.source,
+        "target_vocabulary": tokens.target,
+        "special_tokens": tokens.special_tokens,
         "batch_tokens": flags.batch_tokens,
         "max_source_length": longest,
         "max_target_length": longest,
     }
     train = text.Batches(
         corpus.train,
-        vocabulary,
         num_buckets=flags.num_buckets,
         seed=flags.seed,
         subword_sampling=flags.subword_sampling,
         **options,
     )
     pairs = multilingual.tag(flags, corpus.validation, flags.target)
-    return train, text.Batches(pairs, vocabulary, shuffle=False, **options)
+    return train, text.Batches(pairs, shuffle=False, **options)
 
 
 def make_model(
     flags: Flags,
-    vocabulary: text.Vocabulary,
+    vocabulary: AnyVocabulary,
     parent: pipelines.Translator | None = None,
 ) -> AnyModel:
     """Makes a model from scratch, or one to fine-tune."""
@@ -317,9 +329,17 @@ def compile_network(flags: Flags, model: AnyModel, steps_per_epoch: int) -> kera
     """Compiles the trained part of a model: all layers up to the logits.
 
     The loss takes the decoder's output and the tied embedding matrix, so that
-    the logits `(B, T, V)` of a batch are never in memory as a whole.
+    the logits `(B, T, V)` of a batch are never in memory as a whole. A model
+    with a projection of its own is trained with its logits.
     """
-    network = model.hidden_model()
+    loss: keras.losses.Loss
+    if model.projection is None:
+        network = model.hidden_model()
+        loss = training.ProjectedCrossentropy(
+            model.target_embedding, flags.label_smoothing, chunk_tokens=512
+        )
+    else:
+        network, loss = model, training.SmoothedCrossentropy(flags.label_smoothing)
     network.compile(
         optimizer=keras.optimizers.Adam(
             training.InverseSquareRoot(
@@ -334,9 +354,7 @@ def compile_network(flags: Flags, model: AnyModel, steps_per_epoch: int) -> kera
             epsilon=1e-8,
             global_clipnorm=flags.clip_norm,
         ),
-        loss=training.ProjectedCrossentropy(
-            model.target_embedding, flags.label_smoothing, chunk_tokens=512
-        ),
+        loss=loss,
         jit_compile=flags.compiles,
     )
     return network
@@ -356,7 +374,7 @@ class Trainer:
         flags: `Flags`.
         model: the model that `network` trains.
         network: compiled Keras model.
-        vocabulary: `text.Vocabulary`.
+        tokens: `Tokenization`.
         corpus: `corpora.Corpus`.
         out: path of the run folder.
     """
@@ -366,7 +384,7 @@ class Trainer:
         flags: Flags,
         model: AnyModel,
         network: keras.Model,
-        vocabulary: text.Vocabulary,
+        tokens: Tokenization,
         corpus: corpora.Corpus,
         out: pathlib.Path,
     ):
@@ -374,12 +392,11 @@ class Trainer:
         # A search in mixed precision is slower: it decodes with a float32 copy.
         mixed = flags.precision != "float32"
         self.decoded = copy_model(model) if mixed else model
-        self.translator = pipelines.Translator(
+        self.translator = tokens.translator(
             self.decoded,
-            vocabulary,
-            options=decode.Options(beam_size=1),
+            {"beam_size": 1},
             batch_size=128,
-            source_prefix=multilingual.tag_ids(flags, vocabulary),
+            max_source_length=max_source_length(model),
         )
         self.bleu = training.Bleu(
             corpus.validation.source,
@@ -419,23 +436,25 @@ class Trainer:
         return averaged
 
 
+def max_source_length(model: AnyModel) -> int:
+    """Returns the tokens of the longest source that a model translates."""
+    limit = decode.Capabilities.of(model).max_positions
+    return min(MAX_SOURCE_LENGTH, limit or MAX_SOURCE_LENGTH)
+
+
 def make_translator(
-    flags: Flags, model: AnyModel, corpus: corpora.Corpus, vocabulary: text.Vocabulary
+    flags: Flags, model: AnyModel, corpus: corpora.Corpus, tokens: Tokenization
 ) -> pipelines.Translator:
     """Makes the translator that the run saves."""
-    return pipelines.Translator(
+    return tokens.translator(
         model,
-        vocabulary,
-        options=decode.Options(
-            beam_size=flags.beam_size, length_penalty=flags.length_penalty
-        ),
-        split_tokens=usual_length(corpus, vocabulary),
-        max_source_length=MAX_SOURCE_LENGTH,
-        source_prefix=multilingual.tag_ids(flags, vocabulary),
+        {"beam_size": flags.beam_size, "length_penalty": flags.length_penalty},
+        split_tokens=usual_length(corpus, tokens.source),
+        max_source_length=max_source_length(model),
     )
 
 
-def usual_length(corpus: corpora.Corpus, vocabulary: text.Vocabulary) -> int:
+def usual_length(corpus: corpora.Corpus, vocabulary: AnyVocabulary) -> int:
     """Returns the 95th percentile of source lengths, in tokens.
 
     The translator splits longer texts into sentences: of an input longer than
@@ -456,20 +475,27 @@ def draw(
     plot.training_curves(history).savefig(out / "curves.png", dpi=150)
     words = np.array([len(sentence.split()) for sentence in corpus.test.source])
     sentence = corpus.test.source[int(np.argmin(np.abs(words - 9)))]
-    vocabulary = translator.vocabulary
-    source = [*translator.config.source_prefix, *vocabulary.encode([sentence])[0]]
-    longest = translator.decoder.max_positions
-    target = vocabulary.encode([translator(sentence)])[0][: longest and longest - 1]
+    vocabulary, config = translator.vocabulary, translator.config
+    source = [*config.source_prefix, *vocabulary.encode([sentence])[0]]
+    source += config.source_suffix
+    longest, target_vocabulary = (
+        translator.decoder.max_positions,
+        translator.target_vocabulary,
+    )
+    target = [
+        *config.target_prefix,
+        *target_vocabulary.encode([translator(sentence)])[0],
+    ][: longest and longest - 1]
     maps = translator.model.attention_maps(
         np.array([source], "int32"),
-        np.array([[vocabulary.start_id, *target]], "int32"),
+        np.array([[target_vocabulary.start_id, *target]], "int32"),
     )
     # Row t is the query that predicts token t: the position of token t - 1.
     weights = keras.ops.convert_to_numpy(maps["cross"][-1])[0]  # (H, T, S)
     figure = plot.attention_map(
         weights,
         vocabulary.tokens(source),
-        [*vocabulary.tokens(target), "(end)"],
+        [*target_vocabulary.tokens(target), "(end)"],
         title="Cross-attention, last layer, mean of the heads",
     )
     figure.savefig(out / "attention.png", dpi=150)

@@ -1,58 +1,11 @@
-"""The vocabulary of a run, and what its normalization changes in the text."""
+"""Options of the vocabulary of a run, and what they change in the text."""
 
-import pathlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-from keras_tfm import pipelines, text
-from keras_tfm.recipes import corpora, multilingual, runs
 from keras_tfm.text.normalization import changed_characters, describe_change
 
-if TYPE_CHECKING:  # which imports this module
-    from keras_tfm.recipes import translation
-
 MAX_CHANGES = 5  # characters
-
-
-def make_vocabulary(
-    flags: "translation.Flags",
-    corpus: corpora.Corpus,
-    out: pathlib.Path,
-    parent: pipelines.Translator | None = None,
-) -> text.Vocabulary:
-    """Loads the vocabulary of a resumed run, takes that of the model to
-    fine-tune, or trains one on the training pairs.
-
-    Args:
-        flags: `translation.Flags`.
-        corpus: `corpora.Corpus`.
-        out: path of the run folder, where the vocabulary is saved.
-        parent: the model to fine-tune, or None.
-
-    Returns:
-        `text.Vocabulary`.
-    """
-    file = out / "vocabulary.model"
-    if runs.is_resumable(out):
-        return text.Vocabulary.load(file)
-    if parent and flags.vocabulary_size is None:
-        # `load_parent` accepts no other vocabulary.
-        vocabulary = cast(text.Vocabulary, parent.vocabulary)
-        multilingual.check_tags(flags, vocabulary)
-    else:
-        default = "identity" if flags.tokenized else "nmt_nfkc"
-        vocabulary = text.Vocabulary.train(
-            corpus.train.source + corpus.train.target,
-            size=flags.vocabulary_size,
-            model_type=flags.subword_model,
-            split_digits=flags.data == "phrases",
-            languages=multilingual.tagged_languages(flags),
-            exact=False,
-            **options(flags, corpus.train.target, default),
-        )
-    out.mkdir(parents=True, exist_ok=True)  # only after the input proved readable
-    vocabulary.save(file)
-    return vocabulary
 
 
 def options(flags: Any, texts: Iterable[str], default: str = "nmt_nfkc") -> dict:

@@ -13,6 +13,7 @@ from keras_tfm.text.labeled import LabeledDataset, read_labeled
 from keras_tfm.text.masked_batches import MaskedBatches
 from keras_tfm.text.pair_files import iterate_pairs, read_pairs
 from keras_tfm.text.pairs import Pairs
+from keras_tfm.text.special_tokens import SpecialTokens
 from keras_tfm.text.splitting import split
 from keras_tfm.text.streaming import stream
 from keras_tfm.text.token_rows import TokenRows
@@ -25,6 +26,7 @@ __all__ = [
     "LabeledDataset",
     "MaskedBatches",
     "Pairs",
+    "SpecialTokens",
     "TokenRows",
     "TokenizersVocabulary",
     "Vocabulary",

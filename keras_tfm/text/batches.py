@@ -1,12 +1,13 @@
 """Batches of a fixed budget of tokens from pairs in memory."""
 
 import logging
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import numpy as np
 
 from keras_tfm.text.bucketing import Bucketing, check_limits
 from keras_tfm.text.pairs import Pairs
+from keras_tfm.text.special_tokens import SpecialTokens
 from keras_tfm.text.step_batches import StepBatches, check_sampling
 from keras_tfm.text.tokenized_column import TokenizedColumn
 from keras_tfm.text.vocabulary import Vocabulary
@@ -15,12 +16,6 @@ _log = logging.getLogger(__name__)
 # In the tiny model a source position costs this much of a target position,
 # which also takes cross-attention and logits.
 _SOURCE_COST = 0.25
-
-
-class SourceOptions(TypedDict, total=False):
-    """Options of the sources of `Batches`."""
-
-    source_end: bool
 
 
 class Batches(StepBatches):
@@ -32,8 +27,7 @@ class Batches(StepBatches):
     resume at any step, in another process too: `dataset(first_step=k)`.
 
     An element is `({"source_ids": (B, S), "target_ids": (B, T)}, labels)` with
-    labels `(B, T)`, all int32 and padded with 0. Sources are their tokens, and
-    the end with `source_end`. `target_ids` is the start and
+    labels `(B, T)`, all int32 and padded with 0. `target_ids` is the start and
     the tokens, `labels` the tokens and the end. A truncated target has no end.
     The last batch of the longest bucket may have empty rows, all 0, of no
     weight in a loss that masks padding.
@@ -60,9 +54,9 @@ class Batches(StepBatches):
             returns the same batches in each epoch, as for an evaluation.
         batch_size_multiple: int. Every batch size is a multiple of this: the
             number of devices in data-parallel training.
-        **options: `source_end`: bool. Sources end with the end token, as those
-            of fairseq and Marian do; False by default. The translator then
-            needs it as its `source_suffix`.
+        special_tokens: `SpecialTokens` around each text, which count as its
+            tokens; None for none. Sources of fairseq and Marian, for example,
+            have the end token as suffix, and their translators too.
 
     Attributes:
         steps_per_epoch: int.
@@ -104,21 +98,27 @@ class Batches(StepBatches):
         subword_sampling: float | None = None,
         shuffle: bool = True,
         batch_size_multiple: int = 1,
-        **options: Unpack[SourceOptions],
+        special_tokens: SpecialTokens | None = None,
     ):
         check_limits(max_source_length, max_target_length, too_long)
         check_sampling(subword_sampling)
         super().__init__(seed)
         self.subword_sampling = subword_sampling
         self.shuffle = shuffle
+        special = special_tokens or SpecialTokens()
         self._source = TokenizedColumn(
-            pairs.source, vocabulary, max_source_length, add_end=_source_end(**options)
+            pairs.source,
+            vocabulary,
+            max_source_length,
+            False,
+            *special.around_source,
         )
         self._target = TokenizedColumn(
             pairs.target,
             target_vocabulary or vocabulary,
             max_target_length,
-            is_target=True,
+            True,
+            *special.around_target,
         )
         columns = (self._source, self._target)
         self._selected, counts = select_pairs(*columns, too_long)
@@ -186,10 +186,6 @@ class Batches(StepBatches):
         return self._bucketing.shuffled_batches(self._generator(epoch))
 
 
-def _source_end(source_end: bool = False) -> bool:
-    return source_end  # Python rejects other names.
-
-
 def select_pairs(
     source: TokenizedColumn, target: TokenizedColumn, too_long: str
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -203,7 +199,7 @@ def select_pairs(
         int array of indices; and the numbers of all pairs, of those with an
         empty side, and of those that are too long.
     """
-    is_empty = (source.num_tokens == 0) | (target.num_tokens == 0)
+    is_empty = source.is_empty | target.is_empty
     is_long = (source.is_too_long | target.is_too_long) & ~is_empty
     is_used = ~(is_empty | is_long) if too_long == "drop" else ~is_empty
     counts = np.array([len(is_empty), is_empty.sum(), is_long.sum()])

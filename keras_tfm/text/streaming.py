@@ -14,6 +14,7 @@ from keras_tfm.text.bucketing import assign, check_budget, check_limits, choose_
 from keras_tfm.text.checks import check
 from keras_tfm.text.files import chunks
 from keras_tfm.text.pair_files import iterate_pairs
+from keras_tfm.text.special_tokens import SpecialTokens
 from keras_tfm.text.tf_data import INFINITE, generated_dataset
 from keras_tfm.text.tokenized_column import TokenizedColumn
 from keras_tfm.text.vocabulary import Vocabulary
@@ -35,7 +36,7 @@ def stream(
     seed: int = 0,
     shuffle_buffer: int = 100_000,
     repeat: bool = False,
-    source_end: bool = False,
+    special_tokens: SpecialTokens | None = None,
 ) -> Any:
     """Returns batches of text that need not fit into memory.
 
@@ -67,7 +68,7 @@ def stream(
         repeat: bool. False ends after one pass, its last batch of each bucket
             filled up with empty rows. True never ends; pass `steps_per_epoch`
             to `fit`.
-        source_end: bool. Sources end with the end token, see `Batches`.
+        special_tokens: `SpecialTokens` around each text, see `Batches`.
 
     Returns:
         `tf.data.Dataset` of `({"source_ids": (B, S), "target_ids": (B, T)},
@@ -96,13 +97,13 @@ def stream(
     check_budget(batch_tokens, 1, max_target_length)
     limits = (max_source_length, max_target_length)
     vocabularies = (vocabulary, target_vocabulary or vocabulary)
-    read = _reader(pairs)
+    read, special = _reader(pairs), special_tokens or SpecialTokens()
 
     def tokenize(rows):
         for side, texts in enumerate(zip(*rows, strict=True)):
             vocabulary, limit, is_target = vocabularies[side], limits[side], side == 1
-            add_end = source_end and not is_target
-            yield TokenizedColumn(texts, vocabulary, limit, is_target, add_end)
+            tokens = special.around_target if is_target else special.around_source
+            yield TokenizedColumn(texts, vocabulary, limit, is_target, *tokens)
 
     sample = tokenize(itertools.islice(read(), _SAMPLE))
     lengths = _sampled_lengths(*sample, limits, num_buckets)

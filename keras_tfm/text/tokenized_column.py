@@ -1,6 +1,7 @@
 """One column of a corpus as token ids."""
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,9 +20,11 @@ class TokenizedColumn:
         is_target: bool. True adds the start and the end token. The length
             counts one of the two: the decoder reads the start and predicts the
             end.
-        add_end: bool. True adds the end token alone, to sources.
+        prefix: ints before each text, which a truncation keeps.
+        suffix: ints after each text, before the end; likewise.
 
     Attributes:
+        is_empty: bool `(N,)`, True where a text has no token of its own.
         num_tokens: int32 `(N,)`, tokens of each text without start and end.
         lengths: int32 `(N,)`, positions of each text, `max_length` at most.
         is_too_long: bool `(N,)`, True where `max_length` truncates.
@@ -33,23 +36,31 @@ class TokenizedColumn:
         vocabulary: Vocabulary,
         max_length: int,
         is_target: bool = False,
-        add_end: bool = False,
+        prefix: Sequence[int] = (),
+        suffix: Sequence[int] = (),
     ):
         self.texts = texts
         self.vocabulary = vocabulary
         self.max_length = max_length
         self.is_target = is_target
-        self.has_end = is_target or add_end
+        self._prefix, self._suffix = [*prefix], [*suffix]
+        limit = max_length - len(self._prefix) - len(self._suffix)
         chunks, lengths = [np.zeros(0, "int32")], []
         for first in range(0, len(texts), _CHUNK):
             rows = vocabulary.encode(texts[first : first + _CHUNK])
-            chunks.append(np.fromiter(itertools.chain.from_iterable(rows), "int32"))
             lengths.extend(map(len, rows))
+            if prefix or suffix:
+                rows = [[*self._prefix, *row[:limit], *self._suffix] for row in rows]
+            chunks.append(np.fromiter(itertools.chain.from_iterable(rows), "int32"))
         self._ids = np.concatenate(chunks)
-        self.num_tokens = np.array(lengths, "int32")
+        text_tokens = np.array(lengths, "int32")
+        self.is_empty = text_tokens == 0
+        self.is_too_long = text_tokens + is_target > limit
+        if prefix or suffix:
+            text_tokens = np.minimum(text_tokens, limit) + max_length - limit
+        self.num_tokens = text_tokens
         self._starts = np.concatenate([[0], self.num_tokens.cumsum(dtype="int64")])
-        self.is_too_long = self.num_tokens + self.has_end > max_length
-        self.lengths = np.minimum(self.num_tokens + self.has_end, max_length)
+        self.lengths = np.minimum(self.num_tokens + is_target, max_length)
 
     def ids(self, indices: np.ndarray, length: int) -> np.ndarray:
         """Returns some texts as one padded array.
@@ -68,7 +79,6 @@ class TokenizedColumn:
         ids = np.where((position >= 0) & (position < count), ids, 0)
         if self.is_target:
             ids[:, 0] = self.vocabulary.start_id
-        if self.has_end:
             ids[position == count] = self.vocabulary.end_id
         return ids
 
@@ -86,9 +96,9 @@ class TokenizedColumn:
         texts = [self.texts[index] for index in indices]
         sampled = self.vocabulary.encode_sampled(texts, alpha, seed)
         for row, tokens in zip(ids, sampled, strict=True):
-            start = [self.vocabulary.start_id] if self.is_target else []
-            end = [self.vocabulary.end_id] if self.has_end else []
-            tokens = [*start, *tokens, *end]
+            tokens = [*self._prefix, *tokens, *self._suffix]
+            if self.is_target:
+                tokens = [self.vocabulary.start_id, *tokens, self.vocabulary.end_id]
             if len(tokens) <= len(row):
                 row[:] = 0
                 row[: len(tokens)] = tokens

@@ -8,7 +8,7 @@ import types
 import numpy as np
 import pytest
 
-from keras_tfm.text import Batches, Pairs, Vocabulary, read_pairs
+from keras_tfm.text import Batches, Pairs, SpecialTokens, Vocabulary, read_pairs
 from keras_tfm.text.batches import padding_rates
 from keras_tfm.text.bucketing import Bucketing
 from keras_tfm.text.tokenized_column import TokenizedColumn
@@ -182,25 +182,37 @@ def test_a_py_dataset_has_each_batch_of_an_epoch_once(pairs, vocabulary):
 
 
 @pytest.mark.backend("torch")
-def test_sources_can_end_with_the_end_token(pairs, vocabulary):
+def test_texts_can_have_special_tokens_around_them(pairs, vocabulary):
     options = {"batch_tokens": 300, "shuffle": False, "max_source_length": 40}
+    special = SpecialTokens((7,), (vocabulary.end_id, 8), (9,))
     plain = Batches(pairs, vocabulary, **options)
-    ending = Batches(pairs, vocabulary, source_end=True, **options)
-    assert len(plain) == len(ending)
+    tagged = Batches(pairs, vocabulary, **options, special_tokens=special)
+    assert len(plain) == len(tagged)
 
-    def sources(batches):
-        rows = [row for x, _ in epoch(batches) for row in x["source_ids"].tolist()]
-        return sorted([i for i in row if i] for row in rows if any(row))
+    def rows(batches, name):
+        ids = [row for x, _ in epoch(batches) for row in x[name].tolist()]
+        return sorted([i for i in row if i] for row in ids if any(row))
 
-    expected = sorted([*row, vocabulary.end_id] for row in sources(plain))
-    assert sources(ending) == expected
+    def tag(row):
+        return [7, *row, vocabulary.end_id, 8]
+
+    expected = sorted(map(tag, rows(plain, "source_ids")))
+    assert rows(tagged, "source_ids") == expected
+    targets = rows(plain, "target_ids")
+    assert rows(tagged, "target_ids") == sorted([2, 9, *row[1:]] for row in targets)
+    for _, labels in epoch(tagged):
+        assert {row[0] for row in labels.tolist() if any(row)} == {9}
+    # A truncated source keeps the tokens around it.
     longest = max(map(len, expected))
     options |= {"max_source_length": longest - 1, "too_long": "truncate"}
-    truncated = sources(Batches(pairs, vocabulary, source_end=True, **options))
-    # A truncated source has no end.
-    assert [row[: longest - 1] for row in expected] == truncated
-    with pytest.raises(TypeError, match="source_ends"):
-        Batches(pairs, vocabulary, source_ends=True)
+    batches = Batches(pairs, vocabulary, **options, special_tokens=special)
+    truncated = sorted(tag(row[1:-2][: longest - 4]) for row in expected)
+    assert rows(batches, "source_ids") == truncated
+    sampled = Batches(
+        pairs, vocabulary, subword_sampling=0.3, special_tokens=special, **options
+    )
+    for row in rows(sampled, "source_ids"):
+        assert row[0] == 7 and row[-2:] == [3, 8]
 
 
 def test_source_and_target_can_have_different_vocabularies(pairs, vocabulary):

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_tfm.text import iterate_pairs, stream
+from keras_tfm.text import SpecialTokens, iterate_pairs, stream
 from keras_tfm.text import streaming as streaming_module
 
 pytestmark = pytest.mark.backend("torch")  # no backend is involved
@@ -89,7 +89,8 @@ def test_passes_differ_and_two_iterations_are_equal(pairs, vocabulary):
 
 
 def test_a_stream_ends_after_a_pass_and_the_next_is_in_another_order(pairs, vocabulary):
-    dataset = stream(as_function(pairs), vocabulary, source_end=True)
+    special = SpecialTokens(source_suffix=(vocabulary.end_id,))
+    dataset = stream(as_function(pairs), vocabulary, special_tokens=special)
     passes = []
     for _ in range(2):
         batches = [inputs["source_ids"].numpy() for inputs, _ in dataset]
