@@ -26,7 +26,7 @@ def run(flags: Evaluate) -> None:
         ) from error
     output.check(flags.output, flags.files)
     sources, references = _test_set(flags)
-    other = _other_system(flags.compare, len(sources)) if flags.compare else None
+    baseline = _other_system(flags.compare, len(sources)) if flags.compare else None
     metrics = translation_scores.metrics(flags.tokenize, flags.ter)
     translator = load_translator(
         flags, beam_size=flags.beam_size, matmul_precision=flags.matmul_precision
@@ -40,10 +40,10 @@ def run(flags: Evaluate) -> None:
     if file is not None:
         file.write_all(translations, False)
     translation_scores.print_scores(metrics, translations, references)
-    if other is not None:
+    if baseline is not None:
         translation_scores.print_comparison(
             metrics,
-            {flags.compare: other, flags.model: translations},
+            {flags.compare: baseline, flags.model: translations},
             references,
         )
     truncated = sum(result.truncated for result in results)

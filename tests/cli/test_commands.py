@@ -440,20 +440,20 @@ def test_evaluate_compares_with_another_system(
     folder, translator, source, tmp_path, capfd
 ):
     translations = translator(LINES)
-    target, other = tmp_path / "target.txt", tmp_path / "other.txt"
+    target, baseline = tmp_path / "target.txt", tmp_path / "other.txt"
     target.write_text("".join(f"{text}\n" for text in translations))
-    other.write_text("".join(f"{text[1:]} too\n" for text in translations))
-    command = ["evaluate", folder, source, str(target), "--compare", str(other)]
+    baseline.write_text("".join(f"{text[1:]} too\n" for text in translations))
+    command = ["evaluate", folder, source, str(target), "--compare", str(baseline)]
     assert main([*command, "--ter"]) == 0
     out = capfd.readouterr().out
     assert "TER  0.00 ± 0.00" in out
     comparison = out.partition("Paired bootstrap")[2]
     for name, expected in (("BLEU", 100), ("chrF2", 100), ("TER", 0)):
         numbers = re.search(rf"{name} +(\S+) -> (\S+) \((\S+)\), p = (\S+)", comparison)
-        before, after, difference, p_value = map(float, numbers.groups())
-        assert after == expected and abs(difference) > 10 and p_value < 0.05
-        assert after - before == pytest.approx(difference, abs=0.011)
-    other.write_text("one line\n")
+        old, new, difference, p_value = map(float, numbers.groups())
+        assert new == expected and abs(difference) > 10 and p_value < 0.05
+        assert new - old == pytest.approx(difference, abs=0.011)
+    baseline.write_text("one line\n")
     assert main(command) == 1
     assert "--compare must hold one translation for each" in capfd.readouterr().err
     assert main([*command[:4], "--tokenize", "moses"]) == 1

@@ -84,8 +84,8 @@ def reference_losses(reference, tokenizer, sources, targets, codes):
         labels[rows, ends] = -100
         tag = tokenizer.convert_tokens_to_ids(codes[1])
         first = torch.full_like(labels[:, :1], tag)
-        before = labels.clamp(min=0)[:, :-1]
-        batch["decoder_input_ids"] = torch.cat([first, before], axis=1)
+        shifted = labels.clamp(min=0)[:, :-1]
+        batch["decoder_input_ids"] = torch.cat([first, shifted], axis=1)
     optimizer = torch.optim.SGD(reference.parameters(), RATE)
     losses = []
     for _ in range(STEPS):

@@ -16,6 +16,7 @@ from keras_tfm import layers, models, pipelines, text
 from keras_tfm.recipes import (
     fine_tuning,
     multilingual,
+    tokenization,
     translation,
     translation_defaults,
     translation_scores,
@@ -365,6 +366,7 @@ def test_the_language_tag_counts_towards_the_maximum_length(tmp_path, targets, l
     vocabulary = text.Vocabulary.train(
         lines, size=310, exact=False, languages=("de", "nl")
     )
+    tokens = tokenization.Tokenization(vocabulary, vocabulary)
     words = " ".join(lines).split()
     word = next(word for word in words if len(vocabulary.encode([word])[0]) == 1)
     for count, rejected in ((limit, False), (limit + 1, True)):
@@ -373,7 +375,7 @@ def test_the_language_tag_counts_towards_the_maximum_length(tmp_path, targets, l
         if rejected:
             message = r"at most 1,024 tokens.*1,025 in pair 2 of the validation set"
             with pytest.raises(ValueError, match=message):
-                translation.check_lengths(flags, corpus, vocabulary)
+                translation.check_lengths(flags, corpus, tokens)
         else:
-            translation.check_lengths(flags, corpus, vocabulary)
+            translation.check_lengths(flags, corpus, tokens)
     assert len(multilingual.tag_ids(flags, vocabulary)) == 1_024 - limit
