@@ -29,12 +29,12 @@ def test_generate_returns_what_a_decoder_does():
 
 def test_generate_uses_the_present_weights_and_compiles_once():
     model, options = transformer(), {"max_decoding_length": 4}
-    before = model.generate(IDS, **options)
+    original = model.generate(IDS, **options)
     decoder = model._decoder_of_generate
     model.set_weights([0 * weight for weight in model.get_weights()])
-    after = model.generate(IDS, **options)
+    changed = model.generate(IDS, **options)
     assert model._decoder_of_generate is decoder
-    assert before.shape != after.shape or (before != after).any()
+    assert original.shape != changed.shape or (before != after).any()
     model.generate(IDS, max_decoding_length=3)
     assert model._decoder_of_generate is not decoder
 
