@@ -19,7 +19,7 @@ import keras
 import numpy as np
 import tyro
 
-from keras_tfm import decode, models, pipelines, plot, text, training
+from keras_tfm import decode, models, pipelines, text, training
 from keras_tfm.pipelines import saving
 from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.recipes import (
@@ -29,6 +29,7 @@ from keras_tfm.recipes import (
     runs,
     tokenization,
     translation_defaults,
+    translation_figures,
     translation_scores,
 )
 from keras_tfm.recipes.tokenization import Tokenization
@@ -249,7 +250,7 @@ def train(
         "finished": time.strftime("%Y-%m-%d"),
     }
     runs.write_json(out / "result.json", result)
-    draw(translator, corpus, trainer.history, out)
+    translation_figures.draw(translator, corpus, trainer.history, out)
     print(f"\nEverything is in {out}")
     return result
 
@@ -463,42 +464,6 @@ def usual_length(corpus: corpora.Corpus, vocabulary: AnyVocabulary) -> int:
     sample = corpus.train.source[:: 1 + len(corpus.train) // 50_000]
     lengths = [len(row) for row in vocabulary.encode(sample)]
     return max(1, int(np.percentile(lengths, 95)))
-
-
-def draw(
-    translator: pipelines.Translator,
-    corpus: corpora.Corpus,
-    history: dict[str, list],
-    out: pathlib.Path,
-) -> None:
-    """Draws the curves of the run and the cross-attention of one sentence."""
-    plot.training_curves(history).savefig(out / "curves.png", dpi=150)
-    words = np.array([len(sentence.split()) for sentence in corpus.test.source])
-    sentence = corpus.test.source[int(np.argmin(np.abs(words - 9)))]
-    vocabulary, config = translator.vocabulary, translator.config
-    source = [*config.source_prefix, *vocabulary.encode([sentence])[0]]
-    source += config.source_suffix
-    longest, target_vocabulary = (
-        translator.decoder.max_positions,
-        translator.target_vocabulary,
-    )
-    target = [
-        *config.target_prefix,
-        *target_vocabulary.encode([translator(sentence)])[0],
-    ][: longest and longest - 1]
-    maps = translator.model.attention_maps(
-        np.array([source], "int32"),
-        np.array([[target_vocabulary.start_id, *target]], "int32"),
-    )
-    # Row t is the query that predicts token t: the position of token t - 1.
-    weights = keras.ops.convert_to_numpy(maps["cross"][-1])[0]  # (H, T, S)
-    figure = plot.attention_map(
-        weights,
-        vocabulary.tokens(source),
-        [*target_vocabulary.tokens(target), "(end)"],
-        title="Cross-attention, last layer, mean of the heads",
-    )
-    figure.savefig(out / "attention.png", dpi=150)
 
 
 if __name__ == "__main__":

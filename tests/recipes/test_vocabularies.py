@@ -2,7 +2,7 @@
 
 import pytest
 
-from keras_tfm.recipes import corpora, translation_defaults, vocabularies
+from keras_tfm.recipes import corpora, tokenization, translation_defaults
 from keras_tfm.text import Pairs
 from tests.recipes.animals import flags_for
 
@@ -27,7 +27,7 @@ def test_characters_that_the_normalization_changes_are_printed(
     corpus, tmp_path, capsys, normalization
 ):
     flags = complete_flags(tmp_path, normalization=normalization)
-    vocabulary = vocabularies.make_vocabulary(flags, corpus, tmp_path)
+    vocabulary = tokenization.make(flags, corpus, tmp_path).source
     [decoded] = vocabulary.decode(vocabulary.encode([PERSIAN]))
     out = capsys.readouterr().out
     assert (decoded == PERSIAN) == (normalization == "identity") == (not out)
@@ -45,6 +45,6 @@ def test_the_coverage_of_characters_is_a_flag(corpus, tmp_path):
     has_token = []
     for coverage in (None, 1.0):
         flags = complete_flags(tmp_path, character_coverage=coverage)
-        vocabulary = vocabularies.make_vocabulary(flags, corpus, tmp_path)
+        vocabulary = tokenization.make(flags, corpus, tmp_path).source
         has_token.append(vocabulary.encode(["\u6f22"])[0][-1] >= 260)
     assert has_token == [False, True]
