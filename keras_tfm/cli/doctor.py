@@ -13,7 +13,11 @@ import numpy as np
 from keras_tfm.cli import lines
 from keras_tfm.cli.options import Doctor
 from keras_tfm.recipes.user_files import parse_column
-from keras_tfm.text.normalization import changed_characters, describe_change
+from keras_tfm.text.normalization import (
+    changed_characters,
+    describe_change,
+    normalizer,
+)
 from keras_tfm.text.pair_files import iterate_rows, report_name
 from keras_tfm.text.reading import ReadingReport
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
@@ -40,6 +44,7 @@ def run(flags: Doctor) -> int:
     """
     vocabulary = None if flags.vocabulary is None else _load(flags.vocabulary)
     _check_output(flags)
+    normalizer(flags.normalization)  # rejects an unknown one
     report, rows = _read(flags)
     pairs = [pair for _, pair in rows]
     faults = find_faults(pairs, flags)

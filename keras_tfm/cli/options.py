@@ -8,7 +8,6 @@ import tyro
 
 from keras_tfm.recipes.flags import documented, with_flags
 from keras_tfm.server.limits import Limits
-from keras_tfm.text.normalization import Normalization
 
 Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
 OptionalModel = Annotated[
@@ -291,8 +290,9 @@ class Doctor(Command):
     """Where the targets are. Default: as the names say, or the second."""
     output: str | None = None
     """File to write the pairs without a fault to: .tsv or .tsv.gz."""
-    normalization: Normalization = "nmt_nfkc"
-    """Normalization of SentencePiece whose changes are counted."""
+    normalization: str = "nmt_nfkc"
+    """Normalization of SentencePiece whose changes are counted: nmt_nfkc, nfkc,
+    these with _cf for lower case, or identity."""
     test_source: str | None = None
     """File of source texts that must not be in the corpus."""
     test_target: str | None = None

@@ -8,7 +8,7 @@ import logging
 import os
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import sentencepiece
 
@@ -84,25 +84,55 @@ def learn_model(
     try:
         return _train(lines(), character_coverage=character_coverage, **options)
     except RuntimeError as error:
-        excess = _smallest_size(error) - size
-        if excess < 1:
-            raise _explain(error, size) from error
-    # SentencePiece accepts no coverage below 0.98.
-    normalize = normalizer(normalization)
-    counts = _count_characters(map(normalize, lines()))
-    characters = _most_frequent(counts, character_coverage, excess, size)
-    left_out = {character: " " for character in counts if character not in characters}
+        excess = _excess_characters(error, size)
+    return _train_frequent(lines, character_coverage, excess, options)
+
+
+def _train_frequent(lines: Callable, coverage: float, excess: int, options) -> bytes:
+    """Trains without the rarest characters, which are replaced by spaces.
+
+    Args:
+        lines: function that returns an iterable of str.
+        coverage: float, the coverage that needs too many characters.
+        excess: int, how many are too many.
+        options: dict, of SentencePiece, which accepts no coverage below 0.98.
+    """
+    size = options["vocab_size"]
+    normalize = normalizer(options["normalization_rule_name"])
+    # SentencePiece does not count the characters of tags.
+    symbols = map(re.escape, options["user_defined_symbols"])
+    tags = re.compile("|".join(symbols) or r"\Z")
+
+    def untagged():
+        return (normalize(tags.sub(" ", line)) for line in lines())
+
+    counts: collections.Counter = collections.Counter()
+    for line in untagged():
+        counts.update(line)
+    characters = _most_frequent(counts, coverage)
+    while True:
+        characters = characters[: max(0, len(characters) - excess)]
+        check(
+            len(characters) > 1,
+            "`size` must hold 4 special tokens, 256 bytes, the language tags, the "
+            "space and a character",
+            "Raise `size`.",
+            size=size,
+        )
+        left_out = counts.keys() - characters
+        table = str.maketrans({SPACE: " ", **dict.fromkeys(left_out, " ")})
+        frequent = (line.translate(table) for line in untagged())
+        try:
+            model = _train(frequent, character_coverage=1.0, **options)
+            break
+        except RuntimeError as error:
+            excess = _excess_characters(error, size)
+    rate = sum(map(counts.get, left_out)) / counts.total()
     _log.warning(
         f"`size` {size:,} leaves no token for {len(left_out):,} of {len(counts):,} "
-        f"characters, {sum(map(counts.get, left_out)) / counts.total():.2%} of the "
-        "text; they are spelled in bytes."
+        f"characters, {rate:.2%} of the text; they are spelled in bytes."
     )
-    table = str.maketrans(left_out | {SPACE: " "})
-    frequent = (normalize(line).translate(table) for line in lines())
-    try:
-        return _train(frequent, character_coverage=1.0, **options)
-    except RuntimeError as error:
-        raise _explain(error, size) from error
+    return model
 
 
 def _train(lines: Iterable[str], **options) -> bytes:
@@ -180,31 +210,15 @@ def _sample(lines: Iterable[str], count: int, seed: int) -> list[str]:
     return sample
 
 
-def _count_characters(lines: Iterable[str]) -> collections.Counter:
-    counts: collections.Counter = collections.Counter()
-    for line in lines:
-        counts.update(line)
-    return counts
-
-
-def _most_frequent(counts, coverage: float, excess: int, size: int) -> set[str]:
-    """Returns the characters of a coverage without the rarest `excess`."""
-    total, covered, characters = counts.total(), 0, []
+def _most_frequent(counts: collections.Counter, coverage: float) -> list[str]:
+    """Returns the space, and the characters that a coverage needs, by count."""
+    total, covered, characters = counts.total(), 0, [SPACE]
     for character, count in counts.most_common():
         if covered >= coverage * total:
             break
         covered += count
-        characters.append(character)
-    count = len(characters) - excess
-    check(
-        count > 1,
-        "`size` must hold 4 special tokens, 256 bytes, the language tags, the space "
-        f"and a character, {size - count + 2} tokens at least",
-        "Raise `size`.",
-        size=size,
-    )
-    characters.remove(SPACE)
-    return {SPACE, *characters[: count - 1]}
+        characters += [character] * (character != SPACE)
+    return characters
 
 
 def _recording(lines: Iterable[str], errors: list) -> Iterator[str]:
@@ -216,10 +230,16 @@ def _recording(lines: Iterable[str], errors: list) -> Iterator[str]:
         raise
 
 
-def _smallest_size(error: RuntimeError) -> int:
-    """Returns the smallest size for the characters to cover, or 0."""
+def _excess_characters(error: RuntimeError, size: int) -> int:
+    """Returns how many characters to cover are too many for a size.
+
+    Raises:
+        ValueError: the error has another reason.
+    """
     match = re.search(r"required_chars\. \d+ vs (\d+)", str(error))
-    return int(match[1]) if match else 0
+    if not match:
+        raise _explain(error, size) from error
+    return int(match[1]) - size
 
 
 def _explain(error: RuntimeError, size: int) -> ValueError:

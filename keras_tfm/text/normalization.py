@@ -7,6 +7,8 @@ from typing import Literal, get_args
 
 import sentencepiece
 
+from keras_tfm.text.checks import check
+
 Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 SPACE = "\u2581"  # in place of a space in normalized text
 NORMALIZATIONS = get_args(Normalization)
@@ -19,7 +21,15 @@ def normalizer(normalization: str) -> Callable[[str], str]:
 
     Args:
         normalization: one of `NORMALIZATIONS`.
+
+    Raises:
+        ValueError: it is another.
     """
+    check(
+        normalization in NORMALIZATIONS,
+        f"`normalization` must be one of {NORMALIZATIONS}",
+        normalization=normalization,
+    )
     return sentencepiece.SentencePieceNormalizer(rule_name=normalization).normalize
 
 

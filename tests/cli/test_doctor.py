@@ -186,6 +186,7 @@ def test_changes_of_the_normalization_are_listed(tmp_path, capfd):
     [
         (["--output", "clean.csv"], "--output must end in .tsv or .tsv.gz"),
         (["--output", "{file}"], "--output must not be a file to read"),
+        (["--normalization", "nfd"], "--normalization must be one of"),
         (["--source-column", "en"], "must be set together"),
         (["--source-column", "x", "--target-column", "y"], "one column 'x'"),
     ],

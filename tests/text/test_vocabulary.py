@@ -161,6 +161,16 @@ def test_rare_characters_never_make_a_size_impossible(caplog, model_type, as_ite
     assert "leaves no token for 364 of 404 characters" in caplog.text
 
 
+def test_rare_characters_fit_beside_language_tags(caplog):
+    texts = [f"<2fr> {chr(0x4E00 + n // 3)} <2de>" for n in range(900)]
+    for size in (264, 275, 290):
+        vocabulary = Vocabulary.train(texts, size=size, languages=["fr", "de"])
+        assert vocabulary.size == size
+        [ids] = vocabulary.encode(["<2fr> \u4e00"])
+        assert ids[: len(vocabulary.languages["fr"])] == vocabulary.languages["fr"]
+    assert len(caplog.messages) == 3
+
+
 def test_max_texts_draws_texts_by_seed():
     texts = [f"{chr(ord('a') + n % 26)}{n}" for n in range(2000)]
     options = {"size": 300, "max_texts": 300, "exact": False}
@@ -187,7 +197,7 @@ def test_an_impossible_size_raises_and_the_limits_in_the_error_work(model_type):
         Vocabulary.train(TEXTS, size=8000, model_type=model_type)
     largest = int(str(e.value).split("possible is ")[1].split(".")[0])
     assert Vocabulary.train(TEXTS, largest, model_type).size == largest
-    with pytest.raises(ValueError, match=r"256 bytes.* 262 tokens at least") as e:
+    with pytest.raises(ValueError, match=r"256 bytes.*a character; got size=200"):
         Vocabulary.train(TEXTS, size=200, model_type=model_type)
     smallest = 262
     assert Vocabulary.train(TEXTS, smallest, model_type).size == smallest
