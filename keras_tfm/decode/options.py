@@ -44,10 +44,12 @@ _COUNTS = {
     "no_repeat_ngram_size": 0,
     "sampling_topk": 0,
 }
+# Options with a few allowed values.
 _CHOICES = {
     "length_penalty_form": ("mean", "gnmt"),
     "matmul_precision": ("float32", "bfloat16"),
 }
+# Options that are True or False.
 _FLAGS = ("early_stopping", "late_stopping", "disable_unk", "score_prefix")
 _FLAGS += ("return_alternatives", "return_token_scores", "return_attention")
 _FLAGS += ("jit_compile", "few_buckets")
@@ -217,6 +219,7 @@ class Options:
 
     def _freeze_sequences(self):
         """Turns lists and generators into tuples."""
+        # A string is iterable too, but its characters cannot be called.
         processors = self.logits_processors
         processors = tuple(processors) if isinstance(processors, Iterable) else None
         if processors is None or not all(map(callable, processors)):
@@ -271,6 +274,7 @@ class Options:
                 f"start_id={self.start_id}, end_id={self.end_id}."
             )
 
+        # Without an end each hypothesis would run to its limit.
         if self.disable_unk and self.unk_id == self.end_id:
             raise ValueError(
                 "`unk_id` must not be the end token, which would never be generated; "
