@@ -10,7 +10,7 @@ import keras
 from keras_tfm import zoo
 from keras_tfm.pipelines.saving import UNFINISHED, read_model
 from keras_tfm.zoo.config_file import read_json
-from keras_tfm.zoo.huggingface.hub import HUB
+from keras_tfm.zoo.huggingface.hub import HUB, is_transformers
 
 SHIPPED = pathlib.Path(__file__).parents[1] / "presets"  # a folder for each
 
@@ -199,8 +199,7 @@ def _read_format(folder):
     for saved in (folder, folder / "model", folder / UNFINISHED):
         if (saved / "model.keras").is_file():
             return saved
-    config = folder / "config.json"
-    if config.is_file() and "model_type" in read_json(config):
+    if is_transformers(folder):
         return zoo.from_hugging_face(folder)
     if any(folder.glob("*_vocabulary.*")) and (folder / "model.bin").is_file():
         return zoo.from_ctranslate2(folder)

@@ -97,10 +97,12 @@ class Translator:
         check_vocabulary_size(vocabulary, model, "vocabulary_size")
         check_vocabulary_size(target_vocabulary, model, "target_vocabulary_size")
         options = Options(beam_size=4) if options is None else options
+        start_id = target_vocabulary.start_id
         options = options.replace(
-            start_id=target_vocabulary.start_id,
+            start_id=start_id,
             end_id=target_vocabulary.end_id,
-            unk_id=getattr(target_vocabulary, "unknown_id", 1),
+            # Where nothing is unknown: the start, which is not generated either.
+            unk_id=getattr(target_vocabulary, "unknown_id", 1) or start_id,
         )
         self.model = model
         self.vocabulary, self.target_vocabulary = vocabulary, target_vocabulary

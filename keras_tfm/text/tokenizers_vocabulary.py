@@ -20,7 +20,8 @@ class TokenizersVocabulary(SubwordVocabulary):
     It reads the `tokenizer.json` of published encoders, such as WordPiece of
     BERT, DistilBERT and MiniLM or byte-level BPE of RoBERTa, and trains
     WordPiece. Its ids are those of the file; truncation and padding of the file
-    are disabled, since `LabelBatches` does both.
+    are disabled, since `LabelBatches` does both. A text that spells a special
+    token, such as `[SEP]`, is text and not that token.
 
     Args:
         model: str, the JSON of a tokenizer.
@@ -66,13 +67,16 @@ class TokenizersVocabulary(SubwordVocabulary):
                 f"`model` is no tokenizer of the library `tokenizers` ({error}). Pass "
                 "the text of a `tokenizer.json`, or use `TokenizersVocabulary.load`."
             ) from error
+        padding = tokenizer.padding or {}
         tokenizer.no_truncation()
         tokenizer.no_padding()
+        # A text that spells a special token is text.
+        tokenizer.encode_special_tokens = True
         self.model = model
         self.size = tokenizer.get_vocab_size()
         self._tokenizer = tokenizer
         self.start_id, self.separator_ids, self.end_id = self._template_ids()
-        self.pad_id = self._id_of(PAD_TOKENS)
+        self.pad_id = self._id_of([padding.get("pad_token", ""), *PAD_TOKENS])
         self.mask_id = self._id_of(MASK_TOKENS)
         check(
             self.pad_id is not None,

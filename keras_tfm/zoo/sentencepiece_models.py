@@ -46,7 +46,10 @@ def tokens_of(model: Any) -> list[str]:
 
 
 def renumbered(
-    model: Any, tokens: list[str], control: Collection[str] = ()
+    model: Any,
+    tokens: list[str],
+    control: Collection[str] = (),
+    whole: Collection[str] = (),
 ) -> Vocabulary:
     """Numbers the tokens of a SentencePiece model anew.
 
@@ -58,6 +61,8 @@ def renumbered(
         tokens: list of str: the token of each id from 4 on.
         control: those of `tokens` that stand for no text, besides Marian's
             tags of target languages.
+        whole: those of `tokens` that text is never segmented within, such as
+            tokens that a user has added.
 
     Returns:
         `Vocabulary`. Tokens that the model lacks, such as those of the other
@@ -72,6 +77,8 @@ def renumbered(
     }
     for token in {*control, *filter(is_target_tag, tokens)}:
         pieces[token] = kinds(piece=token, type=kinds.CONTROL)
+    for token in whole:
+        pieces[token] = kinds(piece=token, type=kinds.USER_DEFINED)
     renumbered = [kinds(piece=token, type=kinds.CONTROL) for token in SPECIAL_TOKENS]
     renumbered[1].type = kinds.UNKNOWN
     characters = set().union(*pieces)

@@ -10,10 +10,11 @@ NEVER_LOGIT = -1e4
 class TokenPermutation:
     """Renumbers a vocabulary: padding, unknown, start and end become 0 to 3.
 
-    The other tokens follow in their order. Where decoding starts with padding
-    or with the end token, the start becomes a token of its own with the same
-    embedding. Such a token, and each that the checkpoint lacks, gets a logit
-    bias by which it is never generated.
+    The other tokens follow in their order. Where decoding starts with padding,
+    the unknown or the end token, the start becomes a token of its own with the
+    same embedding. Where one token is the end and also unknown or padding, it
+    is the end alone, and the others are absent. The separate start, and each
+    token that is absent, gets a logit bias by which it is never generated.
 
     Args:
         vocabulary_size: int, V of the checkpoint.
@@ -21,7 +22,7 @@ class TokenPermutation:
         unknown_id: int or None.
         start_id: int, the first token that the decoder reads; None where it
             reads zeros.
-        end_id: int.
+        end_id: int; None where no token ends a sequence.
 
     Attributes:
         size: int, V here.
@@ -32,8 +33,7 @@ class TokenPermutation:
         never_generated: list of int, ids here.
 
     Raises:
-        ValueError: an id is outside the vocabulary, or two that must differ are
-            equal.
+        ValueError: an id is outside the vocabulary.
 
     Example:
         ```python
@@ -55,28 +55,27 @@ class TokenPermutation:
         pad_id: int | None,
         unknown_id: int | None,
         start_id: int | None,
-        end_id: int,
+        end_id: int | None,
     ):
-        special = [pad_id, unknown_id, start_id, end_id]
-        present = [i for i in special if i is not None]
-        distinct = [i for i in (pad_id, unknown_id, end_id) if i is not None]
-        if (
-            end_id is None
-            or not all(isinstance(i, int) for i in (vocabulary_size, *present))
-            or not all(0 <= i < vocabulary_size for i in present)
-            or len(set(distinct)) < len(distinct)
-            or (start_id is not None and start_id == unknown_id)
+        present = [i for i in (pad_id, unknown_id, start_id, end_id) if i is not None]
+        if not all(isinstance(i, int) for i in (vocabulary_size, *present)) or not all(
+            0 <= i < vocabulary_size for i in present
         ):
             raise ValueError(
-                "`pad_id`, `unknown_id` and `end_id` must be three tokens of the "
+                "`pad_id`, `unknown_id`, `start_id` and `end_id` must be tokens of the "
                 f"vocabulary; got pad_id={pad_id}, unknown_id={unknown_id}, end_id="
                 f"{end_id}, start_id={start_id}, vocab_size={vocabulary_size}."
             )
+        if pad_id in (unknown_id, end_id):
+            pad_id = None
+        if unknown_id == end_id:
+            unknown_id = None
+        special = [pad_id, unknown_id, start_id, end_id]
         rest = [i for i in range(vocabulary_size) if i not in present]
         self.order = np.array([-1 if i is None else i for i in special] + rest)
         self.size, self.unknown_id = len(self.order), unknown_id
-        self.never_generated = [i for i in range(3) if self.order[i] < 0]
-        if start_id is not None and start_id in (pad_id, end_id):
+        self.never_generated = [i for i in range(4) if self.order[i] < 0]
+        if start_id is not None and start_id in (pad_id, unknown_id, end_id):
             self.never_generated.append(2)
         # Of two ids here for one token, the start is the second choice.
         self._to_ours = {int(self.order[2]): 2}

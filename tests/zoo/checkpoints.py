@@ -78,13 +78,17 @@ FAMILIES = {
 }
 
 
+UNKNOWN = {"T5": 2, "T5 1.1": 2, "mT5": 2, "Marian": 1, "Marian, untied": 1}
+
+
 def write(folder, family, **settings):
     """Writes a model of random weights as transformers does."""
     import torch
     import transformers
 
     config, model, defaults = FAMILIES[family]
-    config = getattr(transformers, config)(**{**defaults, **settings})
+    unknown = {"unk_token_id": UNKNOWN.get(family, 3)}
+    config = getattr(transformers, config)(**{**unknown, **defaults, **settings})
     model = getattr(transformers, model)(config).eval()
     generator = torch.Generator().manual_seed(0)
     for name, parameter in model.named_parameters():

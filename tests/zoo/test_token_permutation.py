@@ -50,7 +50,24 @@ def test_a_matrix_of_another_size_is_rejected():
         ids.rows(MATRIX)
 
 
-@pytest.mark.parametrize("special_ids", [(6, 1, 2, 0), (1, 1, 2, 0), (5, 1, 1, 0)])
-def test_ids_outside_the_vocabulary_and_equal_ids_are_rejected(special_ids):
-    with pytest.raises(ValueError, match="must be three tokens of the vocabulary"):
+@pytest.mark.parametrize("special_ids", [(6, 1, 2, 0), (5, 1, -1, 0), (5, "1", 2, 0)])
+def test_ids_outside_the_vocabulary_are_rejected(special_ids):
+    with pytest.raises(ValueError, match="must be tokens of the vocabulary"):
         TokenPermutation(6, *special_ids)
+
+
+def test_one_token_may_have_several_roles():
+    ids = TokenPermutation(6, pad_id=0, unknown_id=1, start_id=0, end_id=0)
+    assert ids.order.tolist() == [-1, 1, 0, 0, 2, 3, 4, 5]  # the end
+    assert ids.to_ours(0) == 3 and ids.never_generated == [0, 2]
+    ids = TokenPermutation(6, pad_id=1, unknown_id=0, start_id=0, end_id=2)
+    assert ids.order.tolist() == [1, 0, 0, 2, 3, 4, 5]  # of MADLAD-400
+    assert ids.to_ours(0) == 1 and ids.never_generated == [2]
+    ids = TokenPermutation(6, pad_id=1, unknown_id=1, start_id=2, end_id=1)
+    assert ids.order.tolist() == [-1, -1, 2, 1, 0, 3, 4, 5]
+
+
+def test_without_an_end_no_token_ends_a_sequence():
+    ids = TokenPermutation(6, pad_id=0, unknown_id=1, start_id=0, end_id=None)
+    assert ids.order.tolist() == [0, 1, 0, -1, 2, 3, 4, 5]
+    assert ids.never_generated == [3, 2] and ids.bias()[3] == NEVER_LOGIT

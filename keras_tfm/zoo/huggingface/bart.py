@@ -9,7 +9,7 @@ from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import Transformer
 from keras_tfm.zoo import weight_mapping
 from keras_tfm.zoo.huggingface import vocabularies
-from keras_tfm.zoo.huggingface.family import Family, activation, check_plain
+from keras_tfm.zoo.huggingface.family import Family, activation
 from keras_tfm.zoo.token_permutation import TokenPermutation
 from keras_tfm.zoo.weight_mapping import (
     Weight,
@@ -24,7 +24,6 @@ class Variant:
     """What tells one of these architectures from the others.
 
     Attributes:
-        unknown_id: int, where the config names none.
         normalize_first: bool. Pre-norm blocks.
         learned_positions: bool. Learned positions, counted from row 2, and a
             normalization of the embedded tokens.
@@ -32,7 +31,6 @@ class Variant:
         keeps_sentences: bool. Texts are translated whole, not by sentence.
     """
 
-    unknown_id: int = 3
     normalize_first: bool = False
     learned_positions: bool = False
     has_bias: bool = True
@@ -42,9 +40,9 @@ class Variant:
 VARIANTS = {
     "bart": Variant(learned_positions=True, keeps_sentences=True),
     "m2m_100": Variant(normalize_first=True, has_bias=False),
-    "marian": Variant(unknown_id=1),
+    "marian": Variant(),
     "mbart": Variant(normalize_first=True, learned_positions=True),
-    "pegasus": Variant(unknown_id=105, normalize_first=True, keeps_sentences=True),
+    "pegasus": Variant(normalize_first=True, keeps_sentences=True),
 }
 BLOCK = {
     **attention_names("self_attention", "self_attn.{}_proj", "q k v out"),
@@ -65,17 +63,29 @@ LEARNED_START = 2  # first row of learned positions
 ROUNDING = 2e-3  # error of a sine in half precision, and some more
 
 
-def _permutation(config):
-    # Vocabularies of fairseq have their unknown token at 3. Models trained on
-    # a shifted target, as mBART, start with the end token.
-    variant, end = VARIANTS[config["model_type"]], config.integer("eos_token_id")
-    return TokenPermutation(
+def _permutations(config, tokenizer):
+    # Models trained on a shifted target, as mBART, start with the end token.
+    end = config.integer("eos_token_id", None)
+    start = config.integer("decoder_start_token_id", end)
+    source = TokenPermutation(
         config.integer("vocab_size"),
-        config.integer("pad_token_id"),
-        config.integer("unk_token_id", variant.unknown_id),
-        config.integer("decoder_start_token_id", end),
+        config.integer("pad_token_id", None),
+        config.integer("unk_token_id", None),
+        start,
         end,
     )
+    if config.get("share_encoder_decoder_embeddings", True):
+        return source, source
+    ids = tokenizer.target_ids or {}
+    size = config.integer("decoder_vocab_size", config["vocab_size"])
+    target = TokenPermutation(
+        size,
+        ids.get("<pad>", config.integer("pad_token_id", None)),
+        ids.get("<unk>", config.integer("unk_token_id", None)),
+        start,
+        ids.get("</s>", end),
+    )
+    return source, target
 
 
 def _prefix(checkpoint):
@@ -87,8 +97,6 @@ def _prefix(checkpoint):
 def _tie(checkpoint):
     config, shapes = checkpoint.config, checkpoint.tensors.shapes
     is_shared = config.get("share_encoder_decoder_embeddings", True)
-    if not is_shared:
-        check_plain(config, {"decoder_vocab_size": config["vocab_size"]})
     if config.get("tie_word_embeddings", True):
         return "all" if is_shared else "target"
     # transformers 5 then ties no matrix to another.
@@ -108,9 +116,10 @@ def _position_names(checkpoint):
 
 def _arguments(checkpoint):
     config, variant = checkpoint.config, VARIANTS[checkpoint.model_type]
-    never_generated = checkpoint.permutation.never_generated
+    never_generated = checkpoint.target_permutation.never_generated
     return {
         "vocabulary_size": checkpoint.permutation.size,
+        "target_vocabulary_size": checkpoint.target_permutation.size,
         "num_layers": tuple(config.integer(f"{side}_layers") for side in SIDES),
         "embedding_dim": config.integer("d_model"),
         "intermediate_dim": _common(config, "ffn_dim"),
@@ -162,13 +171,13 @@ def _positions(checkpoint):
 
 
 def _weights(model, checkpoint):
-    prefix, permutation = _prefix(checkpoint), checkpoint.permutation
+    prefix, target = _prefix(checkpoint), checkpoint.target_permutation
     variant, names = VARIANTS[checkpoint.model_type], _shared_names(checkpoint)
-    mapping = weight_mapping.embeddings(model, names, (permutation, permutation))
+    mapping = weight_mapping.embeddings(model, names, (checkpoint.permutation, target))
     bias = "final_logits_bias"
     has_bias = variant.has_bias and bias in checkpoint.tensors.shapes
     bias = bias if has_bias else None
-    mapping += weight_mapping.logits(model, permutation, "lm_head.weight", bias)
+    mapping += weight_mapping.logits(model, target, "lm_head.weight", bias)
     is_learned = model.config["positions"] == "learned"
     for (side, embedding, layers, norm), positions in zip(
         weight_mapping.stacks_of(model), _position_names(checkpoint), strict=True
@@ -201,12 +210,12 @@ def _shared_names(checkpoint):
 def _vocabulary(checkpoint, model):
     folder = checkpoint.folder
     if checkpoint.model_type == "bart":
-        return vocabularies.byte_level_vocabulary(checkpoint, model)
+        return vocabularies.byte_level_vocabulary(checkpoint)
     # What `to_hugging_face` writes may have one vocabulary for both sides.
     has_sides = (folder / "vocab.json").is_file() or any(folder.glob("*.spm"))
     if checkpoint.model_type == "marian" and has_sides:
-        return vocabularies.marian_vocabulary(checkpoint, model)
-    return vocabularies.multilingual_vocabulary(checkpoint, model)
+        return vocabularies.marian_vocabulary(checkpoint)
+    return vocabularies.multilingual_vocabulary(checkpoint)
 
 
 def _decoding(checkpoint):
@@ -222,7 +231,7 @@ def _decoding(checkpoint):
 FAMILY = Family(
     model_types=tuple(VARIANTS),
     heads=("seq2seq",),
-    permutation=_permutation,
+    permutations=_permutations,
     arguments=_arguments,
     build=lambda checkpoint, arguments: Transformer(**arguments),
     weights=_weights,

@@ -95,14 +95,14 @@ def _arguments(checkpoint):
             "attention_dropout": config.number("attention_dropout"),
             "epsilon": 1e-12,
         }
-    segments = config.integer("type_vocab_size")
+    segments = config.integer("type_vocab_size", 2)
     return shared | {
         # A single segment carries no information: it is added to the positions.
         "num_segments": 0 if segments == 1 else segments,
         "sequence_length": positions - _spare_positions(config),
         "dropout": config.number("hidden_dropout_prob"),
         "attention_dropout": config.number("attention_probs_dropout_prob"),
-        "epsilon": config.number("layer_norm_eps"),
+        "epsilon": config.number("layer_norm_eps", 1e-12),
     }
 
 
@@ -235,7 +235,7 @@ def masked_lm_weights(model: MaskedLM, model_type: str) -> WeightMapping:
 
 def _vocabulary(checkpoint, model):
     encoder = getattr(model, "encoder", model)
-    fields = {"vocabulary": encoder_vocabulary(checkpoint.folder, encoder)}
+    fields = {"vocabulary": encoder_vocabulary(checkpoint, encoder)}
     if checkpoint.head == "classifier" and checkpoint.num_classes is None:
         names = checkpoint.config.typed("id2label", dict, {})
         fields["classes"] = [
@@ -247,7 +247,7 @@ def _vocabulary(checkpoint, model):
 FAMILY = Family(
     model_types=("bert", "distilbert", "roberta"),
     heads=("encoder", "masked_lm", "classifier"),
-    permutation=lambda config: None,
+    permutations=None,
     arguments=_arguments,
     build=_build,
     weights=_weights,

@@ -9,6 +9,7 @@ import keras
 
 from keras_tfm.layers import gelu_tanh
 from keras_tfm.zoo.config_file import Config
+from keras_tfm.zoo.huggingface.tokenizer_folder import TokenizerFolder
 from keras_tfm.zoo.huggingface.weights_folder import WeightsFolder
 from keras_tfm.zoo.token_permutation import TokenPermutation
 from keras_tfm.zoo.weight_mapping import WeightMapping
@@ -34,7 +35,9 @@ class Checkpoint:
         tensors: `WeightsFolder`.
         head: str, one of the family's heads.
         num_classes: int, of a new classification layer; or None.
+        tokenizer: `TokenizerFolder`.
         permutation: `TokenPermutation`; None where ids stay.
+        target_permutation: as `permutation`, of the target; often the same.
     """
 
     folder: pathlib.Path
@@ -42,7 +45,9 @@ class Checkpoint:
     tensors: WeightsFolder
     head: str
     num_classes: int | None
+    tokenizer: TokenizerFolder
     permutation: TokenPermutation | None = None
+    target_permutation: TokenPermutation | None = None
 
     @property
     def model_type(self) -> str:
@@ -61,8 +66,8 @@ class Family:
         model_types: names of its architectures in `config.json`.
         heads: heads that are read, the default first: `"encoder"`,
             `"masked_lm"`, `"classifier"`, `"seq2seq"`, `"causal_lm"`.
-        permutation: function from the config to a `TokenPermutation`, or to
-            None where ids stay as they are.
+        permutations: function from the config and the `TokenizerFolder` to the
+            `TokenPermutation` of source and target; None where ids stay.
         arguments: function from the `Checkpoint` to the arguments of the model.
         build: function from the `Checkpoint` and these arguments to the model.
         weights: function from the model and the `Checkpoint` to the weight
@@ -84,7 +89,10 @@ class Family:
 
     model_types: tuple[str, ...]
     heads: tuple[str, ...]
-    permutation: Callable[[Config], TokenPermutation | None]
+    permutations: (
+        Callable[[Config, TokenizerFolder], tuple[TokenPermutation, TokenPermutation]]
+        | None
+    )
     arguments: Callable[[Checkpoint], dict[str, Any]]
     build: Callable[[Checkpoint, dict[str, Any]], keras.Model]
     weights: Callable[[keras.Model, Checkpoint], WeightMapping]

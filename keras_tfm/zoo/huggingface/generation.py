@@ -108,7 +108,8 @@ def _options(generation, permutation):
             stops = bool(generation.get("early_stopping"))
             options["early_stopping" if stops else "late_stopping"] = True
     # The unknown token is one like others in transformers.
-    return options | {"source_suffix": [permutation.end_id], "disable_unk": False}
+    suffix = [] if permutation.order[3] < 0 else [permutation.end_id]
+    return options | {"source_suffix": suffix, "disable_unk": False}
 
 
 def _check_supported(generation, config, continues):
@@ -116,13 +117,12 @@ def _check_supported(generation, config, continues):
     wrong = {n: generation[n] for n in UNSUPPORTED if generation.get(n)}
     ones = {n: generation[n] for n in UNSUPPORTED_UNLESS_1 if generation.get(n)}
     wrong |= {name: value for name, value in ones.items() if value != 1}
-    num_beams, end_id = generation.get("num_beams", 1), config.get("eos_token_id")
+    num_beams = generation.get("num_beams", 1)
     conflicts = {
         "do_sample": generation.get("do_sample") and num_beams != 1,
         "num_beams": num_beams < 1 or (generation.get("do_sample") and num_beams != 1),
         "length_penalty": num_beams > 1 and generation.get("length_penalty", 1) < 0,
-        "eos_token_id": generation.get("eos_token_id", end_id)
-        not in (end_id, [end_id]),
+        "eos_token_id": _differs(generation.get("eos_token_id"), config),
         "no_repeat_ngram_size": continues and generation.get("no_repeat_ngram_size"),
     }
     wrong |= {name: generation[name] for name, fault in conflicts.items() if fault}
@@ -132,6 +132,12 @@ def _check_supported(generation, config, continues):
             f"mean something else here; got {wrong}. Delete them, and pass options of "
             "your own to a `Translator`."
         )
+
+
+def _differs(end, config):
+    """Returns whether other tokens of the vocabulary end a sequence."""
+    ends = {*(end if isinstance(end, list) else [end])} - {config.get("eos_token_id")}
+    return any(isinstance(i, int) and 0 <= i < config["vocab_size"] for i in ends)
 
 
 def _suppressed(generation, permutation):

@@ -33,10 +33,11 @@ AS_PUBLISHED = {
 }
 
 
-def _permutation(config):
-    end = config.integer("eos_token_id")
+def _permutations(config, tokenizer):
+    end = config.integer("eos_token_id", None)
     start = config.integer("bos_token_id", end)
-    return TokenPermutation(config.integer("vocab_size"), None, None, start, end)
+    size = config.integer("vocab_size")
+    return (TokenPermutation(size, None, None, start, end),) * 2
 
 
 def _arguments(checkpoint):
@@ -86,11 +87,11 @@ def _layers(layers, name):  # by x W + b, where PyTorch's own have x W^T + b
 FAMILY = Family(
     model_types=("gpt2",),
     heads=("causal_lm",),
-    permutation=_permutation,
+    permutations=_permutations,
     arguments=_arguments,
     build=lambda checkpoint, arguments: CausalLM(**arguments),
     weights=_weights,
     ignored=IGNORED,
-    vocabulary=byte_level_vocabulary,
+    vocabulary=lambda checkpoint, model: byte_level_vocabulary(checkpoint),
     decoding=lambda checkpoint: {"source_suffix": []},
 )

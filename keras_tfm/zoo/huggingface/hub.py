@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
+from keras_tfm.zoo.config_file import read_json
 from keras_tfm.zoo.huggingface.weights_folder import weight_files
 
 HUB = "hf://"  # before the name of a repository
@@ -64,6 +65,20 @@ def locate(source: str | os.PathLike) -> tuple[pathlib.Path, pathlib.Path]:
             f"The repository {name!r} could not be downloaded: {error}. Check its "
             "name, the network and the token of huggingface-hub."
         ) from error
+
+
+def is_transformers(folder: pathlib.Path) -> bool:
+    """Returns whether a folder is of transformers.
+
+    The first configs have no `model_type`; the weights then have its names.
+
+    Args:
+        folder: path.
+    """
+    config = folder / "config.json"
+    return config.is_file() and (
+        "model_type" in read_json(config) or _matches(folder, [*SAFETENSORS, *PICKLES])
+    )
 
 
 def _download(api, name, revision):

@@ -6,6 +6,7 @@ from typing import Any
 from keras_tfm.zoo.config_file import Config, read_json, reading
 from keras_tfm.zoo.huggingface import bart, bert, generation, gpt2, hub, t5
 from keras_tfm.zoo.huggingface.family import Checkpoint
+from keras_tfm.zoo.huggingface.tokenizer_folder import TokenizerFolder
 from keras_tfm.zoo.huggingface.weights_folder import WeightsFolder
 from keras_tfm.zoo.imported import Imported
 from keras_tfm.zoo.weight_loader import WeightLoader
@@ -58,8 +59,8 @@ def from_hugging_face(
         source: path of a folder with `config.json`, `model.safetensors` or
             `pytorch_model.bin` (or shards and their index), and a vocabulary:
             `tokenizer.json`; `source.spm`, `target.spm` and `vocab.json` of
-            Marian; or a SentencePiece model of the others. BERT's `vocab.txt`
-            and GPT-2's `merges.txt` are not read. Or the
+            Marian; a SentencePiece model of the others; BERT's `vocab.txt`, or
+            GPT-2's `vocab.json` and `merges.txt`. Or the
             name of a repository such as `"Helsinki-NLP/opus-mt-en-de"`, also
             with `"@revision"`, which huggingface-hub downloads once.
         head: `"encoder"`, `"masked_lm"`, `"classifier"`, `"seq2seq"`,
@@ -98,7 +99,8 @@ def from_hugging_face(
         ```
     """
     folder, weights_folder = hub.locate(source)
-    config, family = _read_config(folder)
+    tensors = WeightsFolder(weights_folder)
+    config, family = _read_config(folder, source, tensors.shapes)
     if num_classes is not None and head is None:
         head = "classifier"
     head = head or _head(config, family)
@@ -109,12 +111,14 @@ def from_hugging_face(
             f"`num_classes` needs a classifier; got head={head!r}, num_classes="
             f"{num_classes}."
         )
-    tensors = WeightsFolder(weights_folder)
     _check_sizes(config, tensors.shapes)
     with reading(folder, "a model of transformers"):
-        checkpoint = Checkpoint(
-            folder, config, tensors, head, num_classes, family.permutation(config)
-        )
+        tokenizer = TokenizerFolder(folder, config["model_type"])
+        checkpoint = Checkpoint(folder, config, tensors, head, num_classes, tokenizer)
+        if family.permutations is not None:
+            _complete_ids(config, tokenizer)
+            permutations = family.permutations(config, tokenizer)
+            checkpoint.permutation, checkpoint.target_permutation = permutations
         with WeightLoader(folder) as loader:
             model = family.build(
                 checkpoint, {**family.arguments(checkpoint), **arguments}
@@ -129,15 +133,13 @@ def from_hugging_face(
 
 def _fields(family, checkpoint, model):
     fields = {"classes": None}
-    permutation = checkpoint.permutation
+    target = checkpoint.target_permutation
     if family.decoding is not None:
         fields["options"] = {
-            **generation.read_options(
-                checkpoint.folder, checkpoint.config, permutation
-            ),
+            **generation.read_options(checkpoint.folder, checkpoint.config, target),
             **family.decoding(checkpoint),
         }
-        fields["permutations"] = (permutation.order, permutation.order)
+        fields["permutations"] = (checkpoint.permutation.order, target.order)
     vocabulary = family.vocabulary(checkpoint, model)
     options = vocabulary.pop("options", {})
     if options:
@@ -145,7 +147,7 @@ def _fields(family, checkpoint, model):
     return {"model": model, **fields, **vocabulary}
 
 
-def _read_config(folder):
+def _read_config(folder, source, shapes):
     """Reads `config.json`, and what other files say in its place."""
     file = folder / "config.json"
     if not file.is_file():
@@ -156,7 +158,10 @@ def _read_config(folder):
         )
     config = Config(read_json(file), file)
     families = {name: family for family in FAMILIES for name in family.model_types}
-    name = config.get("model_type")
+    if "model_type" not in config:
+        name = _model_type(config, source, shapes, sorted(families, key=len))
+        config["model_type"] = name
+    name = config["model_type"]
     if not isinstance(name, str) or name not in families:
         raise ValueError(
             f"{file}: `model_type` must be one of {sorted(families)} (MiniLM is a "
@@ -169,10 +174,38 @@ def _read_config(folder):
     decoding = read_json(folder / generation.FILE)
     if decoding.get(start) is not None:
         config[start] = decoding[start]
-    if name == "marian":  # whose config does not say it
-        unknown = read_json(folder / "vocab.json").get("<unk>", 1)
-        config.setdefault("unk_token_id", unknown)
     return config, families[name]
+
+
+def _model_type(config, source, shapes, names):
+    """Infers the architecture, which the first configs did not name."""
+    architectures = config.typed("architectures", list, [])
+    texts = [str(architecture).lower() for architecture in architectures]
+    texts += [name.split(".")[0] for name in shapes if name.count(".") > 2]
+    plain = {name: name.replace("_", "").replace("-", "") for name in names}
+    for name in reversed(names):  # the longest first
+        if any(text.startswith(plain[name]) for text in texts):
+            return name
+    # As transformers once did.
+    text = os.path.basename(os.path.normpath(os.fspath(source))).lower()
+    return next((name for name in reversed(names) if name in text), None)
+
+
+def _complete_ids(config, tokenizer):
+    """Takes ids that the config lacks, or has outside the vocabulary."""
+    size = config.integer("vocab_size")
+    for role in ("pad_token", "unk_token", "eos_token"):
+        number = config.get(f"{role}_id")
+        if role == "unk_token":
+            if number is None:
+                number = tokenizer.id_of(role)
+        elif isinstance(number, int) and not 0 <= number < size:
+            number = tokenizer.id_of(role)
+        else:
+            continue
+        config.pop(f"{role}_id", None)
+        if isinstance(number, int) and 0 <= number < size:
+            config[f"{role}_id"] = number
 
 
 def _head(config, family):

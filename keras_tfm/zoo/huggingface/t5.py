@@ -3,7 +3,7 @@
 from keras_tfm.layers import T5Positions
 from keras_tfm.models import Transformer
 from keras_tfm.zoo.huggingface.family import Family, activation
-from keras_tfm.zoo.huggingface.vocabularies import multilingual_vocabulary
+from keras_tfm.zoo.huggingface.vocabularies import vocabulary_of
 from keras_tfm.zoo.token_permutation import TokenPermutation
 from keras_tfm.zoo.weight_mapping import (
     Weight,
@@ -35,18 +35,18 @@ IGNORED = (  # copies of the embedding matrix, and a bias that is not used
     r"lm_head\.weight",
     r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
 )
-UNKNOWN_ID = 2  # in all its vocabularies
 
 
-def _permutation(config):
+def _permutations(config, tokenizer):
     pad_id = config.integer("pad_token_id")
-    return TokenPermutation(
+    permutation = TokenPermutation(
         config.integer("vocab_size"),
         pad_id,
-        UNKNOWN_ID,
+        config.integer("unk_token_id", None),
         config.integer("decoder_start_token_id", pad_id),
-        config.integer("eos_token_id"),
+        config.integer("eos_token_id", None),
     )
+    return permutation, permutation
 
 
 def _is_tied(config):
@@ -129,11 +129,11 @@ def _scales_output(config):
 FAMILY = Family(
     model_types=("t5", "mt5"),
     heads=("seq2seq",),
-    permutation=_permutation,
+    permutations=_permutations,
     arguments=_arguments,
     build=lambda checkpoint, arguments: Transformer(**arguments),
     weights=_weights,
     ignored=IGNORED,
-    vocabulary=multilingual_vocabulary,
+    vocabulary=vocabulary_of,
     decoding=lambda checkpoint: {"split_tokens": 1024},  # texts stay whole
 )

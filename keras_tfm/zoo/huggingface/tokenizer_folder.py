@@ -1,0 +1,259 @@
+"""What the files of a tokenizer say, whichever files a folder has."""
+
+import functools
+import pathlib
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from keras_tfm.zoo import sentencepiece_models
+from keras_tfm.zoo.config_file import read_json, reading
+from keras_tfm.zoo.huggingface.tokenizer_files import with_special_tokens
+from keras_tfm.zoo.sentencepiece_models import read_model
+
+SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model")
+SENTENCEPIECE_FILES += ("sentencepiece.model",)
+# Language tags of M2M100, and of mBART and NLLB.
+LANGUAGE_TAG = re.compile(r"__([a-z]{2,3})__|([a-z]{2,3}_(?:[A-Z]{2}|[A-Z][a-z]{3}))")
+# Special tokens of published models that no option of their tokenizers names:
+# sentinels of T5, masks of Pegasus, Marian's tags, and spare rows.
+OWN_TOKEN = re.compile(
+    rf"{LANGUAGE_TAG.pattern}|\u2581?<extra_id_\d+>|<(?:mask|unk)_\w+>|>>.+<<"
+    r"|<s>|</s>|<pad>|<unk>|<mask>|madeupword\d+|\[(?:PAD|UNK|CLS|SEP|MASK)\]"
+)
+# Options of tokenizers that name a special token, and names where none does.
+ROLES = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}
+ROLES |= {"bos_token": "<s>", "cls_token": "<s>", "sep_token": "</s>"}
+ROLES |= {"mask_token": "<mask>"}
+BERT_ROLES = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]"}
+BERT_ROLES |= {"sep_token": "[SEP]", "mask_token": "[MASK]"}
+NUM_SENTINELS = 100  # tokens of T5 after its subwords, where no file says it
+PEGASUS_OFFSET = 103  # ids before Pegasus' subwords, where no file says it
+PEGASUS_FIRST = ["<pad>", "</s>", "<mask_1>", "<mask_2>"]
+FAIRSEQ_FIRST = ["<s>", "<pad>", "</s>", "<unk>"]
+
+
+class TokenizerFolder:
+    """The tokens of a folder of transformers, and which of them are special.
+
+    Each file is read once, when it is needed.
+
+    Args:
+        folder: path.
+        model_type: str, the architecture; it orders the tokens where only a
+            SentencePiece model is there.
+
+    Raises:
+        ValueError: from each attribute, if a file is damaged.
+    """
+
+    def __init__(self, folder: pathlib.Path, model_type: str):
+        self.folder, self.model_type = folder, model_type
+
+    @functools.cached_property
+    def settings(self) -> dict[str, Any]:
+        """The options of the tokenizer; `tokenizer_config.json` takes precedence."""
+        names = ("special_tokens_map.json", "tokenizer_config.json")
+        files = [read_json(self.folder / name) for name in names]
+        return {k: v for content in files for k, v in content.items() if v is not None}
+
+    @functools.cached_property
+    def content(self) -> dict[str, Any]:
+        """`tokenizer.json`, or the same made of older files; empty without.
+
+        Older are `vocab.txt` of WordPiece, and `vocab.json` with `merges.txt`
+        of bytes.
+        """
+        content = read_json(self.folder / "tokenizer.json")
+        vocab, merges = (self.folder / n for n in ("vocab.txt", "merges.txt"))
+        if content:
+            return content
+        if vocab.is_file():
+            with reading(vocab, "a vocabulary of WordPiece"):
+                return self._word_piece(vocab.read_text("utf-8"))
+        if merges.is_file() and (self.folder / "vocab.json").is_file():
+            with reading(merges, "merges of a byte-level vocabulary"):
+                return self._byte_level(merges.read_text("utf-8"))
+        return {}
+
+    @property
+    def is_byte_level(self) -> bool:
+        """Whether the tokens are of bytes, as those of GPT-2."""
+        return '"ByteLevel"' in str(self.content.get("pre_tokenizer")).replace("'", '"')
+
+    @functools.cached_property
+    def sentencepiece(self) -> Any:
+        """The `ModelProto` that segments text; None without."""
+        for name in SENTENCEPIECE_FILES:
+            if (self.folder / name).is_file():
+                return read_model(self.folder / name)
+        file = self.folder / "tokenizer.json"
+        if not self.content:
+            return None
+        return sentencepiece_models.from_tokenizer_json(self.content, str(file))
+
+    @functools.cached_property
+    def added(self) -> dict[str, int]:
+        """The ids of tokens that are cut out of text before segmentation."""
+        with reading(self.folder, "added tokens"):
+            decoder = self.settings.get("added_tokens_decoder", {})
+            added = {token["content"]: int(i) for i, token in decoder.items()}
+            added |= read_json(self.folder / "added_tokens.json")
+            listed = self.content.get("added_tokens", [])
+            return added | {token["content"]: token["id"] for token in listed}
+
+    @property
+    def user_added(self) -> list[str]:
+        """Those of `added` that are not the model's own special tokens."""
+        own = {self.name_of(role) for role in ROLES}
+        return [t for t in self.added if t not in own and not OWN_TOKEN.fullmatch(t)]
+
+    @functools.cached_property
+    def tokens(self) -> dict[int, str]:
+        """The token of each id; empty where the folder has no vocabulary."""
+        vocab: Mapping[str, int]
+        if self.content:
+            vocab = self.content.get("model", {}).get("vocab", {})
+            if isinstance(vocab, list):  # of pairs of a token and its score
+                vocab = {token: number for number, (token, _) in enumerate(vocab)}
+        else:
+            vocab = read_json(self.folder / "vocab.json")
+        by_id = {number: token for token, number in vocab.items()}
+        if not self.content and self.sentencepiece is not None:
+            subwords = sentencepiece_models.tokens_of(self.sentencepiece)
+            by_id = by_id or self._of_subwords(subwords)
+            tags = self._language_tags()
+            if self.model_type in ("m2m_100", "mbart") and tags:
+                tags += [] if vocab else ["<mask>"]
+                by_id |= dict(enumerate(tags, len(by_id)))
+        return by_id | {number: token for token, number in self.added.items()}
+
+    @functools.cached_property
+    def target_ids(self) -> dict[str, int]:
+        """The ids of a vocabulary of the target alone; empty without."""
+        return read_json(self.folder / "target_vocab.json")
+
+    def name_of(self, role: str) -> str:
+        """Returns the name of a special token.
+
+        Args:
+            role: str, one of `ROLES`.
+        """
+        name = self.settings.get(role, ROLES[role])
+        return str(name.get("content", "")) if isinstance(name, dict) else str(name)
+
+    def id_of(self, role: str) -> int | None:
+        """Returns the id of a special token, or None.
+
+        Args:
+            role: str, one of `ROLES`.
+        """
+        if role == "unk_token":
+            with reading(self.folder, "a tokenizer"):
+                model = self.content.get("model", {})
+                if isinstance(model.get("unk_id"), int):
+                    return model["unk_id"]
+        name = self.name_of(role)
+        return next((i for i, token in self.tokens.items() if token == name), None)
+
+    def _of_subwords(self, subwords):
+        """Numbers the tokens of a SentencePiece model as transformers does."""
+        if self.model_type in ("m2m_100", "mbart"):  # as fairseq does
+            return dict(enumerate([*FAIRSEQ_FIRST, *subwords[3:]]))
+        if self.model_type == "pegasus":
+            offset = self.settings.get("offset", PEGASUS_OFFSET)
+            unused = [f"<unk_{i}>" for i in range(2, offset)]
+            first = dict(enumerate([*PEGASUS_FIRST, *unused][: offset + 2]))
+            return first | dict(enumerate(subwords[2:], offset + 2))
+        # The file of mT5 has the sentinels.
+        has_sentinels = any("extra_id" in token for token in subwords)
+        count = 0 if has_sentinels else self.settings.get("extra_ids", NUM_SENTINELS)
+        sentinels = (f"<extra_id_{i}>" for i in reversed(range(count)))
+        return dict(enumerate([*subwords, *sentinels]))
+
+    def _language_tags(self):
+        """Returns the language tags in the order of their ids."""
+        for file in ("special_tokens_map.json", "tokenizer_config.json"):
+            for key in ("additional_special_tokens", "extra_special_tokens"):
+                tokens = read_json(self.folder / file).get(key) or []
+                tokens = [t if isinstance(t, str) else t["content"] for t in tokens]
+                tags = [token for token in tokens if LANGUAGE_TAG.fullmatch(token)]
+                if tags:
+                    return tags
+        return []
+
+    def _word_piece(self, text):
+        lower = self.settings.get("do_lower_case", True)
+        vocab = {token: i for i, token in enumerate(text.rstrip("\n").split("\n"))}
+        names = {role: self._name(role, name) for role, name in BERT_ROLES.items()}
+        content = {
+            "version": "1.0",
+            "added_tokens": _special(vocab, names.values()),
+            "normalizer": {
+                "type": "BertNormalizer",
+                "clean_text": True,
+                "handle_chinese_chars": self.settings.get(
+                    "tokenize_chinese_chars", True
+                ),
+                "strip_accents": self.settings.get("strip_accents"),
+                "lowercase": lower,
+            },
+            "pre_tokenizer": {"type": "BertPreTokenizer"},
+            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+            "model": {
+                "type": "WordPiece",
+                "unk_token": names["unk_token"],
+                "continuing_subword_prefix": "##",
+                "max_input_chars_per_word": 100,
+                "vocab": vocab,
+            },
+        }
+        by_id = {number: token for token, number in vocab.items()}
+        first, last = vocab[names["cls_token"]], vocab[names["sep_token"]]
+        return with_special_tokens(
+            content, lambda ids: [by_id[i] for i in ids], [first], [last], [last]
+        )
+
+    def _byte_level(self, text):
+        vocab = read_json(self.folder / "vocab.json")
+        lines = text.split("\n")
+        merges = [line.split(" ") for line in lines if line and line[:9] != "#version:"]
+        space = {"add_prefix_space": bool(self.settings.get("add_prefix_space"))}
+        byte_level = {"type": "ByteLevel", "trim_offsets": True, **space}
+        names = [self.name_of(role) for role in ROLES]
+        content = {
+            "version": "1.0",
+            "added_tokens": _special(vocab, names),
+            "normalizer": None,
+            "pre_tokenizer": byte_level,
+            "post_processor": None,
+            "decoder": byte_level,
+            "model": {
+                "type": "BPE",
+                "unk_token": None,
+                "vocab": vocab,
+                "merges": merges,
+            },
+        }
+        first, last = (self.name_of(role) for role in ("cls_token", "sep_token"))
+        if first in vocab and last in vocab:  # of RoBERTa and BART, not of GPT-2
+            content["post_processor"] = {
+                "type": "RobertaProcessing",
+                "sep": [last, vocab[last]],
+                "cls": [first, vocab[first]],
+                "trim_offsets": True,
+                **space,
+            }
+        return content
+
+    def _name(self, role, default):
+        return self.name_of(role) if role in self.settings else default
+
+
+def _special(vocab, names):
+    """Lists special tokens as `tokenizer.json` does."""
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return [
+        {"id": vocab[name], "content": name, **flags, "special": True}
+        for name in sorted({*names} & set(vocab), key=vocab.get)
+    ]
