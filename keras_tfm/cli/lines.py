@@ -5,7 +5,7 @@ import json
 import pathlib
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO, TextIO
+from typing import Any, BinaryIO, TextIO
 
 from keras_tfm.text.files import is_unicode, iterate_lines
 from keras_tfm.text.pair_files import iterate_pairs
@@ -48,6 +48,26 @@ def check_files(files: Iterable[str]) -> tuple[str, ...]:
                 "the name and the folder, or pass text by standard input."
             )
     return names
+
+
+def location(files: Iterable[str], number: int) -> str:
+    """Returns the file and the line of a line of `read`.
+
+    Args:
+        files: as of `read`.
+        number: int, of the line, from 1 on across all files.
+    """
+    names = tuple(files) or ("-",)
+    for name in names[:-1]:
+        if name == "-":
+            break
+        count = sum(1 for _ in iterate_lines(name, allow_empty=True))
+        if number <= count:
+            return f"{name}, line {number:,}"
+        number -= count
+    else:
+        name = names[-1]
+    return f"{'standard input' if name == '-' else name}, line {number:,}"
 
 
 def source(name: str) -> str | BinaryIO:
@@ -168,6 +188,28 @@ def _has_type(value, kind):
 
 def _is_text(value):
     return isinstance(value, str) and is_unicode(value)
+
+
+def answers_or_none(
+    function: Callable, items: list, first: int, report: Callable[[int, Exception], Any]
+) -> list:
+    """Returns the answers of a function to items; None where it rejects one.
+
+    Args:
+        function: from a list of items to a list of answers.
+        items: list.
+        first: int, the number of the first item.
+        report: function of the number of a rejected item and the error.
+    """
+    try:
+        return list(function(items))
+    except ValueError as error:
+        if len(items) == 1:
+            report(first, error)
+            return [None]
+    half = len(items) // 2
+    parts = (items[:half], first), (items[half:], first + half)
+    return [a for part in parts for a in answers_or_none(function, *part, report)]
 
 
 def answers(function: Callable, items: list, first: int) -> Iterator:

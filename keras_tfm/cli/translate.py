@@ -31,8 +31,14 @@ def load_translator(flags: Languages, **changes: Any) -> Translator:
 def run(flags: Translate) -> None:
     """Translates.
 
+    A line of text that cannot be translated is reported, and its output is an
+    empty line; the others are translated.
+
     Args:
         flags: `options.Translate`.
+
+    Raises:
+        ValueError: a line could not be translated; the others are written.
     """
     if flags.format == "text" and flags.num_hypotheses is not None:
         raise ValueError(
@@ -56,10 +62,15 @@ def run(flags: Translate) -> None:
             f"{job.truncated:,} translations were truncated at their maximum length.",
             file=sys.stderr,
         )
+    if job.rejected:
+        raise ValueError(
+            f"{job.rejected:,} lines could not be translated, and are empty in the "
+            "output; all others are written."
+        )
 
 
 class Job:
-    """Translates lines and counts truncated translations.
+    """Translates lines; counts truncated translations and rejected lines.
 
     Args:
         translator: `Translator`.
@@ -67,15 +78,34 @@ class Job:
     """
 
     def __init__(self, translator: Translator, flags: Translate):
-        self.translator, self.flags, self.truncated = translator, flags, 0
+        self.translator, self.flags = translator, flags
+        self.truncated = self.rejected = 0
 
     def __call__(self, items: Iterable[str], first: int) -> Iterator[str]:
         if self.flags.format == "jsonl":
             yield from self._json_answers(items, first)
             return
-        for translation in self.translator.bulk(items, self.flags.window):
-            self.truncated += translation.truncated
-            yield translation.text
+        for chunk in chunks(items, self.flags.window):
+            errors = []
+            translations = lines.answers_or_none(
+                self.translator.translate,
+                chunk,
+                first,
+                lambda number, error, errors=errors: errors.append((number, error)),
+            )
+            if len(errors) == len(chunk) > 1:  # no line is at fault
+                raise errors[0][1]
+            self._report(errors)
+            first += len(chunk)
+            for translation in translations:
+                self.truncated += bool(translation and translation.truncated)
+                yield translation.text if translation else ""
+
+    def _report(self, errors):
+        self.rejected += len(errors)
+        for number, error in errors:
+            place = lines.location(self.flags.files, number)
+            print(f"keras-tfm: {place}: {error}", file=sys.stderr)
 
     def _json_answers(self, items, first):
         count = self.flags.num_hypotheses

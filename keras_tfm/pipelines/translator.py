@@ -101,7 +101,7 @@ class Translator:
         options = options.replace(
             start_id=start_id,
             end_id=target_vocabulary.end_id,
-            # Where nothing is unknown: the start, which is not generated either.
+            # Where nothing is unknown, the start, which is never generated.
             unk_id=getattr(target_vocabulary, "unknown_id", 1) or start_id,
         )
         self.model = model

@@ -258,6 +258,35 @@ def test_an_error_names_its_line_and_lines_before_it_are_written(
 
 
 @torch_only
+def test_a_line_that_cannot_be_translated_is_named_and_the_others_written(
+    folder, tmp_path, capfd, monkeypatch
+):
+    translate = Translator.translate
+
+    def reject(self, texts, **options):
+        if any("old" in text for text in texts):
+            raise ValueError("no such word")
+        return translate(self, texts, **options)
+
+    monkeypatch.setattr(Translator, "translate", reject)
+    first, second, target = (tmp_path / n for n in ("a.txt", "b.txt", "out.txt"))
+    first.write_text("a house\n\nan old man\n")
+    second.write_text("a man\nold\nthe boat.\n")
+    command = ["translate", folder, str(first), str(second), "--output", str(target)]
+    assert main(command) == 1
+    error = capfd.readouterr().err
+    assert f"{first}, line 3: no such word" in error
+    assert f"{second}, line 2: no such word" in error
+    assert "2 lines could not be translated" in error
+    written = target.read_text().split("\n")
+    assert [bool(line) for line in written] == [1, 0, 0, 1, 0, 1, 0]
+    first.write_text("old\nold\n")  # no line is at fault if all are rejected
+    assert main(["translate", folder, str(first)]) == 1
+    out, error = capfd.readouterr()
+    assert out == "" and error.count("no such word") == 1
+
+
+@torch_only
 def test_invalid_flags_and_files_are_rejected(folder, source, tmp_path, capfd):
     def error_of(*command):
         assert main(list(command)) == 1

@@ -602,6 +602,7 @@ def test_an_unsupported_architecture_is_rejected(change, message, spm, tmp_path)
 def test_a_missing_size_is_rejected(spm, tmp_path):
     config = {k: v for k, v in CONFIG.items() if k != "transformer-heads"}
     write_npz(tmp_path, as_marian(random_model("post-norm")), config)
+    (tmp_path / "vocab.spm").write_bytes(spm.read_bytes())
     with pytest.raises(ValueError, match="must have 'transformer-heads'"):
         zoo.from_marian(tmp_path)
 
@@ -647,8 +648,46 @@ def test_the_error_names_missing_files(spm, tmp_path):
 @pytest.mark.backend("torch")
 def test_a_vocabulary_of_another_model_is_rejected(spm, tmp_path):
     write_model(tmp_path, spm)
-    lines = ["</s>: 1", "<unk>: 0"]
     (tmp_path / "vocab.spm").unlink()
-    (tmp_path / "vocab.yml").write_text("\n".join(lines))
-    with pytest.raises(ValueError, match="vocabulary of this model.*got {0: '<unk"):
+    (tmp_path / "vocab.yml").write_text("a: 1\nb: 0\n")
+    with pytest.raises(ValueError, match=r"vocab.yml must .* this model.*got \['b', "):
+        zoo.from_marian(tmp_path)
+    (tmp_path / "vocab.yml").write_text(f"</s>: 0\n<unk>: 1\nb: {SIZE}\n")
+    with pytest.raises(ValueError, match=f"of this model, .* below {SIZE}; got .*"):
+        zoo.from_marian(tmp_path)
+
+
+@pytest.mark.backend("torch")
+def test_special_tokens_may_have_any_id(spm, tmp_path):
+    write_model(tmp_path, spm)
+    (tmp_path / "vocab.spm").unlink()
+    (tmp_path / "vocab.yml").write_text("a: 0\n<unk>: 2\nb: 1\n</s>: 3\n")
+    imported = zoo.from_marian(tmp_path)
+    assert imported.permutations[0][:6].tolist() == [-1, 2, -1, 3, 0, 1]
+    assert imported.tokens[0][4:6] == ["a", "b"]
+    # Nematus has other names.
+    (tmp_path / "vocab.yml").write_text('{"eos": 0, "UNK": 1, "a": 2}')
+    assert zoo.from_marian(tmp_path).permutations[0][:5].tolist() == [-1, 1, -1, 0, 2]
+
+
+@pytest.mark.backend("torch")
+def test_vocabularies_of_plain_text_and_odd_yaml_are_read(spm, tmp_path):
+    write_model(tmp_path, spm)
+    (tmp_path / "vocab.spm").unlink()
+    expected = ["</s>", "<unk>", "\x85", "# b", "c\u2028", "it's"]
+    file = tmp_path / "vocab.yml"
+    file.write_text(
+        '\ufeff# a comment\n</s>: 0\n<unk>: 1 # another\n"\x85": 2\n'
+        "\"# b\": 3\n\"c\u2028\": 4\n'it''s': 5\n",
+        "utf-8",
+    )
+    assert zoo.from_marian(tmp_path).tokens[0][4:8] == expected[2:]
+    by_token = {token: number for number, token in enumerate(expected)}
+    file.write_text(json.dumps(by_token), "utf-8")
+    assert zoo.from_marian(tmp_path).tokens[0][4:8] == expected[2:]
+    file.unlink()
+    (tmp_path / "vocab.txt").write_text("</s>\n<unk>\nno\n0: 1\r\n", "utf-8")
+    assert zoo.from_marian(tmp_path).tokens[0][4:6] == ["no", "0: 1"]
+    (tmp_path / "vocab.txt").write_text("</s>\n<unk>\n\na\n")
+    with pytest.raises(ValueError, match="vocab.txt cannot .* line 3 is empty"):
         zoo.from_marian(tmp_path)

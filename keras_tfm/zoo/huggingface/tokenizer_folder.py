@@ -52,7 +52,7 @@ class TokenizerFolder:
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
-        """The options of the tokenizer; `tokenizer_config.json` takes precedence."""
+        """The options of the tokenizer; `tokenizer_config.json` comes first."""
         names = ("special_tokens_map.json", "tokenizer_config.json")
         files = [read_json(self.folder / name) for name in names]
         return {k: v for content in files for k, v in content.items() if v is not None}

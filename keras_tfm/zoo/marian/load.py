@@ -11,7 +11,12 @@ from keras_tfm.zoo import weight_mapping
 from keras_tfm.zoo.config_file import Config, reading
 from keras_tfm.zoo.imported import END_ID, Imported
 from keras_tfm.zoo.marian.shortlist import read_shortlist
-from keras_tfm.zoo.marian.vocabulary import load_vocabularies
+from keras_tfm.zoo.marian.vocabulary import (
+    load_vocabularies,
+    read_tokens,
+    special_ids,
+    vocabulary_files,
+)
 from keras_tfm.zoo.marian.weights_file import WeightsFile
 from keras_tfm.zoo.marian.yaml_file import read_yaml
 from keras_tfm.zoo.sentencepiece_models import target_languages
@@ -19,7 +24,6 @@ from keras_tfm.zoo.token_permutation import TokenPermutation
 from keras_tfm.zoo.weight_loader import WeightLoader
 from keras_tfm.zoo.weight_mapping import attention_names
 
-MARIAN_UNKNOWN_ID, MARIAN_END_ID = 1, 0
 ACTIVATIONS = {"relu": "relu", "swish": "silu"}
 # Our layers inside a block; `{}` is W of a matrix and b of its bias.
 BLOCK = {
@@ -68,8 +72,9 @@ def from_marian(folder: str | os.PathLike, **arguments: Any) -> Imported:
     Args:
         folder: path with a configuration of the decoder (`.yml`) that names the
             files; or with one model, its `.spm` vocabularies, and a binary
-            shortlist (`lex*.bin`) or none. Where vocabularies are `.yml`,
-            `source.spm` and `target.spm` hold the SentencePiece models.
+            shortlist (`lex*.bin`) or none. Where vocabularies are `.yml` or
+            plain text, `source.spm` and `target.spm` hold the SentencePiece
+            models.
         **arguments: of `Transformer`, such as `dropout`; they override the
             file's.
 
@@ -103,25 +108,29 @@ def from_marian(folder: str | os.PathLike, **arguments: Any) -> Imported:
         for name in names:
             if 0 in file.shapes[name]:
                 raise ValueError(f"{name!r} is empty, {file.shapes[name]}")
-        permutations = [
-            TokenPermutation(
-                file.shapes[name][0], None, MARIAN_UNKNOWN_ID, None, MARIAN_END_ID
-            )
-            for name in names
-        ]
-        with WeightLoader(file.file) as loader:
-            defaults = _arguments(file, names, permutations)
-            model = Transformer(**{**defaults, **arguments})
-            mapping = _weights(model, file, names, permutations)
-            weight_mapping.check_coverage(mapping, file.file, file.shapes)
-            loader.load(mapping, file.array)
-    tokens, vocabularies, is_shared = load_vocabularies(
-        folder, _names(decoder, "vocabs"), permutations
-    )
+    sizes = [file.shapes[name][0] for name in names]
+    files = vocabulary_files(folder, _names(decoder, "vocabs"))
+    by_id = list(map(read_tokens, files, sizes))
+    permutations = [
+        TokenPermutation(size, None, unknown_id, None, end_id)
+        for size, (unknown_id, end_id) in zip(
+            sizes, map(special_ids, files, by_id), strict=True
+        )
+    ]
+    with (
+        reading(file.file, "a Transformer of Marian"),
+        WeightLoader(file.file) as loader,
+    ):
+        defaults = _arguments(file, names, permutations)
+        model = Transformer(**{**defaults, **arguments})
+        mapping = _weights(model, file, names, permutations)
+        weight_mapping.check_coverage(mapping, file.file, file.shapes)
+        loader.load(mapping, file.array)
+    tokens, vocabularies = load_vocabularies(folder, files, by_id, permutations)
     options = _options(decoder)
     shortlist = _shortlist_file(folder, decoder)
     if shortlist is not None:
-        shared = is_shared and names[0] == names[1]
+        shared = files[0] == files[1] and names[0] == names[1]
         options["shortlist"] = read_shortlist(shortlist, permutations, shared)
     return Imported(
         model,

@@ -1,9 +1,12 @@
 """The YAML of Marian: configurations and vocabularies."""
 
 import functools
+import json
 import pathlib
 
 from keras_tfm.zoo.config_file import Config, reading
+
+YAML_SUFFIXES = (".yml", ".yaml", ".json")
 
 
 def read_yaml(content: bytes, file: pathlib.Path) -> Config:
@@ -46,10 +49,12 @@ def _loader_without_aliases(yaml):
     return type("Loader", (yaml.SafeLoader,), {"compose_node": _compose_node})
 
 
-def read_yaml_vocabulary(file: pathlib.Path) -> dict[int, str]:
-    """Reads a vocabulary with a token and its id in each line.
+def read_token_list(file: pathlib.Path) -> dict[int, str]:
+    """Reads a vocabulary of `.yml` or `.json`, or of plain text.
 
-    PyYAML would take tokens such as no and 012 for a bool and a number.
+    A line of YAML has a token and its id; PyYAML would take tokens such as no
+    and 012 for a bool and a number. The id of a line of plain text is its
+    number, from 0.
 
     Args:
         file: path.
@@ -61,32 +66,66 @@ def read_yaml_vocabulary(file: pathlib.Path) -> dict[int, str]:
         ImportError: PyYAML is not installed.
         ValueError: a line has another form, or an id or token exists twice.
     """
-    tokens, long_token, yaml = {}, "", _yaml()
     with reading(file, "a vocabulary of Marian"):
-        lines = file.read_text(encoding="utf-8").split("\n")
-        for number, line in enumerate(lines, 1):
-            line = line.rstrip("\r")
-            if not line or line in ("---", "..."):
-                continue
-            if line.startswith("? "):  # a long token; its id is in the next line
-                long_token = line[2:]
-                continue
-            token, _, index = line.rpartition(":")
-            token = long_token or token
-            try:
-                index = int(index)
-                if token[:1] in ("'", '"'):
-                    token = yaml.load(token, yaml.BaseLoader)  # noqa: S506
-            except (ValueError, yaml.YAMLError):
-                raise ValueError(
-                    f"line {number} must be a token and its id; got {line[:60]!r}"
-                ) from None
-            if index in tokens:
-                raise ValueError(f"line {number}: the id {index} exists twice")
-            tokens[index], long_token = token, ""
-        if len(set(tokens.values())) < len(tokens):
+        text = file.read_text(encoding="utf-8-sig")
+        lines = [line.rstrip("\r") for line in text.split("\n")]
+        if file.suffix not in YAML_SUFFIXES:
+            lines = lines[:-1] if not lines[-1] else lines
+            pairs = list(enumerate(lines))
+            if "" in lines:
+                raise ValueError(f"line {lines.index('') + 1} is empty")
+        elif text.lstrip().startswith("{"):
+            pairs = [(int(i), token) for token, i in json.loads(text).items()]
+        else:
+            pairs = _yaml_pairs(lines)
+        tokens = dict(pairs)
+        if len(set(tokens.values())) < len(pairs):
             raise ValueError("a token exists twice")
         return tokens
+
+
+def _yaml_pairs(lines):
+    """Lists the id and token of each line."""
+    pairs, numbers, long_token = [], set(), ""
+    for number, line in enumerate(lines, 1):
+        # Tokens have no spaces, so this is a comment.
+        if not line or line in ("---", "...") or line.startswith("# "):
+            continue
+        if line.startswith("? "):  # a long token; its id is in the next line
+            long_token = line[2:]
+            continue
+        token, _, index = line.partition(" #")[0].rpartition(":")
+        token = long_token or token
+        try:
+            index = int(index)
+            token = _unquoted(token)
+        except ValueError:
+            raise ValueError(
+                f"line {number} must be a token and its id; got {line[:60]!r}"
+            ) from None
+        if index in numbers:
+            raise ValueError(f"line {number}: the id {index} exists twice")
+        numbers.add(index)
+        pairs.append((index, token))
+        long_token = ""
+    return pairs
+
+
+def _unquoted(token):
+    if token[:1] == "'":
+        if len(token) < 2 or token[-1] != "'":
+            raise ValueError("a quote is missing")
+        return token[1:-1].replace("''", "'")
+    if token[:1] != '"':
+        return token
+    # YAML would take these characters for line breaks.
+    for character, escape in (("\x85", "N"), ("\u2028", "L"), ("\u2029", "P")):
+        token = token.replace(character, f"\\{escape}")
+    yaml = _yaml()
+    try:
+        return yaml.load(token, yaml.BaseLoader)  # noqa: S506
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
 
 
 def _yaml():
