@@ -1,6 +1,7 @@
 """Options of decoding, from and to `generation_config.json`."""
 
 import dataclasses
+import math
 import pathlib
 from typing import Any
 
@@ -137,7 +138,8 @@ def _check_supported(generation, config, continues):
 def _differs(end, config):
     """Returns whether other tokens of the vocabulary end a sequence."""
     ends = {*(end if isinstance(end, list) else [end])} - {config.get("eos_token_id")}
-    return any(isinstance(i, int) and 0 <= i < config["vocab_size"] for i in ends)
+    size = config.get("vocab_size", math.inf)
+    return any(isinstance(i, int) and 0 <= i < size for i in ends)
 
 
 def _suppressed(generation, permutation):

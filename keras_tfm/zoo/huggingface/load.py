@@ -41,7 +41,13 @@ def from_hugging_face(
     (Marian's without the punctuation rules of sacremoses). Ids of models that
     generate are renumbered, so that padding, unknown, start and end are 0 to 3;
     where decoding starts with padding or the end token, the start is a row
-    more. `Imported.options_for` sets the tags of two languages.
+    more. `Imported.options_for` sets the tags of two languages, or MADLAD-400's
+    tag of the target.
+
+    Tokens that a user has added to a tokenizer are cut out of text and written
+    back. Beside them SentencePiece keeps a space as a token, which some
+    tokenizers of transformers drop, and starts no word, which they do. Text
+    that spells a token of the model's own, such as `</s>`, is text.
 
     Weights load completely or not at all: an error names each tensor that is
     missing or unknown. Heads that are not asked for are left out. Safetensors

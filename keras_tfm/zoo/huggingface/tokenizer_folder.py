@@ -99,14 +99,14 @@ class TokenizerFolder:
             decoder = self.settings.get("added_tokens_decoder", {})
             added = {token["content"]: int(i) for i, token in decoder.items()}
             added |= read_json(self.folder / "added_tokens.json")
-            listed = self.content.get("added_tokens", [])
-            return added | {token["content"]: token["id"] for token in listed}
+            tokens = self.content.get("added_tokens", [])
+            return added | {token["content"]: token["id"] for token in tokens}
 
     @property
     def user_added(self) -> list[str]:
         """Those of `added` that are not the model's own special tokens."""
-        own = {self.name_of(role) for role in ROLES}
-        return [t for t in self.added if t not in own and not OWN_TOKEN.fullmatch(t)]
+        roles = {self.name_of(role) for role in ROLES}
+        return [t for t in self.added if t not in roles and not OWN_TOKEN.fullmatch(t)]
 
     @functools.cached_property
     def tokens(self) -> dict[int, str]:
@@ -133,13 +133,14 @@ class TokenizerFolder:
         """The ids of a vocabulary of the target alone; empty without."""
         return read_json(self.folder / "target_vocab.json")
 
-    def name_of(self, role: str) -> str:
+    def name_of(self, role: str, default: str | None = None) -> str:
         """Returns the name of a special token.
 
         Args:
             role: str, one of `ROLES`.
+            default: str, where no file names it; None for that of `ROLES`.
         """
-        name = self.settings.get(role, ROLES[role])
+        name = self.settings.get(role, default or ROLES[role])
         return str(name.get("content", "")) if isinstance(name, dict) else str(name)
 
     def id_of(self, role: str) -> int | None:
@@ -185,7 +186,7 @@ class TokenizerFolder:
     def _word_piece(self, text):
         lower = self.settings.get("do_lower_case", True)
         vocab = {token: i for i, token in enumerate(text.rstrip("\n").split("\n"))}
-        names = {role: self._name(role, name) for role, name in BERT_ROLES.items()}
+        names = {role: self.name_of(role, name) for role, name in BERT_ROLES.items()}
         content = {
             "version": "1.0",
             "added_tokens": _special(vocab, names.values()),
@@ -245,9 +246,6 @@ class TokenizerFolder:
                 **space,
             }
         return content
-
-    def _name(self, role, default):
-        return self.name_of(role) if role in self.settings else default
 
 
 def _special(vocab, names):
