@@ -278,8 +278,8 @@ def test_a_line_that_cannot_be_translated_is_named_and_the_others_written(
     assert f"{first}, line 3: no such word" in error
     assert f"{second}, line 2: no such word" in error
     assert "2 lines could not be translated" in error
-    written = target.read_text().split("\n")
-    assert [bool(line) for line in written] == [1, 0, 0, 1, 0, 1, 0]
+    output_lines = target.read_text().split("\n")
+    assert [bool(line) for line in output_lines] == [1, 0, 0, 1, 0, 1, 0]
     first.write_text("old\nold\n")  # no line is at fault if all are rejected
     assert main(["translate", folder, str(first)]) == 1
     out, error = capfd.readouterr()

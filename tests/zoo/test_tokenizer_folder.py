@@ -24,13 +24,13 @@ ADDED = ["<term>", "{", "}"]
 def check_logits(folder, reference, source, target):
     """Compares logits; ids are of the checkpoint, and a target has a start."""
     imported = zoo.from_hugging_face(folder)
-    ours = [
+    maps = [
         {int(t): i for i, t in list(enumerate(order))[::-1] if i != 2}
         for order in imported.permutations
     ]
     ids = [
         np.vectorize(lambda token, side=side: side.get(token, 2))(rows)
-        for side, rows in zip(ours, (source, target), strict=True)
+        for side, rows in zip(maps, (source, target), strict=True)
     ]
     ids[1][:, 0] = 2
     actual = numpy(imported.model({"source_ids": ids[0], "target_ids": ids[1]}))
