@@ -115,6 +115,11 @@ def load(
         raise ValueError(
             f"`source` and `target` must be different languages; got {source!r} twice."
         )
+    if source_column is not None and (data in NAMES or os.path.isdir(str(data))):
+        raise ValueError(
+            "`source_column` and `target_column` are for a file with both languages; "
+            f"got source_column={source_column!r} with data={data!r}. Leave them out."
+        )
     options = {"languages": (source, target), "max_bad_rate": max_bad_rate}
     more_pairs = _read_additional(additional, options)
     if data == "phrases":

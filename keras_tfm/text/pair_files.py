@@ -175,6 +175,12 @@ def iterate_rows(
         target_column=columns[1],
     )
     if target is not None:
+        check(
+            columns[0] is None,
+            "`source_column` and `target_column` are for a file with both sides; with "
+            "two files they must be left out",
+            source_column=columns[0],
+        )
         rows = _parallel(source, target)
     else:
         format = format or _format_of(source)

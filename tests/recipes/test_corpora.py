@@ -412,6 +412,14 @@ def test_additional_pairs_are_added_except_held_out_ones(tmp_path):
     assert list(corpus.train) == [*plain.train, ("two", "zwei")]
 
 
+def test_columns_are_for_a_file(tmp_path):
+    write_tsv(tmp_path / "own.tsv", rows())
+    file = str(tmp_path / "own.tsv")
+    for data in ("phrases", str(tmp_path), f"{file},{file}"):
+        with pytest.raises(ValueError, match="are for a file with both .*'en'"):
+            corpora.load(data, source_column="en", target_column="de")
+
+
 def test_missing_additional_pairs_are_rejected(tmp_path):
     with pytest.raises(ValueError, match="missing: .*none.tsv"):
         corpora.load("phrases", additional=str(tmp_path / "none.tsv"))
