@@ -7,7 +7,8 @@ from typing import Any
 
 
 def is_integer(value: Any) -> bool:
-    """Returns whether a value is an integer, which a bool is not."""
+    """Returns whether a value is an integer."""
+    # A bool is one to Python, and a mistake here.
     return isinstance(value, Integral) and not isinstance(value, bool)
 
 
