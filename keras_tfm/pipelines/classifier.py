@@ -214,7 +214,7 @@ class Classifier:
             name: str or path: a name of `presets()`; `"hf://owner/name"`, a
                 repository of Hugging Face, downloaded once by huggingface-hub;
                 or a folder: of a recipe's run, of `save`, or as transformers
-                writes it.
+                or KerasHub writes it.
             **changes: arguments of `Classifier`, over those of the model.
 
         Raises:

@@ -10,8 +10,18 @@ import keras
 from keras_tfm import zoo
 from keras_tfm.pipelines.saving import UNFINISHED, read_model
 from keras_tfm.zoo.config_file import read_json
-from keras_tfm.zoo.huggingface.hub import HUB, is_transformers
+from keras_tfm.zoo.huggingface.hub import is_transformers
+from keras_tfm.zoo.keras_hub.load import FILES as KERAS_HUB_FILES
+from keras_tfm.zoo.keras_hub.load import is_preset
+from keras_tfm.zoo.repositories import HUB, download
 
+# Files of `save`, CTranslate2 and KerasHub in a repository.
+REPOSITORY_FILES = [
+    *("*.keras", "*.model", "shortlist.npz", "model.bin", "*vocabulary.*"),
+    *KERAS_HUB_FILES,
+]
+# Small files that tell these repositories from those of transformers.
+MARKERS = ["translator.json", "classifier.json", "*_vocabulary.*"]
 SHIPPED = pathlib.Path(__file__).parents[1] / "presets"  # a folder for each
 
 
@@ -94,7 +104,9 @@ def resolve(
         return _read_folder(folder, description)
     check_name(name)
     if isinstance(name, str) and name.startswith(HUB):
-        return _with_vocabulary(zoo.from_hugging_face(name))
+        if _is_of_transformers(name):
+            return _with_vocabulary(zoo.from_hugging_face(name))
+        name = download(name, REPOSITORY_FILES)
     return _read_folder(pathlib.Path(name))
 
 
@@ -111,13 +123,21 @@ def load_model(name: str | os.PathLike | Preset) -> keras.Model:
     place = locate(name)
     check_name(place)
     if isinstance(place, str) and place.startswith(HUB):
-        return zoo.from_hugging_face(place).model
+        if _is_of_transformers(place):
+            return zoo.from_hugging_face(place).model
+        place = download(place, REPOSITORY_FILES)
     model = _read_format(pathlib.Path(place))
     return (
         read_model(model / "model.keras")
         if isinstance(model, pathlib.Path)
         else (model.model)
     )
+
+
+def _is_of_transformers(name):
+    """Reads small files of a repository, before larger ones."""
+    folder = download(name, ["config.json", *MARKERS])
+    return not is_preset(folder) and not any(any(folder.glob(m)) for m in MARKERS)
 
 
 def locate(name: str | os.PathLike | Preset) -> pathlib.Path | str:
@@ -201,6 +221,8 @@ def _read_format(folder):
             return saved
     if is_transformers(folder):
         return zoo.from_hugging_face(folder)
+    if is_preset(folder):
+        return zoo.from_keras_hub(folder)
     if any(folder.glob("*_vocabulary.*")) and (folder / "model.bin").is_file():
         return zoo.from_ctranslate2(folder)
     if any([*folder.glob("*.npz"), *folder.glob("*.bin")]):
@@ -217,7 +239,7 @@ def _read_format(folder):
         )
     raise FileNotFoundError(
         f"{os.fspath(folder)!r} does not hold a model of a recipe, transformers, "
-        "Marian or CTranslate2; it has "
+        "KerasHub, Marian or CTranslate2; it has "
         f"{sorted(path.name for path in folder.iterdir())[:8]}."
     )
 

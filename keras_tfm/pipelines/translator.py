@@ -444,7 +444,7 @@ class Translator:
             name: str or path: a name of `presets()`; `"hf://owner/name"`, a
                 repository of Hugging Face, downloaded once by huggingface-hub;
                 or a folder: of a recipe's run, of `save`, or as transformers,
-                Marian or CTranslate2 write it.
+                KerasHub, Marian or CTranslate2 write it.
             source_language: str, for a multilingual model: a language by the
                 model's name for it, such as `"eng_Latn"`. None for other models
                 and where only the target has a tag, as in OPUS-MT and the

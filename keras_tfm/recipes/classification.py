@@ -270,7 +270,7 @@ def load_encoder(flags: Flags, config: dict) -> tuple[models.Encoder, AnyVocabul
     if (folder / "metadata.json").is_file() or (
         len(folder.parts) == 1 and not folder.is_dir()
     ):
-        imported = zoo.from_keras_hub(flags.init_from, **config)
+        imported = zoo.from_keras_hub(flags.init_from, head="encoder", **config)
     else:
         imported = zoo.from_hugging_face(flags.init_from, head="encoder", **config)
     encoder, vocabulary = imported.model, imported.vocabulary

@@ -225,12 +225,14 @@ def test_a_ctranslate2_folder_without_a_vocabulary_is_rejected(
 
 def test_formats_of_other_programs_are_recognized_by_their_files(tmp_path, monkeypatch):
     calls = []
-    for name in ("from_hugging_face", "from_ctranslate2", "from_marian"):
+    readers = "from_hugging_face from_keras_hub from_ctranslate2 from_marian"
+    for name in readers.split():
         monkeypatch.setattr(zoo, name, lambda at, name=name: calls.append((name, at)))
     monkeypatch.setattr(preset, "_with_vocabulary", lambda imported: (imported, {}))
-    preset.resolve("hf://owner/name", "translation")
+    monkeypatch.setattr(preset, "download", lambda name, files: tmp_path / name[5:])
     for name, files in {
         "transformers": {"config.json": '{"model_type": "marian"}'},
+        "keras_hub": {"config.json": '{"class_name": "T5Backbone"}'},
         "ctranslate2": {"model.bin": "", "source_vocabulary.txt": ""},
         "marian": {"model.npz": "", "decoder.yml": "", "vocab.spm": ""},
         "firefox": {"model.ende.intgemm.alphas.bin": "", "vocab.ende.spm": ""},
@@ -239,12 +241,16 @@ def test_formats_of_other_programs_are_recognized_by_their_files(tmp_path, monke
         for file, content in files.items():
             (tmp_path / name / file).write_text(content)
         preset.resolve(tmp_path / name, "translation")
+    preset.resolve("hf://transformers", "translation")
+    preset.resolve("hf://keras_hub", "translation")
     assert calls == [
-        ("from_hugging_face", "hf://owner/name"),
         ("from_hugging_face", tmp_path / "transformers"),
+        ("from_keras_hub", tmp_path / "keras_hub"),
         ("from_ctranslate2", tmp_path / "ctranslate2"),
         ("from_marian", tmp_path / "marian"),
         ("from_marian", tmp_path / "firefox"),
+        ("from_hugging_face", "hf://transformers"),
+        ("from_keras_hub", tmp_path / "keras_hub"),
     ]
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match="does not hold a model of a recipe"):
@@ -288,8 +294,10 @@ def test_an_unfinished_run_has_the_weights_of_its_last_epoch(
         np.testing.assert_array_equal(actual, expected)
 
 
-def test_a_model_of_another_task_is_rejected(monkeypatch, vocabulary):
+def test_a_model_of_another_task_is_rejected(tmp_path, monkeypatch, vocabulary):
     imported = zoo.Imported(classifier(vocabulary).model, vocabulary, None)
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    monkeypatch.setattr(preset, "download", lambda name, files: tmp_path)
     monkeypatch.setattr(zoo, "from_hugging_face", lambda name: imported)
     with pytest.raises(ValueError, match="generates text; got .*SequenceClassifier"):
         Translator.from_preset("hf://owner/name")

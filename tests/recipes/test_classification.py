@@ -373,7 +373,8 @@ def test_defaults_depend_on_the_corpus_and_the_checkpoint():
 def test_presets_of_keras_hub_are_imported(kind, tmp_path, monkeypatch):
     calls, encoder = [], models.encoder_small(20, embedding_dim=8, num_heads=2)
 
-    def read(preset, **options):
+    def read(preset, head, **options):
+        assert head == "encoder"
         calls.append((preset, options))
         return zoo.Imported(encoder, "its vocabulary", None)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from keras_tfm.zoo.config_file import read_json
 from keras_tfm.zoo.huggingface.weights_folder import weight_files
+from keras_tfm.zoo.repositories import HUB, repository
 
-HUB = "hf://"  # before the name of a repository
 SMALL_FILES = [
     *("*config.json", "tokenizer.json", "*vocab.json", "vocab.txt", "merges.txt"),
     *("*.spm", "sentencepiece*.model", "spiece.model", "spm.model"),
@@ -45,26 +45,8 @@ def locate(source: str | os.PathLike) -> tuple[pathlib.Path, pathlib.Path]:
     folder = pathlib.Path(name)
     if folder.is_dir() and not name.startswith(HUB):
         return folder, folder
-    name, _, revision = name.removeprefix(HUB).partition("@")
-    if name.count("/") != 1 or name.startswith((".", "/", "~")):
-        raise FileNotFoundError(
-            "`source` must be a folder, or a repository as 'owner/name'; got "
-            f"{name!r}, which is neither. Check the path."
-        )
-    try:
-        import huggingface_hub
-    except ImportError as error:
-        raise ImportError(
-            f"`source` is not a folder, and downloading the repository {name!r} needs "
-            f"huggingface-hub ({error}). Install `keras-tfm[zoo]`."
-        ) from error
-    try:
-        return _download(huggingface_hub.HfApi(), name, revision or None)
-    except OSError as error:
-        raise FileNotFoundError(
-            f"The repository {name!r} could not be downloaded: {error}. Check its "
-            "name, the network and the token of huggingface-hub."
-        ) from error
+    with repository(name) as (api, name, revision):
+        return _download(api, name, revision)
 
 
 def is_transformers(folder: pathlib.Path) -> bool:

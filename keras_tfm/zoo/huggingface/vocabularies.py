@@ -13,6 +13,7 @@ from keras_tfm.zoo.config_file import read_json, reading
 from keras_tfm.zoo.huggingface.tokenizer_files import with_special_tokens
 from keras_tfm.zoo.huggingface.tokenizer_folder import LANGUAGE_TAG
 from keras_tfm.zoo.sentencepiece_models import SPECIAL_TOKENS, read_model
+from keras_tfm.zoo.token_permutation import TokenPermutation
 
 TARGET_TAG = re.compile(r"<2([A-Za-z0-9_-]+)>")  # of MADLAD-400, a T5
 # Options of padding in `tokenizer.json`, apart from its token.
@@ -223,42 +224,66 @@ def byte_level_vocabulary(checkpoint: Any) -> dict[str, Any]:
         return {"vocabulary": None}
     with reading(folder, "a byte-level tokenizer"):
         content = _with_user_tokens(content, checkpoint.tokenizer)
-        added = content.get("added_tokens", [])
-        special = {token["content"] for token in added}
-        # Some have a mask token that the network has no row for.
-        added = [token for token in added if token["id"] < size]
-        vocab = dict(content["model"]["vocab"])
-        beyond = [t for t, i in vocab.items() if i >= size and t not in special]
-        vocab = {token: number for token, number in vocab.items() if number < size}
-        vocab |= {token["content"]: token["id"] for token in added}
         end_id = checkpoint.config.get("eos_token_id")
-        end = next((token for token, number in vocab.items() if number == end_id), None)
-        if (end is None and end_id is not None) or beyond:
-            raise ValueError(
-                f"ids must be below vocab_size={size}, and eos_token_id={end_id} must "
-                f"name a token; got {len(beyond)} larger ids, and the end token {end!r}"
-            )
-        vocab = {token: permutation.to_ours(number) for token, number in vocab.items()}
-        # Rows that the checkpoint lacks, or has twice, or without a name.
-        unnamed = sorted(set(range(permutation.size)) - set(vocab.values()))
-        names = {i: f"<{i}>" if i or "<pad>" in vocab else "<pad>" for i in unnamed}
-        if set(names.values()) & set(vocab):
-            raise ValueError(f"the tokens {list(names.values())[:4]} must not exist")
-        vocab |= {name: number for number, name in names.items()}
-        for token in added:
-            token["id"] = vocab[token["content"]]
-        content["added_tokens"] = sorted(added, key=lambda token: token["id"])
-        content["model"] = {**content["model"], "vocab": vocab}
-        by_id = {number: token for token, number in vocab.items()}
-        content["padding"] = {**PADDING, "pad_id": 0, "pad_token": by_id[0]}
-        start_id, end_id = permutation.start_id, permutation.end_id
+        return {"vocabulary": renumber_byte_level(content, permutation, size, end_id)}
 
-        def _tokens(ids):
-            return [by_id[i] for i in ids]
 
-        affixes = [start_id], [end_id], [end_id]
-        content = with_special_tokens(content, _tokens, *affixes)
-        return {"vocabulary": TokenizersVocabulary(json.dumps(content))}
+def renumber_byte_level(
+    content: dict[str, Any],
+    permutation: TokenPermutation,
+    size: int,
+    end_id: int | None,
+) -> TokenizersVocabulary:
+    """Numbers the tokens of a byte-level tokenizer anew.
+
+    Args:
+        content: dict, a `tokenizer.json`; it is changed.
+        permutation: `TokenPermutation`.
+        size: int, V of the checkpoint.
+        end_id: int, in the checkpoint; or None.
+
+    Returns:
+        `TokenizersVocabulary`.
+
+    Raises:
+        ImportError: `tokenizers` is not installed.
+        ValueError: the tokenizer is of another model.
+    """
+    added = content.get("added_tokens", [])
+    special = {token["content"] for token in added}
+    # Some have a mask token that the network has no row for.
+    added = [token for token in added if token["id"] < size]
+    vocab = dict(content["model"]["vocab"])
+    beyond = [t for t, i in vocab.items() if i >= size and t not in special]
+    vocab = {token: number for token, number in vocab.items() if number < size}
+    vocab |= {token["content"]: token["id"] for token in added}
+    end = next((token for token, number in vocab.items() if number == end_id), None)
+    if (end is None and end_id is not None) or beyond:
+        raise ValueError(
+            f"ids must be below vocab_size={size}, and eos_token_id={end_id} must "
+            f"name a token; got {len(beyond)} larger ids, and the end token {end!r}"
+        )
+    vocab = {token: permutation.to_ours(number) for token, number in vocab.items()}
+    # Rows that the checkpoint lacks, or has twice, or without a name.
+    unnamed = sorted(set(range(permutation.size)) - set(vocab.values()))
+    names = {i: f"<{i}>" if i or "<pad>" in vocab else "<pad>" for i in unnamed}
+    if set(names.values()) & set(vocab):
+        raise ValueError(f"the tokens {list(names.values())[:4]} must not exist")
+    vocab |= {name: number for number, name in names.items()}
+    for token in added:
+        token["id"] = vocab[token["content"]]
+    content["added_tokens"] = sorted(added, key=lambda token: token["id"])
+    by_id = {number: token for token, number in vocab.items()}
+    # GPT-2 has no unknown token, and decoding expects one.
+    content["model"] |= {"vocab": vocab, "unk_token": by_id[1]}
+    content["padding"] = {**PADDING, "pad_id": 0, "pad_token": by_id[0]}
+    start, end = [permutation.start_id], [permutation.end_id]
+
+    def _tokens(ids):
+        return [by_id[i] for i in ids]
+
+    content = with_special_tokens(content, _tokens, start, end, end)
+    return TokenizersVocabulary(json.dumps(content))
 
 
 def marian_vocabulary(checkpoint: Any) -> dict[str, Any]:

@@ -1,0 +1,5 @@
+"""Presets of KerasHub, read and written."""
+
+from keras_tfm.zoo.keras_hub.load import from_keras_hub
+
+__all__ = ["from_keras_hub"]

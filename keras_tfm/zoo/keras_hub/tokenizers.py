@@ -1,0 +1,196 @@
+"""Tokenizers of KerasHub as vocabularies here."""
+
+import functools
+import json
+import pathlib
+from typing import Any, NamedTuple
+
+from keras_tfm.text import TokenizersVocabulary, Vocabulary
+from keras_tfm.zoo import sentencepiece_models
+from keras_tfm.zoo.config_file import Config, read_json, reading
+from keras_tfm.zoo.huggingface.tokenizer_files import (
+    NEVER_SCORE,
+    from_sentencepiece,
+    with_special_tokens,
+)
+from keras_tfm.zoo.huggingface.vocabularies import renumber_byte_level
+from keras_tfm.zoo.token_permutation import TokenPermutation
+
+CONFIG = "tokenizer.json"
+ASSETS = "assets/tokenizer"
+WORD_PIECE, MERGES = "vocabulary.txt", "merges.txt"
+BYTE_LEVEL, SENTENCEPIECE = "vocabulary.json", "vocabulary.spm"
+# Tokens that fairseq puts before those of XLM-R's SentencePiece model.
+FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
+FAIRSEQ_SPECIAL = 3  # tokens of the model that these replace
+SPECIAL_BYTE_LEVEL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>", "<|endoftext|>")
+
+
+class Tokenizer(NamedTuple):
+    """What a preset has of a tokenizer.
+
+    Attributes:
+        config: `Config` of `tokenizer.json`.
+        folder: path of the assets.
+        ids: dict from tokens to ids.
+        sentencepiece: `ModelProto` message, or None.
+    """
+
+    config: Config
+    folder: pathlib.Path
+    ids: dict[str, int]
+    sentencepiece: Any = None
+
+
+def read_tokenizer(folder: pathlib.Path) -> Tokenizer | None:
+    """Reads the tokenizer of a preset.
+
+    Args:
+        folder: path of the preset.
+
+    Returns:
+        `Tokenizer`; None if the preset has none.
+
+    Raises:
+        FileNotFoundError: the assets are missing.
+        ImportError: `protobuf` is not installed.
+        ValueError: a file is damaged.
+    """
+    file, assets = folder / CONFIG, folder / ASSETS
+    if not file.is_file():
+        return None
+    config = Config(Config(read_json(file), file).typed("config", dict), file)
+    if (assets / BYTE_LEVEL).is_file():
+        return Tokenizer(config, assets, read_json(assets / BYTE_LEVEL))
+    if (assets / WORD_PIECE).is_file():
+        with reading(assets / WORD_PIECE, "a list of tokens"):
+            lines = (assets / WORD_PIECE).read_text(encoding="utf-8").split("\n")
+        tokens = lines[:-1] if lines[-1] == "" else lines
+        return Tokenizer(config, assets, {t: i for i, t in enumerate(tokens)})
+    if (assets / SENTENCEPIECE).is_file():
+        model = sentencepiece_models.read_model(assets / SENTENCEPIECE)
+        tokens = sentencepiece_models.tokens_of(model)
+        return Tokenizer(config, assets, {t: i for i, t in enumerate(tokens)}, model)
+    raise FileNotFoundError(
+        f"{file} needs the files of its vocabulary in {ASSETS!r}; none of "
+        f"{[WORD_PIECE, BYTE_LEVEL, SENTENCEPIECE]} is there. Download the whole preset."
+    )
+
+
+def encoder_vocabulary(tokenizer: Tokenizer) -> TokenizersVocabulary:
+    """Makes the vocabulary of an encoder, whose ids stay.
+
+    Args:
+        tokenizer: `Tokenizer`.
+
+    Raises:
+        ImportError: `tokenizers` is not installed.
+        ValueError: a file is damaged, or a token is missing.
+    """
+    with reading(tokenizer.folder, "a tokenizer of KerasHub"):
+        if tokenizer.sentencepiece is not None:
+            content = _xlm_roberta(tokenizer.sentencepiece)
+        elif (tokenizer.folder / MERGES).is_file():
+            ids = tokenizer.ids
+            content = _special(_byte_level(tokenizer), ids["<s>"], ids["</s>"], 2)
+        else:
+            content = _word_piece(tokenizer)
+        return TokenizersVocabulary(json.dumps(content))
+
+
+def generator_vocabulary(
+    tokenizer: Tokenizer, permutation: TokenPermutation
+) -> TokenizersVocabulary | Vocabulary:
+    """Makes the vocabulary of a model that generates, with the ids of the model.
+
+    Args:
+        tokenizer: `Tokenizer`.
+        permutation: `TokenPermutation`.
+
+    Raises:
+        ImportError: `tokenizers` or `protobuf` is not installed.
+        ValueError: a file is damaged, or of another model.
+    """
+    with reading(tokenizer.folder, "a tokenizer of KerasHub"):
+        if tokenizer.sentencepiece is None:
+            end, size = int(permutation.order[permutation.end_id]), _size(permutation)
+            content = _byte_level(tokenizer)
+            return renumber_byte_level(content, permutation, size, end)
+        by_id = {number: token for token, number in tokenizer.ids.items()}
+        special = sentencepiece_models.SPECIAL_TOKENS
+        names = {i: f"<{i}>" if t in special else t for i, t in by_id.items()}
+        tokens = [names.get(int(i), f"<{i}>") for i in permutation.order[4:]]
+        control = [token for token in tokens if token not in tokenizer.ids]
+        model = tokenizer.sentencepiece
+        return sentencepiece_models.renumbered(model, tokens, control)
+
+
+def _size(permutation):
+    """V of the checkpoint."""
+    return int(permutation.order.max()) + 1
+
+
+def _word_piece(tokenizer):
+    import tokenizers as library
+
+    config, ids = tokenizer.config, tokenizer.ids
+    model = library.models.WordPiece(
+        ids,
+        unk_token=config.string("oov_token", "[UNK]"),
+        continuing_subword_prefix=config.string("suffix_indicator", "##"),
+    )
+    rebuilt = library.Tokenizer(model)
+    rebuilt.normalizer = library.normalizers.BertNormalizer(
+        lowercase=bool(config.get("lowercase", False)),
+        strip_accents=bool(config.get("strip_accents", False)),
+    )
+    rebuilt.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
+    rebuilt.decoder = library.decoders.WordPiece()
+    return _special(json.loads(rebuilt.to_str()), ids["[CLS]"], ids["[SEP]"], 1)
+
+
+def _byte_level(tokenizer):
+    import tokenizers as library
+
+    lines = (tokenizer.folder / MERGES).read_text(encoding="utf-8").splitlines()
+    merges = [tuple(m.split(" ")) for m in lines if m and not m.startswith("#version")]
+    unknown = "<unk>" if "<unk>" in tokenizer.ids else None
+    model = library.models.BPE(tokenizer.ids, merges, unk_token=unknown)
+    rebuilt = library.Tokenizer(model)
+    space = bool(tokenizer.config.get("add_prefix_space", False))
+    rebuilt.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=space)
+    rebuilt.decoder = library.decoders.ByteLevel()
+    special = [token for token in SPECIAL_BYTE_LEVEL if token in tokenizer.ids]
+    rebuilt.add_special_tokens(special)
+    return json.loads(rebuilt.to_str())
+
+
+def _xlm_roberta(model):
+    """Makes a `tokenizer.json` of a SentencePiece model, with ids of fairseq."""
+    tokens = sentencepiece_models.tokens_of(model)[FAIRSEQ_SPECIAL:]
+    vocabulary = sentencepiece_models.renumbered(model, tokens)
+    content = from_sentencepiece(vocabulary)
+    if content["model"]["type"] != "Unigram":
+        raise ValueError("the SentencePiece model of an XLM-R must be unigram")
+    pad, unknown, start, end, *rest = content["model"]["vocab"]
+    pieces = [start, pad, end, unknown, *rest, ["<mask>", NEVER_SCORE]]
+    content["model"] |= {"vocab": pieces, "unk_id": FAIRSEQ.index("<unk>")}
+    content["added_tokens"] = [
+        {"id": number, "content": token, "special": True}
+        | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+        for number, token in [*enumerate(FAIRSEQ), (len(pieces) - 1, "<mask>")]
+    ]
+    return _special(content, 0, 2, 2)
+
+
+def _special(content, start, end, num_separators):
+    """Puts start and end around a text, and separators between two."""
+    vocab = content["model"]["vocab"]
+    if isinstance(vocab, list):
+        vocab = {token: number for number, (token, _) in enumerate(vocab)}
+    by_id = {number: token for token, number in vocab.items()}
+    tokens = functools.partial(map, by_id.get)
+    separators = [end] * num_separators
+    return with_special_tokens(
+        content, lambda ids: list(tokens(ids)), [start], [end], separators
+    )
