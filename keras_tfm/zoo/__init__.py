@@ -3,7 +3,7 @@
 from keras_tfm.zoo.ctranslate2 import from_ctranslate2, to_ctranslate2
 from keras_tfm.zoo.huggingface import from_hugging_face, to_hugging_face
 from keras_tfm.zoo.imported import Imported
-from keras_tfm.zoo.keras_hub import from_keras_hub
+from keras_tfm.zoo.keras_hub import from_keras_hub, to_keras_hub
 from keras_tfm.zoo.marian import from_marian
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "from_marian",
     "to_ctranslate2",
     "to_hugging_face",
+    "to_keras_hub",
 ]

@@ -179,7 +179,7 @@ def test_a_repository_without_weights_or_without_a_config_is_named(server, folde
     server.revisions = {"a" * 40: {"config.json": b"{}"}}
     with pytest.raises(FileNotFoundError, match=f"{NAME}.* No weights .*pytorch_model"):
         zoo.from_hugging_face(f"hf://{NAME}")
-    with pytest.raises(FileNotFoundError, match="'owner/name' could not be downloaded"):
+    with pytest.raises(FileNotFoundError, match="'owner/name' could not be reached"):
         zoo.from_hugging_face("hf://owner/name")
 
 

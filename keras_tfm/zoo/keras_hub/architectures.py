@@ -76,7 +76,7 @@ class Architecture:
     """Describes a backbone of KerasHub.
 
     Attributes:
-        title: str, the name before `Backbone`, `Tokenizer` and `TextClassifier`.
+        title: str, before `Backbone`, `Tokenizer` and `TextClassifier`.
         package: str, the name of its modules.
         model_class: `Encoder`, `CausalLM` or `Transformer`.
         fixed: dict, arguments of the model that no preset changes.

@@ -73,7 +73,7 @@ def read_tokenizer(folder: pathlib.Path) -> Tokenizer | None:
         return Tokenizer(config, assets, {t: i for i, t in enumerate(tokens)}, model)
     raise FileNotFoundError(
         f"{file} needs the files of its vocabulary in {ASSETS!r}; none of "
-        f"{[WORD_PIECE, BYTE_LEVEL, SENTENCEPIECE]} is there. Download the whole preset."
+        f"{[WORD_PIECE, BYTE_LEVEL, SENTENCEPIECE]} is there. Download all files."
     )
 
 
@@ -101,7 +101,7 @@ def encoder_vocabulary(tokenizer: Tokenizer) -> TokenizersVocabulary:
 def generator_vocabulary(
     tokenizer: Tokenizer, permutation: TokenPermutation
 ) -> TokenizersVocabulary | Vocabulary:
-    """Makes the vocabulary of a model that generates, with the ids of the model.
+    """Makes the vocabulary of a model that generates, with its ids.
 
     Args:
         tokenizer: `Tokenizer`.
@@ -166,7 +166,7 @@ def _byte_level(tokenizer):
 
 
 def _xlm_roberta(model):
-    """Makes a `tokenizer.json` of a SentencePiece model, with ids of fairseq."""
+    """Makes a `tokenizer.json` with the ids of fairseq."""
     tokens = sentencepiece_models.tokens_of(model)[FAIRSEQ_SPECIAL:]
     vocabulary = sentencepiece_models.renumbered(model, tokens)
     content = from_sentencepiece(vocabulary)
