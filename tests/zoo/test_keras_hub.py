@@ -36,6 +36,8 @@ T5_SIZES = {
     "intermediate_dim": 24,
 }
 SIZES = {**T5_SIZES, "max_sequence_length": 12}
+UNGATED = {"use_gated_activation": False, "key_value_dim": 6}
+UNTIED = {"tie_embedding_weights": False, "activation": "gelu"}
 ENCODERS = ["Bert", "DistilBert", "Roberta", "XLMRoberta"]
 TEXTS = {"Bert": "The cats sat.", "DistilBert": "The cats sat."}
 
@@ -175,8 +177,8 @@ def test_accents_are_treated_as_by_keras_hub(options, tmp_path):
         ("GPT2", {}),
         ("Bart", {}),
         ("T5", {}),
-        ("T5", {"use_gated_activation": False, "key_value_dim": 6}),
-        ("T5", {"tie_embedding_weights": False, "activation": "gelu"}),
+        pytest.param("T5", UNGATED, marks=pytest.mark.slow),
+        pytest.param("T5", UNTIED, marks=pytest.mark.slow),
     ],
 )
 def test_logits_are_those_of_keras_hub(family, changes, tmp_path):
@@ -184,8 +186,8 @@ def test_logits_are_those_of_keras_hub(family, changes, tmp_path):
     imported = zoo.from_keras_hub(tmp_path)
     inputs = language_model_inputs(family)
     expected = numpy(language_model(family, backbone)(inputs))
-    ours = our_inputs(inputs, lambda ids: to_ours(imported, ids))
-    actual = numpy(imported.model(ours))[..., 3:]  # from the end token on
+    model_inputs = our_inputs(inputs, lambda ids: to_ours(imported, ids))
+    actual = numpy(imported.model(model_inputs))[..., 3:]  # from the end token on
     order = imported.permutations[0][3:]
     np.testing.assert_allclose(actual, expected[..., order], atol=1e-5)
     assert np.abs(expected).max() > 0.1
@@ -222,7 +224,14 @@ def test_greedy_ids_are_those_of_keras_hub(family, tmp_path):
     assert isinstance(translator(text), str)
 
 
-@pytest.mark.parametrize("family", ENCODERS)
+CLASSIFIERS = [
+    *("Bert", "Roberta"),
+    pytest.param("DistilBert", marks=pytest.mark.slow),
+    pytest.param("XLMRoberta", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize("family", CLASSIFIERS)
 def test_a_classifier_is_that_of_keras_hub(family, tmp_path):
     backbone, tokenizer = write(tmp_path, family)
     peer = getattr(models, f"{family}TextClassifier")(backbone, num_classes=3)

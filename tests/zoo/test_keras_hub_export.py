@@ -51,20 +51,20 @@ def test_an_encoder_is_read_by_keras_hub(family, tmp_path):
     assert [int(i) for i in tokenizer(text)] == imported.vocabulary.encode([text])[0]
 
 
-@pytest.mark.parametrize("family", ["Bert", "DistilBert", "Roberta"])
+@pytest.mark.parametrize("family", presets.CLASSIFIERS)
 def test_a_classifier_is_read_by_keras_hub(family, tmp_path):
     backbone, tokenizer = presets.write(tmp_path, family)
     peer = getattr(keras_hub.models, f"{family}TextClassifier")(backbone, 3)
     presets.random_weights(peer, seed=3).save_to_preset(tmp_path)
     imported = zoo.from_keras_hub(tmp_path)
     zoo.to_keras_hub(imported.model, tmp_path / "written", imported.vocabulary)
-    written = keras_hub.models.TextClassifier.from_preset(str(tmp_path / "written"))
+    peer_copy = keras_hub.models.TextClassifier.from_preset(str(tmp_path / "written"))
     reference, inputs, _ = presets.encoder_inputs(family, tokenizer.pad_token_id)
     expected = numpy(imported.model(inputs))
-    np.testing.assert_allclose(numpy(written(reference)), expected, atol=1e-5)
-    assert written.preprocessor.sequence_length == 12
+    np.testing.assert_allclose(numpy(peer_copy(reference)), expected, atol=1e-5)
+    assert peer_copy.preprocessor.sequence_length == 12
     text = presets.TEXTS.get(family, "cat cat")
-    ids = [int(i) for i in written.preprocessor.tokenizer(text)]
+    ids = [int(i) for i in peer_copy.preprocessor.tokenizer(text)]
     assert ids == imported.vocabulary.encode([text])[0]
 
 
@@ -74,8 +74,8 @@ def test_a_classifier_is_read_by_keras_hub(family, tmp_path):
         ("GPT2", {}),
         ("Bart", {}),
         ("T5", {"activation": keras.saving.get_registered_object(GELU)}),
-        ("T5", {"use_gated_activation": False, "key_value_dim": 6}),
-        ("T5", {"tie_embedding_weights": False}),
+        pytest.param("T5", presets.UNGATED, marks=pytest.mark.slow),
+        pytest.param("T5", presets.UNTIED, marks=pytest.mark.slow),
     ],
 )
 def test_a_model_that_generates_is_read_by_keras_hub(family, changes, tmp_path):
@@ -85,20 +85,24 @@ def test_a_model_that_generates_is_read_by_keras_hub(family, changes, tmp_path):
     folder = str(tmp_path / "written")
     backbone = keras_hub.models.Backbone.from_preset(folder)
     assert backbone.vocabulary_size == presets.V  # tokens of two ids are left out
-    again = zoo.from_keras_hub(folder)
+    second_import = zoo.from_keras_hub(folder)
     inputs = presets.language_model_inputs(family)
     if family == "Bart":  # whose padding is the first token in this order
         inputs["encoder_token_ids"][inputs["encoder_padding_mask"] == 0] = 0
     actual = numpy(presets.language_model(family, backbone)(inputs))
-    ours = presets.our_inputs(inputs, lambda ids: presets.to_ours(again, ids))
-    expected = numpy(imported.model(ours))[..., 3:]
-    order = again.permutations[0][3:]
+    model_inputs = presets.our_inputs(
+        inputs, lambda ids: presets.to_ours(second_import, ids)
+    )
+    expected = numpy(imported.model(model_inputs))[..., 3:]
+    order = second_import.permutations[0][3:]
     np.testing.assert_allclose(actual[..., order], expected, atol=1e-5)
     text = "cat cat" if family != "T5" else "the cat sat there"
     tokenizer = keras_hub.models.Tokenizer.from_preset(folder)
-    ids = presets.to_ours(again, [int(i) for i in tokenizer(text)]).tolist()
+    ids = presets.to_ours(second_import, [int(i) for i in tokenizer(text)]).tolist()
     assert (
-        [ids] == imported.vocabulary.encode([text]) == again.vocabulary.encode([text])
+        [ids]
+        == imported.vocabulary.encode([text])
+        == second_import.vocabulary.encode([text])
     )
 
 

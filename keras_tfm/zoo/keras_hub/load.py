@@ -96,10 +96,10 @@ def from_keras_hub(
         if tokenizer is not None:
             fields["vocabulary"] = _vocabulary(tokenizer, permutation, config)
         with WeightLoader(folder) as loader:
-            made = architecture.arguments(config, size)
+            config_arguments = architecture.arguments(config, size)
             if permutation is None and tokenizer is not None:
-                made["pad_id"] = fields["vocabulary"].pad_id
-            model = architecture.model_class(**{**made, **arguments})
+                config_arguments["pad_id"] = fields["vocabulary"].pad_id
+            model = architecture.model_class(**{**config_arguments, **arguments})
             mapping = architecture.weights(model, permutation)
             if head == "classifier":
                 model = _classifier(model, architecture, task)
@@ -136,8 +136,8 @@ def _locate(preset):
             f"packages keras-nlp and kagglehub ({error}). Install "
             "`keras-tfm[tensorflow]`, or pass a folder."
         ) from error
-    known = keras_hub.models.Backbone.presets
-    address = known[name]["kaggle_handle"] if name in known else name
+    presets = keras_hub.models.Backbone.presets
+    address = presets[name]["kaggle_handle"] if name in presets else name
     if not address.startswith(KAGGLE):
         raise ValueError(
             "`preset` must be a folder, a repository as 'hf://owner/name', an address "

@@ -6,7 +6,6 @@ import pathlib
 import tempfile
 from typing import Any
 
-import h5py
 import keras
 import numpy as np
 
@@ -226,9 +225,13 @@ def _check_model(model, architecture, values):
     arguments = architecture.arguments(Config(values, CONFIG), values["num_layers"])
     tiny = {name: TINY[name] for name in TINY if name in arguments}
     twin = architecture.model_class(**{**arguments, **tiny})
-    ours, theirs = model.get_config(), twin.get_config()
+    config_here, config_there = model.get_config(), twin.get_config()
     names = set(twin.config) - FREE
-    wrong = {n: ours[n] for n in names if _plain(ours[n]) != _plain(theirs[n])}
+    wrong = {
+        n: config_here[n]
+        for n in names
+        if _plain(config_here[n]) != _plain(config_there[n])
+    }
     heads, dim = config["num_heads"], config["embedding_dim"]
     head_dim = config["key_dim"] if not is_learned else None
     allowed = {
@@ -236,7 +239,7 @@ def _check_model(model, architecture, values):
         "key_dim": (None, dim // heads, head_dim),
         "value_dim": (None, config["key_dim"] or dim // heads),
     }
-    expected = {name: theirs[name] for name in wrong}
+    expected = {name: config_there[name] for name in wrong}
     for name, choices in allowed.items():
         if config[name] not in choices:
             wrong[name], expected[name] = config[name], choices[-1]
@@ -344,6 +347,8 @@ def _write(folder, files, tensors):
 
 
 def _write_weights(path, tensors):
+    import h5py
+
     with h5py.File(path, "w") as file:
         for name, tensor in tensors.items():
             file[name] = tensor

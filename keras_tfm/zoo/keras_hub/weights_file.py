@@ -3,8 +3,6 @@
 import os
 import pathlib
 
-import h5py
-import ml_dtypes
 import numpy as np
 
 from keras_tfm.zoo.config_file import Config, read_json, reading
@@ -49,6 +47,8 @@ class WeightsFolder:
             file.close()
 
     def _open(self, path, prefix):
+        import h5py
+
         with reading(path, "HDF5"):
             file = h5py.File(path, "r")
             self._files.append(file)
@@ -89,6 +89,8 @@ class WeightsFolder:
         dataset = self._datasets[name]
         array = np.array(dataset)
         if _dtype(dataset) == "bfloat16":  # HDF5 knows only its 16 bits
+            import ml_dtypes
+
             return array.view(ml_dtypes.bfloat16).astype("float32")
         return array
 
