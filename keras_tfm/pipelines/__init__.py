@@ -5,6 +5,7 @@ from keras_tfm.pipelines.loading import load
 from keras_tfm.pipelines.pretrained import Preset, presets
 from keras_tfm.pipelines.segmentation import Segment, SegmentedText, SentenceSplitter
 from keras_tfm.pipelines.shared import SharedTranslator
+from keras_tfm.pipelines.sharing import upload
 from keras_tfm.pipelines.text_config import TextConfig
 from keras_tfm.pipelines.translation import Hypothesis, ScoredTranslation, Translation
 from keras_tfm.pipelines.translator import Translator
@@ -24,4 +25,5 @@ __all__ = [
     "Translator",
     "load",
     "presets",
+    "upload",
 ]

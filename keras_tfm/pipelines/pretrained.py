@@ -17,7 +17,7 @@ from keras_tfm.zoo.repositories import HUB, download
 
 # Files of `save`, CTranslate2 and KerasHub in a repository.
 REPOSITORY_FILES = [
-    *("*.keras", "*.model", "shortlist.npz", "model.bin", "*vocabulary.*"),
+    *("model.keras", "*.model", "shortlist.npz", "model.bin", "*vocabulary.*"),
     *KERAS_HUB_FILES,
 ]
 # Small files that tell these repositories from those of transformers.

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 HUB = "hf://"  # before the name of a repository
+CARD = "README.md"
 
 
 @contextlib.contextmanager
@@ -62,4 +63,40 @@ def download(source: str, patterns: list[str]) -> pathlib.Path:
     with repository(source) as (api, name, revision):
         return pathlib.Path(
             api.snapshot_download(name, revision=revision, allow_patterns=patterns)
+        )
+
+
+def upload(
+    folder: pathlib.Path,
+    target: str,
+    patterns: list[str],
+    card: str,
+    private: bool = False,
+) -> None:
+    """Uploads files of a folder, and a model card, to a repository.
+
+    Args:
+        folder: path.
+        target: str, as of `repository`; the repository is created if missing.
+        patterns: list of str, of the files.
+        card: str, the content of `README.md`.
+        private: bool. A new repository is private.
+
+    Raises:
+        FileNotFoundError, ImportError: see `repository`.
+    """
+    with repository(target, "name") as (api, name, revision):
+        api.create_repo(name, private=private, exist_ok=True)
+        api.upload_folder(
+            repo_id=name,
+            folder_path=folder,
+            allow_patterns=patterns,
+            ignore_patterns=[CARD],
+            revision=revision,
+        )
+        api.upload_file(
+            repo_id=name,
+            path_or_fileobj=card.encode("utf-8"),
+            path_in_repo=CARD,
+            revision=revision,
         )

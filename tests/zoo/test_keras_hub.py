@@ -197,7 +197,9 @@ def test_logits_are_those_of_keras_hub(family, changes, tmp_path):
     assert len(ids) > 1
 
 
-@pytest.mark.parametrize("family", ["GPT2", "Bart", "T5"])
+@pytest.mark.parametrize(
+    "family", ["GPT2", "Bart", pytest.param("T5", marks=pytest.mark.slow)]
+)
 def test_greedy_ids_are_those_of_keras_hub(family, tmp_path):
     backbone, tokenizer = write(tmp_path, family)
     lengths = {"encoder_sequence_length": 12, "decoder_sequence_length": 9}

@@ -10,6 +10,7 @@ from keras_tfm import models as our_models
 from keras_tfm import zoo
 from keras_tfm.layers import gelu_tanh
 from tests.layers.formulas import numpy
+from tests.test_docs import ROOT, blocks
 from tests.zoo import test_keras_hub as presets
 
 pytestmark = [
@@ -104,6 +105,13 @@ def test_a_model_that_generates_is_read_by_keras_hub(family, changes, tmp_path):
         == imported.vocabulary.encode([text])
         == second_import.vocabulary.encode([text])
     )
+
+
+def test_the_example_of_the_page_runs(capsys):
+    page = (ROOT / "docs" / "keras_hub.md").read_text("utf-8")
+    [(_, _, code)] = blocks(page, "python")
+    exec(code, {})
+    assert capsys.readouterr().out == "(1, 3, 8)\n(1, 3, 8)\n"
 
 
 def test_a_model_from_scratch_is_read_by_keras_hub(tmp_path):
