@@ -111,7 +111,7 @@ def test_the_example_of_the_page_runs(capsys):
     page = (ROOT / "docs" / "keras_hub.md").read_text("utf-8")
     [(_, _, code)] = blocks(page, "python")
     exec(code, {})
-    assert capsys.readouterr().out == "(1, 3, 8)\n(1, 3, 8)\n"
+    assert capsys.readouterr().out == "(1, 3, 8) (1, 3, 8)\n"
 
 
 def test_a_model_from_scratch_is_read_by_keras_hub(tmp_path):
