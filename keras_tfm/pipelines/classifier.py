@@ -123,6 +123,9 @@ class Classifier:
         ]
         return predictions[0] if single else predictions
 
+    def __repr__(self) -> str:
+        return f"<Classifier: {self.vocabulary!r}, classes {self.classes}>"
+
     def probabilities(self, texts: Text | Iterable[Text]) -> np.ndarray:
         """Returns the probabilities of all classes.
 

@@ -126,6 +126,9 @@ class Translator:
         results = self.translate(texts, return_scores=False, progress=progress)
         return [translation.text for translation in results]
 
+    def __repr__(self) -> str:
+        return f"<Translator: {self.vocabulary!r}, {self.decoder!r}>"
+
     def translate(
         self,
         texts: str | Iterable[str],

@@ -32,6 +32,7 @@ from keras_tfm.recipes import (
     runs,
     user_files,
 )
+from keras_tfm.recipes.flags import JitCompile, compiles_buckets, jit_argument
 
 # Flags that may change when a run is resumed.
 RESUMABLE = ("out", "average_last", "save_every")
@@ -119,8 +120,9 @@ class Optimization:
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     """Precision of training. mixed_bfloat16 is twice as fast on CPUs with AMX
     or AVX512_BF16, with PyTorch."""
-    jit_compile: bool = False
-    """Compile the training step with XLA on TensorFlow, once per bucket."""
+    jit_compile: JitCompile = "auto"
+    """Compile the training step with XLA, once per bucket. auto is the choice
+    of Keras: on with TensorFlow and JAX, off with PyTorch."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,11 +140,6 @@ class Run:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags(Data, Model, Optimization, Run):
     """The flags of a run; None stands for a default that fits the corpus."""
-
-    @property
-    def compiles(self) -> bool:
-        """Whether XLA compiles a training step for each bucket."""
-        return self.jit_compile or keras.config.backend() == "jax"
 
 
 def main(flags: Flags) -> dict:
@@ -177,7 +174,7 @@ def train(
     runs.write_json(out / "flags.json", identity)
     batches, validation = make_batches(flags, corpus, encoder, vocabulary)
     print(batches.report)
-    if keras.config.backend() == "jax":
+    if compiles_buckets(flags.jit_compile):
         print("The first epoch compiles a function for each bucket: seconds each.")
     classification_defaults.warn_of_few_updates(flags.epochs * batches.steps_per_epoch)
     classification_defaults.check_test_texts(vocabulary, corpus.test)
@@ -371,7 +368,10 @@ def make_model(
     )
     loss, accuracy = make_loss(train.multi_label)
     model.compile(
-        optimizer, loss, weighted_metrics=[accuracy], jit_compile=flags.compiles
+        optimizer,
+        loss,
+        weighted_metrics=[accuracy],
+        jit_compile=jit_argument(flags.jit_compile),
     )
     if flags.lora_rank or flags.frozen_layers:
         trainable = sum(math.prod(weight.shape) for weight in model.trainable_weights)

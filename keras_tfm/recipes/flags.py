@@ -6,9 +6,24 @@ import inspect
 import re
 import textwrap
 import typing
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import tyro
+
+JitCompile = Literal["auto", "on", "off"]  # of a training step, by XLA
+
+
+def jit_argument(choice: JitCompile) -> bool | str:
+    """Returns a choice as the argument `jit_compile` of `compile`."""
+    return {"auto": "auto", "on": True, "off": False}[choice]
+
+
+def compiles_buckets(choice: JitCompile) -> bool:
+    """Returns whether XLA compiles a training step for each bucket."""
+    import keras  # the flags alone do not need it
+
+    by_default = keras.config.backend() != "torch"  # Keras' "auto"
+    return by_default if choice == "auto" else choice == "on"
 
 
 def field_docs(cls: type) -> dict[str, str]:

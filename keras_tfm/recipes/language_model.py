@@ -21,6 +21,7 @@ import numpy as np
 from keras_tfm import decode, models, pipelines, plot, runtime, text, training
 from keras_tfm.pipelines import saving
 from keras_tfm.recipes import labeled_corpora, runs, vocabularies
+from keras_tfm.recipes.flags import JitCompile, jit_argument
 from keras_tfm.text.files import numbered_lines
 from keras_tfm.text.normalization import Normalization
 from keras_tfm.text.reading import ReadingReport
@@ -102,8 +103,9 @@ class Optimization:
     """Maximum global norm of the gradients."""
     average_last: int = 1
     """Last epochs whose weights are averaged."""
-    jit_compile: bool = False
-    """Compile the training step with XLA on TensorFlow."""
+    jit_compile: JitCompile = "auto"
+    """Compile the training step with XLA. auto is the choice of Keras: on with
+    TensorFlow and JAX, off with PyTorch."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -313,7 +315,7 @@ def make_model(
         ),
         training.SmoothedCrossentropy(0.0),
         weighted_metrics=[training.Perplexity()],
-        jit_compile=flags.jit_compile or keras.config.backend() == "jax",
+        jit_compile=jit_argument(flags.jit_compile),
     )
     return model
 

@@ -15,6 +15,7 @@ import keras
 from keras_tfm import models, text, training
 from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.recipes import labeled_corpora, runs
+from keras_tfm.recipes.flags import jit_argument
 from keras_tfm.training import training_state
 
 if TYPE_CHECKING:  # which imports this module
@@ -85,7 +86,7 @@ def pretrain(
         ),
         training.SmoothedCrossentropy(0.0),
         weighted_metrics=[training.TokenAccuracy(), training.Perplexity()],
-        jit_compile=flags.compiles,
+        jit_compile=jit_argument(flags.jit_compile),
     )
     print("Pretraining with masked tokens:")
     start = time.perf_counter()

@@ -99,14 +99,20 @@ def make(
         )
         out.mkdir(parents=True, exist_ok=True)  # only after the input proved readable
         vocabulary.save(file)
-    return _with_tags(flags, vocabulary)
+    return _with_tags(flags, vocabulary, parent)
 
 
-def _with_tags(flags, vocabulary):
+def _with_tags(flags, vocabulary, parent=None):
     """The tokenization of a vocabulary whose tags training texts spell out."""
-    return Tokenization(
-        vocabulary, vocabulary, tag=tuple(multilingual.tag_ids(flags, vocabulary))
-    )
+    special = text.SpecialTokens(source_suffix=_suffix(flags, vocabulary, parent))
+    tag = tuple(multilingual.tag_ids(flags, vocabulary))
+    return Tokenization(vocabulary, vocabulary, special, tag)
+
+
+def _suffix(flags, vocabulary, parent):
+    """The end token after each source, if asked for or if the parent has it."""
+    is_ended = flags.source_end or (parent and parent.config.source_suffix)
+    return (vocabulary.end_id,) if is_ended else ()
 
 
 def _of_parent(flags, parent):
@@ -121,7 +127,7 @@ def _of_parent(flags, parent):
     options = parent.decoder.options
     if getattr(source, "languages", {}):
         multilingual.check_tags(flags, source)
-        return dataclasses.replace(_with_tags(flags, source), options=options)
+        return dataclasses.replace(_with_tags(flags, source, parent), options=options)
     if flags.additional_targets:
         raise ValueError(
             "--additional-targets needs a model of this recipe with tags of languages; "
@@ -129,6 +135,8 @@ def _of_parent(flags, parent):
         )
     config = parent.config
     special = text.SpecialTokens(
-        config.source_prefix, config.source_suffix, config.target_prefix
+        config.source_prefix,
+        config.source_suffix or _suffix(flags, source, parent),
+        config.target_prefix,
     )
     return Tokenization(source, target, special, options=options)

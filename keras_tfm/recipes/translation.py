@@ -32,6 +32,7 @@ from keras_tfm.recipes import (
     translation_figures,
     translation_scores,
 )
+from keras_tfm.recipes.flags import JitCompile, jit_argument
 from keras_tfm.recipes.tokenization import Tokenization
 from keras_tfm.recipes.translation_defaults import AnyModel
 from keras_tfm.text.normalization import Normalization
@@ -86,6 +87,9 @@ class Data:
     """Text of Multi30k: tokenized and lower-cased, as papers report, or raw."""
     held_out: int = 1_000
     """Pairs to draw where a corpus has no validation or no test set."""
+    source_end: bool = False
+    """End each source with the end token, as Marian and fairseq do. A model of
+    --from that was trained so keeps it."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,8 +157,9 @@ class Optimization:
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     """Precision of training; the saved model is float32. mixed_bfloat16 takes
     half the time on CPUs with AMX or AVX512_BF16, with TensorFlow."""
-    jit_compile: bool = False
-    """Compile the training step with XLA on TensorFlow, once per bucket."""
+    jit_compile: JitCompile = "auto"
+    """Compile the training step with XLA, once per bucket. auto is the choice
+    of Keras: on with TensorFlow and JAX, off with PyTorch."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -188,11 +193,6 @@ class Run:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags(Data, Model, Optimization, Decoding, Run):
     """The flags of a run; None stands for a default that fits the corpus."""
-
-    @property
-    def compiles(self) -> bool:
-        """Whether XLA compiles a training step for each bucket."""
-        return self.jit_compile or keras.config.backend() == "jax"
 
     @property
     def tokenized(self) -> bool:
@@ -356,7 +356,7 @@ def compile_network(flags: Flags, model: AnyModel, steps_per_epoch: int) -> kera
             global_clipnorm=flags.clip_norm,
         ),
         loss=loss,
-        jit_compile=flags.compiles,
+        jit_compile=jit_argument(flags.jit_compile),
     )
     return network
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from keras_tfm import models
 from keras_tfm.recipes import augmentation, multilingual, runs
+from keras_tfm.recipes.flags import compiles_buckets
 
 if TYPE_CHECKING:  # which imports this module
     from keras_tfm.recipes import translation
@@ -113,7 +114,7 @@ def complete(flags: "translation.Flags", num_pairs: int) -> "translation.Flags":
     """
     by_size = SMALL_CORPUS if num_pairs < LARGE else LARGE_CORPUS
     defaults = ANY_CORPUS | NAMED_CORPORA.get(flags.data, by_size)
-    if flags.compiles:  # each bucket costs a compilation
+    if compiles_buckets(flags.jit_compile):  # each bucket costs a compilation
         defaults["num_buckets"] = ANY_CORPUS["num_buckets"]
     if flags.epochs is not None:
         defaults["cooldown_epochs"] = min(

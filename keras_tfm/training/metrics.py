@@ -96,7 +96,7 @@ class TokenAccuracy(TokenMean):
         ```
     """
 
-    def __init__(self, pad_id: int = 0, name: str = "token_accuracy"):
+    def __init__(self, *, pad_id: int = 0, name: str = "token_accuracy"):
         super().__init__(pad_id=pad_id, name=name)
         self._direction = "up"  # which EarlyStopping's mode="auto" reads
 
@@ -137,7 +137,7 @@ class Perplexity(TokenMean):
         ```
     """
 
-    def __init__(self, pad_id: int = 0, name: str = "perplexity"):
+    def __init__(self, *, pad_id: int = 0, name: str = "perplexity"):
         super().__init__(pad_id=pad_id, name=name)
         self._direction = "down"  # which EarlyStopping's mode="auto" reads
 

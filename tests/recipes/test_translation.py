@@ -267,6 +267,46 @@ def test_a_recurrent_model_has_as_many_weights_as_a_transformer(size):
 
 
 @pytest.mark.backend("torch")
+def test_sources_can_end_with_the_end_token(flags, tmp_path):
+    flags = dataclasses.replace(flags, source_end=True, out=str(tmp_path))
+    data = multilingual.load_corpus(flags)
+    tokens = tokenization.make(flags, data, tmp_path)
+    vocabulary = tokens.source
+    batches, validation = translation.make_batches(flags, data, tokens)
+    for split in (batches, validation):
+        source_ids = split.batch(0)[0]["source_ids"]
+        assert {row[row > 0][-1] for row in source_ids if row.any()} == {3}
+    model = translation.make_model(flags, vocabulary)
+    translator = translation.make_translator(flags, model, data, tokens)
+    assert translator.config.source_suffix == (3,)
+    [source] = translator.encode(["I have 5 cats"])
+    assert source.segments[0].ids == [*vocabulary("I have 5 cats"), 3]
+    translator.save(tmp_path / "model")  # which can be fine-tuned
+    tuned = dataclasses.replace(flags, source_end=False, init_from=str(tmp_path))
+    for size in (None, 300):  # the parent's end stays
+        tuned = dataclasses.replace(tuned, vocabulary_size=size)
+        parent = fine_tuning.load_parent(tuned)
+        tokens = tokenization.make(tuned, data, tmp_path / "tuned", parent)
+        assert tokens.special_tokens.source_suffix == (3,)
+    assert translation.Flags().source_end is False
+
+
+@pytest.mark.parametrize("choice", ["auto", "on", "off"])
+def test_compilation_is_left_to_keras_unless_a_flag_says_otherwise(choice, monkeypatch):
+    arguments = {}
+    monkeypatch.setattr(
+        keras.Model, "compile", lambda self, **options: arguments.update(options)
+    )
+    flags = translation.Flags(jit_compile=choice, size="small", vocabulary_size=300)
+    flags = translation_defaults.complete(flags, 99)
+    model = translation_defaults.SIZES["small"](300)
+    translation.compile_network(flags, model, steps_per_epoch=1)
+    expected = {"auto": "auto", "on": True, "off": False}[choice]
+    assert arguments["jit_compile"] == expected
+    assert translation.Flags().jit_compile == "auto"
+
+
+@pytest.mark.backend("torch")
 def test_defaults_depend_on_the_corpus():
     complete = translation_defaults.complete
     flags = translation.Flags(data="pairs.tsv")
@@ -276,7 +316,7 @@ def test_defaults_depend_on_the_corpus():
     short = dataclasses.replace(flags, epochs=4)
     assert complete(short, 50_000).cooldown_epochs == 1
     # Each bucket costs a compilation, so compiled runs have fewer.
-    compiled = dataclasses.replace(flags, jit_compile=True)
+    compiled = dataclasses.replace(flags, jit_compile="on")
     assert complete(compiled, 50_000).num_buckets < large.num_buckets
     japanese = dataclasses.replace(flags, target="ja-JP", batch_tokens=512)
     assert complete(japanese, 1).bleu_tokenize == "char"
