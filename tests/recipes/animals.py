@@ -52,7 +52,6 @@ def flags_for(data, out, **changes):
         "average_last": 2,
         "evaluate_every": 2,
         "beam_size": 2,
-        "jit_compile": "off",  # for seconds of a run, not minutes
     }
     return translation.Flags(data=str(data), out=str(out), **values | changes)
 

@@ -36,7 +36,6 @@ def flags(tmp_path_factory):
         epochs=6,
         learning_rate=2e-2,
         average_last=2,
-        jit_compile="off",
     )
 
 

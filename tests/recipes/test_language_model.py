@@ -38,7 +38,6 @@ def flags(tmp_path_factory):
         learning_rate=1e-2,
         max_new_tokens=8,
         prompt=("I have 7",),
-        jit_compile="off",
     )
 
 
