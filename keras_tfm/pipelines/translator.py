@@ -127,7 +127,10 @@ class Translator:
         return [translation.text for translation in results]
 
     def __repr__(self) -> str:
-        return f"<Translator: {self.vocabulary!r}, {self.decoder!r}>"
+        beams = f"beam_size={self.decoder.options.beam_size}"
+        return (
+            f"<Translator: {type(self.model).__name__}, {self.vocabulary!r}, {beams}>"
+        )
 
     def translate(
         self,

@@ -73,10 +73,6 @@ class Decoder:
             self._first_tokens = first_token_search(search)
         self._offline = OfflineDecoding(search)
 
-    def __repr__(self) -> str:
-        kind = type(self.model).__name__
-        return f"<Decoder: {kind}, beam_size={self.options.beam_size}>"
-
     def replace(self, **changes: Any) -> "Decoder":
         """Returns a decoder of the same model with some options changed.
 

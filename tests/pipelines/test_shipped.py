@@ -5,7 +5,7 @@ import re
 import pytest
 
 import keras_tfm
-from keras_tfm.pipelines import Translator
+from keras_tfm.pipelines import Classifier, Translator
 
 PRESETS = keras_tfm.presets()
 TRANSLATORS = [item for item in PRESETS if item.task == "translation"]
@@ -85,3 +85,12 @@ def test_no_sentence_of_a_long_line_is_omitted(preset):
     text = STATION[preset.languages[0]]
     actual = translator(" ".join([text] * 20))
     assert actual.count("?") == 20
+
+
+@pytest.mark.backend("torch")
+def test_pipelines_say_what_they_are():
+    translator = Translator.from_preset("en-de")
+    kind = f"<Translator: Transformer, {translator.vocabulary!r}, beam_size="
+    assert repr(translator).startswith(kind)
+    classifier = Classifier.from_preset("sentiment-en")
+    assert "classes ['negative', 'positive']" in repr(classifier)
