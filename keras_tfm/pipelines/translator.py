@@ -127,10 +127,7 @@ class Translator:
         return [translation.text for translation in results]
 
     def __repr__(self) -> str:
-        beams = f"beam_size={self.decoder.options.beam_size}"
-        return (
-            f"<Translator: {type(self.model).__name__}, {self.vocabulary!r}, {beams}>"
-        )
+        return f"<Translator: {type(self.model).__name__}, {self.vocabulary!r}>"
 
     def translate(
         self,
@@ -300,9 +297,7 @@ class Translator:
         return score_pairs(self, pairs)
 
     def warm_up(self, lengths: Sequence[int] = (16, 32), **options: Any) -> None:
-        """Compiles the functions that texts of some lengths need.
-
-        See `Decoder.warm_up`.
+        """Compiles functions for some lengths, see `Decoder.warm_up`.
 
         Args:
             lengths: ints >= 1, in source tokens, with prefix and suffix.

@@ -90,7 +90,7 @@ def test_no_sentence_of_a_long_line_is_omitted(preset):
 @pytest.mark.backend("torch")
 def test_pipelines_say_what_they_are():
     translator = Translator.from_preset("en-de")
-    kind = f"<Translator: Transformer, {translator.vocabulary!r}, beam_size="
-    assert repr(translator).startswith(kind)
+    kind = f"<Translator: Transformer, {translator.vocabulary!r}>"
+    assert repr(translator) == kind
     classifier = Classifier.from_preset("sentiment-en")
     assert "classes ['negative', 'positive']" in repr(classifier)

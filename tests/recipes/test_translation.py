@@ -270,6 +270,7 @@ def test_a_recurrent_model_has_as_many_weights_as_a_transformer(size):
 def test_sources_can_end_with_the_end_token(flags, tmp_path):
     flags = dataclasses.replace(flags, source_end=True, out=str(tmp_path))
     data = multilingual.load_corpus(flags)
+    flags = translation_defaults.complete(flags, len(data.train))
     tokens = tokenization.make(flags, data, tmp_path)
     vocabulary = tokens.source
     batches, validation = translation.make_batches(flags, data, tokens)
