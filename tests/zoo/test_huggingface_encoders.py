@@ -32,6 +32,8 @@ DISTILLED = {
 FAMILIES = {
     "Bert": SMALL,
     "Roberta": {**SMALL, "type_vocab_size": 1, "pad_token_id": 1},
+    "XLMRoberta": {**SMALL, "type_vocab_size": 1, "pad_token_id": 1},
+    "Camembert": {**SMALL, "type_vocab_size": 1, "pad_token_id": 1},
     "DistilBert": DISTILLED,
 }
 HEADS = {

@@ -327,3 +327,32 @@ def test_a_text_that_spells_a_special_token_is_text(tmp_path):
         [ids] = translator.vocabulary.encode([text])
         assert not {0, 1, 2, 3} & {*ids}
         assert translator.vocabulary.decode([ids]) == [text]
+
+
+def test_the_unigram_vocabulary_of_xlm_r_is_that_of_transformers(tmp_path):
+    import tokenizers
+
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    subwords = [
+        "\u2581",
+        *"abcdefghiklmnoprstuvw",
+        "\u2581the",
+        "\u2581house",
+        *"</>",
+    ]
+    scores = [(token, 0.0) for token in special[:4]]
+    scores += [(token, -2.0 - len(scores) - i) for i, token in enumerate(subwords)]
+    reference = transformers.XLMRobertaTokenizer(vocab=[*scores, ("<mask>", 0.0)])
+    reference.save_pretrained(tmp_path)
+    assert isinstance(reference._tokenizer.model, tokenizers.models.Unigram)
+    config = transformers.XLMRobertaConfig(
+        vocab_size=len(reference), type_vocab_size=1, **BERT_SIZES
+    )
+    transformers.XLMRobertaModel(config).save_pretrained(tmp_path)
+    vocabulary = zoo.from_hugging_face(tmp_path).vocabulary
+    for text in ["the house", "a boat in the garden", "the Zebra"]:
+        expected = reference(text, add_special_tokens=False)["input_ids"]
+        assert vocabulary.encode([text]) == [expected]
+    [ids] = vocabulary.encode(["the <s> </s> <pad> <mask>"])
+    assert not {*ids} & {*vocabulary.special_ids, vocabulary.mask_id}
+    assert vocabulary.separator_ids == (2, 2) and vocabulary.pad_id == 1

@@ -13,6 +13,8 @@ from keras_tfm.zoo.weight_loader import WeightLoader
 from keras_tfm.zoo.weight_mapping import check_coverage
 
 FAMILIES = (bart.FAMILY, bert.FAMILY, gpt2.FAMILY, t5.FAMILY)
+# Architectures that are others by another name, with another vocabulary.
+SAME_AS = {"xlm-roberta": "roberta", "camembert": "roberta"}
 # Heads by the ends of the names in `architectures`, the longest first.
 HEADS = {
     "ForMaskedLM": "masked_lm",
@@ -35,7 +37,8 @@ def from_hugging_face(
 ) -> Imported:
     """Loads a model of transformers.
 
-    Encoders: BERT, DistilBERT, MiniLM and RoBERTa, with their heads. Models
+    Encoders: BERT, DistilBERT, MiniLM, RoBERTa, XLM-R and CamemBERT, with their
+    heads; XLM-R and CamemBERT need their `tokenizer.json`. Models
     that generate: Marian (OPUS-MT), Pegasus, M2M100, NLLB, mBART, BART, T5 and
     mT5 as `Transformer`, and GPT-2 as `CausalLM`, with their vocabularies
     (Marian's without the punctuation rules of sacremoses). Ids of models that
@@ -165,13 +168,15 @@ def _read_config(folder, source, shapes):
     config = Config(read_json(file), file)
     families = {name: family for family in FAMILIES for name in family.model_types}
     if "model_type" not in config:
-        name = _model_type(config, source, shapes, sorted(families, key=len))
-        config["model_type"] = name
+        names = sorted([*families, *SAME_AS], key=len)
+        config["model_type"] = _model_type(config, source, shapes, names)
     name = config["model_type"]
+    if isinstance(name, str) and name in SAME_AS:
+        name = config["model_type"] = SAME_AS[name]
     if not isinstance(name, str) or name not in families:
         raise ValueError(
-            f"{file}: `model_type` must be one of {sorted(families)} (MiniLM is a "
-            f"bert); got {name!r}."
+            f"{file}: `model_type` must be one of {sorted([*families, *SAME_AS])} "
+            f"(MiniLM is a bert); got {name!r}."
         )
     end = config.get("eos_token_id")
     if isinstance(end, list) and len(end) == 1:

@@ -19,6 +19,7 @@ TARGET_TAG = re.compile(r"<2([A-Za-z0-9_-]+)>")  # of MADLAD-400, a T5
 # Options of padding in `tokenizer.json`, apart from its token.
 PADDING = {"strategy": "BatchLongest", "direction": "Right", "pad_type_id": 0}
 PADDING |= {"pad_to_multiple_of": None}
+NEVER_SCORE = -1e4  # of special tokens, which no text is segmented into
 MULTILINGUAL_TOKENIZERS = ("M2M100", "MBart", "Nllb")
 
 
@@ -64,8 +65,13 @@ def encoder_vocabulary(
 
 
 def _with_user_tokens(content, tokenizer):
-    """Lets the tokens that a user has added be cut out of text and decoded."""
+    """Lets only tokens that a user has added be cut out of text and decoded."""
     user_added, content = set(tokenizer.user_added), copy.copy(content)
+    model = content.get("model", {})
+    if model.get("type") == "Unigram":  # special tokens are among its subwords
+        special = set(tokenizer.added) - user_added
+        vocab = [[t, NEVER_SCORE if t in special else s] for t, s in model["vocab"]]
+        content["model"] = {**model, "vocab": vocab}
     content["added_tokens"] = [
         {**token, "special": token["special"] and token["content"] not in user_added}
         for token in content.get("added_tokens", [])
