@@ -166,3 +166,12 @@ def test_training_reads_the_lines_of_a_file(tmp_path):
     assert from_file.encode(TEXTS) == TokenizersVocabulary.train(TEXTS, size=70).encode(
         TEXTS
     )
+
+
+def test_a_text_that_spells_special_tokens_is_text():
+    vocabulary = TokenizersVocabulary.train(["fine film [ ] pad sep cls mask unk"] * 9)
+    text = "fine [PAD] film [SEP] [CLS] [MASK] [UNK]"
+    [ids] = vocabulary.encode([text])
+    special = {*vocabulary.special_ids, vocabulary.unknown_id, vocabulary.mask_id}
+    assert not special & {*ids}
+    assert vocabulary.tokens(ids)[1:4] == ["[", "pad", "]"]
