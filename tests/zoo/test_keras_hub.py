@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 
 import keras
 import numpy as np
@@ -289,4 +290,21 @@ def test_a_damaged_preset_is_rejected(tmp_path):
         zoo.from_keras_hub(tmp_path)
     (tmp_path / "config.json").unlink()
     with pytest.raises(FileNotFoundError, match="No `config.json`"):
+        zoo.from_keras_hub(tmp_path)
+
+
+def test_a_preset_is_read_without_keras_hub(tmp_path, monkeypatch):
+    write(tmp_path, "Roberta")
+    monkeypatch.setitem(sys.modules, "keras_hub", None)  # cannot be imported
+    assert zoo.from_keras_hub(tmp_path).vocabulary.size == len(BYTE_LEVEL)
+    with pytest.raises(ImportError, match="'bert_tiny_en_uncased' needs the packages"):
+        zoo.from_keras_hub("bert_tiny_en_uncased")
+
+
+def test_a_weight_that_is_not_stored_is_rejected(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    write(tmp_path, "Roberta")
+    with h5py.File(tmp_path / "model.weights.h5", "a") as file:
+        file.create_dataset("layers/large", (10**6, 10**6), chunks=True)
+    with pytest.raises(ValueError, match="'layers/large' is not stored in full"):
         zoo.from_keras_hub(tmp_path)
