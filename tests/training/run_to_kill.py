@@ -15,6 +15,7 @@ import numpy as np
 
 from keras_tfm import text
 from keras_tfm.recipes import translation
+from keras_tfm.recipes.tokenization import Tokenization
 from keras_tfm.training import CheckpointAverage, ResumeTraining
 
 FLAGS = translation.Flags(
@@ -38,7 +39,9 @@ class Steps:
     def __init__(self, vocabulary):
         pairs = text.Pairs(SENTENCES, SENTENCES[::-1])
         corpus = types.SimpleNamespace(train=pairs, validation=pairs)
-        self.batches, _ = translation.make_batches(FLAGS, corpus, vocabulary)
+        self.batches, _ = translation.make_batches(
+            FLAGS, corpus, Tokenization(vocabulary, vocabulary)
+        )
         self.steps_per_epoch = self.batches.steps_per_epoch
 
     def dataset(self, first_step, repeat):
