@@ -268,8 +268,8 @@ def reference_diverse_search(next_log_probs, max_length, group_size, groups, pen
             finished[g] = sorted(finished[g], reverse=True)[:group_size]
             if len(finished[g]) == group_size and live[g]:
                 top = max(total for _, total in live[g])
-                worst = finished[g][-1][0]
-                enough = num_finished[g] >= group_size and top / length <= worst
+                (best_score, _), (worst, _) = finished[g][0], finished[g][-1]
+                enough = num_finished[g] >= group_size and top / length <= best_score
                 is_done[g] = enough or top / max_length <= worst
     return sorted(
         (hypothesis for group in finished for hypothesis in group), reverse=True

@@ -78,7 +78,8 @@ def test_a_card_shows_scores_command_and_example(
 
 
 def test_a_run_is_fine_tuned_from_a_preset(preset_flags, description):
-    assert fine_tuning.load_parent(preset_flags.out).vocabulary.size == 300
+    flags = translation.Flags(init_from=preset_flags.out)
+    assert fine_tuning.load_parent(flags).vocabulary.size == 300
 
 
 def test_fewer_positions_shorten_the_longest_source(

@@ -404,7 +404,7 @@ def test_a_missing_head_is_rejected(tmp_path):
 def test_the_error_names_missing_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="'nowhere', which is neither"):
         zoo.from_hugging_face("nowhere")
-    with pytest.raises(FileNotFoundError, match="No `config.json`"):
+    with pytest.raises(FileNotFoundError, match="No weights in .*'model.safetensors'"):
         zoo.from_hugging_face(tmp_path)
     write(tmp_path, "Bert")
     (tmp_path / "model.safetensors").unlink()
