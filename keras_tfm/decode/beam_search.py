@@ -268,7 +268,7 @@ class BeamSearch(SearchStrategy[BeamState]):
         finished = state.finished
         # Until now the best of each group, or of a late stop, were kept.
         count = self.options.num_hypotheses
-        if self.num_kept * self.groups > count:
+        if self.groups > 1 or self.num_kept > count:
             finished = take_best(finished, finished.scores, count)
         # Among scores of minus infinity PyTorch's top-k takes any ids.
         exists = ops.isfinite(finished.scores)  # (B, n)

@@ -407,11 +407,14 @@ def test_the_error_names_missing_files(tmp_path):
     with pytest.raises(FileNotFoundError, match="No weights in .*'model.safetensors'"):
         zoo.from_hugging_face(tmp_path)
     write(tmp_path, "Bert")
+    config = tmp_path / "config.json"
+    content = config.read_text()
+    config.write_text("{")
+    with pytest.raises(ValueError, match="config.json cannot be read as JSON"):
+        zoo.from_hugging_face(tmp_path)
+    config.write_text(content)
     (tmp_path / "model.safetensors").unlink()
     with pytest.raises(FileNotFoundError, match="No weights .*'pytorch_model.bin'"):
-        zoo.from_hugging_face(tmp_path)
-    (tmp_path / "config.json").write_text("{")
-    with pytest.raises(ValueError, match="config.json cannot be read as JSON"):
         zoo.from_hugging_face(tmp_path)
 
 
