@@ -52,7 +52,9 @@ def test_names_outside_the_library_say_what_they_hold(folder):
     assert not names, "\n".join(names)
 
 
-@pytest.mark.xfail(reason="18,400 code lines: the limit is a goal", strict=True)
+@pytest.mark.xfail(
+    reason="18,500 code lines, 3,000 more with formats and models since", strict=True
+)
 def test_the_library_is_at_most_as_long_as_allowed(packages):
     assert measure.library_code(packages) <= measure.LIBRARY_CODE
 
