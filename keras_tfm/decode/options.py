@@ -90,7 +90,7 @@ class Options:
             finished hypotheses, if no live beam scores higher than the best of
             them. Source: Kasai et al. 2022.
         early_stopping: bool. Stop there even if a live beam scores higher.
-        late_stopping: bool. Go on while a live beam scores higher than the
+        late_stopping: bool. Continue while a live beam scores higher than the
             worst of the best K finished hypotheses, as transformers does by
             default.
         num_beam_groups: int >= 1 that divides `beam_size`: groups of diverse
@@ -337,7 +337,7 @@ class Options:
                 f"beam_size={self.beam_size}, num_hypotheses={self.num_hypotheses}. "
                 "Increase `beam_size`."
             )
-        # The search may end with so many; to return one it always goes on.
+        # The search may end with so many; it always finds one.
         if self.num_hypotheses > max(1, self.beam_size * self.patience) and (
             not self.return_alternatives
         ):

@@ -188,7 +188,7 @@ def train(
     # The same random numbers whether this start or an earlier one pretrained.
     keras.utils.set_random_seed(flags.seed + 1)
     model = make_model(flags, corpus.train, encoder, batches.steps_per_epoch)
-    # Weights of an epoch make a classifier of it while the run goes on.
+    # Weights of an epoch make a classifier of it while the run continues.
     make_classifier(flags, model, vocabulary, corpus.train).save(
         out / saving.UNFINISHED
     )

@@ -111,11 +111,12 @@ def with_flags(message: str, flags: Any) -> str:
         message: str, such as "`held_out` must be ...; got held_out=0."
         flags: dataclass instance. `held_out` becomes --held-out if it has it.
     """
+    # What is positional has no flag. tyro marks it in `Annotated`.
+    positional = tyro.conf.Positional[str].__metadata__[0]
     names = {
         field.name
         for field in dataclasses.fields(flags)
-        if tyro.conf.Positional[str].__metadata__[0]
-        not in getattr(field.type, "__metadata__", ())
+        if positional not in getattr(field.type, "__metadata__", ())
     }
     # The parameter of `Vocabulary.train`.
     renamed = {"size": "vocabulary_size"} if "vocabulary_size" in names else {}

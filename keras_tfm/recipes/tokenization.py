@@ -74,7 +74,7 @@ def make(
     Args:
         flags: `translation.Flags`.
         corpus: `corpora.Corpus`.
-        out: run folder, where a trained vocabulary is saved.
+        out: run folder, which exists; a trained vocabulary is saved there.
         parent: translator to fine-tune, or None.
 
     Raises:
@@ -97,7 +97,6 @@ def make(
             exact=False,
             **vocabularies.options(flags, corpus.train.target, default),
         )
-        out.mkdir(parents=True, exist_ok=True)  # only after the input proved readable
         vocabulary.save(file)
     return _with_tags(flags, vocabulary, parent)
 

@@ -221,7 +221,6 @@ def train(
     parent = fine_tuning.load_parent(flags)
     tokens = tokenization.make(flags, corpus, out, parent)
     check_lengths(flags, corpus, tokens, parent)
-    out.mkdir(parents=True, exist_ok=True)
     runs.write_json(out / "flags.json", identity)
 
     batches, validation = make_batches(flags, corpus, tokens, parent)
@@ -230,7 +229,7 @@ def train(
     network = compile_network(flags, model, batches.steps_per_epoch)
     translation_defaults.warn_of_few_updates(flags, batches.steps_per_epoch)
     trainer = Trainer(flags, model, network, tokens, corpus, out)
-    # Weights of an epoch make a translator of it while the run goes on.
+    # Weights of an epoch make a translator of it while the run continues.
     translator = make_translator(flags, copy_model(model), corpus, tokens)
     translator.save(out / saving.UNFINISHED)
     averaged = trainer.fit(batches, validation)

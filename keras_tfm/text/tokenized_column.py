@@ -21,7 +21,7 @@ class TokenizedColumn:
             counts one of the two: the decoder reads the start and predicts the
             end.
         prefix: ints before each text, which a truncation keeps.
-        suffix: ints after each text, before the end; likewise.
+        suffix: ints after each text, before the end, which it keeps too.
 
     Attributes:
         is_empty: bool `(N,)`, True where a text has no token of its own.

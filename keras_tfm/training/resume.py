@@ -58,7 +58,7 @@ class ResumeTraining(keras.callbacks.Callback):
     the state after the others have seen the epoch; pass it `initial_epoch=
     resume.restore(model)`, and data from step `initial_epoch * steps_per_epoch`
     on. After a stop inside of an epoch that `fit` trains only the remaining
-    steps of this epoch and then ends, see `step`; a second one goes on.
+    steps of this epoch and then ends, see `step`; a second one continues.
 
     The file `training_state.npz` is replaced atomically: a run that is killed
     while writing has the previous state. A state with a loss, weight or

@@ -379,6 +379,28 @@ def check_coverage(
             raise misfit(file, weight, shapes[weight.tensors[0]])
 
 
+def check_dtypes(
+    folder: Any, dtypes: dict[str, str], floats: Sequence[str], advice: str
+) -> None:
+    """Rejects weights of integers and of 8-bit floats.
+
+    Args:
+        folder: path, for the error.
+        dtypes: dict from names of weights to the names of their dtypes.
+        floats: names of the dtypes that are read.
+        advice: str, a sentence that says what to do.
+
+    Raises:
+        ValueError: a weight has another dtype.
+    """
+    unsupported = {n: dtype for n, dtype in dtypes.items() if dtype not in floats}
+    if unsupported:
+        raise ValueError(
+            f"{folder}: weights must be of {', '.join(floats)}; got "
+            f"{dict(sorted(unsupported.items())[:4])}. {advice}"
+        )
+
+
 def misfit(
     file: str | os.PathLike, weight: Weight, shape: tuple[int, ...]
 ) -> ValueError:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import types
 
 import keras
 import numpy as np
@@ -99,7 +100,7 @@ def reference_losses(reference, tokenizer, sources, targets, codes):
 
 def our_losses(folder, codes, sources, targets):
     """Trains with the network and the batches of the recipe."""
-    flags = flags_of(folder, codes, "unused", "unused")
+    flags = flags_of(folder, codes, "unused", "unused", num_buckets=1)
     parent = fine_tuning.load_parent(flags)
     tokens = tokenization.make(flags, None, pathlib.Path("unused"), parent)
     model = translation.make_model(flags, tokens.source, parent)
@@ -109,14 +110,9 @@ def our_losses(folder, codes, sources, targets):
         dataclasses.replace(flags, learning_rate=1.0), model, steps_per_epoch=1
     )
     network.compile(keras.optimizers.SGD(RATE), network.loss)
-    batches = text.Batches(
-        text.Pairs(sources, targets),
-        tokens.source,
-        tokens.target,
-        special_tokens=tokens.special_tokens,
-        num_buckets=1,
-        shuffle=False,
-    )
+    pairs = text.Pairs(sources, targets)
+    corpus = types.SimpleNamespace(train=pairs, validation=pairs)
+    batches, _ = translation.make_batches(flags, corpus, tokens, parent)
     assert batches.steps_per_epoch == 1
     inputs, labels = batches.batch(0)
     losses = []

@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_tfm.zoo.config_file import Config, read_json, reading
 from keras_tfm.zoo.huggingface.pytorch_file import PytorchFile
+from keras_tfm.zoo.weight_mapping import check_dtypes
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 CHUNK = 4096  # rows of a matrix that are compared at a time
@@ -100,13 +101,8 @@ class WeightsFolder:
             ValueError: a tensor is not of plain floats.
         """
         dtypes = {n: self._tensors[n][0].dtypes[self._tensors[n][1]] for n in names}
-        unsupported = {n: dtype for n, dtype in dtypes.items() if dtype not in FLOATS}
-        if unsupported:
-            raise ValueError(
-                f"{self.folder}: weights must be of {', '.join(FLOATS)}; got "
-                f"{dict(sorted(unsupported.items())[:4])}. Save floats with the "
-                "program that quantized them."
-            )
+        advice = "Save floats with the program that quantized them."
+        check_dtypes(self.folder, dtypes, FLOATS, advice)
 
     def array(self, name: str) -> np.ndarray:
         """Returns one tensor.

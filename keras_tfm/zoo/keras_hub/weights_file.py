@@ -7,6 +7,7 @@ import numpy as np
 
 from keras_tfm.zoo.config_file import Config, read_json, reading
 from keras_tfm.zoo.keras_hub.architectures import TASK
+from keras_tfm.zoo.weight_mapping import check_dtypes
 
 MODEL, TASK_FILE = "model.weights.h5", "task.weights.h5"
 INDEX = "model.weights.json"  # names the files of a model in several
@@ -72,13 +73,8 @@ class WeightsFolder:
             ValueError: a weight is not of plain floats.
         """
         dtypes = {name: _dtype(self._datasets[name]) for name in names}
-        unsupported = {n: d for n, d in dtypes.items() if d not in FLOATS}
-        if unsupported:
-            raise ValueError(
-                f"{self.folder}: weights must be of {', '.join(FLOATS)}; got "
-                f"{dict(sorted(unsupported.items())[:4])}. Save the model before it is "
-                "quantized."
-            )
+        advice = "Save the model before it is quantized."
+        check_dtypes(self.folder, dtypes, FLOATS, advice)
 
     def array(self, name: str) -> np.ndarray:
         """Returns one weight.
