@@ -128,15 +128,15 @@ class Engine:
 
     def describe(self) -> dict[str, Any]:
         """Returns what the model can do, as JSON values."""
+        shared = {"kind": self.task, "languages": list(self._languages)}
         if self.task == "classification":
-            return {"kind": self.task, "classes": self.model.classes}
+            return {**shared, "classes": self.model.classes}
         return {
-            "kind": self.task,
+            **shared,
             "hypotheses": self.model.decoder.options.beam_size,
             "attention": "return_attention"
             in Capabilities.of(self.model.model).begin_options,
             "streams": not self.model.decoder.options.samples,
-            "languages": list(self._languages),
         }
 
     def answers(self, jobs: Sequence[Job]) -> list:

@@ -169,3 +169,12 @@ def test_waiting_jobs_share_batches_and_a_failure_affects_one_batch(caplog):
         [False] * 4 + [True] * 3 + [False]
     )
     assert "A batch failed" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("name", "languages"), [("sentiment-en", ["en"]), ("en-fr", ["en", "fr"])]
+)
+def test_a_preset_says_its_languages(name, languages):
+    description = Engine(name).describe()
+    assert description["languages"] == languages
+    assert ("classes" in description) == (name == "sentiment-en")
