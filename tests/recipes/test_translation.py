@@ -284,6 +284,7 @@ def test_sources_can_end_with_the_end_token(flags, tmp_path):
     [source] = translator.encode(["I have 5 cats"])
     assert source.segments[0].ids == [*vocabulary("I have 5 cats"), 3]
     translator.save(tmp_path / "model")  # which can be fine-tuned
+    (tmp_path / "tuned").mkdir()
     tuned = dataclasses.replace(flags, source_end=False, init_from=str(tmp_path))
     for size in (None, 300):  # the parent's end stays
         tuned = dataclasses.replace(tuned, vocabulary_size=size)
