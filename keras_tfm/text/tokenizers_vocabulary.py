@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from keras_tfm.text.checks import check
 from keras_tfm.text.learning import training_lines
+from keras_tfm.text.subword_sampling import WORD_START
 from keras_tfm.text.subword_vocabulary import SubwordVocabulary, text_list
 from keras_tfm.text.vocabulary import Vocabulary
 
@@ -162,10 +163,10 @@ class TokenizersVocabulary(SubwordVocabulary):
 
     def _starts_word(self, token):
         # WordPiece marks the tokens that continue a word; byte-level BPE writes
-        # the space before a word as U+0120.
+        # the space before a word as U+0120, SentencePiece as U+2581.
         if self._is_word_piece:
             return not token.startswith("##")
-        return token.startswith("\u0120")
+        return token.startswith(("\u0120", WORD_START))
 
     def _template_ids(self):
         """Returns the ids before, between and after two texts."""

@@ -356,3 +356,51 @@ def test_the_unigram_vocabulary_of_xlm_r_is_that_of_transformers(tmp_path):
     [ids] = vocabulary.encode(["the <s> </s> <pad> <mask>"])
     assert not {*ids} & {*vocabulary.special_ids, vocabulary.mask_id}
     assert vocabulary.separator_ids == (2, 2) and vocabulary.pad_id == 1
+
+
+@pytest.mark.parametrize("name", ["XLMRoberta", "Camembert"])
+def test_a_sentencepiece_model_alone_has_the_ids_of_fairseq(name, tmp_path):
+    import sentencepiece
+
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXTS * 4),
+        model_prefix=str(tmp_path / "sentencepiece.bpe"),
+        vocab_size=60,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    reference = getattr(transformers, f"{name}Tokenizer").from_pretrained(tmp_path)
+    config = getattr(transformers, f"{name}Config")(
+        vocab_size=len(reference), type_vocab_size=1, **BERT_SIZES
+    )
+    getattr(transformers, f"{name}Model")(config).save_pretrained(tmp_path)
+    vocabulary = zoo.from_hugging_face(tmp_path).vocabulary
+    for token, number in reference.get_vocab().items():
+        assert vocabulary.tokens([number]) == [token]
+    for text in [*TEXTS, "  the  Zebra\u00a0caf\u00e9 ", ""]:
+        expected = reference(text, add_special_tokens=False)["input_ids"]
+        assert vocabulary.encode([text]) == [expected]
+    ids = [reference.bos_token_id, reference.eos_token_id, reference.pad_token_id]
+    assert [vocabulary.start_id, vocabulary.end_id, vocabulary.pad_id] == ids
+    assert vocabulary.mask_id == reference.mask_token_id == len(reference) - 1
+    assert vocabulary.separator_ids == (reference.eos_token_id,) * 2
+    [ids] = vocabulary.encode(["the <s> </s> <pad> <mask>"])
+    assert not {*ids} & {*vocabulary.special_ids, vocabulary.mask_id}
+    assert vocabulary.words(vocabulary.encode(["the house"])[0]) == ["the", "house"]
+
+
+def test_added_tokens_beside_older_files_are_cut_out_of_text(tmp_path):
+    trained = TokenizersVocabulary.train(["a fine film", "a dull film"] * 9, 60)
+    tokens = trained.tokens(range(trained.size))
+    (tmp_path / "vocab.txt").write_text("\n".join([*tokens, ""]))
+    added = json.dumps({"[E1]": trained.size, "[E2]": trained.size + 1})
+    (tmp_path / "added_tokens.json").write_text(added)
+    size = trained.size + 2
+    config = transformers.BertConfig(vocab_size=size, **BERT_SIZES)
+    transformers.BertModel(config).save_pretrained(tmp_path)
+    vocabulary = zoo.from_hugging_face(tmp_path).vocabulary
+    reference = transformers.BertTokenizer.from_pretrained(tmp_path)
+    for text in ["a[e1] film [E2]", "[E1][E2]x"]:
+        expected = reference(text, add_special_tokens=False)["input_ids"]
+        assert vocabulary.encode([text]) == [expected]
+        assert {trained.size, trained.size + 1} <= {*expected}

@@ -38,14 +38,13 @@ def from_hugging_face(
     """Loads a model of transformers.
 
     Encoders: BERT, DistilBERT, MiniLM, RoBERTa, XLM-R and CamemBERT, with their
-    heads; XLM-R and CamemBERT need their `tokenizer.json`. Models
-    that generate: Marian (OPUS-MT), Pegasus, M2M100, NLLB, mBART, BART, T5 and
-    mT5 as `Transformer`, and GPT-2 as `CausalLM`, with their vocabularies
-    (Marian's without the punctuation rules of sacremoses). Ids of models that
-    generate are renumbered, so that padding, unknown, start and end are 0 to 3;
-    where decoding starts with padding or the end token, the start is a row
-    more. `Imported.options_for` sets the tags of two languages, or MADLAD-400's
-    tag of the target.
+    heads. Models that generate: Marian (OPUS-MT), Pegasus, M2M100, NLLB, mBART,
+    BART, T5 and mT5 as `Transformer`, and GPT-2 as `CausalLM`, with their
+    vocabularies (Marian's without the punctuation rules of sacremoses). Ids of
+    models that generate are renumbered, so that padding, unknown, start and end
+    are 0 to 3; where decoding starts with padding or the end token, the start
+    is a row more. `Imported.options_for` sets the tags of two languages, or
+    MADLAD-400's tag of the target.
 
     Tokens that a user has added to a tokenizer are cut out of text and written
     back. Beside them SentencePiece keeps a space as a token, which some
@@ -109,7 +108,7 @@ def from_hugging_face(
     """
     folder, weights_folder = hub.locate(source)
     tensors = WeightsFolder(weights_folder)
-    config, family = _read_config(folder, source, tensors.shapes)
+    config, family, kind = _read_config(folder, source, tensors.shapes)
     if num_classes is not None and head is None:
         head = "classifier"
     head = head or _head(config, family)
@@ -122,7 +121,7 @@ def from_hugging_face(
         )
     _check_sizes(config, tensors.shapes)
     with reading(folder, "a model of transformers"):
-        tokenizer = TokenizerFolder(folder, config["model_type"])
+        tokenizer = TokenizerFolder(folder, kind)
         checkpoint = Checkpoint(folder, config, tensors, head, num_classes, tokenizer)
         if family.permutations is not None:
             _complete_ids(config, tokenizer)
@@ -157,7 +156,10 @@ def _fields(family, checkpoint, model):
 
 
 def _read_config(folder, source, shapes):
-    """Reads `config.json`, and what other files say in its place."""
+    """Reads `config.json`, and what other files say in its place.
+
+    Returns the config, the family, and the architecture by its first name.
+    """
     file = folder / "config.json"
     if not file.is_file():
         raise FileNotFoundError(
@@ -170,7 +172,7 @@ def _read_config(folder, source, shapes):
     if "model_type" not in config:
         names = sorted([*families, *SAME_AS], key=len)
         config["model_type"] = _model_type(config, source, shapes, names)
-    name = config["model_type"]
+    name = kind = config["model_type"]
     if isinstance(name, str) and name in SAME_AS:
         name = config["model_type"] = SAME_AS[name]
     if not isinstance(name, str) or name not in families:
@@ -185,7 +187,7 @@ def _read_config(folder, source, shapes):
     decoding = read_json(folder / generation.FILE)
     if decoding.get(start) is not None:
         config[start] = decoding[start]
-    return config, families[name]
+    return config, families[name], kind
 
 
 def _model_type(config, source, shapes, names):

@@ -3,13 +3,18 @@
 import base64
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from keras_tfm.zoo.sentencepiece_models import SPACE, read_model
 
 NEVER_SCORE = -1e9  # of a token that no text is segmented into
+NO_FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+# Tokens of fairseq in the place of the first of a SentencePiece model: of XLM-R
+# in that of three, of CamemBERT in that of one.
+FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
+CAMEMBERT = ("<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED")
 
 
 def files(
@@ -73,7 +78,52 @@ def from_sentencepiece(vocabulary: Vocabulary) -> dict[str, Any]:
         ImportError: `protobuf` is not installed.
         ValueError: the vocabulary is of words or characters.
     """
-    model = read_model(vocabulary.model)
+    return _from_model(read_model(vocabulary.model), vocabulary.unknown_id)
+
+
+def from_fairseq(model: Any, first: tuple[str, ...] = FAIRSEQ) -> dict[str, Any]:
+    """Makes the `tokenizer.json` of an XLM-R or a CamemBERT.
+
+    Args:
+        model: of `sentencepiece_models.read_model`, unigram.
+        first: `FAIRSEQ` or `CAMEMBERT`.
+
+    Returns:
+        dict, with `<s>` before a text, `</s>` after it and two between texts.
+
+    Raises:
+        ValueError: the model is not unigram.
+    """
+    content = _from_model(model, 0)
+    if content["model"]["type"] != "Unigram":
+        raise ValueError("the SentencePiece model of an XLM-R must be unigram")
+    subwords = content["model"]["vocab"][3 if first == FAIRSEQ else 1 :]
+    vocab = [*([token, NEVER_SCORE] for token in first), *subwords]
+    vocab.append(["<mask>", NEVER_SCORE])
+    content["model"] |= {"vocab": vocab, "unk_id": first.index("<unk>")}
+    names = [token for token, _ in vocab]
+    ids = {token: number for number, token in enumerate(names)}
+    content["added_tokens"] = special_entries(ids, [*first, "<s>", "</s>", "<mask>"])
+    start, end = [ids["<s>"]], [ids["</s>"]]
+    return with_special_tokens(
+        content, lambda ids: [names[i] for i in ids], start, end, end * 2
+    )
+
+
+def special_entries(ids: dict[str, int], tokens: Iterable[str]) -> list[dict[str, Any]]:
+    """Lists special tokens as the `added_tokens` of a `tokenizer.json`.
+
+    Args:
+        ids: dict from tokens to ids.
+        tokens: strings; those without an id are left out.
+    """
+    return [
+        {"id": ids[token], "content": token, **NO_FLAGS, "special": True}
+        for token in sorted({*tokens} & set(ids), key=ids.get)
+    ]
+
+
+def _from_model(model, unknown_id):
     normalizers = []
     if charsmap := model.normalizer_spec.precompiled_charsmap:
         charsmap = base64.b64encode(charsmap).decode()
@@ -98,7 +148,7 @@ def from_sentencepiece(vocabulary: Vocabulary) -> dict[str, Any]:
         "pre_tokenizer": _pre_tokenizer(model),
         "post_processor": None,
         "decoder": {"type": "Sequence", "decoders": decoders},
-        "model": _tokenizer_model(model, vocabulary.unknown_id),
+        "model": _tokenizer_model(model, unknown_id),
     }
 
 

@@ -8,29 +8,25 @@ from typing import Any
 
 from keras_tfm.zoo import sentencepiece_models
 from keras_tfm.zoo.config_file import read_json, reading
-from keras_tfm.zoo.huggingface.tokenizer_files import with_special_tokens
-from keras_tfm.zoo.sentencepiece_models import read_model
+from keras_tfm.zoo.huggingface import older_tokenizers
+from keras_tfm.zoo.huggingface.tokenizer_files import FAIRSEQ, NO_FLAGS
 
-SENTENCEPIECE_FILES = ("sentencepiece.bpe.model", "spiece.model")
-SENTENCEPIECE_FILES += ("sentencepiece.model",)
 # Language tags of M2M100, and of mBART and NLLB.
 LANGUAGE_TAG = re.compile(r"__([a-z]{2,3})__|([a-z]{2,3}_(?:[A-Z]{2}|[A-Z][a-z]{3}))")
 # Special tokens of published models that no option of their tokenizers names:
 # sentinels of T5, masks of Pegasus, Marian's tags, and spare rows.
 OWN_TOKEN = re.compile(
     rf"{LANGUAGE_TAG.pattern}|\u2581?<extra_id_\d+>|<(?:mask|unk)_\w+>|>>.+<<"
-    r"|<s>|</s>|<pad>|<unk>|<mask>|madeupword\d+|\[(?:PAD|UNK|CLS|SEP|MASK)\]"
+    r"|<s>|</s>|<pad>|<unk>|<mask>|<.+>NOTUSED|madeupword\d+"
+    r"|\[(?:PAD|UNK|CLS|SEP|MASK)\]"
 )
 # Options of tokenizers that name a special token, and names where none does.
 ROLES = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}
 ROLES |= {"bos_token": "<s>", "cls_token": "<s>", "sep_token": "</s>"}
 ROLES |= {"mask_token": "<mask>"}
-BERT_ROLES = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]"}
-BERT_ROLES |= {"sep_token": "[SEP]", "mask_token": "[MASK]"}
 NUM_SENTINELS = 100  # tokens of T5 after its subwords, where no file says it
 PEGASUS_OFFSET = 103  # ids before Pegasus' subwords, where no file says it
 PEGASUS_FIRST = ["<pad>", "</s>", "<mask_1>", "<mask_2>"]
-FAIRSEQ_FIRST = ["<s>", "<pad>", "</s>", "<unk>"]
 
 
 class TokenizerFolder:
@@ -61,20 +57,32 @@ class TokenizerFolder:
     def content(self) -> dict[str, Any]:
         """`tokenizer.json`, or the same made of older files; empty without.
 
-        Older are `vocab.txt` of WordPiece, and `vocab.json` with `merges.txt`
-        of bytes.
+        Older are `vocab.txt` of WordPiece, `vocab.json` with `merges.txt` of
+        bytes, and the SentencePiece model of XLM-R and CamemBERT.
         """
         content = read_json(self.folder / "tokenizer.json")
-        vocab, merges = (self.folder / n for n in ("vocab.txt", "merges.txt"))
         if content:
             return content
-        if vocab.is_file():
-            with reading(vocab, "a vocabulary of WordPiece"):
-                return self._word_piece(vocab.read_text("utf-8"))
-        if merges.is_file() and (self.folder / "vocab.json").is_file():
-            with reading(merges, "merges of a byte-level vocabulary"):
-                return self._byte_level(merges.read_text("utf-8"))
-        return {}
+        content = older_tokenizers.read(self)
+        if content:
+            names = {token["content"] for token in content["added_tokens"]}
+            added = [t for t in self._added_entries if t["content"] not in names]
+            content["added_tokens"] += added
+        return content
+
+    @functools.cached_property
+    def _added_entries(self):
+        """Tokens that older files add, as `tokenizer.json` lists them."""
+        with reading(self.folder, "added tokens"):
+            tokens = read_json(self.folder / "added_tokens.json")
+            flags = {**NO_FLAGS, "special": False, "normalized": True}
+            entries = [{**flags, "id": i, "content": t} for t, i in tokens.items()]
+            decoder = self.settings.get("added_tokens_decoder", {})
+            entries += [
+                {**flags, **token, "id": int(i)} for i, token in decoder.items()
+            ]
+            by_id = {entry["id"]: entry for entry in entries}
+            return [by_id[number] for number in sorted(by_id)]
 
     @property
     def is_byte_level(self) -> bool:
@@ -84,9 +92,9 @@ class TokenizerFolder:
     @functools.cached_property
     def sentencepiece(self) -> Any:
         """The `ModelProto` that segments text; None without."""
-        for name in SENTENCEPIECE_FILES:
-            if (self.folder / name).is_file():
-                return read_model(self.folder / name)
+        model = older_tokenizers.read_sentencepiece(self.folder)
+        if model is not None:
+            return model
         file = self.folder / "tokenizer.json"
         if not self.content:
             return None
@@ -96,17 +104,19 @@ class TokenizerFolder:
     def added(self) -> dict[str, int]:
         """The ids of tokens that are cut out of text before segmentation."""
         with reading(self.folder, "added tokens"):
-            decoder = self.settings.get("added_tokens_decoder", {})
-            added = {token["content"]: int(i) for i, token in decoder.items()}
-            added |= read_json(self.folder / "added_tokens.json")
-            tokens = self.content.get("added_tokens", [])
-            return added | {token["content"]: token["id"] for token in tokens}
+            tokens = [*self._added_entries, *self.content.get("added_tokens", [])]
+            return {token["content"]: token["id"] for token in tokens}
 
     @property
     def user_added(self) -> list[str]:
-        """Those of `added` that are not the model's own special tokens."""
-        roles = {self.name_of(role) for role in ROLES}
-        return [t for t in self.added if t not in roles and not OWN_TOKEN.fullmatch(t)]
+        """Those of `added` that are not the model's names special tokens."""
+        names = self.special_names
+        return [t for t in self.added if t not in names and not OWN_TOKEN.fullmatch(t)]
+
+    @property
+    def special_names(self) -> set[str]:
+        """The names of the tokens that have a role."""
+        return {self.name_of(role) for role in ROLES}
 
     @functools.cached_property
     def tokens(self) -> dict[int, str]:
@@ -160,7 +170,7 @@ class TokenizerFolder:
     def _of_subwords(self, subwords):
         """Numbers the tokens of a SentencePiece model as transformers does."""
         if self.model_type in ("m2m_100", "mbart"):  # as fairseq does
-            return dict(enumerate([*FAIRSEQ_FIRST, *subwords[3:]]))
+            return dict(enumerate([*FAIRSEQ, *subwords[3:]]))
         if self.model_type == "pegasus":
             offset = self.settings.get("offset", PEGASUS_OFFSET)
             unused = [f"<unk_{i}>" for i in range(2, offset)]
@@ -182,76 +192,3 @@ class TokenizerFolder:
                 if tags:
                     return tags
         return []
-
-    def _word_piece(self, text):
-        lower = self.settings.get("do_lower_case", True)
-        vocab = {token: i for i, token in enumerate(text.rstrip("\n").split("\n"))}
-        names = {role: self.name_of(role, name) for role, name in BERT_ROLES.items()}
-        content = {
-            "version": "1.0",
-            "added_tokens": _special(vocab, names.values()),
-            "normalizer": {
-                "type": "BertNormalizer",
-                "clean_text": True,
-                "handle_chinese_chars": self.settings.get(
-                    "tokenize_chinese_chars", True
-                ),
-                "strip_accents": self.settings.get("strip_accents"),
-                "lowercase": lower,
-            },
-            "pre_tokenizer": {"type": "BertPreTokenizer"},
-            "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
-            "model": {
-                "type": "WordPiece",
-                "unk_token": names["unk_token"],
-                "continuing_subword_prefix": "##",
-                "max_input_chars_per_word": 100,
-                "vocab": vocab,
-            },
-        }
-        by_id = {number: token for token, number in vocab.items()}
-        first, last = vocab[names["cls_token"]], vocab[names["sep_token"]]
-        return with_special_tokens(
-            content, lambda ids: [by_id[i] for i in ids], [first], [last], [last]
-        )
-
-    def _byte_level(self, text):
-        vocab = read_json(self.folder / "vocab.json")
-        lines = text.split("\n")
-        merges = [line.split(" ") for line in lines if line and line[:9] != "#version:"]
-        space = {"add_prefix_space": bool(self.settings.get("add_prefix_space"))}
-        byte_level = {"type": "ByteLevel", "trim_offsets": True, **space}
-        names = [self.name_of(role) for role in ROLES]
-        content = {
-            "version": "1.0",
-            "added_tokens": _special(vocab, names),
-            "normalizer": None,
-            "pre_tokenizer": byte_level,
-            "post_processor": None,
-            "decoder": byte_level,
-            "model": {
-                "type": "BPE",
-                "unk_token": None,
-                "vocab": vocab,
-                "merges": merges,
-            },
-        }
-        first, last = (self.name_of(role) for role in ("cls_token", "sep_token"))
-        if first in vocab and last in vocab:  # of RoBERTa and BART, not of GPT-2
-            content["post_processor"] = {
-                "type": "RobertaProcessing",
-                "sep": [last, vocab[last]],
-                "cls": [first, vocab[first]],
-                "trim_offsets": True,
-                **space,
-            }
-        return content
-
-
-def _special(vocab, names):
-    """Lists special tokens as `tokenizer.json` does."""
-    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    return [
-        {"id": vocab[name], "content": name, **flags, "special": True}
-        for name in sorted({*names} & set(vocab), key=vocab.get)
-    ]

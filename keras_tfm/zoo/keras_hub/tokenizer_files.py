@@ -7,12 +7,12 @@ import numpy as np
 
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from keras_tfm.zoo import sentencepiece_models
+from keras_tfm.zoo.huggingface.tokenizer_files import FAIRSEQ
 from keras_tfm.zoo.keras_hub.architectures import Architecture
 from keras_tfm.zoo.keras_hub.tokenizers import (
     ASSETS,
     BYTE_LEVEL,
     CONFIG,
-    FAIRSEQ,
     MERGES,
     SENTENCEPIECE,
     WORD_PIECE,

@@ -9,8 +9,7 @@ from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from keras_tfm.zoo import sentencepiece_models
 from keras_tfm.zoo.config_file import Config, read_json, reading
 from keras_tfm.zoo.huggingface.tokenizer_files import (
-    NEVER_SCORE,
-    from_sentencepiece,
+    from_fairseq,
     with_special_tokens,
 )
 from keras_tfm.zoo.huggingface.vocabularies import renumber_byte_level
@@ -20,9 +19,6 @@ CONFIG = "tokenizer.json"
 ASSETS = "assets/tokenizer"
 WORD_PIECE, MERGES = "vocabulary.txt", "merges.txt"
 BYTE_LEVEL, SENTENCEPIECE = "vocabulary.json", "vocabulary.spm"
-# Tokens that fairseq puts before those of XLM-R's SentencePiece model.
-FAIRSEQ = ("<s>", "<pad>", "</s>", "<unk>")
-FAIRSEQ_SPECIAL = 3  # tokens of the model that these replace
 SPECIAL_BYTE_LEVEL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>", "<|endoftext|>")
 
 
@@ -89,7 +85,7 @@ def encoder_vocabulary(tokenizer: Tokenizer) -> TokenizersVocabulary:
     """
     with reading(tokenizer.folder, "a tokenizer of KerasHub"):
         if tokenizer.sentencepiece is not None:
-            content = _xlm_roberta(tokenizer.sentencepiece)
+            content = from_fairseq(tokenizer.sentencepiece)
         elif (tokenizer.folder / MERGES).is_file():
             ids = tokenizer.ids
             content = _special(_byte_level(tokenizer), ids["<s>"], ids["</s>"], 2)
@@ -163,24 +159,6 @@ def _byte_level(tokenizer):
     special = [token for token in SPECIAL_BYTE_LEVEL if token in tokenizer.ids]
     rebuilt.add_special_tokens(special)
     return json.loads(rebuilt.to_str())
-
-
-def _xlm_roberta(model):
-    """Makes a `tokenizer.json` with the ids of fairseq."""
-    tokens = sentencepiece_models.tokens_of(model)[FAIRSEQ_SPECIAL:]
-    vocabulary = sentencepiece_models.renumbered(model, tokens)
-    content = from_sentencepiece(vocabulary)
-    if content["model"]["type"] != "Unigram":
-        raise ValueError("the SentencePiece model of an XLM-R must be unigram")
-    pad, unknown, start, end, *rest = content["model"]["vocab"]
-    pieces = [start, pad, end, unknown, *rest, ["<mask>", NEVER_SCORE]]
-    content["model"] |= {"vocab": pieces, "unk_id": FAIRSEQ.index("<unk>")}
-    content["added_tokens"] = [
-        {"id": number, "content": token, "special": True}
-        | dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-        for number, token in [*enumerate(FAIRSEQ), (len(pieces) - 1, "<mask>")]
-    ]
-    return _special(content, 0, 2, 2)
 
 
 def _special(content, start, end, num_separators):
