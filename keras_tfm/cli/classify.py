@@ -1,14 +1,12 @@
 """`keras-tfm classify`."""
 
-import functools
 import json
-from collections.abc import Iterator
 
 from keras_tfm.cli import lines, output
+from keras_tfm.cli.bulk import Job
 from keras_tfm.cli.options import Classify
 from keras_tfm.pipelines import Classifier, pretrained
 from keras_tfm.pipelines.classifier import Prediction
-from keras_tfm.text.files import chunks
 
 BLANK = Prediction(None, 0.0, {}, False)  # of a blank line
 
@@ -18,17 +16,29 @@ def run(flags: Classify) -> None:
 
     Args:
         flags: `options.Classify`.
+
+    Raises:
+        ValueError: a line has no label; the others are written.
     """
     identity = output.prepare(flags, pretrained.locate(flags.model))
     classifier = Classifier.from_preset(flags.model)
-    if flags.format == "jsonl":
-        items = lines.objects(lines.read(flags.files), _names(classifier), {})
+    as_json, names = flags.format == "jsonl", _names(classifier)
+    if as_json:
+        items = lines.objects(lines.read(flags.files), names, {})
     elif classifier.paired:
-        items = lines.pairs(flags.files)
+        report, rows = lines.pairs(flags.files, flags, format="tsv", header=False)
+        items = lines.items(report.name, rows)
     else:
         items = lines.read(flags.files)
-    answer = functools.partial(_answers, classifier, flags)
-    output.write(flags, identity, items, answer, None if flags.output else False)
+
+    def answer(contents):
+        return _classify(
+            classifier, lines.texts_of(contents, names) if as_json else contents
+        )
+
+    job = Job(answer, _json_line if as_json else _line, flags.window, as_json)
+    output.write(flags, identity, items, job, None if flags.output else False)
+    job.check()
 
 
 def _names(classifier):
@@ -50,27 +60,17 @@ def _classify(classifier, texts):
     return [next(predictions) if is_text else BLANK for is_text in has_tokens]
 
 
-def _answers(classifier, flags, items, first) -> Iterator[str]:
-    as_json = flags.format == "jsonl"
-    classify = functools.partial(_classify, classifier)
-    for chunk in chunks(items, flags.window):
-        texts = lines.texts_of(chunk, _names(classifier)) if as_json else chunk
-        predictions = lines.answers(classify, list(texts), first)
-        first += len(chunk)
-        for prediction, item in zip(predictions, chunk, strict=True):
-            if as_json:
-                answer = {
-                    **lines.id_of(item),
-                    "label": prediction.label,
-                    "probabilities": prediction.probabilities,
-                    "truncated": prediction.truncated,
-                }
-                yield json.dumps(answer, ensure_ascii=False)
-            else:
-                yield _line(prediction)
+def _json_line(item, prediction):
+    answer = {
+        **item.id,
+        "label": prediction.label,
+        "probabilities": prediction.probabilities,
+        "truncated": prediction.truncated,
+    }
+    return json.dumps(answer, ensure_ascii=False)
 
 
-def _line(prediction):
+def _line(_, prediction):
     if prediction is BLANK:
         return ""
     label = prediction.label

@@ -12,14 +12,12 @@ import numpy as np
 
 from keras_tfm.cli import lines
 from keras_tfm.cli.options import Doctor
-from keras_tfm.recipes.user_files import parse_column
+from keras_tfm.text.files import iterate_lines
 from keras_tfm.text.normalization import (
     changed_characters,
     describe_change,
     normalizer,
 )
-from keras_tfm.text.pair_files import iterate_rows, report_name
-from keras_tfm.text.reading import ReadingReport
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 
 # Factor by which a pair's length ratio differs from the median of the corpus.
@@ -75,10 +73,8 @@ def run(flags: Doctor) -> int:
 def _read(flags):
     """Returns the report of the reader, and the pairs with their lines."""
     files = [flags.source] if flags.target is None else [flags.source, flags.target]
-    source, target = [*map(lines.source, lines.check_files(files)), None][:2]
-    report = ReadingReport(report_name(source, target), max_bad_rate=None)
-    columns = (parse_column(flags.source_column), parse_column(flags.target_column))
-    rows = list(iterate_rows(source, target, report, columns))
+    report, rows = lines.pairs(files, flags)
+    rows = list(report.readable(rows))
     if not report.rows:
         raise ValueError(f"FILE must hold at least one pair; got none in {files}.")
     return report, rows
@@ -103,7 +99,9 @@ def find_faults(pairs: list, flags: Doctor) -> dict[str, list[int]]:
     for side, name in enumerate(("source", "target")):
         file = getattr(flags, f"test_{name}")
         if file is not None:
-            test = {normalize(line) for line in lines.read([file]) if line.strip()}
+            [path] = lines.check_files([file])
+            texts = iterate_lines(lines.source(path), allow_empty=True)
+            test = {normalize(line) for line in texts if line.strip()}
             faults[f"the {name} is in the test set"] = [
                 n for n, pair in enumerate(pairs) if normalize(pair[side]) in test
             ]

@@ -6,8 +6,8 @@ import time
 
 from keras_tfm.cli import lines, output
 from keras_tfm.cli.options import Evaluate
-from keras_tfm.cli.translate import load_translator
-from keras_tfm.pipelines.pretrained import languages_of
+from keras_tfm.cli.translate import languages_of, load_translator
+from keras_tfm.pipelines import pretrained
 from keras_tfm.text.files import iterate_lines
 
 
@@ -58,7 +58,11 @@ def _test_set(flags):
     """Returns the sources, and for each translator a list of references."""
     if flags.test is not None:
         return _public_test_set(flags)
-    pairs = list(lines.pairs(flags.files))
+    report, rows = lines.pairs(
+        flags.files, flags, languages_of(flags), max_bad_rate=flags.max_bad_rate
+    )
+    pairs = [pair for _, pair in report.readable(rows)]
+    report.log()
     if not pairs:
         raise ValueError(
             "FILE must hold at least one pair of a source and a reference; got none."
@@ -71,7 +75,7 @@ def _public_test_set(flags):
     """Reads a test set of sacrebleu, which downloads it once."""
     from sacrebleu.dataset import DATASETS
 
-    pair = flags.language_pair or "-".join(languages_of(flags.model))
+    pair = flags.language_pair or "-".join(pretrained.languages_of(flags.model))
     if flags.files:
         raise ValueError(f"`test` replaces FILE; got test={flags.test!r} and files.")
     if flags.test not in DATASETS:

@@ -2,18 +2,39 @@
 
 import itertools
 import json
+import os
 import pathlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, BinaryIO, TextIO
+from collections.abc import Iterable, Iterator
+from typing import Any, BinaryIO, NamedTuple, TextIO
 
-from keras_tfm.text.files import is_unicode, iterate_lines
-from keras_tfm.text.pair_files import iterate_pairs
+from keras_tfm.recipes.user_files import parse_column
+from keras_tfm.text.files import is_unicode, name_of, numbered_lines
+from keras_tfm.text.pair_files import iterate_rows, report_name
+from keras_tfm.text.reading import Fault, ReadingReport
+from keras_tfm.text.sides import Sides
 
+SIDES = ("source", "target")
 TYPE_NAMES = {str: "a string", list: "a list of strings"}
 
 
-def read(files: Iterable[str]) -> Iterator[str]:
+class Item(NamedTuple):
+    """A line, pair or JSON object of a file, or why it cannot be read.
+
+    Attributes:
+        file: str, the name of the file.
+        line: int, from 1.
+        content: str, pair of str, or dict; or a `Fault`.
+        id: dict of the `"id"` of a JSON object; empty without one.
+    """
+
+    file: str
+    line: int
+    content: Any
+    id: dict = {}  # noqa: RUF012 (never changed)
+
+
+def read(files: Iterable[str]) -> Iterator[Item]:
     """Iterates over the lines of files, or of standard input.
 
     Args:
@@ -21,21 +42,80 @@ def read(files: Iterable[str]) -> Iterator[str]:
 
     Raises:
         FileNotFoundError: a file is missing; raised before any is read.
-        ValueError: a line is not UTF-8; the message has its number.
+        PermissionError: a file may not be read; likewise.
+        ValueError: a file is damaged, raised where it is.
     """
-    sources = map(source, check_files(files))
-    lines = (iterate_lines(file, allow_empty=True) for file in sources)
-    return itertools.chain.from_iterable(lines)
+    files = map(source, check_files(files))
+    return itertools.chain.from_iterable(
+        items(name_of(file), numbered_lines(file, allow_empty=True)) for file in files
+    )
+
+
+def pairs(
+    files: Iterable[str],
+    flags: Any,
+    languages: Sides | None = None,
+    format: str | None = None,
+    header: bool = True,
+    max_bad_rate: float | None = None,
+) -> tuple[ReadingReport, Iterator[tuple[int, Any]]]:
+    """Reads the pairs of two parallel files, or of one with both sides.
+
+    Args:
+        files: paths: two, one, or none for standard input.
+        flags: optionally with `source_column` and `target_column`.
+        languages: as in `pair_files.iterate_rows`.
+        format: as in `pair_files.iterate_rows`.
+        header: as in `pair_files.iterate_rows`.
+        max_bad_rate: as in `ReadingReport`.
+
+    Returns:
+        `ReadingReport`, which notes the header while rows are read; and an
+        iterator over rows, see `pair_files.iterate_rows`.
+
+    Raises:
+        FileNotFoundError, PermissionError: as in `check_files`.
+        ValueError: there are more than two files. Later, where it is reached: a
+            file is damaged, or its columns cannot be told.
+    """
+    names = check_files(files)
+    if len(names) > 2:
+        raise ValueError(
+            f"FILE must be one file or two parallel files; got {len(names)} files."
+        )
+    sides = [*map(source, names), None][:2]
+    columns = [getattr(flags, f"{side}_column", None) for side in SIDES]
+    columns = tuple(map(parse_column, columns))
+    report = ReadingReport(report_name(*sides), max_bad_rate)
+    rows = iterate_rows(*sides, report, columns, languages, format, header)
+    return report, rows
+
+
+def items(name: str, rows: Iterable[tuple[int, Any]]) -> Iterator[Item]:
+    """Yields rows of a file as items.
+
+    Args:
+        name: str, the file.
+        rows: iterable of lines with their content or fault.
+
+    Raises:
+        ValueError: a fault ends the file.
+    """
+    for line, content in rows:
+        if isinstance(content, Fault) and content.ends_file:
+            raise content.error(name, line)
+        yield Item(name, line, content)
 
 
 def check_files(files: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names of the files to read, if all exist.
+    """Returns the names of the files to read, if all can be opened.
 
     Args:
         files: paths; none, or "-", for standard input.
 
     Raises:
         FileNotFoundError: a file is missing.
+        PermissionError: a file may not be read.
         ValueError: standard input is closed.
     """
     names = tuple(files) or ("-",)
@@ -47,27 +127,12 @@ def check_files(files: Iterable[str]) -> tuple[str, ...]:
                 f"FILE must be a text file; got {name!r}, which is not a file. Check "
                 "the name and the folder, or pass text by standard input."
             )
+        elif not os.access(name, os.R_OK):
+            raise PermissionError(
+                f"FILE must be readable; got {name!r}, which this user may not read. "
+                "Change its permissions with chmod."
+            )
     return names
-
-
-def location(files: Iterable[str], number: int) -> str:
-    """Returns the file and the line of a line of `read`.
-
-    Args:
-        files: as of `read`.
-        number: int, of the line, from 1 on across all files.
-    """
-    names = tuple(files) or ("-",)
-    for name in names[:-1]:
-        if name == "-":
-            break
-        count = sum(1 for _ in iterate_lines(name, allow_empty=True))
-        if number <= count:
-            return f"{name}, line {number:,}"
-        number -= count
-    else:
-        name = names[-1]
-    return f"{'standard input' if name == '-' else name}, line {number:,}"
 
 
 def source(name: str) -> str | BinaryIO:
@@ -86,60 +151,36 @@ def standard_stream(stream: TextIO | None, title: str) -> BinaryIO:
     return stream.buffer
 
 
-def pairs(files: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yields pairs of lines of two files, or of the first two columns of one.
-
-    Args:
-        files: paths: two, one, or none for standard input.
-
-    Raises:
-        ValueError: files of different lengths, more than two files, or a line
-            without a tab.
-    """
-    files = tuple(files) or ("-",)
-    if len(files) > 2:
-        raise ValueError(
-            f"FILE must be one file or two parallel files; got {len(files)} files."
-        )
-    sources = [source(name) for name in files]
-    if len(sources) == 2:
-        yield from iterate_pairs(*sources)
-        return
-    try:
-        yield from iterate_pairs(*sources, format="tsv", header=False)
-    except ValueError as error:
-        raise ValueError(f"{error} Or give two parallel files.") from error
-
-
 def objects(
-    lines: Iterable[str],
-    required: list[str],
-    optional: dict[str, type],
-    first: int = 1,
-) -> Iterator[dict]:
-    """Yields the JSON objects of lines.
+    items: Iterable[Item], required: list[str], optional: dict[str, type]
+) -> Iterator[Item]:
+    """Yields the JSON objects of lines, or a fault where a line has none.
 
     Args:
-        lines: iterable of str.
+        items: iterable of `Item`, of `read`.
         required: names of the strings that each object must have.
         optional: dict from names to types of what it may have: `str`, or `list`
             of strings. `"id"`, of any type, is always allowed.
-        first: int, the number of the first line.
-
-    Raises:
-        ValueError: a line is not such an object; the message has its number.
     """
     names = [*map(repr, required), "'id' (any)"]
     names += [f"{name!r} ({TYPE_NAMES[kind]})" for name, kind in optional.items()]
-    expected = f"must be a JSON object with {', '.join(names)}"
-    for number, line in enumerate(lines, start=first):
+    expected = f"expected a JSON object with {', '.join(names)}"
+    for item in items:
+        if isinstance(item.content, Fault):
+            yield item
+            continue
         try:
-            item = json.loads(line, parse_constant=_reject_constant)
+            content = json.loads(item.content, parse_constant=_reject_constant)
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"Line {number} is not valid JSON ({error}).") from error
-        if problem := _object_problem(item, required, optional, line):
-            raise ValueError(f"Line {number} {expected}; got {problem}.")
-        yield item
+            yield item._replace(content=Fault("not JSON", f"{expected}; got {error}"))
+            continue
+        problem = _object_problem(content, required, optional, item.content)
+        id = {}
+        if isinstance(content, dict) and _can_be_written(content.get("id")):
+            id = {name: content[name] for name in ("id",) if name in content}
+        if problem:
+            content = Fault("another object", f"{expected}; got {problem}")
+        yield item._replace(content=content, id=id)
 
 
 def _object_problem(item, required, optional, line):
@@ -163,11 +204,6 @@ def texts_of(items: list[dict], names: list[str]) -> list:
     return [item[names[0]] for item in items]
 
 
-def id_of(item: dict) -> dict:
-    """Returns the `"id"` of an object as a dict, which is empty without one."""
-    return {"id": item["id"]} if "id" in item else {}
-
-
 def _reject_constant(name):
     raise ValueError(f"JSON has no {name}")
 
@@ -188,51 +224,3 @@ def _has_type(value, kind):
 
 def _is_text(value):
     return isinstance(value, str) and is_unicode(value)
-
-
-def answers_or_none(
-    function: Callable, items: list, first: int, report: Callable[[int, Exception], Any]
-) -> list:
-    """Returns the answers of a function to items; None where it rejects one.
-
-    Args:
-        function: from a list of items to a list of answers.
-        items: list.
-        first: int, the number of the first item.
-        report: function of the number of a rejected item and the error.
-    """
-    try:
-        return list(function(items))
-    except ValueError as error:
-        if len(items) == 1:
-            report(first, error)
-            return [None]
-    half = len(items) // 2
-    parts = (items[:half], first), (items[half:], first + half)
-    return [a for part in parts for a in answers_or_none(function, *part, report)]
-
-
-def answers(function: Callable, items: list, first: int) -> Iterator:
-    """Yields the answers of a function to items, in order.
-
-    If the function rejects an item, the answers before it still come.
-
-    Args:
-        function: from a list of items to a list of answers. It must reject bad
-            items before it starts to work.
-        items: list.
-        first: int, the number of the first line.
-
-    Raises:
-        ValueError, TypeError: raised by the function; the message has the line.
-    """
-    try:
-        results = function(items)
-    except (ValueError, TypeError) as error:
-        if len(items) == 1:
-            raise type(error)(f"Line {first}: {error}") from error
-        half = len(items) // 2
-        yield from answers(function, items[:half], first)
-        yield from answers(function, items[half:], first + half)
-    else:
-        yield from results

@@ -46,9 +46,24 @@ class Languages(Command):
     """Target language code of a multilingual model, such as deu_Latn."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Columns(Command):
+    """Where both sides are in a file of pairs."""
+
+    source_column: str | None = None
+    """Where the sources are in a file with pairs: the name of a column in its
+    header, a key of JSON, a language of a .tmx, or a column's number from 0.
+    Default: as the names say, or the first."""
+    target_column: str | None = None
+    """Where the targets are. Default: as the names say, or the second."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Translate(Languages):
     """Translate text line by line, or JSON objects.
+
+    A line that cannot be read or translated is named on standard error, and is
+    empty in the output, or an object with "error"; all others are written.
 
     With --output, finished lines are kept in FILE.part. The same command
     resumes after the last complete line. Standard input is never resumed.
@@ -66,7 +81,7 @@ class Translate(Languages):
     format: Literal["text", "jsonl"] = "text"
     """jsonl: each line is an object with "source", and optionally
     "target_prefix", "constraints" (a list of phrases) and "id"; each answer has
-    "translation", "score", "truncated" and "hypotheses"."""
+    "translation", "score", "truncated" and "hypotheses", or "error"."""
     beam_size: int | None = None
     """Beam size; 1 is greedy search. Default: the model's own."""
     matmul_precision: Precision | None = None
@@ -90,7 +105,8 @@ class Classify(Command):
     """Classify text line by line: label, tab, probability.
 
     Several labels of one text are separated by commas; the probability is that
-    of the likeliest. --output resumes as with translate.
+    of the likeliest. Lines without an answer, and --output, are as with
+    translate.
 
     Example: keras-tfm classify sentiment-en reviews.txt
     """
@@ -105,16 +121,16 @@ class Classify(Command):
     format: Literal["text", "jsonl"] = "text"
     """jsonl: each line is an object with "text", "second" for pairs of texts,
     and optionally "id"; each answer has "label", "probabilities" and
-    "truncated"."""
+    "truncated", or "error"."""
     window: int = 4_096
     """Lines that are read and classified at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Score(Languages):
+class Score(Languages, Columns):
     """Score existing translations: log-probability over length penalty.
 
-    --output resumes as with translate.
+    Rows without an answer, and --output, are as with translate.
 
     Example: keras-tfm score en-de texts.en texts.de
     """
@@ -122,19 +138,20 @@ class Score(Languages):
     model: Model
     """A preset, a folder, or hf://owner/name."""
     files: Files = ()
-    """A file of sources and a parallel file of translations, or one file with a
-    tab between them. Default: standard input, with tabs."""
+    """A file of sources and a parallel file of translations, or one with both
+    sides: .tsv, .csv, .jsonl or .tmx; plain or .gz. Default: standard input,
+    with tabs."""
     output: str | None = None
     """File to write. Default: standard output."""
     format: Literal["text", "jsonl"] = "text"
     """jsonl: each line is an object with "source", "target" and optionally
-    "id"; each answer has "score", "tokens" and "token_scores"."""
+    "id"; each answer has "score", "tokens" and "token_scores", or "error"."""
     window: int = 4_096
     """Lines that are read and scored at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluate(Languages):
+class Evaluate(Languages, Columns):
     """Translate a test set and print BLEU, chrF and TER (sacrebleu).
 
     Example: keras-tfm evaluate en-de test.en test.de
@@ -143,8 +160,12 @@ class Evaluate(Languages):
     model: Model
     """A preset, a folder, or hf://owner/name."""
     files: Files = ()
-    """A file of sources and a parallel file of references, or one file with a
-    tab between them. Default: standard input, with tabs."""
+    """A file of sources and a parallel file of references, or one with both
+    sides: .tsv, .csv, .jsonl or .tmx; plain or .gz. Default: standard input,
+    with tabs."""
+    max_bad_rate: float = 0.05
+    """Fraction of rows that may be unreadable. They are counted, listed by line
+    and left out."""
     beam_size: int | None = None
     """Beam size; 1 is greedy search. Default: the model's own."""
     matmul_precision: Precision | None = None
@@ -269,7 +290,7 @@ class Inspect(Languages):
 
 
 @dataclasses.dataclass(frozen=True)
-class Doctor(Command):
+class Doctor(Columns):
     """Check a parallel corpus: count what is wrong with it, and clean it.
 
     Rows that cannot be read are counted and listed by line.
@@ -282,12 +303,6 @@ class Doctor(Command):
     plain or .gz."""
     target: OptionalFile = None
     """Their translations."""
-    source_column: str | None = None
-    """Where the sources are in a file with pairs: the name of a column in its
-    header, a key of JSON, a language of a .tmx, or a column's number from 0.
-    Default: as the names say, or the first."""
-    target_column: str | None = None
-    """Where the targets are. Default: as the names say, or the second."""
     output: str | None = None
     """File to write the pairs without a fault to: .tsv or .tsv.gz."""
     normalization: str = "nmt_nfkc"

@@ -4,13 +4,14 @@ import functools
 import json
 import math
 import sys
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 from keras_tfm.cli import lines, output
+from keras_tfm.cli.bulk import Job
 from keras_tfm.cli.options import Languages, Translate
 from keras_tfm.pipelines import Translator, pretrained
-from keras_tfm.text.files import chunks
+from keras_tfm.pipelines.translation import Translation
+from keras_tfm.text.sides import Sides
 
 OPTIONAL = {"target_prefix": str, "constraints": list}
 
@@ -28,17 +29,26 @@ def load_translator(flags: Languages, **changes: Any) -> Translator:
     )
 
 
+def languages_of(flags: Languages) -> Sides | None:
+    """Returns the codes of source and target, or None if one is not known.
+
+    Args:
+        flags: of a command with `model`.
+    """
+    codes = [*pretrained.languages_of(flags.model), None, None]
+    source = flags.source_language or codes[0]
+    target = flags.target_language or codes[1]
+    return (source, target) if source and target else None
+
+
 def run(flags: Translate) -> None:
     """Translates.
-
-    A line of text that cannot be translated is reported, and its output is an
-    empty line; the others are translated.
 
     Args:
         flags: `options.Translate`.
 
     Raises:
-        ValueError: a line could not be translated; the others are written.
+        ValueError: a line has no translation; the others are written.
     """
     if flags.format == "text" and flags.num_hypotheses is not None:
         raise ValueError(
@@ -55,85 +65,54 @@ def run(flags: Translate) -> None:
     )
     if flags.num_hypotheses is not None:  # rejected before an output is created
         translator.translate([], num_hypotheses=flags.num_hypotheses)
-    job = Job(translator, flags)
-    output.write(flags, identity, lines.read(flags.files), job, flags.progress)
-    if job.truncated and flags.format == "text":  # JSON has it in each answer
+    items, answer = lines.read(flags.files), translator.translate
+    if flags.format == "jsonl":
+        items = lines.objects(items, ["source"], OPTIONAL)
+        answer = functools.partial(_translate_objects, translator, flags)
+    writer = Writer(flags)
+    job = Job(answer, writer, flags.window, flags.format == "jsonl")
+    output.write(flags, identity, items, job, flags.progress)
+    if writer.truncated and flags.format == "text":  # JSON has it in each answer
         print(
-            f"{job.truncated:,} translations were truncated at their maximum length.",
+            f"{writer.truncated:,} translations were truncated at their maximum "
+            "length.",
             file=sys.stderr,
         )
-    if job.rejected:
-        raise ValueError(
-            f"{job.rejected:,} lines could not be translated, and are empty in the "
-            "output; all others are written."
-        )
+    job.check()
 
 
-class Job:
-    """Translates lines; counts truncated translations and rejected lines.
+class Writer:
+    """Writes translations as lines, and counts those that are truncated.
 
     Args:
-        translator: `Translator`.
         flags: `options.Translate`.
     """
 
-    def __init__(self, translator: Translator, flags: Translate):
-        self.translator, self.flags = translator, flags
-        self.truncated = self.rejected = 0
+    def __init__(self, flags: Translate):
+        self.flags, self.truncated = flags, 0
 
-    def __call__(self, items: Iterable[str], first: int) -> Iterator[str]:
-        if self.flags.format == "jsonl":
-            yield from self._json_answers(items, first)
-            return
-        for chunk in chunks(items, self.flags.window):
-            errors = []
-            translations = lines.answers_or_none(
-                self.translator.translate,
-                chunk,
-                first,
-                lambda number, error, errors=errors: errors.append((number, error)),
-            )
-            if len(errors) == len(chunk) > 1:  # no line is at fault
-                raise errors[0][1]
-            self._report(errors)
-            first += len(chunk)
-            for translation in translations:
-                self.truncated += bool(translation and translation.truncated)
-                yield translation.text if translation else ""
-
-    def _report(self, errors):
-        self.rejected += len(errors)
-        for number, error in errors:
-            place = lines.location(self.flags.files, number)
-            print(f"keras-tfm: {place}: {error}", file=sys.stderr)
-
-    def _json_answers(self, items, first):
-        count = self.flags.num_hypotheses
-        options = {} if count is None else {"num_hypotheses": count}
-        translate = functools.partial(_translate_objects, self.translator, options)
-        objects = lines.objects(items, ["source"], OPTIONAL, first)
-        for chunk in chunks(objects, self.flags.window):
-            results = lines.answers(translate, chunk, first)
-            first += len(chunk)
-            for result, item in zip(results, chunk, strict=True):
-                answer = {
-                    **lines.id_of(item),
-                    "source": result.source,
-                    "translation": result.text,
-                    "score": _json_number(result.score),
-                    "truncated": result.truncated,
-                    "hypotheses": [
-                        {
-                            "text": hypothesis.text,
-                            "score": _json_number(hypothesis.score),
-                        }
-                        for hypothesis in result.hypotheses[: count or 1]
-                    ],
-                }
-                yield json.dumps(answer, ensure_ascii=False)
+    def __call__(self, item: lines.Item, result: Translation) -> str:
+        self.truncated += result.truncated
+        if self.flags.format == "text":
+            return result.text
+        hypotheses = [
+            {"text": hypothesis.text, "score": _json_number(hypothesis.score)}
+            for hypothesis in result.hypotheses[: self.flags.num_hypotheses or 1]
+        ]
+        answer = {
+            **item.id,
+            "source": result.source,
+            "translation": result.text,
+            "score": _json_number(result.score),
+            "truncated": result.truncated,
+            "hypotheses": hypotheses,
+        }
+        return json.dumps(answer, ensure_ascii=False)
 
 
-def _translate_objects(translator, options, items):
+def _translate_objects(translator, flags, items):
+    count = flags.num_hypotheses
+    options = {} if count is None else {"num_hypotheses": count}
     return translator.translate(
         [item["source"] for item in items],
         target_prefix=[item.get("target_prefix") for item in items],

@@ -88,7 +88,7 @@ def read_pairs(
     columns = (source_column, target_column)
     rows = iterate_rows(source, target, report, columns, languages, format)
     sides: tuple[list[str], list[str]] = ([], [])
-    for _, pair in rows:
+    for _, pair in report.readable(rows):
         for side, text in zip(sides, pair, strict=True):
             side.append(text)
     report.log()
@@ -140,7 +140,7 @@ def iterate_pairs(
     report = ReadingReport(report_name(source, target), max_bad_rate)
     columns = (source_column, target_column)
     rows = iterate_rows(source, target, report, columns, languages, format, header)
-    for _, pair in rows:
+    for _, pair in report.readable(rows):
         yield pair
     report.log()
 
@@ -153,20 +153,21 @@ def iterate_rows(
     languages: Sides | None = None,
     format: str | None = None,
     header: bool = True,
-) -> Iterator[tuple[int, tuple[str, str]]]:
-    """Yields pairs with their lines, and counts rows that cannot be read.
+) -> Iterator[Row]:
+    """Yields pairs with their lines, and a fault where a row cannot be read.
 
     Args:
         source: as in `iterate_pairs`.
         target: as in `iterate_pairs`.
-        report: `ReadingReport`, which notes the header and counts the faults.
+        report: `ReadingReport`, which notes the header and the sides.
         columns: those of source and target, as in `read_pairs`.
         languages: as in `read_pairs`.
         format: as in `read_pairs`.
         header: as in `iterate_pairs`.
 
     Raises:
-        FileNotFoundError, ValueError: as in `iterate_pairs`.
+        FileNotFoundError: a file is missing.
+        ValueError: a file is empty, or its columns cannot be told.
     """
     check(
         (columns[0] is None) == (columns[1] is None),
@@ -191,7 +192,7 @@ def iterate_rows(
         else:
             read = iterate_objects if format == "jsonl" else iterate_units
             rows = _from_objects(read(source), report, columns, languages)
-    return report.readable(map(_checked, rows))
+    return map(_checked, rows)
 
 
 def report_name(source: Any, target: Any) -> str:
@@ -255,7 +256,8 @@ def _from_table(rows, report, columns, languages, header) -> Iterator[Row]:
             place = f"{report.name}, line {line}"
             indices, has_names = _indices(fields, columns, languages, header, place)
             if has_names:
-                names = " and ".join(repr(fields[index]) for index in indices)
+                report.sides = tuple(fields[index] for index in indices)
+                names = " and ".join(map(repr, report.sides))
                 report.notes.append(f"line {line} is a header; the sides are {names}.")
             else:
                 yield line, _fields(fields, indices)
@@ -270,7 +272,8 @@ def _fields(fields, indices):
         "too few columns",
         f"expected {max(indices) + 1} columns or more, got {len(fields)}: "
         f"{fields!r:.200}",
-        "Separate columns by tabs in a .tsv file, by commas in a .csv file.",
+        "Separate columns by tabs in a .tsv file, by commas in a .csv file; or give "
+        "two parallel files.",
     )
 
 
@@ -318,6 +321,7 @@ def _from_objects(rows, report, columns, languages) -> Iterator[Row]:
             item = item["translation"]
         if keys is None or not {*keys} <= {*item}:
             keys = _keys(item, columns, languages)
+            report.sides = report.sides or keys
             if keys and columns[0] is None and languages is None:
                 names = " and ".join(map(repr, keys))
                 note = f"the sides are {names}."

@@ -46,6 +46,7 @@ class ReadingReport:
         rows: int, rows until now, those with a fault included.
         counts: dict from the kind of a fault to its number of rows.
         notes: list of str, such as the header of the file.
+        sides: names of both sides of pairs, or None where the file has none.
 
     Raises:
         ValueError: `max_bad_rate` is out of its range.
@@ -61,6 +62,7 @@ class ReadingReport:
         self.rows = 0
         self.counts: dict[str, int] = {}
         self.notes: list[str] = []
+        self.sides: tuple[str, str] | None = None
         self._faults: dict[str, list[tuple[int, Fault]]] = {}
 
     def readable(

@@ -222,68 +222,49 @@ def test_a_preset_name_means_the_same_files_in_all_commands(tmp_path, monkeypatc
 
 
 @torch_only
-def test_an_error_names_its_line_and_lines_before_it_are_written(
-    folder, tmp_path, capfd, type_in
+def test_lines_that_cannot_be_translated_are_named_and_the_others_written(
+    folder, translator, tmp_path, capfd, type_in
 ):
-    type_in(b"a house\n\xff\n")
-    assert main(["translate", folder]) == 1
-    error = capfd.readouterr().err
-    assert "line 2: byte 1 of the line (0xff)" in error and "Traceback" not in error
-    file = tmp_path / "texts.jsonl"
-    file.write_text('{"source": "a"}\n{"source": "old"}\nno\n{"source": "a"}\n')
-    command = ["translate", folder, str(file), "--format", "jsonl"]
-    target = ["--output", str(tmp_path / "out.txt")]
-    for _ in range(2):  # after a resume, lines are counted from the first line too
-        assert main([*command, "--window", "1", *target]) == 1
-        assert "Line 3 is not valid JSON" in capfd.readouterr().err
-        assert (tmp_path / "out.txt.part").read_text().count("\n") == 2
-    assert main(command) == 1
-    out, error = capfd.readouterr()
-    assert [json.loads(line)["source"] for line in out.splitlines()] == ["a", "old"]
-    assert "Line 3 is not valid JSON" in error
-    file.write_bytes(b"a\nold\n\xff\na\n")
-    assert main(["translate", folder, str(file)]) == 1
-    out, error = capfd.readouterr()
-    assert len(out.splitlines()) == 2
-    assert "line 3: byte 1 of the line (0xff)" in error
-    # A prefix that reaches the maximum length is rejected; the lines before it
-    # are translated.
-    long = {"source": "old", "target_prefix": "a house " * 200}
-    items = [{"source": "a"}, {"source": "house"}, long, {"source": "a"}]
-    file.write_text("\n".join(map(json.dumps, items)))
-    assert main(command) == 1
-    out, error = capfd.readouterr()
-    assert [json.loads(line)["source"] for line in out.splitlines()] == ["a", "house"]
-    assert "Line 3: " in error and "prefix" in error
-
-
-@torch_only
-def test_a_line_that_cannot_be_translated_is_named_and_the_others_written(
-    folder, tmp_path, capfd, monkeypatch
-):
-    translate = Translator.translate
-
-    def reject(self, texts, **options):
-        if any("old" in text for text in texts):
-            raise ValueError("no such word")
-        return translate(self, texts, **options)
-
-    monkeypatch.setattr(Translator, "translate", reject)
     first, second, target = (tmp_path / n for n in ("a.txt", "b.txt", "out.txt"))
-    first.write_text("a house\n\nan old man\n")
-    second.write_text("a man\nold\nthe boat.\n")
+    first.write_bytes(b"a house\n\xff\n")
+    second.write_bytes(b"old\n\n\xe9t\xe9\na man")
     command = ["translate", folder, str(first), str(second), "--output", str(target)]
     assert main(command) == 1
     error = capfd.readouterr().err
-    assert f"{first}, line 3: no such word" in error
-    assert f"{second}, line 2: no such word" in error
-    assert "2 lines could not be translated" in error
-    output_lines = target.read_text().split("\n")
-    assert [bool(line) for line in output_lines] == [1, 0, 0, 1, 0, 1, 0]
-    first.write_text("old\nold\n")  # no line is at fault if all are rejected
-    assert main(["translate", folder, str(first)]) == 1
+    assert f"{first}, line 2: byte 1 of the line (0xff)" in error
+    assert f"{second}, line 3: byte 1 of the line (0xe9)" in error
+    assert "2 lines have no answer, and are empty lines in the output" in error
+    house, old, man = translator(["a house", "old", "a man"])
+    assert target.read_text().split("\n") == [house, "", old, "", "", man, ""]
+    type_in(b"a house\n\xff\nold")
+    assert main(["translate", folder]) == 1
     out, error = capfd.readouterr()
-    assert out == "" and error.count("no such word") == 1
+    assert out.splitlines() == [house, "", old]
+    assert "standard input, line 2: byte 1" in error and "Traceback" not in error
+    # A prefix that reaches the maximum length is rejected by the decoder.
+    objects = tmp_path / "texts.jsonl"
+    long = json.dumps({"source": "old", "target_prefix": "a house " * 200, "id": 3})
+    rows = ['{"source": "a man"}', "no", long, '{"source": 4}', '{"source": "old"}']
+    objects.write_text("\n".join(rows))
+    command = ["translate", folder, str(objects), "--format", "jsonl"]
+    for window in ("1", "100"):
+        assert main([*command, "--window", window]) == 1
+        out, error = capfd.readouterr()
+        answers = [json.loads(line) for line in out.splitlines()]
+        assert [answer.get("translation") for answer in answers] == [
+            *(man, None, None, None, old)
+        ]
+        assert answers[2]["id"] == 3 and "prefix" in answers[2]["error"]
+        for number, answer in enumerate(answers[1:4], start=2):
+            assert answer["error"].startswith(f"{objects}, line {number}: ")
+            assert f"keras-tfm: {answer['error']}" in error
+        assert 'got {"source": 4}' in error or "'{\"source\": 4}'" in error
+        assert '3 lines have no answer, and are objects with "error"' in error
+    first.write_text("No JSON here.\n" * 20)
+    assert main(["translate", folder, str(first), "--format", "jsonl"]) == 1
+    out, error = capfd.readouterr()
+    assert out == "" and error.count("\n") == 1
+    assert "None of the first 20 lines has an answer" in error
 
 
 @torch_only
@@ -415,14 +396,14 @@ def test_score_scores_translations(
     assert results[0]["score"] == pytest.approx(expected[0].score, abs=1e-4)
     type_in(b'{"source": "a house"}\n')
     assert main(["score", folder, "--format", "jsonl"]) == 1
-    assert "Line 1 must be a JSON object with 'source'" in capfd.readouterr().err
+    assert "line 1: expected a JSON object with 'source'" in capfd.readouterr().err
     type_in(b"a house\tthe boat\tCC-BY\n")
     assert main(["score", folder]) == 0
     assert float(printed(capfd)[0]) == pytest.approx(expected[0].score, abs=1e-4)
     type_in(b"a house\n")
     assert main(["score", folder]) == 1
     error = capfd.readouterr().err
-    assert "standard input, line 1" in error and "Or give two" in error
+    assert "standard input, line 1" in error and "or give two" in error
     check_resumes(["score", folder, source, source], tmp_path)
     # After a resume an error names the line of the file.
     command = ["score", folder, source, source, "--output", str(tmp_path / "again")]
@@ -433,7 +414,7 @@ def test_score_scores_translations(
 
     monkeypatch.setattr(Translator, "score", reject)
     assert main(command) == 1
-    assert "Line 5: no" in capfd.readouterr().err
+    assert f"{source}, {source}, line 5: no" in capfd.readouterr().err
 
 
 @torch_only
@@ -614,7 +595,10 @@ def test_classify_writes_one_label_for_each_line(vocabulary, source, tmp_path, c
     assert labels == [prediction.label for prediction in predictions]
     assert results[0]["probabilities"].keys() == {"good", "bad"}
     assert main(["classify", folder, source, "--format", "jsonl"]) == 1
-    assert "Line 1 is not valid JSON" in capfd.readouterr().err
+    assert "line 1: expected a JSON object with 'text'" in capfd.readouterr().err
+    file.write_bytes(b"\xff\n" + texts[0].encode())
+    assert main(["classify", folder, str(file)]) == 1
+    assert printed(capfd) == ["", rows[0]]
     assert main(["classify", folder, source, "--window", "2"]) == 0
     remaining = iter(rows)
     assert printed(capfd) == [

@@ -1,13 +1,17 @@
 """Output files of a command are complete, resumed, locked and never lost."""
 
+import json
 import os
 
 import pytest
 
 from keras_tfm.cli import lines, output
+from keras_tfm.cli.bulk import Job
 from keras_tfm.cli.output import Output
+from keras_tfm.text.reading import Fault
 
 pytestmark = pytest.mark.backend("torch")  # no backend is used
+VALID = '{"source": "a", "id": 7}'
 
 
 def test_a_partial_file_belongs_to_one_process_and_one_command(tmp_path):
@@ -63,6 +67,8 @@ def test_fingerprints_change_with_content(tmp_path):
     ("line", "problem"),
     [
         ('{"source": 3}', "'{\"source\": 3}'"),
+        ('{"source": 3, "id": 3}', '\'{"source": 3, "id": 3}\''),
+        ('["a"]', "'[\"a\"]'"),
         ('{"source": null}', "'{\"source\": null}'"),
         ('{"source": "\\ud800"}', "ud800"),
         ('{"source": "a", "constraints": ["b", 3]}', "constraints="),
@@ -72,28 +78,64 @@ def test_fingerprints_change_with_content(tmp_path):
         ('{"source": "a", "id": {"a": [1e999]}}', "an 'id' that JSON cannot hold"),
     ],
 )
-def test_an_invalid_object_is_rejected_with_its_line(line, problem):
+def test_an_invalid_object_is_a_fault(line, problem):
     optional = {"target_prefix": str, "constraints": list}
-    objects = lines.objects(['{"source": "a"}', line], ["source"], optional)
-    assert next(objects) == {"source": "a"}
-    with pytest.raises(ValueError, match="Line 2 must be a JSON object") as error:
-        next(objects)
-    assert problem in str(error.value)
+    items = [lines.Item("f", n, text) for n, text in enumerate((VALID, line), 1)]
+    valid, invalid = lines.objects(items, ["source"], optional)
+    assert valid == lines.Item("f", 1, {"source": "a", "id": 7}, {"id": 7})
+    assert "expected a JSON object with 'source', 'id' (any)" in invalid.content.detail
+    assert problem in invalid.content.detail
+    assert invalid.id == ({"id": 3} if '"id": 3' in line else {})
 
 
-@pytest.mark.parametrize("line", ["no", "NaN", '{"source": NaN}', "[" * 100_000])
-def test_the_error_names_a_line_that_is_not_json(line):
-    with pytest.raises(ValueError, match="Line 5 is not valid JSON"):
-        next(lines.objects([line], ["source"], {}, first=5))
+@pytest.mark.parametrize("line", ["no", "NaN", '{"source": NaN}', "[" * 100_000, ""])
+def test_a_line_that_is_not_json_is_a_fault(line):
+    [item] = lines.objects([lines.Item("f", 5, line)], ["source"], {})
+    assert item.content.kind == "not JSON" and (item.file, item.line) == ("f", 5)
 
 
-def test_answers_before_a_rejected_item_are_returned():
-    def double(items):
-        if 3 in items:
-            raise ValueError("three")
-        return [2 * item for item in items]
+def double(numbers):
+    if any(number % 5 == 0 for number in numbers):
+        raise ValueError("a multiple of 5")
+    return [2 * number for number in numbers]
 
-    answers = lines.answers(double, [1, 2, 3, 4], first=11)
-    assert [next(answers), next(answers)] == [2, 4]
-    with pytest.raises(ValueError, match="Line 13: three"):
-        next(answers)
+
+def numbered(numbers):
+    """Returns items; 7 cannot be read."""
+    fault = Fault("seven", "expected no 7, got 7")
+    return [lines.Item("f", n, fault if n == 7 else n, {"id": n}) for n in numbers]
+
+
+@pytest.mark.parametrize("window", [1, 3, 100])
+def test_items_without_an_answer_are_named_and_the_others_answered(window, capsys):
+    job = Job(double, lambda item, result: f"{item.line}: {result}", window)
+    texts = list(job(numbered(range(4, 13))))
+    assert texts == ["4: 8", "", "6: 12", "", "8: 16", "9: 18", "", "11: 22", "12: 24"]
+    errors = capsys.readouterr().err.splitlines()
+    assert errors == [
+        "keras-tfm: f, line 5: a multiple of 5",
+        "keras-tfm: f, line 7: expected no 7, got 7. Fix or remove the row.",
+        "keras-tfm: f, line 10: a multiple of 5",
+    ]
+    with pytest.raises(ValueError, match="^3 lines have no answer, and are empty"):
+        job.check()
+    job = Job(double, lambda item, result: json.dumps(result), window, as_json=True)
+    texts = list(map(json.loads, job(numbered(range(4, 7)))))
+    assert texts == [8, {"id": 5, "error": "f, line 5: a multiple of 5"}, 12]
+
+
+def test_a_job_whose_first_lines_have_no_answer_stops(capsys):
+    job = Job(double, lambda item, result: "", 40)
+    with pytest.raises(ValueError, match="line 5: a .* None of the first 12 lines has"):
+        list(job(numbered(range(5, 65, 5))))
+    assert list(job(numbered(range(5, 65, 5)), first=2)) == [""] * 12
+    assert list(job(numbered([5, 7]))) == [""] * 2
+    assert len(capsys.readouterr().err.splitlines()) == 14
+
+
+def test_a_damaged_file_ends_a_job_after_the_items_before():
+    rows = [(1, 4), (2, Fault("damaged", "expected gzip", "Copy it.", ends_file=True))]
+    texts = Job(double, lambda item, result: str(result), 9)(lines.items("f", rows))
+    assert next(texts) == "8"
+    with pytest.raises(ValueError, match="f, line 2: expected gzip. Copy it."):
+        next(texts)
