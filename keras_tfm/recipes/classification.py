@@ -31,6 +31,7 @@ from keras_tfm.recipes import (
     masked_pretraining,
     runs,
     user_files,
+    vocabularies,
 )
 from keras_tfm.recipes.flags import JitCompile, compiles_buckets, jit_argument
 
@@ -78,12 +79,18 @@ class Model:
     dimension."""
     pooling: Literal["attention", "mean", "max", "first"] | None = None
     """How token vectors become one vector."""
+    max_length: int | None = None
+    """Maximum tokens of a text; longer texts are truncated and counted."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Vocabulary(vocabularies.Characters):
+    """How text becomes tokens, without --from."""
+
     vocabulary_size: int | None = None
     """Maximum number of subword tokens."""
     subword_model: Literal["unigram", "bpe", "wordpiece"] = "unigram"
     """Subword algorithm: two of SentencePiece, or BERT's."""
-    max_length: int | None = None
-    """Maximum tokens of a text; longer texts are truncated and counted."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -138,7 +145,7 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags(Data, Model, Optimization, Run):
+class Flags(Data, Model, Vocabulary, Optimization, Run):
     """The flags of a run; None stands for a default that fits the corpus."""
 
 
@@ -313,8 +320,8 @@ def make_vocabulary(
             texts,
             size=flags.vocabulary_size,
             model_type=flags.subword_model,
-            normalization="nmt_nfkc_cf",
             exact=False,
+            **vocabularies.options(flags, (), "nmt_nfkc_cf"),
         )
     vocabulary.save(file)
     return vocabulary

@@ -106,11 +106,13 @@ def check(flags: "classification.Flags") -> None:
     for minimum, names in MINIMUMS.items():
         runs.check_at_least(flags, minimum, names)
     runs.check_ranges(flags)
-    if flags.subword_sampling and flags.subword_model == "wordpiece":
-        raise ValueError(
-            "--subword-sampling needs SentencePiece; got --subword-model wordpiece. "
-            "Leave out one of them."
-        )
+    for name in ("subword_sampling", "normalization", "character_coverage"):
+        value = getattr(flags, name)
+        if value is not None and flags.subword_model == "wordpiece":
+            raise ValueError(
+                f"--{name.replace('_', '-')} needs SentencePiece; got "
+                "--subword-model wordpiece. Leave out one of them."
+            )
     frozen = flags.lora_rank or flags.frozen_layers
     if frozen and flags.init_from is None:
         raise ValueError(
@@ -123,7 +125,8 @@ def check(flags: "classification.Flags") -> None:
             "--pretraining-epochs trains all weights, which --lora-rank and "
             "--frozen-layers exclude. Leave out one of them."
         )
-    fixed = {name: getattr(flags, name) for name in ("size", "vocabulary_size")}
+    names = ("size", "vocabulary_size", "normalization", "character_coverage")
+    fixed = {name: getattr(flags, name) for name in names}
     fixed = {name: value for name, value in fixed.items() if value is not None}
     if flags.init_from is not None and fixed:
         raise ValueError(

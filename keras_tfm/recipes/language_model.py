@@ -23,7 +23,6 @@ from keras_tfm.pipelines import saving
 from keras_tfm.recipes import labeled_corpora, runs, vocabularies
 from keras_tfm.recipes.flags import JitCompile, jit_argument
 from keras_tfm.text.files import numbered_lines
-from keras_tfm.text.normalization import Normalization
 from keras_tfm.text.reading import ReadingReport
 
 SIZES = {
@@ -70,17 +69,16 @@ class Model:
     """Configuration of the model."""
     positions: Literal["rotary", "learned", "sinusoidal", "alibi", "t5"] = "rotary"
     """Position encoding."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Vocabulary(vocabularies.Characters):
+    """How text becomes tokens."""
+
     vocabulary_size: int = 8_000
     """Maximum number of subword tokens."""
     subword_model: Literal["unigram", "bpe"] = "bpe"
     """Subword algorithm of SentencePiece."""
-    normalization: Normalization | None = None
-    """Normalization of text by SentencePiece. nmt_nfkc changes characters, such
-    as the zero width non-joiner of Persian, fractions and subscripts; identity
-    changes none. Default: nmt_nfkc."""
-    character_coverage: float | None = None
-    """Fraction of the characters of the text that have a token of their own;
-    the others are spelled in bytes. Default: 0.9995."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,7 +134,7 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags(Data, Model, Optimization, Decoding, Run):
+class Flags(Data, Model, Vocabulary, Optimization, Decoding, Run):
     """The flags of a run."""
 
 

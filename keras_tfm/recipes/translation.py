@@ -31,11 +31,11 @@ from keras_tfm.recipes import (
     translation_defaults,
     translation_figures,
     translation_scores,
+    vocabularies,
 )
 from keras_tfm.recipes.flags import JitCompile, jit_argument
 from keras_tfm.recipes.tokenization import Tokenization
 from keras_tfm.recipes.translation_defaults import AnyModel
-from keras_tfm.text.normalization import Normalization
 
 MAX_LENGTH = 256  # tokens of either side of a training pair
 MAX_SOURCE_LENGTH = 1_024  # tokens of a source to translate
@@ -113,17 +113,17 @@ class Model:
     four encoder layers and two decoder layers of dimension 256."""
     num_layers: tuple[int, int] | None = None
     """Layers of the encoder and of the decoder, in place of those of --size."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Vocabulary(vocabularies.Characters):
+    """How text becomes tokens. Flags without a default are chosen for the
+    corpus."""
+
     vocabulary_size: int | None = None
     """Subword tokens of the joint vocabulary."""
     subword_model: Literal["unigram", "bpe"] | None = None
     """Subword algorithm of SentencePiece."""
-    normalization: Normalization | None = None
-    """Normalization of text by SentencePiece. nmt_nfkc changes characters, such
-    as the zero width non-joiner of Persian, fractions and subscripts; identity
-    changes none. Default: nmt_nfkc; identity if the text is tokenized."""
-    character_coverage: float | None = None
-    """Fraction of the characters of the text that have a token of their own;
-    the others are spelled in bytes. Default: 0.9995."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,7 +191,7 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags(Data, Model, Optimization, Decoding, Run):
+class Flags(Data, Model, Vocabulary, Optimization, Decoding, Run):
     """The flags of a run; None stands for a default that fits the corpus."""
 
     @property

@@ -206,8 +206,10 @@ def _check_parent_flags(flags):
             "--from keeps the architecture of the model that is fine-tuned; got "
             f"{fixed} too. Leave these out."
         )
-    if flags.subword_model and flags.vocabulary_size is None:
-        raise ValueError(
-            "--subword-model needs --vocabulary-size with --from; got "
-            f"--subword-model {flags.subword_model} alone. Give both or neither."
-        )
+    for name in ("subword_model", "normalization", "character_coverage"):
+        value = getattr(flags, name)
+        if value is not None and flags.vocabulary_size is None:
+            raise ValueError(
+                f"--{name.replace('_', '-')} needs --vocabulary-size with --from; got "
+                f"{value!r} alone. Give both or neither."
+            )

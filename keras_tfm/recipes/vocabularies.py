@@ -1,19 +1,37 @@
-"""Options of the vocabulary of a run, and what they change in the text."""
+"""Flags of the vocabulary of a run, and what they change in the text."""
 
+import dataclasses
 from collections.abc import Iterable
-from typing import Any
 
-from keras_tfm.text.normalization import changed_characters, describe_change
+from keras_tfm.text.normalization import (
+    Normalization,
+    changed_characters,
+    describe_change,
+)
 
 MAX_CHANGES = 5  # characters
 
 
-def options(flags: Any, texts: Iterable[str], default: str = "nmt_nfkc") -> dict:
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Characters:
+    """What a vocabulary does to characters."""
+
+    normalization: Normalization | None = None
+    """Normalization of text by SentencePiece. nmt_nfkc changes characters, such
+    as the zero width non-joiner of Persian, fractions and subscripts; with _cf
+    it changes to lower case too; identity changes none. Default: nmt_nfkc;
+    nmt_nfkc_cf to classify; identity for text that is tokenized already."""
+    character_coverage: float | None = None
+    """Fraction of the characters of the text that have a token of their own;
+    the others are spelled in bytes. Default: 0.9995."""
+
+
+def options(flags: Characters, texts: Iterable[str], default: str = "nmt_nfkc") -> dict:
     """Returns options of `Vocabulary.train`, and prints what is normalized.
 
     Args:
-        flags: flags with `normalization` and `character_coverage`.
-        texts: iterable of str, the texts that a model is to write.
+        flags: `Characters`.
+        texts: iterable of str, the texts that a model is to write, if any.
         default: str, the normalization where the flags leave it open.
 
     Returns:

@@ -451,9 +451,13 @@ def test_invalid_flags_are_rejected(flags):
     conflicting = {"init_from": "x", "lora_rank": 4, "pretraining_epochs": 1}
     with pytest.raises(ValueError, match="--pretraining-epochs trains all weights"):
         classification.main(dataclasses.replace(flags, **conflicting))
-    conflicting = {"init_from": "x", "size": "small", "vocabulary_size": None}
-    with pytest.raises(ValueError, match="got {'size': 'small'} too"):
-        classification.main(dataclasses.replace(flags, **conflicting))
+    conflicting = {"init_from": "x", "size": None, "normalization": "identity"}
+    for changes, name in (
+        ({"size": "small", "normalization": None}, "size"),
+        ({}, "n"),
+    ):
+        with pytest.raises(ValueError, match=f"got {{'{name}\\w*': '\\w*'}} too"):
+            classification.main(dataclasses.replace(flags, **conflicting | changes))
 
 
 @pytest.mark.backend("torch")
@@ -481,11 +485,18 @@ def test_rates_out_of_range_are_rejected(flags, tmp_path, name, value, expected)
 
 
 @pytest.mark.backend("torch")
-def test_subword_sampling_needs_sentencepiece(flags):
-    changes = {"subword_sampling": 0.1, "subword_model": "wordpiece"}
-    with pytest.raises(
-        ValueError, match="needs SentencePiece; got --subword-model wordpiece"
-    ):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("subword_sampling", 0.1),
+        ("normalization", "identity"),
+        ("character_coverage", 1.0),
+    ],
+)
+def test_options_of_sentencepiece_are_rejected_without_it(flags, name, value):
+    changes = {name: value, "subword_model": "wordpiece"}
+    message = f"--{name.replace('_', '-')} needs SentencePiece; got --subword-model "
+    with pytest.raises(ValueError, match=message + "wordpiece"):
         classification_defaults.check(dataclasses.replace(flags, **changes))
 
 
