@@ -16,12 +16,13 @@ class Imported(NamedTuple):
     Attributes:
         model: Keras model.
         vocabulary: `TokenizersVocabulary`, or `Vocabulary` of a translation
-            model; None if the checkpoint has none that is read.
+            model without added tokens; None if the checkpoint has none that is
+            read.
         classes: list of str, the names of a classifier's classes; else None.
         options: dict, for a model that generates: fields of `decode.Options`
             and arguments of a `Translator`, as the checkpoint's configuration
             sets them; else None.
-        target_vocabulary: `Vocabulary` of the target, if it differs.
+        target_vocabulary: as `vocabulary`, of the target, if it differs.
         tokens: pair of lists of str, source and target: the token of each id;
             None where the vocabulary knows it.
         languages: dict from str to int, the id of each language's tag, for a
@@ -51,7 +52,7 @@ class Imported(NamedTuple):
     vocabulary: TokenizersVocabulary | Vocabulary | None
     classes: list[str] | None
     options: dict[str, Any] | None = None
-    target_vocabulary: Vocabulary | None = None
+    target_vocabulary: TokenizersVocabulary | Vocabulary | None = None
     tokens: tuple[list[str], list[str]] | None = None
     languages: dict[str, int] | None = None
     tag_position: str = "prefix"

@@ -49,7 +49,6 @@ def renumbered(
     model: Any,
     tokens: list[str],
     control: Collection[str] = (),
-    whole: Collection[str] = (),
 ) -> Vocabulary:
     """Numbers the tokens of a SentencePiece model anew.
 
@@ -61,8 +60,6 @@ def renumbered(
         tokens: list of str: the token of each id from 4 on.
         control: those of `tokens` that stand for no text, besides Marian's
             tags of target languages.
-        whole: those of `tokens` that text is never segmented within, such as
-            tokens that a user has added.
 
     Returns:
         `Vocabulary`. Tokens that the model lacks, such as those of the other
@@ -77,8 +74,6 @@ def renumbered(
     }
     for token in {*control, *filter(is_target_tag, tokens)}:
         pieces[token] = kinds(piece=token, type=kinds.CONTROL)
-    for token in whole:
-        pieces[token] = kinds(piece=token, type=kinds.USER_DEFINED)
     renumbered = [kinds(piece=token, type=kinds.CONTROL) for token in SPECIAL_TOKENS]
     renumbered[1].type = kinds.UNKNOWN
     characters = set().union(*pieces)
@@ -144,11 +139,8 @@ def from_tokenizer_json(content: dict[str, Any], file: str) -> Any:
     with reading(file, "a tokenizer with scores or merges"):
         model = content["model"]
         normalizers = _steps(content.get("normalizer"), "normalizers")
-        spaces = [
-            step
-            for step in _steps(content.get("pre_tokenizer"), "pretokenizers")
-            if step["type"] == "Metaspace"
-        ]
+        pre_tokenizers = _steps(content.get("pre_tokenizer"), "pretokenizers")
+        spaces = [step for step in pre_tokenizers if step["type"] == "Metaspace"]
         spaces += [
             step
             for step in normalizers
@@ -166,7 +158,10 @@ def from_tokenizer_json(content: dict[str, Any], file: str) -> Any:
             if step["type"] == "Precompiled":
                 charsmap = base64.b64decode(step["precompiled_charsmap"])
                 normalizer.precompiled_charsmap = charsmap
-        normalizer.remove_extra_whitespaces = not kinds.isdisjoint(WHITESPACE_STEPS)
+        splits = any(step["type"] == "WhitespaceSplit" for step in pre_tokenizers)
+        normalizer.remove_extra_whitespaces = splits or not kinds.isdisjoint(
+            WHITESPACE_STEPS
+        )
         normalizer.add_dummy_prefix = spaces[0].get(
             "prepend_scheme", "always"
         ) != "never" and spaces[0].get("add_prefix_space", True)

@@ -18,7 +18,6 @@ from tests.zoo.checkpoints import TEXTS, byte_level, change, write, write_gpt2
 
 # Of files; other tests run the network on every backend.
 pytestmark = pytest.mark.backend("torch")
-ADDED = ["<term>", "{", "}"]
 
 
 def check_logits(folder, reference, source, target):
@@ -155,49 +154,6 @@ def test_two_vocabularies_of_marian_may_differ_in_size(tmp_path):
     assert imported.vocabulary.size == imported.model.vocabulary_size == size + 1
     assert imported.target_vocabulary.size == size - 1
     assert imported.model.target_vocabulary_size == size - 1
-
-
-@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
-@pytest.mark.parametrize("kind", [*checkpoints.MANY, "Marian"])
-def test_added_tokens_are_cut_out_of_text_and_written_back(kind, tmp_path):
-    if kind == "Marian":
-        checkpoints.write_marian(tmp_path)
-        tokenizer = transformers.MarianTokenizer.from_pretrained(tmp_path)
-        size = json.loads((tmp_path / "config.json").read_text())["vocab_size"]
-    else:
-        model, tokenizer = checkpoints.write_many(tmp_path, kind)
-        size = model.config.vocab_size
-    tokenizer.add_tokens(ADDED)
-    for file in tmp_path.glob("*.model"):
-        if kind != "M2M100":
-            file.unlink()
-    tokenizer.save_pretrained(tmp_path)
-    size = max(size, *(tokenizer.convert_tokens_to_ids(t) + 1 for t in ADDED))
-    if kind == "Marian":
-        pad = tokenizer.pad_token_id
-        ids = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": 0}
-        write(tmp_path, "Marian", vocab_size=size, unk_token_id=None, **ids)
-    else:
-        family = checkpoints.MANY[kind][0]
-        start = {} if kind == "T5" else {"decoder_start_token_id": 2}
-        write(tmp_path, family, vocab_size=size, unk_token_id=None, **start)
-    imported = zoo.from_hugging_face(tmp_path)
-    sides = {imported.vocabulary, imported.target_vocabulary} - {None}
-    for vocabulary in sides:
-        text = "{ the <term> } <term>"
-        [ids] = vocabulary.encode([text])
-        assert vocabulary.decode([ids]) == [text]
-        order = imported.permutations[0][ids].tolist()
-        for token in ADDED:
-            number = tokenizer.convert_tokens_to_ids(token)
-            assert order.count(number) == text.count(token)
-    [ids] = imported.vocabulary.encode(["the house <term>"])
-    expected = tokenizer("the house <term>", add_special_tokens=False)["input_ids"]
-    actual = imported.permutations[0][ids].tolist()
-    space = imported.vocabulary.encode(["<term>"])[0][0]
-    assert [i for i in actual if i != imported.permutations[0][space]] == [
-        i for i in expected if i != imported.permutations[0][space]
-    ]
 
 
 def test_tokens_that_a_user_added_to_an_encoder_are_cut(tmp_path):

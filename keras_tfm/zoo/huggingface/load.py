@@ -47,9 +47,10 @@ def from_hugging_face(
     MADLAD-400's tag of the target.
 
     Tokens that a user has added to a tokenizer are cut out of text and written
-    back. Beside them SentencePiece keeps a space as a token, which some
-    tokenizers of transformers drop, and starts no word, which they do. Text
-    that spells a token of the model's own, such as `</s>`, is text.
+    back as transformers does it; the vocabulary is a `TokenizersVocabulary`
+    then. The tokenizers of transformers that run in Python (M2M100, Marian)
+    and in Rust disagree on where a `single_word` token ends: here it ends as in
+    Rust. Text that spells a token of the model's own, such as `</s>`, is text.
 
     Weights load completely or not at all: an error names each tensor that is
     missing or unknown. Heads that are not asked for are left out. Safetensors

@@ -78,7 +78,7 @@ def from_sentencepiece(vocabulary: Vocabulary) -> dict[str, Any]:
         ImportError: `protobuf` is not installed.
         ValueError: the vocabulary is of words or characters.
     """
-    return _from_model(read_model(vocabulary.model), vocabulary.unknown_id)
+    return from_model(read_model(vocabulary.model), vocabulary.unknown_id)
 
 
 def from_fairseq(model: Any, first: tuple[str, ...] = FAIRSEQ) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def from_fairseq(model: Any, first: tuple[str, ...] = FAIRSEQ) -> dict[str, Any]
     Raises:
         ValueError: the model is not unigram.
     """
-    content = _from_model(model, 0)
+    content = from_model(model, 0)
     if content["model"]["type"] != "Unigram":
         raise ValueError("the SentencePiece model of an XLM-R must be unigram")
     subwords = content["model"]["vocab"][3 if first == FAIRSEQ else 1 :]
@@ -123,7 +123,19 @@ def special_entries(ids: dict[str, int], tokens: Iterable[str]) -> list[dict[str
     ]
 
 
-def _from_model(model, unknown_id):
+def from_model(model: Any, unknown_id: int) -> dict[str, Any]:
+    """Turns a SentencePiece model into a `tokenizer.json` of the same ids.
+
+    Args:
+        model: of `sentencepiece_models.read_model`, unigram or BPE.
+        unknown_id: int.
+
+    Returns:
+        dict, without special tokens around a text.
+
+    Raises:
+        ValueError: the model is of words or characters.
+    """
     normalizers = []
     if charsmap := model.normalizer_spec.precompiled_charsmap:
         charsmap = base64.b64encode(charsmap).decode()

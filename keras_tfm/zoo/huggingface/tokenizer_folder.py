@@ -66,13 +66,13 @@ class TokenizerFolder:
         content = older_tokenizers.read(self)
         if content:
             names = {token["content"] for token in content["added_tokens"]}
-            added = [t for t in self._added_entries if t["content"] not in names]
+            added = [t for t in self.added_entries if t["content"] not in names]
             content["added_tokens"] += added
         return content
 
     @functools.cached_property
-    def _added_entries(self):
-        """Tokens that older files add, as `tokenizer.json` lists them."""
+    def added_entries(self) -> list[dict[str, Any]]:
+        """Tokens that files besides `tokenizer.json` add, as it lists them."""
         with reading(self.folder, "added tokens"):
             tokens = read_json(self.folder / "added_tokens.json")
             flags = {**NO_FLAGS, "special": False, "normalized": True}
@@ -104,12 +104,12 @@ class TokenizerFolder:
     def added(self) -> dict[str, int]:
         """The ids of tokens that are cut out of text before segmentation."""
         with reading(self.folder, "added tokens"):
-            tokens = [*self._added_entries, *self.content.get("added_tokens", [])]
+            tokens = [*self.added_entries, *self.content.get("added_tokens", [])]
             return {token["content"]: token["id"] for token in tokens}
 
     @property
     def user_added(self) -> list[str]:
-        """Those of `added` that are not the model's names special tokens."""
+        """Those of `added` that are not the model's own special tokens."""
         names = self.special_names
         return [t for t in self.added if t not in names and not OWN_TOKEN.fullmatch(t)]
 

@@ -1,6 +1,5 @@
 """Vocabularies of transformers, with the ids of the models here."""
 
-import copy
 import json
 import re
 from typing import Any
@@ -10,16 +9,16 @@ import keras
 from keras_tfm.text import TokenizersVocabulary
 from keras_tfm.zoo import sentencepiece_models
 from keras_tfm.zoo.config_file import read_json, reading
-from keras_tfm.zoo.huggingface.tokenizer_files import with_special_tokens
+from keras_tfm.zoo.huggingface.renumbered_tokenizer import (
+    PADDING,
+    from_tokens,
+    renumbered,
+    with_user_tokens,
+)
 from keras_tfm.zoo.huggingface.tokenizer_folder import LANGUAGE_TAG
 from keras_tfm.zoo.sentencepiece_models import SPECIAL_TOKENS, read_model
-from keras_tfm.zoo.token_permutation import TokenPermutation
 
 TARGET_TAG = re.compile(r"<2([A-Za-z0-9_-]+)>")  # of MADLAD-400, a T5
-# Options of padding in `tokenizer.json`, apart from its token.
-PADDING = {"strategy": "BatchLongest", "direction": "Right", "pad_type_id": 0}
-PADDING |= {"pad_to_multiple_of": None}
-NEVER_SCORE = -1e4  # of special tokens, which no text is segmented into
 MULTILINGUAL_TOKENIZERS = ("M2M100", "MBart", "Nllb")
 
 
@@ -42,7 +41,7 @@ def encoder_vocabulary(
     if not content:
         return None
     with reading(folder, "a tokenizer"):
-        content = _with_user_tokens(content, checkpoint.tokenizer)
+        content = with_user_tokens(content, checkpoint.tokenizer)
         number = checkpoint.tokenizer.id_of("pad_token")
         if "pad_token" in checkpoint.tokenizer.settings and number is not None:
             name = checkpoint.tokenizer.name_of("pad_token")
@@ -62,21 +61,6 @@ def encoder_vocabulary(
             "trained with it."
         )
     return vocabulary
-
-
-def _with_user_tokens(content, tokenizer):
-    """Lets only tokens that a user has added be cut out of text and decoded."""
-    user_added, content = set(tokenizer.user_added), copy.copy(content)
-    model = content.get("model", {})
-    if model.get("type") == "Unigram":  # special tokens are among its subwords
-        special = set(tokenizer.added) - user_added
-        vocab = [[t, NEVER_SCORE if t in special else s] for t, s in model["vocab"]]
-        content["model"] = {**model, "vocab": vocab}
-    content["added_tokens"] = [
-        {**token, "special": token["special"] and token["content"] not in user_added}
-        for token in content.get("added_tokens", [])
-    ]
-    return content
 
 
 def vocabulary_of(checkpoint: Any, model: keras.Model) -> dict[str, Any]:
@@ -124,11 +108,13 @@ def multilingual_vocabulary(checkpoint: Any) -> dict[str, Any]:
         # A start token that decoding does not start with is an ordinary token.
         names = {i: f"<{i}>" if t in SPECIAL_TOKENS else t for i, t in by_id.items()}
         tokens = [names.get(int(i), f"<{i}>") for i in permutation.order[4:]]
-        whole = {*tokenizer.user_added} & {*tokens}
-        control = {*tokens} - whole - subwords
-        vocabulary = sentencepiece_models.renumbered(
-            tokenizer.sentencepiece, tokens, control, whole
-        )
+        if tokenizer.user_added:
+            vocabulary = _with_added_tokens(checkpoint)
+        else:
+            control = {*tokens} - subwords
+            vocabulary = sentencepiece_models.renumbered(
+                tokenizer.sentencepiece, tokens, control
+            )
         tag_position = _tag_position(checkpoint, languages)
     fields = {
         "vocabulary": vocabulary,
@@ -144,6 +130,20 @@ def multilingual_vocabulary(checkpoint: Any) -> dict[str, Any]:
             f"{config.file} must have `{start}`, the id of the target language's tag."
         )
     return fields
+
+
+def _with_added_tokens(checkpoint):
+    """Makes a vocabulary that cuts added tokens out as transformers does.
+
+    SentencePiece alone would segment the text beside them differently.
+    """
+    tokenizer, permutation = checkpoint.tokenizer, checkpoint.permutation
+    content = tokenizer.content or from_tokens(
+        tokenizer.sentencepiece, tokenizer.tokens, tokenizer
+    )
+    content = with_user_tokens(content, tokenizer)
+    size, end_id = checkpoint.config["vocab_size"], checkpoint.config["eos_token_id"]
+    return renumbered(content, permutation, size, end_id)
 
 
 def _languages(checkpoint, subwords):
@@ -229,67 +229,9 @@ def byte_level_vocabulary(checkpoint: Any) -> dict[str, Any]:
     if not content:
         return {"vocabulary": None}
     with reading(folder, "a byte-level tokenizer"):
-        content = _with_user_tokens(content, checkpoint.tokenizer)
+        content = with_user_tokens(content, checkpoint.tokenizer)
         end_id = checkpoint.config.get("eos_token_id")
-        return {"vocabulary": renumber_byte_level(content, permutation, size, end_id)}
-
-
-def renumber_byte_level(
-    content: dict[str, Any],
-    permutation: TokenPermutation,
-    size: int,
-    end_id: int | None,
-) -> TokenizersVocabulary:
-    """Numbers the tokens of a byte-level tokenizer anew.
-
-    Args:
-        content: dict, a `tokenizer.json`; it is changed.
-        permutation: `TokenPermutation`.
-        size: int, V of the checkpoint.
-        end_id: int, in the checkpoint; or None.
-
-    Returns:
-        `TokenizersVocabulary`.
-
-    Raises:
-        ImportError: `tokenizers` is not installed.
-        ValueError: the tokenizer is of another model.
-    """
-    added = content.get("added_tokens", [])
-    special = {token["content"] for token in added}
-    # Some have a mask token that the network has no row for.
-    added = [token for token in added if token["id"] < size]
-    vocab = dict(content["model"]["vocab"])
-    beyond = [t for t, i in vocab.items() if i >= size and t not in special]
-    vocab = {token: number for token, number in vocab.items() if number < size}
-    vocab |= {token["content"]: token["id"] for token in added}
-    end = next((token for token, number in vocab.items() if number == end_id), None)
-    if (end is None and end_id is not None) or beyond:
-        raise ValueError(
-            f"ids must be below vocab_size={size}, and eos_token_id={end_id} must "
-            f"name a token; got {len(beyond)} larger ids, and the end token {end!r}"
-        )
-    vocab = {token: permutation.to_ours(number) for token, number in vocab.items()}
-    # Rows that the checkpoint lacks, or has twice, or without a name.
-    unnamed = sorted(set(range(permutation.size)) - set(vocab.values()))
-    names = {i: f"<{i}>" if i or "<pad>" in vocab else "<pad>" for i in unnamed}
-    if set(names.values()) & set(vocab):
-        raise ValueError(f"the tokens {list(names.values())[:4]} must not exist")
-    vocab |= {name: number for number, name in names.items()}
-    for token in added:
-        token["id"] = vocab[token["content"]]
-    content["added_tokens"] = sorted(added, key=lambda token: token["id"])
-    by_id = {number: token for token, number in vocab.items()}
-    # GPT-2 has no unknown token, and decoding expects one.
-    content["model"] |= {"vocab": vocab, "unk_token": by_id[1]}
-    content["padding"] = {**PADDING, "pad_id": 0, "pad_token": by_id[0]}
-    start, end = [permutation.start_id], [permutation.end_id]
-
-    def _tokens(ids):
-        return [by_id[i] for i in ids]
-
-    content = with_special_tokens(content, _tokens, start, end, end)
-    return TokenizersVocabulary(json.dumps(content))
+        return {"vocabulary": renumbered(content, permutation, size, end_id)}
 
 
 def marian_vocabulary(checkpoint: Any) -> dict[str, Any]:
@@ -328,10 +270,13 @@ def marian_vocabulary(checkpoint: Any) -> dict[str, Any]:
         _check_special(folder, vocab, tokenizer, permutation)
         by_id = {number: token for token, number in vocab.items()}
         tokens = [by_id.get(int(i), f"<{i}>") for i in permutation.order[4:]]
-        whole = set(user_added) & set(tokens)
-        vocabulary = sentencepiece_models.renumbered(
-            read_model(file), tokens, whole=whole
-        )
+        if user_added:
+            content = from_tokens(read_model(file), by_id, tokenizer)
+            content = with_user_tokens(content, tokenizer)
+            end_id, size = vocab[tokenizer.name_of("eos_token")], max(by_id) + 1
+            vocabulary = renumbered(content, permutation, size, end_id)
+        else:
+            vocabulary = sentencepiece_models.renumbered(read_model(file), tokens)
         sides.append((vocabulary, sentencepiece_models.target_languages(tokens)))
     return {
         "vocabulary": sides[0][0],

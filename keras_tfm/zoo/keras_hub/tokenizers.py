@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from keras_tfm.zoo import sentencepiece_models
 from keras_tfm.zoo.config_file import Config, read_json, reading
+from keras_tfm.zoo.huggingface.renumbered_tokenizer import renumbered
 from keras_tfm.zoo.huggingface.tokenizer_files import (
     from_fairseq,
     with_special_tokens,
 )
-from keras_tfm.zoo.huggingface.vocabularies import renumber_byte_level
 from keras_tfm.zoo.token_permutation import TokenPermutation
 
 CONFIG = "tokenizer.json"
@@ -111,7 +111,7 @@ def generator_vocabulary(
         if tokenizer.sentencepiece is None:
             end, size = int(permutation.order[permutation.end_id]), _size(permutation)
             content = _byte_level(tokenizer)
-            return renumber_byte_level(content, permutation, size, end)
+            return renumbered(content, permutation, size, end)
         by_id = {number: token for token, number in tokenizer.ids.items()}
         special = sentencepiece_models.SPECIAL_TOKENS
         names = {i: f"<{i}>" if t in special else t for i, t in by_id.items()}
