@@ -66,6 +66,9 @@ class Ensemble:
         if all(x.continues_source for x in capabilities):
             self.logits_after = self._logits_after
 
+    def __repr__(self) -> str:
+        return f"<Ensemble: {[type(model).__name__ for model in self.models]}>"
+
     @property
     def variables(self) -> list:
         """The variables of all models."""

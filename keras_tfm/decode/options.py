@@ -362,6 +362,15 @@ class Options:
                 f"diversity_penalty={self.diversity_penalty}, num_beam_groups=1."
             )
 
+    def __repr__(self) -> str:
+        """Shows the options that are not the defaults."""
+        changed = (
+            f"{field.name}={value!r}"
+            for field in dataclasses.fields(self)
+            if (value := getattr(self, field.name)) != field.default
+        )
+        return f"{type(self).__name__}({', '.join(changed)})"
+
     @property
     def samples(self) -> bool:
         """Whether tokens are sampled."""

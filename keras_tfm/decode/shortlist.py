@@ -91,6 +91,10 @@ class Shortlist:
         self.best = best
         self.shared = shared
 
+    def __repr__(self) -> str:
+        rows, columns = self.translations.shape
+        return f"<Shortlist: {columns} translations of {rows:,} tokens>"
+
     @classmethod
     def from_pairs(
         cls,

@@ -49,6 +49,9 @@ class SharedTranslator:
             target_prefix=translator.config.target_prefix,
         )
 
+    def __repr__(self) -> str:
+        return f"<SharedTranslator: {self.translator!r}>"
+
     @staticmethod
     def supports(translator: Translator) -> bool:
         """Returns whether a translator can be shared.

@@ -116,6 +116,9 @@ class ContinuousDecoder:
         for thread in self._threads:
             thread.start()
 
+    def __repr__(self) -> str:
+        return f"<ContinuousDecoder: {self._num_slots} slots, {self.decoder!r}>"
+
     @staticmethod
     def supports(decoder: Decoder) -> bool:
         """Returns whether the sequences of a decoder can be at different steps.

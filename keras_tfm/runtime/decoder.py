@@ -73,6 +73,9 @@ class Decoder:
             self._first_tokens = first_token_search(search)
         self._offline = OfflineDecoding(search)
 
+    def __repr__(self) -> str:
+        return f"<Decoder: {type(self.model).__name__}, {self.options!r}>"
+
     def replace(self, **changes: Any) -> "Decoder":
         """Returns a decoder of the same model with some options changed.
 

@@ -640,3 +640,17 @@ def test_a_compiled_function_may_have_arguments_with_a_default(transformer):
     actual = runtime.compiled(call, transformer, jit_compile=False)(inputs)
     expected = ops.convert_to_numpy(call(inputs))
     np.testing.assert_allclose(ops.convert_to_numpy(actual), expected, atol=1e-4)
+
+
+@pytest.mark.backend("torch")
+def test_decoders_say_what_they_are(transformer):
+    decoder = runtime.Decoder(transformer, decode.Options(beam_size=4, min_decoding_length=2))
+    expected = "<Decoder: Transformer, Options(beam_size=4, min_decoding_length=2)>"
+    assert repr(decoder) == expected
+    assert repr(decode.Options()) == "Options()"
+    ensemble = decode.Ensemble([transformer, transformer])
+    assert repr(ensemble) == "<Ensemble: ['Transformer', 'Transformer']>"
+    with runtime.ContinuousDecoder(decoder, batch_size=2, inter_threads=1) as shared:
+        assert repr(shared) == f"<ContinuousDecoder: 2 slots, {expected}>"
+    shortlist = decode.Shortlist([[1, 2], [0, 1]], [0, 1, 2])
+    assert repr(shortlist) == "<Shortlist: 2 translations of 2 tokens>"
