@@ -158,11 +158,16 @@ class EpochDataset(keras.utils.PyDataset):
     """
 
     def __init__(self, batches: StepBatches, first_epoch: int = 0, workers: int = 1):
-        super().__init__(workers=workers)
+        # Before the first epoch Keras reads a batch and fills its queue, which
+        # must not be a whole epoch.
+        queue_size = min(10, batches.steps_per_epoch - 3)
+        if queue_size < 1:
+            workers, queue_size = 1, 1
+        super().__init__(workers=workers, max_queue_size=queue_size)
         check(first_epoch >= 0, "`first_epoch` must be 0 or more", epoch=first_epoch)
         self.batches, self.epoch = batches, first_epoch
         self._order = (None, None)  # the epoch it belongs to, and its steps
-        self._num_read = 0  # batches since the epoch began
+        self._read = set()  # indices, since the last epoch ended
 
     def __len__(self) -> int:
         return self.batches.steps_per_epoch
@@ -170,16 +175,14 @@ class EpochDataset(keras.utils.PyDataset):
     def __getitem__(self, index: int) -> tuple:
         if not 0 <= index < len(self):
             raise IndexError(f"`index` must be from 0 to {len(self) - 1}; got {index}.")
-        self._num_read += 1
+        self._read.add(index)
         return self.batches.batch(self._steps()[index])
-
-    def on_epoch_begin(self) -> None:
-        self._num_read = 0
 
     def on_epoch_end(self) -> None:
         # Keras ends an epoch twice, and one of which it has read a batch only.
-        if self._num_read >= len(self):
-            self.epoch, self._num_read = self.epoch + 1, 0
+        # Its threads begin to read before `on_epoch_begin`, and have ended here.
+        self.epoch += len(self._read) == len(self)
+        self._read = set()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: epoch {self.epoch} of {self.batches!r}>"
