@@ -180,7 +180,7 @@ class EpochDataset(keras.utils.PyDataset):
 
     def on_epoch_end(self) -> None:
         # Keras ends an epoch twice, and one of which it has read a batch only.
-        # Its threads begin to read before `on_epoch_begin`, and have ended here.
+        # Its threads read before `on_epoch_begin` too, and have ended here.
         self.epoch += len(self._read) == len(self)
         self._read = set()
 

@@ -644,7 +644,9 @@ def test_a_compiled_function_may_have_arguments_with_a_default(transformer):
 
 @pytest.mark.backend("torch")
 def test_decoders_say_what_they_are(transformer):
-    decoder = runtime.Decoder(transformer, decode.Options(beam_size=4, min_decoding_length=2))
+    decoder = runtime.Decoder(
+        transformer, decode.Options(beam_size=4, min_decoding_length=2)
+    )
     expected = "<Decoder: Transformer, Options(beam_size=4, min_decoding_length=2)>"
     assert repr(decoder) == expected
     assert repr(decode.Options()) == "Options()"

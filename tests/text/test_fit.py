@@ -98,9 +98,7 @@ def test_token_rows_feed_fit(pairs, vocabulary):
     assert model.evaluate(rows.ordered(), verbose=0) < np.log(vocabulary.size)
 
 
-@pytest.mark.parametrize(
-    ("shuffle", "workers"), [(True, 1), (False, 1), (True, 2)]
-)
+@pytest.mark.parametrize(("shuffle", "workers"), [(True, 1), (False, 1), (True, 2)])
 def test_a_py_dataset_feeds_fit_one_epoch_after_the_other(
     pairs, vocabulary, shuffle, workers
 ):
