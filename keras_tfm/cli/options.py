@@ -323,6 +323,59 @@ class Doctor(Columns):
 
 
 @dataclasses.dataclass(frozen=True)
+class Encode(Command):
+    """Tokenize a corpus into a folder, for corpora larger than memory.
+
+    `keras-tfm train translation --data FOLDER` reads the folder; any number of
+    processes may at the same time. The same command resumes where it was
+    stopped. Pairs that share a side with a validation or test pair are dropped.
+
+    Example: keras-tfm encode train.en.gz train.de.gz --vocabulary v.model --out
+    corpus
+    """
+
+    source: File
+    """Source texts, one per line; or pairs in a .tsv, .csv, .jsonl or .tmx;
+    plain or .gz."""
+    target: OptionalFile = None
+    """Their translations."""
+    _: dataclasses.KW_ONLY
+    out: str
+    """Folder to write."""
+    vocabulary: str | None = None
+    """A SentencePiece model or tokenizer.json, of both sides if
+    --target-vocabulary is not given."""
+    target_vocabulary: str | None = None
+    """That of the targets."""
+    vocabulary_size: int | None = None
+    """Learn a vocabulary of so many subword tokens from the corpus, in place of
+    --vocabulary."""
+    vocabulary_texts: int = 2_000_000
+    """Texts to learn it from, drawn at random."""
+    source_language: str | None = None
+    """Source language, such as en: what a header or a key names, and what
+    `keras-tfm train translation --source` must be."""
+    target_language: str | None = None
+    """Target language, such as de."""
+    source_column: str | None = None
+    """Where the sources are in a file with pairs, as with doctor."""
+    target_column: str | None = None
+    """Where the targets are."""
+    validation: str | None = None
+    """Validation pairs: a file, or two separated by a comma. Default: drawn
+    from the corpus."""
+    test: str | None = None
+    """Test pairs: a file, or two separated by a comma. Default: drawn from the
+    corpus."""
+    held_out: int = 1_000
+    """Pairs to draw for each set."""
+    max_bad_rate: float = 0.05
+    """Fraction of rows that may be unreadable. They are counted and skipped."""
+    seed: int = 0
+    """Seed of the drawn pairs."""
+
+
+@dataclasses.dataclass(frozen=True)
 class Train(Command):
     """Train a model: translation, classification or language-model.
 
@@ -348,5 +401,6 @@ COMMANDS = {
         Average,
         Inspect,
         Doctor,
+        Encode,
     )
 }

@@ -18,7 +18,7 @@ import random
 from collections.abc import Iterable, Sequence
 
 from keras_tfm.recipes import downloads, user_files
-from keras_tfm.text import Pairs, read_pairs
+from keras_tfm.text import EncodedCorpus, Pairs, read_pairs
 from keras_tfm.text.reading import MAX_BAD_RATE
 
 NAMES = ("phrases", "multi30k", "tatoeba")
@@ -45,7 +45,7 @@ class Corpus:
         name: str, the name in reports.
         source: str, source language such as `"en"`.
         target: str, target language.
-        train: `Pairs` to train on.
+        train: `Pairs` to train on, or an `EncodedCorpus`.
         validation: `Pairs` to tune on.
         test: `Pairs` to report.
         license: str.
@@ -56,7 +56,7 @@ class Corpus:
     name: str
     source: str
     target: str
-    train: Pairs
+    train: Pairs | EncodedCorpus
     validation: Pairs
     test: Pairs
     license: str

@@ -8,7 +8,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from keras_tfm import text
-from keras_tfm.recipes import augmentation, corpora, user_files
+from keras_tfm.recipes import augmentation, corpora, encoded, user_files
 
 if TYPE_CHECKING:  # which imports this module
     from keras_tfm.recipes import translation
@@ -24,6 +24,8 @@ def load_corpus(flags: "translation.Flags") -> corpora.Corpus:
         `corpora.Corpus`, whose training set has the pairs of all languages, and
         whose validation and test sets are those of `--source` and `--target`.
     """
+    if encoded.is_encoded_data(flags.data):
+        return encoded.load_corpus(flags)
     main_pair = (flags.source, flags.target)
     language_pairs = [main_pair]
     language_pairs += [(code, flags.target) for code in flags.additional_sources]

@@ -168,14 +168,17 @@ def identity(flags: "DataclassInstance", *datasets: Iterable) -> dict:
 
     Args:
         flags: dataclass instance.
-        *datasets: `text.Pairs`, `text.LabeledDataset` or lists of str.
+        *datasets: `text.Pairs`, `text.EncodedCorpus`, `text.LabeledDataset` or
+            lists of str.
 
     Returns:
         dict of JSON values: the flags, the backend and a digest of the text.
     """
     digest = hashlib.sha256()
     for dataset in datasets:
-        for example in dataset:
+        # An encoded corpus is not read: its folder has a checksum.
+        fingerprint = getattr(dataset, "fingerprint", None)
+        for example in [fingerprint] if fingerprint else dataset:
             digest.update(repr(example).encode() + b"\n")
     values = dataclasses.asdict(flags) | {
         "backend": keras.config.backend(),

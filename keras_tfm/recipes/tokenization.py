@@ -83,6 +83,8 @@ def make(
     """
     if parent and flags.vocabulary_size is None:
         return _of_parent(flags, parent)
+    if isinstance(corpus.train, text.EncodedCorpus):
+        return _of_corpus(flags, corpus.train)
     file = out / "vocabulary.model"
     if runs.is_resumable(out):
         vocabulary = text.Vocabulary.load(file)
@@ -112,6 +114,13 @@ def _suffix(flags, vocabulary, parent):
     """The end token after each source, if asked for or if the parent has it."""
     is_ended = flags.source_end or (parent and parent.config.source_suffix)
     return (vocabulary.end_id,) if is_ended else ()
+
+
+def _of_corpus(flags, corpus):
+    """The tokenization that an encoded corpus was made with."""
+    source, target = corpus.vocabulary, corpus.target_vocabulary
+    special = text.SpecialTokens(source_suffix=_suffix(flags, source, None))
+    return Tokenization(source, target, special)
 
 
 def _of_parent(flags, parent):

@@ -51,7 +51,11 @@ class Data:
     data: str = "phrases"
     """phrases (built in), multi30k, tatoeba, a folder (train.en, val.en, ...),
     a .tsv, .csv, .jsonl or .tmx file, or two parallel files separated by a
-    comma; plain or .gz."""
+    comma; plain or .gz. Or folders of `keras-tfm encode`, separated by commas,
+    for more text than fits into memory."""
+    data_weights: tuple[float, ...] = ()
+    """How often an epoch has each pair of each encoded folder of --data, such
+    as 1 0.1. Default: once."""
     source: str = "en"
     """Source language, such as en."""
     target: str = "de"
@@ -460,8 +464,11 @@ def usual_length(corpus: corpora.Corpus, vocabulary: AnyVocabulary) -> int:
     The translator splits longer texts into sentences: of an input longer than
     all training sources a model omits the end.
     """
-    sample = corpus.train.source[:: 1 + len(corpus.train) // 50_000]
-    lengths = [len(row) for row in vocabulary.encode(sample)]
+    every = slice(None, None, 1 + len(corpus.train) // 50_000)
+    if isinstance(corpus.train, text.EncodedCorpus):
+        lengths = corpus.train.tokens(0).lengths[every]
+    else:
+        lengths = [len(row) for row in vocabulary.encode(corpus.train.source[every])]
     return max(1, int(np.percentile(lengths, 95)))
 
 

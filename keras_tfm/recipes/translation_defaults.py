@@ -6,7 +6,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from keras_tfm import models
-from keras_tfm.recipes import augmentation, multilingual, runs
+from keras_tfm.recipes import augmentation, encoded, multilingual, runs
 from keras_tfm.recipes.flags import compiles_buckets
 
 if TYPE_CHECKING:  # which imports this module
@@ -129,6 +129,8 @@ def complete(flags: "translation.Flags", num_pairs: int) -> "translation.Flags":
         if flags.vocabulary_size is None:
             inherited += ("vocabulary_size", "subword_model")
         defaults = {k: v for k, v in defaults.items() if k not in inherited}
+    if encoded.is_encoded_data(flags.data):
+        defaults = {k: v for k, v in defaults.items() if k not in encoded.OF_ENCODE}
     unset = {k: v for k, v in defaults.items() if getattr(flags, k) is None}
     flags = dataclasses.replace(flags, **unset)
     if flags.cooldown_epochs > flags.epochs:
@@ -189,6 +191,11 @@ def check(flags: "translation.Flags") -> None:
         raise ValueError(
             "--num-layers must be at least 1 for encoder and decoder of a Transformer; "
             f"got {flags.num_layers} with --architecture {flags.architecture}."
+        )
+    if flags.data_weights and not encoded.is_encoded_data(flags.data):
+        raise ValueError(
+            "--data-weights needs folders of `keras-tfm encode` as --data; got --data "
+            f"{flags.data!r}. Leave it out."
         )
     if flags.additional_sources or flags.additional_targets:
         multilingual.check_languages(flags)

@@ -8,6 +8,9 @@ return a `tf.data.Dataset` or a TensorFlow tokenizer, when they are called.
 """
 
 from keras_tfm.text.batches import Batches
+from keras_tfm.text.division import data_parallel_width, local_part
+from keras_tfm.text.encoded_corpus import EncodedCorpus
+from keras_tfm.text.encoding import encode_corpus
 from keras_tfm.text.label_batches import LabelBatches
 from keras_tfm.text.labeled import LabeledDataset, read_labeled
 from keras_tfm.text.masked_batches import MaskedBatches
@@ -22,6 +25,7 @@ from keras_tfm.text.vocabulary import Vocabulary, language_tag
 
 __all__ = [
     "Batches",
+    "EncodedCorpus",
     "LabelBatches",
     "LabeledDataset",
     "MaskedBatches",
@@ -30,9 +34,12 @@ __all__ = [
     "TokenRows",
     "TokenizersVocabulary",
     "Vocabulary",
+    "data_parallel_width",
+    "encode_corpus",
     "iterate_pairs",
     "language_tag",
     "load_vocabulary",
+    "local_part",
     "read_labeled",
     "read_pairs",
     "split",

@@ -6,10 +6,13 @@ from typing import Any
 import numpy as np
 
 from keras_tfm.text.bucketing import Bucketing, check_limits
+from keras_tfm.text.checks import check
+from keras_tfm.text.division import WHOLE, Division
+from keras_tfm.text.encoded_corpus import EncodedCorpus
 from keras_tfm.text.pairs import Pairs
 from keras_tfm.text.special_tokens import SpecialTokens
 from keras_tfm.text.step_batches import StepBatches, check_sampling
-from keras_tfm.text.tokenized_column import TokenizedColumn
+from keras_tfm.text.tokenized_column import TokenArray, TokenizedColumn
 from keras_tfm.text.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
@@ -22,7 +25,8 @@ class Batches(StepBatches):
     """Shuffled batches of a few fixed shapes, for `model.fit`.
 
     The corpus is tokenized once. Each epoch draws a new order of all pairs from
-    `seed`, contains each pair exactly once, and has the same number of steps. A
+    `seed`, contains each pair exactly once (or as often as the weights of an
+    `EncodedCorpus` say), and has the same number of steps. A
     step is a function of `seed` and its number alone, so that a stopped run can
     resume at any step, in another process too: `dataset(first_step=k)`.
 
@@ -33,7 +37,7 @@ class Batches(StepBatches):
     weight in a loss that masks padding.
 
     Args:
-        pairs: `Pairs`.
+        pairs: `Pairs`, or an `EncodedCorpus` of more than fits into memory.
         vocabulary: `Vocabulary` of the source, and of the target if there is no
             other.
         target_vocabulary: `Vocabulary` of the target, or None for a joint one.
@@ -52,8 +56,10 @@ class Batches(StepBatches):
             the usual one.
         shuffle: bool. False keeps the order of the pairs within each bucket and
             returns the same batches in each epoch, as for an evaluation.
-        batch_size_multiple: int. Every batch size is a multiple of this: the
-            number of devices in data-parallel training.
+        batch_size_multiple: int. Every batch size is a multiple of this. A
+            multiple of the number of devices leaves no empty rows where
+            `dataset` divides the batches; choose the number for the most
+            devices, since it changes what is in a batch.
         special_tokens: `SpecialTokens` around each text, which count as its
             tokens; None for none. Sources of fairseq and Marian, for example,
             have the end token as suffix, and their translators too.
@@ -86,7 +92,7 @@ class Batches(StepBatches):
 
     def __init__(
         self,
-        pairs: Pairs,
+        pairs: Pairs | EncodedCorpus,
         vocabulary: Vocabulary,
         target_vocabulary: Vocabulary | None = None,
         batch_tokens: int = 4096,
@@ -105,20 +111,12 @@ class Batches(StepBatches):
         super().__init__(seed)
         self.subword_sampling = subword_sampling
         self.shuffle = shuffle
-        special = special_tokens or SpecialTokens()
-        self._source = TokenizedColumn(
-            pairs.source,
-            vocabulary,
-            max_source_length,
-            False,
-            *special.around_source,
-        )
-        self._target = TokenizedColumn(
-            pairs.target,
-            target_vocabulary or vocabulary,
-            max_target_length,
-            True,
-            *special.around_target,
+        self._source, self._target = _columns(
+            pairs,
+            (vocabulary, target_vocabulary or vocabulary),
+            (max_source_length, max_target_length),
+            special_tokens or SpecialTokens(),
+            subword_sampling is not None,
         )
         columns = (self._source, self._target)
         self._selected, counts = select_pairs(*columns, too_long)
@@ -134,6 +132,7 @@ class Batches(StepBatches):
         if empty or long:
             _log.warning(line)
         lengths = np.stack([column.lengths[self._selected] for column in columns])
+        groups = _groups(pairs, self._selected) if shuffle else None
         self._bucketing = Bucketing(
             lengths,
             num_buckets,
@@ -142,10 +141,11 @@ class Batches(StepBatches):
             batch_size_multiple,
             # Small batches add noise in training, and do no harm in evaluation.
             min_fill=0.75 if shuffle else 0.0,
+            groups=groups,
         )
         self.buckets = self._bucketing.buckets
         self.steps_per_epoch = self._bucketing.steps_per_epoch
-        self.padding = padding_rates(self.buckets, lengths)
+        self.padding = padding_rates(self.buckets, lengths, groups)
         rates = (f"{rate:.1%} of {name}" for name, rate in self.padding.items())
         table = self._bucketing.report("source", "target")
         self.report = f"{line}\n{table}\nPadding: {', '.join(rates)} positions."
@@ -163,16 +163,32 @@ class Batches(StepBatches):
             `({"source_ids": (B, S), "target_ids": (B, T)}, labels (B, T))`,
             int32.
         """
+        return self.divided_batch(step, WHOLE)
+
+    def divided_batch(
+        self, step: int, division: Division
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         bucket, selected = self._at_step(step)
+        first, end = division.rows(bucket.batch_size)
         indices = self._selected[selected]
+        if self.subword_sampling is None:  # no other row is computed
+            return self._build(bucket, indices[first:end], end - first)
+        seeds = self._generator(step).bit_generator.seed_seq.generate_state(2)
+        # One seed draws the segmentations of a whole batch, row by row.
+        inputs, labels = self._build(
+            bucket, indices, division.num_rows(bucket.batch_size), seeds
+        )
+        rows = {name: ids[first:end] for name, ids in inputs.items()}
+        return rows, labels[first:end]
+
+    def _build(self, bucket, indices, num_rows, seeds=None):
         source = self._source.ids(indices, bucket.lengths[0])
         target = self._target.ids(indices, bucket.lengths[1] + 1)  # (B, T + 1)
-        if self.subword_sampling is not None:
-            seeds = self._generator(step).bit_generator.seed_seq.generate_state(2)
+        if seeds is not None:
             alpha = self.subword_sampling
             self._source.resample(source, indices, alpha, int(seeds[0]))
             self._target.resample(target, indices, alpha, int(seeds[1]))
-        return pair_batch(source, target, bucket.batch_size)
+        return pair_batch(source, target, num_rows)
 
     def lengths(self, step: int) -> tuple[int, ...]:
         return self._at_step(step)[0].lengths
@@ -184,6 +200,44 @@ class Batches(StepBatches):
         if not self.shuffle:
             return self._bucketing.batches(np.arange(len(self)))
         return self._bucketing.shuffled_batches(self._generator(epoch))
+
+
+def _columns(pairs, vocabularies, limits, special, with_texts):
+    """Returns the columns of source and target, of text or of token ids."""
+    around = (special.around_source, special.around_target)
+    if isinstance(pairs, EncodedCorpus):
+        check(
+            not with_texts,
+            "`subword_sampling` must be None with an encoded corpus, which has no text",
+            "Leave it out, or pass `Pairs`.",
+            pairs=pairs,
+        )
+        pairs.check_vocabularies(*vocabularies)
+        tokens, texts = [pairs.tokens(0), pairs.tokens(1)], ((), ())
+    else:
+        texts = (pairs.source, pairs.target)
+        tokens = list(map(TokenArray.encode, texts, vocabularies))
+    return [
+        TokenizedColumn(
+            tokens[side],
+            vocabularies[side],
+            limits[side],
+            side == 1,
+            *around[side],
+            texts=texts[side] if with_texts else (),
+        )
+        for side in (0, 1)
+    ]
+
+
+def _groups(pairs, selected):
+    """Returns the groups of `Bucketing`: the folders of a weighted corpus."""
+    weights = getattr(pairs, "weights", None)
+    if weights is None:
+        return None
+    boundaries = pairs.boundaries.astype(selected.dtype)
+    bounds = np.searchsorted(selected, boundaries).tolist()
+    return list(zip(bounds[:-1], bounds[1:], weights, strict=True))
 
 
 def select_pairs(
@@ -203,7 +257,8 @@ def select_pairs(
     is_long = (source.is_too_long | target.is_too_long) & ~is_empty
     is_used = ~(is_empty | is_long) if too_long == "drop" else ~is_empty
     counts = np.array([len(is_empty), is_empty.sum(), is_long.sum()])
-    return np.flatnonzero(is_used), counts
+    indices = np.flatnonzero(is_used)
+    return (indices.astype("int32") if len(is_used) < 2**31 else indices), counts
 
 
 def pair_batch(
@@ -230,16 +285,22 @@ def pair_signature(tf: Any) -> tuple:
     return ({"source_ids": ids, "target_ids": ids}, ids)
 
 
-def padding_rates(buckets: list, lengths: np.ndarray) -> dict[str, float]:
+def padding_rates(
+    buckets: list,
+    lengths: np.ndarray,
+    groups: list[tuple[int, int, float]] | None = None,
+) -> dict[str, float]:
     """Returns the fraction of padding on each side, and of both together.
 
     Args:
         buckets: list of `Bucket` of two columns.
         lengths: int array `(2, N)`, the real tokens of each pair.
+        groups: as of `Bucketing`, whose weights the mean of an epoch has.
     """
     rows = np.array([bucket.batch_size * bucket.num_batches for bucket in buckets])
     positions = rows @ np.array([bucket.lengths for bucket in buckets])  # (2,)
-    tokens = lengths.sum(axis=1)
+    groups = groups or [(0, lengths.shape[1], 1.0)]
+    tokens = sum(weight * lengths[:, i:end].sum(axis=1) for i, end, weight in groups)
     source, target = (1 - tokens / positions).tolist()
     total = float(1 - tokens.sum() / positions.sum())
     return {"source": source, "target": target, "both": total}

@@ -11,6 +11,7 @@ import numpy as np
 from keras_tfm.text.checks import check
 
 _MAX_CANDIDATES = 64  # lengths of a column that buckets are chosen from
+_CHUNK = 1_000_000  # lengths that are counted at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,9 @@ class Bucketing:
         min_fill: float from 0 to 1. The lowest fraction of the examples that
             `batch_tokens` allows to which a batch size is reduced, so that
             fewer examples move up a bucket.
+        groups: list of the first example of a group, the example after its
+            last, and its weight: how often an epoch of `shuffled_batches` has
+            each of them. None: all once.
 
     Attributes:
         buckets: list of `Bucket`, from the shortest to the longest.
@@ -61,18 +65,23 @@ class Bucketing:
         source_cost: float = 0.0,
         batch_size_multiple: int = 1,
         min_fill: float = 0.75,
+        groups: list[tuple[int, int, float]] | None = None,
     ):
         check(
             num_buckets >= 1, "`num_buckets` must be 1 or more", num_buckets=num_buckets
         )
         self._num_columns, self._num_examples = lengths.shape
         # Texts with labels are pairs whose source has one token and no cost.
-        source, target = np.ones_like(lengths[-1]), lengths[-1]
+        target = lengths[-1]
+        source = np.broadcast_to(1, target.shape)
         if self._num_columns == 2:
             source = lengths[0]
         chosen = choose_lengths(source, target, num_buckets, source_cost)
-        self._bucket_of = assign(chosen, source, target)  # (N,)
+        self._bucket_of = assign(chosen, source, target)  # uint8 (N,)
+        self._num_chosen, self._groups = len(chosen), groups
         counts = np.bincount(self._bucket_of, minlength=len(chosen))
+        if groups is not None:
+            counts = sum(self._group_counts(*group) for group in groups)
         self.buckets = [
             dataclasses.replace(bucket, lengths=bucket.lengths[-self._num_columns :])
             for bucket in fill_buckets(
@@ -103,9 +112,32 @@ class Bucketing:
         self, generator: np.random.Generator
     ) -> list[tuple[Bucket, np.ndarray]]:
         """Splits the examples into batches at random, in random order."""
-        batches = self.batches(generator.permutation(self._num_examples))
+        # Half the memory of int64, and the same order.
+        kind = "int32" if self._num_examples < 2**31 else "int64"
+        if self._groups is None:
+            order = np.arange(self._num_examples, dtype=kind)
+        else:
+            order = np.concatenate(
+                [self._draw_group(*group, generator) for group in self._groups]
+            ).astype(kind)
+        generator.shuffle(order)
+        batches = self.batches(order)
         generator.shuffle(batches)
         return batches
+
+    def _group_counts(self, first, end, weight):
+        """Returns how many examples of a group an epoch has in each bucket."""
+        counts = np.bincount(self._bucket_of[first:end], minlength=self._num_chosen)
+        return np.ceil(weight * counts - 1e-9).astype("int64")
+
+    def _draw_group(self, first, end, weight, generator):
+        """Draws the examples of a group, the same number of each bucket."""
+        bucket_of, drawn = self._bucket_of[first:end], []
+        for number, count in enumerate(self._group_counts(first, end, weight)):
+            members = np.flatnonzero(bucket_of == number) + first
+            # Each `count // len(members)` times, and some of them once more.
+            drawn.append(np.resize(generator.permutation(members), count))
+        return np.concatenate(drawn)
 
     def report(self, *columns: str) -> str:
         """Returns a table of the buckets, a line for each.
@@ -181,11 +213,12 @@ def choose_lengths(
 
     Cost: `num_buckets` times 4,096 minima over up to 4,096 values: 0.1 to 2 s.
     """
-    sources, source_index = _candidates(source_lengths)
-    targets, target_index = _candidates(target_lengths)
+    source_lengths, target_lengths, counts = _histogram(source_lengths, target_lengths)
+    sources, source_index = _candidates(source_lengths, counts)
+    targets, target_index = _candidates(target_lengths, counts)
     size = (len(sources), len(targets))
     pairs = np.zeros(size)  # number of pairs that fit into each (S, T)
-    np.add.at(pairs, (source_index, target_index), 1)
+    np.add.at(pairs, (source_index, target_index), counts)
     pairs = pairs.cumsum(0).cumsum(1)
     price = source_cost * sources[:, None] + targets[None, :]  # of one pair
     cost = pairs * price  # with one bucket
@@ -213,15 +246,36 @@ def _add_bucket(cost, pairs, price):
     return extended, previous
 
 
-def _candidates(lengths):
-    """Returns sorted lengths to choose from, and each example's index."""
+def _histogram(source_lengths, target_lengths):
+    """Returns all different pairs of lengths, and how many examples have each.
+
+    A corpus over memory has its lengths in files: they are read in chunks.
+    """
+    width, keys, counts = int(target_lengths.max()) + 1, [], []
+    for first in range(0, len(target_lengths), _CHUNK):
+        chunk = slice(first, first + _CHUNK)
+        key = source_lengths[chunk].astype("int64") * width + target_lengths[chunk]
+        for values, new in zip(
+            (keys, counts), np.unique(key, return_counts=True), strict=True
+        ):
+            values.append(new)
+    keys, index = np.unique(np.concatenate(keys), return_inverse=True)
+    counts = np.bincount(index, weights=np.concatenate(counts)).astype("int64")
+    return keys // width, keys % width, counts
+
+
+def _candidates(lengths, counts):
+    """Returns sorted lengths to choose from, and the index of each length."""
     values = np.unique(lengths)
     if len(values) > _MAX_CANDIDATES:
         # Half by frequency, for dense lengths; half evenly, for rare ones.
+        order = np.argsort(lengths, kind="stable")
+        totals = np.cumsum(counts[order])
         fractions = np.linspace(0, 1, _MAX_CANDIDATES)[1::2]
-        frequent = np.quantile(lengths, fractions, method="higher")
+        ranks = np.ceil((totals[-1] - 1) * fractions)
+        frequent = lengths[order][np.searchsorted(totals, ranks, side="right")]
         even = np.ceil(np.linspace(values[0], values[-1], _MAX_CANDIDATES // 2))
-        values = np.unique([*frequent, *even, np.max(lengths)]).astype("int64")
+        values = np.unique([*frequent, *even, values[-1]]).astype("int64")
     return values, np.searchsorted(values, lengths)
 
 
@@ -238,10 +292,14 @@ def assign(
         target_lengths: int array `(N,)`.
     """
     sources, targets = np.array(lengths).T
-    return np.maximum(
-        np.searchsorted(sources, source_lengths),
-        np.searchsorted(targets, target_lengths),
-    )
+    bucket_of = _first_fit(targets, target_lengths)
+    return np.maximum(bucket_of, _first_fit(sources, source_lengths), out=bucket_of)
+
+
+def _first_fit(limits, lengths):
+    """Returns the index of the first limit that each length fits, one byte."""
+    table = np.searchsorted(limits, np.arange(int(lengths.max(initial=0)) + 1))
+    return table.astype(np.min_scalar_type(len(limits)))[lengths]
 
 
 def fill_buckets(

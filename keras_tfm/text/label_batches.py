@@ -7,15 +7,16 @@ import numpy as np
 
 from keras_tfm.text.bucketing import Bucketing
 from keras_tfm.text.checks import check
+from keras_tfm.text.division import make_division
 from keras_tfm.text.labeled import LabeledDataset
 from keras_tfm.text.pair_packing import (
     count_special_tokens,
     pack_texts,
     truncated_lengths,
 )
-from keras_tfm.text.step_batches import StepBatches, check_sampling
+from keras_tfm.text.step_batches import StepBatches, check_sampling, pad_rows
 from keras_tfm.text.tf_data import step_dataset
-from keras_tfm.text.tokenized_column import TokenizedColumn
+from keras_tfm.text.tokenized_column import TokenArray, TokenizedColumn
 from keras_tfm.text.tokenizers_vocabulary import TokenizersVocabulary
 from keras_tfm.text.vocabulary import Vocabulary
 
@@ -35,7 +36,9 @@ class LabelBatches(StepBatches):
     `"segment_ids"` `(B, S)` too, all int32 and padded. Labels are int32 `(B,)`,
     or float32 `(B, C)` of 0 and 1 where a text may have several. With
     `class_weight`, `dataset` adds weights, float32 `(B,)`. No batch has empty
-    rows: the last of the longest bucket has fewer.
+    rows: the last of the longest bucket has fewer. Where batches are divided
+    among devices they have weights too: 0 of an empty row, and above 1 of the
+    others of its batch, so that the mean over all rows is that of the texts.
 
     Args:
         examples: `LabeledDataset`.
@@ -179,9 +182,10 @@ class LabelBatches(StepBatches):
         Raises:
             ImportError: TensorFlow is not installed.
         """
+        division = make_division()
         return step_dataset(
-            self.ordered_batch,
-            lambda tf: self._signature(tf)[:2],
+            lambda step: self._divide(self.ordered_batch(step), division),
+            lambda tf: self._weighted(self._signature(tf)[:2], tf, division),
             0,
             self.steps_per_epoch,
             prefetch,
@@ -200,7 +204,15 @@ class LabelBatches(StepBatches):
         Raises:
             ValueError: there are more or fewer rows than texts.
         """
-        outputs = np.asarray(outputs)
+        outputs, division = np.asarray(outputs), make_division((0, 1))
+        is_text = np.concatenate(
+            [
+                np.arange(division.num_rows(len(rows))) < len(rows)
+                for _, rows in self._ordered
+            ]
+        )
+        if len(outputs) == len(is_text):  # without the empty rows
+            outputs = outputs[is_text]
         check(
             outputs.shape[:1] == (len(self),),
             f"`outputs` must have one row for each of {len(self):,} texts",
@@ -246,7 +258,12 @@ class LabelBatches(StepBatches):
         )
         columns = zip(*self.examples.texts, strict=True)
         self._columns = [
-            TokenizedColumn(texts, self.vocabulary, max_length)
+            TokenizedColumn(
+                TokenArray.encode(texts, self.vocabulary),
+                self.vocabulary,
+                max_length,
+                texts=texts,
+            )
             for texts in (columns if paired else [self.examples.texts])
         ]
         tokens = np.stack([column.num_tokens for column in self._columns])
@@ -278,6 +295,39 @@ class LabelBatches(StepBatches):
         inputs = {"token_ids": ids} | ({"segment_ids": ids} if self._segments else {})
         has_weights = self._weights is not None
         return (inputs, labels, *[tf.TensorSpec((None,), "float32")] * has_weights)
+
+    def _divided_signature(self, tf, division):
+        return self._weighted(self._signature(tf), tf, division)
+
+    def _weighted(self, signature, tf, division):
+        """Adds the weights that `_filled` adds, if there are none."""
+        if division.multiple == 1 or len(signature) == 3:
+            return signature
+        return (*signature, tf.TensorSpec((None,), "float32"))
+
+    def _filled(self, batch, num_empty):
+        inputs, labels, *weights = batch
+        count = len(labels)
+        [weights] = weights or [np.ones(count, "float32")]
+        # Keras divides the loss by all rows, those of weight 0 included.
+        weights = weights * np.float32((count + num_empty) / count)
+        labels, weights = pad_rows(labels, num_empty), pad_rows(weights, num_empty)
+        return self.with_empty_rows(inputs, num_empty), labels, weights
+
+    def with_empty_rows(
+        self, inputs: dict[str, np.ndarray], count: int
+    ) -> dict[str, np.ndarray]:
+        """Adds rows of the special tokens of an empty text.
+
+        Args:
+            inputs: dict of int32 arrays `(B, S)`, of `batch`.
+            count: int, rows to add.
+        """
+        text = ((),) * (1 + self.examples.paired)
+        empty = self._pack([text] * count, inputs["token_ids"].shape[1])
+        return {
+            name: np.concatenate([ids, empty[name]]) for name, ids in inputs.items()
+        }
 
     def _tokens(self, indices) -> list[tuple]:
         """Returns the tokens of each text of a batch, truncated."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from keras_tfm.text.checks import check
 from keras_tfm.text.label_batches import LabelBatches
-from keras_tfm.text.step_batches import StepBatches
+from keras_tfm.text.step_batches import StepBatches, pad_rows
 
 
 class MaskedBatches(StepBatches):
@@ -104,6 +104,14 @@ class MaskedBatches(StepBatches):
 
     def lengths(self, step: int) -> tuple[int, ...]:
         return self.batches.lengths(step)
+
+    def _filled(self, batch, num_empty):
+        inputs, labels = batch
+        positions = inputs["mask_positions"]
+        inputs = {k: v for k, v in inputs.items() if k != "mask_positions"}
+        inputs = self.batches.with_empty_rows(inputs, num_empty)
+        inputs["mask_positions"] = pad_rows(positions, num_empty)
+        return inputs, pad_rows(labels, num_empty)
 
     def _signature(self, tf):
         ids = tf.TensorSpec((None, None), "int32")

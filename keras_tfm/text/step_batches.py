@@ -7,6 +7,7 @@ import keras
 import numpy as np
 
 from keras_tfm.text.checks import check
+from keras_tfm.text.division import WHOLE, Division, Part, make_division
 from keras_tfm.text.tf_data import generated_dataset, step_dataset
 
 
@@ -18,6 +19,12 @@ class StepBatches(abc.ABC):
     `py_dataset(first_epoch=epoch)`, and sees what it would have seen. The order
     of an epoch is drawn from `[seed, epoch]`; everything else from
     `[seed, step]`, which a number for the purpose follows in some subclasses.
+
+    Under a distribution of Keras (JAX), `dataset` and `py_dataset` divide each
+    batch: it is filled up with empty rows, of no weight in the loss, to a
+    multiple of `text.data_parallel_width()`, and a process has the rows of its
+    own devices, `text.local_part()`. What is in a batch does not depend on the
+    number of devices, so that a run can resume on fewer or more.
 
     Args:
         seed: int >= 0.
@@ -47,6 +54,15 @@ class StepBatches(abc.ABC):
     def _signature(self, tf):
         """Returns the structure of a batch, of `tf.TensorSpec`."""
 
+    def divided_batch(self, step: int, division: Division) -> tuple:
+        """Returns a part of a batch that is filled up, as NumPy arrays.
+
+        Args:
+            step: int from 0, counted over all epochs.
+            division: `keras_tfm.text.division.Division`.
+        """
+        return self._divide(self.batch(step), division)
+
     @abc.abstractmethod
     def lengths(self, step: int) -> tuple[int, ...]:
         """Returns the padded lengths of a batch, without computing it.
@@ -56,7 +72,12 @@ class StepBatches(abc.ABC):
         """
 
     def dataset(
-        self, first_step: int = 0, repeat: bool = False, prefetch: int = 8
+        self,
+        first_step: int = 0,
+        repeat: bool = False,
+        prefetch: int = 8,
+        part: Part | None = None,
+        rows_multiple: int | None = None,
     ) -> Any:
         """Returns the batches as a `tf.data.Dataset`, on any Keras backend.
 
@@ -69,48 +90,89 @@ class StepBatches(abc.ABC):
             repeat: bool. True: a pass never ends, and begins at `first_step`;
                 pass `steps_per_epoch` to `fit`.
             prefetch: int. Batches prepared ahead.
+            part: `(index, count)`: the part of each batch, of `count` equal
+                ones. None: the rows of this process, see `text.local_part`.
+            rows_multiple: int >= 1. Each batch is filled up with empty rows to
+                a multiple of it, and of `count`. None: the width of the
+                distribution of Keras, see `text.data_parallel_width`.
 
         Returns:
             `tf.data.Dataset`; pass it to `fit` with `shuffle=False`.
 
         Raises:
             ImportError: TensorFlow is not installed.
-            ValueError: `first_step` is negative.
+            ValueError: `first_step` is negative, or an argument is out of its
+                range.
         """
         check(first_step >= 0, "`first_step` must be 0 or more", first_step=first_step)
-        self.batch(first_step)  # a fault is raised here, not inside of tf.data
+        division = make_division(part, rows_multiple)
+
+        def batch(step):
+            return self.divided_batch(step, division)
+
+        def signature(tf):
+            return self._divided_signature(tf, division)
+
+        batch(first_step)  # a fault is raised here, not inside of tf.data
         if repeat:
-            return step_dataset(self.batch, self._signature, first_step, None, prefetch)
+            return step_dataset(batch, signature, first_step, None, prefetch)
         steps = self.steps_per_epoch
         start = first_step  # of the next pass
 
         def generate():
             nonlocal start
             end = (start // steps + 1) * steps
-            yield from map(self.batch, range(start, end))
+            yield from map(batch, range(start, end))
             start = end
 
         # A first pass that resumes inside an epoch is shorter than the others.
         length = None if first_step % steps else steps
-        return generated_dataset(generate, self._signature, length, prefetch)
+        return generated_dataset(generate, signature, length, prefetch)
 
-    def py_dataset(self, first_epoch: int = 0, workers: int = 1) -> "EpochDataset":
+    def py_dataset(
+        self,
+        first_epoch: int = 0,
+        workers: int = 1,
+        part: Part | None = None,
+        rows_multiple: int | None = None,
+    ) -> "EpochDataset":
         """Returns the batches as a `keras.utils.PyDataset`, without TensorFlow.
 
         Args:
             first_epoch: int from 0.
             workers: int >= 1. With more than 1, threads prepare batches ahead.
+            part: `(index, count)` or None, as in `dataset`.
+            rows_multiple: int or None, as in `dataset`.
 
         Returns:
             `EpochDataset`, for `fit`, `evaluate` and `predict`.
 
         Raises:
-            ValueError: `first_epoch` is negative.
+            ValueError: an argument is out of its range.
         """
-        return EpochDataset(self, first_epoch, workers)
+        return EpochDataset(
+            self, first_epoch, workers, make_division(part, rows_multiple)
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.report}>"
+
+    def _divided_signature(self, tf, division):
+        """Returns the structure of `divided_batch`, of `tf.TensorSpec`."""
+        return self._signature(tf)
+
+    def _divide(self, batch, division):
+        """Fills a batch up with empty rows, and takes a part of it."""
+        if division == WHOLE:
+            return batch
+        num_rows = len(batch[1])
+        first, end = division.rows(num_rows)
+        filled = self._filled(batch, division.num_rows(num_rows) - num_rows)
+        return keras.tree.map_structure(lambda array: array[first:end], filled)
+
+    def _filled(self, batch, num_empty):
+        """Adds rows of padding, whose labels have no weight in a loss."""
+        return keras.tree.map_structure(lambda x: pad_rows(x, num_empty), batch)
 
     def _at_step(self, step):
         """Returns the entry of `_draw_epoch` for a step."""
@@ -140,6 +202,7 @@ class EpochDataset(keras.utils.PyDataset):
         batches: `StepBatches`.
         first_epoch: int from 0.
         workers: int >= 1. With more than 1, threads prepare batches ahead.
+        division: `keras_tfm.text.division.Division` of each batch.
 
     Attributes:
         epoch: int, the epoch of the batches, which `fit` counts up. One that is
@@ -157,7 +220,13 @@ class EpochDataset(keras.utils.PyDataset):
         ```
     """
 
-    def __init__(self, batches: StepBatches, first_epoch: int = 0, workers: int = 1):
+    def __init__(
+        self,
+        batches: StepBatches,
+        first_epoch: int = 0,
+        workers: int = 1,
+        division: Division = WHOLE,
+    ):
         # Before the first epoch Keras reads a batch and fills its queue, which
         # must not be a whole epoch.
         queue_size = min(10, batches.steps_per_epoch - 3)
@@ -166,6 +235,7 @@ class EpochDataset(keras.utils.PyDataset):
         super().__init__(workers=workers, max_queue_size=queue_size)
         check(first_epoch >= 0, "`first_epoch` must be 0 or more", epoch=first_epoch)
         self.batches, self.epoch = batches, first_epoch
+        self._division = division
         self._order = (None, None)  # the epoch it belongs to, and its steps
         self._read = set()  # indices, since the last epoch ended
 
@@ -176,7 +246,7 @@ class EpochDataset(keras.utils.PyDataset):
         if not 0 <= index < len(self):
             raise IndexError(f"`index` must be from 0 to {len(self) - 1}; got {index}.")
         self._read.add(index)
-        return self.batches.batch(self._steps()[index])
+        return self.batches.divided_batch(self._steps()[index], self._division)
 
     def on_epoch_end(self) -> None:
         # Keras ends an epoch twice, and one of which it has read a batch only.
@@ -200,6 +270,16 @@ class EpochDataset(keras.utils.PyDataset):
                     steps[place], steps[index] = step, steps[place]
             self._order = (epoch, steps)
         return steps
+
+
+def pad_rows(array: np.ndarray, count: int) -> np.ndarray:
+    """Returns an array with rows of 0 after its own.
+
+    Args:
+        array: `(B, ...)`.
+        count: int, rows to add.
+    """
+    return np.pad(array, [(0, count)] + [(0, 0)] * (array.ndim - 1))
 
 
 def check_sampling(subword_sampling: float | None) -> None:

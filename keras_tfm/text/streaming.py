@@ -16,7 +16,7 @@ from keras_tfm.text.files import chunks
 from keras_tfm.text.pair_files import iterate_pairs
 from keras_tfm.text.special_tokens import SpecialTokens
 from keras_tfm.text.tf_data import INFINITE, generated_dataset
-from keras_tfm.text.tokenized_column import TokenizedColumn
+from keras_tfm.text.tokenized_column import TokenArray, TokenizedColumn
 from keras_tfm.text.vocabulary import Vocabulary
 
 _log = logging.getLogger(__name__)
@@ -103,7 +103,8 @@ def stream(
         for side, texts in enumerate(zip(*rows, strict=True)):
             vocabulary, limit, is_target = vocabularies[side], limits[side], side == 1
             tokens = special.around_target if is_target else special.around_source
-            yield TokenizedColumn(texts, vocabulary, limit, is_target, *tokens)
+            encoded = TokenArray.encode(texts, vocabulary)
+            yield TokenizedColumn(encoded, vocabulary, limit, is_target, *tokens)
 
     sample = tokenize(itertools.islice(read(), _SAMPLE))
     lengths = _sampled_lengths(*sample, limits, num_buckets)

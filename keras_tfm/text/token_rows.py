@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_tfm.text.checks import check
+from keras_tfm.text.division import make_division
 from keras_tfm.text.files import chunks
 from keras_tfm.text.step_batches import StepBatches
 from keras_tfm.text.tf_data import step_dataset
@@ -126,8 +127,14 @@ class TokenRows(StepBatches):
             ImportError: TensorFlow is not installed.
         """
         starts, size = np.arange(0, self.num_tokens - 1, self.length), self.batch_size
+        division = make_division()
+
+        def batch(step):
+            rows = self._rows(starts[step * size : (step + 1) * size])
+            return self._divide(rows, division)
+
         return step_dataset(
-            lambda step: self._rows(starts[step * size : (step + 1) * size]),
+            batch,
             self._signature,
             0,
             -(-len(starts) // size),

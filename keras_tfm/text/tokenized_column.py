@@ -2,19 +2,93 @@
 
 import itertools
 from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
 
+from keras_tfm.text.checks import check
 from keras_tfm.text.vocabulary import Vocabulary
 
 _CHUNK = 100_000  # texts encoded at a time, which bounds the memory for lists
 
 
-class TokenizedColumn:
-    """The token ids of all texts of a column, concatenated in one array.
+class Tokens(Protocol):
+    """The tokens of N texts.
+
+    Attributes:
+        lengths: int array `(N,)`, tokens of each text.
+    """
+
+    lengths: np.ndarray
+
+    def rows(self, indices: np.ndarray, length: int) -> np.ndarray:
+        """Returns the first tokens of some texts.
+
+        Args:
+            indices: int array `(B,)` of texts.
+            length: int.
+
+        Returns:
+            int32 `(B, length)`, padded with 0.
+        """
+
+
+class TokenArray:
+    """Tokens of all texts in one array, see `Tokens`.
 
     Args:
-        texts: list of N strings.
+        ids: int array, the tokens of all texts, one after the other.
+        starts: int array `(N,)`, where each text starts in `ids`.
+        lengths: int array `(N,)`, tokens of each text.
+    """
+
+    def __init__(self, ids: np.ndarray, starts: np.ndarray, lengths: np.ndarray):
+        self.ids, self.starts, self.lengths = ids, starts, lengths
+
+    @classmethod
+    def encode(cls, texts: Sequence[str], vocabulary: Vocabulary) -> "TokenArray":
+        """Tokenizes texts."""
+        chunks, lengths = [], []
+        for first in range(0, len(texts), _CHUNK):
+            rows = vocabulary.encode(texts[first : first + _CHUNK])
+            lengths.extend(map(len, rows))
+            chunks.append(np.fromiter(itertools.chain.from_iterable(rows), "int32"))
+        chunks.append(np.zeros(1, "int32"))  # texts without a token start somewhere
+        counts = np.array(lengths, "int32")
+        return cls(np.concatenate(chunks), np.cumsum(counts) - counts, counts)
+
+    def rows(self, indices: np.ndarray, length: int) -> np.ndarray:
+        """Returns the first tokens of some texts, int32 `(B, length)`."""
+        return padded_rows(
+            self.ids, self.starts[indices], self.lengths[indices], length
+        )
+
+
+def padded_rows(
+    ids: np.ndarray, starts: np.ndarray, counts: np.ndarray, length: int
+) -> np.ndarray:
+    """Returns sections of an array as rows.
+
+    Args:
+        ids: int array.
+        starts: int array `(B,)`, where each section starts in `ids`.
+        counts: int array `(B,)`, how long it is.
+        length: int. Of longer sections these first ids.
+
+    Returns:
+        int32 `(B, length)`, padded with 0.
+    """
+    position = np.arange(length)
+    flat = starts[:, None].astype("int64") + position  # (B, length)
+    rows = ids[np.minimum(flat, len(ids) - 1)]
+    return np.where(position < counts[:, None], rows, 0).astype("int32", copy=False)
+
+
+class TokenizedColumn:
+    """The token ids of all texts of a column, with tokens around each text.
+
+    Args:
+        tokens: `Tokens` of N texts.
         vocabulary: `Vocabulary`.
         max_length: int, positions. Longer texts are truncated.
         is_target: bool. True adds the start and the end token. The length
@@ -22,45 +96,52 @@ class TokenizedColumn:
             end.
         prefix: ints before each text, which a truncation keeps.
         suffix: ints after each text, before the end, which it keeps too.
-
-    Attributes:
-        is_empty: bool `(N,)`, True where a text has no token of its own.
-        num_tokens: int32 `(N,)`, tokens of each text without start and end.
-        lengths: int32 `(N,)`, positions of each text, `max_length` at most.
-        is_too_long: bool `(N,)`, True where `max_length` truncates.
+        texts: the texts, for `resample` alone.
     """
 
     def __init__(
         self,
-        texts: list[str],
+        tokens: Tokens,
         vocabulary: Vocabulary,
         max_length: int,
         is_target: bool = False,
         prefix: Sequence[int] = (),
         suffix: Sequence[int] = (),
+        texts: Sequence[str] = (),
     ):
+        self.tokens = tokens
         self.texts = texts
         self.vocabulary = vocabulary
         self.max_length = max_length
         self.is_target = is_target
         self._prefix, self._suffix = [*prefix], [*suffix]
-        limit = max_length - len(self._prefix) - len(self._suffix)
-        chunks, lengths = [np.zeros(0, "int32")], []
-        for first in range(0, len(texts), _CHUNK):
-            rows = vocabulary.encode(texts[first : first + _CHUNK])
-            lengths.extend(map(len, rows))
-            if prefix or suffix:
-                rows = [[*self._prefix, *row[:limit], *self._suffix] for row in rows]
-            chunks.append(np.fromiter(itertools.chain.from_iterable(rows), "int32"))
-        self._ids = np.concatenate(chunks)
-        text_tokens = np.array(lengths, "int32")
-        self.is_empty = text_tokens == 0
-        self.is_too_long = text_tokens + is_target > limit
-        if prefix or suffix:
-            text_tokens = np.minimum(text_tokens, limit) + max_length - limit
-        self.num_tokens = text_tokens
-        self._starts = np.concatenate([[0], self.num_tokens.cumsum(dtype="int64")])
-        self.lengths = np.minimum(self.num_tokens + is_target, max_length)
+        self._limit = max_length - len(self._prefix) - len(self._suffix)
+        check(
+            self._limit > 0,
+            "`special_tokens` must leave a position for the text",
+            max_length=max_length,
+        )
+
+    @property
+    def num_tokens(self) -> np.ndarray:
+        """Tokens of each text without those around it, int `(N,)`."""
+        return self.tokens.lengths
+
+    @property
+    def is_empty(self) -> np.ndarray:
+        """Whether a text has no token of its own, bool `(N,)`."""
+        return self.num_tokens == 0
+
+    @property
+    def is_too_long(self) -> np.ndarray:
+        """Whether `max_length` truncates a text, bool `(N,)`."""
+        return self.num_tokens > self._limit - self.is_target
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Positions of each text, `max_length` at most, int32 `(N,)`."""
+        added = self.max_length - self._limit + self.is_target
+        return np.minimum(self.num_tokens.astype("int32") + added, self.max_length)
 
     def ids(self, indices: np.ndarray, length: int) -> np.ndarray:
         """Returns some texts as one padded array.
@@ -72,14 +153,18 @@ class TokenizedColumn:
         Returns:
             int32 `(B, length)`, padded with 0.
         """
-        position = np.arange(length) - self.is_target  # -1 is the start token
-        count = self.num_tokens[indices][:, None]  # (B, 1)
-        flat = self._starts[indices][:, None] + position  # (B, length)
-        ids = self._ids[np.clip(flat, 0, len(self._ids) - 1)]
-        ids = np.where((position >= 0) & (position < count), ids, 0)
+        before, after = [*self._prefix], [*self._suffix]
         if self.is_target:
-            ids[:, 0] = self.vocabulary.start_id
-            ids[position == count] = self.vocabulary.end_id
+            before = [self.vocabulary.start_id, *before]
+            after = [*after, self.vocabulary.end_id]
+        capacity = max(min(self._limit, length - len(before)), 0)
+        ids = np.zeros((len(indices), length), "int32")
+        ids[:, : len(before)] = before[:length]
+        ids[:, len(before) :][:, :capacity] = self.tokens.rows(indices, capacity)
+        end = len(before) + np.minimum(self.num_tokens[indices], self._limit)
+        for position, token in enumerate(after):
+            fits = end + position < length
+            ids[fits, (end + position)[fits]] = token
         return ids
 
     def resample(

@@ -11,7 +11,7 @@ import pytest
 from keras_tfm.text import Batches, Pairs, SpecialTokens, Vocabulary, read_pairs
 from keras_tfm.text.batches import padding_rates
 from keras_tfm.text.bucketing import Bucketing
-from keras_tfm.text.tokenized_column import TokenizedColumn
+from keras_tfm.text.tokenized_column import TokenArray, TokenizedColumn
 
 pytestmark = pytest.mark.backend("torch")  # fits on all backends: test_fit.py
 
@@ -319,8 +319,13 @@ def test_subword_sampling_changes_the_tokens_and_not_the_text(pairs, vocabulary)
 
 
 def test_a_sampled_segmentation_is_used_if_it_fits_the_bucket(vocabulary):
+    texts = ["ba be", "bi bo"]
     column = TokenizedColumn(
-        ["ba be", "bi bo"], vocabulary, max_length=9, is_target=True
+        TokenArray.encode(texts, vocabulary),
+        vocabulary,
+        max_length=9,
+        is_target=True,
+        texts=texts,
     )
     ids = column.ids(np.array([0, 1]), 6)
     usual = ids.copy()

@@ -109,8 +109,11 @@ def test_a_py_dataset_feeds_fit_one_epoch_after_the_other(
     model = compile_model(inputs, keras.layers.Dense(vocabulary.size)(x))
     batches = Batches(pairs, vocabulary, batch_tokens=2000, num_buckets=4)
     dataset = batches.py_dataset(workers=workers)
-    steps, batch = [], batches.batch
-    batches.batch = lambda step: (steps.append(step), batch(step))[1]
+    steps, batch = [], batches.divided_batch
+    batches.divided_batch = lambda step, *args: (
+        steps.append(step),
+        batch(step, *args),
+    )[1]
     model.fit(dataset, epochs=2, shuffle=shuffle, verbose=0)
     assert model.optimizer.iterations == 2 * len(dataset)
     assert dataset.epoch == 2 and set(steps) >= set(range(2 * len(dataset)))
