@@ -6,6 +6,7 @@ import os
 import pathlib
 import sys
 import time
+from collections.abc import Iterator
 
 from keras_tfm.cli import output
 from keras_tfm.cli.options import Encode
@@ -71,7 +72,7 @@ def check(flags: Encode) -> None:
         raise ValueError(f"--held-out must be at least 1; got {flags.held_out}.")
 
 
-def read(flags: Encode):
+def read(flags: Encode) -> Iterator[tuple[str, str]]:
     """Returns an iterator of the pairs of the files."""
     return iterate_pairs(
         flags.source,

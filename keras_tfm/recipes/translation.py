@@ -464,11 +464,11 @@ def usual_length(corpus: corpora.Corpus, vocabulary: AnyVocabulary) -> int:
     The translator splits longer texts into sentences: of an input longer than
     all training sources a model omits the end.
     """
-    every = slice(None, None, 1 + len(corpus.train) // 50_000)
+    sample = slice(None, None, 1 + len(corpus.train) // 50_000)
     if isinstance(corpus.train, text.EncodedCorpus):
-        lengths = corpus.train.tokens(0).lengths[every]
+        lengths = corpus.train.tokens(0).lengths[sample]
     else:
-        lengths = [len(row) for row in vocabulary.encode(corpus.train.source[every])]
+        lengths = [len(row) for row in vocabulary.encode(corpus.train.source[sample])]
     return max(1, int(np.percentile(lengths, 95)))
 
 

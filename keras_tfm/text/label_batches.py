@@ -1,5 +1,6 @@
 """Batches of a fixed budget of tokens from texts with labels."""
 
+import functools
 import logging
 from typing import Any
 
@@ -10,6 +11,7 @@ from keras_tfm.text.checks import check
 from keras_tfm.text.division import make_division
 from keras_tfm.text.labeled import LabeledDataset
 from keras_tfm.text.pair_packing import (
+    add_empty_texts,
     count_special_tokens,
     pack_texts,
     truncated_lengths,
@@ -108,6 +110,10 @@ class LabelBatches(StepBatches):
         self.subword_sampling = subword_sampling
         self.word_dropout = word_dropout
         self._segments = examples.paired if segments is None else segments
+        self._num_texts = 1 + examples.paired  # of a sequence
+        self._pack = functools.partial(
+            pack_texts, vocabulary=vocabulary, segments=self._segments
+        )
         self._check_augmentation()
         self._labels = examples.encoded_labels()
         weights = _class_weights(examples, class_weight)
@@ -183,9 +189,11 @@ class LabelBatches(StepBatches):
             ImportError: TensorFlow is not installed.
         """
         division = make_division()
+        num_arrays = 2 if division.multiple == 1 else 3
         return step_dataset(
             lambda step: self._divide(self.ordered_batch(step), division),
-            lambda tf: self._weighted(self._signature(tf)[:2], tf, division),
+            # Without the weights of the classes.
+            lambda tf: self._divided_signature(tf, division)[:num_arrays],
             0,
             self.steps_per_epoch,
             prefetch,
@@ -297,10 +305,7 @@ class LabelBatches(StepBatches):
         return (inputs, labels, *[tf.TensorSpec((None,), "float32")] * has_weights)
 
     def _divided_signature(self, tf, division):
-        return self._weighted(self._signature(tf), tf, division)
-
-    def _weighted(self, signature, tf, division):
-        """Adds the weights that `_filled` adds, if there are none."""
+        signature = self._signature(tf)
         if division.multiple == 1 or len(signature) == 3:
             return signature
         return (*signature, tf.TensorSpec((None,), "float32"))
@@ -311,23 +316,8 @@ class LabelBatches(StepBatches):
         [weights] = weights or [np.ones(count, "float32")]
         # Keras divides the loss by all rows, those of weight 0 included.
         weights = weights * np.float32((count + num_empty) / count)
-        labels, weights = pad_rows(labels, num_empty), pad_rows(weights, num_empty)
-        return self.with_empty_rows(inputs, num_empty), labels, weights
-
-    def with_empty_rows(
-        self, inputs: dict[str, np.ndarray], count: int
-    ) -> dict[str, np.ndarray]:
-        """Adds rows of the special tokens of an empty text.
-
-        Args:
-            inputs: dict of int32 arrays `(B, S)`, of `batch`.
-            count: int, rows to add.
-        """
-        text = ((),) * (1 + self.examples.paired)
-        empty = self._pack([text] * count, inputs["token_ids"].shape[1])
-        return {
-            name: np.concatenate([ids, empty[name]]) for name, ids in inputs.items()
-        }
+        inputs = add_empty_texts(inputs, num_empty, self.vocabulary, self._num_texts)
+        return inputs, pad_rows(labels, num_empty), pad_rows(weights, num_empty)
 
     def _tokens(self, indices) -> list[tuple]:
         """Returns the tokens of each text of a batch, truncated."""
@@ -354,9 +344,6 @@ class LabelBatches(StepBatches):
         for row, sampled in zip(rows, zip(*columns, strict=True), strict=True):
             if sum(map(len, sampled)) <= capacity:
                 texts[row] = sampled
-
-    def _pack(self, texts, length):
-        return pack_texts(texts, length, self.vocabulary, self._segments)
 
     def _draw_epoch(self, epoch):
         return self._bucketing.shuffled_batches(self._generator(epoch))

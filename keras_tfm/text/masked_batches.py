@@ -6,6 +6,7 @@ import numpy as np
 
 from keras_tfm.text.checks import check
 from keras_tfm.text.label_batches import LabelBatches
+from keras_tfm.text.pair_packing import add_empty_texts
 from keras_tfm.text.step_batches import StepBatches, pad_rows
 
 
@@ -109,7 +110,9 @@ class MaskedBatches(StepBatches):
         inputs, labels = batch
         positions = inputs["mask_positions"]
         inputs = {k: v for k, v in inputs.items() if k != "mask_positions"}
-        inputs = self.batches.with_empty_rows(inputs, num_empty)
+        num_texts = 1 + self.batches.examples.paired
+        vocabulary = self.batches.vocabulary
+        inputs = add_empty_texts(inputs, num_empty, vocabulary, num_texts)
         inputs["mask_positions"] = pad_rows(positions, num_empty)
         return inputs, pad_rows(labels, num_empty)
 

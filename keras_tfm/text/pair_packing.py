@@ -64,3 +64,19 @@ def pack_texts(
             ids[start:end], segment[start:end] = tokens, number
             start = end
     return {"token_ids": token_ids} | ({"segment_ids": segment_ids} if segments else {})
+
+
+def add_empty_texts(
+    inputs: dict[str, np.ndarray], count: int, vocabulary: Any, num_texts: int
+) -> dict[str, np.ndarray]:
+    """Adds rows to the inputs of an encoder: the special tokens of empty texts.
+
+    Args:
+        inputs: dict of int32 arrays `(B, S)`, of `pack_texts`.
+        count: int, rows to add.
+        vocabulary: `Vocabulary`, or another with its ids.
+        num_texts: int, 1 or 2, of a sequence.
+    """
+    length, segments = inputs["token_ids"].shape[1], "segment_ids" in inputs
+    empty = pack_texts([((),) * num_texts] * count, length, vocabulary, segments)
+    return {name: np.concatenate([ids, empty[name]]) for name, ids in inputs.items()}

@@ -153,18 +153,19 @@ class TokenizedColumn:
         Returns:
             int32 `(B, length)`, padded with 0.
         """
-        before, after = [*self._prefix], [*self._suffix]
+        start, end = [*self._prefix], [*self._suffix]
         if self.is_target:
-            before = [self.vocabulary.start_id, *before]
-            after = [*after, self.vocabulary.end_id]
-        capacity = max(min(self._limit, length - len(before)), 0)
+            start = [self.vocabulary.start_id, *start]
+            end = [*end, self.vocabulary.end_id]
+        capacity = max(min(self._limit, length - len(start)), 0)
         ids = np.zeros((len(indices), length), "int32")
-        ids[:, : len(before)] = before[:length]
-        ids[:, len(before) :][:, :capacity] = self.tokens.rows(indices, capacity)
-        end = len(before) + np.minimum(self.num_tokens[indices], self._limit)
-        for position, token in enumerate(after):
-            fits = end + position < length
-            ids[fits, (end + position)[fits]] = token
+        ids[:, : len(start)] = start[:length]
+        ids[:, len(start) :][:, :capacity] = self.tokens.rows(indices, capacity)
+        position = len(start) + np.minimum(self.num_tokens[indices], self._limit)
+        for token in end:
+            fits = position < length
+            ids[fits, position[fits]] = token
+            position = position + 1
         return ids
 
     def resample(

@@ -32,11 +32,11 @@ def folder(pairs, vocabulary, tmp_path_factory):
 def assert_equal_batches(first, second, num_steps):
     assert first.report == second.report and first.buckets == second.buckets
     for step in range(num_steps):
-        (inputs, labels), (others, other_labels) = first.batch(step), second.batch(step)
-        np.testing.assert_array_equal(labels, other_labels)
+        (inputs, labels), expected = first.batch(step), second.batch(step)
+        np.testing.assert_array_equal(labels, expected[1])
         for name, ids in inputs.items():
-            assert ids.dtype == others[name].dtype == "int32"
-            np.testing.assert_array_equal(ids, others[name])
+            assert ids.dtype == expected[0][name].dtype == "int32"
+            np.testing.assert_array_equal(ids, expected[0][name])
 
 
 @pytest.mark.parametrize(
@@ -73,19 +73,21 @@ def test_the_sides_can_have_different_vocabularies(pairs, vocabulary, tmp_path):
 
 @pytest.fixture(scope="module")
 def two_folders(pairs, vocabulary, folder, tmp_path_factory):
-    others = Pairs(*sentences(140, seed=5))
+    second_pairs = Pairs(*sentences(140, seed=5))
     second = tmp_path_factory.mktemp("encoded") / "second"
-    encode_corpus(others, second, vocabulary, languages=("en", "de"))
-    return [folder, second], others
+    encode_corpus(second_pairs, second, vocabulary, languages=("en", "de"))
+    return [folder, second], second_pairs
 
 
 def test_several_folders_are_one_corpus(pairs, vocabulary, two_folders):
-    folders, others = two_folders
+    folders, second_pairs = two_folders
     corpus = EncodedCorpus(folders)
-    both = Pairs([*pairs.source, *others.source], [*pairs.target, *others.target])
+    joined = Pairs(
+        [*pairs.source, *second_pairs.source], [*pairs.target, *second_pairs.target]
+    )
     options = {"batch_tokens": 400, "max_source_length": 25}
     encoded = Batches(corpus, vocabulary, **options)
-    batches = Batches(both, vocabulary, **options)
+    batches = Batches(joined, vocabulary, **options)
     assert_equal_batches(encoded, batches, batches.steps_per_epoch)
     assert corpus.report.count("\n") == 1 and "140 pairs" in corpus.report
 
@@ -102,11 +104,11 @@ def rows_of(batches, epoch):
 
 
 def test_weights_say_how_often_an_epoch_has_each_pair(vocabulary, two_folders):
-    folders, others = two_folders
+    folders, second_pairs = two_folders
     corpus = EncodedCorpus(folders, weights=[0.3, 2])
     batches = Batches(corpus, vocabulary, batch_tokens=400, num_buckets=3)
     epochs = [rows_of(batches, epoch) for epoch in range(4)]
-    twice = collections.Counter(map(tuple, vocabulary.encode(others.source)))
+    twice = collections.Counter(map(tuple, vocabulary.encode(second_pairs.source)))
     first = set(map(tuple, vocabulary.encode([])))  # of the other folder
     for counts in epochs:
         assert all(counts[row] >= 2 * count for row, count in twice.items())
@@ -174,31 +176,32 @@ def test_pairs_without_tokens_and_those_of_held_out_pairs_are_dropped(
     pairs, vocabulary, tmp_path
 ):
     sets = draw_held_out(pairs, 20, seed=1)
-    again = draw_held_out(iter(pairs), 20, seed=1)
-    assert list(sets["test"]) == list(again["test"]) and len(sets["test"]) == 20
+    repeated = draw_held_out(iter(pairs), 20, seed=1)
+    assert list(sets["test"]) == list(repeated["test"]) and len(sets["test"]) == 20
     rows = [*pairs, ("", "x"), ("x", " ")]
     corpus = encode_corpus(rows, tmp_path / "corpus", vocabulary, held_out=sets)
     assert list(corpus.test) == list(sets["test"])
     assert list(corpus.validation) == list(sets["validation"])
     held_out = [*sets["validation"], *sets["test"]]
     sides = [set(side) for side in zip(*held_out, strict=True)]
-    kept = [(s, t) for s, t in pairs if s not in sides[0] and t not in sides[1]]
-    assert len(corpus) == len(kept)
-    dropped = len(pairs) - len(kept)
+    remaining = [(s, t) for s, t in pairs if s not in sides[0] and t not in sides[1]]
+    assert len(corpus) == len(remaining)
+    dropped = len(pairs) - len(remaining)
     assert f"2 a side without tokens, {dropped} a side held out" in corpus.report
-    assert not sides[0] & {s for s, _ in kept}
+    assert not sides[0] & {s for s, _ in remaining}
     with pytest.raises(ValueError, match="`held_out` must leave at least half"):
         draw_held_out(pairs, 200)
 
 
 def test_other_vocabularies_and_sampling_raise(pairs, folder):
-    corpus, other = EncodedCorpus(folder), Vocabulary.train(pairs.source, size=290)
+    corpus = EncodedCorpus(folder)
+    unrelated = Vocabulary.train(pairs.source, size=290)
     with pytest.raises(
         ValueError, match=r"`vocabulary` must be the one .*corpus was encoded with"
     ):
-        Batches(corpus, other)
+        Batches(corpus, unrelated)
     with pytest.raises(ValueError, match="`target_vocabulary` must be the one"):
-        Batches(corpus, corpus.vocabulary, other)
+        Batches(corpus, corpus.vocabulary, unrelated)
     with pytest.raises(ValueError, match="`subword_sampling` must be None with an enc"):
         Batches(corpus, corpus.vocabulary, subword_sampling=0.1)
 
