@@ -82,12 +82,12 @@ def two_folders(pairs, vocabulary, folder, tmp_path_factory):
 def test_several_folders_are_one_corpus(pairs, vocabulary, two_folders):
     folders, second_pairs = two_folders
     corpus = EncodedCorpus(folders)
-    joined = Pairs(
+    all_pairs = Pairs(
         [*pairs.source, *second_pairs.source], [*pairs.target, *second_pairs.target]
     )
     options = {"batch_tokens": 400, "max_source_length": 25}
     encoded = Batches(corpus, vocabulary, **options)
-    batches = Batches(joined, vocabulary, **options)
+    batches = Batches(all_pairs, vocabulary, **options)
     assert_equal_batches(encoded, batches, batches.steps_per_epoch)
     assert corpus.report.count("\n") == 1 and "140 pairs" in corpus.report
 
