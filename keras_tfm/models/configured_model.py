@@ -92,6 +92,11 @@ class ConfiguredModel(keras.Model):
     def get_config(self) -> dict:
         config = {"name": self.name, "trainable": self.trainable}
         config["dtype"] = dtype_config(self)
+        # Keras itself forgets them: the layers are made anew.
+        layers = self._flatten_layers(include_self=False)
+        frozen = [x.path for x in layers if x.weights and not x.trainable]
+        if self.trainable and frozen:
+            config["frozen_layers"] = frozen
         for name, value in self.config.items():
             if isinstance(value, keras.layers.Layer):  # a position layer, an encoder
                 value = keras.saving.serialize_keras_object(value)
@@ -166,12 +171,17 @@ class ConfiguredModel(keras.Model):
     @classmethod
     def from_config(cls, config: dict, custom_objects: dict | None = None) -> Self:
         arguments = dict(config)
+        frozen = arguments.pop("frozen_layers", ())
         for name in ("positions", "encoder"):  # layers, if not the name of a kind
             if isinstance(config.get(name), dict):
                 arguments[name] = keras.saving.deserialize_keras_object(
                     config[name], custom_objects=custom_objects
                 )
-        return cls(**arguments)
+        model = cls(**arguments)
+        for layer in model._flatten_layers(include_self=False):
+            if layer.weights and layer.path in frozen:
+                layer.trainable = False
+        return model
 
 
 def split_options(options: dict, **defaults: Any) -> tuple:

@@ -268,6 +268,7 @@ def _write(
         model.save_weights(weights)
         copy = type(model).from_config(model.get_config())
         copy.load_weights(weights)
+        copy.trainable = True  # which layers were frozen belongs to that training
         copy.save(unfinished / "model.keras")
         for name in ("model.keras", *writers):
             os.replace(unfinished / name, folder / name)

@@ -91,3 +91,24 @@ def test_an_unknown_option_is_rejected(name):
     }
     with pytest.raises(TypeError, match="; got num_decoder_layers"):
         constructors[name]()
+
+
+@pytest.mark.parametrize("name", ["Transformer", "Classifier"])
+def test_frozen_layers_of_a_saved_model_stay_frozen(name, tmp_path):
+    model = MODELS[name][0]()
+    blocks = getattr(model, "encoder_blocks", [])
+    frozen = [model.get_layer("embedding"), blocks[0]] if blocks else [model.layers[1]]
+    for layer in frozen:
+        layer.trainable = False
+    expected = [weight.path for weight in model.trainable_weights]
+    assert 0 < len(expected) < len(model.weights)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert [weight.path for weight in loaded.trainable_weights] == expected
+    # A preset is a model for any training.
+    model.save_to_preset(tmp_path)
+    assert len(type(model).from_preset(tmp_path).trainable_weights) == len(
+        model.weights
+    )
+    loaded.trainable = True
+    assert len(loaded.trainable_weights) == len(model.weights)
