@@ -31,7 +31,7 @@ def score_pairs(
     scores: list = [None] * len(pairs)
     while order:
         # Batches of the few sizes of buckets: another size would be compiled.
-        bucket = decoder.source_bucket(sizes[order[0]])
+        bucket = decoder.compiled_search.buckets.source_bucket(sizes[order[0]])
         count = max(1, min(config.batch_size, config.batch_tokens // bucket))
         chosen, order = order[:count], order[count:]
         filler = [[]] * (count - len(chosen))

@@ -456,14 +456,6 @@ class Decoder:
         """
         return self.compiled_search.buckets.length_limit(source_length)
 
-    def source_bucket(self, source_length: int) -> int:
-        """Returns the padded length for which functions are compiled.
-
-        Args:
-            source_length: int, in tokens.
-        """
-        return self.compiled_search.buckets.source_bucket(source_length)
-
 
 def _pairs(ids, scores, length):
     """Returns pairs of ids and score of existing hypotheses, best first."""
