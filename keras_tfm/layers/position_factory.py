@@ -67,7 +67,7 @@ def positions_of_blocks(
     """Creates the layer of positions of each block in a stack.
 
     The layers have the config of `positions` and new weights; the blocks share
-    `T5Positions`, as in T5.
+    `T5Positions`, as in T5, unless `shared` is false.
 
     Args:
         positions: `RelativePositions`, or None.
@@ -92,6 +92,6 @@ def positions_of_blocks(
     config = {**positions.get_config(), "dtype": dtype}
     if isinstance(positions, T5Positions):
         config["bidirectional"] = bidirectional
-        # One layer in all blocks: Raffel et al. share the biases of a stack.
-        return [type(positions).from_config(config)] * num_blocks
+        if positions.shared:
+            return [type(positions).from_config(config)] * num_blocks
     return [type(positions).from_config(config) for _ in range(num_blocks)]

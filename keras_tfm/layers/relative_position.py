@@ -189,6 +189,8 @@ class T5Positions(RelativePositions):
             they share that of distance 0, as a causal mask hides them. A model
             chooses this itself: True in its encoder, False in its decoder.
         initializer: Keras initializer of the biases.
+        shared: bool. The blocks of a stack share one layer, as in T5; else each
+            has its own, as in umT5.
         **kwargs: arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -203,6 +205,7 @@ class T5Positions(RelativePositions):
         ValueError: buckets and distance that do not fit each other.
 
     Source: Raffel et al. 2020, section 2.1. https://arxiv.org/abs/1910.10683
+    Not shared: Chung et al. 2023, section 4. https://arxiv.org/abs/2304.09151
 
     Example:
         ```python
@@ -223,6 +226,7 @@ class T5Positions(RelativePositions):
         max_distance: int = 128,
         bidirectional: bool = True,
         initializer: Initializer = "random_normal",
+        shared: bool = True,
         **kwargs: Any,
     ):
         super().__init__(**kwargs)
@@ -240,6 +244,7 @@ class T5Positions(RelativePositions):
         self.max_distance = max_distance
         self.bidirectional = bidirectional
         self.initializer = keras.initializers.get(initializer)
+        self.shared = shared
 
     def build(self, queries_shape: Shape) -> None:
         self.embeddings = self.add_weight(

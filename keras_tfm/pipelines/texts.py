@@ -3,10 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from keras_tfm.text.files import is_unicode
-
-AnyVocabulary = Vocabulary | TokenizersVocabulary
+from keras_tfm.zoo.imported import AnyVocabulary
 
 
 def check_texts(texts: Iterable[str]) -> list[str]:

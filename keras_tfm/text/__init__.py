@@ -14,6 +14,7 @@ from keras_tfm.text.encoding import encode_corpus
 from keras_tfm.text.label_batches import LabelBatches
 from keras_tfm.text.labeled import LabeledDataset, read_labeled
 from keras_tfm.text.masked_batches import MaskedBatches
+from keras_tfm.text.moses_vocabulary import MosesVocabulary
 from keras_tfm.text.pair_files import iterate_pairs, read_pairs
 from keras_tfm.text.pairs import Pairs
 from keras_tfm.text.special_tokens import SpecialTokens
@@ -29,6 +30,7 @@ __all__ = [
     "LabelBatches",
     "LabeledDataset",
     "MaskedBatches",
+    "MosesVocabulary",
     "Pairs",
     "SpecialTokens",
     "TokenRows",

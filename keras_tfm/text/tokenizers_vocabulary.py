@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 
+from keras_tfm.text import moses_vocabulary
 from keras_tfm.text.checks import check
 from keras_tfm.text.learning import training_lines
 from keras_tfm.text.subword_sampling import WORD_START
@@ -186,14 +187,15 @@ class TokenizersVocabulary(SubwordVocabulary):
         return next((index for index in ids if index is not None), None)
 
 
-def load_vocabulary(path: str | os.PathLike) -> Vocabulary | TokenizersVocabulary:
-    """Reads a vocabulary of either kind, recognized by its first byte.
+def load_vocabulary(path: str | os.PathLike) -> SubwordVocabulary:
+    """Reads a vocabulary of any kind, recognized by its first bytes.
 
     Args:
-        path: string or path, of a SentencePiece model or a `tokenizer.json`.
+        path: string or path, of a SentencePiece model, a `tokenizer.json`, or a
+            file that `MosesVocabulary.save` wrote.
 
     Returns:
-        `Vocabulary` or `TokenizersVocabulary`.
+        `Vocabulary`, `TokenizersVocabulary` or `MosesVocabulary`.
 
     Example:
         ```python
@@ -209,8 +211,11 @@ def load_vocabulary(path: str | os.PathLike) -> Vocabulary | TokenizersVocabular
         ```
     """
     with open(path, "rb") as file:
-        is_json = file.read(1) == b"{"
-    return (TokenizersVocabulary if is_json else Vocabulary).load(path)
+        start = file.read(20)
+    if start.startswith(f'{{"{moses_vocabulary.KEY}"'.encode()):
+        return moses_vocabulary.MosesVocabulary.load(path)
+    kind = TokenizersVocabulary if start.startswith(b"{") else Vocabulary
+    return kind.load(path)
 
 
 def _import_tokenizers():

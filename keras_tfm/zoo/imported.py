@@ -5,7 +5,9 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_tfm.text import TokenizersVocabulary, Vocabulary
+from keras_tfm.text import MosesVocabulary, TokenizersVocabulary, Vocabulary
+
+AnyVocabulary = Vocabulary | TokenizersVocabulary | MosesVocabulary
 
 START_ID, END_ID = 2, 3  # of every imported model that generates
 
@@ -16,8 +18,8 @@ class Imported(NamedTuple):
     Attributes:
         model: Keras model.
         vocabulary: `TokenizersVocabulary`, or `Vocabulary` of a translation
-            model without added tokens; None if the checkpoint has none that is
-            read.
+            model without added tokens, or FSMT's `MosesVocabulary`; None if
+            the checkpoint has none that is read.
         classes: list of str, the names of a classifier's classes; else None.
         options: dict, for a model that generates: fields of `decode.Options`
             and arguments of a `Translator`, as the checkpoint's configuration
@@ -49,10 +51,10 @@ class Imported(NamedTuple):
     """
 
     model: keras.Model
-    vocabulary: TokenizersVocabulary | Vocabulary | None
+    vocabulary: AnyVocabulary | None
     classes: list[str] | None
     options: dict[str, Any] | None = None
-    target_vocabulary: TokenizersVocabulary | Vocabulary | None = None
+    target_vocabulary: AnyVocabulary | None = None
     tokens: tuple[list[str], list[str]] | None = None
     languages: dict[str, int] | None = None
     tag_position: str = "prefix"

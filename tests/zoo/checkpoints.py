@@ -34,6 +34,14 @@ MARIAN = {
 }
 
 
+FSMT = {
+    **{name: value for name, value in SIZES.items() if name != "vocab_size"},
+    "src_vocab_size": V,
+    "tgt_vocab_size": V,
+    "forced_eos_token_id": None,
+}
+
+
 T5 = {
     "vocab_size": V,
     "d_model": 16,
@@ -63,6 +71,7 @@ FAMILIES = {
         "MBartForConditionalGeneration",
         {**SIZES, "scale_embedding": True, "decoder_start_token_id": 2},
     ),
+    "FSMT": ("FSMTConfig", "FSMTForConditionalGeneration", FSMT),
     "BART": ("BartConfig", "BartForConditionalGeneration", SIZES),
     "T5": ("T5Config", "T5ForConditionalGeneration", T5),
     "T5 1.1": (
@@ -75,10 +84,11 @@ FAMILIES = {
         "MT5ForConditionalGeneration",
         {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
     ),
+    "umT5": ("UMT5Config", "UMT5ForConditionalGeneration", T5),
 }
 
 
-UNKNOWN = {"T5": 2, "T5 1.1": 2, "mT5": 2, "Marian": 1, "Marian, untied": 1}
+UNKNOWN = {"T5": 2, "T5 1.1": 2, "mT5": 2, "umT5": 2, "Marian": 1, "Marian, untied": 1}
 
 
 def write(folder, family, **settings):
@@ -101,7 +111,13 @@ def write(folder, family, **settings):
 
 
 def start_of(config):
-    begins_with_padding = config.model_type in ("marian", "pegasus", "t5", "mt5")
+    begins_with_padding = config.model_type in (
+        "marian",
+        "pegasus",
+        "t5",
+        "mt5",
+        "umt5",
+    )
     return config.pad_token_id if begins_with_padding else config.eos_token_id
 
 
@@ -124,7 +140,7 @@ def reference_ids(config):
 
     The library's ids begin with padding, unknown, start and end.
     """
-    unknown = {"marian": 1, "t5": 2, "mt5": 2}.get(config.model_type, 3)
+    unknown = {"marian": 1, "t5": 2, "mt5": 2, "umt5": 2}.get(config.model_type, 3)
     first = [config.pad_token_id, unknown, start_of(config), config.eos_token_id]
     return np.array([*first, *(i for i in range(V) if i not in first)])
 
@@ -145,10 +161,12 @@ LIVELY = {
     "Pegasus": 11,
     "M2M100": 19,
     "mBART": 11,
+    "FSMT": 3,
     "BART": 15,
     "T5": 5,
     "T5 1.1": 15,
     "mT5": 15,
+    "umT5": 15,
 }
 
 
@@ -170,6 +188,8 @@ def write_lively(folder, family, rows=12):
         if hasattr(reference, "final_logits_bias"):
             reference.final_logits_bias.zero_()
             reference.final_logits_bias[0, config.eos_token_id] = 4.0
+        if config.model_type == "fsmt":  # no bias makes its outputs end
+            reference.model.decoder.output_projection.weight[config.eos_token_id] *= 4
         reference.save_pretrained(folder)
     source = np.random.default_rng(1).integers(4, V - 1, (rows, S))
     source[:, -1] = source[1, 5] = config.eos_token_id

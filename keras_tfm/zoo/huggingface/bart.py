@@ -1,4 +1,4 @@
-"""BART and its descendants: Marian, Pegasus, M2M100 and NLLB, mBART."""
+"""BART and its relatives: Marian, Pegasus, M2M100 and NLLB, mBART, FSMT."""
 
 import dataclasses
 
@@ -27,19 +27,23 @@ class Variant:
         normalize_first: bool. Pre-norm blocks.
         learned_positions: bool. Learned positions, counted from row 2, and a
             normalization of the embedded tokens.
+        fairseq_positions: bool. Sinusoids count from the row after that of
+            padding, as in fairseq.
         has_bias: bool. The logits have a bias.
         keeps_sentences: bool. Texts are translated whole, not by sentence.
     """
 
     normalize_first: bool = False
     learned_positions: bool = False
+    fairseq_positions: bool = False
     has_bias: bool = True
     keeps_sentences: bool = False
 
 
 VARIANTS = {
     "bart": Variant(learned_positions=True, keeps_sentences=True),
-    "m2m_100": Variant(normalize_first=True, has_bias=False),
+    "fsmt": Variant(fairseq_positions=True, has_bias=False),
+    "m2m_100": Variant(normalize_first=True, fairseq_positions=True, has_bias=False),
     "marian": Variant(),
     "mbart": Variant(normalize_first=True, learned_positions=True),
     "pegasus": Variant(normalize_first=True, keeps_sentences=True),
@@ -58,6 +62,7 @@ IGNORED = (  # copies of the embedding matrix, and sinusoids
     r"lm_head\.weight",
     r"(model\.)?shared\.weight",
     r"(model\.)?(en|de)coder\.embed_(tokens\.weight|positions\.weights?)",
+    r"(model\.)?decoder\.output_projection\.weight",
 )
 LEARNED_START = 2  # first row of learned positions
 ROUNDING = 2e-3  # error of a sine in half precision, and some more
@@ -97,6 +102,10 @@ def _prefix(checkpoint):
 def _tie(checkpoint):
     config, shapes = checkpoint.config, checkpoint.tensors.shapes
     is_shared = config.get("share_encoder_decoder_embeddings", True)
+    if checkpoint.model_type == "fsmt":
+        output, target = _output_name(checkpoint), _embedding_names(checkpoint)[1]
+        untied = output in shapes and not checkpoint.tensors.are_equal(output, target)
+        return None if untied else "target"
     if config.get("tie_word_embeddings", True):
         return "all" if is_shared else "target"
     # transformers 5 then ties no matrix to another.
@@ -107,6 +116,12 @@ def _tie(checkpoint):
 def _embedding_names(checkpoint):
     prefix = _prefix(checkpoint)
     return [f"{prefix}{side}.embed_tokens.weight" for side in SIDES]
+
+
+def _output_name(checkpoint):
+    if checkpoint.model_type == "fsmt":
+        return f"{_prefix(checkpoint)}decoder.output_projection.weight"
+    return "lm_head.weight"
 
 
 def _position_names(checkpoint):
@@ -126,7 +141,9 @@ def _arguments(checkpoint):
         "num_heads": _common(config, "attention_heads"),
         "tie": _tie(checkpoint),
         "scale_embedding": bool(
-            config.get("scale_embedding", checkpoint.model_type == "m2m_100")
+            config.get(
+                "scale_embedding", VARIANTS[checkpoint.model_type].fairseq_positions
+            )
         ),
         "normalize_embedding": variant.learned_positions,
         "logits_bias": variant.has_bias or bool(never_generated),
@@ -148,18 +165,18 @@ def _common(config, name):
 
 def _positions(checkpoint):
     config, tensors = checkpoint.config, checkpoint.tensors
-    if VARIANTS[checkpoint.model_type].learned_positions:
+    variant = VARIANTS[checkpoint.model_type]
+    if variant.learned_positions:
         length = config.integer("max_position_embeddings")
         return {"positions": "learned", "sequence_length": length}
-    is_m2m = checkpoint.model_type == "m2m_100"
+    is_fairseq = variant.fairseq_positions
     waves = SinusoidalPositions(
         "halves",
-        # M2M100 counts from the row after that of padding.
-        first_position=config.integer("pad_token_id") + 1 if is_m2m else 0,
-        reach_max_period=is_m2m,
+        first_position=config.integer("pad_token_id") + 1 if is_fairseq else 0,
+        reach_max_period=is_fairseq,
     )
     # Some checkpoints store the sinusoids, and some another matrix instead.
-    for name in () if is_m2m else _position_names(checkpoint):
+    for name in () if is_fairseq else _position_names(checkpoint):
         if name not in tensors.shapes:
             continue
         matrix = tensors.array(name).astype("float32")  # (T, D)
@@ -177,7 +194,7 @@ def _weights(model, checkpoint):
     bias = "final_logits_bias"
     has_bias = variant.has_bias and bias in checkpoint.tensors.shapes
     bias = bias if has_bias else None
-    mapping += weight_mapping.logits(model, target, "lm_head.weight", bias)
+    mapping += weight_mapping.logits(model, target, _output_name(checkpoint), bias)
     is_learned = model.config["positions"] == "learned"
     for (side, embedding, layers, norm), positions in zip(
         weight_mapping.stacks_of(model), _position_names(checkpoint), strict=True
@@ -200,7 +217,7 @@ def _shared_names(checkpoint):
     """Names of the embedding matrices; a tied one may have any of several."""
     source, target = _embedding_names(checkpoint)
     tie, first_of = _tie(checkpoint), checkpoint.tensors.first_of
-    output = ["lm_head.weight"] if tie in ("all", "target") else []
+    output = [_output_name(checkpoint)] if tie in ("all", "target") else []
     if tie in ("all", "inputs"):
         shared = f"{_prefix(checkpoint)}shared.weight"
         return [first_of([shared, source, target, *output])] * 2
@@ -209,6 +226,8 @@ def _shared_names(checkpoint):
 
 def _vocabulary(checkpoint, model):
     folder = checkpoint.folder
+    if checkpoint.model_type == "fsmt":
+        return vocabularies.moses_vocabularies(checkpoint)
     if checkpoint.model_type == "bart":
         return vocabularies.byte_level_vocabulary(checkpoint)
     # What `to_hugging_face` writes may have one vocabulary for both sides.

@@ -10,7 +10,8 @@ from keras_tfm.zoo.huggingface.weights_folder import weight_files
 from keras_tfm.zoo.repositories import HUB, repository
 
 SMALL_FILES = [
-    *("*config.json", "tokenizer.json", "*vocab.json", "vocab.txt", "merges.txt"),
+    *("*config.json", "tokenizer.json", "*vocab.json", "vocab-*.json"),
+    *("vocab.txt", "merges.txt"),
     *("*.spm", "sentencepiece*.model", "spiece.model", "spm.model"),
     *("special_tokens_map.json", "added_tokens.json"),
 ]

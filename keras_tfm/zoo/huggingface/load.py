@@ -39,8 +39,9 @@ def from_hugging_face(
 
     Encoders: BERT, DistilBERT, MiniLM, RoBERTa, XLM-R and CamemBERT, with their
     heads. Models that generate: Marian (OPUS-MT), Pegasus, M2M100, NLLB, mBART,
-    BART, T5 and mT5 as `Transformer`, and GPT-2 as `CausalLM`, with their
-    vocabularies (Marian's without the punctuation rules of sacremoses). Ids of
+    BART, FSMT (WMT 2019), T5, mT5 and umT5 as `Transformer`, and GPT-2 as
+    `CausalLM`, with their vocabularies (Marian's without the punctuation rules
+    of sacremoses; FSMT's needs that library). Ids of
     models that generate are renumbered, so that padding, unknown, start and end
     are 0 to 3; where decoding starts with padding or the end token, the start
     is a row more. `Imported.options_for` sets the tags of two languages, or
@@ -181,6 +182,10 @@ def _read_config(folder, source, shapes):
             f"{file}: `model_type` must be one of {sorted([*families, *SAME_AS])} "
             f"(MiniLM is a bert); got {name!r}."
         )
+    for side, size in (("src", "vocab_size"), ("tgt", "decoder_vocab_size")):
+        if f"{side}_vocab_size" in config:  # of FSMT
+            config[size] = config[f"{side}_vocab_size"]
+            config.setdefault("share_encoder_decoder_embeddings", False)
     end = config.get("eos_token_id")
     if isinstance(end, list) and len(end) == 1:
         config["eos_token_id"] = end[0]

@@ -1,4 +1,4 @@
-"""T5, versions 1.0 and 1.1, and mT5."""
+"""T5, versions 1.0 and 1.1, mT5 and umT5."""
 
 from keras_tfm.layers import T5Positions
 from keras_tfm.models import Transformer
@@ -33,7 +33,7 @@ BIAS = "relative_attention_bias.weight"
 IGNORED = (  # copies of the embedding matrix, and a bias that is not used
     r"(en|de)coder\.embed_tokens\.weight",
     r"lm_head\.weight",
-    r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
+    r"decoder\.block\.\d+\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight",
 )
 
 
@@ -49,7 +49,10 @@ def _permutations(config, tokenizer):
     return permutation, permutation
 
 
-def _is_tied(config):
+def _is_tied(checkpoint):
+    config = checkpoint.config
+    if config["model_type"] == "umt5":  # transformers ties what has no matrix
+        return "lm_head.weight" not in checkpoint.tensors.shapes
     return config.get("tie_word_embeddings", config["model_type"] != "mt5")
 
 
@@ -68,10 +71,11 @@ def _arguments(checkpoint):
         "intermediate_dim": config.integer("d_ff"),
         "num_heads": config.integer("num_heads"),
         "key_dim": config.integer("d_kv"),
-        "tie": "all" if _is_tied(config) else "inputs",
+        "tie": "all" if _is_tied(checkpoint) else "inputs",
         "positions": T5Positions(
             config.integer("relative_attention_num_buckets"),
             config.integer("relative_attention_max_distance", 128),
+            shared=config["model_type"] != "umt5",
         ),
         "scale_embedding": False,
         "logits_bias": bool(checkpoint.permutation.never_generated),
@@ -92,7 +96,7 @@ def _weights(model, checkpoint):
     config, permutation = checkpoint.config, checkpoint.permutation
     copies = [f"{side}embed_tokens.weight" for side in ("encoder.", "decoder.")]
     copies = ["shared.weight", *copies]
-    copies += ["lm_head.weight"] if _is_tied(config) else []
+    copies += ["lm_head.weight"] if _is_tied(checkpoint) else []
     tokens = checkpoint.tensors.first_of(copies)
     embeddings = model.target_embedding.embeddings
     mapping = [Weight(embeddings, [tokens], permutation.rows)]
@@ -106,9 +110,11 @@ def _weights(model, checkpoint):
         names = GATED_FEED_FORWARD if gated else FEED_FORWARD
         mapping += blocks(layers, ATTENTION, stem)
         mapping += blocks(layers, names, f"{stem}{last}.")
-        # The first block holds the bias that all of them share.
-        bias = f"{stem.format(0)}0.SelfAttention.{BIAS}"
-        mapping.append(Weight(layers[0].positions.embeddings, [bias]))
+        # The first block holds a bias that all of them share.
+        for number, block in enumerate(layers):
+            if number == 0 or not block.positions.shared:
+                bias = f"{stem.format(number)}0.SelfAttention.{BIAS}"
+                mapping.append(Weight(block.positions.embeddings, [bias]))
     mapping += pytorch_layers([model.encoder_norm], "encoder.final_layer_norm")
     # Version 1.0 scales the hidden states before the projection.
     scale = config.integer("d_model") ** -0.5 if _scales_output(config) else 1.0
@@ -127,7 +133,7 @@ def _scales_output(config):
 
 
 FAMILY = Family(
-    model_types=("t5", "mt5"),
+    model_types=("t5", "mt5", "umt5"),
     heads=("seq2seq",),
     permutations=_permutations,
     arguments=_arguments,

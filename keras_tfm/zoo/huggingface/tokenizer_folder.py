@@ -24,6 +24,9 @@ OWN_TOKEN = re.compile(
 ROLES = {"pad_token": "<pad>", "unk_token": "<unk>", "eos_token": "</s>"}
 ROLES |= {"bos_token": "<s>", "cls_token": "<s>", "sep_token": "</s>"}
 ROLES |= {"mask_token": "<mask>"}
+# Of most models, and of FSMT.
+SOURCE_VOCABULARIES = ("vocab.json", "vocab-src.json")
+TARGET_VOCABULARIES = ("target_vocab.json", "vocab-tgt.json")
 NUM_SENTINELS = 100  # tokens of T5 after its subwords, where no file says it
 PEGASUS_OFFSET = 103  # ids before Pegasus' subwords, where no file says it
 PEGASUS_FIRST = ["<pad>", "</s>", "<mask_1>", "<mask_2>"]
@@ -127,7 +130,7 @@ class TokenizerFolder:
             if isinstance(vocab, list):  # of pairs of a token and its score
                 vocab = {token: number for number, (token, _) in enumerate(vocab)}
         else:
-            vocab = read_json(self.folder / "vocab.json")
+            vocab = _read_ids(self.folder, SOURCE_VOCABULARIES)
         by_id = {number: token for token, number in vocab.items()}
         if not self.content and self.sentencepiece is not None:
             subwords = sentencepiece_models.tokens_of(self.sentencepiece)
@@ -141,7 +144,7 @@ class TokenizerFolder:
     @functools.cached_property
     def target_ids(self) -> dict[str, int]:
         """The ids of a vocabulary of the target alone; empty without."""
-        return read_json(self.folder / "target_vocab.json")
+        return _read_ids(self.folder, TARGET_VOCABULARIES)
 
     def name_of(self, role: str, default: str | None = None) -> str:
         """Returns the name of a special token.
@@ -192,3 +195,8 @@ class TokenizerFolder:
                 if tags:
                     return tags
         return []
+
+
+def _read_ids(folder, names):
+    """Reads the first of several files that maps tokens to ids; empty without."""
+    return next(filter(None, (read_json(folder / name) for name in names)), {})

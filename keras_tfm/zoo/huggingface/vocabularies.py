@@ -6,7 +6,8 @@ from typing import Any
 
 import keras
 
-from keras_tfm.text import TokenizersVocabulary
+from keras_tfm.text import MosesVocabulary, TokenizersVocabulary
+from keras_tfm.text.moses_vocabulary import KEY as MOSES
 from keras_tfm.zoo import sentencepiece_models
 from keras_tfm.zoo.config_file import read_json, reading
 from keras_tfm.zoo.huggingface.renumbered_tokenizer import (
@@ -284,3 +285,41 @@ def marian_vocabulary(checkpoint: Any) -> dict[str, Any]:
         "languages": sides[0][1],
         "tag_position": "target",
     }
+
+
+def moses_vocabularies(checkpoint: Any) -> dict[str, Any]:
+    """Reads the two vocabularies of FSMT, and its merges.
+
+    Args:
+        checkpoint: `Checkpoint`.
+
+    Returns:
+        dict of fields of `Imported`.
+
+    Raises:
+        ImportError: `sacremoses` or `tokenizers` is not installed.
+        ValueError: a file is damaged, or of another model.
+    """
+    folder, tokenizer = checkpoint.folder, checkpoint.tokenizer
+    file = folder / "merges.txt"
+    if not file.is_file():
+        return {"vocabulary": None}
+    lines = file.read_text(encoding="utf-8").splitlines()
+    content = {
+        "merges": [line.split()[:2] for line in lines if line],
+        "lower_case": bool(tokenizer.settings.get("do_lower_case", False)),
+    }
+    languages = tokenizer.settings.get("langs") or checkpoint.config["langs"]
+    source_ids = {token: number for number, token in tokenizer.tokens.items()}
+    vocabs = source_ids, tokenizer.target_ids
+    permutations = checkpoint.permutation, checkpoint.target_permutation
+    sides = []
+    for language, vocab, permutation in zip(
+        languages, vocabs, permutations, strict=True
+    ):
+        _check_special(folder, vocab, tokenizer, permutation)
+        by_id = {number: token for token, number in vocab.items()}
+        tokens = [by_id.get(int(i), f"<{i}>") for i in permutation.order[4:]]
+        content |= {"language": language, "tokens": [*SPECIAL_TOKENS, *tokens]}
+        sides.append(MosesVocabulary(json.dumps({MOSES: content})))
+    return {"vocabulary": sides[0], "target_vocabulary": sides[1]}

@@ -128,7 +128,7 @@ class WeightsFolder:
         """
         present = [name for name in names if name in self.shapes]
         for name in present[1:]:
-            if not self._equal(present[0], name):
+            if not self.are_equal(present[0], name):
                 raise ValueError(
                     f"{self.folder}: {present[0]!r} and {name!r} must be equal, since "
                     "the configuration ties them; they differ. Delete the wrong one, "
@@ -137,7 +137,12 @@ class WeightsFolder:
                 )
         return [*present, *names][0]
 
-    def _equal(self, *names):
+    def are_equal(self, *names: str) -> bool:
+        """Returns whether two tensors are the same.
+
+        Args:
+            *names: two str, of `shapes`.
+        """
         first, second = (self.shapes[name] for name in names)
         if first != second or not first:
             return False
