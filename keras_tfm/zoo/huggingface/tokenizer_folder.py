@@ -198,5 +198,5 @@ class TokenizerFolder:
 
 
 def _read_ids(folder, names):
-    """Reads the first of several files that maps tokens to ids; empty without."""
+    """Reads the first of several files of ids that exists; empty without."""
     return next(filter(None, (read_json(folder / name) for name in names)), {})
