@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from keras_tfm.text import SpecialTokens, iterate_pairs, stream
+from keras_tfm.text import Pairs, SpecialTokens, iterate_pairs, stream
 from keras_tfm.text import streaming as streaming_module
 
 pytestmark = pytest.mark.backend("torch")  # no backend is involved
@@ -138,6 +138,66 @@ def test_drops_are_counted_and_logged_at_the_end_of_a_pass(
         "502 pairs read; dropped for a side without tokens: 2; "
         f"{verb or 'truncated'} for their length: {500 - len(fitting)}."
     )
+
+
+def test_a_stream_resumes_at_any_step(pairs, vocabulary):
+    def read(first_step, repeat):
+        dataset = stream(
+            as_function(pairs),
+            vocabulary,
+            batch_tokens=500,
+            repeat=repeat,
+            first_step=first_step,
+        )
+        return [labels.numpy() for _, labels in dataset.take(60)]
+
+    whole = read(0, True)
+    for actual, expected in zip(read(7, True), whole[7:], strict=False):
+        np.testing.assert_array_equal(actual, expected)
+    one_pass = read(0, False)
+    assert 20 < len(one_pass) < 60 and len(read(7, False)) == len(one_pass) - 7
+    with pytest.raises(ValueError, match="`first_step` must be 0 or more"):
+        read(-1, True)
+
+
+def test_batches_are_filled_up_to_a_multiple(pairs, vocabulary):
+    options = {"batch_tokens": 500}
+    plain = list(stream(as_function(pairs), vocabulary, **options))
+    filled = list(stream(as_function(pairs), vocabulary, **options, rows_multiple=8))
+    assert {len(labels) % 8 for _, labels in plain} != {0}
+    for (_, expected), (_, actual) in zip(plain, filled, strict=True):
+        assert len(actual) == -(-len(expected) // 8) * 8
+        np.testing.assert_array_equal(actual[: len(expected)], expected)
+        assert not np.any(actual[len(expected) :])
+
+
+def test_parts_have_their_own_pairs_in_batches_of_one_shape(pairs, vocabulary):
+    rows = list(pairs)
+    parts = [
+        list(
+            stream(
+                as_function(pairs),
+                vocabulary,
+                batch_tokens=500,
+                repeat=True,
+                part=(index, 3),
+                rows_multiple=6,
+            ).take(60)
+        )
+        for index in range(3)
+    ]
+    shapes = [[labels.shape for _, labels in batches] for batches in parts]
+    assert shapes[0] == shapes[1] == shapes[2] and len(set(shapes[0])) >= 3
+    assert all(rows % 2 == 0 for rows, _ in shapes[0])
+    for index, batches in enumerate(parts):
+        actual = contents(batches)
+        share = expected_counts(Pairs(*zip(*rows[index::3], strict=True)), vocabulary)
+        assert actual.total() > 3 * len(rows) / 3 and set(actual) <= set(share)
+        assert len(set(share) - set(actual)) < 10  # others wait for their bucket
+        real = sum(int(np.count_nonzero(labels[:, 0])) for _, labels in batches)
+        assert real > 0.9 * sum(len(labels) for _, labels in batches)
+    with pytest.raises(ValueError, match="`repeat` must be True with more than one"):
+        stream(as_function(pairs), vocabulary, part=(0, 2))
 
 
 def test_faults_in_the_first_pairs_raise_at_once(pairs, vocabulary, tmp_path):
