@@ -123,19 +123,15 @@ def stream(
     check_limits(max_source_length, max_target_length, too_long)
     check_budget(batch_tokens, 1, max_target_length)
     check(first_step >= 0, "`first_step` must be 0 or more", first_step=first_step)
-    division = make_division(part, rows_multiple)
-    check(
-        repeat or division.count == 1,
-        "`repeat` must be True with more than one part: a part may end earlier",
-        "Pass repeat=True, and `steps_per_epoch` to `fit`.",
-        parts=division.count,
-    )
+    division = _division(part, rows_multiple, repeat)
     limits = (max_source_length, max_target_length)
-    vocabularies = (vocabulary, target_vocabulary or vocabulary)
-    read, special = _reader(pairs), special_tokens or SpecialTokens()
+    read = _reader(pairs)
 
     tokenize = functools.partial(
-        _tokenized, vocabularies=vocabularies, limits=limits, special=special
+        _tokenized,
+        vocabularies=(vocabulary, target_vocabulary or vocabulary),
+        limits=limits,
+        special=special_tokens or SpecialTokens(),
     )
 
     def read_pass(number, waiting):
@@ -170,6 +166,17 @@ def stream(
         number += 1
 
     return generated_dataset(generate, pair_signature, INFINITE if repeat else None)
+
+
+def _division(part, rows_multiple, repeat):
+    division = make_division(part, rows_multiple)
+    check(
+        repeat or division.count == 1,
+        "`repeat` must be True with more than one part: a part may end earlier",
+        "Pass repeat=True, and `steps_per_epoch` to `fit`.",
+        parts=division.count,
+    )
+    return division
 
 
 def _tokenized(pairs, vocabularies, limits, special):
