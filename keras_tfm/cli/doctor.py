@@ -1,38 +1,49 @@
 """`keras-tfm doctor`."""
 
-import collections
+import contextlib
 import gzip
-import math
+import json
 import os
 import pathlib
 import re
-import unicodedata
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from keras_tfm.cli import lines
 from keras_tfm.cli.options import Doctor
+from keras_tfm.cli.pair_faults import AMBIGUOUS, HeldOut, find_faults, normalize
+from keras_tfm.recipes.user_files import SPLIT_NAMES, find_corpora
 from keras_tfm.text.files import iterate_lines
 from keras_tfm.text.normalization import (
     changed_characters,
     describe_change,
     normalizer,
 )
+from keras_tfm.text.reading import ReadingReport
+from keras_tfm.text.sides import Sides, is_header
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 
-# Factor by which a pair's length ratio differs from the median of the corpus.
-UNUSUAL_RATIO = 3.0
-# Log-likelihood ratio, in nats, from which two sides count as swapped.
-SWAPPED = 8.0
-# Control characters, private use, and replacements of undecodable bytes.
-NOT_TEXT = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\ue000-\uf8ff\ufffd]")
-MIN_CHARACTERS = 20  # of a copy, or of a pair that is judged by its lengths
-AMBIGUOUS = "the source has another target in an earlier pair"
 CHANGES = 10  # characters to list that the normalization changes
+OTHERS = 10  # files of a folder to list that hold no pairs
+
+
+class Examination(NamedTuple):
+    """What was found in a corpus.
+
+    Attributes:
+        pairs: list of pairs of str, those without a fault.
+        sides: names of both sides, or None.
+        is_faulty: bool. A pair has a fault, or a row cannot be read.
+    """
+
+    pairs: list
+    sides: Sides | None
+    is_faulty: bool
 
 
 def run(flags: Doctor) -> int:
-    """Counts the faults of a parallel corpus, and writes what has none.
+    """Counts the faults of parallel corpora, and writes what has none.
 
     Args:
         flags: `options.Doctor`.
@@ -43,9 +54,97 @@ def run(flags: Doctor) -> int:
     vocabulary = None if flags.vocabulary is None else _load(flags.vocabulary)
     _check_output(flags)
     normalizer(flags.normalization)  # rejects an unknown one
-    report, rows = _read(flags)
+    if os.path.isdir(flags.source):
+        is_faulty = _examine_folder(flags, vocabulary)
+    else:
+        files = [name for name in (flags.source, flags.target) if name is not None]
+        held_out = _test_set(flags)
+        report, rows = _read(files, flags)
+        if not report.rows:
+            raise ValueError(f"FILE must hold at least one pair; got none in {files}.")
+        examination = examine(flags, report, rows, held_out, vocabulary)
+        is_faulty = examination.is_faulty
+        if flags.output is not None:
+            write_pairs(flags.output, examination.pairs, examination.sides)
+    return int(flags.strict and is_faulty)
+
+
+def _examine_folder(flags, vocabulary):
+    """Examines each corpus of a folder, and counts the other files."""
+    corpora, others = _corpora(flags)
+    tests = _test_set(flags)
+    for corpus in corpora:
+        if corpus.name in (*SPLIT_NAMES[1], *SPLIT_NAMES[2]):
+            # A fault that ends it is reported when the corpus is examined.
+            with contextlib.suppress(ValueError, OSError):
+                _, rows = _read(corpus.files, flags)
+                tests[corpus.title] = _normalized(pair for _, pair in rows)
+    num_read, is_faulty = 0, False
+    for corpus in corpora:
+        try:
+            report, rows = _read(corpus.files, flags)
+        except (ValueError, OSError) as error:
+            others[corpus.title] = str(error)
+            continue
+        if not rows:
+            others[corpus.title] = report.descriptions()[0]
+            continue
+        num_read += 1
+        print(f"{corpus.title}:")
+        held_out = tests if corpus.name in SPLIT_NAMES[0] else {}
+        examination = examine(flags, report, rows, held_out, vocabulary)
+        is_faulty |= examination.is_faulty
+        if flags.output is not None:
+            os.makedirs(flags.output, exist_ok=True)
+            file = os.path.join(flags.output, f"{corpus.name}.tsv")
+            write_pairs(file, examination.pairs, corpus.sides or examination.sides)
+        print()
+    print(f"{num_read:,} corpora, and {len(others):,} other files without pairs")
+    for name, reason in list(others.items())[:OTHERS]:
+        print(f"    {name}: {reason}")
+    if not num_read:
+        raise ValueError(f"No file in {flags.source!r} has pairs that can be read.")
+    return is_faulty
+
+
+def _corpora(flags):
+    """Returns the corpora of a folder, and why other files hold none."""
+    languages = (flags.source_column, flags.target_column)
+    corpora, others = find_corpora(
+        flags.source, None if None in languages else languages
+    )
+    run_flags = pathlib.Path(flags.source, "flags.json")
+    if not corpora or run_flags.is_file():
+        content = ", ".join(sorted(os.listdir(flags.source))[:8]) or "an empty folder"
+        fix = "Name the folder or the files of a corpus."
+        if run_flags.is_file():
+            data = json.loads(run_flags.read_text("utf-8")).get("data")
+            fix = f"It is the folder of a run; its corpus is {data!r}."
+        raise ValueError(
+            "FILE must be a corpus, or a folder with .tsv, .csv, .jsonl or .tmx files, "
+            "or with parallel files such as train.en and train.de; got "
+            f"{flags.source!r} with {content}. {fix}"
+        )
+    return corpora, others
+
+
+def examine(
+    flags: Doctor, report: ReadingReport, rows: list, held_out: HeldOut, vocabulary: Any
+) -> Examination:
+    """Prints what is wrong with a corpus.
+
+    Args:
+        flags: `options.Doctor`.
+        report: `ReadingReport` of its reader.
+        rows: list of pairs of str, each with its line.
+        held_out: as in `find_faults`.
+        vocabulary: to report how it tokenizes the texts, or None.
+
+    Returns:
+        `Examination`.
+    """
     pairs = [pair for _, pair in rows]
-    faults = find_faults(pairs, flags)
+    faults = find_faults(pairs, held_out)
     print(f"{len(pairs):,} pairs")
     for note in report.notes:
         print(note)
@@ -57,87 +156,84 @@ def run(flags: Doctor) -> int:
         for index in indices[: flags.examples]:
             source, target = map(_shorten, pairs[index])
             print(f"    line {rows[index][0]}: {source!r} | {target!r}")
-    for side, name in enumerate(("source", "target")):
+    for side, name in enumerate(lines.SIDES):
         _report_changes([pair[side] for pair in pairs], name, flags.normalization)
     if vocabulary is not None and pairs:
         _report_tokens(pairs, vocabulary, flags.max_length)
     del faults[AMBIGUOUS]  # not a fault: a text has many translations
-    if flags.output is not None:
-        dropped = set().union(*faults.values())
-        clean_pairs = [pair for n, pair in enumerate(pairs) if n not in dropped]
-        write_pairs(flags.output, clean_pairs)
-        print(f"{flags.output}: {len(clean_pairs):,} pairs without a fault")
-    return int(flags.strict and any([*faults.values(), report.counts]))
+    dropped = set().union(*faults.values())
+    clean_pairs = [pair for n, pair in enumerate(pairs) if n not in dropped]
+    return Examination(clean_pairs, report.sides, bool(dropped or report.counts))
 
 
-def _read(flags):
+def _read(files, flags):
     """Returns the report of the reader, and the pairs with their lines."""
-    files = [flags.source] if flags.target is None else [flags.source, flags.target]
-    report, rows = lines.pairs(files, flags)
-    rows = list(report.readable(rows))
-    if not report.rows:
-        raise ValueError(f"FILE must hold at least one pair; got none in {files}.")
-    return report, rows
+    # In a folder the columns are also the languages of parallel files.
+    is_folder = os.path.isdir(flags.source)
+    columns = None if is_folder and len(files) > 1 else flags
+    report, rows = lines.pairs(files, columns)
+    return report, list(report.readable(rows))
 
 
-def find_faults(pairs: list, flags: Doctor) -> dict[str, list[int]]:
-    """Returns the indices of the pairs with each kind of fault.
-
-    Args:
-        pairs: list of pairs of str.
-        flags: `options.Doctor`, with the files of the test set.
-    """
-    faults = {
-        "a side is empty": empty(pairs),
-        "both sides are equal": copies(pairs),
-        "the pair is a repetition": repeated(pairs),
-        AMBIGUOUS: ambiguous(pairs),
-        "the lengths differ unusually": uneven(pairs),
-        "the sides look swapped": swapped(pairs),
-        "characters that are not text": not_text(pairs),
-    }
-    for side, name in enumerate(("source", "target")):
-        file = getattr(flags, f"test_{name}")
+def _test_set(flags):
+    """Returns the texts of `--test-source` and `--test-target`, normalized."""
+    sides = []
+    for file in (flags.test_source, flags.test_target):
+        texts = []
         if file is not None:
-            [path] = lines.check_files([file])
-            texts = iterate_lines(lines.source(path), allow_empty=True)
-            test = {normalize(line) for line in texts if line.strip()}
-            faults[f"the {name} is in the test set"] = [
-                n for n, pair in enumerate(pairs) if normalize(pair[side]) in test
-            ]
-    return faults
+            [name] = lines.check_files([file])
+            texts = iterate_lines(lines.source(name), allow_empty=True)
+        sides.append({normalize(text) for text in texts if text.strip()})
+    return {"the test set": tuple(sides)}
 
 
-def write_pairs(path: str, pairs: list) -> None:
+def _normalized(pairs):
+    sides = [*zip(*pairs, strict=True)] or [(), ()]
+    return tuple({normalize(text) for text in side if text.strip()} for side in sides)
+
+
+def write_pairs(path: str, pairs: list, sides: Sides | None = None) -> None:
     """Writes pairs with tabs between their sides, whole or not at all.
 
     Args:
         path: str, compressed if it ends in `.gz`.
         pairs: list of pairs of str. A tab or line ending in them becomes a
             space.
+        sides: names of both sides. They become a header if a reader of pairs
+            recognizes it.
     """
+    header = [sides] if sides is not None and is_header(sides, None) else []
     partial = f"{path}.part"
     opener = gzip.open if path.endswith(".gz") else open
     with opener(partial, "wt", encoding="utf-8", newline="\n") as file:
-        for pair in pairs:
+        for pair in (*header, *pairs):
             file.write("\t".join(re.sub("[\t\r\n]+", " ", s) for s in pair) + "\n")
     os.replace(partial, path)
+    print(f"{path}: {len(pairs):,} pairs without a fault")
 
 
 def _check_output(flags):
-    """Rejects an output that is an input, or no table with tabs."""
+    """Rejects an output that is an input, or of another kind."""
+    is_folder = os.path.isdir(flags.source)
+    if is_folder and flags.target is not None:
+        raise ValueError(
+            "FILE must be one folder, or two parallel files; got the folder "
+            f"{flags.source!r} and {flags.target!r}. Leave out one of them."
+        )
     if flags.output is None:
         return
-    if not flags.output.removesuffix(".gz").endswith(".tsv"):
+    is_table = flags.output.removesuffix(".gz").endswith(".tsv")
+    if is_table == is_folder or (is_folder and os.path.isfile(flags.output)):
+        expected = "a folder" if is_folder else "a file that ends in .tsv or .tsv.gz"
         raise ValueError(
-            f"--output must end in .tsv or .tsv.gz; got {flags.output!r}. The cleaned "
-            "corpus is a table with tabs."
+            f"--output must be {expected} for {flags.source!r}; got {flags.output!r}. "
+            "A cleaned corpus is a table with tabs."
         )
     inputs = [flags.source, flags.target, flags.test_source, flags.test_target]
     paths = [pathlib.Path(name).resolve() for name in inputs if name is not None]
     if pathlib.Path(flags.output).resolve() in paths:
         raise ValueError(
-            f"--output must not be a file to read; got {flags.output!r}. Name another."
+            f"--output must not be what is read; got {flags.output!r}. Name another."
         )
 
 
@@ -151,91 +247,6 @@ def _report_changes(texts, name, normalization):
         print(f"    and {len(changes) - CHANGES:,} other characters")
 
 
-def empty(pairs: list) -> list[int]:
-    """Returns the indices of pairs with a blank side."""
-    return [n for n, pair in enumerate(pairs) if not all(s.strip() for s in pair)]
-
-
-def copies(pairs: list) -> list[int]:
-    """Returns the indices of pairs that are not translated."""
-    return [
-        n
-        for n, (source, target) in enumerate(pairs)
-        if len(source) >= MIN_CHARACTERS and normalize(source) == normalize(target)
-    ]
-
-
-def repeated(pairs: list) -> list[int]:
-    """Returns the indices of repetitions of an earlier pair."""
-    unique: set = set()
-    indices = []
-    for index, pair in enumerate(pairs):
-        if pair in unique:
-            indices.append(index)
-        unique.add(pair)
-    return indices
-
-
-def ambiguous(pairs: list) -> list[int]:
-    """Returns the indices of pairs whose source had another target before."""
-    targets: dict = {}
-    indices = []
-    for index, (source, target) in enumerate(pairs):
-        if source.strip() and targets.setdefault(source, target) != target:
-            indices.append(index)
-    return indices
-
-
-def uneven(pairs: list) -> list[int]:
-    """Returns the indices of pairs with an unusual ratio of lengths."""
-    lengths = np.array([[len(side.strip()) for side in pair] for pair in pairs])
-    lengths = lengths.reshape(-1, 2)
-    judged = (lengths > 0).all(axis=1) & (lengths.max(axis=1) >= MIN_CHARACTERS)
-    if not judged.any():
-        return []
-    ratios = np.log(np.maximum(lengths[:, 0], 1) / np.maximum(lengths[:, 1], 1))
-    distance = np.abs(ratios - np.median(ratios[judged]))
-    return np.flatnonzero(judged & (distance > math.log(UNUSUAL_RATIO))).tolist()
-
-
-def swapped(pairs: list) -> list[int]:
-    """Returns the indices of pairs whose words are those of the other sides."""
-    counts = [collections.Counter(), collections.Counter()]
-    for pair in pairs:
-        for counter, side in zip(counts, pair, strict=True):
-            counter.update(normalize(side).split())
-    words = set(counts[0]) | set(counts[1])
-    totals = [counter.total() + len(words) for counter in counts]
-
-    def log_ratio(word):
-        """How much likelier a word is in sources than in targets, in nats."""
-        source, target = (
-            math.log((counter[word] + 1) / total)
-            for counter, total in zip(counts, totals, strict=True)
-        )
-        return source - target
-
-    ratios = {word: log_ratio(word) for word in words}
-    indices = []
-    for index, pair in enumerate(pairs):
-        source, target = (normalize(side) for side in pair)
-        evidence = sum(ratios[word] for word in target.split())
-        evidence -= sum(ratios[word] for word in source.split())
-        if source != target and evidence > SWAPPED:
-            indices.append(index)
-    return indices
-
-
-def not_text(pairs: list) -> list[int]:
-    """Returns the indices of pairs with control or undecodable characters."""
-    return [n for n, pair in enumerate(pairs) if any(map(NOT_TEXT.search, pair))]
-
-
-def normalize(text: str) -> str:
-    """Removes differences of case, width and whitespace."""
-    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
-
-
 def _load(name):
     if not pathlib.Path(name).is_file():
         raise FileNotFoundError(
@@ -246,7 +257,7 @@ def _load(name):
 
 
 def _report_tokens(pairs, vocabulary, max_length):
-    for side, name in enumerate(("source", "target")):
+    for side, name in enumerate(lines.SIDES):
         texts = [pair[side] for pair in pairs]
         rows = vocabulary.encode(texts)
         lengths = np.array([len(row) for row in rows])

@@ -293,18 +293,21 @@ class Inspect(Languages):
 class Doctor(Columns):
     """Check a parallel corpus: count what is wrong with it, and clean it.
 
-    Rows that cannot be read are counted and listed by line.
+    Rows that cannot be read are counted and listed by line. In a folder, each
+    corpus is checked: .tsv, .csv, .jsonl, .tmx and .txt files, and parallel
+    files whose extensions name languages; train also for texts of val and test.
 
     Example: keras-tfm doctor train.en train.de --output clean.tsv
     """
 
     source: File
     """Source texts, one per line; or pairs in a .tsv, .csv, .jsonl or .tmx;
-    plain or .gz."""
+    plain or .gz; or a folder."""
     target: OptionalFile = None
     """Their translations."""
     output: str | None = None
-    """File to write the pairs without a fault to: .tsv or .tsv.gz."""
+    """File to write the pairs without a fault to: .tsv or .tsv.gz. Of a folder:
+    a folder with a .tsv for each corpus."""
     normalization: str = "nmt_nfkc"
     """Normalization of SentencePiece whose changes are counted: nmt_nfkc, nfkc,
     these with _cf for lower case, or identity."""

@@ -1,12 +1,80 @@
-"""Reads sentence pairs from a folder or files of the user's own."""
+"""Finds and reads sentence pairs in a folder or files of the user's own."""
 
+import collections
+import os
 import pathlib
+from typing import NamedTuple
 
 from keras_tfm.text import Pairs, read_pairs
-from keras_tfm.text.pair_files import FORMATS
+from keras_tfm.text.csv_jsonl import extension
+from keras_tfm.text.pair_files import EXTENSIONS, FORMATS
+from keras_tfm.text.sides import Sides, choose_sides
 
 # Names of the training, validation and test files.
 SPLIT_NAMES = (("train",), ("val", "valid", "validation", "dev"), ("test",))
+
+
+class CorpusFiles(NamedTuple):
+    """A file of pairs in a folder, or two parallel ones.
+
+    Attributes:
+        name: str, what the files are called without their extensions.
+        files: paths, one or two.
+        sides: extensions of parallel files, such as `("en", "de")`; else None.
+    """
+
+    name: str
+    files: tuple[str, ...]
+    sides: Sides | None
+
+    @property
+    def title(self) -> str:
+        """The names of the files."""
+        return ", ".join(map(os.path.basename, self.files))
+
+
+def find_corpora(
+    folder: str | os.PathLike, languages: Sides | None
+) -> tuple[list[CorpusFiles], dict[str, str]]:
+    """Finds the corpora in a folder, by the names of its files.
+
+    Args:
+        folder: path.
+        languages: extensions of source and target of parallel files; None takes
+            the two that name languages, in the order of the alphabet.
+
+    Returns:
+        list of `CorpusFiles`; and a dict from the other files and folders to
+        the reason why they hold no pairs.
+    """
+    corpora, others = [], {}
+    groups: dict = collections.defaultdict(dict)
+    for path in sorted(pathlib.Path(folder).iterdir()):
+        suffix = extension(path)
+        name = path.name.removesuffix(".gz")
+        name = name[: -1 - len(suffix)] if suffix else name
+        if path.is_dir():
+            others[path.name] = "a folder, which is not searched"
+        elif suffix in (*EXTENSIONS, "txt"):
+            corpora.append(CorpusFiles(name, (str(path),), None))
+        else:
+            groups[name].setdefault(suffix, str(path))
+    for name, paths in groups.items():
+        sides = choose_sides(paths, languages)
+        if sides is not None:
+            files = tuple(paths.pop(side) for side in sides)
+            corpora.append(CorpusFiles(name, files, sides))
+        reason = "no parallel file in another language"
+        if sides is not None:
+            reason = "a third language; --source-column and --target-column choose two"
+        others |= {os.path.basename(path): reason for path in paths.values()}
+    counts = collections.Counter(corpus.name for corpus in corpora)
+    return [
+        corpus
+        if counts[corpus.name] == 1
+        else corpus._replace(name=os.path.basename(corpus.files[0]))
+        for corpus in sorted(corpora)
+    ], others
 
 
 def read_folder(

@@ -20,7 +20,7 @@ from keras_tfm.text.tmx import iterate_units
 
 FORMATS = ("tsv", "csv", "jsonl", "tmx")
 # Other extensions, such as .txt, are those of tables with tabs.
-_FORMAT_OF = {name: name for name in FORMATS} | {"json": "jsonl", "ndjson": "jsonl"}
+EXTENSIONS = {name: name for name in FORMATS} | {"json": "jsonl", "ndjson": "jsonl"}
 _ADVICE = (
     "Check the languages, or choose both with `source_column` and `target_column`."
 )
@@ -202,7 +202,7 @@ def report_name(source: Any, target: Any) -> str:
 
 def _format_of(path):
     return (
-        "tsv" if hasattr(path, "readline") else _FORMAT_OF.get(extension(path), "tsv")
+        "tsv" if hasattr(path, "readline") else EXTENSIONS.get(extension(path), "tsv")
     )
 
 

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from keras_tfm.cli import main
+from keras_tfm.recipes import user_files
 from keras_tfm.text import Vocabulary, read_pairs
 
 pytestmark = pytest.mark.backend("torch")  # no backend is used
@@ -181,11 +182,91 @@ def test_changes_of_the_normalization_are_listed(tmp_path, capfd):
     assert "target: identity changes 0 characters" in out
 
 
+@pytest.fixture
+def folder(tmp_path):
+    """A folder of a corpus, with files and a folder that hold no pairs."""
+    folder = tmp_path / "data"
+    (folder / "more").mkdir(parents=True)
+    pairs = [*PAIRS[:50], PAIRS[7], ("one", ""), PAIRS[55]]
+    for side, name in enumerate(("train.en", "train.de.gz")):
+        content = "\n".join(pair[side] for pair in pairs).encode()
+        content = gzip.compress(content) if name.endswith(".gz") else content
+        (folder / name).write_bytes(content)
+    rows = ["id\tde\ten", *(f"{n}\t{t}\t{s}" for n, (s, t) in enumerate(PAIRS[50:]))]
+    (folder / "test.tsv").write_text("\n".join([*rows, "no tab"]))
+    (folder / "train.fr").write_text("un\n")
+    (folder / "README").write_text("A corpus.")
+    (folder / "notes.txt").write_text("no tab\n" * 3)
+    (folder / "image.png").write_bytes(bytes(range(256)))
+    (folder / "empty.csv").write_text("")
+    (folder / "broken.tmx.gz").write_bytes(b"no gzip")
+    (folder / "config.json").write_text('{\n "a": 1\n}')
+    return folder
+
+
+OTHERS = {
+    "README": "no parallel file in another language",
+    "broken.tmx.gz": "damaged gzip data: 1; line 1: the gzip data is damaged",
+    "config.json": "not JSON: 3 in lines 1, 2, 3; line 1",
+    "empty.csv": "is empty, expected at least one line",
+    "image.png": "no parallel file",
+    "more": "a folder, which is not searched",
+    "notes.txt": "The line is one column. Separate columns by tabs",
+    "train.fr": "a third language; --source-column and --target-column choose two",
+}
+
+
+def test_each_corpus_of_a_folder_is_checked_and_cleaned(folder, tmp_path, capfd):
+    clean = tmp_path / "clean"
+    languages = ["--source-column", "en", "--target-column", "de"]
+    command = ["doctor", str(folder), *languages, "--output", str(clean), "--strict"]
+    assert main(command) == 1
+    test, train, others = capfd.readouterr().out.split("\n\n")
+    assert train.startswith("train.en, train.de.gz:\n53 pairs\n")
+    assert "the pair is a repetition: 1 (1.89%)\n    line 51: " in train
+    assert "the source is in test.tsv: 1 (1.89%)\n    line 53: " in train
+    assert train.endswith(f"{clean}/train.tsv: 50 pairs without a fault")
+    assert test.startswith("test.tsv:\n10 pairs\nline 1 is a header;")
+    assert "too few columns: 1; line 12" in test and "is in test.tsv" not in test
+    title, *rows = others.strip().splitlines()
+    assert title == "2 corpora, and 8 other files without pairs"
+    reasons = {row.strip().partition(": ")[0]: row for row in rows}
+    assert reasons.keys() == OTHERS.keys()
+    assert all(OTHERS[name] in row for name, row in reasons.items())
+    for source, target, step in (("en", "de", 1), ("de", "en", -1)):
+        train, _, test = user_files.read_folder(clean, source, target, 0.0)
+        assert list(train) == [pair[::step] for pair in PAIRS[:50]]
+        assert list(test) == [pair[::step] for pair in PAIRS[50:]]
+    assert main(["doctor", str(folder)]) == 0
+    assert "train.de.gz, train.en:\n53 pairs\n" in capfd.readouterr().out
+
+
+def test_folders_that_cannot_be_checked_are_rejected(folder, tmp_path, capfd):
+    def error_of(*arguments):
+        assert main(["doctor", *map(str, arguments)]) == 1
+        return capfd.readouterr().err
+
+    assert "one folder, or two parallel files" in error_of(folder, folder / "train.en")
+    error = error_of(folder, "--output", tmp_path / "clean.tsv")
+    assert "--output must be a folder for" in error
+    assert "--output must be a folder" in error_of(
+        folder, "--output", folder / "README"
+    )
+    assert "must not be what is read" in error_of(folder, "--output", folder)
+    error = error_of(folder / "more")
+    assert "FILE must be a corpus, or a folder with" in error and "an empty" in error
+    (folder / "flags.json").write_text('{"data": "a.en,a.de"}')
+    error = error_of(folder)
+    assert "It is the folder of a run; its corpus is 'a.en,a.de'" in error
+    (folder / "more" / "notes.txt").write_text("no tab\n")
+    assert "has pairs that can be read" in error_of(folder / "more")
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--output", "clean.csv"], "--output must end in .tsv or .tsv.gz"),
-        (["--output", "{file}"], "--output must not be a file to read"),
+        (["--output", "clean.csv"], "--output must be a file that ends in .tsv or "),
+        (["--output", "{file}"], "--output must not be what is read"),
         (["--normalization", "nfd"], "--normalization must be one of"),
         (["--source-column", "en"], "must be set together"),
         (["--source-column", "x", "--target-column", "y"], "one column 'x'"),
