@@ -188,9 +188,7 @@ def train(
     multi_label = corpus.train.multi_label
     baseline = classification_scores.tf_idf_scores(corpus)
     print(classification_scores.baseline_report(baseline, multi_label))
-    minutes = masked_pretraining.pretrain(
-        flags, encoder, corpus, vocabulary, out, identity
-    )
+    minutes = masked_pretraining.pretrain(flags, encoder, corpus, vocabulary, out)
     freeze(flags, encoder)
     # The same random numbers whether this start or an earlier one pretrained.
     keras.utils.set_random_seed(flags.seed + 1)
@@ -204,7 +202,8 @@ def train(
     )
     classifier = make_classifier(flags, model, vocabulary, corpus.train)
     classifier.save(out / "model")
-    shutil.rmtree(out / saving.UNFINISHED)
+    for folder in (saving.UNFINISHED, runs.PRETRAINING):
+        shutil.rmtree(out / folder, ignore_errors=True)
     result, predicted = classification_scores.evaluate(flags, classifier, corpus, out)
     result |= {
         "tf_idf": baseline and classification_scores.percentages(baseline),

@@ -7,26 +7,15 @@ Source: Devlin et al. 2019, section 3.1, https://arxiv.org/abs/1810.04805
 import json
 import pathlib
 import sys
-import time
 from typing import TYPE_CHECKING
-
-import keras
 
 from keras_tfm import models, text, training
 from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.recipes import labeled_corpora, runs
 from keras_tfm.recipes.flags import jit_argument
-from keras_tfm.training import training_state
 
 if TYPE_CHECKING:  # which imports this module
     from keras_tfm.recipes import classification
-
-
-class CheckFinite(keras.callbacks.Callback):
-    """Ends training that has diverged, before its weights are saved."""
-
-    def on_epoch_end(self, epoch: int, logs: dict | None = None) -> None:
-        training_state.check_finite(self.model, logs["loss"], "No weights were saved.")
 
 
 def pretrain(
@@ -35,34 +24,24 @@ def pretrain(
     corpus: labeled_corpora.LabeledCorpus,
     vocabulary: AnyVocabulary,
     out: pathlib.Path,
-    identity: dict,
 ) -> float:
-    """Trains the encoder to predict masked tokens, once for each run.
-
-    A resumed run with the same identity loads the pretrained weights.
+    """Trains the encoder to predict masked tokens, from where the run stands.
 
     Args:
         flags: `classification.Flags`.
         encoder: `models.Encoder`.
         corpus: `labeled_corpora.LabeledCorpus`.
         vocabulary: of the texts.
-        out: path of the run folder.
-        identity: dict, see `runs.identity`.
+        out: path of the run folder. `runs.PRETRAINING` in it holds the state.
 
     Returns:
         float, minutes of training.
     """
     if not flags.pretraining_epochs:
         return 0.0
-    weights = out / "pretrained.weights.h5"
     report = out / "pretraining.json"
-    if report.is_file():  # written after the weights
-        stored = json.loads(report.read_text(encoding="utf-8"))
-        if runs.is_resumable(out):  # all weights are restored later
-            return stored["minutes"]
-        if stored["identity"] == identity:
-            encoder.load_weights(weights)
-            return stored["minutes"]
+    if runs.state_file(out).exists():  # all weights are restored later
+        return json.loads(report.read_text(encoding="utf-8"))["minutes"]
     batches = text.MaskedBatches(
         text.LabelBatches(
             corpus.train,
@@ -89,18 +68,16 @@ def pretrain(
         jit_compile=jit_argument(flags.jit_compile),
     )
     print("Pretraining with masked tokens:")
-    start = time.perf_counter()
-    history = model.fit(
-        batches.dataset(repeat=True),
-        steps_per_epoch=batches.steps_per_epoch,
-        epochs=flags.pretraining_epochs,
-        shuffle=False,
+    seconds = runs.Seconds()
+    folder = runs.state_file(out / runs.PRETRAINING).parent
+    resume = training.ResumeTraining(folder, [seconds], flags.save_every)
+    history = resume.fit(
+        model,
+        batches,
+        flags.pretraining_epochs,
+        [seconds],
         verbose=1 if sys.stdout.isatty() else 2,
-        callbacks=[CheckFinite()],
-    ).history
-    minutes = round((time.perf_counter() - start) / 60, 4)
-    encoder.save_weights(weights)
-    runs.write_json(
-        report, {"minutes": minutes, "history": history, "identity": identity}
     )
+    minutes = round(sum(history["seconds"]) / 60, 4)
+    runs.write_json(report, {"minutes": minutes, "history": history})
     return minutes

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # a module of type stubs alone
     from _typeshed import DataclassInstance
 
 PACKAGES = ("keras", "tensorflow", "jax", "torch", "sentencepiece")
+PRETRAINING = "pretraining"  # folder in a run folder, until the run has finished
 # Flags by range; a recipe has some of them. None passes: it is chosen later.
 RANGES = (
     (
@@ -114,11 +115,14 @@ def run_folder(out: pathlib.Path) -> Iterator[None]:
 def _how_to_resume(out):
     if not is_resumable(out):
         return "No state was saved yet: the same command starts from the first epoch."
-    state, _ = training_state.read_state(state_file(out), with_arrays=False)
+    file, stage = state_file(out), ""
+    if not file.exists():
+        file, stage = state_file(out / PRETRAINING), " of the pretraining"
+    state, _ = training_state.read_state(file, with_arrays=False)
     epochs, step = state["epochs"], state["step"]
-    place = f"after epoch {epochs}"
+    place = f"after epoch {epochs}{stage}"
     if step:
-        place = f"in epoch {epochs + 1}, after {step:,} steps"
+        place = f"in epoch {epochs + 1}{stage}, after {step:,} steps"
     return f"The same command resumes the run in {os.fspath(out)!r} {place}."
 
 
@@ -188,8 +192,8 @@ def identity(flags: "DataclassInstance", *datasets: Iterable) -> dict:
 
 
 def is_resumable(out: pathlib.Path) -> bool:
-    """Returns whether a folder holds the state of a run."""
-    return state_file(out).exists()
+    """Returns whether a folder holds the state of a run or its pretraining."""
+    return any(state_file(folder).exists() for folder in (out, out / PRETRAINING))
 
 
 def state_file(out: pathlib.Path) -> pathlib.Path:

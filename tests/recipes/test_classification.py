@@ -563,35 +563,6 @@ def test_matrices_decay_and_biases_do_not():
     assert any(len(w.shape) == 2 for path, w in weights.items() if "bias" in path)
 
 
-def identity(flags, corpus):
-    return runs.identity(flags, corpus.train, corpus.validation)
-
-
-@pytest.mark.backend("torch")
-def test_pretraining_with_other_flags_is_not_reused(flags, tmp_path):
-    changes = {"out": str(tmp_path), "pretraining_epochs": 1, "epochs": 1}
-    first = classification_defaults.complete(dataclasses.replace(flags, **changes))
-    corpus = labeled_corpora.load(first.data)
-    encoder, vocabulary = classification.make_encoder(first, corpus, tmp_path)
-    minutes = masked_pretraining.pretrain(
-        first, encoder, corpus, vocabulary, tmp_path, identity(first, corpus)
-    )
-    pretrained = encoder.get_weights()
-    reused, _ = classification.make_encoder(first, corpus, tmp_path)
-    reused_minutes = masked_pretraining.pretrain(
-        first, reused, corpus, vocabulary, tmp_path, identity(first, corpus)
-    )
-    assert reused_minutes == minutes
-    np.testing.assert_array_equal(reused.get_weights()[0], pretrained[0])
-    changed = dataclasses.replace(first, learning_rate=1e-9)
-    retrained, _ = classification.make_encoder(changed, corpus, tmp_path)
-    initial = retrained.get_weights()
-    masked_pretraining.pretrain(
-        changed, retrained, corpus, vocabulary, tmp_path, identity(changed, corpus)
-    )
-    np.testing.assert_allclose(retrained.get_weights()[0], initial[0], atol=1e-4)
-
-
 def test_scores_match_values_computed_by_hand():
     probabilities = np.array([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.4, 0.5, 0.1]])
     scores = classification_scores.scores(
