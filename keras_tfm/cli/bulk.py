@@ -3,8 +3,10 @@
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from keras_tfm.cli.lines import Item
+from keras_tfm.recipes.flags import with_flags
 from keras_tfm.text.files import chunks
 from keras_tfm.text.reading import Fault
 
@@ -23,18 +25,15 @@ class Job:
         answer: function from a list of contents to a list of results. It must
             reject bad contents before it starts to work.
         write: function of an item and its result, which returns a line.
-        window: int >= 1, items that are answered at a time.
-        as_json: bool. The output is JSON.
+        flags: of the command: `window`, items that are answered at a time, and
+            `format`, `"text"` or `"jsonl"`.
 
     Attributes:
         num_rejected: int, items without an answer.
     """
 
-    def __init__(
-        self, answer: Callable, write: Callable, window: int, as_json: bool = False
-    ):
-        self.answer, self.write = answer, write
-        self.window, self.as_json = window, as_json
+    def __init__(self, answer: Callable, write: Callable, flags: Any):
+        self.answer, self.write, self.flags = answer, write, flags
         self.num_rejected = 0
 
     def __call__(self, items: Iterable[Item], first: int = 1) -> Iterator[str]:
@@ -50,7 +49,7 @@ class Job:
                 answer.
         """
         may_stop = first == 1
-        for chunk in chunks(items, self.window):
+        for chunk in chunks(items, self.flags.window):
             readable = [item for item in chunk if not isinstance(item.content, Fault)]
             results = iter(self._results(readable))
             errors = {}
@@ -60,7 +59,7 @@ class Job:
                 if not isinstance(result, Fault):
                     result = next(results)
                 if isinstance(result, Fault | Exception):
-                    errors[number] = result = _message(item, result)
+                    errors[number] = result = self._message(item, result)
                     lines.append(self._rejected(item, result))
                 else:
                     lines.append(self.write(item, result))
@@ -81,7 +80,8 @@ class Job:
             ValueError: as described.
         """
         if self.num_rejected:
-            place = 'objects with "error"' if self.as_json else "empty lines"
+            is_text = self.flags.format == "text"
+            place = "empty lines" if is_text else 'objects with "error"'
             raise ValueError(
                 f"{self.num_rejected:,} lines have no answer, and are {place} in the "
                 "output; all others are written."
@@ -98,12 +98,13 @@ class Job:
         return self._results(items[:half]) + self._results(items[half:])
 
     def _rejected(self, item, message):
-        if not self.as_json:
+        if self.flags.format == "text":
             return ""
         return json.dumps({**item.id, "error": message}, ensure_ascii=False)
 
-
-def _message(item, error):
-    if isinstance(error, Fault):
-        return str(error.error(item.file, item.line))
-    return f"{item.file}, line {item.line:,}: {error}"
+    def _message(self, item, error):
+        if isinstance(error, Fault):
+            error = str(error.error(item.file, item.line))
+        else:
+            error = f"{item.file}, line {item.line:,}: {error}"
+        return with_flags(error, self.flags)

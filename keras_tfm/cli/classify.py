@@ -36,7 +36,7 @@ def run(flags: Classify) -> None:
             classifier, lines.texts_of(contents, names) if as_json else contents
         )
 
-    job = Job(answer, _json_line if as_json else _line, flags.window, as_json)
+    job = Job(answer, _json_line if as_json else _line, flags)
     output.write(flags, identity, items, job, None if flags.output else False)
     job.check()
 

@@ -25,7 +25,7 @@ from keras_tfm.text.sides import Sides, is_header
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 
 CHANGES = 10  # characters to list that the normalization changes
-OTHERS = 10  # files of a folder to list that hold no pairs
+MAX_REASONS = 10  # files of a folder to list that hold no pairs
 
 
 class Examination(NamedTuple):
@@ -60,8 +60,11 @@ def run(flags: Doctor) -> int:
         files = [name for name in (flags.source, flags.target) if name is not None]
         held_out = _test_set(flags)
         report, rows = _read(files, flags)
-        if not report.rows:
-            raise ValueError(f"FILE must hold at least one pair; got none in {files}.")
+        if not report.rows and not report.counts:
+            raise ValueError(
+                f"FILE must hold at least one pair; got none in {files}. "
+                "Check that it was written completely."
+            )
         examination = examine(flags, report, rows, held_out, vocabulary)
         is_faulty = examination.is_faulty
         if flags.output is not None:
@@ -71,7 +74,7 @@ def run(flags: Doctor) -> int:
 
 def _examine_folder(flags, vocabulary):
     """Examines each corpus of a folder, and counts the other files."""
-    corpora, others = _corpora(flags)
+    corpora, reasons = _corpora(flags)
     tests = _test_set(flags)
     for corpus in corpora:
         if corpus.name in (*SPLIT_NAMES[1], *SPLIT_NAMES[2]):
@@ -84,10 +87,10 @@ def _examine_folder(flags, vocabulary):
         try:
             report, rows = _read(corpus.files, flags)
         except (ValueError, OSError) as error:
-            others[corpus.title] = str(error)
+            reasons[corpus.title] = str(error)
             continue
         if not rows:
-            others[corpus.title] = report.descriptions()[0]
+            reasons[corpus.title] = report.descriptions()[0]
             continue
         num_read += 1
         print(f"{corpus.title}:")
@@ -99,8 +102,8 @@ def _examine_folder(flags, vocabulary):
             file = os.path.join(flags.output, f"{corpus.name}.tsv")
             write_pairs(file, examination.pairs, corpus.sides or examination.sides)
         print()
-    print(f"{num_read:,} corpora, and {len(others):,} other files without pairs")
-    for name, reason in list(others.items())[:OTHERS]:
+    print(f"{num_read:,} corpora, and {len(reasons):,} other files without pairs")
+    for name, reason in list(reasons.items())[:MAX_REASONS]:
         print(f"    {name}: {reason}")
     if not num_read:
         raise ValueError(f"No file in {flags.source!r} has pairs that can be read.")
@@ -110,7 +113,7 @@ def _examine_folder(flags, vocabulary):
 def _corpora(flags):
     """Returns the corpora of a folder, and why other files hold none."""
     languages = (flags.source_column, flags.target_column)
-    corpora, others = find_corpora(
+    corpora, reasons = find_corpora(
         flags.source, None if None in languages else languages
     )
     run_flags = pathlib.Path(flags.source, "flags.json")
@@ -125,7 +128,7 @@ def _corpora(flags):
             "or with parallel files such as train.en and train.de; got "
             f"{flags.source!r} with {content}. {fix}"
         )
-    return corpora, others
+    return corpora, reasons
 
 
 def examine(

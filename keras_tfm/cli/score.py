@@ -40,7 +40,7 @@ def run(flags: Score) -> None:
         pairs = lines.texts_of(contents, NAMES) if as_json else contents
         return translator.score(pairs)
 
-    job = Job(answer, _json_line if as_json else _line, flags.window, as_json)
+    job = Job(answer, _json_line if as_json else _line, flags)
     output.write(flags, identity, items, job, None if flags.output else False)
     if report is not None:
         report.log()  # the header

@@ -70,7 +70,7 @@ def run(flags: Translate) -> None:
         items = lines.objects(items, ["source"], OPTIONAL)
         answer = functools.partial(_translate_objects, translator, flags)
     writer = Writer(flags)
-    job = Job(answer, writer, flags.window, flags.format == "jsonl")
+    job = Job(answer, writer, flags)
     output.write(flags, identity, items, job, flags.progress)
     if writer.truncated and flags.format == "text":  # JSON has it in each answer
         print(

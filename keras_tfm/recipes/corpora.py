@@ -321,7 +321,7 @@ def _read_additional(additional, options):
     """Reads additional training pairs."""
     if additional is None:
         return None
-    paths = additional.split(",")
+    paths = user_files.split_paths(additional)
     missing = [path for path in paths if not os.path.isfile(path)]
     if missing or len(paths) > 2:
         problem = f"missing: {', '.join(missing)}" if missing else "more than two files"
@@ -349,7 +349,7 @@ def _add(corpus, more_pairs, origin):
 
 def _from_files(data, options, held_out, seed):
     source, target = options["languages"]
-    paths = data.split(",") if isinstance(data, str) else data
+    paths = user_files.split_paths(data) if isinstance(data, str) else data
     paths = [
         os.fspath(p) for p in (paths if isinstance(paths, list | tuple) else [paths])
     ]

@@ -47,14 +47,14 @@ def find_corpora(
         list of `CorpusFiles`; and a dict from the other files and folders to
         the reason why they hold no pairs.
     """
-    corpora, others = [], {}
+    corpora, reasons = [], {}
     groups: dict = collections.defaultdict(dict)
     for path in sorted(pathlib.Path(folder).iterdir()):
         suffix = extension(path)
         name = path.name.removesuffix(".gz")
         name = name[: -1 - len(suffix)] if suffix else name
         if path.is_dir():
-            others[path.name] = "a folder, which is not searched"
+            reasons[path.name] = "a folder, which is not searched"
         elif suffix in (*EXTENSIONS, "txt"):
             corpora.append(CorpusFiles(name, (str(path),), None))
         else:
@@ -67,14 +67,14 @@ def find_corpora(
         reason = "no parallel file in another language"
         if sides is not None:
             reason = "a third language; --source-column and --target-column choose two"
-        others |= {os.path.basename(path): reason for path in paths.values()}
+        reasons |= {os.path.basename(path): reason for path in paths.values()}
     counts = collections.Counter(corpus.name for corpus in corpora)
     return [
         corpus
         if counts[corpus.name] == 1
         else corpus._replace(name=os.path.basename(corpus.files[0]))
         for corpus in sorted(corpora)
-    ], others
+    ], reasons
 
 
 def read_folder(
@@ -117,7 +117,8 @@ def _find_split(folder, names, source, target):
     [(name, paths)] = files.items() or [(names[0], [None, None])]
     if None in paths:
         missing = source if paths[0] is None else target
-        content = ", ".join(sorted(path.name for path in folder.iterdir())[:8])
+        names = sorted(path.name for path in folder.iterdir())
+        content = ", ".join(names[:8]) or "an empty folder"
         raise FileNotFoundError(
             f"{folder} must hold {name}.{missing}, plain or .gz; got {content}. A "
             "folder holds train, and optionally val and test, for both languages: "
@@ -138,6 +139,15 @@ def _existing(folder, name, suffix):
         if path.is_file():
             return path
     return None
+
+
+def split_paths(names: str) -> list[str]:
+    """Returns the paths that a flag separates by commas.
+
+    Args:
+        names: str. The name of a file with a comma stays whole.
+    """
+    return [names] if os.path.exists(names) else names.split(",")
 
 
 def parse_column(name: str | None) -> str | int | None:

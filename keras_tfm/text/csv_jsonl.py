@@ -15,6 +15,9 @@ from keras_tfm.text.reading import Fault, ReadingReport
 FORMATS = ("tsv", "csv", "jsonl", "label_first")
 _MAX_FIELD = 2**31 - 1  # characters; Python's own limit is 131,072
 _SAMPLE = 100  # lines from which the separator of a CSV is recognized
+_ONE_PER_LINE = (
+    "Write each object on a line of its own; `jq -c '.[]'` does so with an array."
+)
 _SEPARATORS = ",;\t"
 _HEADER_NAMES = {"text", "label", "labels", "sentence"}
 
@@ -148,12 +151,21 @@ def label_text(value: Any) -> str | list[str]:
 
 def _parse_object(line):
     try:
-        item = json.loads(line)
+        item = json.loads(line, object_pairs_hook=_unique_names)
     except (ValueError, RecursionError) as error:
         detail = f"expected one JSON object per line, got no JSON ({error})"
-        return Fault("not JSON", detail)
+        return Fault("not JSON", detail, _ONE_PER_LINE)
     if not isinstance(item, dict):
-        return Fault("no JSON object", f"expected a JSON object, got {line[:80]}")
+        detail = f"expected a JSON object, got {line[:80]}"
+        return Fault("no JSON object", detail, _ONE_PER_LINE)
+    return item
+
+
+def _unique_names(pairs):
+    item = dict(pairs)
+    if len(item) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"a name occurs twice: {max(names, key=names.count)!r}")
     return item
 
 

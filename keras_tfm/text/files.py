@@ -18,6 +18,15 @@ WIDE_ENCODINGS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+# First bytes of files that hold no text, and what these are.
+_COMPRESSED = (
+    (b"\x1f\x8b", "gzip data"),
+    (b"BZh", "bzip2 data"),
+    (b"\xfd7zXZ\0", "xz data"),
+    (b"\x28\xb5\x2f\xfd", "zstd data"),
+    (b"PK\x03\x04", "a zip archive, as .zip, .xlsx and .docx are"),
+    (b"%PDF-", "a PDF"),
+)
 GZIP_ERRORS = (EOFError, zlib.error, gzip.BadGzipFile)
 
 
@@ -28,8 +37,9 @@ def iterate_lines(
 
     Only `\\n` and `\\r\\n` end a line. Other characters that Unicode calls line
     separators (U+2028, form feed, a lone `\\r`) stay inside it, so that two
-    parallel files never drift apart. A byte order mark at the start is left
-    out; that of UTF-16 or UTF-32 says how to decode the file.
+    parallel files never drift apart. A byte order mark at the start of a line
+    is left out: concatenated files have several. That of UTF-16 or UTF-32 says
+    how to decode the file.
 
     Args:
         path: string or path. A name that ends in `.gz` is decompressed. Or an
@@ -77,13 +87,14 @@ def numbered_lines(
 
 @contextlib.contextmanager
 def open_binary(path: str | os.PathLike | IO[bytes]) -> Iterator[IO[bytes]]:
-    """Opens a file, which is decompressed if its name ends in `.gz`.
+    """Opens a file. Gzip data is decompressed, whatever the name.
 
     Args:
         path: string or path; or an open file, which stays open.
 
     Raises:
         FileNotFoundError: there is no such file.
+        PermissionError: it may not be read.
     """
     if hasattr(path, "readline"):
         yield path
@@ -94,8 +105,33 @@ def open_binary(path: str | os.PathLike | IO[bytes]) -> Iterator[IO[bytes]]:
             f"`path` must be a text file; got {path!r}, which is no file. Check the "
             "name and the folder."
         )
-    with (gzip.open if path.endswith(".gz") else open)(path, "rb") as file:
+    try:
+        with open(path, "rb") as file:
+            is_gzip = file.read(2) == b"\x1f\x8b" or path.endswith(".gz")
+    except PermissionError as error:
+        raise PermissionError(
+            f"`path` must be readable; got {path!r}, which this user may not read. "
+            "Change its permissions with chmod."
+        ) from error
+    with (gzip.open if is_gzip else open)(path, "rb") as file:
         yield file
+
+
+def no_text(first: bytes) -> Fault | None:
+    """Returns the fault of a file that begins as compressed data does.
+
+    Args:
+        first: bytes, the beginning of the file.
+    """
+    kind = next((name for mark, name in _COMPRESSED if first.startswith(mark)), None)
+    if kind is None:
+        return None
+    return Fault(
+        "no text",
+        f"expected text, got {kind}",
+        "Decompress it, or export its content as text; .gz is read as it is.",
+        ends_file=True,
+    )
 
 
 def damaged_gzip(error: Exception) -> Fault:
@@ -160,19 +196,21 @@ def name_of(path: str | os.PathLike | IO[bytes]) -> str:
 
 def _decoded(file: IO[bytes]) -> Iterator[str | Fault]:
     first = file.readline()
+    if fault := no_text(first):
+        yield fault
+        return
     encoding = next((e for mark, e in WIDE_ENCODINGS if first.startswith(mark)), None)
     if encoding:
         yield from _decoded_whole(first + file.read(), encoding)
         return
-    encoding = "utf-8-sig"  # of the first line
     for line in itertools.chain([first] if first else [], file):
-        yield _decode(line.removesuffix(b"\n").removesuffix(b"\r"), encoding)
-        encoding = "utf-8"
+        line = line.removeprefix(codecs.BOM_UTF8)
+        yield _decode(line.removesuffix(b"\n").removesuffix(b"\r"))
 
 
-def _decode(line: bytes, encoding: str) -> str | Fault:
+def _decode(line: bytes) -> str | Fault:
     try:
-        return line.decode(encoding)
+        return line.decode("utf-8")
     except UnicodeDecodeError as error:
         usual = "utf-16le" if b"\0" in line else "latin1"
         return Fault(

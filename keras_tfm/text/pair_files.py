@@ -250,7 +250,7 @@ def _from_table(rows, report, columns, languages, header) -> Iterator[Row]:
     for line, fields in rows:
         if isinstance(fields, Fault):
             yield line, fields
-        elif not any(fields):
+        elif not any(map(str.strip, fields)):
             yield line, ("", "")
         elif indices is None:
             place = f"{report.name}, line {line}"
@@ -285,7 +285,7 @@ def _indices(fields, columns, languages, header, place):
             return (0, 1), False
         columns = choose_sides(fields, languages)
         check(
-            columns,
+            columns and all(fields.count(column) == 1 for column in columns),
             f"{place}: the header must name one column for each side",
             _ADVICE,
             header=fields,
@@ -340,7 +340,8 @@ def _keys(item, columns, languages):
     """Returns the keys of both sides, or None if one is missing."""
     if columns[0] is None:
         texts = [key for key, value in item.items() if isinstance(value, str)]
-        return choose_sides(item if languages else texts, languages)
+        sides = None if languages else choose_sides(texts, None)
+        return sides or choose_sides(item, languages)
     if all(column in item for column in columns):
         return columns
     # A TMX may write the language "en" as "EN-us".

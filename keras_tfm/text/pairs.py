@@ -84,7 +84,10 @@ class Pairs:
         self.report += f" ({', '.join(reasons)})" if total else ""
         self.report += f", {len(self):,} kept"
         if not len(self):
-            raise ValueError(f"No pair has text on both sides; got {self.report}.")
+            raise ValueError(
+                f"No pair has text on both sides; got {self.report}. Check the "
+                "columns, and that the file was written completely."
+            )
         if total:
             _log.warning(self.report)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import IO
 from xml.parsers import expat
 
-from keras_tfm.text.files import GZIP_ERRORS, damaged_gzip, open_binary
+from keras_tfm.text.files import GZIP_ERRORS, damaged_gzip, no_text, open_binary
 from keras_tfm.text.reading import Fault
 
 _CHUNK = 2**16  # bytes
@@ -39,11 +39,19 @@ def iterate_units(
             except GZIP_ERRORS as error:
                 yield units.line, damaged_gzip(error)
                 return
+            if fault := units.root is None and no_text(chunk):
+                yield units.line, fault
+                return
             units.parse(chunk)
             yield from units.complete
             units.complete = []
             if not chunk:
                 return
+
+
+def _local(tag):
+    """Returns a tag in lower case without the prefix of its namespace."""
+    return tag.rpartition(":")[2].lower()
 
 
 class _Units:
@@ -52,6 +60,8 @@ class _Units:
     def __init__(self):
         self.complete: list[tuple[int, dict[str, str] | Fault]] = []
         self.failed = False
+        self.root: str | None = None  # the first tag
+        self._num_units = 0
         self._unit, self._language, self._unit_line = None, None, 1
         self._text, self._depth_of_code = None, 0
         self._parser = expat.ParserCreate()
@@ -70,19 +80,25 @@ class _Units:
         """Parses bytes; none end the file."""
         try:
             self._parser.Parse(chunk, not chunk)
-        except (expat.ExpatError, ValueError) as error:
+            if not chunk and not self._num_units:
+                raise ValueError(f"expected units <tu>, got none in <{self.root}>")
+        # LookupError: the encoding is unknown.
+        except (expat.ExpatError, ValueError, LookupError) as error:
             self.failed = True
             fault = Fault(
                 "broken XML",
                 f"the TMX cannot be parsed ({error})",
-                "Export the file again.",
+                "Check that it is a TMX, or export it again.",
                 ends_file=True,
             )
             self.complete.append((self.line, fault))
 
     def _start(self, tag, attributes):
+        tag = _local(tag)
+        self.root = self.root or tag
         if tag == "tu":
             self._unit, self._unit_line = {}, self.line
+            self._num_units += 1
         elif tag == "tuv":  # TMX 1.1 has the attribute `lang`
             language = attributes.get("xml:lang") or attributes.get("lang")
             self._language = language or "?"
@@ -92,6 +108,7 @@ class _Units:
             self._depth_of_code += 1
 
     def _end(self, tag):
+        tag = _local(tag)
         if self._text is not None and self._depth_of_code:
             self._depth_of_code -= 1
         elif tag == "seg":

@@ -204,7 +204,7 @@ def folder(tmp_path):
     return folder
 
 
-OTHERS = {
+WITHOUT_PAIRS = {
     "README": "no parallel file in another language",
     "broken.tmx.gz": "damaged gzip data: 1; line 1: the gzip data is damaged",
     "config.json": "not JSON: 3 in lines 1, 2, 3; line 1",
@@ -221,18 +221,18 @@ def test_each_corpus_of_a_folder_is_checked_and_cleaned(folder, tmp_path, capfd)
     languages = ["--source-column", "en", "--target-column", "de"]
     command = ["doctor", str(folder), *languages, "--output", str(clean), "--strict"]
     assert main(command) == 1
-    test, train, others = capfd.readouterr().out.split("\n\n")
+    test, train, ending = capfd.readouterr().out.split("\n\n")
     assert train.startswith("train.en, train.de.gz:\n53 pairs\n")
     assert "the pair is a repetition: 1 (1.89%)\n    line 51: " in train
     assert "the source is in test.tsv: 1 (1.89%)\n    line 53: " in train
     assert train.endswith(f"{clean}/train.tsv: 50 pairs without a fault")
     assert test.startswith("test.tsv:\n10 pairs\nline 1 is a header;")
     assert "too few columns: 1; line 12" in test and "is in test.tsv" not in test
-    title, *rows = others.strip().splitlines()
+    title, *rows = ending.strip().splitlines()
     assert title == "2 corpora, and 8 other files without pairs"
     reasons = {row.strip().partition(": ")[0]: row for row in rows}
-    assert reasons.keys() == OTHERS.keys()
-    assert all(OTHERS[name] in row for name, row in reasons.items())
+    assert reasons.keys() == WITHOUT_PAIRS.keys()
+    assert all(WITHOUT_PAIRS[name] in row for name, row in reasons.items())
     for source, target, step in (("en", "de", 1), ("de", "en", -1)):
         train, _, test = user_files.read_folder(clean, source, target, 0.0)
         assert list(train) == [pair[::step] for pair in PAIRS[:50]]

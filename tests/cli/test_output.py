@@ -1,5 +1,6 @@
 """Output files of a command are complete, resumed, locked and never lost."""
 
+import dataclasses
 import json
 import os
 
@@ -94,6 +95,12 @@ def test_a_line_that_is_not_json_is_a_fault(line):
     assert item.content.kind == "not JSON" and (item.file, item.line) == ("f", 5)
 
 
+@dataclasses.dataclass
+class Flags:
+    window: int
+    format: str = "text"
+
+
 def double(numbers):
     if any(number % 5 == 0 for number in numbers):
         raise ValueError("a multiple of 5")
@@ -108,7 +115,7 @@ def numbered(numbers):
 
 @pytest.mark.parametrize("window", [1, 3, 100])
 def test_items_without_an_answer_are_named_and_the_others_answered(window, capsys):
-    job = Job(double, lambda item, result: f"{item.line}: {result}", window)
+    job = Job(double, lambda item, result: f"{item.line}: {result}", Flags(window))
     texts = list(job(numbered(range(4, 13))))
     assert texts == ["4: 8", "", "6: 12", "", "8: 16", "9: 18", "", "11: 22", "12: 24"]
     errors = capsys.readouterr().err.splitlines()
@@ -119,13 +126,13 @@ def test_items_without_an_answer_are_named_and_the_others_answered(window, capsy
     ]
     with pytest.raises(ValueError, match="^3 lines have no answer, and are empty"):
         job.check()
-    job = Job(double, lambda item, result: json.dumps(result), window, as_json=True)
+    job = Job(double, lambda item, result: json.dumps(result), Flags(window, "jsonl"))
     texts = list(map(json.loads, job(numbered(range(4, 7)))))
     assert texts == [8, {"id": 5, "error": "f, line 5: a multiple of 5"}, 12]
 
 
 def test_a_job_whose_first_lines_have_no_answer_stops(capsys):
-    job = Job(double, lambda item, result: "", 40)
+    job = Job(double, lambda item, result: "", Flags(40))
     with pytest.raises(ValueError, match="line 5: a .* None of the first 12 lines has"):
         list(job(numbered(range(5, 65, 5))))
     assert list(job(numbered(range(5, 65, 5)), first=2)) == [""] * 12
@@ -135,7 +142,9 @@ def test_a_job_whose_first_lines_have_no_answer_stops(capsys):
 
 def test_a_damaged_file_ends_a_job_after_the_items_before():
     rows = [(1, 4), (2, Fault("damaged", "expected gzip", "Copy it.", ends_file=True))]
-    texts = Job(double, lambda item, result: str(result), 9)(lines.items("f", rows))
+    texts = Job(double, lambda item, result: str(result), Flags(9))(
+        lines.items("f", rows)
+    )
     assert next(texts) == "8"
     with pytest.raises(ValueError, match="f, line 2: expected gzip. Copy it."):
         next(texts)

@@ -245,7 +245,7 @@ def test_entities_of_a_tmx_are_not_expanded(tmp_path):
 
 def test_a_damaged_tmx_raises_and_names_the_line(tmp_path):
     path = write(tmp_path / "a.tmx", tmx(PAIRS)[:-30])
-    with pytest.raises(ValueError, match="a.tmx, line .*cannot be parsed.*Export"):
+    with pytest.raises(ValueError, match="a.tmx, line .*cannot be parsed.*export"):
         read_pairs(path, max_bad_rate=1)
     path = tmp_path / "a.tmx.gz"
     path.write_bytes(gzip.compress(tmx(PAIRS * 99).encode())[:-9])
