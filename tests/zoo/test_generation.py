@@ -118,6 +118,7 @@ def test_unsupported_options_and_damaged_files_are_rejected(tmp_path):
         {"guidance_scale": 2.0},
         {"force_words_ids": [[4]]},
         {"num_beams": 0},
+        {"num_beams": 3_000_000},  # would take 576 MB at the first sentence
         {"num_beams": 4, "length_penalty": -1.0},
         {"num_beams": 4, "do_sample": True},
     ):

@@ -27,6 +27,7 @@ SAMPLING = {  # where `do_sample` is true
 LENGTHS = {"max_length": "max_decoding_length", "min_length": "min_decoding_length"}
 NEW_TOKENS = {"max_length": "max_new_tokens", "min_length": "min_new_tokens"}
 DEFAULT_TOP_K = 50  # of transformers
+MAX_BEAMS = 1_000  # the cache of a step has as many rows for each source
 MAX_SEQUENCE = 64  # tokens of a suppressed sequence: each costs time at each step
 # What decoding here lacks or does differently, unless it is empty or zero; and
 # what means nothing if it is 1.
@@ -121,7 +122,8 @@ def _check_supported(generation, config, continues):
     num_beams = generation.get("num_beams", 1)
     conflicts = {
         "do_sample": generation.get("do_sample") and num_beams != 1,
-        "num_beams": num_beams < 1 or (generation.get("do_sample") and num_beams != 1),
+        "num_beams": not 1 <= num_beams <= MAX_BEAMS
+        or (generation.get("do_sample") and num_beams != 1),
         "length_penalty": num_beams > 1 and generation.get("length_penalty", 1) < 0,
         "eos_token_id": _differs(generation.get("eos_token_id"), config),
         "no_repeat_ngram_size": continues and generation.get("no_repeat_ngram_size"),
