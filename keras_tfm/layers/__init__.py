@@ -13,6 +13,7 @@ from keras_tfm.layers.attention_score import AttentionScore
 from keras_tfm.layers.blocks import TransformerDecoder, TransformerEncoder
 from keras_tfm.layers.embedding import TokenAndPositionEmbedding
 from keras_tfm.layers.feed_forward import FeedForward, gelu_tanh
+from keras_tfm.layers.layer_mixture import LayerMixture
 from keras_tfm.layers.multi_head_attention import MultiHeadAttention
 from keras_tfm.layers.pooling import AttentionPooling, Pooling
 from keras_tfm.layers.positions import LearnedPositions, SinusoidalPositions
@@ -32,6 +33,7 @@ __all__ = [
     "AttentionPooling",
     "AttentionScore",
     "FeedForward",
+    "LayerMixture",
     "LearnedPositions",
     "MultiHeadAttention",
     "Pooling",

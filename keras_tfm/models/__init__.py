@@ -20,6 +20,7 @@ from keras_tfm.models.masked_lm import MaskedLM
 from keras_tfm.models.recurrent_seq2seq import RecurrentSeq2Seq
 from keras_tfm.models.sequence_classifier import SequenceClassifier
 from keras_tfm.models.transformer import Transformer
+from keras_tfm.models.translation_estimator import TranslationEstimator
 
 __all__ = [
     "CausalLM",
@@ -28,6 +29,7 @@ __all__ = [
     "RecurrentSeq2Seq",
     "SequenceClassifier",
     "Transformer",
+    "TranslationEstimator",
     "bert_encoder",
     "encoder_small",
     "transformer_base",
