@@ -1,5 +1,6 @@
 """Reads the models of other programs, and writes models for them."""
 
+from keras_tfm.zoo.comet import from_comet
 from keras_tfm.zoo.ctranslate2 import from_ctranslate2, to_ctranslate2
 from keras_tfm.zoo.huggingface import from_hugging_face, to_hugging_face
 from keras_tfm.zoo.imported import Imported
@@ -8,6 +9,7 @@ from keras_tfm.zoo.marian import from_marian
 
 __all__ = [
     "Imported",
+    "from_comet",
     "from_ctranslate2",
     "from_hugging_face",
     "from_keras_hub",

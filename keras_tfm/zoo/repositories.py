@@ -47,12 +47,15 @@ def repository(source: str, argument: str = "source") -> Iterator[tuple[Any, ...
         ) from error
 
 
-def download(source: str, patterns: list[str]) -> pathlib.Path:
+def download(
+    source: str, patterns: list[str], argument: str = "source"
+) -> pathlib.Path:
     """Downloads files of a repository once.
 
     Args:
         source: str, as of `repository`.
         patterns: list of str, such as `"*.json"`.
+        argument: str, the name of the argument, for errors.
 
     Returns:
         The folder of the files.
@@ -60,7 +63,7 @@ def download(source: str, patterns: list[str]) -> pathlib.Path:
     Raises:
         FileNotFoundError, ImportError: see `repository`.
     """
-    with repository(source) as (api, name, revision):
+    with repository(source, argument) as (api, name, revision):
         return pathlib.Path(
             api.snapshot_download(name, revision=revision, allow_patterns=patterns)
         )

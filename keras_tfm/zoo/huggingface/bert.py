@@ -1,6 +1,7 @@
 """BERT (MiniLM among them), DistilBERT and RoBERTa."""
 
 from keras_tfm.models import Encoder, MaskedLM, SequenceClassifier
+from keras_tfm.zoo.config_file import Config
 from keras_tfm.zoo.huggingface.family import Family, activation, check_plain
 from keras_tfm.zoo.huggingface.vocabularies import encoder_vocabulary
 from keras_tfm.zoo.weight_mapping import (
@@ -99,7 +100,7 @@ def _arguments(checkpoint):
     return shared | {
         # A single segment carries no information: it is added to the positions.
         "num_segments": 0 if segments == 1 else segments,
-        "sequence_length": positions - _spare_positions(config),
+        "sequence_length": positions - spare_rows(config),
         "dropout": config.number("hidden_dropout_prob"),
         "attention_dropout": config.number("attention_probs_dropout_prob"),
         "epsilon": config.number("layer_norm_eps", 1e-12),
@@ -110,8 +111,14 @@ def _pad_id(config):
     return config.integer("pad_token_id", int(config["model_type"] == "roberta"))
 
 
-def _spare_positions(config):
-    """RoBERTa counts positions from the row after that of padding."""
+def spare_rows(config: Config) -> int:
+    """Returns the rows of the position matrix that no token has.
+
+    RoBERTa counts positions from the row after that of padding.
+
+    Args:
+        config: `Config`.
+    """
     return _pad_id(config) + 1 if config["model_type"] == "roberta" else 0
 
 
@@ -166,7 +173,7 @@ def _weights(model, checkpoint):
     prefix = prefix if any(name.startswith(prefix) for name in shapes) else ""
     encoder, spare = (
         getattr(model, "encoder", model),
-        _spare_positions(checkpoint.config),
+        spare_rows(checkpoint.config),
     )
     mapping = encoder_weights(encoder, model_type, prefix, spare)
     if checkpoint.head == "masked_lm":

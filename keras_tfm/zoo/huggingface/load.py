@@ -1,11 +1,13 @@
 """Models that `save_pretrained` of transformers has written."""
 
 import os
+import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from keras_tfm.zoo.config_file import Config, read_json, reading
 from keras_tfm.zoo.huggingface import bart, bert, generation, gpt2, hub, t5
-from keras_tfm.zoo.huggingface.family import Checkpoint
+from keras_tfm.zoo.huggingface.family import Checkpoint, Family
 from keras_tfm.zoo.huggingface.tokenizer_folder import TokenizerFolder
 from keras_tfm.zoo.huggingface.weights_folder import WeightsFolder
 from keras_tfm.zoo.imported import Imported
@@ -110,7 +112,7 @@ def from_hugging_face(
     """
     folder, weights_folder = hub.locate(source)
     tensors = WeightsFolder(weights_folder)
-    config, family, kind = _read_config(folder, source, tensors.shapes)
+    config, family, kind = read_config(folder, source, tensors.shapes)
     if num_classes is not None and head is None:
         head = "classifier"
     head = head or _head(config, family)
@@ -121,7 +123,7 @@ def from_hugging_face(
             f"`num_classes` needs a classifier; got head={head!r}, num_classes="
             f"{num_classes}."
         )
-    _check_sizes(config, tensors.shapes)
+    check_sizes(config, tensors.shapes)
     with reading(folder, "a model of transformers"):
         tokenizer = TokenizerFolder(folder, kind)
         checkpoint = Checkpoint(folder, config, tensors, head, num_classes, tokenizer)
@@ -157,10 +159,25 @@ def _fields(family, checkpoint, model):
     return {"model": model, **fields, **vocabulary}
 
 
-def _read_config(folder, source, shapes):
+def read_config(
+    folder: pathlib.Path,
+    source: str | os.PathLike,
+    shapes: Mapping[str, tuple[int, ...]],
+) -> tuple[Config, Family, str]:
     """Reads `config.json`, and what other files say in its place.
 
-    Returns the config, the family, and the architecture by its first name.
+    Args:
+        folder: path.
+        source: str or path. The name of the model, in which the first configs
+            have their architecture.
+        shapes: dict from the names of the tensors.
+
+    Returns:
+        The config, the family, and the architecture by its first name.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the architecture is unknown.
     """
     file = folder / "config.json"
     if not file.is_file():
@@ -241,8 +258,16 @@ def _head(config, family):
     return family.heads[0]
 
 
-def _check_sizes(config, shapes):
-    """Rejects what would make a model much larger than its file."""
+def check_sizes(config: Config, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Rejects what would make a model much larger than its file.
+
+    Args:
+        config: `Config`.
+        shapes: dict from the names of the tensors to their shapes.
+
+    Raises:
+        ValueError: the config has more rows or layers than the tensors.
+    """
     # An embedding matrix of no columns has no bytes for its rows.
     rows = max((s[0] for s in shapes.values() if s and 0 not in s), default=0)
     limits = {"vocab_size": rows, "decoder_vocab_size": rows}

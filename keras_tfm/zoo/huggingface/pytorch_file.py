@@ -1,4 +1,4 @@
-"""Pickled tensors of `pytorch_model.bin`, read without running the pickle."""
+"""Pickled tensors of PyTorch, read without running the pickle."""
 
 import io
 import math
@@ -70,37 +70,57 @@ class Tensor(NamedTuple):
     strides: tuple[int, ...]
 
 
+class Unread(NamedTuple):
+    """Stands for an object of a checkpoint, which is never made.
+
+    Attributes:
+        function: str, the name of what would have made it.
+    """
+
+    function: str
+
+
 class PytorchFile:
-    """The tensors of a `pytorch_model.bin`, mapped into memory.
+    """The tensors of a `pytorch_model.bin` or checkpoint, mapped into memory.
 
     A pickle is a program that can call any function. Here an interpreter of the
     few instructions that `torch.save` writes for weights reads it. It imports
     and calls nothing: what is not a dict of tensors is rejected. PyTorch is
     not needed.
 
+    A checkpoint of PyTorch Lightning holds its tensors in one of several
+    entries, beside objects of optimizers and callbacks. These objects are
+    skipped: in their place stands `Unread`.
+
     Args:
         file: path, of the zip format of PyTorch 1.6, or of the older one.
+        entry: str, the entry of a checkpoint that is a dict of tensors, such as
+            `"state_dict"`; None where the whole file is.
 
     Attributes:
         shapes: dict from str to tuple of int.
         dtypes: dict from str to str, as safetensors names types: `"F32"`.
+        entries: dict from str to the other entries of a checkpoint: numbers,
+            strings, lists and dicts of these, `Tensor` and `Unread`.
 
     Raises:
         Exception: of many types, if the file is damaged or holds anything but
             tensors; see `config_file.reading`.
     """
 
-    def __init__(self, file: pathlib.Path):
+    def __init__(self, file: pathlib.Path, entry: str | None = None):
         with open(file, "rb") as stream:  # mmap rejects an empty file
             self._data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
         is_zip = self._data[:4] == b"PK\3\4"
         content, self._starts = (_open_zip if is_zip else _open_legacy)(
-            self._data, file
+            self._data, file, entry is not None
         )
-        if not isinstance(content, dict) or not all(
-            isinstance(value, Tensor) for value in content.values()
-        ):
-            raise ValueError("it must hold a dict of tensors and nothing else")
+        self.entries: dict[str, Any] = {}
+        if entry is not None and isinstance(content, dict):
+            self.entries, content = content, content.get(entry)
+            self.entries.pop(entry, None)
+        place = "it" if entry is None else repr(entry)
+        _check_tensors(content, place)
         self._tensors: dict[str, Tensor] = content
         self.shapes = {name: tensor.shape for name, tensor in content.items()}
         self.dtypes = {
@@ -137,7 +157,21 @@ class PytorchFile:
         return array
 
 
-def _open_zip(data, file):
+def _check_tensors(content, place):
+    if not isinstance(content, dict):
+        raise ValueError(f"{place} must hold a dict of tensors and nothing else")
+    for name, value in content.items():
+        if not isinstance(value, Tensor):
+            kind = type(value).__name__
+            if isinstance(value, Unread):
+                kind = f"an object of {value.function!r:.80}"
+            raise ValueError(
+                f"{place} must hold a dict of tensors and nothing else; {name!r:.80} "
+                f"is {kind}"
+            )
+
+
+def _open_zip(data, file, skips_objects):
     """Returns the unpickled content, and where each storage starts."""
     with zipfile.ZipFile(file) as archive:
         members = {member.filename: member for member in archive.infolist()}
@@ -161,7 +195,7 @@ def _open_zip(data, file):
     order = f"{folder}byteorder"
     if order in members and _text(order) != b"little":
         raise ValueError("its numbers must be little-endian")
-    content, storages = _unpickle(io.BytesIO(_text(pickle)))
+    content, storages = _unpickle(io.BytesIO(_text(pickle)), skips_objects)
     starts = {}
     for storage in storages.values():
         start, end = _span(f"{folder}data/{storage.key}")
@@ -170,14 +204,14 @@ def _open_zip(data, file):
     return content, starts
 
 
-def _open_legacy(data, file):
+def _open_legacy(data, file, skips_objects):
     """As `_open_zip`, of the format before PyTorch 1.6."""
     header = [_unpickle(data)[0] for _ in range(3)]  # the third is of the machine
     if header[:2] != [LEGACY_MAGIC, LEGACY_VERSION]:
         raise ValueError("it must start as a file that torch.save wrote")
     if header[2].get("little_endian") is not True:
         raise ValueError("its numbers must be little-endian")
-    content, storages = _unpickle(data)
+    content, storages = _unpickle(data, skips_objects)
     keys, _ = _unpickle(data)
     start, starts = data.tell(), {}
     for key in keys:
@@ -204,8 +238,12 @@ def _check_storage(storage, size):
         )
 
 
-def _unpickle(stream):
-    """Interprets one pickle; returns its value and the storages in it."""
+def _unpickle(stream, skips_objects=False):
+    """Interprets one pickle; returns its value and the storages in it.
+
+    With `skips_objects` a call of a function or class is `Unread`, and what is
+    added to it is lost; without, an error.
+    """
     stack, memo, storages = [], {}, {}
     for opcode, argument, position in pickletools.genops(stream):
         name = opcode.name
@@ -222,18 +260,21 @@ def _unpickle(stream):
             stack.append(tuple(items))
         elif name in ("SETITEM", "SETITEMS"):
             items = _popped(stack, 2 if name == "SETITEM" else None)
-            _set_items(stack[-1], items)
+            if not isinstance(stack[-1], Unread):
+                _set_items(stack[-1], items, skips_objects)
         elif name in ("APPEND", "APPENDS"):
             items = _popped(stack, 1 if name == "APPEND" else None)
-            _expect(stack[-1], list).extend(items)
+            if not isinstance(stack[-1], Unread):
+                _expect(stack[-1], list).extend(items)
         elif name == "BINPERSID":
             storage = _storage(stack.pop())
             if storages.setdefault(storage.key, storage) != storage:
                 raise ValueError("a storage has two types or sizes")
             stack.append(storage)
-        elif name == "REDUCE":
-            arguments = stack.pop()
-            stack.append(_call(stack.pop(), arguments))
+        elif name == "REDUCE" or (name == "NEWOBJ" and skips_objects):
+            arguments, function = stack.pop(), stack.pop()
+            is_skipped = skips_objects and function not in (MAPPING, REBUILD)
+            stack.append((_skip if is_skipped else _call)(function, arguments))
         elif name == "BUILD":  # attributes, such as the versions of layers
             stack.pop()
         elif name == "STOP":
@@ -260,10 +301,20 @@ def _expect(value, kind):
     return value
 
 
-def _set_items(target, items):
+def _set_items(target, items, skips_others):
     # Keys are strings: the hash of nested tuples may take any time.
-    names = [_expect(name, str) for name in items[::2]]
-    _expect(target, dict).update(zip(names, items[1::2], strict=True))
+    pairs = list(zip(items[::2], items[1::2], strict=True))
+    if skips_others:
+        pairs = [pair for pair in pairs if type(pair[0]) is str]
+    for name, _ in pairs:
+        _expect(name, str)
+    _expect(target, dict).update(pairs)
+
+
+def _skip(function, arguments):
+    # Not `str` of what may be a deep tuple.
+    is_name = isinstance(function, Global)
+    return Unread(str(function) if is_name else type(function).__name__)
 
 
 def _call(function, arguments):

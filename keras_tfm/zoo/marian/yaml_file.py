@@ -133,7 +133,7 @@ def _yaml():
         import yaml
     except ImportError as error:
         raise ImportError(
-            "Reading configurations of Marian needs the library PyYAML, which cannot "
-            f"be imported ({error}). Install `keras-tfm[zoo]`."
+            "Reading configurations in YAML needs the library PyYAML, which cannot be "
+            f"imported ({error}). Install `keras-tfm[zoo]`."
         ) from error
     return yaml
