@@ -8,6 +8,7 @@ from keras_tfm.cli import lines, output
 from keras_tfm.cli.options import Evaluate
 from keras_tfm.cli.translate import languages_of, load_translator
 from keras_tfm.pipelines import pretrained
+from keras_tfm.pipelines.comet import Comet
 from keras_tfm.text.files import iterate_lines
 
 
@@ -28,6 +29,12 @@ def run(flags: Evaluate) -> None:
     sources, references = _test_set(flags)
     baseline = _other_system(flags.compare, len(sources)) if flags.compare else None
     metrics = translation_scores.metrics(flags.tokenize, flags.ter)
+    if flags.comet_encoder and not flags.comet:
+        raise ValueError(
+            "`comet_encoder` needs `comet`, the checkpoint that it belongs to; got "
+            f"comet_encoder={flags.comet_encoder!r} alone."
+        )
+    comet = Comet.load(flags.comet, flags.comet_encoder) if flags.comet else None
     translator = load_translator(
         flags, beam_size=flags.beam_size, matmul_precision=flags.matmul_precision
     )
@@ -39,12 +46,17 @@ def run(flags: Evaluate) -> None:
     translations = [result.text for result in results]
     if file is not None:
         file.write_all(translations, False)
+    systems = [(flags.model, translations)]
+    systems += [(flags.compare, baseline)] if baseline is not None else []
+    if comet is not None:
+        scores = _comet_scores(comet, sources, systems, references)
+        metrics["COMET"] = translation_scores.SegmentScores(
+            "COMET", flags.comet, scores
+        )
     translation_scores.print_scores(metrics, translations, references)
     if baseline is not None:
         translation_scores.print_comparison(
-            metrics,
-            {flags.compare: baseline, flags.model: translations},
-            references,
+            metrics, dict(reversed(systems)), references
         )
     truncated = sum(result.truncated for result in results)
     print(
@@ -52,6 +64,28 @@ def run(flags: Evaluate) -> None:
         "translations truncated"
     )
     sys.stdout.flush()
+
+
+def _comet_scores(comet, sources, systems, references):
+    """Scores the translations of each system against the first references."""
+    if len(references) > 1:
+        print(f"COMET compares with the first of {len(references)} references.")
+    count, scores = len(systems), []
+    # One call, since it encodes each different text once.
+    results = comet.score(
+        sources * count,
+        [text for _, translations in systems for text in translations],
+        references[0] * count,
+    )
+    for number, (name, translations) in enumerate(systems):
+        part = slice(number * len(sources), (number + 1) * len(sources))
+        scores.append((translations, results.scores[part]))
+        if truncated := sum(results.truncated[part]):
+            print(
+                f"COMET read only the first {comet.max_length} tokens of a text in "
+                f"{truncated:,} of {len(sources):,} segments of {name}."
+            )
+    return scores
 
 
 def _test_set(flags):

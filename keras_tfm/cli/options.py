@@ -32,7 +32,7 @@ class Command:
         name = f"keras_tfm.cli.{type(self).__name__.lower()}"
         try:
             return importlib.import_module(name).run(self) or 0
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, FileNotFoundError) as error:
             raise ValueError(with_flags(str(error), self)) from error
 
 
@@ -152,7 +152,7 @@ class Score(Languages, Columns):
 
 @dataclasses.dataclass(frozen=True)
 class Evaluate(Languages, Columns):
-    """Translate a test set and print BLEU, chrF and TER (sacrebleu).
+    """Translate a test set and print BLEU, chrF, TER (sacrebleu) and COMET.
 
     Example: keras-tfm evaluate en-de test.en test.de
     """
@@ -180,6 +180,13 @@ class Evaluate(Languages, Columns):
     """Tokenization of sacrebleu for BLEU, such as 13a, zh or flores200."""
     ter: bool = False
     """Print TER too (Snover et al. 2006), which takes longer."""
+    comet: str | None = None
+    """Print COMET too (Rei et al. 2020), by a checkpoint: a folder with
+    hparams.yaml and checkpoints/model.ckpt, or a repository such as
+    hf://Unbabel/wmt22-comet-da (2.3 GB), which is downloaded once."""
+    comet_encoder: str | None = None
+    """Folder or repository with config.json and tokenizer.json of COMET's
+    encoder. Default: the repository that the checkpoint names."""
     compare: str | None = None
     """File with the translations of another system, one per line: tests by
     paired bootstrap whether the scores differ (Koehn 2004)."""

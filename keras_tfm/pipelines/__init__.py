@@ -1,6 +1,7 @@
-"""Pipelines: text in, text or labels out."""
+"""Pipelines: text in, text, labels or scores out."""
 
 from keras_tfm.pipelines.classifier import Classifier, Prediction
+from keras_tfm.pipelines.comet import Comet, CometScores
 from keras_tfm.pipelines.loading import load
 from keras_tfm.pipelines.pretrained import Preset, presets
 from keras_tfm.pipelines.segmentation import Segment, SegmentedText, SentenceSplitter
@@ -12,6 +13,8 @@ from keras_tfm.pipelines.translator import Translator
 
 __all__ = [
     "Classifier",
+    "Comet",
+    "CometScores",
     "Hypothesis",
     "Prediction",
     "Preset",

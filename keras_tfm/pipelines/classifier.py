@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from keras_tfm.decode.inputs import rounded_up
+from keras_tfm.pipelines.encoder_batches import bucket_of, run_in_batches
 from keras_tfm.pipelines.pretrained import resolve
 from keras_tfm.pipelines.saving import read_classifier, save_classifier
 from keras_tfm.pipelines.texts import (
     AnyVocabulary,
+    check_encoder_vocabulary,
     check_unicode,
-    check_vocabulary_size,
 )
 from keras_tfm.runtime.compile import compiled
 from keras_tfm.text.pair_packing import (
@@ -23,9 +23,6 @@ from keras_tfm.text.pair_packing import (
     pack_texts,
     truncated_lengths,
 )
-
-# Lengths are rounded up to these, so that few functions are compiled.
-LENGTHS = (16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 
 _log = logging.getLogger(__name__)
 
@@ -110,7 +107,7 @@ class Classifier:
         self.max_length, self.batch_tokens = int(max_length), int(batch_tokens)
         self.threshold = float(threshold)
         _check_classes(self.classes, model)
-        _check_vocabulary(vocabulary, model.encoder)
+        check_encoder_vocabulary(vocabulary, model.encoder)
         self._check_lengths()
         self._predict_batch = compiled(self._call_model, model, jit_compile=False)
 
@@ -296,7 +293,7 @@ class Classifier:
     def _bucket(self, sides):
         special = count_special_tokens(self.vocabulary, len(sides))
         length = sum(map(len, sides)) + special
-        return min(rounded_up(length, LENGTHS), self.max_length)
+        return bucket_of(length, self.max_length)
 
     def _inputs(self, rows, length):
         segments = self.model.encoder.config["num_segments"] > 0
@@ -307,21 +304,15 @@ class Classifier:
 
     def _predict(self, rows):
         """float32 `(N, C)`, from batches of few sizes."""
-        probabilities = np.zeros((len(rows), len(self.classes)), "float32")
-        buckets = np.array([self._bucket(row) for row in rows])
-        for length in np.unique(buckets):
-            indices = np.flatnonzero(buckets == length)
-            batch_size = self.batch_tokens // length
-            for first in range(0, len(indices), batch_size):
-                chosen = indices[first : first + batch_size]
-                # Filled up to a power of two, so that few sizes are compiled.
-                size = min(batch_size, 1 << (len(chosen) - 1).bit_length())
-                filled = np.resize(chosen, size)
-                inputs = self._inputs([rows[index] for index in filled], length)
-                inputs = {k: keras.ops.convert_to_tensor(v) for k, v in inputs.items()}
-                batch = keras.ops.convert_to_numpy(self._predict_batch(inputs))
-                probabilities[chosen] = batch[: len(chosen)]
-        return probabilities
+
+        def _batch(indices, length):
+            return self._inputs([rows[index] for index in indices], length)
+
+        buckets = [self._bucket(row) for row in rows]
+        dims = (len(self.classes),)
+        return run_in_batches(
+            self._predict_batch, _batch, buckets, self.batch_tokens, dims
+        )
 
     def _prediction(self, row, truncated):
         probabilities = dict(zip(self.classes, row.tolist(), strict=True))
@@ -337,16 +328,6 @@ def _check_classes(classes, model):
         raise ValueError(
             f"`classes` must be {model.num_classes} different names, in the order of "
             f"training; got {len(classes)}: {classes}."
-        )
-
-
-def _check_vocabulary(vocabulary, encoder):
-    check_vocabulary_size(vocabulary, encoder, "vocabulary_size")
-    if vocabulary.pad_id != encoder.config["pad_id"]:
-        raise ValueError(
-            "The vocabulary must pad with the id that the encoder masks; got "
-            f"{vocabulary.pad_id}, and pad_id={encoder.config['pad_id']}. Create the "
-            "encoder with the vocabulary's `pad_id`."
         )
 
 

@@ -49,6 +49,22 @@ def check_vocabulary_size(vocabulary: AnyVocabulary, model: Any, name: str) -> N
         )
 
 
+def check_encoder_vocabulary(vocabulary: AnyVocabulary, encoder: Any) -> None:
+    """Raises a ValueError if a vocabulary does not fit an encoder.
+
+    Args:
+        vocabulary: `Vocabulary` or `TokenizersVocabulary`.
+        encoder: `Encoder`.
+    """
+    check_vocabulary_size(vocabulary, encoder, "vocabulary_size")
+    if vocabulary.pad_id != encoder.config["pad_id"]:
+        raise ValueError(
+            "The vocabulary must pad with the id that the encoder masks; got "
+            f"{vocabulary.pad_id}, and pad_id={encoder.config['pad_id']}. Create the "
+            "encoder with the vocabulary's `pad_id`."
+        )
+
+
 def check_unicode(text: str, number: int) -> None:
     """Raises a ValueError if a text has a lone surrogate.
 

@@ -118,8 +118,9 @@ def with_flags(message: str, flags: Any) -> str:
         for field in dataclasses.fields(flags)
         if positional not in getattr(field.type, "__metadata__", ())
     }
-    # The parameter of `Vocabulary.train`.
-    renamed = {"size": "vocabulary_size"} if "vocabulary_size" in names else {}
+    # Parameters of `Vocabulary.train` and of `Comet.load`.
+    renamed = {"size": "vocabulary_size", "encoder": "comet_encoder"}
+    renamed = {name: flag for name, flag in renamed.items() if flag in names}
 
     def flag(match):
         name = match[1] or match[2]

@@ -1,4 +1,4 @@
-"""Scores of a translator on a test set: BLEU, chrF, TER with 95% intervals."""
+"""Scores of a translator on a test set, with 95% intervals."""
 
 import pathlib
 import sys
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import sacrebleu
 import sacrebleu.significance
+from sacrebleu.metrics.base import Metric, Score
 
 from keras_tfm import pipelines
 from keras_tfm.recipes import corpora
@@ -28,6 +29,56 @@ class CHRF(sacrebleu.CHRF):
 
     def _compute_f_score(self, statistics):
         return float(super()._compute_f_score(statistics))
+
+
+class SegmentScores(Metric):
+    """A metric of sacrebleu whose scores of segments are computed before.
+
+    The score of a system is their mean. sacrebleu has no public way to add a
+    metric to its bootstrap: the methods that it calls are implemented here.
+
+    Args:
+        name: str, of the metric.
+        model: str, shown in the signature.
+        scores: list of pairs of a system's translations and their scores.
+
+    Example:
+        ```python
+        # requires: sacrebleu
+        from keras_tfm.recipes.translation_scores import SegmentScores
+
+        texts = ["Ja.", "Nein."]
+        metric = SegmentScores("COMET", "a/model", [(texts, [0.5, 1.0])])
+        print(metric.corpus_score(texts, [texts]))  # COMET = 0.75
+        ```
+    """
+
+    def __init__(
+        self, name: str, model: str, scores: list[tuple[list[str], list[float]]]
+    ):
+        super().__init__()
+        self.name, self.model, self.num_refs = name, model, 1
+        self._scores = {tuple(texts): values for texts, values in scores}
+
+    def get_signature(self) -> Any:
+        signature = super().get_signature()
+        signature.update("model", self.model)
+        return signature
+
+    def _extract_corpus_statistics(self, hypotheses, references):
+        return [[score, 1.0] for score in self._scores[tuple(hypotheses)]]
+
+    def _aggregate_and_compute(self, statistics):
+        return self._compute_score_from_stats(np.sum(statistics, axis=0))
+
+    def _compute_score_from_stats(self, statistics):
+        total, count = map(float, statistics)
+        return Score(self.name, total / count)
+
+    def _compute_segment_statistics(self, hypothesis, ref_kwargs):
+        raise NotImplementedError
+
+    _preprocess_segment = _extract_reference_info = _compute_segment_statistics
 
 
 def evaluate(
@@ -133,7 +184,11 @@ def print_scores(
     for name, metric in metrics.items():
         result = metric.corpus_score(translations, references, n_bootstrap=1000)
         # sacrebleu has no public name for the half-width of the interval.
-        print(f"{name:4} {result.score:.2f} ± {result._ci:.2f} (95%, bootstrap)")
+        digits = _digits(metric)
+        print(
+            f"{name:4} {result.score:.{digits}f} ± {result._ci:.{digits}f} (95%, "
+            "bootstrap)"
+        )
         if name == "BLEU":
             print(f"     {result}")
         print(f"     {metric.get_signature()}")
@@ -162,11 +217,18 @@ def print_comparison(
     _, table = test()
     baseline, system = systems
     print(f"\nPaired bootstrap, 1,000 resamples: {system} against {baseline}")
-    for name, (first, second) in list(table.items())[1:]:
+    rows = list(table.items())[1:]  # without that of the names
+    for metric, (name, (first, second)) in zip(metrics.values(), rows, strict=True):
+        digits = _digits(metric)
         print(
-            f"{name:4} {first.score:.2f} -> {second.score:.2f} "
-            f"({second.score - first.score:+.2f}), p = {second.p_value:.4f}"
+            f"{name:4} {first.score:.{digits}f} -> {second.score:.{digits}f} "
+            f"({second.score - first.score:+.{digits}f}), p = {second.p_value:.4f}"
         )
+
+
+def _digits(metric):
+    """Returns the decimals of a score: of 100, or of 1."""
+    return 4 if isinstance(metric, SegmentScores) else 2
 
 
 def write_translations(

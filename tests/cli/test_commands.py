@@ -16,10 +16,11 @@ import pytest
 from keras_tfm.cli import main, serve
 from keras_tfm.cli import output as output_module
 from keras_tfm.models import Encoder, SequenceClassifier
-from keras_tfm.pipelines import Classifier, Translator, load, pretrained
+from keras_tfm.pipelines import Classifier, Comet, Translator, load, pretrained
 from tests.cli.conftest import LINES, PROGRAM, printed
 from tests.decode.conftest import draw_transformer
 from tests.layers.formulas import draw_weights
+from tests.zoo import comet_checkpoints
 
 torch_only = pytest.mark.backend("torch")
 
@@ -468,6 +469,36 @@ def test_evaluate_compares_with_another_system(
     assert "--compare must hold one translation for each" in capfd.readouterr().err
     assert main([*command[:4], "--tokenize", "moses"]) == 1
     assert "--tokenize must be one of" in capfd.readouterr().err
+
+
+@torch_only
+def test_evaluate_scores_and_compares_with_comet(
+    folder, translator, source, tmp_path, capfd
+):
+    encoder = comet_checkpoints.write_encoder(tmp_path / "encoder")
+    _, tensors = comet_checkpoints.draw(encoder)
+    comet = str(comet_checkpoints.write_checkpoint(tmp_path / "comet", tensors))
+    translations = translator(LINES)
+    target, baseline = tmp_path / "target.txt", tmp_path / "other.txt"
+    target.write_text("".join(f"{text[::-1]}\n" for text in translations))
+    baseline.write_text("a house " * 99 + "\n" + "the boat.\n" * (len(LINES) - 1))
+    command = ["evaluate", folder, source, str(target), "--comet", comet]
+    command += ["--comet-encoder", str(encoder)]
+    assert main([*command, "--compare", str(baseline)]) == 0
+    out = capfd.readouterr().out
+    scorer = Comet.load(comet, encoder)
+    references = target.read_text().split("\n")[:-1]
+    systems = translations, baseline.read_text().split("\n")[:-1]
+    means = [scorer.score(LINES, system, references).mean for system in systems]
+    assert f"COMET {means[0]:.4f} ± 0.0" in out
+    assert f"model:{comet}|version" in out and "nrefs:1|bs:1000|seed:12345" in out
+    assert f"COMET {means[1]:.4f} -> {means[0]:.4f} (" in out
+    assert f"80 tokens of a text in 1 of {len(LINES)} segments of {baseline}" in out
+    assert main([*command[:4], *command[-2:]]) == 1
+    assert "--comet-encoder needs --comet" in capfd.readouterr().err
+    (encoder / "tokenizer.json").unlink()
+    assert main(command) == 1
+    assert "--comet-encoder must have a `tokenizer.json` or" in capfd.readouterr().err
 
 
 @torch_only

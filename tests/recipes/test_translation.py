@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import re
 import subprocess
 import sys
 import types
@@ -376,6 +377,32 @@ def test_texts_longer_than_usual_training_sources_are_split():
     corpus = types.SimpleNamespace(train=text.Pairs(sources, sources))
     short, long = map(len, vocabulary.encode(sources[:1] + sources[-1:]))
     assert translation.usual_length(corpus, vocabulary) == short < long
+
+
+@pytest.mark.backend("torch")
+def test_scores_of_segments_are_compared_by_paired_bootstrap(capsys):
+    """Koehn 2004, section 3: systems are resampled on the same segments."""
+    rng = np.random.default_rng(0)
+    systems = {"a": [f"a{i}" for i in range(90)], "b": [f"b{i}" for i in range(90)]}
+    first = rng.normal(0.8, 0.2, 90)
+    values = {"a": first, "b": first + rng.normal(0.01, 0.02, 90)}
+    metric = translation_scores.SegmentScores(
+        "COMET", "m", [(systems[name], list(values[name])) for name in systems]
+    )
+    references = [["r"] * 90]
+    [score] = translation_scores.print_scores({"C": metric}, systems["a"], references)
+    assert score.score == pytest.approx(first.mean(), abs=1e-6)
+    samples = first[np.random.default_rng(1).integers(0, 90, (4000, 90))].mean(1)
+    half_width = np.subtract(*np.quantile(samples, [0.975, 0.025])) / 2
+    assert score._ci == pytest.approx(half_width, rel=0.15)
+    translation_scores.print_comparison({"C": metric}, systems, references)
+    numbers = re.search(
+        r"COMET (\S+) -> (\S+) \((\S+)\), p = (\S+)", capsys.readouterr().out
+    )
+    old, new, difference, p_value = map(float, numbers.groups())
+    # Both share most of the noise: unpaired, it would hide the difference.
+    assert p_value < 0.01 and new - old == pytest.approx(difference, abs=2e-4)
+    assert difference < half_width
 
 
 @pytest.mark.backend("torch")
