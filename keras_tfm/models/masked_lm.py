@@ -21,6 +21,7 @@ class MaskedLM(configured_model.ConfiguredModel):
     Args:
         encoder: `Encoder`. Trained together with its head.
         activation: Keras activation of the layer before the projection.
+        epsilon: float, of the head's normalization; None for the encoder's.
         **options: `name`, `dtype`, `trainable` of a Keras model.
 
     Raises:
@@ -47,6 +48,7 @@ class MaskedLM(configured_model.ConfiguredModel):
         self,
         encoder: Encoder,
         activation: str = "gelu",
+        epsilon: float | None = None,
         **options: Unpack[configured_model.KerasOptions],
     ):
         policy, keras_options = configured_model.take_policy(
@@ -56,7 +58,9 @@ class MaskedLM(configured_model.ConfiguredModel):
             encoder.embedding_dim, activation=activation, dtype=policy, name="dense"
         )
         norm = keras.layers.LayerNormalization(
-            epsilon=encoder.config["epsilon"], dtype=policy, name="norm"
+            epsilon=encoder.config["epsilon"] if epsilon is None else epsilon,
+            dtype=policy,
+            name="norm",
         )
         bias = Bias(dtype=policy, name="bias")
         mask_positions = keras.Input((None,), dtype="int32", name="mask_positions")
@@ -67,7 +71,7 @@ class MaskedLM(configured_model.ConfiguredModel):
         # Dense layer and norm belong to the head, the matrix to the encoder.
         logits = bias(encoder.embedding.as_logits(norm(dense(hidden))))
         inputs["mask_positions"] = mask_positions
-        config = {"encoder": encoder, "activation": activation}
+        config = {"encoder": encoder, "activation": activation, "epsilon": epsilon}
         super().__init__(inputs, logits, config, policy, keras_options)
         self.encoder, self.dense, self.norm, self.bias = encoder, dense, norm, bias
 

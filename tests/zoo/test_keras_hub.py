@@ -308,3 +308,21 @@ def test_a_weight_that_is_not_stored_is_rejected(tmp_path):
         file.create_dataset("layers/large", (10**6, 10**6), chunks=True)
     with pytest.raises(ValueError, match="'layers/large' is not stored in full"):
         zoo.from_keras_hub(tmp_path)
+
+
+@pytest.mark.parametrize("family", ENCODERS)
+def test_heads_of_masked_tokens_give_the_logits_of_keras_hub(family, tmp_path):
+    backbone, tokenizer = write(tmp_path, family)
+    task = getattr(models, f"{family}MaskedLM")(backbone=backbone, preprocessor=None)
+    random_weights(task).save_to_preset(tmp_path)
+    imported = zoo.from_keras_hub(tmp_path)
+    reference, inputs, _ = encoder_inputs(family, imported.model.encoder.pad_id)
+    positions = np.array([[1, 3], [0, 4]], "int32")
+    expected = numpy(task({**reference, "mask_positions": positions}))
+    actual = numpy(imported.model({**inputs, "mask_positions": positions}))
+    np.testing.assert_allclose(actual, expected, atol=1e-5)
+    assert np.abs(expected).max() > 0.1
+    encoder = zoo.from_keras_hub(tmp_path, "encoder").model
+    assert type(encoder) is type(imported.model.encoder)
+    with pytest.raises(ValueError, match="'masked_lm'.* for .*; got 'classifier'"):
+        zoo.from_keras_hub(tmp_path, "classifier")

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 
 from keras_tfm.layers import T5Positions, gelu_tanh
-from keras_tfm.models import CausalLM, Encoder, Transformer
+from keras_tfm.models import CausalLM, Encoder, MaskedLM, Transformer
 from keras_tfm.zoo.config_file import Config
 from keras_tfm.zoo.token_permutation import TokenPermutation
 from keras_tfm.zoo.weight_mapping import (
@@ -205,6 +205,18 @@ def classifier_weights(model: keras.Model, architecture: Architecture) -> Weight
     return variables([model.hidden_dense], hidden) + variables(
         [model.output_dense], output
     )
+
+
+def masked_lm_weights(model: MaskedLM) -> WeightMapping:
+    """Maps the head of a masked language model.
+
+    Args:
+        model: `MaskedLM`.
+    """
+    head = f"{TASK}layers/masked_lm_head"
+    mapping = variables([model.dense], f"{head}/_intermediate_dense")
+    mapping += variables([model.norm], f"{head}/_intermediate_layer_norm")
+    return [*mapping, Weight(model.bias.bias, [f"{head}/vars/0"])]
 
 
 def _token_weights(model, permutation):

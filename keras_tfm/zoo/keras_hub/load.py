@@ -4,7 +4,7 @@ import os
 import pathlib
 from typing import Any
 
-from keras_tfm.models import SequenceClassifier
+from keras_tfm.models import MaskedLM, SequenceClassifier
 from keras_tfm.zoo.config_file import Config, read_json, reading
 from keras_tfm.zoo.imported import Imported
 from keras_tfm.zoo.keras_hub import tokenizers
@@ -13,6 +13,7 @@ from keras_tfm.zoo.keras_hub.architectures import (
     POOLER,
     TASK,
     classifier_weights,
+    masked_lm_weights,
 )
 from keras_tfm.zoo.keras_hub.weights_file import WeightsFolder
 from keras_tfm.zoo.repositories import HUB, download
@@ -21,8 +22,9 @@ from keras_tfm.zoo.weight_mapping import check_coverage
 
 FILES = ["*.json", "*.weights.h5", "assets/tokenizer/*"]
 KAGGLE = "kaggle://"
-HEADS = ("encoder", "classifier")
-# The pooler of BERT, the state of an optimizer, and heads that are not read.
+HEADS = {"Classifier": "classifier", "MaskedLM": "masked_lm"}  # by ends of names
+MASKED_LM_EPSILON = 1e-5  # of the head's norm, whichever the encoder's is
+# The pooler of BERT, the state of an optimizer, and a head that is left out.
 IGNORED = (rf"{POOLER}/vars/[01]", rf"{TASK}.*", "optimizer/.*")
 
 
@@ -32,9 +34,9 @@ def from_keras_hub(
     """Loads a preset of KerasHub, without KerasHub.
 
     Encoders: BERT, DistilBERT, RoBERTa and XLM-R, also with the head of their
-    `TextClassifier`. Models that generate: BART and T5 as `Transformer`, and
-    GPT-2 as `CausalLM`. As in `from_hugging_face`, ids of models that generate
-    are renumbered. Weights load completely or not at all.
+    `TextClassifier` or `MaskedLM`. Models that generate: BART and T5 as
+    `Transformer`, and GPT-2 as `CausalLM`. As in `from_hugging_face`, ids of
+    models that generate are renumbered. Weights load completely or not at all.
 
     Args:
         preset: path of a folder that `save_to_preset` has written, on any
@@ -42,8 +44,8 @@ def from_keras_hub(
             or the name of a preset, such as `"bert_tiny_en_uncased"`, or its
             `"kaggle://"` address, which need the packages keras-nlp and
             kagglehub.
-        head: `"encoder"` or `"classifier"`, of an encoder; None for the one
-            that the preset has. A head of masked tokens is not read.
+        head: `"encoder"`, `"classifier"` or `"masked_lm"`, of an encoder; None
+            for the one that the preset has.
         **arguments: of the model, such as `dropout`, over the preset's.
 
     Returns:
@@ -76,12 +78,13 @@ def from_keras_hub(
     """
     folder = _locate(preset)
     config, architecture = _read_config(folder)
-    task = _read_task(folder)
-    head = head or ("classifier" if task is not None else "encoder")
-    if head not in HEADS or (head == "classifier" and task is None):
+    task, task_head = _read_task(folder)
+    head = head or task_head
+    if head not in ("encoder", task_head):
         raise ValueError(
-            f"`head` must be one of {HEADS}, and 'classifier' needs a preset of a "
-            f"TextClassifier; got head={head!r} for {os.fspath(folder)!r}."
+            f"`head` must be one of {sorted({'encoder', task_head})} for "
+            f"{os.fspath(folder)!r}; got {head!r}. 'classifier' needs a preset of a "
+            "TextClassifier, 'masked_lm' one of a MaskedLM."
         )
     tokenizer = tokenizers.read_tokenizer(folder)
     with WeightsFolder(folder) as weights, reading(folder, "a preset of KerasHub"):
@@ -105,6 +108,9 @@ def from_keras_hub(
                 model = _classifier(model, architecture, task)
                 mapping += classifier_weights(model, architecture)
                 fields["classes"] = [f"LABEL_{i}" for i in range(model.num_classes)]
+            if head == "masked_lm":
+                model = MaskedLM(model, "gelu", MASKED_LM_EPSILON)
+                mapping += masked_lm_weights(model)
             check_coverage(mapping, folder, weights.shapes, IGNORED)
             weights.check_floats({name for w in mapping for name in w.tensors})
             loader.load(mapping, weights.array)
@@ -166,12 +172,14 @@ def _read_config(folder):
 
 
 def _read_task(folder):
-    """Returns the config of a classifier, or None."""
+    """Returns the config of a task, and the head that it has."""
     file = folder / "task.json"
     task = Config(read_json(file), file)
-    if not task.get("class_name", "").endswith("Classifier"):
-        return None
-    return Config(task.typed("config", dict), file)
+    name = str(task.get("class_name", ""))
+    for end, head in HEADS.items():
+        if name.endswith(end):
+            return Config(task.typed("config", dict), file), head
+    return None, "encoder"
 
 
 def _check_sizes(config, shapes):
