@@ -1,6 +1,7 @@
 """Files of tokenizers before `tokenizer.json`, as its content."""
 
 import pathlib
+from collections.abc import Iterable
 from typing import Any
 
 from keras_tfm.zoo.config_file import read_json, reading
@@ -62,32 +63,93 @@ def read_sentencepiece(folder: pathlib.Path) -> Any:
     return None if file is None else read_model(file)
 
 
-def _word_piece(tokenizer, text):
-    lower = tokenizer.settings.get("do_lower_case", True)
-    vocab = {token: i for i, token in enumerate(text.rstrip("\n").split("\n"))}
-    names = {role: tokenizer.name_of(role, name) for role, name in BERT_ROLES.items()}
-    content = {
+def word_piece(
+    vocab: dict[str, int],
+    special: Iterable[str],
+    unknown: str,
+    prefix: str = "##",
+    **normalizer: bool | None,
+) -> dict[str, Any]:
+    """Makes the `tokenizer.json` of BERT's WordPiece.
+
+    Args:
+        vocab: dict from tokens to ids.
+        special: strings, special tokens.
+        unknown: str, the unknown token.
+        prefix: str, before a token that continues a word.
+        **normalizer: options of `BertNormalizer`, over `clean_text=True` and
+            `handle_chinese_chars=True`.
+
+    Returns:
+        dict, without special tokens around a text.
+    """
+    defaults = {"clean_text": True, "handle_chinese_chars": True}
+    return {
         "version": "1.0",
-        "added_tokens": special_entries(vocab, names.values()),
-        "normalizer": {
-            "type": "BertNormalizer",
-            "clean_text": True,
-            "handle_chinese_chars": tokenizer.settings.get(
-                "tokenize_chinese_chars", True
-            ),
-            "strip_accents": tokenizer.settings.get("strip_accents"),
-            "lowercase": lower,
-        },
+        "added_tokens": special_entries(vocab, special),
+        "normalizer": {"type": "BertNormalizer", **defaults, **normalizer},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "decoder": {"type": "WordPiece", "prefix": "##", "cleanup": True},
+        "decoder": {"type": "WordPiece", "prefix": prefix, "cleanup": True},
         "model": {
             "type": "WordPiece",
-            "unk_token": names["unk_token"],
-            "continuing_subword_prefix": "##",
+            "unk_token": unknown,
+            "continuing_subword_prefix": prefix,
             "max_input_chars_per_word": 100,
             "vocab": vocab,
         },
     }
+
+
+def byte_level(
+    vocab: dict[str, int],
+    merges: str,
+    special: Iterable[str],
+    add_prefix_space: bool,
+    unknown: str | None = None,
+) -> dict[str, Any]:
+    """Makes the `tokenizer.json` of a byte-level BPE.
+
+    Args:
+        vocab: dict from tokens to ids.
+        merges: str, the content of `merges.txt`.
+        special: strings, special tokens.
+        add_prefix_space: bool. A text begins with a space.
+        unknown: str or None, the unknown token.
+
+    Returns:
+        dict, without special tokens around a text.
+    """
+    lines = (line for line in merges.split("\n") if line[:9] != "#version:")
+    step = {"type": "ByteLevel", "trim_offsets": True}
+    step |= {"add_prefix_space": add_prefix_space}
+    return {
+        "version": "1.0",
+        "added_tokens": special_entries(vocab, special),
+        "normalizer": None,
+        "pre_tokenizer": step,
+        "post_processor": None,
+        "decoder": step,
+        "model": {
+            "type": "BPE",
+            "unk_token": unknown,
+            "vocab": vocab,
+            "merges": [line.strip().split(" ") for line in lines if line.strip()],
+        },
+    }
+
+
+def _word_piece(tokenizer, text):
+    settings = tokenizer.settings
+    vocab = {token: i for i, token in enumerate(text.rstrip("\n").split("\n"))}
+    names = {role: tokenizer.name_of(role, name) for role, name in BERT_ROLES.items()}
+    content = word_piece(
+        vocab,
+        names.values(),
+        names["unk_token"],
+        handle_chinese_chars=settings.get("tokenize_chinese_chars", True),
+        strip_accents=settings.get("strip_accents"),
+        lowercase=settings.get("do_lower_case", True),
+    )
     by_id = {number: token for token, number in vocab.items()}
     first, last = vocab[names["cls_token"]], vocab[names["sep_token"]]
     return with_special_tokens(
@@ -97,24 +159,8 @@ def _word_piece(tokenizer, text):
 
 def _byte_level(tokenizer, text):
     vocab = read_json(tokenizer.folder / "vocab.json")
-    lines = text.split("\n")
-    merges = [line.split(" ") for line in lines if line and line[:9] != "#version:"]
-    space = {"add_prefix_space": bool(tokenizer.settings.get("add_prefix_space"))}
-    byte_level = {"type": "ByteLevel", "trim_offsets": True, **space}
-    content = {
-        "version": "1.0",
-        "added_tokens": special_entries(vocab, tokenizer.special_names),
-        "normalizer": None,
-        "pre_tokenizer": byte_level,
-        "post_processor": None,
-        "decoder": byte_level,
-        "model": {
-            "type": "BPE",
-            "unk_token": None,
-            "vocab": vocab,
-            "merges": merges,
-        },
-    }
+    space = bool(tokenizer.settings.get("add_prefix_space"))
+    content = byte_level(vocab, text, tokenizer.special_names, space)
     first, last = (tokenizer.name_of(role) for role in ("cls_token", "sep_token"))
     if first in vocab and last in vocab:  # of RoBERTa and BART, not of GPT-2
         content["post_processor"] = {
@@ -122,6 +168,6 @@ def _byte_level(tokenizer, text):
             "sep": [last, vocab[last]],
             "cls": [first, vocab[first]],
             "trim_offsets": True,
-            **space,
+            "add_prefix_space": space,
         }
     return content

@@ -1,6 +1,5 @@
 """Tokenizers of KerasHub as vocabularies here."""
 
-import functools
 import json
 import pathlib
 from typing import Any, NamedTuple
@@ -8,6 +7,7 @@ from typing import Any, NamedTuple
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from keras_tfm.zoo import sentencepiece_models
 from keras_tfm.zoo.config_file import Config, read_json, reading
+from keras_tfm.zoo.huggingface import older_tokenizers
 from keras_tfm.zoo.huggingface.renumbered_tokenizer import renumbered
 from keras_tfm.zoo.huggingface.tokenizer_files import (
     from_fairseq,
@@ -127,48 +127,35 @@ def _size(permutation):
 
 
 def _word_piece(tokenizer):
-    import tokenizers as library
-
     config, ids = tokenizer.config, tokenizer.ids
-    model = library.models.WordPiece(
+    content = older_tokenizers.word_piece(
         ids,
-        unk_token=config.string("oov_token", "[UNK]"),
-        continuing_subword_prefix=config.string("suffix_indicator", "##"),
-    )
-    rebuilt = library.Tokenizer(model)
-    rebuilt.normalizer = library.normalizers.BertNormalizer(
+        (),
+        config.string("oov_token", "[UNK]"),
+        config.string("suffix_indicator", "##"),
         lowercase=bool(config.get("lowercase", False)),
         strip_accents=bool(config.get("strip_accents", False)),
     )
-    rebuilt.pre_tokenizer = library.pre_tokenizers.BertPreTokenizer()
-    rebuilt.decoder = library.decoders.WordPiece()
-    return _special(json.loads(rebuilt.to_str()), ids["[CLS]"], ids["[SEP]"], 1)
+    return _special(content, ids["[CLS]"], ids["[SEP]"], 1)
 
 
 def _byte_level(tokenizer):
-    import tokenizers as library
-
-    lines = (tokenizer.folder / MERGES).read_text(encoding="utf-8").splitlines()
-    merges = [tuple(m.split(" ")) for m in lines if m and not m.startswith("#version")]
-    unknown = "<unk>" if "<unk>" in tokenizer.ids else None
-    model = library.models.BPE(tokenizer.ids, merges, unk_token=unknown)
-    rebuilt = library.Tokenizer(model)
-    space = bool(tokenizer.config.get("add_prefix_space", False))
-    rebuilt.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=space)
-    rebuilt.decoder = library.decoders.ByteLevel()
-    special = [token for token in SPECIAL_BYTE_LEVEL if token in tokenizer.ids]
-    rebuilt.add_special_tokens(special)
-    return json.loads(rebuilt.to_str())
+    return older_tokenizers.byte_level(
+        tokenizer.ids,
+        (tokenizer.folder / MERGES).read_text(encoding="utf-8"),
+        SPECIAL_BYTE_LEVEL,
+        bool(tokenizer.config.get("add_prefix_space", False)),
+        "<unk>" if "<unk>" in tokenizer.ids else None,
+    )
 
 
 def _special(content, start, end, num_separators):
     """Puts start and end around a text, and separators between two."""
-    vocab = content["model"]["vocab"]
-    if isinstance(vocab, list):
-        vocab = {token: number for number, (token, _) in enumerate(vocab)}
-    by_id = {number: token for token, number in vocab.items()}
-    tokens = functools.partial(map, by_id.get)
-    separators = [end] * num_separators
+    by_id = {number: t for t, number in content["model"]["vocab"].items()}
     return with_special_tokens(
-        content, lambda ids: list(tokens(ids)), [start], [end], separators
+        content,
+        lambda ids: [by_id[number] for number in ids],
+        [start],
+        [end],
+        [end] * num_separators,
     )
