@@ -90,7 +90,7 @@ def test_serving_needs_no_ray_and_a_cluster_does(wheel):
         for extra in ("serve", "cluster")
     }
     assert not any(r.startswith("ray") for r in requirements_of["serve"])
-    assert any(r.startswith("ray[serve]") for r in requirements_of["cluster"])
+    assert any(r.startswith("ray[") for r in requirements_of["cluster"])
 
 
 def test_packages_without_a_wheel_for_python_3_14_have_a_marker(wheel):

@@ -10,6 +10,9 @@ from keras_tfm.recipes.flags import documented, with_flags
 from keras_tfm.server.limits import Limits
 
 Model = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+Models = Annotated[
+    tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL [MODEL ...]")
+]
 OptionalModel = Annotated[
     str | None, tyro.conf.Positional, tyro.conf.arg(metavar="[MODEL]")
 ]
@@ -58,8 +61,24 @@ class Columns(Command):
     """Where the targets are. Default: as the names say, or the second."""
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """Where workers run."""
+
+    cluster: str | None = None
+    """Ray cluster to run on: auto is that of this machine or of RAY_ADDRESS;
+    local starts Ray on this machine alone; or an address such as head:6379.
+    Default: this process, without Ray. Needs the extra `cluster`."""
+    workers: int = 1
+    """Processes that hold the model, on all machines together."""
+    gpus_per_worker: float = 0.0
+    """GPUs that each worker claims, with --cluster."""
+    cpus_per_worker: float = 1.0
+    """CPUs that each worker claims, with --cluster."""
+
+
 @dataclasses.dataclass(frozen=True)
-class Translate(Languages):
+class Translate(Cluster, Languages):
     """Translate text line by line, or JSON objects.
 
     A line that cannot be read or translated is named on standard error, and is
@@ -68,6 +87,9 @@ class Translate(Languages):
     With --output, finished lines are kept in FILE.part. The same command
     resumes after the last complete line. Standard input is never resumed.
 
+    With --cluster, each input file becomes a file of its name in the folder
+    --output: whole, or not there. The same command resumes there too.
+
     Example: keras-tfm translate en-de texts.txt --output texts.de
     """
 
@@ -75,9 +97,9 @@ class Translate(Languages):
     """A preset, a folder, or hf://owner/name."""
     files: Files = ()
     """Text files with one text per line, plain or .gz. Default: standard
-    input."""
+    input. With --cluster also quoted patterns, such as 'part-*.gz'."""
     output: str | None = None
-    """File to write. Default: standard output."""
+    """File to write; a folder with --cluster. Default: standard output."""
     format: Literal["text", "jsonl"] = "text"
     """jsonl: each line is an object with "source", and optionally
     "target_prefix", "constraints" (a list of phrases) and "id"; each answer has
@@ -224,8 +246,8 @@ class Export(Languages):
 
 
 @dataclasses.dataclass(frozen=True)
-class Serve(Languages):
-    """Serve a model over HTTP: web page, JSON API, TensorFlow Serving API.
+class Serve(Cluster, Languages):
+    """Serve models over HTTP: web page, JSON API, TensorFlow Serving API.
 
     Concurrent requests are decoded together (continuous batching). Ctrl-C stops
     the server after it has answered the requests that it has accepted.
@@ -233,17 +255,18 @@ class Serve(Languages):
     Example: keras-tfm serve en-de --port 8501
     """
 
-    model: Model
-    """A preset, a folder, or hf://owner/name."""
+    models: Models
+    """Presets, folders, or hf://owner/name. The endpoints of several begin with
+    their names, such as /en-de/translate."""
     port: int = 8501
     """Port, by default that of TensorFlow Serving; 0 takes a free one."""
     host: str = "127.0.0.1"
-    """Address to listen on; 0.0.0.0 accepts requests from other machines."""
+    """Address to listen on; 0.0.0.0 accepts requests from other machines. With
+    --cluster, of the HTTP proxies on every node."""
     name: str | None = None
-    """Name of the model in URLs. Default: the name of its folder."""
-    workers: int = 1
-    """Processes that hold the model. More than one needs the extra
-    `cluster`."""
+    """Name of a single model in URLs. Default: the name of its folder."""
+    write_config: str | None = None
+    """File to write for `serve deploy`, instead of serving."""
     beam_size: int | None = None
     """Beam size; 1 is greedy search. Default: the model's own."""
     matmul_precision: Precision | None = None

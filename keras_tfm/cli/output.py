@@ -14,6 +14,10 @@ from typing import Any
 from keras_tfm.cli import lines
 
 
+class Locked(ValueError):
+    """Another process writes the output."""
+
+
 class Output:
     """Writes lines to standard output or to a file.
 
@@ -88,7 +92,7 @@ class Output:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise ValueError(
+            raise Locked(
                 f"{os.fspath(self._part)!r} is being written by another process. Wait "
                 "for it, or name another output."
             ) from error
@@ -101,13 +105,16 @@ class Output:
                 self.num_written, size = self.num_written + 1, size + len(line)
         self._file.truncate(size)
 
-    def write_all(self, texts: Iterable[str], progress: bool | None = None) -> None:
+    def write_all(self, texts: Iterable[str], progress: bool | None = None) -> int:
         """Writes texts, one per line, as they come.
 
         Args:
             texts: iterable of str, without the lines that are done.
             progress: bool, print the number of lines on standard error; None:
                 if that is a terminal.
+
+        Returns:
+            int, lines of the whole output.
         """
         if progress is None:
             progress = sys.stderr.isatty()
@@ -136,6 +143,7 @@ class Output:
         if self._path is not None:
             os.replace(self._part, self._path)
             self._note.unlink()
+        return self.num_written + count
 
 
 def _report(count, rate, end):
@@ -199,7 +207,7 @@ def write(
     items: Iterable,
     answer: Callable,
     progress: bool | None = None,
-) -> None:
+) -> int:
     """Writes the answers to all items that are not done yet.
 
     Args:
@@ -209,10 +217,13 @@ def write(
         answer: `(items, first) -> iterable of str`, where `first` is the number
             of the first item.
         progress: see `Output.write_all`.
+
+    Returns:
+        int, lines of the whole output.
     """
     output = Output(flags.output, identity)
     remaining = itertools.islice(items, output.num_written, None)
-    output.write_all(answer(remaining, output.num_written + 1), progress)
+    return output.write_all(answer(remaining, output.num_written + 1), progress)
 
 
 def fingerprints(*names, output: str | None = None) -> list:

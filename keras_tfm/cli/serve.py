@@ -1,31 +1,46 @@
 """`keras-tfm serve`."""
 
+import contextlib
 import dataclasses
 import math
 import pathlib
+import signal
 import sys
+import threading
 
-from keras_tfm.cli import options
+from keras_tfm.cli import options, ray_cluster
 from keras_tfm.pipelines import pretrained
 from keras_tfm.server.limits import Limits
 
 LIMITS = tuple(field.name for field in dataclasses.fields(Limits))
 # Flags that count something, at least 1.
 COUNTS = ("workers", "beam_size", *(name for name in LIMITS if name != "timeout"))
+OF_ENGINE = ("source_language", "target_language", "beam_size", "matmul_precision")
 
 
 def run(flags: options.Serve) -> None:
-    """Serves a model until it is stopped.
+    """Serves models until it is stopped, or writes a configuration.
 
     Args:
         flags: `options.Serve`.
 
     Raises:
         ValueError: a flag is out of its range, or as `start.run`.
-        ImportError: the extra `serve` is not installed.
+        ImportError: the extra `serve` or `cluster` is not installed.
     """
     _check(flags)
-    pretrained.check_name(flags.model)  # before anything is started
+    for model in flags.models:  # before anything is started
+        pretrained.check_name(model)
+    models = _names(flags)
+    if flags.write_config is not None:
+        _write_config(flags, models)
+    elif flags.cluster is not None:
+        _run_on_cluster(flags, models)
+    else:
+        _run_here(flags, models)
+
+
+def _run_here(flags, models):
     try:
         from keras_tfm.server import start
     except ImportError as error:
@@ -34,48 +49,113 @@ def run(flags: options.Serve) -> None:
             f"({error}). Install `keras-tfm[serve]`."
         ) from error
 
-    model, stdout = _locate(flags.model), sys.stdout
-    name = flags.name or pathlib.PurePath(model).name
-    arguments = {
-        "name": model,
-        "source_language": flags.source_language,
-        "target_language": flags.target_language,
-    }
-    for option in ("beam_size", "matmul_precision"):
-        if getattr(flags, option) is not None:
-            arguments[option] = getattr(flags, option)
-    print(f"Loading {name} and warming up ...", file=sys.stderr, flush=True)
+    stdout, title = sys.stdout, ", ".join(models)
+    options = _engine_options(flags)
+    print(f"Loading {title} and warming up ...", file=sys.stderr, flush=True)
     start.run(
-        arguments,
-        name,
+        {name: {"name": model, **options} for name, model in models.items()},
         flags.host,
         flags.port,
         flags.workers,
         Limits(**{name: getattr(flags, name) for name in LIMITS}),
         sorted(flags.warm_up),
         lambda port: print(
-            f"{name} at http://{flags.host}:{port}", file=stdout, flush=True
+            f"{title} at http://{flags.host}:{port}", file=stdout, flush=True
         ),
     )
 
 
+def _write_config(flags, models):
+    arguments = _arguments(flags, models)
+    import yaml
+
+    from keras_tfm.server import application
+
+    variables = ray_cluster.variables()
+    content = application.config(arguments, flags.host, flags.port, variables)
+    text = yaml.safe_dump(content, sort_keys=False)
+    pathlib.Path(flags.write_config).write_text(text, encoding="utf-8")
+
+
+def _run_on_cluster(flags, models):
+    stop = threading.Event()
+    # Ray prints messages of its processes on standard output.
+    stdout = sys.stdout
+    with (
+        ray_cluster.connect(flags.cluster, "serve"),
+        contextlib.redirect_stdout(sys.stderr),
+    ):
+        from keras_tfm.server import application
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: stop.set())
+        address = f"http://{flags.host}:{flags.port} of each node"
+        application.run(
+            _arguments(flags, models),
+            flags.host,
+            flags.port,
+            stop.wait,
+            lambda: print(f"{', '.join(models)} at {address}", file=stdout, flush=True),
+        )
+
+
+def _arguments(flags, models):
+    """Returns the arguments of each model's application."""
+    ray_cluster.import_ray("serve")
+    from keras_tfm.server.application import Arguments
+
+    defaults = Limits()
+    limits = {name: getattr(flags, name) for name in LIMITS}
+    return [
+        Arguments(
+            model=model,
+            name=name,
+            options=_engine_options(flags),
+            workers=flags.workers,
+            gpus_per_worker=flags.gpus_per_worker,
+            cpus_per_worker=flags.cpus_per_worker,
+            warm_up=tuple(sorted(flags.warm_up)),
+            limits={k: v for k, v in limits.items() if v != getattr(defaults, k)},
+        )
+        for name, model in models.items()
+    ]
+
+
+def _engine_options(flags):
+    options = {name: getattr(flags, name) for name in OF_ENGINE}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _names(flags):
+    """Maps the names of models in URLs to the models."""
+    models = [ray_cluster.absolute(model) for model in flags.models]
+    if flags.name is not None and len(models) > 1:
+        raise ValueError(
+            f"--name must name a single MODEL; got {flags.name!r} for {len(models)}. "
+            "Leave it out: the names of their folders are used."
+        )
+    names = [flags.name or pathlib.PurePath(model).name for model in models]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"MODEL must have different names; got {name!r} twice.")
+    return dict(zip(names, models, strict=True))
+
+
 def _check(flags):
     """Rejects numbers by the names of their flags, before a model is loaded."""
+    if not flags.models:
+        raise ValueError("MODEL must be at least one preset or folder; got none.")
     for name in COUNTS:
         value = getattr(flags, name)
         if value is not None and value < 1:
             flag = name.replace("_", "-")
             raise ValueError(f"--{flag} must be at least 1; got {value}.")
+    if flags.cluster is None and flags.write_config is None:
+        ray_cluster.check_alone(flags, ("gpus_per_worker", "cpus_per_worker"))
+    else:
+        ray_cluster.check(flags)
     if any(length < 1 for length in flags.warm_up):
         lengths = " ".join(map(str, flags.warm_up))
         raise ValueError(f"--warm-up must hold lengths of at least 1; got {lengths}.")
     if not 0 < flags.timeout < math.inf:
         raise ValueError(f"--timeout must be positive and finite; got {flags.timeout}.")
-
-
-def _locate(model):
-    """Returns the absolute path of a folder: workers have other working
-    folders."""
-    folder = pretrained.locate(model)
-    local = isinstance(folder, pathlib.Path) and folder == pathlib.Path(model)
-    return str(folder.resolve()) if local else model

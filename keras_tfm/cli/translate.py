@@ -6,7 +6,7 @@ import math
 import sys
 from typing import Any
 
-from keras_tfm.cli import lines, output
+from keras_tfm.cli import lines, output, ray_cluster
 from keras_tfm.cli.bulk import Job
 from keras_tfm.cli.options import Languages, Translate
 from keras_tfm.pipelines import Translator, pretrained
@@ -55,7 +55,23 @@ def run(flags: Translate) -> None:
             f"--num-hypotheses needs --format jsonl; got {flags.num_hypotheses} with "
             "--format text."
         )
+    if flags.cluster is not None:
+        from keras_tfm.cli import cluster_translation
+
+        cluster_translation.run(flags)
+        return
+    ray_cluster.check_alone(flags)
     identity = output.prepare(flags, pretrained.locate(flags.model))
+    job, _ = write(load(flags), flags, identity)
+    job.check()
+
+
+def load(flags: Translate) -> Translator:
+    """Loads the translator, and checks the flags that depend on it.
+
+    Args:
+        flags: `options.Translate`.
+    """
     translator = load_translator(
         flags,
         beam_size=flags.beam_size,
@@ -65,20 +81,36 @@ def run(flags: Translate) -> None:
     )
     if flags.num_hypotheses is not None:  # rejected before an output is created
         translator.translate([], num_hypotheses=flags.num_hypotheses)
+    return translator
+
+
+def write(
+    translator: Translator, flags: Translate, identity: dict | None
+) -> tuple[Job, int]:
+    """Translates files and writes the output.
+
+    Args:
+        translator: of `load`.
+        flags: `options.Translate`.
+        identity: of `output.prepare`.
+
+    Returns:
+        The `Job`, and the number of lines of the output.
+    """
     items, answer = lines.read(flags.files), translator.translate
     if flags.format == "jsonl":
         items = lines.objects(items, ["source"], OPTIONAL)
         answer = functools.partial(_translate_objects, translator, flags)
     writer = Writer(flags)
     job = Job(answer, writer, flags)
-    output.write(flags, identity, items, job, flags.progress)
+    count = output.write(flags, identity, items, job, flags.progress)
     if writer.truncated and flags.format == "text":  # JSON has it in each answer
         print(
             f"{writer.truncated:,} translations were truncated at their maximum "
             "length.",
             file=sys.stderr,
         )
-    job.check()
+    return job, count
 
 
 class Writer:

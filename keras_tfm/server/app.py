@@ -5,7 +5,7 @@ import dataclasses
 import importlib.resources
 import json
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from typing import Any, Protocol
 
 import fastapi
@@ -199,11 +199,41 @@ def make_app(
     errors.install(app)
     metrics = Metrics()
     app.add_middleware(metrics.middleware)
-    service = Service(client, limits)
+    app.state.service = service = Service(client, limits)
     _add_general_routes(app, service, metrics)
     _add_model_routes(app, service)
     tensorflow_serving.add(app, name, version, service.describe, service.answers)
     return app
+
+
+def make_apps(clients: Mapping[str, Client], limits: Limits) -> fastapi.FastAPI:
+    """Makes the application of one model, or of several under their names.
+
+    Of several, the endpoints of a model begin with its name, such as
+    `/en-de/translate`; `/health` describes all.
+
+    Args:
+        clients: dict from the names of models to their `Client`.
+        limits: `Limits` of each model.
+    """
+    apps = {name: make_app(client, name, limits) for name, client in clients.items()}
+    if len(apps) == 1:
+        return next(iter(apps.values()))
+    root = fastapi.FastAPI(title="keras-tfm", redoc_url=None)
+    errors.install(root)
+    for name, app in apps.items():
+        root.mount(f"/{name}", app)
+
+    @root.get("/health")
+    async def health():
+        """Returns status 200 if all models answer now, and what each can do."""
+        services = [app.state.service for app in apps.values()]
+        descriptions = await asyncio.gather(
+            *(service.describe(alive=True) for service in services)
+        )
+        return {"status": "ok", "models": dict(zip(apps, descriptions, strict=True))}
+
+    return root
 
 
 def _add_general_routes(app, service, metrics):

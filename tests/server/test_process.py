@@ -206,4 +206,4 @@ def test_a_taken_port_is_rejected():
         listener.listen()
         port = listener.getsockname()[1]
         with pytest.raises(OSError, match=f"nothing can listen at 127.0.0.1:{port}"):
-            start.run({}, "a", "127.0.0.1", port, 1, Limits(), ())
+            start.run({}, "127.0.0.1", port, 1, Limits(), ())

@@ -34,7 +34,7 @@ class Handle:
 
 
 def ask(handle, count, max_waiting=3):
-    from keras_tfm.server.cluster import ReplicaClient
+    from keras_tfm.server.replica import ReplicaClient
 
     async def ask():
         client = ReplicaClient(handle, max_waiting)

@@ -1,0 +1,119 @@
+"""Connects a command to a Ray cluster."""
+
+import contextlib
+import importlib
+import os
+import pathlib
+import types
+from collections.abc import Iterator, Sequence
+
+from keras_tfm.cli.options import Cluster
+from keras_tfm.pipelines import pretrained
+
+# Variables of this process that its workers need too.
+VARIABLES = ("KERAS_BACKEND", "KERAS_HOME", "TF_CPP_MIN_LOG_LEVEL", "XLA_FLAGS")
+FLAGS = ("workers", "gpus_per_worker", "cpus_per_worker")
+
+
+def check_alone(flags: Cluster, names: Sequence[str] = FLAGS) -> None:
+    """Rejects flags of a cluster in a command without one.
+
+    Args:
+        flags: `options.Cluster`.
+        names: str, the flags.
+
+    Raises:
+        ValueError: such a flag is set.
+    """
+    for name in names:
+        if getattr(flags, name) != getattr(Cluster, name):
+            flag = name.replace("_", "-")
+            raise ValueError(
+                f"--{flag} needs --cluster; got {getattr(flags, name)} without it. "
+                "Add --cluster auto, or leave it out."
+            )
+
+
+def check(flags: Cluster) -> None:
+    """Rejects numbers of workers, GPUs and CPUs that are out of their range.
+
+    Args:
+        flags: `options.Cluster`.
+
+    Raises:
+        ValueError: a number is out of its range.
+    """
+    if flags.workers < 1:
+        raise ValueError(f"--workers must be at least 1; got {flags.workers}.")
+    for name in FLAGS[1:]:
+        value, flag = getattr(flags, name), name.replace("_", "-")
+        if not (0 <= value < 1 or value == int(value) >= 0):
+            raise ValueError(
+                f"--{flag} must be a fraction below 1, or a whole number; got {value}."
+            )
+
+
+def absolute(model: str) -> str:
+    """Returns the absolute path of a folder, or else the name of a model.
+
+    Workers have other working folders.
+    """
+    folder = pretrained.locate(model)
+    is_local = isinstance(folder, pathlib.Path) and folder == pathlib.Path(model)
+    return str(folder.resolve()) if is_local else model
+
+
+def variables() -> dict[str, str]:
+    """Returns the environment variables that workers take from this process."""
+    return {name: os.environ[name] for name in VARIABLES if name in os.environ}
+
+
+def import_ray(extra: str) -> types.ModuleType:
+    """Returns Ray with a part of it loaded.
+
+    Args:
+        extra: str: `"data"`, `"train"` or `"serve"`.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    try:
+        importlib.import_module(f"ray.{extra}")
+        return importlib.import_module("ray")
+    except ImportError as error:
+        raise ImportError(
+            f"A cluster needs Ray, which cannot be imported ({error}). Install "
+            "`keras-tfm[cluster]`."
+        ) from error
+
+
+@contextlib.contextmanager
+def connect(address: str, extra: str) -> Iterator[None]:
+    """Connects to a cluster for the time of a `with` block.
+
+    Args:
+        address: str: `"auto"`, `"local"` or the address of a head node.
+        extra: str, what of Ray is needed: `"data"`, `"train"` or `"serve"`.
+
+    Raises:
+        ImportError: Ray is not installed.
+        ConnectionError: there is no cluster at the address.
+    """
+    ray = import_ray(extra)
+    try:
+        ray.init(
+            address,
+            logging_level="error",
+            log_to_driver=False,
+            runtime_env={"env_vars": variables()},
+        )
+    except (ConnectionError, ValueError) as error:
+        raise ConnectionError(
+            f"--cluster must name a running Ray cluster; got {address!r} ({error}). "
+            "Start one with `ray start --head`, or use --cluster local."
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()

@@ -1,0 +1,244 @@
+"""Replicas of a model on Ray Serve, and the client that asks them."""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from ray import serve
+from ray.exceptions import RayActorError, RayTaskError
+from ray.serve.exceptions import (
+    BackPressureError,
+    DeploymentUnavailableError,
+    RequestCancelledError,
+)
+from ray.serve.handle import DeploymentHandle
+
+from keras_tfm.server.engine import ERRORS, Engine, Job
+from keras_tfm.server.errors import FAILED, FULL, Unavailable
+from keras_tfm.server.limits import Limits
+from keras_tfm.server.local import BATCH_WAIT, STREAM_INTERVAL
+
+_log = logging.getLogger(__name__)
+LOGGING = {"log_level": "WARNING", "enable_access_log": False}
+GATHER = 0.0005  # seconds for each job in flight, see `ReplicaClient`
+WARMED = "warmed"  # a file that exists once all replicas have warmed up
+
+
+@serve.deployment
+class Replica:
+    """A replica of the model; jobs that arrive while it works share a batch.
+
+    Args:
+        model: dict, arguments of `Engine`.
+        limits: `Limits`.
+        warm_up: ints >= 1, see `Engine.warm_up`.
+        compiled: str or None, folder of compiled functions.
+        raises: bool. Raise if the model cannot be loaded; else keep the error
+            for `load_error`.
+    """
+
+    def __init__(
+        self,
+        model: dict[str, Any],
+        limits: Limits,
+        warm_up: Sequence[int],
+        compiled: str | None = None,
+        raises: bool = True,
+    ):
+        self.error, self._checked = None, False
+        # Requests wait for a replica that replaces a lost one.
+        replaces = os.path.exists(os.path.join(compiled or "", WARMED))
+        try:
+            self.engine = Engine(
+                **model,
+                max_attention_tokens=limits.max_attention_tokens,
+                batch_size=limits.batch_size,
+                timeout=limits.timeout,
+            )
+            self.engine.warm_up(None if replaces else warm_up)
+        except (*ERRORS, OSError, ImportError) as error:  # Ray would not show it
+            _log.exception("The model cannot be loaded.")
+            if raises:
+                raise
+            self.error = str(error)
+        self.batch.set_max_batch_size(limits.batch_size)
+
+    def check_health(self) -> None:
+        """Makes Ray replace a replica without a model."""
+        # Raised by the first check it would end the server without a message.
+        checked, self._checked = self._checked, True
+        if checked and self.error is not None:
+            raise RuntimeError(self.error)
+
+    # It blocks the event loop on purpose: else Ray would make batches of one.
+    @serve.batch(
+        max_batch_size=32,
+        batch_wait_timeout_s=BATCH_WAIT,
+        batch_size_fn=lambda jobs: sum(job.weight for job in jobs),
+    )
+    async def batch(self, jobs: list[Job]) -> list:
+        return self.engine.answers(jobs)
+
+    async def answers(self, jobs: list[Job]) -> AsyncIterator[list[tuple[int, Any]]]:
+        """Yields lists of pairs of an index and its answer, as they are done.
+
+        Ray takes as long to pass one answer as many: those that are done at the
+        same time are in one list.
+        """
+
+        async def answer(index, job):
+            try:
+                if self.engine.can_share(job):
+                    return index, await self.engine.share(job)
+                return index, await self.batch(job)
+            except Exception:  # of the server: other jobs get their answers
+                _log.exception("A job failed.")
+                return index, FAILED
+
+        coroutines = itertools.starmap(answer, enumerate(jobs))
+        waiting = set(map(asyncio.ensure_future, coroutines))
+        try:
+            while waiting:
+                finished, waiting = await asyncio.wait(
+                    waiting, return_when=asyncio.FIRST_COMPLETED
+                )
+                yield [task.result() for task in finished]
+        finally:  # the client has gone
+            for task in waiting:
+                task.cancel()
+
+    async def describe(self) -> dict[str, Any]:
+        return self.engine.describe()
+
+    async def load_error(self) -> str | None:
+        return self.error
+
+    async def stream(
+        self, text: str, target_prefix: str | None
+    ) -> AsyncIterator[str | Exception]:
+        last_time, state = -STREAM_INTERVAL, None
+        try:
+            for state in self.engine.stream(text, target_prefix):
+                current_time = time.monotonic()
+                if current_time - last_time >= STREAM_INTERVAL:
+                    yield state
+                    last_time, state = current_time, None
+                await asyncio.sleep(0)
+            if state is not None:
+                yield state
+        except ERRORS as error:
+            yield error
+
+
+class ReplicaClient:
+    """Asks the replicas.
+
+    Jobs go to a replica in groups: Ray takes as long to pass one as many. The
+    more jobs are in flight, the longer a group is gathered.
+
+    Args:
+        replicas: handle of `Replica`.
+        max_waiting: int >= 1, jobs in flight; more are rejected.
+        gather: float >= 0, seconds to gather for each job in flight. 0: the
+            jobs of a request are a group, and replicas share the requests.
+    """
+
+    def __init__(
+        self, replicas: DeploymentHandle, max_waiting: int, gather: float = GATHER
+    ):
+        self.replicas, self.max_waiting, self.gather = replicas, max_waiting, gather
+        self._answers = replicas.options(stream=True).answers
+        self._gathering: list[tuple[Job, asyncio.Future]] = []
+        self._in_flight = 0
+        self._tasks: set[asyncio.Task] = set()  # asyncio keeps no reference
+
+    async def answer(self, job: Job) -> list[dict] | Exception:
+        """Asks one of the replicas, see `Engine.answers`."""
+        if self._in_flight >= self.max_waiting:
+            raise Unavailable(FULL)
+        future = asyncio.get_running_loop().create_future()
+        self._gathering.append((job, future))
+        self._in_flight += 1
+        if len(self._gathering) == 1:
+            task = asyncio.ensure_future(self._ask_group())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        try:
+            return await future
+        finally:
+            self._in_flight -= 1
+
+    async def _ask_group(self):
+        await asyncio.sleep(self.gather * (self._in_flight - len(self._gathering)))
+        group, self._gathering = self._gathering, []
+        futures = [future for _, future in group]
+        with _fail_pending(futures), _translate_ray_errors():
+            answers: Any = self._answers.remote([job for job, _ in group])
+
+            def cancel_if_abandoned(_):
+                if all(future.cancelled() for future in futures):
+                    answers.cancel()
+
+            for future in futures:
+                future.add_done_callback(cancel_if_abandoned)
+            async for pairs in answers:
+                for index, answer in pairs:
+                    if futures[index].done():
+                        continue
+                    if answer == FAILED:
+                        futures[index].set_exception(RuntimeError(FAILED))
+                    else:
+                        futures[index].set_result(answer)
+
+    async def describe(self) -> dict:
+        """Returns what the model can do, see `Engine.describe`."""
+        with _translate_ray_errors():
+            response = self.replicas.describe.remote()
+            try:
+                return await response
+            except asyncio.CancelledError:
+                response.cancel()
+                raise
+
+    async def stream(self, text: str, target_prefix: str | None) -> AsyncIterator:
+        """Yields the translation so far, as a replica streams it."""
+        with _translate_ray_errors():
+            stream = self.replicas.options(stream=True).stream
+            states: Any = stream.remote(text, target_prefix)
+            try:
+                async for state in states:
+                    yield state
+            except (asyncio.CancelledError, GeneratorExit):
+                states.cancel()
+                raise
+
+
+@contextlib.contextmanager
+def _fail_pending(futures):
+    """Sets an error on each future that has no result."""
+    error: BaseException = RuntimeError(FAILED)
+    try:
+        yield
+    except BaseException as fault:  # it reaches the requests, not this task
+        error = fault
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)
+
+
+@contextlib.contextmanager
+def _translate_ray_errors():
+    """Turns errors of Ray into `Unavailable`."""
+    try:
+        yield
+    except BackPressureError:
+        raise Unavailable(FULL) from None
+    except RayTaskError:
+        raise
+    except (RayActorError, DeploymentUnavailableError, RequestCancelledError):
+        raise Unavailable("The worker was lost. Try again.") from None
