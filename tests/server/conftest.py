@@ -86,6 +86,7 @@ class Client:
     def __init__(self, model, queue_size=None, **limits):
         from keras_tfm.server.app import make_app
 
+        self.model = model
         limits = Limits(**{**LIMITS, **limits})
         limits = limits if queue_size is None else limits.for_queue(queue_size)
         self.app = make_app(model, "animals", limits)

@@ -12,7 +12,8 @@ from keras_tfm.cli import main, serve
 from keras_tfm.server.engine import Engine
 from keras_tfm.server.errors import Unavailable
 from keras_tfm.server.limits import Limits
-from tests.server.conftest import DESCRIPTION, TEXTS, Client, InProcess
+from tests.pipelines.test_classifier import CLASSES
+from tests.server.conftest import DESCRIPTION, LIMITS, TEXTS, Client, InProcess
 
 # The translator behind the engine is tested on every backend.
 pytestmark = pytest.mark.backend("torch")
@@ -416,3 +417,43 @@ def test_flags_out_of_range_are_rejected_at_once(
     assert main(["serve", folder, *flags]) == 1
     printed = capsys.readouterr()
     assert printed.out == "" and message in printed.err
+
+
+def test_several_models_answer_under_their_names(client, classifier):
+    from keras_tfm.server.app import make_apps
+
+    _, engine = classifier
+    clients = {"animals": client.model, "moods": InProcess(engine)}
+    both = Client(client.model)
+    both.app = make_apps(clients, Limits(**LIMITS))
+    health = both.send("/health").json()
+    assert health["models"]["animals"] == DESCRIPTION
+    assert health["models"]["moods"]["kind"] == "classification"
+    translate = {"text": TEXTS[0]}
+    answer = both.send("/animals/translate", translate).json()
+    assert answer == client.send("/translate", translate).json()
+    assert both.send("/animals/v1/models/animals").status_code == 200
+    label = both.send("/moods/classify", {"text": "a house"}).json()["predictions"][0]
+    assert label["label"] in CLASSES
+    assert "got one for classification" in both.error(
+        404, "/moods/translate", translate
+    )
+    assert both.error(404, "/translate", translate) == "Not Found"
+    assert "<html" in both.send("/animals/").text
+    # One model keeps the paths that it has alone.
+    both.app = make_apps({"animals": client.model}, Limits(**LIMITS))
+    assert both.send("/translate", translate).json() == answer
+
+
+def test_models_have_different_names(folder, tmp_path, capsys):
+    import shutil
+
+    twin = tmp_path / "animals"
+    shutil.copytree(folder, twin)
+    assert main(["serve", folder, str(twin)]) == 1
+    error = capsys.readouterr().err
+    assert "MODEL must have different names; got 'animals' twice" in error
+    assert main(["serve", folder, str(twin), "--name", "a"]) == 1
+    assert "--name must name a single MODEL" in capsys.readouterr().err
+    assert main(["serve", folder, "--gpus-per-worker", "1"]) == 1
+    assert "--gpus-per-worker needs --cluster" in capsys.readouterr().err
