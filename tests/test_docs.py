@@ -322,6 +322,8 @@ def test_a_name_of_a_page_does_not_hide_a_function():
 
 
 @torch_only
+# Ray raises it when it is imported.
+@pytest.mark.filterwarnings("ignore:Using extra keyword arguments on `Field`")
 @pytest.mark.parametrize("page", PAGES)
 def test_names_in_the_pages_exist(page):
     assert name_faults((ROOT / page).read_text("utf-8")) == []

@@ -412,7 +412,9 @@ class Encode(Command):
 class Train(Command):
     """Train a model: translation, classification or language-model.
 
-    `keras-tfm train translation --help` prints the flags of a recipe.
+    `keras-tfm train translation --help` prints the flags of a recipe. They
+    follow `--` on a Ray cluster: `keras-tfm train translation --cluster auto
+    --workers 16 --gpus-per-worker 1 -- --out FOLDER`.
 
     Example: keras-tfm train translation --data phrases --target de
     """

@@ -89,12 +89,13 @@ def import_ray(extra: str) -> types.ModuleType:
 
 
 @contextlib.contextmanager
-def connect(address: str, extra: str) -> Iterator[None]:
+def connect(address: str, extra: str, shows_output: bool = False) -> Iterator[None]:
     """Connects to a cluster for the time of a `with` block.
 
     Args:
         address: str: `"auto"`, `"local"` or the address of a head node.
         extra: str, what of Ray is needed: `"data"`, `"train"` or `"serve"`.
+        shows_output: bool. Print here what workers print.
 
     Raises:
         ImportError: Ray is not installed.
@@ -105,7 +106,7 @@ def connect(address: str, extra: str) -> Iterator[None]:
         ray.init(
             address,
             logging_level="error",
-            log_to_driver=False,
+            log_to_driver=shows_output,
             runtime_env={"env_vars": variables()},
         )
     except (ConnectionError, ValueError) as error:
