@@ -136,9 +136,9 @@ def test_bulk_translation_survives_the_loss_of_a_node(
     assert [file.name for file in sorted(out.glob("*"))][1:] == [
         file.name for file in files
     ], errors
-    actual = "".join(file.read_text() for file in sorted(out.glob("part-?")))
-    assert actual.count("\n") == NUM_FILES * NUM_LINES
-    assert actual == expected.read_text()
+    actual = b"".join(file.read_bytes() for file in sorted(out.glob("part-?")))
+    assert actual.count(b"\n") == NUM_FILES * NUM_LINES
+    assert actual == expected.read_bytes()
 
 
 @contextlib.contextmanager
@@ -153,7 +153,7 @@ def connected(cluster):
         ray.shutdown()
 
 
-def translation(path, text, seconds=100):
+def translation(path, text, seconds=300):
     """Asks the server, as soon as its replicas have started."""
     url = f"http://127.0.0.1:{PORT}{path}/translate"
     deadline = time.monotonic() + seconds
