@@ -78,7 +78,10 @@ def test_a_worker_writes_whole_files_and_returns_errors(
     bad = tmp_path / "bad.gz"
     bad.write_bytes(b"not compressed")
     result = worker({**task, "file": str(bad)})
-    assert "the gzip data is damaged" in result["error"] and not (tmp_path / "out").exists()
+    assert (
+        "the gzip data is damaged" in result["error"]
+        and not (tmp_path / "out").exists()
+    )
     (tmp_path / "out.part").unlink()
     result = worker({**task, "file": source})
     assert (result["lines"], result["error"]) == (len(LINES), "")
