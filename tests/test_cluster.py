@@ -213,8 +213,8 @@ def test_the_server_leaves_the_cluster_as_it_was(cluster, second_node, model, ru
         status = serve.status()
         assert not status.applications and not status.proxies
         names = ("CPU", "GPU")
-        after = ray.available_resources()
-        assert [after[name] for name in names] == [free[name] for name in names]
+        free_again = ray.available_resources()
+        assert [free_again[name] for name in names] == [free[name] for name in names]
 
 
 def flags_of(flags):

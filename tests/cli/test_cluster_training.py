@@ -34,8 +34,8 @@ def test_a_worker_returns_why_the_recipe_rejects_its_input(tmp_path, monkeypatch
     context = types.SimpleNamespace(get_world_rank=lambda: 0)
     train = types.SimpleNamespace(get_context=lambda: context)
     monkeypatch.setitem(sys.modules, "ray", types.SimpleNamespace(train=train))
-    here, out = os.getcwd(), tmp_path / "out"
-    config = {"recipe": "translation", "out": str(out), "folder": here}
+    folder, out = os.getcwd(), tmp_path / "out"
+    config = {"recipe": "translation", "out": str(out), "folder": folder}
     config["arguments"] = ["--out", str(out), "--epochs", "0"]
     assert "--epochs must be at least 1; got 0" in cluster_training.work(config)
 

@@ -424,25 +424,27 @@ def test_several_models_answer_under_their_names(client, classifier):
 
     _, engine = classifier
     clients = {"animals": client.model, "moods": InProcess(engine)}
-    both = Client(client.model)
-    both.app = make_apps(clients, Limits(**LIMITS))
-    health = both.send("/health").json()
+    client_of_two = Client(client.model)
+    client_of_two.app = make_apps(clients, Limits(**LIMITS))
+    health = client_of_two.send("/health").json()
     assert health["models"]["animals"] == DESCRIPTION
     assert health["models"]["moods"]["kind"] == "classification"
     translate = {"text": TEXTS[0]}
-    answer = both.send("/animals/translate", translate).json()
+    answer = client_of_two.send("/animals/translate", translate).json()
     assert answer == client.send("/translate", translate).json()
-    assert both.send("/animals/v1/models/animals").status_code == 200
-    label = both.send("/moods/classify", {"text": "a house"}).json()["predictions"][0]
+    assert client_of_two.send("/animals/v1/models/animals").status_code == 200
+    label = client_of_two.send("/moods/classify", {"text": "a house"}).json()[
+        "predictions"
+    ][0]
     assert label["label"] in CLASSES
-    assert "got one for classification" in both.error(
+    assert "got one for classification" in client_of_two.error(
         404, "/moods/translate", translate
     )
-    assert both.error(404, "/translate", translate) == "Not Found"
-    assert "<html" in both.send("/animals/").text
+    assert client_of_two.error(404, "/translate", translate) == "Not Found"
+    assert "<html" in client_of_two.send("/animals/").text
     # One model keeps the paths that it has alone.
-    both.app = make_apps({"animals": client.model}, Limits(**LIMITS))
-    assert both.send("/translate", translate).json() == answer
+    client_of_two.app = make_apps({"animals": client.model}, Limits(**LIMITS))
+    assert client_of_two.send("/translate", translate).json() == answer
 
 
 def test_models_have_different_names(folder, tmp_path, capsys):
