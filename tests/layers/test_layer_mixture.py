@@ -41,8 +41,8 @@ def test_the_formula(transformation, normalize):
 
 def test_sparsemax_is_the_projection_onto_the_simplex():
     rng = np.random.default_rng(0)
-    for _ in range(20):
-        x = rng.normal(size=rng.integers(1, 26)).astype("float32")
+    for size in (1, 25, 25, 25, 25):  # JAX compiles for each size
+        x = rng.normal(size=size).astype("float32")
         output = numpy(sparsemax(ops.convert_to_tensor(x)))
         np.testing.assert_allclose(output, project(x.astype("float64")), atol=1e-5)
         assert output.sum() == pytest.approx(1, abs=1e-5)

@@ -33,7 +33,9 @@ def make_model(encoder=None, **settings):
     return draw_weights(model, 3)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", ["of COMET", pytest.param("other", marks=pytest.mark.backend("torch"))]
+)
 def test_padding_and_the_vectors_of_texts_do_not_change_the_estimate(kind):
     model = make_model(**KINDS[kind])
     estimates = model.predict(INPUTS, verbose=0)
@@ -45,6 +47,7 @@ def test_padding_and_the_vectors_of_texts_do_not_change_the_estimate(kind):
     np.testing.assert_allclose(numpy(model.estimate(*vectors)), estimates, atol=1e-5)
 
 
+@pytest.mark.backend("torch")
 def test_the_last_layer_is_normalized_in_a_pre_norm_encoder():
     model = make_model(Encoder(13, dropout=0.0, normalize_first=True, **SIZES))
     weights = np.array([-99, -99, 99], "float32")
