@@ -44,6 +44,7 @@ BACKEND_PLACES = {
     "keras_tfm/text/": "tf.data and the tokenizers of tensorflow_text",
     "keras_tfm/export/": "SavedModel",
     "keras_tfm/training/random_state.py": "the global generators of PyTorch",
+    "keras_tfm/training/processes.py": "numbers of processes, and their exchange",
     "keras_tfm/runtime/compile.py": "tf.function, jax.jit, torch.no_grad",
     "keras_tfm/runtime/capture.py": "capture and replay on PyTorch",
     "keras_tfm/runtime/bfloat16.py": "bfloat16 products on JAX",

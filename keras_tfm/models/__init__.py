@@ -16,6 +16,7 @@ from keras_tfm.models.configurations import (
     transformer_tiny,
 )
 from keras_tfm.models.encoder import Encoder
+from keras_tfm.models.layouts import LAYOUTS
 from keras_tfm.models.masked_lm import MaskedLM
 from keras_tfm.models.recurrent_seq2seq import RecurrentSeq2Seq
 from keras_tfm.models.sequence_classifier import SequenceClassifier
@@ -23,6 +24,7 @@ from keras_tfm.models.transformer import Transformer
 from keras_tfm.models.translation_estimator import TranslationEstimator
 
 __all__ = [
+    "LAYOUTS",
     "CausalLM",
     "Encoder",
     "MaskedLM",

@@ -195,7 +195,30 @@ def _compiled_by_jax(function, weights, donate):
 
         stateless = with_bfloat16_products(stateless, lambda: weights.variables)
     call = jax.jit(stateless, donate_argnums=(1,) if donate else ())
-    return lambda *arguments: call(weights.values(), *arguments)
+    return lambda *arguments: call(weights.values(), *_over_devices(weights, arguments))
+
+
+def _over_devices(weights, arguments):
+    """Divides rows over the devices that hold the weights, if there are several.
+
+    The mesh is that of `keras.distribution`; its first axis divides the rows.
+    What cannot be divided evenly is copied to all devices.
+    """
+    import jax
+
+    values = (getattr(variable, "value", None) for variable in weights.variables)
+    sharding = getattr(next(values, None), "sharding", None)
+    mesh = getattr(sharding, "mesh", None)
+    if mesh is None or mesh.size == 1:
+        return arguments
+    axis = mesh.axis_names[0]
+
+    def put(x):
+        is_divisible = x.ndim > 0 and x.size > 0 and x.shape[0] % mesh.shape[axis] == 0
+        spec = jax.sharding.PartitionSpec(*[axis] * is_divisible)
+        return jax.device_put(x, jax.sharding.NamedSharding(mesh, spec))
+
+    return jax.tree.map(put, arguments)
 
 
 def _eager_torch(function):

@@ -3,6 +3,7 @@
 from keras_tfm.training.average import CheckpointAverage, average_weights
 from keras_tfm.training.bleu import Bleu
 from keras_tfm.training.calibration import expected_calibration_error
+from keras_tfm.training.distribution import distribute, local_distribution
 from keras_tfm.training.losses import SmoothedCrossentropy
 from keras_tfm.training.metrics import Perplexity, TokenAccuracy
 from keras_tfm.training.projected_crossentropy import ProjectedCrossentropy
@@ -20,5 +21,7 @@ __all__ = [
     "SmoothedCrossentropy",
     "TokenAccuracy",
     "average_weights",
+    "distribute",
     "expected_calibration_error",
+    "local_distribution",
 ]

@@ -10,6 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_tfm.training import processes
 from keras_tfm.training.folder_lock import lock_folder, unlock_folder
 from keras_tfm.training.training_state import check_finite
 
@@ -26,6 +27,7 @@ class CheckpointAverage(keras.callbacks.Callback):
     continues with its files. Files of epochs later than the current one belong
     to an abandoned run and are removed. Weights that are NaN or infinite are
     not written: training ends. While a process trains, the folder is locked.
+    Of several processes that train together the first one writes.
 
     Keras itself computes an exponential moving average: `use_ema=True` of an
     optimizer.
@@ -92,7 +94,9 @@ class CheckpointAverage(keras.callbacks.Callback):
         return paths
 
     def on_train_begin(self, logs: dict | None = None) -> None:
-        lock_folder(self.folder)
+        processes.check_one_process("`fit`")
+        if processes.is_first_process():
+            lock_folder(self.folder)
 
     def on_train_end(self, logs: dict | None = None) -> None:
         unlock_folder(self.folder)
@@ -101,10 +105,14 @@ class CheckpointAverage(keras.callbacks.Callback):
         check_finite(
             self.model, advice=f"{str(self.folder)!r} keeps the weights of before."
         )
+        if processes.is_first_process():
+            self._save(epoch + 1)
+        processes.wait_for_all("weights of an epoch")
+
+    def _save(self, number):
         # Keras requires the suffix; FILE_NAME does not match this name.
         unfinished = self.folder / "unfinished.weights.h5"
         self.model.save_weights(unfinished, overwrite=True)
-        number = epoch + 1
         os.replace(unfinished, self.folder / f"epoch_{number:04d}.weights.h5")
         for saved, path in self._path_of_epoch().items():
             if saved > number or saved <= number - self.last:

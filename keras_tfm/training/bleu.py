@@ -6,6 +6,8 @@ from typing import Any
 
 import keras
 
+from keras_tfm.training import processes
+
 
 class Bleu(keras.callbacks.Callback):
     """Translates a validation set after an epoch and scores it with sacrebleu.
@@ -24,7 +26,9 @@ class Bleu(keras.callbacks.Callback):
         references: list of strings, their reference translations, not
             tokenized.
         translate: callable, from a list of strings to the list of their
-            translations, detokenized, made with the model's current weights.
+            translations, detokenized, made with the model's current weights. Of
+            several processes that train together each translates a part, with a
+            copy of the model on its own devices: see `local_distribution`.
         every_epochs: int, 1 or more. Score after each so many epochs, and
             after the last epoch of `fit`.
         tokenize: string, a tokenizer of sacrebleu. `"13a"` is the usual one;
@@ -103,12 +107,7 @@ class Bleu(keras.callbacks.Callback):
             logs.update(self.scores)
 
     def _evaluate(self):
-        translations = list(self.translate(list(self.source)))
-        if len(translations) != len(self.source):
-            raise ValueError(
-                "`translate` must return one string for each sentence; got "
-                f"{len(translations)} strings for {len(self.source)} sentences."
-            )
+        translations = self._translate()
         bleu = self._bleu.corpus_score(translations, [self.references]).score
         chrf = self._chrf.corpus_score(translations, [self.references]).score
         self.signature = str(self._bleu.get_signature())
@@ -122,6 +121,20 @@ class Bleu(keras.callbacks.Callback):
                 f"\ntranslation {translations[index]}"
                 f"\nreference   {self.references[index]}\n"
             )
+
+
+    def _translate(self):
+        """Translates the set, of which each process takes a part."""
+        count = processes.num_processes()
+        source = self.source[processes.process_index() :: count]
+        translations = list(self.translate(list(source))) if source else []
+        if len(translations) != len(source):
+            raise ValueError(
+                "`translate` must return one string for each sentence; got "
+                f"{len(translations)} strings for {len(source)} sentences."
+            )
+        parts = processes.gather(translations)
+        return [parts[i % count][i // count] for i in range(len(self.source))]
 
 
 def _check_texts(source: Sequence[str], references: Sequence[str]) -> None:

@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from keras_tfm.training import processes
 from keras_tfm.training.keras_internals import get_keras_mask
 from keras_tfm.types import Tensor
 
@@ -19,13 +20,21 @@ class SmoothedCrossentropy(keras.losses.Loss):
     The `loss` that Keras shows for an epoch is the mean of the batches' losses
     weighted by sequences, not tokens; `Perplexity` is exact over the epoch.
     `gradient_accumulation_steps` of an optimizer is Keras' mean too: it weighs
-    batches equally, and so a token of a small batch more. The batches of
-    `keras_tfm.text` have about equally many tokens.
+    batches equally, and so a token of a small batch more, unless
+    `tokens_per_batch` is given.
+
+    On several devices the mean is over the tokens of all: with
+    `keras.distribution`, TensorFlow's `MirroredStrategy`, and PyTorch's
+    `DistributedDataParallel`.
 
     Args:
         label_smoothing: float in `[0, 1)`. Probability spread evenly over all
             V ids, the label among them.
         pad_id: int. Label of the tokens that do not count.
+        tokens_per_batch: float or None. The sum is divided by this number in
+            place of the number of tokens in the batch. With the mean number,
+            `steps_per_epoch` of which make the corpus, all tokens count the
+            same, whatever their batch.
         name: string. Name of the loss.
 
     Call arguments:
@@ -58,6 +67,7 @@ class SmoothedCrossentropy(keras.losses.Loss):
         self,
         label_smoothing: float = 0.0,
         pad_id: int = 0,
+        tokens_per_batch: float | None = None,
         name: str = "smoothed_crossentropy",
     ):
         # float32 also keeps ids exact, which Keras casts to the loss' dtype.
@@ -65,8 +75,10 @@ class SmoothedCrossentropy(keras.losses.Loss):
             name=name, reduction="mean_with_sample_weight", dtype="float32"
         )
         check_label_smoothing(label_smoothing)
+        check_tokens_per_batch(tokens_per_batch)
         self.label_smoothing = label_smoothing
         self.pad_id = pad_id
+        self.tokens_per_batch = tokens_per_batch
 
     def __call__(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None
@@ -77,7 +89,8 @@ class SmoothedCrossentropy(keras.losses.Loss):
         )
         # A token without weight may have any label, such as -100.
         y_true = ops.where(ops.equal(weights, 0.0), self.pad_id, y_true)
-        return super().__call__(y_true, y_pred, sample_weight=weights)
+        loss = super().__call__(y_true, y_pred, sample_weight=weights)
+        return with_common_divisor(loss, weights, self.tokens_per_batch)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         check_shapes(y_true, y_pred)
@@ -90,8 +103,34 @@ class SmoothedCrossentropy(keras.losses.Loss):
         return {
             "label_smoothing": self.label_smoothing,
             "pad_id": self.pad_id,
+            "tokens_per_batch": self.tokens_per_batch,
             "name": self.name,
         }
+
+
+def with_common_divisor(
+    loss: Tensor, weights: Tensor, tokens_per_batch: float | None = None
+) -> Tensor:
+    """Divides the sum of losses by a number that several batches share.
+
+    Args:
+        loss: float32 scalar, mean over the tokens of this batch and replica.
+        weights: float32 `(B, T)`, the weight of each token.
+        tokens_per_batch: float or None, as in `SmoothedCrossentropy`.
+
+    Returns:
+        float32 scalar. Its mean over replicas, if there are several, is the sum
+        over all tokens of the batch, divided by `tokens_per_batch` or by their
+        number.
+    """
+    num_tokens = ops.sum(weights)
+    if tokens_per_batch is None:
+        divisor, replicas = processes.total_of_replicas(num_tokens)
+        if replicas == 1:
+            return loss
+    else:
+        divisor, replicas = tokens_per_batch, processes.num_replicas()
+    return loss * replicas * num_tokens / ops.maximum(divisor, 1e-7)
 
 
 def token_weights(
@@ -204,6 +243,15 @@ def check_shapes(labels: Tensor, logits: Tensor) -> None:
             "Labels must have shape (B, T) for logits (B, T, V); got labels "
             f"{shape}, logits {tuple(logits.shape)}. Pass sparse labels (ids, not "
             "one-hot) of the length of the model's target."
+        )
+
+
+def check_tokens_per_batch(tokens_per_batch: float | None) -> None:
+    """Checks that `tokens_per_batch` is None or greater than 0."""
+    if tokens_per_batch is not None and not tokens_per_batch > 0:
+        raise ValueError(
+            "`tokens_per_batch` must be None or greater than 0; got "
+            f"{tokens_per_batch}. Pass the mean number of target tokens."
         )
 
 

@@ -6,7 +6,13 @@ import keras
 from keras import ops
 
 from keras_tfm.training.keras_internals import get_keras_mask
-from keras_tfm.training.losses import check_label_smoothing, check_shapes, token_weights
+from keras_tfm.training.losses import (
+    check_label_smoothing,
+    check_shapes,
+    check_tokens_per_batch,
+    token_weights,
+    with_common_divisor,
+)
 from keras_tfm.types import Tensor
 
 
@@ -37,6 +43,7 @@ class ProjectedCrossentropy(keras.losses.Loss):
         pad_id: int. Label of the positions that do not count.
         chunk_tokens: int, 1 or more. Tokens whose logits exist at a time: the
             memory is `chunk_tokens * V` numbers.
+        tokens_per_batch: float or None, as in `SmoothedCrossentropy`.
         name: string. Name of the loss.
 
     Call arguments:
@@ -73,6 +80,7 @@ class ProjectedCrossentropy(keras.losses.Loss):
         label_smoothing: float = 0.0,
         pad_id: int = 0,
         chunk_tokens: int = 1024,
+        tokens_per_batch: float | None = None,
         name: str = "projected_crossentropy",
     ):
         super().__init__(name=name, reduction="sum_over_batch_size", dtype="float32")
@@ -91,7 +99,9 @@ class ProjectedCrossentropy(keras.losses.Loss):
         self.embedding = embedding
         self.label_smoothing = label_smoothing
         self.pad_id = pad_id
+        check_tokens_per_batch(tokens_per_batch)
         self.chunk_tokens = chunk_tokens
+        self.tokens_per_batch = tokens_per_batch
 
     def __call__(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None
@@ -102,7 +112,8 @@ class ProjectedCrossentropy(keras.losses.Loss):
         weights = token_weights(labels, self.pad_id, sample_weight, mask)
         # In a tuple the hidden states have no implicit mask, which Keras would
         # apply to the mean.
-        return super().__call__((labels, weights), (y_pred,))
+        loss = super().__call__((labels, weights), (y_pred,))
+        return with_common_divisor(loss, weights, self.tokens_per_batch)
 
     def call(self, y_true: tuple, y_pred: tuple) -> Tensor:
         (labels, weights), (hidden,) = y_true, y_pred
@@ -137,6 +148,7 @@ class ProjectedCrossentropy(keras.losses.Loss):
             "label_smoothing": self.label_smoothing,
             "pad_id": self.pad_id,
             "chunk_tokens": self.chunk_tokens,
+            "tokens_per_batch": self.tokens_per_batch,
             "name": self.name,
         }
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from keras_tfm.training import processes
 from keras_tfm.training.folder_lock import lock_folder, unlock_folder
 from keras_tfm.training.random_state import generator_states, set_generator_states
 from keras_tfm.training.training_state import (
@@ -60,6 +61,9 @@ class ResumeTraining(keras.callbacks.Callback):
     on. After a stop inside of an epoch that `fit` trains only the remaining
     steps of this epoch and then ends, see `step`; a second one continues.
 
+    Of several processes that train together the first one writes, in a folder
+    that all of them read. A run may resume on another number of devices.
+
     The file `training_state.npz` is replaced atomically: a run that is killed
     while writing has the previous state. A state with a loss, weight or
     optimizer variable that is NaN or infinite is never written: training ends.
@@ -86,7 +90,9 @@ class ResumeTraining(keras.callbacks.Callback):
     Raises:
         ValueError: the file belongs to another model, optimizer, backend or
             list of callbacks, or cannot be read; another process trains in the
-            folder; or `fit` starts at another epoch than `restore` returned.
+            folder, or processes see other folders; `fit` starts at another
+            epoch than `restore` returned; or it is called in several processes
+            with PyTorch.
         FloatingPointError: the loss, a weight or an optimizer variable is NaN
             or infinite.
 
@@ -196,6 +202,7 @@ class ResumeTraining(keras.callbacks.Callback):
             int, the number of finished epochs: `initial_epoch` for `fit`. If
             the folder has no state, 0, and nothing changes.
         """
+        self._check_processes()
         if not self.path.exists():
             return 0
         meta, arrays = read_state(self.path)
@@ -228,6 +235,7 @@ class ResumeTraining(keras.callbacks.Callback):
         return {key: list(values) for key, values in self._history.items()}
 
     def on_train_begin(self, logs: dict | None = None) -> None:
+        processes.check_one_process("`fit`")
         state_variables(self.model)  # raises if there is nothing to resume
         if self._restored is None and self.path.exists():
             epochs = read_state(self.path, with_arrays=False)[0]["epochs"]
@@ -242,7 +250,8 @@ class ResumeTraining(keras.callbacks.Callback):
                 "train another epoch at each start. Call `fit` only if "
                 "resume.stopped is False, or set it to False to train further."
             )
-        lock_folder(self.path.parent)
+        if processes.is_first_process():
+            lock_folder(self.path.parent)
         self._starting = True
 
     def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
@@ -313,6 +322,20 @@ class ResumeTraining(keras.callbacks.Callback):
         if self._starting:  # no epoch was left to train
             self._restore_best_weights(self.model)
         unlock_folder(self.path.parent)
+
+    def _check_processes(self):
+        """Rejects processes that do not see the same state."""
+        state = None
+        if self.path.exists():
+            meta, _ = read_state(self.path, with_arrays=False)
+            state = [meta["epochs"], meta["step"]]
+        states = processes.gather(state)
+        if states.count(state) < len(states):
+            raise ValueError(
+                "`folder` must be a folder that all processes share; got "
+                f"{str(self.path.parent)!r}, in which they see {states} (epochs, steps "
+                "of the next epoch; None without a state)."
+            )
 
     def _check_finite(self, loss=0.0):
         advice = f"{str(self.path)!r} keeps the last finite state."

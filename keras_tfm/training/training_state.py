@@ -12,6 +12,8 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_tfm.training import processes
+
 FORMAT = 3
 Variables = dict[str, Sequence[Any]]  # variables or arrays, by group
 
@@ -121,6 +123,8 @@ def check_finite(model: keras.Model, loss: float = 0.0, advice: str = "") -> Non
 def write_state(path: pathlib.Path, meta: dict, groups: Variables) -> None:
     """Writes a state in place of the previous one.
 
+    Of several processes the first one writes, and all wait for it.
+
     Args:
         path: path of the `.npz` file, in a folder that exists.
         meta: dict of JSON values, description of the run.
@@ -132,12 +136,14 @@ def write_state(path: pathlib.Path, meta: dict, groups: Variables) -> None:
         for number, member in enumerate(members)
     }
     arrays["meta"] = np.array(json.dumps(meta, default=float))
-    unfinished = path.with_suffix(".unfinished")
-    with open(unfinished, "wb") as file:
-        np.savez(file, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
+    if processes.is_first_process():
+        unfinished = path.with_suffix(".unfinished")
+        with open(unfinished, "wb") as file:
+            np.savez(file, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    processes.wait_for_all("state")
 
 
 def read_state(
@@ -174,5 +180,5 @@ def _without_numbers(path: str) -> str:
 
 def _to_array(array: Any) -> np.ndarray:
     """Converts to NumPy; dtypes that `.npz` lacks, as bfloat16, to float32."""
-    array = np.asarray(ops.convert_to_numpy(array))
+    array = processes.to_numpy(array)
     return array if array.dtype.isbuiltin == 1 else array.astype("float32")
