@@ -87,6 +87,8 @@ def start(
 def run_folder(out: pathlib.Path) -> Iterator[None]:
     """Locks a run folder, and says after Ctrl-C how the run is resumed.
 
+    Of several processes the first one locks it.
+
     Args:
         out: path of the run folder. Created if it does not exist; removed if
             nothing was written to it.
@@ -95,7 +97,10 @@ def run_folder(out: pathlib.Path) -> Iterator[None]:
         ValueError: another process trains in the folder.
         KeyboardInterrupt: with the sentence as its text.
     """
-    folder_lock.lock_folder(out, "out")
+    is_first = training.is_first_process()
+    if is_first:
+        folder_lock.lock_folder(out, "out")
+    training.wait_for_all("run folder")
     try:
         yield
     except BaseException as error:
@@ -107,9 +112,10 @@ def run_folder(out: pathlib.Path) -> Iterator[None]:
             raise KeyboardInterrupt(_how_to_resume(out)) from None
         raise
     finally:
-        if [path.name for path in out.iterdir()] == [folder_lock.FILE_NAME]:
-            shutil.rmtree(out)
-        folder_lock.unlock_folder(out)
+        if is_first:
+            if [path.name for path in out.iterdir()] == [folder_lock.FILE_NAME]:
+                shutil.rmtree(out)
+            folder_lock.unlock_folder(out)
 
 
 def _how_to_resume(out):
@@ -249,12 +255,15 @@ def make_callbacks(
         is one of them; and the last one, `ResumeTraining`.
     """
     first = [*first, Seconds()]
+    remembering = [*first, *last]
     average = training.CheckpointAverage(out / "averages", last=flags.average_last)
-    board = keras.callbacks.TensorBoard(out / "tensorboard")
+    last = [*last]
+    if training.is_first_process():
+        last.append(keras.callbacks.TensorBoard(out / "tensorboard"))
     resume = training.ResumeTraining(
-        state_file(out).parent, [*first, *last], flags.save_every
+        state_file(out).parent, remembering, flags.save_every
     )
-    return [*first, average, *last, board], average, resume
+    return [*first, average, *last], average, resume
 
 
 def make_adamw(
@@ -363,7 +372,9 @@ def versions(*packages: str) -> dict[str, str | None]:
 
 
 def write_json(file: pathlib.Path, content: dict) -> None:
-    """Writes a JSON file whole or not at all."""
+    """Writes a JSON file whole or not at all, in the first process alone."""
+    if not training.is_first_process():
+        return
     partial = file.with_suffix(".partial")
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"
     partial.write_text(text, encoding="utf-8")

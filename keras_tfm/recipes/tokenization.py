@@ -4,7 +4,9 @@ import dataclasses
 import pathlib
 from typing import TYPE_CHECKING, Any
 
-from keras_tfm import decode, pipelines, text
+import numpy as np
+
+from keras_tfm import decode, pipelines, text, training
 from keras_tfm.models import RecurrentSeq2Seq, Transformer
 from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.recipes import corpora, multilingual, runs, vocabularies
@@ -86,9 +88,7 @@ def make(
     if isinstance(corpus.train, text.EncodedCorpus):
         return _of_corpus(flags, corpus.train)
     file = out / "vocabulary.model"
-    if runs.is_resumable(out):
-        vocabulary = text.Vocabulary.load(file)
-    else:
+    if training.is_first_process() and not runs.is_resumable(out):
         default = "identity" if flags.tokenized else "nmt_nfkc"
         vocabulary = text.Vocabulary.train(
             corpus.train.source + corpus.train.target,
@@ -100,7 +100,25 @@ def make(
             **vocabularies.options(flags, corpus.train.target, default),
         )
         vocabulary.save(file)
+        training.wait_for_all("vocabulary")
+    else:
+        training.wait_for_all("vocabulary")
+        vocabulary = text.Vocabulary.load(file)
     return _with_tags(flags, vocabulary, parent)
+
+
+def usual_length(corpus: corpora.Corpus, vocabulary: AnyVocabulary) -> int:
+    """Returns the 95th percentile of source lengths, in tokens.
+
+    The translator splits longer texts into sentences: of an input longer than
+    all training sources a model omits the end.
+    """
+    sample = slice(None, None, 1 + len(corpus.train) // 50_000)
+    if isinstance(corpus.train, text.EncodedCorpus):
+        lengths = corpus.train.tokens(0).lengths[sample]
+    else:
+        lengths = [len(row) for row in vocabulary.encode(corpus.train.source[sample])]
+    return max(1, int(np.percentile(lengths, 95)))
 
 
 def _with_tags(flags, vocabulary, parent=None):

@@ -16,7 +16,6 @@ import time
 from typing import Annotated, Literal
 
 import keras
-import numpy as np
 import tyro
 
 from keras_tfm import decode, models, pipelines, text, training
@@ -24,6 +23,7 @@ from keras_tfm.pipelines import saving
 from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.recipes import (
     corpora,
+    devices,
     fine_tuning,
     multilingual,
     runs,
@@ -33,6 +33,7 @@ from keras_tfm.recipes import (
     translation_scores,
     vocabularies,
 )
+from keras_tfm.recipes.devices import Devices
 from keras_tfm.recipes.flags import JitCompile, jit_argument
 from keras_tfm.recipes.tokenization import Tokenization
 from keras_tfm.recipes.translation_defaults import AnyModel
@@ -42,6 +43,7 @@ MAX_SOURCE_LENGTH = 1_024  # tokens of a source to translate
 # Flags that may change when a run is resumed.
 RESUMABLE = ("out", "epochs", "cooldown_epochs", "average_last", "evaluate_every")
 RESUMABLE += ("beam_size", "length_penalty", "max_bad_rate", "save_every")
+RESUMABLE += devices.RESUMABLE
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -136,6 +138,9 @@ class Optimization:
 
     batch_tokens: int | None = None
     """Batch size in target tokens, padding included."""
+    accumulate: int = 1
+    """Batches whose gradients are added before an update. Each target token
+    counts the same, whatever its batch."""
     num_buckets: int | None = None
     """Buckets of lengths. More buckets mean less padding, and more compiled
     functions with XLA."""
@@ -195,7 +200,7 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags(Data, Model, Vocabulary, Optimization, Decoding, Run):
+class Flags(Data, Model, Vocabulary, Optimization, Devices, Decoding, Run):
     """The flags of a run; None stands for a default that fits the corpus."""
 
     @property
@@ -207,6 +212,7 @@ class Flags(Data, Model, Vocabulary, Optimization, Decoding, Run):
 def main(flags: Flags) -> dict:
     """Runs all steps and returns what it writes to `result.json`."""
     translation_defaults.check(flags)
+    devices.use(flags)
     corpus = multilingual.load_corpus(flags)
     print(f"{corpus.name}, {corpus.origin}", *corpus.notes, sep="\n")
     flags = translation_defaults.complete(flags, len(corpus.train))
@@ -220,7 +226,10 @@ def main(flags: Flags) -> dict:
 def train(
     flags: Flags, corpus: corpora.Corpus, out: pathlib.Path, identity: dict
 ) -> dict:
-    """Trains in the locked run folder, scores, and writes the results."""
+    """Trains in the locked run folder, scores, and writes the results.
+
+    Of several processes the first one writes.
+    """
     keras.utils.set_random_seed(flags.seed)
     parent = fine_tuning.load_parent(flags)
     tokens = tokenization.make(flags, corpus, out, parent)
@@ -230,17 +239,20 @@ def train(
     batches, validation = make_batches(flags, corpus, tokens, parent)
     print(batches.report)
     model = make_model(flags, tokens.source, parent)
-    network = compile_network(flags, model, batches.steps_per_epoch)
+    tokens_per_batch = batches.target_tokens_per_batch if flags.accumulate > 1 else None
+    network = compile_network(flags, model, batches.steps_per_epoch, tokens_per_batch)
     translation_defaults.warn_of_few_updates(flags, batches.steps_per_epoch)
     trainer = Trainer(flags, model, network, tokens, corpus, out)
     # Weights of an epoch make a translator of it while the run continues.
     translator = make_translator(flags, copy_model(model), corpus, tokens)
-    translator.save(out / saving.UNFINISHED)
+    if training.is_first_process():
+        translator.save(out / saving.UNFINISHED)
     averaged = trainer.fit(batches, validation)
 
     translator = make_translator(flags, copy_model(model), corpus, tokens)
-    translator.save(out / "model")
-    shutil.rmtree(out / saving.UNFINISHED)
+    if training.is_first_process():
+        translator.save(out / "model")
+        shutil.rmtree(out / saving.UNFINISHED)
     result = translation_scores.evaluate(flags, translator, corpus, out)
     result |= {
         "parameters": model.count_params(),
@@ -253,8 +265,10 @@ def train(
         "finished": time.strftime("%Y-%m-%d"),
     }
     runs.write_json(out / "result.json", result)
-    translation_figures.draw(translator, corpus, trainer.history, out)
-    print(f"\nEverything is in {out}")
+    if training.is_first_process():
+        translation_figures.draw(translator, corpus, trainer.history, out)
+        print(f"\nEverything is in {out}")
+    training.wait_for_all("results")
     return result
 
 
@@ -300,6 +314,8 @@ def make_batches(
         "batch_tokens": flags.batch_tokens,
         "max_source_length": longest,
         "max_target_length": longest,
+        # So that a run is the same on 1, 2, 4 and 8 devices.
+        "batch_size_multiple": 8 if flags.batch_tokens >= 8 * longest else 1,
     }
     train = text.Batches(
         corpus.train,
@@ -329,7 +345,12 @@ def make_model(
     return translation_defaults.SIZES[flags.size](vocabulary.size, **config)
 
 
-def compile_network(flags: Flags, model: AnyModel, steps_per_epoch: int) -> keras.Model:
+def compile_network(
+    flags: Flags,
+    model: AnyModel,
+    steps_per_epoch: int,
+    tokens_per_batch: float | None = None,
+) -> keras.Model:
     """Compiles the trained part of a model: all layers up to the logits.
 
     The loss takes the decoder's output and the tied embedding matrix, so that
@@ -337,18 +358,23 @@ def compile_network(flags: Flags, model: AnyModel, steps_per_epoch: int) -> kera
     with a projection of its own is trained with its logits.
     """
     loss: keras.losses.Loss
+    options = {
+        "label_smoothing": flags.label_smoothing,
+        "tokens_per_batch": tokens_per_batch,
+    }
     if model.projection is None:
         network = model.hidden_model()
         loss = training.ProjectedCrossentropy(
-            model.target_embedding, flags.label_smoothing, chunk_tokens=512
+            model.target_embedding, chunk_tokens=512, **options
         )
     else:
-        network, loss = model, training.SmoothedCrossentropy(flags.label_smoothing)
+        network, loss = model, training.SmoothedCrossentropy(**options)
     network.compile(
         optimizer=keras.optimizers.Adam(
             training.InverseSquareRoot(
                 flags.learning_rate,
-                flags.warmup_steps,
+                # Keras counts batches here, and not updates.
+                flags.warmup_steps * flags.accumulate,
                 initial_learning_rate=1e-7,
                 total_steps=flags.epochs * steps_per_epoch,
                 cooldown_steps=flags.cooldown_epochs * steps_per_epoch,
@@ -357,6 +383,7 @@ def compile_network(flags: Flags, model: AnyModel, steps_per_epoch: int) -> kera
             beta_2=0.98,
             epsilon=1e-8,
             global_clipnorm=flags.clip_norm,
+            gradient_accumulation_steps=flags.accumulate if tokens_per_batch else None,
         ),
         loss=loss,
         jit_compile=jit_argument(flags.jit_compile),
@@ -365,8 +392,9 @@ def compile_network(flags: Flags, model: AnyModel, steps_per_epoch: int) -> kera
 
 
 def copy_model(model: AnyModel) -> AnyModel:
-    """Makes a float32 model with the same weights."""
-    copy = type(model).from_config(model.get_config() | {"dtype": "float32"})
+    """Makes a float32 model with the same weights, of this process alone."""
+    with devices.local_devices():
+        copy = type(model).from_config(model.get_config() | {"dtype": "float32"})
     copy.set_weights(model.get_weights())
     return copy
 
@@ -393,9 +421,10 @@ class Trainer:
         out: pathlib.Path,
     ):
         self.flags, self.model, self.network, self.out = flags, model, network, out
-        # A search in mixed precision is slower: it decodes with a float32 copy.
-        mixed = flags.precision != "float32"
-        self.decoded = copy_model(model) if mixed else model
+        # A search in mixed precision is slower, and each of several processes
+        # searches alone: these decode with a float32 copy.
+        is_copied = flags.precision != "float32" or training.num_processes() > 1
+        self.decoded = copy_model(model) if is_copied else model
         self.translator = tokens.translator(
             self.decoded,
             {"beam_size": 1},
@@ -453,23 +482,9 @@ def make_translator(
     return tokens.translator(
         model,
         {"beam_size": flags.beam_size, "length_penalty": flags.length_penalty},
-        split_tokens=usual_length(corpus, tokens.source),
+        split_tokens=tokenization.usual_length(corpus, tokens.source),
         max_source_length=max_source_length(model),
     )
-
-
-def usual_length(corpus: corpora.Corpus, vocabulary: AnyVocabulary) -> int:
-    """Returns the 95th percentile of source lengths, in tokens.
-
-    The translator splits longer texts into sentences: of an input longer than
-    all training sources a model omits the end.
-    """
-    sample = slice(None, None, 1 + len(corpus.train) // 50_000)
-    if isinstance(corpus.train, text.EncodedCorpus):
-        lengths = corpus.train.tokens(0).lengths[sample]
-    else:
-        lengths = [len(row) for row in vocabulary.encode(corpus.train.source[sample])]
-    return max(1, int(np.percentile(lengths, 95)))
 
 
 if __name__ == "__main__":

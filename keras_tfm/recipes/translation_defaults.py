@@ -96,7 +96,7 @@ LARGE_CORPUS = {
 # Configuration that a fine-tuned model brings along.
 OF_PARENT = ("size", "num_layers")
 COUNTS = ("epochs", "average_last", "evaluate_every", "beam_size", "batch_tokens")
-COUNTS += ("num_buckets", "held_out", "warmup_steps", "save_every")
+COUNTS += ("num_buckets", "held_out", "warmup_steps", "save_every", "accumulate")
 
 
 def complete(flags: "translation.Flags", num_pairs: int) -> "translation.Flags":
@@ -148,13 +148,14 @@ def warn_of_few_updates(flags: "translation.Flags", steps_per_epoch: int) -> Non
         flags: complete `translation.Flags`.
         steps_per_epoch: int.
     """
-    updates = flags.epochs * steps_per_epoch
+    updates = flags.epochs * steps_per_epoch // flags.accumulate
     if updates < flags.warmup_steps:
         print(
             f"Warning: {updates:,} updates are fewer than --warmup-steps "
             f"{flags.warmup_steps:,}: the learning rate reaches "
             f"{updates / flags.warmup_steps:.0%} of its peak, and the model may learn "
-            "nothing. Increase --epochs, or lower --warmup-steps or --batch-tokens."
+            "nothing. Increase --epochs, or lower --warmup-steps, --batch-tokens or "
+            "--accumulate."
         )
 
 

@@ -11,7 +11,7 @@ import sacrebleu
 import sacrebleu.significance
 from sacrebleu.metrics.base import Metric, Score
 
-from keras_tfm import pipelines
+from keras_tfm import pipelines, training
 from keras_tfm.recipes import corpora
 
 if TYPE_CHECKING:  # which imports this module
@@ -100,11 +100,18 @@ def evaluate(
     """
     sources, references = corpus.test.source, corpus.test.target
     start = time.perf_counter()
-    results = translator.translate(sources, progress=sys.stdout.isatty())
+    results = training.map_parts(
+        lambda part: [
+            (result.text, bool(result.truncated))
+            for result in translator.translate(part, progress=sys.stdout.isatty())
+        ],
+        sources,
+    )
     seconds = time.perf_counter() - start
-    translations = [result.text for result in results]
-    truncated = sum(result.truncated for result in results)
-    write_translations(out / "translations.tsv", sources, references, translations)
+    translations = [result for result, _ in results]
+    truncated = sum(is_truncated for _, is_truncated in results)
+    if training.is_first_process():
+        write_translations(out / "translations.tsv", sources, references, translations)
     print("\nUnseen sentences:")
     order = np.random.default_rng(flags.seed).permutation(len(sources))
     for i in order[:NUM_TRANSLATIONS]:

@@ -199,7 +199,7 @@ def _compiled_by_jax(function, weights, donate):
 
 
 def _over_devices(weights, arguments):
-    """Divides rows over the devices that hold the weights, if there are several.
+    """Divides rows over the devices that hold the weights.
 
     The mesh is that of `keras.distribution`; its first axis divides the rows.
     What cannot be divided evenly is copied to all devices.

@@ -70,6 +70,8 @@ class Batches(StepBatches):
         padding: dictionary of floats, the fraction of padding among the
             positions of an epoch, empty rows included: `"source"`, `"target"`,
             `"both"`.
+        target_tokens_per_batch: float, mean number of labels of a batch that
+            are not padding.
         report: string. Pairs used, dropped, truncated; buckets; padding.
 
     Raises:
@@ -146,6 +148,7 @@ class Batches(StepBatches):
         self.buckets = self._bucketing.buckets
         self.steps_per_epoch = self._bucketing.steps_per_epoch
         self.padding = padding_rates(self.buckets, lengths, groups)
+        self.target_tokens_per_batch = _labels_per_batch(self.buckets, self.padding)
         rates = (f"{rate:.1%} of {name}" for name, rate in self.padding.items())
         table = self._bucketing.report("source", "target")
         self.report = f"{line}\n{table}\nPadding: {', '.join(rates)} positions."
@@ -283,6 +286,12 @@ def pair_signature(tf: Any) -> tuple:
     """Returns the structure of `pair_batch`, of `tf.TensorSpec`."""
     ids = tf.TensorSpec((None, None), "int32")
     return ({"source_ids": ids, "target_ids": ids}, ids)
+
+
+def _labels_per_batch(buckets, padding):
+    positions = sum(b.batch_size * b.num_batches * b.lengths[1] for b in buckets)
+    num_batches = sum(bucket.num_batches for bucket in buckets)
+    return float((1 - padding["target"]) * positions / num_batches)
 
 
 def padding_rates(

@@ -6,6 +6,13 @@ from keras_tfm.training.calibration import expected_calibration_error
 from keras_tfm.training.distribution import distribute, local_distribution
 from keras_tfm.training.losses import SmoothedCrossentropy
 from keras_tfm.training.metrics import Perplexity, TokenAccuracy
+from keras_tfm.training.processes import (
+    check_one_process,
+    is_first_process,
+    map_parts,
+    num_processes,
+    wait_for_all,
+)
 from keras_tfm.training.projected_crossentropy import ProjectedCrossentropy
 from keras_tfm.training.resume import ResumeTraining
 from keras_tfm.training.schedules import InverseSquareRoot, Noam
@@ -21,7 +28,12 @@ __all__ = [
     "SmoothedCrossentropy",
     "TokenAccuracy",
     "average_weights",
+    "check_one_process",
     "distribute",
     "expected_calibration_error",
+    "is_first_process",
     "local_distribution",
+    "map_parts",
+    "num_processes",
+    "wait_for_all",
 ]

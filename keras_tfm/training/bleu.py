@@ -107,7 +107,7 @@ class Bleu(keras.callbacks.Callback):
             logs.update(self.scores)
 
     def _evaluate(self):
-        translations = self._translate()
+        translations = processes.map_parts(self._translate, self.source)
         bleu = self._bleu.corpus_score(translations, [self.references]).score
         chrf = self._chrf.corpus_score(translations, [self.references]).score
         self.signature = str(self._bleu.get_signature())
@@ -122,19 +122,14 @@ class Bleu(keras.callbacks.Callback):
                 f"\nreference   {self.references[index]}\n"
             )
 
-
-    def _translate(self):
-        """Translates the set, of which each process takes a part."""
-        count = processes.num_processes()
-        source = self.source[processes.process_index() :: count]
-        translations = list(self.translate(list(source))) if source else []
+    def _translate(self, source):
+        translations = list(self.translate(source))
         if len(translations) != len(source):
             raise ValueError(
                 "`translate` must return one string for each sentence; got "
                 f"{len(translations)} strings for {len(source)} sentences."
             )
-        parts = processes.gather(translations)
-        return [parts[i % count][i // count] for i in range(len(self.source))]
+        return translations
 
 
 def _check_texts(source: Sequence[str], references: Sequence[str]) -> None:

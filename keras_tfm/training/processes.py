@@ -7,6 +7,7 @@ with one process: then every function returns at once.
 
 import json
 import os
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -76,6 +77,31 @@ def gather(value: Any) -> list:
     return [json.loads(bytes(np.asarray(row[:length]))) for row, length in pairs]
 
 
+def map_parts(function: Callable[[list], Iterable], values: Sequence) -> list:
+    """Applies a function to a list, of which each process takes a part.
+
+    Args:
+        function: from a list to as many JSON values.
+        values: list; every process must pass the same.
+
+    Returns:
+        list of the results, in the order of `values`, in each process.
+
+    Raises:
+        ValueError: `function` returns another number of values.
+    """
+    count = num_processes()
+    part = list(values[process_index() :: count])
+    results = list(function(part)) if part else []
+    if len(results) != len(part):
+        raise ValueError(
+            "`function` must return one value for each; got "
+            f"{len(results)} for {len(part)}."
+        )
+    parts = gather(results)
+    return [parts[i % count][i // count] for i in range(len(values))]
+
+
 def to_numpy(variable: Any) -> np.ndarray:
     """Returns the value of a variable, or of an array, as a whole.
 
@@ -112,10 +138,10 @@ def check_one_process(parameter: str) -> None:
         count = max(count, int(os.environ.get("WORLD_SIZE", 1)))
     if count > 1:
         raise ValueError(
-            f"{parameter} must be called in one process with PyTorch; got {count} "
-            "processes that torchrun or torch.distributed started, of which each would train a model of its "
-            "own. Set KERAS_BACKEND=jax to train in several, or write the loop with "
-            "DistributedDataParallel: docs/scale.md has it."
+            f"{parameter} must run in one process with PyTorch; got {count} processes, "
+            "of which each would train a model of its own. Set KERAS_BACKEND=jax to "
+            "train in several, or write the loop with DistributedDataParallel: "
+            "docs/scale.md has it."
         )
 
 
