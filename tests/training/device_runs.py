@@ -119,13 +119,27 @@ def unbroken(folder):
 
 
 def search():
-    """Returns ids and scores of a beam search, and the devices of its rows."""
+    """Returns ids and scores of a beam search."""
     model, _ = make()
     options = decode.Options(start_id=2, end_id=3, beam_size=2)
     decoder = runtime.Decoder(model, options)
     source_ids = Batches().batch(0)[0]["source_ids"][:8]
     result = decoder(source_ids)
     return result.ids.tolist(), result.scores.tolist()
+
+
+def rows_of_a_search():
+    """Returns how a compiled function gets the rows of its argument."""
+    model, _ = make()
+    shardings = []
+
+    def double(ids):
+        jax.debug.inspect_array_sharding(ids, callback=shardings.append)
+        return 2 * ids
+
+    runtime.compiled(double, model)(keras.ops.ones((8, 2), "int32"))
+    [sharding] = shardings
+    return str(getattr(sharding, "spec", None)), len(sharding.device_set)
 
 
 def main(folder):
@@ -142,9 +156,10 @@ def main(folder):
         table[name] = {"losses": losses(network), "sharding": sharding(network)}
     table["resumed"], table["unbroken"] = resumed(folder), unbroken(folder)
     set_devices(1)
-    table["search one"] = search()
+    table["search one"], rows = search(), [rows_of_a_search()]
     set_devices(4)
     table["search 4"] = search()
+    table["rows of a search"] = [*rows, rows_of_a_search()]
     sys.stdout.write(json.dumps(table))
 
 
