@@ -1,6 +1,5 @@
 """The devices and hosts that a recipe trains on."""
 
-import contextlib
 import dataclasses
 from typing import Any, Literal
 
@@ -49,12 +48,3 @@ def use(flags: Any) -> None:
         flags.model_devices,
         models.LAYOUTS,
     )
-
-
-def local_devices() -> contextlib.AbstractContextManager:
-    """Returns a scope for a model that this process uses on its own.
-
-    It does nothing where there is one process.
-    """
-    distribution = training.local_distribution()
-    return distribution.scope() if distribution else contextlib.nullcontext()

@@ -244,16 +244,20 @@ def train(
     translation_defaults.warn_of_few_updates(flags, batches.steps_per_epoch)
     trainer = Trainer(flags, model, network, tokens, corpus, out)
     # Weights of an epoch make a translator of it while the run continues.
-    translator = make_translator(flags, copy_model(model), corpus, tokens)
-    if training.is_first_process():
-        translator.save(out / saving.UNFINISHED)
+    with training.local_devices():
+        translator = make_translator(flags, copy_model(model), corpus, tokens)
+        if training.is_first_process():
+            translator.save(out / saving.UNFINISHED)
     averaged = trainer.fit(batches, validation)
 
-    translator = make_translator(flags, copy_model(model), corpus, tokens)
-    if training.is_first_process():
-        translator.save(out / "model")
-        shutil.rmtree(out / saving.UNFINISHED)
-    result = translation_scores.evaluate(flags, translator, corpus, out)
+    with training.local_devices():
+        translator = make_translator(flags, copy_model(model), corpus, tokens)
+        if training.is_first_process():
+            translator.save(out / "model")
+            shutil.rmtree(out / saving.UNFINISHED)
+        result = translation_scores.evaluate(flags, translator, corpus, out)
+        if training.is_first_process():
+            translation_figures.draw(translator, corpus, trainer.history, out)
     result |= {
         "parameters": model.count_params(),
         "pairs": len(corpus.train),
@@ -265,9 +269,7 @@ def train(
         "finished": time.strftime("%Y-%m-%d"),
     }
     runs.write_json(out / "result.json", result)
-    if training.is_first_process():
-        translation_figures.draw(translator, corpus, trainer.history, out)
-        print(f"\nEverything is in {out}")
+    print(f"\nEverything is in {out}")
     training.wait_for_all("results")
     return result
 
@@ -393,7 +395,7 @@ def compile_network(
 
 def copy_model(model: AnyModel) -> AnyModel:
     """Makes a float32 model with the same weights, of this process alone."""
-    with devices.local_devices():
+    with training.local_devices():
         copy = type(model).from_config(model.get_config() | {"dtype": "float32"})
     copy.set_weights(model.get_weights())
     return copy
@@ -446,7 +448,8 @@ class Trainer:
         """Translates with the present weights."""
         if self.decoded is not self.model:
             self.decoded.set_weights(self.model.get_weights())
-        return list(self.translator(sentences))
+        with training.local_devices():
+            return list(self.translator(sentences))
 
     @property
     def history(self) -> dict[str, list]:

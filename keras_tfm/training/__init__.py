@@ -3,7 +3,7 @@
 from keras_tfm.training.average import CheckpointAverage, average_weights
 from keras_tfm.training.bleu import Bleu
 from keras_tfm.training.calibration import expected_calibration_error
-from keras_tfm.training.distribution import distribute, local_distribution
+from keras_tfm.training.distribution import distribute, local_devices
 from keras_tfm.training.losses import SmoothedCrossentropy
 from keras_tfm.training.metrics import Perplexity, TokenAccuracy
 from keras_tfm.training.processes import (
@@ -32,7 +32,7 @@ __all__ = [
     "distribute",
     "expected_calibration_error",
     "is_first_process",
-    "local_distribution",
+    "local_devices",
     "map_parts",
     "num_processes",
     "wait_for_all",

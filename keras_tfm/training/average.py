@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from keras_tfm.training import processes
+from keras_tfm.training.distribution import local_devices
 from keras_tfm.training.folder_lock import lock_folder, unlock_folder
 from keras_tfm.training.training_state import check_finite
 
@@ -106,7 +107,8 @@ class CheckpointAverage(keras.callbacks.Callback):
             self.model, advice=f"{str(self.folder)!r} keeps the weights of before."
         )
         if processes.is_first_process():
-            self._save(epoch + 1)
+            with local_devices():  # Keras makes an optimizer to compare with
+                self._save(epoch + 1)
         processes.wait_for_all("weights of an epoch")
 
     def _save(self, number):

@@ -28,7 +28,7 @@ class Bleu(keras.callbacks.Callback):
         translate: callable, from a list of strings to the list of their
             translations, detokenized, made with the model's current weights. Of
             several processes that train together each translates a part, with a
-            copy of the model on its own devices: see `local_distribution`.
+            copy of the model on its own devices: see `local_devices`.
         every_epochs: int, 1 or more. Score after each so many epochs, and
             after the last epoch of `fit`.
         tokenize: string, a tokenizer of sacrebleu. `"13a"` is the usual one;

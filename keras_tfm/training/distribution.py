@@ -1,5 +1,6 @@
 """Training on several devices, of one host or of several."""
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 
@@ -85,18 +86,24 @@ def distribute(
     return distribution
 
 
-def local_distribution() -> "keras.distribution.Distribution | None":
-    """Returns a distribution over the devices of this process alone.
+def local_devices() -> contextlib.AbstractContextManager:
+    """Returns a scope for what this process does on its own.
 
-    What is made in its scope, such as a copy of the model to decode with, needs
-    no other process.
+    What is made in it, such as a copy of the model to decode with or to save,
+    is distributed over the devices of this process alone, and needs no other
+    process. With one process the scope changes nothing.
 
-    Returns:
-        `keras.distribution.DataParallel`; or None, where there is one process.
+    Example:
+        ```python
+        from keras_tfm import training
+
+        with training.local_devices():
+            pass  # copy = model.__class__.from_config(model.get_config())
+        ```
     """
     if processes.num_processes() == 1:
-        return None
-    return _make(processes.local_devices(), 1, None)
+        return contextlib.nullcontext()
+    return _make(processes.local_devices(), 1, None).scope()
 
 
 def _make(names, model_devices, layouts):

@@ -376,7 +376,7 @@ def test_texts_longer_than_usual_training_sources_are_split():
     vocabulary = text.Vocabulary.train(sources, size=275, exact=False)
     corpus = types.SimpleNamespace(train=text.Pairs(sources, sources))
     short, long = map(len, vocabulary.encode(sources[:1] + sources[-1:]))
-    assert translation.usual_length(corpus, vocabulary) == short < long
+    assert tokenization.usual_length(corpus, vocabulary) == short < long
 
 
 @pytest.mark.backend("torch")

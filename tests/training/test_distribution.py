@@ -115,7 +115,8 @@ def test_wrong_devices_are_rejected(arguments, expected):
 @pytest.mark.backend("torch")
 def test_one_device_needs_no_distribution():
     assert training.distribute(1, layouts=models.LAYOUTS) is None
-    assert training.local_distribution() is None
+    with training.local_devices():
+        assert keras.distribution.distribution() is None
 
 
 def test_tokens_of_unequal_batches_count_the_same():
