@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, Literal
 
 from keras_tfm import models, training
+from keras_tfm.training import processes
 
 # Flags that may change when a run is resumed.
 RESUMABLE = ("devices", "hosts", "host", "model_devices")
@@ -36,7 +37,7 @@ def use(flags: Any) -> None:
     Raises:
         ValueError: flags that do not fit together, or the backend.
     """
-    training.check_one_process("A recipe")
+    processes.check_one_process("A recipe")
     hosts: list[str] | str = ()
     if flags.hosts is not None:
         hosts = flags.hosts if flags.hosts == "auto" else flags.hosts.split(",")

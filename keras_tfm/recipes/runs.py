@@ -20,7 +20,7 @@ import keras
 
 from keras_tfm import training
 from keras_tfm.recipes.flags import parse, with_flags
-from keras_tfm.training import folder_lock, training_state
+from keras_tfm.training import folder_lock, processes, training_state
 
 if TYPE_CHECKING:  # a module of type stubs alone
     from _typeshed import DataclassInstance
@@ -97,10 +97,10 @@ def run_folder(out: pathlib.Path) -> Iterator[None]:
         ValueError: another process trains in the folder.
         KeyboardInterrupt: with the sentence as its text.
     """
-    is_first = training.is_first_process()
+    is_first = processes.is_first_process()
     if is_first:
         folder_lock.lock_folder(out, "out")
-    training.wait_for_all("run folder")
+    processes.wait_for_all("run folder")
     try:
         yield
     except BaseException as error:
@@ -258,7 +258,7 @@ def make_callbacks(
     remembering = [*first, *last]
     average = training.CheckpointAverage(out / "averages", last=flags.average_last)
     last = [*last]
-    if training.is_first_process():
+    if processes.is_first_process():
         last.append(keras.callbacks.TensorBoard(out / "tensorboard"))
     resume = training.ResumeTraining(
         state_file(out).parent, remembering, flags.save_every
@@ -373,7 +373,7 @@ def versions(*packages: str) -> dict[str, str | None]:
 
 def write_json(file: pathlib.Path, content: dict) -> None:
     """Writes a JSON file whole or not at all, in the first process alone."""
-    if not training.is_first_process():
+    if not processes.is_first_process():
         return
     partial = file.with_suffix(".partial")
     text = json.dumps(content, indent=1, ensure_ascii=False) + "\n"

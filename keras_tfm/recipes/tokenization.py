@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_tfm import decode, pipelines, text, training
+from keras_tfm import decode, pipelines, text
 from keras_tfm.models import RecurrentSeq2Seq, Transformer
 from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.recipes import corpora, multilingual, runs, vocabularies
+from keras_tfm.training import processes
 
 if TYPE_CHECKING:  # which imports this module
     from keras_tfm.recipes import translation
@@ -88,7 +89,7 @@ def make(
     if isinstance(corpus.train, text.EncodedCorpus):
         return _of_corpus(flags, corpus.train)
     file = out / "vocabulary.model"
-    if training.is_first_process() and not runs.is_resumable(out):
+    if processes.is_first_process() and not runs.is_resumable(out):
         default = "identity" if flags.tokenized else "nmt_nfkc"
         vocabulary = text.Vocabulary.train(
             corpus.train.source + corpus.train.target,
@@ -100,9 +101,9 @@ def make(
             **vocabularies.options(flags, corpus.train.target, default),
         )
         vocabulary.save(file)
-        training.wait_for_all("vocabulary")
+        processes.wait_for_all("vocabulary")
     else:
-        training.wait_for_all("vocabulary")
+        processes.wait_for_all("vocabulary")
         vocabulary = text.Vocabulary.load(file)
     return _with_tags(flags, vocabulary, parent)
 

@@ -37,6 +37,7 @@ from keras_tfm.recipes.devices import Devices
 from keras_tfm.recipes.flags import JitCompile, jit_argument
 from keras_tfm.recipes.tokenization import Tokenization
 from keras_tfm.recipes.translation_defaults import AnyModel
+from keras_tfm.training import processes
 
 MAX_LENGTH = 256  # tokens of either side of a training pair
 MAX_SOURCE_LENGTH = 1_024  # tokens of a source to translate
@@ -246,17 +247,17 @@ def train(
     # Weights of an epoch make a translator of it while the run continues.
     with training.local_devices():
         translator = make_translator(flags, copy_model(model), corpus, tokens)
-        if training.is_first_process():
+        if processes.is_first_process():
             translator.save(out / saving.UNFINISHED)
     averaged = trainer.fit(batches, validation)
 
     with training.local_devices():
         translator = make_translator(flags, copy_model(model), corpus, tokens)
-        if training.is_first_process():
+        if processes.is_first_process():
             translator.save(out / "model")
             shutil.rmtree(out / saving.UNFINISHED)
         result = translation_scores.evaluate(flags, translator, corpus, out)
-        if training.is_first_process():
+        if processes.is_first_process():
             translation_figures.draw(translator, corpus, trainer.history, out)
     result |= {
         "parameters": model.count_params(),
@@ -270,7 +271,7 @@ def train(
     }
     runs.write_json(out / "result.json", result)
     print(f"\nEverything is in {out}")
-    training.wait_for_all("results")
+    processes.wait_for_all("results")
     return result
 
 
@@ -425,7 +426,7 @@ class Trainer:
         self.flags, self.model, self.network, self.out = flags, model, network, out
         # A search in mixed precision is slower, and each of several processes
         # searches alone: these decode with a float32 copy.
-        is_copied = flags.precision != "float32" or training.num_processes() > 1
+        is_copied = flags.precision != "float32" or processes.num_processes() > 1
         self.decoded = copy_model(model) if is_copied else model
         self.translator = tokens.translator(
             self.decoded,

@@ -11,8 +11,9 @@ import sacrebleu
 import sacrebleu.significance
 from sacrebleu.metrics.base import Metric, Score
 
-from keras_tfm import pipelines, training
+from keras_tfm import pipelines
 from keras_tfm.recipes import corpora
+from keras_tfm.training import processes
 
 if TYPE_CHECKING:  # which imports this module
     from keras_tfm.recipes import translation
@@ -100,7 +101,7 @@ def evaluate(
     """
     sources, references = corpus.test.source, corpus.test.target
     start = time.perf_counter()
-    results = training.map_parts(
+    results = processes.map_parts(
         lambda part: [
             (result.text, bool(result.truncated))
             for result in translator.translate(part, progress=sys.stdout.isatty())
@@ -110,7 +111,7 @@ def evaluate(
     seconds = time.perf_counter() - start
     translations = [result for result, _ in results]
     truncated = sum(is_truncated for _, is_truncated in results)
-    if training.is_first_process():
+    if processes.is_first_process():
         write_translations(out / "translations.tsv", sources, references, translations)
     print("\nUnseen sentences:")
     order = np.random.default_rng(flags.seed).permutation(len(sources))

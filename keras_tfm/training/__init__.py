@@ -6,13 +6,6 @@ from keras_tfm.training.calibration import expected_calibration_error
 from keras_tfm.training.distribution import distribute, local_devices
 from keras_tfm.training.losses import SmoothedCrossentropy
 from keras_tfm.training.metrics import Perplexity, TokenAccuracy
-from keras_tfm.training.processes import (
-    check_one_process,
-    is_first_process,
-    map_parts,
-    num_processes,
-    wait_for_all,
-)
 from keras_tfm.training.projected_crossentropy import ProjectedCrossentropy
 from keras_tfm.training.resume import ResumeTraining
 from keras_tfm.training.schedules import InverseSquareRoot, Noam
@@ -28,12 +21,7 @@ __all__ = [
     "SmoothedCrossentropy",
     "TokenAccuracy",
     "average_weights",
-    "check_one_process",
     "distribute",
     "expected_calibration_error",
-    "is_first_process",
     "local_devices",
-    "map_parts",
-    "num_processes",
-    "wait_for_all",
 ]
