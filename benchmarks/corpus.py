@@ -69,7 +69,7 @@ def encode(flags: Flags, folder: pathlib.Path, count: int) -> dict:
 
 def measure(folder: str) -> dict:
     """Reads batches of an encoded corpus, and returns what they cost."""
-    before = memory()
+    at_start = memory()
     start = time.process_time()
     corpus = text.EncodedCorpus(folder)
     count = len(corpus)
@@ -86,11 +86,15 @@ def measure(folder: str) -> dict:
             batches.divided_batch(step, division)
         rate = BATCHES / (time.process_time() - start)
         results[f"{name} a CPU second"] = rate
-    after = memory()
+    at_end = memory()
     for name in ("anonymous", "mapped"):
-        results[f"{name} bytes a pair, opened"] = (opened[name] - before[name]) / count
-        results[f"{name} bytes a pair, reading"] = (after[name] - before[name]) / count
-    results["peak bytes a pair"] = (after["peak"] - before["peak"]) / count
+        results[f"{name} bytes a pair, opened"] = (
+            opened[name] - at_start[name]
+        ) / count
+        results[f"{name} bytes a pair, reading"] = (
+            at_end[name] - at_start[name]
+        ) / count
+    results["peak bytes a pair"] = (at_end["peak"] - at_start["peak"]) / count
     return results | {"steps an epoch": batches.steps_per_epoch}
 
 

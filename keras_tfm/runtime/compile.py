@@ -213,12 +213,12 @@ def _over_devices(weights, arguments):
         return arguments
     axis = mesh.axis_names[0]
 
-    def put(x):
+    def place(x):
         is_divisible = x.ndim > 0 and x.size > 0 and x.shape[0] % mesh.shape[axis] == 0
         spec = jax.sharding.PartitionSpec(*[axis] * is_divisible)
         return jax.device_put(x, jax.sharding.NamedSharding(mesh, spec))
 
-    return jax.tree.map(put, arguments)
+    return jax.tree.map(place, arguments)
 
 
 def _eager_torch(function):

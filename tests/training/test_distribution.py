@@ -70,9 +70,9 @@ def test_a_search_divides_its_rows_over_the_devices(table):
 @pytest.mark.backend("tensorflow", "torch")
 def test_the_mean_of_two_replicas_is_over_all_tokens(tmp_path):
     run("replica_runs", tmp_path)
-    one, two = (np.load(tmp_path / f"{name}.npz") for name in ("one", "two"))
-    for name in one.files:
-        np.testing.assert_allclose(two[name], one[name], atol=1e-6)
+    single, double = (np.load(tmp_path / f"{name}.npz") for name in ("one", "two"))
+    for name in single.files:
+        np.testing.assert_allclose(double[name], single[name], atol=1e-6)
 
 
 @pytest.mark.backend("torch")
