@@ -78,6 +78,7 @@ def two_hosts(data, tmp_path_factory):
     return out
 
 
+@pytest.mark.slow
 def test_two_hosts_train_as_one_device(data, two_hosts, tmp_path):
     finish([start(data, tmp_path / "one")])
     np.testing.assert_allclose(losses(two_hosts), losses(tmp_path / "one"), rtol=1e-6)
