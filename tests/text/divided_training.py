@@ -1,7 +1,7 @@
 """Weights and scores after some steps on some devices, for each kind of batch.
 
-Run as `python -m tests.text.divided_training FILE DEVICES [MODEL_DEVICES]` with
-JAX. FILE, an .npz, is written.
+Run as `python -m tests.text.divided_training FILE DEVICES [MODEL_DEVICES
+[PROCESS ADDRESS]]` with JAX, PROCESS as one of two. FILE, an .npz, is written.
 """
 
 import sys
@@ -68,7 +68,8 @@ def results_of(name, projected=False):
     )
     evaluated = batches.ordered() if hasattr(batches, "ordered") else batches.dataset()
     results = {"loss": network.evaluate(evaluated, verbose=0)}
-    if name == "LabelBatches":
+    # Predictions of several processes are in several processes.
+    if name == "LabelBatches" and text.local_part() == (0, 1):
         logits = network.predict(batches.ordered(), verbose=0)
         results["logits"] = batches.restore(logits)
     weights = [
@@ -78,27 +79,46 @@ def results_of(name, projected=False):
     return {f"{name} {projected} {key}": value for key, value in results.items()}
 
 
-def main(file, num_devices, num_model_devices=1):
+def main(file, num_devices, num_model_devices=1, process=None, address=None):
+    """Runs all kinds of batches on one device, or under a distribution."""
+    num_devices, num_model_devices = int(num_devices), int(num_model_devices)
+    if address:
+        keras.utils.set_random_seed(1)
+        keras.distribution.initialize(address, 2, int(process))
     devices = keras.distribution.list_devices()[: num_devices * num_model_devices]
+    distribution = None
     if num_model_devices > 1:
         shape = (num_devices, num_model_devices)
         mesh = keras.distribution.DeviceMesh(shape, ("batch", "model"), devices)
         layout = keras.distribution.LayoutMap(mesh)
-        layout[".*dense.*kernel"] = (None, "model")
-        keras.distribution.set_distribution(
-            keras.distribution.ModelParallel(layout_map=layout)
-        )
+        if not address:  # weights in several processes cannot be compared
+            layout[".*dense.*kernel"] = (None, "model")
+        distribution = keras.distribution.ModelParallel(layout_map=layout)
     elif num_devices > 1:
-        keras.distribution.set_distribution(
-            keras.distribution.DataParallel(devices=devices)
-        )
-    expected = num_devices if len(devices) > 1 else 1
-    assert text.data_parallel_width() == expected and text.local_part() == (0, 1)
-    results = results_of("Batches", projected=True)
-    for name in ("Batches", "TokenRows", "MaskedBatches", "LabelBatches"):
+        distribution = keras.distribution.DataParallel(devices=devices)
+    keras.distribution.set_distribution(distribution)
+    if address:
+        check_that_keras_may_not_divide()
+        distribution.auto_shard_dataset = False
+    assert text.data_parallel_width() == num_devices
+    is_divided = address and num_devices > 1
+    assert text.local_part() == ((int(process), 2) if is_divided else (0, 1))
+    kinds = ["Batches", "LabelBatches", "TokenRows", "MaskedBatches"]
+    results = {} if address else results_of("Batches", projected=True)
+    for name in kinds[:2] if address else kinds:
         results |= results_of(name)
     np.savez(file, **results)
 
 
+def check_that_keras_may_not_divide():
+    """Checks the error where Keras would divide the batches again."""
+    try:
+        text.local_part()
+    except ValueError as error:
+        assert "`auto_shard_dataset` of the distribution must be" in str(error)
+    else:
+        raise AssertionError("no error")
+
+
 if __name__ == "__main__":
-    main(sys.argv[1], *map(int, sys.argv[2:]))
+    main(*sys.argv[1:])

@@ -1,6 +1,7 @@
 """Batches divide over devices and processes, and the model learns the same."""
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -115,36 +116,55 @@ def test_parts_are_counted_by_replica_not_by_process():
             part_of_replicas(local, 4)
 
 
+def start(file, *arguments, num_devices=4):
+    """Starts `divided_training` on some devices of a CPU."""
+    environment = os.environ | {
+        "KERAS_BACKEND": "jax",
+        "JAX_PLATFORMS": "cpu",
+        "XLA_FLAGS": f"--xla_force_host_platform_device_count={num_devices}",
+    }
+    command = [sys.executable, "-m", "tests.text.divided_training", str(file)]
+    return subprocess.Popen([*command, *map(str, arguments)], env=environment)
+
+
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    """Runs `divided_training` on some devices, once."""
-    cache, folder = {}, tmp_path_factory.mktemp("results")
+def expected(tmp_path_factory):
+    """What one device learns."""
+    pytest.importorskip("jax")
+    file = tmp_path_factory.mktemp("results") / "expected.npz"
+    assert start(file, 1).wait() == 0
+    return dict(np.load(file))
 
-    def run(*counts):
-        if counts not in cache:
-            file = folder / f"{len(cache)}.npz"
-            environment = os.environ | {
-                "KERAS_BACKEND": "jax",
-                "JAX_PLATFORMS": "cpu",
-                "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-            }
-            command = [sys.executable, "-m", "tests.text.divided_training"]
-            command += [str(file), *map(str, counts)]
-            subprocess.run(command, check=True, env=environment)
-            cache[counts] = dict(np.load(file))
-        return cache[counts]
 
-    return run
+def assert_equal_results(actual, expected):
+    assert len(actual) > 8
+    for name, value in actual.items():
+        # Keras weights the mean of batches by their rows, the empty ones too.
+        atol = 2e-3 if name.endswith("loss") else 2e-6
+        np.testing.assert_allclose(value, expected[name], atol=atol, err_msg=name)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("counts", [(4,), (3,), (2, 2)], ids=str)
-def test_devices_learn_what_one_device_learns(results, counts):
-    pytest.importorskip("jax")
-    expected = results(1)
-    actual = results(*counts)
+def test_devices_learn_what_one_device_learns(expected, counts, tmp_path):
+    file = tmp_path / "actual.npz"
+    assert start(file, *counts).wait() == 0
+    actual = dict(np.load(file))
     assert actual.keys() == expected.keys()
-    for name, value in expected.items():
-        # Keras weights the mean of batches by their rows, the empty ones too.
-        atol = 2e-3 if name.endswith("loss") else 2e-6
-        np.testing.assert_allclose(actual[name], value, atol=atol, err_msg=name)
+    assert_equal_results(actual, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("counts", [(4, 1), (1, 4)], ids=str)
+def test_two_processes_learn_what_one_device_learns(expected, counts, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    files = [tmp_path / f"{process}.npz" for process in range(2)]
+    processes = [
+        start(file, *counts, process, address, num_devices=2)
+        for process, file in enumerate(files)
+    ]
+    assert [process.wait() for process in processes] == [0, 0]
+    for file in files:
+        assert_equal_results(dict(np.load(file)), expected)
