@@ -44,7 +44,8 @@ def flags_for(data, out, **changes):
         "average_last": 1,
         "dropout": 0.2,
         "save_every": 6,
-        "jit_compile": "off",
+        # Without it JAX runs a step operation by operation.
+        "jit_compile": "on" if keras.backend.backend() == "jax" else "off",
     }
     return classification.Flags(data=str(data), out=str(out), **values | changes)
 
