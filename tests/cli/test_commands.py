@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_tfm.cli import main, serve
+from keras_tfm.cli import main, ray_cluster
 from keras_tfm.cli import output as output_module
 from keras_tfm.models import Encoder, SequenceClassifier
 from keras_tfm.pipelines import Classifier, Comet, Translator, load, pretrained
@@ -215,8 +215,8 @@ def test_a_preset_name_means_the_same_files_in_all_commands(tmp_path, monkeypatc
     for name in ("en-de", "mine"):
         (tmp_path / name).mkdir()
     assert pretrained.locate("en-de") == folder
-    assert serve._locate("en-de") == "en-de"
-    assert serve._locate("mine") == str(tmp_path / "mine")
+    assert ray_cluster.absolute("en-de") == "en-de"
+    assert ray_cluster.absolute("mine") == str(tmp_path / "mine")
     assert pretrained.locate("hf://one/two") == "hf://one/two"
     (tmp_path / "en-de" / "classifier.json").write_text("{}")
     assert isinstance(load("en-de"), Translator)

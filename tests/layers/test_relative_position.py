@@ -301,7 +301,7 @@ def test_blocks_with_positions_are_saved(kind, tmp_path):
     [
         RotaryPositions("halves", 100.0, 4),
         AlibiPositions(),
-        T5Positions(8, 30, False, "zeros"),
+        T5Positions(8, 30, False, "zeros", shared=False),
         ShawPositions(3, "zeros"),
     ],
     ids=KINDS,
