@@ -170,6 +170,7 @@ SERVE = "from ray.serve.scripts import cli; cli()"
 SERVER = ["--port", str(PORT), "--warm-up", "8", "--gpus-per-worker", "1"]
 
 
+@pytest.mark.slow
 def test_a_configuration_is_deployed_and_answers(
     cluster, second_node, model, tmp_path, run
 ):
