@@ -99,6 +99,7 @@ def work(config: dict[str, Any]) -> str | None:
     if rank == 0:
         _wait_for_lock(config["out"])
     else:  # the first process prints for all
+        # Open until the process ends.
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115
     try:
         _module(config["recipe"]).main(flags)

@@ -42,7 +42,7 @@ def read(files: Iterable[str]) -> Iterator[Item]:
 
     Raises:
         FileNotFoundError: a file is missing; raised before any is read.
-        PermissionError: a file may not be read; likewise.
+        PermissionError: a file may not be read; raised before any is read.
         ValueError: a file is damaged, raised where it is.
     """
     files = map(source, check_files(files))

@@ -25,7 +25,8 @@ class Devices:
     """Number of this host in --hosts, from 0."""
     model_devices: int = 1
     """Devices that share the weights of one model, for a model that is too
-    large for one device. The number of devices must be a multiple."""
+    large for one device. The number of devices must be a multiple. On one host
+    alone."""
 
 
 def use(flags: Any) -> None:
@@ -38,6 +39,12 @@ def use(flags: Any) -> None:
         ValueError: flags that do not fit together, or the backend.
     """
     processes.check_one_process("A recipe")
+    if flags.hosts is not None and flags.model_devices > 1:
+        raise ValueError(
+            "--model-devices must be 1 with --hosts, since no process would have all "
+            f"weights to save; got {flags.model_devices}. Train on one host, or leave "
+            "it out."
+        )
     hosts: list[str] | str = ()
     if flags.hosts is not None:
         hosts = flags.hosts if flags.hosts == "auto" else flags.hosts.split(",")
