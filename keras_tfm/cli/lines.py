@@ -45,9 +45,9 @@ def read(files: Iterable[str]) -> Iterator[Item]:
         PermissionError: a file may not be read; raised before any is read.
         ValueError: a file is damaged, raised where it is.
     """
-    files = map(source, check_files(files))
+    sources = map(source, check_files(files))
     return itertools.chain.from_iterable(
-        items(name_of(file), numbered_lines(file, allow_empty=True)) for file in files
+        items(name_of(file), numbered_lines(file, allow_empty=True)) for file in sources
     )
 
 

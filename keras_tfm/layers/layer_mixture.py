@@ -134,7 +134,7 @@ def _normalized(x: Tensor, mask: Tensor) -> Tensor:
 def _check_shapes(shapes: Sequence[Shape]) -> None:
     is_list = isinstance(shapes, list | tuple) and len(shapes) > 0
     if is_list and all(isinstance(shape, list | tuple) for shape in shapes):
-        first = shapes[0]
+        first = next(iter(shapes))
         if all(
             len(shape) == 3 and all(map(same_size, shape, first)) for shape in shapes
         ):

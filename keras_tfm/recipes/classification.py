@@ -246,7 +246,8 @@ def parse_columns(names: str | None) -> list[str | int] | None:
     """Parses column names or indices that are separated by commas."""
     if names is None:
         return None
-    return [user_files.parse_column(name.strip()) for name in names.split(",")]
+    columns = (user_files.parse_column(name.strip()) for name in names.split(","))
+    return [column for column in columns if column is not None]
 
 
 def make_encoder(

@@ -1,6 +1,7 @@
 """The devices and hosts that a recipe trains on."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from keras_tfm import models, training
@@ -45,7 +46,7 @@ def use(flags: Any) -> None:
             f"weights to save; got {flags.model_devices}. Train on one host, or leave "
             "it out."
         )
-    hosts: list[str] | str = ()
+    hosts: Sequence[str] | str = ()
     if flags.hosts is not None:
         hosts = flags.hosts if flags.hosts == "auto" else flags.hosts.split(",")
     training.distribute(

@@ -100,7 +100,7 @@ def read_folder(
     """
     options = {"languages": (source, target), "max_bad_rate": max_bad_rate}
     splits = [_find_split(folder, names, source, target) for names in SPLIT_NAMES]
-    return [files and read_pairs(*files, **options) for files in splits]
+    return [read_pairs(*files, **options) if files else None for files in splits]
 
 
 def _find_split(folder, names, source, target):

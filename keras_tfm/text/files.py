@@ -7,7 +7,7 @@ import itertools
 import os
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import IO
+from typing import IO, cast
 
 from keras_tfm.text.reading import Fault
 
@@ -96,7 +96,7 @@ def open_binary(path: str | os.PathLike | IO[bytes]) -> Iterator[IO[bytes]]:
         FileNotFoundError: there is no such file.
         PermissionError: it may not be read.
     """
-    if hasattr(path, "readline"):
+    if not isinstance(path, str | os.PathLike):
         yield path
         return
     path = os.fspath(path)
@@ -114,7 +114,7 @@ def open_binary(path: str | os.PathLike | IO[bytes]) -> Iterator[IO[bytes]]:
             "Change its permissions with chmod."
         ) from error
     with (gzip.open if is_gzip else open)(path, "rb") as file:
-        yield file
+        yield cast("IO[bytes]", file)
 
 
 def no_text(first: bytes) -> Fault | None:

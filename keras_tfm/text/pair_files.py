@@ -3,7 +3,7 @@
 import itertools
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from keras_tfm.text.checks import check
 from keras_tfm.text.csv_jsonl import (
@@ -236,7 +236,7 @@ def _parallel(source, target) -> Iterator[Row]:
             if any(fault.ends_file for fault in faults):
                 return
         elif None not in texts:
-            yield number, tuple(texts)
+            yield number, cast("Sides", tuple(texts))
     if counts[0] != counts[1]:
         detail = "line n of one file must translate line n of the other, but "
         detail += f"{names[0]} has {counts[0]:,} lines, {names[1]} has {counts[1]:,}"
@@ -283,7 +283,7 @@ def _indices(fields, columns, languages, header, place):
         if not (header and is_header(fields, languages)):
             _check_no_numbers(fields, place)
             return (0, 1), False
-        columns = choose_sides(fields, languages)
+        columns = choose_sides(fields, languages) or ()
         check(
             columns and all(fields.count(column) == 1 for column in columns),
             f"{place}: the header must name one column for each side",

@@ -118,9 +118,10 @@ def choose_sides(names: Iterable[str], languages: Sides | None) -> Sides | None:
         if len(candidates) > 2:
             candidates = [n for n in candidates if n.casefold() not in _AMBIGUOUS]
         sides = [*candidates, None, None][:2]
-    if None in sides or sides[0] == sides[1]:
+    source, target = sides
+    if source is None or target is None or source == target:
         return None
-    return sides[0], sides[1]
+    return source, target
 
 
 def is_header(cells: Sequence[str], languages: Sides | None) -> bool:

@@ -31,6 +31,7 @@ class Tokens(Protocol):
         Returns:
             int32 `(B, length)`, padded with 0.
         """
+        ...
 
 
 class TokenArray:

@@ -187,7 +187,9 @@ class TokenizersVocabulary(SubwordVocabulary):
         return next((index for index in ids if index is not None), None)
 
 
-def load_vocabulary(path: str | os.PathLike) -> SubwordVocabulary:
+def load_vocabulary(
+    path: str | os.PathLike,
+) -> "Vocabulary | TokenizersVocabulary | moses_vocabulary.MosesVocabulary":
     """Reads a vocabulary of any kind, recognized by its first bytes.
 
     Args:

@@ -53,7 +53,7 @@ def reading(file: str | os.PathLike, content: str) -> Iterator[None]:
         ) from error
 
 
-def read_json(file: pathlib.Path, kind: type = dict) -> dict | list:
+def read_json(file: pathlib.Path, kind: type = dict) -> Any:
     """Reads a JSON object or list.
 
     Args:

@@ -1,6 +1,7 @@
 """Vocabularies as the tokenizer files of KerasHub."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def files(
     vocabulary: Vocabulary | TokenizersVocabulary,
     architecture: Architecture,
     rows: np.ndarray,
-) -> tuple[dict[str, Any], dict[str, str | bytes]]:
+) -> tuple[dict[str, Any], Mapping[str, str | bytes]]:
     """Makes the config and the assets of a tokenizer.
 
     Args:
