@@ -101,19 +101,8 @@ class MosesVocabulary(SubwordVocabulary):
         tokens = [token.value for token in self._bpe.tokenize(word)]
         return [self._ids.get(token, self.unknown_id) for token in tokens]
 
-    def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Returns the tokens of one sentence as strings, to label a picture.
-
-        Args:
-            ids: list or array of ints `(T,)`.
-
-        Returns:
-            list of T strings; an id outside the vocabulary is `<id>`.
-        """
-        return [
-            self._tokens[index] if 0 <= index < self.size else f"<{index}>"
-            for index in map(int, ids)
-        ]
+    def _token(self, index):
+        return self._tokens[index]
 
     def word_indices(self, ids: Iterable[int]) -> list[int]:
         """Returns the index of the word that each token belongs to.

@@ -123,7 +123,6 @@ class SubwordVocabulary(abc.ABC):
             [[int(i) for i in row if 0 <= i < self.size] for row in rows]
         )
 
-    @abc.abstractmethod
     def tokens(self, ids: Iterable[int]) -> list[str]:
         """Returns the tokens of one sentence as strings, to label a picture.
 
@@ -133,6 +132,12 @@ class SubwordVocabulary(abc.ABC):
         Returns:
             list of T strings; an id outside the vocabulary is `<id>`.
         """
+        indices = [int(index) for index in ids]
+        names = [self._token(i) if 0 <= i < self.size else None for i in indices]
+        return [
+            f"<{index}>" if name is None else name
+            for index, name in zip(indices, names, strict=True)
+        ]
 
     def word_indices(self, ids: Iterable[int]) -> list[int]:
         """Returns the index of the word that each token belongs to.
@@ -161,6 +166,10 @@ class SubwordVocabulary(abc.ABC):
         for index, token_id in zip(indices, ids, strict=True):
             groups[index].append(int(token_id))
         return [word.strip() for word in self._join(groups)]
+
+    def _token(self, index):
+        """Returns the token of an id below V; None where there is none."""
+        raise NotImplementedError
 
     def _decode(self, rows):
         """Joins lists of ids below V to texts, special tokens left out."""

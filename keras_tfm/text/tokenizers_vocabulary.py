@@ -139,21 +139,8 @@ class TokenizersVocabulary(SubwordVocabulary):
         )
         return [encoding.ids for encoding in encodings]
 
-    def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Returns the tokens of one sentence as strings, to label a picture.
-
-        Args:
-            ids: list or array of ints `(T,)`.
-
-        Returns:
-            list of T strings; an id outside the vocabulary is `<id>`.
-        """
-        ids = [int(index) for index in ids]
-        names = (self._tokenizer.id_to_token(index) for index in ids)
-        return [
-            f"<{i}>" if name is None else name
-            for i, name in zip(ids, names, strict=True)
-        ]
+    def _token(self, index):
+        return self._tokenizer.id_to_token(index)
 
     def _decode(self, rows):
         rows = [[index for index in row if index != self.pad_id] for row in rows]

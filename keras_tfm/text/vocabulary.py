@@ -192,21 +192,8 @@ class Vocabulary(SubwordVocabulary):
         units = tuple(language_tag(language) for language in self.languages)
         return sampler(self.model, alpha, units)(text_list(texts), seed)
 
-    def tokens(self, ids: Iterable[int]) -> list[str]:
-        """Returns the tokens of one sentence as strings, to label a picture.
-
-        Args:
-            ids: list or array of ints `(T,)`.
-
-        Returns:
-            list of T strings; an id outside the vocabulary is `<id>`.
-        """
-        return [
-            self._processor.id_to_piece(index)
-            if 0 <= index < self.size
-            else f"<{index}>"
-            for index in map(int, ids)
-        ]
+    def _token(self, index):
+        return self._processor.id_to_piece(index)
 
     def tensorflow_tokenizer(self) -> Any:
         """Returns the same tokenizer as a TensorFlow op, for graphs and export.
