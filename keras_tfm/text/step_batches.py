@@ -132,7 +132,6 @@ class StepBatches(abc.ABC):
     def py_dataset(
         self,
         first_epoch: int = 0,
-        workers: int = 1,
         part: Part | None = None,
         rows_multiple: int | None = None,
     ) -> "EpochDataset":
@@ -140,7 +139,6 @@ class StepBatches(abc.ABC):
 
         Args:
             first_epoch: int from 0.
-            workers: int >= 1. With more than 1, threads prepare batches ahead.
             part: `(index, count)` or None, as in `dataset`.
             rows_multiple: int or None, as in `dataset`.
 
@@ -150,9 +148,7 @@ class StepBatches(abc.ABC):
         Raises:
             ValueError: an argument is out of its range.
         """
-        return EpochDataset(
-            self, first_epoch, workers, make_division(part, rows_multiple)
-        )
+        return EpochDataset(self, first_epoch, make_division(part, rows_multiple))
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.report}>"
@@ -201,7 +197,6 @@ class EpochDataset(keras.utils.PyDataset):
     Args:
         batches: `StepBatches`.
         first_epoch: int from 0.
-        workers: int >= 1. With more than 1, threads prepare batches ahead.
         division: `keras_tfm.text.division.Division` of each batch.
 
     Attributes:
@@ -224,15 +219,11 @@ class EpochDataset(keras.utils.PyDataset):
         self,
         batches: StepBatches,
         first_epoch: int = 0,
-        workers: int = 1,
         division: Division = WHOLE,
     ):
-        # Before the first epoch Keras reads a batch and fills its queue, which
-        # must not be a whole epoch.
-        queue_size = min(10, batches.steps_per_epoch - 3)
-        if queue_size < 1:
-            workers, queue_size = 1, 1
-        super().__init__(workers=workers, max_queue_size=queue_size)
+        # No threads: those of Keras carry batches of one epoch into the next, and
+        # may leave some unread.
+        super().__init__()
         check(first_epoch >= 0, "`first_epoch` must be 0 or more", epoch=first_epoch)
         self.batches, self.epoch = batches, first_epoch
         self._division = division
@@ -250,7 +241,6 @@ class EpochDataset(keras.utils.PyDataset):
 
     def on_epoch_end(self) -> None:
         # Keras ends an epoch twice, and one of which it has read a batch only.
-        # Its threads read before `on_epoch_begin` too, and have ended here.
         self.epoch += len(self._read) == len(self)
         self._read = set()
 

@@ -162,7 +162,7 @@ def test_a_py_dataset_has_each_batch_of_an_epoch_once(pairs, vocabulary):
     assert len(dataset) == batches.steps_per_epoch
     for number in (1, 2):
         actual = [dataset[index] for index in range(len(dataset))]
-        dataset.on_epoch_begin()  # a thread of Keras may read before it
+        dataset.on_epoch_begin()
         assert contents(actual) == contents(epoch(batches, number))
         shapes = [labels.shape[1] for _, labels in actual]
         assert shapes[0] == min(shapes) < shapes[1] == max(shapes)
