@@ -221,8 +221,8 @@ class EpochDataset(keras.utils.PyDataset):
         first_epoch: int = 0,
         division: Division = WHOLE,
     ):
-        # No threads: those of Keras carry batches of one epoch into the next, and
-        # may leave some unread.
+        # No threads: those of Keras carry batches of one epoch into the next,
+        # and leave some unread.
         super().__init__()
         check(first_epoch >= 0, "`first_epoch` must be 0 or more", epoch=first_epoch)
         self.batches, self.epoch = batches, first_epoch
