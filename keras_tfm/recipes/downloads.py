@@ -7,7 +7,9 @@ A download must have the SHA256 in `<corpus>.sha256` beside this module
 (`sha256sum --check` reads it). The checksums of `multi30k.sha256` were taken
 from local copies. For raw German and English others have published the same
 checksums for the same commit; for raw French the path was checked with the
-publisher, and for the tokenized files the path and the length.
+publisher, and for the tokenized files the path and the length. Those of
+`cldr-annotations.sha256` are of the package `cldr-annotations-full` 48.2.0 as
+the registry of npm has it, which jsDelivr publishes by file.
 """
 
 import os
@@ -18,6 +20,9 @@ URLS = {
     "multi30k": (
         "https://raw.githubusercontent.com/multi30k/dataset/"
         "a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/"
+    ),
+    "cldr-annotations": (
+        "https://cdn.jsdelivr.net/npm/cldr-annotations-full@48.2.0/annotations/"
     ),
 }
 

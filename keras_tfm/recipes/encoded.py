@@ -3,7 +3,7 @@
 import dataclasses
 from typing import TYPE_CHECKING
 
-from keras_tfm.recipes import corpora
+from keras_tfm.recipes import corpora, mixture
 from keras_tfm.text import EncodedCorpus, Vocabulary
 from keras_tfm.text.encoded_corpus import is_encoded
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # which imports this module
 
 # Flags that work on text, or belong to `keras-tfm encode`.
 NEEDS_TEXT = ("additional_data", "additional_sources", "additional_targets")
-NEEDS_TEXT += ("concatenation_rate", "unpunctuated_rate", "subword_sampling")
+NEEDS_TEXT += ("subword_sampling", *mixture.RATES)
 OF_ENCODE = ("source_column", "target_column", "held_out", "max_bad_rate")
 OF_ENCODE += ("vocabulary_size", "subword_model", "normalization")
 OF_ENCODE += ("character_coverage",)

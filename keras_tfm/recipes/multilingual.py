@@ -8,7 +8,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from keras_tfm import text
-from keras_tfm.recipes import augmentation, corpora, encoded, user_files
+from keras_tfm.recipes import corpora, encoded, mixture, user_files
 
 if TYPE_CHECKING:  # which imports this module
     from keras_tfm.recipes import translation
@@ -46,19 +46,26 @@ def load_corpus(flags: "translation.Flags") -> corpora.Corpus:
     ]
     if len(loaded) > 1:
         loaded = corpora.separate(loaded)
-    rows, long_rows, unpunctuated_rows = [], [], []
+    held_out = {
+        sentence
+        for corpus in loaded
+        for pairs in (corpus.validation, corpus.test)
+        for pair in pairs
+        for sentence in pair
+    }
+    rows: list[tuple[str, str]] = []
+    added: dict[str, list] = {}
+    notes = [note for corpus in loaded for note in corpus.notes]
     for corpus in loaded:
         rows += tag(flags, corpus.train, corpus.target)
-        if flags.concatenation_rate:
-            long_rows += tag(flags, concatenated(corpus, flags), corpus.target)
-        if flags.unpunctuated_rate:
-            unpunctuated_rows += unpunctuated(corpus, flags, loaded)
-    notes = [note for corpus in loaded for note in corpus.notes]
-    if long_rows:
-        notes.append(f"{len(long_rows):,} pairs concatenate two to four pairs.")
-    if unpunctuated_rows:
-        notes.append(f"{len(unpunctuated_rows):,} pairs have no final punctuation.")
-    rows += long_rows + unpunctuated_rows
+        for kind, addition in mixture.make(flags, corpus, held_out).items():
+            rows_of_kind = added.setdefault(kind, [])
+            if addition.rows:
+                pairs = text.Pairs(*map(list, zip(*addition.rows, strict=True)))
+                rows_of_kind += tag(flags, pairs, corpus.target)
+            prefix = f"{corpus.source}-{corpus.target}: " if loaded[1:] else ""
+            notes += [prefix + note for note in addition.notes]
+    rows += [pair for rows_of_kind in added.values() for pair in rows_of_kind]
     train = text.Pairs(*map(list, zip(*rows, strict=True)))
     return dataclasses.replace(loaded[0], train=train, notes=notes)
 
@@ -69,36 +76,6 @@ def tag(flags: "translation.Flags", pairs: text.Pairs, language: str) -> text.Pa
         return pairs
     prefix = text.language_tag(language)
     return text.Pairs([f"{prefix} {source}" for source in pairs.source], pairs.target)
-
-
-def concatenated(corpus: corpora.Corpus, flags: "translation.Flags") -> text.Pairs:
-    """Makes the concatenated pairs of one corpus."""
-    separators = tuple(
-        "" if augmentation.is_spaceless(language) else " "
-        for language in (corpus.source, corpus.target)
-    )
-    count = max(1, round(flags.concatenation_rate * len(corpus.train)))
-    return augmentation.concatenate(corpus.train, count, flags.seed, separators)
-
-
-def unpunctuated(
-    corpus: corpora.Corpus, flags: "translation.Flags", loaded: list[corpora.Corpus]
-) -> list[tuple[str, str]]:
-    """Makes the unpunctuated pairs of a corpus, without held-out ones."""
-    count = max(1, round(flags.unpunctuated_rate * len(corpus.train)))
-    candidates = augmentation.unpunctuate(corpus.train, count, flags.seed)
-    held_out = {
-        sentence
-        for loaded_corpus in loaded
-        for pairs in (loaded_corpus.validation, loaded_corpus.test)
-        for pair in pairs
-        for sentence in pair
-    }
-    rows = [pair for pair in candidates if held_out.isdisjoint(pair)]
-    if not rows:
-        return []
-    pairs = text.Pairs(*map(list, zip(*rows, strict=True)))
-    return list(tag(flags, pairs, corpus.target))
 
 
 def tagged_languages(flags: "translation.Flags") -> tuple[str, ...]:

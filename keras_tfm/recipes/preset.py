@@ -29,6 +29,7 @@ from keras_tfm.recipes import (
     augmentation,
     classification,
     classification_scores,
+    mixture,
     multilingual,
     preset_cards,
     translation,
@@ -271,8 +272,7 @@ def direction_flags(trained: translation.Flags, name: str) -> list[translation.F
         additional_sources=(),
         additional_targets=(),
         additional_data=None,
-        concatenation_rate=0.0,
-        unpunctuated_rate=0.0,
+        **dict.fromkeys(mixture.RATES, 0.0),
     )
     directions = [base]
     for source in trained.additional_sources:

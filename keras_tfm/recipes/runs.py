@@ -45,7 +45,6 @@ RANGES = (
         lambda value: 0 < value <= 1,
         "greater than 0 and at most 1",
     ),
-    (("concatenation_rate",), lambda value: 0 <= value <= 10, "from 0 to 10"),
     (("max_bad_rate",), lambda value: 0 <= value <= 1, "from 0 to 1"),
     (
         ("character_coverage",),
@@ -53,6 +52,17 @@ RANGES = (
         "from 0.98 to 1",
     ),
     (("unpunctuated_rate",), lambda value: 0 <= value <= 1, "from 0 to 1"),
+    (
+        (
+            "concatenation_rate",
+            "short_rate",
+            "phrase_rate",
+            "everyday_rate",
+            "copy_rate",
+        ),
+        lambda value: 0 <= value <= 10,
+        "from 0 to 10",
+    ),
 )
 
 

@@ -95,7 +95,7 @@ def make(
             corpus.train.source + corpus.train.target,
             size=flags.vocabulary_size,
             model_type=flags.subword_model,
-            split_digits=flags.data == "phrases",
+            split_digits=flags.data == "phrases" or flags.copy_rate > 0,
             languages=multilingual.tagged_languages(flags),
             exact=False,
             **vocabularies.options(flags, corpus.train.target, default),

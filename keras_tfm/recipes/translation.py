@@ -35,6 +35,7 @@ from keras_tfm.recipes import (
 )
 from keras_tfm.recipes.devices import Devices
 from keras_tfm.recipes.flags import JitCompile, jit_argument
+from keras_tfm.recipes.mixture import Mixture
 from keras_tfm.recipes.tokenization import Tokenization
 from keras_tfm.recipes.translation_defaults import AnyModel
 from keras_tfm.training import processes
@@ -83,13 +84,6 @@ class Data:
     additional_targets: tuple[str, ...] = ()
     """More target languages of the same model. A tag before each source, such
     as <2fr>, names the target language. Johnson et al. 2017."""
-    concatenation_rate: float = 0.0
-    """Concatenations of two to four training pairs to add, as a fraction of the
-    corpus, such as 0.1. They teach a model of short sentences to translate long
-    texts. Kondo et al. 2021."""
-    unpunctuated_rate: float = 0.0
-    """Copies of training pairs without final punctuation to add, as a fraction
-    of the corpus; some of them in lower case or in capitals."""
     multi30k_format: Literal["tokenized", "raw"] = "tokenized"
     """Text of Multi30k: tokenized and lower-cased, as papers report, or raw."""
     held_out: int = 1_000
@@ -201,7 +195,7 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags(Data, Model, Vocabulary, Optimization, Devices, Decoding, Run):
+class Flags(Data, Mixture, Model, Vocabulary, Optimization, Devices, Decoding, Run):
     """The flags of a run; None stands for a default that fits the corpus."""
 
     @property
