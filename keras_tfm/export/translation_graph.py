@@ -7,12 +7,9 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from keras_tfm.export.saving import WARM_UP_TEXTS, decode_utf8, write
-from keras_tfm.pipelines.segmentation import (
-    LINE_BREAKS,
-    SEPARATOR,
-    ArrayFunctions,
-    next_end,
-)
+from keras_tfm.pipelines import sentences
+from keras_tfm.pipelines.segmentation import LINE_BREAKS, ArrayFunctions, next_end
+from keras_tfm.pipelines.sentences import SEPARATOR
 from keras_tfm.pipelines.translator import Translator
 from keras_tfm.runtime.decoder import Decoder
 from keras_tfm.types import Tensor
@@ -34,7 +31,16 @@ def write_translator(
         translator: `Translator` on the TensorFlow backend.
         folder, version, num_hypotheses, jit_compile, buckets: see
             `export.saved_model`.
+
+    Raises:
+        ValueError: the translator splits texts with a function of the user.
     """
+    if translator.config.splitter is not sentences.split_sentences:
+        raise ValueError(
+            "`splitter` must be the default in a SavedModel, which contains no Python; "
+            f"got {translator.config.splitter!r}. Export "
+            "`translator.replace(splitter=split_sentences)`, and split texts before."
+        )
     buckets = [tuple(bucket) for bucket in buckets] if jit_compile else []
     graph = TranslationGraph(translator, buckets)
     model, options = translator.model, translator.decoder.options
@@ -74,17 +80,7 @@ def write_translator(
     write(model, graph.tokenizers, signatures, folder, version, texts)
 
 
-def _shift(flags):
-    return tf.pad(flags, [[0, 0], [1, 0]])[:, :-1]
-
-
-def _take(flags, ids):
-    return tf.gather(tf.constant(flags), ids)
-
-
-TENSORFLOW = ArrayFunctions(
-    tf.where, tf.reduce_max, tf.reduce_min, take=_take, shift=_shift
-)
+TENSORFLOW = ArrayFunctions(tf.where, tf.reduce_max, tf.reduce_min)
 
 
 class TranslationGraph:
@@ -98,7 +94,7 @@ class TranslationGraph:
     def __init__(self, translator: Translator, buckets: Sequence[tuple[int, int]] = ()):
         # The least expensive first.
         self.buckets = sorted(buckets, key=lambda size: (size[0] * size[1], size))
-        self.config, self.splitter = translator.config, translator.splitter
+        self.config, self.segmenter = translator.config, translator.segmenter
         self.vocabularies = (translator.vocabulary, translator.target_vocabulary)
         self.tokenizers = [side.tensorflow_tokenizer() for side in self.vocabularies]
 
@@ -120,7 +116,7 @@ class TranslationGraph:
         is_line = tf.ragged.range(parts.row_lengths()).flat_values % 2 == 0
         lines = tf.where(is_line, parts.flat_values, "")
         # counts: int64 (parts,), the segments of each part.
-        segments, counts, spaces = self._split(self.tokenizers[0].tokenize(lines))
+        segments, counts, spaces = self._split(lines)
         ids = tf.cast(self._with_affixes(segments).to_tensor(0), tf.int32)
         hypotheses, scores, lengths = self._decode(decoder, ids)  # (segments, n, T)
         texts = []
@@ -215,19 +211,54 @@ class TranslationGraph:
         )
         return tf.concat([prefix, rows, suffix], axis=1)
 
-    def _split(self, rows):
-        """Splits lines as `SentenceSplitter.split` does.
+    def _sentences(self, lines):
+        """Splits long lines as `sentences.split_sentences` does.
 
         Args:
-            rows: ragged ids `(R, L)`.
+            lines: strings `(R,)`.
+
+        Returns:
+            strings, ragged `(R, sentences)`, with the space before each.
+        """
+        replace, text = tf.strings.regex_replace, lines
+        for pattern, replacement in sentences.RULES:
+            text = replace(text, pattern, replacement)
+        capital = rf"(?s)(?:{sentences.BEGINS_WITH_CAPITAL}).*"
+        text = tf.where(
+            tf.strings.regex_full_match(text, capital),
+            replace(text, sentences.BEFORE_LOWER, r"\1"),
+            text,
+        )
+        lengths = self.tokenizers[0].tokenize(lines).row_lengths()
+        text = tf.where(lengths > self.config.segment_tokens[0], text, lines)
+        return tf.strings.split(text, SEPARATOR)
+
+    def _split(self, lines):
+        """Splits lines as `Segmenter.split` does.
+
+        Args:
+            lines: strings `(R,)`.
 
         Returns:
             ragged ids `(segments, L)`; int64 `(R,)`, the segments of each row;
             and strings `(segments,)`, the space before each.
         """
-        ids = rows.to_tensor(0)
+        texts = self._sentences(lines)
+        tokens = self.tokenizers[0].tokenize(texts.flat_values)  # (sentences, L)
+        after_space = tf.strings.regex_full_match(
+            texts.flat_values, f"(?s){sentences.SPACE}.*"
+        )
+        is_first = tf.ragged.range(tokens.row_lengths()) == 0
+        spaces = tf.where(
+            is_first.flat_values,
+            tf.gather(after_space, tokens.value_rowids()),
+            tf.gather(tf.constant(self.segmenter.starts), tokens.flat_values),
+        )
+        rows = texts.with_flat_values(tokens).merge_dims(1, 2)
         lengths = tf.cast(rows.row_lengths(), tf.int32)
-        starts, sentences = self.splitter.boundaries(ids, TENSORFLOW)
+        ids = rows.to_tensor(0)
+        is_first = rows.with_flat_values(is_first.flat_values).to_tensor(False)
+        spaces = rows.with_flat_values(spaces).to_tensor(False)
         positions = tf.range(tf.shape(ids)[1])[None]
 
         def advance(begin, cuts):
@@ -235,7 +266,7 @@ class TranslationGraph:
                 begin,
                 lengths,
                 positions,
-                (starts, sentences),
+                (spaces | is_first, is_first),
                 self.config.segment_tokens,
                 TENSORFLOW,
             )
@@ -254,7 +285,7 @@ class TranslationGraph:
             rows.flat_values, tf.cast(tf.boolean_mask(sizes, real), tf.int64)
         )
         size = tf.maximum(tf.shape(ids)[1], 1)
-        padded = tf.pad(starts, [[0, 0], [0, 1]])  # so that an end has an index
+        padded = tf.pad(spaces, [[0, 0], [0, 1]])  # so that an end has an index
         space = tf.gather(padded, tf.minimum(begins, size), batch_dims=1)
         space = tf.where(space & (begins > 0), " ", "")
         counts = tf.reduce_sum(tf.cast(real, tf.int64), axis=1)

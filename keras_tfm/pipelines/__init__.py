@@ -4,7 +4,8 @@ from keras_tfm.pipelines.classifier import Classifier, Prediction
 from keras_tfm.pipelines.comet import Comet, CometScores
 from keras_tfm.pipelines.loading import load
 from keras_tfm.pipelines.pretrained import Preset, presets
-from keras_tfm.pipelines.segmentation import Segment, SegmentedText, SentenceSplitter
+from keras_tfm.pipelines.segmentation import Segment, SegmentedText, Segmenter
+from keras_tfm.pipelines.sentences import split_sentences
 from keras_tfm.pipelines.shared import SharedTranslator
 from keras_tfm.pipelines.sharing import upload
 from keras_tfm.pipelines.text_config import TextConfig
@@ -21,12 +22,13 @@ __all__ = [
     "ScoredTranslation",
     "Segment",
     "SegmentedText",
-    "SentenceSplitter",
+    "Segmenter",
     "SharedTranslator",
     "TextConfig",
     "Translation",
     "Translator",
     "load",
     "presets",
+    "split_sentences",
     "upload",
 ]

@@ -9,6 +9,7 @@ from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.options import Options
 from keras_tfm.pipelines.segmentation import SegmentedText
 from keras_tfm.pipelines.text_config import TextConfig
+from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.pipelines.translation import decode_ids
 from keras_tfm.runtime.decoder import Decoder
 
@@ -22,6 +23,22 @@ GREEDY = {
     "diversity_penalty": 0.0,
     "coverage_penalty": 0.0,
 }
+
+
+def with_special_ids(options: Options | None, vocabulary: AnyVocabulary) -> Options:
+    """Returns options with the special tokens of a target vocabulary.
+
+    Args:
+        options: `decode.Options`; None for `Options(beam_size=4)`.
+        vocabulary: `Vocabulary` or `TokenizersVocabulary`.
+    """
+    start_id = vocabulary.start_id
+    return (Options(beam_size=4) if options is None else options).replace(
+        start_id=start_id,
+        end_id=vocabulary.end_id,
+        # Where nothing is unknown, the start, which is never generated.
+        unk_id=getattr(vocabulary, "unknown_id", 1) or start_id,
+    )
 
 
 class DecoderCache:

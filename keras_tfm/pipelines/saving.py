@@ -52,7 +52,7 @@ def save_translator(translator: "Translator", folder: str | os.PathLike) -> None
     saved = set(Options.names()) - UNSAVED
     config = {
         "options": {name: getattr(options, name) for name in sorted(saved)},
-        "text": dataclasses.asdict(translator.config),
+        "text": translator.config.saved(),
     }
     writers = {
         TRANSLATOR_FILES[1]: translator.vocabulary.save,
@@ -100,7 +100,7 @@ def read_translator(folder: str | os.PathLike) -> dict[str, Any]:
         if name not in UNSAVED
     }
     check_entries(file, options, defaults)
-    check_entries(file, text, dataclasses.asdict(TextConfig()))
+    check_entries(file, text, TextConfig().saved())
     if (folder / SHORTLIST).is_file():
         options["shortlist"] = Shortlist.load(folder / SHORTLIST)
     vocabulary = target_vocabulary = load_vocabulary(source)

@@ -1,33 +1,30 @@
 """Splits texts into segments that a model reads one by one, and joins them."""
 
+import copy
 import re
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from keras_tfm.pipelines.sentences import (
+    SEPARATOR,
+    SPACE,
+    split_line,
+    split_sentences,
+)
 from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.types import Tensor
 
-SPACE = r"[ \t\r\n\v\f]"
+_BLANK = r"[ \t\r\n\v\f]"
 # Whitespace around and between lines, for Python and for TensorFlow's RE2.
-LINE_BREAKS = rf"(\A{SPACE}+|{SPACE}*[\r\n]{SPACE}*|{SPACE}+\z)"
-SEPARATOR = "\x00"  # no text contains it
+LINE_BREAKS = rf"(\A{_BLANK}+|{_BLANK}*[\r\n]{_BLANK}*|{_BLANK}+\z)"
 # Without the lookbehind Python's `re` tries at each space of a run: a long run
 # would take quadratic time.
 _LINE_BREAKS = re.compile(
-    rf"(\A{SPACE}+|(?<!{SPACE})(?:{SPACE}*[\r\n]{SPACE}*|{SPACE}+\Z))"
+    rf"(\A{_BLANK}+|(?<!{_BLANK})(?:{_BLANK}*[\r\n]{_BLANK}*|{_BLANK}+\Z))"
 )
-_BYTE = re.compile("<0x[0-7][0-9A-F]>")  # an ASCII letter without its own token
 WORD_STARTS = ("\u2581", "\u0120")  # of SentencePiece, of byte-level BPE
-ENDS = (".", "!", "?", "\u2026")
-WIDE_ENDS = ("\u3002", "\uff01", "\uff1f", "\u0964", "\u06d4")  # no space follows
-# A dot after one of these does not end a sentence, nor after one letter, two
-# letters of which the first is a capital, or a number: "Dr. Doe", "z. B.",
-# "St. John", "am 3. Mai". So a sentence that ends with "TV" or "1990" stays
-# together with the next.
-ABBREVIATIONS = {"Prof", "Mrs", "Mme", "Mlle", "Sra", "Srta", "Sig", "Gen", "Rev", "vs"}
-CLOSERS = "\"')]}\u201d\u2019\u00bb\u203a\u300d\u300f"
 _NOWHERE = np.iinfo("int32").max
 
 
@@ -90,78 +87,56 @@ class ArrayFunctions(NamedTuple):
 
     Attributes:
         where, max, min: as NumPy's.
-        take: `(flags (V,), ids (R, L)) -> (R, L)`.
-        shift: `(flags (R, L)) -> (R, L)`, the flags of the token before, False
-            at first.
     """
 
     where: Callable
     max: Callable
     min: Callable
-    take: Callable
-    shift: Callable
 
 
-def _shift(flags):
-    return np.concatenate([np.zeros_like(flags[:, :1]), flags[:, :-1]], axis=1)
+NUMPY = ArrayFunctions(np.where, np.max, np.min)
 
 
-NUMPY = ArrayFunctions(np.where, np.max, np.min, np.take, _shift)
-
-
-class SentenceSplitter:
-    """Splits token ids after sentences, by the tokens of a vocabulary.
-
-    The same code runs in NumPy and, for a SavedModel, in a TensorFlow graph.
+class Segmenter:
+    """Splits texts into segments of token ids.
 
     Args:
         vocabulary: `Vocabulary` or `TokenizersVocabulary`.
+        splitter: function from a line to the list of its sentences.
+
+    Attributes:
+        starts: bool `(V,)`, the tokens that begin a word.
 
     Example:
         ```python
-        from keras_tfm.pipelines import SentenceSplitter, Translator
+        from keras_tfm.pipelines import Segmenter, Translator
 
         vocabulary = Translator.from_preset("en-de").vocabulary
-        splitter = SentenceSplitter(vocabulary)
-        [text] = splitter.segment(["I am here. You are there."], 1, 100)
+        segmenter = Segmenter(vocabulary)
+        [text] = segmenter.segment(["I am here. You are there."], 1, 100)
         ids = [segment.ids for segment in text.segments]
         assert vocabulary.decode(ids) == ["I am here.", "You are there."]
         ```
     """
 
-    def __init__(self, vocabulary: AnyVocabulary):
-        self.vocabulary = vocabulary
+    def __init__(self, vocabulary: AnyVocabulary, splitter: Callable = split_sentences):
+        self.vocabulary, self.splitter = vocabulary, splitter
         tokens = vocabulary.tokens(range(vocabulary.size))
-        tokens = [chr(int(t[3:5], 16)) if _BYTE.fullmatch(t) else t for t in tokens]
-        bare = [token.lstrip("".join(WORD_STARTS)) for token in tokens]
-        inner = [token.rstrip(CLOSERS) for token in bare]
-        starts = np.array([token.startswith(WORD_STARTS) for token in tokens])
-        if not starts.any():  # WordPiece tags the tokens that continue a word
-            starts = np.array([not token.startswith("##") for token in tokens])
-        letters = np.array([len(token) == 1 and token.isalpha() for token in bare])
-        short = starts & np.array(
-            [
-                token in ABBREVIATIONS
-                or (len(token) == 1 and token.isalpha() and token != "I")
-                or (len(token) == 2 and token.isalpha() and token[0].isupper())
-                for token in bare
-            ]
-        )
-        spaces = starts & np.array([not token for token in bare])
-        # Bool (V,) each. `initials`: after such a token up to two letters and a
-        # dot are an abbreviation. `short`: a dot after it ends no sentence.
-        self.starts = starts
-        self.initials = short | spaces
-        self.short = short | np.array([token.isdigit() for token in bare])
-        self.letters = letters & ~starts
-        self.dots = np.array([token == "." for token in inner])
-        self.ends = np.array(
-            [t.endswith(ENDS) and t[:-1] not in ABBREVIATIONS for t in inner]
-        )
-        self.wide_ends = np.array([token.endswith(WIDE_ENDS) for token in inner])
-        self.closers = np.array(
-            [bool(t) and not rest for t, rest in zip(bare, inner, strict=True)]
-        )
+        self.starts = np.array([token.startswith(WORD_STARTS) for token in tokens])
+        if not self.starts.any():  # WordPiece tags the tokens that continue a word
+            self.starts = np.array([not token.startswith("##") for token in tokens])
+
+    def replace(self, splitter: Callable) -> "Segmenter":
+        """Returns a segmenter of the same vocabulary with another splitter.
+
+        Args:
+            splitter: see `Segmenter`.
+        """
+        if splitter is self.splitter:
+            return self
+        segmenter = copy.copy(self)
+        segmenter.splitter = splitter
+        return segmenter
 
     def segment(
         self,
@@ -179,6 +154,9 @@ class SentenceSplitter:
 
         Returns:
             list of N `SegmentedText`.
+
+        Raises:
+            ValueError: `splitter` does not return the sentences of a line.
         """
         split_lines = [
             [text]
@@ -186,92 +164,97 @@ class SentenceSplitter:
             else _LINE_BREAKS.split(text.replace(SEPARATOR, "\ufffd"))
             for number, text in enumerate(texts)
         ]
+        # Lines have even indices, the whitespace between them odd ones.
         lines = [line for parts in split_lines for line in parts[::2]]
-        encoded = iter(self.vocabulary.encode(lines))
+        whole = [
+            n in unsplit for n, parts in enumerate(split_lines) for _ in parts[::2]
+        ]
+        encoded = iter(self._encode_lines(lines, whole, split_tokens))
         segmented = []
         for number, (text, parts) in enumerate(zip(texts, split_lines, strict=True)):
             segments, separator = [], ""
-            # Lines have even indices, the whitespace between them odd ones.
             for index in range(0, len(parts), 2):
-                ids = next(encoded)
-                if ids:
-                    limits = (split_tokens, max_tokens)
-                    if number in unsplit:
-                        limits = (len(ids), len(ids))
-                    for begin, end, space in self.split(ids, *limits):
-                        separator += " " if space else ""
-                        segments.append(Segment(ids[begin:end], separator))
-                        separator = ""
+                sentences = next(encoded)
+                ids = [token for _, row in sentences for token in row]
+                limits = (split_tokens, max_tokens)
+                if number in unsplit:
+                    limits = (len(ids), len(ids))
+                for begin, end, space in self.split(sentences, *limits):
+                    separator += " " if space else ""
+                    segments.append(Segment(ids[begin:end], separator))
+                    separator = ""
                 separator += "".join(parts[index + 1 : index + 2])
             segmented.append(SegmentedText(text, segments, separator))
         return segmented
 
+    def _encode_lines(self, lines, whole, split_tokens):
+        """The sentences of each line, with their ids; short lines have one."""
+        rows = self.vocabulary.encode(lines)
+        sentences = [
+            [line]
+            if is_whole or len(row) <= split_tokens
+            else split_line(self.splitter, line)
+            for line, row, is_whole in zip(lines, rows, whole, strict=True)
+        ]
+        # With the space before a sentence, which byte-level BPE encodes.
+        encoded = iter(
+            self.vocabulary.encode(
+                [s for line in sentences for s in line[len(line) == 1 :]]
+            )
+        )
+        return [
+            [(line[0], row)] if len(line) == 1 else [(s, next(encoded)) for s in line]
+            for line, row in zip(sentences, rows, strict=True)
+        ]
+
     def split(
-        self, ids: Sequence[int], split_tokens: int, max_tokens: int
+        self,
+        sentences: Sequence[tuple[str, Sequence[int]]],
+        split_tokens: int,
+        max_tokens: int,
     ) -> list[tuple[int, int, bool]]:
-        """Splits a line after sentences.
+        """Splits the tokens of a line after sentences.
 
         A segment ends after the last sentence within `split_tokens`, else after
         the first one; if that has more than `max_tokens`, after the last whole
         word within `max_tokens`, or there.
 
         Args:
-            ids: list of int.
+            sentences: pairs of a sentence, with the space before it, and its
+                ids.
             split_tokens: int >= 1. A line of no more tokens stays whole.
             max_tokens: int >= `split_tokens`.
 
         Returns:
-            list of (begin, end, space): `ids[begin:end]` is a segment; `space`
-            is True if it begins with a word and is not the first.
+            list of (begin, end, space): tokens from `begin` to `end` are a
+            segment; `space` is True if it begins after a space and is not the
+            first.
         """
-        count = len(ids)
+        lengths = [len(row) for _, row in sentences]
+        count, begins = sum(lengths), np.cumsum([0, *lengths[:-1]])
         if count <= split_tokens:
-            return [(0, count, False)]
-        starts, sentences = self.boundaries(np.asarray(ids)[None])  # (1, L)
-        positions, lengths = np.arange(count)[None], np.array([count])
+            return [(0, count, False)] if count else []
+        ids = [token for _, row in sentences for token in row]
+        spaces = np.take(self.starts, ids)
+        is_first = np.zeros_like(spaces)
+        for begin, length, (text, _) in zip(begins, lengths, sentences, strict=True):
+            if length:
+                is_first[begin] = True
+                spaces[begin] = bool(re.match(SPACE, text))
         cuts = [0]
         while cuts[-1] < count:
             [end] = next_end(
                 np.array(cuts[-1:]),
-                lengths,
-                positions,
-                (starts, sentences),
+                np.array([count]),
+                np.arange(count)[None],
+                ((spaces | is_first)[None], is_first[None]),
                 (split_tokens, max_tokens),
             )
             cuts.append(int(end))
         return [
-            (begin, end, begin > 0 and bool(starts[0, begin]))
+            (begin, end, begin > 0 and bool(spaces[begin]))
             for begin, end in zip(cuts[:-1], cuts[1:], strict=True)
         ]
-
-    def boundaries(
-        self, ids: Tensor, functions: ArrayFunctions = NUMPY
-    ) -> tuple[Tensor, Tensor]:
-        """Finds the tokens that begin a word, and those that begin a sentence.
-
-        Args:
-            ids: integers `(R, L)`.
-            functions: `ArrayFunctions` of the library of `ids`.
-
-        Returns:
-            bool `(R, L)` and bool `(R, L)`.
-        """
-        shift = functions.shift
-        starts, initials, short, letters, dots, ends, wide_ends, closers = (
-            functions.take(getattr(self, name), ids)
-            for name in (
-                *("starts", "initials", "short", "letters"),
-                *("dots", "ends", "wide_ends", "closers"),
-            )
-        )
-        second = letters & shift(initials)
-        third = letters & shift(second)
-        ends = ends & ~(dots & shift(short | second | third))
-        for _ in range(2):  # up to two closers, as in .")
-            ends = ends | (closers & shift(ends))
-            wide_ends = wide_ends | (closers & shift(wide_ends))
-        after_wide = shift(wide_ends) & (~closers | starts)
-        return starts, (shift(ends) & starts) | after_wide
 
 
 def next_end(
@@ -288,7 +271,8 @@ def next_end(
         begin: integers `(R,)`, where it begins.
         lengths: integers `(R,)`, tokens of each row.
         positions: integers `(1, L)`, 0 to L - 1.
-        boundaries: of `SentenceSplitter.boundaries`.
+        boundaries: pair of bool `(R, L)`: the tokens that begin a word, and
+            those that begin a sentence.
         limits: pair of int, `split_tokens` and `max_tokens`.
         functions: `ArrayFunctions` of the library of the tensors.
 

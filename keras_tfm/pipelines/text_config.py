@@ -1,11 +1,12 @@
 """What a translator does with text, apart from decoding."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any
 
 from keras_tfm.decode.options import Options
+from keras_tfm.pipelines.sentences import split_sentences
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -28,6 +29,8 @@ class TextConfig:
         source_suffix: ints, ids after each source, such as the end token.
         target_prefix: ints that each translation begins with, such as a
             language tag.
+        splitter: function from a line to the list of its sentences, unchanged
+            and in order. It is not saved, and a SavedModel needs the default.
 
     Raises:
         ValueError: a size is below 1, or a value has another type.
@@ -48,12 +51,20 @@ class TextConfig:
     source_prefix: Sequence[int] = ()
     source_suffix: Sequence[int] = ()
     target_prefix: Sequence[int] = ()
+    splitter: Callable[[str], list[str]] = split_sentences
 
     def __post_init__(self):
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
+            if field.name == "splitter":
+                continue
             kind = _count if field.type is int else _token_ids
             object.__setattr__(self, field.name, kind(field.name, value))
+        if not callable(self.splitter):
+            raise ValueError(
+                "`splitter` must be a function from a text to its sentences; got "
+                f"{self.splitter!r}."
+            )
         special = len(self.source_prefix) + len(self.source_suffix)
         if self.max_source_length <= special:
             raise ValueError(
@@ -70,7 +81,7 @@ class TextConfig:
 
     @property
     def segment_tokens(self) -> tuple[int, int]:
-        """The limits of `SentenceSplitter.split`."""
+        """The limits of `Segmenter.split`."""
         return min(self.split_tokens, self.max_text_tokens), self.max_text_tokens
 
     def check_source(self, number: int, ids: Sequence[int]) -> None:
@@ -86,6 +97,12 @@ class TextConfig:
                 f"{self.max_source_length} tokens; got {len(ids)}. Split it into "
                 "sentences."
             )
+
+    def saved(self) -> dict[str, Any]:
+        """Returns the fields that a file holds: all but the splitter."""
+        fields = dataclasses.asdict(dataclasses.replace(self, splitter=split_sentences))
+        fields.pop("splitter")
+        return fields
 
     @classmethod
     def names(cls) -> tuple[str, ...]:

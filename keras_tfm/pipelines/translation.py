@@ -54,8 +54,9 @@ class Translation(NamedTuple):
 
     Hypothesis n of a text in several segments joins hypothesis n of each, so
     that the first is what a call returns; their scores may be in another order.
-    Hypotheses differ in their tokens; two of them may have the same text, if a
-    vocabulary can tokenize it in two ways.
+    Hypotheses differ in their texts: of those with equal text, which a
+    vocabulary can tokenize in two ways, the one with the best score is kept. So
+    there may be fewer than `num_hypotheses`. Samples are all kept.
 
     `str(translation)` is the best translation; a notebook shows all, and the
     attention of the best if it was requested.
@@ -146,6 +147,7 @@ def join_segments(
     source: SegmentedText,
     decoded: Sequence[Hypotheses],
     return_scores: bool,
+    merge: bool = True,
 ) -> Translation:
     """Joins the hypotheses of the segments of a text.
 
@@ -154,6 +156,7 @@ def join_segments(
         source: `SegmentedText`.
         decoded: `Hypotheses` with B = 1, one for each segment.
         return_scores: bool. False: each score is None.
+        merge: bool. Keep one hypothesis of each text.
     """
     rows = [segment.ids for segment in source.segments]
     tokens = translator.vocabulary.tokens([token for row in rows for token in row])
@@ -177,7 +180,23 @@ def join_segments(
                 any(row and end_id not in row for row in ids),
             )
         )
+    if merge:
+        hypotheses = merge_equal(hypotheses)
     return Translation(source.text, tokens, hypotheses)
+
+
+def merge_equal(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """Returns the best-scored hypothesis of each text, in their order.
+
+    Args:
+        hypotheses: list of `Hypothesis`.
+    """
+    best: dict[str, Hypothesis] = {}
+    for hypothesis in hypotheses:
+        rival = best.setdefault(hypothesis.text, hypothesis)
+        if (hypothesis.score or 0.0) > (rival.score or 0.0):
+            best[hypothesis.text] = hypothesis
+    return list(best.values())
 
 
 def decode_ids(

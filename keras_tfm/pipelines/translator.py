@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import os
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -18,12 +18,14 @@ from keras_tfm.pipelines.decoding import (
     DecoderCache,
     decode_segments,
     stream_segments,
+    with_special_ids,
 )
 from keras_tfm.pipelines.languages import language_changes
 from keras_tfm.pipelines.pair_scoring import score_pairs
 from keras_tfm.pipelines.pretrained import resolve
 from keras_tfm.pipelines.saving import read_translator, save_translator
-from keras_tfm.pipelines.segmentation import SegmentedText, SentenceSplitter
+from keras_tfm.pipelines.segmentation import SegmentedText, Segmenter
+from keras_tfm.pipelines.sentences import split_sentences
 from keras_tfm.pipelines.text_config import TextConfig, split_changes
 from keras_tfm.pipelines.texts import AnyVocabulary, check_texts, check_vocabulary_size
 from keras_tfm.pipelines.translation import (
@@ -50,12 +52,12 @@ class Translator:
         options: `decode.Options`; None for `Options(beam_size=4)`. `start_id`,
             `end_id` and `unk_id` are set to those of the target vocabulary.
         batch_size, batch_tokens, split_tokens, max_source_length,
-        source_prefix, source_suffix, target_prefix: see `TextConfig`.
+        source_prefix, source_suffix, target_prefix, splitter: see `TextConfig`.
 
     Attributes:
         config: `TextConfig`, the arguments from `batch_size` on.
         decoder: `Decoder`; `decoder.options` are the options.
-        splitter: `SentenceSplitter` of the source vocabulary.
+        segmenter: `Segmenter` of the source vocabulary.
 
     Call arguments:
         texts: str, or list of str.
@@ -92,21 +94,14 @@ class Translator:
         source_prefix: Sequence[int] = (),
         source_suffix: Sequence[int] = (),
         target_prefix: Sequence[int] = (),
+        splitter: Callable[[str], list[str]] = split_sentences,
     ):
         target_vocabulary = target_vocabulary or vocabulary
         check_vocabulary_size(vocabulary, model, "vocabulary_size")
         check_vocabulary_size(target_vocabulary, model, "target_vocabulary_size")
-        options = Options(beam_size=4) if options is None else options
-        start_id = target_vocabulary.start_id
-        options = options.replace(
-            start_id=start_id,
-            end_id=target_vocabulary.end_id,
-            # Where nothing is unknown, the start, which is never generated.
-            unk_id=getattr(target_vocabulary, "unknown_id", 1) or start_id,
-        )
         self.model = model
         self.vocabulary, self.target_vocabulary = vocabulary, target_vocabulary
-        self.splitter = SentenceSplitter(vocabulary)
+        self.segmenter = Segmenter(vocabulary, splitter)
         config = TextConfig(
             batch_size=batch_size,
             batch_tokens=batch_tokens,
@@ -115,8 +110,11 @@ class Translator:
             source_prefix=source_prefix,
             source_suffix=source_suffix,
             target_prefix=target_prefix,
+            splitter=splitter,
         )
-        _configure(self, config, Decoder(model, options))
+        _configure(
+            self, config, Decoder(model, with_special_ids(options, target_vocabulary))
+        )
 
     def __call__(
         self, texts: str | Iterable[str], progress: bool = False
@@ -176,7 +174,7 @@ class Translator:
             translator = Translator.from_preset("en-de")
             result = translator.translate("Good morning!", num_hypotheses=3)
             assert result.text == "Guten Morgen!" and not result.truncated
-            assert len(result.hypotheses) == 3
+            assert 1 <= len(result.hypotheses) <= 3
             ```
         """
         names = ("target_prefix", "constraints", "timeout", "seed")
@@ -208,7 +206,8 @@ class Translator:
                 )
             if progress:
                 bar.add(1)
-        translations = self.assemble(sources, decoded, return_scores)
+        merge = not decoder.options.samples
+        translations = self.assemble(sources, decoded, return_scores, merge)
         return translations[0] if single else translations
 
     def bulk(
@@ -364,7 +363,7 @@ class Translator:
         texts, config = check_texts(texts), self.config
         if self.decoder.continues_source:  # a language model: prompts stay whole
             unsplit = range(len(texts))
-        sources = self.splitter.segment(texts, *config.segment_tokens, unsplit)
+        sources = self.segmenter.segment(texts, *config.segment_tokens, unsplit)
         for number, source in enumerate(sources):
             for segment in source.segments:
                 segment.ids[:0] = config.source_prefix
@@ -377,6 +376,7 @@ class Translator:
         sources: Sequence[SegmentedText],
         decoded: Iterable[Hypotheses],
         return_scores: bool = True,
+        merge: bool = True,
     ) -> list[Translation]:
         """Makes translations of decoded segments.
 
@@ -384,16 +384,16 @@ class Translator:
             sources: list of `SegmentedText`, of `encode`.
             decoded: `Hypotheses` with B = 1, one for each segment of each text.
             return_scores: see `translate`.
+            merge: bool. Keep one hypothesis of each text.
 
         Returns:
             list of `Translation`, in the order of the texts.
         """
         decoded = iter(decoded)
+        groups = ([next(decoded) for _ in source.segments] for source in sources)
         return [
-            join_segments(
-                self, source, [next(decoded) for _ in source.segments], return_scores
-            )
-            for source in sources
+            join_segments(self, *pair, return_scores, merge)
+            for pair in zip(sources, groups, strict=True)
         ]
 
     def save(self, folder: str | os.PathLike) -> None:
@@ -427,7 +427,7 @@ class Translator:
         """
         options, text = split_changes(changes)
         arguments = read_translator(folder)
-        config = dataclasses.asdict(arguments.pop("config")) | text
+        config = arguments.pop("config").saved() | text
         arguments["options"] = arguments["options"].replace(**options)
         return cls(**arguments, **config)
 
@@ -494,7 +494,7 @@ class Translator:
 
 def _configure(translator, config, decoder):
     """Sets the attributes that `Translator.replace` may change."""
-    longest = decoder.max_positions or config.max_source_length
-    length = min(config.max_source_length, longest)
-    translator.config = dataclasses.replace(config, max_source_length=length)
+    lengths = filter(None, (config.max_source_length, decoder.max_positions))
+    translator.config = dataclasses.replace(config, max_source_length=min(lengths))
+    translator.segmenter = translator.segmenter.replace(config.splitter)
     translator.decoder, translator._decoders = decoder, DecoderCache(decoder)

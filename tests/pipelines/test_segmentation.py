@@ -1,43 +1,51 @@
 """Segmentation: sentences, abbreviations, limits, whitespace."""
 
-import pathlib
+import re
 
 import pytest
 
-import keras_tfm
-from keras_tfm.pipelines import SentenceSplitter
-from keras_tfm.text import TokenizersVocabulary, Vocabulary
+from keras_tfm.pipelines import Segmenter, split_sentences
+from keras_tfm.text import TokenizersVocabulary
 from tests.pipelines.random_translators import hostile
+from tests.pipelines.sentence_cases import CASES, cases
 
 pytestmark = pytest.mark.backend("torch")
-FOLDER = pathlib.Path(keras_tfm.__file__).parent / "presets" / "en-de"
 
 
-@pytest.fixture(scope="module")
-def english():
-    return Vocabulary.load(FOLDER / "sentencepiece.model")
+@pytest.mark.parametrize("language", sorted(CASES))
+def test_sentences_end_where_they_do(language):
+    for case_language, text, sentences in cases():
+        if case_language == language:
+            assert split_sentences(text) == sentences
 
 
-def test_a_dot_after_an_abbreviation_ends_no_sentence(english):
-    sentences = [
-        "Dr. Smith and Mrs. J. Doe came on the 3. of May.",
-        "So do I.",
-        "It is, z. B., St. John and Mr. President!",
-        "Tom left .",
-        "I saw it.",
-        "He is here.",
-    ]
-    [ids] = english.encode([" ".join(sentences)])
-    segments = SentenceSplitter(english).split(ids, 1, 100)
-    texts = english.decode([ids[begin:end] for begin, end, _ in segments])
-    assert [text.strip() for text in texts] == sentences
-    assert [space for _, _, space in segments] == [False] + 5 * [True]
+def test_a_run_of_marks_takes_linear_time():
+    for text in ("!" * 100_000, "a." * 50_000, ". " * 50_000, "»" * 100_000):
+        assert "".join(split_sentences(text)) == text.replace(" ", "")
 
 
-def test_a_vocabulary_of_wordpiece_has_word_starts_and_ends():
+def test_a_vocabulary_of_wordpiece_has_word_starts():
     vocabulary = TokenizersVocabulary.train(["a small house. and a boat"] * 3, 60)
-    splitter = SentenceSplitter(vocabulary)
-    assert splitter.starts.any() and splitter.ends.any()
+    assert not Segmenter(vocabulary).starts.all()
+
+
+def test_a_splitter_can_be_replaced(translator):
+    text = "a house; a boat; an old man"
+    with_semicolons = translator.replace(
+        splitter=lambda line: re.findall("[^;]+;?", line), split_tokens=1
+    )
+    [source] = with_semicolons.encode([text])
+    ids = [segment.ids for segment in source.segments]
+    texts = translator.vocabulary.decode(ids)
+    assert [text.strip() for text in texts] == ["a house;", "a boat;", "an old man"]
+    assert [segment.separator for segment in source.segments] == ["", " ", " "]
+
+
+@pytest.mark.parametrize("result", [None, ["a"], ["boat", "a house"], [1], "abc"])
+def test_a_splitter_must_return_the_sentences_of_the_text(translator, result):
+    translator = translator.replace(splitter=lambda line: result, split_tokens=1)
+    with pytest.raises(ValueError, match="`splitter` must return .* in order; got"):
+        translator.encode(["a house. boat"])
 
 
 def test_a_long_text_is_split_after_its_sentences(translator):
@@ -62,13 +70,13 @@ def test_a_long_sentence_is_split_between_words(translator):
 @pytest.mark.parametrize("limits", [(1, 3), (5, 9), (50, 60)])
 def test_no_token_is_lost_and_no_segment_is_too_long(translator, limits):
     texts = hostile()
-    splitter, encode = translator.splitter, translator.vocabulary.encode
-    for source in splitter.segment(texts, *limits):
+    segmenter, encode = translator.segmenter, translator.vocabulary.encode
+    for source in segmenter.segment(texts, *limits):
         assert all(0 < len(segment.ids) <= limits[1] for segment in source.segments)
         lines = source.text.replace("\x00", "\ufffd").splitlines()
         tokens = sum(len(row) for row in encode([line.strip() for line in lines]))
         if "\x85" not in source.text and "\u2028" not in source.text:
             assert sum(len(segment.ids) for segment in source.segments) >= tokens - 2
     for ids in encode(texts):
-        ends = [0] + [end for _, end, _ in splitter.split(ids, *limits)]
+        ends = [0] + [end for _, end, _ in segmenter.split([("", ids)], *limits)]
         assert ends[-1] == len(ids) and ends[:-1] == sorted(set(ends[:-1]))

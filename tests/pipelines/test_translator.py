@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from keras_tfm.decode import Options
-from keras_tfm.pipelines import SharedTranslator, TextConfig, Translator
+from keras_tfm.pipelines import Hypothesis, SharedTranslator, TextConfig, Translator
+from keras_tfm.pipelines.translation import merge_equal
 from keras_tfm.runtime import Decoder
 from tests.decode.conftest import draw_transformer
 from tests.pipelines.random_translators import (
@@ -351,6 +352,16 @@ def test_constraints_are_in_the_translation(translator):
 
 
 @torch_only
+def test_of_equal_texts_the_best_is_kept():
+    scored = [("a", -2.0), ("b", -1.5), ("c", -3.0), ("a", -1.0), ("c", -4.0)]
+    hypotheses = [Hypothesis(*pair, [], None, False) for pair in scored]
+    merged = [(h.text, h.score) for h in merge_equal(hypotheses)]
+    assert merged == [("a", -1.0), ("b", -1.5), ("c", -3.0)]
+    unscored = [hypothesis._replace(score=None) for hypothesis in hypotheses]
+    assert [h.text for h in merge_equal(unscored)] == ["a", "b", "c"]
+
+
+@torch_only
 def test_fewer_beams_give_fewer_hypotheses(translator):
     several = translator.replace(num_hypotheses=2)  # as in imported models
     assert len(several.translate("a house").hypotheses) == 2
@@ -386,7 +397,7 @@ def test_the_decoder_of_one_call_is_built_once_and_cached(translator):
 def test_replace_shares_the_model_and_leaves_the_original(translator):
     replaced = translator.replace(batch_size=1, beam_size=1)
     assert replaced.model is translator.model
-    assert replaced.splitter is translator.splitter
+    assert replaced.segmenter is translator.segmenter
     assert (replaced.config.batch_size, replaced.decoder.options.beam_size) == (1, 1)
     assert (translator.config.batch_size, translator.decoder.options.beam_size) == (
         4,
