@@ -111,6 +111,10 @@ class Translate(Cluster, Languages):
     Default: float32."""
     num_hypotheses: int | None = None
     """Translations of each text, with --format jsonl. Default: 1."""
+    alignments: str | None = None
+    """File for word alignments, a line such as 0-0 1-2 for each line (Pharaoh
+    format): words of text and translation as split by whitespace, from 0. With
+    --format jsonl also "alignment" of each answer. Not resumed."""
     batch_size: int = 64
     """Maximum number of sentences in a batch."""
     batch_tokens: int = 2048

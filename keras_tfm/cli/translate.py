@@ -10,6 +10,8 @@ from keras_tfm.cli import lines, output, ray_cluster
 from keras_tfm.cli.bulk import Job
 from keras_tfm.cli.options import Languages, Translate
 from keras_tfm.pipelines import Translator, pretrained
+from keras_tfm.pipelines.alignment import pharaoh
+from keras_tfm.pipelines.sentences import SEPARATOR
 from keras_tfm.pipelines.translation import Translation
 from keras_tfm.text.sides import Sides
 
@@ -56,12 +58,19 @@ def run(flags: Translate) -> None:
             "--format text."
         )
     if flags.cluster is not None:
+        if flags.alignments is not None:
+            raise ValueError(
+                f"--alignments works without --cluster; got {flags.alignments!r}."
+            )
         from keras_tfm.cli import cluster_translation
 
         cluster_translation.run(flags)
         return
     ray_cluster.check_alone(flags)
     identity = output.prepare(flags, pretrained.locate(flags.model))
+    if flags.alignments is not None:
+        identity = None
+        output.check(flags.alignments, flags.files)
     job, _ = write(load(flags), flags, identity)
     job.check()
 
@@ -78,6 +87,7 @@ def load(flags: Translate) -> Translator:
         matmul_precision=flags.matmul_precision,
         batch_size=flags.batch_size,
         batch_tokens=flags.batch_tokens,
+        return_attention=None if flags.alignments is None else True,
     )
     if flags.num_hypotheses is not None:  # rejected before an output is created
         translator.translate([], num_hypotheses=flags.num_hypotheses)
@@ -103,7 +113,10 @@ def write(
         answer = functools.partial(_translate_objects, translator, flags)
     writer = Writer(flags)
     job = Job(answer, writer, flags)
-    count = output.write(flags, identity, items, job, flags.progress)
+    answer = job
+    if flags.alignments is not None:
+        answer = functools.partial(_split_alignments, flags.alignments, job)
+    count = output.write(flags, identity, items, answer, flags.progress)
     if writer.truncated and flags.format == "text":  # JSON has it in each answer
         print(
             f"{writer.truncated:,} translations were truncated at their maximum "
@@ -125,8 +138,14 @@ class Writer:
 
     def __call__(self, item: lines.Item, result: Translation) -> str:
         self.truncated += result.truncated
-        if self.flags.format == "text":
-            return result.text
+        line, alignment = result.text, None
+        if self.flags.alignments is not None:
+            alignment = pharaoh(result.hypotheses[0].alignment or [])
+        if self.flags.format == "jsonl":
+            line = self._json(item, result, alignment)
+        return line if alignment is None else line + SEPARATOR + alignment
+
+    def _json(self, item, result, alignment):
         hypotheses = [
             {"text": hypothesis.text, "score": _json_number(hypothesis.score)}
             for hypothesis in result.hypotheses[: self.flags.num_hypotheses or 1]
@@ -138,8 +157,18 @@ class Writer:
             "score": _json_number(result.score),
             "truncated": result.truncated,
             "hypotheses": hypotheses,
+            **({} if alignment is None else {"alignment": alignment}),
         }
         return json.dumps(answer, ensure_ascii=False)
+
+
+def _split_alignments(path, job, items, first):
+    """Writes the alignments at the ends of lines, and yields the lines."""
+    with open(path, "w", encoding="utf-8") as file:
+        for line in job(items, first):
+            text, _, alignment = line.partition(SEPARATOR)
+            file.write(alignment + "\n")  # empty for a line without an answer
+            yield text
 
 
 def _translate_objects(translator, flags, items):

@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from keras_tfm.decode.hypotheses import Hypotheses
+from keras_tfm.pipelines.alignment import (
+    Alignment,
+    align_words,
+    join_alignments,
+    token_words,
+)
 from keras_tfm.pipelines.segmentation import SegmentedText
 
 if TYPE_CHECKING:
@@ -30,6 +36,9 @@ class Hypothesis(NamedTuple):
             each source token, 0 between segments; or None if not requested.
         truncated: bool. True if decoding stopped at `max_decoding_length`
             before the end token.
+        alignment: sorted list of pairs of int, the indices of a word of the
+            source and of a word of `text`, both as of `split()`; or None if
+            attention was not requested.
 
     Example:
         ```python
@@ -39,6 +48,7 @@ class Hypothesis(NamedTuple):
         [hypothesis] = translator.translate("Good morning!").hypotheses
         num_tokens = len(hypothesis.tokens)
         assert hypothesis.attention.shape[0] == num_tokens
+        assert hypothesis.alignment == [(0, 0), (1, 1)]
         ```
     """
 
@@ -47,6 +57,7 @@ class Hypothesis(NamedTuple):
     tokens: list[str]
     attention: np.ndarray | None
     truncated: bool
+    alignment: Alignment | None = None
 
 
 class Translation(NamedTuple):
@@ -167,22 +178,36 @@ def join_segments(
     end_id = translator.decoder.options.end_id
     for n in range(decoded[0].ids.shape[1] if decoded else 0):
         ids = [part.ids[0, n, : part.lengths[0, n]].tolist() for part in decoded]
-        attention = None
+        texts, attention, alignment = decode_ids(translator, ids, rows), None, None
         if decoded[0].attention is not None:
             weights = [part.attention[0, n] for part in decoded]
             attention = _block_diagonal(weights, list(map(len, ids)), rows)
+            alignment = _align(translator, source, ids, texts, weights)
         hypotheses.append(
             Hypothesis(
-                source.join(decode_ids(translator, ids, rows)),
+                source.join(texts),
                 _mean_score(decoded, n, ids) if return_scores else None,
                 translator.target_vocabulary.tokens(sum(ids, [])),
                 attention,
                 any(row and end_id not in row for row in ids),
+                alignment,
             )
         )
     if merge:
         hypotheses = merge_equal(hypotheses)
     return Translation(source.text, tokens, hypotheses)
+
+
+def _align(translator, source, ids, texts, weights):
+    """The alignment of the words of a text in segments."""
+    sides, alignments = (translator.vocabulary, translator.target_vocabulary), []
+    rows = [segment.ids for segment in source.segments]
+    for row, target, attention in zip(rows, ids, weights, strict=True):
+        words = map(token_words, sides, (row, target))
+        alignments.append(align_words(attention[:, : len(row)], *words))
+    separators = [segment.separator for segment in source.segments]
+    sources = translator.vocabulary.decode(rows)
+    return join_alignments(alignments, (sources, texts), separators)
 
 
 def merge_equal(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:

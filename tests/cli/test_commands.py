@@ -96,6 +96,26 @@ def test_truncated_translations_are_counted(folder, source, tmp_path, capfd):
 
 
 @torch_only
+def test_alignments_follow_the_lines(folder, tmp_path, capfd, type_in):
+    links = tmp_path / "links.txt"
+    flags = ["--alignments", str(links)]
+    type_in(b"a house\n\n\xff\nan old man")
+    assert main(["translate", folder, *flags]) == 1  # a line is no UTF-8
+    lines = printed(capfd)
+    link_lines = links.read_text().split("\n")
+    assert [bool(line) for line in link_lines] == [True, False, False, True, False]
+    counts = [len(lines[0].split()), len(lines[3].split())]
+    for line, size, count in zip(link_lines[::3], (2, 3), counts, strict=False):
+        pairs = [tuple(map(int, link.split("-"))) for link in line.split()]
+        assert {i for i, _ in pairs} == set(range(size))
+        assert {j for _, j in pairs} == set(range(count))
+    type_in(b'{"source": "a house"}')
+    assert main(["translate", folder, "--format", "jsonl", *flags]) == 0
+    [line] = printed(capfd)
+    assert json.loads(line)["alignment"] + "\n" == links.read_text()
+
+
+@torch_only
 def test_json_objects_have_prefixes_constraints_and_hypotheses(
     folder, translator, type_in, capfd, tmp_path
 ):
