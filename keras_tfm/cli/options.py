@@ -111,6 +111,10 @@ class Translate(Cluster, Languages):
     Default: float32."""
     num_hypotheses: int | None = None
     """Translations of each text, with --format jsonl. Default: 1."""
+    markup: Literal["html", "xml"] | None = None
+    """Each text is HTML or XML: inline tags stay around the words that they
+    held; block tags, comments, scripts, code and translate="no" stay as they
+    are."""
     alignments: str | None = None
     """File for word alignments, a line such as 0-0 1-2 for each line (Pharaoh
     format): words of text and translation as split by whitespace, from 0. With

@@ -9,7 +9,7 @@ from typing import Any
 from keras_tfm.cli import lines, output, ray_cluster
 from keras_tfm.cli.bulk import Job
 from keras_tfm.cli.options import Languages, Translate
-from keras_tfm.pipelines import Translator, pretrained
+from keras_tfm.pipelines import Translator, pretrained, translate_markup
 from keras_tfm.pipelines.alignment import pharaoh
 from keras_tfm.pipelines.sentences import SEPARATOR
 from keras_tfm.pipelines.translation import Translation
@@ -56,6 +56,11 @@ def run(flags: Translate) -> None:
         raise ValueError(
             f"--num-hypotheses needs --format jsonl; got {flags.num_hypotheses} with "
             "--format text."
+        )
+    if flags.markup and (flags.num_hypotheses or flags.alignments):
+        raise ValueError(
+            f"--markup works without --num-hypotheses and --alignments; got "
+            f"num_hypotheses={flags.num_hypotheses}, alignments={flags.alignments!r}."
         )
     if flags.cluster is not None:
         if flags.alignments is not None:
@@ -109,8 +114,11 @@ def write(
     """
     items, answer = lines.read(flags.files), translator.translate
     if flags.format == "jsonl":
-        items = lines.objects(items, ["source"], OPTIONAL)
+        optional = {} if flags.markup else OPTIONAL
+        items = lines.objects(items, ["source"], optional)
         answer = functools.partial(_translate_objects, translator, flags)
+    elif flags.markup:
+        answer = functools.partial(_translate_markup, translator, flags)
     writer = Writer(flags)
     job = Job(answer, writer, flags)
     answer = job
@@ -137,6 +145,8 @@ class Writer:
         self.flags, self.truncated = flags, 0
 
     def __call__(self, item: lines.Item, result: Translation) -> str:
+        if self.flags.markup:
+            return self._markup(item, result)
         self.truncated += result.truncated
         line, alignment = result.text, None
         if self.flags.alignments is not None:
@@ -144,6 +154,12 @@ class Writer:
         if self.flags.format == "jsonl":
             line = self._json(item, result, alignment)
         return line if alignment is None else line + SEPARATOR + alignment
+
+    def _markup(self, item, result):
+        if self.flags.format == "text":
+            return result
+        answer = {**item.id, "source": item.content["source"], "translation": result}
+        return json.dumps(answer, ensure_ascii=False)
 
     def _json(self, item, result, alignment):
         hypotheses = [
@@ -171,7 +187,14 @@ def _split_alignments(path, job, items, first):
             yield text
 
 
+def _translate_markup(translator, flags, texts):
+    return translate_markup(translator, texts, flags.markup)
+
+
 def _translate_objects(translator, flags, items):
+    if flags.markup:
+        sources = [item["source"] for item in items]
+        return _translate_markup(translator, flags, sources)
     count = flags.num_hypotheses
     options = {} if count is None else {"num_hypotheses": count}
     return translator.translate(

@@ -3,6 +3,7 @@
 from keras_tfm.pipelines.classifier import Classifier, Prediction
 from keras_tfm.pipelines.comet import Comet, CometScores
 from keras_tfm.pipelines.loading import load
+from keras_tfm.pipelines.markup_translation import translate_markup
 from keras_tfm.pipelines.pretrained import Preset, presets
 from keras_tfm.pipelines.segmentation import Segment, SegmentedText, Segmenter
 from keras_tfm.pipelines.sentences import split_sentences
@@ -30,5 +31,6 @@ __all__ = [
     "load",
     "presets",
     "split_sentences",
+    "translate_markup",
     "upload",
 ]

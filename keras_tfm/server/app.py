@@ -6,7 +6,7 @@ import importlib.resources
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import fastapi
 import pydantic
@@ -64,6 +64,9 @@ class TranslateRequest(pydantic.BaseModel, extra="forbid"):
     )
     target_prefix: str | None = pydantic.Field(
         None, description="The beginning of the translations."
+    )
+    format: Literal["text", "html", "xml"] = pydantic.Field(
+        "text", description="Of HTML and XML, tags stay around the words they held."
     )
 
 
@@ -146,6 +149,7 @@ class Service:
         prefix: str | None = None,
         all_hypotheses: bool = False,
         attention: bool = False,
+        format: str = "text",
     ) -> list[dict]:
         """Answers the texts of a request, in chunks of a quarter of a batch."""
         translates = (await self.describe())["kind"] == "translation"
@@ -155,7 +159,8 @@ class Service:
             pages = sum(map(len, chunk)) // PAGE
             weight = min(size, max(len(chunk), pages))
             prefixes = prefix and [prefix] * len(chunk)
-            jobs.append(Job(chunk, prefixes, all_hypotheses, attention, weight))
+            job = Job(chunk, prefixes, all_hypotheses, attention, weight, format)
+            jobs.append(job)
         tasks = [asyncio.ensure_future(self.client.answer(job)) for job in jobs]
         try:
             results = await _within(asyncio.gather(*tasks), self.limits.timeout)
@@ -270,11 +275,20 @@ def _add_model_routes(app, service):
                 422,
                 "`return_attention` must be false, since the model has no attention.",
             )
+        if request.format != "text" and (
+            count > 1 or request.return_attention or request.target_prefix
+        ):
+            raise HTTPException(
+                422,
+                "`format` must be 'text' with `num_hypotheses`, `return_attention` or "
+                f"`target_prefix`; got {request.format!r}.",
+            )
         results = await service.answers(
             _as_list(request.text),
             request.target_prefix,
             count > 1 or request.return_attention,
             request.return_attention,
+            request.format,
         )
         return {"translations": [_translation(result, request) for result in results]}
 

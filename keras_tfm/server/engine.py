@@ -9,6 +9,7 @@ import numpy as np
 
 from keras_tfm.decode.protocol import Capabilities
 from keras_tfm.pipelines.loading import load
+from keras_tfm.pipelines.markup_translation import translate_markup
 from keras_tfm.pipelines.pretrained import languages_of
 from keras_tfm.pipelines.shared import SharedTranslator
 from keras_tfm.pipelines.translator import GREEDY, Translator
@@ -31,6 +32,7 @@ class Job:
         all_hypotheses: bool. Return the n-best list.
         attention: bool. Return cross-attention.
         weight: int >= 1. The number of texts of a batch that it counts as.
+        format: `"text"`, `"html"` or `"xml"`.
     """
 
     texts: list[str]
@@ -38,12 +40,14 @@ class Job:
     all_hypotheses: bool = False
     attention: bool = False
     weight: int = 1
+    format: str = "text"
 
     @property
-    def kind(self) -> tuple[bool, bool, bool]:
+    def kind(self) -> tuple[bool, bool, bool, str]:
         """Jobs of one kind are decoded together; others need other
         functions."""
-        return self.all_hypotheses, self.attention, any(self.prefixes or ())
+        prefixed = any(self.prefixes or ())
+        return self.all_hypotheses, self.attention, prefixed, self.format
 
 
 class Engine:
@@ -164,7 +168,7 @@ class Engine:
 
     def can_share(self, job: Job) -> bool:
         """Returns whether a job can be decoded by continuous batching."""
-        return self._shared is not None and job.kind == (False, False, False)
+        return self._shared is not None and job.kind == (False, False, False, "text")
 
     async def share(self, job: Job) -> list[dict] | Exception:
         """Answers a job by continuous batching, see `answers`.
@@ -199,10 +203,25 @@ class Engine:
                 for job in jobs
                 for prefix in job.prefixes or [None] * len(job.texts)
             ]
-            all_hypotheses, attention, _ = jobs[0].kind
+            all_hypotheses, attention, _, format = jobs[0].kind
+            if format != "text":
+                return self._translate_markup(jobs, texts, format)
             answers = self._translate(texts, prefixes, all_hypotheses, attention)
-        remaining = iter(answers)
-        return [[next(remaining) for _ in job.texts] for job in jobs]
+        return _by_job(jobs, answers)
+
+    def _translate_markup(self, jobs, texts, format):
+        translated = translate_markup(self._single, texts, format, timeout=self.timeout)
+        names = ("text", "score", "truncated", "tokens", "attention")
+        answers = [
+            {
+                "source_tokens": [],
+                "hypotheses": [
+                    dict(zip(names, (text, None, False, [], None), strict=True))
+                ],
+            }
+            for text in translated
+        ]
+        return _by_job(jobs, answers)
 
     def _translate(self, texts, prefixes, all_hypotheses, attention):
         if attention:
@@ -231,6 +250,11 @@ class Engine:
                 f"{self.max_attention_tokens} tokens; got {longest}. Request the "
                 "translation alone."
             )
+
+
+def _by_job(jobs, answers):
+    remaining = iter(answers)
+    return [[next(remaining) for _ in job.texts] for job in jobs]
 
 
 def _translation_json(translation):

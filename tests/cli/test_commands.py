@@ -16,7 +16,14 @@ import pytest
 from keras_tfm.cli import main, ray_cluster
 from keras_tfm.cli import output as output_module
 from keras_tfm.models import Encoder, SequenceClassifier
-from keras_tfm.pipelines import Classifier, Comet, Translator, load, pretrained
+from keras_tfm.pipelines import (
+    Classifier,
+    Comet,
+    Translator,
+    load,
+    pretrained,
+    translate_markup,
+)
 from tests.cli.conftest import LINES, PROGRAM, printed
 from tests.decode.conftest import draw_transformer
 from tests.layers.formulas import draw_weights
@@ -113,6 +120,22 @@ def test_alignments_follow_the_lines(folder, tmp_path, capfd, type_in):
     assert main(["translate", folder, "--format", "jsonl", *flags]) == 0
     [line] = printed(capfd)
     assert json.loads(line)["alignment"] + "\n" == links.read_text()
+
+
+@torch_only
+def test_markup_is_translated(folder, translator, type_in, capfd):
+    text = "<p>an <b>old</b> man</p><i>"
+    expected = translate_markup(translator, text)
+    type_in(f"{text}\n<br>".encode())
+    assert main(["translate", folder, "--markup", "html"]) == 0
+    assert printed(capfd) == [expected, "<br>"]
+    type_in(json.dumps({"source": text, "id": 1}).encode())
+    flags = ["--markup", "html", "--format", "jsonl"]
+    assert main(["translate", folder, *flags]) == 0
+    [answer] = map(json.loads, printed(capfd))
+    assert answer == {"id": 1, "source": text, "translation": expected}
+    assert main(["translate", folder, *flags, "--num-hypotheses", "2"]) == 1
+    assert "--markup works without" in capfd.readouterr().err
 
 
 @torch_only

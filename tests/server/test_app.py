@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from keras_tfm.cli import main, serve
+from keras_tfm.pipelines import translate_markup
 from keras_tfm.server.engine import Engine
 from keras_tfm.server.errors import Unavailable
 from keras_tfm.server.limits import Limits
@@ -51,6 +52,16 @@ def test_hypotheses_attention_and_prefixes_are_returned(client, translator):
     expected = translator.translate(body["text"], [prefix] * 2)
     assert [result["text"] for result in results] == [x.text for x in expected]
     assert all(result["text"].startswith(prefix) for result in results)
+
+
+def test_markup_is_translated(client, translator):
+    text = "<p>an <b>old</b> man</p><p>a boat</p>"
+    for format in ("html", "xml"):
+        body = {"text": [text], "format": format}
+        [result] = client.send("/translate", body).json()["translations"]
+        assert result["text"] == translate_markup(translator, text, format)
+        assert result["text"].endswith(f"</p><p>{translator('a boat')}</p>")
+        assert result["score"] is None
 
 
 @pytest.mark.parametrize("text", ["\n".join(TEXTS), "", "a house\n\nthe boat"])
@@ -128,6 +139,13 @@ def test_requests_that_tensorflow_serving_rejects_are_rejected(client, body, mes
             "`target_prefix` has a lone surrogate",
         ),
         (413, {"text": "a" * 5_000}, "at most 5000 bytes"),
+        (422, {"text": "a", "format": "rtf"}, "format: Input should be"),
+        (422, {"text": "<b>a", "format": "xml"}, "well-formed XML"),
+        (
+            422,
+            {"text": "a", "format": "html", "num_hypotheses": 2},
+            "`format` must be 'text' with `num_hypotheses`",
+        ),
     ],
 )
 def test_bodies_beyond_limits_or_of_wrong_types_are_rejected(

@@ -1,0 +1,103 @@
+"""Translates HTML and XML."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from keras_tfm.decode.protocol import Capabilities
+from keras_tfm.pipelines import markup
+from keras_tfm.pipelines.inline_tags import TaggedText
+from keras_tfm.pipelines.texts import check_texts
+
+if TYPE_CHECKING:
+    from keras_tfm.pipelines.translator import Translator
+
+FORMATS = ("html", "xml")
+
+
+def translate_markup(
+    translator: "Translator",
+    texts: str | Iterable[str],
+    format: str = "html",
+    **options: Any,
+) -> str | list[str]:
+    """Translates documents or fragments of HTML or XML.
+
+    Inline tags, such as `<b>`, stand around the words that they held, by word
+    alignment; each tag stays once, inside the tags that it was inside. Block
+    tags separate texts. Comments, scripts, styles, code, and elements with
+    `translate="no"` stay as they are, and so do attributes. HTML need not be
+    well-formed: a tag without partner separates texts.
+
+    Args:
+        translator: `Translator`.
+        texts: str, or list of str.
+        format: `"html"` or `"xml"`.
+        **options: see `Translator.translate`.
+
+    Returns:
+        str, or list of str in the order of the texts.
+
+    Raises:
+        ValueError: another format; or a text is not well-formed XML.
+        TypeError: `texts` is not text.
+
+    Source: Zenkel et al. 2021, section 3. https://arxiv.org/abs/2104.07844
+
+    Example:
+        ```python
+        from keras_tfm.pipelines import Translator, translate_markup
+
+        translator = Translator.from_preset("en-de")
+        html = translate_markup(translator, "<p>Good <b>morning</b>!</p>")
+        assert html == "<p>Guten <b>Morgen</b>!</p>"
+        ```
+    """
+    if format not in FORMATS:
+        raise ValueError(f"`format` must be one of {FORMATS}; got {format!r}.")
+    if isinstance(texts, str):
+        return translate_markup(translator, [texts], format, **options)[0]
+    documents, is_xml = check_texts(texts), format == "xml"
+    if is_xml:
+        for text in documents:
+            markup.check_xml(text)
+    uses_markers = bool(getattr(translator.config, "protect", ()))
+    # Each document is a list of strings and of texts to translate.
+    contents = [
+        [
+            TaggedText(unit, uses_markers)
+            if unit.is_text and _has_letters(unit)
+            else "".join(token.raw for token in unit.tokens)
+            for unit in markup.units(markup.tokenize(text, is_xml), is_xml)
+        ]
+        for text in documents
+    ]
+    tagged = [
+        part for content in contents for part in content if not isinstance(part, str)
+    ]
+    translated = _translate(translator, tagged, options)
+    return [
+        "".join(part if isinstance(part, str) else translated[part] for part in content)
+        for content in contents
+    ]
+
+
+def _has_letters(unit):
+    texts = (markup.plain_text(t.raw, True) for t in unit.tokens if t.kind == "text")
+    return any(char.isalpha() for text in texts for char in text)
+
+
+def _translate(translator, tagged, options):
+    """The translation of each `TaggedText`; tags need attention."""
+    result = {}
+    has_attention = (
+        "return_attention" in Capabilities.of(translator.model).begin_options
+    )
+    for has_tags in (False, True):
+        group = [part for part in tagged if part.has_tags == has_tags]
+        aligned = {"return_attention": True} if has_tags and has_attention else {}
+        texts = [part.text for part in group]
+        translations = translator.translate(texts, **{**options, **aligned})
+        for part, translation in zip(group, translations, strict=True):
+            best = translation.hypotheses[0]
+            result[part] = part.tag(best.text, best.alignment)
+    return result

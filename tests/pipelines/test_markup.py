@@ -1,0 +1,163 @@
+"""HTML and XML: nothing is lost, and tags stay well-formed."""
+
+import random
+import types
+import xml.etree.ElementTree as ElementTree
+from collections import Counter
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from keras_tfm.pipelines import Hypothesis, Translation, Translator, translate_markup
+from keras_tfm.pipelines.markup import tokenize, units
+
+pytestmark = pytest.mark.backend("torch")
+
+
+class Babbler:
+    """Translates to nonsense with nonsensical alignments."""
+
+    begin_options = ("return_attention",)
+
+    def begin(self):
+        """Never called."""
+
+    step = begin
+
+    def __init__(self, protect=()):
+        self.model, self.config = self, types.SimpleNamespace(protect=protect)
+        self.texts = []
+
+    def translate(self, texts, **options):
+        self.texts += texts
+        draw = random.Random(len(texts))
+        translations = []
+        for text in texts:
+            words = [word for word in text.split() if draw.random() < 0.7]
+            words = [*words, *draw.choices(["la,", "(bla)", "&", "<da>", "."], k=3)]
+            draw.shuffle(words)
+            count = len(text.split())
+            links = [(draw.randrange(count + 2), draw.randrange(9)) for _ in range(6)]
+            hypothesis = Hypothesis(" ".join(words), 0.0, [], None, False, links)
+            translations.append(Translation(text, [], [hypothesis]))
+        return translations
+
+
+WORDS = st.sampled_from(
+    ["a ", "house", " boat.", "&amp; ", "(old) ", "\n", "", "é", "&lt;b"]
+)
+LEAVES = WORDS | st.sampled_from(
+    [
+        *("<img src='a>b'/>", "<br/>", "<!-- <b> -->", "<i/>", "<?x y?>"),
+        '<span translate="no">Keep <b>me</b> &amp; go</span>',
+        '<p translate="no">Keep <b>me</b> &amp; go</p>',
+    ]
+)
+NAMES = st.sampled_from(["b", "i", "span", "a", "p", "div", "td"])
+TREES = st.recursive(
+    LEAVES,
+    lambda children: st.builds(
+        lambda name, parts: f'<{name} x="1">{"".join(parts)}</{name}>',
+        NAMES,
+        st.lists(children, max_size=4),
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=40)
+@given(st.lists(TREES, max_size=3).map("".join), st.sampled_from(["html", "xml"]))
+@example("<b>a</b><i></i><b> <i>house</i> </b>", "html")
+@example("<b>.</b> a<b>!</b>", "html")
+def test_tags_stay_once_and_well_formed(text, format):
+    for protect in ((), ("all",)):
+        answer = translate_markup(Babbler(protect), text, format)
+        tree, expected = (ElementTree.fromstring(f"<r>{t}</r>") for t in (answer, text))
+        assert Counter(e.tag for e in tree.iter()) == Counter(
+            e.tag for e in expected.iter()
+        )
+        content = 'translate="no">Keep <b>me</b> &amp; go</'
+        assert answer.count(content) == text.count(content)
+        if protect:  # the translator decides where a protected element stands
+            continue
+        parents, expected_parents = (
+            Counter((p.tag, c.tag) for p in t.iter() for c in p)
+            for t in (tree, expected)
+        )
+        assert parents == expected_parents
+
+
+@given(st.text(st.sampled_from('<>/&;!-"= ab]['), max_size=60))
+@example("<b")
+@example("a < b and <b")
+@example("<!-- a")
+@example("</b><p>a<i>b</p>c</i><![CDATA[x]]>&amp;&#x41;&bad")
+@example("<script>if (a<b) </p></script>x")
+def test_no_character_of_broken_markup_is_lost(text):
+    for is_xml in (False, True):
+        tokens = tokenize(text, is_xml)
+        assert "".join(token.raw for token in tokens) == text
+        pieces = [token for unit in units(tokens, is_xml) for token in unit.tokens]
+        assert pieces == tokens
+    translate_markup(Babbler(), text)
+
+
+def test_what_is_no_prose_is_not_translated():
+    text = (
+        "<!DOCTYPE html><title>Home</title><style>p > b {color: red}</style>"
+        "<script>if (a < b) say('hello')</script><p>Hello,\n  <b>you</b>&nbsp;two</p>"
+        "<p translate=no>Stay <i>here</i><b translate=yes>Go</b></p><!-- note -->"
+        "<pre>one\n two</pre><p>1 + 2</p><p>Use <code>x</code> <br>Then"
+    )
+    babbler = Babbler()
+    answer = translate_markup(babbler, text)
+    expected = ["Home", "one\n two", "Then", "Hello, you\xa0two", "Use"]
+    assert sorted(map(str.strip, babbler.texts)) == sorted(expected)
+    for part in ("<style>p > b {color: red}</style>", "<p>1 + 2</p>", "<!-- note -->"):
+        assert part in answer
+    assert "<script>if (a < b) say('hello')</script>" in answer
+    assert "<code>x</code>" in answer and "Stay <i>here</i>" in answer
+
+
+def test_a_protected_element_stands_where_the_translator_puts_it():
+    class Copier(Babbler):
+        def translate(self, texts, **options):
+            hypotheses = [Hypothesis(t[::-1], 0.0, [], None, False) for t in texts]
+            return [Translation("", [], [h]) for h in hypotheses]
+
+    text = "ab <code>x</code> cd <kbd>y</kbd>"
+    answer = translate_markup(Copier(), text)
+    assert answer.split() == ["dc", "<code>x</code>", "ba", "<kbd>y</kbd>"]
+    answer = translate_markup(Copier(("all",)), text)
+    assert answer == "<kbd>y</kbd> dc <code>x</code> ba"
+
+
+def test_many_nested_and_many_unclosed_tags_take_linear_time():
+    for text in (
+        "<b>" * 1_000 + "a" + "</b>" * 1_000,
+        "<b>a" * 1_000,
+        "<b></i>" * 1_000,
+    ):
+        answer = translate_markup(Babbler(), text)
+        assert answer.count("<b>") == text.count("<b>")
+
+
+def test_invalid_markup_is_rejected():
+    with pytest.raises(ValueError, match="`texts` must be well-formed XML; got '<b>"):
+        translate_markup(Babbler(), "<b>a", "xml")
+    with pytest.raises(ValueError, match="`format` must be one of .*; got 'rtf'"):
+        translate_markup(Babbler(), "a", "rtf")
+
+
+def test_a_preset_keeps_tags_around_their_words():
+    translator = Translator.from_preset("en-de")
+    texts = {
+        "<b>Hello</b>, how are you?": "<b>Hallo</b>, ",
+        "<p>Good <b>morning</b>!</p>": "<p>Guten <b>Morgen</b>!</p>",
+        "<ul><li>Where is the <em>station</em>?": "<li>Wo ist der <em>Bahnhof</em>?",
+        "<p>She must have <b>forgotten</b> the meeting.": " <b>vergessen</b> haben",
+    }
+    answers = translate_markup(translator, list(texts))
+    for answer, part in zip(answers, texts.values(), strict=True):
+        assert part in answer
