@@ -94,7 +94,8 @@ class Translate(Cluster, Languages):
     """
 
     model: Model
-    """A preset, a folder, or hf://owner/name."""
+    """A preset, a folder, or hf://owner/name; a pair such as de-fr that presets
+    make by a third language; or auto-fr, which detects the source."""
     files: Files = ()
     """Text files with one text per line, plain or .gz. Default: standard
     input. With --cluster also quoted patterns, such as 'part-*.gz'."""

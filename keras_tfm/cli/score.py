@@ -7,7 +7,7 @@ from keras_tfm.cli import lines, output
 from keras_tfm.cli.bulk import Job
 from keras_tfm.cli.options import Score
 from keras_tfm.cli.translate import languages_of, load_translator
-from keras_tfm.pipelines import pretrained
+from keras_tfm.pipelines import Translator, pretrained
 
 NAMES = [*lines.SIDES]  # of an object
 
@@ -29,6 +29,11 @@ def run(flags: Score) -> None:
         )
     identity = output.prepare(flags, pretrained.locate(flags.model))
     translator = load_translator(flags)
+    if not isinstance(translator, Translator):
+        raise ValueError(
+            f"MODEL must be one model, which has scores; got {flags.model!r}. Score "
+            "with each of its models."
+        )
     report = None
     if as_json:
         items = lines.objects(lines.read(flags.files), NAMES, {})

@@ -9,7 +9,7 @@ from typing import Any
 from keras_tfm.cli import lines, output, ray_cluster
 from keras_tfm.cli.bulk import Job
 from keras_tfm.cli.options import Languages, Translate
-from keras_tfm.pipelines import Translator, pretrained, translate_markup
+from keras_tfm.pipelines import pivoting, pretrained, translate_markup
 from keras_tfm.pipelines.alignment import pharaoh
 from keras_tfm.pipelines.sentences import SEPARATOR
 from keras_tfm.pipelines.translation import Translation
@@ -18,7 +18,7 @@ from keras_tfm.text.sides import Sides
 OPTIONAL = {"target_prefix": str, "constraints": list}
 
 
-def load_translator(flags: Languages, **changes: Any) -> Translator:
+def load_translator(flags: Languages, **changes: Any) -> pivoting.AnyTranslator:
     """Loads the translator that a command names.
 
     Args:
@@ -26,9 +26,8 @@ def load_translator(flags: Languages, **changes: Any) -> Translator:
         **changes: of `Translator.from_preset`; None leaves a default.
     """
     changes = {name: value for name, value in changes.items() if value is not None}
-    return Translator.from_preset(
-        flags.model, flags.source_language, flags.target_language, **changes
-    )
+    languages = (flags.source_language, flags.target_language)
+    return pivoting.load_pair(flags.model, *languages, **changes)
 
 
 def languages_of(flags: Languages) -> Sides | None:
@@ -80,12 +79,14 @@ def run(flags: Translate) -> None:
     job.check()
 
 
-def load(flags: Translate) -> Translator:
+def load(flags: Translate) -> pivoting.AnyTranslator:
     """Loads the translator, and checks the flags that depend on it.
 
     Args:
         flags: `options.Translate`.
     """
+    if flags.markup and pivoting.auto_target(flags.model):
+        raise ValueError(f"--markup needs a source language; got {flags.model!r}.")
     translator = load_translator(
         flags,
         beam_size=flags.beam_size,
@@ -100,7 +101,7 @@ def load(flags: Translate) -> Translator:
 
 
 def write(
-    translator: Translator, flags: Translate, identity: dict | None
+    translator: pivoting.AnyTranslator, flags: Translate, identity: dict | None
 ) -> tuple[Job, int]:
     """Translates files and writes the output.
 
@@ -197,12 +198,11 @@ def _translate_objects(translator, flags, items):
         return _translate_markup(translator, flags, sources)
     count = flags.num_hypotheses
     options = {} if count is None else {"num_hypotheses": count}
-    return translator.translate(
-        [item["source"] for item in items],
-        target_prefix=[item.get("target_prefix") for item in items],
-        constraints=[item.get("constraints") for item in items],
-        **options,
-    )
+    for name in OPTIONAL:
+        values = [item.get(name) for item in items]
+        if any(values):
+            options[name] = values
+    return translator.translate([item["source"] for item in items], **options)
 
 
 def _json_number(value):

@@ -4,6 +4,7 @@ from keras_tfm.pipelines.classifier import Classifier, Prediction
 from keras_tfm.pipelines.comet import Comet, CometScores
 from keras_tfm.pipelines.loading import load
 from keras_tfm.pipelines.markup_translation import translate_markup
+from keras_tfm.pipelines.pivoting import AutoTranslator, PivotTranslator
 from keras_tfm.pipelines.pretrained import Preset, presets
 from keras_tfm.pipelines.segmentation import Segment, SegmentedText, Segmenter
 from keras_tfm.pipelines.sentences import split_sentences
@@ -14,10 +15,12 @@ from keras_tfm.pipelines.translation import Hypothesis, ScoredTranslation, Trans
 from keras_tfm.pipelines.translator import Translator
 
 __all__ = [
+    "AutoTranslator",
     "Classifier",
     "Comet",
     "CometScores",
     "Hypothesis",
+    "PivotTranslator",
     "Prediction",
     "Preset",
     "ScoredTranslation",

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from keras_tfm.decode.protocol import Capabilities
 from keras_tfm.pipelines import markup
 from keras_tfm.pipelines.inline_tags import TaggedText
+from keras_tfm.pipelines.pivoting import PivotTranslator
 from keras_tfm.pipelines.texts import check_texts
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ FORMATS = ("html", "xml")
 
 
 def translate_markup(
-    translator: "Translator",
+    translator: "Translator | PivotTranslator",
     texts: str | Iterable[str],
     format: str = "html",
     **options: Any,
@@ -29,7 +30,7 @@ def translate_markup(
     well-formed: a tag without partner separates texts.
 
     Args:
-        translator: `Translator`.
+        translator: `Translator` or `PivotTranslator`.
         texts: str, or list of str.
         format: `"html"` or `"xml"`.
         **options: see `Translator.translate`.
@@ -56,6 +57,9 @@ def translate_markup(
         raise ValueError(f"`format` must be one of {FORMATS}; got {format!r}.")
     if isinstance(texts, str):
         return translate_markup(translator, [texts], format, **options)[0]
+    if isinstance(translator, PivotTranslator):
+        texts = translate_markup(translator.first, texts, format, **options)
+        return translate_markup(translator.second, texts, format, **options)
     documents, is_xml = check_texts(texts), format == "xml"
     if is_xml:
         for text in documents:

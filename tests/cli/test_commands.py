@@ -139,6 +139,16 @@ def test_markup_is_translated(folder, translator, type_in, capfd):
 
 
 @torch_only
+def test_pairs_of_presets_are_translated_and_not_scored(type_in, capfd):
+    type_in(b"Wo ist der Bahnhof?\n")
+    assert main(["translate", "de-fr", "--beam-size", "2"]) == 0
+    assert "gare" in printed(capfd)[0]
+    type_in(b"a\tb\n")
+    assert main(["score", "de-fr"]) == 1
+    assert "MODEL must be one model" in capfd.readouterr().err
+
+
+@torch_only
 def test_json_objects_have_prefixes_constraints_and_hypotheses(
     folder, translator, type_in, capfd, tmp_path
 ):

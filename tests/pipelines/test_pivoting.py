@@ -1,0 +1,102 @@
+"""Two translators as one: names, scores, alignments, detected languages."""
+
+import sys
+import types
+
+import pytest
+
+from keras_tfm.pipelines import AutoTranslator, PivotTranslator, translate_markup
+from keras_tfm.pipelines.pivoting import auto_target, load_pair, pivot_names
+
+pytestmark = pytest.mark.backend("torch")
+
+
+@pytest.fixture(scope="module")
+def pivot():
+    return PivotTranslator.from_preset("de-fr")
+
+
+@pytest.fixture
+def langid(monkeypatch):
+    class Identifier:
+        @classmethod
+        def from_model_file(cls, file):
+            return cls()
+
+        def set_languages(self, codes):
+            assert {"de", "en", "es", "it", "fr"} <= set(codes)
+
+        def classify(self, text):
+            words = {"ist": "de", "is": "en", "est": "fr"}
+            return next(words[word] for word in text.split() if word in words), 1.0
+
+    module = types.SimpleNamespace(LanguageIdentifier=Identifier, MODEL_FILE="")
+    package = types.SimpleNamespace(langid=module)
+    monkeypatch.setitem(sys.modules, "py3langid", package)
+    monkeypatch.setitem(sys.modules, "py3langid.langid", module)
+
+
+def test_pairs_of_presets_have_names(tmp_path, monkeypatch):
+    assert pivot_names("de-fr") == ("de-en", "en-fr")
+    assert pivot_names("it-de") == ("it-en", "en-de")
+    for name in ("en-de", "de-xx", "de-de", "de", "auto-fr", tmp_path, None):
+        assert pivot_names(name) is None
+    (tmp_path / "de-fr").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert pivot_names("de-fr") is None  # a folder
+    assert (auto_target("auto-fr"), auto_target("en-fr")) == ("fr", None)
+    with pytest.raises(ValueError, match="`name` must be a pair .*; got 'de-xx'"):
+        PivotTranslator.from_preset("de-xx")
+
+
+def test_a_pivot_translates_twice(pivot):
+    texts = ["Wo ist der Bahnhof?", "", "Guten Morgen!\n\nIch habe einen Hund."]
+    expected = pivot.second(pivot.first(texts))
+    assert pivot(texts) == expected and pivot(texts[0]) == expected[0]
+    results = pivot.translate(texts, return_attention=True)
+    assert [result.text for result in results] == expected
+    assert [result.source for result in results] == texts
+    best = results[0].hypotheses[0]
+    assert {i for i, _ in best.alignment} <= set(range(4)) and best.alignment
+    assert [str(result) for result in pivot.bulk(iter(texts), 2)] == expected
+    with pytest.raises(ValueError, match="`target_prefix` works with one translator"):
+        pivot.translate(texts, target_prefix="Le")
+
+
+def test_several_pivots_are_compared_by_the_sum_of_both_scores(pivot):
+    text = "Wo ist der Bahnhof?"
+    result = pivot.translate(text, num_pivots=3, num_hypotheses=2)
+    scores = [hypothesis.score for hypothesis in result.hypotheses]
+    assert len(scores) == 2 and scores == sorted(scores, reverse=True)
+    firsts = pivot.first.translate(text, num_hypotheses=3).hypotheses
+    sums = [
+        first.score + second.score
+        for first in firsts
+        for second in pivot.second.translate(first.text, num_hypotheses=2).hypotheses
+    ]
+    assert scores[0] == pytest.approx(max(sums), abs=1e-4)
+
+
+def test_markup_passes_through_both(pivot):
+    answer = translate_markup(pivot, "<p>Wo ist der <b>Bahnhof</b>?</p>")
+    assert answer.startswith("<p>") and answer.count("<b>") == 1
+
+
+def test_texts_are_translated_from_their_languages(langid, pivot):
+    translator = load_pair("auto-fr")
+    texts = ["Wo ist er?", "Elle est ici.", "Where is he?"]
+    assert translator.detect(texts) == ["de", "fr", "en"]
+    german, french, english = translator(texts)
+    assert (german, french) == (pivot(texts[0]), texts[1])
+    assert english == pivot.second(texts[2])
+    assert translator(texts[1]) == texts[1]
+
+
+def test_unknown_languages_and_a_missing_package_are_explained(langid, monkeypatch):
+    with pytest.raises(
+        ValueError, match="`sources` must be .* to 'de'.*got \\['xx'\\]"
+    ):
+        AutoTranslator("de", ["en", "xx"])
+    monkeypatch.setitem(sys.modules, "py3langid.langid", None)
+    with pytest.raises(ImportError, match=r"Install `keras-tfm\[detect\]`"):
+        load_pair("auto-fr")
