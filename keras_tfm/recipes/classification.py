@@ -17,26 +17,27 @@ import time
 from typing import Annotated, Literal
 
 import keras
-import numpy as np
 import tyro
-from sklearn import metrics
 
-from keras_tfm import models, pipelines, plot, text, zoo
+from keras_tfm import models, pipelines, text, training, zoo
 from keras_tfm.pipelines import saving
 from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.recipes import (
     classification_defaults,
     classification_scores,
+    devices,
     labeled_corpora,
     masked_pretraining,
     runs,
     user_files,
     vocabularies,
 )
+from keras_tfm.recipes.devices import Devices
 from keras_tfm.recipes.flags import JitCompile, compiles_buckets, jit_argument
+from keras_tfm.training import processes
 
 # Flags that may change when a run is resumed.
-RESUMABLE = ("out", "average_last", "save_every")
+RESUMABLE = ("out", "average_last", "save_every", *devices.RESUMABLE)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -145,13 +146,14 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags(Data, Model, Vocabulary, Optimization, Run):
+class Flags(Data, Model, Vocabulary, Optimization, Devices, Run):
     """The flags of a run; None stands for a default that fits the corpus."""
 
 
 def main(flags: Flags) -> dict:
     """Runs all steps and returns what it writes to `result.json`."""
     classification_defaults.check(flags)
+    devices.use(flags)
     corpus = load_corpus(flags)
     classification_defaults.check_labels(flags, corpus.train)
     datasets = (corpus.train, corpus.validation, corpus.test)
@@ -194,18 +196,15 @@ def train(
     keras.utils.set_random_seed(flags.seed + 1)
     model = make_model(flags, corpus.train, encoder, batches.steps_per_epoch)
     # Weights of an epoch make a classifier of it while the run continues.
-    make_classifier(flags, model, vocabulary, corpus.train).save(
-        out / saving.UNFINISHED
-    )
+    classifier = make_classifier(flags, model, vocabulary, corpus.train)
+    if processes.is_first_process():
+        with training.local_devices():
+            classifier.save(out / saving.UNFINISHED)
     history, weights, validation_scores = fit(
         flags, model, batches, validation, out, multi_label
     )
     classifier = make_classifier(flags, model, vocabulary, corpus.train)
-    classifier.save(out / "model")
-    for folder in (saving.UNFINISHED, runs.PRETRAINING):
-        shutil.rmtree(out / folder, ignore_errors=True)
-    result, predicted = classification_scores.evaluate(flags, classifier, corpus, out)
-    result |= {
+    result = {
         "tf_idf": baseline and classification_scores.percentages(baseline),
         "validation": validation_scores,
         "parameters": model.count_params(),
@@ -213,13 +212,36 @@ def train(
         "chosen_weights": weights,
         "pretraining_minutes": minutes,
         "training_minutes": round(sum(history["seconds"]) / 60, 2),
+    }
+    if processes.is_first_process():
+        with training.local_devices():
+            result = finish(flags, classifier, corpus, history, out, result)
+    processes.wait_for_all("results")
+    return result
+
+
+def finish(
+    flags: Flags,
+    classifier: pipelines.Classifier,
+    corpus: labeled_corpora.LabeledCorpus,
+    history: dict[str, list],
+    out: pathlib.Path,
+    result: dict,
+) -> dict:
+    """Scores the test texts, and writes the model and the results."""
+    classifier.save(out / "model")
+    for folder in (saving.UNFINISHED, runs.PRETRAINING):
+        shutil.rmtree(out / folder, ignore_errors=True)
+    scores, predicted = classification_scores.evaluate(flags, classifier, corpus, out)
+    result = scores | result
+    result |= {
         "peak_memory_gib": runs.peak_memory(),
         "flags": dataclasses.asdict(flags),
         "versions": runs.versions("scikit-learn"),
         "finished": time.strftime("%Y-%m-%d"),
     }
     runs.write_json(out / "result.json", result)
-    draw(classifier, corpus, history, predicted, out)
+    classification_scores.draw(classifier, corpus, history, predicted, out)
     classification_scores.print_attended_words(
         flags, classifier, corpus.test, predicted
     )
@@ -307,24 +329,22 @@ def make_vocabulary(
     flags: Flags, corpus: labeled_corpora.LabeledCorpus, out: pathlib.Path
 ) -> AnyVocabulary:
     """Loads the vocabulary of a resumed run, or trains one on the texts."""
-    file = out / "vocabulary.model"
-    if runs.is_resumable(out):
-        return text.load_vocabulary(file)
     texts = corpus.train.texts
     if corpus.train.paired:
         texts = [side for pair in texts for side in pair]
-    if flags.subword_model == "wordpiece":
-        vocabulary = text.TokenizersVocabulary.train(texts, flags.vocabulary_size)
-    else:
-        vocabulary = text.Vocabulary.train(
+
+    def train():
+        if flags.subword_model == "wordpiece":
+            return text.TokenizersVocabulary.train(texts, flags.vocabulary_size)
+        return text.Vocabulary.train(
             texts,
             size=flags.vocabulary_size,
             model_type=flags.subword_model,
             exact=False,
             **vocabularies.options(flags, (), "nmt_nfkc_cf"),
         )
-    vocabulary.save(file)
-    return vocabulary
+
+    return vocabularies.train_once(out, train, text.load_vocabulary)
 
 
 def make_batches(
@@ -457,33 +477,15 @@ def make_classifier(
     vocabulary: AnyVocabulary,
     train: text.LabeledDataset,
 ) -> pipelines.Classifier:
-    """Makes the classifier that the run saves."""
+    """Makes the classifier that the run saves, of this process alone."""
     return pipelines.Classifier(
-        model,
+        devices.local_model(model, lambda copy: freeze(flags, copy.encoder)),
         vocabulary,
         train.classes,
         paired=train.paired,
         max_length=flags.max_length,
         batch_tokens=max(flags.batch_tokens, flags.max_length),
     )
-
-
-def draw(
-    classifier: pipelines.Classifier,
-    corpus: labeled_corpora.LabeledCorpus,
-    history: dict[str, list],
-    predicted: np.ndarray,
-    out: pathlib.Path,
-) -> None:
-    """Draws the curves of the run and the confusion matrix."""
-    plot.training_curves(history).savefig(out / "curves.png", dpi=150)
-    if not corpus.train.multi_label:
-        classes = classifier.classes
-        counts = metrics.confusion_matrix(
-            corpus.test.encoded_labels(), predicted, labels=range(len(classes))
-        )
-        figure = plot.confusion_matrix(counts, classes)
-        figure.savefig(out / "confusion.png", dpi=150)
 
 
 if __name__ == "__main__":

@@ -106,6 +106,11 @@ def check(flags: "classification.Flags") -> None:
     for minimum, names in MINIMUMS.items():
         runs.check_at_least(flags, minimum, names)
     runs.check_ranges(flags)
+    if flags.hosts is not None and flags.model_devices > 1:
+        raise ValueError(
+            "--model-devices must be 1 with --hosts, since each host keeps the weights "
+            f"of the best epoch; got {flags.model_devices}. Leave it out."
+        )
     for name in ("subword_sampling", "normalization", "character_coverage"):
         value = getattr(flags, name)
         if value is not None and flags.subword_model == "wordpiece":

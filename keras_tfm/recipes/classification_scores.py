@@ -1,4 +1,4 @@
-"""Scores of a classifier, and the TF-IDF baseline beside them."""
+"""Scores and figures of a classifier, and the TF-IDF baseline beside them."""
 
 import pathlib
 import time
@@ -11,7 +11,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
-from keras_tfm import pipelines, training
+from keras_tfm import pipelines, plot, training
 from keras_tfm.recipes import labeled_corpora
 from keras_tfm.text import LabeledDataset
 
@@ -317,3 +317,21 @@ def print_attended_words(
         label = format_label(test.labels[index])
         words = ", ".join(f"{word} {weight:.0%}" for word, weight in largest)
         print(f"  {names[index]} (label: {label}): {words}")
+
+
+def draw(
+    classifier: pipelines.Classifier,
+    corpus: labeled_corpora.LabeledCorpus,
+    history: dict[str, list],
+    predicted: np.ndarray,
+    out: pathlib.Path,
+) -> None:
+    """Draws the curves of the run and the confusion matrix."""
+    plot.training_curves(history).savefig(out / "curves.png", dpi=150)
+    if not corpus.train.multi_label:
+        classes = classifier.classes
+        counts = metrics.confusion_matrix(
+            corpus.test.encoded_labels(), predicted, labels=range(len(classes))
+        )
+        figure = plot.confusion_matrix(counts, classes)
+        figure.savefig(out / "confusion.png", dpi=150)

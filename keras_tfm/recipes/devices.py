@@ -1,8 +1,10 @@
 """The devices and hosts that a recipe trains on."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
+
+import keras
 
 from keras_tfm import models, training
 from keras_tfm.training import processes
@@ -26,8 +28,8 @@ class Devices:
     """Number of this host in --hosts, from 0."""
     model_devices: int = 1
     """Devices that share the weights of one model, for a model that is too
-    large for one device. The number of devices must be a multiple. On one host
-    alone."""
+    large for one device. The number of devices must be a multiple. With
+    --hosts, each host needs memory for all weights when they are saved."""
 
 
 def use(flags: Any) -> None:
@@ -40,12 +42,6 @@ def use(flags: Any) -> None:
         ValueError: flags that do not fit together, or the backend.
     """
     processes.check_one_process("A recipe")
-    if flags.hosts is not None and flags.model_devices > 1:
-        raise ValueError(
-            "--model-devices must be 1 with --hosts, since no process would have all "
-            f"weights to save; got {flags.model_devices}. Train on one host, or leave "
-            "it out."
-        )
     hosts: Sequence[str] | str = ()
     if flags.hosts is not None:
         hosts = flags.hosts if flags.hosts == "auto" else flags.hosts.split(",")
@@ -57,3 +53,28 @@ def use(flags: Any) -> None:
         flags.model_devices,
         models.LAYOUTS,
     )
+
+
+def local_model(
+    model: keras.Model, prepare: Callable[[keras.Model], None] | None = None
+) -> keras.Model:
+    """Returns a model that this process can use and save without the others.
+
+    Every process must call this.
+
+    Args:
+        model: built Keras model.
+        prepare: function of the copy before it gets its weights, which adds
+            what the configuration does not have, such as LoRA; or None.
+
+    Returns:
+        `model` itself in a single process, else a copy of it.
+    """
+    if processes.num_processes() == 1:
+        return model
+    with training.local_devices():
+        copy = type(model).from_config(model.get_config())
+        if prepare is not None:
+            prepare(copy)
+    copy.set_weights(processes.get_weights(model))
+    return copy

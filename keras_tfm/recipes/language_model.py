@@ -20,10 +20,12 @@ import numpy as np
 
 from keras_tfm import decode, models, pipelines, plot, runtime, text, training
 from keras_tfm.pipelines import saving
-from keras_tfm.recipes import labeled_corpora, runs, vocabularies
+from keras_tfm.recipes import devices, labeled_corpora, runs, vocabularies
+from keras_tfm.recipes.devices import Devices
 from keras_tfm.recipes.flags import JitCompile, jit_argument
 from keras_tfm.text.files import numbered_lines
 from keras_tfm.text.reading import ReadingReport
+from keras_tfm.training import processes
 
 SIZES = {
     "small": {
@@ -41,7 +43,7 @@ SIZES = {
 }
 # Flags that may change when a run is resumed.
 RESUMABLE = ("out", "average_last", "prompt", "sampling_topp", "temperature")
-RESUMABLE += ("max_new_tokens", "max_bad_rate", "save_every")
+RESUMABLE += ("max_new_tokens", "max_bad_rate", "save_every", *devices.RESUMABLE)
 COUNTS = ("epochs", "average_last", "length", "batch_size", "max_new_tokens")
 COUNTS += ("save_every",)
 
@@ -134,13 +136,14 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags(Data, Model, Vocabulary, Optimization, Decoding, Run):
+class Flags(Data, Model, Vocabulary, Optimization, Devices, Decoding, Run):
     """The flags of a run."""
 
 
 def main(flags: Flags) -> dict:
     """Runs all steps and returns what it writes to `result.json`."""
     check(flags)
+    devices.use(flags)
     texts, notes = load_texts(flags)
     print(flags.data, *notes, sep="\n")
     if flags.out is None:
@@ -168,10 +171,12 @@ def train(
     print(*(f"{split}: {data.report}" for split, data in rows.items()), sep="\n")
     rows["train"].batch(0)  # raises if there is too little text
     model = make_model(flags, vocabulary, rows["train"].steps_per_epoch)
-    sampler = Sampler(flags, model, vocabulary, texts["test"])
-    vocabulary.save(out / "vocabulary.model")
+    Sampler(flags, model, vocabulary, texts["test"])  # rejects wrong prompts
     runs.write_json(out / "flags.json", identity)
-    make_translator(flags, model, vocabulary).save(out / saving.UNFINISHED)
+    local = devices.local_model(model)
+    if processes.is_first_process():
+        with training.local_devices():
+            make_translator(flags, local, vocabulary).save(out / saving.UNFINISHED)
     history, averaged = fit(flags, model, rows, out)
     result = {}
     for split in ("validation", "test"):
@@ -182,8 +187,15 @@ def train(
             f"{scores['word_perplexity']:.2f} per word, "
             f"{scores['bits_per_character']:.4f} bits per character"
         )
-    make_translator(flags, model, vocabulary).save(out / "model")
-    shutil.rmtree(out / saving.UNFINISHED)
+    local = devices.local_model(model)
+    if not processes.is_first_process():
+        processes.wait_for_all("results")
+        return {}
+    with training.local_devices():
+        make_translator(flags, local, vocabulary).save(out / "model")
+        shutil.rmtree(out / saving.UNFINISHED)
+        sampler = Sampler(flags, local, vocabulary, texts["test"])
+        sampler.write(out / "samples.txt")
     result |= {
         "parameters": model.count_params(),
         "train_tokens": rows["train"].num_tokens,
@@ -197,8 +209,8 @@ def train(
     }
     runs.write_json(out / "result.json", result)
     plot.training_curves(history).savefig(out / "curves.png", dpi=150)
-    sampler.write(out / "samples.txt")
     print(f"\nEverything is in {out}")
+    processes.wait_for_all("results")
     return result
 
 
@@ -278,15 +290,17 @@ def make_vocabulary(
     flags: Flags, texts: list[str], out: pathlib.Path
 ) -> text.Vocabulary:
     """Loads the vocabulary of a resumed run, or trains one on the texts."""
-    if runs.is_resumable(out):
-        return text.Vocabulary.load(out / "vocabulary.model")
-    return text.Vocabulary.train(
-        texts,
-        size=flags.vocabulary_size,
-        model_type=flags.subword_model,
-        exact=False,
-        **vocabularies.options(flags, texts),
-    )
+
+    def train():
+        return text.Vocabulary.train(
+            texts,
+            size=flags.vocabulary_size,
+            model_type=flags.subword_model,
+            exact=False,
+            **vocabularies.options(flags, texts),
+        )
+
+    return vocabularies.train_once(out, train, text.Vocabulary.load)
 
 
 def make_model(
@@ -371,8 +385,7 @@ def make_translator(
 class Sampler:
     """Continues prompts, greedily and by sampling.
 
-    It is made before training, so that prompts and options that the model
-    cannot decode are rejected at once.
+    It rejects prompts and options that the model cannot decode.
 
     Args:
         flags: `Flags`.

@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # a module of type stubs alone
     from _typeshed import DataclassInstance
 
 PACKAGES = ("keras", "tensorflow", "jax", "torch", "sentencepiece")
+VOCABULARY = "vocabulary.model"  # file in a run folder
 PRETRAINING = "pretraining"  # folder in a run folder, until the run has finished
 # Flags by range; a recipe has some of them. None passes: it is chosen later.
 RANGES = (
@@ -101,7 +102,7 @@ def run_folder(out: pathlib.Path) -> Iterator[None]:
 
     Args:
         out: path of the run folder. Created if it does not exist; removed if
-            nothing was written to it.
+            nothing but a vocabulary was written to it.
 
     Raises:
         ValueError: another process trains in the folder.
@@ -123,7 +124,8 @@ def run_folder(out: pathlib.Path) -> Iterator[None]:
         raise
     finally:
         if is_first:
-            if [path.name for path in out.iterdir()] == [folder_lock.FILE_NAME]:
+            names = {path.name for path in out.iterdir()}
+            if names <= {folder_lock.FILE_NAME, VOCABULARY}:
                 shutil.rmtree(out)
             folder_lock.unlock_folder(out)
 

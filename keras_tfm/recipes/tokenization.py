@@ -9,8 +9,7 @@ import numpy as np
 from keras_tfm import decode, pipelines, text
 from keras_tfm.models import RecurrentSeq2Seq, Transformer
 from keras_tfm.pipelines.texts import AnyVocabulary
-from keras_tfm.recipes import corpora, multilingual, runs, vocabularies
-from keras_tfm.training import processes
+from keras_tfm.recipes import corpora, multilingual, vocabularies
 
 if TYPE_CHECKING:  # which imports this module
     from keras_tfm.recipes import translation
@@ -88,10 +87,10 @@ def make(
         return _of_parent(flags, parent)
     if isinstance(corpus.train, text.EncodedCorpus):
         return _of_corpus(flags, corpus.train)
-    file = out / "vocabulary.model"
-    if processes.is_first_process() and not runs.is_resumable(out):
+
+    def train():
         default = "identity" if flags.tokenized else "nmt_nfkc"
-        vocabulary = text.Vocabulary.train(
+        return text.Vocabulary.train(
             corpus.train.source + corpus.train.target,
             size=flags.vocabulary_size,
             model_type=flags.subword_model,
@@ -100,11 +99,8 @@ def make(
             exact=False,
             **vocabularies.options(flags, corpus.train.target, default),
         )
-        vocabulary.save(file)
-        processes.wait_for_all("vocabulary")
-    else:
-        processes.wait_for_all("vocabulary")
-        vocabulary = text.Vocabulary.load(file)
+
+    vocabulary = vocabularies.train_once(out, train, text.Vocabulary.load)
     return _with_tags(flags, vocabulary, parent)
 
 

@@ -392,7 +392,7 @@ def copy_model(model: AnyModel) -> AnyModel:
     """Makes a float32 model with the same weights, of this process alone."""
     with training.local_devices():
         copy = type(model).from_config(model.get_config() | {"dtype": "float32"})
-    copy.set_weights(model.get_weights())
+    copy.set_weights(processes.get_weights(model))
     return copy
 
 
@@ -442,7 +442,7 @@ class Trainer:
     def translate(self, sentences: list[str]) -> list[str]:
         """Translates with the present weights."""
         if self.decoded is not self.model:
-            self.decoded.set_weights(self.model.get_weights())
+            self.decoded.set_weights(processes.get_weights(self.model))
         with training.local_devices():
             return list(self.translator(sentences))
 

@@ -1,14 +1,19 @@
 """Flags of the vocabulary of a run, and what they change in the text."""
 
 import dataclasses
-from collections.abc import Iterable
+import pathlib
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
+from keras_tfm.recipes import runs
 from keras_tfm.text.normalization import (
     Normalization,
     changed_characters,
     describe_change,
 )
+from keras_tfm.training import processes
 
+V = TypeVar("V")
 MAX_CHANGES = 5  # characters
 
 
@@ -24,6 +29,28 @@ class Characters:
     character_coverage: float | None = None
     """Fraction of the characters of the text that have a token of their own;
     the others are spelled in bytes. Default: 0.9995."""
+
+
+def train_once(
+    out: pathlib.Path, train: Callable[[], V], load: Callable[[pathlib.Path], V]
+) -> V:
+    """Trains and saves the vocabulary of a new run, or loads that of another.
+
+    Of several processes the first one trains, and the others wait.
+
+    Args:
+        out: run folder, which exists.
+        train: function that returns a vocabulary.
+        load: function that reads one from a file.
+    """
+    file = out / runs.VOCABULARY
+    if processes.is_first_process() and not runs.is_resumable(out):
+        vocabulary = train()
+        vocabulary.save(file)
+        processes.wait_for_all("vocabulary")
+        return vocabulary
+    processes.wait_for_all("vocabulary")
+    return load(file)
 
 
 def options(flags: Characters, texts: Iterable[str], default: str = "nmt_nfkc") -> dict:

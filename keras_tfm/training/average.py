@@ -8,7 +8,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from keras_tfm.training import processes
 from keras_tfm.training.distribution import local_devices
@@ -106,15 +105,25 @@ class CheckpointAverage(keras.callbacks.Callback):
         check_finite(
             self.model, advice=f"{str(self.folder)!r} keeps the weights of before."
         )
+        model = self._model_to_save()
         if processes.is_first_process():
             with local_devices():  # Keras makes an optimizer to compare with
-                self._save(epoch + 1)
+                self._save(model, epoch + 1)
         processes.wait_for_all("weights of an epoch")
 
-    def _save(self, number):
+    def _model_to_save(self):
+        """Returns the model, or a copy in this process if it has but a part."""
+        if processes.has_all_weights(self.model):
+            return self.model
+        with local_devices():
+            copy = type(self.model).from_config(self.model.get_config())
+        copy.set_weights(processes.get_weights(self.model))
+        return copy
+
+    def _save(self, model, number):
         # Keras requires the suffix; FILE_NAME does not match this name.
         unfinished = self.folder / "unfinished.weights.h5"
-        self.model.save_weights(unfinished, overwrite=True)
+        model.save_weights(unfinished, overwrite=True)
         os.replace(unfinished, self.folder / f"epoch_{number:04d}.weights.h5")
         for saved, path in self._path_of_epoch().items():
             if saved > number or saved <= number - self.last:
@@ -191,7 +200,7 @@ def _check_file(model: keras.Model, path: Path) -> None:
 
 
 def _to_arrays(variables: Sequence[Any]) -> list[np.ndarray]:
-    return [ops.convert_to_numpy(variable) for variable in variables]
+    return [processes.to_numpy(variable) for variable in variables]
 
 
 def _add(sums: list | None, arrays: list[np.ndarray]) -> list[np.ndarray]:

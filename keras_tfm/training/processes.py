@@ -119,6 +119,29 @@ def to_numpy(variable: Any) -> np.ndarray:
     return np.asarray(keras.ops.convert_to_numpy(value))
 
 
+def get_weights(model: keras.Model) -> list[np.ndarray]:
+    """Returns the weights of a model as wholes; every process must call this.
+
+    Args:
+        model: built Keras model.
+    """
+    return [to_numpy(variable) for variable in model.weights]
+
+
+def has_all_weights(model: keras.Model) -> bool:
+    """Returns whether no weight is sharded over several processes.
+
+    Args:
+        model: built Keras model.
+    """
+    if num_processes() == 1:
+        return True
+    values = (variable.value for variable in model.variables)
+    return all(
+        value.is_fully_addressable or value.is_fully_replicated for value in values
+    )
+
+
 def check_one_process(parameter: str) -> None:
     """Rejects processes that would train separate models.
 

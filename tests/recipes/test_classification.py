@@ -448,6 +448,9 @@ def test_invalid_flags_are_rejected(flags):
         changed = dataclasses.replace(flags, init_from="x", **{name: value})
         with pytest.raises(ValueError, match=f"must be at least .; got {value}"):
             classification.main(changed)
+    conflicting = {"hosts": "a:1,b:1", "host": 0, "model_devices": 2}
+    with pytest.raises(ValueError, match="--model-devices must be 1 with --hosts"):
+        classification.main(dataclasses.replace(flags, **conflicting))
     conflicting = {"init_from": "x", "lora_rank": 4, "pretraining_epochs": 1}
     with pytest.raises(ValueError, match="--pretraining-epochs trains all weights"):
         classification.main(dataclasses.replace(flags, **conflicting))
@@ -782,8 +785,8 @@ def test_scores_are_written_before_pictures(flags, tmp_path, monkeypatch):
     def fail(*args):
         raise RuntimeError("no picture")
 
-    monkeypatch.setattr(classification.plot, "training_curves", fail)
-    monkeypatch.setattr(classification.plot, "confusion_matrix", fail)
+    monkeypatch.setattr(classification_scores.plot, "training_curves", fail)
+    monkeypatch.setattr(classification_scores.plot, "confusion_matrix", fail)
     out = tmp_path / "out"
     with pytest.raises(RuntimeError, match="no picture"):
         classification.main(dataclasses.replace(flags, out=str(out), epochs=1))

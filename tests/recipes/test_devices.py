@@ -24,10 +24,10 @@ FLAGS = (
 )
 
 
-def start(data, out, *arguments, devices=2):
+def start(data, out, *arguments, devices=2, recipe="translation", flags=FLAGS):
     """Starts a run in another process, which has so many devices."""
-    command = [sys.executable, "-m", "keras_tfm.recipes.translation"]
-    command += ["--data", str(data), "--out", str(out), *FLAGS.split(), *arguments]
+    command = [sys.executable, "-m", f"keras_tfm.recipes.{recipe}"]
+    command += ["--data", str(data), "--out", str(out), *flags.split(), *arguments]
     environment = os.environ | {
         "PYTHONPATH": str(ROOT),
         "XLA_FLAGS": f"--xla_force_host_platform_device_count={devices}",
@@ -47,12 +47,15 @@ def finish(runs):
     assert not any(statuses), "\n".join(texts)
 
 
-def start_hosts(data, out):
+def start_hosts(data, out, *arguments, **options):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     hosts = f"127.0.0.1:{port},127.0.0.1:{port + 1}"
-    return [start(data, out, "--hosts", hosts, "--host", str(i)) for i in range(2)]
+    flags = ("--hosts", hosts, *arguments)
+    return [
+        start(data, out, *flags, "--host", str(i), **options) for i in range(2)
+    ]
 
 
 def losses(out):
@@ -110,6 +113,44 @@ def test_two_hosts_resume_after_one_was_killed(data, two_hosts, tmp_path):
     expected = state(two_hosts)
     for name, array in state(out).items():
         np.testing.assert_array_equal(array, expected[name])
+
+
+@pytest.mark.slow
+def test_two_hosts_share_the_weights_of_one_model(data, two_hosts, tmp_path):
+    out = tmp_path / "sharded"
+    finish(start_hosts(data, out, "--model-devices", "4"))
+    # Products over a part of the weights are rounded otherwise.
+    np.testing.assert_allclose(losses(out), losses(two_hosts), rtol=1e-3)
+    # The state is whole, and one device goes on from it.
+    finish([start(data, out, "--epochs", "4", devices=1)])
+    assert len(losses(out)) == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("recipe", "flags", "file"),
+    [
+        ("classification", "--size tiny --epochs 2 --max-length 12", "predictions.tsv"),
+        ("language_model", "--length 16 --epochs 2 --batch-size 16", "samples.txt"),
+    ],
+)
+def test_other_recipes_train_on_two_hosts(recipe, flags, file, tmp_path):
+    lines = [
+        f"{word}\tI saw {count} {word}s in the {place}"
+        for word in ("dog", "cat", "bird")
+        for place in ("garden", "house", "street")
+        for count in range(2, 40)
+    ]
+    data, columns = tmp_path / "data.tsv", "label\ttext"
+    if recipe == "language_model":
+        data, columns = tmp_path / "data.txt", "text"
+    data.write_text("\n".join([columns, *lines]) + "\n", "utf-8")
+    options = {"recipe": recipe, "flags": f"{flags} --vocabulary-size 300"}
+    finish(start_hosts(data, tmp_path / "hosts", **options))
+    finish([start(data, tmp_path / "single", devices=1, **options)])
+    hosts, single = tmp_path / "hosts", tmp_path / "single"
+    np.testing.assert_allclose(losses(hosts), losses(single), rtol=1e-5)
+    assert (hosts / file).read_text("utf-8") == (single / file).read_text("utf-8")
 
 
 def test_several_devices_need_jax(data, tmp_path, monkeypatch):

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from keras_tfm import models, training
-from keras_tfm.recipes import devices, translation
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -111,13 +110,6 @@ def test_fit_in_several_processes_of_pytorch_is_rejected(monkeypatch, tmp_path):
 def test_wrong_devices_are_rejected(arguments, expected):
     with pytest.raises(ValueError, match=expected):
         training.distribute(**arguments)
-
-
-@pytest.mark.backend("torch")
-def test_a_recipe_rejects_a_model_that_no_process_could_save():
-    flags = translation.Flags(hosts="a:1,b:1", host=0, model_devices=2)
-    with pytest.raises(ValueError, match="--model-devices must be 1 with --hosts"):
-        devices.use(flags)
 
 
 @pytest.mark.backend("torch")
