@@ -53,9 +53,7 @@ def start_hosts(data, out, *arguments, **options):
         port = free.getsockname()[1]
     hosts = f"127.0.0.1:{port},127.0.0.1:{port + 1}"
     flags = ("--hosts", hosts, *arguments)
-    return [
-        start(data, out, *flags, "--host", str(i), **options) for i in range(2)
-    ]
+    return [start(data, out, *flags, "--host", str(i), **options) for i in range(2)]
 
 
 def losses(out):
