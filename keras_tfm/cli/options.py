@@ -116,6 +116,10 @@ class Translate(Cluster, Languages):
     """Each text is HTML or XML: inline tags stay around the words that they
     held; block tags, comments, scripts, code and translate="no" stay as they
     are."""
+    glossary: str | None = None
+    """A .tsv or .csv file of terms and their translations, which translations
+    of sentences with these terms contain. With --format jsonl an answer names
+    "unmet_terms"."""
     alignments: str | None = None
     """File for word alignments, a line such as 0-0 1-2 for each line (Pharaoh
     format): words of text and translation as split by whitespace, from 0. With

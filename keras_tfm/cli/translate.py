@@ -9,7 +9,14 @@ from typing import Any
 from keras_tfm.cli import lines, output, ray_cluster
 from keras_tfm.cli.bulk import Job
 from keras_tfm.cli.options import Languages, Translate
-from keras_tfm.pipelines import pivoting, pretrained, translate_markup
+from keras_tfm.pipelines import (
+    Glossary,
+    GlossaryTranslator,
+    Translator,
+    pivoting,
+    pretrained,
+    translate_markup,
+)
 from keras_tfm.pipelines.alignment import pharaoh
 from keras_tfm.pipelines.sentences import SEPARATOR
 from keras_tfm.pipelines.translation import Translation
@@ -72,6 +79,8 @@ def run(flags: Translate) -> None:
         return
     ray_cluster.check_alone(flags)
     identity = output.prepare(flags, pretrained.locate(flags.model))
+    if identity is not None and flags.glossary is not None:
+        identity["glossary"] = output.fingerprints(flags.glossary)
     if flags.alignments is not None:
         identity = None
         output.check(flags.alignments, flags.files)
@@ -79,7 +88,7 @@ def run(flags: Translate) -> None:
     job.check()
 
 
-def load(flags: Translate) -> pivoting.AnyTranslator:
+def load(flags: Translate) -> pivoting.AnyTranslator | GlossaryTranslator:
     """Loads the translator, and checks the flags that depend on it.
 
     Args:
@@ -87,6 +96,7 @@ def load(flags: Translate) -> pivoting.AnyTranslator:
     """
     if flags.markup and pivoting.auto_target(flags.model):
         raise ValueError(f"--markup needs a source language; got {flags.model!r}.")
+    glossary = None if flags.glossary is None else Glossary(flags.glossary)
     translator = load_translator(
         flags,
         beam_size=flags.beam_size,
@@ -95,13 +105,19 @@ def load(flags: Translate) -> pivoting.AnyTranslator:
         batch_tokens=flags.batch_tokens,
         return_attention=None if flags.alignments is None else True,
     )
+    if glossary is not None:
+        if not isinstance(translator, Translator):
+            raise ValueError(f"--glossary needs one model; got {flags.model!r}.")
+        translator = GlossaryTranslator(translator, glossary)
     if flags.num_hypotheses is not None:  # rejected before an output is created
         translator.translate([], num_hypotheses=flags.num_hypotheses)
     return translator
 
 
 def write(
-    translator: pivoting.AnyTranslator, flags: Translate, identity: dict | None
+    translator: pivoting.AnyTranslator | GlossaryTranslator,
+    flags: Translate,
+    identity: dict | None,
 ) -> tuple[Job, int]:
     """Translates files and writes the output.
 
@@ -115,7 +131,7 @@ def write(
     """
     items, answer = lines.read(flags.files), translator.translate
     if flags.format == "jsonl":
-        optional = {} if flags.markup else OPTIONAL
+        optional = {} if flags.markup or flags.glossary else OPTIONAL
         items = lines.objects(items, ["source"], optional)
         answer = functools.partial(_translate_objects, translator, flags)
     elif flags.markup:
@@ -132,23 +148,27 @@ def write(
             "length.",
             file=sys.stderr,
         )
+    if writer.unmet and flags.format == "text":
+        message = f"Terms of the glossary that were not met: {writer.unmet:,}."
+        print(message, file=sys.stderr)
     return job, count
 
 
 class Writer:
-    """Writes translations as lines, and counts those that are truncated.
+    """Writes translations as lines; counts truncated ones and unmet terms.
 
     Args:
         flags: `options.Translate`.
     """
 
     def __init__(self, flags: Translate):
-        self.flags, self.truncated = flags, 0
+        self.flags, self.truncated, self.unmet = flags, 0, 0
 
     def __call__(self, item: lines.Item, result: Translation) -> str:
         if self.flags.markup:
             return self._markup(item, result)
         self.truncated += result.truncated
+        self.unmet += len(result.unmet_terms)
         line, alignment = result.text, None
         if self.flags.alignments is not None:
             alignment = pharaoh(result.hypotheses[0].alignment or [])
@@ -175,6 +195,7 @@ class Writer:
             "truncated": result.truncated,
             "hypotheses": hypotheses,
             **({} if alignment is None else {"alignment": alignment}),
+            **({"unmet_terms": result.unmet_terms} if self.flags.glossary else {}),
         }
         return json.dumps(answer, ensure_ascii=False)
 

@@ -2,6 +2,7 @@
 
 from keras_tfm.pipelines.classifier import Classifier, Prediction
 from keras_tfm.pipelines.comet import Comet, CometScores
+from keras_tfm.pipelines.glossary import Glossary, GlossaryTranslator
 from keras_tfm.pipelines.loading import load
 from keras_tfm.pipelines.markup_translation import translate_markup
 from keras_tfm.pipelines.pivoting import AutoTranslator, PivotTranslator
@@ -19,6 +20,8 @@ __all__ = [
     "Classifier",
     "Comet",
     "CometScores",
+    "Glossary",
+    "GlossaryTranslator",
     "Hypothesis",
     "PivotTranslator",
     "Prediction",

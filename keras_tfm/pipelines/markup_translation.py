@@ -10,13 +10,14 @@ from keras_tfm.pipelines.pivoting import PivotTranslator
 from keras_tfm.pipelines.texts import check_texts
 
 if TYPE_CHECKING:
+    from keras_tfm.pipelines.glossary import GlossaryTranslator
     from keras_tfm.pipelines.translator import Translator
 
 FORMATS = ("html", "xml")
 
 
 def translate_markup(
-    translator: "Translator | PivotTranslator",
+    translator: "Translator | PivotTranslator | GlossaryTranslator",
     texts: str | Iterable[str],
     format: str = "html",
     **options: Any,
@@ -30,7 +31,7 @@ def translate_markup(
     well-formed: a tag without partner separates texts.
 
     Args:
-        translator: `Translator` or `PivotTranslator`.
+        translator: `Translator`, `PivotTranslator` or `GlossaryTranslator`.
         texts: str, or list of str.
         format: `"html"` or `"xml"`.
         **options: see `Translator.translate`.

@@ -49,6 +49,15 @@ class Segment(NamedTuple):
     separator: str
 
 
+def split_into_lines(text: str) -> list[str]:
+    """Returns lines at even indices, and the whitespace between at odd ones.
+
+    Args:
+        text: str, without `SEPARATOR`.
+    """
+    return _LINE_BREAKS.split(text)
+
+
 class SegmentedText(NamedTuple):
     """A text and its segments.
 
@@ -161,7 +170,7 @@ class Segmenter:
         split_lines = [
             [text]
             if number in unsplit
-            else _LINE_BREAKS.split(text.replace(SEPARATOR, "\ufffd"))
+            else split_into_lines(text.replace(SEPARATOR, "\ufffd"))
             for number, text in enumerate(texts)
         ]
         # Lines have even indices, the whitespace between them odd ones.

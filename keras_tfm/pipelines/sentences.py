@@ -21,13 +21,13 @@ UPPER = "".join(letter for letter in _LETTERS if letter.isupper())
 TITLES = """
 Dr Prof Profa Mr Mrs Ms Mme Mlle MM Me Mgr Sr Sra Srta Sres Dña Dra Exmo Sig Dott
 Avv Ing Rag Geom Egr Spett Ud Uds Vd Vds EE Hr Fr Frl Dipl Gen Col Lt Sgt Capt
-Cpl Maj Cmdr Adm Gov Sen Rep Pres Rev Supt St Ste Mt Ft Pr Av Mio Mrd
+Cpl Maj Cmdr Adm Gov Sen Rep Pres Rev Supt St Ste Mt Ft Pr Av Eng Mio Mrd
 """
 # In any case; a tilde stands for a space:
 NEVER_LAST = """
 vs cf viz e.g i.e z.b d.h u.a o.ä s.o s.u i.d.r ca approx aprox bzw bspw sog ggf
 vgl inkl exkl zzgl abzgl evtl geb p.ej p.~ej p.ex p.~ex p.~es ad~es per~es por~ex
-por~ej av env
+por~ej av env prof dott avv
 """
 # In any case, where a number follows:
 NUMBERED = """

@@ -68,6 +68,9 @@ class TranslateRequest(pydantic.BaseModel, extra="forbid"):
     format: Literal["text", "html", "xml"] = pydantic.Field(
         "text", description="Of HTML and XML, tags stay around the words they held."
     )
+    glossary: dict[str, str] = pydantic.Field(
+        {}, description="Terms and the translations to use for them."
+    )
 
 
 class StreamRequest(pydantic.BaseModel, extra="forbid"):
@@ -150,16 +153,18 @@ class Service:
         all_hypotheses: bool = False,
         attention: bool = False,
         format: str = "text",
+        glossary: Mapping[str, str] | None = None,
     ) -> list[dict]:
         """Answers the texts of a request, in chunks of a quarter of a batch."""
         translates = (await self.describe())["kind"] == "translation"
         self.check(texts, prefix, blank=translates)
         size, jobs = self.limits.chunk_size, []
+        special = (format, tuple(sorted((glossary or {}).items())))
         for chunk in (texts[i : i + size] for i in range(0, len(texts), size)):
             pages = sum(map(len, chunk)) // PAGE
             weight = min(size, max(len(chunk), pages))
             prefixes = prefix and [prefix] * len(chunk)
-            job = Job(chunk, prefixes, all_hypotheses, attention, weight, format)
+            job = Job(chunk, prefixes, all_hypotheses, attention, weight, *special)
             jobs.append(job)
         tasks = [asyncio.ensure_future(self.client.answer(job)) for job in jobs]
         try:
@@ -275,13 +280,14 @@ def _add_model_routes(app, service):
                 422,
                 "`return_attention` must be false, since the model has no attention.",
             )
-        if request.format != "text" and (
+        if (request.format != "text" or request.glossary) and (
             count > 1 or request.return_attention or request.target_prefix
         ):
             raise HTTPException(
                 422,
-                "`format` must be 'text' with `num_hypotheses`, `return_attention` or "
-                f"`target_prefix`; got {request.format!r}.",
+                "`format` must be 'text', and `glossary` empty, with "
+                "`num_hypotheses`, `return_attention` or `target_prefix`; got "
+                f"{request.format!r} and {len(request.glossary)} terms.",
             )
         results = await service.answers(
             _as_list(request.text),
@@ -289,6 +295,7 @@ def _add_model_routes(app, service):
             count > 1 or request.return_attention,
             request.return_attention,
             request.format,
+            request.glossary,
         )
         return {"translations": [_translation(result, request) for result in results]}
 
@@ -370,6 +377,8 @@ def _translation(result, request):
     hypotheses = result["hypotheses"][: request.num_hypotheses]
     names = ["text", "score", "truncated"]
     answer = {name: hypotheses[0][name] for name in names}
+    if request.glossary:
+        answer["unmet_terms"] = result["unmet_terms"]
     if request.return_attention:
         names += ["tokens", "attention"]
         answer["source_tokens"] = result["source_tokens"]

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from keras_tfm.decode.protocol import Capabilities
+from keras_tfm.pipelines.glossary import GlossaryTranslator
 from keras_tfm.pipelines.loading import load
 from keras_tfm.pipelines.markup_translation import translate_markup
 from keras_tfm.pipelines.pretrained import languages_of
@@ -33,6 +34,7 @@ class Job:
         attention: bool. Return cross-attention.
         weight: int >= 1. The number of texts of a batch that it counts as.
         format: `"text"`, `"html"` or `"xml"`.
+        glossary: pairs of a term and its translation.
     """
 
     texts: list[str]
@@ -41,13 +43,15 @@ class Job:
     attention: bool = False
     weight: int = 1
     format: str = "text"
+    glossary: tuple[tuple[str, str], ...] = ()
 
     @property
-    def kind(self) -> tuple[bool, bool, bool, str]:
+    def kind(self) -> tuple:
         """Jobs of one kind are decoded together; others need other
         functions."""
         prefixed = any(self.prefixes or ())
-        return self.all_hypotheses, self.attention, prefixed, self.format
+        special = (self.format, self.glossary)
+        return self.all_hypotheses, self.attention, prefixed, *special
 
 
 class Engine:
@@ -168,7 +172,13 @@ class Engine:
 
     def can_share(self, job: Job) -> bool:
         """Returns whether a job can be decoded by continuous batching."""
-        return self._shared is not None and job.kind == (False, False, False, "text")
+        return self._shared is not None and job.kind == (
+            False,
+            False,
+            False,
+            "text",
+            (),
+        )
 
     async def share(self, job: Job) -> list[dict] | Exception:
         """Answers a job by continuous batching, see `answers`.
@@ -203,25 +213,23 @@ class Engine:
                 for job in jobs
                 for prefix in job.prefixes or [None] * len(job.texts)
             ]
-            all_hypotheses, attention, _, format = jobs[0].kind
-            if format != "text":
-                return self._translate_markup(jobs, texts, format)
+            all_hypotheses, attention, _, format, glossary = jobs[0].kind
+            if format != "text" or glossary:
+                answers = self._translate_specially(texts, format, glossary)
+                return _by_job(jobs, answers)
             answers = self._translate(texts, prefixes, all_hypotheses, attention)
         return _by_job(jobs, answers)
 
-    def _translate_markup(self, jobs, texts, format):
-        translated = translate_markup(self._single, texts, format, timeout=self.timeout)
-        names = ("text", "score", "truncated", "tokens", "attention")
-        answers = [
-            {
-                "source_tokens": [],
-                "hypotheses": [
-                    dict(zip(names, (text, None, False, [], None), strict=True))
-                ],
-            }
-            for text in translated
-        ]
-        return _by_job(jobs, answers)
+    def _translate_specially(self, texts, format, glossary):
+        """Answers texts of HTML or XML, or with a glossary."""
+        translator: Any = self._single
+        if glossary:
+            translator = GlossaryTranslator(translator, dict(glossary))
+        if format == "text":
+            translations = translator.translate(texts, timeout=self.timeout)
+            return [_translation_json(translation) for translation in translations]
+        translated = translate_markup(translator, texts, format, timeout=self.timeout)
+        return [_text_json(text) for text in translated]
 
     def _translate(self, texts, prefixes, all_hypotheses, attention):
         if attention:
@@ -257,8 +265,16 @@ def _by_job(jobs, answers):
     return [[next(remaining) for _ in job.texts] for job in jobs]
 
 
+def _text_json(text):
+    """The answer for a document, which has neither score nor tokens."""
+    hypothesis = {"text": text, "score": None, "truncated": False}
+    hypothesis |= {"tokens": [], "attention": None}
+    return {"source_tokens": [], "hypotheses": [hypothesis], "unmet_terms": {}}
+
+
 def _translation_json(translation):
     return {
+        "unmet_terms": translation.unmet_terms,
         "source_tokens": translation.source_tokens,
         "hypotheses": [
             {

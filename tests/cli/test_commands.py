@@ -139,6 +139,21 @@ def test_markup_is_translated(folder, translator, type_in, capfd):
 
 
 @torch_only
+def test_terms_of_a_glossary_are_used(folder, tmp_path, type_in, capfd):
+    terms = tmp_path / "terms.tsv"
+    too_long = "boat " * 30 + "boat"
+    terms.write_text(f"house\tboat\nman\t{too_long}\n", "utf-8")
+    flags = ["--glossary", str(terms)]
+    type_in(b"a house\nan old man")
+    assert main(["translate", folder, *flags]) == 0
+    out, err = capfd.readouterr()
+    assert "boat" in out.split("\n")[0] and "not met: 1." in err
+    type_in(b'{"source": "an old man"}')
+    assert main(["translate", folder, "--format", "jsonl", *flags]) == 0
+    assert json.loads(printed(capfd)[0])["unmet_terms"] == {"man": too_long}
+
+
+@torch_only
 def test_pairs_of_presets_are_translated_and_not_scored(type_in, capfd):
     type_in(b"Wo ist der Bahnhof?\n")
     assert main(["translate", "de-fr", "--beam-size", "2"]) == 0

@@ -124,6 +124,56 @@ CASES = {
         Привет!|Как дела?|Я дома.
         «Стой!» — сказал он.|Она ушла.
         """,
+    "several": """
+        The meeting is at 10 a.m. sharp.|Please come.
+        He earned his Ph.D. in 1999.|She earned hers later.
+        I saw Mr. and Mrs. Brown.
+        The plane (a Boeing 747) landed.|Nobody was hurt.
+        "Where are you going?" she asked.|He didn't answer.
+        Washington, D.C. is the capital.
+        We stayed from Feb. 3 to Mar. 4.
+        The company, Smith & Co., was sold.
+        It weighs 3 lbs. and costs $5.|That is OK.
+        Is it 5 p.m.?|Yes.
+        Turn left at St. James St. and go on.
+        Mt. Everest is high.|K2 is, too.
+        He lives at 221B Baker St. in London.
+        Gov. Brown signed it on Sept. 9.
+        Item no. 3 is broken, see p. 4.
+        Oh no!|I forgot.|Sorry...
+        Hello.|My name is Ann.|What's yours?
+        He said: "I am tired."|Then he left.
+        This is version 2.0.|It is new.
+        He was born in 1950.|His wife was born in 1952.
+        See Sec. 4.|It explains this.
+        I have two cats, i.e. Tom and Kim.
+        Er kommt um 5 Uhr.|Sie kommt um 6.
+        Er wohnt am St.-Anna-Platz 3.
+        Wir haben z. Zt. keine Äpfel.
+        Es sind ca. 20 km bis Bonn.
+        Das war am 1. Januar 2000.|Es schneite.
+        Heinrich VIII. war König.
+        Hr. Schmidt (geb. 1950) ist da.
+        Das ist die Nr. 1 in der Welt.
+        Siehe §§ 3 ff. und 5.
+        „Wo bist du?“|„Ich bin hier.“
+        Vielen Dank!|Mit freundlichen Grüßen
+        Max u. Moritz sind da.
+        Il habite au n° 5, av. Foch.
+        M. et Mme Petit sont là.
+        Qui est-ce ?|C'est moi.
+        L'art. 3 dit non.
+        J.-P. Martin est ici.|Il chante.
+        El Sr. D. Juan vive en c/ Mayor.
+        ¿Cómo estás?|Estoy bien, gracias.
+        Son las 5 p. m. en Madrid.
+        Dott.ssa Rossi è qui.|Lei canta.
+        Il prof. Bianchi insegna.
+        Abito in via Roma n. 5.
+        A Dra. Ana e o Eng. Paulo chegaram.
+        São aprox. 5 km.|É longe.
+        Ele nasceu em 5 jan. 1990.
+        """,
 }
 
 

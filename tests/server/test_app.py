@@ -54,6 +54,18 @@ def test_hypotheses_attention_and_prefixes_are_returned(client, translator):
     assert all(result["text"].startswith(prefix) for result in results)
 
 
+def test_terms_of_a_glossary_are_used(client):
+    body = {"text": ["a house", "an old man"], "glossary": {"house": "boat"}}
+    first, second = client.send("/translate", body).json()["translations"]
+    assert "boat" in first["text"] and first["unmet_terms"] == {}
+    assert (
+        second["text"]
+        == client.send("/translate", {"text": "an old man"}).json()["translations"][0][
+            "text"
+        ]
+    )
+
+
 def test_markup_is_translated(client, translator):
     text = "<p>an <b>old</b> man</p><p>a boat</p>"
     for format in ("html", "xml"):
@@ -144,7 +156,7 @@ def test_requests_that_tensorflow_serving_rejects_are_rejected(client, body, mes
         (
             422,
             {"text": "a", "format": "html", "num_hypotheses": 2},
-            "`format` must be 'text' with `num_hypotheses`",
+            "`format` must be 'text', and `glossary` empty, with",
         ),
     ],
 )
