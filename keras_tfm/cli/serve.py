@@ -9,7 +9,7 @@ import sys
 import threading
 
 from keras_tfm.cli import options, ray_cluster
-from keras_tfm.pipelines import pretrained
+from keras_tfm.pipelines import pivoting
 from keras_tfm.server.limits import Limits
 
 LIMITS = tuple(field.name for field in dataclasses.fields(Limits))
@@ -30,7 +30,7 @@ def run(flags: options.Serve) -> None:
     """
     _check(flags)
     for model in flags.models:  # before anything is started
-        pretrained.check_name(model)
+        pivoting.check_name(model)
     models = _names(flags)
     if flags.write_config is not None:
         _write_config(flags, models)

@@ -7,6 +7,7 @@ from typing import Any
 
 from keras_tfm.pipelines import pretrained
 from keras_tfm.pipelines.alignment import Alignment
+from keras_tfm.pipelines.decoding import GREEDY
 from keras_tfm.pipelines.packaged import PACKAGED
 from keras_tfm.pipelines.texts import check_texts
 from keras_tfm.pipelines.translation import Hypothesis, Translation, merge_equal
@@ -54,6 +55,7 @@ class PivotTranslator:
     def translate(
         self,
         texts: str | Iterable[str],
+        target_prefix: str | Sequence[str | None] | None = None,
         num_pivots: int = 1,
         num_hypotheses: int | None = None,
         **options: Any,
@@ -62,10 +64,12 @@ class PivotTranslator:
 
         Args:
             texts: str, or list of str.
+            target_prefix: see `Translator.translate`.
             num_pivots: int >= 1, translations into the third language that are
                 translated on. Above 1 the sum of both scores decides.
             num_hypotheses: int >= 1, or None for 1.
-            **options: of `Translator.translate`, for both translators.
+            **options: of `Translator.translate`, for both translators, without
+                constraints.
 
         Returns:
             `Translation`, or a list of them. A score is the sum of both; there
@@ -73,28 +77,30 @@ class PivotTranslator:
             are those of the second translator.
 
         Raises:
-            ValueError, TypeError: see `Translator.translate`; or constraints or
-                a prefix, which belong to one language.
+            ValueError, TypeError: see `Translator.translate`.
         """
-        unsupported = sorted(
-            {"constraints", "target_prefix", "glossary"} & set(options)
-        )
-        if unsupported:
+        if "constraints" in options:
             raise ValueError(
-                f"`{unsupported[0]}` works with one translator; got a pivot. Call "
+                "`constraints` belong to one language; got a pivot. Call "
                 "`.first.translate`, then `.second.translate`."
             )
         if isinstance(texts, str):
-            options |= {"num_pivots": num_pivots, "num_hypotheses": num_hypotheses}
-            return self.translate([texts], **options)[0]
-        counts: list = [
+            counts = (num_pivots, num_hypotheses)
+            return self.translate([texts], [target_prefix], *counts, **options)[0]
+        changes: list = [
             {} if count in (None, 1) else {"num_hypotheses": count}
             for count in (num_pivots, num_hypotheses)
         ]
-        pivots: Any = self.first.translate(texts, **options, **counts[0])
+        pivots: Any = self.first.translate(texts, **options, **changes[0])
         rows = [(pivot, h) for pivot in pivots for h in pivot.hypotheses[:num_pivots]]
+        if target_prefix is not None and not isinstance(target_prefix, str):
+            counted = zip(target_prefix, pivots, strict=True)
+            target_prefix = [p for p, t in counted for _ in t.hypotheses[:num_pivots]]
         results: Any = self.second.translate(
-            [hypothesis.text for _, hypothesis in rows], **options, **counts[1]
+            [hypothesis.text for _, hypothesis in rows],
+            target_prefix,
+            **options,
+            **changes[1],
         )
         remaining = iter(zip(rows, results, strict=True))
         return [
@@ -121,6 +127,31 @@ class PivotTranslator:
         for window_texts in chunks(texts, window):
             results: Any = self.translate(window_texts, **options)
             yield from results
+
+    def stream(self, text: str, target_prefix: str | None = None) -> Iterator[str]:
+        """Translates greedily, and yields the translation as it grows.
+
+        Args:
+            text, target_prefix: see `Translator.stream`.
+        """
+        changes: Any = {"return_scores": False, **GREEDY}
+        pivot: Any = self.first.translate(text, **changes)
+        return self.second.stream(pivot.text, target_prefix)
+
+    def warm_up(self, lengths: Sequence[int] = (16, 32), **options: Any) -> None:
+        """Compiles functions of both translators, see `Translator.warm_up`."""
+        self.first.warm_up(lengths, **options)
+        self.second.warm_up(lengths, **options)
+
+    def replace(self, **changes: Any) -> "PivotTranslator":
+        """Returns a pivot of both translators with some arguments changed.
+
+        Args:
+            **changes: see `Translator.replace`.
+        """
+        return PivotTranslator(
+            self.first.replace(**changes), self.second.replace(**changes)
+        )
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> "PivotTranslator":
@@ -221,12 +252,20 @@ class AutoTranslator:
 
         Args:
             texts: str, or list of str.
-            **options: see `Translator.translate`; of single texts it takes
-                none.
+            **options: see `Translator.translate`, without a prefix and
+                constraints.
 
         Returns:
             `Translation`, or a list of them.
+
+        Raises:
+            ValueError: a prefix or constraints, which belong to one text.
         """
+        for name in sorted({"target_prefix", "constraints"} & set(options)):
+            raise ValueError(
+                f"`{name}` works with one language; got texts of detected languages. "
+                "Leave it out."
+            )
         if isinstance(texts, str):
             return self.translate([texts], **options)[0]
         texts = check_texts(texts)
@@ -315,6 +354,19 @@ def pivot_names(name: Any) -> tuple[str, str] | None:
         if all(step in names for step in steps):
             return names[steps[0]], names[steps[1]]
     return None
+
+
+def check_name(name: Any) -> None:
+    """Raises if a name stands for no model and no pivot, before it is loaded.
+
+    Args:
+        name: see `load_pair`.
+
+    Raises:
+        ValueError: there is no such name.
+    """
+    if pivot_names(name) is None:
+        pretrained.check_name(name)
 
 
 def _directions():

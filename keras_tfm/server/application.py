@@ -10,7 +10,7 @@ from typing import Any
 import pydantic
 from ray import serve
 
-from keras_tfm.pipelines import pretrained
+from keras_tfm.pipelines import pivoting
 from keras_tfm.server.app import make_app
 from keras_tfm.server.engine import WARM_UP
 from keras_tfm.server.limits import Limits
@@ -55,7 +55,7 @@ def build(args: Arguments) -> serve.Application:
     Raises:
         ValueError: there is no such model, or a limit is out of its range.
     """
-    pretrained.check_name(args.model)
+    pivoting.check_name(args.model)
     limits = Limits(**args.limits)
     replicas = Replica.options(
         name=MODEL,

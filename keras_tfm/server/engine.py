@@ -11,6 +11,7 @@ from keras_tfm.decode.protocol import Capabilities
 from keras_tfm.pipelines.glossary import GlossaryTranslator
 from keras_tfm.pipelines.loading import load
 from keras_tfm.pipelines.markup_translation import translate_markup
+from keras_tfm.pipelines.pivoting import PivotTranslator, pivot_names
 from keras_tfm.pipelines.pretrained import languages_of
 from keras_tfm.pipelines.shared import SharedTranslator
 from keras_tfm.pipelines.translator import GREEDY, Translator
@@ -67,7 +68,7 @@ class Engine:
         **options: of `Translator.from_preset`.
 
     Attributes:
-        model: `Translator` or `Classifier`.
+        model: `Translator`, `PivotTranslator` or `Classifier`.
         task: `"translation"` or `"classification"`.
 
     Raises:
@@ -95,10 +96,15 @@ class Engine:
             "batch_tokens": batch_size * 2 * max(WARM_UP),
             "few_buckets": True,
         }
-        self.model = load(name, source_language, target_language, defaults, **options)
         languages = (source_language, target_language)
-        self._languages = tuple(filter(None, languages)) or languages_of(name)
-        translates = isinstance(self.model, Translator)
+        is_pivot = pivot_names(name) is not None
+        if is_pivot:
+            self.model = PivotTranslator.from_preset(name, **{**defaults, **options})
+            self._languages = tuple(name.split("-"))
+        else:
+            self.model = load(name, *languages, defaults, **options)
+            self._languages = tuple(filter(None, languages)) or languages_of(name)
+        translates = isinstance(self.model, Translator | PivotTranslator)
         self.task = "translation" if translates else "classification"
         if not translates and self.model.paired:
             raise ValueError(
@@ -110,7 +116,8 @@ class Engine:
             # Rare kinds of jobs are compiled for one text only.
             self._single = self.model.replace(batch_size=1)
         self._shared = None
-        if translates and batch_size > 1 and SharedTranslator.supports(self.model):
+        can_share = translates and not is_pivot and batch_size > 1
+        if can_share and SharedTranslator.supports(self.model):
             self._shared = SharedTranslator(self.model, batch_size)
 
     def warm_up(self, lengths: Sequence[int] | None = WARM_UP) -> None:
@@ -139,13 +146,22 @@ class Engine:
         shared = {"kind": self.task, "languages": list(self._languages)}
         if self.task == "classification":
             return {**shared, "classes": self.model.classes}
+        options, has_attention = self._last.decoder.options, False
+        if self._last is self.model:  # a pivot has none
+            capabilities = Capabilities.of(self.model.model)
+            has_attention = "return_attention" in capabilities.begin_options
         return {
             **shared,
-            "hypotheses": self.model.decoder.options.beam_size,
-            "attention": "return_attention"
-            in Capabilities.of(self.model.model).begin_options,
-            "streams": not self.model.decoder.options.samples,
+            "hypotheses": options.beam_size,
+            "attention": has_attention,
+            "streams": not options.samples,
         }
+
+    @property
+    def _last(self):
+        """The translator that writes the answers."""
+        is_pivot = isinstance(self.model, PivotTranslator)
+        return self.model.second if is_pivot else self.model
 
     def answers(self, jobs: Sequence[Job]) -> list:
         """Answers jobs together.
@@ -223,6 +239,8 @@ class Engine:
     def _translate_specially(self, texts, format, glossary):
         """Answers texts of HTML or XML, or with a glossary."""
         translator: Any = self._single
+        if glossary and self._last is not self.model:
+            raise ValueError("`glossary` needs one model; the server has a pivot.")
         if glossary:
             translator = GlossaryTranslator(translator, dict(glossary))
         if format == "text":
@@ -246,7 +264,7 @@ class Engine:
 
     def _options(self, all_hypotheses, attention):
         """The options of `Translator.translate` for a kind of jobs."""
-        beam_size = self.model.decoder.options.beam_size
+        beam_size = self._last.decoder.options.beam_size
         options = {"num_hypotheses": beam_size} if all_hypotheses else {}
         return {**options, "return_attention": True} if attention else options
 

@@ -59,10 +59,14 @@ def test_a_pivot_translates_twice(pivot):
     best = results[0].hypotheses[0]
     assert {i for i, _ in best.alignment} <= set(range(4)) and best.alignment
     assert [str(result) for result in pivot.bulk(iter(texts), 2)] == expected
-    with pytest.raises(ValueError, match="`target_prefix` works with one translator"):
-        pivot.translate(texts, target_prefix="Le")
+    [result] = pivot.translate(texts[:1], ["Mais où"], num_pivots=2)
+    assert result.text.startswith("Mais où")
+    assert [*pivot.stream("Guten Morgen!")][-1].startswith("Bonjour")
+    with pytest.raises(ValueError, match="`constraints` belong to one language"):
+        pivot.translate(texts, constraints=[["a"]] * 3)
 
 
+@pytest.mark.slow
 def test_several_pivots_are_compared_by_the_sum_of_both_scores(pivot):
     text = "Wo ist der Bahnhof?"
     result = pivot.translate(text, num_pivots=3, num_hypotheses=2)
@@ -84,6 +88,8 @@ def test_markup_passes_through_both(pivot):
 
 def test_texts_are_translated_from_their_languages(langid, pivot):
     translator = load_pair("auto-fr")
+    with pytest.raises(ValueError, match="`target_prefix` works with one language"):
+        translator.translate("a", target_prefix="b")
     texts = ["Wo ist er?", "Elle est ici.", "Where is he?"]
     assert translator.detect(texts) == ["de", "fr", "en"]
     german, french, english = translator(texts)

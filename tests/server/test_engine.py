@@ -178,3 +178,27 @@ def test_a_preset_says_its_languages(name, languages):
     description = Engine(name).describe()
     assert description["languages"] == languages
     assert ("classes" in description) == (name == "sentiment-en")
+
+
+@pytest.mark.slow
+@pytest.mark.backend("torch")
+def test_a_pivot_is_served():
+    engine = Engine("de-fr", beam_size=2)
+    description = engine.describe()
+    assert description["languages"] == ["de", "fr"] and not description["attention"]
+    text = "Wo ist der Bahnhof?"
+    expected = engine.model(text)
+    jobs = [
+        Job([text]),
+        Job([text], ["Mais où"]),
+        Job([text], all_hypotheses=True),
+        Job([f"<p>{text}</p>"], format="html"),
+        Job([text], glossary=(("Bahnhof", "gare"),)),
+    ]
+    plain, prefixed, several, page, error = engine.answers(jobs)
+    assert plain[0]["hypotheses"][0]["text"] == expected
+    assert prefixed[0]["hypotheses"][0]["text"].startswith("Mais où")
+    assert len(several[0]["hypotheses"]) == 2
+    assert page[0]["hypotheses"][0]["text"] == f"<p>{expected}</p>"
+    assert "`glossary` needs one model" in str(error)
+    assert [*engine.stream(text)][-1].endswith("?")
