@@ -77,7 +77,10 @@ class TaggedText:
                 stack[-1].children.append(node)
                 content = unit.tokens[index + 1 : partner]
                 if token.kind != "start":
-                    pass
+                    following = "".join(
+                        t.raw for t in unit.tokens[index + 1 : index + 2]
+                    )
+                    node.is_spaced = text[-1:].isspace() and following[:1].isspace()
                 elif token.translate is False or not _has_text(content):
                     if self.uses_markers and _has_text(content):
                         node.marker = next(free)

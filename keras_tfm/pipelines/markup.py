@@ -5,7 +5,7 @@ import html.parser
 import itertools
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 _INLINE = """
@@ -16,6 +16,7 @@ _VOID = "area base br col embed hr img input link meta param source track wbr"
 _UNTRANSLATED = "code kbd samp var script style noscript template svg math"
 INLINE, VOID = frozenset(_INLINE.split()), frozenset(_VOID.split())
 UNTRANSLATED = frozenset(_UNTRANSLATED.split())
+_ATTRIBUTE = re.compile(r"""\s([^\s=>"'/]+)\s*=\s*("[^"]*"|'[^']*'|[^\s>"']+)""")
 BLANK = " \t\n\r\f"
 
 
@@ -235,6 +236,34 @@ def _beside_text(tokens, partners):
     for index, parent in enumerate(parents):
         result[index] = has_text[parent] or (parent >= 0 and result[parent])
     return result
+
+
+def attribute_values(
+    tokens: Sequence[Token], names: Collection[str]
+) -> list[tuple[int, int, int]]:
+    """Finds quoted values of attributes, where content is translated.
+
+    Args:
+        tokens: of `tokenize`.
+        names: strs, attributes in lower case.
+
+    Returns:
+        list of the index of a token, and where a value begins and ends in it.
+    """
+    values, modes, partners = [], [(True, False)], _partners(tokens)
+    for index, token in enumerate(tokens):
+        has_partner = partners[index] != index
+        if token.kind == "end" and has_partner:
+            modes.pop()
+        if token.kind in ("start", "empty"):
+            mode = _mode(token, modes[-1])
+            if token.kind == "start" and has_partner:
+                modes.append(mode)
+            if mode[0]:
+                for match in _ATTRIBUTE.finditer(token.raw):
+                    if match[1].lower() in names and match[2][0] in "\"'":
+                        values.append((index, match.start(2) + 1, match.end(2) - 1))
+    return values
 
 
 def plain_text(raw: str, keeps_space: bool) -> str:

@@ -1,6 +1,7 @@
 """Translates HTML and XML."""
 
-from collections.abc import Iterable
+import html
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from keras_tfm.decode.protocol import Capabilities
@@ -20,6 +21,7 @@ def translate_markup(
     translator: "Translator | PivotTranslator | GlossaryTranslator",
     texts: str | Iterable[str],
     format: str = "html",
+    attributes: Collection[str] = (),
     **options: Any,
 ) -> str | list[str]:
     """Translates documents or fragments of HTML or XML.
@@ -27,13 +29,15 @@ def translate_markup(
     Inline tags, such as `<b>`, stand around the words that they held, by word
     alignment; each tag stays once, inside the tags that it was inside. Block
     tags separate texts. Comments, scripts, styles, code, and elements with
-    `translate="no"` stay as they are, and so do attributes. HTML need not be
-    well-formed: a tag without partner separates texts.
+    `translate="no"` stay as they are, and so do other attributes. HTML need not
+    be well-formed: a tag without partner separates texts.
 
     Args:
         translator: `Translator`, `PivotTranslator` or `GlossaryTranslator`.
         texts: str, or list of str.
         format: `"html"` or `"xml"`.
+        attributes: strs, attributes whose quoted values are translated, too,
+            such as `("alt", "title", "placeholder")`.
         **options: see `Translator.translate`.
 
     Returns:
@@ -57,24 +61,28 @@ def translate_markup(
     if format not in FORMATS:
         raise ValueError(f"`format` must be one of {FORMATS}; got {format!r}.")
     if isinstance(texts, str):
-        return translate_markup(translator, [texts], format, **options)[0]
+        return translate_markup(translator, [texts], format, attributes, **options)[0]
     if isinstance(translator, PivotTranslator):
-        texts = translate_markup(translator.first, texts, format, **options)
-        return translate_markup(translator.second, texts, format, **options)
+        for part in (translator.first, translator.second):
+            texts = translate_markup(part, texts, format, attributes, **options)
+        return texts
     documents, is_xml = check_texts(texts), format == "xml"
     if is_xml:
         for text in documents:
             markup.check_xml(text)
     uses_markers = bool(getattr(translator.config, "protect", ()))
+    token_lists = [markup.tokenize(text, is_xml) for text in documents]
+    if attributes:
+        _translate_attributes(translator, token_lists, frozenset(attributes), options)
     # Each document is a list of strings and of texts to translate.
     contents = [
         [
             TaggedText(unit, uses_markers)
             if unit.is_text and _has_letters(unit)
             else "".join(token.raw for token in unit.tokens)
-            for unit in markup.units(markup.tokenize(text, is_xml), is_xml)
+            for unit in markup.units(tokens, is_xml)
         ]
-        for text in documents
+        for tokens in token_lists
     ]
     tagged = [
         part for content in contents for part in content if not isinstance(part, str)
@@ -84,6 +92,24 @@ def translate_markup(
         "".join(part if isinstance(part, str) else translated[part] for part in content)
         for content in contents
     ]
+
+
+def _translate_attributes(translator, token_lists, names, options):
+    """Replaces tokens by those with translated values."""
+    places = [
+        (tokens, *place)
+        for tokens in token_lists
+        for place in markup.attribute_values(tokens, names)
+    ]
+    sources = [tokens[n].raw[begin:end] for tokens, n, begin, end in places]
+    results = translator.translate([html.unescape(s) for s in sources], **options)
+    # From the last, since the others keep their places then.
+    for (tokens, n, begin, end), result in reversed(
+        list(zip(places, results, strict=True))
+    ):
+        raw = tokens[n].raw
+        value = html.escape(result.text)
+        tokens[n] = tokens[n]._replace(raw=raw[:begin] + value + raw[end:])
 
 
 def _has_letters(unit):

@@ -133,6 +133,21 @@ def test_a_protected_element_stands_where_the_translator_puts_it():
     assert answer == "<kbd>y</kbd> dc <code>x</code> ba"
 
 
+def test_attributes_are_translated_if_they_are_named():
+    class Upper(Babbler):
+        def translate(self, texts, **options):
+            hypotheses = [Hypothesis(t.upper(), 0.0, [], None, False) for t in texts]
+            return [Translation("", [], [h]) for h in hypotheses]
+
+    rest = '<p translate="no"><img alt="g"></p><input placeholder="h" alt=i>'
+    text = "<p title=\"a &quot;b&quot;\">x <img alt='c & d' id=\"alt='e'\" "
+    text += 'title="f"> y</p>'
+    answer = translate_markup(Upper(), text + rest, attributes=("alt", "title"))
+    expected = "<p title=\"A &quot;B&quot;\">X <img alt='C &amp; D' id=\"alt='e'\" "
+    assert answer == expected + 'title="F"> Y</p>' + rest
+    assert 'title="f"' in translate_markup(Upper(), text)
+
+
 def test_many_nested_and_many_unclosed_tags_take_linear_time():
     for text in (
         "<b>" * 1_000 + "a" + "</b>" * 1_000,
