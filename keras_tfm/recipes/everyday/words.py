@@ -62,6 +62,8 @@ def list_pairs(source: str, target: str) -> tuple[Pairs, list[str]]:
             f"`everyday_rate` needs languages of CLDR; got source={source!r}, "
             f"target={target!r}. Leave it out."
         )
+    # Names of CLDR have no-break and zero width spaces.
+    rows = [[" ".join(x.replace("\u200b", "").split()) for x in row] for row in rows]
     return Pairs(*map(list, zip(*rows, strict=True))), notes
 
 
