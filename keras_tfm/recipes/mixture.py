@@ -12,6 +12,7 @@ from typing import NamedTuple
 from keras_tfm.recipes import augmentation, corpora
 
 SHORT = 3  # words of a source
+CLDR_LICENSE = "Unicode License v3 (phrases and names of CLDR)"
 
 
 class Addition(NamedTuple):
@@ -87,6 +88,17 @@ def make(
             )
         additions[name] = Addition(rows, notes)
     return additions
+
+
+def combine_licenses(flags: Mixture, license: str) -> str:
+    """Returns the license of a corpus with that of what is added to it.
+
+    Args:
+        flags: `Mixture`.
+        license: str, of the corpus.
+    """
+    has_cldr = flags.phrase_rate or flags.everyday_rate or flags.copy_rate
+    return f"{license}; {CLDR_LICENSE}" if has_cldr else license
 
 
 def _concatenated(corpus, count, seed):

@@ -67,7 +67,8 @@ def load_corpus(flags: "translation.Flags") -> corpora.Corpus:
             notes += [prefix + note for note in addition.notes]
     rows += [pair for rows_of_kind in added.values() for pair in rows_of_kind]
     train = text.Pairs(*map(list, zip(*rows, strict=True)))
-    return dataclasses.replace(loaded[0], train=train, notes=notes)
+    terms = mixture.combine_licenses(flags, loaded[0].license)
+    return dataclasses.replace(loaded[0], train=train, notes=notes, license=terms)
 
 
 def tag(flags: "translation.Flags", pairs: text.Pairs, language: str) -> text.Pairs:

@@ -139,6 +139,7 @@ def test_a_run_reports_and_adds_each_kind(tmp_path):
             for note in corpus.notes
         )
     assert list(corpus.test) == list(plain.test)
+    assert corpus.license == f"{plain.license}; {mixture.CLDR_LICENSE}"
 
 
 def test_short_pairs_of_the_corpus_are_repeated():
