@@ -19,7 +19,6 @@ from keras_tfm.pipelines import (
 )
 from keras_tfm.pipelines.alignment import pharaoh
 from keras_tfm.pipelines.sentences import SEPARATOR
-from keras_tfm.pipelines.translation import Translation
 from keras_tfm.text.sides import Sides
 
 OPTIONAL = {"target_prefix": str, "constraints": list}
@@ -164,7 +163,7 @@ class Writer:
     def __init__(self, flags: Translate):
         self.flags, self.truncated, self.unmet = flags, 0, 0
 
-    def __call__(self, item: lines.Item, result: Translation) -> str:
+    def __call__(self, item: lines.Item, result: Any) -> str:
         if self.flags.markup:
             return self._markup(item, result)
         self.truncated += result.truncated

@@ -196,7 +196,8 @@ class GlossaryTranslator:
             TypeError: `texts` is not text, or there is no such option.
         """
         if isinstance(texts, str):
-            return self.translate([texts], **options)[0]
+            results: Any = self.translate([texts], **options)
+            return results[0]
         texts = check_texts(texts)
         changes = {
             k: v for k, v in options.items() if k in ("beam_size", "sampling_topk")

@@ -60,9 +60,11 @@ class _Parser(html.parser.HTMLParser):
 
     def __init__(self, is_xml):
         super().__init__(convert_charrefs=False)
-        if is_xml:  # no element of XML has unescaped content
-            self.CDATA_CONTENT_ELEMENTS = self.RCDATA_CONTENT_ELEMENTS = ()
         self.is_xml, self.begins = is_xml, []
+
+    def set_cdata_mode(self, *args, **options):
+        if not self.is_xml:  # no element of XML has unescaped content
+            super().set_cdata_mode(*args, **options)
 
     def _note(self, kind, name="", attributes=()):
         value = dict(attributes).get("translate")

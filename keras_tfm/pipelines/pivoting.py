@@ -86,7 +86,8 @@ class PivotTranslator:
             )
         if isinstance(texts, str):
             counts = (num_pivots, num_hypotheses)
-            return self.translate([texts], [target_prefix], *counts, **options)[0]
+            result: Any = self.translate([texts], [target_prefix], *counts, **options)
+            return result[0]
         changes: list = [
             {} if count in (None, 1) else {"num_hypotheses": count}
             for count in (num_pivots, num_hypotheses)
@@ -267,7 +268,8 @@ class AutoTranslator:
                 "Leave it out."
             )
         if isinstance(texts, str):
-            return self.translate([texts], **options)[0]
+            single: Any = self.translate([texts], **options)
+            return single[0]
         texts = check_texts(texts)
         languages = self.detect(texts)
         results: list = [
