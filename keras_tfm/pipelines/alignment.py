@@ -67,21 +67,35 @@ def join_alignments(
     Args:
         alignments: one for each segment.
         sides: the sources of the segments, and their translations.
-        separators: whitespace before each segment; without any its first word
-            continues that before it.
+        separators: what is before each segment, and after the last: whitespace,
+            and words that are in both texts.
     """
-    links, offsets = set(), [0, 0]
-    for number, (alignment, separator) in enumerate(
-        zip(alignments, separators, strict=True)
-    ):
-        if not separator:
-            offsets = [max(0, offset - 1) for offset in offsets]
-        links |= {(i + offsets[0], j + offsets[1]) for i, j in alignment}
-        counts = [len(side[number].split()) for side in sides]
-        offsets = [
-            offset + count for offset, count in zip(offsets, counts, strict=True)
-        ]
+    links: set[tuple[int, int]] = set()
+    source, target = _WordCounter(), _WordCounter()
+    for number, separator in enumerate(separators):
+        same = [(n, n) for n in range(len(separator.split()))]
+        pieces = [(same, (separator, separator))]
+        if number < len(alignments):
+            pieces.append((alignments[number], [side[number] for side in sides]))
+        for pairs, (source_piece, target_piece) in pieces:
+            begins = source.add(source_piece), target.add(target_piece)
+            links |= {(i + begins[0], j + begins[1]) for i, j in pairs}
     return sorted(links)
+
+
+class _WordCounter:
+    """Counts the words of a text that grows."""
+
+    def __init__(self):
+        self.count, self.is_open = 0, False  # open: the last word may go on
+
+    def add(self, text):
+        """Adds a text, and returns the index of its first word."""
+        begin = self.count - (self.is_open and not text[:1].isspace())
+        if text:
+            self.count = begin + len(text.split())
+            self.is_open = not text[-1].isspace()
+        return begin
 
 
 def pharaoh(alignment: Alignment) -> str:

@@ -5,12 +5,14 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.options import Options
+from keras_tfm.pipelines.finishing import decode_ids, finish
 from keras_tfm.pipelines.segmentation import SegmentedText
 from keras_tfm.pipelines.text_config import TextConfig
 from keras_tfm.pipelines.texts import AnyVocabulary
-from keras_tfm.pipelines.translation import decode_ids
 from keras_tfm.runtime.decoder import Decoder
 
 if TYPE_CHECKING:
@@ -136,6 +138,7 @@ def stream_segments(
     decoder: Decoder,
     source: SegmentedText,
     prefixes: Sequence[list[int]] | None,
+    has_prefix: bool = False,
 ) -> Iterator[str]:
     """Decodes the segments of one text greedily, see `Translator.stream`.
 
@@ -144,6 +147,7 @@ def stream_segments(
         decoder: greedy `Decoder`.
         source: `SegmentedText`.
         prefixes: see `encode_prefixes`.
+        has_prefix: bool. The prefix is more than that of the configuration.
     """
     complete: list[str] = []
     for number, segment in enumerate(source.segments):
@@ -153,6 +157,18 @@ def stream_segments(
             [text] = decode_ids(translator, [ids], [row])
             # The first bytes of a character decode to U+FFFD.
             text = text.rstrip("\ufffd")
+            if segment.steps is not None:
+                text = segment.steps.restore_beginning(text)
             yield source.join([*complete, text], trailing=False)
-        complete += decode_ids(translator, [ids], [row])
+        array = np.array(ids, "int32")[None, None]
+        scores = np.zeros((1, 1), "float32")
+        hypotheses = Hypotheses(array, scores, np.array([[len(ids)]]))
+        [[finished]] = finish(
+            translator,
+            [source._replace(segments=[segment])],
+            [hypotheses],
+            fixed=[0] if has_prefix else [],
+            options=GREEDY,
+        )
+        complete += finished.texts
     yield source.join(complete)

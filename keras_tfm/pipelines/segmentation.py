@@ -3,7 +3,7 @@
 import copy
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,9 @@ class Segment(NamedTuple):
 
     Attributes:
         ids: list of int, token ids; never empty.
-        separator: str, whitespace between it and the segment before.
+        separator: str, between it and the segment before: whitespace, and
+            protected spans that stand beside sentences.
+        steps: `text_steps.Steps` that undo what was done to the text; or None.
 
     Example:
         ```python
@@ -47,6 +49,7 @@ class Segment(NamedTuple):
 
     ids: list[int]
     separator: str
+    steps: Any = None
 
 
 def split_into_lines(text: str) -> list[str]:
@@ -64,7 +67,7 @@ class SegmentedText(NamedTuple):
     Attributes:
         text: str.
         segments: list of `Segment`; empty if the text is blank.
-        trailing: str, whitespace after the last segment.
+        trailing: str, what follows the last segment, as a separator.
 
     Example:
         ```python

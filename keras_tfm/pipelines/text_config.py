@@ -6,6 +6,7 @@ from numbers import Integral
 from typing import Any
 
 from keras_tfm.decode.options import Options
+from keras_tfm.pipelines.protection import ALL, NONE, patterns_of
 from keras_tfm.pipelines.sentences import split_sentences
 
 
@@ -31,9 +32,23 @@ class TextConfig:
             language tag.
         splitter: function from a line to the list of its sentences, unchanged
             and in order. It is not saved, and a SavedModel needs the default.
+        protect: str, or list of str: what a translation keeps unchanged. Kinds
+            are `"url"`, `"email"`, `"placeholder"` (`{name}`, `%d`, `${x}`),
+            `"code"` in backticks, `"emoji"` and `"tag"` (`#tag`, `@name`),
+            `"all"` of them, and `"none"`. Other str are regular expressions.
+            True is `"all"`.
+        stand_ins: list of str: what the model reads in place of protected text,
+            names that it copies.
+        match_numbers: bool. If the digits of a translation differ from those of
+            its source, another hypothesis is taken whose digits agree.
+        lower_capitals: bool. Lower a text in capitals before it is translated,
+            and raise its translation.
+        add_final_mark: bool. Translate a text without a final mark as if it had
+            one.
 
     Raises:
-        ValueError: a size is below 1, or a value has another type.
+        ValueError: a size is below 1, a regular expression is wrong, or a value
+            has another type.
 
     Example:
         ```python
@@ -52,14 +67,25 @@ class TextConfig:
     source_suffix: Sequence[int] = ()
     target_prefix: Sequence[int] = ()
     splitter: Callable[[str], list[str]] = split_sentences
+    protect: bool | str | Sequence[str] = ()
+    stand_ins: Sequence[str] = ("Tom", "John", "Bill", "Lisa", "Boston")
+    match_numbers: bool = False
+    lower_capitals: bool = False
+    add_final_mark: bool = False
 
     def __post_init__(self):
+        if self.protect in (True, False):
+            object.__setattr__(self, "protect", ALL if self.protect else NONE)
+        kinds = {int: _count, bool: _flag, Sequence[int]: _token_ids}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             if field.name == "splitter":
                 continue
-            kind = _count if field.type is int else _token_ids
+            kind = kinds.get(field.type, _strings)
             object.__setattr__(self, field.name, kind(field.name, value))
+        protect = () if NONE in self.protect else self.protect
+        object.__setattr__(self, "protect", protect)
+        patterns_of(protect)  # raises if one is wrong
         if not callable(self.splitter):
             raise ValueError(
                 "`splitter` must be a function from a text to its sentences; got "
@@ -78,6 +104,12 @@ class TextConfig:
         """The most tokens of a segment, without prefix and suffix."""
         special = len(self.source_prefix) + len(self.source_suffix)
         return self.max_source_length - special
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether text is changed before it is encoded."""
+        steps = (self.match_numbers, self.lower_capitals, self.add_final_mark)
+        return bool(self.protect) or any(steps)
 
     @property
     def segment_tokens(self) -> tuple[int, int]:
@@ -133,6 +165,20 @@ def _count(name, value):
     if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
         raise ValueError(f"`{name}` must be an integer of at least 1; got {value!r}.")
     return int(value)
+
+
+def _flag(name, value):
+    if not isinstance(value, bool):
+        raise ValueError(f"`{name}` must be True or False; got {value!r}.")
+    return value
+
+
+def _strings(name, value):
+    strings = (value,) if isinstance(value, str) else value
+    is_list = isinstance(strings, Sequence) and not isinstance(strings, bytes)
+    if not is_list or not all(isinstance(s, str) and s for s in strings):
+        raise ValueError(f"`{name}` must be a str or a list of str; got {value!r}.")
+    return tuple(strings)
 
 
 def _token_ids(name, value):

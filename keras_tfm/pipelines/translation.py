@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.pipelines.alignment import (
     Alignment,
     align_words,
     join_alignments,
     token_words,
 )
+from keras_tfm.pipelines.finishing import Finished
 from keras_tfm.pipelines.segmentation import SegmentedText
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class Hypothesis(NamedTuple):
         alignment: sorted list of pairs of int, the indices of a word of the
             source and of a word of `text`, both as of `split()`; or None if
             attention was not requested.
+        number_mismatch: bool. True if digits differ from those of the source,
+            with the option `match_numbers`.
 
     Example:
         ```python
@@ -58,6 +60,7 @@ class Hypothesis(NamedTuple):
     attention: np.ndarray | None
     truncated: bool
     alignment: Alignment | None = None
+    number_mismatch: bool = False
 
 
 class Translation(NamedTuple):
@@ -109,6 +112,11 @@ class Translation(NamedTuple):
         """Whether the best translation is truncated, see `Hypothesis`."""
         return self.hypotheses[0].truncated
 
+    @property
+    def number_mismatch(self) -> bool:
+        """Whether the best translation has other numbers, see `Hypothesis`."""
+        return self.hypotheses[0].number_mismatch
+
     def __str__(self):
         return self.text
 
@@ -159,7 +167,7 @@ class ScoredTranslation(NamedTuple):
 def join_segments(
     translator: "Translator",
     source: SegmentedText,
-    decoded: Sequence[Hypotheses],
+    finished: Sequence[Finished],
     return_scores: bool,
     merge: bool = True,
 ) -> Translation:
@@ -168,11 +176,12 @@ def join_segments(
     Args:
         translator: `Translator`.
         source: `SegmentedText`.
-        decoded: `Hypotheses` with B = 1, one for each segment.
+        finished: `Finished`, one for each segment.
         return_scores: bool. False: each score is None.
         merge: bool. Keep one hypothesis of each text.
     """
-    rows = [segment.ids for segment in source.segments]
+    rows = [part.segment.ids for part in finished]
+    decoded = [part.hypotheses for part in finished]
     tokens = translator.vocabulary.tokens([token for row in rows for token in row])
     hypotheses = []
     if not rows:
@@ -181,11 +190,11 @@ def join_segments(
     end_id = translator.decoder.options.end_id
     for n in range(decoded[0].ids.shape[1] if decoded else 0):
         ids = [part.ids[0, n, : part.lengths[0, n]].tolist() for part in decoded]
-        texts, attention, alignment = decode_ids(translator, ids, rows), None, None
+        texts, attention, alignment = [part.texts[n] for part in finished], None, None
         if decoded[0].attention is not None:
             weights = [part.attention[0, n] for part in decoded]
             attention = _block_diagonal(weights, list(map(len, ids)), rows)
-            alignment = _align(translator, source, ids, texts, weights)
+            alignment = _align(translator, source, finished, n)
         hypotheses.append(
             Hypothesis(
                 source.join(texts),
@@ -194,6 +203,7 @@ def join_segments(
                 attention,
                 any(row and end_id not in row for row in ids),
                 alignment,
+                any(part.faults[n][2] for part in finished),
             )
         )
     if merge:
@@ -201,15 +211,20 @@ def join_segments(
     return Translation(source.text, tokens, hypotheses)
 
 
-def _align(translator, source, ids, texts, weights):
-    """The alignment of the words of a text in segments."""
+def _align(translator, source, finished, n):
+    """The alignment of the words of a text in segments, of hypothesis n."""
     sides, alignments = (translator.vocabulary, translator.target_vocabulary), []
-    rows = [segment.ids for segment in source.segments]
-    for row, target, attention in zip(rows, ids, weights, strict=True):
-        words = map(token_words, sides, (row, target))
-        alignments.append(align_words(attention[:, : len(row)], *words))
-    separators = [segment.separator for segment in source.segments]
-    sources = translator.vocabulary.decode(rows)
+    sources = translator.vocabulary.decode([part.segment.ids for part in finished])
+    for number, (segment, decoded, *_, marked) in enumerate(finished):
+        target = decoded.ids[0, n, : decoded.lengths[0, n]].tolist()
+        words = map(token_words, sides, (segment.ids, target))
+        links = align_words(decoded.attention[0, n, :, : len(segment.ids)], *words)
+        if segment.steps is not None:
+            links = segment.steps.align(links, marked[n])
+            sources[number] = segment.steps.source
+        alignments.append(links)
+    texts = [part.texts[n] for part in finished]
+    separators = [part.segment.separator for part in finished] + [source.trailing]
     return join_alignments(alignments, (sources, texts), separators)
 
 
@@ -265,25 +280,6 @@ def merge_equal(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
         if (hypothesis.score or 0.0) > (rival.score or 0.0):
             best[hypothesis.text] = hypothesis
     return list(best.values())
-
-
-def decode_ids(
-    translator: "Translator", ids: Sequence[list[int]], rows: Sequence[list[int]]
-) -> list[str]:
-    """Returns the text of each segment.
-
-    Args:
-        translator: `Translator`.
-        ids: lists of target ids.
-        rows: lists of source ids.
-    """
-    decode = translator.target_vocabulary.decode
-    if not translator.decoder.continues_source:
-        return [decode([row])[0] for row in ids]
-    # With the space, if any, between a prompt and its continuation.
-    texts = [decode([[*row, *new]])[0] for row, new in zip(rows, ids, strict=True)]
-    prompts = [decode([row])[0] for row in rows]
-    return [text[len(p) :] for p, text in zip(prompts, texts, strict=True)]
 
 
 def _mean_score(decoded, n, ids):

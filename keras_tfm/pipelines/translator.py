@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -20,13 +20,14 @@ from keras_tfm.pipelines.decoding import (
     stream_segments,
     with_special_ids,
 )
+from keras_tfm.pipelines.finishing import finish
 from keras_tfm.pipelines.languages import language_changes
 from keras_tfm.pipelines.pair_scoring import score_pairs
 from keras_tfm.pipelines.pretrained import resolve
 from keras_tfm.pipelines.saving import read_translator, save_translator
 from keras_tfm.pipelines.segmentation import SegmentedText, Segmenter
-from keras_tfm.pipelines.sentences import split_sentences
 from keras_tfm.pipelines.text_config import TextConfig, split_changes
+from keras_tfm.pipelines.text_steps import segment_texts
 from keras_tfm.pipelines.texts import AnyVocabulary, check_texts, check_vocabulary_size
 from keras_tfm.pipelines.translation import (
     ScoredTranslation,
@@ -51,11 +52,10 @@ class Translator:
         target_vocabulary: the same of the target, or None.
         options: `decode.Options`; None for `Options(beam_size=4)`. `start_id`,
             `end_id` and `unk_id` are set to those of the target vocabulary.
-        batch_size, batch_tokens, split_tokens, max_source_length,
-        source_prefix, source_suffix, target_prefix, splitter: see `TextConfig`.
+        **text: fields of `TextConfig`, such as `batch_size`.
 
     Attributes:
-        config: `TextConfig`, the arguments from `batch_size` on.
+        config: `TextConfig`.
         decoder: `Decoder`; `decoder.options` are the options.
         segmenter: `Segmenter` of the source vocabulary.
 
@@ -86,35 +86,16 @@ class Translator:
         vocabulary: AnyVocabulary,
         target_vocabulary: AnyVocabulary | None = None,
         options: Options | None = None,
-        *,
-        batch_size: int = 64,
-        batch_tokens: int = 2048,
-        split_tokens: int = 128,
-        max_source_length: int = 1024,
-        source_prefix: Sequence[int] = (),
-        source_suffix: Sequence[int] = (),
-        target_prefix: Sequence[int] = (),
-        splitter: Callable[[str], list[str]] = split_sentences,
+        **text: Any,
     ):
         target_vocabulary = target_vocabulary or vocabulary
         check_vocabulary_size(vocabulary, model, "vocabulary_size")
         check_vocabulary_size(target_vocabulary, model, "target_vocabulary_size")
         self.model = model
         self.vocabulary, self.target_vocabulary = vocabulary, target_vocabulary
-        self.segmenter = Segmenter(vocabulary, splitter)
-        config = TextConfig(
-            batch_size=batch_size,
-            batch_tokens=batch_tokens,
-            split_tokens=split_tokens,
-            max_source_length=max_source_length,
-            source_prefix=source_prefix,
-            source_suffix=source_suffix,
-            target_prefix=target_prefix,
-            splitter=splitter,
-        )
-        _configure(
-            self, config, Decoder(model, with_special_ids(options, target_vocabulary))
-        )
+        self.segmenter = Segmenter(vocabulary)
+        options = with_special_ids(options, target_vocabulary)
+        _configure(self, TextConfig(**text), Decoder(model, options))
 
     def __call__(
         self, texts: str | Iterable[str], progress: bool = False
@@ -206,8 +187,14 @@ class Translator:
                 )
             if progress:
                 bar.add(1)
-        merge = not decoder.options.samples
-        translations = self.assemble(sources, decoded, return_scores, merge)
+        translations = self.assemble(
+            sources,
+            decoded,
+            return_scores,
+            merge=not decoder.options.samples,
+            fixed=constrained | _prefixed(target_prefix, texts),
+            options=options,
+        )
         return translations[0] if single else translations
 
     def bulk(
@@ -265,7 +252,7 @@ class Translator:
         decoder = self._decoders.get(GREEDY)
         [source] = self.encode(check_texts([text]))
         prefixes = encode_prefixes(target_prefix, [source], self, decoder)
-        return stream_segments(self, decoder, source, prefixes)
+        return stream_segments(self, decoder, source, prefixes, bool(target_prefix))
 
     def score(self, pairs: Iterable[tuple[str, str]]) -> list[ScoredTranslation]:
         """Scores translations of sources.
@@ -363,7 +350,7 @@ class Translator:
         texts, config = check_texts(texts), self.config
         if self.decoder.continues_source:  # a language model: prompts stay whole
             unsplit = range(len(texts))
-        sources = self.segmenter.segment(texts, *config.segment_tokens, unsplit)
+        sources = segment_texts(self, texts, unsplit)
         for number, source in enumerate(sources):
             for segment in source.segments:
                 segment.ids[:0] = config.source_prefix
@@ -377,23 +364,29 @@ class Translator:
         decoded: Iterable[Hypotheses],
         return_scores: bool = True,
         merge: bool = True,
+        fixed: Collection[int] = (),
+        options: dict[str, Any] | None = None,
     ) -> list[Translation]:
         """Makes translations of decoded segments.
+
+        Segments whose translation lost a protected span or a number are decoded
+        again, see `TextConfig`.
 
         Args:
             sources: list of `SegmentedText`, of `encode`.
             decoded: `Hypotheses` with B = 1, one for each segment of each text.
             return_scores: see `translate`.
             merge: bool. Keep one hypothesis of each text.
+            fixed: ints, indices of texts that are not decoded again.
+            options: dict of the options of `translate`, or None.
 
         Returns:
             list of `Translation`, in the order of the texts.
         """
-        decoded = iter(decoded)
-        groups = ([next(decoded) for _ in source.segments] for source in sources)
+        finished = finish(self, sources, list(decoded), fixed, options)
         return [
-            join_segments(self, *pair, return_scores, merge)
-            for pair in zip(sources, groups, strict=True)
+            join_segments(self, source, parts, return_scores, merge)
+            for source, parts in zip(sources, finished, strict=True)
         ]
 
     def save(self, folder: str | os.PathLike) -> None:
@@ -490,6 +483,13 @@ class Translator:
             model_options.replace(**options),
             **{**model_text, **text},
         )
+
+
+def _prefixed(target_prefix, texts):
+    """The indices of the texts that have a target prefix of their own."""
+    if target_prefix is None or isinstance(target_prefix, str):
+        target_prefix = [target_prefix] * len(texts)
+    return {number for number, prefix in enumerate(target_prefix) if prefix}
 
 
 def _configure(translator, config, decoder):

@@ -1,0 +1,254 @@
+"""Undoes the steps around a model, and decodes again where they failed."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from keras_tfm.decode.hypotheses import Hypotheses
+from keras_tfm.decode.protocol import Capabilities
+from keras_tfm.pipelines.placing import Alignment, place, token_ends
+from keras_tfm.pipelines.protection import apply, replace_copies
+from keras_tfm.pipelines.segmentation import Segment, SegmentedText
+from keras_tfm.pipelines.text_steps import prepare
+
+if TYPE_CHECKING:
+    from keras_tfm.pipelines.translator import Translator
+
+ATTEMPTS = (0, 1, 2, None)  # other stand-ins; at last without any
+PERFECT = (0, 0, False)
+
+
+class Finished(NamedTuple):
+    """A segment with its translations.
+
+    Attributes:
+        segment: `Segment`, as the model read it.
+        hypotheses: `Hypotheses` with B = 1.
+        texts: list of str, one for each hypothesis.
+        faults: one tuple for each: the stand-ins that were not copied once, the
+            spans without a stand-in but emoji, and whether numbers differ.
+        marked: list of str, the texts that the model wrote, with markers.
+    """
+
+    segment: Segment
+    hypotheses: Hypotheses
+    texts: list[str]
+    faults: list[tuple]
+    marked: list[str]
+
+
+def finish(
+    translator: "Translator",
+    sources: Sequence[SegmentedText],
+    decoded: Sequence[Hypotheses],
+    fixed: Collection[int] = (),
+    options: Mapping[str, Any] | None = None,
+) -> list[list[Finished]]:
+    """Makes the texts of decoded segments.
+
+    A segment whose best hypothesis lost a protected span or a number is decoded
+    again, with other stand-ins, all hypotheses and attention.
+
+    Args:
+        translator: `Translator`.
+        sources: list of `SegmentedText`.
+        decoded: `Hypotheses` with B = 1, one for each segment.
+        fixed: ints, indices of texts that cannot be decoded again.
+        options: dict of the options that were changed for this call, or None.
+
+    Returns:
+        One list for each text.
+    """
+    items = [(n, segment) for n, source in enumerate(sources) for segment in source[1]]
+    finished = [
+        finish_segment(translator, segment, hypotheses)
+        for (_, segment), hypotheses in zip(items, decoded, strict=True)
+    ]
+    faulty = [
+        n
+        for n, (text, _) in enumerate(items)
+        if text not in fixed and _can_improve(translator, finished[n])
+    ]
+    again = decode_again(translator, [finished[n] for n in faulty], options or {})
+    for n, better in zip(faulty, again, strict=True):
+        finished[n] = better
+    remaining = iter(finished)
+    return [[next(remaining) for _ in source.segments] for source in sources]
+
+
+def finish_segment(
+    translator: "Translator", segment: Segment, hypotheses: Hypotheses
+) -> Finished:
+    """Makes the texts of the hypotheses of a segment.
+
+    Args:
+        translator: `Translator`.
+        segment: `Segment`.
+        hypotheses: `Hypotheses` with B = 1.
+    """
+    texts, faults, marked = [], [], []
+    for n, (length, score) in enumerate(
+        zip(hypotheses.lengths[0], hypotheses.scores[0], strict=True)
+    ):
+        ids = hypotheses.ids[0, n, :length].tolist()
+        [text] = decode_ids(translator, [ids], [segment.ids])
+        fault: tuple = PERFECT
+        marked.append(text)
+        if segment.steps is not None:
+            attention = hypotheses.attention
+            weights = None if attention is None else attention[0, n]
+            marked[-1], fault = _mark(translator, segment, ids, text, weights)
+            text = segment.steps.restore(marked[-1])
+        texts.append(text)
+        # A search that has fewer hypotheses fills up with empty ones.
+        faults.append(fault if math.isfinite(score) else (math.inf, 0, False))
+    return Finished(segment, hypotheses, texts, faults, marked)
+
+
+def _mark(translator, segment, ids, text, attention):
+    """The text of one hypothesis with markers, and its faults."""
+    steps = segment.steps
+    edits, faults = replace_copies(text, steps.stand_ins)
+    copied = {edit.text for edit in edits}
+    others = {m: index for m, index in steps.offsets.items() if m not in copied}
+    if others:
+        alignment = None
+        if attention is not None:
+            alignment = _align(translator, segment, ids, attention)
+        edits += place(others, steps.model_text, text, alignment)
+    marked = apply(text, edits)
+    left_out = sum(
+        marker not in steps.stand_ins and span.kind != "emoji"
+        for marker, span in steps.spans.items()
+    )
+    differ = translator.config.match_numbers and steps.numbers_differ(marked)
+    return marked, (len(faults), left_out, differ)
+
+
+def _align(translator, segment, ids, attention):
+    config = translator.config
+    begin, end = len(config.source_prefix), len(config.source_suffix)
+    row = segment.ids[begin : len(segment.ids) - end]
+    if ids[-1:] == [translator.decoder.options.end_id]:
+        ids = ids[:-1]
+    return Alignment(
+        token_ends(translator.vocabulary, row),
+        token_ends(translator.target_vocabulary, ids),
+        attention[: len(ids), begin : begin + len(row)],
+    )
+
+
+def _can_improve(translator, finished):
+    """Whether another pass may place spans better or keep numbers."""
+    steps, fault = finished.segment.steps, finished.faults[0]
+    if steps is None or translator.decoder.options.samples:
+        return False
+    needs_attention = (
+        len(steps.stand_ins) < len(steps.spans)
+        and finished.hypotheses.attention is None
+        and _has_attention(translator)
+    )
+    return needs_attention or fault[0] > 0 or fault[2]
+
+
+def _has_attention(translator):
+    return "return_attention" in Capabilities.of(translator.model).begin_options
+
+
+def decode_again(
+    translator: "Translator", finished: Sequence[Finished], options: Mapping[str, Any]
+) -> list[Finished]:
+    """Decodes segments with other stand-ins, all hypotheses and attention.
+
+    Args:
+        translator: `Translator`.
+        finished: list of `Finished`.
+        options: dict of changed options.
+
+    Returns:
+        list of `Finished`, with as many hypotheses as before: those with the
+        fewest faults, the best first.
+    """
+    if not finished:
+        return []
+    variants = [_variants(translator, item) for item in finished]
+    config = translator.config
+    beam_size = options.get("beam_size", translator.decoder.options.beam_size)
+    options = {**options, "num_hypotheses": beam_size}
+    if _has_attention(translator):
+        options["return_attention"] = True
+    rows = [segment.ids for segments in variants for segment in segments]
+    prefix = list(config.target_prefix)
+    decoded: list = [None] * len(rows)
+    for n, hypotheses in translator._decoders.get(options).bulk(
+        rows,
+        config.batch_tokens,
+        config.batch_size,
+        target_prefix=[prefix] * len(rows) if prefix else None,
+    ):
+        decoded[n] = hypotheses
+    remaining = iter(decoded)
+    results = []
+    for item, segments in zip(finished, variants, strict=True):
+        candidates = [
+            finish_segment(translator, segment, next(remaining)) for segment in segments
+        ]
+        results.append(_best(min(candidates, key=lambda c: min(c.faults)), item))
+    return results
+
+
+def _variants(translator, finished):
+    """The segment, and if a stand-in was lost, the segment with others."""
+    segment, config = finished.segment, translator.config
+    if not finished.faults[0][0]:
+        return [segment]
+    steps = segment.steps
+    prepared = [
+        prepare(translator, steps.text, steps.spans, attempt) for attempt in ATTEMPTS
+    ]
+    rows = translator.vocabulary.encode([steps.model_text for steps in prepared])
+    segments = [
+        Segment([*config.source_prefix, *row, *config.source_suffix], separator, steps)
+        for steps, row, separator in zip(
+            prepared, rows, [segment.separator] * len(rows), strict=True
+        )
+        if row
+    ]
+    return [s for s in segments if len(s.ids) <= config.max_source_length]
+
+
+def _best(candidate, before):
+    """A candidate with its best hypotheses first, as many as before."""
+    faults = candidate.faults
+    count = len(before.texts)
+    order = sorted(range(len(faults)), key=faults.__getitem__)[:count]
+    hypotheses = candidate.hypotheses._replace(
+        **{} if before.hypotheses.attention is not None else {"attention": None}
+    )
+    hypotheses = Hypotheses(*(a if a is None else a[:, order] for a in hypotheses))
+    return Finished(
+        candidate.segment,
+        hypotheses,
+        [candidate.texts[n] for n in order],
+        [faults[n] for n in order],
+        [candidate.marked[n] for n in order],
+    )
+
+
+def decode_ids(
+    translator: "Translator", ids: Sequence[list[int]], rows: Sequence[list[int]]
+) -> list[str]:
+    """Returns the text of each segment.
+
+    Args:
+        translator: `Translator`.
+        ids: lists of target ids.
+        rows: lists of source ids.
+    """
+    decode = translator.target_vocabulary.decode
+    if not translator.decoder.continues_source:
+        return [decode([row])[0] for row in ids]
+    # With the space, if any, between a prompt and its continuation.
+    texts = [decode([[*row, *new]])[0] for row, new in zip(rows, ids, strict=True)]
+    prompts = [decode([row])[0] for row in rows]
+    return [text[len(p) :] for p, text in zip(prompts, texts, strict=True)]

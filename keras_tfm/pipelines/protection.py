@@ -1,0 +1,249 @@
+"""Finds what a translation must keep unchanged, and puts it back.
+
+A protected span, such as a URL, is one character of private use in the text
+until the end: its marker. Before the model reads the text, a marker becomes a
+stand-in that models copy, a name or a number, or is left out.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+FIRST_MARKER, LAST_MARKER = 0xF0000, 0xFFFFD  # private use; protected themselves
+MARKER = f"[{chr(FIRST_MARKER)}-{chr(LAST_MARKER)}]"
+_PICTURE = (
+    r"(?:[\U0001F000-\U0001FAFF\u2600-\u27BF\u231A\u231B\u23E9-\u23FA\u2B50\u2B55]"
+    r"|[\u00A9\u00AE\u203C\u2049\u2122\u2139\u2194-\u21AA\u25AA-\u25FE\u2934\u2935"
+    r"\u2B05-\u2B1C\u3030\u303D\u3297\u3299](?=\uFE0F))"
+    r"[\uFE0F\U0001F3FB-\U0001F3FF\U000E0020-\U000E007F]*"
+)
+# In the order in which they claim text.
+KINDS = {
+    "code": r"```.+?```|``[^\n]+?``|`[^`\n]+`",
+    "url": r"\b(?:(?:https?|ftp|file)://|www\.)[^\s<>\"`]*[\w/#=&%~+$-]",
+    "email": r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b",
+    "placeholder": (
+        r"\{\{[^{}\n]*\}\}|[$%#]\{[^{}\n]*\}|\{[\w.:!%<>\[\]-]*\}"
+        r"|(?<![\w%])%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?[hlLz]*"
+        r"[diouxXeEfFgGcrs@](?![A-Za-z])"
+    ),
+    "emoji": (
+        rf"[\U0001F1E6-\U0001F1FF]{{2}}|{_PICTURE}(?:\u200D{_PICTURE})*"
+        r"|[0-9#*]\uFE0F?\u20E3|(?<!\S)(?:[:;]-?[()DP]|<3)(?!\S)"
+    ),
+    "tag": r"(?<![\w&/])[@#][A-Za-z_]\w+",
+}
+ALL, NONE = "all", "none"
+# Where a number stands in a sentence, so does its stand-in.
+_NUMBER = re.compile(
+    r"%(?:\(\w+\))?[-+#0\d.hlLz]*[diouxXeEfFgG]$"
+    r"|\W(?:\w*_)?(?:n|num|number|count|total|amount|price|quantity|size|year|age"
+    r"|percent|days|hours|minutes|seconds)\W",
+    re.IGNORECASE,
+)
+NUMBERS = ("500", "90", "60", "200", "80", "25")
+
+
+class Span(NamedTuple):
+    """Text that stays unchanged.
+
+    Attributes:
+        text: str.
+        kind: `"name"` or `"number"`, by the stand-in that suits a sentence; or
+            `"emoji"`, which is left out.
+    """
+
+    text: str
+    kind: str
+
+
+class Edit(NamedTuple):
+    """A replacement of the characters from `begin` to `end` of a text."""
+
+    begin: int
+    end: int
+    text: str
+
+
+def patterns_of(protect: Sequence[str]) -> list[tuple[str, re.Pattern]]:
+    """Returns the kind and the pattern of each entry of `TextConfig.protect`.
+
+    Args:
+        protect: names of `KINDS`, `"all"`, and regular expressions, which come
+            first.
+
+    Raises:
+        ValueError: a regular expression is wrong.
+    """
+    names = KINDS if ALL in protect else [name for name in KINDS if name in protect]
+    patterns = []
+    for entry in protect:
+        if entry in (ALL, *KINDS):
+            continue
+        try:
+            patterns.append(("name", re.compile(entry)))
+        except re.error as error:
+            raise ValueError(
+                f"`protect` must hold kinds, of {[ALL, *KINDS]}, or regular "
+                f"expressions; got {entry!r}: {error}."
+            ) from error
+    patterns += [(name, re.compile(KINDS[name], re.DOTALL)) for name in names]
+    return [*patterns, ("name", re.compile(MARKER))]
+
+
+def hide(
+    text: str, patterns: Sequence[tuple[str, re.Pattern]]
+) -> tuple[str, dict[str, Span]]:
+    """Replaces protected spans by markers.
+
+    Args:
+        text: str.
+        patterns: of `patterns_of`.
+
+    Returns:
+        str, and a dict from each marker in it, in their order, to its `Span`.
+        Neighbors of one kind with nothing but spaces between are one span.
+    """
+    spans: list[tuple[int, int, str]] = []
+    is_free = bytearray(b"\1" * len(text))
+    for kind, pattern in patterns:
+        for match in pattern.finditer(text):
+            begin, end = match.span()
+            if begin < end and all(is_free[begin:end]):
+                is_free[begin:end] = bytes(end - begin)
+                spans.append((begin, end, _kind_of_span(kind, match[0])))
+    merged: list[tuple[int, int, str]] = []
+    for begin, end, kind in sorted(spans):
+        if merged and merged[-1][2] == kind != "number":
+            space = text[merged[-1][1] : begin]
+            if not space.strip(" ") and len(space) <= 1:
+                begin = merged.pop()[0]
+        merged.append((begin, end, kind))
+    hidden, protected, last = [], {}, 0
+    for number, (begin, end, kind) in enumerate(merged):
+        marker = chr(FIRST_MARKER + number)
+        protected[marker] = Span(text[begin:end], kind)
+        hidden += [text[last:begin], marker]
+        last = end
+    return "".join([*hidden, text[last:]]), protected
+
+
+def _kind_of_span(kind, text):
+    if kind == "placeholder" and _NUMBER.search(text):
+        return "number"
+    return "emoji" if kind == "emoji" else "name"
+
+
+def expand(text: str, spans: Mapping[str, Span]) -> str:
+    """Replaces markers by their spans.
+
+    Args:
+        text: str.
+        spans: of `hide`.
+    """
+    return "".join(spans[char].text if char in spans else char for char in text)
+
+
+def cut_edges(text: str, spans: Mapping[str, Span]) -> list[str]:
+    """Cuts off the spans that stand beside a sentence rather than in it.
+
+    Those are emoji at the edges and after a sentence; and spans at the end that
+    follow a sentence or a colon.
+
+    Args:
+        text: str, a segment with markers.
+        spans: of `hide`.
+
+    Returns:
+        list of str that joins to `text`: those with even indices, which may be
+        empty, are translated; the others have spans and whitespace only.
+    """
+    emoji = "".join(marker for marker, span in spans.items() if span.kind == "emoji")
+    beside = rf"\s*[{emoji}][{emoji}\s]*" if emoji else r"(?!)"
+    return re.split(
+        rf"(\A(?:\s|{MARKER})+\Z|\A[{emoji}\s]+|{beside}\Z|\s+\Z"
+        rf"|(?<=[.!?\u2026:])(?:{beside}|\s+{MARKER}\s*\Z))",
+        text,
+    )
+
+
+def choose_stand_ins(
+    text: str, spans: Mapping[str, Span], names: Sequence[str], attempt: int = 0
+) -> dict[str, str]:
+    """Returns the stand-in of each marker of a text that has one.
+
+    Args:
+        text: str, with markers.
+        spans: of `hide`.
+        names: str, stand-ins in order of preference. One that the text has is
+            not taken.
+        attempt: int >= 0. Each attempt begins with another stand-in.
+
+    Returns:
+        dict from markers to different strings. Spans of kind `"emoji"` have
+        none, nor have those beside a letter and those for which none is left.
+    """
+    free = {
+        kind: [stand_in for stand_in in pool if not _copies(stand_in).search(text)]
+        for kind, pool in (
+            ("name", [*names[attempt:], *names[:attempt]]),
+            ("number", [*NUMBERS[attempt:], *NUMBERS[:attempt]]),
+        )
+    }
+    stand_ins = {}
+    for match in re.finditer(MARKER, text):
+        pool = free.get(spans[match[0]].kind)
+        before, after = text[: match.start()][-1:], text[match.end() :][:1]
+        if pool and not before.isalnum() and not after.isalnum():
+            stand_ins[match[0]] = pool.pop(0)
+    return stand_ins
+
+
+def _copies(stand_in):
+    """The pattern of a stand-in, with a genitive, in a translation."""
+    return re.compile(
+        rf"(?<![\w.,]){re.escape(stand_in)}(?:s|['\u2019]s?)?(?![\w]|[.,]\d)"
+        if stand_in.isdigit()
+        else rf"(?<!\w){re.escape(stand_in)}(?:s|['\u2019]s?)?(?!\w)",
+        re.IGNORECASE,
+    )
+
+
+def replace_copies(
+    text: str, stand_ins: Mapping[str, str]
+) -> tuple[list[Edit], set[str]]:
+    """Finds the copies of stand-ins in a translation.
+
+    Args:
+        text: str, as the model wrote it.
+        stand_ins: of `choose_stand_ins`.
+
+    Returns:
+        list of `Edit`: the first copy becomes the marker, others go; and the
+        markers that have no copy, or several.
+    """
+    edits, faults = [], set()
+    for marker, stand_in in stand_ins.items():
+        copies = list(_copies(stand_in).finditer(text))
+        for number, match in enumerate(copies):
+            begin = match.start()
+            if number and text[:begin].endswith(" "):
+                begin -= 1
+            edits.append(Edit(begin, match.end(), "" if number else marker))
+        if len(copies) != 1:
+            faults.add(marker)
+    return edits, faults
+
+
+def apply(text: str, edits: Sequence[Edit]) -> str:
+    """Applies edits that do not overlap; those at one place in their order.
+
+    Args:
+        text: str.
+        edits: list of `Edit`.
+    """
+    result, last = [], 0
+    for begin, end, replacement in sorted(edits, key=lambda edit: edit[:2]):
+        result += [text[last:begin], replacement]
+        last = end
+    return "".join([*result, text[last:]])

@@ -1,0 +1,249 @@
+"""The steps around a model: before text is encoded, and after it is decoded."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from keras_tfm.pipelines import letter_case, protection
+from keras_tfm.pipelines.alignment import Alignment
+from keras_tfm.pipelines.digits import numbers_differ
+from keras_tfm.pipelines.protection import MARKER, Span
+from keras_tfm.pipelines.segmentation import Segment, SegmentedText
+from keras_tfm.pipelines.sentences import SEPARATOR
+
+if TYPE_CHECKING:
+    from keras_tfm.pipelines.translator import Translator
+
+WORD = "Tom"
+RESERVE = 16  # tokens
+_AFTER_LETTER = re.compile(rf"(?<=\w){MARKER}")
+_BEFORE_LETTER = re.compile(rf"{MARKER}(?=\w)")
+
+
+class Steps(NamedTuple):
+    """What was done to a segment, so that it can be undone.
+
+    Attributes:
+        text: str, the segment in the source, with a marker for each protected
+            span.
+        spans: dict from its markers to `Span`.
+        stand_ins: dict from markers to what the model reads in their place;
+            nothing for the others.
+        model_text: str that the model reads.
+        offsets: dict from markers to their index in `model_text`.
+        is_raised: bool. The segment was in capitals.
+        final_mark: str that the segment lacked.
+    """
+
+    text: str
+    spans: Mapping[str, Span]
+    stand_ins: Mapping[str, str]
+    model_text: str
+    offsets: Mapping[str, int]
+    is_raised: bool
+    final_mark: str
+
+    def numbers_differ(self, target: str) -> bool:
+        """Returns whether the numbers of a translation are others.
+
+        Args:
+            target: str, with markers.
+        """
+        return numbers_differ(re.sub(MARKER, "", self.text), re.sub(MARKER, "", target))
+
+    def restore(self, target: str) -> str:
+        """Returns the text of a translation in the end.
+
+        Args:
+            target: str, with markers.
+        """
+        if self.final_mark:
+            target = letter_case.without_final_mark(target)
+        target = target.upper() if self.is_raised else target
+        return protection.expand(target, self.spans)
+
+    @property
+    def source(self) -> str:
+        """The segment in the source."""
+        return protection.expand(self.text, self.spans)
+
+    def align(self, alignment: Alignment, target: str) -> Alignment:
+        """Returns the alignment of the words of source and translation.
+
+        Args:
+            alignment: that of the words that the model read and wrote.
+            target: str, the translation with markers.
+        """
+        sources, targets = map(self._words, (self.text, target))
+        keys = [*alignment, *((marker, marker) for marker in self.spans)]
+        pairs = [(sources.get(a, ()), targets.get(b, ())) for a, b in keys]
+        return sorted({(i, j) for a, b in pairs for i in a for j in b})
+
+    def _words(self, marked):
+        """Indices of words, by index of the model's word and by marker."""
+        indices: dict[Any, range] = {}
+        end = num_model_words = 0
+        for word in marked.split():
+            begin = end
+            end += len(protection.expand(word, self.spans).split())
+            words = range(begin, end)
+            indices |= dict.fromkeys(re.findall(MARKER, word), words)
+            model_word = re.sub(MARKER, lambda m: self.stand_ins.get(m[0], ""), word)
+            if model_word == word or re.search(r"\w", model_word):
+                indices[num_model_words] = words
+                num_model_words += 1
+        return indices
+
+    def restore_beginning(self, target: str) -> str:
+        """Returns the text of a translation that is not complete.
+
+        Args:
+            target: str, as the model has written it so far. A last word that
+                may become a stand-in is left out.
+        """
+        last = re.search(r"\w*\Z", target)[0].lower()
+        stand_ins = [stand_in.lower() for stand_in in self.stand_ins.values()]
+        if last and any(s.startswith(last) or last.startswith(s) for s in stand_ins):
+            target = target[: -len(last)].rstrip()
+        edits, _ = protection.replace_copies(target, self.stand_ins)
+        return self.restore(protection.apply(target, edits))
+
+
+def prepare(
+    translator: "Translator",
+    text: str,
+    spans: Mapping[str, Span],
+    attempt: int | None = 0,
+    keeps_case: bool = False,
+) -> Steps:
+    """Makes the text that a model reads of a segment.
+
+    Args:
+        translator: `Translator`.
+        text: str, with markers.
+        spans: dict from markers to `Span`, of the whole text.
+        attempt: see `choose_stand_ins`; None leaves all spans out.
+        keeps_case: bool. Do not lower capitals.
+    """
+    config = translator.config
+    words = re.sub(MARKER, "", text)
+    spans = {marker: spans[marker] for marker in re.findall(MARKER, text)}
+    vocabulary, marked, is_raised = translator.vocabulary, text, False
+    if config.lower_capitals and not keeps_case:
+        is_raised = letter_case.is_capitals(words, vocabulary)
+    if is_raised:
+        marked = letter_case.lower_capitals(text, vocabulary)
+    final_mark = letter_case.missing_mark(text) if config.add_final_mark else ""
+    stand_ins = {}
+    if attempt is not None:
+        stand_ins = protection.choose_stand_ins(
+            marked, spans, config.stand_ins, attempt
+        )
+    result, offsets = "", {}
+    for part in re.split(f"({MARKER})", marked + final_mark):
+        if part in spans:
+            offsets[part] = len(result)
+            result += stand_ins.get(part, "")
+        elif not result or result.endswith(" "):  # after a span that is left out
+            is_mark = part.lstrip(" ")[:1] in tuple(".,!?;:\u2026)")
+            result = (result.rstrip(" ") if is_mark else result) + part.lstrip(" ")
+        else:
+            result += part
+    return Steps(text, spans, stand_ins, result, offsets, is_raised, final_mark)
+
+
+def segment_texts(
+    translator: "Translator", texts: Sequence[str], unsplit: Collection[int]
+) -> list[SegmentedText]:
+    """Splits texts into segments, with the ids of what the model reads.
+
+    Args:
+        translator: `Translator`.
+        texts: list of str.
+        unsplit: ints, indices of texts that are not split.
+    """
+    config, segmenter = translator.config, translator.segmenter
+    split_tokens, max_tokens = config.segment_tokens
+    if not config.has_steps or translator.decoder.continues_source:
+        return segmenter.segment(texts, split_tokens, max_tokens, unsplit)
+    patterns = protection.patterns_of(config.protect) if config.protect else []
+    hidden = [
+        protection.hide(text.replace(SEPARATOR, "\ufffd"), patterns) for text in texts
+    ]
+    # While sentences are split, one word stands for every span.
+    words = [
+        next((w for w in config.stand_ins if w.lower() not in text.lower()), WORD)
+        for text in texts
+    ]
+    plain = [
+        _AFTER_LETTER.sub(rf" {word}", _BEFORE_LETTER.sub(f"{word} ", text))
+        for (text, _), word in zip(hidden, words, strict=True)
+    ]
+    plain = [re.sub(MARKER, w, text) for text, w in zip(plain, words, strict=True)]
+    # A stand-in or a final mark may make a segment longer.
+    max_tokens = max(max_tokens - RESERVE, max_tokens // 2, 1)
+    limits = min(split_tokens, max_tokens), max_tokens
+    sources = segmenter.segment(plain, *limits, unsplit)
+    results = [
+        _prepared_text(translator, texts[n], *hidden[n], words[n], source, n in unsplit)
+        for n, source in enumerate(sources)
+    ]
+    segments = [s for result in results for s in result.segments if not s.ids]
+    rows = translator.vocabulary.encode([s.steps.model_text for s in segments])
+    for segment, row in zip(segments, rows, strict=True):
+        segment.ids.extend(row)
+    return list(map(_without_empty, results))
+
+
+def _prepared_text(translator, text, hidden, spans, word, source, is_whole):
+    """A text with prepared segments; those that must be encoded have no ids."""
+    segments, separator = [], ""
+    for gap, part, ids in _marked_parts(translator, source, hidden, word):
+        separator += gap
+        for index, piece in enumerate(protection.cut_edges(part, spans)):
+            bare = re.sub(MARKER, "", piece)
+            stays = bare != piece and not re.search(r"\w", bare)
+            if translator.config.lower_capitals:
+                stays |= letter_case.is_acronym(piece, translator.vocabulary)
+            if index % 2 or stays or not piece:
+                separator += piece
+                continue
+            steps = prepare(translator, piece, spans, keeps_case=is_whole)
+            row = list(ids) if steps.model_text == piece == part else []
+            gap = protection.expand(separator, spans)
+            segments.append(Segment(row, gap, steps))
+            separator = ""
+    return SegmentedText(text, segments, protection.expand(separator, spans))
+
+
+def _marked_parts(translator, source, text, word):
+    """The separator, the text with markers, and the ids of each segment."""
+    rows = [segment.ids for segment in source.segments]
+    if len(rows) == 1:
+        before, after = source.segments[0].separator, source.trailing
+        body = text[len(before) : len(text) - len(after)]
+        if f"{before}{body}{after}" == text and body == body.strip():
+            return [(before, body, rows[0]), (after, "", [])]
+    markers = iter(re.findall(MARKER, text))
+    pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
+    texts = [
+        pattern.sub(lambda match: next(markers, match[0]), part)
+        for part in translator.vocabulary.decode(rows)
+    ]
+    separators = [segment.separator for segment in source.segments]
+    parts = list(zip(separators, texts, rows, strict=True))
+    # A word that was split is not found.
+    return [*parts, (source.trailing + "".join(markers), "", [])]
+
+
+def _without_empty(source):
+    """A text whose segments all have tokens; others are not translated."""
+    segments, separator = [], ""
+    for segment in source.segments:
+        separator += segment.separator
+        if segment.ids:
+            segments.append(segment._replace(separator=separator))
+            separator = ""
+        else:
+            separator += segment.steps.restore(segment.steps.text)
+    return source._replace(segments=segments, trailing=separator + source.trailing)
