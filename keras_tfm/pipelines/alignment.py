@@ -73,8 +73,8 @@ def join_alignments(
     links: set[tuple[int, int]] = set()
     source, target = _WordCounter(), _WordCounter()
     for number, separator in enumerate(separators):
-        same = [(n, n) for n in range(len(separator.split()))]
-        pieces = [(same, (separator, separator))]
+        identity = [(n, n) for n in range(len(separator.split()))]
+        pieces = [(identity, (separator, separator))]
         if number < len(alignments):
             pieces.append((alignments[number], [side[number] for side in sides]))
         for pairs, (source_piece, target_piece) in pieces:

@@ -67,9 +67,9 @@ def _digit_groups(text):
     return Counter(re.findall(r"\d+", text))
 
 
-def _unexplained(numbers, others, text):
-    """Whether numbers are neither among others nor words of their text."""
-    rest = numbers - others
+def _unexplained(numbers, counterparts, text):
+    """Whether numbers are neither among counterparts nor words of their text."""
+    rest = numbers - counterparts
     if not rest or not text:
         return bool(rest)
     words = Counter(re.findall(r"\w+", text.lower()))

@@ -27,14 +27,14 @@ class Finished(NamedTuple):
         texts: list of str, one for each hypothesis.
         faults: one tuple for each: the stand-ins that were not copied once, the
             spans without a stand-in but emoji, and whether numbers differ.
-        marked: list of str, the texts that the model wrote, with markers.
+        marked_texts: list of str, the texts that the model wrote, with markers.
     """
 
     segment: Segment
     hypotheses: Hypotheses
     texts: list[str]
     faults: list[tuple]
-    marked: list[str]
+    marked_texts: list[str]
 
 
 def finish(
@@ -69,9 +69,9 @@ def finish(
         for n, (text, _) in enumerate(items)
         if text not in fixed and _can_improve(translator, finished[n])
     ]
-    again = decode_again(translator, [finished[n] for n in faulty], options or {})
-    for n, better in zip(faulty, again, strict=True):
-        finished[n] = better
+    repaired = decode_again(translator, [finished[n] for n in faulty], options or {})
+    for n, item in zip(faulty, repaired, strict=True):
+        finished[n] = item
     remaining = iter(finished)
     return [[next(remaining) for _ in source.segments] for source in sources]
 
@@ -86,23 +86,23 @@ def finish_segment(
         segment: `Segment`.
         hypotheses: `Hypotheses` with B = 1.
     """
-    texts, faults, marked = [], [], []
+    texts, faults, marked_texts = [], [], []
     for n, (length, score) in enumerate(
         zip(hypotheses.lengths[0], hypotheses.scores[0], strict=True)
     ):
         ids = hypotheses.ids[0, n, :length].tolist()
         [text] = decode_ids(translator, [ids], [segment.ids])
         fault: tuple = PERFECT
-        marked.append(text)
+        marked_texts.append(text)
         if segment.steps is not None:
             attention = hypotheses.attention
             weights = None if attention is None else attention[0, n]
-            marked[-1], fault = _mark(translator, segment, ids, text, weights)
-            text = segment.steps.restore(marked[-1])
+            marked_texts[-1], fault = _mark(translator, segment, ids, text, weights)
+            text = segment.steps.restore(marked_texts[-1])
         texts.append(text)
         # A search that has fewer hypotheses fills up with empty ones.
         faults.append(fault if math.isfinite(score) else (math.inf, 0, False))
-    return Finished(segment, hypotheses, texts, faults, marked)
+    return Finished(segment, hypotheses, texts, faults, marked_texts)
 
 
 def _mark(translator, segment, ids, text, attention):
@@ -110,19 +110,19 @@ def _mark(translator, segment, ids, text, attention):
     steps = segment.steps
     edits, faults = replace_copies(text, steps.stand_ins)
     copied = {edit.text for edit in edits}
-    others = {m: index for m, index in steps.offsets.items() if m not in copied}
-    if others:
+    offsets = {m: index for m, index in steps.offsets.items() if m not in copied}
+    if offsets:
         alignment = None
         if attention is not None:
             alignment = _align(translator, segment, ids, attention)
-        edits += place(others, steps.model_text, text, alignment)
-    marked = apply(text, edits)
+        edits += place(offsets, steps.model_text, text, alignment)
+    marked_text = apply(text, edits)
     left_out = sum(
         marker not in steps.stand_ins and span.kind != "emoji"
         for marker, span in steps.spans.items()
     )
-    differ = translator.config.match_numbers and steps.numbers_differ(marked)
-    return marked, (len(faults), left_out, differ)
+    differ = translator.config.match_numbers and steps.numbers_differ(marked_text)
+    return marked_text, (len(faults), left_out, differ)
 
 
 def _align(translator, segment, ids, attention):
@@ -217,13 +217,13 @@ def _variants(translator, finished):
     return [s for s in segments if len(s.ids) <= config.max_source_length]
 
 
-def _best(candidate, before):
+def _best(candidate, replaced_item):
     """A candidate with its best hypotheses first, as many as before."""
     faults = candidate.faults
-    count = len(before.texts)
+    count = len(replaced_item.texts)
     order = sorted(range(len(faults)), key=faults.__getitem__)[:count]
     hypotheses = candidate.hypotheses._replace(
-        **{} if before.hypotheses.attention is not None else {"attention": None}
+        **{} if replaced_item.hypotheses.attention is not None else {"attention": None}
     )
     hypotheses = Hypotheses(*(a if a is None else a[:, order] for a in hypotheses))
     return Finished(
@@ -231,7 +231,7 @@ def _best(candidate, before):
         hypotheses,
         [candidate.texts[n] for n in order],
         [faults[n] for n in order],
-        [candidate.marked[n] for n in order],
+        [candidate.marked_texts[n] for n in order],
     )
 
 

@@ -81,6 +81,8 @@ def _agreements(gaps, index, alignment):
     """For each gap how much attention stays on the side of its token."""
     source_ends, ends = np.array(alignment.source_ends), np.array(alignment.target_ends)
     weights = alignment.attention + 1e-9
-    before = weights[:, source_ends <= index].sum(axis=1) / weights.sum(axis=1)  # (T,)
+    source_side = weights[:, source_ends <= index].sum(axis=1) / weights.sum(
+        axis=1
+    )  # (T,)
     is_left = ends[None] <= gaps[:, None]  # (gaps, T)
-    return np.where(is_left, before, 1.0 - before).sum(axis=1)
+    return np.where(is_left, source_side, 1.0 - source_side).sum(axis=1)

@@ -33,7 +33,7 @@ KINDS = {
     ),
     "tag": r"(?<![\w&/])[@#][A-Za-z_]\w+",
 }
-ALL, NONE = "all", "none"
+ALL, NOTHING = "all", "none"
 # Where a number stands in a sentence, so does its stand-in.
 _NUMBER = re.compile(
     r"%(?:\(\w+\))?[-+#0\d.hlLz]*[diouxXeEfFgG]$"
@@ -193,8 +193,8 @@ def choose_stand_ins(
     stand_ins = {}
     for match in re.finditer(MARKER, text):
         pool = free.get(spans[match[0]].kind)
-        before, after = text[: match.start()][-1:], text[match.end() :][:1]
-        if pool and not before.isalnum() and not after.isalnum():
+        previous, following = text[: match.start()][-1:], text[match.end() :][:1]
+        if pool and not previous.isalnum() and not following.isalnum():
             stand_ins[match[0]] = pool.pop(0)
     return stand_ins
 

@@ -6,7 +6,7 @@ from numbers import Integral
 from typing import Any
 
 from keras_tfm.decode.options import Options
-from keras_tfm.pipelines.protection import ALL, NONE, patterns_of
+from keras_tfm.pipelines.protection import ALL, NOTHING, patterns_of
 from keras_tfm.pipelines.sentences import split_sentences
 
 
@@ -75,7 +75,7 @@ class TextConfig:
 
     def __post_init__(self):
         if self.protect in (True, False):
-            object.__setattr__(self, "protect", ALL if self.protect else NONE)
+            object.__setattr__(self, "protect", ALL if self.protect else NOTHING)
         kinds = {int: _count, bool: _flag, Sequence[int]: _token_ids}
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
@@ -83,7 +83,7 @@ class TextConfig:
                 continue
             kind = kinds.get(field.type, _strings)
             object.__setattr__(self, field.name, kind(field.name, value))
-        protect = () if NONE in self.protect else self.protect
+        protect = () if NOTHING in self.protect else self.protect
         object.__setattr__(self, "protect", protect)
         patterns_of(protect)  # raises if one is wrong
         if not callable(self.splitter):

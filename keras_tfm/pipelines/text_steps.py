@@ -79,11 +79,11 @@ class Steps(NamedTuple):
         pairs = [(sources.get(a, ()), targets.get(b, ())) for a, b in keys]
         return sorted({(i, j) for a, b in pairs for i in a for j in b})
 
-    def _words(self, marked):
+    def _words(self, marked_text):
         """Indices of words, by index of the model's word and by marker."""
         indices: dict[Any, range] = {}
         end = num_model_words = 0
-        for word in marked.split():
+        for word in marked_text.split():
             begin = end
             end += len(protection.expand(word, self.spans).split())
             words = range(begin, end)
@@ -128,19 +128,19 @@ def prepare(
     config = translator.config
     words = re.sub(MARKER, "", text)
     spans = {marker: spans[marker] for marker in re.findall(MARKER, text)}
-    vocabulary, marked, is_raised = translator.vocabulary, text, False
+    vocabulary, case_text, is_raised = translator.vocabulary, text, False
     if config.lower_capitals and not keeps_case:
         is_raised = letter_case.is_capitals(words, vocabulary)
     if is_raised:
-        marked = letter_case.lower_capitals(text, vocabulary)
+        case_text = letter_case.lower_capitals(text, vocabulary)
     final_mark = letter_case.missing_mark(text) if config.add_final_mark else ""
     stand_ins = {}
     if attempt is not None:
         stand_ins = protection.choose_stand_ins(
-            marked, spans, config.stand_ins, attempt
+            case_text, spans, config.stand_ins, attempt
         )
     result, offsets = "", {}
-    for part in re.split(f"({MARKER})", marked + final_mark):
+    for part in re.split(f"({MARKER})", case_text + final_mark):
         if part in spans:
             offsets[part] = len(result)
             result += stand_ins.get(part, "")
@@ -220,10 +220,10 @@ def _marked_parts(translator, source, text, word):
     """The separator, the text with markers, and the ids of each segment."""
     rows = [segment.ids for segment in source.segments]
     if len(rows) == 1:
-        before, after = source.segments[0].separator, source.trailing
-        body = text[len(before) : len(text) - len(after)]
-        if f"{before}{body}{after}" == text and body == body.strip():
-            return [(before, body, rows[0]), (after, "", [])]
+        leading, trailing = source.segments[0].separator, source.trailing
+        body = text[len(leading) : len(text) - len(trailing)]
+        if f"{leading}{body}{trailing}" == text and body == body.strip():
+            return [(leading, body, rows[0]), (trailing, "", [])]
     markers = iter(re.findall(MARKER, text))
     pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
     texts = [

@@ -215,12 +215,12 @@ def _align(translator, source, finished, n):
     """The alignment of the words of a text in segments, of hypothesis n."""
     sides, alignments = (translator.vocabulary, translator.target_vocabulary), []
     sources = translator.vocabulary.decode([part.segment.ids for part in finished])
-    for number, (segment, decoded, *_, marked) in enumerate(finished):
+    for number, (segment, decoded, *_, marked_texts) in enumerate(finished):
         target = decoded.ids[0, n, : decoded.lengths[0, n]].tolist()
         words = map(token_words, sides, (segment.ids, target))
         links = align_words(decoded.attention[0, n, :, : len(segment.ids)], *words)
         if segment.steps is not None:
-            links = segment.steps.align(links, marked[n])
+            links = segment.steps.align(links, marked_texts[n])
             sources[number] = segment.steps.source
         alignments.append(links)
     texts = [part.texts[n] for part in finished]
