@@ -68,7 +68,7 @@ def _digit_groups(text):
 
 
 def _unexplained(numbers, counterparts, text):
-    """Whether numbers are neither among counterparts nor words of their text."""
+    """Whether numbers are neither among counterparts nor words of a text."""
     rest = numbers - counterparts
     if not rest or not text:
         return bool(rest)

@@ -79,10 +79,10 @@ def place(
 
 def _agreements(gaps, index, alignment):
     """For each gap how much attention stays on the side of its token."""
-    source_ends, ends = np.array(alignment.source_ends), np.array(alignment.target_ends)
+    ends = np.array(alignment.target_ends)
+    is_before = np.array(alignment.source_ends) <= index  # (S,)
     weights = alignment.attention + 1e-9
-    source_side = weights[:, source_ends <= index].sum(axis=1) / weights.sum(
-        axis=1
-    )  # (T,)
+    weights = weights / weights.sum(axis=1, keepdims=True)
+    source_side = weights[:, is_before].sum(axis=1)  # (T,)
     is_left = ends[None] <= gaps[:, None]  # (gaps, T)
     return np.where(is_left, source_side, 1.0 - source_side).sum(axis=1)
