@@ -104,7 +104,8 @@ class Translate(Cluster, Languages):
     format: Literal["text", "jsonl"] = "text"
     """jsonl: each line is an object with "source", and optionally
     "target_prefix", "constraints" (a list of phrases) and "id"; each answer has
-    "translation", "score", "truncated" and "hypotheses", or "error"."""
+    "translation", "score", "truncated", "number_mismatch" and "hypotheses", or
+    "error"."""
     beam_size: int | None = None
     """Beam size; 1 is greedy search. Default: the model's own."""
     matmul_precision: Precision | None = None
@@ -120,6 +121,19 @@ class Translate(Cluster, Languages):
     """A .tsv or .csv file of terms and their translations, which translations
     of sentences with these terms contain. With --format jsonl an answer names
     "unmet_terms"."""
+    protect: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """What a translation keeps unchanged: url, email, placeholder, code, emoji,
+    tag, all, none, or a regular expression. May be repeated. Default: the
+    model's own."""
+    match_numbers: bool | None = None
+    """Take a translation whose digits are those of the source; a line without
+    one is named on standard error. Default: the model's own."""
+    lower_capitals: bool | None = None
+    """Translate text in capitals as if it were in lower case. Default: the
+    model's own."""
+    add_final_mark: bool | None = None
+    """Translate text without a final mark as if it had one. Default: the
+    model's own."""
     alignments: str | None = None
     """File for word alignments, a line such as 0-0 1-2 for each line (Pharaoh
     format): words of text and translation as split by whitespace, from 0. With

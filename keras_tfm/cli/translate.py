@@ -103,6 +103,10 @@ def load(flags: Translate) -> pivoting.AnyTranslator | GlossaryTranslator:
         batch_size=flags.batch_size,
         batch_tokens=flags.batch_tokens,
         return_attention=None if flags.alignments is None else True,
+        protect=flags.protect or None,
+        match_numbers=flags.match_numbers,
+        lower_capitals=flags.lower_capitals,
+        add_final_mark=flags.add_final_mark,
     )
     if glossary is not None:
         if not isinstance(translator, Translator):
@@ -168,6 +172,9 @@ class Writer:
             return self._markup(item, result)
         self.truncated += result.truncated
         self.unmet += len(result.unmet_terms)
+        if result.number_mismatch and self.flags.format == "text":
+            place = f"{item.file}, line {item.line:,}"
+            print(f"keras-tfm: {place}: the numbers differ.", file=sys.stderr)
         line, alignment = result.text, None
         if self.flags.alignments is not None:
             alignment = pharaoh(result.hypotheses[0].alignment or [])
@@ -192,6 +199,7 @@ class Writer:
             "translation": result.text,
             "score": _json_number(result.score),
             "truncated": result.truncated,
+            "number_mismatch": result.number_mismatch,
             "hypotheses": hypotheses,
             **({} if alignment is None else {"alignment": alignment}),
             **({"unmet_terms": result.unmet_terms} if self.flags.glossary else {}),

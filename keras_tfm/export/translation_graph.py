@@ -27,6 +27,10 @@ def write_translator(
 ) -> None:
     """Writes the SavedModel of a translator.
 
+    The graph leaves out what `TextConfig` does to a text apart from splitting
+    it: it protects nothing, compares no numbers, lowers no capitals and adds no
+    final marks.
+
     Args:
         translator: `Translator` on the TensorFlow backend.
         folder, version, num_hypotheses, jit_compile, buckets: see

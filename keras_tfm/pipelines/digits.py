@@ -42,13 +42,14 @@ def numbers_differ(source: str, target: str) -> bool:
     """Returns whether the digits of a text and of its translation disagree.
 
     Separators of thousands and decimals may differ, as may those of times and
-    dates. Digits that a number word of the other side may stand for agree.
+    dates. Digits that a number word of the other side may stand for agree; from
+    100 on a translation needs the digits.
 
     Args:
         source, target: str.
     """
     return all(
-        _unexplained(numbers(source), numbers(target), target)
+        _unexplained(numbers(source), numbers(target), target, max_length=2)
         or _unexplained(numbers(target), numbers(source), source)
         for numbers in (_numbers, _digit_groups)
     )
@@ -67,7 +68,7 @@ def _digit_groups(text):
     return Counter(re.findall(r"\d+", text))
 
 
-def _unexplained(numbers, counterparts, text):
+def _unexplained(numbers, counterparts, text, max_length=99):
     """Whether numbers are neither among counterparts nor words of a text."""
     rest = numbers - counterparts
     if not rest or not text:
@@ -75,8 +76,12 @@ def _unexplained(numbers, counterparts, text):
     words = Counter(re.findall(r"\w+", text.lower()))
     for word, value in _VALUES:
         rest[value] -= words[word]
+    rest = list((+rest).elements())
+    # One digit and zeros, such as 200, are usual words.
+    if any(len(n) > max_length and n.strip("0")[1:] for n in rest):
+        return True
     small = sum(words[word] for word, _ in _VALUES)
-    return sum(map(_num_words, (+rest).elements())) > small + len(_LARGE.findall(text))
+    return sum(map(_num_words, rest)) > small + len(_LARGE.findall(text))
 
 
 def _num_words(number):

@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.protocol import Capabilities
 from keras_tfm.pipelines.placing import Alignment, place, token_ends
-from keras_tfm.pipelines.protection import apply, replace_copies
+from keras_tfm.pipelines.protection import apply, hide_numbers, replace_copies
 from keras_tfm.pipelines.segmentation import Segment, SegmentedText
 from keras_tfm.pipelines.text_steps import prepare
 
 if TYPE_CHECKING:
     from keras_tfm.pipelines.translator import Translator
 
-ATTEMPTS = (0, 1, 2, None)  # other stand-ins; at last without any
+# Other stand-ins, for a span that was lost; at last none.
+SPAN_ATTEMPTS = (0, 1, 2, None)
+NUMBER_ATTEMPTS = (0, 1)  # stand-ins for numbers, too
 PERFECT = (0, 0, False)
 
 
@@ -47,7 +49,7 @@ def finish(
     """Makes the texts of decoded segments.
 
     A segment whose best hypothesis lost a protected span or a number is decoded
-    again, with other stand-ins, all hypotheses and attention.
+    again, see `decode_again`.
 
     Args:
         translator: `Translator`.
@@ -198,23 +200,24 @@ def decode_again(
 
 
 def _variants(translator, finished):
-    """The segment, and if a stand-in was lost, the segment with others."""
+    """The segment; and with other stand-ins, if spans or numbers were lost."""
     segment, config = finished.segment, translator.config
-    if not finished.faults[0][0]:
-        return [segment]
-    steps = segment.steps
-    prepared = [
-        prepare(translator, steps.text, steps.spans, attempt) for attempt in ATTEMPTS
-    ]
+    steps, (num_lost, _, numbers_differ) = segment.steps, finished.faults[0]
+    prepared = []
+    if num_lost:
+        prepared += [
+            prepare(translator, steps.text, steps.spans, n) for n in SPAN_ATTEMPTS
+        ]
+    if numbers_differ:
+        text, spans = hide_numbers(steps.text, steps.spans)
+        prepared += [prepare(translator, text, spans, n) for n in NUMBER_ATTEMPTS]
     rows = translator.vocabulary.encode([steps.model_text for steps in prepared])
-    segments = [
-        Segment([*config.source_prefix, *row, *config.source_suffix], separator, steps)
-        for steps, row, separator in zip(
-            prepared, rows, [segment.separator] * len(rows), strict=True
-        )
-        if row
-    ]
-    return [s for s in segments if len(s.ids) <= config.max_source_length]
+    variants = [segment]
+    for steps, row in zip(prepared, rows, strict=True):
+        ids = [*config.source_prefix, *row, *config.source_suffix]
+        if row and len(ids) <= config.max_source_length:
+            variants.append(Segment(ids, segment.separator, steps))
+    return variants
 
 
 def _best(candidate, replaced_item):

@@ -24,7 +24,7 @@ KINDS = {
     "email": r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b",
     "placeholder": (
         r"\{\{[^{}\n]*\}\}|[$%#]\{[^{}\n]*\}|\{[\w.:!%<>\[\]-]*\}"
-        r"|(?<![\w%])%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?[hlLz]*"
+        r"|(?<![\d%])%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?[hlLz]*"
         r"[diouxXeEfFgGcrs@](?![A-Za-z])"
     ),
     "emoji": (
@@ -126,6 +126,26 @@ def hide(
         hidden += [text[last:begin], marker]
         last = end
     return "".join([*hidden, text[last:]]), protected
+
+
+def hide_numbers(text: str, spans: Mapping[str, Span]) -> tuple[str, dict[str, Span]]:
+    """Replaces the numbers of a text by markers, too.
+
+    Args:
+        text: str, with markers.
+        spans: of `hide`.
+    """
+    spans = dict(spans)
+    first = 1 + max(map(ord, spans), default=FIRST_MARKER - 1)
+
+    def marker(match):
+        mark = chr(first + len(numbers))
+        numbers[mark] = Span(match[0], "number")
+        return mark
+
+    numbers: dict[str, Span] = {}
+    text = re.sub(r"(?<![\w.,])\d+(?:[.,:/-]\d+)*(?!\w)", marker, text)
+    return text, spans | numbers
 
 
 def _kind_of_span(kind, text):

@@ -375,7 +375,7 @@ def _as_list(text):
 
 def _translation(result, request):
     hypotheses = result["hypotheses"][: request.num_hypotheses]
-    names = ["text", "score", "truncated"]
+    names = ["text", "score", "truncated", "number_mismatch"]
     answer = {name: hypotheses[0][name] for name in names}
     if request.glossary:
         answer["unmet_terms"] = result["unmet_terms"]

@@ -299,6 +299,7 @@ def _translation_json(translation):
                 "text": hypothesis.text,
                 "score": hypothesis.score if np.isfinite(hypothesis.score) else None,
                 "truncated": hypothesis.truncated,
+                "number_mismatch": hypothesis.number_mismatch,
                 "tokens": hypothesis.tokens,
                 "attention": _attention_json(hypothesis.attention),
             }

@@ -1,0 +1,223 @@
+"""Text around the model: protection, numbers, capitals, final marks."""
+
+import re
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import strategies
+
+from keras_tfm.decode import Hypotheses
+from keras_tfm.pipelines import TextConfig, Translator
+from keras_tfm.pipelines.digits import numbers_differ
+from keras_tfm.pipelines.protection import expand, hide, patterns_of
+
+pytestmark = pytest.mark.backend("torch")  # text, which no backend changes
+STEPS = {
+    "protect": ["all", "ACME-[0-9]+"],
+    "stand_ins": ["uomo", "barca", "giardino"],  # words of the target vocabulary
+    "match_numbers": True,
+    "lower_capitals": True,
+    "add_final_mark": True,
+}
+SPANS = [
+    *("https://example.com/a?b=1", "www.example.org", "me@example.com", "ACME-17"),
+    *("{name}", "%d", "%(user)s", "${x}", "{{y}}", "`a b`", "#fun", "@anna"),
+    *("\U0001f600", "\U0001f44b\U0001f3fd", "\U0001f1e9\U0001f1ea", "\u2764\ufe0f"),
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    *("3\ufe0f\u20e3", "\U000f0000"),
+]
+
+
+@pytest.fixture(scope="module")
+def careful(translator):
+    return translator.replace(**STEPS, max_decoding_length=6)
+
+
+@pytest.fixture(scope="module")
+def preset():
+    return Translator.from_preset("en-de")
+
+
+@pytest.mark.parametrize("span", SPANS)
+def test_each_kind_of_span_is_recognized(span):
+    patterns = patterns_of(STEPS["protect"])
+    text, spans = hide(f"See {span}, or not.", patterns)
+    assert [protected.text for protected in spans.values()] == [span]
+    assert expand(text, spans) == f"See {span}, or not."
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["5% sale", "50%discount", "a@b", "C#", "see: that", "{a b}", "10 % der", "x <3y"],
+)
+def test_plain_text_is_not_protected(text):
+    assert hide(text, patterns_of(["all"])) == (text, {})
+
+
+@hypothesis.settings(max_examples=60)
+@hypothesis.given(
+    strategies.lists(
+        strategies.sampled_from(
+            [*SPANS, "a house", "THE BOAT", "old 374", ".", "! ", ",", "\n", "uomo", ""]
+        ),
+        max_size=7,
+    ),
+    strategies.sampled_from(["", " ", " ", " "]),
+    strategies.integers(0, 2**32 - 1),
+)
+def test_no_nonsense_of_a_model_loses_doubles_or_changes_a_span(
+    careful, parts, space, seed
+):
+    text, rng = space.join(parts), np.random.default_rng(seed)
+    [source] = careful.encode([text])
+    # Two hypotheses of random words, stand-ins among them, with attention.
+    decoded = [
+        Hypotheses(
+            rng.integers(260, careful.target_vocabulary.size, (1, 2, 6)),
+            rng.normal(size=(1, 2)),
+            rng.integers(0, 7, (1, 2)),
+            attention=rng.random((1, 2, 6, len(segment.ids))) if seed % 2 else None,
+        )
+        for segment in source.segments
+    ]
+    [result] = careful.assemble([source], decoded, merge=False, fixed=[0])
+    _, spans = hide(text, patterns_of(STEPS["protect"]))
+    for output in result.hypotheses:
+        for span in spans.values():
+            count = sum(other.text.count(span.text) for other in spans.values())
+            assert output.text.count(span.text) == count
+
+
+def test_beams_lists_and_streams_keep_spans(careful):
+    text = "a house of 374 {name} \U0001f600 and https://a.org"
+    result = careful.translate(text, num_hypotheses=2, return_attention=True)
+    for output in result.hypotheses:
+        for span in ("{name}", "\U0001f600", "https://a.org"):
+            assert output.text.count(span) == 1
+        assert output.attention.shape == (
+            len(output.tokens),
+            len(result.source_tokens),
+        )
+    assert result.number_mismatch is (not re.search(r"\b374\b", result.text))
+    *_, last = careful.stream(text)
+    assert last == careful.translate(text, beam_size=1).text
+
+
+def test_nothing_but_spans_is_not_translated(careful):
+    for text in ("https://a.org", " \U0001f600\n{x}, %d!", "NATO"):
+        [source] = careful.encode([text])
+        assert not source.segments
+        assert careful(text) == text
+
+
+def test_steps_are_off_unless_asked_for(translator, careful, tmp_path):
+    assert not translator.config.has_steps and careful.config.has_steps
+    [source] = translator.encode(["SEE https://a.org"])
+    assert source.segments[0].steps is None
+    changes = careful.changes()
+    assert {name: changes[name] for name in STEPS} == {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in STEPS.items()
+    }
+    careful.save(tmp_path)
+    assert Translator.load(tmp_path).config == careful.config
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"protect": ["("]}, r"`protect` must hold kinds.*got '\('"),
+        ({"protect": [3]}, "`protect` must be a str or a list of str"),
+        ({"match_numbers": 1}, "`match_numbers` must be True or False; got 1"),
+    ],
+)
+def test_wrong_options_are_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        TextConfig(**changes)
+
+
+def test_protection_has_short_forms():
+    assert TextConfig(protect=True).protect == ("all",)
+    assert TextConfig(protect="url").protect == ("url",)
+    for nothing in (False, "none", [], ["none", "url"]):
+        assert TextConfig(protect=nothing).protect == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "differ"),
+    [
+        ("1,234.5", "1.234,5", False),
+        ("1 000 km", "1,000 km", False),
+        ("at 10:30", "um 10.30 Uhr", False),
+        ("2024-01-05", "05.01.2024", False),
+        ("3 cats", "drei Katzen", False),
+        ("100", "hundert", False),
+        ("twenty-five", "25", False),
+        ("dreihundertvierundsiebzig", "374", False),
+        ("374", "373", True),
+        ("374", "trois cents", True),
+        ("No one has 374.", "Niemand hat 373.", True),
+        ("at 5", "um 5 und 6", True),
+        ("5 million 300", "300", True),
+    ],
+)
+def test_numbers_agree_across_languages(source, target, differ):
+    assert numbers_differ(source, target) == differ
+
+
+def test_a_outputwith_the_right_numbers_is_taken(preset):
+    texts = ["It costs 921 dollars.", "Call room 607.", "We need 583 euros."]
+    before = preset.replace(match_numbers=False).translate(texts)
+    wrong = [
+        numbers_differ(text, result.text)
+        for text, result in zip(texts, before, strict=True)
+    ]
+    assert sum(wrong) >= 2 and not any(result.number_mismatch for result in before)
+    for text, result in zip(texts, preset.translate(texts), strict=True):
+        [number] = re.findall(r"\d+", text)
+        assert number in result.text and not result.number_mismatch
+
+
+def test_numbers_that_still_differ_are_marked(careful):
+    [source] = careful.encode(["a house of 374"])
+    ids = np.full((1, 1, 3), 265)
+    decoded = [Hypotheses(ids, np.zeros((1, 1)), np.array([[3]]))]
+    assert careful.assemble([source], decoded, fixed=[0])[0].number_mismatch is True
+    without = careful.replace(match_numbers=False)
+    assert without.assemble([source], decoded)[0].number_mismatch is False
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Good morning \U0001f600", "Guten Morgen \U0001f600"),
+        ("\U0001f600 Good morning!", "\U0001f600 Guten Morgen!"),
+        ("I love you \u2764\ufe0f so much.", "Ich liebe dich \u2764\ufe0f so sehr."),
+        (
+            "You can reach me at info@shop.de at any time.",
+            "Du kannst mich jederzeit bei info@shop.de erreichen.",
+        ),
+        ("Do you know https://a.org?", "Kennst du https://a.org?"),
+        ("{author} wrote this book.", "{author} hat dieses Buch geschrieben."),
+        ("It will take about %d minutes.", "Es wird etwa %d Minuten dauern."),
+        ("WHERE IS THE STATION?", "WO IST DER BAHNHOF?"),
+        ("NATO", "NATO"),
+        ("Yes", "Ja"),
+        ("No", "Nein"),
+        ("I need a doctor", "Ich brauche einen Arzt"),
+        ("Hello\n\U0001f44d\nGood night", "Hallo\n\U0001f44d\nGute Nacht"),
+    ],
+)
+def test_a_preset_translates_what_is_not_prose(preset, text, expected):
+    assert preset(text) == expected
+
+
+def test_alignments_count_the_words_of_protected_text(preset):
+    text = "Hello \U0001f600 my {a} {b} friend! See https://a.org"
+    result = preset.translate(text, return_attention=True)
+    sources, targets = text.split(), result.text.split()
+    links = result.hypotheses[0].alignment
+    pairs = {(sources[i], targets[j]) for i, j in links}
+    same = {("\U0001f600",) * 2, ("{a}",) * 2, ("https://a.org",) * 2}
+    assert pairs >= {*same, ("friend!", "Freund!")}
