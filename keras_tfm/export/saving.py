@@ -43,6 +43,9 @@ def saved_model(
     and tensorflow_text, without this library. From JAX and PyTorch a process
     with the TensorFlow backend writes it.
 
+    It translates text as it is: what `pipelines.TextConfig` protects, compares,
+    lowers or adds, as in the presets, a graph cannot do.
+
     The signatures of a translator take `text`, strings `(B,)`; `encode_ids`
     takes `ids`, int32 `(B, S)`. They return:
 

@@ -88,7 +88,8 @@ class SharedTranslator:
         finally:  # a source that still waits leaves the queue
             for future in futures:
                 future.cancel()
-        return self.translator.assemble(sources, decoded)
+        # It may decode again, and must not block the event loop.
+        return await asyncio.to_thread(self.translator.assemble, sources, decoded)
 
     def warm_up(self, lengths: Sequence[int] = SOURCE_BUCKETS[:-1]) -> None:
         """Compiles the functions that texts of some lengths need.

@@ -190,6 +190,7 @@ def test_json_objects_have_prefixes_constraints_and_hypotheses(
         "translation": "",
         "score": None,
         "truncated": False,
+        "number_mismatch": False,
         "hypotheses": [{"text": "", "score": None}],
     }
     translator.replace(num_hypotheses=2).save(tmp_path / "several")
