@@ -256,9 +256,12 @@ def join_translations(
             total = sum(length for _, length in weighted)
             score = sum(s * length for s, length in weighted) / total
         tokens = [token for row in rows for token in row.tokens]
-        truncated = any(row.truncated for row in rows)
+        flags = {
+            name: any(getattr(row, name) for row in rows)
+            for name in ("truncated", "number_mismatch")
+        }
         hypotheses.append(
-            Hypothesis(joined_text, score, tokens, None, truncated, alignment)
+            Hypothesis(joined_text, score, tokens, None, alignment=alignment, **flags)
         )
     return Translation(
         text,
