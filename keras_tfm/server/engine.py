@@ -286,7 +286,7 @@ def _by_job(jobs, answers):
 def _text_json(text):
     """The answer for a document, which has neither score nor tokens."""
     hypothesis = {"text": text, "score": None, "truncated": False}
-    hypothesis |= {"tokens": [], "attention": None}
+    hypothesis |= {"number_mismatch": False, "tokens": [], "attention": None}
     return {"source_tokens": [], "hypotheses": [hypothesis], "unmet_terms": {}}
 
 
