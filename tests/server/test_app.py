@@ -442,7 +442,7 @@ def test_flags_out_of_range_are_rejected_at_once(
     folder, monkeypatch, capsys, flags, message
 ):
     monkeypatch.setattr(
-        serve.pretrained, "check_name", lambda model: pytest.fail("too late")
+        serve.pivoting, "check_name", lambda model: pytest.fail("too late")
     )
     assert main(["serve", folder, *flags]) == 1
     printed = capsys.readouterr()
