@@ -86,8 +86,9 @@ def start(
     values = parse(flags, description, arguments)
     try:
         main(values)
+    # ImportError: `--from` names a model of a package that is not installed.
     # FloatingPointError: training has diverged.
-    except (ValueError, OSError, FloatingPointError) as error:
+    except (ValueError, OSError, ImportError, FloatingPointError) as error:
         sys.exit(with_flags(str(error), values))  # to standard error, with status 1
     except KeyboardInterrupt as interrupt:
         print(f"\nStopped. {interrupt}".rstrip(), file=sys.stderr)

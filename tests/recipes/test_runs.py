@@ -38,7 +38,7 @@ def test_an_internal_error_keeps_its_traceback(monkeypatch):
     monkeypatch.setattr("sys.argv", ["x", "--rate", "2"])
     with pytest.raises(TypeError, match="Received: 2.0."):
         runs.start(lambda flags: fail(flags, TypeError), Flags, "")
-    for kind in (ValueError, FileNotFoundError):
+    for kind in (ValueError, FileNotFoundError, ImportError):
         with pytest.raises(SystemExit, match="Received: 2.0."):
             runs.start(lambda flags, kind=kind: fail(flags, kind), Flags, "")
 
