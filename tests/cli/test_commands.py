@@ -103,6 +103,18 @@ def test_truncated_translations_are_counted(folder, source, tmp_path, capfd):
 
 
 @torch_only
+def test_lines_whose_numbers_differ_are_named(folder, capfd, type_in):
+    flags = ["--match-numbers", "True", "--protect", "none", "--protect", "url"]
+    type_in(b"a house\na house of 374")
+    assert main(["translate", folder, *flags]) == 0
+    assert "line 2: the numbers differ." in capfd.readouterr().err
+    type_in(b'{"source": "a house of 374"}')
+    assert main(["translate", folder, "--format", "jsonl", *flags]) == 0
+    [line] = printed(capfd)
+    assert json.loads(line)["number_mismatch"] is True
+
+
+@torch_only
 def test_alignments_follow_the_lines(folder, tmp_path, capfd, type_in):
     links = tmp_path / "links.txt"
     flags = ["--alignments", str(links)]
