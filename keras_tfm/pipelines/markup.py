@@ -107,6 +107,12 @@ class _Parser(html.parser.HTMLParser):
     def unknown_decl(self, data):
         self._note("other")
 
+    def parse_marked_section(self, i, report=1):
+        # The parser of Python raises an AssertionError of "<![;".
+        if self.rawdata.startswith("<![CDATA[", i):
+            return super().parse_marked_section(i, report)
+        return self.parse_bogus_comment(i, report)
+
 
 def tokenize(text: str, is_xml: bool = False) -> list[Token]:
     """Splits a document into tokens, whose `raw` make the document again.

@@ -93,8 +93,8 @@ def test_words_have_forms_that_people_type():
         ("thx", "danke"),
     ):
         assert pair in pairs, pair
-    joined = "".join(text for pair in pairs for text in pair)
-    assert not re.search("[\u00a0\u200b\u202f]", joined)
+    letters = "".join(text for pair in pairs for text in pair)
+    assert not re.search("[\u00a0\u200b\u202f]", letters)
     assert "thx" not in words.list_pairs("de", "en")[0].target
     assert "cldr-annotations" in notes[0]
     names, notes = words.list_pairs("en", "pt")
