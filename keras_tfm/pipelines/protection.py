@@ -21,7 +21,8 @@ _PICTURE = (
 KINDS = {
     "code": r"```.+?```|``[^\n]+?``|`[^`\n]+`",
     "url": r"\b(?:(?:https?|ftp|file)://|www\.)[^\s<>\"`]*[\w/#=&%~+$-]",
-    "email": r"\b[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b",
+    # From the beginning of a run alone: else long runs take quadratic time.
+    "email": r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b",
     "placeholder": (
         r"\{\{[^{}\n]*\}\}|[$%#]\{[^{}\n]*\}|\{[\w.:!%<>\[\]-]*\}"
         r"|(?<![\d%])%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?[hlLz]*"

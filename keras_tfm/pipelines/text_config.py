@@ -9,6 +9,9 @@ from keras_tfm.decode.options import Options
 from keras_tfm.pipelines.protection import ALL, NOTHING, patterns_of
 from keras_tfm.pipelines.sentences import split_sentences
 
+# Names that models copy: of a corpus of everyday sentences, and of all others.
+STAND_INS = ("Tom", "John", "Bill", "Lisa", "Boston")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TextConfig:
@@ -68,7 +71,7 @@ class TextConfig:
     target_prefix: Sequence[int] = ()
     splitter: Callable[[str], list[str]] = split_sentences
     protect: bool | str | Sequence[str] = ()
-    stand_ins: Sequence[str] = ("Tom", "John", "Bill", "Lisa", "Boston")
+    stand_ins: Sequence[str] = STAND_INS
     match_numbers: bool = False
     lower_capitals: bool = False
     add_final_mark: bool = False

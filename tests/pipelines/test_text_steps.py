@@ -83,10 +83,14 @@ def test_no_nonsense_of_a_model_loses_doubles_or_changes_a_span(
     ]
     [result] = careful.assemble([source], decoded, merge=False, fixed=[0])
     _, spans = hide(text, patterns_of(STEPS["protect"]))
+    # Neighbors are one span, and may get other neighbors.
+    pieces = [piece for span in spans.values() for piece in span.text.split()]
     for output in result.hypotheses:
-        for span in spans.values():
-            count = sum(neighbor.text.count(span.text) for neighbor in spans.values())
-            assert output.text.count(span.text) == count
+        for piece in pieces:
+            count = sum(span.text.count(piece) for span in spans.values())
+            # More only where what is no span makes one with its neighbor.
+            most = max(count, text.count(piece))
+            assert count <= output.text.count(piece) <= most
 
 
 def test_beams_lists_and_streams_keep_spans(careful):

@@ -13,13 +13,13 @@ from decimal import Decimal
 
 from babel import Locale, dates, numbers, units
 
+from keras_tfm.pipelines.text_config import STAND_INS
 from keras_tfm.recipes.everyday import base_language, read_table
 
 Render = Callable[[str], str]  # a language to text
 
-# How the text around a model spells what it protects: a model must copy it.
-STAND_IN = "{{{}}}"  # "{1}"
-STAND_IN_RATE = 0.4  # of URLs, addresses, emoji and placeholders
+# How often a slot has what a model reads in place of protected text.
+STAND_IN_RATE = 0.4  # of URLs, addresses and placeholders
 
 PLACEHOLDERS = ("{name}", "{count}", "{0}", "{user_name}", "{{title}}", "${total}")
 PLACEHOLDERS += ("%s", "%d", "%1$s", "%(name)s", "%@", "$HOME", "<b>", "&nbsp;")
@@ -78,7 +78,7 @@ def draw(slot: str, rng: random.Random, number: int = 1) -> Render:
     if slot not in FILLERS:
         raise ValueError(f"`slot` must be one of {', '.join(FILLERS)}; got {slot!r}.")
     if slot in PROTECTED and rng.random() < STAND_IN_RATE:
-        stand_in = STAND_IN.format(number)
+        stand_in = STAND_INS[(number - 1) % len(STAND_INS)]
         return lambda language: stand_in
     return FILLERS[slot](rng)
 
@@ -335,4 +335,4 @@ FILLERS = {
     "emoji": _copied(lambda rng: rng.choice(EMOJI)),
     "span": _copied(_span),
 }
-PROTECTED = ("url", "email", "emoji", "span")
+PROTECTED = ("url", "email", "span")
