@@ -89,8 +89,8 @@ def test_no_nonsense_of_a_model_loses_doubles_or_changes_a_span(
         for piece in pieces:
             count = sum(span.text.count(piece) for span in spans.values())
             # More only where what is no span makes one with its neighbor.
-            most = max(count, text.count(piece))
-            assert count <= output.text.count(piece) <= most
+            limit = max(count, text.count(piece))
+            assert count <= output.text.count(piece) <= limit
 
 
 def test_beams_lists_and_streams_keep_spans(careful):
