@@ -58,7 +58,7 @@ def start_hosts(data, out, *arguments, **options):
 
 def losses(out):
     with np.load(out / "restart" / "training_state.npz") as state:
-        return json.loads(str(state["meta"]))["history"]["loss"]
+        return json.loads(str(state["meta"]))["history"].get("loss", [])
 
 
 def state(out):
