@@ -4,17 +4,17 @@ import csv
 import os
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from keras_tfm.decode.protocol import Decodable
+from keras_tfm.pipelines.base_translator import BaseTranslator
 from keras_tfm.pipelines.segmentation import split_into_lines
 from keras_tfm.pipelines.sentences import SEPARATOR, split_line
 from keras_tfm.pipelines.text_config import TextConfig
 from keras_tfm.pipelines.texts import check_texts
 from keras_tfm.pipelines.translation import Translation, join_translations
 from keras_tfm.pipelines.translator import Translator
-from keras_tfm.text.files import chunks
 
 Terms = dict[str, str]
 _FIRST_WORD = re.compile(r"\w+|[^\w\s]")
@@ -115,7 +115,7 @@ def _read(file):
     return terms
 
 
-class GlossaryTranslator:
+class GlossaryTranslator(BaseTranslator):
     """Translates with the terms of a glossary.
 
     The translation of a sentence must contain the translations of the terms
@@ -170,14 +170,6 @@ class GlossaryTranslator:
     def __repr__(self) -> str:
         return f"<GlossaryTranslator: {self.translator!r}, {self.glossary!r}>"
 
-    def __call__(
-        self, texts: str | Iterable[str], progress: bool = False
-    ) -> str | list[str]:
-        if isinstance(texts, str):
-            return self([texts], progress)[0]
-        results = self.translate(texts, return_scores=False, progress=progress)
-        return [translation.text for translation in results]
-
     def translate(
         self, texts: str | Iterable[str], **options: Any
     ) -> Translation | list[Translation]:
@@ -217,22 +209,6 @@ class GlossaryTranslator:
             join_translations(text, [next(results) for _ in parts[::2]], parts[1::2])
             for text, parts in zip(texts, texts_in_pieces, strict=True)
         ]
-
-    def bulk(
-        self, texts: Iterable[str], window: int = 10_000, **options: Any
-    ) -> Iterator[Translation]:
-        """Translates any number of texts in bounded memory.
-
-        Args:
-            texts, window: see `Translator.bulk`.
-            **options: see `translate`.
-
-        Yields:
-            `Translation`, in the order of the texts.
-        """
-        for window_texts in chunks(texts, window):
-            results: Any = self.translate(window_texts, **options)
-            yield from results
 
     def _pieces(self, text):
         """The text, or its sentences if it has terms and is long."""

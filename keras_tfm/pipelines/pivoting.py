@@ -7,18 +7,18 @@ from typing import Any
 
 from keras_tfm.pipelines import pretrained
 from keras_tfm.pipelines.alignment import Alignment
+from keras_tfm.pipelines.base_translator import BaseTranslator
 from keras_tfm.pipelines.decoding import GREEDY
 from keras_tfm.pipelines.packaged import PACKAGED
 from keras_tfm.pipelines.texts import check_texts
 from keras_tfm.pipelines.translation import Hypothesis, Translation, merge_equal
 from keras_tfm.pipelines.translator import Translator
-from keras_tfm.text.files import chunks
 
 AUTO = "auto"
 _PAIR = re.compile(r"([a-z]{2,4})-([a-z]{2,4})")
 
 
-class PivotTranslator:
+class PivotTranslator(BaseTranslator):
     """Translates by a third language: `de-fr` by `de-en` and `en-fr`.
 
     Args:
@@ -46,11 +46,6 @@ class PivotTranslator:
 
     def __repr__(self) -> str:
         return f"<PivotTranslator: {self.first!r}, {self.second!r}>"
-
-    def __call__(
-        self, texts: str | Iterable[str], progress: bool = False
-    ) -> str | list[str]:
-        return self.second(self.first(texts, progress), progress)
 
     def translate(
         self,
@@ -113,22 +108,6 @@ class PivotTranslator:
             for pivot in pivots
         ]
 
-    def bulk(
-        self, texts: Iterable[str], window: int = 10_000, **options: Any
-    ) -> Iterator[Translation]:
-        """Translates any number of texts in bounded memory.
-
-        Args:
-            texts, window: see `Translator.bulk`.
-            **options: see `translate`.
-
-        Yields:
-            `Translation`, in the order of the texts.
-        """
-        for window_texts in chunks(texts, window):
-            results: Any = self.translate(window_texts, **options)
-            yield from results
-
     def stream(self, text: str, target_prefix: str | None = None) -> Iterator[str]:
         """Translates greedily, and yields the translation as it grows.
 
@@ -174,7 +153,7 @@ class PivotTranslator:
         return cls(*(Translator.from_preset(preset, **changes) for preset in names))
 
 
-class AutoTranslator:
+class AutoTranslator(BaseTranslator):
     """Translates from languages that it detects, by py3langid.
 
     Texts in the target language stay as they are. Of 1,000 sentences of Tatoeba
@@ -230,14 +209,6 @@ class AutoTranslator:
     def __repr__(self) -> str:
         return f"<AutoTranslator: {', '.join(self.sources)} to {self.target}>"
 
-    def __call__(
-        self, texts: str | Iterable[str], progress: bool = False
-    ) -> str | list[str]:
-        if isinstance(texts, str):
-            return self([texts], progress)[0]
-        results = self.translate(texts, return_scores=False, progress=progress)
-        return [translation.text for translation in results]
-
     def detect(self, texts: Iterable[str]) -> list[str]:
         """Returns the code of the language of each text.
 
@@ -283,22 +254,6 @@ class AutoTranslator:
             for number, translation in zip(numbers, translations, strict=True):
                 results[number] = translation
         return results
-
-    def bulk(
-        self, texts: Iterable[str], window: int = 10_000, **options: Any
-    ) -> Iterator[Translation]:
-        """Translates any number of texts in bounded memory.
-
-        Args:
-            texts, window: see `Translator.bulk`.
-            **options: see `translate`.
-
-        Yields:
-            `Translation`, in the order of the texts.
-        """
-        for window_texts in chunks(texts, window):
-            results: Any = self.translate(window_texts, **options)
-            yield from results
 
     def _translator(self, language):
         if language not in self._translators:

@@ -12,6 +12,7 @@ import keras
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.options import Options
 from keras_tfm.decode.protocol import Decodable
+from keras_tfm.pipelines.base_translator import BaseTranslator
 from keras_tfm.pipelines.constraints import encode_constraints, encode_prefixes
 from keras_tfm.pipelines.decoding import (
     GREEDY,
@@ -35,11 +36,10 @@ from keras_tfm.pipelines.translation import (
     join_segments,
 )
 from keras_tfm.runtime.decoder import Decoder
-from keras_tfm.text.files import chunks
 from keras_tfm.zoo.imported import Imported
 
 
-class Translator:
+class Translator(BaseTranslator):
     """Translates text with a model, its vocabularies and a decoder.
 
     Each line is translated by itself; a long line is first split into
@@ -96,14 +96,6 @@ class Translator:
         self.segmenter = Segmenter(vocabulary)
         options = with_special_ids(options, target_vocabulary)
         _configure(self, TextConfig(**text), Decoder(model, options))
-
-    def __call__(
-        self, texts: str | Iterable[str], progress: bool = False
-    ) -> str | list[str]:
-        if isinstance(texts, str):
-            return self([texts], progress)[0]
-        results = self.translate(texts, return_scores=False, progress=progress)
-        return [translation.text for translation in results]
 
     def __repr__(self) -> str:
         return f"<Translator: {type(self.model).__name__}, {self.vocabulary!r}>"
@@ -196,43 +188,6 @@ class Translator:
             options=options,
         )
         return translations[0] if single else translations
-
-    def bulk(
-        self, texts: Iterable[str], window: int = 10_000, **options: Any
-    ) -> Iterator[Translation]:
-        """Translates any number of texts in bounded memory.
-
-        Args:
-            texts: iterable of str, such as an open file of lines.
-            window: int >= 1: texts that are read at once and translated in the
-                order of their lengths.
-            **options: see `translate`.
-
-        Yields:
-            `Translation`, in the order of the texts.
-
-        Raises:
-            ValueError: `window` is below 1; or as `translate`.
-
-        Example:
-            ```python
-            from keras_tfm.pipelines import Translator
-
-            lines = iter(["Good morning!", "Good night!"])
-            results = Translator.from_preset("en-de").bulk(lines)
-            assert list(map(str, results)) == ["Guten Morgen!", "Gute Nacht!"]
-            ```
-        """
-        if window < 1:
-            raise ValueError(f"`window` must be at least 1; got {window}.")
-        if isinstance(texts, str | bytes):
-            raise TypeError(
-                "`texts` must be an iterable of str; got one "
-                f"{type(texts).__name__}. Call the translator with it."
-            )
-        for window_texts in chunks(texts, window):
-            results: Any = self.translate(window_texts, **options)
-            yield from results
 
     def stream(self, text: str, target_prefix: str | None = None) -> Iterator[str]:
         """Translates greedily, and yields the translation as it grows.

@@ -59,6 +59,8 @@ def test_a_pivot_translates_twice(pivot):
     best = results[0].hypotheses[0]
     assert {i for i, _ in best.alignment} <= set(range(4)) and best.alignment
     assert [str(result) for result in pivot.bulk(iter(texts), 2)] == expected
+    with pytest.raises(TypeError, match="iterable of str; got one str"):
+        next(pivot.bulk("One text."))
     [result] = pivot.translate(texts[:1], ["Mais où"], num_pivots=2)
     assert result.text.startswith("Mais où")
     assert [*pivot.stream("Guten Morgen!")][-1].startswith("Bonjour")

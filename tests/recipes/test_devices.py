@@ -119,7 +119,7 @@ def test_two_hosts_share_the_weights_of_one_model(data, two_hosts, tmp_path):
     finish(start_hosts(data, out, "--model-devices", "4"))
     # Products over a part of the weights are rounded otherwise.
     np.testing.assert_allclose(losses(out), losses(two_hosts), rtol=1e-3)
-    # The state is whole, and one device goes on from it.
+    # The state is whole, and one device resumes from it.
     finish([start(data, out, "--epochs", "4", devices=1)])
     assert len(losses(out)) == 4
 
