@@ -15,6 +15,7 @@ from keras_tfm.layers.embedding import TokenAndPositionEmbedding
 from keras_tfm.layers.feed_forward import FeedForward, gelu_tanh
 from keras_tfm.layers.layer_mixture import LayerMixture
 from keras_tfm.layers.multi_head_attention import MultiHeadAttention
+from keras_tfm.layers.ngram_bag import NGramBag
 from keras_tfm.layers.pooling import AttentionPooling, Pooling
 from keras_tfm.layers.positions import LearnedPositions, SinusoidalPositions
 from keras_tfm.layers.recurrence import SSRU, SSRUDecoder
@@ -36,6 +37,7 @@ __all__ = [
     "LayerMixture",
     "LearnedPositions",
     "MultiHeadAttention",
+    "NGramBag",
     "Pooling",
     "RotaryPositions",
     "ShawPositions",

@@ -7,10 +7,13 @@ from keras import ops
 
 from keras_tfm.layers.checks import check_choice, check_rates
 from keras_tfm.layers.masks import padding_mask
+from keras_tfm.layers.ngram_bag import NGramBag
 from keras_tfm.layers.pooling import POOLINGS, AttentionPooling, Pooling
 from keras_tfm.models import configured_model
 from keras_tfm.models.encoder import Encoder
 from keras_tfm.types import Tensor
+
+HALF_PRECISION = ("float16", "bfloat16")
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
@@ -31,6 +34,9 @@ class SequenceClassifier(configured_model.ConfiguredModel):
         hidden_activation: Keras activation of that layer.
         dropout: float in [0, 1), before the last projection.
         multi_label: bool. A text may have any number of the labels.
+        max_ngram: int >= 0. A linear model of all n-grams of up to so many
+            tokens adds to the logits, see `layers.NGramBag`; 0 for none.
+        ngram_buckets: int, rows of its matrix.
         **options: `name`, `dtype`, `trainable` of a Keras model.
 
     Raises:
@@ -61,32 +67,27 @@ class SequenceClassifier(configured_model.ConfiguredModel):
         hidden_activation: str = "tanh",
         dropout: float = 0.1,
         multi_label: bool = False,
+        max_ngram: int = 0,
+        ngram_buckets: int = 2**18,
         **options: Unpack[configured_model.KerasOptions],
     ):
-        if num_classes < (1 if multi_label else 2):
-            raise ValueError(
-                "`num_classes` must be at least 2, or 1 with `multi_label=True`; got "
-                f"num_classes={num_classes}, multi_label={multi_label}."
-            )
+        _check_classes(num_classes, multi_label)
         check_choice("pooling", pooling, ("attention", *POOLINGS))
         check_rates(dropout=dropout)
         policy, keras_options = configured_model.take_policy(
             options, encoder.dtype_policy
         )
-        if pooling == "attention":
-            pooling_layer = AttentionPooling(dtype=policy, name="pooling")
-        else:
-            pooling_layer = Pooling(pooling, dtype=policy, name="pooling")
-        hidden_dense = None
+        pooling_layer = _pooling_layer(pooling, dtype=policy, name="pooling")
+        hidden_dense = ngram_bag = None
         if hidden_dim is not None:
             hidden_dense = keras.layers.Dense(
                 hidden_dim, activation=hidden_activation, dtype=policy, name="hidden"
             )
         dropout_layer = keras.layers.Dropout(dropout, dtype=policy, name="head_dropout")
         # Half precision would round close logits to the same number.
-        half_precision = policy.compute_dtype in ("float16", "bfloat16")
+        logits_dtype = "float32" if policy.compute_dtype in HALF_PRECISION else policy
         output_dense = keras.layers.Dense(
-            num_classes, dtype="float32" if half_precision else policy, name="logits"
+            num_classes, dtype=logits_dtype, name="logits"
         )
 
         inputs = configured_model.inputs_like(encoder)
@@ -95,6 +96,11 @@ class SequenceClassifier(configured_model.ConfiguredModel):
         if hidden_dense is not None:
             pooled = hidden_dense(pooled)  # (B, hidden_dim)
         logits = output_dense(dropout_layer(pooled))  # (B, C)
+        if max_ngram:
+            ngram_bag = NGramBag(
+                num_classes, max_ngram, ngram_buckets, dtype="float32", name="ngrams"
+            )
+            logits = logits + ngram_bag(inputs["token_ids"], padding_mask=mask)
         config = {
             "encoder": encoder,
             "num_classes": num_classes,
@@ -103,10 +109,13 @@ class SequenceClassifier(configured_model.ConfiguredModel):
             "hidden_activation": hidden_activation,
             "dropout": dropout,
             "multi_label": multi_label,
+            "max_ngram": max_ngram,
+            "ngram_buckets": ngram_buckets,
         }
         super().__init__(inputs, logits, config, policy, keras_options)
         self.encoder, self.pooling_layer = encoder, pooling_layer
-        self.hidden_dense, self.output_dense = hidden_dense, output_dense
+        self.hidden_dense, self.ngram_bag = hidden_dense, ngram_bag
+        self.output_dense = output_dense
         self.num_classes, self.multi_label = num_classes, multi_label
 
     def probabilities(self, logits: Tensor) -> Tensor:
@@ -147,3 +156,17 @@ class SequenceClassifier(configured_model.ConfiguredModel):
             return_attention_scores=True,
         )
         return weights
+
+
+def _pooling_layer(pooling, **options):
+    if pooling == "attention":
+        return AttentionPooling(**options)
+    return Pooling(pooling, **options)
+
+
+def _check_classes(num_classes, multi_label):
+    if num_classes < (1 if multi_label else 2):
+        raise ValueError(
+            "`num_classes` must be at least 2, or 1 with `multi_label=True`; got "
+            f"num_classes={num_classes}, multi_label={multi_label}."
+        )

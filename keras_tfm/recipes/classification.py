@@ -19,15 +19,17 @@ from typing import Annotated, Literal
 import keras
 import tyro
 
-from keras_tfm import models, pipelines, text, training, zoo
+from keras_tfm import models, pipelines, text, training
 from keras_tfm.pipelines import saving
 from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.recipes import (
+    calibration,
     classification_defaults,
     classification_scores,
     devices,
     labeled_corpora,
     masked_pretraining,
+    pretrained_encoder,
     runs,
     user_files,
     vocabularies,
@@ -82,6 +84,11 @@ class Model:
     """How token vectors become one vector."""
     max_length: int | None = None
     """Maximum tokens of a text; longer texts are truncated and counted."""
+    max_ngram: int | None = None
+    """Tokens of the longest n-grams in a linear model beside the encoder; 0 for
+    none. It is fitted when the encoder is trained."""
+    ngram_buckets: int = 2**18
+    """Rows of the matrix in which n-grams are hashed."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -191,10 +198,10 @@ def train(
     baseline = classification_scores.tf_idf_scores(corpus)
     print(classification_scores.baseline_report(baseline, multi_label))
     minutes = masked_pretraining.pretrain(flags, encoder, corpus, vocabulary, out)
-    freeze(flags, encoder)
+    pretrained_encoder.freeze(encoder, flags.lora_rank, flags.frozen_layers)
     # The same random numbers whether this start or an earlier one pretrained.
     keras.utils.set_random_seed(flags.seed + 1)
-    model = make_model(flags, corpus.train, encoder, batches.steps_per_epoch)
+    model = make_model(flags, corpus.train, encoder, batches)
     # Weights of an epoch make a classifier of it while the run continues.
     classifier = make_classifier(flags, model, vocabulary, corpus.train)
     if processes.is_first_process():
@@ -215,7 +222,9 @@ def train(
     }
     if processes.is_first_process():
         with training.local_devices():
-            result = finish(flags, classifier, corpus, history, out, result)
+            result = finish(
+                flags, classifier, corpus, (batches, validation), history, out, result
+            )
     processes.wait_for_all("results")
     return result
 
@@ -224,11 +233,14 @@ def finish(
     flags: Flags,
     classifier: pipelines.Classifier,
     corpus: labeled_corpora.LabeledCorpus,
+    batches: tuple[text.LabelBatches, text.LabelBatches],
     history: dict[str, list],
     out: pathlib.Path,
     result: dict,
 ) -> dict:
-    """Scores the test texts, and writes the model and the results."""
+    """Fits what the encoder's logits are combined with, scores the test texts,
+    and writes the model and the results."""
+    result |= calibration.combine(classifier.model, *batches)
     classifier.save(out / "model")
     for folder in (saving.UNFINISHED, runs.PRETRAINING):
         shutil.rmtree(out / folder, ignore_errors=True)
@@ -280,49 +292,13 @@ def make_encoder(
     if flags.attention_dropout is not None:
         config["attention_dropout"] = flags.attention_dropout
     if flags.init_from is not None:
-        return load_encoder(flags, config)
+        return pretrained_encoder.load(flags.init_from, flags.frozen_layers, **config)
     vocabulary = make_vocabulary(flags, corpus, out)
     config["num_segments"] = 2 * corpus.train.paired
     if flags.size == "tiny":
         config |= {"num_layers": 1, "embedding_dim": 64, "intermediate_dim": 128}
     encoder = models.encoder_small(vocabulary.size, pad_id=vocabulary.pad_id, **config)
     return encoder, vocabulary
-
-
-def load_encoder(flags: Flags, config: dict) -> tuple[models.Encoder, AnyVocabulary]:
-    """Loads a pretrained encoder and its vocabulary."""
-    folder = pathlib.Path(flags.init_from)
-    # A KerasHub preset is a name, or a folder with a file of metadata.
-    if (folder / "metadata.json").is_file() or (
-        len(folder.parts) == 1 and not folder.is_dir()
-    ):
-        imported = zoo.from_keras_hub(flags.init_from, head="encoder", **config)
-    else:
-        imported = zoo.from_hugging_face(flags.init_from, head="encoder", **config)
-    encoder, vocabulary = imported.model, imported.vocabulary
-    if vocabulary is None:
-        raise ValueError(
-            "--from must hold the tokenizer of the encoder; got "
-            f"{flags.init_from!r} without a tokenizer, or without `tokenizer.json`. "
-            "Write it there with `save_pretrained` of the tokenizer."
-        )
-    if flags.frozen_layers > len(encoder.blocks):
-        raise ValueError(
-            f"--frozen-layers must be at most {len(encoder.blocks)}, the blocks of the "
-            f"encoder; got {flags.frozen_layers}."
-        )
-    return encoder, vocabulary
-
-
-def freeze(flags: Flags, encoder: models.Encoder) -> None:
-    """Freezes an encoder as `--lora-rank` and `--frozen-layers` say."""
-    if flags.lora_rank:
-        encoder.enable_lora(flags.lora_rank)
-    if flags.frozen_layers:
-        layers = [encoder.embedding, encoder.segment_embedding, encoder.embedding_norm]
-        for layer in (*layers, *encoder.blocks[: flags.frozen_layers]):
-            if layer is not None:
-                layer.trainable = False
 
 
 def make_vocabulary(
@@ -374,7 +350,7 @@ def make_model(
     flags: Flags,
     train: text.LabeledDataset,
     encoder: models.Encoder,
-    steps_per_epoch: int,
+    batches: text.LabelBatches,
 ) -> models.SequenceClassifier:
     """Makes the model and compiles it."""
     model = models.SequenceClassifier(
@@ -383,8 +359,12 @@ def make_model(
         pooling=flags.pooling,
         dropout=flags.dropout,
         multi_label=train.multi_label,
+        max_ngram=flags.max_ngram,
+        ngram_buckets=flags.ngram_buckets,
     )
-    updates = flags.epochs * steps_per_epoch
+    if model.ngram_bag is not None:  # fitted when the encoder is trained
+        model.ngram_bag.trainable = False
+    updates = flags.epochs * batches.steps_per_epoch
     optimizer = runs.make_adamw(
         model,
         flags.learning_rate,
@@ -479,7 +459,12 @@ def make_classifier(
 ) -> pipelines.Classifier:
     """Makes the classifier that the run saves, of this process alone."""
     return pipelines.Classifier(
-        devices.local_model(model, lambda copy: freeze(flags, copy.encoder)),
+        devices.local_model(
+            model,
+            lambda copy: pretrained_encoder.freeze(
+                copy.encoder, flags.lora_rank, flags.frozen_layers
+            ),
+        ),
         vocabulary,
         train.classes,
         paired=train.paired,

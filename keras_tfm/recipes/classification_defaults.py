@@ -67,6 +67,7 @@ ANY_CORPUS = {
     "average_last": 3,
     "patience": 3,
     "weight_decay": 0.5,
+    "max_ngram": 2,
 }
 # Fine-tuning of a pretrained encoder.
 FINE_TUNING = {
@@ -78,6 +79,7 @@ FINE_TUNING = {
     "average_last": 1,
     "patience": 2,
     "weight_decay": 0.01,
+    "max_ngram": 0,
 }
 FINE_TUNING_LENGTH = 256
 # Small files: about 20 steps in an epoch and at least 8 texts in a batch; a run
@@ -91,7 +93,7 @@ MINIMUMS = {
         *("lora_rank", "save_every"),
     )
 }
-MINIMUMS[0] = ("frozen_layers", "pretraining_epochs")
+MINIMUMS[0] = ("frozen_layers", "pretraining_epochs", "max_ngram")
 
 
 def check(flags: "classification.Flags") -> None:

@@ -16,7 +16,7 @@ import importlib.util
 import os
 import pathlib
 
-from keras_tfm.recipes import downloads
+from keras_tfm.recipes import downloads, film_split
 from keras_tfm.text import LabeledDataset, read_labeled, split
 
 NAMES = ("imdb", "sst2", "trec", "ag_news")
@@ -120,7 +120,12 @@ def _imdb(seed):
         [names[label] for _, label in rows],
         name="imdb",
     )
-    train, validation, test = split(labeled, (0.8, 0.1, 0.1), seed)
+    splits = film_split.split_films(labeled.texts, labeled.labels, seed)
+    train, validation, test = (
+        _select(labeled, splits == number, f"imdb, {name}")
+        for number, name in enumerate(("train", "validation", "test"))
+    )
+    left_out = (splits == film_split.LEFT_OUT).sum()
     return LabeledCorpus(
         "imdb",
         train,
@@ -128,7 +133,11 @@ def _imdb(seed):
         test,
         license="research (Maas et al. 2011)",
         origin=origin,
-        notes=[_drawn("validation and test", "a tenth each", seed)],
+        notes=[
+            "Validation and test set are runs of neighboring reviews, drawn by seed "
+            f"{seed}. {left_out:,} reviews that may be of the same films, by their "
+            "place or by rare names, were left out of the training set."
+        ],
     )
 
 

@@ -4,6 +4,8 @@ import dataclasses
 import pathlib
 from typing import Any
 
+from keras_tfm.recipes.runs import FLAG_NAMES
+
 TRANSLATOR = """# {name}
 
 A Transformer that translates from {sources} to {targets}: {parameters:,} parameters,
@@ -86,7 +88,7 @@ def command_flags(flags: Any) -> str:
         value = getattr(flags, field.name)
         if field.name == "out" or value == field.default:
             continue
-        name = "from" if field.name == "init_from" else field.name.replace("_", "-")
+        name = FLAG_NAMES.get(field.name, field.name.replace("_", "-"))
         if field.name in FILE_FLAGS:
             value = file_names(value)
         if isinstance(value, bool):

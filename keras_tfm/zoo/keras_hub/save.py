@@ -263,7 +263,7 @@ def _plain(value):
 
 def _check_classifier(model, architecture):
     config = model.config
-    expected = {"pooling": "first"}
+    expected = {"pooling": "first", "max_ngram": 0}
     expected["hidden_activation"] = architecture.hidden_activation
     if architecture is architectures.BERT:
         expected["hidden_dim"] = model.encoder.embedding_dim

@@ -1,0 +1,107 @@
+"""The n-grams beside an encoder, and the scales of the logits."""
+
+import numpy as np
+import pytest
+
+from keras_tfm import models, pipelines, text
+from keras_tfm.recipes import calibration, ngram_model
+
+WORDS = [f"w{i}" for i in range(30)]
+
+
+def make_examples(count, multi_label=False, seed=0):
+    """Texts whose label is a pair of words that may stand anywhere."""
+    generator = np.random.default_rng(seed)
+    texts, labels = [], []
+    for i in range(count):
+        words = generator.choice(WORDS, 6).tolist()
+        place = int(generator.integers(6))
+        words[place:place] = ["not", "good"] if i % 2 else ["good", "not"]
+        texts.append(" ".join(words))
+        label = ["negative"] if i % 2 else ["positive"]
+        labels.append([*label, "late"] if "w1" in words else label)
+    if not multi_label:
+        labels = [label[0] for label in labels]
+    return text.LabeledDataset(texts, labels)
+
+
+def make_batches(multi_label=False):
+    train, validation = (
+        make_examples(count, multi_label, seed) for seed, count in enumerate((400, 100))
+    )
+    if multi_label:
+        validation = text.LabeledDataset(
+            validation.texts, validation.labels, classes=train.classes
+        )
+    vocabulary = text.Vocabulary.train(train.texts, 400, "bpe", exact=False)
+    return vocabulary, [
+        text.LabelBatches(examples, vocabulary, 512, max_length=64)
+        for examples in (train, validation)
+    ]
+
+
+def make_model(vocabulary, num_classes, **options):
+    encoder = models.encoder_small(vocabulary.size, num_layers=1)
+    return models.SequenceClassifier(
+        encoder, num_classes, ngram_buckets=2**12, **options
+    )
+
+
+def test_pairs_of_words_are_learned_beside_an_untrained_encoder():
+    vocabulary, (train, validation) = make_batches()
+    model = make_model(vocabulary, 2, max_ngram=4)
+    model.ngram_bag.trainable = False
+    result = calibration.combine(model, train, validation)["logits"]
+    assert result["n-grams"]["validation"] > 0.95
+    assert result["encoder"]["validation"] < 0.7
+    assert result["n-grams"]["scale"] > result["encoder"]["scale"] > 0
+    assert model.ngram_bag.trainable
+    classifier = pipelines.Classifier(model, vocabulary, train.examples.classes)
+    labels = [prediction.label for prediction in classifier(validation.examples.texts)]
+    right = np.mean(
+        [a == b for a, b in zip(labels, validation.examples.labels, strict=True)]
+    )
+    assert right > 0.95
+
+
+def test_several_labels_for_a_text_are_fitted_each():
+    vocabulary, (train, validation) = make_batches(multi_label=True)
+    model = make_model(vocabulary, 3, max_ngram=4, multi_label=True)
+    result = calibration.combine(model, train, validation)["logits"]
+    assert result["n-grams"]["validation"] > 0.95
+
+
+def test_an_encoder_alone_gets_a_temperature():
+    vocabulary, (train, validation) = make_batches()
+    model = make_model(vocabulary, 2)
+    kernel = 30 * np.array(model.output_dense.kernel)
+    model.output_dense.kernel.assign(kernel)  # sure of what it does not know
+    result = calibration.combine(model, train, validation)["logits"]
+    assert set(result) == {"encoder"} and result["encoder"]["scale"] < 0.2
+    np.testing.assert_allclose(
+        model.output_dense.kernel, kernel * result["encoder"]["scale"], rtol=1e-2
+    )
+
+
+def test_the_scale_of_logits_is_the_one_they_were_drawn_with():
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=(20_000, 3))
+    noise = generator.normal(size=logits.shape)
+    labels = (2 * logits + generator.gumbel(size=logits.shape)).argmax(-1)
+    scales = calibration.fit_scales([logits, noise], labels)
+    np.testing.assert_allclose(scales, [2, 0], atol=0.06)
+    labels = generator.random(logits.shape) < 1 / (1 + np.exp(-0.5 * logits))
+    [scale] = calibration.fit_scales([logits], labels.astype("float32"))
+    assert scale == pytest.approx(0.5, abs=0.05)
+
+
+def test_a_validation_set_without_a_fault_does_not_make_the_scale_infinite():
+    logits = np.array([[4.0, 0.0], [0.0, 4.0]])
+    [scale] = calibration.fit_scales([logits], np.array([0, 1]))
+    assert 1 < scale < 2
+
+
+def test_a_label_that_all_texts_have_is_a_constant():
+    features = np.ones((9, 4))
+    kernel, bias = ngram_model.fit_label(features, np.ones(9, bool), 1.0)
+    assert not kernel.any() and bias == pytest.approx(np.log(10))
