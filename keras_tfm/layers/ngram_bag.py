@@ -25,9 +25,9 @@ class NGramBag(keras.layers.Layer):
     Args:
         units: int >= 1, C, dimension of the result.
         max_n: int >= 1, tokens of the longest n-grams.
-        num_buckets: int in [3, 1048576]. The matrix has the largest prime up
-            to it as rows: remainders by a power of two would depend on the last
-            bits alone.
+        num_buckets: int in [3, 1048576]. The matrix has as many rows as the
+            largest prime up to it. Modulo a power of two, only the lowest bits
+            of a hash would count.
         kernel_initializer: Keras initializer of the matrix.
         **kwargs: arguments of `keras.layers.Layer`.
 
@@ -65,15 +65,15 @@ class NGramBag(keras.layers.Layer):
     ):
         super().__init__(**kwargs)
         check_sizes(units=units, max_n=max_n)
-        if not MIN_BUCKETS <= num_buckets <= MAX_BUCKETS:
+        if num_buckets not in range(MIN_BUCKETS, MAX_BUCKETS + 1):
             raise ValueError(
-                f"`num_buckets` must be {MIN_BUCKETS} to {MAX_BUCKETS:,}; got "
-                f"num_buckets={num_buckets}."
+                f"`num_buckets` must be an int from {MIN_BUCKETS} to {MAX_BUCKETS:,}; "
+                f"got num_buckets={num_buckets}."
             )
-        self.units, self.max_n, self.num_buckets = units, max_n, num_buckets
+        self.units, self.max_n, self.num_buckets = units, max_n, int(num_buckets)
         self.kernel_initializer = keras.initializers.get(kernel_initializer)
-        self.num_rows = _largest_prime(num_buckets)
-        # Of polynomial hashing. Its product with a row fits into int32; it is
+        self.num_rows = _largest_prime(self.num_buckets)
+        # Factor of the polynomial hash. Factor times row fits into int32; it is
         # far from 0 modulo the rows, else neighboring ids would share many.
         limit = min(MAX_PRODUCT // self.num_rows, int(0.618 * self.num_rows))
         self.factor = _largest_prime(max(limit, 2))
@@ -93,9 +93,8 @@ class NGramBag(keras.layers.Layer):
         kernel = ops.cast(self.kernel, self.compute_dtype)
         total, count = 0, 0
         for rows, is_real in self.rows(token_ids, padding_mask):
-            vectors = ops.where(
-                is_real[..., None], ops.take(kernel, rows, axis=0), 0
-            )  # (B, S, C)
+            is_counted = ops.expand_dims(is_real, -1)  # LiteRT cannot index bools.
+            vectors = ops.where(is_counted, ops.take(kernel, rows, axis=0), 0)
             total = total + ops.sum(ops.cast(vectors, "float32"), axis=1)
             count = count + ops.sum(ops.cast(is_real, "float32"), axis=1)
         count = ops.maximum(count, 1)[:, None]  # (B, 1)
@@ -116,11 +115,7 @@ class NGramBag(keras.layers.Layer):
             n-gram that ends at each token, and bool `(B, S)`, whether there is
             one.
         """
-        if len(token_ids.shape) != 2:
-            raise ValueError(
-                "`token_ids` must have shape (batch, length); got "
-                f"shape={tuple(token_ids.shape)}."
-            )
+        _check_rank(token_ids)
         check_mask_rank("padding_mask", padding_mask, (2,))
         ids = ops.cast(token_ids, "int32") % self.num_rows
         if padding_mask is None:
@@ -146,11 +141,20 @@ class NGramBag(keras.layers.Layer):
     def compute_output_spec(
         self, token_ids: Tensor, padding_mask: Tensor = None
     ) -> Tensor:
+        _check_rank(token_ids)
         shape = self.compute_output_shape(token_ids.shape)
         return keras.KerasTensor(shape, self.compute_dtype)
 
     def get_config(self) -> dict:
         return {**super().get_config(), **layer_config(self, NGramBag)}
+
+
+def _check_rank(token_ids: Tensor) -> None:
+    if len(token_ids.shape) != 2:
+        raise ValueError(
+            "`token_ids` must have shape (batch, length); got "
+            f"shape={tuple(token_ids.shape)}."
+        )
 
 
 def _delayed(x: Tensor) -> Tensor:

@@ -34,13 +34,15 @@ class SequenceClassifier(configured_model.ConfiguredModel):
         hidden_activation: Keras activation of that layer.
         dropout: float in [0, 1), before the last projection.
         multi_label: bool. A text may have any number of the labels.
-        max_ngram: int >= 0. A linear model of all n-grams of up to so many
-            tokens adds to the logits, see `layers.NGramBag`; 0 for none.
-        ngram_buckets: int, rows of its matrix.
+        max_ngram: int >= 0, in tokens: the length of the longest n-gram of a
+            linear model whose logits are added, see `layers.NGramBag`. 0 for
+            none.
+        ngram_buckets: int in [3, 1048576], rows of its matrix at most.
         **options: `name`, `dtype`, `trainable` of a Keras model.
 
     Raises:
-        ValueError: `num_classes` is too small, or `pooling` is unknown.
+        ValueError: `num_classes` or `max_ngram` is too small, or `pooling` is
+            unknown.
         TypeError: an option has an unknown name.
 
     Example:
@@ -71,7 +73,7 @@ class SequenceClassifier(configured_model.ConfiguredModel):
         ngram_buckets: int = 2**18,
         **options: Unpack[configured_model.KerasOptions],
     ):
-        _check_classes(num_classes, multi_label)
+        _check_counts(num_classes, multi_label, max_ngram)
         check_choice("pooling", pooling, ("attention", *POOLINGS))
         check_rates(dropout=dropout)
         policy, keras_options = configured_model.take_policy(
@@ -164,7 +166,9 @@ def _pooling_layer(pooling, **options):
     return Pooling(pooling, **options)
 
 
-def _check_classes(num_classes, multi_label):
+def _check_counts(num_classes, multi_label, max_ngram):
+    if max_ngram < 0:
+        raise ValueError(f"`max_ngram` must be at least 0; got max_ngram={max_ngram}.")
     if num_classes < (1 if multi_label else 2):
         raise ValueError(
             "`num_classes` must be at least 2, or 1 with `multi_label=True`; got "

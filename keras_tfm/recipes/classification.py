@@ -85,10 +85,11 @@ class Model:
     max_length: int | None = None
     """Maximum tokens of a text; longer texts are truncated and counted."""
     max_ngram: int | None = None
-    """Tokens of the longest n-grams in a linear model beside the encoder; 0 for
-    none. It is fitted when the encoder is trained."""
-    ngram_buckets: int = 2**18
-    """Rows of the matrix in which n-grams are hashed."""
+    """Length of the longest n-gram, in tokens, of a linear model whose logits
+    are added to the encoder's. It is fitted after the encoder. 0 for none."""
+    ngram_buckets: int | None = None
+    """Rows of the matrix of the n-grams at most, 3 to 1,048,576. Several
+    n-grams may share a row."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -238,9 +239,11 @@ def finish(
     out: pathlib.Path,
     result: dict,
 ) -> dict:
-    """Fits what the encoder's logits are combined with, scores the test texts,
-    and writes the model and the results."""
-    result |= calibration.combine(classifier.model, *batches)
+    """Fits the n-grams and scales the logits, then scores the test texts and
+    writes the model and the results."""
+    result |= calibration.combine(
+        classifier.model, *batches, balanced=flags.class_weight == "balanced"
+    )
     classifier.save(out / "model")
     for folder in (saving.UNFINISHED, runs.PRETRAINING):
         shutil.rmtree(out / folder, ignore_errors=True)
@@ -360,7 +363,7 @@ def make_model(
         dropout=flags.dropout,
         multi_label=train.multi_label,
         max_ngram=flags.max_ngram,
-        ngram_buckets=flags.ngram_buckets,
+        ngram_buckets=flags.ngram_buckets or classification_defaults.NGRAM_BUCKETS,
     )
     if model.ngram_bag is not None:  # fitted when the encoder is trained
         model.ngram_bag.trainable = False

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from keras_tfm import models, text
+from keras_tfm.layers.ngram_bag import MAX_BUCKETS, MIN_BUCKETS
 from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.recipes import labeled_corpora, runs
 from keras_tfm.text.pair_packing import count_special_tokens
@@ -69,6 +70,7 @@ ANY_CORPUS = {
     "weight_decay": 0.5,
     "max_ngram": 2,
 }
+NGRAM_BUCKETS = 2**18
 # Fine-tuning of a pretrained encoder.
 FINE_TUNING = {
     "batch_tokens": 2_048,
@@ -108,6 +110,11 @@ def check(flags: "classification.Flags") -> None:
     for minimum, names in MINIMUMS.items():
         runs.check_at_least(flags, minimum, names)
     runs.check_ranges(flags)
+    buckets = flags.ngram_buckets
+    if buckets is not None and not MIN_BUCKETS <= buckets <= MAX_BUCKETS:
+        raise ValueError(
+            f"--ngram-buckets must be {MIN_BUCKETS} to {MAX_BUCKETS:,}; got {buckets}."
+        )
     if flags.hosts is not None and flags.model_devices > 1:
         raise ValueError(
             "--model-devices must be 1 with --hosts, since each host keeps the weights "

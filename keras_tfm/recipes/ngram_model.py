@@ -1,7 +1,7 @@
 """Logistic regression on n-grams of tokens beside a trained encoder.
 
 After the encoder is trained, scikit-learn fits the matrix of the model's
-`NGramBag` on the same tokens. `temperature` then weighs both.
+`NGramBag` on the same tokens. `calibration` then scales both.
 """
 
 import dataclasses
@@ -15,13 +15,17 @@ from sklearn.linear_model import LogisticRegression
 
 from keras_tfm import models, text
 from keras_tfm.layers.masks import padding_mask
+from keras_tfm.recipes.logit_scales import balanced_weights, cross_entropy, fit_scales
 
 # Weights of n-grams before the regression: inverse document frequency, the
 # largest log-count ratio of a class (Wang and Manning 2012), or their product.
 WEIGHTINGS = ("idf", "ratio", "idf * ratio")
-STRENGTHS = (4.0, 16.0, 64.0, 256.0)  # inverse, of regularization
+STRENGTHS = (4.0, 16.0, 64.0, 256.0)  # C of scikit-learn
 FEATURE_SCALE = 0.3  # makes the features about as long as those of TF-IDF
 MANY_TEXTS = 1_000  # from which on an n-gram must occur in two texts
+MAX_ITERATIONS = 200
+# Texts of the regression at most: 100,000 of 400 tokens take about 3 GB.
+MAX_TEXTS = 100_000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,14 +49,15 @@ class Regression(NamedTuple):
     Attributes:
         weighting: str, one of `WEIGHTINGS`.
         strength: float, one of `STRENGTHS`.
-        score: float, of the validation set.
+        score: tuple of floats to choose by, of the validation set; higher is
+            better.
         kernel: float `(M, C)`, the weights of the n-grams.
         bias: float `(C,)`.
     """
 
     weighting: str
     strength: float
-    score: float
+    score: tuple[float, ...]
     kernel: np.ndarray
     bias: np.ndarray
 
@@ -61,52 +66,75 @@ def fit(
     model: models.SequenceClassifier,
     train: text.LabelBatches,
     validation: text.LabelBatches,
-) -> dict:
+    balanced: bool = False,
+) -> Regression | None:
     """Fits the bag of n-grams of a model; the encoder does not change.
 
     Args:
-        model: with an `ngram_bag` of zeros.
-        train, validation: batches of the splits.
+        model: its `ngram_bag` is replaced.
+        train, validation: batches of the splits. Of more than `MAX_TEXTS`
+            training texts as many are drawn.
+        balanced: bool. All classes have the same total weight.
 
     Returns:
-        dict of the chosen `"weighting"` and `"c"`, and `"validation"`, the
-        score of the bag alone; empty if no n-gram occurs often enough.
+        The regression with the best validation score; None if no n-gram occurs
+        often enough, so that the bag is empty.
     """
     bag = model.ngram_bag
     counts = [count_ngrams(model, batches) for batches in (train, validation)]
     document_counts = np.asarray((counts[0].counts > 0).sum(axis=0)).ravel()
     min_count = 2 if len(counts[0].labels) >= MANY_TEXTS else 1
     rows = np.flatnonzero(document_counts >= min_count)
-    if not len(rows):
-        return {}
-    best = max(regressions(counts, rows), key=lambda regression: regression.score)
-    kernel = np.zeros(bag.kernel.shape, "float32")
-    kernel[rows] = best.kernel
-    bag.kernel.assign(kernel)
-    bag.bias.assign(best.bias.astype("float32"))
-    return {"weighting": best.weighting, "c": best.strength, "validation": best.score}
+    kernel, bias, best = np.zeros(bag.kernel.shape), np.zeros(bag.bias.shape), None
+    if len(rows):
+        regressions = fit_regressions(counts, rows, model.num_classes, balanced)
+        best = max(regressions, key=lambda regression: regression.score)
+        kernel[rows], bias = best.kernel, best.bias
+    bag.kernel.assign(kernel.astype("float32"))
+    bag.bias.assign(bias.astype("float32"))
+    return best
 
 
-def regressions(counts: Sequence[Counts], rows: np.ndarray) -> Iterator[Regression]:
+def fit_regressions(
+    counts: Sequence[Counts], rows: np.ndarray, num_classes: int, balanced: bool
+) -> Iterator[Regression]:
     """Fits a regression for each weighting and strength of regularization.
+
+    With one label for a text, regressions are compared by accuracy and then by
+    loss; with several by loss alone, since the label accuracy is high for a
+    model that predicts none.
 
     Args:
         counts: of the training and the validation split.
         rows: int `(M,)`, the rows of the n-grams to use.
+        num_classes: int, C.
+        balanced: bool. All classes have the same total weight.
     """
     labels, validation_labels = (split.labels for split in counts)
+    selected = [
+        sparse.diags(1 / np.sqrt(np.maximum(split.lengths, 1), dtype="float32"))
+        @ split.counts[:, rows]
+        for split in counts
+    ]
+    weights = balanced_weights(validation_labels, num_classes) if balanced else None
     for weighting in WEIGHTINGS:
-        scales = FEATURE_SCALE * ngram_weights(counts[0], rows, weighting)
+        scales = FEATURE_SCALE * ngram_weights(
+            counts[0], rows, weighting, num_classes
+        ).astype("float32")
         features, validation_features = (
-            sparse.diags(1 / np.sqrt(np.maximum(split.lengths, 1)))
-            @ split.counts[:, rows]
-            @ sparse.diags(scales)
-            for split in counts
+            matrix @ sparse.diags(scales) for matrix in selected
         )
         for strength in STRENGTHS:
-            kernel, bias = fit_regression(features, labels, strength)
+            kernel, bias = fit_regression(
+                features, labels, num_classes, strength, balanced
+            )
             logits = validation_features @ kernel + bias
-            score = fraction_right(logits, validation_labels)
+            [scale] = fit_scales([logits], validation_labels, weights)
+            loss = cross_entropy(scale * logits, validation_labels, weights)
+            score = (-loss,)
+            if labels.ndim == 1:
+                right = logits.argmax(axis=-1) == validation_labels
+                score = (float(np.average(right, weights=weights)), -loss)
             kernel = scales[:, None] * kernel
             yield Regression(weighting, strength, score, kernel, bias)
 
@@ -116,7 +144,12 @@ def count_ngrams(
 ) -> Counts:
     """Counts the n-grams of each text, in the order of `batches.ordered()`."""
     bag, matrices, labels = model.ngram_bag, [], []
-    for step in range(batches.steps_per_epoch):
+    steps = np.arange(batches.steps_per_epoch)
+    if len(batches) > MAX_TEXTS:
+        count = len(steps) * MAX_TEXTS // len(batches)
+        steps = np.random.default_rng(0).permutation(steps)[: max(count, 1)]
+        print(f"The n-grams are counted in {len(steps):,} batches, drawn at random.")
+    for step in steps.tolist():
         inputs, batch_labels = batches.ordered_batch(step)
         token_ids = ops.convert_to_tensor(inputs["token_ids"])
         mask = padding_mask(token_ids, model.encoder.pad_id)
@@ -135,13 +168,16 @@ def count_ngrams(
     )
 
 
-def ngram_weights(train: Counts, rows: np.ndarray, weighting: str) -> np.ndarray:
+def ngram_weights(
+    train: Counts, rows: np.ndarray, weighting: str, num_classes: int
+) -> np.ndarray:
     """Computes a weight for each n-gram.
 
     Args:
         train: of the training split.
         rows: int `(M,)`, the rows of the n-grams.
         weighting: str, one of `WEIGHTINGS`.
+        num_classes: int.
 
     Returns:
         float `(M,)`.
@@ -150,7 +186,7 @@ def ngram_weights(train: Counts, rows: np.ndarray, weighting: str) -> np.ndarray
     document_counts = np.asarray(contains.sum(axis=0)).ravel()
     idf = np.log((1 + len(train.labels)) / (1 + document_counts)) + 1
     labels = train.labels
-    members = np.eye(labels.max() + 1)[labels] if labels.ndim == 1 else labels
+    members = np.eye(num_classes)[labels] if labels.ndim == 1 else labels
     with_label = 1 + (contains.T @ members)  # (M, C)
     without = 1 + document_counts[:, None] - (with_label - 1)
     ratios = np.log(with_label / with_label.sum(axis=0))
@@ -160,37 +196,52 @@ def ngram_weights(train: Counts, rows: np.ndarray, weighting: str) -> np.ndarray
 
 
 def fit_regression(
-    features: sparse.csr_matrix, labels: np.ndarray, strength: float
+    features: sparse.csr_matrix,
+    labels: np.ndarray,
+    num_classes: int,
+    strength: float,
+    balanced: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fits logistic regression.
+
+    Classes that no text has get a constant logit below those of the others.
 
     Returns:
         The matrix `(M, C)` and the bias `(C,)` of its logits.
     """
-    if labels.ndim == 2:
-        fitted = [fit_label(features, column > 0, strength) for column in labels.T]
-        return np.stack([w for w, _ in fitted], axis=1), np.array(
-            [b for _, b in fitted]
-        )
-    binary = labels.max() < 2
+    class_weight = "balanced" if balanced else None
+    if labels.ndim == 2 or len(np.unique(labels)) < 3:
+        columns = labels if labels.ndim == 2 else np.eye(num_classes)[labels]
+        fitted = [fit_label(features, c > 0, strength, class_weight) for c in columns.T]
+        kernel = np.stack([weights for weights, _ in fitted], axis=1)
+        bias = np.array([constant for _, constant in fitted])
+        # The softmax of two classes subtracts their logits.
+        return (kernel, bias) if labels.ndim == 2 else (kernel / 2, bias / 2)
     regression = LogisticRegression(
-        C=strength, max_iter=200, solver="liblinear" if binary else "lbfgs"
+        C=strength, max_iter=MAX_ITERATIONS, class_weight=class_weight
     ).fit(features, labels)
-    kernel, bias = regression.coef_.T, regression.intercept_
-    if binary:  # the logit of class 1, split between both
-        kernel = np.concatenate([-kernel / 2, kernel / 2], axis=1)
-        bias = np.concatenate([-bias / 2, bias / 2])
+    kernel = np.zeros((features.shape[1], num_classes))
+    bias = np.full(num_classes, regression.intercept_.min() - np.log(len(labels)))
+    kernel[:, regression.classes_] = regression.coef_.T
+    bias[regression.classes_] = regression.intercept_
     return kernel, bias
 
 
 def fit_label(
-    features: sparse.csr_matrix, has_label: np.ndarray, strength: float
+    features: sparse.csr_matrix,
+    has_label: np.ndarray,
+    strength: float,
+    class_weight: str | None = None,
 ) -> tuple[np.ndarray, float]:
     """Fits the logit of one label; a constant if all texts agree on it."""
     count = has_label.sum()
     if 0 < count < len(has_label):
-        regression = LogisticRegression(C=strength, solver="liblinear")
-        regression.fit(features, has_label)
+        regression = LogisticRegression(
+            C=strength,
+            solver="liblinear",
+            max_iter=MAX_ITERATIONS,
+            class_weight=class_weight,
+        ).fit(features, has_label)
         return regression.coef_[0], float(regression.intercept_[0])
     odds = (count + 1) / (len(has_label) - count + 1)
     return np.zeros(features.shape[1]), float(np.log(odds))

@@ -26,7 +26,8 @@ def translation():
 
 def classifier():
     encoder = models.Encoder(V, num_layers=1, embedding_dim=8, num_heads=2)
-    return draw_weights(models.SequenceClassifier(encoder, 3)), {"token_ids": IDS}
+    model = models.SequenceClassifier(encoder, 3, max_ngram=3, ngram_buckets=101)
+    return draw_weights(model), {"token_ids": IDS}
 
 
 def language_model():

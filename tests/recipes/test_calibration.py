@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_tfm import models, pipelines, text
-from keras_tfm.recipes import calibration, ngram_model
+from keras_tfm.recipes import calibration, logit_scales, ngram_model
 
 WORDS = [f"w{i}" for i in range(30)]
 
@@ -77,7 +77,7 @@ def test_an_encoder_alone_gets_a_temperature():
     kernel = 30 * np.array(model.output_dense.kernel)
     model.output_dense.kernel.assign(kernel)  # sure of what it does not know
     result = calibration.combine(model, train, validation)["logits"]
-    assert set(result) == {"encoder"} and result["encoder"]["scale"] < 0.2
+    assert set(result) == {"encoder", "validation"} and result["encoder"]["scale"] < 0.2
     np.testing.assert_allclose(
         model.output_dense.kernel, kernel * result["encoder"]["scale"], rtol=1e-2
     )
@@ -88,16 +88,16 @@ def test_the_scale_of_logits_is_the_one_they_were_drawn_with():
     logits = generator.normal(size=(20_000, 3))
     noise = generator.normal(size=logits.shape)
     labels = (2 * logits + generator.gumbel(size=logits.shape)).argmax(-1)
-    scales = calibration.fit_scales([logits, noise], labels)
+    scales = logit_scales.fit_scales([logits, noise], labels)
     np.testing.assert_allclose(scales, [2, 0], atol=0.06)
     labels = generator.random(logits.shape) < 1 / (1 + np.exp(-0.5 * logits))
-    [scale] = calibration.fit_scales([logits], labels.astype("float32"))
+    [scale] = logit_scales.fit_scales([logits], labels.astype("float32"))
     assert scale == pytest.approx(0.5, abs=0.05)
 
 
-def test_a_validation_set_without_a_fault_does_not_make_the_scale_infinite():
+def test_a_validation_set_without_errors_does_not_make_the_scale_infinite():
     logits = np.array([[4.0, 0.0], [0.0, 4.0]])
-    [scale] = calibration.fit_scales([logits], np.array([0, 1]))
+    [scale] = logit_scales.fit_scales([logits], np.array([0, 1]))
     assert 1 < scale < 2
 
 
@@ -105,3 +105,45 @@ def test_a_label_that_all_texts_have_is_a_constant():
     features = np.ones((9, 4))
     kernel, bias = ngram_model.fit_label(features, np.ones(9, bool), 1.0)
     assert not kernel.any() and bias == pytest.approx(np.log(10))
+
+
+def make_features(labels, seed=0):
+    """Features of which the first C say the label, but for noise."""
+    features = np.random.default_rng(seed).normal(size=(len(labels), 6))
+    features[np.arange(len(labels)), labels] += 3
+    return features
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_balanced_classes_make_rare_ones_as_likely_as_others(num_classes):
+    labels = np.array([0] * 900 + list(range(1, num_classes)) * 20)
+    features = make_features(labels)
+    fits = [
+        ngram_model.fit_regression(features, labels, num_classes, 1.0, balanced)
+        for balanced in (False, True)
+    ]
+    # Features without any label: the classes are as likely as in training.
+    plain, balanced = (bias - bias.mean() for _, bias in fits)
+    assert plain[0] - plain[1] > max(1.5, 2.5 * abs(balanced[0] - balanced[1]))
+
+
+@pytest.mark.parametrize("present", [[0, 2], [0, 1], [1, 2], [0, 1, 3]])
+def test_a_class_without_training_texts_is_unlikely(present):
+    labels = np.array(present * 30)
+    features = make_features(labels)
+    kernel, bias = ngram_model.fit_regression(features, labels, 4, 1.0)
+    logits = features @ kernel + bias
+    assert kernel.shape == (6, 4) and (logits.argmax(-1) == labels).mean() > 0.9
+    absent = [number for number in range(4) if number not in present]
+    assert set(logits.argmax(-1)).isdisjoint(absent)
+
+
+def test_a_second_fit_replaces_the_first():
+    vocabulary, (train, validation) = make_batches()
+    model = make_model(vocabulary, 2, max_ngram=2)
+    kernels = []
+    for _ in range(2):
+        ngram_model.fit(model, train, validation)
+        kernels.append(np.array(model.ngram_bag.kernel))
+    np.testing.assert_allclose(*kernels, atol=1e-6)
+    assert np.abs(kernels[0]).max() > 0.1
