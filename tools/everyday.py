@@ -303,7 +303,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--list", action="store_true", help="print what is not right")
     options = parser.parse_args()
-    source, _, target = options.translator.partition("-")
+    source, _, target = pathlib.Path(options.translator).name.partition("-")
     source, target = options.source or source, options.target or target
     translator = pipelines.Translator.from_preset(options.translator)
     options.translate = lambda texts: list(translator(texts))
