@@ -24,7 +24,7 @@ STRENGTHS = (4.0, 16.0, 64.0, 256.0)  # C of scikit-learn
 FEATURE_SCALE = 0.3  # makes the features about as long as those of TF-IDF
 MANY_TEXTS = 1_000  # from which on an n-gram must occur in two texts
 MAX_ITERATIONS = 200
-# Texts of the regression at most: 100,000 of 400 tokens take about 3 GB.
+# Training texts of the regression at most, which bounds its memory and time.
 MAX_TEXTS = 100_000
 
 
@@ -73,7 +73,7 @@ def fit(
     Args:
         model: its `ngram_bag` is replaced.
         train, validation: batches of the splits. Of more than `MAX_TEXTS`
-            training texts as many are drawn.
+            texts, about that many are drawn.
         balanced: bool. All classes have the same total weight.
 
     Returns:
