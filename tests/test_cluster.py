@@ -109,6 +109,7 @@ def corpus(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_bulk_translation_survives_the_loss_of_a_node(
     cluster, second_node, model, corpus, tmp_path, run
 ):

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.protocol import Capabilities
 from keras_tfm.pipelines.placing import Alignment, place, token_ends
-from keras_tfm.pipelines.protection import apply, hide_numbers, replace_copies
+from keras_tfm.pipelines.protection import (
+    apply,
+    hide_names,
+    hide_numbers,
+    replace_copies,
+)
 from keras_tfm.pipelines.segmentation import Segment, SegmentedText
 from keras_tfm.pipelines.text_steps import prepare
 
@@ -16,8 +21,8 @@ if TYPE_CHECKING:
 
 # Other stand-ins, for a span that was lost; at last none.
 SPAN_ATTEMPTS = (0, 1, 2, None)
-NUMBER_ATTEMPTS = (0, 1)  # stand-ins for numbers, too
-PERFECT = (0, 0, False)
+HIDDEN_ATTEMPTS = (0, 1)  # stand-ins for numbers and names, too
+PERFECT = (0, 0, False, 0)
 
 
 class Finished(NamedTuple):
@@ -28,7 +33,8 @@ class Finished(NamedTuple):
         hypotheses: `Hypotheses` with B = 1.
         texts: list of str, one for each hypothesis.
         faults: one tuple for each: the stand-ins that were not copied once, the
-            spans without a stand-in but emoji, and whether numbers differ.
+            spans without a stand-in but emoji, whether numbers differ, and the
+            names that were lost.
         marked_texts: list of str, the texts that the model wrote, with markers.
     """
 
@@ -48,8 +54,8 @@ def finish(
 ) -> list[list[Finished]]:
     """Makes the texts of decoded segments.
 
-    A segment whose best hypothesis lost a protected span or a number is decoded
-    again, see `decode_again`.
+    A segment whose best hypothesis lost a protected span, a number or a name is
+    decoded again, see `decode_again`.
 
     Args:
         translator: `Translator`.
@@ -103,7 +109,7 @@ def finish_segment(
             text = segment.steps.restore(marked_texts[-1])
         texts.append(text)
         # A search that has fewer hypotheses fills up with empty ones.
-        faults.append(fault if math.isfinite(score) else (math.inf, 0, False))
+        faults.append(fault if math.isfinite(score) else (math.inf, *PERFECT[1:]))
     return Finished(segment, hypotheses, texts, faults, marked_texts)
 
 
@@ -124,7 +130,8 @@ def _mark(translator, segment, ids, text, attention):
         for marker, span in steps.spans.items()
     )
     differ = translator.config.match_numbers and steps.numbers_differ(marked_text)
-    return marked_text, (len(faults), left_out, differ)
+    lost = steps.lost_names(marked_text, translator.config)
+    return marked_text, (len(faults), left_out, differ, len(lost))
 
 
 def _align(translator, segment, ids, attention):
@@ -141,7 +148,7 @@ def _align(translator, segment, ids, attention):
 
 
 def _can_improve(translator, finished):
-    """Whether another pass may place spans better or keep numbers."""
+    """Whether another pass may place spans better or keep numbers and names."""
     steps, fault = finished.segment.steps, finished.faults[0]
     if steps is None or translator.decoder.options.samples:
         return False
@@ -150,7 +157,7 @@ def _can_improve(translator, finished):
         and finished.hypotheses.attention is None
         and _has_attention(translator)
     )
-    return needs_attention or fault[0] > 0 or fault[2]
+    return needs_attention or fault[0] > 0 or fault[2] or fault[3] > 0
 
 
 def _has_attention(translator):
@@ -200,17 +207,22 @@ def decode_again(
 
 
 def _variants(translator, finished):
-    """The segment; and with other stand-ins, if spans or numbers were lost."""
+    """The segment; and with other stand-ins, if something was lost."""
     segment, config = finished.segment, translator.config
-    steps, (num_lost, _, numbers_differ) = segment.steps, finished.faults[0]
+    steps, (num_lost, _, numbers_differ, names) = segment.steps, finished.faults[0]
     prepared = []
     if num_lost:
         prepared += [
             prepare(translator, steps.text, steps.spans, n) for n in SPAN_ATTEMPTS
         ]
+    text, spans = steps.text, steps.spans
+    if names:
+        lost = steps.lost_names(finished.marked_texts[0], config)
+        text, spans = hide_names(text, spans, lost)
     if numbers_differ:
-        text, spans = hide_numbers(steps.text, steps.spans)
-        prepared += [prepare(translator, text, spans, n) for n in NUMBER_ATTEMPTS]
+        text, spans = hide_numbers(text, spans)
+    if text != steps.text:
+        prepared += [prepare(translator, text, spans, n) for n in HIDDEN_ATTEMPTS]
     rows = translator.vocabulary.encode([steps.model_text for steps in prepared])
     variants = [segment]
     for steps, row in zip(prepared, rows, strict=True):

@@ -9,7 +9,7 @@ import keras
 
 from keras_tfm import zoo
 from keras_tfm.pipelines.packaged import PACKAGED, packaged_folder
-from keras_tfm.pipelines.saving import UNFINISHED, read_model
+from keras_tfm.pipelines.saving import UNFINISHED, read_known_words, read_model
 from keras_tfm.zoo.config_file import read_json
 from keras_tfm.zoo.huggingface.hub import is_transformers
 from keras_tfm.zoo.keras_hub.load import FILES as KERAS_HUB_FILES
@@ -211,9 +211,10 @@ def _checked_name(name):
 
 def _read_folder(folder, description=None):
     """Reads a folder by the program that wrote it, and its preset.json."""
-    model, arguments = _read_format(folder), {}
+    model, arguments = _read_format(folder), read_known_words(folder)
     if isinstance(model, zoo.Imported):
-        model, arguments = _with_vocabulary(model)
+        model, options = _with_vocabulary(model)
+        arguments = {**arguments, **options}
     if not (folder / "preset.json").is_file():
         return model, arguments
     description = description or read_json(folder / "preset.json")

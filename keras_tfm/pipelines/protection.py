@@ -136,17 +136,36 @@ def hide_numbers(text: str, spans: Mapping[str, Span]) -> tuple[str, dict[str, S
         text: str, with markers.
         spans: of `hide`.
     """
-    spans = dict(spans)
+    pattern = r"(?<![\w.,])\d+(?:[.,:/-]\d+)*(?!\w)"
+    return _hide_more(text, spans, pattern, "number")
+
+
+def hide_names(
+    text: str, spans: Mapping[str, Span], names: Sequence[str]
+) -> tuple[str, dict[str, Span]]:
+    """Replaces names of a text by markers, too.
+
+    Args:
+        text: str, with markers.
+        spans: of `hide`.
+        names: list of str, at least one.
+    """
+    longest_first = sorted(map(re.escape, names), key=len, reverse=True)
+    pattern = rf"(?<!\w)(?:{'|'.join(longest_first)})(?!\w)"
+    return _hide_more(text, spans, pattern, "name")
+
+
+def _hide_more(text, spans, pattern, kind):
+    """Replaces what a pattern matches by markers that follow those of spans."""
     first = 1 + max(map(ord, spans), default=FIRST_MARKER - 1)
+    hidden: dict[str, Span] = {}
 
     def marker(match):
-        mark = chr(first + len(numbers))
-        numbers[mark] = Span(match[0], "number")
+        mark = chr(first + len(hidden))
+        hidden[mark] = Span(match[0], kind)
         return mark
 
-    numbers: dict[str, Span] = {}
-    text = re.sub(r"(?<![\w.,])\d+(?:[.,:/-]\d+)*(?!\w)", marker, text)
-    return text, spans | numbers
+    return re.sub(pattern, marker, text), {**spans, **hidden}
 
 
 def _kind_of_span(kind, text):

@@ -31,6 +31,7 @@ CLASSIFIER_FILES = ("model.keras", "vocabulary.model", "classifier.json")
 # the last epoch, in the folder CHECKPOINTS beside it.
 UNFINISHED, CHECKPOINTS = "unfinished", "averages"
 SHORTLIST = "shortlist.npz"  # of a translator that has one
+KNOWN_WORDS = "known_words.txt"  # of a translator that has them, one a line
 # Not in translator.json: what the vocabulary knows; the shortlist, which has a
 # file; what is best on one machine; and functions, which JSON cannot hold.
 UNSAVED = {
@@ -61,9 +62,12 @@ def save_translator(translator: "Translator", folder: str | os.PathLike) -> None
     }
     if options.shortlist is not None:
         writers[SHORTLIST] = options.shortlist.save
+    if translator.config.known_words:
+        text = "\n".join(translator.config.known_words) + "\n"
+        writers[KNOWN_WORDS] = lambda path: path.write_text(text, encoding="utf-8")
     _write(translator.model, writers, folder)
-    if options.shortlist is None:
-        (pathlib.Path(folder) / SHORTLIST).unlink(missing_ok=True)
+    for name in {SHORTLIST, KNOWN_WORDS} - set(writers):
+        (pathlib.Path(folder) / name).unlink(missing_ok=True)
 
 
 def check_is_one_model(model: Any) -> None:
@@ -103,6 +107,7 @@ def read_translator(folder: str | os.PathLike) -> dict[str, Any]:
     check_entries(file, text, TextConfig().saved())
     if (folder / SHORTLIST).is_file():
         options["shortlist"] = Shortlist.load(folder / SHORTLIST)
+    text = {**text, **read_known_words(folder)}
     vocabulary = target_vocabulary = load_vocabulary(source)
     if source.read_bytes() != target.read_bytes():
         target_vocabulary = load_vocabulary(target)
@@ -113,6 +118,14 @@ def read_translator(folder: str | os.PathLike) -> dict[str, Any]:
         "options": _construct(file, Options, options),
         "config": _construct(file, TextConfig, text),
     }
+
+
+def read_known_words(folder: pathlib.Path) -> dict[str, list[str]]:
+    """Returns the argument `known_words`, if a folder has their file."""
+    file = folder / KNOWN_WORDS
+    if not file.is_file():
+        return {}
+    return {"known_words": file.read_text(encoding="utf-8").split("\n")[:-1]}
 
 
 def _construct(file, dataclass, entries):

@@ -1,16 +1,21 @@
 """What a translator does with text, apart from decoding."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any
 
 from keras_tfm.decode.options import Options
+from keras_tfm.pipelines.names import Names
 from keras_tfm.pipelines.protection import ALL, NOTHING, patterns_of
 from keras_tfm.pipelines.sentences import split_sentences
 
 # Names that models copy: of a corpus of everyday sentences, and of all others.
 STAND_INS = ("Tom", "John", "Bill", "Lisa", "Boston")
+
+# Not in a JSON file: functions, and words, which have a file of their own.
+UNSAVED = ("splitter", "known_words")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,6 +49,10 @@ class TextConfig:
             names that it copies.
         match_numbers: bool. If the digits of a translation differ from those of
             its source, another hypothesis is taken whose digits agree.
+        known_words: list of str, words that the model was trained to translate.
+            Any other word with a capital is a name: if a translation lacks it,
+            another hypothesis is taken that has it. Names are not checked if
+            there are none.
         lower_capitals: bool. Lower a text in capitals before it is translated,
             and raise its translation.
         add_final_mark: bool. Translate a text without a final mark as if it had
@@ -73,6 +82,7 @@ class TextConfig:
     protect: bool | str | Sequence[str] = ()
     stand_ins: Sequence[str] = STAND_INS
     match_numbers: bool = False
+    known_words: Sequence[str] = dataclasses.field(default=(), repr=False)
     lower_capitals: bool = False
     add_final_mark: bool = False
 
@@ -112,7 +122,12 @@ class TextConfig:
     def has_steps(self) -> bool:
         """Whether text is changed before it is encoded."""
         steps = (self.match_numbers, self.lower_capitals, self.add_final_mark)
-        return bool(self.protect) or any(steps)
+        return bool(self.protect or self.known_words) or any(steps)
+
+    @functools.cached_property
+    def names(self) -> Names:
+        """What recognizes names by `known_words`."""
+        return Names(self.known_words)
 
     @property
     def segment_tokens(self) -> tuple[int, int]:
@@ -134,13 +149,13 @@ class TextConfig:
             )
 
     def saved(self) -> dict[str, Any]:
-        """Returns the fields that a file holds: all but the splitter."""
-        fields = dataclasses.asdict(dataclasses.replace(self, splitter=split_sentences))
-        fields.pop("splitter")
-        return fields
+        """Returns the fields of a JSON file: all but `UNSAVED`."""
+        plain = dataclasses.replace(self, splitter=split_sentences, known_words=())
+        fields = dataclasses.asdict(plain)
+        return {name: fields[name] for name in fields if name not in UNSAVED}
 
     @classmethod
-    def names(cls) -> tuple[str, ...]:
+    def field_names(cls) -> tuple[str, ...]:
         """Returns the names of all fields."""
         return tuple(field.name for field in dataclasses.fields(cls))
 
@@ -157,7 +172,7 @@ def split_changes(changes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, An
     Raises:
         TypeError: a name is neither; the error suggests the nearest.
     """
-    names = TextConfig.names()
+    names = TextConfig.field_names()
     Options.check_names(changes, names)
     text = {name: value for name, value in changes.items() if name in names}
     options = {name: changes[name] for name in changes if name not in names}

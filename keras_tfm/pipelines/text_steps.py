@@ -10,6 +10,7 @@ from keras_tfm.pipelines.digits import numbers_differ
 from keras_tfm.pipelines.protection import MARKER, Span
 from keras_tfm.pipelines.segmentation import Segment, SegmentedText
 from keras_tfm.pipelines.sentences import SEPARATOR
+from keras_tfm.pipelines.text_config import TextConfig
 
 if TYPE_CHECKING:
     from keras_tfm.pipelines.translator import Translator
@@ -50,6 +51,18 @@ class Steps(NamedTuple):
             target: str, with markers.
         """
         return numbers_differ(re.sub(MARKER, "", self.text), re.sub(MARKER, "", target))
+
+    def lost_names(self, target: str, config: TextConfig) -> list[str]:
+        """Lists the names that a translation lacks.
+
+        Args:
+            target: str, with markers.
+            config: `TextConfig`.
+        """
+        if self.is_raised or not config.known_words:
+            return []
+        source = re.sub(MARKER, "\ufffd", self.text)
+        return config.names.lost(source, re.sub(MARKER, "", target))
 
     def restore(self, target: str) -> str:
         """Returns the text of a translation in the end.

@@ -195,7 +195,9 @@ class WithoutExtend:
         self.begin_options = model.begin_options
 
 
-@pytest.mark.parametrize("beam_size", [1, 4])
+@pytest.mark.parametrize(
+    "beam_size", [pytest.param(1, marks=pytest.mark.slow("tensorflow", "jax")), 4]
+)
 @pytest.mark.parametrize(
     "kind",
     [

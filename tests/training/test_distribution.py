@@ -68,6 +68,7 @@ def test_a_search_divides_its_rows_over_the_devices(table):
 
 
 @pytest.mark.backend("tensorflow", "torch")
+@pytest.mark.slow("torch")
 def test_the_mean_of_two_replicas_is_over_all_tokens(tmp_path):
     run("replica_runs", tmp_path)
     single, double = (np.load(tmp_path / f"{name}.npz") for name in ("one", "two"))

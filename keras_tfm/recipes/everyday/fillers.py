@@ -103,7 +103,7 @@ def _invented(rng):
 
 
 def _name(kind):
-    return lambda rng: _invented(rng) if rng.random() < 0.4 else rng.choice(NAMES[kind])
+    return lambda rng: _invented(rng) if rng.random() < 0.6 else rng.choice(NAMES[kind])
 
 
 _first, _last, _town = map(_name, NAMES)
@@ -207,6 +207,8 @@ def _clock(rng):
     if late and not is_morning:
         forms["de"] = f"{hour} Uhr abends"
         forms["fr"] = f"{hour} heures du soir"
+        if hour >= 9:
+            forms["es"] = f"las {hour} de la noche"
         forms["it"] = f"alle {hour} di sera"
     forms["fr"] = forms["fr"].replace("’", "'")
     return lambda language: forms[base_language(language)]

@@ -19,7 +19,7 @@ ARTICLES = {
 FINAL_PUNCTUATION = re.compile(r"^[¡¿]+|\s*[.!?,:]+$")
 MAX_WORDS = 3  # of the name of an emoji
 PICTOGRAPHS = {*range(0x1F300, 0x1FB00)} - {*range(0x1F3FB, 0x1F400)}  # skin tones
-COPIES = 3  # of an expression, for each other word: they are typed more often
+COPIES = 2  # of an expression, for each other word: they are typed more often
 
 
 def list_pairs(source: str, target: str) -> tuple[Pairs, list[str]]:
@@ -30,7 +30,7 @@ def list_pairs(source: str, target: str) -> tuple[Pairs, list[str]]:
         target: str, target language.
 
     Returns:
-        `Pairs`; expressions are listed three times, with their punctuation and
+        `Pairs`; expressions are listed twice, with their punctuation and
         without. And a list of sentences to print: what is missing.
 
     Raises:
