@@ -27,6 +27,8 @@ def run(flags: Inspect) -> None:
         if target is not vocabulary:
             print(f"target vocabulary: {type(target).__name__}, {target.size:,} tokens")
         config = pipeline.changes()
+        if "known_words" in config:
+            config["known_words"] = f"{len(config['known_words']):,}"
     else:
         config = {
             "classes": pipeline.classes,

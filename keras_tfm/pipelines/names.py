@@ -4,7 +4,7 @@ import difflib
 import re
 from collections.abc import Sequence
 
-_WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]{2,})*")
+WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]{2,})*")
 _BEGINNING = re.compile(r"(?:\A|[.!?:;\u2026\n\"\u201c\u201e\u00ab(\u2013-])\W*\Z")
 MIN_LENGTH = 3  # letters of a name
 SIMILAR = 0.65  # ratio of `difflib` to a name that a model changed
@@ -29,7 +29,7 @@ class Names:
     """
 
     def __init__(self, known_words: Sequence[str]):
-        self._known = frozenset(word.casefold() for word in known_words)
+        self._learned = frozenset(word.casefold() for word in known_words)
         capitals = sum(word[0].isupper() for word in known_words)
         self._nouns_are_capitalized = capitals > MANY_CAPITALS * len(known_words)
 
@@ -51,7 +51,7 @@ class Names:
         lost = []
         for begin, end in self._runs(source):
             run = source[begin:end]
-            missing = [word for word in _WORD.findall(run) if word not in target]
+            missing = [word for word in WORD.findall(run) if word not in target]
             is_certain = " " in run or not (
                 self._nouns_are_capitalized or _BEGINNING.search(source[:begin])
             )
@@ -62,10 +62,10 @@ class Names:
     def _runs(self, text):
         """The places of neighbors of unknown words with a capital."""
         runs: list[tuple[int, int]] = []
-        for match in _WORD.finditer(text):
+        for match in WORD.finditer(text):
             word = match[0]
             is_name = len(word) >= MIN_LENGTH and word[0].isupper()
-            if not is_name or word.casefold() in self._known:
+            if not is_name or word.casefold() in self._learned:
                 continue
             begin, end = match.span()
             if runs and text[runs[-1][1] : begin] == " ":
@@ -76,42 +76,9 @@ class Names:
 
 def _has_similar(name, source, target):
     """Whether a translation has a word that may be a damaged name."""
-    own = set(_WORD.findall(source))
+    source_words = set(WORD.findall(source))
     return any(
         difflib.SequenceMatcher(None, name.lower(), word.lower()).ratio() >= SIMILAR
-        for word in _WORD.findall(target)
-        if word not in own
+        for word in WORD.findall(target)
+        if word not in source_words
     )
-
-
-def known_words(sources: Sequence[str], targets: Sequence[str]) -> list[str]:
-    """Lists the words that a model has learned to translate.
-
-    Args:
-        sources: list of str, of the training pairs.
-        targets: list of str, as many.
-
-    Returns:
-        list of str, sorted: the words that at least two sources have, unless
-        most of their translations have the same word, as they have of a name.
-        Each is written as it is most often inside sentences.
-    """
-    counts: dict[str, list[int]] = {}  # sources, copies, capitals inside a sentence
-    inside: dict[str, int] = {}
-    for source, target in zip(sources, targets, strict=True):
-        words = set(_WORD.findall(target))
-        first = _WORD.search(source)
-        for match in _WORD.finditer(source):
-            word = match[0]
-            count = counts.setdefault(word.casefold(), [0, 0, 0])
-            count[0] += 1
-            count[1] += word in words
-            if match.start() != (first and first.start()):
-                inside[word] = inside.get(word, 0) + 1
-                count[2] += word[0].isupper()
-    results = []
-    for key, (number, copies, capitals) in counts.items():
-        if number >= 2 and 2 * copies < number:
-            lower = inside.get(key, 0)
-            results.append(key.capitalize() if capitals > lower else key)
-    return sorted(results)

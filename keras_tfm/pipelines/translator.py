@@ -375,7 +375,8 @@ class Translator(BaseTranslator):
         """
         options, text = split_changes(changes)
         arguments = read_translator(folder)
-        config = arguments.pop("config").saved() | text
+        config = arguments.pop("config")
+        config = config.saved() | {"known_words": config.known_words} | text
         arguments["options"] = arguments["options"].replace(**options)
         return cls(**arguments, **config)
 

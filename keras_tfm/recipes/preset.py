@@ -24,14 +24,12 @@ from typing import Any
 
 import h5py
 
-from keras_tfm import pipelines, text, zoo
-from keras_tfm.pipelines.names import known_words
-from keras_tfm.pipelines.saving import KNOWN_WORDS
+from keras_tfm import pipelines, zoo
 from keras_tfm.recipes import (
     augmentation,
     classification,
     classification_scores,
-    corpora,
+    known_words,
     mixture,
     multilingual,
     preset_cards,
@@ -141,7 +139,7 @@ def make_translator(
     )
     check_size(flags, out, quantization)
     corpus = multilingual.load_corpus(trained)
-    write_known_words(trained, corpus, out)
+    known_words.write(trained, corpus, out)
     origin = preset_cards.public_origin(trained, corpus)
     directions = direction_flags(trained, out.name)
     description = {
@@ -168,27 +166,6 @@ def make_translator(
     float_scores, preset_scores = scores[0]
     loss = float_scores["bleu"] - preset_scores["bleu"]
     return description, preset_cards.TRANSLATOR.format(**card), f"{loss:.2f} BLEU"
-
-
-def write_known_words(
-    trained: translation.Flags, corpus: corpora.Corpus, out: pathlib.Path
-) -> None:
-    """Writes the words that a model has learned, for `TextConfig.known_words`.
-
-    Args:
-        trained: `translation.Flags` of the run.
-        corpus: `corpora.Corpus` that it was trained on. If it is encoded, there
-            are no words, and names are not checked.
-        out: path of the preset.
-    """
-    if not isinstance(corpus.train, text.Pairs):
-        return
-    sources = corpus.train.source
-    for language in multilingual.tagged_languages(trained):
-        tag = f"{text.language_tag(language)} "
-        sources = [source.removeprefix(tag) for source in sources]
-    words = known_words(sources, corpus.train.target)
-    (out / KNOWN_WORDS).write_text("\n".join([*words, ""]), encoding="utf-8")
 
 
 def model_arguments(translator: pipelines.Translator, positions: int) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def test_presets_are_small_and_cover_the_languages():
     assert {item.name for item in PRESETS} == names
     assert max(item.megabytes for item in PRESETS) <= 12
     # Several presets may share a folder.
-    assert sum({item.card: item.megabytes for item in PRESETS}.values()) <= 40
+    assert sum({item.card: item.megabytes for item in PRESETS}.values()) <= 45
 
 
 @pytest.mark.backend("torch")

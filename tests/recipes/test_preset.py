@@ -61,8 +61,9 @@ def test_a_preset_has_the_scores_and_arguments_of_its_run(
     assert description["arguments"]["suppress_ids"] == [0, 2]
     # The scores of a preset are those of its 8-bit weights.
     assert abs(description["scores"]["BLEU"] - result["bleu"]) < 10
-    model = pipelines.Translator.from_preset(out).model
-    assert model.config["sequence_length"] == 1024
+    translator = pipelines.Translator.from_preset(out)
+    assert translator.model.config["sequence_length"] == 1024
+    assert {"dogs", "have"} < set(translator.config.known_words)
 
 
 def test_a_card_shows_scores_command_and_example(

@@ -1,0 +1,86 @@
+"""The words that a translator has learned, from its training pairs.
+
+`pipelines.TextConfig.known_words` tells names from them.
+"""
+
+import pathlib
+from collections.abc import Sequence
+
+from keras_tfm import text
+from keras_tfm.pipelines import pretrained, saving
+from keras_tfm.pipelines.names import WORD
+from keras_tfm.recipes import corpora, multilingual, translation
+
+
+def write(
+    trained: translation.Flags, corpus: corpora.Corpus, out: pathlib.Path
+) -> None:
+    """Writes the words that a model has learned, for `TextConfig.known_words`.
+
+    Args:
+        trained: `translation.Flags` of the run.
+        corpus: `corpora.Corpus` that it was trained on. If it is encoded, there
+            are no words, and names are not checked; nor are they if the run was
+            fine-tuned from a model whose words are not known.
+        out: path of the preset.
+    """
+    earlier = words_of_parent(trained.init_from)
+    if earlier is None or not isinstance(corpus.train, text.Pairs):
+        return
+    sources = corpus.train.source
+    for language in multilingual.tagged_languages(trained):
+        tag = f"{text.language_tag(language)} "
+        sources = [source.removeprefix(tag) for source in sources]
+    words = sorted({*earlier, *learned_words(sources, corpus.train.target)})
+    (out / saving.KNOWN_WORDS).write_text("\n".join([*words, ""]), encoding="utf-8")
+
+
+def words_of_parent(name: str | None) -> list[str] | None:
+    """Returns the known words of the model that a run was fine-tuned from.
+
+    Args:
+        name: str, see `pipelines.Translator.from_preset`; or None.
+
+    Returns:
+        list of str, empty without a model; None if its words are not known.
+    """
+    if name is None:
+        return []
+    folder = pathlib.Path(pretrained.locate(name))
+    for place in (folder, folder / "model"):
+        if words := saving.read_known_words(place):
+            return words["known_words"]
+    return None
+
+
+def learned_words(sources: Sequence[str], targets: Sequence[str]) -> list[str]:
+    """Lists the words that a model has learned to translate.
+
+    Args:
+        sources: list of str, of the training pairs.
+        targets: list of str, as many.
+
+    Returns:
+        list of str, sorted: the words that at least two sources have, unless
+        three of four translations have the same word, as they have of a name.
+        Each is written as it is most often inside sentences.
+    """
+    counts: dict[str, list[int]] = {}  # sources, copies, capitals inside a sentence
+    inside: dict[str, int] = {}
+    for source, target in zip(sources, targets, strict=True):
+        words = set(WORD.findall(target))
+        first = WORD.search(source)
+        for match in WORD.finditer(source):
+            word = match[0]
+            count = counts.setdefault(word.casefold(), [0, 0, 0])
+            count[0] += 1
+            count[1] += word in words
+            if match.start() != (first and first.start()):
+                inside[word] = inside.get(word, 0) + 1
+                count[2] += word[0].isupper()
+    results = []
+    for key, (number, copies, capitals) in counts.items():
+        if number >= 2 and 4 * copies < 3 * number:
+            lower = inside.get(key, 0)
+            results.append(key.capitalize() if capitals > lower else key)
+    return sorted(results)

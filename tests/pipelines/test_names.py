@@ -1,0 +1,83 @@
+"""Names that a translation has lost are recognized, and copied."""
+
+import pytest
+
+from keras_tfm.pipelines import Translator
+from keras_tfm.pipelines.names import Names
+from keras_tfm.recipes import known_words
+
+pytestmark = pytest.mark.backend("torch")  # text, which no backend changes
+ENGLISH = Names(["the", "mayor", "is", "called", "and", "in", "Cologne", "class"])
+GERMAN = Names(["Haus", "Hund", "Karte", "das", "ist"])
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "lost"),
+    [
+        ("The mayor is called Drexler.", "Er heißt Drexer.", ["Drexler"]),
+        ("The mayor is called Drexler.", "Er heißt Drexler.", []),
+        ("The mayor is called Drexler.", "Das ist Drexlers Haus.", []),
+        ("He is in Cologne.", "Er ist in Köln.", []),
+        ("He saw Ana Kirchhoff, too.", "Er sah Ana Kirche.", ["Ana Kirchhoff"]),
+        ("It is O'Brien's.", "Es gehört OBrien.", ["O'Brien"]),
+        # At the beginning, only with a similar word in the translation.
+        ("Bananas are in the class.", "Das Obst ist da.", []),
+        ("Ulrike is in. Ulrike!", "Ulike ist da. Ulike!", ["Ulrike", "Ulrike"]),
+        ("Xenia Hargreaves is in.", "Sie ist da.", ["Xenia Hargreaves"]),
+        ("We saw Al.", "Wir sahen ihn.", []),  # too short
+    ],
+)
+def test_lost_names_are_listed(source, target, lost):
+    assert ENGLISH.lost(source, target) == lost
+
+
+def test_nouns_with_capitals_are_no_names():
+    assert GERMAN.lost("Das ist der Kirchturm.", "That is the steeple.") == []
+    assert GERMAN.lost("Das ist Benedikta.", "That is Bendikta.") == ["Benedikta"]
+    lost = GERMAN.lost("Das ist Rosalind Rademacher.", "That is Rosalind wheel.")
+    assert lost == ["Rosalind Rademacher"]
+
+
+def test_words_that_are_translated_are_known():
+    sources = ["I saw Tom.", "A dog saw Tom", "The dog is in Rome.", "Rome is big."]
+    targets = ["Ich sah Tom.", "Ein Hund sah Tom", "Der Hund ist in Rom.", "Rom ist."]
+    assert known_words.learned_words(sources, targets) == ["Rome", "dog", "is", "saw"]
+
+
+@pytest.fixture(scope="module")
+def checked():
+    translator = Translator.from_preset("en-de", beam_size=2)
+    words = ["my", "teacher", "was", "the", "mayor", "of", "is", "called", "talked"]
+    return translator.replace(known_words=words)
+
+
+def test_a_hypothesis_with_the_names_is_taken(checked):
+    texts = ["My teacher was Halima Fleischmann.", "I talked to Oksana Kirchhoff."]
+    unchecked = checked.replace(known_words=())
+    for text, without, result in zip(
+        texts, unchecked(texts), checked(texts), strict=True
+    ):
+        name = " ".join(text.strip(".").split()[-2:])
+        assert name not in without and name in result
+    assert checked.translate(texts[0]).hypotheses[0].score < 0
+    assert "MY TEACHER" not in checked("MY TEACHER WAS HALIMA.")
+
+
+def test_known_words_are_saved_in_a_file(checked, tmp_path):
+    checked.save(tmp_path)
+    assert (tmp_path / "known_words.txt").read_text().splitlines()[:2] == [
+        "my",
+        "teacher",
+    ]
+    assert Translator.load(tmp_path).config == checked.config
+    assert Translator.from_preset(tmp_path).config.known_words[0] == "my"
+    checked.replace(known_words=()).save(tmp_path)
+    assert not (tmp_path / "known_words.txt").exists()
+
+
+def test_the_words_of_a_parent_are_known(tmp_path):
+    assert known_words.words_of_parent(None) == []
+    assert known_words.words_of_parent(str(tmp_path)) is None
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "known_words.txt").write_text("one\ntwo\n")
+    assert known_words.words_of_parent(str(tmp_path)) == ["one", "two"]
