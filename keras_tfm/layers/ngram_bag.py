@@ -15,12 +15,14 @@ MAX_PRODUCT = 2**31 - 1  # of two int32
 
 @keras.saving.register_keras_serializable(package="keras_tfm")
 class NGramBag(keras.layers.Layer):
-    """Sums the vectors of all n-grams of a sequence of token ids.
+    """Sums the vectors of the different n-grams of a sequence of token ids.
 
     Each n-gram, of one to `max_n` tokens, is hashed to a row of one matrix W:
     `y = sum W[hash(n-gram)] / sqrt(count) + b`. With the classes as units it is
-    a linear classifier, for instance beside a network. The order of the n-grams
-    does not matter. Different n-grams may share a row.
+    a linear classifier, for instance beside a network. Neither the order of the
+    n-grams matters, nor how often one occurs: for the sentiment of texts their
+    presence is better than their counts (Wang and Manning 2012).
+    Different n-grams may share a row.
 
     Args:
         units: int >= 1, C, dimension of the result.
@@ -43,7 +45,8 @@ class NGramBag(keras.layers.Layer):
         ValueError: an argument is out of its range, or a shape of another rank.
 
     Source: hashing: Weinberger et al. 2009, https://arxiv.org/abs/0902.2206;
-    bags of n-grams: Joulin et al. 2017, https://arxiv.org/abs/1607.01759
+    bags of n-grams: Joulin et al. 2017, https://arxiv.org/abs/1607.01759;
+    presence: Wang and Manning 2012, https://aclanthology.org/P12-2018
 
     Example:
         ```python
@@ -111,9 +114,9 @@ class NGramBag(keras.layers.Layer):
             padding_mask: bool `(B, S)` or None.
 
         Returns:
-            for each n from 1 to `max_n` a pair: int32 `(B, S)`, the row of the
-            n-gram that ends at each token, and bool `(B, S)`, whether there is
-            one.
+            for each n from 1 to `max_n` a pair: int32 `(B, S)`, the rows of the
+            n-grams in increasing order, and bool `(B, S)`, True for the first
+            of equal rows of n-grams without padding.
         """
         _check_rank(token_ids)
         check_mask_rank("padding_mask", padding_mask, (2,))
@@ -121,14 +124,21 @@ class NGramBag(keras.layers.Layer):
         if padding_mask is None:
             padding_mask = ops.ones_like(ids, "bool")
         is_token = ops.cast(padding_mask, "bool")
-        hashes, is_real, result = ids, is_token, [(ids, is_token)]
+        hashes, is_real, result = ids, is_token, [self._distinct(ids, is_token)]
         for _ in range(2, self.max_n + 1):
             # The hash of the n - 1 tokens before, and this token
             hashes = _delayed(hashes) * self.factor % self.num_rows
             hashes = (hashes + ids) % self.num_rows
             is_real = _delayed(is_real) & is_token
-            result.append((hashes, is_real))
+            result.append(self._distinct(hashes, is_real))
         return result
+
+    def _distinct(self, rows, is_real):
+        """Rows in increasing order, and which of them count."""
+        rows = ops.sort(ops.where(is_real, rows, self.num_rows), axis=1)
+        is_first = rows != _delayed(rows + 1) - 1  # before the first row is -1
+        is_counted = is_first & (rows < self.num_rows)
+        return ops.where(is_counted, rows, 0), is_counted
 
     def compute_mask(self, inputs: Tensor, previous_mask: Tensor) -> None:
         return None  # The axis of positions is gone.

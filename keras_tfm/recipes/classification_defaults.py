@@ -19,10 +19,12 @@ if TYPE_CHECKING:  # which imports this module
 NAMED_CORPORA = {
     "imdb": {
         "vocabulary_size": 16_000,
-        "max_length": 400,
+        "max_length": 1_000,
         "batch_tokens": 8_192,
         "epochs": 8,
         "learning_rate": 2e-3,
+        "max_ngram": 3,
+        "ngram_buckets": 2**20,
     },
     "sst2": {
         "vocabulary_size": 8_000,

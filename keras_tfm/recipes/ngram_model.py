@@ -33,8 +33,9 @@ class Counts:
     """N-grams of the texts of a split.
 
     Attributes:
-        counts: sparse float32 `(N, R)`, how often a text has an n-gram.
-        lengths: float `(N,)`, n-grams of a text.
+        counts: sparse float32 `(N, R)`, 1 where a text has an n-gram; more if
+            several share a row.
+        lengths: float `(N,)`, different n-grams of a text.
         labels: int `(N,)` or float `(N, C)`, see `LabelBatches`.
     """
 

@@ -351,7 +351,11 @@ def test_a_run_is_not_resumed_with_other_texts(flags, result):
 def test_defaults_depend_on_the_corpus_and_the_checkpoint():
     complete = classification_defaults.complete
     imdb = complete(classification.Flags())
-    assert (imdb.max_length, imdb.learning_rate, imdb.word_dropout) == (400, 2e-3, 0.1)
+    assert (imdb.max_length, imdb.learning_rate, imdb.word_dropout) == (
+        1_000,
+        2e-3,
+        0.1,
+    )
     assert imdb.out == "runs/imdb"
     assert (imdb.size, imdb.dropout, imdb.weight_decay) == ("tiny", 0.3, 0.5)
     sst2 = complete(classification.Flags(data="sst2"))
