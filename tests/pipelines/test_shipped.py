@@ -33,6 +33,16 @@ def test_presets_are_small_and_cover_the_languages():
 
 
 @pytest.mark.backend("torch")
+def test_all_translators_have_the_steps_around_the_model():
+    for item in PRESETS:
+        if item.task == "translation":
+            config = Translator.from_preset(item.name).config
+            steps = (config.match_numbers, config.lower_capitals, config.add_final_mark)
+            assert all(steps) and config.protect == ("all",)
+            assert len(config.known_words) > 10_000
+
+
+@pytest.mark.backend("torch")
 @every_preset
 def test_each_card_has_scores_license_and_weaknesses(preset):
     card = preset.card.read_text(encoding="utf-8")
