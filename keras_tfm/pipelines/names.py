@@ -51,7 +51,7 @@ class Names:
         lost = []
         for begin, end in self._runs(source):
             run = source[begin:end]
-            missing = [word for word in WORD.findall(run) if word not in target]
+            missing = [word for word in WORD.findall(run) if not _has(target, word)]
             is_certain = " " in run or not (
                 self._nouns_are_capitalized or _BEGINNING.search(source[:begin])
             )
@@ -72,6 +72,11 @@ class Names:
                 begin = runs.pop()[0]
             runs.append((begin, end))
         return runs
+
+
+def _has(text, name):
+    """Whether a text has a name, perhaps in the genitive or in a compound."""
+    return re.search(rf"(?<!\w){name}(?:e?s)?(?!\w)", text) is not None
 
 
 def _has_similar(name, source, target):

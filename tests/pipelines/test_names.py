@@ -17,6 +17,7 @@ GERMAN = Names(["Haus", "Hund", "Karte", "das", "ist"])
         ("The mayor is called Drexler.", "Er heißt Drexer.", ["Drexler"]),
         ("The mayor is called Drexler.", "Er heißt Drexler.", []),
         ("The mayor is called Drexler.", "Das ist Drexlers Haus.", []),
+        ("The mayor is called Martin.", "Er heißt Martintint.", ["Martin"]),
         ("He is in Cologne.", "Er ist in Köln.", []),
         ("He saw Ana Kirchhoff, too.", "Er sah Ana Kirche.", ["Ana Kirchhoff"]),
         ("It is O'Brien's.", "Es gehört OBrien.", ["O'Brien"]),
