@@ -20,8 +20,8 @@ class NGramBag(keras.layers.Layer):
     Each n-gram, of one to `max_n` tokens, is hashed to a row of one matrix W:
     `y = sum W[hash(n-gram)] / sqrt(count) + b`. With the classes as units it is
     a linear classifier, for instance beside a network. Neither the order of the
-    n-grams matters, nor how often one occurs: for the sentiment of texts their
-    presence is better than their counts (Wang and Manning 2012).
+    n-grams nor their frequency matters: for the sentiment of texts presence is
+    better than counts (Wang and Manning 2012).
     Different n-grams may share a row.
 
     Args:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Other stand-ins, for a span that was lost; at last none.
 SPAN_ATTEMPTS = (0, 1, 2, None)
-HIDDEN_ATTEMPTS = (0, 1)  # stand-ins for numbers and names, too
+HIDDEN_ATTEMPTS = (0, 1)  # for numbers and names that are hidden, too
 PERFECT = (0, 0, False, 0)
 
 
@@ -34,7 +34,7 @@ class Finished(NamedTuple):
         texts: list of str, one for each hypothesis.
         faults: one tuple for each: the stand-ins that were not copied once, the
             spans without a stand-in but emoji, whether numbers differ, and the
-            names that were lost.
+            number of lost names.
         marked_texts: list of str, the texts that the model wrote, with markers.
     """
 
@@ -209,19 +209,22 @@ def decode_again(
 def _variants(translator, finished):
     """The segment; and with other stand-ins, if something was lost."""
     segment, config = finished.segment, translator.config
-    steps, (num_lost, _, numbers_differ, names) = segment.steps, finished.faults[0]
+    steps, (num_lost, _, numbers_differ, num_lost_names) = (
+        segment.steps,
+        finished.faults[0],
+    )
     prepared = []
     if num_lost:
         prepared += [
             prepare(translator, steps.text, steps.spans, n) for n in SPAN_ATTEMPTS
         ]
-    text, spans = steps.text, steps.spans
-    if names:
+    hidden = [(steps.text, steps.spans)]
+    if num_lost_names:
         lost = steps.lost_names(finished.marked_texts[0], config)
-        text, spans = hide_names(text, spans, lost)
+        hidden.append(hide_names(steps.text, steps.spans, lost))
     if numbers_differ:
-        text, spans = hide_numbers(text, spans)
-    if text != steps.text:
+        hidden += [hide_numbers(text, spans) for text, spans in hidden]
+    for text, spans in hidden[1:]:
         prepared += [prepare(translator, text, spans, n) for n in HIDDEN_ATTEMPTS]
     rows = translator.vocabulary.encode([steps.model_text for steps in prepared])
     variants = [segment]

@@ -2,10 +2,18 @@
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]{2,})*")
-_BEGINNING = re.compile(r"(?:\A|[.!?:;\u2026\n\"\u201c\u201e\u00ab(\u2013-])\W*\Z")
+_WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]{2,})*")
+# French and Italian words that lose their vowel before another word: l'hôtel
+_ELISION = re.compile(
+    r"(?:l|d|qu|j|n|s|c|m|t|jusqu|lorsqu|puisqu|un|all|dall|dell|nell|sull)['\u2019]",
+    re.IGNORECASE,
+)
+# What may stand before a sentence: marks, quotes, brackets, dashes, bullets.
+_STARTS = frozenset('.!?:;()\n"\u2026\u201c\u201e\u00ab\u2018\u201a\u2013\u2014\u2022-')
+# Endings by which a form of a known word may differ from it
+ENDINGS = ("s", "es", "e", "n", "en", "er")
 MIN_LENGTH = 3  # letters of a name
 SIMILAR = 0.65  # ratio of `difflib` to a name that a model changed
 MANY_CAPITALS = 0.3  # of the known words: the language writes nouns with capitals
@@ -29,16 +37,17 @@ class Names:
     """
 
     def __init__(self, known_words: Sequence[str]):
-        self._learned = frozenset(word.casefold() for word in known_words)
+        self._known_words = frozenset(map(key_of, known_words))
         capitals = sum(word[0].isupper() for word in known_words)
         self._nouns_are_capitalized = capitals > MANY_CAPITALS * len(known_words)
 
     def lost(self, source: str, target: str) -> list[str]:
         """Lists the names of a source that its translation lacks.
 
-        At the beginning of a sentence, and in a language that writes nouns with
+        A form of a known word, and a word in capitals, is no name. At the
+        beginning of a sentence, and in a language that writes nouns with
         capitals, a single word is a name only if the translation has a similar
-        word, which a model made of it.
+        word, which a model made of it; a run of several words is one anyway.
 
         Args:
             source: str.
@@ -51,39 +60,72 @@ class Names:
         lost = []
         for begin, end in self._runs(source):
             run = source[begin:end]
-            missing = [word for word in WORD.findall(run) if not _has(target, word)]
+            missing = [word for word in run.split() if not _is_in(target, word)]
             is_certain = " " in run or not (
-                self._nouns_are_capitalized or _BEGINNING.search(source[:begin])
+                self._nouns_are_capitalized or _is_first(source[:begin])
             )
             if missing and (is_certain or _has_similar(missing[0], source, target)):
                 lost.append(run)
         return lost
 
+    def _knows(self, word):
+        key = key_of(word)
+        stems = [key[: -len(end)] for end in ENDINGS if key.endswith(end)]
+        forms = [key, *(stem for stem in stems if len(stem) >= MIN_LENGTH)]
+        return not self._known_words.isdisjoint(forms)
+
     def _runs(self, text):
         """The places of neighbors of unknown words with a capital."""
         runs: list[tuple[int, int]] = []
-        for match in WORD.finditer(text):
-            word = match[0]
-            is_name = len(word) >= MIN_LENGTH and word[0].isupper()
-            if not is_name or word.casefold() in self._learned:
+        for begin, word in find_words(text):
+            may_be_name = word[0].isupper() and not word.isupper()
+            if not may_be_name or len(word) < MIN_LENGTH or self._knows(word):
                 continue
-            begin, end = match.span()
+            end = begin + len(word)
             if runs and text[runs[-1][1] : begin] == " ":
                 begin = runs.pop()[0]
             runs.append((begin, end))
         return runs
 
 
-def _has(text, name):
-    """Whether a text has a name, perhaps in the genitive or in a compound."""
-    return re.search(rf"(?<!\w){name}(?:e?s)?(?!\w)", text) is not None
+def find_words(text: str) -> Iterator[tuple[int, str]]:
+    """Yields the words of a text without elided ones: of "l'hôtel", "hôtel".
+
+    Args:
+        text: str.
+
+    Yields:
+        The index of the first letter, and the word.
+    """
+    for match in _WORD.finditer(text):
+        elision = _ELISION.match(match[0])
+        num_elided = elision.end() if elision else 0
+        yield match.start() + num_elided, match[0][num_elided:]
+
+
+def key_of(word: str) -> str:
+    """Returns the form by which words are compared."""
+    return word.casefold().replace("\u2019", "'")
+
+
+def _is_first(beginning):
+    """Whether a sentence begins after the beginning of a text."""
+    gap = re.match(r"\W*", beginning[::-1])[0]
+    return len(gap) == len(beginning) or not _STARTS.isdisjoint(gap)
+
+
+def _is_in(text, name):
+    """Whether a text has a name, perhaps in a genitive or a compound."""
+    stem = name[:-1] if name.endswith("s") else name
+    pattern = re.sub(r"['\u2019]", "['\u2019]", rf"{name}(?:e?s)?|{stem}")
+    return re.search(rf"(?<!\w)(?:{pattern})(?!\w)", text) is not None
 
 
 def _has_similar(name, source, target):
     """Whether a translation has a word that may be a damaged name."""
-    source_words = set(WORD.findall(source))
+    source_words = {word for _, word in find_words(source)}
     return any(
         difflib.SequenceMatcher(None, name.lower(), word.lower()).ratio() >= SIMILAR
-        for word in WORD.findall(target)
+        for _, word in find_words(target)
         if word not in source_words
     )

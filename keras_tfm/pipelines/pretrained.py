@@ -9,7 +9,12 @@ import keras
 
 from keras_tfm import zoo
 from keras_tfm.pipelines.packaged import PACKAGED, packaged_folder
-from keras_tfm.pipelines.saving import UNFINISHED, read_known_words, read_model
+from keras_tfm.pipelines.saving import (
+    KNOWN_WORDS,
+    UNFINISHED,
+    read_known_words,
+    read_model,
+)
 from keras_tfm.zoo.config_file import read_json
 from keras_tfm.zoo.huggingface.hub import is_transformers
 from keras_tfm.zoo.keras_hub.load import FILES as KERAS_HUB_FILES
@@ -20,6 +25,7 @@ from keras_tfm.zoo.repositories import HUB, download
 # Files of `save`, CTranslate2 and KerasHub in a repository.
 REPOSITORY_FILES = [
     *("model.keras", "*.model", "shortlist.npz", "model.bin", "*vocabulary.*"),
+    KNOWN_WORDS,
     *KERAS_HUB_FILES,
 ]
 # Small files that tell these repositories from those of transformers.

@@ -125,7 +125,8 @@ def read_known_words(folder: pathlib.Path) -> dict[str, list[str]]:
     file = folder / KNOWN_WORDS
     if not file.is_file():
         return {}
-    return {"known_words": file.read_text(encoding="utf-8").split("\n")[:-1]}
+    lines = file.read_text(encoding="utf-8-sig").splitlines()
+    return {"known_words": [line.strip() for line in lines if line.strip()]}
 
 
 def _construct(file, dataclass, entries):

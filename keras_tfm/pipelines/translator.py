@@ -324,7 +324,7 @@ class Translator(BaseTranslator):
     ) -> list[Translation]:
         """Makes translations of decoded segments.
 
-        Segments whose translation lost a protected span or a number are decoded
+        Segments that lost a protected span, a number or a name are decoded
         again, see `TextConfig`.
 
         Args:

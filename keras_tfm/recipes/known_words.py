@@ -1,14 +1,15 @@
 """The words that a translator has learned, from its training pairs.
 
-`pipelines.TextConfig.known_words` tells names from them.
+`pipelines.TextConfig.known_words` recognizes names with them.
 """
 
+import collections
 import pathlib
 from collections.abc import Sequence
 
 from keras_tfm import text
 from keras_tfm.pipelines import pretrained, saving
-from keras_tfm.pipelines.names import WORD
+from keras_tfm.pipelines.names import find_words, key_of
 from keras_tfm.recipes import corpora, multilingual, translation
 
 
@@ -26,6 +27,8 @@ def write(
     """
     earlier = words_of_parent(trained.init_from)
     if earlier is None or not isinstance(corpus.train, text.Pairs):
+        missing = "--from" if earlier is None else "--data"
+        print(f"The preset does not check names: the words of {missing} are not known.")
         return
     sources = corpus.train.source
     for language in multilingual.tagged_languages(trained):
@@ -65,22 +68,20 @@ def learned_words(sources: Sequence[str], targets: Sequence[str]) -> list[str]:
         three of four translations have the same word, as they have of a name.
         Each is written as it is most often inside sentences.
     """
-    counts: dict[str, list[int]] = {}  # sources, copies, capitals inside a sentence
-    inside: dict[str, int] = {}
+    num_sources: dict[str, int] = collections.Counter()
+    num_copies: dict[str, int] = collections.Counter()
+    forms: dict[str, dict[str, int]] = collections.defaultdict(collections.Counter)
     for source, target in zip(sources, targets, strict=True):
-        words = set(WORD.findall(target))
-        first = WORD.search(source)
-        for match in WORD.finditer(source):
-            word = match[0]
-            count = counts.setdefault(word.casefold(), [0, 0, 0])
-            count[0] += 1
-            count[1] += word in words
-            if match.start() != (first and first.start()):
-                inside[word] = inside.get(word, 0) + 1
-                count[2] += word[0].isupper()
-    results = []
-    for key, (number, copies, capitals) in counts.items():
-        if number >= 2 and 4 * copies < 3 * number:
-            lower = inside.get(key, 0)
-            results.append(key.capitalize() if capitals > lower else key)
-    return sorted(results)
+        target_words = {word for _, word in find_words(target)}
+        copied = {}
+        for position, (_, word) in enumerate(find_words(source)):
+            key = key_of(word)
+            copied[key] = copied.get(key, False) or word in target_words
+            forms[key][word] += position > 0
+        num_sources.update(copied.keys())
+        num_copies.update(key for key, is_copied in copied.items() if is_copied)
+    return sorted(
+        max(counts, key=lambda form, counts=counts: (counts[form], form.islower()))
+        for key, counts in forms.items()
+        if num_sources[key] >= 2 and 4 * num_copies[key] < 3 * num_sources[key]
+    )

@@ -34,8 +34,8 @@ class Counts:
 
     Attributes:
         counts: sparse float32 `(N, R)`, 1 where a text has an n-gram; more if
-            several share a row.
-        lengths: float `(N,)`, different n-grams of a text.
+            n-grams of different lengths share a row.
+        lengths: float `(N,)`, the sums of the rows.
         labels: int `(N,)` or float `(N, C)`, see `LabelBatches`.
     """
 

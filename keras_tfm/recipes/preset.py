@@ -137,9 +137,9 @@ def make_translator(
         quantization=None if quantization == "float32" else quantization,
         sequence_length=positions,
     )
-    check_size(flags, out, quantization)
     corpus = multilingual.load_corpus(trained)
     known_words.write(trained, corpus, out)
+    check_size(flags, out, quantization)
     origin = preset_cards.public_origin(trained, corpus)
     directions = direction_flags(trained, out.name)
     description = {

@@ -294,7 +294,7 @@ def test_a_savedmodel_answers_as_the_classifier(paired, vocabulary, tmp_path):
 @tensorflow_only
 @pytest.mark.parametrize(
     ("num_sentences", "num_odd", "num_characters"),
-    [(10, 50, 800), pytest.param(1000, 200, 30_000, marks=pytest.mark.slow)],
+    [(10, 80, 800), pytest.param(1000, 200, 30_000, marks=pytest.mark.slow)],
 )
 def test_real_sentences_and_hostile_texts_are_translated_alike(
     data, tmp_path, num_sentences, num_odd, num_characters

@@ -26,6 +26,14 @@ GERMAN = Names(["Haus", "Hund", "Karte", "das", "ist"])
         ("Ulrike is in. Ulrike!", "Ulike ist da. Ulike!", ["Ulrike", "Ulrike"]),
         ("Xenia Hargreaves is in.", "Sie ist da.", ["Xenia Hargreaves"]),
         ("We saw Al.", "Wir sahen ihn.", []),  # too short
+        ("I’ll go, I think.", "Ich gehe wohl.", []),
+        ("He gave O’Brien the class.", "Er gab O'Brien die Klasse.", []),
+        ("He saw l’amie d’Oksana.", "Er sah Oksanas Freundin.", []),
+        ("He saw l’amie d’Oksana.", "Er sah die Freundin.", ["Oksana"]),
+        ("He saw the Mayors.", "Er sah die Bürgermeister.", []),
+        ("He likes the NATO.", "Il aime bien l'OTAN.", []),
+        ("We saw Benediktas class.", "Wir sahen Benedikta's Klasse.", []),
+        ("He left — Xenons stayed.", "Er ging, sie blieben.", []),
     ],
 )
 def test_lost_names_are_listed(source, target, lost):
@@ -43,6 +51,9 @@ def test_words_that_are_translated_are_known():
     sources = ["I saw Tom.", "A dog saw Tom", "The dog is in Rome.", "Rome is big."]
     targets = ["Ich sah Tom.", "Ein Hund sah Tom", "Der Hund ist in Rom.", "Rom ist."]
     assert known_words.learned_words(sources, targets) == ["Rome", "dog", "is", "saw"]
+    german = ["Die Straße ist da.", "Eine Straße, keine Stadt!", "Rot rot rot"]
+    english = ["The street is there.", "A street, no city!", "Red red red"]
+    assert known_words.learned_words(german, english) == ["Straße"]
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +82,10 @@ def test_known_words_are_saved_in_a_file(checked, tmp_path):
         "teacher",
     ]
     assert Translator.load(tmp_path).config == checked.config
-    assert Translator.from_preset(tmp_path).config.known_words[0] == "my"
+    words = "\r\n".join(["\ufeffmy", "teacher", "", ""])
+    (tmp_path / "known_words.txt").write_bytes(words.encode())
+    config = Translator.from_preset(tmp_path).config
+    assert config.known_words == ("my", "teacher")
     checked.replace(known_words=()).save(tmp_path)
     assert not (tmp_path / "known_words.txt").exists()
 

@@ -16,13 +16,13 @@ from keras_tfm.recipes.everyday import base_language, fillers, has_tables, read_
 SLOT = re.compile(r"\{([a-z]+)\d?\}")
 # Elisions and forms of the word before a drawn name.
 FIXES = {
-    "en": [(r"([ap]\.m\.)\.", r"\1")],
+    "en": [(r"([ap]\.m\.)\.(?!\.)", r"\1")],
     "fr": [(r"(?<![\w.@/-])([Dd]|[Ll]|[Qq]u)e (?=[AEIOUaeiouéÉî](?!\d))", r"\1'")],
     "es": [(r"\by (?=[Ii][^aeo])", "e ")],
     "it": [
         (r"\bil (?=[aeiou])", "l'"),
         (r"\bil (?=s[bcdfglmnpqrtvz]|z)", "lo "),
-        (r"\b([DdAaNnSs][aeu]?l) (?=8|11\b)", r"\1l'"),
+        (r"(?<![\w./@-])([Dd][ae]l|[Aa]l|[Nn]el|[Ss]ul) (?=8|11\b)", r"\1l'"),
         (r"\bil (?=8|11\b)", "l'"),
         (r"\bIl (?=8|11\b)", "L'"),
         (r"\bSono le 1:", "È l'1:"),

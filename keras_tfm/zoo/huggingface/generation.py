@@ -39,11 +39,13 @@ UNSUPPORTED = (
 )
 UNSUPPORTED_UNLESS_1 = ("encoder_repetition_penalty", "guidance_scale")
 UNSUPPORTED_UNLESS_1 += ("num_beam_groups", "repetition_penalty", "typical_p")
-# Options that say how to run and how to tokenize, and so are not exported.
+# Options that say how to run and how to tokenize, and steps around the model,
+# which transformers lacks, are not exported.
 NOT_EXPORTED = (
     *("batch_size", "batch_tokens", "max_source_length", "num_hypotheses"),
     *("source_prefix", "source_suffix", "split_tokens", "jit_compile"),
-    *("few_buckets", "matmul_precision"),
+    *("few_buckets", "matmul_precision", "protect", "stand_ins", "match_numbers"),
+    *("known_words", "lower_capitals", "add_final_mark"),
 )
 
 
