@@ -319,7 +319,7 @@ def test_real_sentences_and_hostile_texts_are_translated_alike(
     options = {"beam_size": 2, "max_decoding_length": 64}
     options |= {"jit_compile": False, "few_buckets": True}
     # A SavedModel has no steps around the model.
-    options |= {"protect": "none", "match_numbers": False}
+    options |= {"protect": "none", "match_numbers": False, "known_words": ()}
     options |= {"lower_capitals": False, "add_final_mark": False}
     translator = Translator.from_preset("en-de", **options)
     export.saved_model(translator, tmp_path / "model")
