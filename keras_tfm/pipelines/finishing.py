@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.protocol import Capabilities
-from keras_tfm.pipelines.placing import Alignment, place, token_ends
+from keras_tfm.pipelines.placing import Alignment, place, role_of, token_ends
 from keras_tfm.pipelines.protection import (
+    LEFT_OUT,
     apply,
     hide_names,
     hide_numbers,
@@ -33,8 +34,8 @@ class Finished(NamedTuple):
         hypotheses: `Hypotheses` with B = 1.
         texts: list of str, one for each hypothesis.
         faults: one tuple for each: the stand-ins that were not copied once, the
-            spans without a stand-in but emoji, whether numbers differ, and the
-            number of lost names.
+            spans that lack a stand-in, whether numbers differ, and the number
+            of lost names.
         marked_texts: list of str, the texts that the model wrote, with markers.
     """
 
@@ -123,10 +124,15 @@ def _mark(translator, segment, ids, text, attention):
         alignment = None
         if attention is not None:
             alignment = _align(translator, segment, ids, attention)
-        edits += place(offsets, steps.model_text, text, alignment)
+        roles = {
+            marker: role_of(marker, steps.text, steps.spans[marker].text)
+            for marker in offsets
+            if steps.spans[marker].kind == "markup"
+        }
+        edits += place(offsets, steps.model_text, text, alignment, roles)
     marked_text = apply(text, edits)
     left_out = sum(
-        marker not in steps.stand_ins and span.kind != "emoji"
+        marker not in steps.stand_ins and span.kind not in LEFT_OUT
         for marker, span in steps.spans.items()
     )
     differ = translator.config.match_numbers and steps.numbers_differ(marked_text)

@@ -6,12 +6,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_tfm.pipelines.protection import Edit
+from keras_tfm.pipelines.protection import MARKER, Edit
 from keras_tfm.pipelines.texts import AnyVocabulary
 
 # Between words, or before punctuation.
 _MARKS = ".,!?:;\u2026\u3002"
 _GAP = re.compile(rf"(?<!\s)(?=\s|[{_MARKS}]|\Z)|\A")
+OPENING, CLOSING, BETWEEN = "opening", "closing", "between"
 
 
 class Alignment(NamedTuple):
@@ -40,11 +41,35 @@ def token_ends(vocabulary: AnyVocabulary, ids: Sequence[int]) -> list[int]:
     return [len(text.rstrip("\ufffd")) for text in texts]
 
 
+def role_of(marker: str, text: str, span: str) -> str:
+    """Returns which of its neighbors markup belongs to.
+
+    Args:
+        marker: str.
+        text: str that has it.
+        span: str, what it stands for.
+
+    Returns:
+        `OPENING` for the word after it, `CLOSING` for the word before it, or
+        `BETWEEN` for none.
+    """
+    before, _, after = text.partition(marker)
+    before = re.sub(rf"{MARKER}+\Z", "", before)[-1:] or " "
+    after = re.sub(rf"\A{MARKER}+", "", after)[:1] or " "
+    for is_beside in (str.isalnum, lambda char: not char.isspace()):
+        if is_beside(before) != is_beside(after):
+            return CLOSING if is_beside(before) else OPENING
+    if before.isspace():
+        return BETWEEN
+    return CLOSING if span.startswith("</") else OPENING
+
+
 def place(
     markers: Mapping[str, int],
     source: str,
     target: str,
     alignment: Alignment | None = None,
+    roles: Mapping[str, str] | None = None,
 ) -> list[Edit]:
     """Chooses where spans stand in a translation.
 
@@ -56,13 +81,16 @@ def place(
         markers: dict from markers to their index in the source.
         source, target: str, without the spans.
         alignment: `Alignment`, or None.
+        roles: dict from the markers of markup to their role. These keep their
+            order, and stand without a space beside the word that they belong
+            to. Or None.
 
     Returns:
         list of `Edit`, insertions.
     """
     gaps = np.array([match.start() for match in _GAP.finditer(target)])
     before_mark = np.array([target[gap:].startswith(tuple(_MARKS)) for gap in gaps])
-    edits = []
+    roles, edits, last = roles or {}, [], -1
     for marker, index in markers.items():
         is_before_mark = source[index:].lstrip().startswith(tuple(_MARKS))
         if alignment is None or not len(alignment.target_ends):
@@ -72,9 +100,24 @@ def place(
             distances = -_agreements(gaps, index, alignment)
         # As much as one token that attends to the other side.
         distances = distances + (before_mark != is_before_mark)
+        role = roles.get(marker)
+        if role is not None:
+            last = min(last, int(gaps[-1]))
+            distances = np.where(gaps < last, np.inf, distances)
         gap = int(gaps[np.argmin(distances)])
-        edits.append(Edit(gap, gap, f" {marker}" if gap else f"{marker} "))
+        if role is not None:
+            last = gap + (role == OPENING)  # an element has at least a word
+        edits.append(_insertion(marker, gap, target, role))
     return edits
+
+
+def _insertion(marker, gap, target, role):
+    """A marker in a gap, with its spaces."""
+    if role == OPENING:
+        gap += target[gap : gap + 1].isspace()
+    if role in (OPENING, CLOSING):
+        return Edit(gap, gap, marker)
+    return Edit(gap, gap, f" {marker}" if gap else f"{marker} ")
 
 
 def _agreements(gaps, index, alignment):

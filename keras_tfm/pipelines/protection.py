@@ -11,6 +11,12 @@ from typing import NamedTuple
 
 FIRST_MARKER, LAST_MARKER = 0xF0000, 0xFFFFD  # private use; protected themselves
 MARKER = f"[{chr(FIRST_MARKER)}-{chr(LAST_MARKER)}]"
+_TAGS = (
+    "a abbr b big blockquote br center cite code del div em font g h[1-6] hr i img "
+    "ins kbd li mark ol p ph pre q s small span strike strong sub sup table td th tr u "
+    "ul x"
+)
+_ATTRIBUTE = r"\s+[\w:.-]+\s*=\s*(?:\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>]+)"
 _PICTURE = (
     r"(?:[\U0001F000-\U0001FAFF\u2600-\u27BF\u231A\u231B\u23E9-\u23FA\u2B50\u2B55]"
     r"|[\u00A9\u00AE\u203C\u2049\u2122\u2139\u2194-\u21AA\u25AA-\u25FE\u2934\u2935"
@@ -20,7 +26,10 @@ _PICTURE = (
 # In the order in which they claim text.
 KINDS = {
     "code": r"```.+?```|``[^\n]+?``|`[^`\n]+`",
-    "url": r"\b(?:(?:https?|ftp|file)://|www\.)[^\s<>\"`]*[\w/#=&%~+$-]",
+    "url": (
+        r"\b(?:(?:https?|ftp|file)://|www\.)[^\s<>\"`]*[\w/#=&%~+$-]"
+        r"|\b[A-Za-z]:\\[^\s<>:\"|?*]*[\w\\]|(?<![\w/.])~?/(?:[\w.-]+/)+[\w.-]*\w"
+    ),
     # From the beginning of a run alone: else long runs take quadratic time.
     "email": r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b",
     "placeholder": (
@@ -33,8 +42,17 @@ KINDS = {
         r"|[0-9#*]\uFE0F?\u20E3|(?<!\S)(?:[:;]-?[()DP]|<3)(?!\S)"
     ),
     "tag": r"(?<![\w&/])[@#][A-Za-z_]\w+",
+    "markup": (
+        rf"</?(?i:{'|'.join(_TAGS.split())})(?:{_ATTRIBUTE})*\s*/?>"
+        # At the beginning of a line: headings, quotations and items of lists.
+        r"|^[ \t]*(?:#{1,6}|>+|[-*+\u2022\u2013\u2014]|\d{1,3}[.)])(?=[ \t]+\S)"
+        r"|(?<![\w*])\*{1,3}(?=[^\s*])|(?<=[^\s*])\*{1,3}(?![\w*])|~~"
+    ),
 }
 ALL, NOTHING = "all", "none"
+UNKNOWN = "unknown"  # a kind, of what the vocabulary of a model cannot spell
+LEFT_OUT = ("emoji", "markup")  # of what the model reads
+_ITEM = re.compile(r"\s*\d+\.")
 # Where a number stands in a sentence, so does its stand-in.
 _NUMBER = re.compile(
     r"%(?:\(\w+\))?[-+#0\d.hlLz]*[diouxXeEfFgG]$"
@@ -51,7 +69,7 @@ class Span(NamedTuple):
     Attributes:
         text: str.
         kind: `"name"` or `"number"`, by the stand-in that suits a sentence; or
-            `"emoji"`, which is left out.
+            one of `LEFT_OUT`.
     """
 
     text: str
@@ -70,8 +88,8 @@ def patterns_of(protect: Sequence[str]) -> list[tuple[str, re.Pattern]]:
     """Returns the kind and the pattern of each entry of `TextConfig.protect`.
 
     Args:
-        protect: names of `KINDS`, `"all"`, and regular expressions, which come
-            first.
+        protect: names of `KINDS`, `"all"`, `"unknown"`, and regular
+            expressions, which come first.
 
     Raises:
         ValueError: a regular expression is wrong.
@@ -79,16 +97,18 @@ def patterns_of(protect: Sequence[str]) -> list[tuple[str, re.Pattern]]:
     names = KINDS if ALL in protect else [name for name in KINDS if name in protect]
     patterns = []
     for entry in protect:
-        if entry in (ALL, *KINDS):
+        if entry in (ALL, UNKNOWN, *KINDS):
             continue
         try:
             patterns.append(("name", re.compile(entry)))
         except re.error as error:
             raise ValueError(
-                f"`protect` must hold kinds, of {[ALL, *KINDS]}, or regular "
+                f"`protect` must hold kinds, of {[ALL, UNKNOWN, *KINDS]}, or regular "
                 f"expressions; got {entry!r}: {error}."
             ) from error
-    patterns += [(name, re.compile(KINDS[name], re.DOTALL)) for name in names]
+    patterns += [
+        (name, re.compile(KINDS[name], re.DOTALL | re.MULTILINE)) for name in names
+    ]
     return [*patterns, ("name", re.compile(MARKER))]
 
 
@@ -113,9 +133,12 @@ def hide(
             if begin < end and all(is_free[begin:end]):
                 is_free[begin:end] = bytes(end - begin)
                 spans.append((begin, end, _kind_of_span(kind, match[0])))
+    items = [span for span in spans if _ITEM.fullmatch(text[span[0] : span[1]])]
+    if len(items) == 1:  # no list: a date, perhaps
+        spans.remove(items[0])
     merged: list[tuple[int, int, str]] = []
     for begin, end, kind in sorted(spans):
-        if merged and merged[-1][2] == kind != "number":
+        if merged and merged[-1][2] == kind and kind not in ("number", "markup"):
             space = text[merged[-1][1] : begin]
             if not space.strip(" ") and len(space) <= 1:
                 begin = merged.pop()[0]
@@ -171,7 +194,7 @@ def _hide_more(text, spans, pattern, kind):
 def _kind_of_span(kind, text):
     if kind == "placeholder" and _NUMBER.search(text):
         return "number"
-    return "emoji" if kind == "emoji" else "name"
+    return kind if kind in LEFT_OUT else "name"
 
 
 def expand(text: str, spans: Mapping[str, Span]) -> str:
@@ -184,24 +207,29 @@ def expand(text: str, spans: Mapping[str, Span]) -> str:
     return "".join(spans[char].text if char in spans else char for char in text)
 
 
-def cut_edges(text: str, spans: Mapping[str, Span]) -> list[str]:
+def cut_edges(
+    text: str, spans: Mapping[str, Span], cuts_colon: bool = False
+) -> list[str]:
     """Cuts off the spans that stand beside a sentence rather than in it.
 
-    Those are emoji at the edges and after a sentence; and spans at the end that
-    follow a sentence or a colon.
+    Those are emoji and markup at the edges and after a sentence; and spans at
+    the end that follow a sentence or a colon.
 
     Args:
         text: str, a segment with markers.
         spans: of `hide`.
+        cuts_colon: bool. Cut off a colon before them or at the end, too.
 
     Returns:
         list of str that joins to `text`: those with even indices, which may be
-        empty, are translated; the others have spans and whitespace only.
+        empty, are translated; the others have only spans, whitespace and
+        colons.
     """
-    emoji = "".join(marker for marker, span in spans.items() if span.kind == "emoji")
-    beside = rf"\s*[{emoji}][{emoji}\s]*" if emoji else r"(?!)"
+    loose = "".join(marker for marker, span in spans.items() if span.kind in LEFT_OUT)
+    beside = rf"\s*[{loose}][{loose}\s]*" if loose else r"(?!)"
+    colon = rf"(?<=\w):(?:{beside}|\Z)|" if cuts_colon else ""
     return re.split(
-        rf"(\A(?:\s|{MARKER})+\Z|\A[{emoji}\s]+|{beside}\Z|\s+\Z"
+        rf"(\A(?:\s|{MARKER})+\Z|{colon}\A[{loose}\s]+|{beside}\Z|\s+\Z"
         rf"|(?<=[.!?\u2026:])(?:{beside}|\s+{MARKER}\s*\Z))",
         text,
     )
@@ -220,7 +248,7 @@ def choose_stand_ins(
         attempt: int >= 0. Each attempt begins with another stand-in.
 
     Returns:
-        dict from markers to different strings. Spans of kind `"emoji"` have
+        dict from markers to different strings. Spans of `LEFT_OUT` have
         none, nor have those beside a letter and those for which none is left.
     """
     free = {

@@ -13,6 +13,7 @@ from keras_tfm.pipelines.sentences import (
     split_line,
     split_sentences,
 )
+from keras_tfm.pipelines.spelling import Spelling
 from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.types import Tensor
 
@@ -133,6 +134,7 @@ class Segmenter:
 
     def __init__(self, vocabulary: AnyVocabulary, splitter: Callable = split_sentences):
         self.vocabulary, self.splitter = vocabulary, splitter
+        self.spelling = Spelling(vocabulary)
         tokens = vocabulary.tokens(range(vocabulary.size))
         self.starts = np.array([token.startswith(WORD_STARTS) for token in tokens])
         if not self.starts.any():  # WordPiece tags the tokens that continue a word

@@ -42,9 +42,10 @@ class TextConfig:
             and in order. It is not saved, and a SavedModel needs the default.
         protect: str, or list of str: what a translation keeps unchanged. Kinds
             are `"url"`, `"email"`, `"placeholder"` (`{name}`, `%d`, `${x}`),
-            `"code"` in backticks, `"emoji"` and `"tag"` (`#tag`, `@name`),
-            `"all"` of them, and `"none"`. Other str are regular expressions.
-            True is `"all"`.
+            `"code"` in backticks, `"emoji"`, `"tag"` (`#tag`, `@name`),
+            `"markup"` (tags of HTML, marks of Markdown and lists), `"unknown"`
+            (what the vocabulary cannot spell), `"all"` of them, and `"none"`.
+            Other str are regular expressions. True is `"all"`.
         stand_ins: list of str: what the model reads in place of protected text,
             names that it copies.
         match_numbers: bool. If the digits of a translation differ from those of

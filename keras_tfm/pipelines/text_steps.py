@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 WORD = "Tom"
 RESERVE = 16  # tokens
 _AFTER_LETTER = re.compile(rf"(?<=\w){MARKER}")
-_BEFORE_LETTER = re.compile(rf"{MARKER}(?=\w)")
+_BEFORE_WORD = re.compile(rf"{MARKER}(?=\w|{MARKER})")
 
 
 class Steps(NamedTuple):
@@ -180,6 +180,8 @@ def segment_texts(
     if not config.has_steps or translator.decoder.continues_source:
         return segmenter.segment(texts, split_tokens, max_tokens, unsplit)
     patterns = protection.patterns_of(config.protect) if config.protect else []
+    if {protection.ALL, protection.UNKNOWN} & set(config.protect):
+        patterns += segmenter.spelling.patterns(texts)
     hidden = [
         protection.hide(text.replace(SEPARATOR, "\ufffd"), patterns) for text in texts
     ]
@@ -189,7 +191,7 @@ def segment_texts(
         for text in texts
     ]
     plain = [
-        _AFTER_LETTER.sub(rf" {word}", _BEFORE_LETTER.sub(f"{word} ", text))
+        _AFTER_LETTER.sub(rf" {word}", _BEFORE_WORD.sub(f"{word} ", text))
         for (text, _), word in zip(hidden, words, strict=True)
     ]
     plain = [re.sub(MARKER, w, text) for text, w in zip(plain, words, strict=True)]
@@ -210,13 +212,15 @@ def segment_texts(
 
 def _prepared_text(translator, text, hidden, spans, word, source, is_whole):
     """A text with prepared segments; those that must be encoded have no ids."""
-    segments, separator = [], ""
+    segments, separator, config = [], "", translator.config
     for gap, part, ids in _marked_parts(translator, source, hidden, word):
         separator += gap
-        for index, piece in enumerate(protection.cut_edges(part, spans)):
+        for index, piece in enumerate(
+            protection.cut_edges(part, spans, config.add_final_mark)
+        ):
             bare = re.sub(MARKER, "", piece)
             stays = bare != piece and not re.search(r"\w", bare)
-            if translator.config.lower_capitals:
+            if config.lower_capitals:
                 stays |= letter_case.is_acronym(piece, translator.vocabulary)
             if index % 2 or stays or not piece:
                 separator += piece
@@ -240,13 +244,25 @@ def _marked_parts(translator, source, text, word):
     markers = iter(re.findall(MARKER, text))
     pattern = re.compile(rf"(?<!\w){re.escape(word)}(?!\w)", re.IGNORECASE)
     texts = [
-        pattern.sub(lambda match: next(markers, match[0]), part)
+        _respace(pattern.sub(lambda match: next(markers, match[0]), part), text)
         for part in translator.vocabulary.decode(rows)
     ]
     separators = [segment.separator for segment in source.segments]
     parts = list(zip(separators, texts, rows, strict=True))
     # A word that was split is not found.
     return [*parts, (source.trailing + "".join(markers), "", [])]
+
+
+def _respace(part, text):
+    """A part of a text, whose markers have spaces where the text has them."""
+
+    def respace(match):
+        index = text.index(match[1])
+        before, after = text[:index][-1:], text[index + 1 :][:1]
+        left = " " * (match[0][0] == " " and not before.strip())
+        return left + match[1] + " " * (match[0][-1] == " " and not after.strip())
+
+    return re.sub(f" ?({MARKER}) ?", respace, part)
 
 
 def _without_empty(source):

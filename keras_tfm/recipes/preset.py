@@ -25,6 +25,7 @@ from typing import Any
 import h5py
 
 from keras_tfm import pipelines, zoo
+from keras_tfm.pipelines import spelling
 from keras_tfm.recipes import (
     augmentation,
     classification,
@@ -42,11 +43,11 @@ from keras_tfm.recipes.runs import start, write_json
 WEIGHTS = "model.weights.h5"  # in a Keras file
 # Arguments of a translator that belong to its model.
 MODEL_ARGUMENTS = ("beam_size", "length_penalty", "split_tokens", "max_source_length")
-# A translator predicts no unknown token, and no padding (0) or start (2); what
-# was measured for the text around it stands in docs/translating.md.
+# A translator predicts no unknown token, and no padding (0), start (2) or byte:
+# what only bytes spell is protected. What was measured for the text around it
+# stands in docs/translating.md.
 FIXED_ARGUMENTS = {
     "disable_unk": True,
-    "suppress_ids": [0, 2],
     "protect": "all",
     "match_numbers": True,
     "lower_capitals": True,
@@ -178,7 +179,12 @@ def model_arguments(translator: pipelines.Translator, positions: int) -> dict[st
     changes = translator.changes()
     arguments = {name: changes[name] for name in changes if name in MODEL_ARGUMENTS}
     max_source_length = min(translator.config.max_source_length, positions)
-    return arguments | FIXED_ARGUMENTS | {"max_source_length": max_source_length}
+    return {
+        **arguments,
+        **FIXED_ARGUMENTS,
+        "max_source_length": max_source_length,
+        "suppress_ids": [0, 2, *spelling.byte_ids(translator.target_vocabulary)],
+    }
 
 
 def described_directions(

@@ -10,7 +10,15 @@ from hypothesis import strategies
 from keras_tfm.decode import Hypotheses
 from keras_tfm.pipelines import TextConfig, Translator
 from keras_tfm.pipelines.digits import numbers_differ
-from keras_tfm.pipelines.protection import expand, hide, patterns_of
+from keras_tfm.pipelines.placing import BETWEEN, CLOSING, OPENING, place, role_of
+from keras_tfm.pipelines.protection import (
+    MARKER,
+    apply,
+    cut_edges,
+    expand,
+    hide,
+    patterns_of,
+)
 
 pytestmark = pytest.mark.backend("torch")  # text, which no backend changes
 STEPS = {
@@ -25,7 +33,8 @@ SPANS = [
     *("{name}", "%d", "%(user)s", "${x}", "{{y}}", "`a b`", "#fun", "@anna"),
     *("\U0001f600", "\U0001f44b\U0001f3fd", "\U0001f1e9\U0001f1ea", "\u2764\ufe0f"),
     "\U0001f468\u200d\U0001f469\u200d\U0001f467",
-    *("3\ufe0f\u20e3", "\U000f0000"),
+    *("3\ufe0f\u20e3", "\U000f0000", "C:\\a\\b.txt", "/usr/bin/env"),
+    *("<b>", "</b>", "<br/>", '<a href="x y">', "<h1 id=a>"),
 ]
 
 
@@ -49,10 +58,47 @@ def test_each_kind_of_span_is_recognized(span):
 
 @pytest.mark.parametrize(
     "text",
-    ["5% sale", "50%discount", "a@b", "C#", "see: that", "{a b}", "10 % der", "x <3y"],
+    [
+        *("5% sale", "50%discount", "a@b", "C#", "see: that", "{a b}", "10 % der"),
+        *("x <3y", "5*3", "5 * 3", "a < b > c", "if a <b and c> d", "-5 degrees"),
+        *("3. Mai 2020", "and/or", "1/2/3", "drive C: is", "well-known"),
+    ],
 )
 def test_plain_text_is_not_protected(text):
     assert hide(text, patterns_of(["all"])) == (text, {})
+
+
+def test_marks_of_lists_and_markdown_are_recognized():
+    text = "# Title\n- one\n* *two*\n1. **three**, four\n2. a\n\u2013 Hi\n> 3) b"
+    _, spans = hide(text, patterns_of(["all"]))
+    marks = ["#", "-", "*", "*", "*", "1.", "**", "**", "2.", "\u2013", ">"]
+    assert [span.text.strip() for span in spans.values()] == marks
+    assert {span.kind for span in spans.values()} == {"markup"}
+
+
+def test_markup_keeps_its_order_and_its_spaces():
+    text, spans = hide("<i>a</i> <b>b c</b>, (<u>d</u>) <br> e", patterns_of(["all"]))
+    roles = {m: role_of(m, text, span.text) for m, span in spans.items()}
+    pairs = [OPENING, CLOSING]
+    assert list(roles.values()) == [*pairs, *pairs, *pairs, BETWEEN]
+    source = re.sub(MARKER, "", text)
+    offsets = {m: len(re.sub(MARKER, "", text[: text.index(m)])) for m in spans}
+    for target in ("a b c, d e", "x", "v w x, y. z z z", ""):
+        edits = place(offsets, source, target, None, roles)
+        result = expand(apply(target, edits), spans)
+        assert re.findall("<.+?>", result) == [span.text for span in spans.values()]
+        assert re.sub("<.+?>| ", "", result) == target.replace(" ", "")
+    result = expand(
+        apply("a b c, d e", place(offsets, source, "a b c, d e", None, roles)), spans
+    )
+    assert result.startswith("<i>a</i> <b>b")
+
+
+def test_a_colon_at_the_end_is_cut_off_and_none_inside():
+    text, spans = hide("**Note:** he said: go:", patterns_of(["all"]))
+    parts = [expand(part, spans) for part in cut_edges(text, spans, cuts_colon=True)]
+    assert parts[::2] == ["", "Note", "he said: go", ""]
+    assert parts[1::2] == ["**", ":** ", ":"]
 
 
 @hypothesis.settings(max_examples=60)
@@ -184,6 +230,7 @@ def test_a_hypothesis_with_the_right_numbers_is_taken(preset):
 
 
 def test_numbers_that_still_differ_are_marked(careful):
+    careful = careful.replace(protect="none")  # the vocabulary has no digits
     [source] = careful.encode(["a house of 374"])
     ids = np.full((1, 1, 3), 265)
     decoded = [Hypotheses(ids, np.zeros((1, 1)), np.array([[3]]))]
