@@ -5,6 +5,7 @@ The GPUs of the nodes are pretended: they are claimed, and not used.
 
 import contextlib
 import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -40,10 +41,10 @@ def run():
     """Returns a function that starts the command in a process of its own."""
     processes = []
 
-    def run(*arguments, program=PROGRAM):
+    def run(*arguments, program=PROGRAM, backend="torch"):
         process = subprocess.Popen(
             [sys.executable, "-c", program, *map(str, arguments)],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "KERAS_BACKEND": backend},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -263,3 +264,21 @@ def test_training_restarts_after_a_lost_worker(cluster, tmp_path, run):
         out / "translations.tsv" for out in (tmp_path / "whole", state.parents[1])
     ]
     assert results[0].read_bytes() == results[1].read_bytes()
+
+
+@pytest.mark.slow
+def test_two_workers_train_one_model(tmp_path, run):
+    pytest.importorskip("jax")
+    changes = {"num_layers": (1, 1), "epochs": 2, "dropout": 0.0, "beam_size": 1}
+    data = write_tsv(tmp_path / "animals.tsv")
+    flags = flags_for(data, tmp_path / "two", **changes)
+    on_cluster = ["--cluster", "local", "--workers", "2", "--", *flags_of(flags)]
+    finish(run("train", "translation", *on_cluster, backend="jax"))
+    one = dataclasses.replace(flags, out=str(tmp_path / "one"))
+    finish(run("train", "translation", *flags_of(one), backend="jax"))
+    losses = [
+        json.loads((tmp_path / name / "result.json").read_text())["history"]["loss"]
+        for name in ("two", "one")
+    ]
+    # The loss of an epoch counts batches by their rows, not by their tokens.
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)

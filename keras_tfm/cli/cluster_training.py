@@ -18,6 +18,12 @@ from keras_tfm.recipes.flags import parse, with_flags
 RESTARTS = 100  # after lost workers or nodes, before the job fails
 LOCK_SECONDS = 120  # until the lock of a lost worker is free
 STORAGE = ".ray"  # in the run folder: notes of Ray Train
+# Ray Train passes these on to its workers. Its own prints all lines twice, and
+# gives up workers that a busy node needs more than a minute to start.
+ENVIRONMENT = {
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",
+    "RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S": "300",
+}
 
 
 def run(recipe: str, arguments: list[str], flags: Cluster) -> None:
@@ -60,6 +66,8 @@ def _fit(flags, config):
     from ray import train
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     gpus = flags.gpus_per_worker
     resources = {"CPU": flags.cpus_per_worker, **({"GPU": gpus} if gpus else {})}
     trainer = DataParallelTrainer(

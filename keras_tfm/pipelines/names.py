@@ -14,6 +14,11 @@ _ELISION = re.compile(
 _STARTS = frozenset('.!?:;()\n"\u2026\u201c\u201e\u00ab\u2018\u201a\u2013\u2014\u2022-')
 # Endings by which a form of a known word may differ from it
 ENDINGS = ("s", "es", "e", "n", "en", "er")
+LINKS = ("", "s", "es", "n", "en", "er", "e")  # between the parts of a compound
+# How German nouns end, and hardly a name
+_NOUN = re.compile(
+    r"(?:ung|heit|keit|schaft|t\u00e4t|ion|nis|chen|ling|tum|ismus|erin)(?:e?n|e?s|e)?\Z"
+)
 MIN_LENGTH = 3  # letters of a name
 SIMILAR = 0.65  # ratio of `difflib` to a name that a model changed
 MANY_CAPITALS = 0.3  # of the known words: the language writes nouns with capitals
@@ -44,10 +49,11 @@ class Names:
     def lost(self, source: str, target: str) -> list[str]:
         """Lists the names of a source that its translation lacks.
 
-        A form of a known word, and a word in capitals, is no name. At the
-        beginning of a sentence, and in a language that writes nouns with
-        capitals, a single word is a name only if the translation has a similar
-        word, which a model made of it; a run of several words is one anyway.
+        A form of a known word, and a word in capitals, is no name; nor is a
+        noun of known parts in a language that writes nouns with capitals. At
+        the beginning of a sentence and for such nouns, a single word is a name
+        if the translation has a similar word, which a model made of it; a run
+        of several words is one anyway.
 
         Args:
             source: str.
@@ -62,7 +68,7 @@ class Names:
             run = source[begin:end]
             missing = [word for word in run.split() if not _is_in(target, word)]
             is_certain = " " in run or not (
-                self._nouns_are_capitalized or _is_first(source[:begin])
+                _is_first(source[:begin]) or self._is_noun(run)
             )
             if missing and (is_certain or _has_similar(missing[0], source, target)):
                 lost.append(run)
@@ -73,6 +79,27 @@ class Names:
         stems = [key[: -len(end)] for end in ENDINGS if key.endswith(end)]
         forms = [key, *(stem for stem in stems if len(stem) >= MIN_LENGTH)]
         return not self._known_words.isdisjoint(forms)
+
+    def _is_noun(self, word):
+        """Whether a word may be a noun that is made of known parts."""
+        if not self._nouns_are_capitalized:
+            return False
+        return all(self._has_known_parts(key_of(part)) for part in word.split("-"))
+
+    def _has_known_parts(self, key):
+        if _NOUN.search(key):
+            return True
+        begins, reached = [0], {0}
+        for begin in begins:  # grows
+            for end in range(begin + MIN_LENGTH, len(key) + 1):
+                if not self._knows(key[begin:end]):
+                    continue
+                for link in LINKS:
+                    after = end + len(link)
+                    if key.startswith(link, end) and after not in reached:
+                        reached.add(after)
+                        begins.append(after)
+        return len(key) in reached
 
     def _runs(self, text):
         """The places of neighbors of unknown words with a capital."""

@@ -41,7 +41,9 @@ def test_lost_names_are_listed(source, target, lost):
 
 
 def test_nouns_with_capitals_are_no_names():
-    assert GERMAN.lost("Das ist der Kirchturm.", "That is the steeple.") == []
+    for noun in ("Hundehaus", "Kartenhaus", "Meinung", "Hunde-Karte"):
+        assert GERMAN.lost(f"Das ist {noun}.", "That is good.") == []
+    assert GERMAN.lost("Das ist der Bludenz.", "That is good.") == ["Bludenz"]
     assert GERMAN.lost("Das ist Benedikta.", "That is Bendikta.") == ["Benedikta"]
     lost = GERMAN.lost("Das ist Rosalind Rademacher.", "That is Rosalind wheel.")
     assert lost == ["Rosalind Rademacher"]
