@@ -102,16 +102,20 @@ class Names:
         return len(key) in reached
 
     def _runs(self, text):
-        """The places of neighbors of unknown words with a capital."""
+        """The places of neighbors of unknown words with a capital.
+
+        A known one that follows is a part, too: a last name such as "Bay".
+        """
         runs: list[tuple[int, int]] = []
         for begin, word in find_words(text):
             may_be_name = word[0].isupper() and not word.isupper()
-            if not may_be_name or len(word) < MIN_LENGTH or self._knows(word):
+            if not may_be_name or len(word) < MIN_LENGTH:
                 continue
-            end = begin + len(word)
-            if runs and text[runs[-1][1] : begin] == " ":
-                begin = runs.pop()[0]
-            runs.append((begin, end))
+            is_next = bool(runs) and text[runs[-1][1] : begin] == " "
+            if self._knows(word) and (self._nouns_are_capitalized or not is_next):
+                continue
+            first = runs.pop()[0] if is_next else begin
+            runs.append((first, begin + len(word)))
         return runs
 
 

@@ -19,6 +19,8 @@ GERMAN = Names(["Haus", "Hund", "Karte", "das", "ist"])
         ("The mayor is called Drexler.", "Das ist Drexlers Haus.", []),
         ("The mayor is called Martin.", "Er heißt Martintint.", ["Martin"]),
         ("He is in Cologne.", "Er ist in Köln.", []),
+        ("He saw Michael Mayor.", "Er sah Michael Bürger.", ["Michael Mayor"]),
+        ("He saw Mayor Michael.", "Er sah den Bürgermeister Michael.", []),
         ("He saw Ana Kirchhoff, too.", "Er sah Ana Kirche.", ["Ana Kirchhoff"]),
         ("It is O'Brien's.", "Es gehört OBrien.", ["O'Brien"]),
         # At the beginning, only with a similar word in the translation.
