@@ -58,6 +58,8 @@ class TextConfig:
             and raise its translation.
         add_final_mark: bool. Translate a text without a final mark as if it had
             one.
+        final_mark_words: int >= 1. `add_final_mark` leaves a text of fewer
+            words as it is.
 
     Raises:
         ValueError: a size is below 1, a regular expression is wrong, or a value
@@ -86,6 +88,7 @@ class TextConfig:
     known_words: Sequence[str] = dataclasses.field(default=(), repr=False)
     lower_capitals: bool = False
     add_final_mark: bool = False
+    final_mark_words: int = 1
 
     def __post_init__(self):
         if self.protect in (True, False):

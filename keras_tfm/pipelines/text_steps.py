@@ -146,7 +146,8 @@ def prepare(
         is_raised = letter_case.is_capitals(words, vocabulary)
     if is_raised:
         case_text = letter_case.lower_capitals(text, vocabulary)
-    final_mark = letter_case.missing_mark(text) if config.add_final_mark else ""
+    is_marked = config.add_final_mark and len(text.split()) >= config.final_mark_words
+    final_mark = letter_case.missing_mark(text) if is_marked else ""
     stand_ins = {}
     if attempt is not None:
         stand_ins = protection.choose_stand_ins(

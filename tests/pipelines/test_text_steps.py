@@ -187,6 +187,12 @@ def test_wrong_options_are_named(changes, message):
         TextConfig(**changes)
 
 
+def test_few_words_may_stay_without_a_final_mark(careful):
+    careful = careful.replace(final_mark_words=3)
+    [source] = careful.encode(["a boat\nan old boat"])
+    assert [segment.steps.final_mark for segment in source.segments] == ["", "."]
+
+
 def test_protection_has_short_forms():
     assert TextConfig(protect=True).protect == ("all",)
     assert TextConfig(protect="url").protect == ("url",)

@@ -45,7 +45,7 @@ NOT_EXPORTED = (
     *("batch_size", "batch_tokens", "max_source_length", "num_hypotheses"),
     *("source_prefix", "source_suffix", "split_tokens", "jit_compile"),
     *("few_buckets", "matmul_precision", "protect", "stand_ins", "match_numbers"),
-    *("known_words", "lower_capitals", "add_final_mark"),
+    *("known_words", "lower_capitals", "add_final_mark", "final_mark_words"),
 )
 
 
