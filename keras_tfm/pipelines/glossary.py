@@ -1,23 +1,23 @@
-"""Translates with the terms of a glossary, by lexical constraints."""
+"""Translates with the terms of a glossary."""
 
 import csv
 import os
 import pathlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from keras_tfm.decode.protocol import Decodable
 from keras_tfm.pipelines.base_translator import BaseTranslator
-from keras_tfm.pipelines.segmentation import split_into_lines
-from keras_tfm.pipelines.sentences import SEPARATOR, split_line
+from keras_tfm.pipelines.protection import FIRST_MARKER, LAST_MARKER
 from keras_tfm.pipelines.text_config import TextConfig
 from keras_tfm.pipelines.texts import check_texts
-from keras_tfm.pipelines.translation import Translation, join_translations
+from keras_tfm.pipelines.translation import Translation
 from keras_tfm.pipelines.translator import Translator
 
 Terms = dict[str, str]
 _FIRST_WORD = re.compile(r"\w+|[^\w\s]")
+_MARKERS_ALONE = r"(?!)"  # a pattern that matches nothing else
 _SEPARATORS = {".tsv": "\t", ".csv": ","}
 
 
@@ -76,16 +76,26 @@ class Glossary:
         Args:
             text: str.
         """
-        result, position = {}, 0
+        return {term: self.terms[term] for _, _, term in self.places(text)}
+
+    def places(self, text: str) -> list[tuple[int, int, str]]:
+        """Lists where each term begins and ends in a text, and the term.
+
+        Args:
+            text: str.
+        """
+        places, position = [], 0
         for match in _FIRST_WORD.finditer(text):
-            if match.start() < position:  # inside a longer term
+            begin = match.start()
+            if begin < position:  # inside a longer term
                 continue
             for term in self._by_first_word.get(match[0].lower(), ()):
-                end = match.start() + len(term)
-                if _is_term(term, text[match.start() : end], text[end : end + 1]):
-                    result[term], position = self.terms[term], end
+                end = begin + len(term)
+                if _is_term(term, text[begin:end], text[end : end + 1]):
+                    places.append((begin, end, term))
+                    position = end
                     break
-        return result
+        return places
 
 
 def _is_term(term, words, following):
@@ -118,12 +128,13 @@ def _read(file):
 class GlossaryTranslator(BaseTranslator):
     """Translates with the terms of a glossary.
 
-    The translation of a sentence must contain the translations of the terms
-    that the sentence has. It is searched with lexical constraints, one sentence
-    at a time. What could not be met is in `Translation.unmet_terms`.
+    Each term of a text is protected, see `TextConfig.protect`: the model reads
+    a name in its place, and the translation has that of the glossary where the
+    model wrote the name. So articles and endings may not suit the term. What a
+    translation lacks is in `Translation.unmet_terms`.
 
     Args:
-        translator: `Translator` with a beam, best of 5 or more.
+        translator: `Translator`.
         glossary: `Glossary`, or its `terms`.
 
     Call arguments:
@@ -134,15 +145,13 @@ class GlossaryTranslator(BaseTranslator):
         str, or list of str in the same order.
 
     Raises:
-        ValueError: the translator has no beam.
-
-    Source: Post and Vilar 2018. https://arxiv.org/abs/1804.06609
+        ValueError: the model continues texts rather than translates them.
 
     Example:
         ```python
         from keras_tfm.pipelines import GlossaryTranslator, Translator
 
-        translator = Translator.from_preset("en-de", beam_size=5)
+        translator = Translator.from_preset("en-de")
         with_terms = GlossaryTranslator(translator, {"station": "Haltestelle"})
         assert "Haltestelle" in with_terms("Where is the station?")
         ```
@@ -153,9 +162,17 @@ class GlossaryTranslator(BaseTranslator):
         translator: Translator,
         glossary: Glossary | Mapping[str, str] | str | os.PathLike,
     ):
+        if translator.decoder.continues_source:
+            raise ValueError(
+                "`translator` must have a model with an encoder; got "
+                f"{translator!r}, which continues its texts."
+            )
         if not isinstance(glossary, Glossary):
             glossary = Glossary(glossary)
         self.translator, self.glossary = translator, glossary
+        self._marking = translator
+        if not translator.config.protect:
+            self._marking = translator.replace(protect=[_MARKERS_ALONE])
 
     @property
     def config(self) -> TextConfig:
@@ -177,83 +194,90 @@ class GlossaryTranslator(BaseTranslator):
 
         Args:
             texts: str, or list of str.
-            **options: see `Translator.translate`, without `constraints` and
-                `target_prefix`.
+            **options: see `Translator.translate`.
 
         Returns:
             `Translation`, or a list of them in the order of the texts.
 
         Raises:
-            ValueError: there is no beam; or as `Translator.translate`.
-            TypeError: `texts` is not text, or there is no such option.
+            ValueError, TypeError: see `Translator.translate`.
         """
         if isinstance(texts, str):
             results: Any = self.translate([texts], **options)
             return results[0]
-        texts = check_texts(texts)
-        changes = {
-            k: v for k, v in options.items() if k in ("beam_size", "sampling_topk")
-        }
-        search = self.translator.decoder.options.replace(**changes)
-        if search.beam_size == 1 or search.samples:
-            raise ValueError(
-                "`beam_size` must be at least 2 with a glossary, best 5 or more, and "
-                f"sampling_topk 1; got beam_size={search.beam_size}, "
-                f"sampling_topk={search.sampling_topk}."
-            )
-        # A text is pieces, between which whitespace stands.
-        texts_in_pieces = [self._pieces(text) for text in texts]
-        pieces = [piece for parts in texts_in_pieces for piece in parts[::2]]
-        results = iter(self._translate_pieces(pieces, options))
+        marked = [self._mark(text) for text in check_texts(texts)]
+        results = self._marking.translate([item.text for item in marked], **options)
         return [
-            join_translations(text, [next(results) for _ in parts[::2]], parts[1::2])
-            for text, parts in zip(texts, texts_in_pieces, strict=True)
+            item.unmark(result) for item, result in zip(marked, results, strict=True)
         ]
 
-    def _pieces(self, text):
-        """The text, or its sentences if it has terms and is long."""
-        config = self.translator.config
-        if not self.glossary.find(text):
-            return [text]
-        parts = split_into_lines(text.replace(SEPARATOR, "\ufffd"))
-        rows = self.translator.vocabulary.encode(parts[::2])
-        pieces: list[str] = []
-        for index, row in enumerate(rows):
-            line = parts[2 * index]
-            sentences = [line]
-            if len(row) > config.segment_tokens[0]:
-                sentences = split_line(config.splitter, line)
-            for number, sentence in enumerate(sentences):
-                stripped = sentence.lstrip()
-                pieces += [sentence[: len(sentence) - len(stripped)]] if number else []
-                pieces.append(stripped if number else sentence)
-            pieces += parts[2 * index + 1 : 2 * index + 2]
-        return pieces
+    def _mark(self, text):
+        free = (chr(c) for c in range(FIRST_MARKER, LAST_MARKER) if chr(c) not in text)
+        parts, terms, position = [], {}, 0
+        for begin, end, term in self.glossary.places(text):
+            marker, translation = next(free), self.glossary.terms[term]
+            words = text[begin:end]
+            if words.isupper() and not term.isupper():
+                translation = translation.upper()
+            terms[marker] = _Term(term, words, translation)
+            parts += [text[position:begin], marker]
+            position = end
+        return _MarkedText("".join([*parts, text[position:]]), terms)
 
-    def _translate_pieces(self, pieces, options):
-        results: list = [None] * len(pieces)
-        terms = [self.glossary.find(piece) for piece in pieces]
-        free = [n for n, piece_terms in enumerate(terms) if not piece_terms]
-        for number, result in zip(
-            free,
-            self.translator.translate([pieces[n] for n in free], **options),
-            strict=True,
-        ):
-            results[number] = result
-        for number, piece_terms in enumerate(terms):
-            if piece_terms:
-                results[number] = self._constrained(
-                    pieces[number], piece_terms, options
-                )
-        return results
 
-    def _constrained(self, piece, terms, options):
-        phrases = list(dict.fromkeys(terms.values()))
-        try:
-            result = self.translator.translate(piece, constraints=phrases, **options)
-        except ValueError:  # a term that the vocabulary lacks, or a long one
-            result = None
-        if result is None or not result.text:
-            result = self.translator.translate(piece, **options)
-        unmet = {term: t for term, t in terms.items() if t not in result.text}
-        return result._replace(unmet_terms=unmet)
+class _Term(NamedTuple):
+    term: str
+    words: str
+    translation: str
+
+
+class _MarkedText(NamedTuple):
+    """A text with a character of private use for each term, and those."""
+
+    text: str
+    terms: dict[str, _Term]
+
+    def unmark(self, result):
+        """The translation with the terms."""
+        if not self.terms:
+            return result
+        sides = ({m: t[n] for m, t in self.terms.items()} for n in (1, 2))
+        sources, targets = map(str.maketrans, sides)
+        hypotheses = [
+            hypothesis._replace(
+                text=hypothesis.text.translate(targets),
+                alignment=hypothesis.alignment
+                and _realign(
+                    hypothesis.alignment,
+                    _word_ranges(self.text, sources),
+                    _word_ranges(hypothesis.text, targets),
+                ),
+            )
+            for hypothesis in result.hypotheses
+        ]
+        unmet = {
+            item.term: item.translation
+            for marker, item in self.terms.items()
+            if marker not in result.text
+        }
+        return result._replace(
+            source=self.text.translate(sources),
+            hypotheses=hypotheses,
+            unmet_terms=unmet,
+        )
+
+
+def _word_ranges(text, replacements):
+    """For each word the indices of its words after the replacements."""
+    ranges, end = [], 0
+    for word in text.split():
+        begin, end = end, end + len(word.translate(replacements).split())
+        ranges.append(range(begin, end))
+    return ranges
+
+
+def _realign(alignment, sources, targets):
+    """An alignment of words that became several words."""
+    return sorted(
+        {(i, j) for a, b in alignment for i in sources[a] for j in targets[b]}
+    )

@@ -228,49 +228,6 @@ def _align(translator, source, finished, n):
     return join_alignments(alignments, (sources, texts), separators)
 
 
-def join_translations(
-    text: str, parts: Sequence[Translation], separators: Sequence[str]
-) -> Translation:
-    """Joins the translations of the parts of a text, without attention.
-
-    Args:
-        text: str.
-        parts: `Translation` of each part.
-        separators: whitespace between two parts.
-    """
-    if len(parts) == 1:
-        return parts[0]
-    hypotheses = []
-    for n in range(max(len(part.hypotheses) for part in parts)):
-        rows = [part.hypotheses[min(n, len(part.hypotheses) - 1)] for part in parts]
-        texts = [row.text for row in rows]
-        alignment = None
-        if any(row.alignment is not None for row in rows):
-            sides = [part.source for part in parts], texts
-            alignments = [row.alignment or [] for row in rows]
-            alignment = join_alignments(alignments, sides, ["", *separators])
-        joined_text = "".join(map("".join, zip(["", *separators], texts, strict=True)))
-        weighted = [(row.score, len(row.tokens)) for row in rows if row.tokens]
-        score = None if weighted and weighted[0][0] is None else -math.inf
-        if score is not None and weighted:
-            total = sum(length for _, length in weighted)
-            score = sum(s * length for s, length in weighted) / total
-        tokens = [token for row in rows for token in row.tokens]
-        flags = {
-            name: any(getattr(row, name) for row in rows)
-            for name in ("truncated", "number_mismatch")
-        }
-        hypotheses.append(
-            Hypothesis(joined_text, score, tokens, None, alignment=alignment, **flags)
-        )
-    return Translation(
-        text,
-        [token for part in parts for token in part.source_tokens],
-        merge_equal(hypotheses),
-        {k: v for part in parts for k, v in part.unmet_terms.items()},
-    )
-
-
 def merge_equal(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
     """Returns the best-scored hypothesis of each text, in their order.
 

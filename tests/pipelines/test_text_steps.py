@@ -223,16 +223,13 @@ def test_numbers_agree_across_languages(source, target, differ):
 
 
 def test_a_hypothesis_with_the_right_numbers_is_taken(preset):
-    texts = ["It costs 921 dollars.", "Call room 607.", "We need 583 euros."]
-    unchecked = preset.replace(match_numbers=False).translate(texts)
-    wrong = [
-        numbers_differ(text, result.text)
-        for text, result in zip(texts, unchecked, strict=True)
-    ]
-    assert sum(wrong) >= 2 and not any(result.number_mismatch for result in unchecked)
-    for text, result in zip(texts, preset.translate(texts), strict=True):
-        [number] = re.findall(r"\d+", text)
-        assert number in result.text and not result.number_mismatch
+    sources = preset.encode(["I have 607 books."])
+    [ids] = preset.target_vocabulary.encode(["Ich habe 67 B\u00fccher."])
+    wrong = Hypotheses(np.array([[ids]]), np.zeros((1, 1)), np.array([[len(ids)]]))
+    [kept] = preset.assemble(sources, [wrong], fixed=[0])
+    assert "67" in kept.text and kept.number_mismatch
+    [repaired] = preset.assemble(sources, [wrong])
+    assert "607" in repaired.text and not repaired.number_mismatch
 
 
 def test_numbers_that_still_differ_are_marked(careful):
@@ -255,7 +252,7 @@ def test_numbers_that_still_differ_are_marked(careful):
             "You can reach me at info@shop.de at any time.",
             "Du kannst mich jederzeit bei info@shop.de erreichen.",
         ),
-        ("Do you know https://a.org?", "Kennst du https://a.org?"),
+        ("Do you know https://a.org?", "Kennen Sie https://a.org?"),
         ("{author} wrote this book.", "{author} hat dieses Buch geschrieben."),
         ("It will take about %d minutes.", "Es wird etwa %d Minuten dauern."),
         ("WHERE IS THE STATION?", "WO IST DER BAHNHOF?"),
@@ -271,10 +268,10 @@ def test_a_preset_translates_what_is_not_prose(preset, text, expected):
 
 
 def test_alignments_count_the_words_of_protected_text(preset):
-    text = "Hello \U0001f600 my {a} {b} friend! See https://a.org"
+    text = "I see \U0001f600 the {a} {b} house! Visit https://a.org"
     result = preset.translate(text, return_attention=True)
     sources, targets = text.split(), result.text.split()
     links = result.hypotheses[0].alignment
     pairs = {(sources[i], targets[j]) for i, j in links}
     identical = {("\U0001f600",) * 2, ("{a}",) * 2, ("https://a.org",) * 2}
-    assert pairs >= {*identical, ("friend!", "Freund!")}
+    assert pairs >= {*identical, ("house!", "Haus!")}
