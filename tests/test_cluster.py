@@ -274,11 +274,11 @@ def test_two_workers_train_one_model(tmp_path, run):
     flags = flags_for(data, tmp_path / "two", **changes)
     on_cluster = ["--cluster", "local", "--workers", "2", "--", *flags_of(flags)]
     finish(run("train", "translation", *on_cluster, backend="jax"))
-    one = dataclasses.replace(flags, out=str(tmp_path / "one"))
-    finish(run("train", "translation", *flags_of(one), backend="jax"))
+    single = dataclasses.replace(flags, out=str(tmp_path / "single"))
+    finish(run("train", "translation", *flags_of(single), backend="jax"))
     losses = [
         json.loads((tmp_path / name / "result.json").read_text())["history"]["loss"]
-        for name in ("two", "one")
+        for name in ("two", "single")
     ]
     # The loss of an epoch counts batches by their rows, not by their tokens.
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)

@@ -205,10 +205,10 @@ class GlossaryTranslator(BaseTranslator):
         if isinstance(texts, str):
             results: Any = self.translate([texts], **options)
             return results[0]
-        marked = [self._mark(text) for text in check_texts(texts)]
-        results = self._marking.translate([item.text for item in marked], **options)
+        prepared = [self._mark(text) for text in check_texts(texts)]
+        results = self._marking.translate([item.text for item in prepared], **options)
         return [
-            item.unmark(result) for item, result in zip(marked, results, strict=True)
+            item.unmark(result) for item, result in zip(prepared, results, strict=True)
         ]
 
     def _mark(self, text):

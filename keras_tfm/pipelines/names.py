@@ -95,10 +95,10 @@ class Names:
                 if not self._knows(key[begin:end]):
                     continue
                 for link in LINKS:
-                    after = end + len(link)
-                    if key.startswith(link, end) and after not in reached:
-                        reached.add(after)
-                        begins.append(after)
+                    reach = end + len(link)
+                    if key.startswith(link, end) and reach not in reached:
+                        reached.add(reach)
+                        begins.append(reach)
         return len(key) in reached
 
     def _runs(self, text):

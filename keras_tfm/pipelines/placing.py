@@ -53,13 +53,13 @@ def role_of(marker: str, text: str, span: str) -> str:
         `OPENING` for the word after it, `CLOSING` for the word before it, or
         `BETWEEN` for none.
     """
-    before, _, after = text.partition(marker)
-    before = re.sub(rf"{MARKER}+\Z", "", before)[-1:] or " "
-    after = re.sub(rf"\A{MARKER}+", "", after)[:1] or " "
+    left, _, right = text.partition(marker)
+    left = re.sub(rf"{MARKER}+\Z", "", left)[-1:] or " "
+    right = re.sub(rf"\A{MARKER}+", "", right)[:1] or " "
     for is_beside in (str.isalnum, lambda char: not char.isspace()):
-        if is_beside(before) != is_beside(after):
-            return CLOSING if is_beside(before) else OPENING
-    if before.isspace():
+        if is_beside(left) != is_beside(right):
+            return CLOSING if is_beside(left) else OPENING
+    if left.isspace():
         return BETWEEN
     return CLOSING if span.startswith("</") else OPENING
 

@@ -259,9 +259,9 @@ def _respace(part, text):
 
     def respace(match):
         index = text.index(match[1])
-        before, after = text[:index][-1:], text[index + 1 :][:1]
-        left = " " * (match[0][0] == " " and not before.strip())
-        return left + match[1] + " " * (match[0][-1] == " " and not after.strip())
+        left, right = text[:index][-1:], text[index + 1 :][:1]
+        leading = " " * (match[0][0] == " " and not left.strip())
+        return leading + match[1] + " " * (match[0][-1] == " " and not right.strip())
 
     return re.sub(f" ?({MARKER}) ?", respace, part)
 

@@ -153,16 +153,15 @@ def test_markup_is_translated(folder, translator, type_in, capfd):
 @torch_only
 def test_terms_of_a_glossary_are_used(folder, tmp_path, type_in, capfd):
     terms = tmp_path / "terms.tsv"
-    too_long = "boat " * 30 + "boat"
-    terms.write_text(f"house\tboat\nman\t{too_long}\n", "utf-8")
+    terms.write_text("house\tboat\nman\ta long name\n", "utf-8")
     flags = ["--glossary", str(terms)]
     type_in(b"a house\nan old man")
     assert main(["translate", folder, *flags]) == 0
     out, err = capfd.readouterr()
-    assert "boat" in out.split("\n")[0] and "not met: 1." in err
+    assert "boat" in out and "a long name" in out and "not met" not in err
     type_in(b'{"source": "an old man"}')
     assert main(["translate", folder, "--format", "jsonl", *flags]) == 0
-    assert json.loads(printed(capfd)[0])["unmet_terms"] == {"man": too_long}
+    assert json.loads(printed(capfd)[0])["unmet_terms"] == {}
 
 
 @torch_only

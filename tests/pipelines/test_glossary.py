@@ -89,3 +89,15 @@ def test_a_language_model_has_no_glossary(preset):
     decoder = types.SimpleNamespace(continues_source=True)
     with pytest.raises(ValueError, match="`translator` must have a model with an enco"):
         GlossaryTranslator(types.SimpleNamespace(decoder=decoder), TERMS)
+
+
+def test_terms_that_a_translation_lacks_are_reported(preset):
+    translator = GlossaryTranslator(preset, TERMS)
+    marked_text = translator._mark("The dog is at the station.")
+    [_, station] = marked_text.terms
+    result = preset.translate("The dog is at the station.")
+    [hypothesis] = result.hypotheses
+    partial = hypothesis._replace(text=f"Dort ist {station}.")
+    unmarked = marked_text.unmark(result._replace(hypotheses=[partial]))
+    assert unmarked.text == "Dort ist Haltestelle."
+    assert unmarked.unmet_terms == {"dog": "Köter"}

@@ -226,8 +226,8 @@ def test_a_hypothesis_with_the_right_numbers_is_taken(preset):
     sources = preset.encode(["I have 607 books."])
     [ids] = preset.target_vocabulary.encode(["Ich habe 67 B\u00fccher."])
     wrong = Hypotheses(np.array([[ids]]), np.zeros((1, 1)), np.array([[len(ids)]]))
-    [kept] = preset.assemble(sources, [wrong], fixed=[0])
-    assert "67" in kept.text and kept.number_mismatch
+    [unrepaired] = preset.assemble(sources, [wrong], fixed=[0])
+    assert "67" in unrepaired.text and unrepaired.number_mismatch
     [repaired] = preset.assemble(sources, [wrong])
     assert "607" in repaired.text and not repaired.number_mismatch
 
