@@ -123,8 +123,8 @@ class Translate(Cluster, Languages):
     "unmet_terms"."""
     protect: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """What a translation keeps unchanged: url, email, placeholder, code, emoji,
-    tag, markup, unknown, all, none, or a regular expression. May be repeated.
-    Default: the model's own."""
+    tag, html, markdown, unknown, all, none, or a regular expression. May be
+    repeated. Default: the model's own."""
     match_numbers: bool | None = None
     """Take a translation whose digits are those of the source; a line without
     one is named on standard error. Default: the model's own."""

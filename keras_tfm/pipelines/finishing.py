@@ -8,13 +8,13 @@ from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.protocol import Capabilities
 from keras_tfm.pipelines.placing import Alignment, place, role_of, token_ends
 from keras_tfm.pipelines.protection import (
-    LEFT_OUT,
     apply,
     hide_names,
     hide_numbers,
     replace_copies,
 )
 from keras_tfm.pipelines.segmentation import Segment, SegmentedText
+from keras_tfm.pipelines.span_patterns import LEFT_OUT
 from keras_tfm.pipelines.text_steps import prepare
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _mark(translator, segment, ids, text, attention):
         roles = {
             marker: role_of(marker, steps.text, steps.spans[marker].text)
             for marker in offsets
-            if steps.spans[marker].kind == "markup"
+            if steps.spans[marker].kind in ("markup", "block")
         }
         edits += place(offsets, steps.model_text, text, alignment, roles)
     marked_text = apply(text, edits)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from keras_tfm.decode.protocol import Decodable
 from keras_tfm.pipelines.base_translator import BaseTranslator
-from keras_tfm.pipelines.protection import FIRST_MARKER, LAST_MARKER
+from keras_tfm.pipelines.protection import find_spans
+from keras_tfm.pipelines.span_patterns import FIRST_MARKER, LAST_MARKER, patterns_of
 from keras_tfm.pipelines.text_config import TextConfig
 from keras_tfm.pipelines.texts import check_texts
 from keras_tfm.pipelines.translation import Translation
@@ -87,11 +88,14 @@ class Glossary:
         places, position = [], 0
         for match in _FIRST_WORD.finditer(text):
             begin = match.start()
-            if begin < position:  # inside a longer term
+            is_decimal = (
+                re.search(r"\d[.,]\Z", text[:begin][-2:]) and match[0].isdigit()
+            )
+            if begin < position or is_decimal:  # inside a longer term, or a number
                 continue
             for term in self._by_first_word.get(match[0].lower(), ()):
                 end = begin + len(term)
-                if _is_term(term, text[begin:end], text[end : end + 1]):
+                if _is_term(term, text[begin:end], text[end : end + 2]):
                     places.append((begin, end, term))
                     position = end
                     break
@@ -99,9 +103,9 @@ class Glossary:
 
 
 def _is_term(term, words, following):
-    """Whether words of a text, and the character after them, are a term."""
+    """Whether words of a text, and the two characters after, are a term."""
     words = words.lower() if term.islower() else words
-    inside_word = re.fullmatch(r"\w\w", term[-1] + following) is not None
+    inside_word = re.match(r"\w\w|\d[.,]\d", term[-1] + following) is not None
     return words == term and not inside_word
 
 
@@ -212,10 +216,16 @@ class GlossaryTranslator(BaseTranslator):
         ]
 
     def _mark(self, text):
-        free = (chr(c) for c in range(FIRST_MARKER, LAST_MARKER) if chr(c) not in text)
+        free = (
+            chr(c) for c in range(FIRST_MARKER, LAST_MARKER + 1) if chr(c) not in text
+        )
         parts, terms, position = [], {}, 0
-        for begin, end, term in self.glossary.places(text):
-            marker, translation = next(free), self.glossary.terms[term]
+        places = self.glossary.places(text)
+        spans = find_spans(text, patterns_of(self.config.protect)) if places else []
+        for begin, end, term in places:
+            marker, translation = next(free, ""), self.glossary.terms[term]
+            if not marker or any(b < end and begin < e for b, e, _ in spans):
+                continue  # a term in a URL is no word
             words = text[begin:end]
             if words.isupper() and not term.isupper():
                 translation = translation.upper()

@@ -2,7 +2,7 @@
 
 import re
 
-from keras_tfm.pipelines.protection import MARKER
+from keras_tfm.pipelines.span_patterns import MARKER
 from keras_tfm.pipelines.texts import AnyVocabulary
 
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)*")

@@ -19,7 +19,7 @@ LINKS = ("", "s", "es", "n", "en", "er", "e")  # between the parts of a compound
 _NOUN = re.compile(
     r"(?:ung|heit|keit|schaft|t\u00e4t|ion|nis|chen|ling|tum|ismus|erin)(?:e?n|e?s|e)?\Z"
 )
-MIN_LENGTH = 3  # letters of a name
+MIN_LENGTH, MAX_LENGTH = 3, 60  # letters of a name
 SIMILAR = 0.65  # ratio of `difflib` to a name that a model changed
 MANY_CAPITALS = 0.3  # of the known words: the language writes nouns with capitals
 
@@ -87,7 +87,7 @@ class Names:
         return all(self._has_known_parts(key_of(part)) for part in word.split("-"))
 
     def _has_known_parts(self, key):
-        if _NOUN.search(key):
+        if _NOUN.search(key) or len(key) > MAX_LENGTH:
             return True
         begins, reached = [0], {0}
         for begin in begins:  # grows

@@ -6,12 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_tfm.pipelines.protection import MARKER, Edit
+from keras_tfm.pipelines.protection import Edit
+from keras_tfm.pipelines.span_patterns import MARKER
 from keras_tfm.pipelines.texts import AnyVocabulary
 
 # Between words, or before punctuation.
 _MARKS = ".,!?:;\u2026\u3002"
 _GAP = re.compile(rf"(?<!\s)(?=\s|[{_MARKS}]|\Z)|\A")
+# Where markup may stand, too: inside brackets and quotes
+_INNER_GAP = re.compile(
+    rf"{_GAP.pattern}|(?<=[(\[\"\u201c\u201e\u00ab])(?=\w)"
+    rf"|(?<=\w)(?=[)\]\"\u201d\u201c\u00bb])"
+)
 OPENING, CLOSING, BETWEEN = "opening", "closing", "between"
 
 
@@ -88,10 +94,11 @@ def place(
     Returns:
         list of `Edit`, insertions.
     """
-    gaps = np.array([match.start() for match in _GAP.finditer(target)])
-    before_mark = np.array([target[gap:].startswith(tuple(_MARKS)) for gap in gaps])
     roles, edits, last = roles or {}, [], -1
     for marker, index in markers.items():
+        pattern = _INNER_GAP if roles.get(marker, BETWEEN) != BETWEEN else _GAP
+        gaps = np.array([match.start() for match in pattern.finditer(target)])
+        before_mark = np.array([target[gap:].startswith(tuple(_MARKS)) for gap in gaps])
         is_before_mark = source[index:].lstrip().startswith(tuple(_MARKS))
         if alignment is None or not len(alignment.target_ends):
             distances = np.abs(gaps / max(len(target), 1) - index / max(len(source), 1))

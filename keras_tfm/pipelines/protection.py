@@ -9,57 +9,16 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-FIRST_MARKER, LAST_MARKER = 0xF0000, 0xFFFFD  # private use; protected themselves
-MARKER = f"[{chr(FIRST_MARKER)}-{chr(LAST_MARKER)}]"
-_TAGS = (
-    "a abbr b big blockquote br center cite code del div em font g h[1-6] hr i img "
-    "ins kbd li mark ol p ph pre q s small span strike strong sub sup table td th tr u "
-    "ul x"
+from keras_tfm.pipelines.span_patterns import (
+    FIRST_MARKER,
+    LAST_MARKER,
+    LEFT_OUT,
+    MARKER,
+    kind_of_span,
 )
-_ATTRIBUTE = r"\s+[\w:.-]+\s*=\s*(?:\"[^\"<>]*\"|'[^'<>]*'|[^\s\"'<>]+)"
-_PICTURE = (
-    r"(?:[\U0001F000-\U0001FAFF\u2600-\u27BF\u231A\u231B\u23E9-\u23FA\u2B50\u2B55]"
-    r"|[\u00A9\u00AE\u203C\u2049\u2122\u2139\u2194-\u21AA\u25AA-\u25FE\u2934\u2935"
-    r"\u2B05-\u2B1C\u3030\u303D\u3297\u3299](?=\uFE0F))"
-    r"[\uFE0F\U0001F3FB-\U0001F3FF\U000E0020-\U000E007F]*"
-)
-# In the order in which they claim text.
-KINDS = {
-    "code": r"```.+?```|``[^\n]+?``|`[^`\n]+`",
-    "url": (
-        r"\b(?:(?:https?|ftp|file)://|www\.)[^\s<>\"`]*[\w/#=&%~+$-]"
-        r"|\b[A-Za-z]:\\[^\s<>:\"|?*]*[\w\\]|(?<![\w/.])~?/(?:[\w.-]+/)+[\w.-]*\w"
-    ),
-    # From the beginning of a run alone: else long runs take quadratic time.
-    "email": r"(?<![\w.+-])[\w.+-]+@[\w-]+(?:\.[\w-]+)+\b",
-    "placeholder": (
-        r"\{\{[^{}\n]*\}\}|[$%#]\{[^{}\n]*\}|\{[\w.:!%<>\[\]-]*\}"
-        r"|(?<![\d%])%(?:\(\w+\)|\d+\$)?[-+#0]*\d*(?:\.\d+)?[hlLz]*"
-        r"[diouxXeEfFgGcrs@](?![A-Za-z])"
-    ),
-    "emoji": (
-        rf"[\U0001F1E6-\U0001F1FF]{{2}}|{_PICTURE}(?:\u200D{_PICTURE})*"
-        r"|[0-9#*]\uFE0F?\u20E3|(?<!\S)(?:[:;]-?[()DP]|<3)(?!\S)"
-    ),
-    "tag": r"(?<![\w&/])[@#][A-Za-z_]\w+",
-    "markup": (
-        rf"</?(?i:{'|'.join(_TAGS.split())})(?:{_ATTRIBUTE})*\s*/?>"
-        # At the beginning of a line: headings, quotations and items of lists.
-        r"|^[ \t]*(?:#{1,6}|>+|[-*+\u2022\u2013\u2014]|\d{1,3}[.)])(?=[ \t]+\S)"
-        r"|(?<![\w*])\*{1,3}(?=[^\s*])|(?<=[^\s*])\*{1,3}(?![\w*])|~~"
-    ),
-}
-ALL, NOTHING = "all", "none"
-UNKNOWN = "unknown"  # a kind, of what the vocabulary of a model cannot spell
-LEFT_OUT = ("emoji", "markup")  # of what the model reads
+
 _ITEM = re.compile(r"\s*\d+\.")
-# Where a number stands in a sentence, so does its stand-in.
-_NUMBER = re.compile(
-    r"%(?:\(\w+\))?[-+#0\d.hlLz]*[diouxXeEfFgG]$"
-    r"|\W(?:\w*_)?(?:n|num|number|count|total|amount|price|quantity|size|year|age"
-    r"|percent|days|hours|minutes|seconds)\W",
-    re.IGNORECASE,
-)
+MAX_SPANS = LAST_MARKER - FIRST_MARKER - 10_000  # of a text; others stay in it
 NUMBERS = ("500", "90", "60", "200", "80", "25")
 
 
@@ -84,32 +43,42 @@ class Edit(NamedTuple):
     text: str
 
 
-def patterns_of(protect: Sequence[str]) -> list[tuple[str, re.Pattern]]:
-    """Returns the kind and the pattern of each entry of `TextConfig.protect`.
+def find_spans(
+    text: str, patterns: Sequence[tuple[str, re.Pattern]]
+) -> list[tuple[int, int, str]]:
+    """Lists where each protected span begins and ends, and its kind.
 
     Args:
-        protect: names of `KINDS`, `"all"`, `"unknown"`, and regular
-            expressions, which come first.
+        text: str.
+        patterns: of `patterns_of`.
 
-    Raises:
-        ValueError: a regular expression is wrong.
+    Returns:
+        list in their order. Neighbors of one kind with nothing but a space
+        between are one span.
     """
-    names = KINDS if ALL in protect else [name for name in KINDS if name in protect]
-    patterns = []
-    for entry in protect:
-        if entry in (ALL, UNKNOWN, *KINDS):
-            continue
-        try:
-            patterns.append(("name", re.compile(entry)))
-        except re.error as error:
-            raise ValueError(
-                f"`protect` must hold kinds, of {[ALL, UNKNOWN, *KINDS]}, or regular "
-                f"expressions; got {entry!r}: {error}."
-            ) from error
-    patterns += [
-        (name, re.compile(KINDS[name], re.DOTALL | re.MULTILINE)) for name in names
-    ]
-    return [*patterns, ("name", re.compile(MARKER))]
+    spans: list[tuple[int, int, str]] = []
+    is_free = bytearray(b"\1" * len(text))
+    for kind, pattern in patterns:
+        for match in pattern.finditer(text):
+            begin, end = match.span()
+            if begin < end and all(is_free[begin:end]):
+                is_free[begin:end] = bytes(end - begin)
+                spans.append((begin, end, kind_of_span(kind, match[0])))
+    items = [span for span in spans if _ITEM.fullmatch(text[span[0] : span[1]])]
+    if len(items) == 1:  # no list: a date, perhaps
+        spans.remove(items[0])
+    merged: list[tuple[int, int, str]] = []
+    for begin, end, kind in sorted(spans):
+        if (
+            merged
+            and merged[-1][2] == kind
+            and kind not in ("number", "markup", "block")
+        ):
+            space = text[merged[-1][1] : begin]
+            if not space.strip(" ") and len(space) <= 1:
+                begin = merged.pop()[0]
+        merged.append((begin, end, kind))
+    return merged[:MAX_SPANS]
 
 
 def hide(
@@ -123,28 +92,9 @@ def hide(
 
     Returns:
         str, and a dict from each marker in it, in their order, to its `Span`.
-        Neighbors of one kind with nothing but spaces between are one span.
     """
-    spans: list[tuple[int, int, str]] = []
-    is_free = bytearray(b"\1" * len(text))
-    for kind, pattern in patterns:
-        for match in pattern.finditer(text):
-            begin, end = match.span()
-            if begin < end and all(is_free[begin:end]):
-                is_free[begin:end] = bytes(end - begin)
-                spans.append((begin, end, _kind_of_span(kind, match[0])))
-    items = [span for span in spans if _ITEM.fullmatch(text[span[0] : span[1]])]
-    if len(items) == 1:  # no list: a date, perhaps
-        spans.remove(items[0])
-    merged: list[tuple[int, int, str]] = []
-    for begin, end, kind in sorted(spans):
-        if merged and merged[-1][2] == kind and kind not in ("number", "markup"):
-            space = text[merged[-1][1] : begin]
-            if not space.strip(" ") and len(space) <= 1:
-                begin = merged.pop()[0]
-        merged.append((begin, end, kind))
     hidden, protected, last = [], {}, 0
-    for number, (begin, end, kind) in enumerate(merged):
+    for number, (begin, end, kind) in enumerate(find_spans(text, patterns)):
         marker = chr(FIRST_MARKER + number)
         protected[marker] = Span(text[begin:end], kind)
         hidden += [text[last:begin], marker]
@@ -184,17 +134,13 @@ def _hide_more(text, spans, pattern, kind):
     hidden: dict[str, Span] = {}
 
     def marker(match):
+        if first + len(hidden) > LAST_MARKER:
+            return match[0]
         mark = chr(first + len(hidden))
         hidden[mark] = Span(match[0], kind)
         return mark
 
     return re.sub(pattern, marker, text), {**spans, **hidden}
-
-
-def _kind_of_span(kind, text):
-    if kind == "placeholder" and _NUMBER.search(text):
-        return "number"
-    return kind if kind in LEFT_OUT else "name"
 
 
 def expand(text: str, spans: Mapping[str, Span]) -> str:
@@ -212,8 +158,8 @@ def cut_edges(
 ) -> list[str]:
     """Cuts off the spans that stand beside a sentence rather than in it.
 
-    Those are emoji and markup at the edges and after a sentence; and spans at
-    the end that follow a sentence or a colon.
+    Those are emoji and markup at the edges and after a sentence; tags of
+    blocks; and spans at the end that follow a sentence or a colon.
 
     Args:
         text: str, a segment with markers.
@@ -227,9 +173,12 @@ def cut_edges(
     """
     loose = "".join(marker for marker, span in spans.items() if span.kind in LEFT_OUT)
     beside = rf"\s*[{loose}][{loose}\s]*" if loose else r"(?!)"
+    blocks = "".join(marker for marker, span in spans.items() if span.kind == "block")
+    soft = "".join(marker for marker in loose if marker not in blocks)
+    block = rf"(?<![{soft}\s])[{soft}\s]*[{blocks}][{loose}\s]*|" if blocks else ""
     colon = rf"(?<=\w):(?:{beside}|\Z)|" if cuts_colon else ""
     return re.split(
-        rf"(\A(?:\s|{MARKER})+\Z|{colon}\A[{loose}\s]+|{beside}\Z|\s+\Z"
+        rf"(\A(?:\s|{MARKER})+\Z|{block}{colon}\A[{loose}\s]+|{beside}\Z|\s+\Z"
         rf"|(?<=[.!?\u2026:])(?:{beside}|\s+{MARKER}\s*\Z))",
         text,
     )

@@ -3,10 +3,10 @@
 import re
 from collections.abc import Iterable
 
-from keras_tfm.pipelines.protection import MARKER
+from keras_tfm.pipelines.span_patterns import MARKER
 from keras_tfm.pipelines.texts import AnyVocabulary
 
-PUNCTUATION = ".,;:!?"  # which splits sentences
+NEEDED = ".,;:!?&"  # marks that split sentences, and a word
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _UNKNOWN = re.compile(rf"<unk>|\[UNK\]|{_BYTE.pattern}")
 
@@ -48,11 +48,11 @@ class Spelling:
         """Lists the characters of texts that have no token.
 
         Args:
-            texts: list of str. Whitespace, `PUNCTUATION` and markers are
-                left out.
+            texts: list of str. Whitespace, `NEEDED` and markers are left
+                out.
         """
         chars = {char for text in texts for char in text if not char.isspace()}
-        chars -= set(PUNCTUATION)
+        chars -= set(NEEDED)
         chars = sorted(char for char in chars if not re.fullmatch(MARKER, char))
         new = [char for char in chars if char not in self._is_unknown]
         for char, ids in zip(new, self.vocabulary.encode(new), strict=True):
@@ -80,9 +80,13 @@ class Spelling:
             # time.
             word = rf"(?<![^\W_])(?:(?![{letters}])[^\W_])*[{letters}][^\W_]*"
             patterns.append(("name", re.compile(word)))
-        if signs:  # of a price or a formula, or alone
+        if signs:  # of a price or a formula, inside a word, or alone
             number = r"\d+(?:[.,]\d+)*"
-            priced = rf"[{signs}] ?{number}|{number} ?[{signs}]"
-            patterns.append(("number", re.compile(rf"(?:{priced})(?: ?{number})?")))
+            price = rf"(?:[{signs}] ?{number}|{number} ?[{signs}])(?: ?{number})?"
+            price = rf"(?<!\w){price}(?:[-\u2013/]{price})*(?!\w)"
+            patterns.append(("number", re.compile(price)))
+        word = rf"(?<!\w)\w+(?:[&{signs}]+\w+)+"  # Q&A, snake_case
+        patterns.append(("name", re.compile(word)))
+        if signs:
             patterns.append(("markup", re.compile(f"[{signs}]")))
         return patterns

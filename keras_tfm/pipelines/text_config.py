@@ -8,8 +8,8 @@ from typing import Any
 
 from keras_tfm.decode.options import Options
 from keras_tfm.pipelines.names import Names
-from keras_tfm.pipelines.protection import ALL, NOTHING, patterns_of
 from keras_tfm.pipelines.sentences import split_sentences
+from keras_tfm.pipelines.span_patterns import ALL, NOTHING, patterns_of
 
 # Names that models copy: of a corpus of everyday sentences, and of all others.
 STAND_INS = ("Tom", "John", "Bill", "Lisa", "Boston")
@@ -43,9 +43,9 @@ class TextConfig:
         protect: str, or list of str: what a translation keeps unchanged. Kinds
             are `"url"`, `"email"`, `"placeholder"` (`{name}`, `%d`, `${x}`),
             `"code"` in backticks, `"emoji"`, `"tag"` (`#tag`, `@name`),
-            `"markup"` (tags of HTML, marks of Markdown and lists), `"unknown"`
-            (what the vocabulary cannot spell), `"all"` of them, and `"none"`.
-            Other str are regular expressions. True is `"all"`.
+            `"html"` (tags), `"markdown"` (its marks, also of lists and tables),
+            `"unknown"` (what the vocabulary cannot spell), `"all"` of them, and
+            `"none"`. Other str are regular expressions. True is `"all"`.
         stand_ins: list of str: what the model reads in place of protected text,
             names that it copies.
         match_numbers: bool. If the digits of a translation differ from those of

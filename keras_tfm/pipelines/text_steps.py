@@ -4,12 +4,13 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from keras_tfm.pipelines import letter_case, protection
+from keras_tfm.pipelines import letter_case, protection, span_patterns
 from keras_tfm.pipelines.alignment import Alignment
 from keras_tfm.pipelines.digits import numbers_differ
-from keras_tfm.pipelines.protection import MARKER, Span
+from keras_tfm.pipelines.protection import Span
 from keras_tfm.pipelines.segmentation import Segment, SegmentedText
 from keras_tfm.pipelines.sentences import SEPARATOR
+from keras_tfm.pipelines.span_patterns import MARKER
 from keras_tfm.pipelines.text_config import TextConfig
 
 if TYPE_CHECKING:
@@ -180,8 +181,8 @@ def segment_texts(
     split_tokens, max_tokens = config.segment_tokens
     if not config.has_steps or translator.decoder.continues_source:
         return segmenter.segment(texts, split_tokens, max_tokens, unsplit)
-    patterns = protection.patterns_of(config.protect) if config.protect else []
-    if {protection.ALL, protection.UNKNOWN} & set(config.protect):
+    patterns = span_patterns.patterns_of(config.protect) if config.protect else []
+    if {span_patterns.ALL, span_patterns.UNKNOWN} & set(config.protect):
         patterns += segmenter.spelling.patterns(texts)
     hidden = [
         protection.hide(text.replace(SEPARATOR, "\ufffd"), patterns) for text in texts
@@ -220,7 +221,7 @@ def _prepared_text(translator, text, hidden, spans, word, source, is_whole):
             protection.cut_edges(part, spans, config.add_final_mark)
         ):
             bare = re.sub(MARKER, "", piece)
-            stays = bare != piece and not re.search(r"\w", bare)
+            stays = not re.search(r"\w", bare)
             if config.lower_capitals:
                 stays |= letter_case.is_acronym(piece, translator.vocabulary)
             if index % 2 or stays or not piece:

@@ -85,6 +85,13 @@ def test_terms_of_several_words_and_characters_of_private_use(preset):
     assert all(t in greedy.text for t in terms.values())
 
 
+def test_terms_in_urls_placeholders_and_numbers_are_none(preset):
+    translator = GlossaryTranslator(preset, {"bank": "Ufer", "42": "vierzig"})
+    text = "See https://bank.com, {bank}, me@bank.org, 42.5 and 1.42."
+    assert translator(text) == preset(text)
+    assert translator.translate("The bank {bank}").text.count("Ufer") == 1
+
+
 def test_a_language_model_has_no_glossary(preset):
     decoder = types.SimpleNamespace(continues_source=True)
     with pytest.raises(ValueError, match="`translator` must have a model with an enco"):

@@ -12,13 +12,13 @@ from keras_tfm.pipelines import TextConfig, Translator
 from keras_tfm.pipelines.digits import numbers_differ
 from keras_tfm.pipelines.placing import BETWEEN, CLOSING, OPENING, place, role_of
 from keras_tfm.pipelines.protection import (
-    MARKER,
+    MAX_SPANS,
     apply,
     cut_edges,
     expand,
     hide,
-    patterns_of,
 )
+from keras_tfm.pipelines.span_patterns import MARKER, patterns_of
 
 pytestmark = pytest.mark.backend("torch")  # text, which no backend changes
 STEPS = {
@@ -74,6 +74,12 @@ def test_marks_of_lists_and_markdown_are_recognized():
     marks = ["#", "-", "*", "*", "*", "1.", "**", "**", "2.", "\u2013", ">"]
     assert [span.text.strip() for span in spans.values()] == marks
     assert {span.kind for span in spans.values()} == {"markup"}
+    text = "| a | b |\n|---|---|\n***\n[x](https://a.org/b)<p>c</p>&amp;<!-- d -->"
+    _, spans = hide(text, patterns_of(["all"]))
+    blocks = [span.text for span in spans.values() if span.kind == "block"]
+    assert blocks == ["|", "|", "|", "|---|---|", "***", "<p>", "</p>"]
+    inline = [span.text for span in spans.values() if span.kind == "markup"]
+    assert inline == ["[", "](https://a.org/b)", "&amp;", "<!-- d -->"]
 
 
 def test_markup_keeps_its_order_and_its_spaces():
@@ -92,6 +98,33 @@ def test_markup_keeps_its_order_and_its_spaces():
         apply("a b c, d e", place(offsets, source, "a b c, d e", None, roles)), spans
     )
     assert result.startswith("<i>a</i> <b>b")
+
+
+def test_tags_of_blocks_separate_texts():
+    text = "<ul><li>one</li><li>two <b>b</b></li></ul> three<br>four"
+    hidden, spans = hide(text, patterns_of(["all"]))
+    parts = [expand(part, spans) for part in cut_edges(hidden, spans)]
+    assert parts[::2] == ["", "one", "two <b>b", "three", "four"]
+    assert "".join(parts) == text
+
+
+def test_what_a_vocabulary_cannot_spell_is_kept_in_whole_words(preset):
+    text = "Q&A, snake_case, \u20b9500-\u20b9600, \u732b, x & y \u2192 z"
+    patterns = patterns_of(["all"]) + preset.segmenter.spelling.patterns([text])
+    _, spans = hide(text, patterns)
+    assert [(span.text, span.kind) for span in spans.values()] == [
+        ("Q&A", "name"),
+        ("snake_case", "name"),
+        ("\u20b9500-\u20b9600", "number"),
+        ("\u732b", "name"),
+        ("\u2192", "markup"),
+    ]
+
+
+def test_more_spans_than_there_are_markers_stay_text():
+    text = "<b>a</b> " * 40_000
+    hidden, spans = hide(text, patterns_of(["all"]))
+    assert len(spans) == MAX_SPANS and expand(hidden, spans) == text
 
 
 def test_a_colon_at_the_end_is_cut_off_and_none_inside():
