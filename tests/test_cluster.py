@@ -58,9 +58,9 @@ def run():
         process.communicate()
 
 
-def finish(process):
+def finish(process, seconds=300):
     """Returns what a process has printed on standard error, if it succeeds."""
-    _, errors = process.communicate(timeout=300)
+    _, errors = process.communicate(timeout=seconds)
     assert process.returncode == 0, errors
     return errors
 
@@ -273,7 +273,7 @@ def test_two_workers_train_one_model(tmp_path, run):
     data = write_tsv(tmp_path / "animals.tsv")
     flags = flags_for(data, tmp_path / "two", **changes)
     on_cluster = ["--cluster", "local", "--workers", "2", "--", *flags_of(flags)]
-    finish(run("train", "translation", *on_cluster, backend="jax"))
+    finish(run("train", "translation", *on_cluster, backend="jax"), seconds=1_200)
     single = dataclasses.replace(flags, out=str(tmp_path / "single"))
     finish(run("train", "translation", *flags_of(single), backend="jax"))
     losses = [
