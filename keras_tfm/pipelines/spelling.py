@@ -35,8 +35,7 @@ class Spelling:
         from keras_tfm.pipelines.spelling import Spelling
 
         spelling = Spelling(Translator.from_preset("en-de").vocabulary)
-        patterns = spelling.patterns(["A \u732b, \u263a"])
-        assert [kind for kind, _ in patterns] == ["name", "number", "markup"]
+        assert spelling.unknown(["A \u732b, \u263a"]) == ["\u263a", "\u732b"]
         ```
     """
 
