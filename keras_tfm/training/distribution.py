@@ -157,6 +157,11 @@ def _check(devices, hosts, host, model_devices, layouts):
             f"`hosts` must have the addresses of all hosts where `host` is given; got "
             f"hosts={hosts!r}, host={host}."
         )
+    if model_devices > 1 and devices == 1 and not hosts:
+        raise ValueError(
+            "`devices` must be a multiple of `model_devices`; got devices=1, "
+            f'model_devices={model_devices}. Use devices="all".'
+        )
     if model_devices < 1 or (model_devices > 1 and not layouts):
         raise ValueError(
             "`model_devices` must be 1, or more with `layouts`; got "

@@ -106,6 +106,10 @@ def test_fit_in_several_processes_of_pytorch_is_rejected(monkeypatch, tmp_path):
         ({"hosts": "auto", "host": 0}, "`host` must be None with hosts='auto'"),
         ({"host": 0}, "`hosts` must have the addresses"),
         ({"model_devices": 2}, "`model_devices` must be 1, or more with `layouts`"),
+        (
+            {"model_devices": 2, "devices": 1},
+            "`devices` must be a multiple of `model_d",
+        ),
     ],
 )
 def test_wrong_devices_are_rejected(arguments, expected):
