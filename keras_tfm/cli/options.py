@@ -70,7 +70,7 @@ class Cluster:
     local starts Ray on this machine alone; or an address such as head:6379.
     Default: this process, without Ray. Needs the extra `cluster`."""
     workers: int = 1
-    """Processes that hold the model, on all machines together."""
+    """Processes that hold the models, on all machines together."""
     gpus_per_worker: float = 0.0
     """GPUs that each worker claims, with --cluster."""
     cpus_per_worker: float = 1.0

@@ -4,6 +4,8 @@ import contextlib
 import importlib
 import os
 import pathlib
+import secrets
+import tempfile
 import types
 from collections.abc import Iterator, Sequence
 
@@ -13,6 +15,7 @@ from keras_tfm.pipelines import pretrained
 # Variables of this process that its workers need too.
 VARIABLES = ("KERAS_BACKEND", "KERAS_HOME", "TF_CPP_MIN_LOG_LEVEL", "XLA_FLAGS")
 FLAGS = ("workers", "gpus_per_worker", "cpus_per_worker")
+TOKEN_VARIABLES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
 
 
 def check_alone(flags: Cluster, names: Sequence[str] = FLAGS) -> None:
@@ -92,6 +95,9 @@ def import_ray(extra: str) -> types.ModuleType:
 def connect(address: str, extra: str, shows_output: bool = False) -> Iterator[None]:
     """Connects to a cluster for the time of a `with` block.
 
+    A cluster that is started here, `"local"`, asks for a token that only this
+    run has: Ray's ports are open to the network, and accept code.
+
     Args:
         address: str: `"auto"`, `"local"` or the address of a head node.
         extra: str, what of Ray is needed: `"data"`, `"train"` or `"serve"`.
@@ -101,20 +107,40 @@ def connect(address: str, extra: str, shows_output: bool = False) -> Iterator[No
         ImportError: Ray is not installed.
         ConnectionError: there is no cluster at the address.
     """
-    ray = import_ray(extra)
-    try:
-        ray.init(
-            address,
-            logging_level="error",
-            log_to_driver=shows_output,
-            runtime_env={"env_vars": variables()},
-        )
-    except (ConnectionError, ValueError) as error:
-        raise ConnectionError(
-            f"--cluster must name a running Ray cluster; got {address!r} ({error}). "
-            "Start one with `ray start --head`, or use --cluster local."
-        ) from error
-    try:
-        yield
-    finally:
-        ray.shutdown()
+    with _token() if address == "local" else contextlib.nullcontext():
+        ray = import_ray(extra)
+        try:
+            ray.init(
+                address,
+                logging_level="error",
+                log_to_driver=shows_output,
+                include_dashboard=False if address == "local" else None,
+                runtime_env={"env_vars": variables()},
+            )
+        except (ConnectionError, ValueError) as error:
+            raise ConnectionError(
+                f"--cluster must name a running Ray cluster; got {address!r} "
+                f"({error}). Start one with `ray start --head`, or use --cluster local."
+            ) from error
+        try:
+            yield
+        finally:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def _token() -> Iterator[None]:
+    """Sets the variables of a new token in a file that only this user reads."""
+    earlier = {name: os.environ.pop(name, None) for name in TOKEN_VARIABLES}
+    with tempfile.TemporaryDirectory(prefix="keras-tfm-") as folder:  # mode 0700
+        path = pathlib.Path(folder, "token")
+        path.touch(mode=0o600)
+        path.write_text(secrets.token_hex(32), encoding="utf-8")
+        os.environ |= dict(zip(TOKEN_VARIABLES, ("token", str(path)), strict=True))
+        try:
+            yield
+        finally:
+            for name, value in earlier.items():
+                del os.environ[name]
+                if value is not None:
+                    os.environ[name] = value

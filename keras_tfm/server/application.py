@@ -79,7 +79,7 @@ def build(args: Arguments) -> serve.Application:
     def make():
         application = serve.get_replica_context().app_name
         handle = serve.get_deployment_handle(MODEL, application)
-        client = ReplicaClient(handle, queue_size, gather=0.0)
+        client = ReplicaClient(handle, queue_size)
         return make_app(client, args.name, limits.for_queue(queue_size))
 
     http = serve.deployment(serve.ingress(make)()).options(

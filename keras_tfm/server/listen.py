@@ -47,7 +47,7 @@ class _Server(uvicorn.Server):
             self.ready(self.servers[0].sockets[0].getsockname()[1])
 
 
-def listen(
+async def listen(
     app: ASGIApp,
     host: str,
     port: int,
@@ -79,4 +79,4 @@ def listen(
         h11_max_incomplete_event_size=HEADER_BYTES,
         timeout_graceful_shutdown=math.ceil(limits.timeout),
     )
-    _Server(config, ready).run()
+    await _Server(config, ready).serve()

@@ -4,10 +4,12 @@ import asyncio
 import concurrent.futures
 import logging
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from keras_tfm.server.engine import ERRORS, Engine, Job
 from keras_tfm.server.errors import FAILED, FULL, Unavailable
+from keras_tfm.server.limits import Limits
 
 _log = logging.getLogger(__name__)
 BATCH_WAIT = 0.003  # seconds: jobs that arrive within them share a batch
@@ -119,3 +121,33 @@ class LocalClient:
                 yield state
         except ERRORS as error:
             yield error
+
+
+def load(
+    models: dict[str, dict[str, Any]],
+    limits: Limits,
+    queue_size: int,
+    warm_up: Sequence[int],
+) -> dict[str, LocalClient]:
+    """Loads models into this process, and warms them up.
+
+    Args:
+        models: dict from names to arguments of `Engine`.
+        limits: `Limits`.
+        queue_size: int >= 1, jobs of a model at once.
+        warm_up: ints >= 1, in tokens, see `Engine.warm_up`.
+
+    Raises:
+        ValueError, OSError: a model cannot be loaded.
+    """
+    clients = {}
+    for name, arguments in models.items():
+        engine = Engine(
+            **arguments,
+            max_attention_tokens=limits.max_attention_tokens,
+            batch_size=limits.batch_size,
+            timeout=limits.timeout,
+        )
+        engine.warm_up(warm_up)
+        clients[name] = LocalClient(engine, limits.batch_size, queue_size)
+    return clients

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import itertools
 import logging
-import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
@@ -25,8 +24,6 @@ from keras_tfm.server.local import BATCH_WAIT, STREAM_INTERVAL
 
 _log = logging.getLogger(__name__)
 LOGGING = {"log_level": "WARNING", "enable_access_log": False}
-GATHER = 0.0005  # seconds for each job in flight, see `ReplicaClient`
-WARMED = "warmed"  # a file that exists once all replicas have warmed up
 
 
 @serve.deployment
@@ -37,22 +34,9 @@ class Replica:
         model: dict, arguments of `Engine`.
         limits: `Limits`.
         warm_up: ints >= 1, see `Engine.warm_up`.
-        compiled: str or None, folder of compiled functions.
-        raises: bool. Raise if the model cannot be loaded; else keep the error
-            for `load_error`.
     """
 
-    def __init__(
-        self,
-        model: dict[str, Any],
-        limits: Limits,
-        warm_up: Sequence[int],
-        compiled: str | None = None,
-        raises: bool = True,
-    ):
-        self.error, self._checked = None, False
-        # Requests wait for a replica that replaces a lost one.
-        replaces = os.path.exists(os.path.join(compiled or "", WARMED))
+    def __init__(self, model: dict[str, Any], limits: Limits, warm_up: Sequence[int]):
         try:
             self.engine = Engine(
                 **model,
@@ -60,20 +44,11 @@ class Replica:
                 batch_size=limits.batch_size,
                 timeout=limits.timeout,
             )
-            self.engine.warm_up(None if replaces else warm_up)
-        except (*ERRORS, OSError, ImportError) as error:  # Ray would not show it
+            self.engine.warm_up(warm_up)
+        except (*ERRORS, OSError, ImportError):  # Ray would not show it
             _log.exception("The model cannot be loaded.")
-            if raises:
-                raise
-            self.error = str(error)
+            raise
         self.batch.set_max_batch_size(limits.batch_size)
-
-    def check_health(self) -> None:
-        """Makes Ray replace a replica without a model."""
-        # Raised by the first check it would end the server without a message.
-        checked, self._checked = self._checked, True
-        if checked and self.error is not None:
-            raise RuntimeError(self.error)
 
     # It blocks the event loop on purpose: else Ray would make batches of one.
     @serve.batch(
@@ -115,9 +90,6 @@ class Replica:
     async def describe(self) -> dict[str, Any]:
         return self.engine.describe()
 
-    async def load_error(self) -> str | None:
-        return self.error
-
     async def stream(
         self, text: str, target_prefix: str | None
     ) -> AsyncIterator[str | Exception]:
@@ -138,20 +110,16 @@ class Replica:
 class ReplicaClient:
     """Asks the replicas.
 
-    Jobs go to a replica in groups: Ray takes as long to pass one as many. The
-    more jobs are in flight, the longer a group is gathered.
+    The jobs of a request go to one replica: Ray takes as long to pass one as
+    many.
 
     Args:
         replicas: handle of `Replica`.
         max_waiting: int >= 1, jobs in flight; more are rejected.
-        gather: float >= 0, seconds to gather for each job in flight. 0: the
-            jobs of a request are a group, and replicas share the requests.
     """
 
-    def __init__(
-        self, replicas: DeploymentHandle, max_waiting: int, gather: float = GATHER
-    ):
-        self.replicas, self.max_waiting, self.gather = replicas, max_waiting, gather
+    def __init__(self, replicas: DeploymentHandle, max_waiting: int):
+        self.replicas, self.max_waiting = replicas, max_waiting
         self._answers = replicas.options(stream=True).answers
         self._gathering: list[tuple[Job, asyncio.Future]] = []
         self._in_flight = 0
@@ -174,7 +142,7 @@ class ReplicaClient:
             self._in_flight -= 1
 
     async def _ask_group(self):
-        await asyncio.sleep(self.gather * (self._in_flight - len(self._gathering)))
+        await asyncio.sleep(0)  # until the other jobs of the request are here
         group, self._gathering = self._gathering, []
         futures = [future for _, future in group]
         with _fail_pending(futures), _translate_ray_errors():

@@ -1,0 +1,284 @@
+"""Runs worker processes on this machine and replaces those that are lost."""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import pickle
+import sys
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+from keras_tfm.server.engine import Job
+from keras_tfm.server.errors import FULL, Unavailable
+from keras_tfm.server.limits import Limits
+from keras_tfm.server.worker_process import (
+    CANCEL,
+    END,
+    ERROR,
+    LOAD,
+    SIZE_BYTES,
+    STREAM,
+    encode,
+)
+
+_log = logging.getLogger(__name__)
+LOST = "The worker was lost. Try again."
+RESTART_DELAYS = (0, 1, 5, 30)  # seconds before a lost worker is replaced again
+END_TIMEOUT = 10  # seconds for a worker to end
+COMMAND = (sys.executable, "-P", "-m", "keras_tfm.server.worker_process")
+
+
+class Worker:
+    """A worker process and the requests that it is answering.
+
+    Args:
+        environment: dict, environment variables of the process.
+    """
+
+    def __init__(self, environment: dict[str, str]):
+        self.environment = environment
+        self.weight = 0  # of the requests in flight
+        self.is_loaded = False
+        self._process: asyncio.subprocess.Process | None = None
+        self._numbers = itertools.count()
+        self._replies: dict[int, asyncio.Queue] = {}
+
+    async def run(
+        self, models: tuple, warm_up: Sequence[int], loaded: asyncio.Future
+    ) -> None:
+        """Keeps a process running until the task is canceled.
+
+        Args:
+            models: arguments of `local.load` without `warm_up`.
+            warm_up: lengths for the first process. One that replaces it
+                compiles when texts arrive, since requests are waiting.
+            loaded: is done when the first process has loaded the models, or
+                gets its error.
+        """
+        delays = iter(())
+        try:
+            while True:
+                reading = await self._start()
+                try:
+                    await self.ask(LOAD, *models, () if loaded.done() else warm_up)
+                    self.is_loaded, delays = True, iter(RESTART_DELAYS)
+                    if not loaded.done():
+                        loaded.set_result(None)
+                except Exception as error:
+                    if not loaded.done():
+                        loaded.set_exception(error)
+                        return
+                    _log.error("A worker cannot be replaced. %s", error)
+                    self._process.kill()
+                await reading
+                _log.error("A worker ended with status %s.", self._process.returncode)
+                await asyncio.sleep(next(delays, RESTART_DELAYS[-1]))
+        finally:
+            await self._end()
+
+    async def _start(self):
+        """Starts a process; returns the task that reads its replies."""
+        self._process = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=self.environment,
+        )
+        return asyncio.ensure_future(self._read(self._process))
+
+    async def _read(self, process):
+        """Passes replies to their requests until the process ends."""
+        stream = process.stdout
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                size = int.from_bytes(await stream.readexactly(SIZE_BYTES), "big")
+                number, kind, value = pickle.loads(await stream.readexactly(size))
+                if number in self._replies:  # else the client has gone
+                    self._replies[number].put_nowait((kind, value))
+        self.is_loaded = False
+        for replies in self._replies.values():
+            replies.put_nowait((ERROR, Unavailable(LOST)))
+        await process.wait()
+
+    async def _end(self):
+        if self._process is None:
+            return
+        self._process.stdin.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), END_TIMEOUT)
+        except TimeoutError:
+            self._process.kill()
+            await self._process.wait()
+
+    async def ask(self, method: str, *arguments: Any, weight: int = 1) -> Any:
+        """Returns the answer of a method of `LocalClient` in the process.
+
+        Args:
+            method: str.
+            *arguments: the name of a model, and arguments of the method.
+            weight: int >= 1, texts of a batch that the request counts as.
+
+        Raises:
+            Unavailable: the process was lost, or has too many requests.
+        """
+        with self._request(method, arguments, weight) as replies:
+            kind, value = await replies.get()
+            if kind == ERROR:
+                raise value
+            return value
+
+    async def stream(self, *arguments: Any) -> AsyncIterator:
+        """Yields what `LocalClient.stream` yields in the process."""
+        with self._request(STREAM, arguments, 1) as replies:
+            while True:
+                kind, value = await replies.get()
+                if kind == ERROR:
+                    raise value
+                if kind == END:
+                    return
+                yield value
+
+    @contextlib.contextmanager
+    def _request(self, method, arguments, weight) -> Iterator[asyncio.Queue]:
+        """Sends a request, and cancels it if its client leaves."""
+        number, replies = next(self._numbers), asyncio.Queue()
+        self._replies[number] = replies
+        self.weight += weight
+        try:
+            self._send(number, method, *arguments)
+            yield replies
+        except (asyncio.CancelledError, GeneratorExit):
+            with contextlib.suppress(Unavailable):
+                self._send(number, CANCEL)
+            raise
+        finally:
+            self.weight -= weight
+            del self._replies[number]
+
+    def _send(self, *message):
+        if self._process.stdout.at_eof():  # it is being replaced
+            raise Unavailable(LOST)
+        self._process.stdin.write(encode(message))
+
+
+class WorkerClient:
+    """Asks one of the workers about one model.
+
+    Args:
+        workers: list of `Worker`.
+        model: str, the name of the model.
+        max_waiting: int >= 1, jobs in flight; more are rejected.
+    """
+
+    def __init__(self, workers: Sequence[Worker], model: str, max_waiting: int):
+        self.workers, self.model, self.max_waiting = workers, model, max_waiting
+        self._in_flight = 0
+
+    async def answer(self, job: Job) -> list[dict] | Exception:
+        """Answers a job, see `Engine.answers`.
+
+        Raises:
+            Unavailable: too many jobs are waiting, or the worker was lost.
+            RuntimeError: the engine failed.
+        """
+        if self._in_flight >= self.max_waiting:
+            raise Unavailable(FULL)
+        self._in_flight += 1
+        try:
+            worker = self._least_busy()
+            return await worker.ask("answer", self.model, job, weight=job.weight)
+        finally:
+            self._in_flight -= 1
+
+    async def describe(self) -> dict:
+        """Returns what the model can do, see `Engine.describe`."""
+        return await self._least_busy().ask("describe", self.model)
+
+    async def stream(self, text: str, target_prefix: str | None) -> AsyncIterator:
+        """Yields the translation so far; or the error that the text caused."""
+        states = self._least_busy().stream(self.model, text, target_prefix)
+        async with contextlib.aclosing(states):
+            async for state in states:
+                yield state
+
+    def _least_busy(self):
+        # A worker that loads its models answers when it has them.
+        return min(
+            self.workers, key=lambda worker: (not worker.is_loaded, worker.weight)
+        )
+
+
+@contextlib.asynccontextmanager
+async def start(
+    models: dict[str, dict[str, Any]],
+    count: int,
+    limits: Limits,
+    warm_up: Sequence[int],
+    compiled: str,
+) -> AsyncIterator[dict[str, WorkerClient]]:
+    """Starts worker processes for the time of a `with` block.
+
+    Args:
+        models: dict from names to arguments of `Engine`.
+        count: int >= 1, number of processes; each holds all models.
+        limits: `Limits`.
+        warm_up: ints >= 1, in tokens, see `Engine.warm_up`.
+        compiled: str, folder where the processes share what they compile.
+
+    Yields:
+        dict from the names of the models to their `WorkerClient`.
+
+    Raises:
+        ValueError, OSError, ImportError: a model cannot be loaded.
+        Unavailable: a process ended while it loaded the models.
+    """
+    workers = [Worker(_environment(count, compiled)) for _ in range(count)]
+    arguments, tasks = (models, limits, queue_size(limits)), []
+
+    async def load(group):
+        futures = []
+        for worker in group:
+            futures.append(asyncio.get_running_loop().create_future())
+            run = worker.run(arguments, warm_up, futures[-1])
+            tasks.append(asyncio.ensure_future(run))
+        await asyncio.gather(*futures)
+
+    try:
+        await load(workers[:1])
+        await load(workers[1:])  # they find functions that the first has compiled
+        jobs = queue_size(limits) * count
+        yield {name: WorkerClient(workers, name, jobs) for name in models}
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def queue_size(limits: Limits) -> int:
+    """Returns the number of jobs that one process accepts."""
+    return 2 * limits.max_waiting
+
+
+def _environment(count, compiled):
+    """Returns the environment variables of a worker among others."""
+    try:
+        cores = len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS, Windows
+        cores = os.cpu_count() or 1
+    threads = str(max(1, cores // count))
+    defaults = {
+        "OMP_NUM_THREADS": threads,  # PyTorch
+        "TF_NUM_INTRAOP_THREADS": threads,
+        "NPROC": threads,  # XLA, on JAX
+        "JAX_COMPILATION_CACHE_DIR": compiled,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    variables = {**defaults, **os.environ}
+    option, flags = "tf_xla_persistent_cache_directory", "TF_XLA_FLAGS"
+    if option not in variables.get(flags, ""):
+        variables[flags] = f"{variables.get(flags, '')} --{option}={compiled}".strip()
+    # Its modules are those of this process, wherever that was started.
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    return variables

@@ -1,0 +1,125 @@
+"""Worker processes: requests, errors, and what happens when one is lost."""
+
+import asyncio
+
+import pytest
+
+from keras_tfm.server import workers
+from keras_tfm.server.engine import Job
+from keras_tfm.server.errors import FULL, Unavailable
+from keras_tfm.server.limits import Limits
+from tests.server.conftest import TEXTS
+
+pytestmark = pytest.mark.backend("torch")  # a process is the same on every backend
+
+
+@pytest.fixture(scope="module")
+def runner():
+    """Runs coroutines of all tests on one event loop."""
+    with asyncio.Runner() as runner:
+        yield runner
+
+
+@pytest.fixture(scope="module")
+def client(folder, tmp_path_factory, runner):
+    """The client of a model in two worker processes."""
+    models, compiled = (
+        {"animals": {"name": folder}},
+        tmp_path_factory.mktemp("compiled"),
+    )
+    starting = workers.start(models, 2, Limits(), (), str(compiled))
+    clients = runner.run(starting.__aenter__())
+    yield clients["animals"]
+    runner.run(starting.__aexit__(None, None, None))
+
+
+def texts_of(answers):
+    return [answer["hypotheses"][0]["text"] for answer in answers]
+
+
+def test_a_worker_answers_streams_and_describes(client, runner, translator):
+    async def ask():
+        states = [state async for state in client.stream(TEXTS[0], None)]
+        return await client.answer(Job(TEXTS)), states, await client.describe()
+
+    answers, states, description = runner.run(ask())
+    assert texts_of(answers) == translator(TEXTS)
+    assert states[-1] == list(translator.stream(TEXTS[0]))[-1]
+    assert description["kind"] == "translation"
+
+
+def test_an_error_of_a_job_is_its_answer(client, runner):
+    job = Job(["a"], glossary=(("", "b"),))
+    assert isinstance(runner.run(client.answer(job)), ValueError)
+
+
+def test_jobs_beyond_the_queue_are_rejected(client, runner):
+    async def ask():
+        small = workers.WorkerClient(client.workers, "animals", max_waiting=2)
+        jobs = [small.answer(Job([text])) for text in ("a", "b", "c")]
+        return await asyncio.gather(*jobs, return_exceptions=True)
+
+    first, second, third = runner.run(ask())
+    assert len(first) == len(second) == 1
+    assert isinstance(third, Unavailable) and str(third) == FULL
+
+
+def test_jobs_go_to_the_worker_with_the_least_to_do(client, runner):
+    async def ask():
+        jobs = [Job(["a"], weight=3), Job(["b"]), Job(["c"]), Job(["d"])]
+        tasks = [asyncio.ensure_future(client.answer(job)) for job in jobs]
+        await asyncio.sleep(0)
+        weights = [worker.weight for worker in client.workers]
+        await asyncio.gather(*tasks)
+        return weights, [worker.weight for worker in client.workers]
+
+    assert runner.run(ask()) == ([3, 3], [0, 0])
+
+
+def test_a_job_that_nobody_waits_for_is_canceled(client, runner):
+    async def ask():
+        task = asyncio.ensure_future(client.answer(Job(["a"])))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        states = client.stream(TEXTS[0], None)
+        await anext(states)
+        await states.aclose()
+        weights = [worker.weight for worker in client.workers]
+        return weights, len(await client.answer(Job(["a"])))
+
+    assert runner.run(ask()) == ([0, 0], 1)
+
+
+def test_a_lost_worker_fails_its_jobs_and_is_replaced(client, runner):
+    async def ask():
+        lost, running = client.workers
+        jobs = [client.answer(Job(TEXTS)) for _ in range(8)]
+        answers = asyncio.gather(*jobs, return_exceptions=True)
+        await asyncio.sleep(0)
+        lost._process.kill()
+        answers = await answers
+        at_once = await client.answer(Job(TEXTS))
+        assert running.is_loaded and not lost.is_loaded
+        while not lost.is_loaded:
+            await asyncio.sleep(0.1)
+        later = await asyncio.gather(*(client.answer(Job(TEXTS)) for _ in range(2)))
+        return answers, at_once, later
+
+    answers, at_once, later = runner.run(ask())
+    errors = [answer for answer in answers if isinstance(answer, Unavailable)]
+    assert len(errors) == 4 and {str(error) for error in errors} == {workers.LOST}
+    answers = [answer for answer in answers if answer not in errors]
+    assert len(answers) == 4
+    for answer in answers + later:
+        assert texts_of(answer) == texts_of(at_once)
+
+
+def test_a_model_that_cannot_be_loaded_is_an_error(tmp_path, runner):
+    async def start():
+        models = {"missing": {"name": str(tmp_path / "missing")}}
+        async with workers.start(models, 2, Limits(), (), str(tmp_path)):
+            pass
+
+    with pytest.raises(ValueError, match="must be a shipped preset"):
+        runner.run(start())
