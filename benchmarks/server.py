@@ -5,7 +5,9 @@
 * Counts   requests per second, and milliseconds until an answer (median, 95th
            and 99th percentile), of clients that each send the next sentence
            when they have their answer; each answer is compared with the
-           translation of the translator itself
+           translation of the translator itself; resident memory of all
+           processes of the server, after a minute (or a third of a shorter
+           time) and at the end
 
 The server runs in its own process and is reached over the loopback address; the
 clients run in this process. The order of the sentences is random, with a seed.
@@ -92,6 +94,17 @@ class Server:
         self.process.terminate()
         self.process.communicate(timeout=120)
 
+    def family(self):
+        """Returns the process of the server and its workers."""
+        import psutil
+
+        process = psutil.Process(self.process.pid)
+        return [process, *process.children(recursive=True)]
+
+    def megabytes(self):
+        """Returns the resident memory of all processes."""
+        return sum(process.memory_info().rss for process in self.family()) / 1e6
+
 
 async def load(address, expected, clients, flags):
     """Sends requests until the limits of the flags are reached.
@@ -147,23 +160,29 @@ def answer_kind(translation, text, expected):
     return "another text's answer" if mixed_up else "another translation of it"
 
 
-async def load_with_dying_worker(address, expected, flags, process):
+async def load_and_watch_memory(server, *arguments):
+    """Returns what `load` returns, and the memory after a minute."""
+    minute = min(60, arguments[-1].seconds / 3)
+    loading = asyncio.create_task(load(*arguments))
+    await asyncio.wait([loading], timeout=minute)
+    megabytes = server.megabytes()
+    return *await loading, megabytes
+
+
+async def load_with_dying_worker(server, address, expected, flags):
     """Kills a worker while 32 clients send requests."""
-    import psutil
 
     async def kill():
         await asyncio.sleep(5)
-        family = psutil.Process(process.pid).children(recursive=True)
-        workers = [child for child in family if ":Workers" in " ".join(child.cmdline())]
-        workers[0].kill()
+        server.family()[-1].kill()
 
     killing = asyncio.create_task(kill())
-    results = await load(address, expected, 32, flags)
+    results = await load_and_watch_memory(server, address, expected, 32, flags)
     await killing
     return results
 
 
-def print_row(name, clients, times, kinds, total_seconds):
+def print_row(server, name, clients, times, kinds, total_seconds, megabytes):
     """Prints a row of the table."""
     rate = len(times) / total_seconds
     percentiles = statistics.quantiles(times, n=100, method="inclusive")
@@ -171,7 +190,7 @@ def print_row(name, clients, times, kinds, total_seconds):
     answers = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common())
     print(
         f"| {name} | {clients} | {rate:.1f} | {median:.0f} | {p95:.0f} "
-        f"| {p99:.0f} | {answers} |",
+        f"| {p99:.0f} | {megabytes:.0f} | {server.megabytes():.0f} | {answers} |",
         flush=True,
     )
 
@@ -186,8 +205,9 @@ def main(flags: Flags):
     texts = list(dict.fromkeys(texts[: flags.rows]))
     expected = dict(zip(texts, translate(flags, texts), strict=True))
     titles = ["server", "clients", "requests per second", "median, ms", "95%", "99%"]
-    print("|", " | ".join([*titles, "answers"]), "|")
-    print("|---|---|---|---|---|---|---|")
+    titles += ["MB after a minute", "MB at the end", "answers"]
+    print("|", " | ".join(titles), "|")
+    print("|---" * len(titles) + "|")
     servers = {"batches": ()} | ({"none": NO_BATCHES} if flags.unbatched else {})
     for name, options in servers.items():
         server = Server(flags, *options)
@@ -195,11 +215,13 @@ def main(flags: Flags):
             warm_up = dataclasses.replace(flags, requests=200, seconds=60)
             asyncio.run(load(address, expected, 32, warm_up))
             for clients in flags.clients:
-                results = asyncio.run(load(address, expected, clients, flags))
-                print_row(name, clients, *results)
-            if name == "batches":
-                dying = load_with_dying_worker(address, expected, flags, server.process)
-                print_row("a worker dies", 32, *asyncio.run(dying))
+                loading = load_and_watch_memory(
+                    server, address, expected, clients, flags
+                )
+                print_row(server, name, clients, *asyncio.run(loading))
+            if name == "batches" and flags.workers > 1:
+                dying = load_with_dying_worker(server, address, expected, flags)
+                print_row(server, "a worker dies", 32, *asyncio.run(dying))
 
 
 def translate(flags, texts):
