@@ -271,7 +271,7 @@ class Classifier:
         if len(empty):
             raise ValueError(
                 f"Text {empty[0]} has no tokens in this vocabulary; got "
-                f"{texts[empty[0]]!r}. Leave it out."
+                f"{str(texts[empty[0]])[:60]!r}. Leave it out."
             )
         special = count_special_tokens(self.vocabulary, len(sides))
         kept_lengths = truncated_lengths(lengths, self.max_length - special)
@@ -354,6 +354,7 @@ def _check_text(number, text, sides):
         check_unicode(part, number)
         if not part.strip():
             raise ValueError(
-                f"Text {number} must not be empty; got {text!r}. Leave it out."
+                f"Text {number} must not be empty; got {str(text)[:60]!r}. Leave "
+                "it out."
             )
     return tuple(parts)
