@@ -5,7 +5,7 @@ import sys
 
 from keras_tfm import export, zoo
 from keras_tfm.cli.options import Export
-from keras_tfm.pipelines import Translator, load
+from keras_tfm.pipelines import AutoTranslator, PivotTranslator, Translator, load
 
 
 def run(flags: Export) -> None:
@@ -16,6 +16,11 @@ def run(flags: Export) -> None:
     """
     pipeline = load(flags.model, flags.source_language, flags.target_language)
     translates = isinstance(pipeline, Translator)
+    if isinstance(pipeline, PivotTranslator | AutoTranslator):
+        raise ValueError(
+            f"MODEL must be one model; got {flags.model!r}, which translates by "
+            "several. Export each of its models, see `keras-tfm inspect`."
+        )
     _check(flags, translates)
     if flags.format == "saved-model":
         options = {"version": flags.version}

@@ -1,7 +1,9 @@
 """`keras-tfm inspect`."""
 
+from typing import Any
+
 from keras_tfm.cli.options import Inspect
-from keras_tfm.pipelines import Translator, load, presets
+from keras_tfm.pipelines import Translator, load, pivoting, presets
 from keras_tfm.pipelines.packaged import PACKAGED
 from keras_tfm.pipelines.pretrained import languages_of
 
@@ -9,16 +11,39 @@ from keras_tfm.pipelines.pretrained import languages_of
 def run(flags: Inspect) -> None:
     """Prints the configuration of a model, or the list of presets.
 
+    Of a pair of languages that two presets make, and of detected languages, it
+    prints the presets and the configuration of each.
+
     Args:
         flags: `options.Inspect`.
     """
     if flags.model is None:
         _list_presets()
         return
-    pipeline = load(flags.model, flags.source_language, flags.target_language)
+    routes = _routes(flags.model)
+    if not routes:
+        _print_model(flags.model, flags.source_language, flags.target_language)
+        return
+    for source, route in routes.items():
+        print(f"from {source}: {', then '.join(route)}")
+    for name in sorted({name for route in routes.values() for name in route}):
+        print(f"\n{name}")
+        _print_model(name)
+
+
+def _routes(name):
+    """The presets of a translator of several, by source language."""
+    if target := pivoting.auto_target(name):
+        return pivoting.routes_to(target)
+    names = pivoting.pivot_names(name)
+    return {name.partition("-")[0]: names} if names else {}
+
+
+def _print_model(name, source_language=None, target_language=None):
+    pipeline: Any = load(name, source_language, target_language)
     model, vocabulary = pipeline.model, pipeline.vocabulary
     print(f"{type(pipeline).__name__} with a {type(model).__name__}")
-    if languages := languages_of(flags.model):
+    if languages := languages_of(name):
         print(f"languages: {' to '.join(languages)}")
     print(f"parameters: {model.count_params():,}")
     print(f"vocabulary: {type(vocabulary).__name__}, {vocabulary.size:,} tokens")

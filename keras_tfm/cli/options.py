@@ -207,7 +207,8 @@ class Evaluate(Languages, Columns):
     """
 
     model: Model
-    """A preset, a folder, or hf://owner/name."""
+    """A preset, a folder, or hf://owner/name; de-fr and auto-fr as with
+    translate."""
     files: Files = ()
     """A file of sources and a parallel file of references, or one with both
     sides: .tsv, .csv, .jsonl or .tmx; plain or .gz. Default: standard input,
@@ -283,8 +284,9 @@ class Serve(Cluster, Languages):
     """
 
     models: Models
-    """Presets, folders, or hf://owner/name. The endpoints of several begin with
-    their names, such as /en-de/translate."""
+    """Presets, folders, or hf://owner/name; de-fr and auto-fr as with
+    translate. The endpoints of several begin with their names, such as
+    /en-de/translate."""
     port: int = 8501
     """Port, by default that of TensorFlow Serving; 0 takes a free one."""
     host: str = "127.0.0.1"
@@ -343,7 +345,8 @@ class Inspect(Languages):
     """
 
     model: OptionalModel = None
-    """A preset, a folder, or hf://owner/name. Default: list the presets."""
+    """A preset, a folder, or hf://owner/name; de-fr and auto-fr as with
+    translate. Default: list the presets."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,9 +5,9 @@ import pathlib
 from typing import Any
 
 from keras_tfm.pipelines.classifier import Classifier
+from keras_tfm.pipelines.pivoting import AnyTranslator, load_pair
 from keras_tfm.pipelines.pretrained import locate
 from keras_tfm.pipelines.saving import CLASSIFIER_FILES
-from keras_tfm.pipelines.translator import Translator
 
 
 def load(
@@ -16,20 +16,24 @@ def load(
     target_language: str | None = None,
     defaults: dict[str, Any] | None = None,
     **changes: Any,
-) -> Translator | Classifier:
+) -> AnyTranslator | Classifier:
     """Loads a pretrained translator or classifier.
 
     Args:
-        name, source_language, target_language: see `Translator.from_preset`.
+        name: see `Translator.from_preset`; or a pair of languages that two
+            presets make, such as `"de-fr"`; or `"auto-fr"`, which detects the
+            source.
+        source_language, target_language: see `Translator.from_preset`.
         defaults: dict of changes that apply to a translator only; or None.
         **changes: see `Translator.from_preset`. A classifier rejects them.
 
     Returns:
-        `Translator` or `Classifier`.
+        `Translator`, `PivotTranslator`, `AutoTranslator` or `Classifier`.
 
     Raises:
         ValueError, FileNotFoundError: there is no such model, or it is a
             classifier and languages or changes are passed.
+        ImportError: py3langid, which detects languages, is not installed.
 
     Example:
         ```python
@@ -43,7 +47,7 @@ def load(
         classifier = Classifier.from_preset(name)
     else:
         try:
-            return Translator.from_preset(
+            return load_pair(
                 name,
                 source_language,
                 target_language,

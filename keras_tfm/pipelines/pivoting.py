@@ -1,5 +1,7 @@
 """Translates by a third language, and from languages that are detected."""
 
+import copy
+import functools
 import importlib.util
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -176,7 +178,7 @@ class AutoTranslator(BaseTranslator):
         str, or list of str in the same order.
 
     Raises:
-        ValueError: no preset translates from a source.
+        ValueError: no preset translates from a source, or to the target.
         ImportError: py3langid is not installed.
 
     Example:
@@ -193,18 +195,27 @@ class AutoTranslator(BaseTranslator):
     def __init__(
         self, target: str, sources: Sequence[str] | None = None, **changes: Any
     ):
-        codes = {code for pair in _directions().values() for code in pair} - {target}
-        possible = {code for code in codes if _has_route(f"{code}-{target}")}
+        self._routes = routes_to(target)
+        possible = set(self._routes)
+        if not possible:
+            targets = sorted({code for _, code in _directions().values()})
+            raise ValueError(
+                "`target` must be a language that presets translate to: "
+                f"{', '.join(targets)}; got {target!r}."
+            )
         self.sources = sorted(possible if sources is None else sources)
         missing = sorted(set(self.sources) - possible)
-        if missing or not possible:
+        if missing:
             raise ValueError(
                 f"`sources` must be languages that presets translate to {target!r}: "
-                f"{sorted(possible)}; got {missing or sources}."
+                f"{sorted(possible)}; got {missing}."
             )
-        self.target, self._changes = target, changes
+        self.target = target
         self._identifier = _identifier([*self.sources, target])
-        self._translators: dict[str, Translator | PivotTranslator] = {}
+        # Routes share presets; each is loaded when a text first needs it.
+        self._load = functools.cache(
+            lambda name: Translator.from_preset(name, **changes)
+        )
 
     def __repr__(self) -> str:
         return f"<AutoTranslator: {', '.join(self.sources)} to {self.target}>"
@@ -234,10 +245,8 @@ class AutoTranslator(BaseTranslator):
             ValueError: a prefix or constraints, which belong to one text.
         """
         for name in sorted({"target_prefix", "constraints"} & set(options)):
-            raise ValueError(
-                f"`{name}` works with one language; got texts of detected languages. "
-                "Leave it out."
-            )
+            if options.pop(name) is not None:
+                raise _needs_one_language(name)
         if isinstance(texts, str):
             single: Any = self.translate([texts], **options)
             return single[0]
@@ -249,17 +258,50 @@ class AutoTranslator(BaseTranslator):
         ]
         for language in sorted(set(languages) - {self.target}):
             numbers = [n for n, code in enumerate(languages) if code == language]
-            translator = self._translator(language)
+            translator = self.translator(language)
             translations = translator.translate([texts[n] for n in numbers], **options)
             for number, translation in zip(numbers, translations, strict=True):
                 results[number] = translation
         return results
 
-    def _translator(self, language):
-        if language not in self._translators:
-            name = f"{language}-{self.target}"
-            self._translators[language] = load_pair(name, **self._changes)
-        return self._translators[language]
+    def stream(self, text: str, target_prefix: str | None = None) -> Iterator[str]:
+        """Translates greedily, and yields the translation as it grows.
+
+        Args:
+            text: str.
+            target_prefix: None, see `translate`.
+        """
+        if target_prefix:
+            raise _needs_one_language("target_prefix")
+        [language] = self.detect([text])
+        if language == self.target:
+            return iter([text])
+        return self.translator(language).stream(text)
+
+    def translator(self, language: str) -> Translator | PivotTranslator:
+        """Returns the translator from a language.
+
+        Args:
+            language: str, one of `sources`.
+        """
+        parts = [self._load(name) for name in self._routes[language]]
+        return parts[0] if len(parts) == 1 else PivotTranslator(*parts)
+
+    def warm_up(self, lengths: Sequence[int] = (16, 32), **options: Any) -> None:
+        """Compiles functions of all translators, see `Translator.warm_up`."""
+        names = {name for code in self.sources for name in self._routes[code]}
+        for name in sorted(names):
+            self._load(name).warm_up(lengths, **options)
+
+    def replace(self, **changes: Any) -> "AutoTranslator":
+        """Returns one of the same translators with some arguments changed.
+
+        Args:
+            **changes: see `Translator.replace`.
+        """
+        result, load = copy.copy(self), self._load
+        result._load = functools.cache(lambda name: load(name).replace(**changes))
+        return result
 
 
 AnyTranslator = Translator | PivotTranslator | AutoTranslator
@@ -290,6 +332,24 @@ def auto_target(name: Any) -> str | None:
     return match[2] if match and match[1] == AUTO else None
 
 
+def routes_to(target: str) -> dict[str, tuple[str, ...]]:
+    """Returns the presets that translate to a language, by source language.
+
+    Args:
+        target: str, the code of a language.
+
+    Returns:
+        dict from codes to one name, or to the two names of a pivot.
+    """
+    pairs = _directions()
+    routes = {}
+    for code in sorted({code for pair in pairs.values() for code in pair} - {target}):
+        name = f"{code}-{target}"
+        if route := ((name,) if name in pairs else pivot_names(name)):
+            routes[code] = route
+    return routes
+
+
 def pivot_names(name: Any) -> tuple[str, str] | None:
     """Returns the two presets that make a pair of languages, or None.
 
@@ -314,7 +374,7 @@ def pivot_names(name: Any) -> tuple[str, str] | None:
 
 
 def check_name(name: Any) -> None:
-    """Raises if a name stands for no model and no pivot, before it is loaded.
+    """Raises if a name stands for no translator, before one is loaded.
 
     Args:
         name: see `load_pair`.
@@ -322,7 +382,8 @@ def check_name(name: Any) -> None:
     Raises:
         ValueError: there is no such name.
     """
-    if pivot_names(name) is None:
+    is_auto = bool(routes_to(auto_target(name) or ""))
+    if not is_auto and pivot_names(name) is None:
         pretrained.check_name(name)
 
 
@@ -339,8 +400,11 @@ def _directions():
     return pairs
 
 
-def _has_route(name):
-    return name in _directions() or pivot_names(name) is not None
+def _needs_one_language(name):
+    return ValueError(
+        f"`{name}` works with one language; got texts of detected languages. Leave it "
+        "out."
+    )
 
 
 def _identifier(languages):

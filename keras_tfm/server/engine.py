@@ -11,7 +11,11 @@ from keras_tfm.decode.protocol import Capabilities
 from keras_tfm.pipelines.glossary import GlossaryTranslator
 from keras_tfm.pipelines.loading import load
 from keras_tfm.pipelines.markup_translation import translate_markup
-from keras_tfm.pipelines.pivoting import PivotTranslator, pivot_names
+from keras_tfm.pipelines.pivoting import (
+    AnyTranslator,
+    AutoTranslator,
+    PivotTranslator,
+)
 from keras_tfm.pipelines.pretrained import languages_of
 from keras_tfm.pipelines.shared import SharedTranslator
 from keras_tfm.pipelines.translator import GREEDY, Translator
@@ -59,7 +63,7 @@ class Engine:
     """A loaded model that answers jobs.
 
     Args:
-        name: str, a preset or a folder, see `Translator.from_preset`.
+        name: str, a preset or a folder, see `pipelines.load`.
         source_language, target_language: str or None, see there.
         max_attention_tokens: int >= 1. Attention has as many numbers as source
             tokens times target tokens.
@@ -68,7 +72,8 @@ class Engine:
         **options: of `Translator.from_preset`.
 
     Attributes:
-        model: `Translator`, `PivotTranslator` or `Classifier`.
+        model: `Translator`, `PivotTranslator`, `AutoTranslator` or
+            `Classifier`.
         task: `"translation"` or `"classification"`.
 
     Raises:
@@ -97,14 +102,11 @@ class Engine:
             "few_buckets": True,
         }
         languages = (source_language, target_language)
-        is_pivot = pivot_names(name) is not None
-        if is_pivot:
-            self.model = PivotTranslator.from_preset(name, **{**defaults, **options})
+        self.model = load(name, *languages, defaults, **options)
+        self._languages = tuple(filter(None, languages)) or languages_of(name)
+        if isinstance(self.model, PivotTranslator | AutoTranslator):
             self._languages = tuple(name.split("-"))
-        else:
-            self.model = load(name, *languages, defaults, **options)
-            self._languages = tuple(filter(None, languages)) or languages_of(name)
-        translates = isinstance(self.model, Translator | PivotTranslator)
+        translates = isinstance(self.model, AnyTranslator)
         self.task = "translation" if translates else "classification"
         if not translates and self.model.paired:
             raise ValueError(
@@ -116,7 +118,7 @@ class Engine:
             # Rare kinds of jobs are compiled for one text only.
             self._single = self.model.replace(batch_size=1)
         self._shared = None
-        can_share = translates and not is_pivot and batch_size > 1
+        can_share = isinstance(self.model, Translator) and batch_size > 1
         if can_share and SharedTranslator.supports(self.model):
             self._shared = SharedTranslator(self.model, batch_size)
 
@@ -146,22 +148,27 @@ class Engine:
         shared = {"kind": self.task, "languages": list(self._languages)}
         if self.task == "classification":
             return {**shared, "classes": self.model.classes}
-        options, has_attention = self._last.decoder.options, False
-        if self._last is self.model:  # a pivot has none
+        has_attention = False
+        if isinstance(self.model, Translator):  # two models have none
             capabilities = Capabilities.of(self.model.model)
             has_attention = "return_attention" in capabilities.begin_options
         return {
             **shared,
-            "hypotheses": options.beam_size,
+            "hypotheses": min(options.beam_size for options in self._decoding),
             "attention": has_attention,
-            "streams": not options.samples,
+            "streams": not any(options.samples for options in self._decoding),
         }
 
     @property
-    def _last(self):
-        """The translator that writes the answers."""
-        is_pivot = isinstance(self.model, PivotTranslator)
-        return self.model.second if is_pivot else self.model
+    def _decoding(self):
+        """The options of the translators that write the answers."""
+        translators: list[Any] = [self.model]
+        if isinstance(self.model, AutoTranslator):
+            translators = [self.model.translator(c) for c in self.model.sources]
+        return [
+            (t.second if isinstance(t, PivotTranslator) else t).decoder.options
+            for t in translators
+        ]
 
     def answers(self, jobs: Sequence[Job]) -> list:
         """Answers jobs together.
@@ -239,8 +246,16 @@ class Engine:
     def _translate_specially(self, texts, format, glossary):
         """Answers texts of HTML or XML, or with a glossary."""
         translator: Any = self._single
-        if glossary and self._last is not self.model:
-            raise ValueError("`glossary` needs one model; the server has a pivot.")
+        if glossary and not isinstance(translator, Translator):
+            raise ValueError(
+                "`glossary` needs one model; the server translates by several. Leave "
+                "it out."
+            )
+        if isinstance(translator, AutoTranslator):
+            raise ValueError(
+                f"`format` must be 'text' for detected languages; got {format!r}. Use "
+                "a server of one language, such as `keras-tfm serve de-fr`."
+            )
         if glossary:
             translator = GlossaryTranslator(translator, dict(glossary))
         if format == "text":
@@ -256,7 +271,7 @@ class Engine:
         translator = self._single if all_hypotheses or prefixes else self.model
         translations = translator.translate(
             texts,
-            prefixes,
+            target_prefix=prefixes,
             timeout=self.timeout,
             **self._options(all_hypotheses, attention),
         )
@@ -264,7 +279,7 @@ class Engine:
 
     def _options(self, all_hypotheses, attention):
         """The options of `Translator.translate` for a kind of jobs."""
-        beam_size = self._last.decoder.options.beam_size
+        beam_size = min(options.beam_size for options in self._decoding)
         options = {"num_hypotheses": beam_size} if all_hypotheses else {}
         return {**options, "return_attention": True} if attention else options
 

@@ -617,6 +617,15 @@ def test_inspect_prints_the_configuration(folder, translator, capfd):
     assert main(["inspect", "sentiment-en"]) == 0
     out = capfd.readouterr().out
     assert "languages: en\n" in out and "num_layers: " in out
+    assert main(["inspect", "de-fr"]) == 0
+    out = capfd.readouterr().out
+    assert out.startswith("from de: de-en, then en-fr\n")
+    assert "languages: de to en\n" in out and "languages: en to fr\n" in out
+    assert main(["inspect", "auto-de"]) == 0
+    out = capfd.readouterr().out
+    assert "from fr: fr-en, then en-de\n" in out and out.count("parameters: ") > 2
+    assert main(["export", "de-fr", "unwritten"]) == 1
+    assert "MODEL must be one model; got 'de-fr'" in capfd.readouterr().err
 
 
 @torch_only

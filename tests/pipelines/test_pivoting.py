@@ -5,8 +5,18 @@ import types
 
 import pytest
 
-from keras_tfm.pipelines import AutoTranslator, PivotTranslator, translate_markup
-from keras_tfm.pipelines.pivoting import auto_target, load_pair, pivot_names
+from keras_tfm.pipelines import (
+    AutoTranslator,
+    PivotTranslator,
+    load,
+    translate_markup,
+)
+from keras_tfm.pipelines.pivoting import (
+    auto_target,
+    check_name,
+    load_pair,
+    pivot_names,
+)
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -16,8 +26,9 @@ def pivot():
     return PivotTranslator.from_preset("de-fr")
 
 
-@pytest.fixture
-def langid(monkeypatch):
+def install_langid(monkeypatch):
+    """Installs a package that detects the languages of some sentences."""
+
     class Identifier:
         @classmethod
         def from_model_file(cls, file):
@@ -28,12 +39,18 @@ def langid(monkeypatch):
 
         def classify(self, text):
             words = {"ist": "de", "is": "en", "est": "fr"}
-            return next(words[word] for word in text.split() if word in words), 1.0
+            codes = [words[word] for word in text.split() if word in words]
+            return [*codes, "en"][0], 1.0
 
     module = types.SimpleNamespace(LanguageIdentifier=Identifier, MODEL_FILE="")
     package = types.SimpleNamespace(langid=module)
     monkeypatch.setitem(sys.modules, "py3langid", package)
     monkeypatch.setitem(sys.modules, "py3langid.langid", module)
+
+
+@pytest.fixture
+def langid(monkeypatch):
+    install_langid(monkeypatch)
 
 
 def test_pairs_of_presets_have_names(tmp_path, monkeypatch):
@@ -98,6 +115,28 @@ def test_texts_are_translated_from_their_languages(langid, pivot):
     assert (german, french) == (pivot(texts[0]), texts[1])
     assert english == pivot.second(texts[2])
     assert translator(texts[1]) == texts[1]
+    for text, expected in zip(texts, (german, french, english), strict=True):
+        assert [*translator.replace(beam_size=1).stream(text)][-1] == (
+            expected if text == french else [*translator.stream(text)][-1]
+        )
+    assert translator.translator("de").second is translator.translator("en")
+    with pytest.raises(ValueError, match="`target_prefix` works with one language"):
+        translator.stream(texts[0], "a")
+    greedy = translator.replace(beam_size=1).translator("de").second
+    assert greedy.model is translator.translator("en").model
+    assert greedy.decoder.options.beam_size == 1
+
+
+def test_any_name_of_a_translator_is_checked_and_loaded(langid):
+    assert load("de-fr").first.config.source_prefix == ()
+    assert repr(load("auto-de", beam_size=2)).endswith("to de>")
+    for name in ("de-fr", "auto-fr", "en-de"):
+        check_name(name)
+    for name in ("auto-xx", "de-xx"):
+        with pytest.raises(ValueError, match=f"`name` must be .*; got {name!r}"):
+            check_name(name)
+    with pytest.raises(ValueError, match="`target` must be .* de, .*; got 'xx'"):
+        load("auto-xx")
 
 
 def test_unknown_languages_and_a_missing_package_are_explained(langid, monkeypatch):

@@ -5,11 +5,12 @@ import asyncio
 import httpx
 import pytest
 
-from keras_tfm.pipelines import Classifier
+from keras_tfm.pipelines import Classifier, pivoting
 from keras_tfm.server.engine import Engine, Job
 from keras_tfm.server.errors import FULL
 from keras_tfm.server.local import LocalClient
 from tests.pipelines.test_classifier import CLASSES, network
+from tests.pipelines.test_pivoting import install_langid
 from tests.runtime.conftest import count_compilations
 from tests.server.conftest import TEXTS, Client, InProcess
 
@@ -181,7 +182,6 @@ def test_a_preset_says_its_languages(name, languages):
 
 
 @pytest.mark.slow
-@pytest.mark.backend("torch")
 def test_a_pivot_is_served():
     engine = Engine("de-fr", beam_size=2)
     description = engine.describe()
@@ -202,3 +202,40 @@ def test_a_pivot_is_served():
     assert page[0]["hypotheses"][0]["text"] == f"<p>{expected}</p>"
     assert "`glossary` needs one model" in str(error)
     assert [*engine.stream(text)][-1].endswith("?")
+
+
+@pytest.mark.slow
+def test_detected_languages_are_served(monkeypatch):
+    install_langid(monkeypatch)
+    monkeypatch.setattr(pivoting, "PACKAGED", {})
+    engine = Engine("auto-fr", beam_size=2)
+    engine.warm_up((16,))
+    description = engine.describe()
+    assert description["languages"] == ["auto", "fr"]
+    assert (description["hypotheses"], description["attention"]) == (2, False)
+    texts = ["Wo ist der Bahnhof?", "Where is he?", "Elle est ici."]
+    jobs = [
+        Job(texts),
+        Job(texts, all_hypotheses=True),
+        Job(texts, ["Mais", None, None]),
+        Job(texts[:1], format="html"),
+        Job(texts[:1], glossary=(("Bahnhof", "gare"),)),
+    ]
+    plain, several, *errors = engine.answers(jobs)
+    assert [a["hypotheses"][0]["text"] for a in plain] == engine.model(texts)
+    assert plain[2]["hypotheses"][0]["text"] == texts[2]
+    assert [len(answer["hypotheses"]) for answer in several] == [2, 2, 1]
+    for error, name in zip(
+        errors, ("target_prefix", "format", "glossary"), strict=True
+    ):
+        assert isinstance(error, ValueError) and str(error).startswith(f"`{name}`")
+    assert [*engine.stream(texts[0])][-1].endswith("?")
+    client = Client(InProcess(engine))
+    body = {"text": texts, "num_hypotheses": 2}
+    assert client.send("/translate", body).status_code == 200
+    body = {"text": texts[0], "return_attention": True}
+    assert "has no attention" in client.error(422, "/translate", body)
+    body = {"text": texts[0], "format": "html"}
+    assert "`format` must be 'text'" in client.error(422, "/translate", body)
+    with pytest.raises(ValueError, match="with one language"):
+        engine.stream(texts[0], "Mais")
