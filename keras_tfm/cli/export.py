@@ -2,10 +2,12 @@
 
 import pathlib
 import sys
+import warnings
 
 from keras_tfm import export, zoo
 from keras_tfm.cli.options import Export
 from keras_tfm.pipelines import AutoTranslator, PivotTranslator, Translator, load
+from keras_tfm.zoo.imported import MISSING_STEPS, missing_steps
 
 
 def run(flags: Export) -> None:
@@ -22,6 +24,17 @@ def run(flags: Export) -> None:
             "several. Export each of its models, see `keras-tfm inspect`."
         )
     _check(flags, translates)
+    options = pipeline.changes() if translates and flags.format != "keras" else {}
+    if message := missing_steps(options):
+        print(f"keras-tfm: {message}", file=sys.stderr)
+    with warnings.catch_warnings():  # which would print it again
+        warnings.filterwarnings("ignore", message=MISSING_STEPS)
+        _write(pipeline, flags)
+    _report(pathlib.Path(flags.folder))
+
+
+def _write(pipeline, flags):
+    translates = isinstance(pipeline, Translator)
     if flags.format == "saved-model":
         options = {"version": flags.version}
         if translates:
@@ -47,7 +60,6 @@ def run(flags: Export) -> None:
             pipeline.vocabulary,
             classes=pipeline.classes,
         )
-    _report(pathlib.Path(flags.folder))
 
 
 def _write_ctranslate2(translator, flags):

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Sequence
 from numbers import Integral
 from typing import Any
@@ -17,6 +18,7 @@ from keras_tfm.decode.options import Options
 from keras_tfm.pipelines.classifier import Classifier
 from keras_tfm.pipelines.saving import check_is_one_model
 from keras_tfm.pipelines.translator import Translator
+from keras_tfm.zoo.imported import missing_steps
 
 WARM_UP_TEXTS = (("a",), ("a", "one two three four five six seven eight nine ten"))
 SCRIPT = """
@@ -44,7 +46,8 @@ def saved_model(
     with the TensorFlow backend writes it.
 
     It translates text as it is: what `pipelines.TextConfig` protects, compares,
-    lowers or adds, as in the presets, a graph cannot do.
+    lowers or adds, as in the presets, a graph cannot do. A UserWarning names
+    the steps of the translator.
 
     The signatures of a translator take `text`, strings `(B,)`; `encode_ids`
     takes `ids`, int32 `(B, S)`. They return:
@@ -111,6 +114,8 @@ def saved_model(
         _check_vocabularies(pipeline.vocabulary)
     else:
         _check_translator(pipeline, num_hypotheses)
+        if message := missing_steps(pipeline.changes()):
+            warnings.warn(message, stacklevel=2)
         options |= {"num_hypotheses": num_hypotheses, "jit_compile": bool(jit_compile)}
         options["buckets"] = _check_buckets(buckets, pipeline.config.max_source_length)
     destination(folder, version)

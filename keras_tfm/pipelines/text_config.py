@@ -10,6 +10,7 @@ from keras_tfm.decode.options import Options
 from keras_tfm.pipelines.names import Names
 from keras_tfm.pipelines.sentences import split_sentences
 from keras_tfm.pipelines.span_patterns import ALL, NOTHING, patterns_of
+from keras_tfm.zoo.imported import TEXT_STEPS
 
 # Names that models copy: of a corpus of everyday sentences, and of all others.
 STAND_INS = ("Tom", "John", "Bill", "Lisa", "Boston")
@@ -125,8 +126,7 @@ class TextConfig:
     @property
     def has_steps(self) -> bool:
         """Whether text is changed before it is encoded."""
-        steps = (self.match_numbers, self.lower_capitals, self.add_final_mark)
-        return bool(self.protect or self.known_words) or any(steps)
+        return any(getattr(self, name) for name in TEXT_STEPS)
 
     @functools.cached_property
     def names(self) -> Names:

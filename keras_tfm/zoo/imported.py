@@ -1,5 +1,6 @@
 """What the loaders of third-party checkpoints return."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import keras
@@ -9,6 +10,10 @@ from keras_tfm.text import MosesVocabulary, TokenizersVocabulary, Vocabulary
 
 AnyVocabulary = Vocabulary | TokenizersVocabulary | MosesVocabulary
 
+# Arguments of a `Translator` that change text around its model.
+TEXT_STEPS = ("protect", "match_numbers", "known_words")
+TEXT_STEPS += ("lower_capitals", "add_final_mark")
+MISSING_STEPS = "The export translates text as it is"
 START_ID, END_ID = 2, 3  # of every imported model that generates
 
 
@@ -127,3 +132,21 @@ class Imported(NamedTuple):
             "source_suffix": [END_ID, source_tag] if is_suffix else [END_ID],
             "target_prefix": [] if starts else [target_tag],
         }
+
+
+def missing_steps(options: Mapping[str, Any]) -> str:
+    """Returns what to warn of, since other programs have no text steps.
+
+    Args:
+        options: dict of arguments of a `Translator`.
+
+    Returns:
+        str; empty if none of `TEXT_STEPS` is on.
+    """
+    names = [f"`{name}`" for name in TEXT_STEPS if options.get(name)]
+    if not names:
+        return ""
+    return (
+        f"{MISSING_STEPS}, without {', '.join(names)} of the translator, see "
+        "`pipelines.TextConfig`. Serve the translator itself to have them."
+    )

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 import pytest
 
+from keras_tfm import zoo
 from keras_tfm.cli import main, ray_cluster
 from keras_tfm.cli import output as output_module
 from keras_tfm.models import Encoder, SequenceClassifier
@@ -664,6 +665,21 @@ def test_export_to_ctranslate2_names_the_tokens_that_it_needs(
     if changes:
         config = json.loads((tmp_path / "out" / "config.json").read_text())
         assert config["add_source_eos"] is adds_end
+
+
+@torch_only
+def test_export_names_the_text_steps_that_others_lack(tmp_path, capfd):
+    pytest.importorskip("ctranslate2")
+    for name in ("ctranslate2", "transformers", "keras"):
+        command = ["export", "en-de", str(tmp_path / name), "--format", name]
+        assert main(command) == 0
+        err = capfd.readouterr().err
+        count = 0 if name == "keras" else 1
+        assert err.count("keras-tfm: The export translates text as it is,") == count
+        assert ("without `protect`, `match_numbers`, `known_words`," in err) == count
+    model = Translator.from_preset("en-de")
+    with pytest.warns(UserWarning, match="`lower_capitals`, `add_final_mark` of the"):
+        zoo.to_hugging_face(model.model, tmp_path / "t", options=model.changes())
 
 
 @torch_only

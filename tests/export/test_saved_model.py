@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from keras_tfm import export
+from keras_tfm.export import saving
 from keras_tfm.models import RecurrentSeq2Seq
 from keras_tfm.pipelines import Classifier, Translator
 from keras_tfm.text import TokenizersVocabulary
@@ -59,6 +60,15 @@ def warm_up_requests(folder):
 
     file = folder / "assets.extra" / "tf_serving_warmup_requests"
     return list(tf.data.TFRecordDataset(os.fspath(file)).as_numpy_iterator())
+
+
+@pytest.mark.backend("torch")
+def test_text_steps_that_a_graph_lacks_are_named(translator, tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "_write_by_tensorflow", lambda *arguments: None)
+    with pytest.warns(UserWarning, match="as it is, without `protect`, `lower_cap"):
+        careful = translator.replace(protect="all", lower_capitals=True)
+        export.saved_model(careful, tmp_path)
+    export.saved_model(translator, tmp_path)  # no warning, which were an error
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from typing import Any
 
 from keras_tfm import decode
 from keras_tfm.zoo.config_file import Config, read_json, reading
+from keras_tfm.zoo.imported import TEXT_STEPS
 from keras_tfm.zoo.token_permutation import TokenPermutation
 
 FILE = "generation_config.json"
@@ -39,13 +40,13 @@ UNSUPPORTED = (
 )
 UNSUPPORTED_UNLESS_1 = ("encoder_repetition_penalty", "guidance_scale")
 UNSUPPORTED_UNLESS_1 += ("num_beam_groups", "repetition_penalty", "typical_p")
-# Options that say how to run and how to tokenize, and steps around the model,
-# which transformers lacks, are not exported.
+# Options that say how to run and how to tokenize, and those of the steps around
+# the model, which transformers lacks, are not exported.
 NOT_EXPORTED = (
     *("batch_size", "batch_tokens", "max_source_length", "num_hypotheses"),
     *("source_prefix", "source_suffix", "split_tokens", "jit_compile"),
-    *("few_buckets", "matmul_precision", "protect", "stand_ins", "match_numbers"),
-    *("known_words", "lower_capitals", "add_final_mark", "final_mark_words"),
+    *("few_buckets", "matmul_precision", "stand_ins", "final_mark_words"),
+    *TEXT_STEPS,
 )
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import tempfile
+import warnings
 from typing import Any
 
 import keras
@@ -16,6 +17,7 @@ from keras_tfm.zoo.huggingface import (
     marian_export,
     tokenizer_files,
 )
+from keras_tfm.zoo.imported import missing_steps
 
 WEIGHTS = "model.safetensors"
 # Files of another model that would be read together with this one.
@@ -58,7 +60,8 @@ def to_hugging_face(
             differently, with the same ids, as Marian's do.
         classes: list of C str, names of a classifier's classes; or None.
         options: dict of fields of `decode.Options` and arguments of a
-            `Translator`, for `generation_config.json`; or None.
+            `Translator`, for `generation_config.json`; or None. A UserWarning
+            names those of text steps, which transformers lacks.
         max_length: int >= 1, in tokens, the number of sinusoidal positions.
 
     Raises:
@@ -92,6 +95,8 @@ def to_hugging_face(
     if max_length < 1:
         raise ValueError(f"`max_length` must be at least 1; got {max_length}.")
     options, files = dict(options or {}), {}
+    if message := missing_steps(options):
+        warnings.warn(message, stacklevel=2)
     if isinstance(model, Transformer):
         config, tensors = marian_export.convert(model, max_length)
         exported = generation.exported_options(
