@@ -1,6 +1,8 @@
 """Aligns the words of a text and its translation by cross-attention."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -97,6 +99,34 @@ class _WordCounter:
             self.count = begin + len(text.split())
             self.is_open = not text[-1].isspace()
         return begin
+
+
+def word_ranges(text: str, expand: Callable[[str], str]) -> dict[Any, range]:
+    """Returns, for the index of each word, the indices of what it becomes.
+
+    Args:
+        text: str.
+        expand: function from a word to its words.
+    """
+    ends = [0, *itertools.accumulate(len(expand(w).split()) for w in text.split())]
+    return {n: range(*ends[n : n + 2]) for n in range(len(ends) - 1)}
+
+
+def realign(
+    alignment: Sequence[tuple[Any, Any]],
+    sources: Mapping[Any, range],
+    targets: Mapping[Any, range],
+) -> Alignment:
+    """Returns an alignment of what became of the words of another.
+
+    Args:
+        alignment: pairs of keys of `sources` and `targets`; others are left
+            out.
+        sources, targets: dicts from keys, such as the index of a word, to the
+            indices of words.
+    """
+    pairs = [(sources.get(a, ()), targets.get(b, ())) for a, b in alignment]
+    return sorted({(i, j) for a, b in pairs for i in a for j in b})
 
 
 def pharaoh(alignment: Alignment) -> str:

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.protocol import Capabilities
-from keras_tfm.pipelines.placing import Alignment, place, role_of, token_ends
+from keras_tfm.pipelines.placing import (
+    Alignment,
+    join_elements,
+    place,
+    role_of,
+    token_ends,
+)
 from keras_tfm.pipelines.protection import (
     apply,
     hide_names,
@@ -14,7 +20,7 @@ from keras_tfm.pipelines.protection import (
     replace_copies,
 )
 from keras_tfm.pipelines.segmentation import Segment, SegmentedText
-from keras_tfm.pipelines.span_patterns import LEFT_OUT
+from keras_tfm.pipelines.span_patterns import LEFT_OUT, MARKUP
 from keras_tfm.pipelines.text_steps import prepare
 
 if TYPE_CHECKING:
@@ -120,6 +126,7 @@ def _mark(translator, segment, ids, text, attention):
     edits, faults = replace_copies(text, steps.stand_ins)
     copied = {edit.text for edit in edits}
     offsets = {m: index for m, index in steps.offsets.items() if m not in copied}
+    edits, offsets = join_elements(steps.text, steps.spans, edits, offsets)
     if offsets:
         alignment = None
         if attention is not None:
@@ -127,7 +134,7 @@ def _mark(translator, segment, ids, text, attention):
         roles = {
             marker: role_of(marker, steps.text, steps.spans[marker].text)
             for marker in offsets
-            if steps.spans[marker].kind in ("markup", "block")
+            if len(marker) == 1 and steps.spans[marker].kind in MARKUP
         }
         edits += place(offsets, steps.model_text, text, alignment, roles)
     marked_text = apply(text, edits)
@@ -188,14 +195,10 @@ def decode_again(
         return []
     variants = [_variants(translator, item) for item in finished]
     config = translator.config
-    beam_size = options.get("beam_size", translator.decoder.options.beam_size)
-    options = {**options, "num_hypotheses": beam_size}
-    if _has_attention(translator):
-        options["return_attention"] = True
     rows = [segment.ids for segments in variants for segment in segments]
     prefix = list(config.target_prefix)
     decoded: list = [None] * len(rows)
-    for n, hypotheses in translator._decoders.get(options).bulk(
+    for n, hypotheses in _second_decoder(translator, options).bulk(
         rows,
         config.batch_tokens,
         config.batch_size,
@@ -210,6 +213,35 @@ def decode_again(
         ]
         results.append(_best(min(candidates, key=lambda c: min(c.faults)), item))
     return results
+
+
+def warm_up(
+    translator: "Translator", lengths: Sequence[int], options: Mapping[str, Any]
+) -> None:
+    """Compiles the functions of `decode_again`, if text steps may need it.
+
+    Args:
+        translator: `Translator`.
+        lengths: ints >= 1, in source tokens, with prefix and suffix.
+        options: dict of changed options.
+    """
+    config = translator.config
+    if config.has_steps and not translator.decoder.options.samples:
+        _second_decoder(translator, options).warm_up(
+            [min(length, config.max_source_length) for length in lengths],
+            config.batch_tokens,
+            config.batch_size,
+            config.target_prefix,
+        )
+
+
+def _second_decoder(translator, options):
+    """The decoder of all hypotheses, with attention if the model has some."""
+    beam_size = options.get("beam_size", translator.decoder.options.beam_size)
+    options = {**options, "num_hypotheses": beam_size}
+    if _has_attention(translator):
+        options["return_attention"] = True
+    return translator._decoders.get(options)
 
 
 def _variants(translator, finished):

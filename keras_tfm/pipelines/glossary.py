@@ -4,15 +4,17 @@ import csv
 import os
 import pathlib
 import re
+import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from keras_tfm.decode.protocol import Decodable
+from keras_tfm.pipelines.alignment import realign, word_ranges
 from keras_tfm.pipelines.base_translator import BaseTranslator
 from keras_tfm.pipelines.protection import find_spans
 from keras_tfm.pipelines.span_patterns import FIRST_MARKER, LAST_MARKER, patterns_of
 from keras_tfm.pipelines.text_config import TextConfig
-from keras_tfm.pipelines.texts import check_texts
+from keras_tfm.pipelines.texts import check_texts, compose
 from keras_tfm.pipelines.translation import Translation
 from keras_tfm.pipelines.translator import Translator
 
@@ -61,7 +63,7 @@ class Glossary:
                         "`terms` must have no blank terms and translations; got "
                         f"{term!r}: {translation!r}."
                     )
-            term = term.strip()
+            term = unicodedata.normalize("NFC", term.strip())
             self.terms[term] = translation.strip()
             first = _FIRST_WORD.match(term)[0].lower()
             self._by_first_word.setdefault(first, []).append(term)
@@ -83,9 +85,10 @@ class Glossary:
         """Lists where each term begins and ends in a text, and the term.
 
         Args:
-            text: str.
+            text: str. Its accents may be decomposed.
         """
         places, position = [], 0
+        text, indices = compose(text)
         for match in _FIRST_WORD.finditer(text):
             begin = match.start()
             is_decimal = (
@@ -96,7 +99,7 @@ class Glossary:
             for term in self._by_first_word.get(match[0].lower(), ()):
                 end = begin + len(term)
                 if _is_term(term, text[begin:end], text[end : end + 2]):
-                    places.append((begin, end, term))
+                    places.append((indices[begin], indices[end], term))
                     position = end
                     break
         return places
@@ -232,7 +235,7 @@ class GlossaryTranslator(BaseTranslator):
             terms[marker] = _Term(term, words, translation)
             parts += [text[position:begin], marker]
             position = end
-        return _MarkedText("".join([*parts, text[position:]]), terms)
+        return _MarkedText("".join([*parts, text[position:]]), terms, text)
 
 
 class _Term(NamedTuple):
@@ -242,25 +245,30 @@ class _Term(NamedTuple):
 
 
 class _MarkedText(NamedTuple):
-    """A text with a character of private use for each term, and those."""
+    """A text with a character of private use for each term, those, and the
+    text as it was."""
 
     text: str
     terms: dict[str, _Term]
+    source: str
 
     def unmark(self, result):
         """The translation with the terms."""
         if not self.terms:
             return result
-        sides = ({m: t[n] for m, t in self.terms.items()} for n in (1, 2))
-        sources, targets = map(str.maketrans, sides)
+        sources, targets = (
+            str.maketrans({marker: term[n] for marker, term in self.terms.items()})
+            for n in (1, 2)
+        )
+        source_words = word_ranges(self.text, lambda word: word.translate(sources))
         hypotheses = [
             hypothesis._replace(
                 text=hypothesis.text.translate(targets),
                 alignment=hypothesis.alignment
-                and _realign(
+                and realign(
                     hypothesis.alignment,
-                    _word_ranges(self.text, sources),
-                    _word_ranges(hypothesis.text, targets),
+                    source_words,
+                    word_ranges(hypothesis.text, lambda word: word.translate(targets)),
                 ),
             )
             for hypothesis in result.hypotheses
@@ -271,23 +279,7 @@ class _MarkedText(NamedTuple):
             if marker not in result.text
         }
         return result._replace(
-            source=self.text.translate(sources),
+            source=self.source,
             hypotheses=hypotheses,
             unmet_terms=unmet,
         )
-
-
-def _word_ranges(text, replacements):
-    """For each word the indices of its words after the replacements."""
-    ranges, end = [], 0
-    for word in text.split():
-        begin, end = end, end + len(word.translate(replacements).split())
-        ranges.append(range(begin, end))
-    return ranges
-
-
-def _realign(alignment, sources, targets):
-    """An alignment of words that became several words."""
-    return sorted(
-        {(i, j) for a, b in alignment for i in sources[a] for j in targets[b]}
-    )

@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
 
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019-][^\W\d_]{2,})*")
@@ -42,7 +43,8 @@ class Names:
     """
 
     def __init__(self, known_words: Sequence[str]):
-        self._known_words = frozenset(map(key_of, known_words))
+        composed = (unicodedata.normalize("NFC", word) for word in known_words)
+        self._known_words = frozenset(map(key_of, composed))
         capitals = sum(word[0].isupper() for word in known_words)
         self._nouns_are_capitalized = capitals > MANY_CAPITALS * len(known_words)
 

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from keras_tfm.pipelines.protection import Edit
-from keras_tfm.pipelines.span_patterns import MARKER
+from keras_tfm.pipelines.protection import Edit, Span
+from keras_tfm.pipelines.span_patterns import MARKER, MARKUP
 from keras_tfm.pipelines.texts import AnyVocabulary
 
 # Between words, or before punctuation.
@@ -68,6 +68,56 @@ def role_of(marker: str, text: str, span: str) -> str:
     if left.isspace():
         return BETWEEN
     return CLOSING if span.startswith("</") else OPENING
+
+
+def join_elements(
+    text: str,
+    spans: Mapping[str, Span],
+    edits: Sequence[Edit],
+    offsets: Mapping[str, int],
+) -> tuple[list[Edit], dict[str, int]]:
+    """Joins a span with the tags around it: `<b>{name}</b>` stays together.
+
+    Args:
+        text: str, with markers.
+        spans: dict from its markers to `Span`.
+        edits: list of `Edit`, of `replace_copies`.
+        offsets: dict from the markers that have no copy to their index.
+
+    Returns:
+        `edits`, where a marker that has a copy became all markers of its
+        element; and `offsets` without these, and with one key for an element
+        without a copy.
+    """
+    edits, offsets = list(edits), dict(offsets)
+    for run in re.findall(f"{MARKER}{{2,}}", text):
+        for n, content in enumerate(run):
+            begin, end = n, n + 1
+            while begin > 0 and end < len(run):
+                if not _are_partners(spans[run[begin - 1]], spans[run[end]]):
+                    break
+                begin, end = begin - 1, end + 1
+            element = run[begin:end]
+            if element == content or spans[content].kind in MARKUP:
+                continue
+            indices = [offsets.pop(marker, None) for marker in element]
+            if indices[n - begin] is not None:
+                offsets[element] = indices[n - begin]
+            edits = [
+                edit._replace(text=element) if edit.text == content else edit
+                for edit in edits
+            ]
+    return edits, offsets
+
+
+def _are_partners(left, right):
+    """Whether two spans are tags, or marks of Markdown, of one element."""
+    if left.kind not in MARKUP or right.kind not in MARKUP:
+        return False
+    if name := re.match(r"<([\w:]+)", left.text):
+        return re.match(rf"</{name[1]}\b", right.text, re.IGNORECASE) is not None
+    is_link = left.text.endswith("[") and right.text.startswith("](")
+    return is_link or left.text == right.text
 
 
 def place(

@@ -14,8 +14,10 @@ from keras_tfm.pipelines.span_patterns import (
     LAST_MARKER,
     LEFT_OUT,
     MARKER,
+    MARKUP,
     kind_of_span,
 )
+from keras_tfm.pipelines.texts import compose
 
 _ITEM = re.compile(r"\s*\d+\.")
 MAX_SPANS = LAST_MARKER - FIRST_MARKER - 10_000  # of a text; others stay in it
@@ -69,11 +71,7 @@ def find_spans(
         spans.remove(items[0])
     merged: list[tuple[int, int, str]] = []
     for begin, end, kind in sorted(spans):
-        if (
-            merged
-            and merged[-1][2] == kind
-            and kind not in ("number", "markup", "block")
-        ):
+        if merged and merged[-1][2] == kind and kind not in ("number", *MARKUP):
             space = text[merged[-1][1] : begin]
             if not space.strip(" ") and len(space) <= 1:
                 begin = merged.pop()[0]
@@ -87,16 +85,18 @@ def hide(
     """Replaces protected spans by markers.
 
     Args:
-        text: str.
+        text: str. Patterns see its composed form, see `compose`.
         patterns: of `patterns_of`.
 
     Returns:
-        str, and a dict from each marker in it, in their order, to its `Span`.
+        str, composed, and a dict from each marker in it, in their order, to its
+        `Span`, whose text is as it was.
     """
+    original, (text, places) = text, compose(text)
     hidden, protected, last = [], {}, 0
     for number, (begin, end, kind) in enumerate(find_spans(text, patterns)):
         marker = chr(FIRST_MARKER + number)
-        protected[marker] = Span(text[begin:end], kind)
+        protected[marker] = Span(original[places[begin] : places[end]], kind)
         hidden += [text[last:begin], marker]
         last = end
     return "".join([*hidden, text[last:]]), protected

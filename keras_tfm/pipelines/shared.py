@@ -3,9 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 
+from keras_tfm.pipelines.finishing import warm_up
 from keras_tfm.pipelines.translation import Translation
 from keras_tfm.pipelines.translator import Translator
 from keras_tfm.runtime.continuous import SOURCE_BUCKETS, ContinuousDecoder
+
+SECOND_PASS = 2  # lengths
 
 
 class SharedTranslator:
@@ -95,9 +98,12 @@ class SharedTranslator:
         """Compiles the functions that texts of some lengths need.
 
         Args:
-            lengths: ints >= 1, in source tokens, with prefix and suffix.
+            lengths: ints >= 1, in source tokens, with prefix and suffix,
+                ascending. For segments that lost a protected span, a number or
+                a name, functions of the first two are compiled.
         """
         self._decoder.warm_up(lengths)
+        warm_up(self.translator, lengths[:SECOND_PASS], {})
 
     def close(self) -> None:
         """Rejects further texts, and waits for those that are being decoded."""

@@ -1,13 +1,15 @@
 """Patterns of what a translation must keep unchanged."""
 
 import re
+import unicodedata
 from collections.abc import Sequence
 
 FIRST_MARKER, LAST_MARKER = 0xF0000, 0xFFFFD  # private use; protected themselves
 MARKER = f"[{chr(FIRST_MARKER)}-{chr(LAST_MARKER)}]"
 ALL, NOTHING = "all", "none"
 UNKNOWN = "unknown"  # a kind, of what the vocabulary of a model cannot spell
-LEFT_OUT = ("emoji", "markup", "block")  # of what the model reads
+MARKUP = ("markup", "block")  # inside a text, or between two
+LEFT_OUT = ("emoji", *MARKUP)  # of what the model reads
 _BLOCKS = (
     "article blockquote body br button center dd div dl dt figcaption figure footer "
     "form h[1-6] head header hr html label li main nav ol option p pre section table "
@@ -64,6 +66,7 @@ _PATTERNS = (
     (
         "markdown",
         rf"{_LINE}|{_CELL}"
+        r"|(?<![\w*])[\w*]*[^\W_]\*{2,3}[^\W_][\w*]*"  # inside a word, which stays
         # At the beginning of a line: headings, quotations and items of lists.
         r"|^[ \t]*(?:#{1,6}|>+|[-*+\u2022\u2013\u2014]|\d{1,3}[.)])(?=[ \t]+\S)"
         r"|(?<![\w*])\*{1,3}(?=[^\s*])|(?<=[^\s*])\*{1,3}(?![\w*])|~~",
@@ -77,6 +80,7 @@ _NUMBER = re.compile(
     r"|percent|days|hours|minutes|seconds)\W",
     re.IGNORECASE,
 )
+_IS_WORD = re.compile(r"[\w*]*[^\W_]\*+[^\W_][\w*]*")
 _IS_BLOCK = re.compile(f"(?:{_BLOCK}|{_LINE}|{_CELL})", re.MULTILINE)
 
 
@@ -96,7 +100,8 @@ def patterns_of(protect: Sequence[str]) -> list[tuple[str, re.Pattern]]:
         if entry in (ALL, UNKNOWN, *KINDS):
             continue
         try:
-            patterns.append(("name", re.compile(entry)))
+            pattern = re.compile(unicodedata.normalize("NFC", entry))
+            patterns.append(("name", pattern))
         except re.error as error:
             raise ValueError(
                 f"`protect` must hold kinds, of {[ALL, UNKNOWN, *KINDS]}, or regular "
@@ -119,6 +124,6 @@ def kind_of_span(kind: str, text: str) -> str:
     """
     if kind == "placeholder" and _NUMBER.search(text):
         return "number"
-    if kind in ("html", "markdown"):
+    if kind in ("html", "markdown") and not _IS_WORD.fullmatch(text):
         return "block" if _IS_BLOCK.fullmatch(text) else "markup"
     return kind if kind in (*LEFT_OUT, "number") else "name"

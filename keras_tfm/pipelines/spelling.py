@@ -1,12 +1,17 @@
 """Finds what a vocabulary cannot spell."""
 
 import re
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Sequence
 
-from keras_tfm.pipelines.span_patterns import MARKER
+from keras_tfm.pipelines.span_patterns import ALL, MARKER, UNKNOWN, patterns_of
 from keras_tfm.pipelines.texts import AnyVocabulary
 
 NEEDED = ".,;:!?&"  # marks that split sentences, and a word
+_SIGNS = ("<super", "<sub", "<circle", "<square", "<fraction", "<font")
+_POWERS = "\u00b2\u00b3"
+_TRADEMARKS = "\u2122\u00ae\u2120\u00a9"
+_AMOUNT = r"\d+(?:[.,]\d+)*"
 _BYTE = re.compile(r"<0x[0-9A-Fa-f]{2}>")
 _UNKNOWN = re.compile(rf"<unk>|\[UNK\]|{_BYTE.pattern}")
 
@@ -24,7 +29,8 @@ def byte_ids(vocabulary: AnyVocabulary) -> list[int]:
 class Spelling:
     """Which characters a vocabulary has tokens for.
 
-    A byte token is none, since models hardly ever see one in training.
+    A byte token is none, since models hardly ever see one in training; nor are
+    the tokens of other characters, such as TM for a trademark sign.
 
     Args:
         vocabulary: of the sources.
@@ -56,20 +62,39 @@ class Spelling:
         new = [char for char in chars if char not in self._is_unknown]
         for char, ids in zip(new, self.vocabulary.encode(new), strict=True):
             tokens = self.vocabulary.tokens(ids)
-            self._is_unknown[char] = any(map(_UNKNOWN.fullmatch, tokens))
+            is_unknown = any(map(_UNKNOWN.fullmatch, tokens))
+            self._is_unknown[char] = is_unknown or self._is_replaced(char, ids)
         return [char for char in chars if self._is_unknown[char]]
 
-    def patterns(self, texts: Iterable[str]) -> list[tuple[str, re.Pattern]]:
-        """Returns patterns of words and signs that a translation keeps.
+    def _is_replaced(self, char, ids):
+        """Whether the vocabulary writes a sign, such as a superscript, as other
+        characters; it may do so with forms of letters and with punctuation."""
+        tag = unicodedata.decomposition(char).partition(">")[0]
+        is_sign = tag in _SIGNS or (tag and unicodedata.category(char)[0] == "S")
+        return bool(is_sign) and self.vocabulary.decode([ids]) != [char]
+
+    def patterns_of(
+        self, protect: Sequence[str], texts: Iterable[str]
+    ) -> list[tuple[str, re.Pattern]]:
+        """Returns patterns of what translations of texts keep.
 
         Args:
+            protect: of `TextConfig`.
             texts: list of str.
 
         Returns:
-            list of kinds of `protection.Span` and patterns: words with unknown
-            letters are names, prices with unknown signs numbers, and other
-            signs are left out, like markup.
+            list of kinds of `protection.Span` and patterns: those of
+            `span_patterns`, then, with `"unknown"`, of words and signs that
+            cannot be spelled; none without `protect`.
         """
+        patterns = patterns_of(protect) if protect else []
+        if {ALL, UNKNOWN} & set(protect):
+            patterns += self._patterns(texts)
+        return patterns
+
+    def _patterns(self, texts):
+        """Words with unknown letters are names, prices with unknown signs
+        numbers, and other signs are left out, like markup."""
         chars = self.unknown(texts)
         letters = "".join(re.escape(char) for char in chars if char.isalnum())
         signs = "".join(re.escape(char) for char in chars if not char.isalnum())
@@ -79,13 +104,18 @@ class Spelling:
             # time.
             word = rf"(?<![^\W_])(?:(?![{letters}])[^\W_])*[{letters}][^\W_]*"
             patterns.append(("name", re.compile(word)))
+        if powers := "".join(char for char in chars if char in _POWERS):  # 20 m²
+            unit = rf"(?<![\w.,]){_AMOUNT} ?[^\W\d_]{{1,3}}[{powers}](?!\w)"
+            patterns.insert(0, ("number", re.compile(unit)))
         if signs:  # of a price or a formula, inside a word, or alone
-            number = r"\d+(?:[.,]\d+)*"
-            price = rf"(?:[{signs}] ?{number}|{number} ?[{signs}])(?: ?{number})?"
+            price = rf"(?:[{signs}] ?{_AMOUNT}|{_AMOUNT} ?[{signs}])(?: ?{_AMOUNT})?"
             price = rf"(?<!\w){price}(?:[-\u2013/]{price})*(?!\w)"
             patterns.append(("number", re.compile(price)))
         word = rf"(?<!\w)\w+(?:[&{signs}]+\w+)+"  # Q&A, snake_case
         patterns.append(("name", re.compile(word)))
+        if trademarks := "".join(char for char in signs if char in _TRADEMARKS):
+            word = rf"(?<![\w-])[\w-]+[{trademarks}]+(?!\w)"
+            patterns.append(("name", re.compile(word)))
         if signs:
             patterns.append(("markup", re.compile(f"[{signs}]")))
         return patterns

@@ -4,8 +4,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from keras_tfm.pipelines import letter_case, protection, span_patterns
-from keras_tfm.pipelines.alignment import Alignment
+from keras_tfm.pipelines import letter_case, protection
+from keras_tfm.pipelines.alignment import Alignment, realign, word_ranges
 from keras_tfm.pipelines.digits import numbers_differ
 from keras_tfm.pipelines.protection import Span
 from keras_tfm.pipelines.segmentation import Segment, SegmentedText
@@ -88,19 +88,17 @@ class Steps(NamedTuple):
             alignment: that of the words that the model read and wrote.
             target: str, the translation with markers.
         """
-        sources, targets = map(self._words, (self.text, target))
         keys = [*alignment, *((marker, marker) for marker in self.spans)]
-        pairs = [(sources.get(a, ()), targets.get(b, ())) for a, b in keys]
-        return sorted({(i, j) for a, b in pairs for i in a for j in b})
+        return realign(keys, self._words(self.text), self._words(target))
 
     def _words(self, marked_text):
         """Indices of words, by index of the model's word and by marker."""
+        ranges = word_ranges(
+            marked_text, lambda word: protection.expand(word, self.spans)
+        )
         indices: dict[Any, range] = {}
-        end = num_model_words = 0
-        for word in marked_text.split():
-            begin = end
-            end += len(protection.expand(word, self.spans).split())
-            words = range(begin, end)
+        num_model_words = 0
+        for word, words in zip(marked_text.split(), ranges.values(), strict=True):
             indices |= dict.fromkeys(re.findall(MARKER, word), words)
             model_word = re.sub(MARKER, lambda m: self.stand_ins.get(m[0], ""), word)
             if model_word == word or re.search(r"\w", model_word):
@@ -181,9 +179,7 @@ def segment_texts(
     split_tokens, max_tokens = config.segment_tokens
     if not config.has_steps or translator.decoder.continues_source:
         return segmenter.segment(texts, split_tokens, max_tokens, unsplit)
-    patterns = span_patterns.patterns_of(config.protect) if config.protect else []
-    if {span_patterns.ALL, span_patterns.UNKNOWN} & set(config.protect):
-        patterns += segmenter.spelling.patterns(texts)
+    patterns = segmenter.spelling.patterns_of(config.protect, texts)
     hidden = [
         protection.hide(text.replace(SEPARATOR, "\ufffd"), patterns) for text in texts
     ]
@@ -249,10 +245,25 @@ def _marked_parts(translator, source, text, word):
         _respace(pattern.sub(lambda match: next(markers, match[0]), part), text)
         for part in translator.vocabulary.decode(rows)
     ]
-    separators = [segment.separator for segment in source.segments]
+    separators = [
+        "" if n and not _is_spaced(texts[n - 1], texts[n], text) else separator
+        for n, separator in enumerate(segment.separator for segment in source.segments)
+    ]
     parts = list(zip(separators, texts, rows, strict=True))
     # A word that was split is not found.
     return [*parts, (source.trailing + "".join(markers), "", [])]
+
+
+def _is_spaced(left, right, text):
+    """Whether a text has a space between two parts, if it has a marker there.
+
+    The words that stand for markers have spaces around them.
+    """
+    if re.fullmatch(MARKER, left[-1:]):
+        return text[text.index(left[-1]) + 1 :][:1].isspace()
+    if re.fullmatch(MARKER, right[:1]):
+        return text[: text.index(right[0])][-1:].isspace()
+    return True
 
 
 def _respace(part, text):

@@ -1,6 +1,7 @@
 """Checks of texts before any of them is processed."""
 
-from collections.abc import Iterable, Mapping
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from keras_tfm.text.files import is_unicode
@@ -77,3 +78,29 @@ def check_unicode(text: str, number: int) -> None:
             f"Text {number} has a lone surrogate, half of a character; got "
             f"{text[:60]!r}. Correct its decoding."
         )
+
+
+def compose(text: str) -> tuple[str, Sequence[int]]:
+    """Composes letters and their accents (NFC), which are one in `\\w`.
+
+    Files from macOS often have them decomposed.
+
+    Args:
+        text: str.
+
+    Returns:
+        str, and for each of its characters, and its end, the index in the text.
+    """
+    if unicodedata.is_normalized("NFC", text):
+        return text, range(len(text) + 1)
+    begins = [i for i, c in enumerate(text) if not (i and _joins(c))]
+    parts, places = [], []
+    for begin, end in zip(begins, [*begins[1:], len(text)], strict=True):
+        parts.append(unicodedata.normalize("NFC", text[begin:end]))
+        places += [begin] * len(parts[-1])
+    return "".join(parts), [*places, len(text)]
+
+
+def _joins(char):
+    """Whether a character may join the one before: an accent, or a Jamo."""
+    return unicodedata.category(char)[0] == "M" or "\u1160" <= char <= "\u11ff"

@@ -21,7 +21,7 @@ from keras_tfm.pipelines.decoding import (
     stream_segments,
     with_special_ids,
 )
-from keras_tfm.pipelines.finishing import finish
+from keras_tfm.pipelines.finishing import finish, warm_up
 from keras_tfm.pipelines.languages import language_changes
 from keras_tfm.pipelines.pair_scoring import score_pairs
 from keras_tfm.pipelines.pretrained import resolve
@@ -240,6 +240,9 @@ class Translator(BaseTranslator):
     def warm_up(self, lengths: Sequence[int] = (16, 32), **options: Any) -> None:
         """Compiles functions for some lengths, see `Decoder.warm_up`.
 
+        Also those that decode a segment again that lost a protected span, a
+        number or a name.
+
         Args:
             lengths: ints >= 1, in source tokens, with prefix and suffix.
             **options: see `translate`.
@@ -251,6 +254,7 @@ class Translator(BaseTranslator):
             config.batch_size,
             config.target_prefix,
         )
+        warm_up(self, lengths, options)
 
     def replace(self, **changes: Any) -> "Translator":
         """Returns a translator of the same model with some arguments changed.

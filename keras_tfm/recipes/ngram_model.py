@@ -218,8 +218,12 @@ def fit_regression(
         bias = np.array([constant for _, constant in fitted])
         # The softmax of two classes subtracts their logits.
         return (kernel, bias) if labels.ndim == 2 else (kernel / 2, bias / 2)
+    # L-BFGS, the default, takes more than 200 iterations of some weightings.
     regression = LogisticRegression(
-        C=strength, max_iter=MAX_ITERATIONS, class_weight=class_weight
+        C=strength,
+        solver="newton-cg",
+        max_iter=MAX_ITERATIONS,
+        class_weight=class_weight,
     ).fit(features, labels)
     kernel = np.zeros((features.shape[1], num_classes))
     bias = np.full(num_classes, regression.intercept_.min() - np.log(len(labels)))

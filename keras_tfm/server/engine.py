@@ -217,7 +217,7 @@ class Engine:
 
     def stream(self, text: str, target_prefix: str | None = None) -> Iterator[str]:
         """Translates greedily, see `Translator.stream`."""
-        return self.model.stream(text, target_prefix)
+        return self._single.stream(text, target_prefix)
 
     def _answer_alone(self, job):
         try:

@@ -1,6 +1,7 @@
 """Glossaries: terms of a text, files, constraints by sentence, unmet terms."""
 
 import types
+import unicodedata
 
 import pytest
 
@@ -30,6 +31,17 @@ def preset():
 def test_terms_are_found_by_case_and_word(text, expected):
     terms = ("bank", "bank account", "account", "US", "C++", ".NET")
     assert list(Glossary(dict.fromkeys(terms, "x")).find(text)) == expected
+
+
+def test_decomposed_accents_of_terms_and_texts_agree(preset):
+    text, term = "He is in the Caf\u00e9.", "caf\u00e9"
+    for form in ("NFC", "NFD"):
+        glossary = Glossary({unicodedata.normalize(form, term): "Lokal"})
+        for other_form in ("NFC", "NFD"):
+            source = unicodedata.normalize(other_form, text)
+            result = GlossaryTranslator(preset, glossary).translate(source)
+            assert "Lokal" in result.text and not result.unmet_terms
+            assert result.source == source
 
 
 def test_files_have_two_columns(tmp_path):

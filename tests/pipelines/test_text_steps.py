@@ -1,6 +1,7 @@
 """Text around the model: protection, numbers, capitals, final marks."""
 
 import re
+import unicodedata
 
 import hypothesis
 import numpy as np
@@ -10,9 +11,17 @@ from hypothesis import strategies
 from keras_tfm.decode import Hypotheses
 from keras_tfm.pipelines import TextConfig, Translator
 from keras_tfm.pipelines.digits import numbers_differ
-from keras_tfm.pipelines.placing import BETWEEN, CLOSING, OPENING, place, role_of
+from keras_tfm.pipelines.placing import (
+    BETWEEN,
+    CLOSING,
+    OPENING,
+    join_elements,
+    place,
+    role_of,
+)
 from keras_tfm.pipelines.protection import (
     MAX_SPANS,
+    Edit,
     apply,
     cut_edges,
     expand,
@@ -110,7 +119,7 @@ def test_tags_of_blocks_separate_texts():
 
 def test_what_a_vocabulary_cannot_spell_is_kept_in_whole_words(preset):
     text = "Q&A, snake_case, \u20b9500-\u20b9600, \u732b, x & y \u2192 z"
-    patterns = patterns_of(["all"]) + preset.segmenter.spelling.patterns([text])
+    patterns = preset.segmenter.spelling.patterns_of(["all"], [text])
     _, spans = hide(text, patterns)
     assert [(span.text, span.kind) for span in spans.values()] == [
         ("Q&A", "name"),
@@ -119,6 +128,62 @@ def test_what_a_vocabulary_cannot_spell_is_kept_in_whole_words(preset):
         ("\u732b", "name"),
         ("\u2192", "markup"),
     ]
+
+
+def test_signs_that_a_vocabulary_writes_otherwise_are_kept(preset):
+    text = "Acme\u2122, 20 m\u00b2, x\u00b2, H\u2082O, 21 \u2103, \u2460, \ufb01 \uff21"
+    patterns = preset.segmenter.spelling.patterns_of(["all"], [text])
+    _, spans = hide(text, patterns)
+    assert [(span.text, span.kind) for span in spans.values()] == [
+        ("Acme\u2122", "name"),
+        ("20 m\u00b2", "number"),
+        ("x\u00b2", "name"),
+        ("H\u2082O", "name"),
+        ("21 \u2103", "number"),
+        ("\u2460", "name"),
+    ]
+
+
+def test_words_with_marks_of_markdown_inside_stay():
+    text = "un***believ***able and **very**important **news** 2**3 a*b"
+    _, spans = hide(text, patterns_of(["all"]))
+    words = [span.text for span in spans.values() if span.kind == "name"]
+    assert words == ["un***believ***able", "**very**important", "2**3"]
+
+
+@pytest.mark.parametrize("form", ["NFC", "NFD"])
+def test_decomposed_accents_are_read_as_composed_ones(preset, form):
+    def normalized(text):
+        return unicodedata.normalize(form, text)
+
+    text = normalized(
+        "Jos\u00e9 Ram\u00edrez met Ren\u00e9e \U0001f600 at the caf\u00e9."
+    )
+    expected = "Jos\u00e9 Ram\u00edrez traf Ren\u00e9e \U0001f600 im Caf\u00e9."
+    result = preset.translate(text, return_attention=True)
+    assert (result.source, result.text) == (text, expected)
+    span = normalized("/Jos\u00e9/\u00e9.txt")
+    assert preset(normalized("Der \u00c9: ") + span).endswith(span)  # as it was
+    hidden, spans = hide(normalized("\u00e9 #caf\u00e9 \u00e9"), patterns_of(["all"]))
+    assert (hidden[0], hidden[-1], len(hidden)) == ("\u00e9", "\u00e9", 5)
+    assert [span.text for span in spans.values()] == [normalized("#caf\u00e9")]
+
+
+def test_an_element_stays_around_its_only_span():
+    text, spans = hide(
+        "a <i><b>{x}</b></i>{y} **{z}** <u>c {v}</u>", patterns_of(["all"])
+    )
+    markers = {span.text: marker for marker, span in spans.items()}
+    for copied in ("{x}", "{y}"), ("{z}",), ():
+        edits = [Edit(0, 0, markers[name]) for name in copied]
+        names = [markers[name] for name in copied]
+        offsets = {m: n for n, m in enumerate(spans) if m not in names}
+        joined, remaining = join_elements(text, spans, edits, offsets)
+        pieces = [expand(edit.text, spans) for edit in joined]
+        pieces += [expand(key, spans) for key in remaining]
+        assert sorted(pieces) == sorted(
+            ["<i><b>{x}</b></i>", "{y}", "**{z}**", "<u>", "{v}", "</u>"]
+        )
 
 
 def test_more_spans_than_there_are_markers_stay_text():
@@ -192,6 +257,15 @@ def test_nothing_but_spans_is_not_translated(careful):
         [source] = careful.encode([text])
         assert not source.segments
         assert careful(text) == text
+
+
+@pytest.mark.parametrize("sign", ["\u20b9", "=", "<b>", "\U0001f600,"])
+def test_long_runs_of_signs_get_no_space(preset, sign):
+    run = sign * 500
+    for text in (run, f"Look at {run} now.", f"Look {run}\n{run}now"):
+        [source] = preset.encode([text])
+        parts = [segment.steps.source for segment in source.segments]
+        assert source.join(parts) == text
 
 
 def test_steps_are_off_unless_asked_for(translator, careful, tmp_path):
@@ -278,6 +352,11 @@ def test_numbers_that_still_differ_are_marked(careful):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("The Acme\u2122 phone is new.", "Das Acme\u2122 Telefon ist neu."),
+        (
+            "Click <b>{button}</b> to continue.",
+            "Klicken Sie <b>{button}</b>, um fortzufahren.",
+        ),
         ("Good morning \U0001f600", "Guten Morgen \U0001f600"),
         ("\U0001f600 Good morning!", "\U0001f600 Guten Morgen!"),
         ("I love you \u2764\ufe0f so much.", "Ich liebe dich \u2764\ufe0f so sehr."),

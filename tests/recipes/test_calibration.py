@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from keras_tfm import models, pipelines, text
 from keras_tfm.recipes import calibration, logit_scales, ngram_model
@@ -45,6 +46,27 @@ def make_model(vocabulary, num_classes, **options):
     return models.SequenceClassifier(
         encoder, num_classes, ngram_buckets=2**12, **options
     )
+
+
+def test_all_weightings_and_strengths_converge():
+    rng = np.random.default_rng(0)
+    frequencies = 1 / np.arange(1, 2001)
+    topics = [rng.permutation(2000) for _ in range(6)]
+    counts = []
+    for count in (2400, 60):  # texts of one topic, with words of all
+        matrix, labels = np.zeros((count, 2000), "float32"), np.arange(count) % 6
+        for row, label in zip(matrix, labels, strict=True):
+            words = rng.choice(2000, 12, p=frequencies / frequencies.sum())
+            is_general = rng.random(12) > 0.2
+            row[np.where(is_general, words, topics[label][words])] = 1
+        lengths = matrix.sum(axis=1)
+        matrix = sparse.csr_matrix(matrix)
+        counts.append(ngram_model.Counts(matrix, lengths, labels))
+    rows = np.flatnonzero(counts[0].counts.sum(axis=0).A1 > 1)
+    # Warnings, such as scikit-learn's ConvergenceWarning, are errors here.
+    fitted = list(ngram_model.fit_regressions(counts, rows, 6, False))
+    assert len(fitted) == len(ngram_model.WEIGHTINGS) * len(ngram_model.STRENGTHS)
+    assert max(regression.score[0] for regression in fitted) > 0.4
 
 
 def test_pairs_of_words_are_learned_beside_an_untrained_encoder():
