@@ -178,8 +178,8 @@ def test_an_element_stays_around_its_only_span():
         edits = [Edit(0, 0, markers[name]) for name in copied]
         names = [markers[name] for name in copied]
         offsets = {m: n for n, m in enumerate(spans) if m not in names}
-        joined, remaining = join_elements(text, spans, edits, offsets)
-        pieces = [expand(edit.text, spans) for edit in joined]
+        results, remaining = join_elements(text, spans, edits, offsets)
+        pieces = [expand(edit.text, spans) for edit in results]
         pieces += [expand(key, spans) for key in remaining]
         assert sorted(pieces) == sorted(
             ["<i><b>{x}</b></i>", "{y}", "**{z}**", "<u>", "{v}", "</u>"]

@@ -5,7 +5,7 @@ import asyncio
 import httpx
 import pytest
 
-from keras_tfm.pipelines import Classifier, finishing, pivoting
+from keras_tfm.pipelines import Classifier, SharedTranslator, finishing, pivoting
 from keras_tfm.server.engine import Engine, Job
 from keras_tfm.server.errors import FULL
 from keras_tfm.server.local import LocalClient
@@ -82,27 +82,25 @@ def test_a_warm_engine_compiles_nothing(folder, monkeypatch):
     assert isinstance(asyncio.run(engine.share(Job([7]))), TypeError)
 
 
-def test_a_warm_engine_decodes_again_without_compiling(folder, monkeypatch):
-    engine = Engine(folder, protect="all", stand_ins=["garden"], match_numbers=True)
+def test_a_warm_translator_decodes_again_without_compiling(translator, monkeypatch):
+    changes = {"stand_ins": ["garden"], "few_buckets": True, "batch_size": 2}
+    careful = translator.replace(protect="all", **changes)
+    shared = SharedTranslator(careful, 2)
     compilations = count_compilations(monkeypatch)
-    engine.warm_up((16,))
+    shared.warm_up((16, 32))
     compilations.clear()
     passes = []
-    again = finishing.decode_again
+    decode_again = finishing.decode_again
 
     def count(translator, items, options):
         passes.append(len(items))
-        return again(translator, items, options)
+        return decode_again(translator, items, options)
 
     monkeypatch.setattr(finishing, "decode_again", count)
-    text = "a house of {name}"
-    [shared] = asyncio.run(engine.share(Job([text])))
-    [[answer]] = engine.answers([Job([text], all_hypotheses=True)])
-    *_, streamed = engine.stream(text)
-    assert passes == [1, 1, 1] and not compilations
-    for output in (shared, answer):
-        assert "{name}" in output["hypotheses"][0]["text"]
-    assert "{name}" in streamed
+    [result] = asyncio.run(shared.translate(["a house of {name}"]))
+    assert passes == [1] and not compilations
+    assert result.text.count("{name}") == 1
+    shared.close()
 
 
 def test_concurrent_jobs_get_their_own_answers(folder, translator):
