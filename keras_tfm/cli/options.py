@@ -305,11 +305,22 @@ class Serve(Cluster, Languages):
     """Maximum request body, in bytes."""
     max_characters: int = Limits.max_characters
     """Maximum length of a text, in characters."""
+    max_tokens: int | None = None
+    """Maximum length of a text to translate, in tokens, which the time grows
+    with. Default: 5,000."""
     max_texts: int = Limits.max_texts
     """Maximum number of texts in a request."""
     timeout: float = Limits.timeout
     """Maximum time until the request body is complete, and again until the
     answer, in seconds."""
+    header_timeout: float = Limits.header_timeout
+    """Maximum time until the headers of a request are complete, in seconds."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Names in `Host` headers to answer, beside localhost, 127.0.0.1 and [::1];
+    others are rejected. Default: any, if --host is not a loopback address."""
+    api_key_file: str | None = None
+    """File with a key that POST requests and /metrics must present. Default:
+    the environment variable KERAS_TFM_API_KEY, or no key."""
     max_waiting: int = Limits.max_waiting
     """Maximum number of requests that wait, for each worker. A request of many
     texts counts once for each quarter of a batch."""

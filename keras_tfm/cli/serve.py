@@ -1,7 +1,6 @@
 """`keras-tfm serve`."""
 
 import contextlib
-import dataclasses
 import math
 import pathlib
 import signal
@@ -10,12 +9,20 @@ import threading
 
 from keras_tfm.cli import options, ray_cluster
 from keras_tfm.pipelines import pivoting
+from keras_tfm.server import access
 from keras_tfm.server.limits import Limits
 
-LIMITS = tuple(field.name for field in dataclasses.fields(Limits))
+LIMITS = Limits.numbers()
 # Flags that count something, at least 1.
-COUNTS = ("workers", "beam_size", *(name for name in LIMITS if name != "timeout"))
-OF_ENGINE = ("source_language", "target_language", "beam_size", "matmul_precision")
+TIMEOUTS = ("timeout", "header_timeout")
+COUNTS = (
+    *("workers", "beam_size", "max_tokens"),
+    *(name for name in LIMITS if name not in TIMEOUTS),
+)
+OF_ENGINE = (
+    *("source_language", "target_language", "beam_size", "matmul_precision"),
+    "max_tokens",
+)
 
 
 def run(flags: options.Serve) -> None:
@@ -51,13 +58,17 @@ def _run_here(flags, models):
 
     stdout, title = sys.stdout, ", ".join(models)
     options = _engine_options(flags)
+    allowed = access.Access(
+        access.hosts_for(flags.host, flags.allowed_hosts),
+        access.read_key(flags.api_key_file),
+    )
     print(f"Loading {title} and warming up ...", file=sys.stderr, flush=True)
     start.run(
         {name: {"name": model, **options} for name, model in models.items()},
         flags.host,
         flags.port,
         flags.workers,
-        Limits(**{name: getattr(flags, name) for name in LIMITS}),
+        Limits(**{name: getattr(flags, name) for name in LIMITS}, access=allowed),
         sorted(flags.warm_up),
         lambda port: print(
             f"{title} at http://{flags.host}:{port}", file=stdout, flush=True
@@ -157,5 +168,8 @@ def _check(flags):
     if any(length < 1 for length in flags.warm_up):
         lengths = " ".join(map(str, flags.warm_up))
         raise ValueError(f"--warm-up must hold lengths of at least 1; got {lengths}.")
-    if not 0 < flags.timeout < math.inf:
-        raise ValueError(f"--timeout must be positive and finite; got {flags.timeout}.")
+    for name in TIMEOUTS:
+        value = getattr(flags, name)
+        if not 0 < value < math.inf:
+            flag = name.replace("_", "-")
+            raise ValueError(f"--{flag} must be positive and finite; got {value}.")

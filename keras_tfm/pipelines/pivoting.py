@@ -4,7 +4,7 @@ import copy
 import functools
 import importlib.util
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from keras_tfm.pipelines import pretrained
@@ -211,7 +211,7 @@ class AutoTranslator(BaseTranslator):
                 f"{sorted(possible)}; got {missing}."
             )
         self.target = target
-        self._identifier = _identifier([*self.sources, target])
+        self._identifier = language_identifier([*self.sources, target])
         # Routes share presets; each is loaded when a text first needs it.
         self._load = functools.cache(
             lambda name: Translator.from_preset(name, **changes)
@@ -363,13 +363,26 @@ def pivot_names(name: Any) -> tuple[str, str] | None:
     if not isinstance(pretrained.locate(name), str):  # a folder
         return None
     names = {pair: preset for preset, pair in pairs.items()}
+    steps = pivot_steps(names, match[1], match[2])
+    return (names[steps[0]], names[steps[1]]) if steps else None
+
+
+def pivot_steps(
+    pairs: Collection[tuple[str, str]], source: str, target: str
+) -> tuple[tuple[str, str], tuple[str, str]] | None:
+    """Returns two pairs of languages that lead from one to another, or None.
+
+    Args:
+        pairs: pairs of a source and a target language.
+        source, target: str. The language between is English if it can be.
+    """
     middles = sorted(
-        {target for _, target in names}, key=lambda code: (code != "en", code)
+        {middle for _, middle in pairs}, key=lambda code: (code != "en", code)
     )
     for middle in middles:
-        steps = ((match[1], middle), (middle, match[2]))
-        if all(step in names for step in steps):
-            return names[steps[0]], names[steps[1]]
+        steps = ((source, middle), (middle, target))
+        if all(step in pairs for step in steps):
+            return steps
     return None
 
 
@@ -407,7 +420,15 @@ def _needs_one_language(name):
     )
 
 
-def _identifier(languages):
+def language_identifier(languages: Iterable[str]) -> Any:
+    """Returns an identifier of py3langid that tells some languages apart.
+
+    Args:
+        languages: codes of languages; those that it does not have are left out.
+
+    Raises:
+        ImportError: py3langid is not installed.
+    """
     try:
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
     except ImportError as error:
@@ -415,8 +436,8 @@ def _identifier(languages):
             "Detecting languages needs py3langid, which cannot be imported "
             f"({error}). Install `keras-tfm[detect]`."
         ) from error
-    identifier = LanguageIdentifier.from_model_file(MODEL_FILE)
-    identifier.set_languages(list(languages))
+    identifier = LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+    identifier.set_languages(set(languages) & set(identifier.labels))
     return identifier
 
 

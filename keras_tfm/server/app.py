@@ -6,16 +6,19 @@ import importlib.resources
 import json
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import fastapi
 import pydantic
 from fastapi.responses import HTMLResponse, PlainTextResponse, StreamingResponse
 from starlette.exceptions import HTTPException
 
-from keras_tfm.server import errors, tensorflow_serving
+from keras_tfm.server import errors, libretranslate, tensorflow_serving
+from keras_tfm.server.access import Guard
+from keras_tfm.server.bodies import KINDS, StrictRoute, is_libretranslate
 from keras_tfm.server.engine import Job, TooLong
 from keras_tfm.server.errors import FAILED, Unavailable
+from keras_tfm.server.libretranslate import LibreRequest, LibreTranslate
 from keras_tfm.server.limits import BodyLimit, Limits
 from keras_tfm.server.metrics import Metrics
 from keras_tfm.text.files import is_unicode
@@ -28,8 +31,6 @@ PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
     "script-src 'unsafe-inline'; connect-src 'self'; img-src data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
 }
 
 
@@ -49,7 +50,7 @@ class Client(Protocol):
         ...
 
 
-class TranslateRequest(pydantic.BaseModel, extra="forbid"):
+class TranslateRequest(pydantic.BaseModel, extra="forbid", strict=True):
     """The body of `/translate`."""
 
     text: str | list[str] = pydantic.Field(
@@ -73,17 +74,25 @@ class TranslateRequest(pydantic.BaseModel, extra="forbid"):
     )
 
 
-class StreamRequest(pydantic.BaseModel, extra="forbid"):
+class StreamRequest(pydantic.BaseModel, extra="forbid", strict=True):
     """The body of `/translate/stream`."""
 
     text: str
     target_prefix: str | None = None
 
 
-class ClassifyRequest(pydantic.BaseModel, extra="forbid"):
+class ClassifyRequest(pydantic.BaseModel, extra="forbid", strict=True):
     """The body of `/classify`."""
 
     text: str | list[str]
+
+
+# Ours has `text`, that of LibreTranslate `q`.
+AnyTranslateRequest = Annotated[
+    Annotated[TranslateRequest, pydantic.Tag(KINDS[0])]
+    | Annotated[LibreRequest, pydantic.Tag(KINDS[1])],
+    pydantic.Discriminator(lambda body: KINDS[is_libretranslate(body)]),
+]
 
 
 @dataclasses.dataclass
@@ -197,21 +206,13 @@ def make_app(
         version: str, of the model.
     """
     limits = limits or Limits()
-    app = fastapi.FastAPI(
-        title="keras-tfm",
-        description="Translates and classifies text.",
-        version=version,
-        redoc_url=None,
-    )
-    app.add_middleware(
-        BodyLimit, max_body_bytes=limits.max_body_bytes, timeout=limits.timeout
-    )
-    errors.install(app)
-    metrics = Metrics()
+    metrics, app = Metrics(), _new_app(limits, version)
     app.add_middleware(metrics.middleware)
     app.state.service = service = Service(client, limits)
+    libre = LibreTranslate([service])
     _add_general_routes(app, service, metrics)
-    _add_model_routes(app, service)
+    _add_model_routes(app, service, libre)
+    libretranslate.add(app, libre, limits)
     tensorflow_serving.add(app, name, version, service.describe, service.answers)
     return app
 
@@ -229,21 +230,51 @@ def make_apps(clients: Mapping[str, Client], limits: Limits) -> fastapi.FastAPI:
     apps = {name: make_app(client, name, limits) for name, client in clients.items()}
     if len(apps) == 1:
         return next(iter(apps.values()))
-    root = fastapi.FastAPI(title="keras-tfm", redoc_url=None)
-    errors.install(root)
+    root, services = _new_app(limits), [app.state.service for app in apps.values()]
     for name, app in apps.items():
         root.mount(f"/{name}", app)
+    libre = LibreTranslate(services)
+    libretranslate.add(root, libre, limits)
+
+    @root.post("/translate")
+    async def translate(body: AnyTranslateRequest, request: fastapi.Request):
+        """Translates as LibreTranslate does, with any of the models."""
+        if isinstance(body, LibreRequest):
+            libretranslate.check_key(request, body.api_key, limits)
+            return await libre.translate(body)
+        raise HTTPException(
+            404,
+            "A body with `text` needs the path of a model, such as "
+            f"/{next(iter(apps))}/translate. Send it there, or send `q`, `source` and "
+            "`target` here.",
+        )
 
     @root.get("/health")
     async def health():
         """Returns status 200 if all models answer now, and what each can do."""
-        services = [app.state.service for app in apps.values()]
         descriptions = await asyncio.gather(
             *(service.describe(alive=True) for service in services)
         )
         return {"status": "ok", "models": dict(zip(apps, descriptions, strict=True))}
 
     return root
+
+
+def _new_app(limits, version="1"):
+    """Returns an application with the middleware that all have."""
+    app = fastapi.FastAPI(
+        title="keras-tfm",
+        description="Translates and classifies text.",
+        version=version,
+        redoc_url=None,
+    )
+    app.router.route_class = StrictRoute
+    app.add_middleware(
+        BodyLimit, max_body_bytes=limits.max_body_bytes, timeout=limits.timeout
+    )
+    errors.install(app)
+    app.add_middleware(Guard, access=limits.access)
+    return app
 
 
 def _add_general_routes(app, service, metrics):
@@ -263,41 +294,15 @@ def _add_general_routes(app, service, metrics):
         return metrics.text()
 
 
-def _add_model_routes(app, service):
+def _add_model_routes(app, service, libre):
     @app.post("/translate")
-    async def translate(request: TranslateRequest):
-        """Translates a text or a list of texts."""
-        description = await service.describe("translation")
-        beam_size, count = description["hypotheses"], request.num_hypotheses
-        if count > beam_size:
-            raise HTTPException(
-                422,
-                f"`num_hypotheses` must be at most the beam size, {beam_size}; got "
-                f"{count}.",
-            )
-        if request.return_attention and not description["attention"]:
-            raise HTTPException(
-                422,
-                "`return_attention` must be false, since the model has no attention.",
-            )
-        if (request.format != "text" or request.glossary) and (
-            count > 1 or request.return_attention or request.target_prefix
-        ):
-            raise HTTPException(
-                422,
-                "`format` must be 'text', and `glossary` empty, with "
-                "`num_hypotheses`, `return_attention` or `target_prefix`; got "
-                f"{request.format!r} and {len(request.glossary)} terms.",
-            )
-        results = await service.answers(
-            _as_list(request.text),
-            request.target_prefix,
-            count > 1 or request.return_attention,
-            request.return_attention,
-            request.format,
-            request.glossary,
-        )
-        return {"translations": [_translation(result, request) for result in results]}
+    async def translate(body: AnyTranslateRequest, request: fastapi.Request):
+        """Translates a text or a list of texts, also as LibreTranslate does."""
+        if not isinstance(body, LibreRequest):
+            libretranslate.check_key(request, None, service.limits)
+            return await _translate(service, body)
+        libretranslate.check_key(request, body.api_key, service.limits)
+        return await libre.translate(body)
 
     @app.post("/translate/stream")
     async def stream(request: StreamRequest):
@@ -313,7 +318,8 @@ def _add_model_routes(app, service):
         # The first state is awaited here: a bad request gets its own status.
         first = await _within(anext(states, ""), timeout)
         if isinstance(first, Exception):
-            raise HTTPException(422, str(first))
+            status = 413 if isinstance(first, TooLong) else 422
+            raise HTTPException(status, str(first))
         return StreamingResponse(
             stream_lines(first, states, deadline, timeout),
             media_type="application/x-ndjson",
@@ -324,6 +330,41 @@ def _add_model_routes(app, service):
         """Classifies a text or a list of texts."""
         await service.describe("classification")
         return {"predictions": await service.answers(_as_list(request.text))}
+
+
+async def _translate(service, request):
+    """Answers a `TranslateRequest`."""
+    description = await service.describe("translation")
+    beam_size, count = description["hypotheses"], request.num_hypotheses
+    if count > beam_size:
+        raise HTTPException(
+            422,
+            f"`num_hypotheses` must be at most the beam size, {beam_size}; got "
+            f"{count}.",
+        )
+    if request.return_attention and not description["attention"]:
+        raise HTTPException(
+            422,
+            "`return_attention` must be false, since the model has no attention.",
+        )
+    if (request.format != "text" or request.glossary) and (
+        count > 1 or request.return_attention or request.target_prefix
+    ):
+        raise HTTPException(
+            422,
+            "`format` must be 'text', and `glossary` empty, with "
+            "`num_hypotheses`, `return_attention` or `target_prefix`; got "
+            f"{request.format!r} and {len(request.glossary)} terms.",
+        )
+    results = await service.answers(
+        _as_list(request.text),
+        request.target_prefix,
+        count > 1 or request.return_attention,
+        request.return_attention,
+        request.format,
+        request.glossary,
+    )
+    return {"translations": [_translation(result, request) for result in results]}
 
 
 async def _within(awaitable, seconds, limit=None):

@@ -19,6 +19,7 @@ from keras_tfm.pipelines.pivoting import (
 from keras_tfm.pipelines.pretrained import languages_of
 from keras_tfm.pipelines.shared import SharedTranslator
 from keras_tfm.pipelines.translator import GREEDY, Translator
+from keras_tfm.server.limits import MAX_TOKENS
 
 WARM_UP = (32, 64, 128)  # tokens; longer texts are split into sentences
 ERRORS = (ValueError, TypeError)  # caused by the request, not by the server
@@ -69,6 +70,7 @@ class Engine:
             tokens times target tokens.
         batch_size: int >= 1, texts that a translator decodes at once.
         timeout: float > 0 or None: seconds after which a batch is given up.
+        max_tokens: int >= 1, of a text to translate.
         **options: of `Translator.from_preset`.
 
     Attributes:
@@ -89,9 +91,11 @@ class Engine:
         max_attention_tokens: int = 400,
         batch_size: int = 32,
         timeout: float | None = None,
+        max_tokens: int = MAX_TOKENS,
         **options: Any,
     ):
         self.max_attention_tokens, self.timeout = max_attention_tokens, timeout
+        self.max_tokens = max_tokens
         # Two threads decode half a batch each; with PyTorch one decodes it all.
         threads = 1 if keras.config.backend() == "torch" else 2
         defaults = {
@@ -210,13 +214,19 @@ class Engine:
             job: `Job` that `can_share` accepts.
         """
         try:
+            self._check_lengths(job.texts)
             translations = await self._shared.translate(job.texts, self.timeout)
         except (*ERRORS, TimeoutError) as error:
             return error
         return [_translation_json(translation) for translation in translations]
 
     def stream(self, text: str, target_prefix: str | None = None) -> Iterator[str]:
-        """Translates greedily, see `Translator.stream`."""
+        """Translates greedily, see `Translator.stream`.
+
+        Raises:
+            TooLong: the text has too many tokens.
+        """
+        self._check_lengths([text])
         return self._single.stream(text, target_prefix)
 
     def _answer_alone(self, job):
@@ -237,6 +247,7 @@ class Engine:
                 for prefix in job.prefixes or [None] * len(job.texts)
             ]
             all_hypotheses, attention, _, format, glossary = jobs[0].kind
+            self._check_lengths(texts, attention)
             if format != "text" or glossary:
                 answers = self._translate_specially(texts, format, glossary)
                 return _by_job(jobs, answers)
@@ -265,8 +276,6 @@ class Engine:
         return [_text_json(text) for text in translated]
 
     def _translate(self, texts, prefixes, all_hypotheses, attention):
-        if attention:
-            self._check_lengths(texts)
         prefixes = prefixes if any(prefixes) else None
         translator = self._single if all_hypotheses or prefixes else self.model
         translations = translator.translate(
@@ -283,9 +292,20 @@ class Engine:
         options = {"num_hypotheses": beam_size} if all_hypotheses else {}
         return {**options, "return_attention": True} if attention else options
 
-    def _check_lengths(self, texts):
-        longest = max(map(len, self.model.vocabulary.encode(texts)), default=0)
-        if longest > self.max_attention_tokens:
+    def _check_lengths(self, texts, attention=False):
+        """Rejects texts with too many tokens; to count them takes
+        milliseconds."""
+        first: Any = self.model
+        if isinstance(first, AutoTranslator):  # others count about the same
+            first = first.translator(first.sources[0])
+        first = getattr(first, "first", first)  # of a pivot
+        longest = max(map(len, first.vocabulary.encode(texts)), default=0)
+        if longest > self.max_tokens:
+            raise TooLong(
+                f"A text must have at most {self.max_tokens} tokens; got {longest}. "
+                "Send its paragraphs one by one."
+            )
+        if attention and longest > self.max_attention_tokens:
             raise TooLong(
                 "`return_attention` needs texts of at most "
                 f"{self.max_attention_tokens} tokens; got {longest}. Request the "

@@ -9,6 +9,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
+from keras_tfm.server.bodies import KINDS, RepeatedKey, is_libretranslate, media_type
+
 _log = logging.getLogger(__name__)
 FAILED = "The server failed to answer."
 FULL = "Too many requests are waiting. Try again."
@@ -44,22 +46,22 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def invalid_body(request, error):
-        content_type = request.headers.get("content-type", "")
-        media_type = content_type.split(";")[0].strip().lower()
-        if media_type != "application/json" and not media_type.endswith("+json"):
+        content_type, kind = (
+            request.headers.get("content-type", ""),
+            media_type(request),
+        )
+        if not kind.startswith("application/") or not kind.endswith(("/json", "+json")):
             return error_response(
                 422,
                 "The header Content-Type must be application/json; got "
                 f"{content_type[:80]!r}.",
             )
         faults = error.errors()[:MAX_FAULTS]
-        if faults[0]["type"] == "json_invalid" or len(faults[0]["loc"]) == 1:
+        if faults[0]["type"] == "json_invalid" or not isinstance(error.body, dict):
             return error_response(422, EXPECTED + _not_an_object(faults[0]))
-        messages = [
-            ".".join(map(str, fault["loc"][1:])) + f": {fault['msg']}"
-            for fault in faults
-        ]
-        return error_response(422, "; ".join(messages))
+        messages = [f"{_place(fault['loc'])}: {fault['msg']}" for fault in faults]
+        status = 400 if is_libretranslate(error.body) else 422
+        return error_response(status, "; ".join(messages))
 
     @app.exception_handler(Unavailable)
     async def unavailable(request, error):
@@ -68,10 +70,17 @@ def install(app: FastAPI) -> None:
     app.add_middleware(_CatchAll, response=error_response(500, FAILED))
 
 
+def _place(location):
+    """Names the field of a fault, without the kind of its body."""
+    return ".".join(str(part) for part in location if part not in ("body", *KINDS))
+
+
 def _unreadable(error):
     """Names what makes a body unreadable."""
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start}, which is not UTF-8."
+    if isinstance(error, RepeatedKey):
+        return str(error)
     if isinstance(error, RecursionError):
         return "lists or objects that are nested too deeply."
     return "a number with too many digits."

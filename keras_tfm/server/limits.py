@@ -3,10 +3,11 @@
 import asyncio
 import contextlib
 import dataclasses
-import json
 import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from keras_tfm.server.access import Access, reject
 
 if TYPE_CHECKING:  # the command line reads the limits without Starlette
     from starlette.types import ASGIApp, Receive, Scope, Send
@@ -14,6 +15,7 @@ if TYPE_CHECKING:  # the command line reads the limits without Starlette
 # A request is decoded in quarters of a batch: a request as large as a batch
 # would wait behind all others, since there is never room for it.
 QUARTERS = 4
+MAX_TOKENS = 5_000  # of a text: 40 s at worst, on a core with 8 million weights
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,9 @@ class Limits:
             requested; 413.
         batch_size: int >= 1, texts that are decoded at once; 1 disables
             batching.
+        header_timeout: float > 0, seconds until the headers of a request are
+            complete; 408.
+        access: `Access`.
 
     Raises:
         ValueError: a limit is not positive and finite.
@@ -44,11 +49,20 @@ class Limits:
     max_waiting: int = 256
     max_attention_tokens: int = 400
     batch_size: int = 32
+    header_timeout: float = 10.0
+    access: Access = Access()
 
     def __post_init__(self):
-        for name, value in dataclasses.asdict(self).items():
+        for name in self.numbers():
+            value = getattr(self, name)
             if not (value > 0 and math.isfinite(value)):
                 raise ValueError(f"`{name}` must be positive and finite; got {value}.")
+
+    @classmethod
+    def numbers(cls) -> tuple[str, ...]:
+        """Returns the names of the limits, which are all but `access`."""
+        names = (field.name for field in dataclasses.fields(cls))
+        return tuple(name for name in names if name != "access")
 
     @property
     def chunk_size(self) -> int:
@@ -102,7 +116,7 @@ class BodyLimit:
             return
         length = dict(scope["headers"]).get(b"content-length", b"0")
         if not length.isdigit() or int(length) > self.max_body_bytes:
-            await _reject(send, *self._too_large())
+            await reject(send, *self._too_large())
             return
         size, responding, error, complete = 0, False, None, False
         deadline = asyncio.get_running_loop().time() + self.timeout
@@ -133,7 +147,7 @@ class BodyLimit:
         with contextlib.suppress(_LimitExceeded):
             await self.app(scope, limited_receive, watched_send)
         if not responding:
-            await _reject(send, *(error or self._too_large()))
+            await reject(send, *(error or self._too_large()))
 
     def _too_large(self):
         return 413, f"A body must have at most {self.max_body_bytes} bytes."
@@ -141,14 +155,3 @@ class BodyLimit:
 
 class _LimitExceeded(Exception):
     """The body is larger or slower than its limit."""
-
-
-async def _reject(send, status, message):
-    body = json.dumps({"error": message}).encode()
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(body)).encode()),
-        (b"connection", b"close"),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

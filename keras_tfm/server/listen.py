@@ -1,5 +1,6 @@
 """Listens for HTTP requests until a signal arrives."""
 
+import functools
 import math
 import signal
 import socket
@@ -8,9 +9,11 @@ from collections.abc import Callable
 import uvicorn
 from starlette.types import ASGIApp
 
+from keras_tfm.server.access import HEADER_BYTES
 from keras_tfm.server.limits import Limits
+from keras_tfm.server.protocol import LimitedProtocol
 
-HEADER_BYTES = 65_536  # of an incomplete header; status 400
+KEEP_ALIVE = 5  # seconds that a connection may be silent between two requests
 
 
 def check_port(host: str, port: int) -> None:
@@ -47,6 +50,31 @@ class _Server(uvicorn.Server):
             self.ready(self.servers[0].sockets[0].getsockname()[1])
 
 
+def configure(app: ASGIApp, host: str, port: int, limits: Limits) -> uvicorn.Config:
+    """Returns the configuration of uvicorn.
+
+    Args:
+        app: ASGI application.
+        host, port: the address; port 0 takes a free one.
+        limits: `Limits`.
+    """
+    return uvicorn.Config(
+        app,
+        host,
+        port,
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        ws="none",
+        # h11 costs 0.05 ms for each request and bounds headers; httptools does
+        # not.
+        http=functools.partial(LimitedProtocol, limits.header_timeout),
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=math.ceil(limits.timeout),
+    )
+
+
 async def listen(
     app: ASGIApp,
     host: str,
@@ -67,16 +95,4 @@ async def listen(
     # process before the model is closed.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    config = uvicorn.Config(
-        app,
-        host,
-        port,
-        log_level="error",
-        access_log=False,
-        # h11 costs 0.05 ms for each request and bounds headers; httptools does
-        # not.
-        http="h11",
-        h11_max_incomplete_event_size=HEADER_BYTES,
-        timeout_graceful_shutdown=math.ceil(limits.timeout),
-    )
-    await _Server(config, ready).serve()
+    await _Server(configure(app, host, port, limits), ready).serve()

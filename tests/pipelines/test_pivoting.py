@@ -1,7 +1,6 @@
 """Two translators as one: names, scores, alignments, detected languages."""
 
 import sys
-import types
 
 import pytest
 
@@ -24,33 +23,6 @@ pytestmark = pytest.mark.backend("torch")
 @pytest.fixture(scope="module")
 def pivot():
     return PivotTranslator.from_preset("de-fr")
-
-
-def install_langid(monkeypatch):
-    """Installs a package that detects the languages of some sentences."""
-
-    class Identifier:
-        @classmethod
-        def from_model_file(cls, file):
-            return cls()
-
-        def set_languages(self, codes):
-            assert {"de", "en", "es", "it", "fr"} <= set(codes)
-
-        def classify(self, text):
-            words = {"ist": "de", "is": "en", "est": "fr"}
-            codes = [words[word] for word in text.split() if word in words]
-            return [*codes, "en"][0], 1.0
-
-    module = types.SimpleNamespace(LanguageIdentifier=Identifier, MODEL_FILE="")
-    package = types.SimpleNamespace(langid=module)
-    monkeypatch.setitem(sys.modules, "py3langid", package)
-    monkeypatch.setitem(sys.modules, "py3langid.langid", module)
-
-
-@pytest.fixture
-def langid(monkeypatch):
-    install_langid(monkeypatch)
 
 
 def test_pairs_of_presets_have_names(tmp_path, monkeypatch):
@@ -105,7 +77,8 @@ def test_markup_passes_through_both(pivot):
     assert answer.startswith("<p>") and answer.count("<b>") == 1
 
 
-def test_texts_are_translated_from_their_languages(langid, pivot):
+def test_texts_are_translated_from_their_languages(pivot):
+    pytest.importorskip("py3langid")
     translator = load_pair("auto-fr")
     with pytest.raises(ValueError, match="`target_prefix` works with one language"):
         translator.translate("a", target_prefix="b")
@@ -127,7 +100,8 @@ def test_texts_are_translated_from_their_languages(langid, pivot):
     assert greedy.decoder.options.beam_size == 1
 
 
-def test_any_name_of_a_translator_is_checked_and_loaded(langid):
+def test_any_name_of_a_translator_is_checked_and_loaded():
+    pytest.importorskip("py3langid")
     assert load("de-fr").first.config.source_prefix == ()
     assert repr(load("auto-de", beam_size=2)).endswith("to de>")
     for name in ("de-fr", "auto-fr", "en-de"):
@@ -139,7 +113,7 @@ def test_any_name_of_a_translator_is_checked_and_loaded(langid):
         load("auto-xx")
 
 
-def test_unknown_languages_and_a_missing_package_are_explained(langid, monkeypatch):
+def test_unknown_languages_and_a_missing_package_are_explained(monkeypatch):
     with pytest.raises(
         ValueError, match="`sources` must be .* to 'de'.*got \\['xx'\\]"
     ):

@@ -7,7 +7,7 @@ import pytest
 
 from keras_tfm import decode
 from keras_tfm.pipelines import Classifier, Translator
-from keras_tfm.server.engine import Engine
+from keras_tfm.server.engine import ERRORS, Engine
 from keras_tfm.server.limits import Limits
 from keras_tfm.text import Vocabulary
 from tests.decode.conftest import draw_transformer
@@ -76,8 +76,11 @@ class InProcess:
         return self.engine.describe()
 
     async def stream(self, text, target_prefix):
-        for state in self.engine.stream(text, target_prefix):
-            yield state
+        try:
+            for state in self.engine.stream(text, target_prefix):
+                yield state
+        except ERRORS as error:
+            yield error
 
 
 class Client:

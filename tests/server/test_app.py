@@ -151,7 +151,12 @@ def test_requests_that_tensorflow_serving_rejects_are_rejected(client, body, mes
             "`target_prefix` has a lone surrogate",
         ),
         (413, {"text": "a" * 5_000}, "at most 5000 bytes"),
-        (422, {"text": "a", "format": "rtf"}, "format: Input should be"),
+        (422, {"text": "a", "format": "rtf"}, "^format: Input should be"),
+        (422, {"text": "a", "num_hypotheses": True}, "num_hypotheses: .*valid integer"),
+        (422, {"text": "a", "num_hypotheses": "2"}, "num_hypotheses: .*valid integer"),
+        (422, {"text": "a", "return_attention": "yes"}, "attention: .*valid boolean"),
+        (422, b'{"text": "a", "text": "b"}', r'got the key "text" twice\.'),
+        (422, '{"text": "a"}'.encode("utf-16"), "got byte 0, which is not UTF-8"),
         (422, {"text": "<b>a", "format": "xml"}, "well-formed XML"),
         (
             422,
@@ -470,7 +475,8 @@ def test_several_models_answer_under_their_names(client, classifier):
     assert "got one for classification" in client_of_two.error(
         404, "/moods/translate", translate
     )
-    assert client_of_two.error(404, "/translate", translate) == "Not Found"
+    error = client_of_two.error(404, "/translate", translate)
+    assert "needs the path of a model, such as /animals/translate" in error
     assert "<html" in client_of_two.send("/animals/").text
     # One model keeps the paths that it has alone.
     client_of_two.app = make_apps({"animals": client.model}, Limits(**LIMITS))

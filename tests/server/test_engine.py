@@ -10,7 +10,6 @@ from keras_tfm.server.engine import Engine, Job
 from keras_tfm.server.errors import FULL
 from keras_tfm.server.local import LocalClient
 from tests.pipelines.test_classifier import CLASSES, network
-from tests.pipelines.test_pivoting import install_langid
 from tests.runtime.conftest import count_compilations
 from tests.server.conftest import TEXTS, Client, InProcess
 
@@ -227,7 +226,7 @@ def test_a_pivot_is_served():
 
 @pytest.mark.slow
 def test_detected_languages_are_served(monkeypatch):
-    install_langid(monkeypatch)
+    pytest.importorskip("py3langid")
     monkeypatch.setattr(pivoting, "PACKAGED", {})
     engine = Engine("auto-fr", beam_size=2)
     engine.warm_up((16,))

@@ -107,7 +107,7 @@ def test_one_process_serves_and_finishes_its_requests(folder, texts):
             url = httpx.URL(address)
             with socket.create_connection((url.host, url.port), timeout=60) as raw:
                 raw.sendall(b"GET / HTTP/1.1\r\nlarge: ".ljust(2**16 + 1, b"a"))
-                assert raw.recv(99).startswith(b"HTTP/1.1 400 ")
+                assert raw.recv(99).startswith(b"HTTP/1.1 431 ")
             check_graceful_stop(address, process, pool, texts)
         assert "Traceback" not in (errors := process.stderr.read()), errors
     finally:

@@ -1,0 +1,85 @@
+"""Reads request bodies: JSON strictly, and forms as JSON."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import fastapi
+from fastapi.routing import APIRoute
+from starlette.datastructures import MutableHeaders
+from starlette.exceptions import HTTPException
+
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+FORM_PATHS = ("/translate", "/detect")  # of LibreTranslate's interface
+KINDS = ("our body", "body of LibreTranslate")  # of `/translate`
+
+
+class RepeatedKey(ValueError):
+    """An object of JSON has a key twice."""
+
+
+class StrictRequest(fastapi.Request):
+    """A request whose JSON is UTF-8 and has each key once."""
+
+    async def json(self) -> Any:
+        text = (await self.body()).decode("utf-8-sig")
+        return json.loads(text, object_pairs_hook=_unique)
+
+
+class StrictRoute(APIRoute):
+    """A route that reads its body as `StrictRequest`.
+
+    A form with `q`, which only LibreTranslate's clients send, is read as an
+    object of JSON.
+    """
+
+    def get_route_handler(self) -> Callable:
+        handler = super().get_route_handler()
+
+        async def strict_handler(request: fastapi.Request) -> fastapi.Response:
+            request = StrictRequest(request.scope, request.receive)
+            if self.path.endswith(FORM_PATHS) and media_type(request) in FORMS:
+                request = await _from_form(request)
+            return await handler(request)
+
+        return strict_handler
+
+
+def media_type(request: fastapi.Request) -> str:
+    """Returns the media type of a body, in lower case, without parameters."""
+    return request.headers.get("content-type", "").split(";")[0].strip().lower()
+
+
+def is_libretranslate(body: Any) -> bool:
+    """Returns whether a body is one of LibreTranslate's interface."""
+    return isinstance(body, dict) and "q" in body
+
+
+async def _from_form(request):
+    """Returns a request with a form as JSON, if it has `q`."""
+    body = await request.body()  # the form is read from it
+    try:
+        async with request.form(max_files=0, max_fields=20) as form:
+            fields = {name: str(value) for name, value in form.items()}
+    except HTTPException as error:
+        raise HTTPException(400, f"The form is invalid: {error.detail}") from None
+    converted = StrictRequest(dict(request.scope), request.receive)
+    if "q" not in fields:
+        converted._body = body
+        return converted
+    # Forms have CR LF as line breaks.
+    fields["q"] = "\n".join(fields["q"].splitlines())
+    headers = MutableHeaders(raw=list(request.scope["headers"]))
+    headers["content-type"] = "application/json"
+    converted.scope["headers"] = headers.raw
+    converted._body = json.dumps(fields).encode()
+    return converted
+
+
+def _unique(pairs):
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        repeated = next(name for name in names if names.count(name) > 1)
+        raise RepeatedKey(f"the key {json.dumps(repeated)[:80]} twice.")
+    return content

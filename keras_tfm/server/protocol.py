@@ -1,0 +1,84 @@
+"""HTTP/1.1 of uvicorn, with a time limit for request headers."""
+
+import asyncio
+import sys
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from keras_tfm.server.access import HEADER_BYTES, SECURITY_HEADERS, error_bytes
+
+
+class LimitedProtocol(H11Protocol):
+    """Closes connections that do not send whole request headers in time.
+
+    uvicorn waits for them without limit, so that idle clients could use up the
+    file descriptors of the server.
+
+    Args:
+        header_timeout: float > 0, in seconds, from the connection or from the
+            first byte after a response to the end of the headers. Past it a
+            client that has sent something gets status 408.
+        *args, **kwargs: of uvicorn's protocol.
+    """
+
+    def __init__(self, header_timeout: float, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.header_timeout = header_timeout
+        self._header_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._start_timer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._stop_timer()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self._waits_for_client():
+            self._stop_timer()
+        elif self._header_timer is None:  # more bytes do not prolong it
+            self._start_timer()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers a request that is not HTTP, or whose headers are too long."""
+        status = getattr(sys.exception(), "error_status_hint", 400)
+        if status == 431:
+            msg = f"A request must have at most {HEADER_BYTES} bytes of headers."
+        self._send_error(status, msg)
+
+    def _waits_for_client(self):
+        """Returns whether no request is being answered."""
+        return self.cycle is None or self.cycle.response_complete
+
+    def _start_timer(self):
+        self._header_timer = self.loop.call_later(self.header_timeout, self._end)
+
+    def _stop_timer(self):
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+            self._header_timer = None
+
+    def _end(self):
+        self._header_timer = None
+        if self.transport.is_closing() or not self._waits_for_client():
+            return
+        has_begun = bool(self.conn.trailing_data[0])
+        if has_begun and self.conn.our_state is h11.IDLE:
+            message = f"The headers must arrive within {self.header_timeout:g} seconds."
+            self._send_error(408, message)
+        self.transport.close()
+
+    def _send_error(self, status, message):
+        body, headers = error_bytes(status, message)
+        headers = {**headers, **SECURITY_HEADERS}
+        events = (
+            h11.Response(status_code=status, headers=list(headers.items())),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        )
+        for event in events:
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()

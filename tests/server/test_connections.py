@@ -1,0 +1,141 @@
+"""Connections of slow, silent and strange clients, over real sockets."""
+
+import contextlib
+import json
+import socket
+import threading
+import time
+
+import pytest
+
+from keras_tfm.server.access import HEADER_BYTES, SECURITY_HEADERS
+from keras_tfm.server.limits import Limits
+from tests.server.conftest import DESCRIPTION
+
+pytestmark = pytest.mark.backend("torch")
+HEADER_TIMEOUT = 1.0
+REQUEST = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+class Describing:
+    """A model that only describes itself."""
+
+    async def describe(self):
+        return DESCRIPTION
+
+
+@pytest.fixture(scope="module")
+def port():
+    """The port of a server that waits a second for headers."""
+    uvicorn = pytest.importorskip("uvicorn")
+    from keras_tfm.server.app import make_app
+    from keras_tfm.server.listen import configure
+
+    limits = Limits(header_timeout=HEADER_TIMEOUT)
+    app = make_app(Describing(), "animals", limits)
+    server = uvicorn.Server(configure(app, "127.0.0.1", 0, limits))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    yield server.servers[0].sockets[0].getsockname()[1]
+    server.should_exit = True
+    thread.join()
+
+
+@pytest.fixture
+def connect(port):
+    with contextlib.ExitStack() as stack:
+        yield lambda: stack.enter_context(
+            socket.create_connection(("127.0.0.1", port), timeout=20)
+        )
+
+
+def read(connection):
+    """Returns all bytes until the server closes the connection."""
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while data := connection.recv(65_536):
+            received += data
+    return received
+
+
+def trickle(connection, line, seconds=15):
+    """Sends a line again and again until the server closes the connection."""
+    begin = time.monotonic()
+    with contextlib.suppress(OSError):
+        while time.monotonic() - begin < seconds:
+            connection.sendall(line)
+            time.sleep(0.1)
+    return time.monotonic() - begin
+
+
+def check_error(answer, status):
+    head, _, body = answer.partition(b"\r\n\r\n")
+    lines = head.decode().lower().split("\r\n")
+    assert lines[0].startswith(f"http/1.1 {status} ")
+    for name, value in SECURITY_HEADERS.items():
+        assert f"{name}: {value}".lower() in lines
+    return json.loads(body)["error"]
+
+
+def test_a_silent_connection_is_closed(connect):
+    connection, begin = connect(), time.monotonic()
+    assert read(connection) == b""
+    assert 0.9 * HEADER_TIMEOUT < time.monotonic() - begin < 5
+
+
+def test_trickled_headers_end_with_a_message(connect):
+    connection = connect()
+    connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+    assert HEADER_TIMEOUT * 0.9 < trickle(connection, b"x: y\r\n") < 5
+    connection = connect()
+    connection.sendall(b"GET / HTTP/1.1\r\n")
+    error = check_error(read(connection), 408)
+    assert error == "The headers must arrive within 1 seconds."
+
+
+def test_an_idle_connection_serves_several_requests_and_is_closed(connect):
+    connection = connect()
+    for _ in range(3):  # longer than the limit in all
+        connection.sendall(REQUEST[:10])
+        time.sleep(0.5 * HEADER_TIMEOUT)
+        connection.sendall(REQUEST[10:])
+        assert b"HTTP/1.1 200 OK" in connection.recv(65_536)
+    connection.sendall(REQUEST[:10])
+    assert HEADER_TIMEOUT * 0.9 < trickle(connection, b"a") < 5
+    connection, begin = connect(), time.monotonic()
+    connection.sendall(REQUEST)
+    read(connection)
+    assert time.monotonic() - begin < 10
+
+
+def test_a_body_after_its_answer_does_not_hold_the_connection(connect):
+    connection = connect()
+    connection.sendall(
+        b"POST /nothing HTTP/1.1\r\nHost: localhost\r\nContent-Length: 900000\r\n\r\n"
+    )
+    assert b"404" in connection.recv(65_536)
+    assert trickle(connection, b"a") < 10
+
+
+def test_headers_beyond_the_limit_are_rejected(connect):
+    def send(headers):
+        connection = connect()
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n" + headers)
+        return check_error(read(connection), 431)
+
+    long = b"large: " + b"a" * HEADER_BYTES
+    assert "at most 65536 bytes" in send(long)  # without an end
+    assert "headers of 65536 bytes in all" in send(long + b"\r\n\r\n")
+    assert "at most 100 headers" in send(b"x: y\r\n" * 100 + b"\r\n")
+    connection = connect()
+    connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n")
+    connection.sendall(b"x: y\r\n" * 98 + b"connection: close\r\n\r\n")
+    assert read(connection).startswith(b"HTTP/1.1 200")
+
+
+def test_what_is_not_http_is_rejected(connect):
+    connection = connect()
+    connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
+    assert check_error(read(connection), 400) == "Invalid HTTP request received."
