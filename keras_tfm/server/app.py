@@ -77,14 +77,16 @@ class TranslateRequest(pydantic.BaseModel, extra="forbid", strict=True):
 class StreamRequest(pydantic.BaseModel, extra="forbid", strict=True):
     """The body of `/translate/stream`."""
 
-    text: str
-    target_prefix: str | None = None
+    text: str = pydantic.Field(description="A text.")
+    target_prefix: str | None = pydantic.Field(
+        None, description="The beginning of the translation."
+    )
 
 
 class ClassifyRequest(pydantic.BaseModel, extra="forbid", strict=True):
     """The body of `/classify`."""
 
-    text: str | list[str]
+    text: str | list[str] = pydantic.Field(description="A text or a list of texts.")
 
 
 # Ours has `text`, that of LibreTranslate `q`.
@@ -209,6 +211,7 @@ def make_app(
     metrics, app = Metrics(), _new_app(limits, version)
     app.add_middleware(metrics.middleware)
     app.state.service = service = Service(client, limits)
+    app.state.models = {"./": (name, service)}
     libre = LibreTranslate([service])
     _add_general_routes(app, service, metrics)
     _add_model_routes(app, service, libre)
@@ -231,8 +234,12 @@ def make_apps(clients: Mapping[str, Client], limits: Limits) -> fastapi.FastAPI:
     if len(apps) == 1:
         return next(iter(apps.values()))
     root, services = _new_app(limits), [app.state.service for app in apps.values()]
+    names = dict(zip(apps, services, strict=True))
     for name, app in apps.items():
         root.mount(f"/{name}", app)
+        app.state.models = _paths(names, "../")
+    root.state.models = _paths(names, "")
+    _add_pages(root, limits)
     libre = LibreTranslate(services)
     libretranslate.add(root, libre, limits)
 
@@ -252,9 +259,7 @@ def make_apps(clients: Mapping[str, Client], limits: Limits) -> fastapi.FastAPI:
     @root.get("/health")
     async def health():
         """Returns status 200 if all models answer now, and what each can do."""
-        descriptions = await asyncio.gather(
-            *(service.describe(alive=True) for service in services)
-        )
+        descriptions = await asyncio.gather(*map(_health, services))
         return {"status": "ok", "models": dict(zip(apps, descriptions, strict=True))}
 
     return root
@@ -266,6 +271,7 @@ def _new_app(limits, version="1"):
         title="keras-tfm",
         description="Translates and classifies text.",
         version=version,
+        docs_url=None,
         redoc_url=None,
     )
     app.router.route_class = StrictRoute
@@ -277,16 +283,56 @@ def _new_app(limits, version="1"):
     return app
 
 
-def _add_general_routes(app, service, metrics):
-    @app.get("/", include_in_schema=False)
-    async def page():
-        text = importlib.resources.files(__package__).joinpath("page.html")
+def _paths(services, prefix):
+    """Maps the relative addresses of models to their names and services."""
+    return {f"{prefix}{name}/": (name, service) for name, service in services.items()}
+
+
+async def _health(service):
+    description = await service.describe(alive=True)
+    return {key: value for key, value in description.items() if key != "weaknesses"}
+
+
+def _add_pages(app, limits):
+    """Adds the page to try models, the page of the API, and what they read."""
+
+    def page(file):
+        text = importlib.resources.files(__package__).joinpath(file)
         return HTMLResponse(text.read_text("utf-8"), headers=PAGE_HEADERS)
+
+    @app.get("/", include_in_schema=False)
+    async def try_models():
+        return page("page.html")
+
+    @app.get("/docs", include_in_schema=False)
+    async def describe_api():
+        return page("docs.html")
+
+    @app.get("/models")
+    async def models(request: fastapi.Request):
+        """The models of the server: addresses, languages, weaknesses."""
+        entries = request.app.state.models
+        descriptions = await asyncio.gather(
+            *(service.describe() for _, service in entries.values())
+        )
+        return {
+            "needs_key": limits.access.api_key is not None,
+            "models": [
+                {"name": name, "address": address, **description}
+                for (address, (name, _)), description in zip(
+                    entries.items(), descriptions, strict=True
+                )
+            ],
+        }
+
+
+def _add_general_routes(app, service, metrics):
+    _add_pages(app, service.limits)
 
     @app.get("/health")
     async def health():
         """Returns status 200 if the model answers now."""
-        return {"status": "ok", **await service.describe(alive=True)}
+        return {"status": "ok", **await _health(service)}
 
     @app.get("/metrics", response_class=PlainTextResponse)
     async def prometheus():

@@ -11,6 +11,7 @@ from keras_tfm.decode.protocol import Capabilities
 from keras_tfm.pipelines.glossary import GlossaryTranslator
 from keras_tfm.pipelines.loading import load
 from keras_tfm.pipelines.markup_translation import translate_markup
+from keras_tfm.pipelines.model_card import known_weaknesses
 from keras_tfm.pipelines.pivoting import (
     AnyTranslator,
     AutoTranslator,
@@ -110,6 +111,7 @@ class Engine:
         self._languages = tuple(filter(None, languages)) or languages_of(name)
         if isinstance(self.model, PivotTranslator | AutoTranslator):
             self._languages = tuple(name.split("-"))
+        self._weaknesses = known_weaknesses(name)
         translates = isinstance(self.model, AnyTranslator)
         self.task = "translation" if translates else "classification"
         if not translates and self.model.paired:
@@ -149,7 +151,11 @@ class Engine:
 
     def describe(self) -> dict[str, Any]:
         """Returns what the model can do, as JSON values."""
-        shared = {"kind": self.task, "languages": list(self._languages)}
+        shared = {
+            "kind": self.task,
+            "languages": list(self._languages),
+            "weaknesses": self._weaknesses,
+        }
         if self.task == "classification":
             return {**shared, "classes": self.model.classes}
         has_attention = False

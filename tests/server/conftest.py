@@ -32,6 +32,7 @@ DESCRIPTION = {
     "attention": True,
     "streams": True,
     "languages": [],
+    "weaknesses": [],
 }
 
 
