@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import sys
 from typing import Annotated, Literal
 
 import tyro
@@ -331,6 +332,13 @@ class Serve(Cluster, Languages):
     warm_up: tuple[int, ...] = (32, 64, 128)
     """Source lengths, in tokens, to compile for before the server is ready.
     Empty: each is compiled while its first request waits."""
+
+    def run(self) -> int:
+        """Says what is loaded, since Keras takes seconds, and serves."""
+        if self.write_config is None:
+            title = ", ".join(self.models)
+            print(f"Loading {title} ...", file=sys.stderr, flush=True)
+        return super().run()
 
 
 @dataclasses.dataclass(frozen=True)

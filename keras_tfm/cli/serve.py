@@ -62,7 +62,6 @@ def _run_here(flags, models):
         access.hosts_for(flags.host, flags.allowed_hosts),
         access.read_key(flags.api_key_file),
     )
-    print(f"Loading {title} and warming up ...", file=sys.stderr, flush=True)
     start.run(
         {name: {"name": model, **options} for name, model in models.items()},
         flags.host,
@@ -165,6 +164,11 @@ def _check(flags):
         ray_cluster.check_alone(flags, ("gpus_per_worker", "cpus_per_worker"))
     else:
         ray_cluster.check(flags)
+        if flags.api_key_file is not None or flags.allowed_hosts:
+            raise ValueError(
+                "--api-key-file and --allowed-hosts are of a server without --cluster. "
+                "Set KERAS_TFM_API_KEY, and check the header Host in the proxy."
+            )
     if any(length < 1 for length in flags.warm_up):
         lengths = " ".join(map(str, flags.warm_up))
         raise ValueError(f"--warm-up must hold lengths of at least 1; got {lengths}.")

@@ -11,6 +11,7 @@ import pydantic
 from ray import serve
 
 from keras_tfm.pipelines import pivoting
+from keras_tfm.server.access import Access, read_key
 from keras_tfm.server.app import make_app
 from keras_tfm.server.engine import WARM_UP
 from keras_tfm.server.limits import Limits
@@ -47,16 +48,17 @@ def build(args: Arguments) -> serve.Application:
 
     It has two deployments, whose options a configuration can replace: `Model`,
     replicas that each claim GPUs and hold the model, and `Http`, processes that
-    read and check requests. Both are scaled by the requests in flight.
+    read and check requests. Both are scaled by the requests in flight. An API
+    key comes from `KERAS_TFM_API_KEY` where this function runs.
 
     Args:
         args: `Arguments`.
 
     Raises:
-        ValueError: there is no such model, or a limit is out of its range.
+        ValueError: there is no such model, or a limit or the key is invalid.
     """
     pivoting.check_name(args.model)
-    limits = Limits(**args.limits)
+    limits = Limits(**args.limits, access=Access(api_key=read_key(None)))
     replicas = Replica.options(
         name=MODEL,
         # Above half a batch in flight for each replica, another one starts.

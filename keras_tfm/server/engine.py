@@ -1,7 +1,8 @@
 """Answers jobs with a model: batches of them, or each with others in flight."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -128,7 +129,11 @@ class Engine:
         if can_share and SharedTranslator.supports(self.model):
             self._shared = SharedTranslator(self.model, batch_size)
 
-    def warm_up(self, lengths: Sequence[int] | None = WARM_UP) -> None:
+    def warm_up(
+        self,
+        lengths: Sequence[int] | None = WARM_UP,
+        progress: Callable[[str], None] = lambda message: None,
+    ) -> None:
         """Compiles what texts of usual lengths need, so that no request waits.
 
         n-best lists, attention and streams, which are rarer, are compiled for
@@ -137,17 +142,30 @@ class Engine:
         Args:
             lengths: ints >= 1, in tokens, ascending. None or
                 empty: only what one short text needs.
+            progress: function that gets a message before each step.
         """
-        self._answer_together([Job(["a"])])
-        if self.task != "translation" or not lengths:
-            return
-        (self._shared or self.model).warm_up(lengths)
+        steps: list = [("one short text", lambda: self._answer_together([Job(["a"])]))]
+        if self.task == "translation" and lengths:
+            model = self._shared or self.model
+            title = f"translations of up to {lengths[-1]} tokens"
+            steps.append((title, lambda: model.warm_up(lengths)))
+            for name, options in self._variants().items():
+                title = f"{name} of up to {lengths[:2][-1]} tokens"
+                warm_up = functools.partial(self._single.warm_up, lengths[:2])
+                steps.append((title, functools.partial(warm_up, **options)))
+        for number, (title, step) in enumerate(steps, 1):
+            progress(f"warming up, {number} of {len(steps)}: {title}")
+            step()
+
+    def _variants(self):
+        """Returns the options of the rarer kinds of answers."""
         description = self.describe()
-        variants = [self._options(True, False)]
-        variants += [self._options(True, True)] if description["attention"] else []
-        variants += [GREEDY] if description["streams"] else []
-        for options in variants:
-            self._single.warm_up(lengths[:2], **options)
+        variants = {"alternatives": self._options(True, False)}
+        if description["attention"]:
+            variants["attention"] = self._options(True, True)
+        if description["streams"]:
+            variants["streams"] = GREEDY
+        return variants
 
     def describe(self) -> dict[str, Any]:
         """Returns what the model can do, as JSON values."""

@@ -442,6 +442,8 @@ def test_the_pages_load_nothing_from_other_servers(client, path):
         (["--workers", "-1"], "--workers must be at least 1; got -1."),
         (["--warm-up", "32", "0"], "lengths of at least 1; got 32 0."),
         (["--timeout", "0"], "--timeout must be positive and finite; got 0.0."),
+        (["--max-tokens", "0"], "--max-tokens must be at least 1; got 0."),
+        (["--header-timeout", "0"], "--header-timeout must be positive and finite"),
         (["--timeout", "nan"], "--timeout must be positive and finite; got nan."),
     ],
 )
@@ -505,3 +507,7 @@ def test_models_have_different_names(folder, tmp_path, capsys):
     assert "--name must name a single MODEL" in capsys.readouterr().err
     assert main(["serve", folder, "--gpus-per-worker", "1"]) == 1
     assert "--gpus-per-worker needs --cluster" in capsys.readouterr().err
+    assert main(["serve", folder, "--cluster", "auto", "--api-key-file", "key"]) == 1
+    assert "Set KERAS_TFM_API_KEY" in capsys.readouterr().err
+    assert main(["serve", folder, "--api-key-file", str(tmp_path / "no")]) == 1
+    assert "no" in capsys.readouterr().err

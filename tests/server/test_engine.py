@@ -60,7 +60,15 @@ def test_models_that_cannot_be_served_are_rejected(vocabulary, folder, tmp_path)
 def test_a_warm_engine_compiles_nothing(folder, monkeypatch):
     engine = Engine(folder)
     compilations = count_compilations(monkeypatch)
-    engine.warm_up((16,))
+    messages = []
+    engine.warm_up((8, 16), progress=messages.append)
+    assert messages == [
+        "warming up, 1 of 5: one short text",
+        "warming up, 2 of 5: translations of up to 16 tokens",
+        "warming up, 3 of 5: alternatives of up to 16 tokens",
+        "warming up, 4 of 5: attention of up to 16 tokens",
+        "warming up, 5 of 5: streams of up to 16 tokens",
+    ]
     assert compilations
     compilations.clear()
     for texts in (["a house"], ["a boat", "an old man"]):
