@@ -72,6 +72,7 @@ def _run_here(flags, models):
         lambda port: print(
             f"{title} at http://{flags.host}:{port}", file=stdout, flush=True
         ),
+        lambda message: print(message, file=sys.stderr, flush=True),
     )
 
 

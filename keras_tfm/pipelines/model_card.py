@@ -3,9 +3,10 @@
 import os
 import pathlib
 import re
+from collections.abc import Iterable
 
 from keras_tfm.pipelines import pretrained
-from keras_tfm.pipelines.pivoting import pivot_names
+from keras_tfm.pipelines.pivoting import auto_target, pivot_names, routes_to
 
 WEAKNESSES = "## Known weaknesses"
 _LINK = re.compile(r"\[([^]]*)\]\([^)]*\)")
@@ -15,8 +16,8 @@ def known_weaknesses(name: str | os.PathLike | pretrained.Preset) -> list[str]:
     """Returns what a model card lists under "Known weaknesses".
 
     Args:
-        name: a preset, a pair of languages that two presets make, or a folder
-            with a card, `README.md`.
+        name: a preset, a name of several such as `"de-fr"` and `"auto-fr"`, or
+            a folder with a card, `README.md`.
 
     Returns:
         list of str, in plain text; empty without a card.
@@ -28,8 +29,10 @@ def known_weaknesses(name: str | os.PathLike | pretrained.Preset) -> list[str]:
         assert any("names" in item for item in known_weaknesses("en-de"))
         ```
     """
-    steps = pivot_names(name)
-    if steps is not None:
+    steps: Iterable[str] = pivot_names(name) or ()
+    if target := auto_target(name):
+        steps = sorted({step for route in routes_to(target).values() for step in route})
+    if steps:
         items = [item for step in steps for item in known_weaknesses(step)]
         return list(dict.fromkeys(items))
     folder = pretrained.locate(name)

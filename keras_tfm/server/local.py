@@ -4,7 +4,7 @@ import asyncio
 import concurrent.futures
 import logging
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from keras_tfm.server.engine import ERRORS, Engine, Job
@@ -128,6 +128,7 @@ def load(
     limits: Limits,
     queue_size: int,
     warm_up: Sequence[int],
+    progress: Callable[[str], None] = lambda message: None,
 ) -> dict[str, LocalClient]:
     """Loads models into this process, and warms them up.
 
@@ -136,18 +137,20 @@ def load(
         limits: `Limits`.
         queue_size: int >= 1, jobs of a model at once.
         warm_up: ints >= 1, in tokens, see `Engine.warm_up`.
+        progress: function that gets a message before each step.
 
     Raises:
         ValueError, OSError: a model cannot be loaded.
     """
     clients = {}
     for name, arguments in models.items():
+        progress(f"{name}: loading")
         engine = Engine(
             **arguments,
             max_attention_tokens=limits.max_attention_tokens,
             batch_size=limits.batch_size,
             timeout=limits.timeout,
         )
-        engine.warm_up(warm_up)
+        engine.warm_up(warm_up, lambda step, name=name: progress(f"{name}: {step}"))
         clients[name] = LocalClient(engine, limits.batch_size, queue_size)
     return clients

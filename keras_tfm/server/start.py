@@ -22,6 +22,7 @@ def run(
     limits: Limits,
     warm_up: Sequence[int],
     ready: Callable[[int], None] = lambda port: None,
+    progress: Callable[[str], None] = lambda message: None,
 ) -> None:
     """Serves until a signal arrives, and finishes the requests in flight.
 
@@ -35,6 +36,8 @@ def run(
         limits: `Limits`.
         warm_up: ints >= 1, in tokens, see `Engine.warm_up`.
         ready: function of the port, called when requests are accepted.
+        progress: function that gets a message before each step until then.
+            Workers write theirs to standard error.
 
     Raises:
         OSError: the address is taken.
@@ -43,7 +46,7 @@ def run(
     check_port(host, port)
     queue_size = worker_processes.queue_size(limits)
     if workers == 1:
-        clients = local.load(models, limits, queue_size, warm_up)
+        clients = local.load(models, limits, queue_size, warm_up, progress)
         app = make_apps(clients, limits.for_queue(queue_size))
         asyncio.run(listen(app, host, port, limits, ready))
         return

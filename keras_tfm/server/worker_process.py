@@ -90,7 +90,10 @@ class _Worker:
 def _load(*arguments):
     from keras_tfm.server import local
 
-    return local.load(*arguments)
+    def progress(message):
+        sys.stderr.write(f"{message}\n")
+
+    return local.load(*arguments, progress)
 
 
 def main() -> None:

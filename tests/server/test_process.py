@@ -177,6 +177,7 @@ def test_lost_workers_are_replaced_and_requests_answered(folder, texts):
             assert len(workers := family.children(recursive=True)) == 2
             check_graceful_stop(address, process, pool, texts)
         errors = process.stderr.read()
+        assert errors.startswith("Loading ") and "warming up, 2 of " in errors
         assert errors.count("A worker ended with status -9.") == 2, errors
         assert "Traceback" not in errors, errors
         assert not any(map(is_running, workers))
