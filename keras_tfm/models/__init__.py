@@ -16,6 +16,7 @@ from keras_tfm.models.configurations import (
     transformer_tiny,
 )
 from keras_tfm.models.encoder import Encoder
+from keras_tfm.models.flops import training_flops
 from keras_tfm.models.layouts import LAYOUTS
 from keras_tfm.models.masked_lm import MaskedLM
 from keras_tfm.models.recurrent_seq2seq import RecurrentSeq2Seq
@@ -34,6 +35,7 @@ __all__ = [
     "TranslationEstimator",
     "bert_encoder",
     "encoder_small",
+    "training_flops",
     "transformer_base",
     "transformer_big",
     "transformer_table_3",

@@ -10,7 +10,14 @@ from keras_tfm.layers.positions import SinusoidalPositions
 from keras_tfm.models.encoder import Encoder
 from keras_tfm.models.transformer import Transformer
 
-# Vaswani et al. 2017, table 3: what each row changes of the base model.
+# Vaswani et al. 2017, table 3: the base model, and what each row changes of it.
+TABLE_3_BASE = {
+    "num_layers": 6,
+    "embedding_dim": 512,
+    "intermediate_dim": 2048,
+    "num_heads": 8,
+    "dropout": 0.1,
+}
 TABLE_3 = {
     "base": {},
     "A1": {"num_heads": 1, "key_dim": 512, "value_dim": 512},
@@ -153,15 +160,8 @@ def transformer_table_3(row: str, vocabulary_size: int, **options: Any) -> Trans
     """
     if row not in TABLE_3:
         raise ValueError(f"`row` must be one of {list(TABLE_3)}; got row={row!r}.")
-    base = {
-        "num_layers": 6,
-        "embedding_dim": 512,
-        "intermediate_dim": 2048,
-        "num_heads": 8,
-        "dropout": 0.1,
-        "tie": "all",
-    }
-    return Transformer(vocabulary_size, **{**base, **TABLE_3[row], **options})
+    config = {**TABLE_3_BASE, "tie": "all", **TABLE_3[row], **options}
+    return Transformer(vocabulary_size, **config)
 
 
 def transformer_tiny(vocabulary_size: int, **options: Any) -> Transformer:

@@ -96,6 +96,8 @@ def _argument(field, doc):
 
 
 def _metavar(kind):
+    if kind is bool:
+        return "{True,False}"
     arguments = typing.get_args(kind)
     if typing.get_origin(kind) is typing.Literal:
         return "{" + ",".join(arguments) + "}"

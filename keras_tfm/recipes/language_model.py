@@ -20,7 +20,13 @@ import numpy as np
 
 from keras_tfm import decode, models, pipelines, plot, runtime, text, training
 from keras_tfm.pipelines import saving
-from keras_tfm.recipes import devices, labeled_corpora, runs, vocabularies
+from keras_tfm.recipes import (
+    devices,
+    labeled_corpora,
+    runs,
+    training_cost,
+    vocabularies,
+)
 from keras_tfm.recipes.devices import Devices
 from keras_tfm.recipes.flags import JitCompile, jit_argument
 from keras_tfm.text.files import numbered_lines
@@ -196,6 +202,8 @@ def train(
         shutil.rmtree(out / saving.UNFINISHED)
         sampler = Sampler(flags, local, vocabulary, texts["test"])
         sampler.write(out / "samples.txt")
+    epochs = len(history["seconds"])
+    result |= training_cost.of_rows(model, rows["train"], flags.batch_size, epochs)
     result |= {
         "parameters": model.count_params(),
         "train_tokens": rows["train"].num_tokens,

@@ -18,21 +18,25 @@ from typing import Annotated, Literal
 import keras
 import tyro
 
-from keras_tfm import decode, models, pipelines, text, training
+from keras_tfm import models, pipelines, text, training
 from keras_tfm.pipelines import saving
 from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.recipes import (
+    configuration,
     corpora,
     devices,
     fine_tuning,
+    length_limits,
     multilingual,
     runs,
     tokenization,
+    training_cost,
     translation_defaults,
     translation_figures,
     translation_scores,
     vocabularies,
 )
+from keras_tfm.recipes.configuration import Configuration
 from keras_tfm.recipes.devices import Devices
 from keras_tfm.recipes.flags import JitCompile, jit_argument
 from keras_tfm.recipes.mixture import Mixture
@@ -40,8 +44,6 @@ from keras_tfm.recipes.tokenization import Tokenization
 from keras_tfm.recipes.translation_defaults import AnyModel
 from keras_tfm.training import processes
 
-MAX_LENGTH = 256  # tokens of either side of a training pair
-MAX_SOURCE_LENGTH = 1_024  # tokens of a source to translate
 # Flags that may change when a run is resumed.
 RESUMABLE = ("out", "epochs", "cooldown_epochs", "average_last", "evaluate_every")
 RESUMABLE += ("beam_size", "length_penalty", "max_bad_rate", "save_every")
@@ -112,8 +114,6 @@ class Model:
     size: Literal["small", "tiny", "medium", "base", "big"] | None = None
     """Configuration of the model: small is tiny with two layers; medium has
     four encoder layers and two decoder layers of dimension 256."""
-    num_layers: tuple[int, int] | None = None
-    """Layers of the encoder and of the decoder, in place of those of --size."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,7 +195,17 @@ class Run:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags(Data, Mixture, Model, Vocabulary, Optimization, Devices, Decoding, Run):
+class Flags(
+    Data,
+    Mixture,
+    Model,
+    Configuration,
+    Vocabulary,
+    Optimization,
+    Devices,
+    Decoding,
+    Run,
+):
     """The flags of a run; None stands for a default that fits the corpus."""
 
     @property
@@ -228,12 +238,12 @@ def train(
     keras.utils.set_random_seed(flags.seed)
     parent = fine_tuning.load_parent(flags)
     tokens = tokenization.make(flags, corpus, out, parent)
-    check_lengths(flags, corpus, tokens, parent)
-    runs.write_json(out / "flags.json", identity)
+    length_limits.check_sources(flags, corpus, tokens, parent)
 
     batches, validation = make_batches(flags, corpus, tokens, parent)
     print(batches.report)
     model = make_model(flags, tokens.source, parent)
+    runs.write_json(out / "flags.json", identity)
     tokens_per_batch = batches.target_tokens_per_batch if flags.accumulate > 1 else None
     network = compile_network(flags, model, batches.steps_per_epoch, tokens_per_batch)
     translation_defaults.warn_of_few_updates(flags, batches.steps_per_epoch)
@@ -251,8 +261,11 @@ def train(
             translator.save(out / "model")
             shutil.rmtree(out / saving.UNFINISHED)
         result = translation_scores.evaluate(flags, translator, corpus, out)
+        result |= translation_scores.perplexity(translator, corpus.validation)
         if processes.is_first_process():
             translation_figures.draw(translator, corpus, trainer.history, out)
+    epochs = len(trainer.history["seconds"])
+    result |= training_cost.of_pairs(model, batches, epochs)
     result |= {
         "parameters": model.count_params(),
         "pairs": len(corpus.train),
@@ -269,33 +282,6 @@ def train(
     return result
 
 
-def check_lengths(
-    flags: Flags,
-    corpus: corpora.Corpus,
-    tokens: Tokenization,
-    parent: pipelines.Translator | None = None,
-) -> None:
-    """Rejects, before training, sources that could not be translated after
-    it."""
-    limit = min(MAX_SOURCE_LENGTH, max_positions(parent) or MAX_SOURCE_LENGTH)
-    limit -= tokens.num_source_tokens
-    for name, pairs in (("validation", corpus.validation), ("test", corpus.test)):
-        tagged = multilingual.tag(flags, pairs, flags.target)
-        rows = tokens.source.encode(tagged.source)
-        longest = max(range(len(rows)), key=lambda i: len(rows[i]))
-        if len(rows[longest]) > limit:
-            raise ValueError(
-                f"Sources must have at most {limit:,} tokens; got "
-                f"{len(rows[longest]):,} in pair {longest + 1} of the {name} set, "
-                f"{pairs.source[longest][:60]!r}... Split it or leave it out."
-            )
-
-
-def max_positions(parent: pipelines.Translator | None) -> int | None:
-    """Returns the number of learned positions of a model; None if unlimited."""
-    return None if parent is None else parent.decoder.max_positions
-
-
 def make_batches(
     flags: Flags,
     corpus: corpora.Corpus,
@@ -303,7 +289,7 @@ def make_batches(
     parent: pipelines.Translator | None = None,
 ) -> tuple[text.Batches, text.Batches]:
     """Makes the batches of training and of validation."""
-    longest = min(MAX_LENGTH, max_positions(parent) or MAX_LENGTH)
+    longest = length_limits.longest_side(flags, parent)
     options = {
         "vocabulary": tokens.source,
         "target_vocabulary": tokens.target,
@@ -337,8 +323,7 @@ def make_model(
     if flags.architecture == "recurrent":
         sizes = translation_defaults.RECURRENT_SIZES[flags.size]
         return models.RecurrentSeq2Seq(vocabulary.size, **config, **sizes)
-    if flags.num_layers is not None:
-        config["num_layers"] = flags.num_layers
+    config |= configuration.changes(flags)
     return translation_defaults.SIZES[flags.size](vocabulary.size, **config)
 
 
@@ -426,7 +411,7 @@ class Trainer:
             self.decoded,
             {"beam_size": 1},
             batch_size=128,
-            max_source_length=max_source_length(model),
+            max_source_length=length_limits.longest_source(model),
         )
         self.bleu = training.Bleu(
             corpus.validation.source,
@@ -467,12 +452,6 @@ class Trainer:
         return averaged
 
 
-def max_source_length(model: AnyModel) -> int:
-    """Returns the tokens of the longest source that a model translates."""
-    limit = decode.Capabilities.of(model).max_positions
-    return min(MAX_SOURCE_LENGTH, limit or MAX_SOURCE_LENGTH)
-
-
 def make_translator(
     flags: Flags, model: AnyModel, corpus: corpora.Corpus, tokens: Tokenization
 ) -> pipelines.Translator:
@@ -481,7 +460,7 @@ def make_translator(
         model,
         {"beam_size": flags.beam_size, "length_penalty": flags.length_penalty},
         split_tokens=tokenization.usual_length(corpus, tokens.source),
-        max_source_length=max_source_length(model),
+        max_source_length=length_limits.longest_source(model),
     )
 
 

@@ -6,7 +6,7 @@ import pathlib
 from typing import TYPE_CHECKING
 
 from keras_tfm import models
-from keras_tfm.recipes import augmentation, encoded, multilingual, runs
+from keras_tfm.recipes import augmentation, configuration, encoded, multilingual, runs
 from keras_tfm.recipes.flags import compiles_buckets
 
 if TYPE_CHECKING:  # which imports this module
@@ -94,7 +94,7 @@ LARGE_CORPUS = {
     "evaluate_every": 2,
 }
 # Configuration that a fine-tuned model brings along.
-OF_PARENT = ("size", "num_layers")
+OF_PARENT = ("size", *configuration.FIELDS)
 COUNTS = ("epochs", "average_last", "evaluate_every", "beam_size", "batch_tokens")
 COUNTS += ("num_buckets", "held_out", "warmup_steps", "save_every", "accumulate")
 
@@ -132,7 +132,7 @@ def complete(flags: "translation.Flags", num_pairs: int) -> "translation.Flags":
     if encoded.is_encoded_data(flags.data):
         defaults = {k: v for k, v in defaults.items() if k not in encoded.OF_ENCODE}
     unset = {k: v for k, v in defaults.items() if getattr(flags, k) is None}
-    flags = dataclasses.replace(flags, **unset)
+    flags = configuration.complete(dataclasses.replace(flags, **unset))
     if flags.cooldown_epochs > flags.epochs:
         raise ValueError(
             f"--cooldown-epochs must be at most --epochs {flags.epochs}; got "
@@ -186,13 +186,7 @@ def check(flags: "translation.Flags") -> None:
     runs.check_at_least(flags, 1, COUNTS)
     runs.check_at_least(flags, 0, ("cooldown_epochs", "length_penalty"))
     runs.check_ranges(flags)
-    if flags.num_layers is not None and (
-        min(flags.num_layers) < 1 or flags.architecture == "recurrent"
-    ):
-        raise ValueError(
-            "--num-layers must be at least 1 for encoder and decoder of a Transformer; "
-            f"got {flags.num_layers} with --architecture {flags.architecture}."
-        )
+    configuration.check(flags)
     if flags.data_weights and not encoded.is_encoded_data(flags.data):
         raise ValueError(
             "--data-weights needs folders of `keras-tfm encode` as --data; got --data "

@@ -1,5 +1,6 @@
 """Scores of a translator on a test set, with 95% intervals."""
 
+import math
 import pathlib
 import sys
 import time
@@ -11,7 +12,7 @@ import sacrebleu
 import sacrebleu.significance
 from sacrebleu.metrics.base import Metric, Score
 
-from keras_tfm import pipelines
+from keras_tfm import pipelines, text
 from keras_tfm.recipes import corpora
 from keras_tfm.training import processes
 
@@ -131,6 +132,31 @@ def evaluate(
         "test_pairs": len(sources),
         "translating_seconds": round(seconds, 1),
     }
+
+
+def perplexity(translator: pipelines.Translator, pairs: text.Pairs) -> dict[str, float]:
+    """Computes and prints the perplexity of the references.
+
+    Args:
+        translator: `pipelines.Translator`.
+        pairs: `text.Pairs`, the validation set. Pairs with an empty side, or a
+            reference of more tokens than the model has positions, do not count.
+
+    Returns:
+        dict of JSON values: perplexity per subword token, ends of sentences
+        included, without label smoothing.
+    """
+    longest = translator.decoder.max_positions or math.inf
+    lengths = map(len, translator.target_vocabulary.encode(pairs.target))
+    rows = zip(pairs.source, pairs.target, lengths, strict=True)
+    scored = processes.map_parts(
+        lambda part: [result.token_scores for result in translator.score(part)],
+        [(source, target) for source, target, length in rows if length < longest],
+    )
+    scores = np.concatenate([np.zeros(0), *scored])  # -inf without a source
+    value = math.exp(-np.mean(scores[np.isfinite(scores)]))
+    print(f"Validation perplexity per subword token: {value:.3f}")
+    return {"validation_perplexity": round(value, 4)}
 
 
 def score(translations: list[str], references: list[str], tokenize: str) -> dict:

@@ -16,6 +16,7 @@ import sacrebleu
 from keras_tfm import layers, models, pipelines, text
 from keras_tfm.recipes import (
     fine_tuning,
+    length_limits,
     multilingual,
     tokenization,
     translation,
@@ -191,7 +192,7 @@ def test_pairs_beyond_learned_positions_are_dropped(flags, tmp_path, capsys):
     # A sinusoidal model has no limit, whatever its `sequence_length`.
     parent = save_parent("sinusoids", sequence_length=12)
     sinusoidal = fine_tuning.load_parent(dataclasses.replace(tuned, init_from=parent))
-    assert translation.max_positions(sinusoidal) is None
+    assert length_limits.max_positions(tuned, sinusoidal) is None
 
 
 @pytest.mark.backend("torch")
@@ -348,7 +349,15 @@ def test_defaults_depend_on_the_corpus():
         ({"unpunctuated_rate": 1.5}, "--unpunctuated-rate must be from 0 to 1; got"),
         ({"init_from": "x"}, r"--from keeps .*got {'size': 'small', 'num_l"),
         ({"num_layers": (0, 2)}, r"--num-layers must be at least 1 .*got \(0, 2\)"),
-        ({"architecture": "recurrent"}, "--num-layers .*--architecture recurrent"),
+        ({"architecture": "recurrent"}, "--num-layers must .*--architecture recurrent"),
+        (
+            {"architecture": "recurrent", "num_layers": None, "key_dim": 8},
+            "--key-dim must be left out with --architecture recurrent.*'key_dim': 8",
+        ),
+        ({"init_from": "x", "normalize_first": False}, "--from .*first': False"),
+        ({"num_heads": 0}, "--num-heads must be at least 1; got 0"),
+        ({"num_heads": 3}, "`num_heads` must divide .*got num_heads=3 for dim"),
+        ({"sequence_length": 9}, "--sequence-length needs --positions learned"),
     ],
 )
 def test_invalid_flags_are_rejected(flags, tmp_path, changes, message):
@@ -356,6 +365,52 @@ def test_invalid_flags_are_rejected(flags, tmp_path, changes, message):
     with pytest.raises(ValueError, match=message):
         translation.main(changed)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.backend("torch")
+def test_flags_change_the_configuration_of_a_size():
+    """Vaswani et al. 2017, table 3: rows B, C, E, and the flags of pre-norm."""
+    changes = {
+        "num_layers": (2, 1),
+        "embedding_dim": 24,
+        "intermediate_dim": 10,
+        "num_heads": 3,
+        "key_dim": 4,
+        "value_dim": 5,
+        "positions": "learned",
+        "normalize_first": True,
+    }
+    flags = translation.Flags(**changes, size="tiny")
+    flags = translation_defaults.complete(flags, 99)
+    vocabulary = types.SimpleNamespace(size=50)
+    model = translation.make_model(flags, vocabulary)
+    assert {name: model.config[name] for name in changes} == changes
+    assert model.max_positions == flags.sequence_length == 256
+    attention = model.encoder_blocks[0].self_attention
+    assert attention.query_dense.kernel.shape == (24, 3, 4)
+    assert attention.value_dense.kernel.shape == (24, 3, 5)
+    unset = translation_defaults.complete(translation.Flags(size="medium"), 99)
+    assert translation.make_model(unset, vocabulary).config["normalize_first"]
+    post_norm = dataclasses.replace(unset, normalize_first=False)
+    assert not translation.make_model(post_norm, vocabulary).config["normalize_first"]
+
+
+@pytest.mark.backend("torch")
+def test_a_model_of_learned_positions_is_trained_and_translates(flags, tmp_path):
+    changed = dataclasses.replace(
+        flags,
+        positions="learned",
+        sequence_length=24,
+        out=str(tmp_path / "run"),
+        epochs=1,
+        average_last=1,
+    )
+    translation.main(changed)
+    translator = pipelines.Translator.load(tmp_path / "run" / "model")
+    assert translator.decoder.max_positions == 24
+    short = dataclasses.replace(changed, sequence_length=2, out=str(tmp_path / "short"))
+    with pytest.raises(ValueError, match="Sources must have at most 2 tokens"):
+        translation.main(short)
 
 
 @pytest.mark.backend("torch")
@@ -445,7 +500,7 @@ def test_the_language_tag_counts_towards_the_maximum_length(tmp_path, targets, l
         if rejected:
             message = r"at most 1,024 tokens.*1,025 in pair 2 of the validation set"
             with pytest.raises(ValueError, match=message):
-                translation.check_lengths(flags, corpus, tokens)
+                length_limits.check_sources(flags, corpus, tokens)
         else:
-            translation.check_lengths(flags, corpus, tokens)
+            length_limits.check_sources(flags, corpus, tokens)
     assert len(multilingual.tag_ids(flags, vocabulary)) == 1_024 - limit
