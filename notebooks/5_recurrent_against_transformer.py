@@ -16,6 +16,11 @@
 
 # %%
 # %matplotlib inline
+import importlib.util
+import json
+import os
+import subprocess
+import sys
 import time
 
 import keras
@@ -47,9 +52,13 @@ def numpy(tensor):
 # |---|---|---|---|
 # | self-attention | $n^2 d$ | $1$ | $1$ |
 # | recurrent | $n d^2$ | $n$ | $n$ |
+# | convolutional | $k n d^2$ | $1$ | $\log_k n$, dilated |
+# | self-attention, restricted | $r n d$ | $1$ | $n / r$ |
 #
-# for $n$ tokens of $d$ channels. The recurrent encoder here has two such
-# chains, as in Bahdanau et al.: one reads forwards and one reads backwards.
+# for $n$ tokens of $d$ channels, kernels of $k$ tokens, and neighborhoods of
+# $r$ tokens, outside of which a query attends to nothing. The recurrent encoder
+# here has two such chains, as in Bahdanau et al.: one reads forwards and one
+# reads backwards.
 
 # %%
 VOCABULARY, WIDTH = 20, 32
@@ -81,6 +90,49 @@ def transformer(num_layers=2, width=WIDTH):
 
 for model in (recurrent(), transformer()):
     print(f"{type(model).__name__:18}{model.count_params():,} parameters")
+
+# %% [markdown]
+# ## The operations of a layer, counted
+#
+# XLA, the compiler of JAX, counts the operations of a function that it has
+# compiled. `benchmarks/layer_costs.py` in the repository asks it about a layer
+# of each kind, for $n = 16$, $d = 64$, $k = 3$ and $r = 8$, and then for twice
+# as many tokens, and for twice as many channels.
+#
+# A mask saves nothing: dense attention computes all products and throws those
+# away that it masks. Restricted attention needs $r n d$ only if it is computed
+# in chunks. The heads of a Transformer also project queries, keys, values and
+# outputs, which costs $n d^2$ and is not in table 1.
+
+
+# %%
+def count_operations():
+    """Returns the rows of table 1, counted by XLA in a process of its own."""
+    command = "-m benchmarks.layer_costs --length 16 --neighborhood 8 --repeats 0"
+    process = subprocess.run(
+        [sys.executable, *command.split(), "--json"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(["..", *sys.path])},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+    return json.loads(process.stdout)
+
+
+if importlib.util.find_spec("jax"):
+    growth = {}
+    print(f"{'':28}{'table 1':14}{'counted':>10}   2 n    2 d")
+    for row in count_operations():
+        factors = row["growth_with_length"], row["growth_with_dim"]
+        growth[row["layer"]] = factors
+        print(f"{row['layer']:28}{row['operations']:14}{row['counted']:10,.0f}", end="")
+        print(" ", *(f"{factor:6.2f}" for factor in factors))
+    assert np.allclose(growth["self-attention"], (4, 2), rtol=0.06)
+    assert np.allclose(growth["recurrent"], (2, 4), rtol=0.06)
+    assert np.allclose(growth["convolutional"], (2, 4), rtol=0.06)
+    assert np.allclose(growth["self-attention, restricted"], (2, 2), rtol=0.06)
+else:
+    print("No operations are counted here: that needs JAX, pip install jax.")
 
 # %% [markdown]
 # ## How far a gradient reaches
