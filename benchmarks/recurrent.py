@@ -56,11 +56,11 @@ KINDS = {
 def make_model(flags, kind):
     """Makes the model of one row of `KINDS`."""
     from keras_tfm import models
-    from keras_tfm.recipes import translation
+    from keras_tfm.recipes.translation_defaults import RECURRENT_SIZES, SIZES
 
     if KINDS[kind] is None:
-        return translation.PRESETS[flags.preset](flags.vocabulary)
-    config, (attention, factor) = translation.RECURRENT[flags.preset], KINDS[kind]
+        return SIZES[flags.preset](flags.vocabulary)
+    config, (attention, factor) = RECURRENT_SIZES[flags.preset], KINDS[kind]
     units = round(factor * config["units"] / 8) * 8
     return models.RecurrentSeq2Seq(
         flags.vocabulary, **{**config, "units": units}, attention=attention

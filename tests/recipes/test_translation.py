@@ -65,6 +65,8 @@ def test_a_run_writes_the_documented_files(flags, result):
     assert stored == json.loads(json.dumps(result))
     assert stored["bleu_signature"].startswith("nrefs:1|")
     assert stored["flags"]["seed"] == 0 and stored["versions"]["keras"]
+    assert stored["training_flops"] > 6 * 0.1e6 * stored["target_tokens_seen"] > 0
+    assert 1 < stored["validation_perplexity"] < 300
     lines = (out / "translations.tsv").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 1 + result["test_pairs"] == 41
 
