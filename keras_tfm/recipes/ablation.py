@@ -13,7 +13,8 @@
 
 Each run is a process of its own. The same command goes on where it was stopped:
 a run that has finished is not repeated. --rows and --seeds may change, and
---epochs may increase; the other flags must stay.
+--epochs may increase; the other flags must stay. The table has every run of the
+folder that has finished with these epochs.
 """
 
 import dataclasses
@@ -97,9 +98,9 @@ class Table:
     out: str
     """Folder of the runs and of the table."""
     rows: tuple[str, ...] = tuple(TABLE_3)
-    """Rows of table 3: base; A1 to A4: heads; B1, B2: dimension of the keys; C1
-    to C7: size; D1 to D4: dropout and label smoothing; E: learned positions;
-    big."""
+    """Rows of table 3, as base A1 or base,A1. A1 to A4: heads; B1, B2:
+    dimension of the keys; C1 to C7: size; D1 to D4: dropout and label
+    smoothing; E: learned positions."""
     seeds: tuple[int, ...] = (0,)
     """Seeds of each row."""
 
@@ -140,27 +141,25 @@ class Row(NamedTuple):
 
 def main(flags: Flags) -> list[dict]:
     """Trains all rows and returns what it writes to `table.json`."""
-    check(flags)
-    rows, out = make_rows(flags), pathlib.Path(flags.out)
+    names = [name for item in flags.rows for name in item.split(",")]
+    check(flags, names)
+    out = pathlib.Path(flags.out)
+    rows = make_rows(flags, names)
     check_folder(flags, out)
     table: list[dict] = []
     for seed in flags.seeds:
         for row in rows:
-            run(row.name, row.with_seed(seed, out))
-            table = [make_entry(row, flags.seeds, out) for row in rows]
-            table = [entry for entry in table if entry["seeds"]]
-            runs.write_json(out / "table.json", {"rows": table})
-            (out / "table.md").write_text(markdown(table), encoding="utf-8")
+            run(row, seed, out)
+            table = write_table(flags, out)
     print(f"\n{markdown(table)}\nEverything is in {out}")
     return table
 
 
-def check(flags: Flags) -> None:
+def check(flags: Flags, rows: Sequence[str]) -> None:
     """Rejects flags that are wrong for every table."""
-    unknown = [row for row in flags.rows if row not in TABLE_3]
-    if unknown or not flags.rows:
+    if not rows or not set(rows) <= set(TABLE_3):
         raise ValueError(
-            f"--rows must be some of {' '.join(TABLE_3)}; got {' '.join(flags.rows)}."
+            f"--rows must be some of {' '.join(TABLE_3)}; got {' '.join(rows)}."
         )
     if not flags.seeds:
         raise ValueError("--seeds must have a number; got none.")
@@ -195,8 +194,12 @@ def check_folder(flags: Flags, out: pathlib.Path) -> None:
     runs.write_json(file, values)
 
 
-def make_rows(flags: Flags) -> list[Row]:
+def make_rows(flags: Flags, row_names: Sequence[str]) -> list[Row]:
     """Makes the flags of the translation recipe for each row.
+
+    Args:
+        flags: `Flags`.
+        row_names: str, of `TABLE_3`.
 
     Raises:
         ValueError: flags that no row can have, or a size that would be no whole
@@ -212,7 +215,7 @@ def make_rows(flags: Flags) -> list[Row]:
     translation_defaults.check(base)
     sizes = base_sizes(base)
     rows = []
-    for name in flags.rows:
+    for name in row_names:
         changes = changes_of_row(name, sizes)
         if name in EPOCHS:
             changes["epochs"] = EPOCHS[name] * base.epochs
@@ -274,23 +277,24 @@ def _scaled(name, option, size):
     return scaled
 
 
-def run(row: str, flags: translation.Flags) -> None:
+def run(row: Row, seed: int, out: pathlib.Path) -> None:
     """Runs the translation recipe in a process of its own, unless it has.
 
     Raises:
         ChildProcessError: the process failed.
     """
-    if finished_result(flags) is not None:
-        print(f"{row}, seed {flags.seed}: finished before", flush=True)
+    if seed in finished_results(row, out):
+        print(f"{row.name}, seed {seed}: finished before", flush=True)
         return
+    flags = row.with_seed(seed, out)
     command = command_of(flags)
-    print(f"{row}, seed {flags.seed}: {' '.join(command[1:])}", flush=True)
+    print(f"{row.name}, seed {seed}: {' '.join(command[1:])}", flush=True)
     process = subprocess.run(command, check=False)
     if process.returncode:
         raise ChildProcessError(
-            f"The run of row {row}, seed {flags.seed}, in {flags.out} ended with "
-            f"status {process.returncode}; what it printed says why. The same command "
-            "resumes it."
+            f"The run of row {row.name}, seed {seed}, in {flags.out} ended with status "
+            f"{process.returncode}; what it printed says why. The same command resumes "
+            "it."
         )
 
 
@@ -308,25 +312,35 @@ def command_of(flags: translation.Flags) -> list[str]:
     return [sys.executable, "-m", "keras_tfm.recipes.translation", *arguments]
 
 
-def finished_result(flags: translation.Flags) -> dict | None:
-    """Reads the result of a run; None if it has not finished with these
-    flags."""
-    file = pathlib.Path(flags.out) / "result.json"
-    if not file.exists():
-        return None
-    result = json.loads(file.read_text("utf-8"))
-    is_same = result["flags"]["epochs"] == flags.epochs
-    return result if is_same else None
+def finished_results(row: Row, out: pathlib.Path) -> dict[int, dict]:
+    """Reads the results of the finished runs of a row, by their seed."""
+    files = out.glob(f"{row.name}-seed*/result.json")
+    results = [json.loads(file.read_text("utf-8")) for file in files]
+    by_seed = {
+        result["flags"]["seed"]: result
+        for result in results
+        if result["flags"]["epochs"] == row.flags.epochs
+    }
+    return dict(sorted(by_seed.items()))
 
 
-def make_entry(row: Row, seeds: Sequence[int], out: pathlib.Path) -> dict:
-    """Returns the entry of a row: means and deviations over finished seeds."""
-    results = {seed: finished_result(row.with_seed(seed, out)) for seed in seeds}
-    results = {seed: result for seed, result in results.items() if result}
+def write_table(flags: Flags, out: pathlib.Path) -> list[dict]:
+    """Writes the table of all finished runs in a folder, and returns it."""
+    names = [name for name in TABLE_3 if any(out.glob(f"{name}-seed*/result.json"))]
+    rows = make_rows(flags, names)
+    results = [finished_results(row, out) for row in rows]
+    table = [make_entry(*pair) for pair in zip(rows, results, strict=True) if pair[1]]
+    runs.write_json(out / "table.json", {"rows": table})
+    (out / "table.md").write_text(markdown(table), encoding="utf-8")
+    return table
+
+
+def make_entry(row: Row, results: dict[int, dict]) -> dict:
+    """Returns the entry of a row: means and deviations over seeds."""
     entry = {"row": row.name, "changes": row.changes, "seeds": list(results)}
     for name in AVERAGED:
         values = [result[name] for result in results.values()]
-        entry[name] = statistics.fmean(values) if values else None
+        entry[name] = statistics.fmean(values)
         if name in SPREAD and len(values) > 1:
             entry[f"{name}_deviation"] = statistics.stdev(values)
     return entry | {"paper": PUBLISHED[row.name]._asdict()}

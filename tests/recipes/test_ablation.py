@@ -34,7 +34,7 @@ SMALL = {
 
 def changes(**options):
     flags = ablation.Flags(out="runs", epochs=2, **options)
-    return {row.name: row.changes for row in ablation.make_rows(flags)}
+    return {row.name: row.changes for row in ablation.make_rows(flags, flags.rows)}
 
 
 def test_rows_of_the_base_size_are_those_of_the_paper():
@@ -67,13 +67,12 @@ def test_rows_of_a_small_size_have_its_proportions():
 def test_the_command_of_a_row_has_its_flags(name):
     flags = ablation.Flags(
         out="runs",
-        rows=(name,),
         epochs=3,
         source_end=True,
         normalize_first=False,
         additional_targets=("fr", "es"),
     )
-    [row] = ablation.make_rows(flags)
+    [row] = ablation.make_rows(flags, [name])
     of_run = row.with_seed(4, pathlib.Path("runs"))
     arguments = ablation.command_of(of_run)[3:]
     assert parse(translation.Flags, "", arguments) == of_run
@@ -152,7 +151,7 @@ def test_a_table_that_was_killed_goes_on_where_it_stood(flags):
 
 def write_result(flags, row, seed, bleu, perplexity):
     """Writes what a run would have written."""
-    [row] = ablation.make_rows(dataclasses.replace(flags, rows=(row,)))
+    [row] = ablation.make_rows(flags, [row])
     of_run = row.with_seed(seed, pathlib.Path(flags.out))
     folder = pathlib.Path(of_run.out)
     folder.mkdir(parents=True)
@@ -168,16 +167,27 @@ def write_result(flags, row, seed, bleu, perplexity):
     (folder / "result.json").write_text(json.dumps(result))
 
 
-def test_the_table_has_means_and_deviations_over_seeds(flags, capsys):
+def test_the_table_has_all_finished_runs_of_its_folder(flags, capsys):
     for seed, bleu in ((0, 20.0), (1, 22.0)):
         write_result(flags, "base", seed, bleu, 8.0 + seed)
-    seeds = dataclasses.replace(flags, rows=("base",), seeds=(0, 1))
-    [entry] = ablation.main(seeds)
-    assert entry["bleu"] == 21.0 and entry["bleu_deviation"] == pytest.approx(2**0.5)
-    assert "| 8.50 (s 0.71) | 21.00 ± 1.50 (s 1.41) | 0 1 | 2.0 | 3.0e+12 |" in (
-        capsys.readouterr().out
-    )
-    assert entry["paper"] == {"perplexity": 4.92, "bleu": 25.8, "parameters": 65}
+    write_result(flags, "E", 0, 19.0, 9.0)
+    write_result(dataclasses.replace(flags, epochs=9), "A1", 0, 19.0, 9.0)
+    seeds = dataclasses.replace(flags, rows=("E,base",))
+    base, learned = ablation.main(seeds)
+    assert (base["row"], learned["row"]) == ("base", "E")  # and no shorter A1
+    assert base["bleu"] == 21.0 and base["bleu_deviation"] == pytest.approx(2**0.5)
+    printed = capsys.readouterr().out
+    assert "E, seed 0: finished before" in printed
+    assert "| 8.50 (s 0.71) | 21.00 ± 1.50 (s 1.41) | 0 1 | 2.0 | 3.0e+12 |" in printed
+    assert "| 9.00 | 19.00 ± 1.50 | 0 |" in printed
+    assert base["paper"] == {"perplexity": 4.92, "bleu": 25.8, "parameters": 65}
     changed = dataclasses.replace(seeds, batch_tokens=512)
     with pytest.raises(ValueError, match="batch_tokens: 256 before, 512 now"):
         ablation.main(changed)
+
+
+def test_a_run_that_fails_ends_the_table(flags, monkeypatch):
+    command = [sys.executable, "-c", "raise SystemExit(3)"]
+    monkeypatch.setattr(ablation, "command_of", lambda flags: command)
+    with pytest.raises(ChildProcessError, match="row A2, seed 0, in .* status 3"):
+        ablation.main(flags)
