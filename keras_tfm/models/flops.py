@@ -44,7 +44,7 @@ def training_flops(
 
         model = models.transformer_tiny(9_712)
         flops = models.training_flops(model, 32, 20, 20)
-        print(f"{flops:.1e}")  # 9.7e+09
+        print(f"{flops:.1e}")  # 1.0e+10
         ```
 
     Source: Kaplan et al. 2020, table 1, https://arxiv.org/abs/2001.08361, here

@@ -3,7 +3,7 @@
 * Run      python -m keras_tfm.recipes.ablation --data multi30k --epochs 20
                --seeds 0 1 2 --out runs/table-3
 * Needs    for each row and seed what the translation recipe needs; big about
-           ten times as long as base
+           nine times as long as base
 * Writes   a run folder of the translation recipe for each row and seed, with
            its usual files; after each run table.json and table.md, with the
            paper's figures beside it
