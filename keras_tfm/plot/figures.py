@@ -99,6 +99,17 @@ def colors(count: int) -> tuple[str, ...]:
     return tuple(map(to_hex, shades))
 
 
+def ink_on(color: Sequence[float]) -> str:
+    """Returns the color of letters that can be read on a color.
+
+    Args:
+        color: red, green, blue and alpha, float from 0 to 1, on white.
+    """
+    red, green, blue, alpha = color
+    luminance = alpha * (0.3 * red + 0.59 * green + 0.11 * blue) + 1 - alpha
+    return INK if luminance > 0.5 else "white"
+
+
 def color_bar(image: Any, ax: Axes, label: str) -> None:
     """Adds a color bar as high as the image.
 
