@@ -9,8 +9,13 @@
 # **Takes** 20 seconds.
 #
 # **Follows** Vaswani et al. 2017, *Attention Is All You Need*, sections 3.4 and
-# 3.5, <https://arxiv.org/abs/1706.03762>, and lecture notes, which provide the
-# ids and the small table of position signals.
+# 3.5, <https://arxiv.org/abs/1706.03762>; A. Kazemnejad, *Transformer
+# Architecture: The Positional Encoding*, 2019,
+# <https://kazemnejad.com/blog/transformer_architecture_positional_encoding/>;
+# the pages on the Transformer at <https://kikaben.com>; J. Alammar, *The
+# Illustrated Transformer*,
+# <https://jalammar.github.io/illustrated-transformer/>; and lecture notes,
+# which provide the ids and the small table of position signals.
 
 # %%
 # %matplotlib inline
@@ -22,6 +27,7 @@ from IPython.display import Image, display
 from keras import ops
 
 from keras_tfm import layers, models, plot, training
+from keras_tfm.plot import figures
 
 rng = np.random.default_rng(0)
 np.set_printoptions(precision=5, suppress=True)
@@ -117,8 +123,38 @@ sentence = [7 if t in (5, 45) else 8 if t == 6 else 0 for t in range(length)]
 for scale in (False, True):
     x = embed(sentence, scale=scale)
     same_word, next_position = cosine(x[5], x[45]), cosine(x[5], x[6])
-    print(f"scale={scale!s:6} same word {same_word:.2f}, neighbour {next_position:.2f}")
+    print(f"scale={scale!s:6} same word {same_word:.2f}, neighbor {next_position:.2f}")
     assert (same_word > next_position) == scale
+
+# %% [markdown]
+# ## Why not simply the index?
+#
+# The simplest signal of position $t$ is the number $t$ itself. It has no upper
+# bound: at position 50 it is fifty times as large as the numbers of a scaled
+# word vector, which have variance 1. Divided by the length, $t / T$, it stays
+# between 0 and 1. But then the same distance has another value in each
+# sentence: the step from a word to the next is 0.2 in five words and 0.02 in
+# fifty, so no matrix can learn what "the word before" is.
+
+# %%
+steps = {T: np.diff(np.arange(T) / T) for T in (5, 50)}
+print(*(f"{T} words: steps of {step[0]:.2f}" for T, step in steps.items()), sep="\n")
+for T, step in steps.items():
+    np.testing.assert_allclose(step, 1 / T)
+assert np.arange(length).max() > 10 * np.abs(scaled).max()
+
+figure = plot.figure((7, 3))
+left, right = figure.subplots(1, 2)
+t = np.arange(length)
+channel = {"index $t$": (t, t), "a channel of the words": (t, scaled[:, 0])}
+plot.curves(channel, "position $t$", "value", ax=left, title="index: too large")
+values = {f"{T} words": (np.arange(T), np.arange(T) / T) for T in (5, 50)}
+plot.curves(values, "position $t$", "$t / T$", ax=right, title="t / T: no fixed step")
+figure
+
+# %% [markdown]
+# Position signals should therefore be bounded, differ from position to
+# position, and have steps that are the same in each sentence.
 
 # %% [markdown]
 # ## Sine and cosine waves
@@ -150,13 +186,33 @@ printed_in_the_notes = [
     [-0.7568, -0.65364, 0.03999, 0.9992],
 ]
 np.testing.assert_array_equal(np.round(small, 5), printed_in_the_notes)
+plot.positions(small, title="d = 4", numbers=True)
 
 # %% [markdown]
+# A row is a position, from $-1$ in blue to 1 in red. The first pair of channels
+# changes from row to row. The second pair is a hundred times slower: its sine
+# is still near 0, and its cosine near 1.
+#
 # The layer adds this signal to its input. With zeros as input, it returns the
-# signal itself.
+# signal itself. With the four words from above, each row of the sum is a word
+# at its position:
 
 # %%
 np.testing.assert_array_equal(numpy(positions(np.zeros((1, 5, 4))))[0], small)
+
+word_vectors = rng.normal(size=(1, 4, 4)).astype("float32")
+model_input = numpy(positions(word_vectors))[0]
+np.testing.assert_allclose(model_input, word_vectors[0] + small[:4], atol=1e-6)
+plot.equation(
+    {
+        "words $x_t$": word_vectors[0],
+        "positions $p_t$": small[:4],
+        "input": model_input,
+    },
+    signs="+=",
+    rows=[vocabulary[i] for i in ids[0]],
+    vmax=2.5,
+)
 
 # %% [markdown]
 # The figure shows $d = 256$ and 50 positions. Each row is a position. The first
@@ -174,6 +230,15 @@ assert np.abs(np.diff(signal[:, -2:], axis=0)).max() < 2e-4  # the last two
 plot.positions(signal, title="d = 256")
 
 # %% [markdown]
+# The paper's $d = 512$, for 20 positions. The waves of the right half are so
+# slow that they look constant in a sentence of 20 words.
+
+# %%
+twenty = numpy(positions.signal(20, 0, 512))
+assert np.ptp(twenty[:, 256:], axis=0).max() < 0.2 < np.ptp(twenty[:, 0])
+plot.positions(twenty, title="d = 512")
+
+# %% [markdown]
 # The next figure shows $d = 8$ and 100 positions. The four waves are $2\pi$
 # times 1, 10, 100 and 1000 positions long, just as the digits of a number
 # change every 1, 10, 100 and 1000 steps. No two rows are equal.
@@ -188,12 +253,28 @@ assert distances.min() > 0.1
 plot.positions(signal, title="d = 8")
 
 # %% [markdown]
+# The same as curves: the four sines, from position 0 to 99. The blue wave goes
+# round sixteen times, the next one once and a half. The third and the fourth
+# have only begun to rise; they tell positions far apart from each other.
+
+# %%
+waves = plot.figure((5.8, 4.2))
+for i, ax in enumerate(waves.subplots(4, 1, sharex=True)):
+    name = f"channel {2 * i}"
+    ax.plot(signal[:, 2 * i], color=figures.COLORS[i])
+    figures.style_axes(ax, grid="y")
+    ax.set(ylim=(-1.15, 1.15), yticks=(-1, 0, 1))
+    figures.set_labels(ax, None, "position" if i == 3 else None, name)
+waves
+
+# %% [markdown]
 # ## Rings
 #
 # The sine and cosine of an angle are a point on a circle. Each pair of channels
-# is therefore a rotating hand, with the cosine on the horizontal axis and the
-# sine on the vertical axis. The first hand goes round in 6.3 positions; each of
-# the others is ten times slower than the one before. Darker dots are later
+# is therefore a rotating hand. As in the lecture notes, $(\sin, \cos)$ is the
+# point $(x, y)$: at position 0 all hands point up, and they turn clockwise. The
+# first hand goes round in 6.3 positions; each of the others is ten times slower
+# than the one before. Darker dots are later
 # positions, and the orange hand shows the last one. (44 positions are almost
 # exactly seven turns of the first hand, so its dots nearly coincide.)
 
@@ -202,7 +283,19 @@ np.testing.assert_allclose(signal[:, 0::2] ** 2 + signal[:, 1::2] ** 2, 1, atol=
 plot.position_rings(signal)
 
 # %% [markdown]
-# The animation shows the first three pairs, from position 0 to 22.
+# At $d = 256$ there are 128 hands. The figure shows the pairs 0, 10, 30 and 60
+# at 50 positions. A neighboring pair is only 1.07 times slower; the sixtieth
+# has turned by 38 degrees after 50 positions.
+
+# %%
+wide = numpy(positions.signal(50, 0, 256))
+degrees = np.degrees(49 * 10_000.0 ** (-2 * 60 / 256))
+assert 37 < degrees < 38 and 1.07 < 10_000 ** (2 / 256) < 1.08
+np.testing.assert_allclose(wide[-1, 120], np.sin(np.radians(degrees)), atol=1e-5)
+plot.position_rings(wide, pairs=(0, 10, 30, 60))
+
+# %% [markdown]
+# The animation shows the first three pairs for $d = 8$, from position 0 to 22.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:
@@ -233,6 +326,48 @@ for phi in (1, 7, 50):
     np.testing.assert_allclose(rotated, expected, atol=1e-5)
 
 # %% [markdown]
+# For all channels together these matrices stand on the diagonal of one large
+# matrix, and all other numbers are 0. For $d = 4$ and $\varphi = 1$:
+
+# %%
+block_diagonal = np.zeros((4, 4))
+for k, rate in enumerate(10_000.0 ** (-2 * np.arange(2) / 4)):
+    cos, sin = np.cos(rate), np.sin(rate)
+    pair = slice(2 * k, 2 * k + 2)
+    block_diagonal[pair, pair] = [[cos, sin], [-sin, cos]]
+np.testing.assert_allclose(block_diagonal @ small[2], small[3], atol=1e-6)
+plot.equation(
+    {"$M(1)$": block_diagonal, "$p_2$": small[2][:, None], "$p_3$": small[3][:, None]},
+    signs="×=",
+    vmax=1.0,
+)
+
+# %% [markdown]
+# A rotation needs the sine and the cosine. Which matrix $M$ maps $p_t$ best to
+# $p_{t+\varphi}$, for all $t$ at once, if there are only sines, or only
+# cosines? Least squares finds it. With both, the error is 0. With one of the
+# two, most of the signal cannot be predicted: the sine alone does not tell
+# whether its wave is rising or falling.
+
+# %%
+parts = {"sine and cosine": slice(None), "only sine": slice(0, None, 2)}
+parts["only cosine"] = slice(1, None, 2)
+shifts, errors = np.arange(1, 41), {}
+for name, part in parts.items():
+    rows = signal[:, part]  # (T, D) or (T, D/2)
+    errors[name] = []
+    for phi in shifts:
+        start, end = rows[:-phi], rows[phi:]
+        matrix = np.linalg.lstsq(start, end, rcond=None)[0]
+        error = np.linalg.norm(start @ matrix - end) / np.linalg.norm(end)
+        errors[name].append(error)
+print({name: f"{max(values):.2g}" for name, values in errors.items()})
+assert max(errors["sine and cosine"]) < 1e-5
+assert min(max(errors["only sine"]), max(errors["only cosine"])) > 0.3
+points = {name: (shifts, values) for name, values in errors.items()}
+plot.curves(points, r"distance $\varphi$", "relative error of the best matrix")
+
+# %% [markdown]
 # An attention head multiplies its queries by a matrix, so it can learn to
 # attend a fixed number of words back. Here all queries are rotated by
 # $M(k, -1)$, and each query matches the previous position best.
@@ -255,6 +390,11 @@ np.testing.assert_array_equal(best[1:], np.arange(99))
 # itself, and it decreases with the distance. It does not decrease at every
 # single step, since the fastest waves leave a ripple, but it does when it is
 # averaged over six neighbors, which is one turn of the fastest wave.
+#
+# (An erratum: the lecture notes print the product of one pair as
+# $\sin^2 \omega t \cos \omega\varphi + \cos^2 \omega t \sin \omega\varphi$. The
+# last factor must be $\cos \omega\varphi$ too; only then is the sum
+# $\cos \omega\varphi$, without $t$.)
 
 # %%
 signal = numpy(positions.signal(50, 0, 256))
@@ -391,14 +531,14 @@ assert "at least the length of the sequence" in message
 # %%
 groups = {
     "animals": ["cat", "dog", "horse", "cow", "sheep", "goat", "duck", "mouse"],
-    "colours": ["red", "blue", "green", "black", "white", "brown", "grey", "yellow"],
+    "colors": ["red", "blue", "green", "black", "white", "brown", "gray", "yellow"],
     "numbers": ["two", "three", "four", "five", "six", "seven", "eight", "nine"],
 }
 patterns = [
-    "the {animals} is {colours}",
-    "a {colours} {animals} sleeps",
+    "the {animals} is {colors}",
+    "a {colors} {animals} sleeps",
     "my {animals} is {numbers} years old",
-    "we saw {numbers} {colours} birds",
+    "we saw {numbers} {colors} birds",
     "i have {numbers} apples",
 ]
 sentences = [

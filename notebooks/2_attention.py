@@ -11,15 +11,16 @@
 # <https://arxiv.org/abs/1706.03762>. The other scores are from Bahdanau et al.
 # 2015, <https://arxiv.org/abs/1409.0473>, and Luong et al. 2015, section 3.1,
 # <https://arxiv.org/abs/1508.04025>. The sentences, the softmax of four numbers
-# and the film genres are from lecture notes.
+# and the film genres are from lecture notes. The shapes of heads follow *The
+# Annotated Transformer*, <https://nlp.seas.harvard.edu/annotated-transformer/>.
 
 # %%
 # %matplotlib inline
 import numpy as np
 from keras import ops
-from matplotlib.figure import Figure
 
 from keras_tfm import layers, plot
+from keras_tfm.plot import figures
 
 rng = np.random.default_rng(0)
 np.set_printoptions(precision=3, suppress=True)
@@ -65,11 +66,18 @@ np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-6)
 assert attention.count_params() == 0
 
 # %%
-plot.attention_map(weights[0], words, words)
+plot.attention_map(weights[0], words, words, numbers=True)
 
 # %% [markdown]
 # A row shows the attention weights of a word. Each word attends most to the
 # most similar word, which is itself. CAT attends equally to both CATs.
+#
+# The same numbers as a graph: queries are on the right, values on the left, and
+# a line is as thick as its weight. Two equally thick lines run from each CAT to
+# both CATs; the thin lines are what the other words contribute.
+
+# %%
+plot.attention_lines(weights[0], words, words)
 
 # %%
 for row, word in zip(weights[0], words, strict=True):
@@ -81,6 +89,9 @@ np.testing.assert_allclose(weights[0, :, 1], weights[0, :, 5])
 #
 # The same words in another order give the same vectors in that order: attention
 # processes a set. Both CATs get the same vector, whatever their neighbors are.
+# (An erratum: the lecture notes call this permutation *invariant*. Attention is
+# permutation *equivariant*: the outputs are permuted like the inputs. Only a
+# mean of all outputs would be invariant.)
 
 # %%
 order = rng.permutation(6)
@@ -104,9 +115,8 @@ assert np.abs(positioned[0, 1] - positioned[0, 5]).max() > 0.2
 # $$\mathrm{softmax}(s)_i = \frac{e^{s_i}}{\sum_j e^{s_j}}$$
 #
 # This is the layer's own softmax on four numbers. The lecture notes print
-# 0.004, 0.012 to 0.013, 0.264 and 0.717. These numbers are truncated after
-# three digits, not rounded. Rounded, they are 0.005, 0.013, 0.264 and 0.718.
-# Neither gives 0.012.
+# 0.004, 0.013, 0.264 and 0.717. These numbers are truncated after three digits,
+# not rounded. Rounded, they are 0.005, 0.013, 0.264 and 0.718.
 
 # %%
 probabilities = numpy(layers.masks.masked_softmax(np.array([1.0, 2.0, 5.0, 6.0])))
@@ -116,6 +126,28 @@ np.testing.assert_allclose(
 )
 np.testing.assert_array_equal(np.floor(probabilities * 1000), [4, 13, 264, 717])
 np.testing.assert_array_equal(np.round(probabilities, 3), [0.005, 0.013, 0.264, 0.718])
+
+# %% [markdown]
+# The exponential makes every score positive and turns a difference of scores
+# into a ratio: the step from 5 to 6 multiplies the weight by $e = 2.72$, and so
+# does the step from 1 to 2. The logarithm leads back: $\log w_i$ is the score
+# minus a constant, and $-\log w_i$ is the loss of a model that should have
+# chosen $i$. It grows without bound as the weight falls to 0.
+
+# %%
+logs = np.log(probabilities)
+np.testing.assert_allclose(logs - logs[0], [0, 1, 4, 5], atol=1e-5)
+figure = plot.figure((7, 3))
+left, right = figure.subplots(1, 2)
+s, w = np.linspace(0, 6.2, 60), np.linspace(0.002, 1, 200)
+plot.curves({"$e^s$": (s, np.exp(s))}, "score $s$", "$e^s$", left, "exponential")
+plot.curves({"loss": (w, -np.log(w))}, "weight $w$", "$-\\log w$", right, "logarithm")
+scores = np.array([1.0, 2.0, 5.0, 6.0])
+left.plot(scores, np.exp(scores), "o", color=figures.COLORS[1])
+right.plot(probabilities, -logs, "o", color=figures.COLORS[1])
+for ax in (left, right):
+    ax.get_legend().remove()
+figure
 
 # %% [markdown]
 # ## Four scores
@@ -156,10 +188,11 @@ for score, (layer, attention_weights) in results.items():
     print(f"{score:15}{layer.count_params():4} weights")
 
 # %%
-figure = Figure(figsize=(8.4, 7.4), layout="constrained")
+figure = plot.figure((7.0, 7.6))
 axes = figure.subplots(2, 2).flat
 for ax, (score, (_, attention_weights)) in zip(axes, results.items(), strict=True):
-    plot.attention_map(attention_weights, words, words, ax=ax, title=score, vmax=1.0)
+    title = score.replace("_", " ")
+    plot.attention_map(attention_weights, words, words, ax=ax, title=title, vmax=1.0)
 figure
 
 # %% [markdown]
@@ -238,8 +271,9 @@ assert np.ptp(largest["scaled_dot"]) < 0.05
 assert np.ptp(gradient["scaled_dot"]) < 0.03
 
 # %%
-figure = plot.gradient_norms(gradient, title="gradient of the softmax")
-figure.axes[0].set(xlabel="d_k", yscale="linear", ylim=(0, 0.4))
+norms = {"dot": gradient["dot"], "scaled dot": gradient["scaled_dot"]}
+figure = plot.gradient_norms(norms, title="gradient of the softmax")
+figure.axes[0].set(xlabel="$d_k$", yscale="linear", ylim=(0, 0.4))
 figure.axes[0].set_xticks(range(1, 6), widths)
 figure
 
@@ -281,6 +315,19 @@ for h in range(1, heads):
 plot.attention_heads(weights[0], words, words)
 
 # %% [markdown]
+# Each head attends to other words. (The weights are random; training decides
+# what a head looks for.)
+#
+# The way of the vectors through a layer of two heads, for a model of dimension
+# 16. Blue is the first head, orange the second. Each has its own three
+# matrices and its own attention; only $W^O$ mixes them:
+
+# %%
+two_heads = layers.MultiHeadAttention(2)
+two_heads.build(x.shape)
+plot.multi_head(two_heads)
+
+# %% [markdown]
 # The four small query matrices lie side by side in one large matrix. A single
 # product of dimension $H d_k$, split into heads afterwards, gives the same
 # result. Several heads therefore have no more weights than one head of full
@@ -295,6 +342,20 @@ np.testing.assert_allclose(by_layer, one_large, atol=1e-5)
 single = layers.MultiHeadAttention(1)
 single.build(x.shape)
 assert single.count_params() == multi_head.count_params() == 4 * (width**2 + width)
+
+# %% [markdown]
+# The split is a reshape and a transpose, and changes no number. Below are the
+# queries of three words, with $H = 2$ and $d_k = 2$. After the product, a row
+# has the channels of both heads side by side. At the end, each head is a matrix
+# of its own with one row for each word, and the product $Q K^\top$ of all
+# heads is one batched product.
+
+# %%
+three_words = x[0, :3] @ rng.normal(size=(width, 4)) / 4  # (L, H d_k)
+by_word = three_words.reshape(3, 2, 2)  # (L, H, d_k)
+by_head = by_word.transpose(1, 0, 2)  # (H, L, d_k)
+np.testing.assert_array_equal(by_head[1], three_words[:, 2:])
+plot.head_shapes(by_word)
 
 # %% [markdown]
 # ## Query, key, value: a soft dictionary
@@ -385,14 +446,16 @@ np.testing.assert_array_equal(ops.convert_to_numpy(padding), ids != 0)
 np.testing.assert_array_equal(
     ops.convert_to_numpy(combined)[0], np.tri(12) * (ids != 0)
 )
-figure = Figure(figsize=(13, 5.4), layout="constrained")
+figure = plot.figure((7.4, 7.8))
 masks = {
     "look-ahead": look_ahead,
     "padding": np.repeat(ids != 0, 12, axis=0),
     "both": combined[0],
 }
-for ax, (name, mask) in zip(figure.subplots(1, 3), masks.items(), strict=True):
+*panels, empty = figure.subplots(2, 2).flat
+for ax, (name, mask) in zip(panels, masks.items(), strict=True):
     plot.mask(mask, tokens, tokens, ax=ax, title=name)
+empty.set_axis_off()
 figure
 
 # %%
@@ -407,6 +470,38 @@ assert (weights[0][np.triu_indices(12, 1)] == 0).all()
 assert (weights[0][:, 10:] == 0).all()
 np.testing.assert_allclose(weights.sum(axis=-1), 1, atol=1e-6)
 plot.attention_map(weights[0, :10, :10], words, words)
+
+# %% [markdown]
+# The upper triangle is empty, and each row still sums to 1. It is the softmax
+# over the past alone: the first word can attend only to itself. Each head of a
+# layer has the same mask, and distributes its weight within the triangle in its
+# own way:
+
+# %%
+causal_heads = layers.MultiHeadAttention(4)
+causal_heads.build(x.shape)
+causal_heads.set_weights([0.5 * rng.normal(size=w.shape) for w in causal_heads.weights])
+head_weights = numpy(
+    causal_heads(x, **mask_options, return_attention_scores=True)[1]
+)  # (B, H, T, T)
+assert (head_weights[0][:, *np.triu_indices(12, 1)] == 0).all()
+np.testing.assert_allclose(head_weights.sum(axis=-1), 1, atol=1e-5)
+plot.attention_heads(head_weights[0, :, :10, :10], words, words)
+
+# %% [markdown]
+# The triangle weighs the values. The first output is the first value; the
+# second is a mean of two; and so on. With the first five words and three
+# channels:
+
+# %%
+triangle, some_values = weights[0, :5, :5], x[0, :5, :3]
+np.testing.assert_allclose(triangle @ some_values, outputs[0, :5, :3], atol=1e-5)
+np.testing.assert_allclose(outputs[0, 0], x[0, 0], atol=1e-6)
+plot.equation(
+    {"weights": triangle, "values": some_values, "outputs": outputs[0, :5, :3]},
+    signs="×=",
+    rows=words[:5],
+)
 
 # %% [markdown]
 # The future therefore cannot change the past: other words after `Bay` leave all

@@ -2,8 +2,8 @@
 # # Residuals and normalization
 #
 # **You will see** layer norm by hand, how padding affects batch norm but not
-# layer norm, what happens to gradients in a deep stack without residuals, and
-# why post-norm needs a warm-up while pre-norm does not.
+# layer norm, what happens to gradients and to positions in a deep stack without
+# residuals, and why post-norm needs a warm-up while pre-norm does not.
 #
 # **Takes** 40 seconds on PyTorch, and a minute more on TensorFlow and JAX,
 # which compile.
@@ -13,14 +13,16 @@
 # 2016, section 3, <https://arxiv.org/abs/1607.06450>; residuals: He et al.
 # 2016, section 3.1, <https://arxiv.org/abs/1512.03385>, and, for attention,
 # Dong et al. 2021, <https://arxiv.org/abs/2103.03404>; pre-norm: Xiong et al.
-# 2020, section 3, <https://arxiv.org/abs/2002.04745>.
+# 2020, section 3, <https://arxiv.org/abs/2002.04745>. Other normalizations that
+# the notes mention: PowerNorm, a batch norm for texts, Shen et al. 2020,
+# <https://arxiv.org/abs/2003.07845>; AdaNorm, a layer norm without learned
+# scale, Xu et al. 2019, <https://arxiv.org/abs/1911.07013>.
 
 # %%
 # %matplotlib inline
 import keras
 import numpy as np
 from keras import ops
-from matplotlib.figure import Figure
 
 from keras_tfm import layers, models, plot, training
 from keras_tfm.layers.normalization import normalization_layer
@@ -111,14 +113,15 @@ layer_norm = normalization_layer("layer_norm", epsilon=1e-5)
 by_layer = numpy(layer_norm(x))
 np.testing.assert_allclose(by_layer[real].mean(axis=-1), 0, atol=1e-5)
 
-figure = Figure(figsize=(11, 3.6), layout="constrained")
+figure = plot.figure((8, 3.4))
 panels = {"x": x, "layer norm": by_layer, "batch norm": by_batch}
 words = [f"word {t + 1}" if real[b, t] else "padding" for b in (0, 1) for t in range(6)]
-for ax, (name, values) in zip(figure.subplots(1, 3), panels.items(), strict=True):
+axes = figure.subplots(1, 3)
+for ax, (name, values) in zip(axes, panels.items(), strict=True):
     rows = values.reshape(12, 8)
     plot.positions(rows, ax=ax, title=name, vmax=4.0, label="value")
     ax.axhline(5.5, color="black", linewidth=1.5)  # between the sentences
-    ax.set_yticks(range(12), words, fontsize=7)
+    ax.set_yticks(range(12), words if ax is axes[0] else [])
     ax.set_ylabel("")
 figure
 
@@ -202,6 +205,43 @@ print("of the layer", layer_jacobian, "with the residual", residual_jacobian, se
 np.testing.assert_allclose(residual_jacobian, np.eye(4) + layer_jacobian, atol=1e-3)
 
 # %% [markdown]
+# How much does that matter? A ReLU has the derivative 0 wherever its input is
+# negative. With random weights that is half of its units, for each word others.
+# The figure shows 16 of 1024 units; the blue ones let a gradient pass:
+
+# %%
+inner = rng.normal(size=(8, 64)) @ rng.normal(size=(64, 1024)) / 8  # (T, F)
+is_active = inner > 0
+print(f"units with a gradient: {is_active.mean():.2f}")
+assert 0.45 < is_active.mean() < 0.55
+first_units = is_active[:, :16]
+plot.mask(first_units, xlabel="unit (blue: has a gradient)", ylabel="word")
+
+# %% [markdown]
+# Half of the squared gradient is lost at each layer, so its norm falls by
+# $\sqrt 2$ per layer. We pass a gradient back through $n$ layers of a matrix
+# and a ReLU, with and without residuals. With them, the factor $1/\sqrt{1.5}$
+# stands for a normalization, which undoes the growth of the sum:
+
+# %%
+depths = np.arange(13)
+backward = {"no residuals": [], "residuals": []}
+for name, norms in backward.items():
+    g = rng.normal(size=(100, 256))
+    start = np.linalg.norm(g)
+    for _ in depths:
+        norms.append(np.linalg.norm(g) / start)
+        is_active = rng.normal(size=g.shape) > 0
+        through = (g * is_active) @ rng.normal(size=(256, 256)) / 16
+        g = through if name == "no residuals" else (g + through) / np.sqrt(1.5)
+np.testing.assert_allclose(backward["no residuals"], 2 ** (-depths / 2), rtol=0.2)
+np.testing.assert_allclose(backward["residuals"], 1, rtol=0.2)
+points = {name: (depths, norms) for name, norms in backward.items()}
+figure = plot.curves(points, "layers passed", "norm of the gradient")
+figure.axes[0].set_yscale("log")
+figure
+
+# %% [markdown]
 # This is the usual explanation. In a stack of attention layers there is another
 # effect, and at six layers it comes first: without residuals, the vectors of a
 # sentence become more similar from layer to layer.
@@ -213,7 +253,7 @@ variants = {
     "pre-norm": lambda x, layer, norm: x + layer(norm(x)),
     "post-norm": lambda x, layer, norm: norm(x + layer(x)),
     "no residuals": lambda x, layer, norm: layer(norm(x)),
-    "no normalisation": lambda x, layer, norm: x + layer(x),
+    "no normalization": lambda x, layer, norm: x + layer(x),
 }
 x = rng.normal(size=(32, 6, 64)).astype("float32")  # (B, T, D)
 y = rng.normal(size=(32, 6, 64)).astype("float32")
@@ -304,7 +344,12 @@ for variant in variants:
 
 # %%
 norms = {variant: query_norms[variant, 6] for variant in variants}
-plot.gradient_norms(norms, title="gradient of the queries, 6 layers")
+figure = plot.figure((7.4, 3.2))
+left, right = figure.subplots(1, 2)
+plot.gradient_norms(norms, ax=left, title="gradient of the queries")
+with_both = {name: norms[name] for name in ("pre-norm", "post-norm")}
+plot.gradient_norms(with_both, ax=right, title="the two, enlarged")
+figure
 
 # %% [markdown]
 # * Without residuals the gradient vanishes above the fourth layer. Attention
@@ -332,8 +377,8 @@ assert max(query_norms["no residuals", 6][4:]) < 1e-5
 assert min(query_norms["no residuals", 6][:2]) > 1e-2
 assert min(query_norms["pre-norm", 6] + query_norms["post-norm", 6]) > 1e-3
 assert min(query_norms["no residuals", 2]) > 1e-3
-assert max(query_norms["no normalisation", 6]) > 100 * max(
-    query_norms["no normalisation", 2]
+assert max(query_norms["no normalization", 6]) > 100 * max(
+    query_norms["no normalization", 2]
 )
 assert max(query_norms["pre-norm", 6]) < 10 * min(query_norms["pre-norm", 6])
 assert (
@@ -344,12 +389,75 @@ assert (
 assert 0.5 < query_norms["post-norm", 6][-1] / query_norms["pre-norm", 6][-1] < 2
 
 # %% [markdown]
+# ## Residuals carry the position
+#
+# Positions are added once, before the first block. Do the upper blocks still
+# know them? We send random words with positions through six random blocks, and
+# predict the position from the vectors after each block by a linear function.
+# $R^2$ is the fraction of the variance of the position that it predicts, on
+# sentences it was not fitted to:
+
+
+# %%
+def position_r2(vectors):
+    """Fits a linear function on half of the sentences, and tests the rest."""
+    count, length, width = vectors.shape
+    inputs = np.concatenate([vectors, np.ones((count, length, 1))], axis=-1)
+    inputs = inputs.reshape(2, -1, width + 1)
+    t = np.tile(np.arange(length), count // 2)
+    solution = np.linalg.lstsq(inputs[0], t, rcond=1e-6)[0]
+    return 1 - np.mean((inputs[1] @ solution - t) ** 2) / np.var(t)
+
+
+words = rng.normal(size=(1000, 64))[rng.integers(1000, size=(200, 20))]
+positioned = words + numpy(layers.SinusoidalPositions().signal(20, 0, 64))
+r2 = {}
+for variant in ("pre-norm", "post-norm", "no residuals"):
+    vectors = ops.convert_to_tensor(positioned.astype("float32"))
+    weights = np.random.default_rng(1)
+    r2[variant] = [position_r2(numpy(vectors))]
+    for _ in range(6):
+        for layer in (layers.MultiHeadAttention(4), layers.FeedForward(256)):
+            layer.build(vectors.shape)
+            for weight in layer.weights:
+                if weight.path.endswith("kernel"):
+                    fan_in = 256 if weight.shape[0] == 256 else 64
+                    weight.assign(weights.normal(size=weight.shape) * fan_in**-0.5)
+            norm = normalization_layer("layer_norm", 1e-5)
+            vectors = variants[variant](vectors, layer, norm)
+        r2[variant].append(position_r2(numpy(vectors)))
+    print(f"{variant:14}", *(f"{value:5.2f}" for value in r2[variant]))
+assert min(r2["pre-norm"]) > 0.5 and min(r2["post-norm"]) > 0.3
+assert max(r2["no residuals"][2:]) < 0.1
+points = {name: (range(7), values) for name, values in r2.items()}
+plot.curves(points, "blocks", "$R^2$ of the position")
+
+# %% [markdown]
+# Without residuals the position is lost after two blocks. With them it is still
+# there after six: the sum carries it past every block. In post-norm it fades,
+# since each normalization scales the sum down, and with it the part that came
+# from the input.
+#
 # ## Pre-norm and post-norm
 #
 # $$\text{post-norm:}\quad x_{l+1} = \mathrm{LN}(x_l + f(x_l)), \qquad
 # \text{pre-norm:}\quad x_{l+1} = x_l + f(\mathrm{LN}(x_l))$$
 #
-# The paper uses post-norm. Xiong et al. showed (theorem 1) how the gradient at
+# The paper uses post-norm. The figure shows both blocks. In pre-norm a line
+# runs from the bottom to the top with nothing on it but sums; in post-norm
+# every sum is normalized.
+
+# %%
+blocks = {}
+for variant, normalize_first in (("post-norm", False), ("pre-norm", True)):
+    blocks[variant] = layers.TransformerEncoder(
+        2048, 8, normalize_first=normalize_first
+    )
+    blocks[variant].build((None, None, 512))
+plot.blocks(blocks)
+
+# %% [markdown]
+# Xiong et al. showed (theorem 1) how the gradient at
 # the top of a stack depends on the depth $L$ before the first step. In a
 # post-norm stack its bound is the same at any depth. In a pre-norm stack it
 # falls as $1 / \sqrt L$, since the sum has more terms. We measure the gradient
@@ -408,7 +516,24 @@ for n in (1, 15, 30, 60):
         float(schedules["warm-up"](n - 1)), expected_rate, rtol=1e-5
     )
 assert abs(float(schedules["no warm-up"](0)) - peak) < 1e-8
-plot.learning_rates(schedules, steps)
+figure = plot.learning_rates(schedules, steps)
+figure.axes[0].lines[1].set_linestyle("--")  # equal after the warm-up
+figure
+
+# %% [markdown]
+# The peak of the paper follows from the dimension and from the warm-up:
+# $\eta_{\max} = (d\, w)^{-1/2}$, which is $7 \cdot 10^{-4}$ at $d = 512$ and
+# $w = 4000$. A longer warm-up has a lower peak, and all schedules of one
+# dimension fall along the same curve. A smaller model takes larger steps.
+
+# %%
+paper = {}
+for d, w in ((512, 4000), (512, 8000), (256, 4000)):
+    paper[f"d = {d}, warm-up {w}"] = training.Noam(d, w)
+np.testing.assert_allclose(
+    float(paper["d = 512, warm-up 4000"](3999)), 6.99e-4, rtol=1e-3
+)
+plot.learning_rates(paper, 20_000)
 
 # %% [markdown]
 # The task is simple: a word-for-word translation of seven words. The model is
@@ -473,14 +598,13 @@ for variant, normalize_first in (("post-norm", False), ("pre-norm", True)):
 
 # %%
 print("mean loss of each ten steps")
-figure = Figure(figsize=(10, 3.4), layout="constrained")
+figure = plot.figure((7.4, 3.4))
 for ax, variant in zip(figure.subplots(1, 2, sharey=True), losses, strict=True):
     for name, values in losses[variant].items():
         print(f"{variant}, {name:12}", *(f"{value:6.2f}" for value in values))
     curves = {n: (range(10, steps + 1, 10), v) for n, v in losses[variant].items()}
     plot.curves(curves, "step", "mean loss of the last ten steps", ax=ax, title=variant)
-    ax.axhline(np.log(7), color="grey", linewidth=0.8)
-    ax.text(steps, 1.9, "a guess, ln 7", ha="right", va="top", color="grey")
+    plot.reference_line(ax, np.log(7), "a guess, ln 7")
 figure
 
 # %% [markdown]

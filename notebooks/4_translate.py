@@ -10,9 +10,10 @@
 # **Takes** two minutes.
 #
 # **Follows** Vaswani et al. 2017, *Attention Is All You Need*, sections 3.1,
-# 3.2.3, 5.4 and 6.1, <https://arxiv.org/abs/1706.03762>, and lecture notes,
-# which provide the sentence. The first corpus is synthetic, so that each claim
-# can be counted; the last one is from Unicode's CLDR.
+# 3.2.3, 5.4 and 6.1, <https://arxiv.org/abs/1706.03762>; *The Illustrated
+# Transformer*, <https://jalammar.github.io/illustrated-transformer/>; and
+# lecture notes, which provide the sentence. The first corpus is synthetic, so
+# that each claim can be counted; the last one is from Unicode's CLDR.
 
 # %%
 # %matplotlib inline
@@ -27,7 +28,6 @@ from unittest import mock
 import keras
 import numpy as np
 from keras import ops
-from matplotlib.figure import Figure
 
 from keras_tfm import decode, models, pipelines, plot, runtime, text, training
 from keras_tfm.layers import masks
@@ -148,6 +148,18 @@ for row, label in zip(inputs["target_ids"], labels, strict=True):
     np.testing.assert_array_equal(row[1:tokens], label[: tokens - 1])
 
 # %% [markdown]
+# In the figure, a color is a word: what the decoder has to say at one position
+# is what it reads at the next. It reads the right word, whatever it said. So
+# nothing has to wait, and all positions are computed in one step, with one
+# gradient. (The source has no end token here; the lecture notes and some
+# programs add one.)
+
+# %%
+english_words = english(*chosen_sentence).split()
+italian_words = italian(*chosen_sentence)[0].split()
+plot.training_flow(english_words, italian_words)
+
+# %% [markdown]
 # **Masks** say what may be attended to. In the encoder, these are all positions
 # except padding. In the decoder, these are all positions except padding and
 # later positions,
@@ -182,8 +194,9 @@ first_target, second_target = (
     token_names(inputs["target_ids"][1]),
 )
 cross_mask = np.broadcast_to(numpy(source_mask)[1], (length, source_mask.shape[1]))
-figure = Figure(figsize=(7.5, 3.4), layout="constrained")
+figure = plot.figure((6.6, 3.4))
 left, right = figure.subplots(1, 2)
+figure.align_titles()
 plot.mask(target_mask[0], first_target, first_target, ax=left, title="target to target")
 plot.mask(
     cross_mask,
@@ -191,12 +204,12 @@ plot.mask(
     token_names(inputs["source_ids"][1]),
     ax=right,
     title="target to source",
+    ylabel=None,
 )
 
 # %% [markdown]
-# The model has two layers on each side. The masks keep their promise: another
-# token at the third position changes nothing before it, and an additional
-# column of padding changes nothing at the words.
+# The model has two layers on each side. This is all of it, drawn from the model
+# itself:
 
 
 # %%
@@ -213,6 +226,14 @@ def new_model():
 
 
 model = new_model()
+plot.architecture(model)
+
+# %% [markdown]
+# The masks keep their promise: another token at the third position changes
+# nothing before it, and an additional column of padding changes nothing at the
+# words.
+
+# %%
 logits = numpy(model(inputs))  # (B, T, V)
 print("logits", logits.shape)
 
@@ -325,7 +346,10 @@ tokens = sum(len(ids) + 1 for ids in vocabulary.encode(pairs.target))  # with en
 floor = -np.log(frequencies).sum() / tokens
 print(f"loss {history['loss'][-1]:.3f}, floor {floor:.3f}")
 assert 0.95 * floor < history["loss"][-1] < 1.5 * floor
-plot.training_curves(history)
+figure = plot.training_curves(history)
+plot.reference_line(figure.axes[0], floor, "lower bound")
+figure.axes[0].set(yscale="log", ylim=(0.1, 10), yticks=(0.1, 1, 10))
+figure
 
 # %% [markdown]
 # In this run the model translates all 41 unseen sentences by one of their six
@@ -354,6 +378,14 @@ assert np.mean(is_correct) > 0.9
 #
 # $$y_t = \arg\max_v\, p(v \mid y_{<t}, x).$$
 #
+# Compare the figure with that of the training step: now the next word is not
+# known, so that each step waits for the one before and reads what it said. The
+# encoder is at work once; its keys and values are used at each step.
+
+# %%
+plot.inference_flow(english_words, italian_words)
+
+# %% [markdown]
 # `mock.patch.object` counts the calls of the encoder and passes them on.
 
 # %%
@@ -508,8 +540,9 @@ plot.attention_lines(cross.mean(axis=0), source_tokens, target_tokens)
 # %%
 decoder_weights = numpy(maps["decoder"][-1])[0]  # (H, T, T)
 np.testing.assert_array_equal(np.triu(decoder_weights.mean(axis=0), k=1), 0)
-figure = Figure(figsize=(8, 3.4), layout="constrained")
+figure = plot.figure((7, 3.4))
 left, right = figure.subplots(1, 2)
+figure.align_titles()
 input_tokens, encoder_weights = token_names(target), numpy(maps["encoder"][-1])[0]
 plot.attention_map(
     decoder_weights,
@@ -526,6 +559,7 @@ plot.attention_map(
     ax=right,
     title="encoder, last layer",
     vmax=1.0,
+    ylabel=None,
 )
 assert np.triu(encoder_weights.mean(axis=0), k=1).max() > 0.1
 figure

@@ -26,7 +26,6 @@ import time
 import keras
 import numpy as np
 from keras import ops
-from matplotlib.figure import Figure
 
 from keras_tfm import layers, models, plot, training
 
@@ -59,6 +58,19 @@ def numpy(tensor):
 # $r$ tokens, outside of which a query attends to nothing. The recurrent encoder
 # here has two such chains, as in Bahdanau et al.: one reads forwards and one
 # reads backwards.
+#
+# The figure shows a recurrent network unrolled over the words of a sentence.
+# The cell is the same at each word, and each state waits for the one before.
+# The last state has seen all words, and can stand for the sentence. A plain
+# cell computes its state anew at each step. A cell with gates (LSTM, GRU) has a
+# second path, drawn in green: the state runs past the cell, is scaled by a gate
+# and gets something added.
+
+# %%
+plot.recurrence(["I", "love", "you"])
+
+# %%
+plot.recurrence(["I", "love", "you"], gated=True)
 
 # %%
 VOCABULARY, WIDTH = 20, 32
@@ -159,11 +171,11 @@ else:
 FIRST, LENGTHS = 1, [2, 8, 24, 64]
 
 
-def gradients(outputs, model, more_inputs=()):
+def gradients(outputs, embedding, more_inputs=()):
     """Computes gradient norms of `outputs` by the vector of the first token."""
     network = keras.Model([ids, *more_inputs], outputs)
     network.compile(keras.optimizers.SGD(1.0), loss=lambda u, h: ops.sum(u * h))
-    table = model.source_embedding.weights[0]
+    table = embedding.weights[0]
     values = numpy(table).copy()
     values[FIRST] = 0
     table.assign(values)
@@ -187,7 +199,12 @@ for name, model in [
     ("Transformer", transformer()),
     ("LSTM", recurrent("lstm")),
 ]:
-    reach[name] = gradients(model.encode(ids)[:, -1], model)
+    reach[name] = gradients(model.encode(ids)[:, -1], model.source_embedding)
+
+keras.utils.set_random_seed(1)
+plain_embedding = keras.layers.Embedding(VOCABULARY, WIDTH)
+plain_cell = keras.layers.SimpleRNN(WIDTH, recurrent_initializer="glorot_uniform")
+reach["no gates"] = gradients(plain_cell(plain_embedding(ids)), plain_embedding)
 
 # %% [markdown]
 # The whole recurrent model has short paths back: its decoder attends to all
@@ -198,11 +215,12 @@ for name, model in [
 
 # %%
 model = recurrent()
-reach["GRU, first state"] = gradients(model.encode(ids)[:, 0], model)
+first_state = model.encode(ids)[:, 0]
+reach["GRU, first state"] = gradients(first_state, model.source_embedding)
 start = keras.Input((1,), dtype="int32")
 for name, model in [("GRU", recurrent()), ("Transformer", transformer())]:
     hidden = model.hidden_model()({"source_ids": ids, "target_ids": start})
-    decoder_norms = gradients(hidden[:, 0], model, [start])
+    decoder_norms = gradients(hidden[:, 0], model.source_embedding, [start])
     reach[f"{name} and its decoder"] = decoder_norms
 print(f"{'':28}" + "".join(f"{length:>10}" for length in LENGTHS))
 for name, norms in reach.items():
@@ -212,19 +230,25 @@ assert min(reach["GRU, first state"]) > 0.5
 assert reach["GRU"][-1] < reach["LSTM"][-1] < 1e-2
 assert reach["Transformer"][-1] > 100 * reach["LSTM"][-1]
 assert reach["GRU and its decoder"][-1] > 1000 * reach["GRU"][-1]
-curves = {name: (LENGTHS, norms) for name, norms in reach.items()}
-figure = Figure(figsize=(8.5, 3.8), layout="constrained")
-axes = figure.add_subplot()
-plot.curves(curves, "length, tokens", "gradient, against length 2", ax=axes)
-axes.set_yscale("log")
+chains = {name: reach[name] for name in ("Transformer", "LSTM", "GRU", "no gates")}
+whole = {name: norms for name, norms in reach.items() if name not in chains}
+figure = plot.figure((7.6, 3.6))
+axes = figure.subplots(1, 2, sharey=True)
+titles = "of the last state", "with a short path"
+for ax, norms, title in zip(axes, (chains, whole), titles, strict=True):
+    curves = {name: (LENGTHS, values) for name, values in norms.items()}
+    plot.curves(curves, "length, tokens", "gradient, against length 2", ax, title)
+    ax.set_yscale("log")
 figure
 
 # %% [markdown]
 # All gradients are measured before training. That of the Transformer falls too,
 # but only about as $1/n$: an untrained query spreads its attention over all $n$
 # tokens, including the first, and it can learn to do otherwise. The gradient of
-# a recurrent chain falls by a constant factor at each step. The gates of an
-# LSTM can learn to keep what matters; the figure shows how hard it is to start.
+# a recurrent chain falls by a constant factor at each step. Gates alone do not
+# prevent that before training: an untrained gate is half open. But those of an
+# LSTM or a GRU can learn to stay open and so to keep what matters; the figure
+# shows how hard it is to start. A cell without gates has nothing to open.
 # The state at the first position has no chain in between. The decoder starts
 # from it, so its gradient uses this short path.
 

@@ -35,8 +35,8 @@ def test_a_map_has_targets_as_rows_and_sources_as_columns():
     [image] = ax.images
     np.testing.assert_allclose(image.get_array(), values, rtol=1e-6)
     assert image.get_clim() == (0.0, np.float32(values.max()))
-    assert ax.get_title() == "5 $ and 6 $"
-    assert not ax.title.get_parse_math()  # otherwise "and 6" becomes italic
+    assert ax.get_title(loc="left") == "5 $ and 6 $"
+    assert not ax._left_title.get_parse_math()  # otherwise "and 6" becomes italic
     assert not any(label.get_parse_math() for label in ax.get_yticklabels())
     assert bar.get_ylabel() == "attention weight"
     # Lines where words begin: "on | ␣ 31 | De cember | </s>".
@@ -211,15 +211,17 @@ def test_every_head_has_a_map_with_the_same_scale(tmp_path):
     values = weights(4, 6, heads=(5,))
     figure = plot.attention_heads(values, SOURCE, TARGET, title="a layer")
     maps = [ax for ax in figure.axes if ax.images]
-    assert [ax.get_title() for ax in maps[:5]] == [f"head {n}" for n in range(1, 6)]
+    assert [ax.get_xlabel() for ax in maps[:5]] == [f"head {n}" for n in range(1, 6)]
     for ax, head in zip(maps, values, strict=False):
         np.testing.assert_allclose(ax.images[0].get_array(), head, rtol=1e-6)
         assert ax.images[0].get_clim() == (0.0, pytest.approx(values.max()))
     assert labels(maps[0].yaxis) == ["am", "31.", "$5$", "</s>"]
     render(figure)
-    # Five in rows of four: the lowest map of each column has the words.
-    has_labels = [ax.xaxis.get_tick_params()["labelbottom"] for ax in maps[:5]]
-    assert has_labels == [False, True, True, True, True]
+    # Five in rows of four: words are above the first row and left of it.
+    above = [ax.xaxis.get_tick_params()["labeltop"] for ax in maps[:5]]
+    assert above == [True, True, True, True, False]
+    beside = [ax.yaxis.get_tick_params()["labelleft"] for ax in maps[:5]]
+    assert beside == [True, False, False, False, True]
 
 
 def test_maps_can_be_compared():
@@ -310,7 +312,7 @@ def test_pairs_of_channels_rotate_on_circles(style, tmp_path):
         points = ax.collections[0].get_offsets()
         angles = np.arange(9) * rate
         np.testing.assert_allclose(
-            points, np.stack([np.cos(angles), np.sin(angles)], 1)
+            points, np.stack([np.sin(angles), np.cos(angles)], 1)
         )
     render(figure)
     with pytest.raises(ValueError, match="from 0 to 3"):
@@ -364,6 +366,7 @@ def test_learning_rates_and_norms_are_curves(tmp_path):
 
 def test_similar_words_are_near_each_other(tmp_path):
     pytest.importorskip("sklearn")
+    pytest.importorskip("adjustText")
     rng = np.random.default_rng(0)
     vectors = np.repeat(np.eye(2, 8) * 20, 6, axis=0) + rng.normal(size=(12, 8))
     words = [f"w{n}" for n in range(12)]

@@ -14,6 +14,7 @@ from keras_tfm.plot.attention import (
 )
 from keras_tfm.plot.beams import beam_tree
 from keras_tfm.plot.embeddings import embeddings
+from keras_tfm.plot.figures import figure, reference_line
 from keras_tfm.plot.flows import (
     inference_flow,
     multi_head,
@@ -48,6 +49,7 @@ __all__ = [
     "curves",
     "embeddings",
     "equation",
+    "figure",
     "gradient_norms",
     "head_shapes",
     "inference_flow",
@@ -58,6 +60,7 @@ __all__ = [
     "position_rings",
     "positions",
     "recurrence",
+    "reference_line",
     "training_curves",
     "training_flow",
 ]

@@ -22,6 +22,7 @@ def attention_map(
     label: str = "attention weight",
     xlabel: str | None = "attended to",
     ylabel: str | None = "attending",
+    numbers: bool = False,
 ) -> Figure:
     """Draws how much each target token attends to each source token.
 
@@ -40,6 +41,8 @@ def attention_map(
             maps; or None for the largest weight.
         label: str, of the color bar.
         xlabel, ylabel: str or None.
+        numbers: bool. Writes the weights into the cells, in place of a color
+            bar.
 
     Returns:
         Matplotlib `Figure`.
@@ -63,13 +66,17 @@ def attention_map(
     target_length, source_length = weights.shape
     # Inches per token: wide for a phrase, as high as the letters for 40 tokens.
     cell = min(0.42, max(0.21, 8.0 / max(target_length, source_length)))
+    cell = 0.42 if numbers else cell
     size = (2.4 + cell * max(source_length, 5), 1.8 + cell * max(target_length, 2))
     ax = axes(ax, *size)
     image = ax.imshow(weights, cmap="Blues", vmin=0.0, vmax=vmax, aspect="equal")
-    crowded = source_length > 8 or max(map(len, source_tokens)) > 5
+    crowded = _are_crowded(source_tokens)
     _label_tokens(ax, source_tokens, target_tokens, crowded, min(10.0, 34 * cell))
     _draw_grid(ax, _word_starts(source_tokens), _word_starts(target_tokens))
-    figures.color_bar(image, ax, label)
+    if numbers:
+        figures.write_numbers(image)
+    else:
+        figures.color_bar(image, ax, label)
     set_labels(ax, title, xlabel, ylabel)
     return ax.figure
 
@@ -105,32 +112,30 @@ def attention_heads(
         ```
     """
     weights = _checked(weights, source_tokens, target_tokens, ranks=(3,))
-    num_heads, cell = len(weights), 0.2
-    columns = min(4, num_heads)
+    num_heads, cell = len(weights), 0.21
+    # Two in a row where four would be too small on a page.
+    columns = min(4 if len(source_tokens) <= 8 else 2, num_heads)
     rows = -(-num_heads // columns)
-    width = columns * (0.4 + cell * max(len(source_tokens), 4)) + 2.0
-    height = rows * (0.5 + cell * max(len(target_tokens), 4)) + 1.2
+    width = columns * (0.3 + cell * max(len(source_tokens), 4)) + 1.8
+    height = rows * (0.5 + cell * max(len(target_tokens), 4)) + 2.0
     canvas = figures.figure((width, height))
+    canvas.set_layout_engine("compressed")
     maps = canvas.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    vmax = float(weights.max())
     for number, ax in enumerate(maps.ravel()):
         if number >= num_heads:
             ax.set_axis_off()
             continue
-        vmax = float(weights.max())
         image = ax.imshow(weights[number], cmap="Blues", vmin=0.0, vmax=vmax)
-        _label_tokens(ax, source_tokens, target_tokens, True, 7, top=False)
-        ax.label_outer()
-        ax.set_title(f"head {number + 1}", fontsize=8, color=QUIET, pad=4)
-        # The lowest map of a column is labeled, also where the last row is
-        # short.
-        is_lowest, is_first = number + columns >= num_heads, number % columns == 0
-        ax.tick_params(labelbottom=is_lowest)
-        xlabel, ylabel = "attended to" * is_lowest, "attending" * is_first
-        set_labels(ax, None, xlabel, ylabel)
+        _label_tokens(ax, source_tokens, target_tokens, True, 8)
+        is_top, is_first = number < columns, number % columns == 0
+        ax.tick_params(labeltop=is_top, labelleft=is_first, labelbottom=False)
+        set_labels(ax, None, f"head {number + 1}", "attending" * is_first)
     figures.color_bar(image, maps[0, -1], "attention weight")
     if title is not None:
-        canvas.suptitle(title, **figures.font(fontsize=11))
-    return canvas
+        style = figures.font(fontsize=11, x=0.02, ha="left")
+        canvas.suptitle(title, **style)
+    return figures.fit(canvas)
 
 
 def attention_lines(
@@ -279,8 +284,8 @@ def mask(
     shades = ListedColormap(["white", COLORS[0]])
     ax.imshow(allowed, cmap=shades, vmin=0, vmax=1, aspect="equal", alpha=0.85)
     _draw_grid(ax, range(1, width), range(1, height))
-    longest = max(map(len, figures.token_labels(columns)))
-    _label_tokens(ax, columns, rows, longest > 3, 9)
+    upright = max(map(len, figures.token_labels(columns))) > 3
+    _label_tokens(ax, columns, rows, upright, 9)
     set_labels(ax, title, xlabel, ylabel)
     return ax.figure
 
@@ -299,6 +304,11 @@ def _checked(weights, source_tokens, target_tokens, ranks=(2, 3)):
     if not np.isfinite(weights).all():
         raise ValueError("`weights` must be finite; got NaN or infinity.")
     return weights
+
+
+def _are_crowded(tokens):
+    """Returns whether the tokens above a map must be upright."""
+    return len(tokens) > 8 or max(map(len, figures.token_labels(tokens))) > 3
 
 
 def _label_tokens(ax, source_tokens, target_tokens, upright, fontsize, top=True):

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_tfm.plot.figures import (
+    INK,
     QUIET,
     Axes,
     Figure,
@@ -13,7 +14,6 @@ from keras_tfm.plot.figures import (
     axes,
     colors,
     font,
-    set_labels,
 )
 
 
@@ -42,14 +42,14 @@ def embeddings(
         Matplotlib `Figure`.
 
     Raises:
-        ImportError: scikit-learn is not installed.
+        ImportError: scikit-learn or adjustText is not installed.
         ValueError: fewer than 4 words, or other numbers of words or groups.
 
     Source: van der Maaten and Hinton 2008, as implemented by scikit-learn.
 
     Example:
         ```python
-        # requires: sklearn
+        # requires: sklearn, adjustText
         import numpy as np
 
         from keras_tfm import plot
@@ -59,11 +59,12 @@ def embeddings(
         ```
     """
     try:
+        from adjustText import adjust_text
         from sklearn.manifold import TSNE
     except ImportError as error:
         raise ImportError(
-            f"`embeddings` needs scikit-learn, whose import failed ({error}). Install "
-            "`keras-tfm[recipes]`."
+            "`embeddings` needs scikit-learn and adjustText, whose import failed "
+            f"({error}). Install `keras-tfm[recipes]`."
         ) from error
     vectors = array(vectors)
     groups = [0] * len(words) if groups is None else list(groups)
@@ -83,14 +84,23 @@ def embeddings(
         members = np.array([group == name for group in groups])
         label = str(name) if len(names) > 1 else None
         ax.scatter(*points[members].T, s=14, color=color, label=label)
-    style = font(fontsize=8, xytext=(3, 3), textcoords="offset points")
-    for word, point in zip(words, points, strict=True):
-        ax.annotate(word, point, **style)
     ax.set_xticks([])
     ax.set_yticks([])
     ax.spines[:].set_color(QUIET)
-    ax.margins(0.18, 0.12)
+    ax.margins(0.12, 0.12)
     if len(names) > 1:
-        ax.legend(frameon=False, fontsize=8)
-    set_labels(ax, title)
+        beside = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": 3}
+        ax.legend(frameon=False, fontsize=9, labelcolor=INK, **beside)
+    if title is not None:
+        ax.set_title(title, **font(loc="left", pad=26, fontsize=11))
+    # Labels move apart on the screen, so that the layout must be settled.
+    ax.figure.draw_without_rendering()
+    labels = [
+        ax.text(*point, word, **font(fontsize=9))
+        for word, point in zip(words, points, strict=True)
+    ]
+    line = {"arrowstyle": "-", "color": QUIET, "linewidth": 0.6}
+    adjust_text(
+        labels, *points.T, ax=ax, iter_lim=500, expand=(1.3, 1.6), arrowprops=line
+    )
     return ax.figure

@@ -42,6 +42,18 @@ def figure(size: Sequence[float]) -> Figure:
     return canvas
 
 
+def fit(canvas: Figure) -> Figure:
+    """Shrinks a figure to what is drawn, such as maps of square cells.
+
+    Args:
+        canvas: Matplotlib `Figure` of `figure`.
+    """
+    canvas.draw_without_rendering()
+    drawn = canvas.get_tightbbox()
+    canvas.set_size_inches(drawn.width + 0.2, drawn.height + 0.2)
+    return canvas
+
+
 def axes(ax: Axes | None, *size: float) -> Axes:
     """Returns `ax`, or where it is None the axes of a new figure.
 
@@ -110,6 +122,47 @@ def ink_on(color: Sequence[float]) -> str:
     return INK if luminance > 0.5 else "white"
 
 
+def write_numbers(image: Any, decimals: int = 2) -> None:
+    """Writes the numbers of an image into its cells.
+
+    Args:
+        image: Matplotlib image.
+        decimals: int >= 0.
+    """
+    style = {"ha": "center", "va": "center", "fontsize": 8}
+    colors = image.to_rgba(image.get_array())
+    for (row, column), value in np.ndenumerate(image.get_array()):
+        color = ink_on(colors[row, column])
+        label = number(value, decimals)
+        image.axes.text(column, row, label, color=color, **style)
+
+
+def number(value: float, decimals: int) -> str:
+    """Returns a number as text, with a minus that is as wide as a plus.
+
+    Args:
+        value: float.
+        decimals: int >= 0.
+    """
+    # Without -0, which rounding makes of small negative numbers.
+    rounded = round(float(value), decimals) + 0.0
+    return f"{rounded:.{decimals}f}".replace("-", "\u2212")
+
+
+def reference_line(ax: Axes, y: float, label: str) -> None:
+    """Draws a horizontal line with its name below its right end.
+
+    Args:
+        ax: Matplotlib `Axes`, with its curves.
+        y: float.
+        label: str.
+    """
+    ax.axhline(y, color=QUIET, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
+    style = {"textcoords": "offset points", "ha": "right", "va": "top"}
+    place = {"xycoords": ax.get_yaxis_transform(), "xytext": (-2, -3)}
+    ax.annotate(label, (1.0, y), fontsize=8, color=QUIET, **style, **place)
+
+
 def color_bar(image: Any, ax: Axes, label: str) -> None:
     """Adds a color bar as high as the image.
 
@@ -153,4 +206,4 @@ def set_labels(
     ax.set_xlabel(xlabel or "", fontsize=9, color=INK)
     ax.set_ylabel(ylabel or "", fontsize=9, color=INK)
     if title is not None:
-        ax.set_title(title, **font(pad=12, fontsize=11))
+        ax.set_title(title, **font(loc="left", pad=12, fontsize=11))

@@ -184,9 +184,7 @@ def _draw_cells(ax, corner, values, colors, decimals):
         ax.add_patch(Rectangle((x, y), *CELL, **style))
         center = x + CELL[0] / 2, y + CELL[1] / 2
         ink = figures.ink_on(color)
-        # Without -0, which rounding makes of small negative numbers.
-        number = f"{round(float(value), decimals) + 0.0:.{decimals}f}"
-        write(ax, center, number.replace("-", "−"), 8, ink)
+        write(ax, center, figures.number(value, decimals), 8, ink)
 
 
 def _check_equation(arrays, signs, rows):

@@ -16,6 +16,7 @@ def positions(
     title: str | None = None,
     vmax: float | None = None,
     label: str = "signal",
+    numbers: bool = False,
 ) -> Figure:
     """Draws the signal of each position as a heat map.
 
@@ -27,6 +28,8 @@ def positions(
         vmax: float > 0, the absolute value of the darkest colors, the same for
             several maps; or None for the largest of these.
         label: str, of the color bar.
+        numbers: bool. Writes the values into the cells, in place of a color
+            bar.
 
     Returns:
         Matplotlib `Figure`.
@@ -43,7 +46,9 @@ def positions(
         ```
     """
     signals = _as_signals(signals)
-    ax = axes(ax, 7.0, 4.0)
+    length, dim = signals.shape
+    size = (1.0 + 0.46 * dim, 1.2 + 0.32 * length) if numbers else (5.8, 3.5)
+    ax = axes(ax, *size)
     vmax = vmax or float(np.abs(signals).max()) or 1.0
     image = ax.imshow(
         signals,
@@ -54,9 +59,12 @@ def positions(
         interpolation="nearest",
     )
     for axis, size in zip((ax.yaxis, ax.xaxis), signals.shape, strict=True):
+        axis.get_major_locator().set_params(integer=True)
         if size <= 16:
             axis.set_ticks(range(size))
-    _style_map(ax, image, label)
+    _style_map(ax, None if numbers else image, label)
+    if numbers:
+        figures.write_numbers(image)
     set_labels(ax, title, "channel", "position")
     return ax.figure
 
@@ -88,7 +96,7 @@ def position_products(
     signals = _as_signals(signals)
     products = signals @ signals.T  # (T, T)
     if ax is None:
-        ax = figures.figure((9.0, 3.8)).subplots(1, 2, width_ratios=(1, 1.25))
+        ax = figures.figure((7.2, 3.2)).subplots(1, 2, width_ratios=(1, 1.25))
     map_ax, line_ax = np.ravel(ax)
     image = map_ax.imshow(products, cmap="Blues", aspect="equal")
     _style_map(map_ax, image, "dot product")
@@ -108,6 +116,9 @@ def position_rings(
     ax: Sequence[Axes] | None = None,
 ) -> Figure:
     """Draws the circles on which pairs of channels rotate with the position.
+
+    The sine is horizontal and the cosine vertical: from position 0, at the top,
+    hands turn clockwise.
 
     Args:
         signals: float `(T, D)`, sines and cosines.
@@ -131,11 +142,14 @@ def position_rings(
     """
     sines, cosines = _pairs(signals, pairs, style)
     if ax is None:
-        ax = figures.figure((2.6 * len(pairs), 2.9)).subplots(
-            1, len(pairs), squeeze=False
-        )
+        # Two in a row, so that they are large enough for a telephone.
+        columns, rows = min(2, len(pairs)), -(-len(pairs) // 2)
+        canvas = figures.figure((2.4 * columns, 2.6 * rows))
+        ax = canvas.subplots(rows, columns, squeeze=False).ravel()[: len(pairs)]
+        for empty in canvas.axes[len(pairs) :]:
+            empty.set_axis_off()
     shades = np.linspace(0.25, 1.0, len(sines))
-    for ring, pair, x, y in zip(np.ravel(ax), pairs, cosines.T, sines.T, strict=True):
+    for ring, pair, x, y in zip(np.ravel(ax), pairs, sines.T, cosines.T, strict=True):
         _draw_ring(ring, pair)
         ring.scatter(x, y, c=shades, cmap="Blues", s=16, vmin=0)
         ring.plot([0, x[-1]], [0, y[-1]], color=COLORS[1])
@@ -192,8 +206,8 @@ def animate_rings(
     def draw(position):
         canvas.suptitle(f"position {position}", fontsize=10, color=INK)
         for number, (hand, trace) in enumerate(artists):
-            x = cosines[: position + 1, number]
-            y = sines[: position + 1, number]
+            x = sines[: position + 1, number]
+            y = cosines[: position + 1, number]
             hand.set_data([0, x[-1]], [0, y[-1]])
             trace.set_data(x, y)
         return [artist for pair in artists for artist in pair]
@@ -208,7 +222,8 @@ def animate_rings(
 def _style_map(ax, image, label):
     ax.tick_params(colors=QUIET, labelcolor=INK, labelsize=8, length=3)
     ax.spines[:].set_color(QUIET)
-    figures.color_bar(image, ax, label)
+    if image is not None:
+        figures.color_bar(image, ax, label)
 
 
 def _draw_ring(ax, pair):

@@ -72,7 +72,6 @@ def training_curves(
             name: _without_repeats(*_points(scores[name], epochs)) for name in scores
         }
         _draw_panel(panel_axes[1], scores, "validation score", epochs, COLORS[2:6])
-        panel_axes[1].set_ylim(bottom=max(0.0, panel_axes[1].get_ylim()[0]))
         _annotate_best(panel_axes[1])
     return panel_axes[0].figure
 
@@ -291,6 +290,7 @@ def _draw_panel(ax, points, title, epochs, shades):
     for (name, pair), color in zip(points.items(), shades, strict=False):
         ax.plot(*pair, label=name, color=color, **style)
     ax.margins(y=0.14)
+    ax.set_ylim(bottom=max(0.0, ax.get_ylim()[0]))
     ax.set_xlim(0.6, epochs + 0.4)
     ax.set_xlabel("epoch", fontsize=9, color=INK)
     ax.set_title(title, loc="left", fontsize=11, color=INK)
