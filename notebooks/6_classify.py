@@ -18,7 +18,6 @@
 import keras
 import numpy as np
 from keras import ops
-from matplotlib.figure import Figure
 
 from keras_tfm import layers, models, pipelines, plot, text
 from keras_tfm.plot import figures
@@ -221,17 +220,18 @@ logits = numpy(model.get_layer("logits")(vectors))
 evidence = logits[:, train.classes.index("good")]
 evidence = evidence - logits[:, train.classes.index("bad")]
 
-figure = Figure(figsize=(7, 4), layout="constrained")
+figure = plot.figure((5.8, 3.8))
 ax = figure.add_subplot()
-ax.scatter(evidence, score, s=12, color="#bfc7ce")
+ax.scatter(evidence, score, s=12, color="#bfc7ce", label="no opinion")
 for number, label in enumerate(("good", "bad")):
     chosen = np.isin(known_ids, np.concatenate(vocabulary.encode([OPINIONS[label]])))
     assert np.mean((evidence[chosen] > 0) == (label == "good")) > 0.8
     assert score[chosen].mean() > score.mean() + 1
     style = {"color": figures.COLORS[number], "marker": figures.MARKERS[number]}
     ax.scatter(evidence[chosen], score[chosen], s=24, label=label, **style)
-ax.set(xlabel="evidence for good", ylabel="score")
-ax.legend(frameon=False, loc="center")
+figures.style_axes(ax)
+figures.set_labels(ax, None, "evidence for good", "score")
+ax.legend(frameon=False, fontsize=9, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
 figure
 
 # %% [markdown]
@@ -406,20 +406,24 @@ print(f"without the word that decides the probability falls most in {fraction:.0
 assert fraction > 0.7
 
 # %% [markdown]
-# The figure shows both for one review, each on its own scale: the weight of the
-# query at each token, which is largest at full stops here, and the fall of the
-# probability without each word.
+# The figure shows both for one review, each relative to its largest value: the
+# weight of the query at each word and its punctuation, which is spread over the
+# review, and the fall of the probability without the word, which is not.
 
 # %%
 line = texts[600 + row]
-weight, drops = alpha[row, :length], np.maximum(probability_drops(line), 0)
-figure = figures.figure((9, 3))
-above, below = figure.subplots(2, 1)
-for ax, values, names, row_name in (
-    (above, weight, tokens, "weight"),
-    (below, drops, line.split(), "fall"),
-):
-    plot.attention_map(
-        [values], names, [row_name], ax=ax, label="", xlabel=None, ylabel=None
-    )
-figure
+words_of_line = line.split()
+drops = np.maximum(probability_drops(line), 0)
+weight, word = np.zeros(len(words_of_line)), -1
+for token, value in zip(tokens, alpha[row, :length], strict=True):
+    word += token.startswith("\u2581")  # a word begins
+    if word >= 0:  # behind the start token
+        weight[word] += value
+plot.attention_map(
+    [weight / weight.max(), drops / drops.max()],
+    words_of_line,
+    ["weight", "fall"],
+    label="relative",
+    xlabel=None,
+    ylabel=None,
+)

@@ -20,9 +20,9 @@ import tempfile
 import keras
 import numpy as np
 from keras import ops
-from matplotlib.figure import Figure
 
 from keras_tfm import layers, plot
+from keras_tfm.plot import figures
 
 np.set_printoptions(precision=3, suppress=True)
 rng = np.random.default_rng(0)
@@ -219,14 +219,16 @@ print(f"model {error:.3f}, last round {last:.3f}, mean of the rounds {mean:.3f}"
 assert error < 0.95 * last
 
 # %%
-figure = Figure(figsize=(9, 3), layout="constrained")
+figure = plot.figure((7, 3))
 ax = figure.add_subplot()
 t = np.arange((ROUNDS + 1) * PERIOD)
-ax.plot(t[:-PERIOD], past[0, :, 0], color="#66737f", label="seen")
-ax.plot(t[-PERIOD:], future[0], color="#66737f", linestyle="--", label="to come")
-ax.plot(t[-PERIOD:], forecast[0], color="#0072b2", marker="o", label="forecast")
-ax.set(xlabel="step", ylabel="value")
-ax.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
+gray, blue = figures.QUIET, figures.COLORS[0]
+ax.plot(t[:-PERIOD], past[0, :, 0], color=gray, label="seen")
+ax.plot(t[-PERIOD:], future[0], color=gray, linestyle="--", label="to come")
+ax.plot(t[-PERIOD:], forecast[0], color=blue, marker="o", label="forecast")
+figures.style_axes(ax, grid="y")
+figures.set_labels(ax, None, "step", "value")
+ax.legend(frameon=False, fontsize=9, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
 figure
 
 # %% [markdown]
@@ -267,7 +269,7 @@ figure = plot.attention_map(
     label="weight, mean of 500 series",
 )
 for start in (12, 24, 36):  # starts of rounds
-    figure.axes[0].axvline(start - 0.5, color="#d55e00", linewidth=1.2)
+    figure.axes[0].axvline(start - 0.5, color=figures.COLORS[1], linewidth=1.2)
 figure
 
 # %% [markdown]

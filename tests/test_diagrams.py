@@ -207,3 +207,54 @@ def test_an_equation_has_its_numbers_and_signs():
 def test_what_cannot_be_drawn_raises(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()
+
+
+def test_numbers_stand_in_the_cells_of_a_map():
+    weights = [[0.914, 0.086], [0.25, 0.75]]
+    maps = (
+        plot.attention_map(weights, ["a", "b"], ["c", "d"], numbers=True),
+        plot.positions(weights, numbers=True),
+    )
+    for figure in maps:
+        [ax] = figure.axes
+        cells = {text.get_position(): text.get_text() for text in ax.texts}
+        assert cells == {(0, 0): "0.91", (1, 0): "0.09", (0, 1): "0.25", (1, 1): "0.75"}
+        assert not ax.child_axes  # no color bar
+        figure.draw_without_rendering()
+        pixels = ax.transData.transform([(0, 0), (1, 0)])
+        assert ax.texts[0].get_window_extent().width < np.diff(pixels[:, 0])[0]
+
+
+def test_rings_turn_clockwise_from_the_top():
+    angles = np.arange(4.0)
+    signals = np.stack([np.sin(angles), np.cos(angles)], axis=1)
+    [ax] = plot.position_rings(signals, pairs=(0,)).axes
+    points = np.asarray(ax.collections[0].get_offsets())
+    np.testing.assert_allclose(points[0], [0, 1], atol=1e-12)
+    (x, y), (next_x, next_y) = points[:-1].T, points[1:].T
+    assert (x * next_y - y * next_x < 0).all()
+
+
+def test_a_reference_line_has_its_name_at_its_height():
+    figure = plot.curves({"loss": ([1, 2], [3.0, 1.0])}, "step", "loss")
+    [ax] = figure.axes
+    plot.reference_line(ax, 0.5, "lower bound")
+    assert set(ax.lines[-1].get_ydata()) == {0.5}
+    [label] = ax.texts
+    assert label.get_text() == "lower bound" and label.xy[1] == 0.5
+
+
+def test_a_loss_is_drawn_above_zero():
+    ax = plot.training_curves({"loss": [3.0, 0.01]}).axes[0]
+    assert ax.get_ylim()[0] == 0
+
+
+def test_words_do_not_overlap_among_embeddings():
+    pytest.importorskip("sklearn")
+    pytest.importorskip("adjustText")
+    vectors = np.random.default_rng(0).normal(size=(24, 8))
+    vectors[1::2] = vectors[::2] + 0.01  # twelve pairs at almost the same point
+    figure = plot.embeddings(vectors, [f"a word {n}" for n in range(24)])
+    boxes = [text.get_window_extent() for text in figure.axes[0].texts[:24]]
+    overlaps = sum(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+    assert overlaps == 0

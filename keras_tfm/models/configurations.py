@@ -88,7 +88,9 @@ def transformer_base(vocabulary_size: int, **options: Any) -> Transformer:
     """Makes the paper's base model: 6+6 layers, D 512, F 2048, 8 heads.
 
     Args:
-        vocabulary_size: int, V; 37,000 in the paper, for 65M parameters.
+        vocabulary_size: int, V. With 37,000 and one embedding matrix the model
+            has 63.1M parameters. The paper says 65M, which one matrix of
+            40,700 tokens would make; three of 37,000 would make 101M.
         **options: of `Transformer`; they override the configuration.
 
     Returns:

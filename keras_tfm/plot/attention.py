@@ -65,7 +65,7 @@ def attention_map(
         weights = weights.mean(axis=0)
     target_length, source_length = weights.shape
     # Inches per token: wide for a phrase, as high as the letters for 40 tokens.
-    cell = min(0.42, max(0.21, 8.0 / max(target_length, source_length)))
+    cell = min(0.42, max(0.21, 6.4 / max(target_length, source_length)))
     cell = 0.42 if numbers else cell
     size = (2.4 + cell * max(source_length, 5), 1.8 + cell * max(target_length, 2))
     ax = axes(ax, *size)

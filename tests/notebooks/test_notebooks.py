@@ -1,10 +1,14 @@
 """Notebooks run from top to bottom, and the committed outputs are current."""
 
+import base64
+import io
 import pathlib
 import re
 
 import nbformat
+import numpy as np
 import pytest
+from PIL import Image
 
 from notebooks import run
 from tests.test_structure import MACHINE_PATH
@@ -146,6 +150,17 @@ def test_a_notebook_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
     notebook = run.read(path)
     run.execute(notebook, str(tmp_path))
     assert all(cell.execution_count for cell in code(notebook))
+
+
+def test_fewer_colors_change_a_picture_hardly():
+    ramp = np.linspace(0, 255, 64 * 64 * 3).reshape(64, 64, 3).astype("uint8")
+    noise = np.random.default_rng(0).integers(0, 8, ramp.shape).astype("uint8")
+    file = io.BytesIO()
+    Image.fromarray(ramp ^ noise).save(file, "PNG")
+    reduced = base64.b64decode(run.reduce_colors(base64.b64encode(file.getvalue())))
+    assert len(reduced) < len(file.getvalue()) / 2
+    pixels = np.asarray(Image.open(io.BytesIO(reduced)).convert("RGB"), "int32")
+    assert np.abs(pixels - (ramp ^ noise)).mean() < 4
 
 
 @pytest.mark.backend("torch")
