@@ -285,7 +285,7 @@ plot.position_rings(signal)
 # %% [markdown]
 # At $d = 256$ there are 128 hands. The figure shows the pairs 0, 10, 30 and 60
 # at 50 positions. A neighboring pair is only 1.07 times slower; the sixtieth
-# has turned by 38 degrees after 50 positions.
+# has turned by 37 degrees after 50 positions.
 
 # %%
 wide = numpy(positions.signal(50, 0, 256))
