@@ -167,8 +167,9 @@ class Column:
         ax = sheet(3.0, 2.0)
         column = Column(ax, x=1.5, y=0.3, width=2.0)
         column.text("ids")
+        column.line()
         column.box("embedding", "embedding")
-        ax.figure.savefig("column.png")
+        # ax.figure.savefig("column.png")
         ```
     """
 

@@ -34,6 +34,18 @@ def figure(size: Sequence[float]) -> Figure:
 
     Args:
         size: pair of float, width and height in inches.
+
+    Returns:
+        Matplotlib `Figure`, without axes.
+
+    Example:
+        ```python
+        from keras_tfm import plot
+
+        left, right = plot.figure((6, 3)).subplots(1, 2)
+        plot.curves({"a": ([1, 2], [3, 4])}, "x", "y", ax=left)
+        plot.curves({"b": ([1, 2], [4, 3])}, "x", "y", ax=right)
+        ```
     """
     from matplotlib.figure import Figure
 
@@ -156,6 +168,14 @@ def reference_line(ax: Axes, y: float, label: str) -> None:
         ax: Matplotlib `Axes`, with its curves.
         y: float.
         label: str.
+
+    Example:
+        ```python
+        from keras_tfm import plot
+
+        figure = plot.training_curves({"loss": [3.0, 2.0]})
+        plot.reference_line(figure.axes[0], 1.5, "lower bound")
+        ```
     """
     ax.axhline(y, color=QUIET, linewidth=0.9, linestyle=(0, (4, 3)), zorder=1)
     style = {"textcoords": "offset points", "ha": "right", "va": "top"}
