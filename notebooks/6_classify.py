@@ -407,8 +407,8 @@ assert fraction > 0.7
 
 # %% [markdown]
 # The figure shows both for one review, each relative to its largest value: the
-# weight of the query at each word and its punctuation, which is spread over the
-# review, and the fall of the probability without the word, which is not.
+# weight of the query at each word and its punctuation, which is largest where a
+# full stop follows, and the fall of the probability without the word.
 
 # %%
 line = texts[600 + row]
