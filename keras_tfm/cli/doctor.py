@@ -2,7 +2,6 @@
 
 import contextlib
 import gzip
-import json
 import os
 import pathlib
 import re
@@ -13,6 +12,7 @@ import numpy as np
 from keras_tfm.cli import lines
 from keras_tfm.cli.options import Doctor
 from keras_tfm.cli.pair_faults import AMBIGUOUS, HeldOut, find_faults, normalize
+from keras_tfm.file_reading import read_json
 from keras_tfm.recipes.user_files import SPLIT_NAMES, find_corpora
 from keras_tfm.text.files import iterate_lines
 from keras_tfm.text.normalization import (
@@ -121,7 +121,7 @@ def _corpora(flags):
         content = ", ".join(sorted(os.listdir(flags.source))[:8]) or "an empty folder"
         fix = "Name the folder or the files of a corpus."
         if run_flags.is_file():
-            data = json.loads(run_flags.read_text("utf-8")).get("data")
+            data = read_json(run_flags).get("data")
             fix = f"It is the folder of a run; its corpus is {data!r}."
         raise ValueError(
             "FILE must be a corpus, or a folder with .tsv, .csv, .jsonl or .tmx files, "

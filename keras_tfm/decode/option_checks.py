@@ -1,9 +1,21 @@
 """Checks of single values of `Options`."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
+
+# What a file may ask for. Each beam has a row of the cache, and each step a
+# token; one number in a file must not fill the memory or run for hours.
+MAX_BEAMS, MAX_LENGTH, MAX_FACTOR = 1_000, 32_768, 100
+STORED = {
+    "beam_size": MAX_BEAMS,
+    "num_hypotheses": MAX_BEAMS,
+    "num_beam_groups": MAX_BEAMS,
+    "max_decoding_length": MAX_LENGTH,
+    "min_decoding_length": MAX_LENGTH,
+    "no_repeat_ngram_size": MAX_LENGTH,
+}
 
 
 def is_integer(value: Any) -> bool:
@@ -53,3 +65,28 @@ def check_ids(name: str, ids: Any) -> tuple[int, ...]:
     if wrong:
         raise ValueError(f"`{name}` must hold token ids of at least 0; got {wrong}.")
     return ids
+
+
+def check_stored(options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Rejects options of a file that would take too much memory or time.
+
+    Args:
+        options: dict of arguments of `Options`; other values are not checked.
+
+    Returns:
+        The options.
+
+    Raises:
+        ValueError: a number is above its limit.
+    """
+    for name, limit in STORED.items():
+        value = options.get(name)
+        numbers = value if isinstance(value, list | tuple) else [value]
+        limits = [MAX_FACTOR, limit] if len(numbers) == 2 else [limit]
+        for number, maximum in zip(numbers, limits, strict=False):
+            if isinstance(number, Real) and number > maximum:
+                raise ValueError(
+                    f"`{name}` of a file must be at most {maximum:,}; got "
+                    f"{value!r:.60}. Lower it; an argument of a call may be larger."
+                )
+    return options

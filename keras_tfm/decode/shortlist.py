@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
+from keras_tfm.file_reading import reading
 from keras_tfm.types import Tensor
 
 BUCKET = 64  # A source has a multiple of it, so that few functions are compiled.
@@ -222,8 +223,14 @@ class Shortlist:
 
         Args:
             path: file.
+
+        Raises:
+            ValueError: the file is damaged.
         """
-        with np.load(path, allow_pickle=False) as file:
+        with (
+            reading(path, "a shortlist"),
+            np.load(path, allow_pickle=False) as file,
+        ):
             frequent, best, shared = map(int, file["options"])
             return cls(
                 file["translations"], file["order"], frequent, best, bool(shared)

@@ -9,9 +9,14 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from keras_tfm.file_reading import reading
 from keras_tfm.pipelines.encoder_batches import bucket_of, run_in_batches
 from keras_tfm.pipelines.pretrained import resolve
-from keras_tfm.pipelines.saving import read_classifier, save_classifier
+from keras_tfm.pipelines.saving import (
+    CLASSIFIER_FILES,
+    read_classifier,
+    save_classifier,
+)
 from keras_tfm.pipelines.texts import (
     AnyVocabulary,
     check_encoder_vocabulary,
@@ -204,7 +209,10 @@ class Classifier:
             FileNotFoundError: the folder lacks a file.
             ValueError: a file is damaged.
         """
-        return cls(**read_classifier(folder) | changes)
+        arguments = read_classifier(folder)
+        with reading(pathlib.Path(folder) / CLASSIFIER_FILES[-1], "a classifier"):
+            classifier = cls(**arguments)
+        return cls(**arguments | changes) if changes else classifier
 
     @classmethod
     def from_preset(cls, name: str | os.PathLike, **changes: Any) -> "Classifier":
@@ -237,8 +245,9 @@ class Classifier:
         if model.classes is None:
             raise ValueError(
                 f"`name` must be a model with classes; got {os.fspath(name)!r}, a "
-                f"{type(model.model).__name__} without. Fine-tune it first: "
-                "`keras-tfm train classification --from`."
+                f"{type(model.model).__name__} without: `architectures` of "
+                "`config.json`, or `task.json`, names no classifier. Fine-tune it "
+                "first: `keras-tfm train classification --from`."
             )
         return cls(model.model, model.vocabulary, model.classes, **arguments)
 

@@ -8,6 +8,9 @@ from typing import Any, NamedTuple
 import keras
 
 from keras_tfm import zoo
+from keras_tfm.decode.option_checks import check_stored
+from keras_tfm.decode.options import Options
+from keras_tfm.file_reading import read_json, reading
 from keras_tfm.pipelines.packaged import PACKAGED, packaged_folder
 from keras_tfm.pipelines.saving import (
     KNOWN_WORDS,
@@ -15,7 +18,7 @@ from keras_tfm.pipelines.saving import (
     read_known_words,
     read_model,
 )
-from keras_tfm.zoo.config_file import read_json
+from keras_tfm.pipelines.text_config import TextConfig, split_changes
 from keras_tfm.zoo.huggingface.hub import is_transformers
 from keras_tfm.zoo.keras_hub.load import FILES as KERAS_HUB_FILES
 from keras_tfm.zoo.keras_hub.load import is_preset
@@ -173,9 +176,9 @@ def languages_of(name: str | os.PathLike | Preset) -> tuple[str, ...]:
     name = _checked_name(name)
     _, description = _shipped().get(name, (None, None))
     file = pathlib.Path(name) / "preset.json"
-    if description is None and file.is_file():
-        description = read_json(file)
-    return tuple((description or {}).get("languages", ()))
+    with reading(file, "the description of a preset"):
+        description = description or read_json(file)
+        return tuple(map(str, description.get("languages", ())))
 
 
 def check_name(name: str | os.PathLike | Preset) -> None:
@@ -221,13 +224,18 @@ def _read_folder(folder, description=None):
     if isinstance(model, zoo.Imported):
         model, options = _with_vocabulary(model)
         arguments = {**arguments, **options}
-    if not (folder / "preset.json").is_file():
-        return model, arguments
-    description = description or read_json(folder / "preset.json")
-    if description.get("language_tags"):  # of several target languages
-        tags = model.vocabulary.languages
-        arguments["source_prefix"] = tags[description["languages"][-1]]
-    return model, {**arguments, **description.get("arguments", {})}
+    file = folder / "preset.json"
+    with reading(file, "the description of a preset"):
+        description = description or read_json(file)
+        if description.get("language_tags"):  # of several target languages
+            tags = model.vocabulary.languages
+            arguments["source_prefix"] = tags[description["languages"][-1]]
+        arguments |= description.get("arguments", {})
+        if description.get("task") == "translation":
+            options, text = split_changes(arguments)
+            Options(**{"beam_size": 4, **check_stored(options)})
+            TextConfig(**text)
+    return model, arguments
 
 
 def _read_format(folder):

@@ -1,23 +1,27 @@
 """Writes translators and classifiers to folders, and reads them."""
 
+import contextlib
 import dataclasses
 import json
 import logging
 import os
 import pathlib
+import re
 import tempfile
 import zipfile
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
 
+from keras_tfm import __version__
+from keras_tfm.decode.option_checks import check_stored
 from keras_tfm.decode.options import Options
 from keras_tfm.decode.shortlist import Shortlist
+from keras_tfm.file_reading import read_json, reading
 from keras_tfm.pipelines.text_config import TextConfig
+from keras_tfm.pipelines.texts import check_vocabulary_size
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
-from keras_tfm.zoo.config_file import read_json
 
 if TYPE_CHECKING:
     from keras_tfm.pipelines.classifier import Classifier
@@ -32,6 +36,7 @@ CLASSIFIER_FILES = ("model.keras", "vocabulary.model", "classifier.json")
 UNFINISHED, CHECKPOINTS = "unfinished", "averages"
 SHORTLIST = "shortlist.npz"  # of a translator that has one
 KNOWN_WORDS = "known_words.txt"  # of a translator that has them, one a line
+VERSION = "keras_tfm"  # entry of both JSON files: which version wrote them
 # Not in translator.json: what the vocabulary knows; the shortlist, which has a
 # file; what is best on one machine; and functions, which JSON cannot hold.
 UNSAVED = {
@@ -52,6 +57,7 @@ def save_translator(translator: "Translator", folder: str | os.PathLike) -> None
         )
     saved = set(Options.names()) - UNSAVED
     config = {
+        VERSION: __version__,
         "options": {name: getattr(options, name) for name in sorted(saved)},
         "text": translator.config.saved(),
     }
@@ -96,50 +102,80 @@ def read_translator(folder: str | os.PathLike) -> dict[str, Any]:
     folder = pathlib.Path(folder)
     model, source, target, file = check_files(folder, TRANSLATOR_FILES, "Translator")
     config = read_json(file)
-    check_entries(file, config, {"options": {}, "text": {}})
-    options, text = config.get("options", {}), config.get("text", {})
-    defaults = {
-        name: value
-        for name, value in dataclasses.asdict(Options()).items()
-        if name not in UNSAVED
-    }
-    check_entries(file, options, defaults)
-    check_entries(file, text, TextConfig().saved())
-    if (folder / SHORTLIST).is_file():
-        options["shortlist"] = Shortlist.load(folder / SHORTLIST)
-    text = {**text, **read_known_words(folder)}
-    vocabulary = target_vocabulary = load_vocabulary(source)
-    if source.read_bytes() != target.read_bytes():
-        target_vocabulary = load_vocabulary(target)
-    return {
-        "model": read_model(model),
-        "vocabulary": vocabulary,
-        "target_vocabulary": target_vocabulary,
-        "options": _construct(file, Options, options),
-        "config": _construct(file, TextConfig, text),
-    }
+    with _reading_saved(file, config):
+        with reading(file, "the options of a translator"):
+            check_entries(file, config, {VERSION: "", "options": {}, "text": {}})
+            options, text = config.get("options", {}), config.get("text", {})
+            check_entries(file, options, _saved_options())
+            check_entries(file, text, TextConfig().saved())
+            options = Options(**check_stored(options))
+            text = TextConfig(**text, **read_known_words(folder))
+        if (folder / SHORTLIST).is_file():
+            shortlist = Shortlist.load(folder / SHORTLIST)
+            with reading(folder / SHORTLIST, "a shortlist of this translator"):
+                options = options.replace(shortlist=shortlist)
+        vocabulary = target_vocabulary = load_vocabulary(source)
+        if source.read_bytes() != target.read_bytes():
+            target_vocabulary = load_vocabulary(target)
+        network = read_model(model)
+        for path, tokens, name in (
+            (source, vocabulary, "vocabulary_size"),
+            (target, target_vocabulary, "target_vocabulary_size"),
+        ):
+            with reading(path, "a vocabulary of this model"):
+                check_vocabulary_size(tokens, network, name)
+        return {
+            "model": network,
+            "vocabulary": vocabulary,
+            "target_vocabulary": target_vocabulary,
+            "options": options,
+            "config": text,
+        }
+
+
+def _saved_options():
+    """The options of `translator.json`, with their defaults."""
+    fields = dataclasses.asdict(Options())
+    return {name: fields[name] for name in fields if name not in UNSAVED}
+
+
+@contextlib.contextmanager
+def _reading_saved(file: pathlib.Path, config: Mapping[str, Any]) -> Iterator[None]:
+    """Says of a fault in a saved folder that a newer version has written it."""
+    try:
+        yield
+    except ValueError as error:
+        version = str(config.get(VERSION))
+        if _numbers(version) <= _numbers(__version__):
+            raise
+        raise ValueError(
+            f"{error} {file} was written by keras_tfm {version:.20}, which is newer "
+            f"than this keras_tfm {__version__}: run `pip install --upgrade keras-tfm`."
+        ) from error
+
+
+def _numbers(version):
+    return [int(number) for number in re.findall(r"\d{1,9}", version)[:3]]
 
 
 def read_known_words(folder: pathlib.Path) -> dict[str, list[str]]:
-    """Returns the argument `known_words`, if a folder has their file."""
+    """Returns the argument `known_words`, if a folder has their file.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
     file = folder / KNOWN_WORDS
     if not file.is_file():
         return {}
-    lines = file.read_text(encoding="utf-8-sig").splitlines()
+    with reading(file, "words, one a line"):
+        lines = file.read_text(encoding="utf-8-sig").splitlines()
     return {"known_words": [line.strip() for line in lines if line.strip()]}
-
-
-def _construct(file, dataclass, entries):
-    """An instance of the entries of a file, which an error names."""
-    try:
-        return dataclass(**entries)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{file}: {error}") from error
 
 
 def save_classifier(classifier: "Classifier", folder: str | os.PathLike) -> None:
     """Writes a classifier, see `Classifier.save`."""
     config = {name: getattr(classifier, name) for name in CLASSIFIER_DEFAULTS}
+    config[VERSION] = __version__
     writers = {
         CLASSIFIER_FILES[1]: classifier.vocabulary.save,
         CLASSIFIER_FILES[2]: lambda path: _write_json(path, config),
@@ -171,9 +207,16 @@ def read_classifier(folder: str | os.PathLike) -> dict[str, Any]:
     """
     model, vocabulary, file = check_files(folder, CLASSIFIER_FILES, "Classifier")
     config = read_json(file)
-    check_entries(file, config, CLASSIFIER_DEFAULTS)
-    arguments = {"model": read_model(model), "vocabulary": load_vocabulary(vocabulary)}
-    return arguments | config
+    with _reading_saved(file, config):
+        check_entries(file, config, {VERSION: "", **CLASSIFIER_DEFAULTS})
+        config.pop(VERSION, None)
+        with reading(file, "the arguments of a classifier"):
+            config["classes"] = list(config["classes"])
+        arguments = {
+            "model": read_model(model),
+            "vocabulary": load_vocabulary(vocabulary),
+        }
+        return arguments | config
 
 
 def check_files(
@@ -232,15 +275,10 @@ def read_model(file: pathlib.Path) -> keras.Model:
         ValueError: the file is damaged.
         FileNotFoundError: no epoch of the run has finished.
     """
-    try:
+    with reading(file, "a Keras model"):
         if not zipfile.is_zipfile(file):  # Keras would report a missing file
-            raise zipfile.BadZipFile("it is not a zip file")
+            raise ValueError(f"its {file.stat().st_size:,} bytes are no zip file")
         model = keras.models.load_model(file)
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, OSError) as error:
-        raise ValueError(
-            f"{os.fspath(file)!r} is damaged ({error}); it has "
-            f"{file.stat().st_size:,} bytes. Copy or save it again."
-        ) from error
     if file.parent.name == UNFINISHED:
         _load_last_epoch(model, file.parents[1])
     return model
@@ -253,7 +291,8 @@ def _load_last_epoch(model, run):
             f"{os.fspath(run)!r} holds a run that has not finished an epoch yet. Wait "
             "for it, or resume it with the command that started it."
         )
-    model.load_weights(checkpoints[-1])
+    with reading(checkpoints[-1], "the weights of an epoch"):
+        model.load_weights(checkpoints[-1])
     epoch = int(checkpoints[-1].name.split(".")[0].removeprefix("epoch_"))
     _log.warning(
         f"{os.fspath(run)!r} holds a run that has not finished: its weights after "

@@ -5,10 +5,10 @@ import os
 import pathlib
 import re
 
+from keras_tfm.file_reading import read_json, reading
 from keras_tfm.pipelines.pretrained import REPOSITORY_FILES
 from keras_tfm.pipelines.saving import CLASSIFIER_FILES, TRANSLATOR_FILES
 from keras_tfm.zoo import repositories
-from keras_tfm.zoo.config_file import read_json
 from keras_tfm.zoo.huggingface.hub import SAFETENSORS, SMALL_FILES
 from keras_tfm.zoo.keras_hub.load import is_preset
 
@@ -82,7 +82,8 @@ def model_card(folder: pathlib.Path, name: str) -> str:
         task = "translation"
     elif (folder / CLASSIFIER_FILES[-1]).is_file():
         task = "text-classification"
-    languages = [n for n in preset.get("languages", ()) if LANGUAGE.fullmatch(n)]
+    with reading(folder / "preset.json", "the description of a preset"):
+        languages = [n for n in preset.get("languages", ()) if LANGUAGE.fullmatch(n)]
     library = "keras-hub" if is_preset(folder) else "keras-tfm"
     metadata = {"library_name": library, "pipeline_tag": task, "language": languages}
     lines = [f"{k}: {json.dumps(v)}" for k, v in metadata.items() if v]

@@ -12,6 +12,7 @@ import keras
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.options import Options
 from keras_tfm.decode.protocol import Decodable
+from keras_tfm.file_reading import reading
 from keras_tfm.pipelines.base_translator import BaseTranslator
 from keras_tfm.pipelines.constraints import encode_constraints, encode_prefixes
 from keras_tfm.pipelines.decoding import (
@@ -24,7 +25,7 @@ from keras_tfm.pipelines.decoding import (
 from keras_tfm.pipelines.finishing import finish, warm_up
 from keras_tfm.pipelines.languages import language_changes
 from keras_tfm.pipelines.pair_scoring import score_pairs
-from keras_tfm.pipelines.pretrained import resolve
+from keras_tfm.pipelines.pretrained import locate, resolve
 from keras_tfm.pipelines.saving import read_translator, save_translator
 from keras_tfm.pipelines.segmentation import SegmentedText, Segmenter
 from keras_tfm.pipelines.text_config import TextConfig, split_changes
@@ -377,12 +378,13 @@ class Translator(BaseTranslator):
             FileNotFoundError: the folder lacks a file.
             ValueError: a file is damaged.
         """
-        options, text = split_changes(changes)
+        split_changes(changes)  # raises where a name is wrong
         arguments = read_translator(folder)
         config = arguments.pop("config")
-        config = config.saved() | {"known_words": config.known_words} | text
-        arguments["options"] = arguments["options"].replace(**options)
-        return cls(**arguments, **config)
+        config = config.saved() | {"known_words": config.known_words}
+        with reading(folder, "a translator"):
+            translator = cls(**arguments, **config)
+        return translator.replace(**changes) if changes else translator
 
     @classmethod
     def from_preset(
@@ -422,7 +424,7 @@ class Translator(BaseTranslator):
             assert translator("Good morning!") == "Guten Morgen!"
             ```
         """
-        options, text = split_changes(changes)
+        _, text = split_changes(changes)
         model, arguments = resolve(name, "translation")
         selected = "source_prefix" in text or bool(arguments.get("source_prefix"))
         arguments |= language_changes(model, selected, source_language, target_language)
@@ -433,16 +435,17 @@ class Translator(BaseTranslator):
                 f"`name` must be a model that generates text; got {name!r}, a "
                 f"{type(model.model).__name__}."
             )
-        model_options, model_text = split_changes(arguments)
-        # In two steps, so that a smaller `beam_size` lowers `num_hypotheses`.
-        model_options = Options(**{"beam_size": 4, **model_options})
-        return cls(
-            model.model,
-            model.vocabulary,
-            model.target_vocabulary,
-            model_options.replace(**options),
-            **{**model_text, **text},
-        )
+        with reading(locate(name), "a translator"):
+            model_options, model_text = split_changes(arguments)
+            translator = cls(
+                model.model,
+                model.vocabulary,
+                model.target_vocabulary,
+                Options(**{"beam_size": 4, **model_options}),
+                **model_text,
+            )
+        # Afterwards, so that a smaller `beam_size` lowers `num_hypotheses`.
+        return translator.replace(**changes) if changes else translator
 
 
 def _prefixed(target_prefix, texts):

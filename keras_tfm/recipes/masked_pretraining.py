@@ -4,18 +4,19 @@ texts.
 Source: Devlin et al. 2019, section 3.1, https://arxiv.org/abs/1810.04805
 """
 
-import json
 import pathlib
 import sys
 from typing import TYPE_CHECKING
 
 from keras_tfm import models, text, training
+from keras_tfm.file_reading import Config, read_json
 from keras_tfm.pipelines.texts import AnyVocabulary
 from keras_tfm.recipes import labeled_corpora, runs
 from keras_tfm.recipes.flags import jit_argument
 
 if TYPE_CHECKING:  # which imports this module
-    from keras_tfm.recipes import classification
+    from keras_tfm.file_reading import Config, read_json
+from keras_tfm.recipes import classification
 
 
 def pretrain(
@@ -41,7 +42,7 @@ def pretrain(
         return 0.0
     report = out / "pretraining.json"
     if runs.state_file(out).exists():  # all weights are restored later
-        return json.loads(report.read_text(encoding="utf-8"))["minutes"]
+        return Config(read_json(report), report).number("minutes")
     batches = text.MaskedBatches(
         text.LabelBatches(
             corpus.train,

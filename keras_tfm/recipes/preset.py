@@ -14,7 +14,6 @@ the package, under its name.
 
 import dataclasses
 import functools
-import json
 import pathlib
 import shutil
 import tempfile
@@ -25,6 +24,7 @@ from typing import Any
 import h5py
 
 from keras_tfm import pipelines, zoo
+from keras_tfm.file_reading import read_json
 from keras_tfm.pipelines import spelling
 from keras_tfm.recipes import (
     augmentation,
@@ -94,7 +94,7 @@ def main(flags: Flags) -> dict:
             f"got {flags.run!r}. Wait for its end, or name another folder."
         )
     clear(out)
-    result = json.loads(result_file.read_text(encoding="utf-8"))
+    result = read_json(result_file)
     is_classifier = (run / "model" / "classifier.json").is_file()
     make = make_classifier if is_classifier else make_translator
     description, card, loss = make(flags, run, out, result)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from keras_tfm import training
+from keras_tfm.file_reading import read_json
 from keras_tfm.recipes.flags import parse, with_flags
 from keras_tfm.training import folder_lock, processes, training_state
 
@@ -235,7 +236,7 @@ def check_folder(out: pathlib.Path, values: dict, resumable: Iterable[str]) -> N
     """
     if not is_resumable(out):
         return
-    stored = json.loads((out / "flags.json").read_text(encoding="utf-8"))
+    stored = read_json(out / "flags.json")
     changes = [
         f"{FLAG_NAMES.get(name, name)}: {stored.get(name)!r} before, {value!r} now"
         for name, value in values.items()
@@ -245,8 +246,8 @@ def check_folder(out: pathlib.Path, values: dict, resumable: Iterable[str]) -> N
     ]
     if changes:
         raise ValueError(
-            f"--out {out} holds a run with other flags ({'; '.join(changes)}). Name "
-            "another folder with --out, or remove that one."
+            f"--out {out} holds a run with other flags ({'; '.join(changes)}, by its "
+            "flags.json). Name another folder with --out, or remove that one."
         )
     print(f"Resuming the run in {out}")
 

@@ -6,10 +6,10 @@ import json
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
+from keras_tfm.file_reading import Config, read_json, reading
 from keras_tfm.text.checks import check
 from keras_tfm.text.pair_files import read_pairs
 from keras_tfm.text.pairs import Pairs
@@ -112,7 +112,7 @@ class EncodedCorpus:
         self.metadata = [read_metadata(folder) for folder in self.folders]
         check(self.metadata, "`folders` must name at least one folder", folders=folders)
         for name in ("vocabulary_sha256", "target_vocabulary_sha256", "languages"):
-            values = [metadata[name] for metadata in self.metadata]
+            values = [metadata.get(name) for metadata in self.metadata]
             check(
                 values.count(values[0]) == len(values),
                 f"`folders` must be encoded with the same {name.partition('_sha')[0]}",
@@ -125,7 +125,7 @@ class EncodedCorpus:
             _open_files(folder, metadata)
             for folder, metadata in zip(self.folders, self.metadata, strict=True)
         ]
-        self.languages = tuple(self.metadata[0]["languages"] or (None, None))
+        self.languages = tuple(self.metadata[0].get("languages") or (None, None))
         self.vocabulary, self.target_vocabulary = self._load_vocabularies()
         self.validation, self.test = map(self._held_out, HELD_OUT)
 
@@ -245,26 +245,34 @@ def is_encoded(folder: str | os.PathLike) -> bool:
     return (pathlib.Path(folder) / METADATA).is_file()
 
 
-def read_metadata(folder: pathlib.Path) -> dict[str, Any]:
+def read_metadata(folder: pathlib.Path) -> Config:
     """Reads what is known of an encoded corpus.
 
     Raises:
         FileNotFoundError: the folder is no encoded corpus.
-        ValueError: another version of the library wrote it.
+        ValueError: the file is damaged, or another version of the library wrote
+            it.
     """
     if not is_encoded(folder):
         raise FileNotFoundError(
             f"`folders` must name encoded corpora; got {os.fspath(folder)!r}, which "
             f"has no {METADATA}. Write one with `keras-tfm encode`."
         )
-    metadata = json.loads((folder / METADATA).read_text(encoding="utf-8"))
+    file = folder / METADATA
+    metadata = Config(read_json(file), file)
     check(
         metadata.get("format") == FORMAT,
         f"`folders` must have format {FORMAT}",
         "Encode the text again with this version of keras_tfm.",
-        folder=os.fspath(folder),
+        file=os.fspath(file),
         format=metadata.get("format"),
     )
+    for name in ("pairs", "source_tokens", "target_tokens", "crc32"):
+        metadata.integer(name)
+    for name in ("vocabulary", "target_vocabulary", "id_type"):
+        metadata.string(name)
+    metadata.typed("dropped", dict)
+    metadata.typed("languages", list, None)
     return metadata
 
 
@@ -278,11 +286,12 @@ def vocabulary_sha256(vocabulary: SubwordVocabulary) -> str:
 def _open_files(folder, metadata):
     num_pairs = metadata["pairs"]
     num_ids = metadata["source_tokens"] + metadata["target_tokens"]
-    return EncodedFiles(
-        _map(folder / IDS, metadata["id_type"], (num_ids,)),
-        _map(folder / STARTS, "uint64", (num_pairs,)),
-        _map(folder / LENGTHS, "uint16", (num_pairs, 2)),
-    )
+    with reading(folder / METADATA, "the sizes of an encoded corpus"):
+        return EncodedFiles(
+            _map(folder / IDS, metadata["id_type"], (num_ids,)),
+            _map(folder / STARTS, "uint64", (num_pairs,)),
+            _map(folder / LENGTHS, "uint16", (num_pairs, 2)),
+        )
 
 
 def _map(file, dtype, shape):

@@ -348,7 +348,7 @@ def find_corpus(folder: str | os.PathLike, identity: Any) -> EncodedCorpus | Non
     if not is_encoded(folder):
         return None
     corpus = EncodedCorpus(folder)
-    stored = corpus.metadata[0]["identity"]
+    stored = corpus.metadata[0].get("identity")
     return corpus if stored == json.loads(json.dumps(identity)) else None
 
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from keras_tfm.file_reading import reading
 from keras_tfm.text.subword_vocabulary import SubwordVocabulary, text_list
 
 WORD_END = "</w>"  # after the last character of a word
@@ -59,17 +60,12 @@ class MosesVocabulary(SubwordVocabulary):
 
     def __init__(self, model: str):
         moses, library = _import_libraries()
-        try:
+        with reading("`model`", "the JSON of a vocabulary of Moses"):
             content = json.loads(model)[KEY]
             self._tokens = [str(token) for token in content["tokens"]]
             merges = [(first, second) for first, second in content["merges"]]
             self.language, self._lower_case = content["language"], content["lower_case"]
             self._bpe = _bpe(library, self._tokens, merges)
-        except Exception as error:  # the library raises nothing narrower
-            raise ValueError(
-                f"`model` must be the JSON of a vocabulary of Moses; got {model!r:.60} "
-                f"({error}). Use `MosesVocabulary.load` for a file."
-            ) from error
         self.model, self.size = model, len(self._tokens)
         self._ids = {token: number for number, token in enumerate(self._tokens)}
         self._normalizer = moses.MosesPunctNormalizer(

@@ -9,6 +9,8 @@ from typing import Any, Self
 
 import keras
 
+from keras_tfm.file_reading import reading
+
 
 class SubwordVocabulary(abc.ABC):
     """Subword tokens and their ids, whichever library segments the text.
@@ -36,11 +38,9 @@ class SubwordVocabulary(abc.ABC):
             FileNotFoundError: there is no such file.
             ValueError: the file holds no such vocabulary.
         """
-        try:
+        with reading(path, "a vocabulary"):
             content = pathlib.Path(path).read_bytes()
             return cls(content.decode() if cls.is_text else content)
-        except ValueError as error:
-            raise ValueError(f"{path}: {error}") from error
 
     def save(self, path: str | os.PathLike) -> None:
         """Writes the vocabulary to a file.

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 
+from keras_tfm.file_reading import reading
 from keras_tfm.text import moses_vocabulary
 from keras_tfm.text.checks import check
 from keras_tfm.text.learning import training_lines
@@ -62,20 +63,17 @@ class TokenizersVocabulary(SubwordVocabulary):
 
     def __init__(self, model: str):
         library = _import_tokenizers()
-        try:
+        fix = "Pass the text of a `tokenizer.json`."
+        with reading("`model`", "a tokenizer of the library tokenizers", fix):
             tokenizer = library.Tokenizer.from_str(model)
-        except Exception as error:  # the library raises nothing narrower
-            raise ValueError(
-                f"`model` is no tokenizer of the library `tokenizers` ({error}). Pass "
-                "the text of a `tokenizer.json`, or use `TokenizersVocabulary.load`."
-            ) from error
         padding = tokenizer.padding or {}
         tokenizer.no_truncation()
         tokenizer.no_padding()
         # A text that spells a special token is text.
         tokenizer.encode_special_tokens = True
         self.model = model
-        self.size = tokenizer.get_vocab_size()
+        # More than the tokens, where ids are left out.
+        self.size = 1 + max(tokenizer.get_vocab().values(), default=-1)
         self._tokenizer = tokenizer
         self.start_id, self.separator_ids, self.end_id = self._template_ids()
         self.pad_id = self._id_of([padding.get("pad_token", ""), *PAD_TOKENS])

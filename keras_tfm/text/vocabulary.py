@@ -7,6 +7,7 @@ from typing import Any
 
 import sentencepiece
 
+from keras_tfm.file_reading import reading
 from keras_tfm.text.checks import check
 from keras_tfm.text.learning import learn_model
 from keras_tfm.text.subword_sampling import WORD_START, sampler
@@ -58,14 +59,9 @@ class Vocabulary(SubwordVocabulary):
     mask_id = 1  # free: no text has the unknown token
 
     def __init__(self, model: bytes):
-        try:
+        with reading("`model`", "a SentencePiece model", "Pass the bytes of a file."):
             processor = sentencepiece.SentencePieceProcessor()
             processor.LoadFromSerializedProto(model)
-        except (RuntimeError, TypeError) as error:
-            raise ValueError(
-                f"`model` is no SentencePiece model: {len(model):,} bytes that do not "
-                "parse. Save the vocabulary again, or use `Vocabulary.load` for a file."
-            ) from error
         special_ids = [processor.pad_id(), processor.unk_id()]
         special_ids += [processor.bos_id(), processor.eos_id()]
         check(

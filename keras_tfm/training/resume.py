@@ -17,6 +17,7 @@ from keras_tfm.training.training_state import (
     check_state,
     describe,
     read_state,
+    reading_state,
     state_variables,
     write_state,
 )
@@ -207,10 +208,18 @@ class ResumeTraining(keras.callbacks.Callback):
             return 0
         meta, arrays = read_state(self.path)
         variables = state_variables(model)
-        check_state(self.path, meta, variables, self.callbacks)
-        for group, members in variables.items():
-            for variable, array in zip(members, _group(arrays, group), strict=True):
-                variable.assign(array)
+        with reading_state(self.path):
+            check_state(self.path, meta, variables, self.callbacks)
+            self._take(meta, arrays)
+            for group, members in variables.items():
+                for variable, array in zip(members, _group(arrays, group), strict=True):
+                    variable.assign(array)
+        if self.stopped:
+            self._restore_best_weights(model)
+        return self._epochs
+
+    def _take(self, meta, arrays):
+        """Takes over what the file says of the run."""
         self.extra = meta["extra"]
         self._epochs, self.step = meta["epochs"], meta["step"]
         self._history = meta["history"]
@@ -225,9 +234,6 @@ class ResumeTraining(keras.callbacks.Callback):
             meta["steps_per_epoch"],
         )
         self.stopped = meta["stopped"]
-        if self.stopped:
-            self._restore_best_weights(model)
-        return self._epochs
 
     @property
     def history(self) -> dict[str, list]:

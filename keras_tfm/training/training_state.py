@@ -1,10 +1,10 @@
 """The variables of a run in one file, which is replaced atomically."""
 
+import functools
 import json
 import os
 import pathlib
 import re
-import zipfile
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from keras_tfm.file_reading import reading
 from keras_tfm.training import processes
 
 FORMAT = 3
@@ -85,7 +86,8 @@ def check_state(
         if stored != present:
             raise ValueError(
                 f"The state in {str(path)!r} belongs to another run: {name}: expected "
-                f"{present}, got {stored}. Build what the run was started with, or "
+                f"{present}, got {stored}. Build what the run was started with (a "
+                "larger format is of a newer version of keras_tfm: update it), or "
                 "choose another folder."
             )
 
@@ -161,16 +163,22 @@ def read_state(
     Raises:
         ValueError: the file is damaged or not a state.
     """
-    try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as contents:
-            names = set(contents.files) - {"meta"} if with_arrays else ()
-            arrays = {name: contents[name] for name in names}
-            return json.loads(str(contents["meta"])), arrays
-    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"The state of the run cannot be read; got {str(path)!r}: {error}. Remove "
-            "the file to start from the first epoch."
-        ) from error
+    with (
+        reading_state(path),
+        open(path, "rb") as file,
+        np.load(file, allow_pickle=False) as contents,
+    ):
+        names = set(contents.files) - {"meta"} if with_arrays else ()
+        arrays = {name: contents[name] for name in names}
+        return json.loads(str(contents["meta"])), arrays
+
+
+# Opens a context in which a fault names the file of a state.
+reading_state = functools.partial(
+    reading,
+    content="the state of a run",
+    fix="Remove the file to start from the first epoch.",
+)
 
 
 def _without_numbers(path: str) -> str:

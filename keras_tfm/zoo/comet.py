@@ -5,8 +5,8 @@ import pathlib
 
 import numpy as np
 
+from keras_tfm.file_reading import Config, reading
 from keras_tfm.models import Encoder, TranslationEstimator
-from keras_tfm.zoo.config_file import Config, reading
 from keras_tfm.zoo.huggingface import bert, hub
 from keras_tfm.zoo.huggingface.family import Checkpoint
 from keras_tfm.zoo.huggingface.load import check_sizes, read_config

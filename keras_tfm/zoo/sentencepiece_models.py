@@ -6,8 +6,8 @@ import pathlib
 from collections.abc import Collection
 from typing import Any
 
+from keras_tfm.file_reading import reading
 from keras_tfm.text import Vocabulary
-from keras_tfm.zoo.config_file import reading
 
 SPECIAL_TOKENS = ("<pad>", "<unk>", "<s>", "</s>")  # ids 0 to 3
 SIDE_MODELS = ("source.spm", "target.spm")  # files of two vocabularies

@@ -87,7 +87,15 @@ class TokenPermutation:
 
         Args:
             checkpoint_id: int.
+
+        Raises:
+            ValueError: there is no such token.
         """
+        if checkpoint_id not in self._to_ours:
+            raise ValueError(
+                f"a token id must be from 0 to {self._checkpoint_size - 1}, those of "
+                f"the vocabulary; got {checkpoint_id!r:.40}"
+            )
         return self._to_ours[checkpoint_id]
 
     def rows(self, matrix: np.ndarray) -> np.ndarray:

@@ -129,15 +129,15 @@ def test_segments_can_be_requested_or_left_out(word_piece):
 def test_a_tokenizer_without_special_tokens_raises(word_piece, tmp_path):
     plain = {**json.loads(word_piece.model), "post_processor": None}
     for model, message in (
-        ("{}", "no tokenizer of the library"),
-        (b"{}", "use `TokenizersVocabulary.load`"),
+        ("{}", "as a tokenizer of the library"),
+        (b"{}", "Pass the text of a `tokenizer.json`"),
         (json.dumps(plain), "one token before and one after.*post-processor"),
     ):
         with pytest.raises(ValueError, match=message):
             TokenizersVocabulary(model)
     file = tmp_path / "broken.json"
     file.write_text("{")
-    with pytest.raises(ValueError, match="broken.json: `model` is no tokenizer"):
+    with pytest.raises(ValueError, match="broken.json cannot be read as a voc"):
         TokenizersVocabulary.load(file)
 
 

@@ -376,7 +376,7 @@ def test_a_run_is_not_overwritten_without_restore(tmp_path):
 
 def test_a_damaged_file_and_a_model_without_optimizer_are_rejected(tmp_path):
     (tmp_path / "training_state.npz").write_bytes(b"PK\x03\x04 torn")
-    with pytest.raises(ValueError, match="cannot be read; got .*training_state.npz"):
+    with pytest.raises(ValueError, match="training_state.npz cannot be read"):
         ResumeTraining(tmp_path).restore(with_units(3))
     (tmp_path / "training_state.npz").unlink()
     with pytest.raises(ValueError, match="must be None or at least 1; got 0"):

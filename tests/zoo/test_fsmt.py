@@ -133,5 +133,5 @@ def test_a_tied_projection_is_stored_once(tmp_path):
 
 def test_a_damaged_moses_vocabulary_is_rejected():
     pytest.importorskip("sacremoses")
-    with pytest.raises(ValueError, match="must be the JSON of a vocabulary of Moses"):
+    with pytest.raises(ValueError, match="as the JSON of a vocabulary of Moses"):
         text.MosesVocabulary(json.dumps({"moses": {"tokens": []}}))

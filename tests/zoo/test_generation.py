@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from keras_tfm.zoo.config_file import Config
+from keras_tfm.file_reading import Config
 from keras_tfm.zoo.huggingface import generation
 from keras_tfm.zoo.token_permutation import TokenPermutation
 

@@ -8,10 +8,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_tfm.file_reading import Config, read_json, reading
 from keras_tfm.layers import LearnedPositions, SinusoidalPositions, gelu_tanh
 from keras_tfm.models import Transformer
 from keras_tfm.zoo import sentencepiece_models, weight_mapping
-from keras_tfm.zoo.config_file import Config, read_json, reading
 from keras_tfm.zoo.ctranslate2.model_bin import ModelBin
 from keras_tfm.zoo.imported import END_ID, Imported
 from keras_tfm.zoo.sentencepiece_models import SIDE_MODELS
@@ -23,6 +23,7 @@ SHARED_MODEL = "sentencepiece.model"
 SHARED_MODELS = (SHARED_MODEL, "sentencepiece.bpe.model", "spiece.model")
 NUM_HEADS = {"TransformerBase": 8, "TransformerBig": 16, "TransformerSpec": 8}
 PROJECTION, PROJECTION_BIAS = "decoder/projection/weight", "decoder/projection/bias"
+SIDES = ("source", "target")
 ROUNDING = 1e-4  # relative error of a factor in half precision
 # Numbers that must be zero: relative positions, and fewer key-value heads.
 UNSUPPORTED = (
@@ -89,9 +90,14 @@ def from_ctranslate2(folder: str | os.PathLike, **arguments: Any) -> Imported:
     """
     folder = pathlib.Path(folder)
     file = ModelBin(folder / "model.bin")
-    with reading(folder, "a Transformer of CTranslate2"):
+    files = "model.bin", "config.json"
+    with reading(folder, "a Transformer of CTranslate2", names=files):
         config = Config(read_json(folder / "config.json"), folder / "config.json")
-        tokens = [_tokens(folder, side, config) for side in ("source", "target")]
+        tokens = [_tokens(folder, side, config) for side in SIDES]
+        for side, names, matrix in zip(
+            SIDES, tokens, _embedding_names(file), strict=False
+        ):
+            _check_size(folder, side, names, file.shape(matrix)[0])
         from_zeros = bool(file.number("decoder/start_from_zero_embedding", False))
         permutations = [_permutation(names, config, from_zeros) for names in tokens]
         if permutations[1].order[2] < 0 and not from_zeros:
@@ -106,7 +112,7 @@ def from_ctranslate2(folder: str | os.PathLike, **arguments: Any) -> Imported:
                 raise ValueError(f"these weights are not supported: {unread[:8]}")
             loader.load(mapping, file.array)
         names = tuple(map(_renamed, tokens, permutations))
-        source, target = map(_vocabulary, [folder] * 2, SIDE_MODELS, names)
+        source, target = map(_vocabulary, [folder] * 2, SIDES, SIDE_MODELS, names)
         options = {
             "source_prefix": _source_prefix(tokens[0], config, permutations[0]),
             "source_suffix": [END_ID] if config.get("add_source_eos") else [],
@@ -131,12 +137,32 @@ def _tokens(folder, side, config):
     return tokens if unknown in tokens else [*tokens, unknown]
 
 
+def _check_size(folder, side, tokens, rows):
+    if len(tokens) != rows:
+        raise ValueError(
+            f"{_vocabulary_file(folder, side)} must have {rows} tokens, one for each "
+            f"row of the embedding in `model.bin`; got {len(tokens)}. Convert the "
+            "model again."
+        )
+
+
 def _listed_tokens(folder, side):
-    for name in (f"{side}_vocabulary", "shared_vocabulary"):
-        if (file := folder / f"{name}.json").is_file():
-            return read_json(file, list)
-        if (file := folder / f"{name}.txt").is_file():
+    file = _vocabulary_file(folder, side)
+    with reading(file, "a list of tokens"):
+        if file.suffix == ".txt":
             return file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        tokens = read_json(file, list)
+        wrong = [token for token in tokens if not isinstance(token, str)]
+        if wrong:
+            raise ValueError(f"a token must be a string; got {wrong[0]!r:.60}")
+        return tokens
+
+
+def _vocabulary_file(folder, side):
+    for name in (f"{side}_vocabulary", "shared_vocabulary"):
+        for suffix in (".json", ".txt"):
+            if (file := folder / f"{name}{suffix}").is_file():
+                return file
     raise FileNotFoundError(
         f"`folder` must hold {side}_vocabulary or shared_vocabulary, .json or .txt; "
         f"got none of them in {os.fspath(folder)!r}. Convert the model again."
@@ -178,11 +204,13 @@ def _renamed(tokens, permutation):
     return [*special, *names[4:]]
 
 
-def _vocabulary(folder, side_model, tokens):
+def _vocabulary(folder, side, side_model, tokens):
     for name in (side_model, *SHARED_MODELS):
         if (folder / name).is_file():
             model = sentencepiece_models.read_model(folder / name)
-            return sentencepiece_models.renumbered(model, tokens[4:], ())
+            names = name, _vocabulary_file(folder, side).name
+            with reading(folder, "a vocabulary of this model", names=names):
+                return sentencepiece_models.renumbered(model, tokens[4:], ())
     return None
 
 

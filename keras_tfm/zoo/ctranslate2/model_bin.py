@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_tfm.zoo.config_file import reading
+from keras_tfm.file_reading import reading
 
 # Element types by number; before version 4, by the bytes of an element.
 TYPES = ("float32", "int8", "int16", "int32", "float16", "bfloat16")

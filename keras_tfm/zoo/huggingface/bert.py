@@ -1,7 +1,7 @@
 """BERT (MiniLM among them), DistilBERT and RoBERTa."""
 
+from keras_tfm.file_reading import Config
 from keras_tfm.models import Encoder, MaskedLM, SequenceClassifier
-from keras_tfm.zoo.config_file import Config
 from keras_tfm.zoo.huggingface.family import Family, activation, check_plain
 from keras_tfm.zoo.huggingface.vocabularies import encoder_vocabulary
 from keras_tfm.zoo.weight_mapping import (

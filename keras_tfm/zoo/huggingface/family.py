@@ -7,8 +7,8 @@ from typing import Any
 
 import keras
 
+from keras_tfm.file_reading import Config
 from keras_tfm.layers import gelu_tanh
-from keras_tfm.zoo.config_file import Config
 from keras_tfm.zoo.huggingface.tokenizer_folder import TokenizerFolder
 from keras_tfm.zoo.huggingface.weights_folder import WeightsFolder
 from keras_tfm.zoo.token_permutation import TokenPermutation

@@ -6,7 +6,8 @@ import pathlib
 from typing import Any
 
 from keras_tfm import decode
-from keras_tfm.zoo.config_file import Config, read_json, reading
+from keras_tfm.decode.option_checks import MAX_BEAMS, check_stored
+from keras_tfm.file_reading import Config, read_json, reading
 from keras_tfm.zoo.imported import TEXT_STEPS
 from keras_tfm.zoo.token_permutation import TokenPermutation
 
@@ -28,7 +29,6 @@ SAMPLING = {  # where `do_sample` is true
 LENGTHS = {"max_length": "max_decoding_length", "min_length": "min_decoding_length"}
 NEW_TOKENS = {"max_length": "max_new_tokens", "min_length": "min_new_tokens"}
 DEFAULT_TOP_K = 50  # of transformers
-MAX_BEAMS = 1_000  # the cache of a step has as many rows for each source
 MAX_SEQUENCE = 64  # tokens of a suppressed sequence: each costs time at each step
 # What decoding here lacks or does differently, unless it is empty or zero; and
 # what means nothing if it is 1.
@@ -87,12 +87,16 @@ def read_options(
         for name in (*RENAMED, *SAMPLING, *LENGTHS, *NEW_TOKENS.values()):
             generation.number(name, None)
         _check_supported(generation, config, continues)
-        return _options(generation, permutation)
+        options = check_stored(_options(generation, permutation))
+        names = {*decode.Options.names()} & {*options}
+        decode.Options(**{name: options[name] for name in names})  # raises
+        return dict(options)
 
 
 def _options(generation, permutation):
     options = {o: generation[n] for n, o in RENAMED.items() if n in generation}
-    options.setdefault("beam_size", 1)
+    if options.setdefault("beam_size", 1) == 1:  # nothing is ranked
+        options.pop("length_penalty", None)
     for name, option in LENGTHS.items():
         count = generation.get(name, 1) - 1
         count = generation.get(NEW_TOKENS[name], count)

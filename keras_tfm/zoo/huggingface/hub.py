@@ -5,7 +5,7 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-from keras_tfm.zoo.config_file import read_json
+from keras_tfm.file_reading import read_json
 from keras_tfm.zoo.huggingface.weights_folder import weight_files
 from keras_tfm.zoo.repositories import HUB, repository
 

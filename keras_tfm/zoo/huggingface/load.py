@@ -1,11 +1,12 @@
 """Models that `save_pretrained` of transformers has written."""
 
+import math
 import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
-from keras_tfm.zoo.config_file import Config, read_json, reading
+from keras_tfm.file_reading import Config, read_json, reading
 from keras_tfm.zoo.huggingface import bart, bert, generation, gpt2, hub, t5
 from keras_tfm.zoo.huggingface.family import Checkpoint, Family
 from keras_tfm.zoo.huggingface.tokenizer_folder import TokenizerFolder
@@ -124,13 +125,15 @@ def from_hugging_face(
             f"{num_classes}."
         )
     check_sizes(config, tensors.shapes)
-    with reading(folder, "a model of transformers"):
-        tokenizer = TokenizerFolder(folder, kind)
-        checkpoint = Checkpoint(folder, config, tensors, head, num_classes, tokenizer)
-        if family.permutations is not None:
+    tokenizer = TokenizerFolder(folder, kind)
+    checkpoint = Checkpoint(folder, config, tensors, head, num_classes, tokenizer)
+    if family.permutations is not None:
+        with tokenizer.reading():
             _complete_ids(config, tokenizer)
             permutations = family.permutations(config, tokenizer)
-            checkpoint.permutation, checkpoint.target_permutation = permutations
+        checkpoint.permutation, checkpoint.target_permutation = permutations
+    names = [config.file.name, *tensors.names]
+    with reading(folder, "a model of transformers", names=names):
         with WeightLoader(folder) as loader:
             model = family.build(
                 checkpoint, {**family.arguments(checkpoint), **arguments}
@@ -152,11 +155,21 @@ def _fields(family, checkpoint, model):
             **family.decoding(checkpoint),
         }
         fields["permutations"] = (checkpoint.permutation.order, target.order)
-    vocabulary = family.vocabulary(checkpoint, model)
-    options = vocabulary.pop("options", {})
+    with checkpoint.tokenizer.reading():
+        vocabulary = family.vocabulary(checkpoint, model)
+        options = vocabulary.pop("options", {})
+        _check_tokens(vocabulary, model)
     if options:
         fields["options"] |= options
     return {"model": model, **fields, **vocabulary}
+
+
+def _check_tokens(vocabularies, model):
+    for side in ("", "target_"):
+        tokens = vocabularies.get(f"{side}vocabulary")
+        rows = getattr(model, f"{side}vocabulary_size", math.inf)
+        if tokens is not None and tokens.size > rows:
+            raise ValueError(f"it must have at most {rows} tokens; got {tokens.size}")
 
 
 def read_config(
@@ -207,9 +220,9 @@ def read_config(
     if isinstance(end, list) and len(end) == 1:
         config["eos_token_id"] = end[0]
     start = "decoder_start_token_id"
-    decoding = read_json(folder / generation.FILE)
-    if decoding.get(start) is not None:
-        config[start] = decoding[start]
+    decoding = Config(read_json(folder / generation.FILE), folder / generation.FILE)
+    if start in decoding:
+        config[start] = decoding.integer(start)
     return config, families[name], kind
 
 

@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-from keras_tfm.zoo.config_file import read_json, reading
+from keras_tfm.file_reading import reading
 from keras_tfm.zoo.huggingface.tokenizer_files import (
     CAMEMBERT,
     FAIRSEQ,
@@ -44,7 +44,7 @@ def read(tokenizer: Any) -> dict[str, Any]:
     for start, first in (("xlmroberta", FAIRSEQ), ("camembert", CAMEMBERT)):
         model = read_sentencepiece(tokenizer.folder) if name.startswith(start) else None
         if model is not None:
-            with reading(tokenizer.folder, "a tokenizer of fairseq"):
+            with tokenizer.reading():
                 return from_fairseq(model, first)
     return {}
 
@@ -158,7 +158,7 @@ def _word_piece(tokenizer, text):
 
 
 def _byte_level(tokenizer, text):
-    vocab = read_json(tokenizer.folder / "vocab.json")
+    vocab = tokenizer.source_ids
     space = bool(tokenizer.settings.get("add_prefix_space"))
     content = byte_level(vocab, text, tokenizer.special_names, space)
     first, last = (tokenizer.name_of(role) for role in ("cls_token", "sep_token"))

@@ -105,7 +105,7 @@ class PytorchFile:
 
     Raises:
         Exception: of many types, if the file is damaged or holds anything but
-            tensors; see `config_file.reading`.
+            tensors; see `file_reading.reading`.
     """
 
     def __init__(self, file: pathlib.Path, entry: str | None = None):

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from keras_tfm.file_reading import read_ids, read_json, reading
 from keras_tfm.zoo import sentencepiece_models
-from keras_tfm.zoo.config_file import read_json, reading
 from keras_tfm.zoo.huggingface import older_tokenizers
 from keras_tfm.zoo.huggingface.tokenizer_files import FAIRSEQ, NO_FLAGS
 
@@ -28,6 +28,11 @@ ROLES |= {"mask_token": "<mask>"}
 SOURCE_VOCABULARIES = ("vocab.json", "vocab-src.json")
 TARGET_VOCABULARIES = ("target_vocab.json", "vocab-tgt.json")
 NUM_SENTINELS = 100  # tokens of T5 after its subwords, where no file says it
+# All files of a tokenizer.
+NAMES = ("tokenizer.json", "added_tokens.json", "vocab.txt", "merges.txt")
+NAMES += (*SOURCE_VOCABULARIES, *TARGET_VOCABULARIES)
+NAMES += ("special_tokens_map.json", "tokenizer_config.json")
+NAMES += (*sentencepiece_models.SIDE_MODELS, *older_tokenizers.SENTENCEPIECE_FILES)
 PEGASUS_OFFSET = 103  # ids before Pegasus' subwords, where no file says it
 PEGASUS_FIRST = ["<pad>", "</s>", "<mask_1>", "<mask_2>"]
 
@@ -48,6 +53,12 @@ class TokenizerFolder:
 
     def __init__(self, folder: pathlib.Path, model_type: str):
         self.folder, self.model_type = folder, model_type
+
+        names = [name for name in NAMES if (folder / name).is_file()]
+        # A guard, whose error names the files that are here.
+        self.reading = functools.partial(
+            reading, folder, "a tokenizer", names=["config.json", *names]
+        )
 
     @functools.cached_property
     def settings(self) -> dict[str, Any]:
@@ -76,7 +87,7 @@ class TokenizerFolder:
     @functools.cached_property
     def added_entries(self) -> list[dict[str, Any]]:
         """Tokens that files besides `tokenizer.json` add, as it lists them."""
-        with reading(self.folder, "added tokens"):
+        with self.reading():
             tokens = read_json(self.folder / "added_tokens.json")
             flags = {**NO_FLAGS, "special": False, "normalized": True}
             entries = [{**flags, "id": i, "content": t} for t, i in tokens.items()]
@@ -106,7 +117,7 @@ class TokenizerFolder:
     @functools.cached_property
     def added(self) -> dict[str, int]:
         """The ids of tokens that are cut out of text before segmentation."""
-        with reading(self.folder, "added tokens"):
+        with self.reading():
             tokens = [*self.added_entries, *self.content.get("added_tokens", [])]
             return {token["content"]: token["id"] for token in tokens}
 
@@ -163,7 +174,7 @@ class TokenizerFolder:
             role: str, one of `ROLES`.
         """
         if role == "unk_token":
-            with reading(self.folder, "a tokenizer"):
+            with self.reading():
                 model = self.content.get("model", {})
                 if isinstance(model.get("unk_id"), int):
                     return model["unk_id"]
@@ -199,4 +210,4 @@ class TokenizerFolder:
 
 def _read_ids(folder, names):
     """Reads the first of several files of ids that exists; empty without."""
-    return next(filter(None, (read_json(folder / name) for name in names)), {})
+    return next(filter(None, (read_ids(folder / name) for name in names)), {})

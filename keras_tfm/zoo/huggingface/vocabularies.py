@@ -6,10 +6,10 @@ from typing import Any
 
 import keras
 
+from keras_tfm.file_reading import read_json
 from keras_tfm.text import MosesVocabulary, TokenizersVocabulary
 from keras_tfm.text.moses_vocabulary import KEY as MOSES
 from keras_tfm.zoo import sentencepiece_models
-from keras_tfm.zoo.config_file import read_json, reading
 from keras_tfm.zoo.huggingface.renumbered_tokenizer import (
     PADDING,
     from_tokens,
@@ -41,7 +41,7 @@ def encoder_vocabulary(
     content, folder = checkpoint.tokenizer.content, checkpoint.folder
     if not content:
         return None
-    with reading(folder, "a tokenizer"):
+    with checkpoint.tokenizer.reading():
         content = with_user_tokens(content, checkpoint.tokenizer)
         number = checkpoint.tokenizer.id_of("pad_token")
         if "pad_token" in checkpoint.tokenizer.settings and number is not None:
@@ -225,11 +225,11 @@ def byte_level_vocabulary(checkpoint: Any) -> dict[str, Any]:
         ImportError: `tokenizers` is not installed.
         ValueError: the file is damaged, or of another model.
     """
-    folder, permutation = checkpoint.folder, checkpoint.permutation
+    permutation = checkpoint.permutation
     content, size = checkpoint.tokenizer.content, checkpoint.config["vocab_size"]
     if not content:
         return {"vocabulary": None}
-    with reading(folder, "a byte-level tokenizer"):
+    with checkpoint.tokenizer.reading():
         content = with_user_tokens(content, checkpoint.tokenizer)
         end_id = checkpoint.config.get("eos_token_id")
         return {"vocabulary": renumbered(content, permutation, size, end_id)}
@@ -262,7 +262,7 @@ def marian_vocabulary(checkpoint: Any) -> dict[str, Any]:
         )
     tokenizer, vocabs = checkpoint.tokenizer, [checkpoint.tokenizer.target_ids]
     user_added = {token: tokenizer.added[token] for token in tokenizer.user_added}
-    vocabs.insert(0, read_json(files[2]) | user_added)
+    vocabs.insert(0, tokenizer.source_ids | user_added)
     if checkpoint.permutation is checkpoint.target_permutation or not vocabs[1]:
         vocabs[1] = vocabs[0]
     permutations = checkpoint.permutation, checkpoint.target_permutation

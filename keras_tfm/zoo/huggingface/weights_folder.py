@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_tfm.zoo.config_file import Config, read_json, reading
+from keras_tfm.file_reading import Config, read_json, reading
 from keras_tfm.zoo.huggingface.pytorch_file import PytorchFile
 from keras_tfm.zoo.weight_mapping import check_dtypes
 
@@ -67,6 +67,7 @@ class WeightsFolder:
 
     Attributes:
         folder: path.
+        names: list of str, of the files.
         shapes: dict from str to tuple of int. The older names of the vectors
             of a normalization, gamma and beta, appear as weight and bias.
 
@@ -80,8 +81,10 @@ class WeightsFolder:
     def __init__(self, folder: str | os.PathLike):
         self.folder = pathlib.Path(folder)
         self.shapes: dict[str, tuple[int, ...]] = {}
+        self.names: list[str] = []
         self._tensors: dict[str, tuple[SafetensorsFile | PytorchFile, str]] = {}
         for path in weight_files(self.folder):
+            self.names.append(path.name)
             is_pickle = path.suffix == ".bin"
             with reading(path, "tensors of PyTorch" if is_pickle else "safetensors"):
                 file = (PytorchFile if is_pickle else SafetensorsFile)(path)

@@ -10,9 +10,9 @@ from typing import Any
 
 import keras
 
+from keras_tfm.file_reading import Config
 from keras_tfm.layers import T5Positions, gelu_tanh
 from keras_tfm.models import CausalLM, Encoder, MaskedLM, Transformer
-from keras_tfm.zoo.config_file import Config
 from keras_tfm.zoo.token_permutation import TokenPermutation
 from keras_tfm.zoo.weight_mapping import (
     Weight,

@@ -4,8 +4,8 @@ import os
 import pathlib
 from typing import Any
 
+from keras_tfm.file_reading import Config, read_json, reading
 from keras_tfm.models import MaskedLM, SequenceClassifier
-from keras_tfm.zoo.config_file import Config, read_json, reading
 from keras_tfm.zoo.imported import Imported
 from keras_tfm.zoo.keras_hub import tokenizers
 from keras_tfm.zoo.keras_hub.architectures import (
@@ -87,7 +87,10 @@ def from_keras_hub(
             "TextClassifier, 'masked_lm' one of a MaskedLM."
         )
     tokenizer = tokenizers.read_tokenizer(folder)
-    with WeightsFolder(folder) as weights, reading(folder, "a preset of KerasHub"):
+    with (
+        WeightsFolder(folder) as weights,
+        reading(folder, "a preset of KerasHub", names=_names(folder)),
+    ):
         size = config.integer("vocabulary_size")
         _check_sizes(config, weights.shapes)
         ids = tokenizer.ids if tokenizer else {}
@@ -125,6 +128,11 @@ def is_preset(folder: pathlib.Path) -> bool:
     """
     name = read_json(folder / "config.json").get("class_name")
     return isinstance(name, str) and name.endswith("Backbone")
+
+
+def _names(folder):
+    """The files of a preset, as errors name them."""
+    return sorted(str(f.relative_to(folder)) for f in folder.rglob("*") if f.is_file())
 
 
 def _locate(preset):

@@ -9,10 +9,10 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_tfm.file_reading import Config
 from keras_tfm.models import CausalLM, Encoder, SequenceClassifier, Transformer
 from keras_tfm.models.output_projection import OutputProjection
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
-from keras_tfm.zoo.config_file import Config
 from keras_tfm.zoo.keras_hub import architectures, tokenizer_files
 from keras_tfm.zoo.keras_hub.architectures import TASK, TOKENS, Architecture
 from keras_tfm.zoo.keras_hub.weights_file import INDEX, MODEL, TASK_FILE

@@ -1,12 +1,13 @@
 """Tokenizers of KerasHub as vocabularies here."""
 
+import contextlib
 import json
 import pathlib
 from typing import Any, NamedTuple
 
+from keras_tfm.file_reading import Config, read_json, reading
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from keras_tfm.zoo import sentencepiece_models
-from keras_tfm.zoo.config_file import Config, read_json, reading
 from keras_tfm.zoo.huggingface import older_tokenizers
 from keras_tfm.zoo.huggingface.renumbered_tokenizer import renumbered
 from keras_tfm.zoo.huggingface.tokenizer_files import (
@@ -36,6 +37,12 @@ class Tokenizer(NamedTuple):
     folder: pathlib.Path
     ids: dict[str, int]
     sentencepiece: Any = None
+
+    def reading(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a guard whose error names the files that are here."""
+        names = sorted(path.name for path in self.folder.iterdir())
+        names.append(f"../../{CONFIG}")
+        return reading(self.folder, "a tokenizer of KerasHub", names=names)
 
 
 def read_tokenizer(folder: pathlib.Path) -> Tokenizer | None:
@@ -83,7 +90,7 @@ def encoder_vocabulary(tokenizer: Tokenizer) -> TokenizersVocabulary:
         ImportError: `tokenizers` is not installed.
         ValueError: a file is damaged, or a token is missing.
     """
-    with reading(tokenizer.folder, "a tokenizer of KerasHub"):
+    with tokenizer.reading():
         if tokenizer.sentencepiece is not None:
             content = from_fairseq(tokenizer.sentencepiece)
         elif (tokenizer.folder / MERGES).is_file():
@@ -107,7 +114,7 @@ def generator_vocabulary(
         ImportError: `tokenizers` or `protobuf` is not installed.
         ValueError: a file is damaged, or of another model.
     """
-    with reading(tokenizer.folder, "a tokenizer of KerasHub"):
+    with tokenizer.reading():
         if tokenizer.sentencepiece is None:
             end, size = int(permutation.order[permutation.end_id]), _size(permutation)
             content = _byte_level(tokenizer)

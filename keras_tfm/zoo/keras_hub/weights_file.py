@@ -5,7 +5,7 @@ import pathlib
 
 import numpy as np
 
-from keras_tfm.zoo.config_file import Config, read_json, reading
+from keras_tfm.file_reading import Config, read_json, reading
 from keras_tfm.zoo.keras_hub.architectures import TASK
 from keras_tfm.zoo.weight_mapping import check_dtypes
 

@@ -10,7 +10,7 @@ import tempfile
 import urllib.request
 from typing import Any
 
-from keras_tfm.zoo.config_file import Config, reading
+from keras_tfm.file_reading import Config, reading
 
 FIREFOX = "firefox://"  # before two languages, as "en-fr"
 REGISTRY = (

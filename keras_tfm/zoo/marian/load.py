@@ -5,10 +5,11 @@ import os
 import pathlib
 from typing import Any
 
+from keras_tfm.decode.option_checks import check_stored
+from keras_tfm.file_reading import Config, reading
 from keras_tfm.layers import SinusoidalPositions
 from keras_tfm.models import Transformer
 from keras_tfm.zoo import weight_mapping
-from keras_tfm.zoo.config_file import Config, reading
 from keras_tfm.zoo.imported import END_ID, Imported
 from keras_tfm.zoo.marian.shortlist import read_shortlist
 from keras_tfm.zoo.marian.vocabulary import (
@@ -127,7 +128,8 @@ def from_marian(folder: str | os.PathLike, **arguments: Any) -> Imported:
         weight_mapping.check_coverage(mapping, file.file, file.shapes)
         loader.load(mapping, file.array)
     tokens, vocabularies = load_vocabularies(folder, files, by_id, permutations)
-    options = _options(decoder)
+    with reading(decoder.file, "options of decoding"):
+        options = dict(check_stored(_options(decoder)))
     shortlist = _shortlist_file(folder, decoder)
     if shortlist is not None:
         shared = files[0] == files[1] and names[0] == names[1]

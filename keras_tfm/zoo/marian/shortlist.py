@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from keras_tfm.decode import Shortlist
-from keras_tfm.zoo.config_file import reading
+from keras_tfm.file_reading import reading
 from keras_tfm.zoo.token_permutation import TokenPermutation
 
 MAGIC = 0xF11A48D5013417F5

@@ -4,9 +4,9 @@ import os
 import pathlib
 from collections.abc import Sequence
 
+from keras_tfm.file_reading import reading
 from keras_tfm.text import Vocabulary
 from keras_tfm.zoo import sentencepiece_models
-from keras_tfm.zoo.config_file import reading
 from keras_tfm.zoo.marian.yaml_file import YAML_SUFFIXES, read_token_list
 from keras_tfm.zoo.sentencepiece_models import SIDE_MODELS, SPECIAL_TOKENS, read_model
 from keras_tfm.zoo.token_permutation import TokenPermutation
@@ -117,10 +117,12 @@ def load_vocabularies(
     ]
     vocabularies: list[Vocabulary | None] = [None, None]
     if all(model.is_file() for model in models):
-        vocabularies = [
-            sentencepiece_models.renumbered(read_model(model), names[4:])
-            for model, names in zip(models, tokens, strict=True)
-        ]
+        for side, (model, names) in enumerate(zip(models, tokens, strict=True)):
+            used = dict.fromkeys([model.name, files[side].name])
+            with reading(folder, "a vocabulary of this model", names=used):
+                vocabularies[side] = sentencepiece_models.renumbered(
+                    read_model(model), names[4:]
+                )
     if models[0] == models[1]:
         vocabularies[1] = None
     return tokens, vocabularies

@@ -10,7 +10,7 @@ import zipfile
 
 import numpy as np
 
-from keras_tfm.zoo.config_file import Config, reading
+from keras_tfm.file_reading import Config, reading
 from keras_tfm.zoo.marian.yaml_file import read_yaml
 
 CONFIG = "special:model.yml"

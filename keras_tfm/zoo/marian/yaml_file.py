@@ -4,7 +4,7 @@ import functools
 import json
 import pathlib
 
-from keras_tfm.zoo.config_file import Config, reading
+from keras_tfm.file_reading import Config, reading
 
 YAML_SUFFIXES = (".yml", ".yaml", ".json")
 

@@ -1,11 +1,11 @@
-"""Reads the small files beside weights, and reports every fault alike."""
+"""Guards the reading of any file, and reads small files of JSON."""
 
 import contextlib
 import json
 import math
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NoReturn
 
 REQUIRED: Any = object()
@@ -13,23 +13,31 @@ KINDS = {int: "an integer", str: "a string", list: "a list", dict: "an object"}
 
 
 @contextlib.contextmanager
-def reading(file: str | os.PathLike, content: str) -> Iterator[None]:
+def reading(
+    file: str | os.PathLike,
+    content: str,
+    fix: str = "It may be damaged: copy, download or write it again.",
+    names: Iterable[str] = (),
+) -> Iterator[None]:
     """Turns whatever fails inside into a `ValueError` that names the file.
 
     A damaged or hostile file fails in ways that no list of exceptions foresees:
-    zip, protobuf, YAML and NumPy raise a dozen types. `MemoryError` passes, and
-    so do the errors of a file or library that is absent.
+    zip, protobuf, HDF5, YAML and NumPy raise a dozen types. `MemoryError`
+    passes, and so do the errors of a file or library that is absent, and a
+    `ValueError` that names the file, or a file in it, already.
 
     Args:
         file: path of the file or folder that is read.
         content: str. What the file holds, for the error.
+        fix: str, sentences that say what to do.
+        names: str, where `file` is a folder: its files that may be at fault.
 
     Raises:
         ValueError: anything failed inside.
 
     Example:
         ```python
-        from keras_tfm.zoo.config_file import reading
+        from keras_tfm.file_reading import reading
 
         try:
             with reading("vocab.json", "a vocabulary"):
@@ -43,13 +51,19 @@ def reading(file: str | os.PathLike, content: str) -> Iterator[None]:
     except (MemoryError, FileNotFoundError, ImportError):
         raise
     except Exception as error:
-        clear = type(error) is ValueError
-        if clear and os.fspath(file) in str(error):
+        place, text, names = os.fspath(file), str(error), ", ".join(names)
+        is_clear = type(error) is ValueError
+        # With names, those in the folder; without, also those beside the file.
+        folder = place if names else os.path.dirname(place)
+        paths = [f"{place} ("] if names else [place]
+        paths += [f"{folder}{os.sep}"] if folder else []
+        if is_clear and any(path in text for path in paths):
             raise
-        received = str(error) if clear else f"{type(error).__name__}: {error}"
+        received = text if is_clear else f"{type(error).__name__}: {text}"
+        received = received.removeprefix(f"{place}: ").rstrip(".")
         raise ValueError(
-            f"{file} cannot be read as {content}: {received:.600}. It may be damaged: "
-            "download or convert it again."
+            f"{place}{f' ({names})' if names else ''} cannot be read as {content}: "
+            f"{received:.600}. {fix}"
         ) from error
 
 
@@ -69,7 +83,7 @@ def read_json(file: pathlib.Path, kind: type = dict) -> Any:
     Example:
         ```python
         import pathlib
-        from keras_tfm.zoo.config_file import read_json
+        from keras_tfm.file_reading import read_json
 
         print(read_json(pathlib.Path("no-such-file.json")))  # {}
         ```
@@ -94,7 +108,7 @@ class Config(dict):
 
     Example:
         ```python
-        from keras_tfm.zoo.config_file import Config
+        from keras_tfm.file_reading import Config
 
         config = Config({"d_model": 512, "dropout": None}, "config.json")
         print(config.integer("d_model"))  # 512
@@ -168,3 +182,29 @@ class Config(dict):
                 f"{value!r:.60}. Download the file again."
             )
         return value
+
+
+def read_ids(file: pathlib.Path) -> dict[str, int]:
+    """Reads a JSON object of token ids.
+
+    Args:
+        file: `pathlib.Path`.
+
+    Returns:
+        dict from tokens to ids; empty where the file does not exist.
+
+    Raises:
+        ValueError: the file is not JSON, or an id is no integer.
+
+    Example:
+        ```python
+        import pathlib
+        from keras_tfm.file_reading import read_ids
+
+        print(read_ids(pathlib.Path("no-such-vocab.json")))  # {}
+        ```
+    """
+    ids = Config(read_json(file), file)
+    for token in ids:
+        ids.integer(token)
+    return dict(ids)
