@@ -210,7 +210,7 @@ class Classifier:
             ValueError: a file is damaged.
         """
         arguments = read_classifier(folder)
-        with reading(pathlib.Path(folder) / CLASSIFIER_FILES[-1], "a classifier"):
+        with reading(folder, "a classifier", names=CLASSIFIER_FILES):
             classifier = cls(**arguments)
         return cls(**arguments | changes) if changes else classifier
 

@@ -26,7 +26,11 @@ from keras_tfm.pipelines.finishing import finish, warm_up
 from keras_tfm.pipelines.languages import language_changes
 from keras_tfm.pipelines.pair_scoring import score_pairs
 from keras_tfm.pipelines.pretrained import locate, resolve
-from keras_tfm.pipelines.saving import read_translator, save_translator
+from keras_tfm.pipelines.saving import (
+    TRANSLATOR_FILES,
+    read_translator,
+    save_translator,
+)
 from keras_tfm.pipelines.segmentation import SegmentedText, Segmenter
 from keras_tfm.pipelines.text_config import TextConfig, split_changes
 from keras_tfm.pipelines.text_steps import segment_texts
@@ -382,7 +386,7 @@ class Translator(BaseTranslator):
         arguments = read_translator(folder)
         config = arguments.pop("config")
         config = config.saved() | {"known_words": config.known_words}
-        with reading(folder, "a translator"):
+        with reading(folder, "a translator", names=TRANSLATOR_FILES):
             translator = cls(**arguments, **config)
         return translator.replace(**changes) if changes else translator
 

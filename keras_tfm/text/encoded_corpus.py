@@ -191,10 +191,13 @@ class EncodedCorpus:
 
     def _load_vocabularies(self):
         metadata, folder = self.metadata[0], self.folders[0]
-        source = target = load_vocabulary(folder / metadata["vocabulary"])
-        if metadata["target_vocabulary"] != metadata["vocabulary"]:
-            target = load_vocabulary(folder / metadata["target_vocabulary"])
-        self.check_vocabularies(source, target)  # somebody may have replaced a file
+        files = [metadata["vocabulary"], metadata["target_vocabulary"]]
+        names = dict.fromkeys([METADATA, *files])
+        with reading(folder, "an encoded corpus", names=names):
+            source = target = load_vocabulary(folder / files[0])
+            if files[1] != files[0]:
+                target = load_vocabulary(folder / files[1])
+            self.check_vocabularies(source, target)  # a file may have been replaced
         return source, target
 
     def _held_out(self, name):
@@ -268,8 +271,9 @@ def read_metadata(folder: pathlib.Path) -> Config:
         format=metadata.get("format"),
     )
     for name in ("pairs", "source_tokens", "target_tokens", "crc32"):
-        metadata.integer(name)
-    for name in ("vocabulary", "target_vocabulary", "id_type"):
+        if metadata.integer(name) < 0:
+            raise ValueError(f"{file}: `{name}` must not be below 0. Copy it again.")
+    for name in ("vocabulary", "target_vocabulary", "id_type", "vocabulary_sha256"):
         metadata.string(name)
     metadata.typed("dropped", dict)
     metadata.typed("languages", list, None)
@@ -301,7 +305,8 @@ def _map(file, dtype, shape):
     actual = file.stat().st_size if file.exists() else None
     check(
         actual == expected,
-        f"`folders` must hold complete files; {file} must have {expected:,} bytes",
+        f"`folders` must hold complete files; {file} must have {expected:,} bytes, "
+        f"by {METADATA}",
         "Copy the folder again, or encode the text again.",
         bytes=actual,
     )

@@ -59,7 +59,11 @@ class Vocabulary(SubwordVocabulary):
     mask_id = 1  # free: no text has the unknown token
 
     def __init__(self, model: bytes):
-        with reading("`model`", "a SentencePiece model", "Pass the bytes of a file."):
+        with reading(
+            "`model`",
+            "a SentencePiece model",
+            "Pass bytes, or use `Vocabulary.load` for a file.",
+        ):
             processor = sentencepiece.SentencePieceProcessor()
             processor.LoadFromSerializedProto(model)
         special_ids = [processor.pad_id(), processor.unk_id()]

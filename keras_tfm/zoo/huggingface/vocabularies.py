@@ -6,7 +6,7 @@ from typing import Any
 
 import keras
 
-from keras_tfm.file_reading import read_json
+from keras_tfm.file_reading import read_ids, read_json
 from keras_tfm.text import MosesVocabulary, TokenizersVocabulary
 from keras_tfm.text.moses_vocabulary import KEY as MOSES
 from keras_tfm.zoo import sentencepiece_models
@@ -262,7 +262,7 @@ def marian_vocabulary(checkpoint: Any) -> dict[str, Any]:
         )
     tokenizer, vocabs = checkpoint.tokenizer, [checkpoint.tokenizer.target_ids]
     user_added = {token: tokenizer.added[token] for token in tokenizer.user_added}
-    vocabs.insert(0, tokenizer.source_ids | user_added)
+    vocabs.insert(0, read_ids(files[2]) | user_added)
     if checkpoint.permutation is checkpoint.target_permutation or not vocabs[1]:
         vocabs[1] = vocabs[0]
     permutations = checkpoint.permutation, checkpoint.target_permutation

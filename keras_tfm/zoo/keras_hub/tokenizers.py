@@ -5,7 +5,7 @@ import json
 import pathlib
 from typing import Any, NamedTuple
 
-from keras_tfm.file_reading import Config, read_json, reading
+from keras_tfm.file_reading import Config, read_ids, read_json, reading
 from keras_tfm.text import TokenizersVocabulary, Vocabulary
 from keras_tfm.zoo import sentencepiece_models
 from keras_tfm.zoo.huggingface import older_tokenizers
@@ -64,7 +64,7 @@ def read_tokenizer(folder: pathlib.Path) -> Tokenizer | None:
         return None
     config = Config(Config(read_json(file), file).typed("config", dict), file)
     if (assets / BYTE_LEVEL).is_file():
-        return Tokenizer(config, assets, read_json(assets / BYTE_LEVEL))
+        return Tokenizer(config, assets, read_ids(assets / BYTE_LEVEL))
     if (assets / WORD_PIECE).is_file():
         with reading(assets / WORD_PIECE, "a list of tokens"):
             lines = (assets / WORD_PIECE).read_text(encoding="utf-8").split("\n")
