@@ -163,6 +163,34 @@ def test_the_error_names_a_damaged_configuration(copied_folder, content, message
 
 
 @torch_only
+@pytest.mark.parametrize("version", ["0.0.1", "999.1"])
+def test_the_error_names_a_newer_version_that_has_written(copied_folder, version):
+    file = copied_folder / "translator.json"
+    config = json.loads(file.read_text()) | {"keras_tfm": version}
+    file.write_text(json.dumps(config))
+    Translator.load(copied_folder)  # nothing in it is new
+    file.write_text(json.dumps(config | {"rhythm": 3}))
+    with pytest.raises(ValueError, match="unknown entries") as caught:
+        Translator.load(copied_folder)
+    is_newer = "translator.json was written by keras_tfm 999.1, which is newer than"
+    assert (is_newer in str(caught.value)) == (version == "999.1")
+
+
+@torch_only
+def test_large_numbers_of_a_file_are_rejected(copied_folder):
+    file = copied_folder / "translator.json"
+    for name, value in (
+        ("beam_size", 3_000_000),
+        ("max_decoding_length", 10**9),
+        ("max_decoding_length", [10**6, 1]),
+        ("min_decoding_length", 10**7),
+    ):
+        file.write_text(json.dumps({"options": {name: value}}))
+        with pytest.raises(ValueError, match=rf"translator.json.*`{name}` of a file"):
+            Translator.load(copied_folder)
+
+
+@torch_only
 def test_the_error_names_missing_files(copied_folder, tmp_path_factory):
     with pytest.raises(FileNotFoundError, match="'model.keras', 'source.model'.*missi"):
         Translator.load(tmp_path_factory.mktemp("empty"))

@@ -219,7 +219,7 @@ def test_damaged_and_missing_folders_raise(pairs, vocabulary, folder, tmp_path):
     encode_corpus(pairs, damaged, vocabulary)
     ids = damaged / "ids.bin"
     ids.write_bytes(ids.read_bytes()[:-2])
-    with pytest.raises(ValueError, match=r"ids.bin must have .* bytes; got bytes="):
+    with pytest.raises(ValueError, match=r"ids.bin must have .* bytes, by .*bytes="):
         EncodedCorpus(damaged)
     with pytest.raises(ValueError, match="must be encoded with the same languages"):
         EncodedCorpus([folder, write_other(pairs, vocabulary, tmp_path / "other")])

@@ -462,7 +462,7 @@ def test_a_vocabulary_of_another_size_is_rejected(folder, tmp_path):
         file = tmp_path / f"{side}_vocabulary.json"
         if file.is_file():
             file.write_text(json.dumps([*TOKENS, "more"]))
-    with pytest.raises(ValueError, match="13 rows, and 14 tokens"):
+    with pytest.raises(ValueError, match=r"vocabulary.json must have 13 tok.*got 14"):
         zoo.from_ctranslate2(tmp_path)
     for file in tmp_path.glob("*vocabulary.json"):
         file.unlink()

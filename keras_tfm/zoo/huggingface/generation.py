@@ -95,8 +95,9 @@ def read_options(
 
 def _options(generation, permutation):
     options = {o: generation[n] for n, o in RENAMED.items() if n in generation}
-    if options.setdefault("beam_size", 1) == 1:  # nothing is ranked
-        options.pop("length_penalty", None)
+    is_greedy = options.setdefault("beam_size", 1) == 1
+    if is_greedy and options.get("length_penalty", 0) < 0:  # nothing is ranked
+        del options["length_penalty"]
     for name, option in LENGTHS.items():
         count = generation.get(name, 1) - 1
         count = generation.get(NEW_TOKENS[name], count)

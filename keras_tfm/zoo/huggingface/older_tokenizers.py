@@ -4,7 +4,7 @@ import pathlib
 from collections.abc import Iterable
 from typing import Any
 
-from keras_tfm.file_reading import reading
+from keras_tfm.file_reading import read_ids, reading
 from keras_tfm.zoo.huggingface.tokenizer_files import (
     CAMEMBERT,
     FAIRSEQ,
@@ -158,7 +158,7 @@ def _word_piece(tokenizer, text):
 
 
 def _byte_level(tokenizer, text):
-    vocab = tokenizer.source_ids
+    vocab = read_ids(tokenizer.folder / "vocab.json")
     space = bool(tokenizer.settings.get("add_prefix_space"))
     content = byte_level(vocab, text, tokenizer.special_names, space)
     first, last = (tokenizer.name_of(role) for role in ("cls_token", "sep_token"))
