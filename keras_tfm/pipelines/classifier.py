@@ -209,10 +209,7 @@ class Classifier:
             FileNotFoundError: the folder lacks a file.
             ValueError: a file is damaged.
         """
-        arguments = read_classifier(folder)
-        with reading(folder, "a classifier", names=CLASSIFIER_FILES):
-            classifier = cls(**arguments)
-        return cls(**arguments | changes) if changes else classifier
+        return _load(cls, folder, {}, changes)
 
     @classmethod
     def from_preset(cls, name: str | os.PathLike, **changes: Any) -> "Classifier":
@@ -239,9 +236,8 @@ class Classifier:
             ```
         """
         model, arguments = resolve(name, "classification")
-        arguments |= changes
         if isinstance(model, pathlib.Path):
-            return cls.load(model, **arguments)
+            return _load(cls, model, arguments, changes)
         if model.classes is None:
             raise ValueError(
                 f"`name` must be a model with classes; got {os.fspath(name)!r}, a "
@@ -249,6 +245,7 @@ class Classifier:
                 "`config.json`, or `task.json`, names no classifier. Fine-tune it "
                 "first: `keras-tfm train classification --from`."
             )
+        arguments |= changes
         return cls(model.model, model.vocabulary, model.classes, **arguments)
 
     def _check_lengths(self):
@@ -330,6 +327,15 @@ class Classifier:
         if self.model.multi_label:
             label = [c for c, p in probabilities.items() if p >= self.threshold]
         return Prediction(label, probability, probabilities, truncated)
+
+
+def _load(cls, folder, described, changes):
+    """Reads a saved classifier; `described` is of its preset.json."""
+    arguments = read_classifier(folder) | described
+    names = *CLASSIFIER_FILES, *(["preset.json"] if described else [])
+    with reading(folder, "a classifier", names=names):
+        classifier = cls(**arguments)
+    return cls(**arguments | changes) if changes else classifier
 
 
 def _check_classes(classes, model):

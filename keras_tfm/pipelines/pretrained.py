@@ -231,7 +231,7 @@ def _read_folder(folder, description=None):
             tags = model.vocabulary.languages
             arguments["source_prefix"] = tags[description["languages"][-1]]
         arguments |= description.get("arguments", {})
-        if description.get("task") == "translation":
+        if description and description.get("task") != "classification":
             options, text = split_changes(arguments)
             Options(**{"beam_size": 4, **check_stored(options)})
             TextConfig(**text)
