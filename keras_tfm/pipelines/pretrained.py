@@ -116,7 +116,7 @@ def resolve(
     check_name(name)
     if isinstance(name, str) and name.startswith(HUB):
         if _is_of_transformers(name):
-            return _with_vocabulary(zoo.from_hugging_face(name))
+            return _with_vocabulary(zoo.from_hugging_face(name), name)
         name = download(name, REPOSITORY_FILES)
     return _read_folder(pathlib.Path(name))
 
@@ -222,7 +222,7 @@ def _read_folder(folder, description=None):
     """Reads a folder by the program that wrote it, and its preset.json."""
     model, arguments = _read_format(folder), read_known_words(folder)
     if isinstance(model, zoo.Imported):
-        model, options = _with_vocabulary(model)
+        model, options = _with_vocabulary(model, folder)
         arguments = {**arguments, **options}
     file = folder / "preset.json"
     with reading(file, "the description of a preset"):
@@ -268,12 +268,13 @@ def _read_format(folder):
     )
 
 
-def _with_vocabulary(imported):
+def _with_vocabulary(imported, place):
     if imported.vocabulary is None:
         raise ValueError(
-            "The model has no vocabulary that can be read: a SentencePiece model, or "
-            "a `tokenizer.json` of one, of WordPiece or of bytes. Add the file, or "
-            "load the model by `keras_tfm.zoo` and pass a vocabulary to the pipeline."
+            f"{os.fspath(place)} has no vocabulary that can be read: a SentencePiece "
+            "model, or a `tokenizer.json` of one, of WordPiece or of bytes. Add the "
+            "file, or load the model by `keras_tfm.zoo` and pass a vocabulary to the "
+            "pipeline."
         )
     return imported, dict(imported.options or {})
 

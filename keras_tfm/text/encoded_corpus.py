@@ -192,14 +192,14 @@ class EncodedCorpus:
     def _load_vocabularies(self):
         metadata, folder = self.metadata[0], self.folders[0]
         files = [metadata["vocabulary"], metadata["target_vocabulary"]]
-        for name in files:
-            if not (folder / name).is_file():
-                raise FileNotFoundError(
-                    f"{folder / METADATA} names the vocabulary {name!r:.80}, which "
-                    "does not exist. Copy the folder again."
-                )
         names = dict.fromkeys([METADATA, *files])
         with reading(folder, "an encoded corpus", names=names):
+            for name in files:
+                if not (folder / name).is_file():
+                    raise FileNotFoundError(
+                        f"{folder / METADATA} names the vocabulary {name!r:.80}, which "
+                        "does not exist. Copy the folder again."
+                    )
             source = target = load_vocabulary(folder / files[0])
             if files[1] != files[0]:
                 target = load_vocabulary(folder / files[1])

@@ -224,10 +224,11 @@ def _vocabulary(tokenizer, permutation, config):
         config.integer("vocabulary_size"),
     )
     if vocabulary.size > size:
-        raise ValueError(
-            f"{tokenizer.folder} must have at most {size} tokens, `vocabulary_size` of "
-            f"the model; got {vocabulary.size}. Download both from one preset."
-        )
+        with tokenizer.reading():
+            raise ValueError(
+                f"it must have at most {size} tokens, `vocabulary_size` of the model; "
+                f"got {vocabulary.size}"
+            )
     return vocabulary
 
 
