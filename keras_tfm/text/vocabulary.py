@@ -66,6 +66,8 @@ class Vocabulary(SubwordVocabulary):
         ):
             processor = sentencepiece.SentencePieceProcessor()
             processor.LoadFromSerializedProto(model)
+            size = processor.get_piece_size()
+            processor.id_to_piece(list(range(size)))  # raises if one is no UTF-8
         special_ids = [processor.pad_id(), processor.unk_id()]
         special_ids += [processor.bos_id(), processor.eos_id()]
         check(
@@ -76,7 +78,7 @@ class Vocabulary(SubwordVocabulary):
             ids=special_ids,
         )
         self.model = model
-        self.size = processor.get_piece_size()
+        self.size = size
         self._processor = processor
 
     @classmethod

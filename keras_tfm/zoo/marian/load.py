@@ -102,7 +102,7 @@ def from_marian(folder: str | os.PathLike, **arguments: Any) -> Imported:
     """
     folder = pathlib.Path(folder)
     decoder = _decoder_config(folder)
-    file = WeightsFile(_model_file(folder, _names(decoder, "models")))
+    file = WeightsFile(_model_file(folder, decoder))
     with reading(file.file, "a Transformer of Marian"):
         _check_architecture(file)
         names = _embedding_names(file)
@@ -173,10 +173,12 @@ def _names(config, key):
     return [pathlib.PurePath(str(name)).name for name in names]
 
 
-def _model_file(folder, names):
+def _model_file(folder, decoder):
+    names = _names(decoder, "models")
     if len(names) > 1:
         raise ValueError(
-            f"{folder}: `models` must be one model, not an ensemble; got {names}. "
+            f"{decoder.file}: `models` must be one model, not an ensemble; got "
+            f"{names!s:.200}. "
             "Combine models in a `decode.Ensemble`."
         )
     files = [folder / name for name in names]
