@@ -1,5 +1,6 @@
 """Translates with the terms of a glossary."""
 
+import bisect
 import csv
 import os
 import pathlib
@@ -55,7 +56,7 @@ class Glossary:
         if not isinstance(terms, Mapping):
             terms = _read(pathlib.Path(terms))
         self.terms: Terms = {}
-        self._by_first_word: dict[str, list[str]] = {}
+        self._lengths: dict[str, list[int]] = {}  # of terms, by first word
         for term, translation in terms.items():
             for text in check_texts([term, translation]):
                 if not text.strip():
@@ -66,9 +67,9 @@ class Glossary:
             term = unicodedata.normalize("NFC", term.strip())
             self.terms[term] = translation.strip()
             first = _FIRST_WORD.match(term)[0].lower()
-            self._by_first_word.setdefault(first, []).append(term)
-        for candidates in self._by_first_word.values():
-            candidates.sort(key=len, reverse=True)
+            lengths = self._lengths.setdefault(first, [])
+            if len(term) not in lengths:
+                bisect.insort(lengths, len(term), key=lambda length: -length)
 
     def __repr__(self) -> str:
         return f"<Glossary: {len(self.terms):,} terms>"
@@ -96,20 +97,26 @@ class Glossary:
             )
             if begin < position or is_decimal:  # inside a longer term, or a number
                 continue
-            for term in self._by_first_word.get(match[0].lower(), ()):
-                end = begin + len(term)
-                if _is_term(term, text[begin:end], text[end : end + 2]):
+            for length in self._lengths.get(match[0].lower(), ()):  # longest first
+                end = begin + length
+                if end > len(text):
+                    continue
+                term = self._term(text[begin:end], text[end : end + 2])
+                if term is not None:
                     places.append((indices[begin], indices[end], term))
                     position = end
                     break
         return places
 
-
-def _is_term(term, words, following):
-    """Whether words of a text, and the two characters after, are a term."""
-    words = words.lower() if term.islower() else words
-    inside_word = re.match(r"\w\w|\d[.,]\d", term[-1] + following) is not None
-    return words == term and not inside_word
+    def _term(self, words, following):
+        """The term that words of a text are, or None; `following` are the two
+        characters after them."""
+        if re.match(r"\w\w|\d[.,]\d", words[-1] + following):  # inside a word
+            return None
+        if words in self.terms:
+            return words
+        lower = words.lower()  # terms in lower case stand for all cases
+        return lower if lower.islower() and lower in self.terms else None
 
 
 def _read(file):

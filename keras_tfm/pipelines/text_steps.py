@@ -245,10 +245,10 @@ def _marked_parts(translator, source, text, word):
         _respace(pattern.sub(lambda match: next(markers, match[0]), part), text)
         for part in translator.vocabulary.decode(rows)
     ]
-    separators = [
-        "" if n and not _is_spaced(texts[n - 1], texts[n], text) else separator
-        for n, separator in enumerate(segment.separator for segment in source.segments)
-    ]
+    separators = [segment.separator for segment in source.segments]
+    for n, separator in enumerate(separators):
+        if separator == " " and n and not _is_spaced(texts[n - 1], texts[n], text):
+            separators[n] = ""
     parts = list(zip(separators, texts, rows, strict=True))
     # A word that was split is not found.
     return [*parts, (source.trailing + "".join(markers), "", [])]

@@ -51,10 +51,9 @@ class Access:
         Args:
             host: str, with or without a port.
         """
-        name = host.lower()
-        if not name.endswith("]"):  # an IPv6 address without a port
-            name = name.rpartition(":")[0] or name
-        return not self.allowed_hosts or name in self.allowed_hosts
+        match = re.fullmatch(r"(\[[^]]*\]|[^:]*)(:\d+)?", host.lower())
+        is_allowed = match is not None and match[1] in self.allowed_hosts
+        return not self.allowed_hosts or is_allowed
 
     def allows_key(self, key: str | None) -> bool:
         """Returns whether a key is right, in a time that tells nothing of it.
@@ -146,6 +145,10 @@ class Guard:
                 f"bytes in all; got {len(scope['headers'])} of {size}."
             )
         headers = dict(scope["headers"])
+        if b"content-length" in headers and b"transfer-encoding" in headers:
+            return 400, (  # a proxy may read another body
+                "A request must have Content-Length or Transfer-Encoding; got both."
+            )
         host = headers.get(b"host", b"").decode("latin-1")
         if host and not self.access.allows_host(host):  # HTTP/1.0 has none
             return 400, (

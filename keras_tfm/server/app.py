@@ -50,15 +50,22 @@ class Client(Protocol):
         ...
 
 
+# One wrong item is enough: a million of them would be a million errors.
+Texts = Annotated[list[str], pydantic.Field(fail_fast=True)]
+
+
 class TranslateRequest(pydantic.BaseModel, extra="forbid", strict=True):
     """The body of `/translate`."""
 
-    text: str | list[str] = pydantic.Field(
+    text: str | Texts = pydantic.Field(
         description="A text or a list of texts. Line breaks are kept.",
         examples=["Where is the station?"],
     )
     num_hypotheses: int = pydantic.Field(
-        1, ge=1, description="Number of translations of each text, best first."
+        1,
+        ge=1,
+        le=10_000,
+        description="Number of translations of each text, best first.",
     )
     return_attention: bool = pydantic.Field(
         False, description="Return the cross-attention of the translations."
@@ -86,7 +93,7 @@ class StreamRequest(pydantic.BaseModel, extra="forbid", strict=True):
 class ClassifyRequest(pydantic.BaseModel, extra="forbid", strict=True):
     """The body of `/classify`."""
 
-    text: str | list[str] = pydantic.Field(description="A text or a list of texts.")
+    text: str | Texts = pydantic.Field(description="A text or a list of texts.")
 
 
 # Ours has `text`, that of LibreTranslate `q`.
@@ -179,7 +186,10 @@ class Service:
             jobs.append(job)
         tasks = [asyncio.ensure_future(self.client.answer(job)) for job in jobs]
         try:
-            results = await _within(asyncio.gather(*tasks), self.limits.timeout)
+            async with asyncio.timeout(self.limits.timeout):
+                results = await asyncio.gather(*tasks)
+        except TimeoutError:
+            raise HTTPException(504, _too_late(self.limits.timeout)) from None
         finally:  # if one is rejected nobody waits for the others
             for task in tasks:
                 task.cancel()

@@ -12,10 +12,11 @@ from starlette.exceptions import HTTPException
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 FORM_PATHS = ("/translate", "/detect")  # of LibreTranslate's interface
 KINDS = ("our body", "body of LibreTranslate")  # of `/translate`
+MAX_KEYS = 1_000  # of an object; each costs time to check
 
 
-class RepeatedKey(ValueError):
-    """An object of JSON has a key twice."""
+class WrongKeys(ValueError):
+    """An object of JSON has a key twice, or too many keys."""
 
 
 class StrictRequest(fastapi.Request):
@@ -61,14 +62,15 @@ async def _from_form(request):
     try:
         async with request.form(max_files=0, max_fields=20) as form:
             fields = {name: str(value) for name, value in form.items()}
-    except HTTPException as error:
-        raise HTTPException(400, f"The form is invalid: {error.detail}") from None
+    except (HTTPException, ValueError, LookupError) as error:  # charsets
+        cause = getattr(error, "detail", error)
+        raise HTTPException(400, f"The form is invalid: {cause}") from None
     converted = StrictRequest(dict(request.scope), request.receive)
     if "q" not in fields:
         converted._body = body
         return converted
     # Forms have CR LF as line breaks.
-    fields["q"] = "\n".join(fields["q"].splitlines())
+    fields["q"] = fields["q"].replace("\r\n", "\n")
     headers = MutableHeaders(raw=list(request.scope["headers"]))
     headers["content-type"] = "application/json"
     converted.scope["headers"] = headers.raw
@@ -77,9 +79,11 @@ async def _from_form(request):
 
 
 def _unique(pairs):
-    content = dict(pairs)
-    if len(content) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise RepeatedKey(f"the key {json.dumps(repeated)[:80]} twice.")
+    if len(pairs) > MAX_KEYS:
+        raise WrongKeys(f"an object with {len(pairs)} keys; {MAX_KEYS} are allowed.")
+    content = {}
+    for name, value in pairs:
+        if name in content:
+            raise WrongKeys(f"the key {json.dumps(name)[:80]} twice.")
+        content[name] = value
     return content

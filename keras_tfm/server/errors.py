@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from keras_tfm.server.bodies import KINDS, RepeatedKey, is_libretranslate, media_type
+from keras_tfm.server.bodies import KINDS, WrongKeys, is_libretranslate, media_type
 
 _log = logging.getLogger(__name__)
 FAILED = "The server failed to answer."
@@ -79,7 +79,7 @@ def _unreadable(error):
     """Names what makes a body unreadable."""
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start}, which is not UTF-8."
-    if isinstance(error, RepeatedKey):
+    if isinstance(error, WrongKeys):
         return str(error)
     if isinstance(error, RecursionError):
         return "lists or objects that are nested too deeply."

@@ -30,7 +30,9 @@ class DetectRequest(pydantic.BaseModel, strict=True):
 class LibreRequest(pydantic.BaseModel, strict=True):
     """The body of `/translate` in LibreTranslate's interface."""
 
-    q: str | list[str] = pydantic.Field(description="A text or a list of texts.")
+    q: str | Annotated[list[str], pydantic.Field(fail_fast=True)] = pydantic.Field(
+        description="A text or a list of texts."
+    )
     source: str = pydantic.Field(description="Code of a language, or `auto`.")
     target: str = pydantic.Field(description="Code of a language.")
     format: Literal["text", "html"] = "text"
@@ -179,7 +181,7 @@ class LibreTranslate:
         for name, code in (("source", source), ("target", request.target)):
             if code not in codes:
                 raise HTTPException(
-                    400, f"`{name}` must be one of {codes}; got {code!r}."
+                    400, f"`{name}` must be one of {codes}; got {code!r:.80}."
                 )
         if source == request.target:
             return [[text] for text in texts]
@@ -187,8 +189,8 @@ class LibreTranslate:
         if not steps:
             raise HTTPException(
                 400,
-                f"No model translates from {source!r} to {request.target!r}. `GET "
-                "/languages` lists the targets of each language.",
+                f"No model translates from {source!r:.80} to {request.target!r:.80}. "
+                "`GET /languages` lists the targets of each language.",
             )
         several = bool(request.alternatives) and request.format == "text"
         results = []

@@ -5,6 +5,7 @@ import math
 import signal
 import socket
 from collections.abc import Callable
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -13,6 +14,8 @@ from keras_tfm.server.access import HEADER_BYTES
 from keras_tfm.server.limits import Limits
 from keras_tfm.server.protocol import LimitedProtocol
 
+MAX_CONNECTIONS = 10_000  # fewer if the process may open fewer files
+BACKLOG = 128  # connections that the system holds until they are accepted
 KEEP_ALIVE = 5  # seconds that a connection may be silent between two requests
 
 
@@ -68,7 +71,10 @@ def configure(app: ASGIApp, host: str, port: int, limits: Limits) -> uvicorn.Con
         ws="none",
         # h11 costs 0.05 ms for each request and bounds headers; httptools does
         # not.
-        http=functools.partial(LimitedProtocol, limits.header_timeout),
+        http=functools.partial(
+            LimitedProtocol, limits.header_timeout, max_connections()
+        ),
+        backlog=BACKLOG,
         h11_max_incomplete_event_size=HEADER_BYTES,
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=math.ceil(limits.timeout),
@@ -95,4 +101,28 @@ async def listen(
     # process before the model is closed.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
-    await _Server(configure(app, host, port, limits), ready).serve()
+    server = _Server(configure(app, host, port, limits), ready)
+    handle_hangup(server.handle_exit)
+    await server.serve()
+
+
+def handle_hangup(handler: Callable[[int, Any], Any]) -> None:
+    """Handles the end of a terminal, unless it is ignored, as by `nohup`.
+
+    Args:
+        handler: function of the signal and its frame.
+    """
+    number = getattr(signal, "SIGHUP", None)  # not on Windows
+    if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+        signal.signal(number, handler)
+
+
+def max_connections() -> int:
+    """Returns how many connections fit into the open files of this process."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return MAX_CONNECTIONS
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = soft == resource.RLIM_INFINITY
+    return MAX_CONNECTIONS if unlimited else min(MAX_CONNECTIONS, max(8, soft // 2))

@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -46,10 +47,7 @@ class LocalClient:
             Unavailable: too many jobs are waiting.
             RuntimeError: the engine failed.
         """
-        if self._waiting >= self.max_waiting:
-            raise Unavailable(FULL)
-        self._waiting += 1
-        try:
+        with self._count():
             if self.engine.can_share(job):
                 shared = asyncio.run_coroutine_threadsafe(
                     self.engine.share(job), self._loop
@@ -62,6 +60,14 @@ class LocalClient:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             return await future
+
+    @contextlib.contextmanager
+    def _count(self):
+        if self._waiting >= self.max_waiting:
+            raise Unavailable(FULL)
+        self._waiting += 1
+        try:
+            yield
         finally:
             self._waiting -= 1
 
@@ -104,7 +110,16 @@ class LocalClient:
         return self.engine.describe()
 
     async def stream(self, text: str, target_prefix: str | None) -> AsyncIterator:
-        """Yields the translation so far; or the error that the text caused."""
+        """Yields the translation so far; or the error that the text caused.
+
+        Raises:
+            Unavailable: too many jobs are waiting.
+        """
+        with self._count():
+            async for state in self._states(text, target_prefix):
+                yield state
+
+    async def _states(self, text, target_prefix):
         loop = asyncio.get_running_loop()
         last_time, state = loop.time() - STREAM_INTERVAL, None
         try:

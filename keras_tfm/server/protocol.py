@@ -19,16 +19,21 @@ class LimitedProtocol(H11Protocol):
         header_timeout: float > 0, in seconds, from the connection or from the
             first byte after a response to the end of the headers. Past it a
             client that has sent something gets status 408.
+        max_connections: int >= 1. Connections beyond it are closed at once.
         *args, **kwargs: of uvicorn's protocol.
     """
 
-    def __init__(self, header_timeout: float, *args, **kwargs):
+    def __init__(self, header_timeout: float, max_connections: int, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.header_timeout = header_timeout
+        self.max_connections = max_connections
         self._header_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        if len(self.connections) > self.max_connections:
+            transport.close()
+            return
         self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -11,7 +11,7 @@ from keras_tfm.server import local
 from keras_tfm.server import workers as worker_processes
 from keras_tfm.server.app import make_apps
 from keras_tfm.server.limits import Limits
-from keras_tfm.server.listen import check_port, listen
+from keras_tfm.server.listen import check_port, handle_hangup, listen
 
 
 def run(
@@ -58,6 +58,10 @@ def run(
             await listen(app, host, port, limits, ready)
 
     # A signal while models are loaded must not leave the folder behind.
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    def leave(number, _):
+        sys.exit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    handle_hangup(leave)
     with tempfile.TemporaryDirectory(prefix="keras-tfm-") as compiled:
         asyncio.run(serve(compiled))

@@ -18,7 +18,8 @@ import sys
 from typing import Any, BinaryIO
 
 SIZE_BYTES = 8
-LOAD, CANCEL, STREAM = "load", "cancel", "stream"  # methods that are special
+# Methods that are special.
+LOAD, CANCEL, STREAM, PING = "load", "cancel", "stream", "ping"
 STATE, END, ERROR = "state", "end", "error"  # kinds of replies
 _log = logging.getLogger(__name__)
 
@@ -54,6 +55,9 @@ class _Worker:
             if method == CANCEL:
                 if task := self._tasks.get(number):
                     task.cancel()
+                continue
+            if method == PING:
+                self._reply(number, END, None)
                 continue
             if method == LOAD:
                 self._loading = loop.create_task(asyncio.to_thread(_load, *arguments))

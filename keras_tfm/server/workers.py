@@ -18,6 +18,7 @@ from keras_tfm.server.worker_process import (
     END,
     ERROR,
     LOAD,
+    PING,
     SIZE_BYTES,
     STREAM,
     encode,
@@ -26,7 +27,14 @@ from keras_tfm.server.worker_process import (
 _log = logging.getLogger(__name__)
 LOST = "The worker was lost. Try again."
 RESTART_DELAYS = (0, 1, 5, 30)  # seconds before a lost worker is replaced again
-END_TIMEOUT = 10  # seconds for a worker to end
+# Seconds:
+LONG_LIFE = 60  # after which a lost worker is replaced at once
+END_TIMEOUT = 10  # for a worker to end
+PING_INTERVAL = 5
+PING_TIMEOUT = 3  # without an answer others are preferred
+HANG_TIMEOUT = 60  # after which it is killed
+# Ctrl-C in a terminal reaches the parent alone.
+OWN_GROUP: Any = {"process_group": 0} if os.name == "posix" else {}
 COMMAND = (sys.executable, "-P", "-m", "keras_tfm.server.worker_process")
 
 
@@ -40,7 +48,8 @@ class Worker:
     def __init__(self, environment: dict[str, str]):
         self.environment = environment
         self.weight = 0  # of the requests in flight
-        self.is_loaded = False
+        self.is_ready = False  # it has loaded its models and answers
+        self.num_asked = 0  # requests
         self._process: asyncio.subprocess.Process | None = None
         self._numbers = itertools.count()
         self._replies: dict[int, asyncio.Queue] = {}
@@ -57,60 +66,94 @@ class Worker:
             loaded: is done when the first process has loaded the models, or
                 gets its error.
         """
-        delays = iter(())
-        try:
-            while True:
-                reading = await self._start()
-                try:
-                    await self.ask(LOAD, *models, () if loaded.done() else warm_up)
-                    self.is_loaded, delays = True, iter(RESTART_DELAYS)
-                    if not loaded.done():
-                        loaded.set_result(None)
-                except Exception as error:
-                    if not loaded.done():
-                        loaded.set_exception(error)
-                        return
-                    _log.error("A worker cannot be replaced. %s", error)
-                    self._process.kill()
-                await reading
-                _log.error("A worker ended with status %s.", self._process.returncode)
-                await asyncio.sleep(next(delays, RESTART_DELAYS[-1]))
-        finally:
-            await self._end()
+        loop, delays = asyncio.get_running_loop(), iter(RESTART_DELAYS)
+        while True:
+            start = loop.time()
+            try:
+                await self._live(models, () if loaded.done() else warm_up, loaded)
+            except Exception as error:
+                if not loaded.done():
+                    loaded.set_exception(error)
+                    return
+                _log.error("A worker cannot be replaced. %s", error)
+            if loop.time() - start > LONG_LIFE:
+                delays = iter(RESTART_DELAYS)
+            await asyncio.sleep(next(delays, RESTART_DELAYS[-1]))
 
-    async def _start(self):
-        """Starts a process; returns the task that reads its replies."""
-        self._process = await asyncio.create_subprocess_exec(
+    async def _live(self, models, warm_up, loaded):
+        """Starts a process and returns when it has ended."""
+        process = self._process = await asyncio.create_subprocess_exec(
             *COMMAND,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=self.environment,
+            **OWN_GROUP,
         )
-        return asyncio.ensure_future(self._read(self._process))
+        reading = asyncio.ensure_future(self._read(process))
+        watching = None
+        try:
+            await self.ask(LOAD, *models, warm_up)
+            self.is_ready = True
+            if not loaded.done():
+                loaded.set_result(None)
+            watching = asyncio.ensure_future(self._watch(process))
+            await reading
+            _log.error("A worker ended with status %s.", process.returncode)
+        except Unavailable:
+            await reading
+            raise OSError(
+                "A worker ended while it loaded the models, with status "
+                f"{process.returncode}. Is there enough memory?"
+            ) from None
+        finally:
+            if watching is not None:
+                watching.cancel()
+            await self._end(process)
 
     async def _read(self, process):
         """Passes replies to their requests until the process ends."""
         stream = process.stdout
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+        try:
             while True:
                 size = int.from_bytes(await stream.readexactly(SIZE_BYTES), "big")
                 number, kind, value = pickle.loads(await stream.readexactly(size))
                 if number in self._replies:  # else the client has gone
                     self._replies[number].put_nowait((kind, value))
-        self.is_loaded = False
-        for replies in self._replies.values():
-            replies.put_nowait((ERROR, Unavailable(LOST)))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        except Exception:
+            _log.exception("A worker sent what cannot be read.")
+        finally:
+            self.is_ready = False
+            for replies in self._replies.values():
+                replies.put_nowait((ERROR, Unavailable(LOST)))
+        _kill(process)
         await process.wait()
 
-    async def _end(self):
-        if self._process is None:
-            return
-        self._process.stdin.close()
+    async def _watch(self, process):
+        """Kills the process if it stops to answer."""
+        with contextlib.suppress(Unavailable):
+            while True:
+                ping = asyncio.ensure_future(self.ask(PING, weight=0))
+                await asyncio.wait([ping], timeout=PING_TIMEOUT)
+                self.is_ready = ping.done()  # else others are preferred
+                await asyncio.wait([ping], timeout=HANG_TIMEOUT)
+                if not ping.done():
+                    _log.error("A worker does not answer and is replaced.")
+                    ping.cancel()
+                    _kill(process)
+                    return
+                ping.result()
+                self.is_ready = True
+                await asyncio.sleep(PING_INTERVAL)
+
+    async def _end(self, process):
+        process.stdin.close()
         try:
-            await asyncio.wait_for(self._process.wait(), END_TIMEOUT)
+            await asyncio.wait_for(process.wait(), END_TIMEOUT)
         except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
+            _kill(process)
+            await process.wait()
 
     async def ask(self, method: str, *arguments: Any, weight: int = 1) -> Any:
         """Returns the answer of a method of `LocalClient` in the process.
@@ -144,6 +187,7 @@ class Worker:
     def _request(self, method, arguments, weight) -> Iterator[asyncio.Queue]:
         """Sends a request, and cancels it if its client leaves."""
         number, replies = next(self._numbers), asyncio.Queue()
+        self.num_asked += 1
         self._replies[number] = replies
         self.weight += weight
         try:
@@ -183,31 +227,47 @@ class WorkerClient:
             Unavailable: too many jobs are waiting, or the worker was lost.
             RuntimeError: the engine failed.
         """
-        if self._in_flight >= self.max_waiting:
-            raise Unavailable(FULL)
-        self._in_flight += 1
-        try:
+        with self._count():
             worker = self._least_busy()
             return await worker.ask("answer", self.model, job, weight=job.weight)
-        finally:
-            self._in_flight -= 1
 
     async def describe(self) -> dict:
         """Returns what the model can do, see `Engine.describe`."""
         return await self._least_busy().ask("describe", self.model)
 
     async def stream(self, text: str, target_prefix: str | None) -> AsyncIterator:
-        """Yields the translation so far; or the error that the text caused."""
-        states = self._least_busy().stream(self.model, text, target_prefix)
-        async with contextlib.aclosing(states):
-            async for state in states:
-                yield state
+        """Yields the translation so far; or the error that the text caused.
+
+        Raises:
+            Unavailable: too many jobs are waiting, or the worker was lost.
+        """
+        with self._count():
+            states = self._least_busy().stream(self.model, text, target_prefix)
+            async with contextlib.aclosing(states):
+                async for state in states:
+                    yield state
+
+    @contextlib.contextmanager
+    def _count(self):
+        if self._in_flight >= self.max_waiting:
+            raise Unavailable(FULL)
+        self._in_flight += 1
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
 
     def _least_busy(self):
-        # A worker that loads its models answers when it has them.
-        return min(
-            self.workers, key=lambda worker: (not worker.is_loaded, worker.weight)
-        )
+        def cost(worker):
+            # A worker that loads its models answers when it has them.
+            return not worker.is_ready, worker.weight, worker.num_asked
+
+        return min(self.workers, key=cost)
+
+
+def _kill(process):
+    with contextlib.suppress(ProcessLookupError):  # it has ended
+        process.kill()
 
 
 @contextlib.asynccontextmanager
@@ -231,8 +291,8 @@ async def start(
         dict from the names of the models to their `WorkerClient`.
 
     Raises:
-        ValueError, OSError, ImportError: a model cannot be loaded.
-        Unavailable: a process ended while it loaded the models.
+        ValueError, OSError, ImportError: a model cannot be loaded, or a process
+            ended while it loaded the models.
     """
     workers = [Worker(_environment(count, compiled)) for _ in range(count)]
     arguments, tasks = (models, limits, queue_size(limits)), []

@@ -120,3 +120,9 @@ def test_terms_that_a_translation_lacks_are_reported(preset):
     unmarked = marked_text.unmark(result._replace(hypotheses=[partial]))
     assert unmarked.text == "Dort ist Haltestelle."
     assert unmarked.unmet_terms == {"dog": "Köter"}
+
+
+def test_a_large_glossary_is_searched_in_a_moment():
+    terms = {f"a x{n}": "b" for n in range(50_000)} | {"a": "c", "a X": "d"}
+    places = Glossary(terms).places("A x7 a X, " * 1_000)
+    assert [term for _, _, term in places] == ["a x7", "a X"] * 1_000

@@ -228,7 +228,7 @@ def test_formats_of_other_programs_are_recognized_by_their_files(tmp_path, monke
     readers = "from_hugging_face from_keras_hub from_ctranslate2 from_marian"
     for name in readers.split():
         monkeypatch.setattr(zoo, name, lambda at, name=name: calls.append((name, at)))
-    monkeypatch.setattr(preset, "_with_vocabulary", lambda imported: (imported, {}))
+    monkeypatch.setattr(preset, "_with_vocabulary", lambda model, _: (model, {}))
     monkeypatch.setattr(preset, "download", lambda name, files: tmp_path / name[5:])
     for name, files in {
         "transformers": {"config.json": '{"model_type": "marian"}'},

@@ -13,7 +13,12 @@ KEY = "3f0a"
 @pytest.mark.parametrize(
     ("address", "additional", "allowed", "rejected"),
     [
-        ("127.0.0.1", (), ["localhost:8501", "127.0.0.1", "[::1]:80"], ["evil.com"]),
+        (
+            "127.0.0.1",
+            (),
+            ["localhost:8501", "127.0.0.1", "[::1]:80"],
+            ["evil.com", "localhost:evil.com", "localhost:@evil.com"],
+        ),
         ("::1", (), ["[::1]", "LOCALHOST"], ["localhost.evil.com:8501", "::1"]),
         ("127.0.0.1", ("mt.org",), ["MT.org:443", "localhost"], ["xmt.org", ":1"]),
         ("0.0.0.0", (), ["evil.com", "10.0.0.1:8501"], []),

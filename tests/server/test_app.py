@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import time
 
 import httpx
 import numpy as np
@@ -13,6 +14,7 @@ from keras_tfm.pipelines import translate_markup
 from keras_tfm.server.engine import Engine
 from keras_tfm.server.errors import Unavailable
 from keras_tfm.server.limits import Limits
+from keras_tfm.server.local import LocalClient
 from tests.pipelines.test_classifier import CLASSES
 from tests.server.conftest import DESCRIPTION, LIMITS, TEXTS, Client, InProcess
 
@@ -511,3 +513,34 @@ def test_models_have_different_names(folder, tmp_path, capsys):
     assert "Set KERAS_TFM_API_KEY" in capsys.readouterr().err
     assert main(["serve", folder, "--api-key-file", str(tmp_path / "no")]) == 1
     assert "no" in capsys.readouterr().err
+
+
+def test_bodies_that_would_take_long_to_check_are_rejected(client):
+    client = Client(client.model, max_body_bytes=2_000_000)
+    keys = ",".join(f'"{n}":0' for n in range(60_000))
+    start = time.perf_counter()
+    message = client.error(422, "/translate", f'{{{keys},"0":0}}'.encode())
+    assert "an object with 60001 keys; 1000 are allowed" in message
+    glossary = {f"term {n}": "b" for n in range(1_001)}
+    client.error(422, "/translate", {"text": "a", "glossary": glossary})
+    message = client.error(422, "/translate", b'{"text":[%s0]}' % (b"0," * 400_000))
+    assert "valid string" in message
+    assert time.perf_counter() - start < 10  # a minute before
+    message = client.error(
+        400, "/translate", {"q": "a", "source": "x" * 9_999, "target": "de"}
+    )
+    assert len(message) < 400
+
+
+def test_streams_count_among_the_requests_that_wait(client):
+    local = LocalClient(client.model.engine, batch_size=4, max_waiting=1)
+
+    async def ask():
+        first = local.stream("an old man", None)
+        await anext(first)
+        with pytest.raises(Unavailable, match="Too many requests"):
+            await anext(local.stream("an old man", None))
+        await first.aclose()
+        return [state async for state in local.stream("an old man", None)]
+
+    assert asyncio.run(ask())

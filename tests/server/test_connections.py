@@ -24,9 +24,9 @@ class Describing:
         return DESCRIPTION
 
 
-@pytest.fixture(scope="module")
-def port():
-    """The port of a server that waits a second for headers."""
+@contextlib.contextmanager
+def serving():
+    """Runs a server that waits a second for headers; yields its port."""
     uvicorn = pytest.importorskip("uvicorn")
     from keras_tfm.server.app import make_app
     from keras_tfm.server.listen import configure
@@ -41,6 +41,12 @@ def port():
     yield server.servers[0].sockets[0].getsockname()[1]
     server.should_exit = True
     thread.join()
+
+
+@pytest.fixture(scope="module")
+def port():
+    with serving() as port:
+        yield port
 
 
 @pytest.fixture
@@ -139,3 +145,29 @@ def test_what_is_not_http_is_rejected(connect):
     connection = connect()
     connection.sendall(b"\x16\x03\x01 hello\r\n\r\n")
     assert check_error(read(connection), 400) == "Invalid HTTP request received."
+
+
+def test_a_body_with_two_lengths_is_rejected(connect):
+    connection = connect()
+    headers = b"Host: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked"
+    connection.sendall(b"POST /translate HTTP/1.1\r\n" + headers + b"\r\n\r\n")
+    connection.sendall(b"0\r\n\r\n" + REQUEST)
+    answer = read(connection)  # closed: what follows is not another request
+    assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1") == 1
+    assert b"Content-Length or Transfer-Encoding" in answer
+
+
+def test_connections_beyond_the_limit_are_closed(monkeypatch):
+    from keras_tfm.server import listen
+
+    assert 8 <= listen.max_connections() <= listen.MAX_CONNECTIONS
+    monkeypatch.setattr(listen, "max_connections", lambda: 3)
+    with serving() as port, contextlib.ExitStack() as stack:
+        address = ("127.0.0.1", port)
+        connections = [
+            stack.enter_context(socket.create_connection(address, timeout=20))
+            for _ in range(4)
+        ]
+        assert read(connections[3]) == b""
+        connections[0].sendall(REQUEST)
+        assert connections[0].recv(99).startswith(b"HTTP/1.1 200")

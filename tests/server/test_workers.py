@@ -1,6 +1,7 @@
 """Worker processes: requests, errors, and what happens when one is lost."""
 
 import asyncio
+import signal
 
 import pytest
 
@@ -100,8 +101,8 @@ def test_a_lost_worker_fails_its_jobs_and_is_replaced(client, runner):
         lost._process.kill()
         answers = await answers
         at_once = await client.answer(Job(TEXTS))
-        assert running.is_loaded and not lost.is_loaded
-        while not lost.is_loaded:
+        assert running.is_ready and not lost.is_ready
+        while not lost.is_ready:
             await asyncio.sleep(0.1)
         later = await asyncio.gather(*(client.answer(Job(TEXTS)) for _ in range(2)))
         return answers, at_once, later
@@ -113,6 +114,56 @@ def test_a_lost_worker_fails_its_jobs_and_is_replaced(client, runner):
     assert len(answers) == 4
     for answer in answers + later:
         assert texts_of(answer) == texts_of(at_once)
+
+
+def test_a_worker_that_does_not_answer_is_avoided_and_replaced(
+    client, runner, monkeypatch
+):
+    for name, seconds in (("INTERVAL", 0.1), ("TIMEOUT", 0.5)):
+        monkeypatch.setattr(workers, f"PING_{name}", seconds)
+    monkeypatch.setattr(workers, "HANG_TIMEOUT", 3)
+
+    async def ask():
+        hung, running = client.workers
+        process = hung._process
+        await asyncio.sleep(5.5)  # the interval of before
+        process.send_signal(signal.SIGSTOP)
+        while hung.is_ready:
+            await asyncio.sleep(0.1)
+        count = running.num_asked
+        answers = [await client.answer(Job(["a"])) for _ in range(3)]
+        was_avoided = running.num_asked - count >= 3
+        while not hung.is_ready:
+            await asyncio.sleep(0.1)
+        return len(answers), was_avoided, hung._process is not process
+
+    assert runner.run(ask()) == (3, True, True)
+
+
+def test_a_worker_is_started_until_it_can_be(runner, monkeypatch, caplog):
+    """Whatever goes wrong while a lost worker is replaced."""
+    starts = []
+
+    async def fail(*command, **options):
+        starts.append(command)
+        raise OSError("Too many open files")
+
+    async def run():
+        loaded = asyncio.get_running_loop().create_future()
+        loaded.set_result(None)  # by an earlier process
+        task = asyncio.ensure_future(workers.Worker({}).run((), (), loaded))
+        await asyncio.sleep(0.5)
+        assert not task.done()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    monkeypatch.setattr(workers, "RESTART_DELAYS", (0.1,))
+    monkeypatch.setattr(workers, "COMMAND", ("true",))
+    runner.run(run())  # ends at once
+    assert caplog.text.count("A worker cannot be replaced. A worker ended") > 1
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", fail)
+    runner.run(run())
+    assert len(starts) > 1
 
 
 def test_a_model_that_cannot_be_loaded_is_an_error(tmp_path, runner):
