@@ -1,6 +1,12 @@
 # %% [markdown]
 # # Embedding and positions
 #
+# [![Open in Colab][badge]][colab] There, first run
+# `%pip install "keras-tfm[recipes] @ git+https://github.com/keras-tfm/keras-tfm"`.
+#
+# [badge]: https://colab.research.google.com/assets/colab-badge.svg
+# [colab]: https://colab.research.google.com/github/keras-tfm/keras-tfm/blob/main/notebooks/1_embedding_and_positions.ipynb
+#
 # **You will see** how ids become vectors, why the vectors are multiplied by the
 # square root of their dimension, what sine and cosine waves encode about a
 # position, which other position encodings exist, and where words lie after

@@ -1,6 +1,12 @@
 # %% [markdown]
 # # Attention
 #
+# [![Open in Colab][badge]][colab] There, first run
+# `%pip install "keras-tfm[recipes] @ git+https://github.com/keras-tfm/keras-tfm"`.
+#
+# [badge]: https://colab.research.google.com/assets/colab-badge.svg
+# [colab]: https://colab.research.google.com/github/keras-tfm/keras-tfm/blob/main/notebooks/2_attention.ipynb
+#
 # **You will see** attention without any weights, the role of word order, four
 # attention scores, why the dot product is divided by the square root of its
 # dimension, heads, attention as a soft dictionary, and masks.

@@ -1,6 +1,12 @@
 # %% [markdown]
 # # Residuals and normalization
 #
+# [![Open in Colab][badge]][colab] There, first run
+# `%pip install "keras-tfm[recipes] @ git+https://github.com/keras-tfm/keras-tfm"`.
+#
+# [badge]: https://colab.research.google.com/assets/colab-badge.svg
+# [colab]: https://colab.research.google.com/github/keras-tfm/keras-tfm/blob/main/notebooks/3_residuals_and_normalization.ipynb
+#
 # **You will see** layer norm by hand, how padding affects batch norm but not
 # layer norm, what happens to gradients and to positions in a deep stack without
 # residuals, and why post-norm needs a warm-up while pre-norm does not.

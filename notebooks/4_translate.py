@@ -1,6 +1,12 @@
 # %% [markdown]
 # # Translate
 #
+# [![Open in Colab][badge]][colab] There, first run
+# `%pip install "keras-tfm[recipes] @ git+https://github.com/keras-tfm/keras-tfm"`.
+#
+# [badge]: https://colab.research.google.com/assets/colab-badge.svg
+# [colab]: https://colab.research.google.com/github/keras-tfm/keras-tfm/blob/main/notebooks/4_translate.ipynb
+#
 # **You will see** one training step in full detail, a model that learns a
 # little Italian, how it translates `I love you very much` word by word, why a
 # beam search finds `Ti amo molto` and a greedy search does not, what the model

@@ -1,6 +1,12 @@
 # %% [markdown]
 # # Recurrent against Transformer
 #
+# [![Open in Colab][badge]][colab] There, first run
+# `%pip install "keras-tfm[recipes] @ git+https://github.com/keras-tfm/keras-tfm"`.
+#
+# [badge]: https://colab.research.google.com/assets/colab-badge.svg
+# [colab]: https://colab.research.google.com/github/keras-tfm/keras-tfm/blob/main/notebooks/5_recurrent_against_transformer.ipynb
+#
 # **You will see** how far a gradient reaches back in both kinds of networks,
 # how that affects learning, what a training step costs by length, how much
 # state each keeps while it generates, and which learns more of the same task in

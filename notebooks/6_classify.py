@@ -1,6 +1,12 @@
 # %% [markdown]
 # # Classify
 #
+# [![Open in Colab][badge]][colab] There, first run
+# `%pip install "keras-tfm[recipes] @ git+https://github.com/keras-tfm/keras-tfm"`.
+#
+# [badge]: https://colab.research.google.com/assets/colab-badge.svg
+# [colab]: https://colab.research.google.com/github/keras-tfm/keras-tfm/blob/main/notebooks/6_classify.ipynb
+#
 # **You will see** a query that learns which word of a review decides its label,
 # four ways to pool vectors into one, how each of them behaves when a review
 # gets longer, and why the weights of a query explain little above an encoder.

@@ -1,6 +1,12 @@
 # %% [markdown]
 # # Your own model
 #
+# [![Open in Colab][badge]][colab] There, first run
+# `%pip install "keras-tfm[recipes] @ git+https://github.com/keras-tfm/keras-tfm"`.
+#
+# [badge]: https://colab.research.google.com/assets/colab-badge.svg
+# [colab]: https://colab.research.google.com/github/keras-tfm/keras-tfm/blob/main/notebooks/7_your_own_model.ipynb
+#
 # **You will see** the layers in two models without text: a model of sets, whose
 # order has no meaning, and a forecaster of series, whose order is essential;
 # what each of them learns to attend to; and that both are ordinary Keras

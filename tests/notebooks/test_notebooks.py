@@ -128,6 +128,7 @@ def test_the_first_cell_states_content_duration_and_sources(path):
     assert top(path).startswith("# ")
     for word in ("**You will see** ", "**Takes** ", "**Follows** "):
         assert word in top(path)
+    assert top(path).count(f"/blob/main/notebooks/{path.stem}.ipynb") == 1  # Colab
 
 
 @every_notebook
