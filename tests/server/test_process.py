@@ -80,12 +80,12 @@ def check_concurrent_requests(address, pool, expected):
         assert answer.json()["translations"][0]["text"] == expected[text]
 
 
-def check_graceful_stop(address, process, pool, expected):
-    """Sends SIGTERM during requests and checks that all are answered."""
+def check_graceful_stop(address, process, pool, expected, number=signal.SIGTERM):
+    """Sends a signal during requests and checks that all are answered."""
     texts = list(expected)
     futures = [pool.submit(send, address, text, texts[:19]) for text in texts[:4]]
     time.sleep(0.5)
-    process.send_signal(signal.SIGTERM)
+    process.send_signal(number)
     for text, future in zip(texts, futures, strict=False):
         answer = future.result().json()
         assert answer["translations"][0]["text"] == expected[text]
@@ -175,7 +175,8 @@ def test_lost_workers_are_replaced_and_requests_answered(folder, texts):
             answer = send(address, names[0]).json()
             assert answer["translations"][0]["text"] == texts[names[0]]
             assert len(workers := family.children(recursive=True)) == 2
-            check_graceful_stop(address, process, pool, texts)
+            number = signal.SIGHUP  # its terminal is closed
+            check_graceful_stop(address, process, pool, texts, number)
         errors = process.stderr.read()
         assert errors.startswith("Loading ") and "warming up, 2 of " in errors
         assert errors.count("A worker ended with status -9.") == 2, errors
