@@ -172,8 +172,11 @@ def test_lost_workers_are_replaced_and_requests_answered(folder, texts):
                     [first, *_] = answer.json()["translations"]
                     assert first["text"] == texts[text]
             assert not any(map(is_running, workers))
-            answer = send(address, names[0]).json()
-            assert answer["translations"][0]["text"] == texts[names[0]]
+            answer = send(address, names[0])
+            while answer.status_code == 503:  # no worker has started yet
+                time.sleep(0.1)
+                answer = send(address, names[0])
+            assert answer.json()["translations"][0]["text"] == texts[names[0]]
             assert len(workers := family.children(recursive=True)) == 2
             number = signal.SIGHUP  # its terminal is closed
             check_graceful_stop(address, process, pool, texts, number)
