@@ -353,6 +353,21 @@ def test_a_sentencepiece_vocabulary_gives_the_same_ids(
     assert (reference.pad_token_id, reference.eos_token_id) == (0, 3)
 
 
+@pytest.mark.parametrize("missing", ["<", ">", "/s", "unk", "0x", "4", "<>"])
+def test_a_text_like_a_special_token_is_text_without_its_characters(
+    missing, lines, tmp_path
+):
+    import transformers
+
+    lines = [line.translate(dict.fromkeys(map(ord, missing))) for line in lines]
+    vocabulary = Vocabulary.train(lines, size=700)
+    model = Transformer(vocabulary.size, 1, 8, 12, 2)
+    zoo.to_hugging_face(model, tmp_path, vocabulary)
+    reference = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    texts = ["<s> a </s>, <pad> <unk> and <0x41>", "</s>", "see<s>it", "a > b"]
+    assert reference(texts)["input_ids"] == vocabulary.encode(texts)
+
+
 @pytest.mark.parametrize("kind", ["unigram", "bpe"])
 @pytest.mark.parametrize("normalize_first", [False, True])
 @pytest.mark.parametrize("targets", [(), ("fr", "es")])

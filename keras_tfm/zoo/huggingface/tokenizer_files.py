@@ -165,7 +165,6 @@ def from_model(model: Any, unknown_id: int) -> dict[str, Any]:
 
 
 def _pre_tokenizer(model):
-    kinds = type(model).SentencePiece
     steps = [
         {
             "type": "Metaspace",
@@ -174,14 +173,31 @@ def _pre_tokenizer(model):
             "split": False,
         }
     ]
-    if not any(piece.piece == "<" for piece in model.pieces):
-        # Without a token for "<", a text "<s>" would become the special token:
-        # split it, but not a language tag.
-        tags = [p.piece[1:] for p in model.pieces if p.type == kinds.USER_DEFINED]
-        pattern = f"<(?!{'|'.join(map(re.escape, tags))})" if tags else "<"
+    if pattern := _special_looking(model):
         split = {"type": "Split", "pattern": {"Regex": pattern}, "invert": False}
         steps.append(split | {"behavior": "Isolated"})
     return {"type": "Sequence", "pretokenizers": steps}
+
+
+def _special_looking(model):
+    """Finds where to split texts that have the name of a special token.
+
+    Unigram of tokenizers prefers any token to unknown characters: with no token
+    for ">" a text "<s>" would become the start. A split inside prevents that.
+    """
+    if model.trainer_spec.model_type != model.trainer_spec.UNIGRAM:
+        return ""
+    kinds = type(model).SentencePiece
+    textual = (kinds.NORMAL, kinds.USER_DEFINED)
+    known = {piece.piece for piece in model.pieces if piece.type in textual}
+    parts = []
+    for name in (piece.piece for piece in model.pieces if piece.type not in textual):
+        position = next((i for i, c in enumerate(name) if c not in known), None)
+        if position is not None:
+            before, after = map(re.escape, (name[:position], name[position + 1 :]))
+            behind = f"(?<={before})" if before else ""
+            parts.append(f"{behind}{re.escape(name[position])}(?={after})")
+    return "|".join(parts)
 
 
 def _tokenizer_model(model, unknown_id):
