@@ -28,6 +28,8 @@ MULTI30K_FILES = {
     "tokenized": "tok/{split}.lc.norm.tok.{language}",
 }
 MULTI30K_SPLITS = ("train", "val", "test_2016_flickr")
+# Scored too where they are beside the other files. They are not downloaded.
+MULTI30K_MORE_TESTS = ("test_2017_flickr", "test_2018_flickr", "test_2017_mscoco")
 # Its publisher replaces the exports, so that no checksum would hold for long.
 TATOEBA_ADVICE = (
     "Tatoeba cannot be downloaded by URL. Set KERAS_TFM_DATA to a folder with "
@@ -51,6 +53,7 @@ class Corpus:
         license: str.
         origin: str, the publisher or the files.
         notes: list of str, sentences to print: pairs drawn or dropped.
+        more_tests: dict from the names of further test sets to their `Pairs`.
     """
 
     name: str
@@ -62,6 +65,18 @@ class Corpus:
     license: str
     origin: str
     notes: list[str]
+    more_tests: dict[str, Pairs] = dataclasses.field(default_factory=dict)
+
+    @property
+    def tests(self) -> dict[str, Pairs]:
+        """All test sets by name, the reported one first."""
+        return {"test": self.test, **self.more_tests}
+
+    @property
+    def held_out(self) -> list[tuple[str, str]]:
+        """The pairs of the validation set and of all test sets."""
+        sets = (self.validation, *self.tests.values())
+        return [pair for pairs in sets for pair in pairs]
 
 
 def load(
@@ -83,7 +98,9 @@ def load(
     `keras_tfm.text.read_pairs`: `.tsv`, `.csv`, `.jsonl` or `.tmx`, plain or
     `.gz`; two files are parallel, line by line. A missing validation
     or test set is drawn from the training pairs by `seed`; training pairs that
-    share a side with a drawn pair are dropped and counted.
+    share a side with a drawn pair are dropped and counted. A folder may hold
+    further test sets, such as `test_2017.de` and `test_2017.en`; so may the
+    local folder of `multi30k`, as its publisher names them.
 
     Args:
         data: str, path or two paths: `"phrases"`, `"multi30k"`, `"tatoeba"`, a
@@ -185,12 +202,7 @@ def separate(corpora: Sequence[Corpus]) -> list[Corpus]:
     Raises:
         ValueError: a training set would be empty.
     """
-    held_out = [
-        pair
-        for corpus in corpora
-        for pairs in (corpus.validation, corpus.test)
-        for pair in pairs
-    ]
+    held_out = [pair for corpus in corpora for pair in corpus.held_out]
     separated = []
     for corpus in corpora:
         rows = _without_shared_sides(corpus.train, held_out)
@@ -253,13 +265,16 @@ def _multi30k(source, target, text_format):
             f"formats {', '.join(MULTI30K_FILES)}; got source={source!r}, "
             f"target={target!r}, multi30k_format={text_format!r}."
         )
-    splits = []
-    for split in MULTI30K_SPLITS:
-        files = [
-            MULTI30K_FILES[text_format].format(split=split, language=language)
-            for language in (source, target)
-        ]
-        splits.append(read_pairs(*[downloads.find("multi30k", file) for file in files]))
+
+    def _read(split, find=downloads.find):
+        form = MULTI30K_FILES[text_format]
+        names = [form.format(split=split, language=code) for code in (source, target)]
+        files = [find("multi30k", name) for name in names]
+        return None if None in files else read_pairs(*files)
+
+    splits = [_read(split) for split in MULTI30K_SPLITS]
+    more = {name: _read(name, downloads.find_local) for name in MULTI30K_MORE_TESTS}
+    more = {name: pairs for name, pairs in more.items() if pairs}
     return Corpus(
         f"multi30k, {text_format}",
         source,
@@ -267,7 +282,8 @@ def _multi30k(source, target, text_format):
         *splits,
         license="non-commercial research (captions of Flickr30k pictures)",
         origin="https://github.com/multi30k/dataset",
-        notes=["The test set is test_2016_flickr.", *_overlap_notes(*splits)],
+        notes=["The test set is test_2016_flickr.", *_overlap_notes(*splits, more)],
+        more_tests=more,
     )
 
 
@@ -334,7 +350,7 @@ def _read_additional(additional, options):
 
 def _add(corpus, more_pairs, origin):
     """Adds training pairs that share no side with a held-out pair."""
-    rows = _without_shared_sides(more_pairs, [*corpus.validation, *corpus.test])
+    rows = _without_shared_sides(more_pairs, corpus.held_out)
     note = (
         f"{len(rows):,} training pairs come from {origin}; "
         f"{len(more_pairs) - len(rows):,} more that share a side with a validation or "
@@ -362,10 +378,11 @@ def _from_files(data, options, held_out, seed):
             f"parallel files; got {data!r} ({problem})."
             + (f" Did you mean {nearest[0]!r}?" if nearest else "")
         )
+    more = {}
     if len(paths) == 1 and pathlib.Path(paths[0]).is_dir():
-        splits = user_files.read_folder(
-            pathlib.Path(paths[0]), source, target, options["max_bad_rate"]
-        )
+        folder = (pathlib.Path(paths[0]), source, target, options["max_bad_rate"])
+        splits = user_files.read_folder(*folder)
+        more = user_files.read_more_tests(*folder)
     else:
         splits = [read_pairs(*paths, **options), None, None]
     train, validation, test = splits
@@ -383,14 +400,16 @@ def _from_files(data, options, held_out, seed):
         test,
         license="the user's own",
         origin=", ".join(paths),
-        notes=notes + _overlap_notes(train, validation, test),
+        notes=notes + _overlap_notes(train, validation, test, more),
+        more_tests=more,
     )
 
 
-def _overlap_notes(train, validation, test):
+def _overlap_notes(train, validation, test, more_tests=None):
     """Counts held-out sources that the training set contains too: a leak."""
     train_sources, notes = set(train.source), []
-    for split, pairs in (("validation", validation), ("test", test)):
+    sets = {"validation": validation, "test": test} | (more_tests or {})
+    for split, pairs in sets.items():
         count = sum(sentence in train_sources for sentence in pairs.source)
         if count:
             notes.append(

@@ -44,24 +44,41 @@ def find(corpus: str, file: str) -> pathlib.Path:
         ConnectionError: the download failed.
         ValueError: the download has another checksum.
     """
-    folder = os.environ.get("KERAS_TFM_DATA")
-    if folder:
-        if not pathlib.Path(folder).is_dir():
-            raise NotADirectoryError(
-                f"KERAS_TFM_DATA must be a folder of corpora; got {folder!r}. Correct "
-                "it, or unset it to download corpora."
-            )
-        plain = file.removesuffix(".gz")
-        for name in dict.fromkeys((file, plain, f"{plain}.gz")):
-            path = pathlib.Path(folder, corpus, name)
-            if path.is_file():
-                return path
+    if path := find_local(corpus, file):
+        return path
     if corpus in URLS and file in checksums(corpus):
         return download(corpus, file)
+    folder = os.environ.get("KERAS_TFM_DATA")
     place = f"in {folder}" if folder else "since KERAS_TFM_DATA is unset"
     raise FileNotFoundError(
         f"{corpus}/{file} was not found {place}, and it has no URL."
     )
+
+
+def find_local(corpus: str, file: str) -> pathlib.Path | None:
+    """Finds a file of a corpus in the folder of KERAS_TFM_DATA.
+
+    Args:
+        corpus: str, as in `find`.
+        file: str, as in `find`.
+
+    Returns:
+        `pathlib.Path`, or None without such a file or without the variable.
+
+    Raises:
+        NotADirectoryError: KERAS_TFM_DATA is not a folder.
+    """
+    folder = os.environ.get("KERAS_TFM_DATA")
+    if not folder:
+        return None
+    if not pathlib.Path(folder).is_dir():
+        raise NotADirectoryError(
+            f"KERAS_TFM_DATA must be a folder of corpora; got {folder!r}. Correct "
+            "it, or unset it to download corpora."
+        )
+    plain = file.removesuffix(".gz")
+    paths = [pathlib.Path(folder, corpus, n) for n in (file, plain, f"{plain}.gz")]
+    return next((path for path in paths if path.is_file()), None)
 
 
 def download(corpus: str, file: str) -> pathlib.Path:

@@ -49,11 +49,11 @@ def check_sources(
         parent: translator to fine-tune, or None.
 
     Raises:
-        ValueError: a source of the validation or test set is too long.
+        ValueError: a source of the validation or a test set is too long.
     """
     limit = min(MAX_SOURCE_LENGTH, max_positions(flags, parent) or MAX_SOURCE_LENGTH)
     limit -= tokens.num_source_tokens
-    for name, pairs in (("validation", corpus.validation), ("test", corpus.test)):
+    for name, pairs in {"validation": corpus.validation, **corpus.tests}.items():
         tagged = multilingual.tag(flags, pairs, flags.target)
         rows = tokens.source.encode(tagged.source)
         longest = max(range(len(rows)), key=lambda i: len(rows[i]))

@@ -47,11 +47,7 @@ def load_corpus(flags: "translation.Flags") -> corpora.Corpus:
     if len(loaded) > 1:
         loaded = corpora.separate(loaded)
     held_out = {
-        sentence
-        for corpus in loaded
-        for pairs in (corpus.validation, corpus.test)
-        for pair in pairs
-        for sentence in pair
+        sentence for corpus in loaded for pair in corpus.held_out for sentence in pair
     }
     rows: list[tuple[str, str]] = []
     added: dict[str, list] = {}

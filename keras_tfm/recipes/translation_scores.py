@@ -91,18 +91,30 @@ def evaluate(
     corpus: corpora.Corpus,
     out: pathlib.Path,
 ) -> dict:
-    """Translates the test set, scores it, and prints some translations.
+    """Translates the test sets, scores them, and prints some translations.
 
     Args:
         flags: `translation.Flags`.
         translator: `pipelines.Translator`.
         corpus: `corpora.Corpus`.
-        out: run folder; `translations.tsv` is written there.
+        out: run folder; `translations.tsv` is written there, and for each
+            further test set a file such as `translations_test_2017.tsv`.
 
     Returns:
-        dict of JSON values: scores, signatures, lengths, seconds.
+        dict of JSON values: scores, signatures, lengths, seconds. If there are
+        further test sets, `"more_tests"` has theirs by name.
     """
-    sources, references = corpus.test.source, corpus.test.target
+    result = _evaluate(flags, translator, corpus.test, out / "translations.tsv")
+    more = {}
+    for name, pairs in corpus.more_tests.items():
+        print(f"\n{name}, {len(pairs):,} pairs")
+        file = out / f"translations_{name}.tsv"
+        more[name] = _evaluate(flags, translator, pairs, file, num_printed=0)
+    return result | ({"more_tests": more} if more else {})
+
+
+def _evaluate(flags, translator, pairs, file, num_printed=NUM_TRANSLATIONS):
+    sources, references = pairs.source, pairs.target
     start = time.perf_counter()
     results = processes.map_parts(
         lambda part: [
@@ -115,10 +127,11 @@ def evaluate(
     translations = [result for result, _ in results]
     truncated = sum(is_truncated for _, is_truncated in results)
     if processes.is_first_process():
-        write_translations(out / "translations.tsv", sources, references, translations)
-    print("\nUnseen sentences:")
+        write_translations(file, sources, references, translations)
+    if num_printed:
+        print("\nUnseen sentences:")
     order = np.random.default_rng(flags.seed).permutation(len(sources))
-    for i in order[:NUM_TRANSLATIONS]:
+    for i in order[:num_printed]:
         print(f"  source       {sources[i]}")
         print(f"  translation  {translations[i]}")
         print(f"  reference    {references[i]}\n")

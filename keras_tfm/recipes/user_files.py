@@ -103,6 +103,34 @@ def read_folder(
     return [read_pairs(*files, **options) if files else None for files in splits]
 
 
+def read_more_tests(
+    folder: pathlib.Path, source: str, target: str, max_bad_rate: float
+) -> dict[str, Pairs]:
+    """Reads further test sets of a folder, whose names begin with `test_`.
+
+    Args:
+        folder: path, as in `read_folder`. A set that lacks a file of one of
+            the languages is left out, since it may be for others.
+        source: str, suffix of the sources.
+        target: str, suffix of the targets.
+        max_bad_rate: float from 0 to 1.
+
+    Returns:
+        dict from names such as `"test_2017"` to `Pairs`, in order.
+
+    Raises:
+        ValueError: the files cannot be read as pairs.
+    """
+    options = {"languages": (source, target), "max_bad_rate": max_bad_rate}
+    names = {path.name.split(".")[0] for path in folder.glob("test_*.*")}
+    files = {name: _files_of(folder, name, source, target) for name in sorted(names)}
+    return {
+        name: read_pairs(*paths, **options)
+        for name, paths in files.items()
+        if paths and None not in paths
+    }
+
+
 def _find_split(folder, names, source, target):
     """Returns the files of a split, two parallel ones or one, or None."""
     files = {name: _files_of(folder, name, source, target) for name in names}

@@ -149,6 +149,23 @@ def test_local_files_are_not_downloaded(publisher, tmp_path, monkeypatch):
     assert publisher.requests == ["/tok/val.lc.norm.tok.de"]
 
 
+def test_later_test_sets_of_multi30k_are_read_where_they_are(
+    publisher, tmp_path, monkeypatch
+):
+    folder = tmp_path / "at hand" / "multi30k"
+    write_multi30k(folder)
+    for language in ("en", "de"):
+        path = folder / f"tok/test_2017_mscoco.lc.norm.tok.{language}"
+        path.write_text(f"coco {language}\n")
+    (folder / "tok/test_2018_flickr.lc.norm.tok.en").write_text("one side\n")
+    monkeypatch.setenv("KERAS_TFM_DATA", str(tmp_path / "at hand"))
+    corpus = corpora.load("multi30k", "en", "de")
+    assert list(corpus.more_tests["test_2017_mscoco"]) == [("coco en", "coco de")]
+    assert list(corpus.tests) == ["test", "test_2017_mscoco"]
+    assert corpora.load("multi30k", "en", "fr").more_tests == {}
+    assert publisher.requests == []
+
+
 def test_the_checksums_name_every_file_of_multi30k():
     expected = {
         pattern.format(split=split, language=language)
@@ -281,6 +298,23 @@ def test_missing_splits_are_drawn_from_training(tmp_path):
     same_seed = corpora.load(str(tmp_path), held_out=10)
     other_seed = corpora.load(str(tmp_path), held_out=10, seed=1)
     assert list(same_seed.test) == list(corpus.test) != list(other_seed.test)
+
+
+def test_a_folder_may_have_further_test_sets(tmp_path):
+    for split in ("train", "val", "test", "test_b", "test_a", "testing"):
+        for language in ("en", "de"):
+            (tmp_path / f"{split}.{language}").write_text(f"{split} {language}\n")
+    (tmp_path / "test_fr.fr").write_text("une\n")
+    (tmp_path / "test_c.tsv").write_text("en\tde\nc en\tc de\n")
+    (tmp_path / "more.tsv").write_text("test_b en\ta pair\nof its\town\n")
+    corpus = corpora.load(tmp_path, additional=str(tmp_path / "more.tsv"))
+    assert {name: pairs.target for name, pairs in corpus.more_tests.items()} == {
+        "test_a": ["test_a de"],
+        "test_b": ["test_b de"],
+        "test_c": ["c de"],
+    }
+    assert corpus.train.source == ["train en", "of its"]
+    assert ("test_a en", "test_a de") in corpus.held_out
 
 
 def test_a_folder_that_lacks_a_side_is_rejected(tmp_path):

@@ -80,6 +80,21 @@ def test_the_saved_translator_translates_as_the_run_did(flags, result):
 
 
 @pytest.mark.backend("torch")
+def test_further_test_sets_are_scored(flags, result, tmp_path):
+    pairs = text.Pairs(["the dog sleeps.", "a cat eats."], ["x y", "z"])
+    corpus = multilingual.load_corpus(flags)
+    corpus = dataclasses.replace(corpus, more_tests={"test_b": pairs})
+    complete = translation_defaults.complete(flags, len(corpus.train))
+    translator = pipelines.Translator.load(pathlib.Path(flags.out) / "model")
+    scores = translation_scores.evaluate(complete, translator, corpus, tmp_path)
+    assert scores["bleu"] == result["bleu"] and "more_tests" not in result
+    assert scores["more_tests"]["test_b"]["test_pairs"] == 2
+    assert scores["more_tests"]["test_b"]["bleu"] < result["bleu"]
+    rows = (tmp_path / "translations_test_b.tsv").read_text("utf-8").splitlines()
+    assert rows[1].startswith("the dog sleeps.\tx y\t")
+
+
+@pytest.mark.backend("torch")
 def test_a_finished_run_resumes_with_more_epochs(flags, result, capsys):
     assert result["epochs_averaged"] == 2
     longer = dataclasses.replace(flags, epochs=3, cooldown_epochs=1, average_last=5)
