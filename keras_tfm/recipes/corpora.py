@@ -273,8 +273,8 @@ def _multi30k(source, target, text_format):
         return None if None in files else read_pairs(*files)
 
     splits = [_read(split) for split in MULTI30K_SPLITS]
-    more = {name: _read(name, downloads.find_local) for name in MULTI30K_MORE_TESTS}
-    more = {name: pairs for name, pairs in more.items() if pairs}
+    tests = {name: _read(name, downloads.find_local) for name in MULTI30K_MORE_TESTS}
+    tests = {name: pairs for name, pairs in tests.items() if pairs}
     return Corpus(
         f"multi30k, {text_format}",
         source,
@@ -282,8 +282,8 @@ def _multi30k(source, target, text_format):
         *splits,
         license="non-commercial research (captions of Flickr30k pictures)",
         origin="https://github.com/multi30k/dataset",
-        notes=["The test set is test_2016_flickr.", *_overlap_notes(*splits, more)],
-        more_tests=more,
+        notes=["The test set is test_2016_flickr.", *_overlap_notes(*splits, tests)],
+        more_tests=tests,
     )
 
 
@@ -378,11 +378,11 @@ def _from_files(data, options, held_out, seed):
             f"parallel files; got {data!r} ({problem})."
             + (f" Did you mean {nearest[0]!r}?" if nearest else "")
         )
-    more = {}
+    tests = {}
     if len(paths) == 1 and pathlib.Path(paths[0]).is_dir():
         folder = (pathlib.Path(paths[0]), source, target, options["max_bad_rate"])
         splits = user_files.read_folder(*folder)
-        more = user_files.read_more_tests(*folder)
+        tests = user_files.read_more_tests(*folder)
     else:
         splits = [read_pairs(*paths, **options), None, None]
     train, validation, test = splits
@@ -400,8 +400,8 @@ def _from_files(data, options, held_out, seed):
         test,
         license="the user's own",
         origin=", ".join(paths),
-        notes=notes + _overlap_notes(train, validation, test, more),
-        more_tests=more,
+        notes=notes + _overlap_notes(train, validation, test, tests),
+        more_tests=tests,
     )
 
 

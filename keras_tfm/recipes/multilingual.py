@@ -4,7 +4,9 @@ Source: Johnson et al. 2017, https://arxiv.org/abs/1611.04558
 """
 
 import dataclasses
+import math
 import pathlib
+import random
 from typing import TYPE_CHECKING
 
 from keras_tfm import text
@@ -50,21 +52,40 @@ def load_corpus(flags: "translation.Flags") -> corpora.Corpus:
         sentence for corpus in loaded for pair in corpus.held_out for sentence in pair
     }
     rows: list[tuple[str, str]] = []
+    repeated: list[tuple[str, str]] = []
     added: dict[str, list] = {}
     notes = [note for corpus in loaded for note in corpus.notes]
+    largest = max(len(corpus.train) for corpus in loaded)
     for corpus in loaded:
-        rows += tag(flags, corpus.train, corpus.target)
+        language_rows = list(tag(flags, corpus.train, corpus.target))
+        rows += language_rows
         for kind, addition in mixture.make(flags, corpus, held_out).items():
             rows_of_kind = added.setdefault(kind, [])
             if addition.rows:
                 pairs = text.Pairs(*map(list, zip(*addition.rows, strict=True)))
-                rows_of_kind += tag(flags, pairs, corpus.target)
+                tagged = list(tag(flags, pairs, corpus.target))
+                rows_of_kind += tagged
+                language_rows += tagged
             prefix = f"{corpus.source}-{corpus.target}: " if loaded[1:] else ""
             notes += [prefix + note for note in addition.notes]
+        exponent = 1 - 1 / flags.sampling_temperature
+        times = (largest / len(corpus.train)) ** exponent
+        if times > 1:
+            repeated += _repeat(language_rows, times - 1, flags.seed)
+            notes.append(
+                f"{corpus.source}-{corpus.target}: each pair occurs {times:.1f} times."
+            )
     rows += [pair for rows_of_kind in added.values() for pair in rows_of_kind]
+    rows += repeated
     train = text.Pairs(*map(list, zip(*rows, strict=True)))
     terms = mixture.combine_licenses(flags, loaded[0].license)
     return dataclasses.replace(loaded[0], train=train, notes=notes, license=terms)
+
+
+def _repeat(rows, times, seed):
+    """Repeats rows a number of times, which may have a fraction."""
+    rest = round((times - int(times)) * len(rows))
+    return rows * int(times) + random.Random(seed).sample(rows, rest)
 
 
 def tag(flags: "translation.Flags", pairs: text.Pairs, language: str) -> text.Pairs:
@@ -111,9 +132,14 @@ def check_languages(flags: "translation.Flags") -> None:
     """Rejects additional languages that the data cannot have.
 
     Raises:
-        ValueError: both sides have additional languages, the data is a file, or
-            a language is named twice.
+        ValueError: both sides have additional languages, the data is a file, a
+            language is named twice, or the temperature is below 1.
     """
+    if not 1 <= flags.sampling_temperature < math.inf:
+        raise ValueError(
+            "--sampling-temperature must be finite and at least 1; got "
+            f"{flags.sampling_temperature}. 1 repeats nothing."
+        )
     sources, targets = flags.additional_sources, flags.additional_targets
     if sources and targets:
         raise ValueError(

@@ -86,6 +86,10 @@ class Data:
     additional_targets: tuple[str, ...] = ()
     """More target languages of the same model. A tag before each source, such
     as <2fr>, names the target language. Johnson et al. 2017."""
+    sampling_temperature: float = 1.0
+    """Pairs of small languages are repeated, so that a language of n pairs has
+    n^(1/T) of the epoch's pairs, up to a constant. Arivazhagan et al. 2019,
+    https://arxiv.org/abs/1907.05019"""
     multi30k_format: Literal["tokenized", "raw"] = "tokenized"
     """Text of Multi30k: tokenized and lower-cased, as papers report, or raw."""
     held_out: int = 1_000

@@ -194,6 +194,11 @@ def check(flags: "translation.Flags") -> None:
         )
     if flags.additional_sources or flags.additional_targets:
         multilingual.check_languages(flags)
+    elif flags.sampling_temperature != 1:
+        raise ValueError(
+            "--sampling-temperature needs --additional-sources or --additional-targets;"
+            f" got {flags.sampling_temperature} and one pair of languages."
+        )
     if flags.init_from is not None:
         _check_parent_flags(flags)
 

@@ -105,12 +105,12 @@ def evaluate(
         further test sets, `"more_tests"` has theirs by name.
     """
     result = _evaluate(flags, translator, corpus.test, out / "translations.tsv")
-    more = {}
+    scores = {}
     for name, pairs in corpus.more_tests.items():
         print(f"\n{name}, {len(pairs):,} pairs")
         file = out / f"translations_{name}.tsv"
-        more[name] = _evaluate(flags, translator, pairs, file, num_printed=0)
-    return result | ({"more_tests": more} if more else {})
+        scores[name] = _evaluate(flags, translator, pairs, file, num_printed=0)
+    return result | ({"more_tests": scores} if scores else {})
 
 
 def _evaluate(flags, translator, pairs, file, num_printed=NUM_TRANSLATIONS):

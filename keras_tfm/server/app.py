@@ -19,7 +19,7 @@ from keras_tfm.server.bodies import KINDS, StrictRoute, is_libretranslate
 from keras_tfm.server.engine import Job, TooLong
 from keras_tfm.server.errors import FAILED, Unavailable
 from keras_tfm.server.libretranslate import LibreRequest, LibreTranslate
-from keras_tfm.server.limits import BodyLimit, Limits
+from keras_tfm.server.limits import BodyLimit, Departures, Limits
 from keras_tfm.server.metrics import Metrics
 from keras_tfm.text.files import is_unicode
 
@@ -288,6 +288,7 @@ def _new_app(limits, version="1"):
     app.add_middleware(
         BodyLimit, max_body_bytes=limits.max_body_bytes, timeout=limits.timeout
     )
+    app.add_middleware(Departures)
     errors.install(app)
     app.add_middleware(Guard, access=limits.access)
     return app

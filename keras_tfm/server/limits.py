@@ -153,5 +153,57 @@ class BodyLimit:
         return 413, f"A body must have at most {self.max_body_bytes} bytes."
 
 
+class Departures:
+    """ASGI middleware that cancels the work for a client that has gone.
+
+    A stream is not canceled, since its response watches the client itself.
+
+    Args:
+        app: ASGI application.
+    """
+
+    def __init__(self, app: "ASGIApp"):
+        self.app = app
+
+    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        body_end, responding = asyncio.Event(), False
+
+        async def wait_until_gone():
+            await body_end.wait()
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+        async def watched_receive():
+            if body_end.is_set():
+                await asyncio.shield(departure)
+                return {"type": "http.disconnect"}
+            message = await receive()
+            if not message.get("more_body", False):
+                body_end.set()
+            return message
+
+        async def watched_send(message):
+            nonlocal responding
+            responding = True
+            await send(message)
+
+        departure = asyncio.ensure_future(wait_until_gone())
+        work = asyncio.ensure_future(self.app(scope, watched_receive, watched_send))
+        try:
+            await asyncio.wait([work, departure], return_when=asyncio.FIRST_COMPLETED)
+            if not responding:
+                work.cancel()  # unless it has ended
+            await work
+        except asyncio.CancelledError:
+            if not departure.done():
+                raise  # the server ends
+        finally:
+            departure.cancel()
+            work.cancel()
+
+
 class _LimitExceeded(Exception):
     """The body is larger or slower than its limit."""

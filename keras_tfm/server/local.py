@@ -2,15 +2,15 @@
 
 import asyncio
 import concurrent.futures
-import contextlib
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from keras_tfm.server.engine import ERRORS, Engine, Job
-from keras_tfm.server.errors import FAILED, FULL, Unavailable
+from keras_tfm.server.errors import FAILED
 from keras_tfm.server.limits import Limits
+from keras_tfm.server.places import Places
 
 _log = logging.getLogger(__name__)
 BATCH_WAIT = 0.003  # seconds: jobs that arrive within them share a batch
@@ -31,8 +31,8 @@ class LocalClient:
     """
 
     def __init__(self, engine: Engine, batch_size: int, max_waiting: int):
-        self.engine, self.batch_size, self.max_waiting = engine, batch_size, max_waiting
-        self._waiting = 0
+        self.engine, self.batch_size = engine, batch_size
+        self._places = Places(max_waiting)
         self._worker = concurrent.futures.ThreadPoolExecutor(1, "engine")
         self._queue: list[tuple[Job, asyncio.Future]] = []
         self._tasks: set[asyncio.Task] = set()  # asyncio keeps no reference
@@ -47,7 +47,7 @@ class LocalClient:
             Unavailable: too many jobs are waiting.
             RuntimeError: the engine failed.
         """
-        with self._count():
+        with self._places.take():
             if self.engine.can_share(job):
                 shared = asyncio.run_coroutine_threadsafe(
                     self.engine.share(job), self._loop
@@ -60,16 +60,6 @@ class LocalClient:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             return await future
-
-    @contextlib.contextmanager
-    def _count(self):
-        if self._waiting >= self.max_waiting:
-            raise Unavailable(FULL)
-        self._waiting += 1
-        try:
-            yield
-        finally:
-            self._waiting -= 1
 
     async def _answer_queue(self):
         """Answers what is in the queue, a batch at a time."""
@@ -115,7 +105,7 @@ class LocalClient:
         Raises:
             Unavailable: too many jobs are waiting.
         """
-        with self._count():
+        with self._places.take():
             async for state in self._states(text, target_prefix):
                 yield state
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 of uvicorn, with a time limit for request headers."""
+"""HTTP/1.1 of uvicorn, with time limits for slow clients."""
 
 import asyncio
 import sys
@@ -10,7 +10,7 @@ from keras_tfm.server.access import HEADER_BYTES, SECURITY_HEADERS, error_bytes
 
 
 class LimitedProtocol(H11Protocol):
-    """Closes connections that do not send whole request headers in time.
+    """Closes connections of clients that do not send headers or read answers.
 
     uvicorn waits for them without limit, so that idle clients could use up the
     file descriptors of the server.
@@ -18,7 +18,8 @@ class LimitedProtocol(H11Protocol):
     Args:
         header_timeout: float > 0, in seconds, from the connection or from the
             first byte after a response to the end of the headers. Past it a
-            client that has sent something gets status 408.
+            client that has sent something gets status 408. A client that does
+            not read for as long while an answer waits is cut off.
         max_connections: int >= 1. Connections beyond it are closed at once.
         *args, **kwargs: of uvicorn's protocol.
     """
@@ -28,6 +29,7 @@ class LimitedProtocol(H11Protocol):
         self.header_timeout = header_timeout
         self.max_connections = max_connections
         self._header_timer: asyncio.TimerHandle | None = None
+        self._reading_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -38,7 +40,19 @@ class LimitedProtocol(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self.resume_writing()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        abort = self.transport.abort
+        self._reading_timer = self.loop.call_later(self.header_timeout, abort)
+
+    def resume_writing(self) -> None:
+        if self._reading_timer is not None:
+            self._reading_timer.cancel()
+            self._reading_timer = None
+        super().resume_writing()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -75,6 +89,8 @@ class LimitedProtocol(H11Protocol):
             message = f"The headers must arrive within {self.header_timeout:g} seconds."
             self._send_error(408, message)
         self.transport.close()
+        # What the client does not read would keep the connection open.
+        self.loop.call_later(self.header_timeout, self.transport.abort)
 
     def _send_error(self, status, message):
         body, headers = error_bytes(status, message)

@@ -21,6 +21,7 @@ from keras_tfm.server.engine import ERRORS, Engine, Job
 from keras_tfm.server.errors import FAILED, FULL, Unavailable
 from keras_tfm.server.limits import Limits
 from keras_tfm.server.local import BATCH_WAIT, STREAM_INTERVAL
+from keras_tfm.server.places import Places
 
 _log = logging.getLogger(__name__)
 LOGGING = {"log_level": "WARNING", "enable_access_log": False}
@@ -119,27 +120,21 @@ class ReplicaClient:
     """
 
     def __init__(self, replicas: DeploymentHandle, max_waiting: int):
-        self.replicas, self.max_waiting = replicas, max_waiting
+        self.replicas, self._places = replicas, Places(max_waiting)
         self._answers = replicas.options(stream=True).answers
         self._gathering: list[tuple[Job, asyncio.Future]] = []
-        self._in_flight = 0
         self._tasks: set[asyncio.Task] = set()  # asyncio keeps no reference
 
     async def answer(self, job: Job) -> list[dict] | Exception:
         """Asks one of the replicas, see `Engine.answers`."""
-        if self._in_flight >= self.max_waiting:
-            raise Unavailable(FULL)
-        future = asyncio.get_running_loop().create_future()
-        self._gathering.append((job, future))
-        self._in_flight += 1
-        if len(self._gathering) == 1:
-            task = asyncio.ensure_future(self._ask_group())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-        try:
+        with self._places.take():
+            future = asyncio.get_running_loop().create_future()
+            self._gathering.append((job, future))
+            if len(self._gathering) == 1:
+                task = asyncio.ensure_future(self._ask_group())
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
             return await future
-        finally:
-            self._in_flight -= 1
 
     async def _ask_group(self):
         await asyncio.sleep(0)  # until the other jobs of the request are here

@@ -11,8 +11,9 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from keras_tfm.server.engine import Job
-from keras_tfm.server.errors import FULL, Unavailable
+from keras_tfm.server.errors import Unavailable
 from keras_tfm.server.limits import Limits
+from keras_tfm.server.places import Places
 from keras_tfm.server.worker_process import (
     CANCEL,
     END,
@@ -127,8 +128,8 @@ class Worker:
             self.is_ready = False
             for replies in self._replies.values():
                 replies.put_nowait((ERROR, Unavailable(LOST)))
-        _kill(process)
-        await process.wait()
+        # Killing a process that has just ended would take its status away.
+        await self._end(process)
 
     async def _watch(self, process):
         """Kills the process if it stops to answer."""
@@ -217,8 +218,8 @@ class WorkerClient:
     """
 
     def __init__(self, workers: Sequence[Worker], model: str, max_waiting: int):
-        self.workers, self.model, self.max_waiting = workers, model, max_waiting
-        self._in_flight = 0
+        self.workers, self.model = workers, model
+        self._places = Places(max_waiting)
 
     async def answer(self, job: Job) -> list[dict] | Exception:
         """Answers a job, see `Engine.answers`.
@@ -227,7 +228,7 @@ class WorkerClient:
             Unavailable: too many jobs are waiting, or the worker was lost.
             RuntimeError: the engine failed.
         """
-        with self._count():
+        with self._places.take():
             worker = self._least_busy()
             return await worker.ask("answer", self.model, job, weight=job.weight)
 
@@ -241,21 +242,11 @@ class WorkerClient:
         Raises:
             Unavailable: too many jobs are waiting, or the worker was lost.
         """
-        with self._count():
+        with self._places.take():
             states = self._least_busy().stream(self.model, text, target_prefix)
             async with contextlib.aclosing(states):
                 async for state in states:
                     yield state
-
-    @contextlib.contextmanager
-    def _count(self):
-        if self._in_flight >= self.max_waiting:
-            raise Unavailable(FULL)
-        self._in_flight += 1
-        try:
-            yield
-        finally:
-            self._in_flight -= 1
 
     def _least_busy(self):
         def cost(worker):

@@ -1,6 +1,8 @@
 """One model for several languages, and augmented training pairs."""
 
+import collections
 import dataclasses
+import gzip
 
 import pytest
 
@@ -82,12 +84,50 @@ def test_one_model_translates_from_several_languages(folder, tmp_path):
         ({"additional_sources": ("it",)}, "exclude each other.*Train two models"),
         ({"additional_targets": ("de",)}, "named once; got en, de, de"),
         ({"additional_targets": ("f r",)}, "'f r'"),
+        ({"sampling_temperature": 0.5}, "at least 1; got 0.5"),
+        (
+            {"sampling_temperature": 5.0, "additional_targets": ()},
+            "needs --additional-sources or --additional-targets; got 5.0",
+        ),
     ],
 )
 def test_languages_that_the_corpus_lacks_are_rejected(folder, changes, message):
     values = {"data": str(folder), "additional_targets": ("fr",), **changes}
     with pytest.raises(ValueError, match=message):
         translation_defaults.check(translation.Flags(**values))
+
+
+def test_pairs_of_small_languages_are_repeated(tmp_path, monkeypatch):
+    for code, count in (("deu", 500), ("ita", 65)):
+        for suffix, numbers in (("", range(count)), (".test", range(900, 903))):
+            rows = [f"I have {n} cats.\tx {code} {n} y.\n" for n in numbers]
+            path = tmp_path / "tatoeba" / f"eng-{code}{suffix}.tsv.gz"
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(gzip.compress("".join(rows).encode()))
+    monkeypatch.setenv("KERAS_TFM_DATA", str(tmp_path))
+    flags = translation.Flags(
+        data="tatoeba",
+        target="de",
+        additional_targets=("it",),
+        held_out=5,
+        concatenation_rate=0.1,
+    )
+    plain = multilingual.load_corpus(flags)
+    tempered = dataclasses.replace(flags, sampling_temperature=2.0)
+    corpus = multilingual.load_corpus(tempered)
+    assert list(corpus.train)[: len(plain.train)] == list(plain.train)
+
+    def counts(corpus):
+        italian = [pair for pair in corpus.train if pair[0].startswith("<2it>")]
+        return len(corpus.train) - len(italian), collections.Counter(italian)
+
+    german, italian = counts(corpus)
+    single_german, single_italian = counts(plain)
+    times = (single_german / len(single_italian)) ** 0.5
+    assert german == single_german and set(italian) == set(single_italian)
+    assert italian.total() == round(times * len(single_italian))
+    assert {int(times), int(times) + 1} == set(italian.values())
+    assert f"en-it: each pair occurs {times:.1f} times." in corpus.notes
 
 
 def test_concatenated_pairs_are_added_after_the_others(tmp_path):

@@ -1,5 +1,6 @@
 """Connections of slow, silent and strange clients, over real sockets."""
 
+import asyncio
 import contextlib
 import json
 import socket
@@ -18,21 +19,32 @@ REQUEST = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 class Describing:
-    """A model that only describes itself."""
+    """A model that describes itself, and does not answer."""
+
+    def __init__(self):
+        self.num_begun = self.num_canceled = 0
 
     async def describe(self):
         return DESCRIPTION
 
+    async def answer(self, job):
+        self.num_begun += 1
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            self.num_canceled += 1
+            raise
+
 
 @contextlib.contextmanager
-def serving():
-    """Runs a server that waits a second for headers; yields its port."""
+def serving(model=None):
+    """Runs a server that waits a second for clients; yields its port."""
     uvicorn = pytest.importorskip("uvicorn")
     from keras_tfm.server.app import make_app
     from keras_tfm.server.listen import configure
 
     limits = Limits(header_timeout=HEADER_TIMEOUT)
-    app = make_app(Describing(), "animals", limits)
+    app = make_app(model or Describing(), "animals", limits)
     server = uvicorn.Server(configure(app, "127.0.0.1", 0, limits))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -123,6 +135,47 @@ def test_a_body_after_its_answer_does_not_hold_the_connection(connect):
     )
     assert b"404" in connection.recv(65_536)
     assert trickle(connection, b"a") < 10
+
+
+def test_a_client_that_does_not_read_is_cut_off():
+    class Verbose(Describing):
+        async def describe(self):
+            return {**DESCRIPTION, "weaknesses": ["x" * 1_000] * 30_000}
+
+    with serving(Verbose()) as port:
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        connection.connect(("127.0.0.1", port))
+        with connection:
+            connection.sendall(REQUEST.replace(b"/health", b"/models"))
+            time.sleep(3 * HEADER_TIMEOUT)
+            assert len(read(connection)) < 20_000_000
+
+
+def test_the_work_for_a_client_that_has_gone_is_canceled(caplog):
+    model = Describing()
+    body = b'{"text": "a dog"}'
+    request = (
+        b"POST /translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+        b"application/json\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    )
+
+    def wait(name):
+        begin = time.monotonic()
+        while not getattr(model, name) and time.monotonic() - begin < 20:
+            time.sleep(0.05)
+        return getattr(model, name)
+
+    with serving(model) as port:
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(request)
+            assert wait("num_begun") == 1
+            assert model.num_canceled == 0
+        assert wait("num_canceled") == 1
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(REQUEST)
+            assert b"200 OK" in connection.recv(9_999)
+    assert not [r for r in caplog.records if r.levelname == "ERROR"]
 
 
 def test_headers_beyond_the_limit_are_rejected(connect):

@@ -189,14 +189,16 @@ def _special_looking(model):
         return ""
     kinds = type(model).SentencePiece
     textual = (kinds.NORMAL, kinds.USER_DEFINED)
-    known = {piece.piece for piece in model.pieces if piece.type in textual}
+    textual_pieces = {piece.piece for piece in model.pieces if piece.type in textual}
     parts = []
     for name in (piece.piece for piece in model.pieces if piece.type not in textual):
-        position = next((i for i, c in enumerate(name) if c not in known), None)
+        position = next(
+            (i for i, c in enumerate(name) if c not in textual_pieces), None
+        )
         if position is not None:
-            before, after = map(re.escape, (name[:position], name[position + 1 :]))
-            behind = f"(?<={before})" if before else ""
-            parts.append(f"{behind}{re.escape(name[position])}(?={after})")
+            prefix, suffix = map(re.escape, (name[:position], name[position + 1 :]))
+            behind = f"(?<={prefix})" if prefix else ""
+            parts.append(f"{behind}{re.escape(name[position])}(?={suffix})")
     return "|".join(parts)
 
 
