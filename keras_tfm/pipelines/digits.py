@@ -4,9 +4,8 @@ import re
 from collections import Counter
 
 _SEPARATOR = r"[.,'\u2019\u00a0\u202f ]"
-_NUMBER = re.compile(
-    rf"\d{{1,3}}(?:{_SEPARATOR}\d{{3}})+(?!\d)(?:[.,]\d+)?|\d+(?:[.,]\d+)?"
-)
+THOUSANDS = rf"(?<!\d)\d{{1,3}}(?:{_SEPARATOR}\d{{3}})+(?!\d)"
+_NUMBER = re.compile(rf"{THOUSANDS}(?:[.,]\d+)?|\d+(?:[.,]\d+)?")
 # Words that may stand for digits on the other side, by language: en, de, fr,
 # es, it, pt.
 _SMALL = (
@@ -42,8 +41,9 @@ def numbers_differ(source: str, target: str) -> bool:
     """Returns whether the digits of a text and of its translation disagree.
 
     Separators of thousands and decimals may differ, as may those of times and
-    dates. Digits that a number word of the other side may stand for agree; from
-    100 on a translation needs the digits.
+    dates; but what is one number must not become two. Digits that a number word
+    of the other side may stand for agree; from 100 on a translation needs the
+    digits.
 
     Args:
         source, target: str.
@@ -57,15 +57,17 @@ def numbers_differ(source: str, target: str) -> bool:
 
 def _numbers(text):
     """The numbers of a text, without separators of thousands."""
-    numbers = Counter()
-    for match in _NUMBER.finditer(text):
-        number = re.sub(rf"{_SEPARATOR}(?=\d{{3}}(?!\d))", "", match[0])
-        numbers[number.replace(",", ".")] += 1
-    return numbers
+    numbers = (_join_thousands(match[0]) for match in _NUMBER.finditer(text))
+    return Counter(number.replace(",", ".") for number in numbers)
 
 
 def _digit_groups(text):
-    return Counter(re.findall(r"\d+", text))
+    """The digits between other characters, without separators of thousands."""
+    return Counter(re.findall(r"\d+", _join_thousands(text)))
+
+
+def _join_thousands(text):
+    return re.sub(THOUSANDS, lambda match: re.sub(r"\D", "", match[0]), text)
 
 
 def _unexplained(numbers, counterparts, text, max_length=99):

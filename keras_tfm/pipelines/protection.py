@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from keras_tfm.pipelines.digits import THOUSANDS
 from keras_tfm.pipelines.span_patterns import (
     FIRST_MARKER,
     LAST_MARKER,
@@ -109,7 +110,7 @@ def hide_numbers(text: str, spans: Mapping[str, Span]) -> tuple[str, dict[str, S
         text: str, with markers.
         spans: of `hide`.
     """
-    pattern = r"(?<![\w.,])\d+(?:[.,:/-]\d+)*(?!\w)"
+    pattern = rf"(?<![\w.,])(?:{THOUSANDS}|\d+)(?:[.,:/-]\d+)*(?!\w)"
     return _hide_more(text, spans, pattern, "number")
 
 

@@ -26,6 +26,7 @@ from keras_tfm.pipelines.protection import (
     cut_edges,
     expand,
     hide,
+    hide_numbers,
 )
 from keras_tfm.pipelines.span_patterns import MARKER, patterns_of
 
@@ -323,10 +324,20 @@ def test_protection_has_short_forms():
         ("No one has 374.", "Niemand hat 373.", True),
         ("at 5", "um 5 und 6", True),
         ("5 million 300", "300", True),
+        ("229 sur 408 172", "229 of 408, 172", True),
+        ("229 de 408.172", "229,408,172", True),
     ],
 )
 def test_numbers_agree_across_languages(source, target, differ):
     assert numbers_differ(source, target) == differ
+
+
+def test_a_number_with_separators_is_hidden_as_one():
+    text = "Le 3/4/2019, 229 sur 408 172, 1.234,50 € et 5 000 000."
+    hidden, spans = hide_numbers(text, {})
+    numbers = [span.text for span in spans.values()]
+    assert numbers == ["3/4/2019", "229", "408 172", "1.234,50", "5 000 000"]
+    assert expand(hidden, spans) == text
 
 
 def test_a_hypothesis_with_the_right_numbers_is_taken(preset):

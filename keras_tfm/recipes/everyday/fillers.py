@@ -188,7 +188,12 @@ def _percent(rng):
 
 def _time(rng):
     hour, minute = rng.randint(2, 23), rng.choice((0, 15, 30, 45, rng.randint(0, 59)))
-    forms = [f"{hour}:{minute:02d}", f"{hour} h {minute:02d}"]
+    french = f"{hour} h {minute:02d}"
+    if not minute and rng.random() < 0.7:
+        french = f"{hour} h"
+    if rng.random() < 0.2:
+        french = french.replace(" ", "")
+    forms = [f"{hour}:{minute:02d}", french]
     return lambda language: forms[base_language(language) == "fr"]
 
 
