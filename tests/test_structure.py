@@ -24,6 +24,7 @@ MAY_IMPORT = {
     "runtime": {"types", "decode"},
     "text": {"types", "file_reading", "layers", "models"},
     "zoo": {"types", "file_reading", "decode", "layers", "models", "text"},
+    "engines": {"decode", "models", "runtime", "zoo"},
 }
 BELOW = set(MAY_IMPORT)
 MAY_IMPORT["pipelines"] = BELOW - {"training"}

@@ -6,7 +6,7 @@ import time
 
 from keras_tfm.cli import lines, output
 from keras_tfm.cli.options import Evaluate
-from keras_tfm.cli.translate import languages_of, load_translator
+from keras_tfm.cli.translate import languages_of, load_translator, speed_options
 from keras_tfm.pipelines import pretrained
 from keras_tfm.pipelines.comet import Comet
 from keras_tfm.text.files import iterate_lines
@@ -36,7 +36,7 @@ def run(flags: Evaluate) -> None:
         )
     comet = Comet.load(flags.comet, flags.comet_encoder) if flags.comet else None
     translator = load_translator(
-        flags, beam_size=flags.beam_size, matmul_precision=flags.matmul_precision
+        flags, beam_size=flags.beam_size, **speed_options(flags)
     )
     # After the model is loaded: a misspelled name leaves no file.
     file = output.Output(flags.output) if flags.output else None

@@ -51,6 +51,20 @@ class Languages(Command):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Speed(Command):
+    """What runs the model, and in which precision."""
+
+    matmul_precision: Precision | None = None
+    """bfloat16 is faster on CPUs with AMX or AVX512_BF16, with JAX or PyTorch.
+    Default: float32."""
+    engine: Literal["keras", "ctranslate2", "auto"] | None = None
+    """Program that decodes. ctranslate2 is faster on CPUs and has fewer
+    options; auto tries both for some seconds. Default: keras."""
+    compute_type: str | None = None
+    """Type of the weights in ctranslate2, such as int8. Default: float32."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Columns(Command):
     """Where both sides are in a file of pairs."""
 
@@ -79,7 +93,7 @@ class Cluster:
 
 
 @dataclasses.dataclass(frozen=True)
-class Translate(Cluster, Languages):
+class Translate(Cluster, Speed, Languages):
     """Translate text line by line, or JSON objects.
 
     A line that cannot be read or translated is named on standard error, and is
@@ -109,9 +123,6 @@ class Translate(Cluster, Languages):
     "error"."""
     beam_size: int | None = None
     """Beam size; 1 is greedy search. Default: the model's own."""
-    matmul_precision: Precision | None = None
-    """bfloat16 is faster on CPUs with AMX or AVX512_BF16, with JAX or PyTorch.
-    Default: float32."""
     num_hypotheses: int | None = None
     """Translations of each text, with --format jsonl. Default: 1."""
     markup: Literal["html", "xml"] | None = None
@@ -201,7 +212,7 @@ class Score(Languages, Columns):
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluate(Languages, Columns):
+class Evaluate(Speed, Languages, Columns):
     """Translate a test set and print BLEU, chrF, TER (sacrebleu) and COMET.
 
     Example: keras-tfm evaluate en-de test.en test.de
@@ -219,9 +230,6 @@ class Evaluate(Languages, Columns):
     and left out."""
     beam_size: int | None = None
     """Beam size; 1 is greedy search. Default: the model's own."""
-    matmul_precision: Precision | None = None
-    """bfloat16 is faster on CPUs with AMX or AVX512_BF16, with JAX or PyTorch.
-    Default: float32."""
     test: str | None = None
     """Public test set of sacrebleu in place of FILE, such as wmt19; it is
     downloaded once."""
@@ -275,7 +283,7 @@ class Export(Languages):
 
 
 @dataclasses.dataclass(frozen=True)
-class Serve(Cluster, Languages):
+class Serve(Cluster, Speed, Languages):
     """Serve models over HTTP: web page, JSON API, TensorFlow Serving API.
 
     Concurrent requests are decoded together (continuous batching). Ctrl-C stops
@@ -299,9 +307,6 @@ class Serve(Cluster, Languages):
     """File to write for `serve deploy`, instead of serving."""
     beam_size: int | None = None
     """Beam size; 1 is greedy search. Default: the model's own."""
-    matmul_precision: Precision | None = None
-    """bfloat16 is faster on CPUs with AMX or AVX512_BF16, with JAX or PyTorch.
-    Default: float32."""
     max_body_bytes: int = Limits.max_body_bytes
     """Maximum request body, in bytes."""
     max_characters: int = Limits.max_characters

@@ -20,8 +20,8 @@ COUNTS = (
     *(name for name in LIMITS if name not in TIMEOUTS),
 )
 OF_ENGINE = (
-    *("source_language", "target_language", "beam_size", "matmul_precision"),
-    "max_tokens",
+    *("source_language", "target_language", "beam_size", "max_tokens"),
+    *("matmul_precision", "engine", "compute_type"),
 )
 
 

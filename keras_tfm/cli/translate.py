@@ -1,5 +1,6 @@
 """`keras-tfm translate`."""
 
+import dataclasses
 import functools
 import json
 import math
@@ -8,7 +9,7 @@ from typing import Any
 
 from keras_tfm.cli import lines, output, ray_cluster
 from keras_tfm.cli.bulk import Job
-from keras_tfm.cli.options import Languages, Translate
+from keras_tfm.cli.options import Languages, Speed, Translate
 from keras_tfm.pipelines import (
     Glossary,
     GlossaryTranslator,
@@ -33,7 +34,20 @@ def load_translator(flags: Languages, **changes: Any) -> pivoting.AnyTranslator:
     """
     changes = {name: value for name, value in changes.items() if value is not None}
     languages = (flags.source_language, flags.target_language)
-    return pivoting.load_pair(flags.model, *languages, **changes)
+    translator = pivoting.load_pair(flags.model, *languages, **changes)
+    if changes.get("engine") == "auto" and isinstance(translator, Translator):
+        print(f"Engine: {translator.decoder.options.engine}", file=sys.stderr)
+    return translator
+
+
+def speed_options(flags: Speed) -> dict[str, str | None]:
+    """Returns the flags of `Speed` as options of decoding.
+
+    Args:
+        flags: of a command.
+    """
+    names = [field.name for field in dataclasses.fields(Speed)]
+    return {name: getattr(flags, name) for name in names}
 
 
 def languages_of(flags: Languages) -> Sides | None:
@@ -99,7 +113,7 @@ def load(flags: Translate) -> pivoting.AnyTranslator | GlossaryTranslator:
     translator = load_translator(
         flags,
         beam_size=flags.beam_size,
-        matmul_precision=flags.matmul_precision,
+        **speed_options(flags),
         batch_size=flags.batch_size,
         batch_tokens=flags.batch_tokens,
         return_attention=None if flags.alignments is None else True,

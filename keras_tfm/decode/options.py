@@ -48,6 +48,8 @@ _COUNTS = {
 _CHOICES = {
     "length_penalty_form": ("mean", "gnmt"),
     "matmul_precision": ("float32", "bfloat16"),
+    "engine": ("keras", "ctranslate2", "auto"),
+    "compute_type": ("float32", "bfloat16", "int8", "int8_bfloat16", "int16"),
 }
 # Options that are True or False.
 _FLAGS = ("early_stopping", "late_stopping", "disable_unk", "score_prefix")
@@ -137,6 +139,9 @@ class Options:
             multiply float32 weights in bfloat16, see `runtime.compile`.
             On processors with AVX512_BF16 or AMX a step takes two thirds of
             the time; on others it takes longer.
+        engine: `"keras"`; in a `Translator` also `"ctranslate2"`, or `"auto"`
+            for the faster of both, see `engines`.
+        compute_type: type of the weights of CTranslate2, such as `"int8"`.
 
     Raises:
         ValueError: a value is out of its range, or two options exclude each
@@ -189,10 +194,12 @@ class Options:
     start_id: int = 2
     end_id: int = 3
     unk_id: int = 1
-    # How it is compiled.
+    # How it is run.
     jit_compile: bool = True
     few_buckets: bool = False
     matmul_precision: str = "float32"
+    engine: str = "keras"
+    compute_type: str = "float32"
 
     def __post_init__(self) -> None:
         for name, least in _COUNTS.items():
@@ -283,6 +290,11 @@ class Options:
             )
 
     def _check_combinations(self):
+        if self.engine == "keras" and self.compute_type != "float32":
+            raise ValueError(
+                "`compute_type` is an option of the engine 'ctranslate2'; got engine="
+                f"'keras' and compute_type={self.compute_type!r}. Set `engine`."
+            )
         if self.samples:
             self._check_sampling()
         else:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from keras_tfm.engines.choice import keras_decoder
 from keras_tfm.export.saving import WARM_UP_TEXTS, decode_utf8, write
 from keras_tfm.pipelines import sentences
 from keras_tfm.pipelines.segmentation import LINE_BREAKS, ArrayFunctions, next_end
@@ -48,7 +49,7 @@ def write_translator(
     buckets = [tuple(bucket) for bucket in buckets] if jit_compile else []
     graph = TranslationGraph(translator, buckets)
     model, options = translator.model, translator.decoder.options
-    decoder = translator.decoder.replace(shortlist=None)
+    decoder = keras_decoder(translator.decoder).replace(shortlist=None)
     n_best_decoder = decoder.replace(num_hypotheses=num_hypotheses or options.beam_size)
     text = tf.TensorSpec([None], tf.string, name="text")
     ids = tf.TensorSpec([None, None], tf.int32, name="ids")

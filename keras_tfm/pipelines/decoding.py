@@ -9,11 +9,11 @@ import numpy as np
 
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.options import Options
+from keras_tfm.engines.choice import AnyDecoder, make_decoder
 from keras_tfm.pipelines.finishing import decode_ids, finish
 from keras_tfm.pipelines.segmentation import SegmentedText
 from keras_tfm.pipelines.text_config import TextConfig
 from keras_tfm.pipelines.texts import AnyVocabulary
-from keras_tfm.runtime.decoder import Decoder
 
 if TYPE_CHECKING:
     from keras_tfm.pipelines.translator import Translator
@@ -54,15 +54,15 @@ class DecoderCache:
             first.
     """
 
-    def __init__(self, decoder: Decoder, capacity: int = 8):
+    def __init__(self, decoder: AnyDecoder, capacity: int = 8):
         self.decoder, self.capacity = decoder, capacity
-        self._decoders: OrderedDict[tuple, Decoder] = OrderedDict()
+        self._decoders: OrderedDict[tuple, AnyDecoder] = OrderedDict()
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._decoders)
 
-    def get(self, changes: dict[str, Any]) -> Decoder:
+    def get(self, changes: dict[str, Any]) -> AnyDecoder:
         """Returns the decoder for some changed options.
 
         Args:
@@ -75,7 +75,7 @@ class DecoderCache:
         with self._lock:
             decoder = self._decoders.pop(key, None)
             if decoder is None:
-                decoder = Decoder(self.decoder.model, options)
+                decoder = make_decoder(self.decoder.model, options, self.decoder)
             self._decoders[key] = decoder
             if len(self._decoders) > self.capacity:
                 self._decoders.popitem(last=False)
@@ -94,7 +94,7 @@ def _key(value):
 
 
 def decode_segments(
-    decoder: Decoder,
+    decoder: AnyDecoder,
     config: TextConfig,
     sources: Sequence[SegmentedText],
     prefixes: Sequence[list[int]] | None,
@@ -135,7 +135,7 @@ def decode_segments(
 
 def stream_segments(
     translator: "Translator",
-    decoder: Decoder,
+    decoder: AnyDecoder,
     source: SegmentedText,
     prefixes: Sequence[list[int]] | None,
     has_prefix: bool = False,

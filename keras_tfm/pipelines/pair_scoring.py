@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from keras_tfm.decode.inputs import padded_rows
+from keras_tfm.engines.choice import keras_decoder
 from keras_tfm.pipelines.translation import ScoredTranslation
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def score_pairs(
     """
     pairs = [_check_pair(number, pair) for number, pair in enumerate(pairs)]
     sources, targets = _encode_pairs(translator, pairs)
-    config, decoder = translator.config, translator.decoder
+    config, decoder = translator.config, keras_decoder(translator.decoder)
     prefix_length = len(config.target_prefix)
     sizes = [max(map(len, sides)) for sides in zip(sources, targets, strict=True)]
     order = sorted(range(len(pairs)), key=lambda i: -sizes[i])

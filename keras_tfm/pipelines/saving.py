@@ -41,7 +41,7 @@ VERSION = "keras_tfm"  # entry of both JSON files: which version wrote them
 # file; what is best on one machine; and functions, which JSON cannot hold.
 UNSAVED = {
     *("start_id", "end_id", "unk_id", "shortlist"),
-    *("matmul_precision", "logits_processors"),
+    *("matmul_precision", "engine", "compute_type", "logits_processors"),
 }
 
 

@@ -7,6 +7,7 @@ from keras_tfm.pipelines.finishing import warm_up
 from keras_tfm.pipelines.translation import Translation
 from keras_tfm.pipelines.translator import Translator
 from keras_tfm.runtime.continuous import SOURCE_BUCKETS, ContinuousDecoder
+from keras_tfm.runtime.decoder import Decoder
 
 SECOND_PASS = 2  # lengths
 
@@ -62,7 +63,8 @@ class SharedTranslator:
         Args:
             translator: `Translator`.
         """
-        return ContinuousDecoder.supports(translator.decoder)
+        decoder = translator.decoder
+        return isinstance(decoder, Decoder) and ContinuousDecoder.supports(decoder)
 
     async def translate(
         self, texts: Sequence[str], timeout: float | None = None

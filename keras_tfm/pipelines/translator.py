@@ -12,6 +12,7 @@ import keras
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.options import Options
 from keras_tfm.decode.protocol import Decodable
+from keras_tfm.engines.choice import make_decoder
 from keras_tfm.file_reading import reading
 from keras_tfm.pipelines.base_translator import BaseTranslator
 from keras_tfm.pipelines.constraints import encode_constraints, encode_prefixes
@@ -40,7 +41,6 @@ from keras_tfm.pipelines.translation import (
     Translation,
     join_segments,
 )
-from keras_tfm.runtime.decoder import Decoder
 from keras_tfm.zoo.imported import Imported
 
 
@@ -61,7 +61,8 @@ class Translator(BaseTranslator):
 
     Attributes:
         config: `TextConfig`.
-        decoder: `Decoder`; `decoder.options` are the options.
+        decoder: `Decoder`, or that of another `engine`; `decoder.options` are
+            the options.
         segmenter: `Segmenter` of the source vocabulary.
 
     Call arguments:
@@ -100,7 +101,7 @@ class Translator(BaseTranslator):
         self.vocabulary, self.target_vocabulary = vocabulary, target_vocabulary
         self.segmenter = Segmenter(vocabulary)
         options = with_special_ids(options, target_vocabulary)
-        _configure(self, TextConfig(**text), Decoder(model, options))
+        _configure(self, TextConfig(**text), make_decoder(model, options))
 
     def __repr__(self) -> str:
         return f"<Translator: {type(self.model).__name__}, {self.vocabulary!r}>"
@@ -274,7 +275,10 @@ class Translator(BaseTranslator):
             ValueError: see `Translator`.
         """
         options, text = split_changes(changes)
-        decoder = self.decoder.replace(**options) if options else self.decoder
+        decoder = self.decoder
+        if options:
+            changed = decoder.options.replace(**options)
+            decoder = make_decoder(self.model, changed, decoder)
         translator = copy.copy(self)
         _configure(translator, dataclasses.replace(self.config, **text), decoder)
         return translator
@@ -358,8 +362,8 @@ class Translator(BaseTranslator):
 
         LoRA updates are merged into their matrices, and rounded if those are
         int8. Files that the folder has are replaced when all are written.
-        `matmul_precision` is not saved, since the best one depends on the
-        machine.
+        `matmul_precision`, `engine` and `compute_type` are not saved, since the
+        best ones depend on the machine.
 
         Args:
             folder: path. Created if it does not exist.

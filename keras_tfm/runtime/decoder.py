@@ -65,6 +65,11 @@ class Decoder:
     def __init__(self, model: Decodable, options: Options | None = None):
         self.model = model
         self.options = Options() if options is None else options
+        if self.options.engine != "keras":
+            raise ValueError(
+                "`options` of a `Decoder` must have the engine 'keras'; got "
+                f"{self.options.engine!r}. Pass it to a `Translator`."
+            )
         self.compiled_search = search = CompiledSearch(model, self.options)
         self.max_positions = search.capabilities.max_positions
         self.continues_source = search.capabilities.continues_source

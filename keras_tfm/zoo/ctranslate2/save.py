@@ -24,6 +24,7 @@ def to_ctranslate2(
     target_vocabulary: Vocabulary | list[str] | None = None,
     add_source_eos: bool = False,
     sequence_length: int | None = None,
+    special_ids: tuple[int, int, int] = (1, 2, 3),
 ) -> None:
     """Writes a `Transformer` for the engine of CTranslate2.
 
@@ -48,6 +49,7 @@ def to_ctranslate2(
             as most third-party models expect.
         sequence_length: int >= 1, in tokens: the longest source or target of
             the engine. None: 2,048 sinusoidal or all learned positions.
+        special_ids: the ids of the unknown token, the start and the end.
 
     Raises:
         ImportError: `ctranslate2` is not installed.
@@ -86,7 +88,8 @@ def to_ctranslate2(
     source_tokens = _tokens(vocabulary, model.vocabulary_size)
     target_tokens = _tokens(target_vocabulary, model.target_vocabulary_size)
     config = spec.config
-    config.unk_token, config.bos_token, config.eos_token = target_tokens[1:4]
+    special_tokens = (target_tokens[number] for number in special_ids)
+    config.unk_token, config.bos_token, config.eos_token = special_tokens
     config.decoder_start_token = config.bos_token
     config.add_source_bos, config.add_source_eos = False, add_source_eos
     config.layer_norm_epsilon = model.config["epsilon"]
@@ -154,6 +157,7 @@ def _specification(model):
         layernorm_embedding=config["normalize_embedding"],
         ffn_glu=config["gated"],
         rms_norm=config["normalization"] == "rms_norm",
+        alignment_heads=config["num_heads"],  # attention is the mean of all
     )
 
 

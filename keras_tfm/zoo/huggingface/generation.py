@@ -45,7 +45,8 @@ UNSUPPORTED_UNLESS_1 += ("num_beam_groups", "repetition_penalty", "typical_p")
 NOT_EXPORTED = (
     *("batch_size", "batch_tokens", "max_source_length", "num_hypotheses"),
     *("source_prefix", "source_suffix", "split_tokens", "jit_compile"),
-    *("few_buckets", "matmul_precision", "stand_ins", "final_mark_words"),
+    *("few_buckets", "matmul_precision", "engine", "compute_type"),
+    *("stand_ins", "final_mark_words"),
     *TEXT_STEPS,
 )
 
