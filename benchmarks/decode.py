@@ -76,8 +76,8 @@ def programs(cores):
     return rows
 
 
-def start(row, job, cores):
-    """Starts a program and waits until it has decoded once."""
+def start(row, job, cores, module="benchmarks.decode_peers"):
+    """Starts a program and waits until it has done its job once."""
     peer, backend, extra = row
     environment = {
         **os.environ,
@@ -86,7 +86,7 @@ def start(row, job, cores):
         "TF_CPP_MIN_LOG_LEVEL": "3",
     }
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.decode_peers", peer],
+        [sys.executable, "-m", module, peer],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment,
