@@ -513,7 +513,7 @@ def test_the_language_tag_counts_towards_the_maximum_length(tmp_path, targets, l
     word = next(word for word in words if len(vocabulary.encode([word])[0]) == 1)
     for count, rejected in ((limit, False), (limit + 1, True)):
         pairs = text.Pairs([lines[0], " ".join([word] * count)], lines[:2])
-        corpus = types.SimpleNamespace(validation=pairs, test=pairs)
+        corpus = types.SimpleNamespace(validation=pairs, tests={"test": pairs})
         if rejected:
             message = r"at most 1,024 tokens.*1,025 in pair 2 of the validation set"
             with pytest.raises(ValueError, match=message):

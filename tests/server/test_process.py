@@ -40,6 +40,8 @@ def start(folder, *flags):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # The tests may run under `nohup`, which ignores it.
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
     )
     line = process.stdout.readline()
     address = re.fullmatch(r"animals at (http://127.0.0.1:[1-9]\d+)\n", line)
