@@ -7,6 +7,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
+from keras_tfm.pipelines.translator import Translator
 from keras_tfm.server.engine import ERRORS, Engine, Job
 from keras_tfm.server.errors import FAILED
 from keras_tfm.server.limits import Limits
@@ -156,6 +157,8 @@ def load(
             batch_size=limits.batch_size,
             timeout=limits.timeout,
         )
+        if arguments.get("engine") == "auto" and isinstance(engine.model, Translator):
+            progress(f"{name}: engine {engine.model.decoder.options.engine}")
         engine.warm_up(warm_up, lambda step, name=name: progress(f"{name}: {step}"))
         clients[name] = LocalClient(engine, limits.batch_size, queue_size)
     return clients

@@ -206,6 +206,19 @@ def test_the_command_has_the_engine(tmp_path, capfd):
     assert "--compute-type is an option of the engine" in capfd.readouterr().err
 
 
+def test_a_server_says_which_engine_it_takes(monkeypatch):
+    local = pytest.importorskip("keras_tfm.server.local")
+    from keras_tfm.server.limits import Limits
+
+    times = iter((2.0, 1.0))
+    monkeypatch.setattr(choice, "_seconds", lambda run: (run(), next(times))[1])
+    messages = []
+    models = {"en-de": {"name": "en-de", "engine": "auto"}}
+    clients = local.load(models, Limits(), 4, (), messages.append)
+    assert messages[:2] == ["en-de: loading", "en-de: engine ctranslate2"]
+    assert clients["en-de"].engine.model("Good night!") == "Gute Nacht!"
+
+
 @pytest.mark.slow
 def test_a_thousand_sentences_are_translated_alike(translators, data):
     path = pathlib.Path(data, "tatoeba", "eng-deu.test.tsv.gz")
