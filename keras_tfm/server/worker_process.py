@@ -10,6 +10,7 @@ number of its request, its kind, and a value.
 
 import asyncio
 import concurrent.futures
+import importlib
 import logging
 import os
 import pickle
@@ -60,7 +61,11 @@ class _Worker:
                 self._reply(number, END, None)
                 continue
             if method == LOAD:
-                self._loading = loop.create_task(asyncio.to_thread(_load, *arguments))
+                # Before the next message is read: its classes would be imported
+                # by two threads at once, and one gets modules half executed.
+                name = "keras_tfm.server.local"
+                local = loop.run_in_executor(reader, importlib.import_module, name)
+                self._loading = loop.create_task(_load(local, *arguments))
             task = loop.create_task(self._answer(number, method, *arguments))
             self._tasks[number] = task
             task.add_done_callback(lambda _, number=number: self._tasks.pop(number))
@@ -91,13 +96,11 @@ class _Worker:
         self._replies.flush()
 
 
-def _load(*arguments):
-    from keras_tfm.server import local
-
+async def _load(local, *arguments):
     def progress(message):
         sys.stderr.write(f"{message}\n")
 
-    return local.load(*arguments, progress)
+    return await asyncio.to_thread((await local).load, *arguments, progress)
 
 
 def main() -> None:

@@ -116,6 +116,26 @@ def test_a_lost_worker_fails_its_jobs_and_is_replaced(client, runner):
         assert texts_of(answer) == texts_of(at_once)
 
 
+def test_jobs_of_a_worker_that_is_starting_wait(folder, tmp_path, runner):
+    """Their classes are not imported while the models are."""
+
+    async def ask():
+        starting = workers.start(
+            {"animals": {"name": folder}}, 1, Limits(), (), str(tmp_path)
+        )
+        async with starting as clients:
+            client = clients["animals"]
+            [worker] = client.workers
+            process = worker._process
+            process.kill()
+            while worker._process is process:
+                await asyncio.sleep(0.01)
+            jobs = [client.answer(Job(TEXTS)) for _ in range(4)]
+            return await asyncio.gather(*jobs)
+
+    assert len({str(texts_of(answer)) for answer in runner.run(ask())}) == 1
+
+
 def test_a_worker_that_does_not_answer_is_avoided_and_replaced(
     client, runner, monkeypatch
 ):
