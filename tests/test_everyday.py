@@ -73,12 +73,6 @@ def test_numbers_are_compared_without_separators(first, second, is_equal):
     assert (everyday.numbers(first) == everyday.numbers(second)) == is_equal
 
 
-def test_loops_are_repeated_words():
-    assert everyday.has_loop("Niemand Niemand Niemand")
-    assert everyday.has_loop("the big dog the big dog the big dog")
-    assert not everyday.has_loop("Ja, ja, das ist gut.")
-
-
 def test_generated_sentences_depend_on_their_seed():
     first = everyday.generate("numbers", "fr", 40, seed=0)
     assert first == everyday.generate("numbers", "fr", 40, seed=0)

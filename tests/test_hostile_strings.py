@@ -27,6 +27,7 @@ STEPS = {
     "known_words": ["an", "old", "man", "house", "garden"],
     "lower_capitals": True,
     "add_final_mark": True,
+    "avoid_loops": True,
 }
 SECONDS = 60  # for one string, on a busy machine
 

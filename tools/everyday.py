@@ -25,6 +25,7 @@ from collections.abc import Set
 from typing import NamedTuple
 
 from keras_tfm import pipelines
+from keras_tfm.pipelines.loops import has_loop
 
 ROOT = pathlib.Path(__file__).parents[1]
 FOLDER = ROOT / "tests" / "data" / "everyday"
@@ -159,16 +160,6 @@ def names_of(case: Case) -> set[str]:
     """Returns the capitalized words that the source and all answers have."""
     names = set(re.findall(r"\b[A-Z][\w'-]{2,}", case.source))
     return {name for name in names if all(name in text for text in case.texts)}
-
-
-def has_loop(text: str) -> bool:
-    """Whether one to four words are repeated three times in a row."""
-    words = re.findall(r"\w+", text.lower())
-    return any(
-        words[i : i + n] == words[i + n : i + 2 * n] == words[i + 2 * n : i + 3 * n]
-        for n in range(1, 5)
-        for i in range(len(words) - 3 * n + 1)
-    )
 
 
 def training_words(source: str, target: str) -> set[str]:

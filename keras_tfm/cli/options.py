@@ -146,6 +146,9 @@ class Translate(Cluster, Speed, Languages):
     add_final_mark: bool | None = None
     """Translate text without a final mark as if it had one. Default: the
     model's own."""
+    avoid_loops: bool | None = None
+    """Decode a text again whose translation repeats itself. Default: the
+    model's own."""
     alignments: str | None = None
     """File for word alignments, a line such as 0-0 1-2 for each line (Pharaoh
     format): words of text and translation as split by whitespace, from 0. With

@@ -121,6 +121,7 @@ def load(flags: Translate) -> pivoting.AnyTranslator | GlossaryTranslator:
         match_numbers=flags.match_numbers,
         lower_capitals=flags.lower_capitals,
         add_final_mark=flags.add_final_mark,
+        avoid_loops=flags.avoid_loops,
     )
     if glossary is not None:
         if not isinstance(translator, Translator):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_tfm.decode.hypotheses import Hypotheses
 from keras_tfm.decode.protocol import Capabilities
+from keras_tfm.pipelines.loops import has_loop
 from keras_tfm.pipelines.placing import (
     Alignment,
     join_elements,
@@ -29,7 +30,26 @@ if TYPE_CHECKING:
 # Other stand-ins, for a span that was lost; at last none.
 SPAN_ATTEMPTS = (0, 1, 2, None)
 HIDDEN_ATTEMPTS = (0, 1)  # for numbers and names that are hidden, too
-PERFECT = (0, 0, False, 0)
+NO_REPEAT_NGRAM_SIZE = 4  # for a translation that repeats itself
+
+
+class Faults(NamedTuple):
+    """What is wrong with a translation, the worst first.
+
+    Attributes:
+        loops: bool, it repeats itself and its source does not; infinity for the
+            empty hypotheses with which a search fills up.
+        not_copied: int, number of stand-ins that were not copied once.
+        left_out: int, number of spans without a stand-in.
+        numbers_differ: bool, its digits are others.
+        lost_names: int, number of names that it lacks.
+    """
+
+    loops: float = False
+    not_copied: int = 0
+    left_out: int = 0
+    numbers_differ: bool = False
+    lost_names: int = 0
 
 
 class Finished(NamedTuple):
@@ -39,16 +59,14 @@ class Finished(NamedTuple):
         segment: `Segment`, as the model read it.
         hypotheses: `Hypotheses` with B = 1.
         texts: list of str, one for each hypothesis.
-        faults: one tuple for each: the stand-ins that were not copied once, the
-            spans that lack a stand-in, whether numbers differ, and the number
-            of lost names.
+        faults: list of `Faults`, one for each.
         marked_texts: list of str, the texts that the model wrote, with markers.
     """
 
     segment: Segment
     hypotheses: Hypotheses
     texts: list[str]
-    faults: list[tuple]
+    faults: list[Faults]
     marked_texts: list[str]
 
 
@@ -61,8 +79,8 @@ def finish(
 ) -> list[list[Finished]]:
     """Makes the texts of decoded segments.
 
-    A segment whose best hypothesis lost a protected span, a number or a name is
-    decoded again, see `decode_again`.
+    A segment whose best hypothesis lost a protected span, a number or a name,
+    or repeats itself, is decoded again, see `decode_again`.
 
     Args:
         translator: `Translator`.
@@ -107,16 +125,18 @@ def finish_segment(
     ):
         ids = hypotheses.ids[0, n, :length].tolist()
         [text] = decode_ids(translator, [ids], [segment.ids])
-        fault: tuple = PERFECT
+        fault = Faults()
         marked_texts.append(text)
         if segment.steps is not None:
             attention = hypotheses.attention
             weights = None if attention is None else attention[0, n]
             marked_texts[-1], fault = _mark(translator, segment, ids, text, weights)
             text = segment.steps.restore(marked_texts[-1])
+            if translator.config.avoid_loops and has_loop(text):
+                fault = fault._replace(loops=not has_loop(segment.steps.source))
         texts.append(text)
         # A search that has fewer hypotheses fills up with empty ones.
-        faults.append(fault if math.isfinite(score) else (math.inf, *PERFECT[1:]))
+        faults.append(fault if math.isfinite(score) else Faults(math.inf))
     return Finished(segment, hypotheses, texts, faults, marked_texts)
 
 
@@ -144,7 +164,7 @@ def _mark(translator, segment, ids, text, attention):
     )
     differ = translator.config.match_numbers and steps.numbers_differ(marked_text)
     lost = steps.lost_names(marked_text, translator.config)
-    return marked_text, (len(faults), left_out, differ, len(lost))
+    return marked_text, Faults(False, len(faults), left_out, differ, len(lost))
 
 
 def _align(translator, segment, ids, attention):
@@ -170,7 +190,7 @@ def _can_improve(translator, finished):
         and finished.hypotheses.attention is None
         and _has_attention(translator)
     )
-    return needs_attention or fault[0] > 0 or fault[2] or fault[3] > 0
+    return needs_attention or any(fault._replace(left_out=0))
 
 
 def _has_attention(translator):
@@ -182,6 +202,8 @@ def decode_again(
 ) -> list[Finished]:
     """Decodes segments with other stand-ins, all hypotheses and attention.
 
+    Those that repeated themselves are decoded without repeated n-grams.
+
     Args:
         translator: `Translator`.
         finished: list of `Finished`.
@@ -191,14 +213,25 @@ def decode_again(
         list of `Finished`, with as many hypotheses as before: those with the
         fewest faults, the best first.
     """
-    if not finished:
-        return []
+    results: list[Any] = [None] * len(finished)
+    for loops in (False, True):
+        indices = [n for n, f in enumerate(finished) if f.faults[0].loops == loops]
+        if indices:
+            items = [finished[n] for n in indices]
+            decoder = _second_decoder(translator, options, loops)
+            repaired = _decode_variants(translator, items, decoder)
+            for n, item in zip(indices, repaired, strict=True):
+                results[n] = item
+    return results
+
+
+def _decode_variants(translator, finished, decoder):
     variants = [_variants(translator, item) for item in finished]
     config = translator.config
     rows = [segment.ids for segments in variants for segment in segments]
     prefix = list(config.target_prefix)
     decoded: list = [None] * len(rows)
-    for n, hypotheses in _second_decoder(translator, options).bulk(
+    for n, hypotheses in decoder.bulk(
         rows,
         config.batch_tokens,
         config.batch_size,
@@ -235,10 +268,13 @@ def warm_up(
         )
 
 
-def _second_decoder(translator, options):
+def _second_decoder(translator, options, loops=False):
     """The decoder of all hypotheses, with attention if the model has some."""
-    beam_size = options.get("beam_size", translator.decoder.options.beam_size)
+    usual = translator.decoder.options
+    beam_size = options.get("beam_size", usual.beam_size)
     options = {**options, "num_hypotheses": beam_size}
+    if loops and not options.get("no_repeat_ngram_size", usual.no_repeat_ngram_size):
+        options["no_repeat_ngram_size"] = NO_REPEAT_NGRAM_SIZE
     if _has_attention(translator):
         options["return_attention"] = True
     return translator._decoders.get(options)
@@ -247,20 +283,17 @@ def _second_decoder(translator, options):
 def _variants(translator, finished):
     """The segment; and with other stand-ins, if something was lost."""
     segment, config = finished.segment, translator.config
-    steps, (num_lost, _, numbers_differ, num_lost_names) = (
-        segment.steps,
-        finished.faults[0],
-    )
+    steps, faults = segment.steps, finished.faults[0]
     prepared = []
-    if num_lost:
+    if faults.not_copied:
         prepared += [
             prepare(translator, steps.text, steps.spans, n) for n in SPAN_ATTEMPTS
         ]
     hidden = [(steps.text, steps.spans)]
-    if num_lost_names:
+    if faults.lost_names:
         lost = steps.lost_names(finished.marked_texts[0], config)
         hidden.append(hide_names(steps.text, steps.spans, lost))
-    if numbers_differ:
+    if faults.numbers_differ:
         hidden += [hide_numbers(text, spans) for text, spans in hidden]
     for text, spans in hidden[1:]:
         prepared += [prepare(translator, text, spans, n) for n in HIDDEN_ATTEMPTS]

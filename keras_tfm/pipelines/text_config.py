@@ -59,6 +59,9 @@ class TextConfig:
             and raise its translation.
         add_final_mark: bool. Translate a text without a final mark as if it had
             one.
+        avoid_loops: bool. If a translation repeats itself in a row and its
+            source does not, the segment is decoded again without a repeated
+            sequence of four tokens.
         final_mark_words: int >= 1. `add_final_mark` leaves a text of fewer
             words as it is.
 
@@ -89,6 +92,7 @@ class TextConfig:
     known_words: Sequence[str] = dataclasses.field(default=(), repr=False)
     lower_capitals: bool = False
     add_final_mark: bool = False
+    avoid_loops: bool = False
     final_mark_words: int = 1
 
     def __post_init__(self):

@@ -203,7 +203,7 @@ def join_segments(
                 attention,
                 any(row and end_id not in row for row in ids),
                 alignment,
-                any(part.faults[n][2] for part in finished),
+                any(part.faults[n].numbers_differ for part in finished),
             )
         )
     if merge:

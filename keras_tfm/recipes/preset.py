@@ -52,6 +52,7 @@ FIXED_ARGUMENTS = {
     "match_numbers": True,
     "lower_capitals": True,
     "add_final_mark": True,
+    "avoid_loops": True,
     "final_mark_words": 3,
 }
 

@@ -12,7 +12,7 @@ AnyVocabulary = Vocabulary | TokenizersVocabulary | MosesVocabulary
 
 # Arguments of a `Translator` that change text around its model.
 TEXT_STEPS = ("protect", "match_numbers", "known_words")
-TEXT_STEPS += ("lower_capitals", "add_final_mark")
+TEXT_STEPS += ("lower_capitals", "add_final_mark", "avoid_loops")
 MISSING_STEPS = "The export translates text as it is"
 START_ID, END_ID = 2, 3  # of every imported model that generates
 

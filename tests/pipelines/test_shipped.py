@@ -38,7 +38,7 @@ def test_all_translators_have_the_steps_around_the_model():
         if item.task == "translation":
             config = Translator.from_preset(item.name).config
             steps = (config.match_numbers, config.lower_capitals, config.add_final_mark)
-            assert all(steps) and config.protect == ("all",)
+            assert all(steps) and config.avoid_loops and config.protect == ("all",)
             assert len(config.known_words) > 10_000
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies
 from keras_tfm.decode import Hypotheses
 from keras_tfm.pipelines import TextConfig, Translator
 from keras_tfm.pipelines.digits import numbers_differ
+from keras_tfm.pipelines.loops import has_loop
 from keras_tfm.pipelines.placing import (
     BETWEEN,
     CLOSING,
@@ -37,6 +38,7 @@ STEPS = {
     "match_numbers": True,
     "lower_capitals": True,
     "add_final_mark": True,
+    "avoid_loops": True,
 }
 SPANS = [
     *("https://example.com/a?b=1", "www.example.org", "me@example.com", "ACME-17"),
@@ -348,6 +350,38 @@ def test_a_hypothesis_with_the_right_numbers_is_taken(preset):
     assert "67" in unrepaired.text and unrepaired.number_mismatch
     [repaired] = preset.assemble(sources, [wrong])
     assert "607" in repaired.text and not repaired.number_mismatch
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Niemand Niemand Niemand", True),
+        ("of the big dog, the big dog and the big dog", False),
+        ("the big dog the big dog, The big dog", True),
+        ("wonderderderder", True),
+        ("\u597d\u7684\u597d\u7684\u597d\u7684\u597d\u7684", True),
+        ("Ja, ja, das ist gut. 1111111111111 ........ -----", False),
+    ],
+)
+def test_loops_are_words_or_signs_in_a_row(text, expected):
+    assert has_loop(text) == expected
+
+
+def test_a_translation_that_repeats_itself_is_decoded_again(preset):
+    def decoded(text):
+        [ids] = preset.target_vocabulary.encode([text])
+        return Hypotheses(np.array([[ids]]), np.zeros((1, 1)), np.array([[len(ids)]]))
+
+    wrong = decoded("Der Hund Hund Hund Hund Hund.")
+    sources = preset.encode(["The dog is big."])
+    [repaired] = preset.assemble(sources, [wrong])
+    assert repaired.text == "Der Hund ist gro\u00df."
+    assert repaired.hypotheses[0].text == repaired.text
+    [unchanged] = preset.replace(avoid_loops=False).assemble(sources, [wrong])
+    assert unchanged.text == "Der Hund Hund Hund Hund Hund."
+    sources = preset.encode(["Dog dog dog dog dog."])
+    [unchanged] = preset.assemble(sources, [wrong])  # as its source does
+    assert unchanged.text == "Der Hund Hund Hund Hund Hund."
 
 
 def test_numbers_that_still_differ_are_marked(careful):
