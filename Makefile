@@ -5,6 +5,7 @@
 #   make test-fast    ruff, then the quick half of the suite on PyTorch
 #   make measure      sizes, comments, annotations, names; fails past a limit
 #   make types        checks annotations with pyright
+#   make docs         builds the documentation site in build/site; any broken link fails
 # ARGS goes to the program:  make translate ARGS="--target fr"
 #                            make test-jax ARGS="tests/layers -k mask"
 #                            make measure ARGS="layers models"
@@ -33,7 +34,7 @@ FAST := tests/test_structure.py tests/test_measure.py tests/test_package.py \
 	--ignore=tests/text/test_streaming.py --ignore=tests/text/test_fit.py \
 	--ignore=tests/text/test_vocabulary.py
 
-.PHONY: translate test test-all $(SUITES) test-fast measure types lint clean
+.PHONY: translate test test-all $(SUITES) test-fast measure types docs lint clean
 
 translate: .venv/to-run-on-$(KERAS_BACKEND)
 	$(RUN) -m keras_tfm.recipes.translation $(ARGS)
@@ -59,6 +60,9 @@ measure: $(TO_TEST)
 
 types: $(TO_TEST)
 	$(RUN) -m basedpyright $(ARGS)
+
+docs: $(TO_TEST)
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict $(ARGS)
 
 # PyTorch's threads get in each other's way on the tests' small tensors.
 test-torch test-fast: export OMP_NUM_THREADS = 1

@@ -2,19 +2,22 @@
 
 * Run      python -m benchmarks.lengths             (see --help)
 * Counts   milliseconds per step of a batch that decodes up to the length; and
-           the peak memory of the process, minus its memory before the first
-           batch
+           the memory of a search: the peak of the process meanwhile, minus its
+           memory before
 
 Base size, random weights; hypotheses do not end before the length. Each beam
-size runs in its own process, the shortest length first, so that the peak memory
-is that of the longest length so far. Each batch is decoded twice; the second
-time counts.
+size and length runs in its own process. Each batch is decoded twice: the first
+time with compilation, the second time counts. Linux only.
 """
 
+import ctypes
 import dataclasses
+import gc
+import itertools
 import json
 import os
-import resource
+import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -39,16 +42,14 @@ class Flags:
     """Tokens per source."""
 
 
-def memory_megabytes(peak=False):
-    """Returns the memory of this process, or its peak so far, in MB."""
-    if peak:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+def memory_megabytes(name):
+    """Returns a line of the status of this process, such as `VmRSS`, in MB."""
+    status = pathlib.Path("/proc/self/status").read_text("ascii")
+    return int(re.search(rf"^{name}:\s+(\d+) kB", status, re.M)[1]) / 1024
 
 
-def measure(flags, beam_size):
-    """Prints the numbers of each length, as JSON."""
+def measure(flags, beam_size, length):
+    """Prints seconds and megabytes of both batches, and those of the caches."""
     import keras
 
     from keras_tfm import models
@@ -60,32 +61,36 @@ def measure(flags, beam_size):
     draw = np.random.default_rng(0)
     shape = (flags.sentences, flags.source_length)
     ids = draw.integers(4, 32_000, shape).astype("int32")
-    initial_memory = memory_megabytes()
-    for length in flags.lengths:
-        decoder = Decoder(
-            model,
-            Options(
-                beam_size=beam_size,
-                max_decoding_length=length,
-                suppress_ids=(0, 1, 2, 3),
-            ),
-        )
-        times = []
-        for _ in range(2):
-            start = time.perf_counter()
-            decoder(ids)
-            times.append(time.perf_counter() - start)
-        memory = memory_megabytes(peak=True) - initial_memory
-        numbers = [length, *times, memory]
-        print(json.dumps(numbers), file=sys.__stdout__, flush=True)
+    options = Options(
+        beam_size=beam_size,
+        max_decoding_length=length,
+        suppress_ids=(0, 1, 2, 3),
+    )
+    decoder, numbers = Decoder(model, options), []
+    for _ in range(2):
+        # Memory that was freed but not returned would not count again.
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        memory = memory_megabytes("VmRSS")
+        pathlib.Path("/proc/self/clear_refs").write_text("5")  # resets the peak
+        start = time.perf_counter()
+        decoder(ids)
+        numbers.append(time.perf_counter() - start)
+        numbers.append(memory_megabytes("VmHWM") - memory)
+    layers, dim, float_bytes = 6, 512, 4
+    cache = 2 * layers * dim * float_bytes * flags.sentences * beam_size * length
+    print(json.dumps([*numbers, cache / 2**20]), file=sys.__stdout__, flush=True)
 
 
 def main(flags: Flags):
     """Measures and prints the table."""
-    print("| beam | length | ms per step | tokens per second | first | memory, MB |")
-    print("|---|---|---|---|---|---|")
-    for beam_size in flags.beams:
-        job = json.dumps([dataclasses.asdict(flags), beam_size])
+    print(
+        "| beam | length | ms per step | tokens per second | first | its memory, MB | "
+        "memory, MB | of the caches |"
+    )
+    print("|---|---|---|---|---|---|---|---|")
+    for beam_size, length in itertools.product(flags.beams, flags.lengths):
+        job = json.dumps([dataclasses.asdict(flags), beam_size, length])
         process = subprocess.run(
             [sys.executable, "-m", "benchmarks.lengths", "measure", job],
             env={**os.environ, "KERAS_BACKEND": flags.backend},
@@ -93,19 +98,18 @@ def main(flags: Flags):
             check=True,
             text=True,
         )
-        for line in process.stdout.splitlines():
-            length, first, seconds, memory = json.loads(line)
-            print(
-                f"| {beam_size} | {length} | {1000 * seconds / length:.1f} | "
-                f"{flags.sentences * length / seconds:,.0f} | {first:.1f} s | "
-                f"{memory:,.0f} |",
-                flush=True,
-            )
+        first, first_memory, seconds, memory, cache = json.loads(process.stdout)
+        print(
+            f"| {beam_size} | {length} | {1000 * seconds / length:.1f} | "
+            f"{flags.sentences * length / seconds:,.0f} | {first:.1f} s | "
+            f"{first_memory:,.0f} | {memory:,.0f} | {memory / cache:.2f} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["measure"]:
-        values, size = json.loads(sys.argv[2])
-        measure(Flags(**values), size)
+        values, *numbers = json.loads(sys.argv[2])
+        measure(Flags(**values), *numbers)
     else:
         main(tyro.cli(Flags, description=__doc__))

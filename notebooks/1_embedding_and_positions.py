@@ -74,7 +74,7 @@ print(one_hot @ table)
 np.testing.assert_allclose(lookup_vectors, one_hot @ table, rtol=1e-6)
 
 # %% [markdown]
-# ## The scale $\sqrt d$
+# ## The scale √d
 #
 # The embedding matrix is initialized with variance $1/d$, so that a row has a
 # length of about 1. The same matrix, transposed, then gives logits of variance

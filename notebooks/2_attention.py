@@ -220,7 +220,7 @@ assert (same_word_sums["multiplicative"] < 0.5).any()
 assert (same_word_sums["additive"] < 0.5).any()
 
 # %% [markdown]
-# ## Why the root of $d_k$
+# ## Why the root of d_k
 #
 # Take two vectors whose $2 d_k$ channels are independent, with mean 0 and
 # variance 1. Their dot product has variance $d_k$:
