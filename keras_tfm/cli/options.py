@@ -25,7 +25,7 @@ Files = Annotated[
     tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[FILE ...]")
 ]
 Folder = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["float32", "bfloat16", "int8"]
 
 
 class Command:
@@ -55,7 +55,8 @@ class Speed(Command):
     """What runs the model, and in which precision."""
 
     matmul_precision: Precision | None = None
-    """bfloat16 is faster on CPUs with AMX or AVX512_BF16, with JAX or PyTorch.
+    """bfloat16 is faster on CPUs with AMX or AVX512_BF16, with JAX or PyTorch;
+    int8 on CPUs with AMX, AVX512_VNNI or AVX_VNNI, with PyTorch.
     Default: float32."""
     engine: Literal["keras", "ctranslate2", "auto"] | None = None
     """Program that decodes. ctranslate2 is faster on CPUs and has fewer

@@ -47,7 +47,7 @@ _COUNTS = {
 # Options with a few allowed values.
 _CHOICES = {
     "length_penalty_form": ("mean", "gnmt"),
-    "matmul_precision": ("float32", "bfloat16"),
+    "matmul_precision": ("float32", "bfloat16", "int8"),
     "engine": ("keras", "ctranslate2", "auto"),
     "compute_type": ("float32", "bfloat16", "int8", "int8_bfloat16", "int16"),
 }
@@ -138,7 +138,8 @@ class Options:
         matmul_precision: `"float32"`; or `"bfloat16"` on JAX and PyTorch:
             multiply float32 weights in bfloat16, see `runtime.compile`.
             On processors with AVX512_BF16 or AMX a step takes two thirds of
-            the time; on others it takes longer.
+            the time; on others it takes longer. Or `"int8"` on PyTorch, for
+            processors with AVX512_VNNI, AVX_VNNI or AMX, see `runtime.int8`.
         engine: `"keras"`; in a `Translator` also `"ctranslate2"`, or `"auto"`
             for the faster of both, see `engines`.
         compute_type: type of the weights of CTranslate2, such as `"int8"`.

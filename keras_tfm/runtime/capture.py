@@ -62,7 +62,8 @@ class CapturedFunction:
     Args:
         function: function of structures of tensors that returns another. It
             may write to its arguments.
-        bfloat16: bool. Multiply by weights in bfloat16.
+        precision: str, that of products by weights, as
+            `Options.matmul_precision`.
 
     Example:
         ```python
@@ -76,9 +77,9 @@ class CapturedFunction:
         ```
     """
 
-    def __init__(self, function: Callable, bfloat16: bool = False):
+    def __init__(self, function: Callable, precision: str = "float32"):
         self.function = function
-        self.bfloat16 = bfloat16
+        self.precision = precision
         self.lock = threading.RLock()
         self.graphs = {}  # by shapes: a replay or None, and whether it is checked
         self.products = {}  # `PrepackedProduct` of each weight, for all graphs
@@ -110,12 +111,13 @@ class CapturedFunction:
                 return self.function(*arguments)
             return replay(tensors, True)
         with self.lock:
-            copies = [x.clone() for x in tensors] if self.bfloat16 else None
+            is_reduced = self.precision != "float32"
+            copies = [x.clone() for x in tensors] if is_reduced else None
             result = self._prepare(key, tensors, structure)
             replay, _ = self.graphs[key]
             if copies is None or replay is None:
                 return result
-            # In bfloat16 from the first call, so that all calls agree.
+            # In this precision from the first call, so that all calls agree.
             return replay(copies, True)
 
     def _prepare(self, key, tensors, structure):
@@ -123,7 +125,7 @@ class CapturedFunction:
         replay, is_checked = self.graphs.get(key, (None, True))
         if key not in self.graphs:
             result, replay = _capture(
-                self.function, tensors, structure, self.products, self.bfloat16
+                self.function, tensors, structure, self.products, self.precision
             )
             if len(self.graphs) >= MAX_GRAPHS:
                 del self.graphs[next(iter(self.graphs))]
@@ -156,15 +158,15 @@ class _GraphBuilder(TorchDispatchMode):
     Args:
         inputs: tensors, the arguments of the function.
         products: dict of `PrepackedProduct`, which it extends.
-        bfloat16: bool, of `PrepackedProduct`.
+        precision: str, of `PrepackedProduct`.
     """
 
-    def __init__(self, inputs, products, bfloat16):
+    def __init__(self, inputs, products, precision):
         super().__init__()
         self.graph, self.constants = torch.fx.Graph(), {}
         self.nodes = WeakIdKeyDictionary()  # by tensor, which may be freed
         self.weights = WeakIdKeyDictionary()  # `DerivedWeight` by tensor
-        self.products, self.names, self.bfloat16 = products, {}, bfloat16
+        self.products, self.names, self.precision = products, {}, precision
         self.constant_storages, self.written_storages = set(), set()
         self.failed = False
         self.use_packed = self.graph.placeholder("use_packed")
@@ -222,9 +224,9 @@ class _GraphBuilder(TorchDispatchMode):
             return None
         weight = self.weights[args[1]]
         is_written = _storage(args[1]) in self.written_storages
-        if is_written or not PrepackedProduct.supports(weight, args[1], self.bfloat16):
+        if is_written or not PrepackedProduct.supports(weight, args[1], self.precision):
             return None
-        new = PrepackedProduct(weight, self.bfloat16)
+        new = PrepackedProduct(weight, self.precision)
         product = self.products.setdefault(weight.key(), new)
         name = self.names.setdefault(product, f"product_{len(self.names)}")
         return self.graph.call_module(name, (node_args[0], self.use_packed))
@@ -258,7 +260,7 @@ def probe() -> None:
     """Raises an exception where the private API is not as expected."""
     with torch.inference_mode():
         x = torch.ones(2)
-        result, replay = _capture(lambda x: (x + x.sum(),), [x], None, {}, False)
+        result, replay = _capture(lambda x: (x + x.sum(),), [x], None, {}, "float32")
     if replay is None or not _agrees(replay, [x], result):
         raise AttributeError("a captured function does not repeat its result")
 
@@ -267,13 +269,13 @@ def _storage(tensor):
     return tensor.untyped_storage().data_ptr()
 
 
-def _capture(function, tensors, structure, products, bfloat16):
+def _capture(function, tensors, structure, products, precision):
     """Calls a function; returns its result, and its replay or None."""
     # One tensor at two places may be two tensors in the next call.
     last = {id(x): i for i, x in enumerate(tensors)}
     tensors = [x if last[id(x)] == i else x.clone() for i, x in enumerate(tensors)]
     arguments = tensors if structure is None else tree_unflatten(tensors, structure)
-    builder = _GraphBuilder(tensors, products, bfloat16)
+    builder = _GraphBuilder(tensors, products, precision)
     with _ValueReads() as reads, builder:
         result = function(*arguments)
     outputs, structure = tree_flatten(result)

@@ -29,11 +29,12 @@ class ModelWeights:
         matmul_precision: `"float32"`; or `"bfloat16"` on JAX and PyTorch:
             float32 vectors and the model's float32 weights are multiplied in
             bfloat16; on PyTorch in decoding steps only, and with results
-            rounded to bfloat16. Weights that are quantized, have LoRA or
-            another dtype policy stay as they are.
+            rounded to bfloat16. Or `"int8"` on PyTorch, also in decoding steps
+            only. Weights that are quantized, have LoRA or another dtype policy
+            stay as they are.
 
     Raises:
-        ValueError: bfloat16 on TensorFlow.
+        ValueError: the backend or the processor lacks the precision.
 
     Example:
         ```python
@@ -47,18 +48,12 @@ class ModelWeights:
     """
 
     def __init__(self, model: Any, matmul_precision: str = "float32"):
-        self.bfloat16 = matmul_precision == "bfloat16"
-        if self.bfloat16 and keras.config.backend() == "tensorflow":
-            raise ValueError(
-                "`matmul_precision` must be 'float32' on TensorFlow, which has no "
-                "product of bfloat16 with a float32 result; got 'bfloat16'. Set "
-                "KERAS_BACKEND=jax or torch."
-            )
-        self.model, self.variables, self._copies = model, [], None
-        if self.bfloat16 and keras.config.backend() == "jax":
+        _check_precision(matmul_precision)
+        self.precision = matmul_precision
+        self.model, self.variables, self.copies = model, [], None
+        if matmul_precision == "bfloat16" and keras.config.backend() == "jax":
             module = optional_module("bfloat16")
-            self.bfloat16 = module is not None
-            self._copies = module and module.Bfloat16Weights()
+            self.copies = module and module.Bfloat16Weights()
         self.refresh()
 
     def refresh(self) -> None:
@@ -69,9 +64,35 @@ class ModelWeights:
         """Returns the present values, as JAX's compiled functions take them."""
         variables = self.variables  # another thread may refresh them
         values = [variable.value for variable in variables]
-        if self._copies is None:
+        if self.copies is None:
             return values
-        return values, self._copies(variables, values)
+        return values, self.copies(variables, values)
+
+
+def _check_precision(precision):
+    """Raises a ValueError if the backend or the processor lacks a precision."""
+    backend = keras.config.backend()
+    if precision == "bfloat16" and backend == "tensorflow":
+        raise ValueError(
+            "`matmul_precision` must be 'float32' on TensorFlow, which has no "
+            "product of bfloat16 with a float32 result; got 'bfloat16'. Set "
+            "KERAS_BACKEND=jax or torch."
+        )
+    if precision == "int8" and backend != "torch":
+        raise ValueError(
+            "`matmul_precision='int8'` needs PyTorch, whose weights of 8 bits are "
+            f"packed once; the backend is {backend}. Set KERAS_BACKEND=torch, or "
+            "`engine='ctranslate2'` and `compute_type='int8'`."
+        )
+    if precision == "int8":
+        from keras_tfm.runtime.int8 import INSTRUCTIONS, is_supported
+
+        if not is_supported():
+            raise ValueError(
+                "`matmul_precision='int8'` needs a processor that has one of "
+                f"{', '.join(INSTRUCTIONS)}, and torch 2.13. Choose 'float32' or "
+                "'bfloat16'."
+            )
 
 
 @functools.cache  # and so one warning
@@ -190,7 +211,7 @@ def _compiled_by_jax(function, weights, donate):
         with keras.StatelessScope(zip(weights.variables, values, strict=True)):
             return function(*arguments)
 
-    if weights.bfloat16:
+    if weights.copies is not None:
         from keras_tfm.runtime.bfloat16 import with_bfloat16_products
 
         stateless = with_bfloat16_products(stateless, lambda: weights.variables)
@@ -295,7 +316,7 @@ def captured(function: Callable, weights: ModelWeights) -> Callable:
     module = optional_module("capture") if is_torch else None
     if module is None:
         return lambda: function
-    replay = module.CapturedFunction(function, weights.bfloat16)
+    replay = module.CapturedFunction(function, weights.precision)
     captured_values = []
 
     def ready():

@@ -18,6 +18,8 @@ from typing import Any
 
 import torch
 
+from keras_tfm.runtime.int8 import Int8Weight
+
 MATRIX_PRODUCTS = {torch.ops.aten.mm.default, torch.ops.aten.bmm.default}
 # The result holds the same numbers in another shape or dtype.
 VIEW_OPERATIONS = {
@@ -115,26 +117,28 @@ class PrepackedProduct(torch.nn.Module):
 
     Args:
         weight: `DerivedWeight`.
-        bfloat16: bool. Multiply in bfloat16, whatever the dtype of the weight.
+        precision: str, as `Options.matmul_precision`. With `"float32"` the
+            dtype of the weight stays.
     """
 
-    def __init__(self, weight: DerivedWeight, bfloat16: bool = False):
+    def __init__(self, weight: DerivedWeight, precision: str = "float32"):
         super().__init__()
-        self.weight, self.bfloat16 = weight, bfloat16
-        self.version, self.packed, self.is_reordered = None, None, False
+        self.weight, self.precision = weight, precision
+        self.version: int | None = None
+        self.product: Callable | None = None  # of vectors by the packed weight
         self.samples = None  # elements of the weight when it was packed
 
     @staticmethod
     def supports(
-        weight: DerivedWeight, value: torch.Tensor, bfloat16: bool = False
+        weight: DerivedWeight, value: torch.Tensor, precision: str = "float32"
     ) -> bool:
         """Returns whether a weight can be prepacked.
 
         Args:
             weight: `DerivedWeight`.
             value: tensor, its value.
-            bfloat16: bool, as in `PrepackedProduct`: without support by the
-                processor products are still computed in bfloat16.
+            precision: str, as in `PrepackedProduct`: without support by the
+                processor, products are still computed in bfloat16.
         """
         return (
             torch.backends.mkldnn.is_available()
@@ -145,7 +149,7 @@ class PrepackedProduct(torch.nn.Module):
             and (value.ndim == 2 or value.shape[0] == 1)
             # An inference tensor has no version that would show a write.
             and not weight.origin.is_inference()
-            and (bfloat16 or supports_dtype(value.dtype))
+            and (precision == "bfloat16" or supports_dtype(value.dtype))
         )
 
     def forward(self, x: torch.Tensor, use_packed: bool) -> torch.Tensor:
@@ -162,12 +166,7 @@ class PrepackedProduct(torch.nn.Module):
         if version != self.version:
             self._pack()
             self.version = version
-        vectors = x.bfloat16() if self.bfloat16 else x
-        if self.is_reordered:
-            product = multiply(vectors, self.packed)
-        else:
-            product = torch.matmul(vectors, self.packed.t())
-        return product.to(x.dtype)
+        return self.product(x).to(x.dtype)
 
     def check_weight(self) -> None:
         """Has the weight packed again if some of its elements have changed.
@@ -181,12 +180,24 @@ class PrepackedProduct(torch.nn.Module):
     def _pack(self):
         value = self.weight.value()
         value = value.reshape(value.shape[-2:]).t()  # (O, I)
-        value = value.bfloat16() if self.bfloat16 else value
-        self.is_reordered = supports_dtype(value.dtype)
-        self.packed = reorder(value) if self.is_reordered else value.contiguous()
+        if self.precision == "int8" and value.dtype == torch.float32:
+            self.product = Int8Weight(value).multiply
+        else:
+            dtype = torch.bfloat16 if self.precision == "bfloat16" else value.dtype
+            self.product = _float_product(value.to(dtype))
         self.samples = self._sample()
 
     def _sample(self):
         origin = self.weight.origin
         flat = origin.view(-1) if origin.is_contiguous() else origin.flatten()
         return flat[:: max(1, len(flat) // NUM_SAMPLES)].clone()
+
+
+def _float_product(weight):
+    """Returns a function that multiplies by a weight `(O, I)` in its dtype."""
+    dtype = weight.dtype
+    if supports_dtype(dtype):
+        packed = reorder(weight)
+        return lambda x: multiply(x.to(dtype), packed)
+    packed = weight.contiguous()
+    return lambda x: torch.matmul(x.to(dtype), packed.t())

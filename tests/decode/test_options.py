@@ -281,7 +281,7 @@ NAN = float("nan")
         ({"shortlist": "lex.gz"}, "`shortlist` must be a .* got 'lex.gz'"),
         ({"logits_processors": 3}, "`logits_processors` must be a list .* got 3"),
         ({"logits_processors": "ab"}, "`logits_processors` must be .* got 'ab'"),
-        ({"matmul_precision": "int8"}, "'float32' or 'bfloat16'; got 'int8'"),
+        ({"matmul_precision": "int4"}, "'bfloat16' or 'int8'; got 'int4'"),
     ],
 )
 def test_options_out_of_range_are_rejected(options, message):
