@@ -10,7 +10,6 @@ Private API, tested with torch 2.13: `torch.ops.onednn.qlinear_prepack` and
 """
 
 import functools
-import math
 
 import torch
 
@@ -67,7 +66,6 @@ class Int8Weight:
         self.scales = scales
         self.zeros = torch.zeros(len(weight), dtype=torch.int32)
         self.packed = torch.ops.onednn.qlinear_prepack(integers.contiguous(), None)
-        self.half_up = torch.tensor(ZERO + 0.5)  # a conversion truncates
 
     def multiply(self, x: torch.Tensor) -> torch.Tensor:
         """Multiplies vectors by the transposed weight.
@@ -78,9 +76,10 @@ class Int8Weight:
         Returns:
             Tensor float32 `(..., O)`.
         """
-        peak = torch.linalg.vector_norm(x, math.inf, -1, keepdim=True)
-        peak = peak.clamp_min(TINY)
-        integers = torch.addcmul(self.half_up, x, LARGEST / peak).to(torch.uint8)
+        # The infinity norm of PyTorch takes 15 times as long.
+        peak = x.abs().amax(-1, keepdim=True).clamp_min(TINY)
+        # Half a unit more, since the conversion truncates.
+        integers = (x * (LARGEST / peak)).add_(ZERO + 0.5).to(torch.uint8)
         product = torch.ops.onednn.qlinear_pointwise(
             *(integers, 1.0, ZERO, self.packed, self.scales, self.zeros, None),
             *(1.0, 0, torch.float32, "none", [], ""),
