@@ -43,6 +43,8 @@ PROJECTION, TRANSPOSED_PROJECTION = "decoder_ff_logit_out_W", "decoder_ff_logit_
 # The only values of an architecture that are supported.
 SUPPORTED = {
     "type": "transformer",
+    "transformer-attention-mask": "default",
+    "transformer-disable-position-embeddings": False,
     "transformer-ffn-depth": 2,
     "transformer-decoder-ffn-depth": 0,
     "transformer-decoder-dim-ffn": 0,
