@@ -14,6 +14,7 @@ from tests.server import browser
 from tests.test_docs import PACKAGES, ROOT, public_objects
 
 pytestmark = pytest.mark.backend("torch")  # text, which no backend changes
+PAGE_WIDTH = "document.documentElement.scrollWidth"
 WIDTHS = (1280, 390)  # pixels: a computer and a phone
 
 
@@ -96,7 +97,9 @@ def test_no_page_is_wider_than_the_screen(site, pages):
                         f"location.pathname.endsWith({name!r}) && "
                         "document.readyState === 'complete'"
                     )
-                    page_width = await page.value("document.documentElement.scrollWidth")
+                    page_width = await page.value(
+                        "document.documentElement.scrollWidth"
+                    )
                     if page_width > width:
                         wide.append((name, width, page_width))
         return wide

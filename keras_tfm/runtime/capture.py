@@ -140,15 +140,20 @@ class CapturedFunction:
         return result
 
 
-class _ValueReads(TorchFunctionMode):
-    """Notices whether a function reads values of tensors."""
+class _ValueRead(RuntimeError):
+    """A function reads values of tensors while it is captured."""
 
-    def __init__(self):
-        super().__init__()
-        self.happened = False
+
+class _ValueReads(TorchFunctionMode):
+    """Raises an exception where a function reads values of tensors.
+
+    A check of values that may be skipped, as while a function is traced on
+    another backend, catches it.
+    """
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
-        self.happened |= function in VALUE_READS
+        if function in VALUE_READS:
+            raise _ValueRead(function)
         return function(*args, **(kwargs or {}))
 
 
@@ -195,7 +200,7 @@ class _GraphBuilder(TorchDispatchMode):
         node_args = tree_map_only(torch.Tensor, self.node, (args, kwargs))
         results = result if isinstance(result, (tuple, list)) else [result]
         self.failed |= (
-            self._is_unrepeatable(function, args)
+            self._is_unrepeatable(function, args, kwargs)
             or not all(isinstance(x, (torch.Tensor, type(None))) for x in results)
             or self._writes_constant(function, args, kwargs)
         )
@@ -231,13 +236,15 @@ class _GraphBuilder(TorchDispatchMode):
         name = self.names.setdefault(product, f"product_{len(self.names)}")
         return self.graph.call_module(name, (node_args[0], self.use_packed))
 
-    def _is_unrepeatable(self, function, args):
+    def _is_unrepeatable(self, function, args, kwargs):
         """Whether another call may have another result for the same shapes."""
         if function is torch.ops.aten.index.Tensor:  # by a mask, not by indices
             return any(x is not None and x.dtype == torch.bool for x in args[1])
         tags = UNREPEATABLE & set(function.tags)
-        if not tags or torch.Tag.nondeterministic_seeded in tags:
-            return bool(tags)
+        if torch.Tag.nondeterministic_seeded in tags:
+            return _argument(function, "dropout_p", args, kwargs) != 0.0
+        if not tags:
+            return False
         tensors = (x for x in tree_flatten(args)[0] if isinstance(x, torch.Tensor))
         return not all(x in self.weights for x in tensors)
 
@@ -265,6 +272,15 @@ def probe() -> None:
         raise AttributeError("a captured function does not repeat its result")
 
 
+def _argument(function, name, args, kwargs):
+    """Returns the value of an argument of an operation; None if it has none."""
+    for i, argument in enumerate(function._schema.arguments):
+        if argument.name == name:
+            default = argument.default_value
+            return args[i] if i < len(args) else kwargs.get(name, default)
+    return None
+
+
 def _storage(tensor):
     return tensor.untyped_storage().data_ptr()
 
@@ -275,12 +291,17 @@ def _capture(function, tensors, structure, products, precision):
     last = {id(x): i for i, x in enumerate(tensors)}
     tensors = [x if last[id(x)] == i else x.clone() for i, x in enumerate(tensors)]
     arguments = tensors if structure is None else tree_unflatten(tensors, structure)
+    copies = [x.clone() for x in tensors]  # it may write before it reads
     builder = _GraphBuilder(tensors, products, precision)
-    with _ValueReads() as reads, builder:
-        result = function(*arguments)
+    try:
+        with _ValueReads(), builder:
+            result = function(*arguments)
+    except _ValueRead:
+        arguments = copies if structure is None else tree_unflatten(copies, structure)
+        return function(*arguments), None
     outputs, structure = tree_flatten(result)
     are_tensors = all(isinstance(x, torch.Tensor) for x in outputs)
-    if reads.happened or builder.failed or not are_tensors:
+    if builder.failed or not are_tensors:
         return result, None
     graph = builder.graph
     graph.output([builder.node(x) for x in outputs])

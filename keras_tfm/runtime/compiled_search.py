@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -60,6 +60,7 @@ class CompiledSearch:
         self.begin_options = {"return_attention": True} if needs_attention else {}
         self.functions = CompiledFunctions(self.weights, options.jit_compile)
         self.get_take_step = captured(self._take_step, self.weights)
+        self._begins: dict[tuple, Callable] = {}
         _build(model, options.end_id)
 
     def decode(
@@ -211,12 +212,8 @@ class CompiledSearch:
             read_length: as in `start`.
             source_ids, candidates, limits, *forced: from `batch_inputs`.
         """
-        options = dict(self.begin_options)
-        if read_length is not None:
-            options["read_length"] = read_length
-        if candidates.shape[1] > 0:
-            options["candidates"] = candidates
-        cache = self.model.begin(source_ids, capacity, self.num_beams, **options)
+        options = {} if candidates.shape[1] == 0 else {"candidates": candidates}
+        cache = self._get_begin(capacity, read_length)(source_ids, options)
         return self.strategy.start(
             cache,
             ops.greater(limits, 0),
@@ -279,6 +276,24 @@ class CompiledSearch:
         """Checks source ids, and pads them to a bucket."""
         source_ids = inputs.source_array(source_ids, self.capabilities.vocabulary_size)
         return self.buckets.padded(source_ids)
+
+    def _get_begin(self, capacity, read_length):
+        """Returns a function that begins with a cache of this capacity."""
+        constants = dict(self.begin_options)
+        if read_length is not None:
+            constants["read_length"] = read_length
+
+        def begin(source_ids, options):
+            options = {**constants, **options}
+            return self.model.begin(source_ids, capacity, self.num_beams, **options)
+
+        # Captured for its products in another precision; it is called once.
+        if self.weights.precision == "float32" or not isinstance(capacity, int):
+            return begin
+        key = capacity, read_length
+        if key not in self._begins:
+            self._begins[key] = captured(begin, self.weights)
+        return self._begins[key]()
 
     def _take_steps(self, state, until):
         state = search_state.advance(self.get_take_step(), state, until)

@@ -84,4 +84,4 @@ class Int8Weight:
             *(integers, 1.0, ZERO, self.packed, self.scales, self.zeros, None),
             *(1.0, 0, torch.float32, "none", [], ""),
         )
-        return product * (peak / LARGEST)
+        return product.mul_(peak / LARGEST)  # another tensor of logits costs time

@@ -83,8 +83,9 @@ def test_hypotheses_are_near_those_of_float32_and_stay_alone(int8, beam_size):
         alone = decoder(row[None])
         np.testing.assert_array_equal(alone.ids[0], first.ids[n])
         np.testing.assert_array_equal(alone.scores[0], first.scores[n])
-    expected = runtime.Decoder(model, decode.Options(**options))(ids)
-    assert 0 < np.abs(first.scores - expected.scores).max() < 0.05
+    targets = [row[row > 0].tolist() for row in first.ids[:, 0]]
+    exact = runtime.Decoder(model, decode.Options()).score(ids, targets)
+    assert 0 < np.abs(first.scores[:, 0] - exact.scores.reshape(-1)).max() < 0.1
 
 
 @torch_only
