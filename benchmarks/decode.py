@@ -59,11 +59,15 @@ def programs(cores):
     for name in backends:
         extra = {"use_shortlist": True}
         rows[f"ours, {name}, shortlist"] = ("keras_tfm", name, extra)
-    for name in backends[1:]:
-        extra = {"precision": "bfloat16"}
-        rows[f"ours, {name}, bfloat16"] = ("keras_tfm", name, extra)
+    for name, precision in (
+        ("jax", "bfloat16"),
+        ("torch", "bfloat16"),
+        ("torch", "int8"),
+    ):
+        extra = {"precision": precision}
+        rows[f"ours, {name}, {precision}"] = ("keras_tfm", name, extra)
         extra = {**extra, "use_shortlist": True}
-        rows[f"ours, {name}, bfloat16, shortlist"] = ("keras_tfm", name, extra)
+        rows[f"ours, {name}, {precision}, shortlist"] = ("keras_tfm", name, extra)
     workers = [(1, cores)] if cores == 1 else [(1, cores), (cores, 1)]
     for count, threads in workers:
         for kind in ("float32", "int8"):
