@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from keras_tfm import (
         decode,
+        engines,
         export,
         layers,
         models,
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "decode",
+    "engines",
     "export",
     "layers",
     "models",
