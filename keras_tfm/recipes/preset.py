@@ -98,10 +98,10 @@ def main(flags: Flags) -> dict:
     result = read_json(result_file)
     is_classifier = (run / "model" / "classifier.json").is_file()
     make = make_classifier if is_classifier else make_translator
-    description, card, loss = make(flags, run, out, result)
+    description, card, comparison = make(flags, run, out, result)
     write_json(out / "preset.json", description)
     (out / "README.md").write_text(card.strip() + "\n", encoding="utf-8")
-    print(f"\n{out}: {megabytes(out):.1f} MB; {loss} less than in float32")
+    print(f"\n{out}: {megabytes(out):.1f} MB; {comparison}")
     return description
 
 
@@ -127,7 +127,7 @@ def make_translator(
     """Writes a translator.
 
     Returns:
-        The description, the model card, and the loss of BLEU.
+        The description, the model card, and BLEU beside that of the run.
     """
     trained = stored_flags(translation, result)
     translator = pipelines.Translator.load(run / "model")
@@ -167,8 +167,11 @@ def make_translator(
         "rows": score_table(directions, scores, quantization),
     }
     float_scores, preset_scores = scores[0]
-    loss = float_scores["bleu"] - preset_scores["bleu"]
-    return description, preset_cards.TRANSLATOR.format(**card), f"{loss:.2f} BLEU"
+    comparison = (
+        f"BLEU {preset_scores['bleu']:.2f}; {float_scores['bleu']:.2f} in float32, "
+        "without the steps around the model"
+    )
+    return description, preset_cards.TRANSLATOR.format(**card), comparison
 
 
 def model_arguments(translator: pipelines.Translator, positions: int) -> dict[str, Any]:
@@ -374,7 +377,7 @@ def make_classifier(
     """Writes a classifier.
 
     Returns:
-        The description, the model card, and the loss of accuracy.
+        The description, the model card, and the score beside that of the run.
     """
     if flags.quantization not in (None, "float16"):
         raise ValueError(
@@ -425,7 +428,8 @@ def make_classifier(
         example=example,
         label=classifier(example).label,
     )
-    return description, card, f"{result[score] - scores[score]:.2f}% {score_name}"
+    comparison = f"{score_name} {scores[score]:.2f}%; {result[score]:.2f}% in float32"
+    return description, card, comparison
 
 
 def convert_to_half(file: pathlib.Path) -> None:

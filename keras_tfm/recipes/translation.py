@@ -452,7 +452,8 @@ class Trainer:
             verbose=1 if sys.stdout.isatty() else 2,
         )
         averaged = len(self.average.apply(self.network))
-        print(f"\nWeights averaged over the last {averaged} epochs")
+        if averaged > 1:
+            print(f"\nWeights averaged over the last {averaged} epochs")
         return averaged
 
 

@@ -137,7 +137,7 @@ def _evaluate(flags, translator, pairs, file, num_printed=NUM_TRANSLATIONS):
         print(f"  reference    {references[i]}\n")
     scores = score(translations, references, flags.bleu_tokenize)
     if truncated:
-        print(f"{truncated} translations were truncated at their maximum length")
+        print(f"Translations truncated at their maximum length: {truncated}")
     exact = 100 * float(np.mean(np.equal(translations, references)))
     return scores | {
         "exact_percent": round(exact, 2),

@@ -468,3 +468,6 @@ def test_a_vocabulary_of_another_size_is_rejected(folder, tmp_path):
         file.unlink()
     with pytest.raises(FileNotFoundError, match="must hold source_vocabulary or"):
         zoo.from_ctranslate2(tmp_path)
+    (tmp_path / "model.bin").unlink()
+    with pytest.raises(FileNotFoundError, match="must hold `model.bin`, a model that"):
+        zoo.from_ctranslate2(tmp_path)

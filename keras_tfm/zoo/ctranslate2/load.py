@@ -89,6 +89,11 @@ def from_ctranslate2(folder: str | os.PathLike, **arguments: Any) -> Imported:
         ```
     """
     folder = pathlib.Path(folder)
+    if not (folder / "model.bin").is_file():
+        raise FileNotFoundError(
+            "`folder` must hold `model.bin`, a model that CTranslate2 has converted; "
+            f"got {os.fspath(folder)!r}."
+        )
     file = ModelBin(folder / "model.bin")
     files = "model.bin", "config.json"
     with reading(folder, "a Transformer of CTranslate2", names=files):
