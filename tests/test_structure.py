@@ -50,6 +50,7 @@ BACKEND_PLACES = {
     "keras_tfm/runtime/compile.py": "tf.function, jax.jit, torch.no_grad",
     "keras_tfm/runtime/capture.py": "capture and replay on PyTorch",
     "keras_tfm/runtime/bfloat16.py": "bfloat16 products on JAX",
+    "keras_tfm/runtime/int8.py": "products of 8 bits on PyTorch",
     "keras_tfm/runtime/prepacked.py": "prepacked oneDNN weights on PyTorch",
 }
 # Files that may use private APIs of Keras.
@@ -64,7 +65,7 @@ AT_THE_TOP |= set(sys.stdlib_module_names)
 # Files that are imported on demand themselves, so that they import freely.
 ON_DEMAND = re.compile(
     r"keras_tfm/(cli/options\.py|server/|recipes/|export/\w+_graph\.py"
-    r"|runtime/(capture|bfloat16|prepacked)\.py)"
+    r"|runtime/(capture|bfloat16|int8|prepacked)\.py)"
 )
 NAMELESS = {"utils.py", "common.py", "helpers.py"}
 # A folder at the root of a machine, but not the path of an address.

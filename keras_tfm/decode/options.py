@@ -137,9 +137,8 @@ class Options:
             compiled functions, each about a tenth slower.
         matmul_precision: `"float32"`; or `"bfloat16"` on JAX and PyTorch:
             multiply float32 weights in bfloat16, see `runtime.compile`.
-            On processors with AVX512_BF16 or AMX a step takes two thirds of
-            the time; on others it takes longer. Or `"int8"` on PyTorch, for
-            processors with AVX512_VNNI, AVX_VNNI or AMX, see `runtime.int8`.
+            It is faster on processors with AVX512_BF16 or AMX. Or `"int8"` on
+            PyTorch, with AVX512_VNNI, AVX_VNNI or AMX, see `runtime.int8`.
         engine: `"keras"`; in a `Translator` also `"ctranslate2"`, or `"auto"`
             for the faster of both, see `engines`.
         compute_type: type of the weights of CTranslate2, such as `"int8"`.
