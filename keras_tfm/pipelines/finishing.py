@@ -97,12 +97,14 @@ def finish(
         finish_segment(translator, segment, hypotheses)
         for (_, segment), hypotheses in zip(items, decoded, strict=True)
     ]
+    options = options or {}
+    samples = translator._decoders.get(options).options.samples
     faulty = [
         n
         for n, (text, _) in enumerate(items)
-        if text not in fixed and _can_improve(translator, finished[n])
+        if text not in fixed and not samples and _can_improve(translator, finished[n])
     ]
-    repaired = decode_again(translator, [finished[n] for n in faulty], options or {})
+    repaired = decode_again(translator, [finished[n] for n in faulty], options)
     for n, item in zip(faulty, repaired, strict=True):
         finished[n] = item
     remaining = iter(finished)
@@ -183,7 +185,7 @@ def _align(translator, segment, ids, attention):
 def _can_improve(translator, finished):
     """Whether another pass may place spans better or keep numbers and names."""
     steps, fault = finished.segment.steps, finished.faults[0]
-    if steps is None or translator.decoder.options.samples:
+    if steps is None or fault.loops == math.inf:
         return False
     needs_attention = (
         len(steps.stand_ins) < len(steps.spans)
@@ -244,7 +246,9 @@ def _decode_variants(translator, finished, decoder):
         candidates = [
             finish_segment(translator, segment, next(remaining)) for segment in segments
         ]
-        results.append(_best(min(candidates, key=lambda c: min(c.faults)), item))
+        best = min(candidates, key=lambda c: min(c.faults))
+        is_worse = min(best.faults) > item.faults[0]
+        results.append(item if is_worse else _best(best, item))
     return results
 
 
@@ -272,7 +276,8 @@ def _second_decoder(translator, options, loops=False):
     """The decoder of all hypotheses, with attention if the model has some."""
     usual = translator.decoder.options
     beam_size = options.get("beam_size", usual.beam_size)
-    options = {**options, "num_hypotheses": beam_size}
+    count = int(beam_size * options.get("patience", usual.patience))
+    options = {**options, "num_hypotheses": min(beam_size, max(1, count))}
     if loops and not options.get("no_repeat_ngram_size", usual.no_repeat_ngram_size):
         options["no_repeat_ngram_size"] = NO_REPEAT_NGRAM_SIZE
     if _has_attention(translator):

@@ -34,5 +34,7 @@ def has_loop(text: str) -> bool:
 
 def _repeats(words: Sequence[str], start: int, size: int) -> bool:
     phrase = words[start : start + size]
+    if all(word.isdigit() for word in phrase):  # 1.000.000.000
+        return False
     ends = range(start + size, start + NUM_WORDS * size, size)
     return all(words[begin : begin + size] == phrase for begin in ends)

@@ -64,6 +64,9 @@ class CapturedFunction:
             may write to its arguments.
         precision: str, that of products by weights, as
             `Options.matmul_precision`.
+        products: dict of the `PrepackedProduct` of each weight, which several
+            functions of one model share; or None.
+        max_operations: int >= 1, or None. A longer graph is not replayed.
 
     Example:
         ```python
@@ -77,12 +80,19 @@ class CapturedFunction:
         ```
     """
 
-    def __init__(self, function: Callable, precision: str = "float32"):
+    def __init__(
+        self,
+        function: Callable,
+        precision: str = "float32",
+        products: dict | None = None,
+        max_operations: int | None = None,
+    ):
         self.function = function
         self.precision = precision
+        self.max_operations = max_operations
         self.lock = threading.RLock()
         self.graphs = {}  # by shapes: a replay or None, and whether it is checked
-        self.products = {}  # `PrepackedProduct` of each weight, for all graphs
+        self.products = {} if products is None else products
 
     def check_weights(self) -> None:
         """Finds weights that were written to past the version counter."""
@@ -125,7 +135,12 @@ class CapturedFunction:
         replay, is_checked = self.graphs.get(key, (None, True))
         if key not in self.graphs:
             result, replay = _capture(
-                self.function, tensors, structure, self.products, self.precision
+                self.function,
+                tensors,
+                structure,
+                self.products,
+                self.precision,
+                self.max_operations,
             )
             if len(self.graphs) >= MAX_GRAPHS:
                 del self.graphs[next(iter(self.graphs))]
@@ -285,7 +300,7 @@ def _storage(tensor):
     return tensor.untyped_storage().data_ptr()
 
 
-def _capture(function, tensors, structure, products, precision):
+def _capture(function, tensors, structure, products, precision, max_operations=None):
     """Calls a function; returns its result, and its replay or None."""
     # One tensor at two places may be two tensors in the next call.
     last = {id(x): i for i, x in enumerate(tensors)}
@@ -301,9 +316,10 @@ def _capture(function, tensors, structure, products, precision):
         return function(*arguments), None
     outputs, structure = tree_flatten(result)
     are_tensors = all(isinstance(x, torch.Tensor) for x in outputs)
-    if builder.failed or not are_tensors:
-        return result, None
     graph = builder.graph
+    is_long = max_operations is not None and len(graph.nodes) > max_operations
+    if builder.failed or is_long or not are_tensors:
+        return result, None
     graph.output([builder.node(x) for x in outputs])
     graph.owning_module = root = torch.nn.Module()
     for name, tensor in builder.constants.items():

@@ -51,6 +51,7 @@ class ModelWeights:
         _check_precision(matmul_precision)
         self.precision = matmul_precision
         self.model, self.variables, self.copies = model, [], None
+        self.products: dict = {}  # prepacked weights, see `capture`
         if matmul_precision == "bfloat16" and keras.config.backend() == "jax":
             module = optional_module("bfloat16")
             self.copies = module and module.Bfloat16Weights()
@@ -287,7 +288,9 @@ class CompiledFunctions:
         return self._functions[key]
 
 
-def captured(function: Callable, weights: ModelWeights) -> Callable:
+def captured(
+    function: Callable, weights: ModelWeights, max_operations: int | None = None
+) -> Callable:
     """Prepares a function for capture and replay on PyTorch.
 
     On other backends it stays as it is.
@@ -298,6 +301,8 @@ def captured(function: Callable, weights: ModelWeights) -> Callable:
         function: function of structures of tensors that returns another,
             without loops; see `keras_tfm.runtime.capture`.
         weights: `ModelWeights` of the compiled function.
+        max_operations: int >= 1, or None. A function of more operations for a
+            shape is not replayed.
 
     Returns:
         A function without arguments that returns the function to call. The
@@ -316,13 +321,16 @@ def captured(function: Callable, weights: ModelWeights) -> Callable:
     module = optional_module("capture") if is_torch else None
     if module is None:
         return lambda: function
-    replay = module.CapturedFunction(function, weights.precision)
+    replay = module.CapturedFunction(
+        function, weights.precision, weights.products, max_operations
+    )
     captured_values = []
 
     def ready():
         values = [variable.value for variable in weights.variables]
         if [*map(id, values)] != [*map(id, captured_values)]:
-            replay.clear()
+            if captured_values:
+                replay.clear()
             captured_values[:] = values
         replay.check_weights()
         return replay

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import keras
@@ -22,6 +22,9 @@ from keras_tfm.runtime.compile import CompiledFunctions, ModelWeights, captured
 from keras_tfm.runtime.rows import State, check_finite, in_order, to_numpy
 from keras_tfm.runtime.scheduler import OfflineBatch, decode_offline
 from keras_tfm.types import Tensor
+
+# Of the reading of sources; that of a recurrent network is longer.
+MAX_OPERATIONS = 3_000
 
 
 class CompiledSearch:
@@ -60,7 +63,7 @@ class CompiledSearch:
         self.begin_options = {"return_attention": True} if needs_attention else {}
         self.functions = CompiledFunctions(self.weights, options.jit_compile)
         self.get_take_step = captured(self._take_step, self.weights)
-        self._begins: dict[tuple, Callable] = {}
+        self.get_begin = captured(self._begin_from, self.weights, MAX_OPERATIONS)
         _build(model, options.end_id)
 
     def decode(
@@ -213,7 +216,12 @@ class CompiledSearch:
             source_ids, candidates, limits, *forced: from `batch_inputs`.
         """
         options = {} if candidates.shape[1] == 0 else {"candidates": candidates}
-        cache = self._get_begin(capacity, read_length)(source_ids, options)
+        # Captured for its products in another precision; it is called once.
+        if self.weights.precision != "float32" and isinstance(capacity, int):
+            # What is no tensor is a key: a graph is for one structure.
+            cache = self.get_begin()({(capacity, read_length): source_ids}, options)
+        else:
+            cache = self._begin(capacity, read_length, source_ids, options)
         return self.strategy.start(
             cache,
             ops.greater(limits, 0),
@@ -277,23 +285,15 @@ class CompiledSearch:
         source_ids = inputs.source_array(source_ids, self.capabilities.vocabulary_size)
         return self.buckets.padded(source_ids)
 
-    def _get_begin(self, capacity, read_length):
-        """Returns a function that begins with a cache of this capacity."""
-        constants = dict(self.begin_options)
+    def _begin(self, capacity, read_length, source_ids, options):
+        options = {**self.begin_options, **options}
         if read_length is not None:
-            constants["read_length"] = read_length
+            options["read_length"] = read_length
+        return self.model.begin(source_ids, capacity, self.num_beams, **options)
 
-        def begin(source_ids, options):
-            options = {**constants, **options}
-            return self.model.begin(source_ids, capacity, self.num_beams, **options)
-
-        # Captured for its products in another precision; it is called once.
-        if self.weights.precision == "float32" or not isinstance(capacity, int):
-            return begin
-        key = capacity, read_length
-        if key not in self._begins:
-            self._begins[key] = captured(begin, self.weights)
-        return self._begins[key]()
+    def _begin_from(self, sources, options):
+        [((capacity, read_length), source_ids)] = sources.items()
+        return self._begin(capacity, read_length, source_ids, options)
 
     def _take_steps(self, state, until):
         state = search_state.advance(self.get_take_step(), state, until)

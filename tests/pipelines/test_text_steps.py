@@ -361,6 +361,8 @@ def test_a_hypothesis_with_the_right_numbers_is_taken(preset):
         ("wonderderderder", True),
         ("\u597d\u7684\u597d\u7684\u597d\u7684\u597d\u7684", True),
         ("Ja, ja, das ist gut. 1111111111111 ........ -----", False),
+        ("1.000.000.000 Euro, 10 000 000 000 Tonnen um 10:10:10 Uhr", False),
+        ("Zimmer 1, Zimmer 1, Zimmer 1", True),
     ],
 )
 def test_loops_are_words_or_signs_in_a_row(text, expected):
@@ -382,6 +384,29 @@ def test_a_translation_that_repeats_itself_is_decoded_again(preset):
     sources = preset.encode(["Dog dog dog dog dog."])
     [unchanged] = preset.assemble(sources, [wrong])  # as its source does
     assert unchanged.text == "Der Hund Hund Hund Hund Hund."
+
+
+def test_sampled_texts_are_not_decoded_again(preset):
+    options = {"beam_size": 1, "sampling_topk": 0, "sampling_temperature": 1.5}
+    options |= {"num_hypotheses": 3, "seed": 0}
+    text = "Anna Smith paid 12345 euros to Zbigniew in 1987."
+    first, second = (preset.translate(text, **options) for _ in range(2))
+    assert len(first.hypotheses) == 3
+    assert [h.text for h in first.hypotheses] == [h.text for h in second.hypotheses]
+
+
+def test_a_text_without_a_likely_token_is_left_as_it_is(preset):
+    [source] = preset.encode(["I have 607 books."])
+    nothing = np.zeros((1, 1, 1), "int32")
+    never = Hypotheses(nothing, np.full((1, 1), -np.inf), np.zeros((1, 1), "int32"))
+    assert preset.assemble([source], [never])[0].text == ""
+
+
+def test_fewer_hypotheses_finish_with_little_patience(preset):
+    text = "The numbers are 1, 22, 333, 4444, 55555, 666666, 7777777."
+    impatient = preset.replace(patience=0.5)
+    assert impatient(text)
+    assert impatient.replace(beam_size=2)(text)
 
 
 def test_numbers_that_still_differ_are_marked(careful):

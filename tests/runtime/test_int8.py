@@ -141,3 +141,30 @@ def test_a_processor_or_a_library_without_8_bits_is_not_supported(monkeypatch):
         patch.delattr(torch.cpu, "get_capabilities")
         assert not support()
     int8.is_supported.cache_clear()
+
+
+@torch_only
+def test_the_reading_of_sources_is_captured_once_for_all_lengths(int8):
+    model = draw_transformer()
+    options = decode.Options(**OPTIONS, matmul_precision="int8")
+    search = runtime.Decoder(model, options).compiled_search
+    begin, step = search.get_begin(), search.get_take_step()
+    for count in (2, 3, 4):
+        ids = np.full((count, 9), 5, "int32")
+        for _ in range(2):
+            search.decode(ids)
+    assert len(begin.graphs) == 3 and begin.products is step.products
+    assert all(replay is not None for replay, _ in begin.graphs.values())
+    assert 0 < len(begin.products) <= 2 * len(model.weights)
+
+
+@torch_only
+def test_the_reading_of_a_recurrent_network_is_not_captured(int8):
+    from keras_tfm import models
+
+    model = models.RecurrentSeq2Seq(20, embedding_dim=8, units=8)
+    options = decode.Options(max_decoding_length=3, matmul_precision="int8")
+    decoder = runtime.Decoder(model, options)
+    decoder(np.full((2, 300), 5, "int32"))
+    [(replay, _)] = decoder.compiled_search.get_begin().graphs.values()
+    assert replay is None
