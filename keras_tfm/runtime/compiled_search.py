@@ -63,7 +63,12 @@ class CompiledSearch:
         self.begin_options = {"return_attention": True} if needs_attention else {}
         self.functions = CompiledFunctions(self.weights, options.jit_compile)
         self.get_take_step = captured(self._take_step, self.weights)
-        self.get_begin = captured(self._begin_from, self.weights, MAX_OPERATIONS)
+
+        def begin(sources, options):
+            [((capacity, read_length), source_ids)] = sources.items()
+            return self._begin(capacity, read_length, source_ids, options)
+
+        self.get_begin = captured(begin, self.weights, MAX_OPERATIONS)
         _build(model, options.end_id)
 
     def decode(
@@ -290,10 +295,6 @@ class CompiledSearch:
         if read_length is not None:
             options["read_length"] = read_length
         return self.model.begin(source_ids, capacity, self.num_beams, **options)
-
-    def _begin_from(self, sources, options):
-        [((capacity, read_length), source_ids)] = sources.items()
-        return self._begin(capacity, read_length, source_ids, options)
 
     def _take_steps(self, state, until):
         state = search_state.advance(self.get_take_step(), state, until)
