@@ -678,7 +678,7 @@ def test_export_names_the_text_steps_that_others_lack(tmp_path, capfd):
         assert err.count("keras-tfm: The export translates text as it is,") == count
         assert ("without `protect`, `match_numbers`, `known_words`," in err) == count
     model = Translator.from_preset("en-de")
-    with pytest.warns(UserWarning, match="`lower_capitals`, `add_final_mark` of the"):
+    with pytest.warns(UserWarning, match="`add_final_mark`, `avoid_loops` of the"):
         zoo.to_hugging_face(model.model, tmp_path / "t", options=model.changes())
 
 
