@@ -28,10 +28,10 @@ class ModelWeights:
         model: a Keras model, or any object; without `variables` it has none.
         matmul_precision: `"float32"`; or `"bfloat16"` on JAX and PyTorch:
             float32 vectors and the model's float32 weights are multiplied in
-            bfloat16; on PyTorch in decoding steps only, and with results
-            rounded to bfloat16. Or `"int8"` on PyTorch, also in decoding steps
-            only. Weights that are quantized, have LoRA or another dtype policy
-            stay as they are.
+            bfloat16; on PyTorch with results rounded to bfloat16. Or `"int8"`
+            on PyTorch. There, `Decoder.score` and other devices than CPUs stay
+            in float32. Weights that are quantized, have LoRA or another dtype
+            policy stay as they are.
 
     Raises:
         ValueError: the backend or the processor lacks the precision.
