@@ -243,11 +243,12 @@ def _check_output(flags):
 def _report_changes(texts, name, normalization):
     changes = changed_characters(texts, normalization)
     count = sum(change[2] for change in changes)
-    print(f"{name}: {normalization} changes {count:,} characters")
+    noun = "character" if count == 1 else "characters"
+    print(f"{name}: {normalization} changes {count:,} {noun}")
     for change in changes[:CHANGES]:
         print(f"    {describe_change(change)}")
     if len(changes) > CHANGES:
-        print(f"    and {len(changes) - CHANGES:,} other characters")
+        print(f"    and {len(changes) - CHANGES:,} more")
 
 
 def _load(name):

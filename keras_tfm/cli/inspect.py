@@ -7,6 +7,8 @@ from keras_tfm.pipelines import Translator, load, pivoting, presets
 from keras_tfm.pipelines.packaged import PACKAGED
 from keras_tfm.pipelines.pretrained import languages_of
 
+MAX_LENGTH = 12  # entries of a list that are printed
+
 
 def run(flags: Inspect) -> None:
     """Prints the configuration of a model, or the list of presets.
@@ -52,8 +54,6 @@ def _print_model(name, source_language=None, target_language=None):
         if target is not vocabulary:
             print(f"target vocabulary: {type(target).__name__}, {target.size:,} tokens")
         config = pipeline.changes()
-        if "known_words" in config:
-            config["known_words"] = f"{len(config['known_words']):,}"
     else:
         config = {
             "classes": pipeline.classes,
@@ -66,7 +66,13 @@ def _print_model(name, source_language=None, target_language=None):
     for title, values in (("network", network), ("pipeline", config)):
         print(f"{title}:")
         for name, value in values.items():
-            print(f"  {name}: {value}")
+            print(f"  {name}: {_shortened(value)}")
+
+
+def _shortened(value):
+    """A value, or the number of entries of a long list."""
+    is_long = isinstance(value, list | tuple) and len(value) > MAX_LENGTH
+    return f"{len(value):,} entries" if is_long else value
 
 
 def _list_presets():

@@ -13,7 +13,9 @@ import numpy as np
 
 from keras_tfm import pipelines, text
 from keras_tfm.pipelines.texts import AnyVocabulary
+from keras_tfm.recipes import corpora, known_words
 from keras_tfm.recipes.translation_defaults import AnyModel
+from keras_tfm.zoo.imported import TEXT_STEPS
 
 if TYPE_CHECKING:  # which imports this module
     from keras_tfm.recipes import translation
@@ -56,6 +58,30 @@ def load_parent(flags: "translation.Flags") -> pipelines.Translator | None:
             "it out to keep the vocabulary."
         )
     return parent
+
+
+def text_steps(
+    flags: "translation.Flags",
+    corpus: corpora.Corpus,
+    parent: pipelines.Translator | None,
+) -> dict[str, Any]:
+    """Returns the steps around the model, which a fine-tuned one keeps.
+
+    Args:
+        flags: `translation.Flags` of the run.
+        corpus: `corpora.Corpus`, whose words the model learns too.
+        parent: `pipelines.Translator`, or None.
+
+    Returns:
+        dict of fields of `pipelines.TextConfig`.
+    """
+    if parent is None:
+        return {}
+    names = (*TEXT_STEPS, "stand_ins", "final_mark_words")
+    steps = {name: getattr(parent.config, name) for name in names}
+    if earlier := steps["known_words"]:
+        steps["known_words"] = known_words.all_words(flags, corpus, earlier) or ()
+    return steps
 
 
 def initialize(

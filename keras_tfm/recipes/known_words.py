@@ -6,15 +6,19 @@
 import collections
 import pathlib
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from keras_tfm import text
 from keras_tfm.pipelines import pretrained, saving
 from keras_tfm.pipelines.names import find_words, key_of
-from keras_tfm.recipes import corpora, multilingual, translation
+from keras_tfm.recipes import corpora, multilingual
+
+if TYPE_CHECKING:  # which imports this module
+    from keras_tfm.recipes import translation
 
 
 def write(
-    trained: translation.Flags, corpus: corpora.Corpus, out: pathlib.Path
+    trained: "translation.Flags", corpus: corpora.Corpus, out: pathlib.Path
 ) -> None:
     """Writes the words that a model has learned, for `TextConfig.known_words`.
 
@@ -26,16 +30,34 @@ def write(
         out: path of the preset.
     """
     earlier = words_of_parent(trained.init_from)
-    if earlier is None or not isinstance(corpus.train, text.Pairs):
+    words = None if earlier is None else all_words(trained, corpus, earlier)
+    if words is None:
         missing = "--from" if earlier is None else "--data"
         print(f"The preset does not check names: the words of {missing} are not known.")
         return
+    (out / saving.KNOWN_WORDS).write_text("\n".join([*words, ""]), encoding="utf-8")
+
+
+def all_words(
+    trained: "translation.Flags", corpus: corpora.Corpus, earlier: Sequence[str]
+) -> list[str] | None:
+    """Returns the words that a model has learned, in all its runs.
+
+    Args:
+        trained: `translation.Flags` of the last run.
+        corpus: `corpora.Corpus` of that run.
+        earlier: list of str, words of the model that it was fine-tuned from.
+
+    Returns:
+        list of str, sorted; None if the corpus is encoded.
+    """
+    if not isinstance(corpus.train, text.Pairs):
+        return None
     sources = corpus.train.source
     for language in multilingual.tagged_languages(trained):
         tag = f"{text.language_tag(language)} "
         sources = [source.removeprefix(tag) for source in sources]
-    words = sorted({*earlier, *learned_words(sources, corpus.train.target)})
-    (out / saving.KNOWN_WORDS).write_text("\n".join([*words, ""]), encoding="utf-8")
+    return sorted({*earlier, *learned_words(sources, corpus.train.target)})
 
 
 def words_of_parent(name: str | None) -> list[str] | None:

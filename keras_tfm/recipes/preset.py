@@ -18,10 +18,7 @@ import pathlib
 import shutil
 import tempfile
 import types
-import zipfile
 from typing import Any
-
-import h5py
 
 from keras_tfm import pipelines, zoo
 from keras_tfm.file_reading import read_json
@@ -30,6 +27,7 @@ from keras_tfm.recipes import (
     augmentation,
     classification,
     classification_scores,
+    half_precision,
     known_words,
     mixture,
     multilingual,
@@ -40,14 +38,11 @@ from keras_tfm.recipes import (
 )
 from keras_tfm.recipes.runs import start, write_json
 
-WEIGHTS = "model.weights.h5"  # in a Keras file
 # Arguments of a translator that belong to its model.
 MODEL_ARGUMENTS = ("beam_size", "length_penalty", "split_tokens", "max_source_length")
-# A translator predicts no unknown token, and no padding (0), start (2) or byte:
-# what only bytes spell is protected. What was measured for the text around it
-# stands in docs/translating.md.
-FIXED_ARGUMENTS = {
-    "disable_unk": True,
+# The steps around the model. What was measured for them stands in
+# docs/translating.md.
+STEPS = {
     "protect": "all",
     "match_numbers": True,
     "lower_capitals": True,
@@ -79,6 +74,11 @@ class Flags:
     """Maximum tokens of a source and of a target of a translator; each takes
     two bytes a channel. Default: 1,024, or more if the sources of the run may
     have more."""
+    license: str | None = None
+    """License of the preset. Default: that of the corpus."""
+    text_steps: bool = True
+    """Whether a translator has the steps around the model that shipped ones
+    have, see docs/translating.md, or translates text as it is."""
     max_megabytes: float = 12.0
     """Maximum size of the folder, in MB."""
 
@@ -141,7 +141,8 @@ def make_translator(
         sequence_length=positions,
     )
     corpus = multilingual.load_corpus(trained)
-    known_words.write(trained, corpus, out)
+    if flags.text_steps:
+        known_words.write(trained, corpus, out)
     check_size(flags, out, quantization)
     origin = preset_cards.public_origin(trained, corpus)
     directions = direction_flags(trained, out.name)
@@ -149,11 +150,11 @@ def make_translator(
         "task": "translation",
         "languages": [directions[0].source, directions[0].target],
         "parameters": result["parameters"],
-        "license": corpus.license,
+        "license": flags.license or corpus.license,
         "data": ", ".join(dict.fromkeys(origin.values())),
         "scores": {},
         "language_tags": bool(trained.additional_targets),  # before the sources
-        "arguments": model_arguments(translator, positions),
+        "arguments": model_arguments(translator, positions, flags.text_steps),
     }
     write_json(out / "preset.json", description)  # `from_preset` reads it
     evaluation = Evaluation(trained, run, out, result)
@@ -162,33 +163,39 @@ def make_translator(
     card = translator_card(flags, trained, result, directions, scores, evaluation) | {
         **origin,
         "name": out.name,
-        "license": corpus.license,
+        "license": flags.license or corpus.license,
         "quantization": quantization,
         "rows": score_table(directions, scores, quantization),
     }
     float_scores, preset_scores = scores[0]
     comparison = (
-        f"BLEU {preset_scores['bleu']:.2f}; {float_scores['bleu']:.2f} in float32, "
-        "without the steps around the model"
+        f"BLEU {preset_scores['bleu']:.2f}; {float_scores['bleu']:.2f} in float32, as "
+        "trained"
     )
     return description, preset_cards.TRANSLATOR.format(**card), comparison
 
 
-def model_arguments(translator: pipelines.Translator, positions: int) -> dict[str, Any]:
+def model_arguments(
+    translator: pipelines.Translator, positions: int, text_steps: bool = True
+) -> dict[str, Any]:
     """Returns the arguments of a translator that its preset stores.
 
     Args:
         translator: of the run.
         positions: int, maximum tokens of a source in the preset.
+        text_steps: bool, see `Flags`.
     """
     changes = translator.changes()
     arguments = {name: changes[name] for name in changes if name in MODEL_ARGUMENTS}
-    max_source_length = min(translator.config.max_source_length, positions)
+    suppressed = [0, 2]  # padding and the start
+    if text_steps:  # which protect what only bytes spell
+        arguments |= STEPS
+        suppressed += spelling.byte_ids(translator.target_vocabulary)
     return {
         **arguments,
-        **FIXED_ARGUMENTS,
-        "max_source_length": max_source_length,
-        "suppress_ids": [0, 2, *spelling.byte_ids(translator.target_vocabulary)],
+        "disable_unk": True,
+        "max_source_length": min(translator.config.max_source_length, positions),
+        "suppress_ids": suppressed,
     }
 
 
@@ -386,7 +393,7 @@ def make_classifier(
         )
     trained = stored_flags(classification, result)
     pipelines.Classifier.load(run / "model").save(out)
-    convert_to_half(out / "model.keras")
+    half_precision.convert(out / "model.keras")
     check_size(flags, out, "float16")
     corpus = classification.load_corpus(trained)
     origin = preset_cards.public_origin(trained, corpus)
@@ -401,7 +408,7 @@ def make_classifier(
         "task": "classification",
         "languages": [flags.language],
         "parameters": result["parameters"],
-        "license": corpus.license,
+        "license": flags.license or corpus.license,
         "data": ", ".join(dict.fromkeys(origin.values())),
         "scores": {score_name: scores[score], "macro F1": scores["macro_f1"]},
         "arguments": {},
@@ -414,7 +421,7 @@ def make_classifier(
     card = preset_cards.CLASSIFIER.format(
         **run_values(flags, trained, result) | origin,
         name=out.name,
-        license=corpus.license,
+        license=flags.license or corpus.license,
         quantization="float16",
         language=flags.language,
         classes=", ".join(classifier.classes),
@@ -430,36 +437,6 @@ def make_classifier(
     )
     comparison = f"{score_name} {scores[score]:.2f}%; {result[score]:.2f}% in float32"
     return description, card, comparison
-
-
-def convert_to_half(file: pathlib.Path) -> None:
-    """Converts the weights of a Keras file to float16.
-
-    Keras loads them into the variables of the model, which stay float32.
-    """
-    with zipfile.ZipFile(file) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    with tempfile.TemporaryDirectory() as folder:
-        full, half = pathlib.Path(folder, "full"), pathlib.Path(folder, "half")
-        full.write_bytes(members[WEIGHTS])
-        with h5py.File(full) as source, h5py.File(half, "w") as target:
-            _copy_as_half(source, target)
-        members[WEIGHTS] = half.read_bytes()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-
-
-def _copy_as_half(source, target):
-    target.attrs.update(source.attrs)
-    for name, item in source.items():
-        if isinstance(item, h5py.Group):
-            _copy_as_half(item, target.create_group(name))
-        else:
-            values = item[()]
-            if values.dtype == "float32":
-                values = values.astype("float16")
-            target.create_dataset(name, data=values).attrs.update(item.attrs)
 
 
 def megabytes(folder: pathlib.Path) -> float:

@@ -21,6 +21,7 @@ import keras
 from keras_tfm import training
 from keras_tfm.file_reading import read_json
 from keras_tfm.recipes.flags import parse, with_flags
+from keras_tfm.text import tf_data
 from keras_tfm.training import folder_lock, processes, training_state
 
 if TYPE_CHECKING:  # a module of type stubs alone
@@ -274,7 +275,8 @@ def make_callbacks(
     remembering = [*first, *last]
     average = training.CheckpointAverage(out / "averages", last=flags.average_last)
     last = [*last]
-    if processes.is_first_process():
+    if processes.is_first_process() and tf_data.has_tensorflow():
+        # Keras writes these logs with TensorFlow.
         last.append(keras.callbacks.TensorBoard(out / "tensorboard"))
     resume = training.ResumeTraining(
         state_file(out).parent, remembering, flags.save_every

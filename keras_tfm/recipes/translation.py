@@ -254,13 +254,13 @@ def train(
     trainer = Trainer(flags, model, network, tokens, corpus, out)
     # Weights of an epoch make a translator of it while the run continues.
     with training.local_devices():
-        translator = make_translator(flags, copy_model(model), corpus, tokens)
+        translator = make_translator(flags, copy_model(model), corpus, tokens, parent)
         if processes.is_first_process():
             translator.save(out / saving.UNFINISHED)
     averaged = trainer.fit(batches, validation)
 
     with training.local_devices():
-        translator = make_translator(flags, copy_model(model), corpus, tokens)
+        translator = make_translator(flags, copy_model(model), corpus, tokens, parent)
         if processes.is_first_process():
             translator.save(out / "model")
             shutil.rmtree(out / saving.UNFINISHED)
@@ -458,7 +458,11 @@ class Trainer:
 
 
 def make_translator(
-    flags: Flags, model: AnyModel, corpus: corpora.Corpus, tokens: Tokenization
+    flags: Flags,
+    model: AnyModel,
+    corpus: corpora.Corpus,
+    tokens: Tokenization,
+    parent: pipelines.Translator | None = None,
 ) -> pipelines.Translator:
     """Makes the translator that the run saves."""
     return tokens.translator(
@@ -466,6 +470,7 @@ def make_translator(
         {"beam_size": flags.beam_size, "length_penalty": flags.length_penalty},
         split_tokens=tokenization.usual_length(corpus, tokens.source),
         max_source_length=length_limits.longest_source(model),
+        **fine_tuning.text_steps(flags, corpus, parent),
     )
 
 

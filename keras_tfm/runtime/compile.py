@@ -48,7 +48,7 @@ class ModelWeights:
     """
 
     def __init__(self, model: Any, matmul_precision: str = "float32"):
-        _check_precision(matmul_precision)
+        _check_precision(matmul_precision, getattr(model, "variables", []))
         self.precision = matmul_precision
         self.model, self.variables, self.copies = model, [], None
         self.products: dict = {}  # prepacked weights, see `capture`
@@ -70,9 +70,17 @@ class ModelWeights:
         return values, self.copies(variables, values)
 
 
-def _check_precision(precision):
+def _check_precision(precision, variables):
     """Raises a ValueError if the backend or the processor lacks a precision."""
     backend = keras.config.backend()
+    if precision != "float32" and backend == "torch":
+        devices = {variable.value.device.type for variable in variables} - {"cpu"}
+        if devices:  # PyTorch packs weights on CPUs alone
+            raise ValueError(
+                f"`matmul_precision` must be 'float32' on {devices.pop()} with "
+                f"PyTorch; got {precision!r}. Leave it out, or set "
+                "KERAS_BACKEND=jax for 'bfloat16'."
+            )
     if precision == "bfloat16" and backend == "tensorflow":
         raise ValueError(
             "`matmul_precision` must be 'float32' on TensorFlow, which has no "

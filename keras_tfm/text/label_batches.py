@@ -180,13 +180,11 @@ class LabelBatches(StepBatches):
         text `ordered_indices[i]`, and `restore` undoes that order.
 
         Args:
-            prefetch: int. Batches prepared ahead.
+            prefetch: int. Batches that TensorFlow prepares ahead.
 
         Returns:
-            `tf.data.Dataset` of `steps_per_epoch` batches.
-
-        Raises:
-            ImportError: TensorFlow is not installed.
+            `tf.data.Dataset` of `steps_per_epoch` batches; without TensorFlow a
+            `keras.utils.PyDataset`.
         """
         division = make_division()
         num_arrays = 2 if division.multiple == 1 else 3

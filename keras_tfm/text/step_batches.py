@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_tfm.text.checks import check
 from keras_tfm.text.division import WHOLE, Division, Part, make_division
-from keras_tfm.text.tf_data import generated_dataset, step_dataset
+from keras_tfm.text.tf_data import generated_dataset, has_tensorflow, step_dataset
 
 
 class StepBatches(abc.ABC):
@@ -89,7 +89,7 @@ class StepBatches(abc.ABC):
             first_step: int from 0. The first batch, counted over all epochs.
             repeat: bool. True: a pass never ends, and begins at `first_step`;
                 pass `steps_per_epoch` to `fit`.
-            prefetch: int. Batches prepared ahead.
+            prefetch: int. Batches that TensorFlow prepares ahead.
             part: `(index, count)`: the part of each batch, of `count` equal
                 ones. None: the rows of this process, see `text.local_part`.
             rows_multiple: int >= 1. Each batch is filled up with empty rows to
@@ -97,10 +97,12 @@ class StepBatches(abc.ABC):
                 distribution of Keras, see `text.data_parallel_width`.
 
         Returns:
-            `tf.data.Dataset`; pass it to `fit` with `shuffle=False`.
+            `tf.data.Dataset`; pass it to `fit` with `shuffle=False`. Without
+            TensorFlow a `keras.utils.PyDataset` of the same batches.
 
         Raises:
-            ImportError: TensorFlow is not installed.
+            ImportError: TensorFlow is not installed, and neither does `repeat`
+                hold nor an epoch begin at `first_step`.
             ValueError: `first_step` is negative, or an argument is out of its
                 range.
         """
@@ -117,6 +119,8 @@ class StepBatches(abc.ABC):
         if repeat:
             return step_dataset(batch, signature, first_step, None, prefetch)
         steps = self.steps_per_epoch
+        if first_step % steps == 0 and not has_tensorflow():
+            return EpochDataset(self, first_step // steps, division)
         start = first_step  # of the next pass
 
         def generate():

@@ -1,4 +1,8 @@
-"""`tf.data` as the input pipeline of any backend."""
+"""`tf.data` as the input pipeline of any backend.
+
+Where TensorFlow is not installed, batches that depend on their number alone
+come from a `keras.utils.PyDataset` instead, which needs none.
+"""
 
 import contextlib
 import itertools
@@ -35,6 +39,38 @@ def import_tensorflow() -> ModuleType:
     return tf
 
 
+def has_tensorflow() -> bool:
+    """Returns whether TensorFlow can be imported."""
+    try:
+        import_tensorflow()
+    except ImportError:
+        return False
+    return True
+
+
+class StepDataset(keras.utils.PyDataset):
+    """Batches, computed from their number, without TensorFlow.
+
+    Args:
+        batch: function of an int that returns a structure of NumPy arrays.
+        first_step: int, the first number.
+        end: int or None, the number after the last; None for an endless
+            dataset.
+    """
+
+    def __init__(self, batch: Callable[[int], Any], first_step: int, end: int | None):
+        super().__init__()  # no threads: Keras' leave some batches unread
+        self._batch, self._first_step, self._end = batch, first_step, end
+
+    @property
+    def num_batches(self) -> int | None:
+        """Number of batches; None for an endless dataset."""
+        return None if self._end is None else self._end - self._first_step
+
+    def __getitem__(self, index: int) -> Any:
+        return self._batch(self._first_step + index)
+
+
 def step_dataset(
     batch: Callable[[int], Any],
     signature: Callable[[ModuleType], Any],
@@ -55,10 +91,10 @@ def step_dataset(
 
     Returns:
         `tf.data.Dataset`. Reading it twice yields the same batches twice.
-
-    Raises:
-        ImportError: TensorFlow is not installed.
+        Without TensorFlow, `StepDataset`.
     """
+    if not has_tensorflow():
+        return StepDataset(batch, first_step, end)
 
     def generate():
         steps = itertools.count(first_step) if end is None else range(first_step, end)

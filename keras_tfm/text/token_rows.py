@@ -118,13 +118,10 @@ class TokenRows(StepBatches):
         Every token except starts is a label once; the last row is padded.
 
         Args:
-            prefetch: int. Batches prepared ahead.
+            prefetch: int. Batches that TensorFlow prepares ahead.
 
         Returns:
-            `tf.data.Dataset`.
-
-        Raises:
-            ImportError: TensorFlow is not installed.
+            `tf.data.Dataset`; without TensorFlow a `keras.utils.PyDataset`.
         """
         starts, size = np.arange(0, self.num_tokens - 1, self.length), self.batch_size
         division = make_division()

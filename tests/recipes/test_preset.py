@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_tfm import pipelines
+from keras_tfm import pipelines, text
 from keras_tfm.recipes import (
     classification,
+    corpora,
     fine_tuning,
     preset,
     preset_cards,
+    tokenization,
     translation,
 )
 from tests.recipes.animals import flags_for, write_films, write_tsv
@@ -80,8 +82,34 @@ def test_a_card_shows_scores_command_and_example(
 
 
 def test_a_run_is_fine_tuned_from_a_preset(preset_flags, description):
-    flags = translation.Flags(init_from=preset_flags.out)
-    assert fine_tuning.load_parent(flags).vocabulary.size == 300
+    flags = translation.Flags(
+        init_from=preset_flags.out, dropout=0.1, length_penalty=1.0
+    )
+    parent = fine_tuning.load_parent(flags)
+    assert parent.vocabulary.size == 300
+    # The steps around the model stay, and the words of the run are added.
+    pairs = text.Pairs(["we have mice"] * 2, ["wir haben Mäuse"] * 2)
+    corpus = corpora.Corpus("", "en", "de", pairs, pairs, pairs, "", "", [])
+    model = translation.make_model(flags, parent.vocabulary, parent)
+    tokens = tokenization.make(flags, corpus, pathlib.Path("unused"), parent)
+    config = translation.make_translator(flags, model, corpus, tokens, parent).config
+    assert set(config.known_words) > {"mice", "we", "dogs"}
+    for name in ("protect", "match_numbers", "add_final_mark", "final_mark_words"):
+        assert getattr(config, name) == getattr(parent.config, name)
+    assert config.match_numbers and config.final_mark_words == 3
+
+
+def test_a_preset_without_steps_translates_text_as_it_is(
+    preset_flags, description, tmp_path
+):
+    plain = dataclasses.replace(
+        preset_flags, out=str(tmp_path / "plain"), text_steps=False, license="MIT"
+    )
+    stored = preset.main(plain)
+    assert stored["license"] == "MIT"
+    assert stored["arguments"]["suppress_ids"] == [0, 2]
+    config = pipelines.Translator.from_preset(plain.out).config
+    assert not config.has_steps and not config.known_words
 
 
 def test_fewer_positions_shorten_the_longest_source(

@@ -1,5 +1,7 @@
 """Products by weights in 8 bits."""
 
+import types
+
 import keras
 import numpy as np
 import pytest
@@ -107,6 +109,18 @@ def test_8_bits_need_pytorch():
     message = f"needs PyTorch.*is {keras.config.backend()}.*KERAS_BACKEND=torch"
     with pytest.raises(ValueError, match=message):
         runtime.Decoder(draw_transformer(), decode.Options(matmul_precision="int8"))
+
+
+@torch_only
+@pytest.mark.parametrize("precision", ["int8", "bfloat16"])
+def test_weights_on_another_device_are_rejected(precision):
+    import torch
+
+    class Model:
+        variables = (types.SimpleNamespace(value=torch.empty(1, device="meta")),)
+
+    with pytest.raises(ValueError, match=f"'float32' on meta.*got '{precision}'"):
+        runtime.compile.ModelWeights(Model(), precision)
 
 
 @torch_only
