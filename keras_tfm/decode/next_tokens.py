@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -219,6 +220,10 @@ def _sum_allowed_exponentials(logits, peak, suppressed, is_forced):
 
 
 def _sum_exponentials(logits, peak):
+    if keras.config.backend() == "torch":
+        # One pass, where PyTorch would write two more arrays as large as the
+        # logits. What XLA compiles writes none, and would need another maximum.
+        return ops.exp(ops.logsumexp(logits, axis=-1, keepdims=True) - peak)
     return ops.sum(ops.exp(logits - peak), axis=-1, keepdims=True)
 
 

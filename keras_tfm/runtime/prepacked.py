@@ -108,8 +108,12 @@ class DerivedWeight:
         return value
 
     def key(self) -> tuple:
-        """Returns a key that is equal for equal tensors."""
-        return id(self.origin), str(self.operations)
+        """Returns a key that is equal for equal matrices."""
+        value, origin = self.value(), self.origin
+        if value.untyped_storage().data_ptr() == origin.untyped_storage().data_ptr():
+            shape, strides = value.shape[-2:], value.stride()[-2:]
+            return id(origin), value.storage_offset(), shape, strides
+        return id(origin), str(self.operations)
 
 
 class PrepackedProduct(torch.nn.Module):
@@ -161,7 +165,10 @@ class PrepackedProduct(torch.nn.Module):
                 written to; else multiply as PyTorch does.
         """
         if not use_packed:
-            return torch.matmul(x, self.weight.value())
+            # The weight may have been captured with an axis of 1 before it.
+            value = self.weight.value()
+            shape = (1,) * (x.ndim - 2) + value.shape[-2:]
+            return torch.matmul(x, value.reshape(shape))
         version = self.weight.origin._version
         if version != self.version:
             self._pack()

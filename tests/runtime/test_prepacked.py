@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_tfm import decode, runtime
+from keras_tfm import decode, layers, runtime
 from tests.decode.conftest import draw_transformer, redraw
 from tests.runtime.test_bulk import as_ids, draw_rows
 
@@ -142,6 +142,20 @@ def test_one_weight_may_be_used_in_several_layouts(packs):
             call_without_gradients(call, x), call_without_gradients(function, x)
         )
     assert len(packs) == 3
+
+
+def test_a_single_text_and_a_batch_share_prepacked_weights(packs):
+    layer = layers.MultiHeadAttention(8, 2)
+    call, x = captured_layer(layer)
+    for rows in (1, 3, 1, 3, 1, 3):
+        np.testing.assert_allclose(
+            call_without_gradients(call, x[:rows]),
+            call_without_gradients(layer, x[:rows]),
+            rtol=1e-5,
+            atol=1e-5,
+        )
+    # The output projection of a single text sums in another order.
+    assert len(packs) == 5
 
 
 def test_only_weights_are_packed(packs):
