@@ -21,11 +21,14 @@ import tempfile
 
 import tyro
 
+from benchmarks import report
+from benchmarks.report import Column
+
 NEAR_TIE = 1e-4  # of scores, which are log-probabilities
 
 
 @dataclasses.dataclass(frozen=True)
-class Flags:
+class Flags(report.Flags):
     """Flags of this command."""
 
     model: str
@@ -44,6 +47,14 @@ class Flags:
     """Rows to measure, by their names in the table; all if empty."""
 
 
+COLUMNS = [
+    Column("program"),
+    Column("identical"),
+    Column("near ties"),
+    Column("others"),
+    Column("largest score difference", format=".1e"),
+    Column("BLEU", format=".2f"),
+]
 ROWS = {
     "tensorflow": ("tensorflow", "float32"),
     "jax": ("jax", "float32"),
@@ -148,8 +159,8 @@ def worker(flags, kind):
     print(json.dumps(hypotheses), file=output)
 
 
-def main(flags: Flags):
-    """Compares and prints the table."""
+def compare(flags):
+    """Yields the rows of the table."""
     import numpy as np
     import sacrebleu
 
@@ -159,10 +170,6 @@ def main(flags: Flags):
     with open(flags.reference, encoding="utf-8") as file:
         references = [line.rstrip("\n") for line in file]
     baseline = None
-    print(
-        "| program | identical | near ties | others | largest score difference | BLEU |"
-    )
-    print("|---|---|---|---|---|---|")
     for name in flags.rows or ROWS:
         backend, kind = ROWS[name]
         if kind == "shortlist" and not flags.shortlist:
@@ -183,11 +190,13 @@ def main(flags: Flags):
         identical = [abs(s - t) for (a, s), (b, t) in pairs if a == b]
         different = [abs(s - t) for (a, s), (b, t) in pairs if a != b]
         near_ties = sum(difference < NEAR_TIE for difference in different)
-        print(
-            f"| {name} | {len(identical)} | {near_ties} | "
-            f"{len(different) - near_ties} | {max(identical):.1e} | {bleu:.2f} |",
-            flush=True,
-        )
+        others = len(different) - near_ties
+        yield name, len(identical), near_ties, others, max(identical), bleu
+
+
+def main(flags: Flags):
+    """Compares and prints the table."""
+    report.report("agreement", flags, report.Table(COLUMNS, compare(flags)))
 
 
 if __name__ == "__main__":

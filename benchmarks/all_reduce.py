@@ -16,9 +16,13 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from typing import Literal
 
 import tyro
+
+from benchmarks import report
+from benchmarks.report import Column
 
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 SIZES = {"f32": 4, "bf16": 2, "f16": 2, "s32": 4, "u32": 4, "pred": 1, "s64": 8}
@@ -26,8 +30,8 @@ VOCABULARY = {"tiny": 10_000, "base": 37_000}
 ROWS, LENGTH = 64, 16
 
 
-@dataclasses.dataclass
-class Flags:
+@dataclasses.dataclass(frozen=True)
+class Flags(report.Flags):
     """What to count."""
 
     size: tuple[Literal["tiny", "base"], ...] = ("tiny", "base")
@@ -101,22 +105,24 @@ def count(size: str, devices: int, model_devices: int) -> tuple[int, dict[str, i
     return int(result.stdout.split()[-1]), collective_bytes(program)
 
 
-def main(flags: Flags) -> None:
-    """Prints the table."""
-    print("| model, parameters | devices | collectives, MB | bytes a parameter |")
-    print("|---|---|---|---|")
+def count_all(flags: Flags) -> Iterator[tuple]:
+    """Yields the rows of the table."""
     for size in flags.size:
         for devices in flags.devices:
             if devices % flags.model_devices:
                 continue
             parameters, totals = count(size, devices, flags.model_devices)
-            kinds = {kind: total for kind, total in totals.items() if total}
-            parts = ", ".join(f"{kind} {t / 1e6:.3f}" for kind, t in kinds.items())
-            print(
-                f"| {size}, {parameters:,} | {devices} | {parts or 0} | "
-                f"{sum(totals.values()) / parameters:.3f} |",
-                flush=True,
-            )
+            kinds = ", ".join(kind for kind in COLLECTIVES if totals[kind])
+            total = sum(totals.values())
+            yield size, parameters, devices, kinds, total / 1e6, total / parameters
+
+
+def main(flags: Flags) -> None:
+    """Prints the table."""
+    columns = [Column("model"), Column("parameters", format=",d"), Column("devices")]
+    columns += [Column("collectives"), Column("results", "MB", ".3f")]
+    columns += [Column("a parameter", "bytes", ".3f")]
+    report.report("all_reduce", flags, report.Table(columns, count_all(flags)))
 
 
 if __name__ == "__main__":

@@ -17,17 +17,20 @@ import pathlib
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 
 import tyro
 
+from benchmarks import report
+from benchmarks.report import Column
 from keras_tfm import text
 
 BATCHES = 2_000  # to time
 OPTIONS = {"batch_tokens": 8_192, "num_buckets": 8}
 
 
-@dataclasses.dataclass
-class Flags:
+@dataclasses.dataclass(frozen=True)
+class Flags(report.Flags):
     """What to measure."""
 
     folder: tyro.conf.Positional[str]
@@ -60,7 +63,6 @@ def encode(flags: Flags, folder: pathlib.Path, count: int) -> dict:
     text.encode_corpus(repeated, folder, vocabulary)
     size = sum(file.stat().st_size for file in folder.iterdir())
     return {
-        "pairs": count,
         "disk bytes a pair": size / count,
         "CPU microseconds a pair": 1e6 * (time.process_time() - start_cpu) / count,
         "seconds": time.perf_counter() - start,
@@ -98,18 +100,25 @@ def measure(folder: str) -> dict:
     return results | {"steps an epoch": batches.steps_per_epoch}
 
 
-def main(flags: Flags) -> None:
+def costs(flags: Flags) -> Iterator[tuple]:
     """Encodes two sizes, and measures each in a process of its own."""
-    if flags.open:
-        print(json.dumps(measure(flags.folder)))
-        return
     for count in (flags.pairs // 10, flags.pairs):
         folder = pathlib.Path(flags.folder) / f"{count}"
         results = {} if folder.exists() else encode(flags, folder, count)
         command = [sys.executable, "-m", "benchmarks.corpus", str(folder), "--open"]
         process = subprocess.run(command, check=True, capture_output=True)
         for name, value in (results | json.loads(process.stdout)).items():
-            print(f"{name:32} {value:14,.2f}", flush=True)
+            yield count, name, value
+
+
+def main(flags: Flags) -> None:
+    """Measures and prints the table."""
+    if flags.open:
+        print(json.dumps(measure(flags.folder)))
+        return
+    columns = [Column("pairs", format=",d"), Column("cost")]
+    columns += [Column("value", format=",.2f")]
+    report.report("corpus", flags, report.Table(columns, costs(flags)))
 
 
 if __name__ == "__main__":

@@ -19,9 +19,14 @@ import time
 
 import tyro
 
+from benchmarks import report
+from benchmarks.report import Column
+
+SPEEDS = ("median", "lowest", "highest")  # of the rounds
+
 
 @dataclasses.dataclass(frozen=True)
-class Flags:
+class Flags(report.Flags):
     """Flags of this command."""
 
     rows: tuple[str, ...] = ()
@@ -125,8 +130,8 @@ def source_ids(flags):
     return rows
 
 
-def main(flags: Flags):
-    """Measures and prints the table."""
+def measure(flags):
+    """Runs all programs in turn, and yields the rows of the table."""
     job = dataclasses.asdict(flags) | {"sources": source_ids(flags)}
     table = programs(flags.cores)
     names = flags.rows or tuple(table)
@@ -144,22 +149,21 @@ def main(flags: Flags):
             process.stdin.flush()
             times[name].append(read_answer(process)["seconds"])
     bleu = bleu_function(flags)
-    titles = ["program", "tokens per second", "range", "seconds of the first round"]
-    titles += ["BLEU"] if bleu else []
-    print("|", " | ".join(titles), "|")
-    print("|---" * len(titles) + "|")
     for name, (process, ready) in running.items():
         process.stdin.close()
         process.wait()
         speeds = sorted(ready["tokens"] / seconds for seconds in times[name])
-        cells = [
-            name,
-            f"{statistics.median(speeds):,.0f}",
-            f"{speeds[0]:,.0f} to {speeds[-1]:,.0f}",
-            f"{ready['first']:.1f}",
-        ]
-        cells += [f"{bleu(ready['ids']):.2f}"] if bleu else []
-        print("|", " | ".join(cells), "|", flush=True)
+        row = [name, statistics.median(speeds), speeds[0], speeds[-1], ready["first"]]
+        yield row + ([bleu(ready["ids"])] if bleu else [])
+
+
+def main(flags: Flags):
+    """Measures and prints the table."""
+    columns = [Column("program")]
+    columns += [Column(name, "tokens/s", ",.0f") for name in SPEEDS]
+    columns += [Column("first round", "s", ".1f")]
+    columns += [Column("BLEU", format=".2f")] if flags.reference else []
+    report.report("decode", flags, report.Table(columns, measure(flags)))
 
 
 def bleu_function(flags):

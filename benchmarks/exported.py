@@ -21,11 +21,14 @@ import time
 
 import tyro
 
+from benchmarks import report
+from benchmarks.report import Column
+
 SIZE = 32  # sentences of a batch
 
 
 @dataclasses.dataclass(frozen=True)
-class Flags:
+class Flags(report.Flags):
     """Flags of this command."""
 
     model: str
@@ -40,11 +43,20 @@ class Flags:
     """Rounds, in each of which every row runs in a new process."""
 
 
+COLUMNS = [
+    Column("program"),
+    Column("first batch", "s", ".1f"),
+    Column("batch of 32", "ms", ".0f"),
+    Column("of the translator", format=".2f"),
+    Column("one sentence", "ms", ".0f"),
+    Column("identical translations"),
+    Column("of"),
+]
 ROWS = ("translator", "plain graph", "compiled")
 
 
-def main(flags: Flags):
-    """Exports, measures, and prints the table."""
+def compare(flags):
+    """Exports and measures, and yields the rows of the table."""
     with tempfile.TemporaryDirectory() as folder:
         for kind in ROWS[1:]:
             export(flags, kind, folder)
@@ -53,8 +65,6 @@ def main(flags: Flags):
             for kind in ROWS:
                 results[kind].append(run_measurement(flags, kind, folder))
     expected = results["translator"][0]["translations"]
-    print("| | first batch | batch of 32 | one sentence | identical |")
-    print("|---|---|---|---|---|")
     baseline = statistics.median(run["batch"] for run in results["translator"])
     for kind, runs in results.items():
         first, batch, single = (
@@ -63,11 +73,13 @@ def main(flags: Flags):
         )
         pairs = zip(runs[0]["translations"], expected, strict=True)
         identical = sum(a == b for a, b in pairs)
-        ratio = batch / baseline
-        print(
-            f"| {kind} | {first:.1f} s | {1000 * batch:.0f} ms ({ratio:.2f}) | "
-            f"{1000 * single:.0f} ms | {identical} of {len(expected)} |"
-        )
+        times = first, 1000 * batch, batch / baseline, 1000 * single
+        yield kind, *times, identical, len(expected)
+
+
+def main(flags: Flags):
+    """Measures and prints the table."""
+    report.report("exported", flags, report.Table(COLUMNS, compare(flags)))
 
 
 def export(flags, kind, folder):

@@ -19,11 +19,14 @@ import time
 
 import tyro
 
+from benchmarks import report
+from benchmarks.report import Column
+
 PROCESS_START = time.perf_counter()
 
 
 @dataclasses.dataclass(frozen=True)
-class Flags:
+class Flags(report.Flags):
     """Flags of this command."""
 
     model: str
@@ -34,6 +37,7 @@ class Flags:
     """Beam size; 1 is greedy search; None: that of the model."""
 
 
+TIMES = ("loaded", "first sentence", "repeated", "whole file", "file repeated")
 ROWS = {
     "tensorflow": ("tensorflow", {}),
     "tensorflow, limit of 1,024 tokens": (
@@ -71,10 +75,8 @@ def measure(flags, options):
     print(json.dumps(times), file=sys.__stdout__, flush=True)
 
 
-def main(flags: Flags):
-    """Measures and prints the table."""
-    print("| | loaded | first sentence | repeated | whole file | repeated |")
-    print("|---|---|---|---|---|---|")
+def measure_all(flags):
+    """Yields the rows of the table, each from another process."""
     with tempfile.TemporaryDirectory() as cache:
         for name, (backend, options) in ROWS.items():
             environment = {**os.environ, "KERAS_BACKEND": backend}
@@ -89,8 +91,13 @@ def main(flags: Flags):
                 text=True,
             )
             times = json.loads(process.stdout)
-            row = " | ".join(f"{seconds:.2f} s" for seconds in times)
-            print(f"| {name} | {row} |", flush=True)
+            yield name, *times
+
+
+def main(flags: Flags):
+    """Measures and prints the table."""
+    columns = [Column("program")] + [Column(name, "s", ".2f") for name in TIMES]
+    report.report("first", flags, report.Table(columns, measure_all(flags)))
 
 
 if __name__ == "__main__":

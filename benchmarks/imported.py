@@ -20,13 +20,21 @@ import keras
 import sacrebleu
 import tyro
 
+from benchmarks import report
+from benchmarks.report import Column
 from keras_tfm import pipelines, zoo
 
+COLUMNS = [
+    Column("direction"),
+    Column("program"),
+    Column("BLEU", format=".2f"),
+    Column("equal to the engine's"),
+]
 FOLDERS = {"en-pt": "enpt-1693087644", "pt-en": "pten-1693087646"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Flags:
+class Flags(report.Flags):
     """Flags of this command."""
 
     directions: tuple[str, ...] = tuple(FOLDERS)
@@ -61,11 +69,9 @@ def translations(direction, source):
         yield name, translator(source, progress=sys.stderr.isatty())
 
 
-def main(flags: Flags):
-    """Compares and prints the table."""
+def compare(flags, notes):
+    """Yields the rows of the table, and adds the signature to the notes."""
     sides = {"en": read("eng", flags.rows), "pt": read("por-BR", flags.rows)}
-    print("| direction | program | BLEU | equal to the engine's |")
-    print("|---|---|---|---|")
     for direction in flags.directions:
         source, target = (sides[side] for side in direction.split("-"))
         expected = None
@@ -74,8 +80,15 @@ def main(flags: Flags):
             bleu = sacrebleu.BLEU()
             score = bleu.corpus_score(strings, [target]).score
             identical = sum(a == b for a, b in zip(strings, expected, strict=True))
-            print(f"| {direction} | {name} | {score:.2f} | {identical} |", flush=True)
-    print(bleu.get_signature())
+            yield direction, name, score, identical
+    notes.append(str(bleu.get_signature()))
+
+
+def main(flags: Flags):
+    """Compares and prints the table."""
+    notes: list[str] = []
+    table = report.Table(COLUMNS, compare(flags, notes), notes=notes)
+    report.report("imported", flags, table)
 
 
 if __name__ == "__main__":

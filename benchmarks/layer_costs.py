@@ -16,21 +16,23 @@ https://arxiv.org/abs/1706.03762
 """
 
 import dataclasses
-import json
 import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import tyro
+
+from benchmarks import report
+from benchmarks.report import Column
 
 KERNEL = 3  # k, positions of a convolution
 HEADS = 4
 
 
 @dataclasses.dataclass(frozen=True)
-class Flags:
+class Flags(report.Flags):
     """Flags of this command."""
 
     length: int = 64
@@ -43,8 +45,6 @@ class Flags:
     """Sequences of a batch, for the time."""
     repeats: int = 20
     """Calls, of which the median counts; 0 for no times."""
-    json: bool = False
-    """Print JSON instead of a table."""
 
 
 class Cost(NamedTuple):
@@ -180,30 +180,30 @@ def measure(name: str, flags: Flags) -> dict:
         "growth_with_length": counts[1] / counts[0],
         "growth_with_dim": counts[2] / counts[0],
     }
-    if flags.repeats:
-        row["milliseconds"] = [milliseconds(name, *shape, flags) for shape in shapes]
+    shapes = shapes if flags.repeats else []
+    row["milliseconds"] = [milliseconds(name, *shape, flags) for shape in shapes]
     return row
 
 
-def markdown(rows: list[dict], flags: Flags) -> str:
-    """Formats rows as a table."""
-    titles = ["layer", "operations", "sequential", "longest path"]
-    titles += [f"counted, n {flags.length}, d {flags.dim}", "2 n", "2 d"]
-    titles += ["ms", "ms, 2 n", "ms, 2 d"] if flags.repeats else []
-    lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
-    for row in rows:
-        cells = [row["layer"], row["operations"], row["sequential"], row["path"]]
-        cells += [f"{row['counted']:,.0f}"]
-        cells += [f"x {row[f'growth_with_{x}']:.2f}" for x in ("length", "dim")]
-        cells += [f"{value:.2f}" for value in row.get("milliseconds", ())]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
+def columns(flags: Flags) -> list[Column]:
+    """Returns the columns of the table."""
+    names = ["layer", "operations", "sequential", "longest path"]
+    counted = Column(f"counted, n {flags.length}, d {flags.dim}", format=",.0f")
+    growth = [Column(f"growth with {name}", format=".2f") for name in "nd"]
+    times = [Column(f"time{name}", "ms", ".2f") for name in ("", ", 2 n", ", 2 d")]
+    return [*map(Column, names), counted, *growth, *(times if flags.repeats else ())]
+
+
+def rows(flags: Flags) -> Iterator[tuple]:
+    """Yields the rows of the table."""
+    for name in COSTS:
+        *cells, times = measure(name, flags).values()
+        yield *cells, *times
 
 
 def main(flags: Flags) -> None:
     """Counts all layers and prints the table."""
-    rows = [measure(name, flags) for name in COSTS]
-    print(json.dumps(rows) if flags.json else markdown(rows, flags))
+    report.report("layer_costs", flags, report.Table(columns(flags), rows(flags)))
 
 
 if __name__ == "__main__":

@@ -25,9 +25,23 @@ import time
 import numpy as np
 import tyro
 
+from benchmarks import report
+from benchmarks.report import Column
+
+COLUMNS = [
+    Column("beam"),
+    Column("length"),
+    Column("step", "ms", ".1f"),
+    Column("speed", "tokens/s", ",.0f"),
+    Column("first batch", "s", ".1f"),
+    Column("its memory", "MB", ",.0f"),
+    Column("memory", "MB", ",.0f"),
+    Column("of the caches", format=".2f"),
+]
+
 
 @dataclasses.dataclass(frozen=True)
-class Flags:
+class Flags(report.Flags):
     """Flags of this command."""
 
     backend: str = "jax"
@@ -82,13 +96,8 @@ def measure(flags, beam_size, length):
     print(json.dumps([*numbers, cache / 2**20]), file=sys.__stdout__, flush=True)
 
 
-def main(flags: Flags):
-    """Measures and prints the table."""
-    print(
-        "| beam | length | ms per step | tokens per second | first | its memory, MB | "
-        "memory, MB | of the caches |"
-    )
-    print("|---|---|---|---|---|---|---|---|")
+def measure_all(flags):
+    """Yields the rows of the table, each from another process."""
     for beam_size, length in itertools.product(flags.beams, flags.lengths):
         job = json.dumps([dataclasses.asdict(flags), beam_size, length])
         process = subprocess.run(
@@ -99,12 +108,14 @@ def main(flags: Flags):
             text=True,
         )
         first, first_memory, seconds, memory, cache = json.loads(process.stdout)
-        print(
-            f"| {beam_size} | {length} | {1000 * seconds / length:.1f} | "
-            f"{flags.sentences * length / seconds:,.0f} | {first:.1f} s | "
-            f"{first_memory:,.0f} | {memory:,.0f} | {memory / cache:.2f} |",
-            flush=True,
-        )
+        speed = flags.sentences * length / seconds
+        sizes = first_memory, memory, memory / cache
+        yield beam_size, length, 1000 * seconds / length, speed, first, *sizes
+
+
+def main(flags: Flags):
+    """Measures and prints the table."""
+    report.report("lengths", flags, report.Table(COLUMNS, measure_all(flags)))
 
 
 if __name__ == "__main__":

@@ -24,6 +24,18 @@ import time
 
 import tyro
 
+from benchmarks import report
+from benchmarks.report import Column
+
+COLUMNS = [
+    Column("weights"),
+    Column("size", "MB", ".0f"),
+    Column("backend"),
+    Column("time", "s", ".1f"),
+    Column("peak", format=".2f"),
+    Column("after loading", format=".2f"),
+    Column("mapped", format=".2f"),
+]
 KINDS = {
     "safetensors": ("transformers", "model.safetensors"),
     "CTranslate2, float32": ("float32", "model.bin"),
@@ -32,7 +44,7 @@ KINDS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Flags:
+class Flags(report.Flags):
     """Flags of this command."""
 
     vocabulary_size: int = 60_000
@@ -96,10 +108,8 @@ def measure(folder, name):
     print(json.dumps(numbers), file=sys.__stdout__, flush=True)
 
 
-def main(flags: Flags):
-    """Measures and prints the table."""
-    print("| weights | MB | backend | seconds | peak | after loading | mapped |")
-    print("|---|---|---|---|---|---|---|")
+def measure_all(flags):
+    """Yields the rows of the table, each from another process."""
     with tempfile.TemporaryDirectory() as folder:
         job = [sys.executable, "-m", "benchmarks.loading", "write", folder]
         subprocess.run([*job, str(flags.vocabulary_size)], check=True)
@@ -123,9 +133,13 @@ def main(flags: Flags):
                 seconds, *sizes, parameters = json.loads(process.stdout)
                 # Relative to the float32 weights, also if the file holds int8.
                 weight_bytes = max(size, 4 * parameters)
-                row = " | ".join(f"{part / weight_bytes:.2f}" for part in sizes)
-                row = f"{size / 1e6:.0f} | {backend} | {seconds:.1f} | {row}"
-                print(f"| {kind} | {row} |", flush=True)
+                ratios = [memory / weight_bytes for memory in sizes]
+                yield kind, size / 1e6, backend, seconds, *ratios
+
+
+def main(flags: Flags):
+    """Measures and prints the table."""
+    report.report("loading", flags, report.Table(COLUMNS, measure_all(flags)))
 
 
 if __name__ == "__main__":

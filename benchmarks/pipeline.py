@@ -14,15 +14,25 @@ import keras
 import numpy as np
 import tyro
 
+from benchmarks import report
+from benchmarks.report import Column
 from keras_tfm import text
 from keras_tfm.models import transformer_tiny
 from keras_tfm.training import SmoothedCrossentropy
 
+RATES = [
+    Column("pipeline"),
+    Column("rate", "target tokens/s", ",.0f"),
+    Column("times training", format=",.1f"),
+]
+PADDING = [Column("buckets")]
+PADDING += [Column(f"{side} padding", "", ".1%") for side in ("source", "target")]
+PADDING += [Column("total", "", ".1%")]
 MULTI30K = "multi30k/tok/train.lc.norm.tok.{}.gz"
 
 
 @dataclasses.dataclass(frozen=True)
-class Flags:
+class Flags(report.Flags):
     """Flags of this command."""
 
     source: str = ""  # file of sources; empty: Multi30k, English
@@ -101,15 +111,17 @@ def main(flags: Flags):
     if flags.train_steps:
         baseline = training_rate(plain, vocabulary, flags.train_steps)
         rates[f"training, tiny, {keras.backend.backend()}"] = baseline
-    print("| pipeline | target tokens per second | times training |\n|---|---|---|")
-    for name, rate in rates.items():
-        times = f"{rate / baseline:,.1f}" if baseline else ""
-        print(f"| {name} | {rate:,.0f} | {times} |")
-    print("\n| buckets | source padding | target padding | total |\n|---|---|---|---|")
-    for count in (4, 8, 11, 12, 16):
-        batches = text.Batches(pairs, vocabulary, num_buckets=count, **budget)
-        fractions = [f"{fraction:.1%}" for fraction in batches.padding.values()]
-        print(f"| {count} | {' | '.join(fractions)} |")
+    rows = (
+        (name, rate, rate / baseline if baseline else None)
+        for name, rate in rates.items()
+    )
+    bucketed = (
+        (count, text.Batches(pairs, vocabulary, num_buckets=count, **budget))
+        for count in (4, 8, 11, 12, 16)
+    )
+    padding = ((count, *batches.padding.values()) for count, batches in bucketed)
+    tables = report.Table(RATES, rows), report.Table(PADDING, padding)
+    report.report("pipeline", flags, *tables)
 
 
 if __name__ == "__main__":

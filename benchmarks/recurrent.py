@@ -23,9 +23,20 @@ import time
 import numpy as np
 import tyro
 
+from benchmarks import report
+from benchmarks.report import Column
+
+COLUMNS = [
+    Column("network"),
+    Column("parameters", format=",d"),
+    Column("length"),
+    Column("training step", "ms", ",.0f"),
+    Column("decoding step", "ms", ".1f"),
+]
+
 
 @dataclasses.dataclass(frozen=True)
-class Flags:
+class Flags(report.Flags):
     """Flags of this command."""
 
     backend: str = "jax"
@@ -123,12 +134,8 @@ def measure(flags, kind):
         print(json.dumps(numbers), file=sys.__stdout__, flush=True)
 
 
-def main(flags: Flags):
-    """Measures and prints the table."""
-    titles = ["network", "parameters", "length"]
-    titles += ["ms per training step", "ms per decoding step"]
-    print("|", " | ".join(titles), "|")
-    print("|---|---|---|---|---|")
+def measure_all(flags):
+    """Yields the rows of the table; each network has a process of its own."""
     for kind in KINDS:
         job = json.dumps([dataclasses.asdict(flags), kind])
         process = subprocess.run(
@@ -139,12 +146,12 @@ def main(flags: Flags):
             text=True,
         )
         for line in process.stdout.splitlines():
-            parameters, length, training_ms, decoding_ms = json.loads(line)
-            print(
-                f"| {kind} | {parameters:,} | {length} | {training_ms:,.0f} | "
-                f"{decoding_ms:.1f} |",
-                flush=True,
-            )
+            yield kind, *json.loads(line)
+
+
+def main(flags: Flags):
+    """Measures and prints the table."""
+    report.report("recurrent", flags, report.Table(COLUMNS, measure_all(flags)))
 
 
 if __name__ == "__main__":

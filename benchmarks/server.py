@@ -26,12 +26,26 @@ import time
 
 import tyro
 
+from benchmarks import report
+from benchmarks.report import Column
+
+COLUMNS = [
+    Column("server"),
+    Column("clients"),
+    Column("rate", "requests/s", ".1f"),
+    Column("median", "ms", ",.0f"),
+    Column("95%", "ms", ",.0f"),
+    Column("99%", "ms", ",.0f"),
+    Column("memory after a minute", "MB", ",.0f"),
+    Column("at the end", "MB", ",.0f"),
+    Column("answers"),
+]
 SERVE = "import sys; from keras_tfm.cli import main; sys.exit(main())"
 NO_BATCHES = ("--batch-size", "1")
 
 
 @dataclasses.dataclass(frozen=True)
-class Flags:
+class Flags(report.Flags):
     """Flags of this command."""
 
     model: str
@@ -182,21 +196,18 @@ async def load_with_dying_worker(server, address, expected, flags):
     return results
 
 
-def print_row(server, name, clients, times, kinds, total_seconds, megabytes):
-    """Prints a row of the table."""
+def make_row(server, name, clients, times, kinds, total_seconds, megabytes):
+    """Returns a row of the table."""
     rate = len(times) / total_seconds
     percentiles = statistics.quantiles(times, n=100, method="inclusive")
     median, p95, p99 = (1000 * percentiles[i] for i in (49, 94, 98))
     answers = ", ".join(f"{count} x {kind}" for kind, count in kinds.most_common())
-    print(
-        f"| {name} | {clients} | {rate:.1f} | {median:.0f} | {p95:.0f} "
-        f"| {p99:.0f} | {megabytes:.0f} | {server.megabytes():.0f} | {answers} |",
-        flush=True,
-    )
+    sizes = megabytes, server.megabytes()
+    return name, clients, rate, median, p95, p99, *sizes, answers
 
 
-def main(flags: Flags):
-    """Measures and prints the table."""
+def measure(flags):
+    """Yields the rows of the table."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     with open(flags.text, encoding="utf-8") as file:
         texts = [line.strip() for line in file]
@@ -204,10 +215,6 @@ def main(flags: Flags):
     texts = [text for text in texts if 0 < len(text.split()) <= max_words]
     texts = list(dict.fromkeys(texts[: flags.rows]))
     expected = dict(zip(texts, translate(flags, texts), strict=True))
-    titles = ["server", "clients", "requests per second", "median, ms", "95%", "99%"]
-    titles += ["MB after a minute", "MB at the end", "answers"]
-    print("|", " | ".join(titles), "|")
-    print("|---" * len(titles) + "|")
     servers = {"batches": ()} | ({"none": NO_BATCHES} if flags.unbatched else {})
     for name, options in servers.items():
         server = Server(flags, *options)
@@ -218,10 +225,15 @@ def main(flags: Flags):
                 loading = load_and_watch_memory(
                     server, address, expected, clients, flags
                 )
-                print_row(server, name, clients, *asyncio.run(loading))
+                yield make_row(server, name, clients, *asyncio.run(loading))
             if name == "batches" and flags.workers > 1:
                 dying = load_with_dying_worker(server, address, expected, flags)
-                print_row(server, "a worker dies", 32, *asyncio.run(dying))
+                yield make_row(server, "a worker dies", 32, *asyncio.run(dying))
+
+
+def main(flags: Flags):
+    """Measures and prints the table."""
+    report.report("server", flags, report.Table(COLUMNS, measure(flags)))
 
 
 def translate(flags, texts):

@@ -12,20 +12,21 @@ padding; loss, gradients, clipping and Adam are part of a step.
 """
 
 import dataclasses
-import platform
 import statistics
 import time
 
 import tyro
 
-from benchmarks.decode import read_answer, start
+from benchmarks import report
+from benchmarks.decode import SPEEDS, read_answer, start
+from benchmarks.report import Column
 
 PEERS = "benchmarks.training_peers"
 PRECISIONS = ("float32", "bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
-class Flags:
+class Flags(report.Flags):
     """Flags of this command."""
 
     rows: tuple[str, ...] = ()
@@ -61,8 +62,8 @@ def programs():
     return rows
 
 
-def main(flags: Flags):
-    """Measures and prints the table."""
+def measure(flags, notes):
+    """Yields the rows of the table, and adds rates of products to the notes."""
     table, job = programs(), dataclasses.asdict(flags)
     names = flags.rows or tuple(table)
     unknown = [name for name in names if name not in table]
@@ -86,11 +87,8 @@ def main(flags: Flags):
         precision: running[precision][1]["flops"] / min(seconds[precision])
         for precision in PRECISIONS
     }
-    print(f"{platform.processor() or platform.machine()}, {flags}")
     for precision, ceiling in ceilings.items():
-        print(f"Products in {precision}: {ceiling / 1e9:,.0f} GFLOP/s")
-    print("| program | tokens per second | range | of the products | first step, s |")
-    print("|---|---|---|---|---|")
+        notes.append(f"Products in {precision}: {ceiling / 1e9:,.0f} GFLOP/s.")
     tokens = flags.steps * flags.batch_size * flags.length
     for name in names:
         _, ready = running[name]
@@ -98,17 +96,21 @@ def main(flags: Flags):
         median = statistics.median(speeds)
         precision = table[name][2]["precision"]
         flops = flags.steps * ready["flops"] * median / tokens
-        cells = [
-            name,
-            f"{median:,.0f}",
-            f"{speeds[0]:,.0f} to {speeds[-1]:,.0f}",
-            f"{flops / ceilings[precision]:.0%}",
-            f"{ready['first']:.1f}",
-        ]
-        print("|", " | ".join(cells), "|", flush=True)
+        rate = flops / ceilings[precision]
+        yield name, median, speeds[0], speeds[-1], rate, ready["first"]
     for process, _ in running.values():
         process.stdin.close()
         process.wait()
+
+
+def main(flags: Flags):
+    """Measures and prints the table."""
+    columns = [Column("program")]
+    columns += [Column(name, "tokens/s", ",.0f") for name in SPEEDS]
+    columns += [Column("of the products", "", ".0%"), Column("first step", "s", ".1f")]
+    notes: list[str] = []
+    table = report.Table(columns, measure(flags, notes), notes=notes)
+    report.report("training", flags, table)
 
 
 if __name__ == "__main__":
