@@ -190,8 +190,8 @@ def compare(flags):
         identical = [abs(s - t) for (a, s), (b, t) in pairs if a == b]
         different = [abs(s - t) for (a, s), (b, t) in pairs if a != b]
         near_ties = sum(difference < NEAR_TIE for difference in different)
-        others = len(different) - near_ties
-        yield name, len(identical), near_ties, others, max(identical), bleu
+        remaining = len(different) - near_ties
+        yield name, len(identical), near_ties, remaining, max(identical), bleu
 
 
 def main(flags: Flags):

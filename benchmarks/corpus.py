@@ -100,15 +100,17 @@ def measure(folder: str) -> dict:
     return results | {"steps an epoch": batches.steps_per_epoch}
 
 
-def costs(flags: Flags) -> Iterator[tuple]:
-    """Encodes two sizes, and measures each in a process of its own."""
-    for count in (flags.pairs // 10, flags.pairs):
+def costs(flags: Flags, counts: tuple[int, ...]) -> Iterator[tuple]:
+    """Encodes corpora, measures each in its own process, and yields rows."""
+    results = []
+    for count in counts:
         folder = pathlib.Path(flags.folder) / f"{count}"
-        results = {} if folder.exists() else encode(flags, folder, count)
+        encoding = {} if folder.exists() else encode(flags, folder, count)
         command = [sys.executable, "-m", "benchmarks.corpus", str(folder), "--open"]
         process = subprocess.run(command, check=True, capture_output=True)
-        for name, value in (results | json.loads(process.stdout)).items():
-            yield count, name, value
+        results.append(encoding | json.loads(process.stdout))
+    for name in dict.fromkeys(name for costs in results for name in costs):
+        yield name, *(costs.get(name) for costs in results)
 
 
 def main(flags: Flags) -> None:
@@ -116,9 +118,10 @@ def main(flags: Flags) -> None:
     if flags.open:
         print(json.dumps(measure(flags.folder)))
         return
-    columns = [Column("pairs", format=",d"), Column("cost")]
-    columns += [Column("value", format=",.2f")]
-    report.report("corpus", flags, report.Table(columns, costs(flags)))
+    counts = flags.pairs // 10, flags.pairs
+    columns = [Column("cost")]
+    columns += [Column(f"{count:,} pairs", format=",.2f") for count in counts]
+    report.report("corpus", flags, report.Table(columns, costs(flags, counts)))
 
 
 if __name__ == "__main__":
