@@ -24,7 +24,6 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing/index.md",
     "SECURITY.md": "security.md",
-    "benchmarks/README.md": "benchmarks.md",
     "keras_tfm/recipes/README.md": "recipes.md",
     "notebooks/README.md": "tutorials/index.md",
 }
