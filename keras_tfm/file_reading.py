@@ -135,6 +135,35 @@ class Config(dict):
         """
         return self.typed(name, int, default)
 
+    def natural(self, name: str) -> int:
+        """Returns an integer of 0 or more.
+
+        Args:
+            name: str.
+
+        Raises:
+            ValueError: the value is another, or absent.
+        """
+        if (value := self.integer(name)) < 0:
+            raise ValueError(
+                f"{self.file}: `{name}` must not be below 0; got {value}. Download "
+                "the file again."
+            )
+        return value
+
+    def naturals(self, name: str, keys: Iterable[str]) -> dict[str, int]:
+        """Returns an object of integers of 0 or more.
+
+        Args:
+            name: str.
+            keys: str, those that it must have.
+
+        Raises:
+            ValueError: a value is another, or absent.
+        """
+        values = Config(self.typed(name, dict), self.file)
+        return {key: values.natural(key) for key in keys}
+
     def number(self, name: str, default: Any = REQUIRED) -> float:
         """Returns a finite number; bools are rejected.
 

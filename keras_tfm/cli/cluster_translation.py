@@ -111,7 +111,7 @@ def _open_folder(folder, identity):
     folder.mkdir(parents=True, exist_ok=True)
     note, text = folder / JOB, json.dumps(identity, sort_keys=True)
     if any(folder.iterdir()):
-        if not note.is_file() or note.read_text(encoding="utf-8") != text:
+        if not note.is_file() or note.read_bytes() != text.encode():
             raise ValueError(
                 f"--output must be an empty folder, or that of the same command; got "
                 f"{os.fspath(folder)!r}, which holds other files, or the output of "

@@ -75,7 +75,7 @@ class Output:
             self._note.write_text(note, encoding="utf-8")
             return
         self._truncate_to_whole_lines()
-        if self._note.read_text(encoding="utf-8") != note:
+        if self._note.read_bytes() != note.encode():
             if self.num_written:
                 raise ValueError(
                     f"{os.fspath(self._part)!r} belongs to another model, other flags "

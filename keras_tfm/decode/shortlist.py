@@ -174,14 +174,17 @@ class Shortlist:
             **options: arguments of `Shortlist`.
 
         Raises:
-            ValueError: a line of another form, or no line with tokens of both
-                vocabularies.
+            ValueError: the file is no UTF-8, has a line of another form, or no
+                line with tokens of both vocabularies.
         """
         target_tokens = tokens if target_tokens is None else target_tokens
         source_ids = {token: i for i, token in enumerate(tokens)}
         target_ids = {token: i for i, token in enumerate(target_tokens)}
         entries = []
-        with open(path, encoding="utf-8") as file:
+        with (
+            reading(path, "lexical probabilities"),
+            open(path, encoding="utf-8") as file,
+        ):
             for number, line in enumerate(file, 1):
                 try:
                     target, source, probability = line.split()

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from keras_tfm.decode.protocol import Decodable
+from keras_tfm.file_reading import reading
 from keras_tfm.pipelines.alignment import realign, word_ranges
 from keras_tfm.pipelines.base_translator import BaseTranslator
 from keras_tfm.pipelines.protection import find_spans
@@ -53,10 +54,19 @@ class Glossary:
     """
 
     def __init__(self, terms: Mapping[str, str] | str | os.PathLike):
-        if not isinstance(terms, Mapping):
-            terms = _read(pathlib.Path(terms))
         self.terms: Terms = {}
         self._lengths: dict[str, list[int]] = {}  # of terms, by first word
+        if isinstance(terms, Mapping):
+            self._add(terms)
+            return
+        fix = "Write a term and its translation in each row, in UTF-8."
+        with reading(terms, "a glossary", fix):
+            self._add(_read(pathlib.Path(terms)))
+
+    def __repr__(self) -> str:
+        return f"<Glossary: {len(self.terms):,} terms>"
+
+    def _add(self, terms):
         for term, translation in terms.items():
             for text in check_texts([term, translation]):
                 if not text.strip():
@@ -70,9 +80,6 @@ class Glossary:
             lengths = self._lengths.setdefault(first, [])
             if len(term) not in lengths:
                 bisect.insort(lengths, len(term), key=lambda length: -length)
-
-    def __repr__(self) -> str:
-        return f"<Glossary: {len(self.terms):,} terms>"
 
     def find(self, text: str) -> Terms:
         """Returns the terms that a text has, with their translations.

@@ -5,6 +5,7 @@ import pathlib
 import re
 from collections.abc import Iterable
 
+from keras_tfm.file_reading import reading
 from keras_tfm.pipelines import pretrained
 from keras_tfm.pipelines.pivoting import auto_target, pivot_names, routes_to
 
@@ -39,7 +40,9 @@ def known_weaknesses(name: str | os.PathLike | pretrained.Preset) -> list[str]:
     card = pathlib.Path(folder, "README.md")
     if not isinstance(folder, pathlib.Path) or not card.is_file():
         return []
-    _, _, section = card.read_text("utf-8").partition(f"\n{WEAKNESSES}\n")
+    with reading(card, "a model card"):
+        text = card.read_text("utf-8")
+    _, _, section = text.partition(f"\n{WEAKNESSES}\n")
     section = section.partition("\n## ")[0]
     items = re.split(r"^\* ", section, flags=re.MULTILINE)[1:]
     return [_plain(item) for item in items]

@@ -74,7 +74,8 @@ def model_card(folder: pathlib.Path, name: str) -> str:
         name: str, `"hf://owner/name"`.
     """
     file, preset = folder / repositories.CARD, read_json(folder / "preset.json")
-    text = file.read_text(encoding="utf-8") if file.is_file() else ""
+    with reading(file, "a model card"):
+        text = file.read_text(encoding="utf-8") if file.is_file() else ""
     if text.startswith("---\n"):
         return text
     task = PRESET_TASKS.get(preset.get("task"))

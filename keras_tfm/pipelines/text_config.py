@@ -209,6 +209,8 @@ def _strings(name, value):
 
 def _token_ids(name, value):
     ids = tuple(value) if isinstance(value, Sequence) else None
-    if ids is None or not all(isinstance(i, Integral) and i >= 0 for i in ids):
-        raise ValueError(f"`{name}` must be a list of token ids; got {value!r}.")
+    if ids is None or not all(isinstance(i, Integral) and i > 0 for i in ids):
+        raise ValueError(
+            f"`{name}` must be a list of token ids above 0; got {value!r:.200}."
+        )
     return tuple(map(int, ids))

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from keras_tfm.decode.hypotheses import Hypotheses
+from keras_tfm.decode.inputs import id_lists
 from keras_tfm.decode.options import Options
 from keras_tfm.decode.protocol import Decodable
 from keras_tfm.engines.choice import make_decoder
@@ -465,6 +466,9 @@ def _prefixed(target_prefix, texts):
 
 def _configure(translator, config, decoder):
     """Sets the attributes that `Translator.replace` may change."""
+    size = getattr(translator.model, "vocabulary_size", None)
+    for name in ("source_prefix", "source_suffix"):
+        id_lists(name, [getattr(config, name)], size)
     lengths = filter(None, (config.max_source_length, decoder.max_positions))
     translator.config = dataclasses.replace(config, max_source_length=min(lengths))
     translator.segmenter = translator.segmenter.replace(config.splitter)

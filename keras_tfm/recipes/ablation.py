@@ -26,6 +26,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from keras_tfm.file_reading import Config, read_json
 from keras_tfm.models import stacks
 from keras_tfm.models.configurations import TABLE_3, TABLE_3_BASE
 from keras_tfm.recipes import configuration, runs, translation, translation_defaults
@@ -179,16 +180,16 @@ def check_folder(flags: Flags, out: pathlib.Path) -> None:
         if name not in CHANGEABLE
     }
     values = json.loads(json.dumps(values))  # lists for tuples, as when read back
-    stored = json.loads(file.read_text("utf-8")) if file.exists() else values
+    stored = read_json(file) if file.exists() else values
     changes = [
-        f"{name}: {stored.get(name)!r} before, {value!r} now"
+        f"{name}: {stored.get(name)!r:.60} before, {value!r} now"
         for name, value in values.items()
         if stored.get(name) != value
     ]
     if changes:
         raise ValueError(
-            f"--out {out} holds a table with other flags ({'; '.join(changes)}). Name "
-            "another folder with --out, or remove that one."
+            f"--out {out} holds a table with other flags ({'; '.join(changes)}, by its "
+            f"{file.name}). Name another folder with --out, or remove that one."
         )
     out.mkdir(parents=True, exist_ok=True)
     runs.write_json(file, values)
@@ -313,14 +314,19 @@ def command_of(flags: translation.Flags) -> list[str]:
 
 
 def finished_results(row: Row, out: pathlib.Path) -> dict[int, dict]:
-    """Reads the results of the finished runs of a row, by their seed."""
-    files = out.glob(f"{row.name}-seed*/result.json")
-    results = [json.loads(file.read_text("utf-8")) for file in files]
-    by_seed = {
-        result["flags"]["seed"]: result
-        for result in results
-        if result["flags"]["epochs"] == row.flags.epochs
-    }
+    """Reads the results of the finished runs of a row, by their seed.
+
+    Raises:
+        ValueError: a file is damaged.
+    """
+    by_seed = {}
+    for file in out.glob(f"{row.name}-seed*/result.json"):
+        result = Config(read_json(file), file)
+        flags = Config(result.typed("flags", dict), file)
+        for name in AVERAGED:
+            result.number(name)
+        if flags.integer("epochs") == row.flags.epochs:
+            by_seed[flags.integer("seed")] = result
     return dict(sorted(by_seed.items()))
 
 

@@ -21,7 +21,7 @@ import types
 from typing import Any
 
 from keras_tfm import pipelines, zoo
-from keras_tfm.file_reading import read_json
+from keras_tfm.file_reading import read_json, reading
 from keras_tfm.pipelines import spelling
 from keras_tfm.recipes import (
     augmentation,
@@ -367,14 +367,17 @@ def run_values(
     flags: Flags, trained: translation.Flags | classification.Flags, result: dict
 ) -> dict:
     """Returns the values that the cards of all tasks have."""
-    notes = flags.notes and pathlib.Path(flags.notes).read_text(encoding="utf-8")
+    notes = ""
+    if flags.notes:
+        with reading(flags.notes, "the notes of a model card"):
+            notes = pathlib.Path(flags.notes).read_text(encoding="utf-8").strip()
     return {
         "parameters": result["parameters"],
         "backend": result["versions"]["backend"],
         "commit": result["versions"]["commit"],
         "finished": result["finished"],
         "flags": preset_cards.command_flags(trained),
-        "notes": (notes or "").strip(),
+        "notes": notes,
     }
 
 

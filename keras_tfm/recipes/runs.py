@@ -239,7 +239,7 @@ def check_folder(out: pathlib.Path, values: dict, resumable: Iterable[str]) -> N
         return
     stored = read_json(out / "flags.json")
     changes = [
-        f"{FLAG_NAMES.get(name, name)}: {stored.get(name)!r} before, {value!r} now"
+        f"{FLAG_NAMES.get(name, name)}: {stored.get(name)!r:.60} before, {value!r} now"
         for name, value in values.items()
         if name not in resumable
         # A flag that the older run did not have yet counts as unset.

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from keras_tfm.file_reading import reading
+
 if TYPE_CHECKING:  # the command line reads this without Starlette
     from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -92,13 +94,15 @@ def read_key(file: str | os.PathLike | None) -> str | None:
         str, or None without file and variable.
 
     Raises:
-        OSError: the file cannot be read.
-        ValueError: the key is empty, or has other characters than visible
-            ASCII.
+        FileNotFoundError: there is no such file.
+        ValueError: the file cannot be read, or the key is empty, or has other
+            characters than visible ASCII.
     """
     place, key = KEY_VARIABLE, os.environ.get(KEY_VARIABLE)
     if file is not None:
-        place, key = "--api-key-file", pathlib.Path(file).read_text("utf-8").strip()
+        with reading(file, "an API key", "Make one by `openssl rand -hex 32`."):
+            key = pathlib.Path(file).read_text("utf-8").strip()
+        place = f"--api-key-file {os.fspath(file)!r}"
     if key is not None and not re.fullmatch("[!-~]+", key):
         raise ValueError(
             f"{place} must hold one key of visible ASCII characters; got "

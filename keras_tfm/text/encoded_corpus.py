@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 
 FORMAT = 1
 METADATA, IDS, STARTS, LENGTHS = "metadata.json", "ids.bin", "starts.bin", "lengths.bin"
+ID_TYPES = ("uint16", "uint32")
 SIDES = ("source", "target")
 MAX_TEXT_TOKENS = 65_000  # of a text; lengths are uint16
 HELD_OUT = ("validation", "test")
@@ -29,21 +31,47 @@ class EncodedFiles:
     """The arrays of one encoded folder, mapped into memory.
 
     Attributes:
+        folder: path.
         ids: int array, for each pair the tokens of its source and its target.
         starts: uint64 `(N,)`, where each pair starts in `ids`.
         lengths: uint16 `(N, 2)`, tokens of source and target.
     """
 
+    folder: pathlib.Path
     ids: np.ndarray
     starts: np.ndarray
     lengths: np.ndarray
 
-    def rows(self, side: int, indices: np.ndarray, length: int) -> np.ndarray:
-        """Returns the first tokens of some texts, int32 `(B, length)`."""
+    def rows(
+        self, side: int, indices: np.ndarray, length: int, vocabulary_size: int
+    ) -> np.ndarray:
+        """Returns the first tokens of some texts, int32 `(B, length)`.
+
+        Raises:
+            ValueError: the files do not fit each other, or an id is not below
+                `vocabulary_size`.
+        """
         counts, starts = self.lengths[indices], self.starts[indices]
+        ends = starts + counts.sum(axis=1)
+        is_last = indices == len(self.starts) - 1
+        following = self.starts[np.where(is_last, indices, indices + 1)]
+        is_whole = (starts <= ends) & (ends <= len(self.ids))
+        is_whole &= ends == np.where(is_last, len(self.ids), following)
+        self._check(is_whole, indices)
         if side:
             starts = starts + counts[:, 0]
-        return padded_rows(self.ids, starts, counts[:, side], length)
+        rows = padded_rows(self.ids, starts, counts[:, side], length)
+        self._check(((rows >= 0) & (rows < vocabulary_size)).all(axis=1), indices)
+        return rows
+
+    def _check(self, fits, indices):
+        check(
+            fits.all(),
+            f"{self.folder}: the files {IDS}, {STARTS} and {LENGTHS} must fit each "
+            "other and the vocabulary",
+            "Copy the folder again, or encode the text again.",
+            pair=indices[~fits][:1].tolist(),
+        )
 
 
 class EncodedCorpus:
@@ -208,7 +236,7 @@ class EncodedCorpus:
 
     def _held_out(self, name):
         files = [folder / f"{name}.jsonl" for folder in self.folders]
-        sets = [read_pairs(file) for file in files if file.exists()]
+        sets = [read_held_out(file) for file in files if file.exists()]
         rows: Iterator = (pair for pairs in sets for pair in pairs)
         return Pairs(*zip(*rows, strict=True), name=name) if sets else None
 
@@ -224,6 +252,7 @@ class EncodedSide:
     def __init__(self, corpus: EncodedCorpus, side: int):
         self._files, self._boundaries = corpus.files, corpus.boundaries
         self._side = side
+        self._size = (corpus.vocabulary, corpus.target_vocabulary)[side].size
         columns = [files.lengths[:, side] for files in self._files]
         # One folder stays in its file; several take two bytes a pair.
         self.lengths = columns[0] if len(columns) == 1 else np.concatenate(columns)
@@ -238,14 +267,17 @@ class EncodedSide:
         Returns:
             int32 `(B, length)`, padded with 0.
         """
+        indices = np.asarray(indices)
         if len(self._files) == 1:
-            return self._files[0].rows(self._side, indices, length)
+            return self._files[0].rows(self._side, indices, length, self._size)
         rows = np.zeros((len(indices), length), "int32")
         folder_of = np.searchsorted(self._boundaries, indices, side="right") - 1
         for number in np.unique(folder_of):
             is_here = folder_of == number
             local = indices[is_here] - self._boundaries[number]
-            rows[is_here] = self._files[number].rows(self._side, local, length)
+            rows[is_here] = self._files[number].rows(
+                self._side, local, length, self._size
+            )
         return rows
 
 
@@ -277,13 +309,45 @@ def read_metadata(folder: pathlib.Path) -> Config:
         format=metadata.get("format"),
     )
     for name in ("pairs", "source_tokens", "target_tokens", "crc32"):
-        if metadata.integer(name) < 0:
-            raise ValueError(f"{file}: `{name}` must not be below 0. Copy it again.")
-    for name in ("vocabulary", "target_vocabulary", "id_type", "vocabulary_sha256"):
-        metadata.string(name)
-    metadata.typed("dropped", dict)
+        metadata.natural(name)
+    if metadata.string("id_type") not in ID_TYPES:
+        raise ValueError(
+            f"{file}: `id_type` must be one of {ID_TYPES}; got "
+            f"{metadata['id_type']!r:.60}. Copy the folder again."
+        )
+    metadata.string("vocabulary_sha256")
+    check_names(file, [metadata["vocabulary"], metadata["target_vocabulary"]])
+    metadata.naturals("dropped", metadata.typed("dropped", dict))
     metadata.typed("languages", list, None)
     return metadata
+
+
+def check_names(file: pathlib.Path, names: Sequence[Any]) -> None:
+    """Rejects names of vocabularies that are not in the folder of a file.
+
+    Args:
+        file: path of the file that names them.
+        names: list of str.
+
+    Raises:
+        ValueError: one is no str, or the path of another folder.
+    """
+    for name in names:
+        if not isinstance(name, str) or not name or os.path.basename(name) != name:
+            raise ValueError(
+                f"{file} must name vocabularies in its folder; got {name!r:.80}. Copy "
+                "the folder again."
+            )
+
+
+def read_held_out(file: pathlib.Path) -> Pairs:
+    """Reads validation or test pairs.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    columns = dict(zip(("source_column", "target_column"), SIDES, strict=True))
+    return read_pairs(file, **columns, max_bad_rate=0)
 
 
 def vocabulary_sha256(vocabulary: SubwordVocabulary) -> str:
@@ -298,6 +362,7 @@ def _open_files(folder, metadata):
     num_ids = metadata["source_tokens"] + metadata["target_tokens"]
     with reading(folder / METADATA, "the sizes of an encoded corpus"):
         return EncodedFiles(
+            folder,
             _map(folder / IDS, metadata["id_type"], (num_ids,)),
             _map(folder / STARTS, "uint64", (num_pairs,)),
             _map(folder / LENGTHS, "uint16", (num_pairs, 2)),

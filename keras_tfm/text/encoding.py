@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_tfm.file_reading import Config, read_json, reading
 from keras_tfm.text.checks import check
 from keras_tfm.text.encoded_corpus import (
     FORMAT,
@@ -22,7 +23,9 @@ from keras_tfm.text.encoded_corpus import (
     METADATA,
     STARTS,
     EncodedCorpus,
+    check_names,
     is_encoded,
+    read_held_out,
     vocabulary_sha256,
 )
 from keras_tfm.text.files import chunks
@@ -182,10 +185,9 @@ class CorpusWriter(contextlib.AbstractContextManager):
         for name in HELD_OUT:
             file = self.part / f"{name}.jsonl"
             if file.exists():
-                with file.open(encoding="utf-8") as lines:
-                    for row in map(json.loads, lines):
-                        self._held_out[0].add(row["source"])
-                        self._held_out[1].add(row["target"])
+                pairs = read_held_out(file)
+                self._held_out[0].update(pairs.source)
+                self._held_out[1].update(pairs.target)
 
     def write(
         self,
@@ -294,11 +296,11 @@ class CorpusWriter(contextlib.AbstractContextManager):
     def _resume(self, identity):
         """Returns the state of the last complete chunk; drops what follows."""
         progress = self.part / PROGRESS
-        state = json.loads(progress.read_text()) if progress.exists() else None
+        state = _read_progress(progress) if progress.exists() else None
         if identity is None:
             state = None
         check(
-            state is None or state["identity"] == identity,
+            state is None or state.get("identity") == identity,
             f"{os.fspath(self.part)!r} must belong to the same files and flags; it "
             "belongs to others",
             "Repeat that command, or remove that folder.",
@@ -336,6 +338,31 @@ class CorpusWriter(contextlib.AbstractContextManager):
     def _close(self):
         for file in self._files.values():
             file.close()
+
+
+def _read_progress(file):
+    """Reads the state that `_save_state` wrote, and checks it."""
+    state = Config(read_json(file), file)
+    for name in ("read", "pairs", "crc32"):
+        state.natural(name)
+    state.naturals("dropped", DROPPED)
+    sizes = state.naturals("sizes", (IDS, STARTS, LENGTHS))
+    check_names(file, state.typed("vocabularies", list))
+    with reading(file, "the progress of an encoding"):
+        source, target = state["tokens"]
+        num_ids = int(source) + int(target)
+        check(
+            isinstance(state["held_out"], bool)
+            and len(state["vocabularies"]) in (0, 2)
+            and sizes[IDS] in (2 * num_ids, 4 * num_ids)
+            and sizes[STARTS] == 8 * state["pairs"]
+            and sizes[LENGTHS] == 4 * state["pairs"]
+            and all(file.with_name(n).stat().st_size >= sizes[n] for n in sizes),
+            f"{file} must fit the files beside it, {', '.join(sizes)}",
+            "Remove the folder to encode the text from the start.",
+            sizes=sizes,
+        )
+    return state
 
 
 def find_corpus(folder: str | os.PathLike, identity: Any) -> EncodedCorpus | None:

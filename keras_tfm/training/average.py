@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_tfm.file_reading import reading
 from keras_tfm.training import processes
 from keras_tfm.training.distribution import local_devices
 from keras_tfm.training.folder_lock import lock_folder, unlock_folder
@@ -148,7 +149,8 @@ def average_weights(model: keras.Model, paths: Sequence[Path]) -> list[np.ndarra
         Weights that are not floats are those of the last file.
 
     Raises:
-        ValueError: `paths` is empty, or a file has more weights than the model.
+        ValueError: `paths` is empty, or a file is damaged or has more weights
+            than the model.
 
     Example:
         ```python
@@ -168,8 +170,9 @@ def average_weights(model: keras.Model, paths: Sequence[Path]) -> list[np.ndarra
     sums = None
     try:
         for path in paths:
-            _check_file(model, path)
-            model.load_weights(path)
+            with reading(path, "weights of this model"):
+                _check_file(model, path)
+                model.load_weights(path)
             sums = _add(sums, _to_arrays(model.weights))
     finally:
         for variable, value in zip(model.variables, original, strict=True):

@@ -285,8 +285,9 @@ class ResumeTraining(keras.callbacks.Callback):
         for callback, state in zip(self.callbacks, restored.callbacks, strict=False):
             vars(callback).update(state)
         metrics = self.model.metrics_variables
-        for variable, array in zip(metrics, restored.metrics, strict=False):
-            variable.assign(array)
+        with reading_state(self.path):
+            for variable, array in zip(metrics, restored.metrics, strict=False):
+                variable.assign(array)
         self._generators = restored.generators or self._generators
         self._restored = _Restored()
         self.model.history.history.update(self.history)
@@ -295,8 +296,10 @@ class ResumeTraining(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch: int, logs: dict | None = None) -> None:
         # PyTorch's data loader draws a number before the first batch of an
         # epoch, in each epoch or in that after a start only.
-        set_generator_states(self._generators)
-        self._generators = ()
+        if self._generators:
+            with reading_state(self.path):
+                set_generator_states(self._generators)
+            self._generators = ()
 
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
         step, last_step = self._first_step + batch + 1, self._steps_done

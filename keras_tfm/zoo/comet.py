@@ -111,14 +111,16 @@ def from_comet(
         **_arguments(hparams),
         "hidden_dims": [tensors.shapes[f"{n}.weight"][0] for n in names[:-1]],
     }
-    with reading(path, "a checkpoint of COMET"), WeightLoader(path) as loader:
-        encoder_model = Encoder(**bert.FAMILY.arguments(checkpoint))
-        model = TranslationEstimator(encoder_model, **arguments)
-        mapping = _weights(model, checkpoint, names)
-        check_coverage(mapping, path, tensors.shapes, IGNORED)
-        dtypes = {n: tensors.dtypes[n] for weight in mapping for n in weight.tensors}
-        check_dtypes(path, dtypes, FLOATS, "Save the checkpoint in floats.")
-        loader.load(mapping, tensors.array)
+    with WeightLoader(path) as loader:
+        with reading(checkpoint.config.file, "the encoder of COMET"):
+            encoder_model = Encoder(**bert.FAMILY.arguments(checkpoint))
+            model = TranslationEstimator(encoder_model, **arguments)
+        with reading(path, "a checkpoint of COMET"):
+            mapping = _weights(model, checkpoint, names)
+            check_coverage(mapping, path, tensors.shapes, IGNORED)
+            dtypes = {n: tensors.dtypes[n] for w in mapping for n in w.tensors}
+            check_dtypes(path, dtypes, FLOATS, "Save the checkpoint in floats.")
+            loader.load(mapping, tensors.array)
     return Imported(model, encoder_vocabulary(checkpoint, encoder_model), None)
 
 

@@ -1,10 +1,8 @@
 """Every format that is read: who writes a small one, and who reads it."""
 
-import dataclasses
-import importlib.util
 import io
 import json
-from collections.abc import Callable
+import os
 
 import keras
 import numpy as np
@@ -13,13 +11,15 @@ import sentencepiece
 from keras_tfm import models, text, training, zoo
 from keras_tfm.decode.shortlist import Shortlist
 from keras_tfm.layers import T5Positions, gelu_tanh
-from keras_tfm.pipelines import Classifier, Translator
+from keras_tfm.pipelines import Classifier, Comet, Translator
 from keras_tfm.recipes import runs
 from tests.decode.conftest import draw_transformer, redraw
+from tests.fuzz import text_formats
+from tests.fuzz.file_format import Format
 from tests.zoo import checkpoints
 
 TEXT = "a boat"
-TEXTS = [*checkpoints.TEXTS, "the cats sat"] * 8
+TEXTS = text_formats.TEXTS
 # Small and greedy, so that a sentence takes milliseconds.
 SIZES = {"num_layers": 1, "embedding_dim": 8, "intermediate_dim": 8, "num_heads": 2}
 ENCODER = {
@@ -32,27 +32,6 @@ ENCODER = {
     "num_segments": 2,
 }
 FAST = {"beam_size": 2, "max_decoding_length": 4, "jit_compile": False}
-
-
-@dataclasses.dataclass(frozen=True)
-class Format:
-    """Files of one program.
-
-    Attributes:
-        write: function of an empty folder, which it fills.
-        read: function of that folder. It loads all and uses it once.
-        files: names of the files that are damaged one by one.
-        needs: str, a package without which the files cannot be written or read.
-    """
-
-    write: Callable
-    read: Callable
-    files: tuple[str, ...]
-    needs: str = "keras"
-
-    @property
-    def is_possible(self):
-        return importlib.util.find_spec(self.needs) is not None
 
 
 def _vocabulary():
@@ -122,16 +101,6 @@ def _write_unfinished(folder):
     translator.replace(**FAST).save(folder / "unfinished")
     (folder / "averages").mkdir()
     translator.model.save_weights(folder / "averages" / "epoch_0001.weights.h5")
-
-
-def _write_corpus(folder):
-    pairs = zip(TEXTS, TEXTS[::-1], strict=True)
-    text.encode_corpus(pairs, folder / "corpus", _vocabulary(), languages=("a", "b"))
-
-
-def _read_corpus(folder):
-    corpus = text.EncodedCorpus(folder / "corpus")
-    return text.Batches(corpus, corpus.vocabulary, batch_tokens=64).batch(0)
 
 
 def _write_flags(folder):
@@ -270,6 +239,49 @@ def _write_npz(folder):
     _write_marian_files(folder, write_npz)
 
 
+def _write_token_lists(folder):
+    """Writes models whose vocabularies are lists: YAML, text and JSON."""
+    from tests.zoo.test_marian import SIZE
+
+    tokens = ["</s>", "<unk>", *(f"'{i}\u2581a" for i in range(2, SIZE))]
+    ids = {token: number for number, token in enumerate(tokens)}
+    contents = {
+        "vocab.yml": "".join(f'"{token}": {ids[token]}\n' for token in tokens),
+        "vocab.txt": "\n".join(tokens) + "\n",
+        "vocab.json": json.dumps(ids),
+    }
+    _write_npz(folder)
+    for name, content in contents.items():
+        (folder / name).mkdir()
+        for file in ("model.npz", "lex.bin"):
+            os.link(folder / file, folder / name / file)
+        config = (folder / "decoder.yml").read_text().replace("vocab.spm", name)
+        (folder / name / "decoder.yml").write_text(config)
+        (folder / name / name).write_text(content, encoding="utf-8")
+
+
+def _read_token_lists(folder):
+    return [zoo.from_marian(folder / name) for name in TOKEN_LISTS]
+
+
+def _write_shards(folder):
+    model = checkpoints.write(folder, "Marian")
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="16KB")
+
+
+def _write_comet(folder):
+    from tests.zoo import comet_checkpoints
+
+    encoder = comet_checkpoints.write_encoder(folder / "encoder")
+    comet_checkpoints.write_checkpoint(folder, comet_checkpoints.draw(encoder)[1])
+
+
+def _estimate(folder):
+    comet = Comet.load(folder, folder / "encoder")
+    return comet.score([TEXT], [TEXT], [TEXT])
+
+
 def _write_bin(folder):
     from tests.zoo.test_marian import write_bin
 
@@ -317,6 +329,7 @@ def _translate_briefly(folder):
     return Translator.from_preset(folder, **options)(TEXT)
 
 
+TOKEN_LISTS = ("vocab.yml", "vocab.txt", "vocab.json")
 CONFIGS = ("config.json", "generation_config.json", "tokenizer_config.json")
 OWN_FILES = ("translator.json", "model.keras", "source.model", "shortlist.npz")
 HUB_FILES = ("config.json", "tokenizer.json", "model.weights.h5")
@@ -339,7 +352,6 @@ FORMATS = {
         ("training_state.npz",),
     ),
     "run folder": Format(_write_flags, _read_flags, ("flags.json",)),
-    "encoded corpus": Format(_write_corpus, _read_corpus, ("corpus/metadata.json",)),
     "Moses": Format(_write_moses, _read_moses, ("moses.model",), "sacremoses"),
     "Hugging Face Marian": Format(
         _write_marian,
@@ -393,6 +405,27 @@ FORMATS = {
         "yaml",
     ),
     "Marian bin": Format(_write_bin, _translate, ("model.intgemm.bin",), "yaml"),
+    "Marian token lists": Format(
+        _write_token_lists,
+        _read_token_lists,
+        tuple(f"{name}/{name}" for name in TOKEN_LISTS),
+        "yaml",
+    ),
+    "Hugging Face shards": Format(
+        _write_shards,
+        zoo.from_hugging_face,
+        ("model.safetensors.index.json", "model-00002-of-00003.safetensors"),
+        "transformers",
+    ),
+    "COMET": Format(
+        _write_comet,
+        _estimate,
+        (
+            *("hparams.yaml", "checkpoints/model.ckpt"),
+            *("encoder/config.json", "encoder/tokenizer.json"),
+        ),
+        "transformers",
+    ),
     "CTranslate2": Format(
         _write_ctranslate2,
         _translate,
@@ -411,4 +444,5 @@ FORMATS = {
         ("task.json", "tokenizer.json", "assets/tokenizer/vocabulary.txt"),
         "tokenizers",
     ),
+    **text_formats.FORMATS,
 }

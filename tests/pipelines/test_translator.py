@@ -138,6 +138,12 @@ def test_values_that_are_not_text_are_rejected(translator, texts, error, message
         (lambda t: t.replace(batch_size=0), ValueError, "`batch_size`.*got 0"),
         (lambda t: t.replace(batch_tokens=2.5), ValueError, "`batch_tokens`.*got 2.5"),
         (lambda t: t.replace(source_prefix="a"), ValueError, "`source_prefix`.*'a'"),
+        (lambda t: t.replace(source_prefix=[0]), ValueError, "`source_prefix`.*above"),
+        (
+            lambda t: t.replace(source_suffix=[10**6]),
+            ValueError,
+            "`source_suffix` must hold ids .* got .1000000.",
+        ),
         (
             lambda t: t.replace(max_source_length=2, source_suffix=[3, 4]),
             ValueError,

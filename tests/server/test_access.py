@@ -81,7 +81,7 @@ def test_the_key_comes_from_a_file_or_the_environment(tmp_path, monkeypatch):
     assert read_key(file) == KEY
     for content in ("", "two keys", "two\nkeys", "\u00e9"):
         file.write_text(content, "utf-8")
-        with pytest.raises(ValueError, match="--api-key-file must hold one key"):
+        with pytest.raises(ValueError, match="key-file '.*key' must hold one key"):
             read_key(file)
     assert KEY not in repr(Access(api_key=KEY))
 

@@ -225,6 +225,49 @@ def test_damaged_and_missing_folders_raise(pairs, vocabulary, folder, tmp_path):
         EncodedCorpus([folder, write_other(pairs, vocabulary, tmp_path / "other")])
 
 
+@pytest.mark.parametrize(
+    ("name", "index", "value"),
+    [
+        ("ids.bin", 3, 60_000),
+        ("starts.bin", 3, 2**63),
+        ("starts.bin", 3, 2),
+        ("starts.bin", -1, 10**9),
+        ("lengths.bin", 4, 60_000),
+        ("lengths.bin", -1, 1),
+    ],
+)
+def test_numbers_that_do_not_fit_are_rejected(
+    name, index, value, pairs, vocabulary, tmp_path
+):
+    encode_corpus(pairs, tmp_path / "corpus", vocabulary)
+    file = tmp_path / "corpus" / name
+    numbers = np.fromfile(file, "uint64" if name == "starts.bin" else "uint16")
+    numbers[index] = value
+    numbers.tofile(file)
+    corpus = EncodedCorpus(tmp_path / "corpus")
+    with pytest.raises(ValueError, match="corpus: the files ids.bin, starts.bin and l"):
+        corpus.tokens(0).rows(np.arange(len(corpus)), 99)
+
+
+def test_a_part_that_lost_bytes_or_names_other_folders_is_rejected(
+    pairs, vocabulary, tmp_path
+):
+    with CorpusWriter(tmp_path / "corpus", "files") as writer:
+        writer.save_vocabularies(lambda: (vocabulary, vocabulary))
+        writer.save_held_out(dict)
+        writer.write(itertools.islice(pairs, 9))
+    progress = tmp_path / "corpus.part" / "progress.json"
+    content = progress.read_text()
+    progress.write_text(content.replace("vocabulary.model", "../other.model"))
+    with pytest.raises(ValueError, match="must name vocabularies in its folder; got"):
+        CorpusWriter(tmp_path / "corpus", "files")
+    progress.write_text(content)
+    ids = tmp_path / "corpus.part" / "ids.bin"
+    ids.write_bytes(ids.read_bytes()[:-2])
+    with pytest.raises(ValueError, match="progress.json must fit the files beside it"):
+        CorpusWriter(tmp_path / "corpus", "files")
+
+
 def write_other(pairs, vocabulary, folder):
     encode_corpus(pairs, folder, vocabulary, languages=("en", "fr"))
     return folder

@@ -166,7 +166,7 @@ def weight_files(folder: pathlib.Path) -> list[pathlib.Path]:
         FileNotFoundError: there are none, or one of an index is missing.
         ValueError: an index is damaged.
     """
-    missing = []
+    missing, origin = [], ""
     for name in (SAFETENSORS, PICKLE):
         index = folder / f"{name}.index.json"
         if (folder / name).is_file():
@@ -180,8 +180,10 @@ def weight_files(folder: pathlib.Path) -> list[pathlib.Path]:
                 missing = [path.name for path in paths if not path.is_file()]
             if paths and not missing:
                 return paths
+            origin = f", by {index.name},"
             break
     raise FileNotFoundError(
-        f"No weights in {os.fspath(folder)!r}: {missing or [SAFETENSORS, PICKLE]} "
-        "missing. Pass a folder that `save_pretrained` of transformers has written."
+        f"No weights in {os.fspath(folder)!r}: {missing or [SAFETENSORS, PICKLE]}"
+        f"{origin} missing. Pass a folder that `save_pretrained` of transformers has "
+        "written."
     )
