@@ -78,13 +78,13 @@ def model_card(folder: pathlib.Path, name: str) -> str:
         text = file.read_text(encoding="utf-8") if file.is_file() else ""
     if text.startswith("---\n"):
         return text
-    task = PRESET_TASKS.get(preset.get("task"))
+    with reading(folder / "preset.json", "the description of a preset"):
+        languages = [n for n in preset.get("languages", ()) if LANGUAGE.fullmatch(n)]
+        task = PRESET_TASKS.get(preset.get("task"))
     if (folder / TRANSLATOR_FILES[-1]).is_file():
         task = "translation"
     elif (folder / CLASSIFIER_FILES[-1]).is_file():
         task = "text-classification"
-    with reading(folder / "preset.json", "the description of a preset"):
-        languages = [n for n in preset.get("languages", ()) if LANGUAGE.fullmatch(n)]
     library = "keras-hub" if is_preset(folder) else "keras-tfm"
     metadata = {"library_name": library, "pipeline_tag": task, "language": languages}
     lines = [f"{k}: {json.dumps(v)}" for k, v in metadata.items() if v]

@@ -8,6 +8,26 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from keras_tfm.server.access import HEADER_BYTES, SECURITY_HEADERS, error_bytes
 
+# A body may arrive in so many pieces (chunks, or packets), and in one more for
+# each so many bytes.
+FREE_PIECES, PIECE_BYTES = 10_000, 64
+
+
+class _Connection(h11.Connection):
+    """Rejects bodies in very many pieces; each takes 20 microseconds."""
+
+    _pieces = _size = 0  # of the body that is read
+
+    def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        event = super().next_event()
+        if isinstance(event, h11.Request):
+            self._pieces = self._size = 0
+        elif isinstance(event, h11.Data):
+            self._pieces, self._size = self._pieces + 1, self._size + len(event.data)
+            if self._pieces > FREE_PIECES + self._size // PIECE_BYTES:
+                raise h11.RemoteProtocolError("too many pieces", 413)
+        return event
+
 
 class LimitedProtocol(H11Protocol):
     """Closes connections of clients that do not send headers or read answers.
@@ -28,6 +48,7 @@ class LimitedProtocol(H11Protocol):
         super().__init__(*args, **kwargs)
         self.header_timeout = header_timeout
         self.max_connections = max_connections
+        self.conn = _Connection(h11.SERVER, self.config.h11_max_incomplete_event_size)
         self._header_timer: asyncio.TimerHandle | None = None
         self._reading_timer: asyncio.TimerHandle | None = None
 
@@ -62,10 +83,14 @@ class LimitedProtocol(H11Protocol):
             self._start_timer()
 
     def send_400_response(self, msg: str) -> None:
-        """Answers a request that is not HTTP, or whose headers are too long."""
+        """Answers a request that is not HTTP, or whose headers are too long, or
+        whose body is in too many pieces."""
         status = getattr(sys.exception(), "error_status_hint", 400)
         if status == 431:
             msg = f"A request must have at most {HEADER_BYTES} bytes of headers."
+        elif status == 413:
+            msg = f"A body must arrive in at most {FREE_PIECES} pieces, and one more "
+            msg += f"for each {PIECE_BYTES} bytes. Send larger chunks."
         self._send_error(status, msg)
 
     def _waits_for_client(self):
@@ -93,6 +118,10 @@ class LimitedProtocol(H11Protocol):
         self.loop.call_later(self.header_timeout, self.transport.abort)
 
     def _send_error(self, status, message):
+        """Answers with an error unless an answer has begun, and closes."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()
+            return
         body, headers = error_bytes(status, message)
         headers = {**headers, **SECURITY_HEADERS}
         events = (

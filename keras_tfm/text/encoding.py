@@ -301,8 +301,8 @@ class CorpusWriter(contextlib.AbstractContextManager):
             state = None
         check(
             state is None or state.get("identity") == identity,
-            f"{os.fspath(self.part)!r} must belong to the same files and flags; it "
-            "belongs to others",
+            f"{os.fspath(self.part)!r} must belong to the same files and flags; by its "
+            f"{PROGRESS} it belongs to others",
             "Repeat that command, or remove that folder.",
             identity=identity,
         )
@@ -351,8 +351,12 @@ def _read_progress(file):
     with reading(file, "the progress of an encoding"):
         source, target = state["tokens"]
         num_ids = int(source) + int(target)
+        missing = [
+            name for name in state["vocabularies"] if not file.with_name(name).is_file()
+        ]
         check(
             isinstance(state["held_out"], bool)
+            and not missing
             and len(state["vocabularies"]) in (0, 2)
             and sizes[IDS] in (2 * num_ids, 4 * num_ids)
             and sizes[STARTS] == 8 * state["pairs"]
@@ -361,6 +365,7 @@ def _read_progress(file):
             f"{file} must fit the files beside it, {', '.join(sizes)}",
             "Remove the folder to encode the text from the start.",
             sizes=sizes,
+            missing=missing,
         )
     return state
 

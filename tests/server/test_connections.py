@@ -137,6 +137,36 @@ def test_a_body_after_its_answer_does_not_hold_the_connection(connect):
     assert trickle(connection, b"a") < 10
 
 
+def chunked(path, size, count):
+    chunk = b"%x\r\n%b\r\n" % (size, b"x" * size)
+    head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n"
+    head += b"Content-Type: application/json\r\n\r\n"
+    return head % path + chunk * count + b"0\r\n\r\n"
+
+
+def send(connection, content):
+    with contextlib.suppress(OSError):  # the server may close it before
+        connection.sendall(content)
+    return connection
+
+
+def test_a_body_in_very_many_chunks_is_rejected(connect):
+    error = check_error(read(send(connect(), chunked(b"/translate", 1, 11_000))), 413)
+    assert error.startswith("A body must arrive in at most 10000 pieces, and one more")
+    for size, count in ((1, 9_000), (64, 12_000)):
+        connection = send(connect(), chunked(b"/translate", size, count))
+        assert b"HTTP/1.1 422" in connection.recv(65_536)
+
+
+@pytest.mark.parametrize("rest", [b"1\r\nx\r\n" * 11_000, b"no chunk\r\n"])
+def test_a_wrong_body_after_its_answer_ends_the_connection(rest, connect, caplog):
+    connection = connect()
+    connection.sendall(chunked(b"/nothing", 1, 1).removesuffix(b"0\r\n\r\n"))
+    assert b"HTTP/1.1 404" in connection.recv(65_536)
+    assert read(send(connection, rest)) == b""
+    assert not caplog.records
+
+
 def test_a_client_that_does_not_read_is_cut_off():
     class Verbose(Describing):
         async def describe(self):
