@@ -7,7 +7,7 @@ from keras_tfm.pipelines.texts import AnyVocabulary
 
 _WORD = re.compile(r"[^\W\d_]+(?:['\u2019][^\W\d_]+)*")
 _SENTENCE = re.compile(r"(?:\A|[.!?\u2026]\s)\W*[^\W\d_]")
-_FINAL_MARK = re.compile(rf"\s*[.!?\u2026\u3002]+(?=[\s{MARKER[1:-1]}]*\Z)")
+_MARKS = ".!?\u2026\u3002"
 
 
 def is_capitals(text: str, vocabulary: AnyVocabulary) -> bool:
@@ -84,4 +84,10 @@ def without_final_mark(text: str) -> str:
         text: str, with markers of protected spans. With a mark at its
             beginning, as in Spanish, it keeps both.
     """
-    return text if re.search("[\u00bf\u00a1]", text) else _FINAL_MARK.sub("", text)
+    if re.search("[\u00bf\u00a1]", text):
+        return text
+    # From the end: a search for the marks takes quadratic time.
+    end = len(text) - len(re.match(rf"(?:\s|{MARKER})*", text[::-1])[0])
+    marked = text[:end]
+    bare = marked.rstrip(_MARKS)
+    return text if bare == marked else bare.rstrip() + text[end:]

@@ -172,9 +172,10 @@ def cut_edges(
         empty, are translated; the others have only spans, whitespace and
         colons.
     """
-    loose = "".join(marker for marker, span in spans.items() if span.kind in LEFT_OUT)
+    kinds = {marker: spans[marker].kind for marker in re.findall(MARKER, text)}
+    loose = "".join(marker for marker, kind in kinds.items() if kind in LEFT_OUT)
     beside = rf"\s*[{loose}][{loose}\s]*" if loose else r"(?!)"
-    blocks = "".join(marker for marker, span in spans.items() if span.kind == "block")
+    blocks = "".join(marker for marker, kind in kinds.items() if kind == "block")
     soft = "".join(marker for marker in loose if marker not in blocks)
     block = rf"(?<![{soft}\s])[{soft}\s]*[{blocks}][{loose}\s]*|" if blocks else ""
     colon = rf"(?<=\w):(?:{beside}|\Z)|" if cuts_colon else ""

@@ -89,7 +89,9 @@ class SharedTranslator:
             for segment in source.segments
         ]
         try:
-            decoded = await asyncio.wait_for(asyncio.gather(*futures), timeout)
+            # Not `wait_for`, which logs an error if this is canceled.
+            async with asyncio.timeout(timeout):
+                decoded = await asyncio.gather(*futures)
         finally:  # a source that still waits leaves the queue
             for future in futures:
                 future.cancel()

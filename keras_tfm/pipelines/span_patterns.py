@@ -39,10 +39,16 @@ _PATTERNS = (
     ("code", r"```.+?```|``[^\n]+?``|`[^`\n]+`"),
     (
         "html",
-        r"<!--.*?-->|<script\b.*?</script\s*>|<style\b.*?</style\s*>|"
+        # Without another beginning: else many of them take quadratic time.
+        r"<!--(?:(?!<!--).)*?-->|<script\b(?:(?!<script\b).)*?</script\s*>|"
+        r"<style\b(?:(?!<style\b).)*?</style\s*>|"
         rf"{_BLOCK}|{_INLINE}|&(?:[A-Za-z]+|#\d+);",
     ),
-    ("markdown", r"!?\[(?=[^\]\n]*\]\([^)\s]*\))|(?<!\s)\]\([^)\s]*\)"),
+    # Bounded: else many brackets take quadratic time.
+    (
+        "markdown",
+        r"!?\[(?=[^\]\n]{0,500}\]\([^)\s]{0,2000}\))|(?<!\s)\]\([^)\s]{0,2000}\)",
+    ),
     (
         "url",
         r"\b(?:(?:https?|ftp|file)://|www\.)[^\s<>\"`]*[\w/#=&%~+$-]"

@@ -109,7 +109,7 @@ class Spelling:
             patterns.insert(0, ("number", re.compile(unit)))
         if signs:  # of a price or a formula, inside a word, or alone
             price = rf"(?:[{signs}] ?{_AMOUNT}|{_AMOUNT} ?[{signs}])(?: ?{_AMOUNT})?"
-            price = rf"(?<!\w){price}(?:[-\u2013/]{price})*(?!\w)"
+            price = rf"(?<!\w)(?<!\d[.,]){price}(?:[-\u2013/]{price})*(?!\w)"
             patterns.append(("number", re.compile(price)))
         word = rf"(?<!\w)\w+(?:[&{signs}]+\w+)+"  # Q&A, snake_case
         patterns.append(("name", re.compile(word)))

@@ -113,7 +113,7 @@ class Steps(NamedTuple):
             target: str, as the model has written it so far. A last word that
                 may become a stand-in is left out.
         """
-        last = re.search(r"\w*\Z", target)[0].lower()
+        last = re.match(r"\w*", target[::-1])[0][::-1].lower()
         stand_ins = [stand_in.lower() for stand_in in self.stand_ins.values()]
         if last and any(s.startswith(last) or last.startswith(s) for s in stand_ins):
             target = target[: -len(last)].rstrip()
@@ -271,7 +271,7 @@ def _respace(part, text):
 
     def respace(match):
         index = text.index(match[1])
-        left, right = text[:index][-1:], text[index + 1 :][:1]
+        left, right = text[max(index - 1, 0) : index], text[index + 1 : index + 2]
         leading = " " * (match[0][0] == " " and not left.strip())
         return leading + match[1] + " " * (match[0][-1] == " " and not right.strip())
 

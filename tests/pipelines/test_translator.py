@@ -1,6 +1,7 @@
 """Translation: order, whitespace, scores, prefixes, constraints, options."""
 
 import asyncio
+import gc
 import threading
 
 import numpy as np
@@ -495,6 +496,23 @@ def test_prefix_and_suffix_are_added_to_each_text(translator):
 def test_a_translation_beyond_the_timeout_raises(translator):
     with pytest.raises(TimeoutError, match="`timeout`.*9 texts"):
         translator.translate(TEXTS, timeout=1e-9)
+
+
+@pytest.mark.backend("torch")
+def test_a_canceled_request_logs_no_error(translator):
+    shared, faults = SharedTranslator(translator, batch_size=4), []
+
+    async def cancel():
+        asyncio.get_running_loop().set_exception_handler(lambda _, f: faults.append(f))
+        work = asyncio.ensure_future(shared.translate(TEXTS, timeout=60))
+        await asyncio.sleep(0.01)
+        work.cancel()
+        await asyncio.wait([work])
+        gc.collect()  # asyncio reports lost exceptions then
+
+    asyncio.run(cancel())
+    shared.close()
+    assert not faults
 
 
 @pytest.mark.backend("torch", "jax")
