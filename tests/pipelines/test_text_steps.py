@@ -1,6 +1,7 @@
 """Text around the model: protection, numbers, capitals, final marks."""
 
 import re
+import time
 import unicodedata
 
 import hypothesis
@@ -11,6 +12,7 @@ from hypothesis import strategies
 from keras_tfm.decode import Hypotheses
 from keras_tfm.pipelines import TextConfig, Translator
 from keras_tfm.pipelines.digits import numbers_differ
+from keras_tfm.pipelines.letter_case import without_final_mark
 from keras_tfm.pipelines.loops import has_loop
 from keras_tfm.pipelines.placing import (
     BETWEEN,
@@ -457,3 +459,18 @@ def test_alignments_count_the_words_of_protected_text(preset):
     pairs = {(sources[i], targets[j]) for i, j in links}
     identical = {("\U0001f600",) * 2, ("{a}",) * 2, ("https://a.org",) * 2}
     assert pairs >= {*identical, ("house!", "Haus!")}
+
+
+@pytest.mark.parametrize("run", ["[", "[a](", "<!--", "<script ", "1,", "?."])
+def test_long_runs_take_linear_time(run, careful):
+    """Quadratic time, as of `<!--.*?-->`, would be 100 times as much."""
+    patterns = careful.segmenter.spelling.patterns_of(("all", "unknown"), ["\u263a"])
+
+    def seconds(count):
+        text, begin = run * (count // len(run)) + "\u263aa", time.process_time()
+        hide(text, patterns)
+        without_final_mark(text)
+        return time.process_time() - begin
+
+    seconds(4_000)
+    assert seconds(40_000) < 30 * max(seconds(4_000), 0.02)
