@@ -50,7 +50,11 @@ def reading(
         yield
     except (MemoryError, FileNotFoundError, ImportError):
         raise
-    except Exception as error:
+    except BaseException as error:
+        # A panic of Rust, as of tokenizers, is no `Exception`.
+        is_panic = type(error).__name__ == "PanicException"
+        if not isinstance(error, Exception) and not is_panic:
+            raise
         place, text, names = os.fspath(file), str(error), ", ".join(names)
         is_clear = type(error) is ValueError
         # With names, those in the folder; without, also those beside the file.

@@ -121,7 +121,9 @@ def from_comet(
             dtypes = {n: tensors.dtypes[n] for w in mapping for n in w.tensors}
             check_dtypes(path, dtypes, FLOATS, "Save the checkpoint in floats.")
             loader.load(mapping, tensors.array)
-    return Imported(model, encoder_vocabulary(checkpoint, encoder_model), None)
+    with checkpoint.tokenizer.reading():
+        vocabulary = encoder_vocabulary(checkpoint, encoder_model)
+    return Imported(model, vocabulary, None)
 
 
 def _located(source, patterns, argument):

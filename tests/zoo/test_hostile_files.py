@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keras_tfm.file_reading import reading
 from keras_tfm.zoo.ctranslate2.model_bin import ModelBin
 from keras_tfm.zoo.huggingface.weights_folder import WeightsFolder
 from keras_tfm.zoo.marian.weights_file import WeightsFile
@@ -236,6 +237,19 @@ def test_a_zip_with_a_false_directory_is_read_or_rejected(start, value, tmp_path
         read("npz", tmp_path, bytes(content))
     except ValueError as error:
         assert str(tmp_path) in str(error)
+
+
+def test_a_panic_of_rust_names_the_file(tmp_path):
+    class PanicException(BaseException):
+        """As tokenizers raise it."""
+
+    with (
+        pytest.raises(ValueError, match="a.json cannot be read as .* no entry"),
+        reading(tmp_path / "a.json", "a tokenizer"),
+    ):
+        raise PanicException("no entry found for key")
+    with pytest.raises(KeyboardInterrupt), reading(tmp_path, "a tokenizer"):
+        raise KeyboardInterrupt
 
 
 def test_yaml_creates_no_objects(tmp_path):
