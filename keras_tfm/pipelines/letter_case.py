@@ -88,6 +88,6 @@ def without_final_mark(text: str) -> str:
         return text
     # From the end: a search for the marks takes quadratic time.
     end = len(text) - len(re.match(rf"(?:\s|{MARKER})*", text[::-1])[0])
-    marked = text[:end]
-    bare = marked.rstrip(_MARKS)
-    return text if bare == marked else bare.rstrip() + text[end:]
+    sentence = text[:end]
+    bare = sentence.rstrip(_MARKS)
+    return text if bare == sentence else bare.rstrip() + text[end:]
