@@ -180,10 +180,10 @@ def weight_files(folder: pathlib.Path) -> list[pathlib.Path]:
                 missing = [path.name for path in paths if not path.is_file()]
             if paths and not missing:
                 return paths
-            origin = f", by {index.name},"
+            origin = f", which {index.name} names"
             break
     raise FileNotFoundError(
         f"No weights in {os.fspath(folder)!r}: {missing or [SAFETENSORS, PICKLE]}"
-        f"{origin} missing. Pass a folder that `save_pretrained` of transformers has "
+        f" missing{origin}. Pass a folder that `save_pretrained` of transformers has "
         "written."
     )
