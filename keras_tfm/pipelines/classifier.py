@@ -67,10 +67,11 @@ class Classifier:
         model: `keras_tfm.models.SequenceClassifier`.
         vocabulary: `Vocabulary` or `TokenizersVocabulary`.
         classes: list of C str: class c is `classes[c]`.
-        paired: bool. Each text is a pair.
+        paired: bool. Each text is a pair of texts.
         max_length: int, in tokens with start and end tokens; None for 256, or
-            for fewer learned positions. A longer text is truncated, which its
-            `Prediction` and a warning say; of a pair the longer text first.
+            for the number of learned positions if that is smaller. A longer
+            text is truncated; its `Prediction` and a warning say so. Of a pair,
+            the longer text is truncated first.
         batch_tokens: int >= `max_length`, the most tokens, with padding,
             classified at once.
         threshold: float in (0, 1), the least probability of a label of a
@@ -159,8 +160,8 @@ class Classifier:
 
         Returns:
             list of pairs of a word, as the vocabulary has it, and a float, the
-            sum of the weights of its tokens. With those of the special tokens
-            they sum to 1.
+            sum of the weights of its tokens. The weights of words and special
+            tokens sum to 1.
 
         Raises:
             ValueError: the model does not pool by attention; or as a call.
@@ -190,7 +191,7 @@ class Classifier:
     def save(self, folder: str | os.PathLike) -> None:
         """Writes model, vocabulary and configuration to a folder.
 
-        Files that the folder has are replaced when all are written.
+        Files in the folder are replaced after all new files are written.
 
         Args:
             folder: path. Created if it does not exist.
@@ -203,7 +204,7 @@ class Classifier:
 
         Args:
             folder: path.
-            **changes: arguments of `Classifier`, over those saved.
+            **changes: arguments of `Classifier`, in place of those saved.
 
         Raises:
             FileNotFoundError: the folder lacks a file.
@@ -220,7 +221,7 @@ class Classifier:
                 repository of Hugging Face, downloaded once by huggingface-hub;
                 or a folder: of a recipe's run, of `save`, or as transformers
                 or KerasHub writes it.
-            **changes: arguments of `Classifier`, over those of the model.
+            **changes: arguments of `Classifier`, in place of the model's.
 
         Raises:
             ValueError: there is no such name, or the model has no vocabulary or

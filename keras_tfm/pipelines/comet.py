@@ -44,7 +44,7 @@ class CometScores(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The score of a system: the mean over its segments; NaN of none."""
+        """The score of a system: the mean over its segments; NaN for none."""
         return math.fsum(self.scores) / len(self.scores) if self.scores else math.nan
 
 
@@ -56,7 +56,7 @@ class Comet:
         vocabulary: `TokenizersVocabulary` or `Vocabulary`, of its encoder.
         max_length: int, in tokens with start and end tokens; None for two less
             than the encoder's positions, as in the published code. A longer
-            text is truncated, which `CometScores.truncated` says.
+            text is truncated; `CometScores.truncated` says so.
         batch_tokens: int >= `max_length`, the most tokens, with padding, that
             are encoded at once.
 

@@ -29,8 +29,9 @@ _SEPARATORS = {".tsv": "\t", ".csv": ","}
 class Glossary:
     """Terms and their translations.
 
-    A term in lower case is found in any case, another as it is written; both
-    between word boundaries, the longest first. Inflected forms are not found.
+    A term in lower case is found in any case, any other term only as it is
+    written. Terms are found between word boundaries, the longest first.
+    Inflected forms are not found.
 
     Args:
         terms: dict from terms to translations; or the path of a .tsv or .csv
@@ -82,7 +83,7 @@ class Glossary:
                 bisect.insort(lengths, len(term), key=lambda length: -length)
 
     def find(self, text: str) -> Terms:
-        """Returns the terms that a text has, with their translations.
+        """Returns the terms that a text contains, with their translations.
 
         Args:
             text: str.
@@ -150,9 +151,10 @@ class GlossaryTranslator(BaseTranslator):
     """Translates with the terms of a glossary.
 
     Each term of a text is protected, see `TextConfig.protect`: the model reads
-    a name in its place, and the translation has that of the glossary where the
-    model wrote the name. So articles and endings may not suit the term. What a
-    translation lacks is in `Translation.unmet_terms`.
+    a name in place of the term. Where the model writes this name, the
+    translation gets the term's translation in the glossary. So articles and
+    endings may not suit the term. `Translation.unmet_terms` holds the terms
+    whose translation is missing.
 
     Args:
         translator: `Translator`.
@@ -197,12 +199,12 @@ class GlossaryTranslator(BaseTranslator):
 
     @property
     def config(self) -> TextConfig:
-        """That of the translator."""
+        """The `TextConfig` of the translator."""
         return self.translator.config
 
     @property
     def model(self) -> Decodable:
-        """That of the translator."""
+        """The model of the translator."""
         return self.translator.model
 
     def __repr__(self) -> str:

@@ -21,8 +21,8 @@ def load(
 
     Args:
         name: see `Translator.from_preset`; or a pair of languages that two
-            presets make, such as `"de-fr"`; or `"auto-fr"`, which detects the
-            source.
+            presets translate together, such as `"de-fr"`; or `"auto-fr"`, which
+            detects the source language.
         source_language, target_language: see `Translator.from_preset`.
         defaults: dict of changes that apply to a translator only; or None.
         **changes: see `Translator.from_preset`. A classifier rejects them.

@@ -26,11 +26,12 @@ def translate_markup(
 ) -> str | list[str]:
     """Translates documents or fragments of HTML or XML.
 
-    Inline tags, such as `<b>`, stand around the words that they held, by word
-    alignment; each tag stays once, inside the tags that it was inside. Block
-    tags separate texts. Comments, scripts, styles, code, and elements with
-    `translate="no"` stay as they are, and so do other attributes. HTML need not
-    be well-formed: a tag without partner separates texts.
+    Word alignment places inline tags, such as `<b>`, around the translations of
+    the words that they enclosed. Each tag occurs once, inside the same tags as
+    in the source. Block tags separate texts. Comments, scripts, styles, code,
+    elements with `translate="no"`, and attributes that `attributes` does not
+    name stay as they are. HTML need not be well-formed: a tag without a partner
+    separates texts.
 
     Args:
         translator: `Translator`, `PivotTranslator` or `GlossaryTranslator`.
@@ -44,7 +45,7 @@ def translate_markup(
         str, or list of str in the order of the texts.
 
     Raises:
-        ValueError: another format; or a text is not well-formed XML.
+        ValueError: `format` is unknown, or a text is not well-formed XML.
         TypeError: `texts` is not text.
 
     Source: Zenkel et al. 2021, section 3. https://arxiv.org/abs/2104.07844

@@ -1,4 +1,4 @@
-"""Translates by a third language, and from languages that are detected."""
+"""Translates through a third language, and from detected languages."""
 
 import copy
 import functools
@@ -21,11 +21,11 @@ _PAIR = re.compile(r"([a-z]{2,4})-([a-z]{2,4})")
 
 
 class PivotTranslator(BaseTranslator):
-    """Translates by a third language: `de-fr` by `de-en` and `en-fr`.
+    """Translates through a third language: `de-fr` by `de-en` and `en-fr`.
 
     Args:
         first: `Translator` to the third language.
-        second: `Translator` from it.
+        second: `Translator` from the third language.
 
     Call arguments:
         texts: str, or list of str.
@@ -62,16 +62,17 @@ class PivotTranslator(BaseTranslator):
         Args:
             texts: str, or list of str.
             target_prefix: see `Translator.translate`.
-            num_pivots: int >= 1, translations into the third language that are
-                translated on. Above 1 the sum of both scores decides.
+            num_pivots: int >= 1, hypotheses in the third language that are
+                translated. Above 1, the sum of both scores ranks the results.
             num_hypotheses: int >= 1, or None for 1.
             **options: of `Translator.translate`, for both translators, without
                 constraints.
 
         Returns:
-            `Translation`, or a list of them. A score is the sum of both; there
-            is no attention, but with `return_attention` an alignment. Tokens
-            are those of the second translator.
+            `Translation`, or a list of them. A score is the sum of the scores
+            of both translators. There is no attention, but with
+            `return_attention` there is an alignment. Tokens are those of the
+            second translator.
 
         Raises:
             ValueError, TypeError: see `Translator.translate`.
@@ -126,7 +127,7 @@ class PivotTranslator(BaseTranslator):
         self.second.warm_up(lengths, **options)
 
     def replace(self, **changes: Any) -> "PivotTranslator":
-        """Returns a pivot of both translators with some arguments changed.
+        """Returns a translator with some arguments of both translators changed.
 
         Args:
             **changes: see `Translator.replace`.
@@ -137,14 +138,14 @@ class PivotTranslator(BaseTranslator):
 
     @classmethod
     def from_preset(cls, name: str, **changes: Any) -> "PivotTranslator":
-        """Loads two presets that make a pair of languages.
+        """Loads two presets that together translate a pair of languages.
 
         Args:
             name: str, such as `"de-fr"`.
-            **changes: see `Translator.from_preset`, of both.
+            **changes: see `Translator.from_preset`, for both presets.
 
         Raises:
-            ValueError: no two presets make this pair.
+            ValueError: no two presets translate this pair.
         """
         names = pivot_names(name)
         if names is None:
@@ -156,16 +157,17 @@ class PivotTranslator(BaseTranslator):
 
 
 class AutoTranslator(BaseTranslator):
-    """Translates from languages that it detects, by py3langid.
+    """Detects the language of each text by py3langid, and translates it.
 
-    Texts in the target language stay as they are. Of 1,000 sentences of Tatoeba
-    in five languages 99.4% were told, of those below 20 characters 96%.
+    Texts in the target language stay as they are. The detected language was
+    right for 99.4% of 1,000 sentences of Tatoeba in five languages, and for 96%
+    of the sentences below 20 characters.
 
     Args:
         target: str, the target language, such as `"fr"`.
-        sources: strs, the languages that a text may have, or None for all from
-            which presets translate, at most by a third language.
-        **changes: see `Translator.from_preset`, of all translators.
+        sources: strs, the languages that a text may have; None for all from
+            which presets translate, directly or through a third language.
+        **changes: see `Translator.from_preset`, for all translators.
 
     Attributes:
         sources: list of str.
@@ -294,7 +296,7 @@ class AutoTranslator(BaseTranslator):
             self._load(name).warm_up(lengths, **options)
 
     def replace(self, **changes: Any) -> "AutoTranslator":
-        """Returns one of the same translators with some arguments changed.
+        """Returns a translator with some arguments of all translators changed.
 
         Args:
             **changes: see `Translator.replace`.

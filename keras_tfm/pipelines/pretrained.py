@@ -42,9 +42,10 @@ class Preset(NamedTuple):
     Attributes:
         name: str.
         task: `"translation"` or `"classification"`.
-        languages: tuple of str: source and target; or that of the texts.
+        languages: tuple of str: source and target language; or the language of
+            the texts that a classifier reads.
         parameters: int.
-        megabytes: float, of its folder; presets may share one.
+        megabytes: float, size of its folder, which presets may share.
         license: str, of weights and data.
         data: str, what it was trained on.
         scores: dict from str to float, on the test set named in its card.

@@ -34,8 +34,8 @@ class Segment(NamedTuple):
 
     Attributes:
         ids: list of int, token ids; never empty.
-        separator: str, between it and the segment before: whitespace, and
-            protected spans that stand beside sentences.
+        separator: str between the previous segment and this one: whitespace,
+            and protected spans that stand beside sentences.
         steps: `text_steps.Steps` that undo what was done to the text; or None.
 
     Example:
@@ -68,7 +68,8 @@ class SegmentedText(NamedTuple):
     Attributes:
         text: str.
         segments: list of `Segment`; empty if the text is blank.
-        trailing: str, what follows the last segment, as a separator.
+        trailing: str after the last segment, with the same content as a
+            separator.
 
     Example:
         ```python
@@ -87,7 +88,8 @@ class SegmentedText(NamedTuple):
         """Joins the translations of the segments.
 
         Args:
-            translations: str, one for each segment, or for the first of them.
+            translations: list of str, one for each segment, or only for the
+                first segments.
             trailing: bool. Append the whitespace after the last segment.
         """
         pairs = zip(self.segments, translations, strict=False)
@@ -229,20 +231,21 @@ class Segmenter:
     ) -> list[tuple[int, int, bool]]:
         """Splits the tokens of a line after sentences.
 
-        A segment ends after the last sentence within `split_tokens`, else after
-        the first one; if that has more than `max_tokens`, after the last whole
-        word within `max_tokens`, or there.
+        A segment ends after the last sentence within `split_tokens`. If there
+        is none, the segment ends after its first sentence. If that sentence has
+        more than `max_tokens`, the segment ends after the last whole word
+        within `max_tokens`, or, without one, at `max_tokens`.
 
         Args:
             sentences: pairs of a sentence, with the space before it, and its
                 ids.
-            split_tokens: int >= 1. A line of no more tokens stays whole.
+            split_tokens: int >= 1. A line of at most this length stays whole.
             max_tokens: int >= `split_tokens`.
 
         Returns:
             list of (begin, end, space): tokens from `begin` to `end` are a
-            segment; `space` is True if it begins after a space and is not the
-            first.
+            segment; `space` is True if the segment begins after a space and is
+            not the first.
         """
         lengths = [len(row) for _, row in sentences]
         count, begins = sum(lengths), np.cumsum([0, *lengths[:-1]])

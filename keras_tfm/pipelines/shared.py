@@ -15,8 +15,8 @@ SECOND_PASS = 2  # lengths
 class SharedTranslator:
     """Translates concurrent requests by continuous batching.
 
-    A request joins those that are being decoded, and returns as soon as its
-    own texts are done.
+    A request joins the requests that are being decoded, and returns as soon as
+    its own texts are done.
 
     Args:
         translator: `Translator` whose options `supports` accepts.
@@ -103,8 +103,8 @@ class SharedTranslator:
 
         Args:
             lengths: ints >= 1, in source tokens, with prefix and suffix,
-                ascending. For segments that lost a protected span, a number or
-                a name, functions of the first two are compiled.
+                ascending. Functions that decode a faulty segment again are
+                compiled for the first two lengths only.
         """
         self._decoder.warm_up(lengths)
         warm_up(self.translator, lengths[:SECOND_PASS], {})

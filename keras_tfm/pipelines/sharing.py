@@ -21,22 +21,22 @@ PRESET_TASKS = {"translation": "translation", "classification": "text-classifica
 
 
 def upload(folder: str | os.PathLike, name: str, private: bool = False) -> None:
-    """Uploads a model, which `from_preset(name)` then loads anywhere.
+    """Uploads a model, so that `from_preset(name)` loads it anywhere.
 
     Only the files of the model are uploaded: those of `save`, of a preset, of
-    KerasHub, CTranslate2 or transformers (safetensors). Of a recipe's run, it
-    is the folder `model`. The model card is the folder's `README.md`, or a
-    short one. It begins with the languages and the task, by which the hub finds
-    models, unless it states them already.
+    KerasHub, CTranslate2 or transformers (safetensors). If `folder` is a
+    recipe's run, its folder `model` is uploaded. The model card is the folder's
+    `README.md`, or a short generated card. Unless the card states them already,
+    languages and task, by which the hub finds models, are added at its start.
 
     Args:
         folder: path.
-        name: str, `"hf://owner/name"`. Created if missing; your token is that
-            of `hf auth login`.
+        name: str, `"hf://owner/name"`. The repository is created if it does
+            not exist, with the token of `hf auth login`.
         private: bool. A new repository is private.
 
     Raises:
-        ValueError: `name` is no name of a repository.
+        ValueError: `name` is not the name of a repository.
         FileNotFoundError: the folder does not hold a model, or the hub cannot
             be reached.
         ImportError: `huggingface-hub` is not installed.

@@ -47,21 +47,21 @@ class TextConfig:
             `"html"` (tags), `"markdown"` (its marks, also of lists and tables),
             `"unknown"` (what the vocabulary cannot spell), `"all"` of them, and
             `"none"`. Other str are regular expressions. True is `"all"`.
-        stand_ins: list of str: what the model reads in place of protected text,
-            names that it copies.
+        stand_ins: list of str: names that the model copies, and reads in place
+            of protected text.
         match_numbers: bool. If the digits of a translation differ from those of
             its source, another hypothesis is taken whose digits agree.
         known_words: list of str, words that the model was trained to translate.
             Any other word with a capital is a name: if a translation lacks it,
-            another hypothesis is taken that has it. Names are not checked if
-            there are none.
-        lower_capitals: bool. Lower a text in capitals before it is translated,
-            and raise its translation.
-        add_final_mark: bool. Translate a text without a final mark as if it had
-            one.
-        avoid_loops: bool. If a translation repeats itself in a row and its
-            source does not, the segment is decoded again without a repeated
-            sequence of four tokens.
+            another hypothesis is taken that has it. Without `known_words`,
+            names are not checked.
+        lower_capitals: bool. Lowercase a text in capitals before it is
+            translated, and write its translation in capitals.
+        add_final_mark: bool. Translate a text without final punctuation as if
+            it had a punctuation mark at its end.
+        avoid_loops: bool. If a translation repeats a phrase several times in a
+            row and its source does not, the segment is decoded again without a
+            repeated sequence of four tokens.
         final_mark_words: int >= 1. `add_final_mark` leaves a text of fewer
             words as it is.
 
@@ -134,7 +134,7 @@ class TextConfig:
 
     @functools.cached_property
     def names(self) -> Names:
-        """What recognizes names by `known_words`."""
+        """The `Names` that recognizes names by `known_words`."""
         return Names(self.known_words)
 
     @property

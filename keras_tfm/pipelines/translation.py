@@ -29,16 +29,16 @@ class Hypothesis(NamedTuple):
         text: str.
         score: float, log-probability divided by the length penalty; minus
             infinity for an empty source. The score of a text in several
-            segments is the mean of theirs, weighted by their tokens. None if
-            scores were not requested.
+            segments is the mean of their scores, weighted by their numbers of
+            tokens. None if scores were not requested.
         tokens: list of T str, subword tokens with the end token.
         attention: float32 `(T, S)`, cross-attention of each target token to
             each source token, 0 between segments; or None if not requested.
         truncated: bool. True if decoding stopped at `max_decoding_length`
             before the end token.
         alignment: sorted list of pairs of int, the indices of a word of the
-            source and of a word of `text`, both as of `split()`; or None if
-            attention was not requested.
+            source and of a word of `text`, both as `split()` separates words;
+            or None if attention was not requested.
         number_mismatch: bool. True if digits differ from those of the source,
             with the option `match_numbers`.
 
@@ -66,14 +66,16 @@ class Hypothesis(NamedTuple):
 class Translation(NamedTuple):
     """A text and its translations, the best first.
 
-    Hypothesis n of a text in several segments joins hypothesis n of each, so
-    that the first is what a call returns; their scores may be in another order.
-    Hypotheses differ in their texts: of those with equal text, which a
-    vocabulary can tokenize in two ways, the one with the best score is kept. So
-    there may be fewer than `num_hypotheses`. Samples are all kept.
+    If a text has several segments, its hypothesis n joins hypothesis n of each
+    segment. So the first hypothesis is what a call returns, and the scores may
+    be in another order.
 
-    `str(translation)` is the best translation; a notebook shows all, and the
-    attention of the best if it was requested.
+    Hypotheses differ in their texts. A vocabulary can tokenize one text in two
+    ways; of hypotheses with equal text, only the best is kept, so there may be
+    fewer than `num_hypotheses`. With sampling, all are kept.
+
+    `str(translation)` is the best translation. A notebook shows all hypotheses,
+    and the attention of the best one if it was requested.
 
     Attributes:
         source: str, the text.

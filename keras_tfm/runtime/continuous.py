@@ -25,24 +25,27 @@ SOURCE_BUCKETS = (32, 132)
 class ContinuousDecoder:
     """Decodes sources as they arrive, together with those that came before.
 
-    A batch has slots. Every four steps finished sequences leave it and waiting
-    sources take their slots: so no source waits for the end of another, and the
-    batch stays full. `Decoder.bulk` is faster where all sources are known.
+    A batch has slots. Every four steps (eight with a single slot), finished
+    sequences leave the batch and waiting sources take their slots. So a source
+    does not wait until a whole batch is done, and the batch stays full.
+    `Decoder.bulk` is faster if all sources are known from the start.
 
-    Each sequence of a batch has its own step number. The cache is a ring of
-    about 1.5 times the source bucket, in steps: each step overwrites the oldest
-    entry. A sequence that outgrows the ring is decoded again, alone.
+    Each sequence of a batch has its own step number. The cache is a ring buffer
+    with a capacity of about 1.5 times the source bucket: each step overwrites
+    the oldest entry. A sequence that outgrows the ring buffer is decoded again,
+    alone.
 
-    Background threads take the steps, until `close`.
+    Background threads run the steps until `close` is called.
 
     Args:
-        decoder: `Decoder`, see `supports`.
+        decoder: `Decoder` that `supports` accepts.
         batch_size: int >= 1, sources that are decoded at once.
         inter_threads: int >= 1, threads among which `batch_size` is divided,
-            each with its own batches; or None for 2, and 1 on PyTorch, see
+            each with its own batches; None for 2, or 1 on PyTorch, see
             `Decoder.bulk`.
-        source_buckets: ints >= 1, in tokens: sources up to each are decoded
-            together, longer ones alone.
+        source_buckets: ints >= 1, padded source lengths in tokens. Sources of
+            one bucket are decoded together; a source longer than the largest
+            bucket is decoded alone.
         target_prefix: ints that every hypothesis begins with.
 
     Raises:
@@ -136,8 +139,8 @@ class ContinuousDecoder:
                 one has an empty hypothesis.
 
         Returns:
-            Future of `Hypotheses` with a batch of one. Cancelled before the
-            source has a slot, it takes none.
+            Future of `Hypotheses` with a batch of one. If the future is
+            cancelled before the source has a slot, the source is not decoded.
 
         Raises:
             ValueError: an id outside the vocabulary, or a prefix as long as
@@ -176,7 +179,7 @@ class ContinuousDecoder:
         """Compiles the functions for sources up to some length.
 
         Args:
-            lengths: ints >= 1, in source tokens, of which the largest counts.
+            lengths: ints >= 1, in source tokens; only the largest counts.
         """
         longest = max(lengths, default=0)
         for previous, bucket in zip([0, *self.buckets], self.buckets, strict=False):

@@ -23,14 +23,15 @@ from keras_tfm.types import Tensor
 class Decoder:
     """Decodes source ids with a model, in compiled functions.
 
-    A compiled function takes a chunk of steps: to the 16th, to the 32nd and so
-    on. Between chunks finished sequences leave the batch, and the cache is
-    extended. So a high limit makes neither a step nor compilation more
+    A compiled function takes a chunk of steps: up to step 16, then up to step
+    32, and so on. Between chunks, finished sequences leave the batch, and the
+    cache is extended. So a high limit makes neither a step nor compilation more
     expensive, and each length is compiled when it is first needed.
 
     Args:
-        model: `decode.Decodable`, such as a `Transformer`. Without
-            `extend(cache, max_length)` its cache has the full length at once.
+        model: `decode.Decodable`, such as a `Transformer`. If it has no method
+            `extend(cache, max_length)`, its cache has the full length from the
+            start.
         options: `decode.Options`, or None for the defaults.
 
     Attributes:
@@ -41,7 +42,7 @@ class Decoder:
         compiled_search: `CompiledSearch`, the compiled functions.
 
     Raises:
-        ValueError: options that the model cannot follow.
+        ValueError: the model does not support one of the options.
 
     Example:
         ```python
@@ -109,8 +110,9 @@ class Decoder:
                 contain in any order; or None. Equal phrases are met together.
                 Where logits processors forbid them, a row is empty and has a
                 score of minus infinity.
-            seed: int, or None for another each time. With sampling the same
-                seed gives the same tokens on every backend, and in any batch.
+            seed: int, or None for a new seed in each call. With sampling, the
+                same seed gives the same tokens on every backend, and in any
+                batch.
 
         Returns:
             `Hypotheses` of NumPy arrays.
@@ -147,23 +149,24 @@ class Decoder:
     ) -> Iterator[tuple[int, Hypotheses]]:
         """Decodes any number of sources, in the order that is fastest.
 
-        They are sorted by length, so that sources of one length share a batch,
-        see `scheduler.decode_offline`. So all are read first; pass those of a
-        large file in portions.
+        Sources are sorted by length, so that sources of equal length share a
+        batch, see `scheduler.decode_offline`. Therefore all sources are read
+        first; pass the sources of a large file in portions.
 
         Args:
             source_ids: lists of ids; an empty one has an empty hypothesis.
             batch_tokens: int >= 1, source tokens of a batch, with padding.
             batch_size: int >= 1, the most sources of a batch.
-            inter_threads: int >= 1, batches decoded at once; or None for 2,
-                and 1 on PyTorch. Small models do not keep two cores busy with
-                one batch; PyTorch's threads hinder each other.
+            inter_threads: int >= 1, batches decoded at once; None for 2, since
+                one batch of a small model does not keep two cores busy, or 1 on
+                PyTorch, whose threads hinder each other.
             seed: as in a call.
             target_prefix: as in a call, a list of ids for each source.
             compile_lengths: bool. Compile functions for the exact length of
-                full batches, and for a first step with one hypothesis. They
-                take seconds to compile and make decoding a tenth to a quarter
-                faster. None does so once there are many batches of a length.
+                full batches, and for a first step with one hypothesis. These
+                functions take seconds to compile and make decoding a tenth to a
+                quarter faster. None compiles them once there have been many
+                batches of a length.
 
         Yields:
             The index of a source, and its `Hypotheses` with B = 1.
@@ -196,8 +199,8 @@ class Decoder:
     ) -> None:
         """Compiles the functions for sources of some lengths in `bulk`.
 
-        Hypotheses may be half as long again as their source; longer ones need
-        more functions.
+        The functions cover hypotheses of up to 1.5 times the source length;
+        longer hypotheses need more functions.
 
         Args:
             lengths: ints >= 1, in source tokens.
@@ -215,7 +218,7 @@ class Decoder:
             source_ids, target_prefix: as in a call.
 
         Yields:
-            int32 `(B,)`, the next token of each row; 0 where it is done.
+            int32 `(B,)`, the next token of each row; 0 if the row is done.
 
         Raises:
             ValueError: the options are not those of greedy search; or as a
@@ -247,8 +250,8 @@ class Decoder:
             `BeamTrace`, for `keras_tfm.plot.beam_tree`.
 
         Raises:
-            ValueError: the options have no beam, or a shortlist; or there is
-                not one source.
+            ValueError: the options are not those of beam search, or have a
+                shortlist; or there is not exactly one source.
         """
         search, options = self.compiled_search, self.options
         is_beam = isinstance(search.strategy, BeamSearch)
@@ -288,8 +291,8 @@ class Decoder:
 
         Args:
             source_ids: as in a call.
-            target_ids: B lists of ids, without the start token; with the end
-                token where that is to be scored too. Padding at their ends is
+            target_ids: B lists of ids, without the start token, and with the
+                end token if it is to be scored too. Padding at their ends is
                 ignored.
             prefix_lengths: B ints, or None for zeros: tokens of each target
                 that are a prefix. With `score_prefix=False` their
@@ -297,9 +300,10 @@ class Decoder:
 
         Returns:
             `Hypotheses` of NumPy arrays, n = 1, with the log-probability of
-            each token among all tokens, and the score with this length penalty;
-            without attention, see the model's `attention_maps`. A row without
-            source or target has minus infinity.
+            each token among all tokens, and the score with the length penalty
+            of the options. They have no attention; the model's method
+            `attention_maps` returns it. A row without source or target has a
+            score of minus infinity.
 
         Raises:
             ValueError: as a call; a token outside the target vocabulary; a
@@ -363,9 +367,9 @@ class Decoder:
 
         Args:
             source_ids, target_prefix: as in `decode`.
-            max_length: int, or scalar int tensor: tokens that the cache holds
-                at first, where the model has `extend`; or None for the limit.
-                The time of a step grows with it.
+            max_length: int, or scalar int tensor: the initial capacity of the
+                cache, in tokens, if the model has `extend`; or None for the
+                limit. The time of a step grows with the capacity.
 
         Returns:
             `decode.BeamState` or `decode.SamplingState` before the first step.
@@ -375,8 +379,8 @@ class Decoder:
         Raises:
             ValueError: the options have sampling, alternatives or a shortlist;
                 or the prefix has a token outside the vocabulary, or is as long
-                as the limit. A prefix longer than the limit of a row is
-                truncated there.
+                as the limit. If only the limit of a row is shorter than the
+                prefix, the prefix of this row is truncated.
         """
         search, options = self.compiled_search, self.options
         conflicts = {
@@ -423,7 +427,7 @@ class Decoder:
                 first, at which to stop; or None for the capacity.
 
         Returns:
-            The state after them.
+            The state after these steps.
         """
         strategy = self.compiled_search.strategy
         return strategy.advance(self.model.step, state, until)
@@ -443,7 +447,7 @@ class Decoder:
         return self.compiled_search.extend(state, max_length)
 
     def hypotheses(self, state: State) -> Hypotheses:
-        """Returns the hypotheses of a state, those so far where it is not done.
+        """Returns the hypotheses of a state, done or not.
 
         Args:
             state: from `decode_until`.
