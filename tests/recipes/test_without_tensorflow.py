@@ -76,7 +76,7 @@ def test_other_recipes_need_no_tensorflow(tmp_path):
     }
     train(("classification", films), ("language_model", lines))
     assert read_result(tmp_path / "films")["accuracy"] > 30
-    assert read_result(tmp_path / "lines")["bits_per_character"] < 8
+    assert read_result(tmp_path / "lines")["test_bits_per_character"] < 8
 
 
 def test_batches_without_tensorflow_resume_at_any_step(tmp_path, monkeypatch):
