@@ -323,10 +323,12 @@ class Options:
         }
         for name, conflict in conflicts.items():
             if conflict:
+                # A preset may have set it: then it cannot be left out.
+                fix = "pass beam_size=1" if name == "beam_size" else "leave it out"
                 raise ValueError(
                     f"`{name}` needs beam search; got {name}={getattr(self, name)} "
-                    f"with sampling_topk={self.sampling_topk}. Set sampling_topk=1 "
-                    f"or leave `{name}` out."
+                    f"with sampling_topk={self.sampling_topk}. Set sampling_topk=1, "
+                    f"or {fix}."
                 )
 
     def _check_search(self):
