@@ -301,8 +301,7 @@ class Options:
             self._check_search()
         if not isinstance(self.shortlist, Shortlist | None):
             raise ValueError(
-                "`shortlist` must be a `decode.Shortlist` or None; got "
-                f"{self.shortlist!r}."
+                f"`shortlist` must be a `decode.Shortlist` or None; got {self.shortlist!r}."
             )
         if self.shortlist is not None and (
             self.logits_processors or self.suppress_sequences
@@ -323,12 +322,11 @@ class Options:
         }
         for name, conflict in conflicts.items():
             if conflict:
-                # A preset may have set it: then it cannot be left out.
-                fix = "pass beam_size=1" if name == "beam_size" else "leave it out"
+                default = getattr(type(self), name)  # a preset may have another
                 raise ValueError(
                     f"`{name}` needs beam search; got {name}={getattr(self, name)} "
-                    f"with sampling_topk={self.sampling_topk}. Set sampling_topk=1, "
-                    f"or {fix}."
+                    f"with sampling_topk={self.sampling_topk}. Set sampling_topk=1 "
+                    f"or {name}={default}."
                 )
 
     def _check_search(self):
