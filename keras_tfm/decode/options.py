@@ -301,7 +301,7 @@ class Options:
             self._check_search()
         if not isinstance(self.shortlist, Shortlist | None):
             raise ValueError(
-                f"`shortlist` must be a `decode.Shortlist` or None; got {self.shortlist!r}."
+                f"`shortlist` must be a `Shortlist` or None; got {self.shortlist!r}."
             )
         if self.shortlist is not None and (
             self.logits_processors or self.suppress_sequences
