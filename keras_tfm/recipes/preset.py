@@ -188,7 +188,7 @@ def model_arguments(
     changes = translator.changes()
     arguments = {name: changes[name] for name in changes if name in MODEL_ARGUMENTS}
     suppressed = [0, 2]  # padding and the start
-    if text_steps:  # which protect what only bytes spell
+    if text_steps:  # these protect what only bytes spell
         arguments |= STEPS
         suppressed += spelling.byte_ids(translator.target_vocabulary)
     return {

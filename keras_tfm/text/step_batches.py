@@ -101,8 +101,8 @@ class StepBatches(abc.ABC):
             TensorFlow a `keras.utils.PyDataset` of the same batches.
 
         Raises:
-            ImportError: TensorFlow is not installed, and neither does `repeat`
-                hold nor an epoch begin at `first_step`.
+            ImportError: TensorFlow is not installed, `repeat` is False, and
+                `first_step` is not the first of an epoch.
             ValueError: `first_step` is negative, or an argument is out of its
                 range.
         """

@@ -1,7 +1,7 @@
 """`tf.data` as the input pipeline of any backend.
 
-Where TensorFlow is not installed, batches that depend on their number alone
-come from a `keras.utils.PyDataset` instead, which needs none.
+Without TensorFlow, a `keras.utils.PyDataset` yields batches that depend on
+their number alone.
 """
 
 import contextlib
