@@ -288,7 +288,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("translator", help="a preset or a folder")
     parser.add_argument("--source", help="source language, unless the name says so")
-    parser.add_argument("--target", help="target language, unless the name says so")
+    parser.add_argument(
+        "--target", help="target language, unless a preset's name says so"
+    )
     parser.add_argument("--numbers", type=int, default=1_000, help="sentences")
     parser.add_argument("--names", type=int, default=300, help="sentences")
     parser.add_argument("--seed", type=int, default=0)
@@ -296,7 +298,8 @@ def main() -> None:
     options = parser.parse_args()
     source, _, target = pathlib.Path(options.translator).name.partition("-")
     source, target = options.source or source, options.target or target
-    translator = pipelines.Translator.from_preset(options.translator)
+    chosen = {"target_language": options.target} if options.target else {}
+    translator = pipelines.Translator.from_preset(options.translator, **chosen)
     options.translate = lambda texts: list(translator(texts))
     cases = read_cases(FOLDER / f"{source}-{target}.tsv")
     translations = options.translate([case.source for case in cases])

@@ -23,9 +23,10 @@ on the page [benchmarks](benchmarks.md).
 
 ## Pretrained models
 
-Each is part of the package: `Translator.from_preset("en-de")`. Several presets may
-share one folder. Scores are those of the weights in the package, on the test texts of
-the card, which also names commit, command, date and weaknesses.
+Each is part of the package: `Translator.from_preset("en-de")` from English to German,
+`Classifier.from_preset("sentiment-en")`. Several presets may share one folder. Scores
+are those of the weights in the package, on the test texts of the card, which also names
+commit, command, date and weaknesses.
 
 {presets}
 
@@ -69,8 +70,8 @@ def make_page(root: pathlib.Path) -> str:
     Args:
         root: Path of the repository.
     """
-    header = ("preset", "task", "training data", "size, MB", "parameters")
-    header += ("quality (95%)", "test set", "license")
+    header = ("preset", "BLEU or accuracy (95%)", "chrF or macro F1 (95%)")
+    header += ("test set", "training data", "size, parameters", "license")
     presets = [
         row
         for file in sorted((root / PRESETS).glob("*/preset.json"))
@@ -106,12 +107,10 @@ def preset_rows(folder: pathlib.Path) -> Iterator[tuple[str, ...]]:
     for name, facts in names.items():
         yield (
             f"[`{name}`](../{PRESETS}/{folder.name}/README.md)",
-            f"{preset['task']}, {' to '.join(facts['languages'])}",
-            f"{preset['data'].split(',')[0]}, {examples}",
-            f"{size / 1e6:.1f}",
-            f"{preset['parameters']:,}",
-            quality(name, facts["scores"], card, len(names) > 1),
+            *quality(name, facts["scores"], card, len(names) > 1),
             search(TESTED, card, name) if facts is preset else "see the card",
+            f"{preset['data'].split(',')[0]}, {examples}",
+            f"{size / 1e6:.1f} MB, {preset['parameters'] / 1e6:.1f}M",
             preset["license"],
         )
 
@@ -127,7 +126,9 @@ def search(pattern: str, card: str, name: str) -> str:
     return " ".join(match.groups())
 
 
-def quality(name: str, scores: dict[str, float], card: str, is_shared: bool) -> str:
+def quality(
+    name: str, scores: dict[str, float], card: str, is_shared: bool
+) -> list[str]:
     """Returns the scores of a preset with their intervals, from its card.
 
     Args:
@@ -150,8 +151,8 @@ def quality(name: str, scores: dict[str, float], card: str, is_shared: bool) -> 
                 f"The card of {name} must have one row `{label}..., as here`, with the "
                 f"{score} of preset.json; expected {value:.2f}, got {rows}."
             )
-        texts.append(f"{score} {rows[0][index]}{' %' * header[index].endswith('%')}")
-    return ", ".join(texts)
+        texts.append(rows[0][index] + "%" * header[index].endswith("%"))
+    return texts
 
 
 def recipe_rows(text: str) -> list[tuple[str, ...]]:
