@@ -85,9 +85,9 @@ class Spelling:
         Returns:
             list of kinds of `protection.Span` and patterns: those of
             `span_patterns`, then, with `"unknown"`, of words and signs that
-            cannot be spelled; none without `protect`.
+            cannot be spelled.
         """
-        patterns = patterns_of(protect) if protect else []
+        patterns = patterns_of(protect)
         if {ALL, UNKNOWN} & set(protect):
             patterns += self._patterns(texts)
         return patterns

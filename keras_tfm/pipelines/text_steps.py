@@ -1,6 +1,8 @@
 """The steps around a model: before text is encoded, and after it is decoded."""
 
+import itertools
 import re
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,8 +20,6 @@ if TYPE_CHECKING:
 
 WORD = "Tom"
 RESERVE = 16  # tokens
-_AFTER_LETTER = re.compile(rf"(?<=\w){MARKER}")
-_BEFORE_WORD = re.compile(rf"{MARKER}(?=\w|{MARKER})")
 
 
 class Steps(NamedTuple):
@@ -185,14 +185,12 @@ def segment_texts(
     ]
     # While sentences are split, one word stands for every span.
     words = [
-        next((w for w in config.stand_ins if w.lower() not in text.lower()), WORD)
-        for text in texts
+        _new_word(text, config.stand_ins) if spans else WORD
+        for text, (_, spans) in zip(texts, hidden, strict=True)
     ]
     plain = [
-        _AFTER_LETTER.sub(rf" {word}", _BEFORE_WORD.sub(f"{word} ", text))
-        for (text, _), word in zip(hidden, words, strict=True)
+        _with_words(text, word) for (text, _), word in zip(hidden, words, strict=True)
     ]
-    plain = [re.sub(MARKER, w, text) for text, w in zip(plain, words, strict=True)]
     # A stand-in or a final mark may make a segment longer.
     max_tokens = max(max_tokens - RESERVE, max_tokens // 2, 1)
     limits = min(split_tokens, max_tokens), max_tokens
@@ -206,6 +204,38 @@ def segment_texts(
     for segment, row in zip(segments, rows, strict=True):
         segment.ids.extend(row)
     return list(map(_without_empty, results))
+
+
+def _new_word(text, stand_ins):
+    """A word that a text does not have in any form."""
+    text = "".join(char for char in text if unicodedata.category(char)[0] != "C")
+    text = unicodedata.normalize("NFKC", text).lower()
+    longer = (WORD + "o" * count for count in itertools.count())
+    words = itertools.chain(stand_ins, longer)
+    return next(word for word in words if word.lower() not in text)
+
+
+def _with_words(text, word):
+    """A text with a word for each marker, apart from the words beside it."""
+    parts, position = [], 0
+    for match in re.finditer(MARKER, text):
+        begin, end = match.span()
+        # A marker before it has added the space.
+        left = begin > position and _may_join(text[begin - 1], -1)
+        right = end < len(text) and _may_join(text[end], 0)
+        parts += [text[position:begin], " " * left, word, " " * right]
+        position = end
+    return "".join([*parts, text[position:]])
+
+
+def _may_join(char, side):
+    """Whether a character becomes, before it is encoded, a letter or digit
+    at one of its sides, or nothing."""
+    if char in " \t\r\n":
+        return False
+    normalized = unicodedata.normalize("NFKC", char)[side]
+    is_word = re.match(r"\w", normalized) is not None
+    return is_word or unicodedata.category(char)[0] in "CM"
 
 
 def _prepared_text(translator, text, hidden, spans, word, source, is_whole):

@@ -273,6 +273,30 @@ def test_long_runs_of_signs_get_no_space(preset, sign):
         assert source.join(parts) == text
 
 
+BESIDE = ["x", "_", "7", ")", "q\u0308", "\u0939\u093f", "\u338f", "\U0001f600", "`c`"]
+BESIDE += ["\x01", "\x0b", "\x1c", "\x7f", "\xad", "\u200b", "\u200d", "\ufeff"]
+# The names that stand for spans, one of them in another form.
+NAMES = "Tom, John, Bill, Lisa and \uff22oston saw it, and T\xadomo. "
+
+
+@pytest.mark.parametrize("beside", BESIDE)
+def test_spans_of_several_sentences_stay_where_they_are(preset, beside):
+    def words_before(text):
+        return [
+            (span[0], re.findall("[a-z]{3,}", text[: span.start()])[-1])
+            for span in re.finditer(r"\{\w\}", text)
+        ]
+
+    for first, second in ((beside, beside), (beside, ""), ("", beside)):
+        text = f"We saw the{first}{{a}}{second}near the old river in winter. {NAMES}"
+        text += "Then we met {b} in the garden of the house, and it was {c} again."
+        [source] = preset.encode([text])
+        assert len(source.segments) > 1
+        joined = source.join([part.steps.source for part in source.segments])
+        assert words_before(joined) == words_before(text)
+        assert all(name in joined for name in ("Tom", "John", "Bill", "Lisa"))
+
+
 def test_steps_are_off_unless_asked_for(translator, careful, tmp_path):
     assert not translator.config.has_steps and careful.config.has_steps
     [source] = translator.encode(["SEE https://a.org"])
@@ -284,6 +308,15 @@ def test_steps_are_off_unless_asked_for(translator, careful, tmp_path):
     }
     careful.save(tmp_path)
     assert Translator.load(tmp_path).config == careful.config
+
+
+@pytest.mark.parametrize("step", ["match_numbers", "lower_capitals", "avoid_loops"])
+def test_characters_of_private_use_need_no_protection(translator, step):
+    changes = {step: True, "stand_ins": STEPS["stand_ins"], "max_decoding_length": 6}
+    text = "a house \U000f0000 and \U000ffffd a boat"
+    answer = translator.replace(**changes)(text)
+    kept = sorted(char for char in answer if char > "\U000effff")
+    assert kept == ["\U000f0000", "\U000ffffd"]
 
 
 @pytest.mark.parametrize(
