@@ -76,7 +76,10 @@ class TaggedText:
                 node = Node(token.raw, begin=len(text), end=len(text))
                 stack[-1].children.append(node)
                 content = unit.tokens[index + 1 : partner]
-                if token.kind != "start":
+                if token.kind == "reference" and self.uses_markers:
+                    node.marker = next(free)
+                    text += node.marker
+                elif token.kind != "start":
                     following = "".join(
                         t.raw for t in unit.tokens[index + 1 : index + 2]
                     )
@@ -123,7 +126,8 @@ def _holds(unit, char):
 
 
 def _has_text(tokens):
-    return any(token.kind == "text" and token.raw.strip() for token in tokens)
+    kinds = ("text", "reference")
+    return any(token.kind in kinds and token.raw.strip() for token in tokens)
 
 
 def _words(text):

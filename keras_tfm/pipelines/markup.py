@@ -18,16 +18,22 @@ INLINE, VOID = frozenset(_INLINE.split()), frozenset(_VOID.split())
 UNTRANSLATED = frozenset(_UNTRANSLATED.split())
 _ATTRIBUTE = re.compile(r"""\s([^\s=>"'/]+)\s*=\s*("[^"]*"|'[^']*'|[^\s>"']+)""")
 BLANK = " \t\n\r\f"
+# In XML. To an entity other than the five that all documents have:
+REFERENCE = re.compile(r"(&(?!(?:amp|lt|gt|quot|apos);)[^\s&;<#]+;)")
+_XML_TAG = re.compile(r"""<(/?)([^\s<>/="'&!?]+)(?:[^<>"']|"[^<"]*"|'[^<']*')*>""")
+_SECTIONS = (("<!--", "-->"), ("<![CDATA[", "]]>"), ("<?", "?>"))
+_DECLARATION = re.compile(r""""[^"]*"|'[^']*'|[][<>]""")
 
 
 class Token(NamedTuple):
     """A tag, a text between tags, or anything else of a document.
 
     Attributes:
-        kind: `"text"`, `"start"`, `"end"`, `"empty"` (a tag without content) or
+        kind: `"text"`, `"start"`, `"end"`, `"empty"` (a tag without content),
+            `"reference"` (to an entity that an XML document declares), or
             `"other"`, such as a comment.
         raw: str, as in the document.
-        name: str, the element of a tag, in lower case.
+        name: str, the element of a tag, in lower case; in XML as it is.
         translate: bool or None, by the attribute `translate`, or False for such
             as `code` and `script`.
     """
@@ -58,33 +64,25 @@ class Unit(NamedTuple):
 class _Parser(html.parser.HTMLParser):
     """Notes where each token of a document begins."""
 
-    def __init__(self, is_xml):
+    def __init__(self):
         super().__init__(convert_charrefs=False)
-        self.is_xml, self.begins = is_xml, []
-
-    def set_cdata_mode(self, *args, **options):
-        if not self.is_xml:  # no element of XML has unescaped content
-            super().set_cdata_mode(*args, **options)
+        self.begins = []
 
     def _note(self, kind, name="", attributes=()):
-        value = dict(attributes).get("translate")
-        translate = {None: None, "no": False}.get(value, True)
-        if "notranslate" in (dict(attributes).get("class") or "").split():
-            translate = False
-        if translate is None and name in UNTRANSLATED and not self.is_xml:
+        attributes = dict(attributes)
+        translate = _translate_of(attributes)
+        if translate is None and name in UNTRANSLATED:
             translate = False
         self.begins.append((self.getpos(), (kind, name, translate)))
 
     def handle_starttag(self, tag, attrs):
-        is_void = tag in VOID and not self.is_xml
-        self._note("empty" if is_void else "start", tag, attrs)
+        self._note("empty" if tag in VOID else "start", tag, attrs)
 
     def handle_startendtag(self, tag, attrs):
         self._note("empty", tag, attrs)
 
     def handle_endtag(self, tag):
-        is_void = tag in VOID and not self.is_xml
-        self._note("other" if is_void else "end", tag)
+        self._note("other" if tag in VOID else "end", tag)
 
     def handle_data(self, data):
         self._note("text")
@@ -114,6 +112,14 @@ class _Parser(html.parser.HTMLParser):
         return self.parse_bogus_comment(i, report)
 
 
+def _translate_of(attributes):
+    """What attributes say about translation: True, False, or None."""
+    value = attributes.get("translate")
+    if "notranslate" in (attributes.get("class") or "").split():
+        return False
+    return {None: None, "no": False}.get(value, True)
+
+
 def tokenize(text: str, is_xml: bool = False) -> list[Token]:
     """Splits a document into tokens, whose `raw` make the document again.
 
@@ -121,7 +127,9 @@ def tokenize(text: str, is_xml: bool = False) -> list[Token]:
         text: str, well-formed or not.
         is_xml: bool.
     """
-    parser = _Parser(is_xml)
+    if is_xml:
+        return _tokenize_xml(text)
+    parser = _Parser()
     parser.feed(text)
     parser.close()
     lines = list(
@@ -139,6 +147,61 @@ def tokenize(text: str, is_xml: bool = False) -> list[Token]:
         elif raw:
             tokens.append(Token(kind, raw, name, translate))
     return tokens
+
+
+def _tokenize_xml(text):
+    """As `tokenize`. A parser of HTML has other names, and other ends of
+    declarations, instructions and CDATA sections."""
+    tokens, begin, position = [], 0, 0
+
+    def add_text(end):
+        for number, raw in enumerate(REFERENCE.split(text[begin:end])):
+            if raw:
+                tokens.append(Token("reference" if number % 2 else "text", raw))
+
+    while (position := text.find("<", position)) >= 0:
+        end = _end_of_other(text, position)
+        tag = None if end else _XML_TAG.match(text, position)
+        if tag is None and not end:  # not well-formed
+            position += 1
+            continue
+        add_text(position)
+        if tag is None:
+            tokens.append(Token("other", text[position:end]))
+        else:
+            attributes = {m[1]: m[2].strip("\"'") for m in _ATTRIBUTE.finditer(tag[0])}
+            kind = "empty" if tag[0].endswith("/>") else "start"
+            kind = "end" if tag[1] else kind
+            tokens.append(Token(kind, tag[0], tag[2], _translate_of(attributes)))
+        begin = position = position + len(tokens[-1].raw)
+    add_text(len(text))
+    return tokens
+
+
+def _end_of_other(text, begin):
+    """Where a comment, a CDATA section, an instruction or a declaration ends
+    that begins at an index; 0 if none begins there."""
+    if not text.startswith("<!DOCTYPE", begin):
+        return _end_of_section(text, begin)
+    position, is_inside = begin + 1, False  # inside brackets
+    while match := _DECLARATION.search(text, position):
+        position = match.end()
+        if match[0] == ">" and not is_inside:
+            return position
+        if match[0] in "[]":
+            is_inside = match[0] == "["
+        elif match[0] == "<":
+            position = _end_of_section(text, match.start()) or position
+    return len(text)
+
+
+def _end_of_section(text, begin):
+    """As `_end_of_other`, without declarations."""
+    for opening, closing in _SECTIONS:
+        if text.startswith(opening, begin):
+            end = text.find(closing, begin + len(opening))
+            return len(text) if end < 0 else end + len(closing)
+    return 0
 
 
 def check_xml(text: str) -> None:
@@ -236,7 +299,7 @@ def _beside_text(tokens, partners):
         if token.kind == "end" and partners[index] != index:
             stack.pop()
         parents.append(stack[-1])
-        if token.kind == "text" and token.raw.strip():
+        if token.kind in ("text", "reference") and token.raw.strip():
             has_text[stack[-1]] = True
         if token.kind == "start" and partners[index] != index:
             stack.append(index)

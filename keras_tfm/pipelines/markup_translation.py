@@ -74,7 +74,9 @@ def translate_markup(
     uses_markers = bool(getattr(translator.config, "protect", ()))
     token_lists = [markup.tokenize(text, is_xml) for text in documents]
     if attributes:
-        _translate_attributes(translator, token_lists, frozenset(attributes), options)
+        _translate_attributes(
+            translator, token_lists, frozenset(attributes), options, is_xml
+        )
     # Each document is a list of strings and of texts to translate.
     contents = [
         [
@@ -95,13 +97,19 @@ def translate_markup(
     ]
 
 
-def _translate_attributes(translator, token_lists, names, options):
+def _translate_attributes(translator, token_lists, names, options, is_xml):
     """Replaces tokens by those with translated values."""
     places = [
         (tokens, *place)
         for tokens in token_lists
         for place in markup.attribute_values(tokens, names)
     ]
+    if is_xml:  # a reference would be lost
+        places = [
+            (tokens, n, begin, end)
+            for tokens, n, begin, end in places
+            if not markup.REFERENCE.search(tokens[n].raw, begin, end)
+        ]
     sources = [tokens[n].raw[begin:end] for tokens, n, begin, end in places]
     results = translator.translate([html.unescape(s) for s in sources], **options)
     # From the last, since the others keep their places then.

@@ -120,6 +120,37 @@ def test_what_is_no_prose_is_not_translated():
     assert "<code>x</code>" in answer and "Stay <i>here</i>" in answer
 
 
+ODD_XML = """<?xml version="1.0"?>
+<!DOCTYPE \u00fc [<!-- ]> --><!ENTITY co "<b>A</b> ]>"> <?x ]> ?>
+<!ENTITY my_co 'B Corp'>]><\u00fc _x='a &gt; "b"'><_a>Ask &co; and <b>&my_co;</b></_a>
+<![CDATA[ if (a[b[0]] > 1) go ]]><?php echo $a->b; ?><A><a>Go</a></A><br>on</br
+></\u00fc>"""
+
+
+def test_xml_is_read_by_the_rules_of_xml():
+    tokens = tokenize(ODD_XML, is_xml=True)
+    assert "".join(token.raw for token in tokens) == ODD_XML
+    texts = [t.raw.strip() for t in tokens if t.kind == "text" and t.raw.strip()]
+    assert texts == ["Ask", "and", "Go", "on"]
+    references = [token.raw for token in tokens if token.kind == "reference"]
+    assert references == ["&co;", "&my_co;"]
+    for protect in ((), ("all",)):
+        babbler = Babbler(protect)
+        answer = translate_markup(babbler, ODD_XML, "xml")
+        tags, expected = (
+            Counter(e.tag for e in ElementTree.fromstring(text).iter())
+            for text in (answer, ODD_XML)
+        )
+        assert tags == expected
+        kept = ("&co;", "&my_co;") if not protect else ()
+        for part in (*kept, *(t.raw for t in tokens if t.kind == "other")):
+            assert answer.count(part) == 1
+        assert not any("&" in text or "if" in text for text in babbler.texts)
+    text = '<!DOCTYPE r [<!ENTITY co "A">]><r alt="&co; b"><i alt="c">d</i></r>'
+    answer = translate_markup(Babbler(), text, "xml", ("alt",))
+    assert 'alt="&co; b"' in answer and 'alt="c"' not in answer
+
+
 def test_a_protected_element_stands_where_the_translator_puts_it():
     class Copier(Babbler):
         def translate(self, texts, **options):
