@@ -450,6 +450,7 @@ def _join(pivot, rows, count):
             score=None if first.score is None else first.score + hypothesis.score,
             attention=None,
             truncated=first.truncated or hypothesis.truncated,
+            number_mismatch=first.number_mismatch or hypothesis.number_mismatch,
             alignment=_compose(first.alignment, hypothesis.alignment),
         )
         for (_, first), result in rows

@@ -6,7 +6,9 @@ import pytest
 
 from keras_tfm.pipelines import (
     AutoTranslator,
+    Hypothesis,
     PivotTranslator,
+    Translation,
     load,
     translate_markup,
 )
@@ -55,6 +57,20 @@ def test_a_pivot_translates_twice(pivot):
     assert [*pivot.stream("Guten Morgen!")][-1].startswith("Bonjour")
     with pytest.raises(ValueError, match="`constraints` belong to one language"):
         pivot.translate(texts, constraints=[["a"]] * 3)
+
+
+@pytest.mark.parametrize("mismatches", [(True, False), (False, True)])
+def test_numbers_that_either_translator_changes_are_reported(mismatches):
+    class Changing:
+        def __init__(self, number_mismatch):
+            self.hypothesis = Hypothesis("2", -1.0, [], None, False, None)
+            self.hypothesis = self.hypothesis._replace(number_mismatch=number_mismatch)
+
+        def translate(self, texts, *_):
+            return [Translation(text, [], [self.hypothesis]) for text in texts]
+
+    pivot = PivotTranslator(*map(Changing, mismatches))
+    assert pivot.translate("1").number_mismatch
 
 
 @pytest.mark.slow
