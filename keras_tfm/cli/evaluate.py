@@ -25,7 +25,9 @@ def run(flags: Evaluate) -> None:
             f"`keras-tfm evaluate` needs sacrebleu, which cannot be imported "
             f"({error}). Install `keras-tfm[recipes]`."
         ) from error
-    output.check(flags.output, flags.files)
+    if flags.output is not None:
+        output.check_name(flags.output)
+        output.check(flags.output, [*(flags.files or ["-"]), flags.compare])
     sources, references = _test_set(flags)
     baseline = _other_system(flags.compare, len(sources)) if flags.compare else None
     metrics = translation_scores.metrics(flags.tokenize, flags.ter)

@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import importlib.util
+import io
 import json
 import os
 import pathlib
@@ -37,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
         assert status == 0
         ```
     """
+    _prepare_streams()
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     if arguments[:1] == ["--version"]:
         print(f"keras-tfm {importlib.metadata.version('keras-tfm')}")
@@ -55,6 +57,16 @@ def main(arguments: list[str] | None = None) -> int:
     if status:
         _discard_output()
     return status
+
+
+def _prepare_streams():
+    """Lets any message be printed: in any encoding, and on a closed stream."""
+    if sys.stderr is None:
+        # `print` would write on standard output; and a file that is opened
+        # later would take the number of the stream.
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _run(arguments):

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import pathlib
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -27,7 +28,8 @@ class Output:
     Args:
         path: str, or None for standard output. A link is followed.
         identity: dict of JSON values that the lines depend on: a part with
-            another identity is rejected. None: a part is overwritten.
+            another identity is rejected. None: a part that has none either is
+            overwritten.
 
     Attributes:
         num_written: int, lines that an interrupted job has written.
@@ -42,17 +44,7 @@ class Output:
         self.num_written, self._path = 0, None
         if path is None:
             return
-        self._path = pathlib.Path(path).resolve()
-        if self._path.exists() and not self._path.is_file():
-            raise ValueError(
-                f"--output must be a file; got {os.fspath(path)!r}, a folder or a "
-                "device. Name a file, or leave it out for standard output."
-            )
-        if not self._path.parent.is_dir():
-            raise FileNotFoundError(
-                f"--output must be in an existing folder; got {os.fspath(path)!r}. "
-                f"Create {os.fspath(self._path.parent)!r} first."
-            )
+        self._path = check_name(path)
         self._part = self._path.with_name(f"{self._path.name}.part")
         self._note = self._path.with_name(f"{self._path.name}.part.json")
         self._file = self._part.open("ab+")
@@ -64,24 +56,25 @@ class Output:
             raise
 
     def _resume(self, identity, note):
-        if not self._note.exists() and self._file.seek(0, os.SEEK_END):
+        has_content = self._file.seek(0, os.SEEK_END) > 0
+        if not self._note.exists() and has_content:
             raise ValueError(
                 f"{os.fspath(self._part)!r} exists without {os.fspath(self._note)!r}, "
                 "which names the command that wrote it. Remove it, or name another "
                 "--output."
             )
-        if identity is None or not self._note.exists():
+        previous = self._note.read_bytes() if self._note.exists() else b"null"
+        if identity is None and previous == b"null":
             self._file.truncate(0)
-            self._note.write_text(note, encoding="utf-8")
-            return
-        self._truncate_to_whole_lines()
-        if self._note.read_bytes() != note.encode():
-            if self.num_written:
-                raise ValueError(
-                    f"{os.fspath(self._part)!r} belongs to another model, other flags "
-                    "or other files. Repeat that command, or remove it and "
-                    f"{os.fspath(self._note)!r}."
-                )
+        else:
+            self._truncate_to_whole_lines()
+        if previous != note.encode() and self.num_written:
+            raise ValueError(
+                f"{os.fspath(self._part)!r} belongs to another model, other flags "
+                "or other files. Repeat that command, or remove it and "
+                f"{os.fspath(self._note)!r}."
+            )
+        if previous != note.encode() or not self._note.exists():
             self._note.write_text(note, encoding="utf-8")
 
     def _lock(self):
@@ -150,30 +143,77 @@ def _report(count, rate, end):
     print(f"\r{count:,} lines, {rate:,.1f} per second", end=end, file=sys.stderr)
 
 
-def check(path: str | None, files: Iterable[str]) -> None:
+def check_name(name: str | os.PathLike, flag: str = "--output") -> pathlib.Path:
+    """Rejects the name of a file that cannot be written.
+
+    Args:
+        name: path. A link is followed.
+        flag: str, for the error.
+
+    Returns:
+        The absolute path.
+
+    Raises:
+        ValueError: the path is not a file, or names a compressed one.
+        FileNotFoundError: the folder does not exist.
+    """
+    path = pathlib.Path(name).resolve()
+    if path.exists() and not path.is_file():
+        raise ValueError(
+            f"{flag} must be a file; got {os.fspath(name)!r}, a folder or a device. "
+            "Name a file, or leave it out for standard output."
+        )
+    if path.suffix == ".gz":
+        raise ValueError(
+            f"{flag} must not end in .gz, since lines are written uncompressed; got "
+            f"{os.fspath(name)!r}. Leave the ending out, and run gzip afterwards."
+        )
+    if not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"{flag} must be in an existing folder; got {os.fspath(name)!r}. "
+            f"Create {os.fspath(path.parent)!r} first."
+        )
+    return path
+
+
+def check(
+    path: str | None, inputs: Iterable[str | None], flag: str = "--output"
+) -> None:
     """Rejects an output that is also an input.
 
     Args:
-        path: path of the output, or None.
-        files: paths of the input.
+        path: path of the output, or None for standard output.
+        inputs: paths of what is read; "-" for standard input; None is left out.
+        flag: str, for the error.
 
     Raises:
         ValueError: they are one file.
     """
-    if path is None or not os.path.exists(path):
-        return
-    names = [name for name in files if name != "-" and os.path.exists(name)]
-    if any(os.path.samefile(path, name) for name in names):
-        raise ValueError(
-            f"--output must not be an input file; got {path!r} for both. Name another."
-        )
+    target = _status("-" if path is None else path, sys.stdout)
+    for name in filter(None, inputs):
+        status = _status(name, sys.stdin)
+        if target and status and os.path.samestat(target, status):
+            title = "Standard output" if path is None else flag
+            raise ValueError(
+                f"{title} must not be an input file; got {path or name!r} for both. "
+                "Name another."
+            )
+
+
+def _status(name, stream):
+    """The status of a regular file, or of a stream for "-"; else None."""
+    try:
+        status = os.fstat(stream.fileno()) if name == "-" else os.stat(name)
+    except (OSError, ValueError, AttributeError):  # missing, closed, or in memory
+        return None
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 def prepare(flags: Any, model: str | os.PathLike) -> dict | None:
     """Checks files and flags before the model is loaded.
 
     Args:
-        flags: with `files`, `output` and `window`.
+        flags: with `files`, `output` and `window`, and perhaps `glossary`.
         model: path of the model.
 
     Returns:
@@ -181,16 +221,18 @@ def prepare(flags: Any, model: str | os.PathLike) -> dict | None:
         read only once.
 
     Raises:
-        FileNotFoundError: a file is missing.
+        FileNotFoundError: a file, or the folder of the output, is missing.
         ValueError: `--window` is below 1, a file is input and output, or
             standard input or output is closed.
     """
     if flags.window < 1:
         raise ValueError(f"--window must be at least 1; got {flags.window}.")
-    lines.check_files(flags.files)
-    check(flags.output, flags.files)
+    inputs = lines.check_files(flags.files)
     if flags.output is None:
         lines.standard_stream(sys.stdout, "output")
+    else:
+        check_name(flags.output)
+    check(flags.output, [*inputs, getattr(flags, "glossary", None)])
     if not flags.files or "-" in flags.files:
         return None
     identity = dataclasses.asdict(flags)
@@ -243,7 +285,7 @@ def fingerprints(*names, output: str | None = None) -> list:
     for name in map(pathlib.Path, names):
         files = sorted(name.rglob("*")) if name.is_dir() else [name]
         files = [f for f in files if not ignored or f.resolve() not in ignored]
-        stats = [file.stat() for file in files if file.is_file()]
-        times = [[stat.st_size, stat.st_mtime_ns] for stat in stats]
+        states = [file.stat() for file in files if file.is_file()]
+        times = [[state.st_size, state.st_mtime_ns] for state in states]
         result.append([os.fspath(name), times])
     return result

@@ -96,9 +96,21 @@ def run(flags: Translate) -> None:
         identity["glossary"] = output.fingerprints(flags.glossary)
     if flags.alignments is not None:
         identity = None
-        output.check(flags.alignments, flags.files)
+        _check_alignments(flags)
     job, _ = write(load(flags), flags, identity)
     job.check()
+
+
+def _check_alignments(flags):
+    """Rejects a file for alignments that is read, or is the output."""
+    path = output.check_name(flags.alignments, "--alignments")
+    inputs = [*(flags.files or ["-"]), flags.glossary]
+    output.check(flags.alignments, inputs, "--alignments")
+    if flags.output is not None and path == output.check_name(flags.output):
+        raise ValueError(
+            f"--alignments and --output must be two files; got {flags.output!r} for "
+            "both. Name another."
+        )
 
 
 def load(flags: Translate) -> pivoting.AnyTranslator | GlossaryTranslator:

@@ -373,6 +373,21 @@ def test_invalid_flags_and_files_are_rejected(folder, source, tmp_path, capfd):
     content = file.read_bytes()
     error = error_of("translate", folder, str(file), "--output", str(file))
     assert "--output must not be an input file" in error
+    for flag, other in (
+        *(("--output", "--glossary"), ("--output", "--alignments")),
+        *(("--alignments", None), ("--alignments", "--glossary")),
+    ):
+        flags = [flag, str(file), *([other, str(file)] if other else [])]
+        texts = str(file) if other is None else source
+        error = error_of("translate", folder, texts, *flags)
+        assert re.search("must not be an input file|must be two files", error)
+        assert flag in error
+    pair = [source, source, "--compare", str(file), "--output", str(file)]
+    error = error_of("evaluate", folder, *pair)
+    assert "--output must not be an input file" in error
+    nowhere = str(tmp_path / "nowhere" / "out")
+    error = error_of("translate", folder, source, "--alignments", nowhere)
+    assert "--alignments must be in an existing folder" in error
     assert file.read_bytes() == content
     file.write_text("")
     assert main(["translate", folder, str(file), source]) == 0
@@ -424,6 +439,20 @@ def test_a_closed_stream_is_an_error(stream, folder):
     )
     assert process.returncode == 1 and b"Traceback" not in process.stderr
     assert f"Standard {stream} is closed".encode() in process.stderr
+
+
+@torch_only
+def test_answers_do_not_need_a_standard_error(folder):
+    shell = ["sh", "-c", '"$@" 2>&-', "sh", sys.executable, "-c", PROGRAM]
+    process = subprocess.run(
+        [*shell, "translate", folder],
+        env={**os.environ, "PYTHONPATH": os.getcwd()},
+        input=b"a house\n\xff\nold\n",
+        capture_output=True,
+    )
+    assert process.returncode == 1
+    first, second, third, end = process.stdout.split(b"\n")
+    assert first and third and (second, end) == (b"", b"")
 
 
 @torch_only

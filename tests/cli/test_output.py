@@ -35,6 +35,15 @@ def test_a_partial_file_belongs_to_one_process_and_one_command(tmp_path):
     (tmp_path / "out.part.json").write_text("null")
     Output(tmp_path / "out").write_all(["new"], False)
     assert (tmp_path / "out").read_text() == "new\n"
+    # What a command has written that can resume is not.
+    Output(tmp_path / "out", {"a": 1})._file.close()
+    (tmp_path / "out.part").write_text("one\ntw")
+    for identity in (None, {"a": 2}):
+        with pytest.raises(ValueError, match="belongs to another model"):
+            Output(tmp_path / "out", identity)
+    resumed = Output(tmp_path / "out", {"a": 1})
+    assert resumed.num_written == 1
+    resumed._file.close()
 
 
 def test_an_output_is_a_file_or_a_link_to_one(tmp_path):
@@ -53,6 +62,32 @@ def test_an_output_is_a_file_or_a_link_to_one(tmp_path):
         assert (tmp_path / name).is_symlink()
         assert (tmp_path / target).read_text() == "text\n"
     assert not list(tmp_path.rglob("*.part*"))
+
+
+def test_no_output_is_an_input(tmp_path, monkeypatch):
+    file, link = tmp_path / "text", tmp_path / "link"
+    file.write_text("a\n")
+    os.link(file, link)
+    for names in (["-", str(link)], [None, str(file)]):
+        with pytest.raises(ValueError, match=f"--x must not be .* got '{file}' for"):
+            output.check(str(file), names, "--x")
+    with open(file) as stdin, open(link, "a") as stdout:
+        monkeypatch.setattr("sys.stdin", stdin)
+        monkeypatch.setattr("sys.stdout", stdout)
+        for path, name in ((str(file), "-"), (None, str(file)), (None, "-")):
+            with pytest.raises(ValueError, match="must not be an input file"):
+                output.check(path, [name])
+        output.check(str(tmp_path / "new"), ["-", str(file), None])
+    with open(os.devnull, "r+") as device:  # a terminal is both, too
+        monkeypatch.setattr("sys.stdin", device)
+        monkeypatch.setattr("sys.stdout", device)
+        output.check(None, ["-"])
+
+
+def test_an_output_is_not_called_compressed(tmp_path):
+    with pytest.raises(ValueError, match=r"--output must not end in \.gz, since"):
+        Output(tmp_path / "out.gz")
+    assert not list(tmp_path.iterdir())
 
 
 def test_fingerprints_change_with_content(tmp_path):
