@@ -234,9 +234,15 @@ def _check_output(flags):
         )
     inputs = [flags.source, flags.target, flags.test_source, flags.test_target]
     paths = [pathlib.Path(name).resolve() for name in inputs if name is not None]
-    if pathlib.Path(flags.output).resolve() in paths:
+    path = pathlib.Path(flags.output).resolve()
+    if path in paths:
         raise ValueError(
             f"--output must not be what is read; got {flags.output!r}. Name another."
+        )
+    if not is_folder and not path.parent.is_dir():
+        raise FileNotFoundError(
+            f"--output must be in an existing folder; got {flags.output!r}. Create "
+            f"{os.fspath(path.parent)!r} first."
         )
 
 

@@ -18,6 +18,8 @@ from keras_tfm.text.pairs import Pairs
 from keras_tfm.text.tokenizers_vocabulary import load_vocabulary
 from keras_tfm.text.vocabulary import Vocabulary
 
+HELD_OUT = ("validation", "test")  # flags
+
 
 def run(flags: Encode) -> None:
     """Tokenizes a corpus into a folder, or resumes what was stopped.
@@ -70,6 +72,12 @@ def check(flags: Encode) -> None:
         )
     if flags.held_out < 1:
         raise ValueError(f"--held-out must be at least 1; got {flags.held_out}.")
+    for name in HELD_OUT:
+        files = getattr(flags, name)
+        if files is not None and len(files.split(",")) > 2:
+            raise ValueError(
+                f"--{name} must be a file, or two separated by a comma; got {files!r}."
+            )
 
 
 def read(flags: Encode) -> Iterator[tuple[str, str]]:
@@ -77,8 +85,7 @@ def read(flags: Encode) -> Iterator[tuple[str, str]]:
     return iterate_pairs(
         flags.source,
         flags.target,
-        source_column=parse_column(flags.source_column),
-        target_column=parse_column(flags.target_column),
+        **_columns(flags),
         languages=_languages(flags),
         max_bad_rate=flags.max_bad_rate,
     )
@@ -99,6 +106,12 @@ class Progress:
             rate = (count - self._first) / (time.monotonic() - self._start)
             line = f"\r{count:,} pairs, {rate:,.0f} per second"
             print(line, end="", file=sys.stderr, flush=True)
+
+
+def _columns(flags):
+    """The columns of a file with both sides."""
+    names = ("source_column", "target_column")
+    return {name: parse_column(getattr(flags, name)) for name in names}
 
 
 def _languages(flags):
@@ -135,12 +148,12 @@ def _vocabularies(flags):
 
 def _held_out(flags) -> dict[str, Pairs]:
     """Reads the validation and test pairs, and draws what is missing."""
-    sets = {"validation": flags.validation, "test": flags.test}
-    pairs = {
-        name: read_pairs(*files.split(","), languages=_languages(flags))
-        for name, files in sets.items()
-        if files is not None
-    }
+    pairs = {}
+    for name in HELD_OUT:
+        if (value := getattr(flags, name)) is not None:
+            files = value.split(",")
+            columns = _columns(flags) if len(files) == 1 else {}
+            pairs[name] = read_pairs(*files, languages=_languages(flags), **columns)
     if len(pairs) < 2:
         pairs = draw_held_out(read(flags), flags.held_out, flags.seed) | pairs
     return pairs

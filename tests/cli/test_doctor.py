@@ -267,6 +267,7 @@ def test_folders_that_cannot_be_checked_are_rejected(folder, tmp_path, capfd):
     [
         (["--output", "clean.csv"], "--output must be a file that ends in .tsv or "),
         (["--output", "{file}"], "--output must not be what is read"),
+        (["--output", "{file}.none/a.tsv"], "--output must be in an existing folder"),
         (["--normalization", "nfd"], "--normalization must be one of"),
         (["--source-column", "en"], "must be set together"),
         (["--source-column", "x", "--target-column", "y"], "one column 'x'"),

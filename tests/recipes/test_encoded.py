@@ -48,6 +48,10 @@ def test_encode_rejects_flags_that_exclude_each_other(corpus, tmp_path, capfd):
         (["--vocabulary-size", "300", "--target-vocabulary", "v"], "needs --vocabul"),
         (["--vocabulary-size", "300", "--source-language", "en"], "set together"),
         (["--vocabulary", "missing.model"], "must be a file; got 'missing.model'"),
+        (
+            ["--vocabulary-size", "300", "--test", f"{file},{file},{file}"],
+            "--test must be a file, or two separated by a comma",
+        ),
     ):
         assert main(["encode", file, "--out", out, *flags]) == 1
         assert message in capfd.readouterr().err
@@ -69,6 +73,20 @@ def test_encode_takes_parallel_files_and_test_sets(corpus, tmp_path):
     actual = text.EncodedCorpus(tmp_path / "corpus")
     assert list(map(list, actual.test)) == rows[:30]
     assert len(actual.validation) <= 20 and actual.languages == (None, None)
+
+
+def test_encode_reads_test_sets_by_the_columns_of_the_corpus(corpus, tmp_path):
+    folder, file, _ = corpus
+    lines = [f"x\t{line}\n" for line in file.read_text("utf-8").splitlines()]
+    train, test = tmp_path / "train.tsv", tmp_path / "test.tsv"
+    train.write_text("".join(lines), "utf-8")
+    test.write_text("".join(lines[:30]), "utf-8")
+    command = ["encode", str(train), "--out", str(tmp_path / "corpus")]
+    command += ["--vocabulary", str(folder / "vocabulary.model"), "--held-out", "20"]
+    command += ["--source-column", "1", "--target-column", "2", "--test", str(test)]
+    assert main(command) == 0
+    actual = text.EncodedCorpus(tmp_path / "corpus").test
+    assert [f"x\t{source}\t{target}\n" for source, target in actual] == lines[:30]
 
 
 def test_a_run_on_an_encoded_corpus_is_that_on_its_text(corpus, tmp_path):
