@@ -1,7 +1,8 @@
 """Undoes the steps around a model, and decodes again where they failed."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from keras_tfm.decode.hypotheses import Hypotheses
@@ -76,6 +77,7 @@ def finish(
     decoded: Sequence[Hypotheses],
     fixed: Collection[int] = (),
     options: Mapping[str, Any] | None = None,
+    check_time: Callable[[], None] = lambda: None,
 ) -> list[list[Finished]]:
     """Makes the texts of decoded segments.
 
@@ -88,6 +90,8 @@ def finish(
         decoded: `Hypotheses` with B = 1, one for each segment.
         fixed: ints, indices of texts that cannot be decoded again.
         options: dict of the options that were changed for this call, or None.
+        check_time: function that is called after each batch that is decoded
+            again; it may raise.
 
     Returns:
         One list for each text.
@@ -104,7 +108,9 @@ def finish(
         for n, (text, _) in enumerate(items)
         if text not in fixed and not samples and _can_improve(translator, finished[n])
     ]
-    repaired = decode_again(translator, [finished[n] for n in faulty], options)
+    repaired = decode_again(
+        translator, [finished[n] for n in faulty], options, check_time
+    )
     for n, item in zip(faulty, repaired, strict=True):
         finished[n] = item
     remaining = iter(finished)
@@ -199,8 +205,30 @@ def _has_attention(translator):
     return "return_attention" in Capabilities.of(translator.model).begin_options
 
 
+def time_check(timeout: float | None, num_texts: int) -> Callable[[], None]:
+    """Returns a function that raises a TimeoutError after some time.
+
+    Args:
+        timeout: float > 0, in seconds, from now; or None.
+        num_texts: int, for the error.
+    """
+    deadline = math.inf if timeout is None else time.monotonic() + timeout
+
+    def check():
+        if time.monotonic() > deadline:
+            raise TimeoutError(
+                f"`timeout` must allow for all texts; got {timeout} seconds for "
+                f"{num_texts} texts. Increase it, or pass fewer texts."
+            )
+
+    return check
+
+
 def decode_again(
-    translator: "Translator", finished: Sequence[Finished], options: Mapping[str, Any]
+    translator: "Translator",
+    finished: Sequence[Finished],
+    options: Mapping[str, Any],
+    check_time: Callable[[], None] = lambda: None,
 ) -> list[Finished]:
     """Decodes segments with other stand-ins, all hypotheses and attention.
 
@@ -210,6 +238,7 @@ def decode_again(
         translator: `Translator`.
         finished: list of `Finished`.
         options: dict of changed options.
+        check_time: see `finish`.
 
     Returns:
         list of `Finished`, with as many hypotheses as before: those with the
@@ -221,13 +250,13 @@ def decode_again(
         if indices:
             items = [finished[n] for n in indices]
             decoder = _second_decoder(translator, options, loops)
-            repaired = _decode_variants(translator, items, decoder)
+            repaired = _decode_variants(translator, items, decoder, check_time)
             for n, item in zip(indices, repaired, strict=True):
                 results[n] = item
     return results
 
 
-def _decode_variants(translator, finished, decoder):
+def _decode_variants(translator, finished, decoder, check_time):
     variants = [_variants(translator, item) for item in finished]
     config = translator.config
     rows = [segment.ids for segments in variants for segment in segments]
@@ -240,6 +269,7 @@ def _decode_variants(translator, finished, decoder):
         target_prefix=[prefix] * len(rows) if prefix else None,
     ):
         decoded[n] = hypotheses
+        check_time()
     remaining = iter(decoded)
     results = []
     for item, segments in zip(finished, variants, strict=True):

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 
-from keras_tfm.pipelines.finishing import warm_up
+from keras_tfm.pipelines.finishing import time_check, warm_up
 from keras_tfm.pipelines.translation import Translation
 from keras_tfm.pipelines.translator import Translator
 from keras_tfm.runtime.continuous import SOURCE_BUCKETS, ContinuousDecoder
@@ -82,6 +82,7 @@ class SharedTranslator:
             ValueError, TypeError: see `Translator.translate`.
             TimeoutError: translating took longer than `timeout`.
         """
+        check_time = time_check(timeout, len(texts))
         sources = self.translator.encode(texts)
         futures = [
             asyncio.wrap_future(self._decoder.submit(segment.ids))
@@ -96,7 +97,9 @@ class SharedTranslator:
             for future in futures:
                 future.cancel()
         # It may decode again, and must not block the event loop.
-        return await asyncio.to_thread(self.translator.assemble, sources, decoded)
+        return await asyncio.to_thread(
+            self.translator.assemble, sources, decoded, check_time=check_time
+        )
 
     def warm_up(self, lengths: Sequence[int] = SOURCE_BUCKETS[:-1]) -> None:
         """Compiles the functions that texts of some lengths need.

@@ -3,8 +3,7 @@
 import copy
 import dataclasses
 import os
-import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -24,7 +23,7 @@ from keras_tfm.pipelines.decoding import (
     stream_segments,
     with_special_ids,
 )
-from keras_tfm.pipelines.finishing import finish, warm_up
+from keras_tfm.pipelines.finishing import finish, time_check, warm_up
 from keras_tfm.pipelines.languages import language_changes
 from keras_tfm.pipelines.pair_scoring import score_pairs
 from keras_tfm.pipelines.pretrained import locate, resolve
@@ -165,8 +164,8 @@ class Translator(BaseTranslator):
             # Narrowed to one text, which pyright does not see in the other two.
             texts, target_prefix = [texts], [target_prefix]  # pyright: ignore
             constraints = [constraints]
-        deadline = None if timeout is None else time.monotonic() + timeout
         texts = check_texts(texts)
+        check_time = time_check(timeout, len(texts))
         if return_attention:
             options["return_attention"] = True
         decoder, vocabulary = self._decoders.get(options), self.target_vocabulary
@@ -180,11 +179,7 @@ class Translator(BaseTranslator):
             decoder, self.config, sources, prefixes, phrases, seed
         ):
             decoded[number] = hypotheses
-            if deadline is not None and time.monotonic() > deadline:
-                raise TimeoutError(
-                    f"`timeout` must allow for all texts; got {timeout} seconds for "
-                    f"{len(texts)} texts. Increase it, or pass fewer texts."
-                )
+            check_time()
             if progress:
                 bar.add(1)
         translations = self.assemble(
@@ -194,6 +189,7 @@ class Translator(BaseTranslator):
             merge=not decoder.options.samples,
             fixed=constrained | _prefixed(target_prefix, texts),
             options=options,
+            check_time=check_time,
         )
         return translations[0] if single else translations
 
@@ -337,6 +333,7 @@ class Translator(BaseTranslator):
         merge: bool = True,
         fixed: Collection[int] = (),
         options: dict[str, Any] | None = None,
+        check_time: Callable[[], None] = lambda: None,
     ) -> list[Translation]:
         """Makes translations from decoded segments.
 
@@ -350,11 +347,13 @@ class Translator(BaseTranslator):
             merge: bool. Of hypotheses with equal text, keep only the best.
             fixed: ints, indices of texts that are not decoded again.
             options: dict of the options of `translate`, or None.
+            check_time: function that is called after each batch that is
+                decoded again; it may raise.
 
         Returns:
             list of `Translation`, in the order of the texts.
         """
-        finished = finish(self, sources, list(decoded), fixed, options)
+        finished = finish(self, sources, list(decoded), fixed, options, check_time)
         return [
             join_segments(self, source, parts, return_scores, merge)
             for source, parts in zip(sources, finished, strict=True)

@@ -172,12 +172,13 @@ class Service:
         attention: bool = False,
         format: str = "text",
         glossary: Mapping[str, str] | None = None,
+        num_hypotheses: int | None = None,
     ) -> list[dict]:
         """Answers the texts of a request, in chunks of a quarter of a batch."""
         translates = (await self.describe())["kind"] == "translation"
         self.check(texts, prefix, blank=translates)
         size, jobs = self.limits.chunk_size, []
-        special = (format, tuple(sorted((glossary or {}).items())))
+        special = (format, tuple(sorted((glossary or {}).items())), num_hypotheses)
         for chunk in (texts[i : i + size] for i in range(0, len(texts), size)):
             pages = sum(map(len, chunk)) // PAGE
             weight = min(size, max(len(chunk), pages))
@@ -420,6 +421,7 @@ async def _translate(service, request):
         request.return_attention,
         request.format,
         request.glossary,
+        count,
     )
     return {"translations": [_translation(result, request) for result in results]}
 

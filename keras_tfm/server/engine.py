@@ -43,6 +43,7 @@ class Job:
         weight: int >= 1. The number of texts of a batch that it counts as.
         format: `"text"`, `"html"` or `"xml"`.
         glossary: pairs of a term and its translation.
+        num_hypotheses: int >= 1, of the n-best list to return; None for all.
     """
 
     texts: list[str]
@@ -52,6 +53,7 @@ class Job:
     weight: int = 1
     format: str = "text"
     glossary: tuple[tuple[str, str], ...] = ()
+    num_hypotheses: int | None = None
 
     @property
     def kind(self) -> tuple:
@@ -68,8 +70,9 @@ class Engine:
     Args:
         name: str, a preset or a folder, see `pipelines.load`.
         source_language, target_language: str or None, see there.
-        max_attention_tokens: int >= 1. Attention has as many numbers as source
-            tokens times target tokens.
+        max_attention_tokens: int >= 1, of a text whose attention is requested;
+            of several texts in a job the squares have at most its square as
+            their sum.
         batch_size: int >= 1, texts that a translator decodes at once.
         timeout: float > 0 or None: seconds after which a batch is given up.
         max_tokens: int >= 1, of a text to translate.
@@ -271,11 +274,14 @@ class Engine:
                 for prefix in job.prefixes or [None] * len(job.texts)
             ]
             all_hypotheses, attention, _, format, glossary = jobs[0].kind
-            self._check_lengths(texts, attention)
+            for job in jobs:
+                self._check_lengths(job.texts, attention)
             if format != "text" or glossary:
                 answers = self._translate_specially(texts, format, glossary)
                 return _by_job(jobs, answers)
-            answers = self._translate(texts, prefixes, all_hypotheses, attention)
+            translations = self._translate(texts, prefixes, all_hypotheses, attention)
+            counts = [job.num_hypotheses for job in jobs for _ in job.texts]
+            answers = list(map(_translation_json, translations, counts))
         return _by_job(jobs, answers)
 
     def _translate_specially(self, texts, format, glossary):
@@ -302,13 +308,12 @@ class Engine:
     def _translate(self, texts, prefixes, all_hypotheses, attention):
         prefixes = prefixes if any(prefixes) else None
         translator = self._single if all_hypotheses or prefixes else self.model
-        translations = translator.translate(
+        return translator.translate(
             texts,
             target_prefix=prefixes,
             timeout=self.timeout,
             **self._options(all_hypotheses, attention),
         )
-        return [_translation_json(translation) for translation in translations]
 
     def _options(self, all_hypotheses, attention):
         """The options of `Translator.translate` for a kind of jobs."""
@@ -323,17 +328,25 @@ class Engine:
         if isinstance(first, AutoTranslator):  # others count about the same
             first = first.translator(first.sources[0])
         first = getattr(first, "first", first)  # of a pivot
-        longest = max(map(len, first.vocabulary.encode(texts)), default=0)
+        lengths = list(map(len, first.vocabulary.encode(texts)))
+        longest = max(lengths, default=0)
         if longest > self.max_tokens:
             raise TooLong(
                 f"A text must have at most {self.max_tokens} tokens; got {longest}. "
                 "Send its paragraphs one by one."
             )
-        if attention and longest > self.max_attention_tokens:
+        limit = self.max_attention_tokens
+        if attention and longest > limit:
             raise TooLong(
-                "`return_attention` needs texts of at most "
-                f"{self.max_attention_tokens} tokens; got {longest}. Request the "
-                "translation alone."
+                f"`return_attention` needs texts of at most {limit} tokens; got "
+                f"{longest}. Request the translation alone."
+            )
+        # Attention has about as many numbers as the square of the tokens.
+        if attention and sum(length**2 for length in lengths) > limit**2:
+            raise TooLong(
+                "`return_attention` needs a few short texts, or one of at most "
+                f"{limit} tokens; got {len(texts)} texts of up to {longest} tokens. "
+                "Send them one by one."
             )
 
 
@@ -349,7 +362,7 @@ def _text_json(text):
     return {"source_tokens": [], "hypotheses": [hypothesis], "unmet_terms": {}}
 
 
-def _translation_json(translation):
+def _translation_json(translation, num_hypotheses=None):
     return {
         "unmet_terms": translation.unmet_terms,
         "source_tokens": translation.source_tokens,
@@ -362,7 +375,7 @@ def _translation_json(translation):
                 "tokens": hypothesis.tokens,
                 "attention": _attention_json(hypothesis.attention),
             }
-            for hypothesis in translation.hypotheses
+            for hypothesis in translation.hypotheses[:num_hypotheses]
         ],
     }
 

@@ -31,7 +31,8 @@ class Limits:
         max_waiting: int >= 1, requests that wait; a request of many texts
             counts once for each quarter of a batch; 503.
         max_attention_tokens: int >= 1, tokens of a text whose attention is
-            requested; 413.
+            requested; a quarter of a batch has together as much attention as
+            one such text; 413.
         batch_size: int >= 1, texts that are decoded at once; 1 disables
             batching.
         header_timeout: float > 0, seconds until the headers of a request are

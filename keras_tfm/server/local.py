@@ -114,7 +114,8 @@ class LocalClient:
         loop = asyncio.get_running_loop()
         last_time, state = loop.time() - STREAM_INTERVAL, None
         try:
-            states = self.engine.stream(text, target_prefix)
+            # In a thread: a pivot first translates all of the text.
+            states = await asyncio.to_thread(self.engine.stream, text, target_prefix)
             while True:
                 latest = await asyncio.to_thread(next, states, _END)
                 if latest is _END:

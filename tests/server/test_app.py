@@ -11,7 +11,7 @@ import pytest
 
 from keras_tfm.cli import main, serve
 from keras_tfm.pipelines import translate_markup
-from keras_tfm.server.engine import Engine
+from keras_tfm.server.engine import Engine, Job, TooLong
 from keras_tfm.server.errors import Unavailable
 from keras_tfm.server.limits import Limits
 from keras_tfm.server.local import LocalClient
@@ -213,6 +213,20 @@ def test_attention_is_limited_to_short_texts(folder, translator):
     assert "at most 20 tokens" in client.error(413, "/translate", body)
     body["text"] = "a man"
     assert client.send("/translate", body).status_code == 200
+    # Several texts have together as much as a long one.
+    jobs = [Job(["a man in a boat"] * n, None, True, True) for n in (1, 9)]
+    [answer], error = client.model.engine.answers(jobs)
+    assert answer["hypotheses"] and isinstance(error, TooLong)
+    assert "got 9 texts of up to" in str(error)
+
+
+def test_no_attention_is_prepared_that_is_not_returned(folder):
+    text, engine = "a small boat", Engine(folder)
+    jobs = [Job([text], None, True, True, num_hypotheses=n) for n in (1, None)]
+    [[one]], [[both]] = ([answer] for answer in engine.answers(jobs))
+    assert [len(one["hypotheses"]), len(both["hypotheses"])] == [1, 2]
+    assert one["hypotheses"][0]["text"] == both["hypotheses"][0]["text"]
+    assert one["hypotheses"][0]["attention"]
 
 
 @pytest.mark.parametrize("value", [0, -1.0, float("inf"), float("nan")])

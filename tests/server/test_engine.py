@@ -1,6 +1,8 @@
 """The engine, and the client that runs it in the server process."""
 
 import asyncio
+import itertools
+import types
 
 import httpx
 import pytest
@@ -99,14 +101,27 @@ def test_a_warm_translator_decodes_again_without_compiling(translator, monkeypat
     passes = []
     decode_again = finishing.decode_again
 
-    def count(translator, items, options):
+    def count(translator, items, *arguments):
         passes.append(len(items))
-        return decode_again(translator, items, options)
+        return decode_again(translator, items, *arguments)
 
     monkeypatch.setattr(finishing, "decode_again", count)
     [result] = asyncio.run(shared.translate(["a house of {name}"]))
     assert passes == [1] and not compilations
     assert result.text.count("{name}") == 1
+    shared.close()
+
+
+def test_texts_are_decoded_again_only_within_the_timeout(translator, monkeypatch):
+    changes = {"protect": "all", "stand_ins": ["house"], "max_decoding_length": 6}
+    careful = translator.replace(**changes)
+    times = itertools.count()
+    clock = types.SimpleNamespace(monotonic=lambda: next(times))
+    monkeypatch.setattr(finishing, "time", clock)
+    shared = SharedTranslator(careful, batch_size=2)
+    with pytest.raises(TimeoutError, match="`timeout` must allow .* 0.5 seconds for 1"):
+        asyncio.run(shared.translate(["a house of {name}"], timeout=0.5))
+    assert asyncio.run(shared.translate(["a house of {name}"], timeout=1e9))
     shared.close()
 
 
@@ -149,6 +164,20 @@ class Slow:
         if any("fail" in job.texts for job in jobs):
             raise RuntimeError("no")
         return [[{"label": "a"}] * len(job.texts) for job in jobs]
+
+
+def test_a_stream_that_begins_slowly_does_not_stop_the_server():
+    engine = Slow()
+    engine.stream = lambda *_: iter([str(engine.released.wait(5))])
+
+    async def ask():
+        client = LocalClient(engine, batch_size=4, max_waiting=3)
+        stream = asyncio.ensure_future(anext(client.stream("a", None)))
+        await asyncio.sleep(0.05)
+        engine.released.set()  # the event loop is free to get here
+        return await stream
+
+    assert asyncio.run(ask()) == "True"
 
 
 def test_jobs_beyond_the_queue_are_rejected():

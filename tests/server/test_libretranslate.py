@@ -145,6 +145,14 @@ def test_forms_are_read(client):
     headers = {"content-type": file.headers["content-type"]}
     error = client.error(400, "/translate", file.read(), headers=headers)
     assert "The form is invalid" in error
+    for fault, message in (
+        ("q=a&source=en", "^target: Field required$"),
+        ("q=a&source=en&target=de&format=xml", "^format: Input should be"),
+        ("q=a&source=en&target=de&alternatives=x", "^alternatives: .*integer"),
+    ):
+        fields = fault.encode()
+        error = client.error(400, "/translate", fields, headers=urlencoded)
+        assert re.search(message, error), error
     error = client.error(422, "/en-de/translate/stream", content, headers=urlencoded)
     assert "must be application/json" in error
     error = client.error(422, "/translate", b"text=a", headers=urlencoded)
