@@ -373,12 +373,12 @@ def test_invalid_flags_and_files_are_rejected(folder, source, tmp_path, capfd):
     content = file.read_bytes()
     error = error_of("translate", folder, str(file), "--output", str(file))
     assert "--output must not be an input file" in error
-    for flag, other in (
+    for flag, second in (
         *(("--output", "--glossary"), ("--output", "--alignments")),
         *(("--alignments", None), ("--alignments", "--glossary")),
     ):
-        flags = [flag, str(file), *([other, str(file)] if other else [])]
-        texts = str(file) if other is None else source
+        flags = [flag, str(file), *([second, str(file)] if second else [])]
+        texts = str(file) if second is None else source
         error = error_of("translate", folder, texts, *flags)
         assert re.search("must not be an input file|must be two files", error)
         assert flag in error

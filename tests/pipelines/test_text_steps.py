@@ -292,9 +292,9 @@ def test_spans_of_several_sentences_stay_where_they_are(preset, beside):
         text += "Then we met {b} in the garden of the house, and it was {c} again."
         [source] = preset.encode([text])
         assert len(source.segments) > 1
-        joined = source.join([part.steps.source for part in source.segments])
-        assert words_before(joined) == words_before(text)
-        assert all(name in joined for name in ("Tom", "John", "Bill", "Lisa"))
+        whole = source.join([part.steps.source for part in source.segments])
+        assert words_before(whole) == words_before(text)
+        assert all(name in whole for name in ("Tom", "John", "Bill", "Lisa"))
 
 
 def test_steps_are_off_unless_asked_for(translator, careful, tmp_path):
@@ -315,8 +315,8 @@ def test_characters_of_private_use_need_no_protection(translator, step):
     changes = {step: True, "stand_ins": STEPS["stand_ins"], "max_decoding_length": 6}
     text = "a house \U000f0000 and \U000ffffd a boat"
     answer = translator.replace(**changes)(text)
-    kept = sorted(char for char in answer if char > "\U000effff")
-    assert kept == ["\U000f0000", "\U000ffffd"]
+    private = sorted(char for char in answer if char > "\U000effff")
+    assert private == ["\U000f0000", "\U000ffffd"]
 
 
 @pytest.mark.parametrize(

@@ -223,10 +223,10 @@ def test_attention_is_limited_to_short_texts(folder, translator):
 def test_no_attention_is_prepared_that_is_not_returned(folder):
     text, engine = "a small boat", Engine(folder)
     jobs = [Job([text], None, True, True, num_hypotheses=n) for n in (1, None)]
-    [[one]], [[both]] = ([answer] for answer in engine.answers(jobs))
-    assert [len(one["hypotheses"]), len(both["hypotheses"])] == [1, 2]
-    assert one["hypotheses"][0]["text"] == both["hypotheses"][0]["text"]
-    assert one["hypotheses"][0]["attention"]
+    [[best]], [[full]] = ([answer] for answer in engine.answers(jobs))
+    assert [len(best["hypotheses"]), len(full["hypotheses"])] == [1, 2]
+    assert best["hypotheses"][0]["text"] == full["hypotheses"][0]["text"]
+    assert best["hypotheses"][0]["attention"]
 
 
 @pytest.mark.parametrize("value", [0, -1.0, float("inf"), float("nan")])
