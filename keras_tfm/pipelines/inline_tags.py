@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from keras_tfm.pipelines.alignment import Alignment
 from keras_tfm.pipelines.markup import BLANK, Unit, plain_text
+from keras_tfm.pipelines.protection import find_spans
 
 MARKERS = range(0xF0000, 0xFFFFE)  # characters of private use
 _CORE = re.compile(r"\w(?:.*\w)?", re.DOTALL)
@@ -41,9 +42,10 @@ class TaggedText:
 
     Args:
         unit: `Unit` with `is_text`.
-        uses_markers: bool. Content that stays as it is becomes a character of
-            private use, which the translator protects. False: it is left out,
-            and stands between the words that it stood between.
+        patterns: of `span_patterns.patterns_of`, what the translator protects:
+            no tag stands inside it; and content that stays as it is becomes a
+            character of private use. Without patterns it is left out, and
+            stands between the words that it stood between.
 
     Attributes:
         text: str, without tags and without whitespace at its ends.
@@ -51,8 +53,8 @@ class TaggedText:
         has_tags: bool.
     """
 
-    def __init__(self, unit: Unit, uses_markers: bool = False):
-        self.uses_markers = uses_markers
+    def __init__(self, unit: Unit, patterns: Sequence[tuple[str, re.Pattern]] = ()):
+        self.patterns, self.uses_markers = patterns, bool(patterns)
         self.root, text = self._parse(unit)
         self.text = text.strip(BLANK)
         self.leading = text[: len(text) - len(text.lstrip(BLANK))]
@@ -105,14 +107,16 @@ class TaggedText:
             translation: str, of `text`.
             alignment: of `Hypothesis`; or None, as if word for word.
         """
-        source, target = _words(self.text), _words(translation)
+        source, sources = _words(self.text, self.patterns)
+        target, targets = _words(translation, self.patterns)
         if alignment is None:
-            scale = len(target) / max(1, len(source))
-            alignment = [(i, int(i * scale)) for i in range(len(source))]
-        last = (len(source) - 1, len(target) - 1)
+            scale = len(targets) / max(1, len(sources))
+            alignment = [(i, int(i * scale)) for i in range(len(sources))]
+        last = (len(sources) - 1, len(targets) - 1)
         links = {(min(i, last[0]), min(j, last[1])) for i, j in alignment}
         links = links if min(last) >= 0 else set()
         links |= _same_markers(self.text, translation)
+        links = {(sources[i], targets[j]) for i, j in links}
         placing = _Placing(source, target, links, len(self.leading), translation)
         placing.place(self.root)
         body = _render(self.root, translation)
@@ -130,18 +134,34 @@ def _has_text(tokens):
     return any(token.kind in kinds and token.raw.strip() for token in tokens)
 
 
-def _words(text):
-    """The words, each with its begin, end, and those of its core.
+def _words(text, patterns):
+    """The words, each with its begin, end, and those of its core; and the index
+    in this list of each word that `split` returns.
 
-    The core is without punctuation at its ends, if any is left.
+    The core is without punctuation at its ends, if any is left, but with what
+    is protected. Words inside one protected span are one.
     """
-    words = []
+    words: list[tuple[int, int, int, int]] = []
+    indices = []
+    spans = [span[:2] for span in find_spans(text, patterns)] if patterns else []
+    spans.reverse()  # the next one is the last
     for match in re.finditer(r"\S+", text):
         begin, end = match.span()
         core = _CORE.search(match[0])
         inner = (begin + core.start(), begin + core.end()) if core else (begin, end)
+        while spans and spans[-1][1] <= begin:
+            spans.pop()
+        if words and spans and spans[-1][0] < words[-1][1]:
+            first = words.pop()
+            begin, inner = first[0], (first[2], inner[1])
+        for span in reversed(spans):
+            if span[0] >= end:
+                break
+            left, right = max(span[0], begin), min(span[1], end)
+            inner = min(inner[0], left), max(inner[1], right)
         words.append((begin, end, *inner))
-    return words
+        indices.append(len(words) - 1)
+    return words, indices
 
 
 def _same_markers(source, target):

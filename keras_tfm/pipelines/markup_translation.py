@@ -8,6 +8,7 @@ from keras_tfm.decode.protocol import Capabilities
 from keras_tfm.pipelines import markup
 from keras_tfm.pipelines.inline_tags import TaggedText
 from keras_tfm.pipelines.pivoting import PivotTranslator
+from keras_tfm.pipelines.span_patterns import patterns_of
 from keras_tfm.pipelines.texts import check_texts
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def translate_markup(
     if is_xml:
         for text in documents:
             markup.check_xml(text)
-    uses_markers = bool(getattr(translator.config, "protect", ()))
+    protect = getattr(translator.config, "protect", ())
+    patterns = patterns_of(protect) if protect else ()
     token_lists = [markup.tokenize(text, is_xml) for text in documents]
     if attributes:
         _translate_attributes(
@@ -80,7 +82,7 @@ def translate_markup(
     # Each document is a list of strings and of texts to translate.
     contents = [
         [
-            TaggedText(unit, uses_markers)
+            TaggedText(unit, patterns)
             if unit.is_text and _has_letters(unit)
             else "".join(token.raw for token in unit.tokens)
             for unit in markup.units(tokens, is_xml)

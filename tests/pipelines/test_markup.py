@@ -164,6 +164,28 @@ def test_a_protected_element_stands_where_the_translator_puts_it():
     assert answer == "<kbd>y</kbd> dc <code>x</code> ba"
 
 
+@pytest.mark.parametrize(
+    "span", ["{p1}", "{{ p 1 }}", "%d", "https://a.org/b/", "`a b c`", "me@a.org"]
+)
+def test_no_tag_stands_inside_what_is_protected(span):
+    draw = random.Random(span)
+
+    class Copier(Babbler):
+        def translate(self, texts, **options):
+            links = [(draw.randrange(9), draw.randrange(9)) for _ in range(9)]
+            hypotheses = [Hypothesis(t, 0.0, [], None, False, links) for t in texts]
+            return [Translation("", [], [h]) for h in hypotheses]
+
+    for text in (
+        f"<b>one</b> <i>two</i> {span}, <u>three</u>",
+        f"<b>one ({span}) two</b> three",
+        f"<b>one</b> <i>{span}</i>. <u>two</u>",
+    ):
+        for _ in range(9):
+            answer = translate_markup(Copier(("all",)), text)
+            assert span in answer and answer.count("</") == text.count("</")
+
+
 def test_attributes_are_translated_if_they_are_named():
     class Upper(Babbler):
         def translate(self, texts, **options):
