@@ -98,7 +98,8 @@ class LocalClient:
 
     async def describe(self) -> dict:
         """Returns what the model can do, see `Engine.describe`."""
-        return self.engine.describe()
+        # In a thread: it loads the models of detected languages.
+        return await asyncio.to_thread(self.engine.describe)
 
     async def stream(self, text: str, target_prefix: str | None) -> AsyncIterator:
         """Yields the translation so far; or the error that the text caused.
