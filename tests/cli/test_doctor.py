@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 
 import pytest
 
@@ -279,3 +280,16 @@ def test_flags_that_cannot_be_followed_are_rejected(tmp_path, capfd, flags, mess
     flags = [flag.replace("{file}", str(file)) for flag in flags]
     assert main(["doctor", str(file), *flags]) == 1
     assert message in capfd.readouterr().err
+
+
+def test_names_and_texts_that_a_terminal_cannot_show_are_escaped(
+    tmp_path, monkeypatch, capfd
+):
+    name = os.fsdecode(b"\xff.tsv")  # of another system's encoding
+    content = "".join(f"{s}\t{t}\n" for s, t in [*PAIRS, ("Gr\u00fc\u00dfe", "")])
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    for encoding, title in (("utf-8", "\\udcff.tsv"), ("ascii", "Gr\\xfc\\xdfe")):
+        with open(tmp_path / "out", "w", encoding=encoding) as stdout:
+            monkeypatch.setattr("sys.stdout", stdout)
+            assert main(["doctor", str(tmp_path)]) == 0, capfd.readouterr().err
+        assert title in (tmp_path / "out").read_text(encoding)
