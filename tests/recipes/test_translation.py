@@ -443,10 +443,13 @@ def test_help_explains_every_flag_in_its_group():
 
 
 @pytest.mark.backend("torch")
-def test_texts_longer_than_usual_training_sources_are_split():
+def test_texts_longer_than_usual_validation_sources_are_split():
     sources = ["a house"] * 96 + ["a house and a boat and a garden"] * 4
     vocabulary = text.Vocabulary.train(sources, size=275, exact=False)
-    corpus = types.SimpleNamespace(train=text.Pairs(sources, sources))
+    concatenated = text.Pairs(sources[-4:], sources[-4:])
+    corpus = types.SimpleNamespace(
+        train=concatenated, validation=text.Pairs(sources, sources)
+    )
     short, long = map(len, vocabulary.encode(sources[:1] + sources[-1:]))
     assert tokenization.usual_length(corpus, vocabulary) == short < long
 
