@@ -212,8 +212,9 @@ np.testing.assert_allclose(residual_jacobian, np.eye(4) + layer_jacobian, atol=1
 
 # %% [markdown]
 # How much does that matter? A ReLU has the derivative 0 wherever its input is
-# negative. With random weights that is half of its units, for each word others.
-# The figure shows 16 of 1024 units; the blue ones let a gradient pass:
+# negative. With random weights this is true for half of its units, and for each
+# word they are different units. The figure shows 16 of 1024 units; the blue
+# ones let a gradient pass:
 
 # %%
 inner = rng.normal(size=(8, 64)) @ rng.normal(size=(64, 1024)) / 8  # (T, F)
@@ -248,9 +249,9 @@ figure.axes[0].set_yscale("log")
 figure
 
 # %% [markdown]
-# This is the usual explanation. In a stack of attention layers there is another
-# effect, and at six layers it comes first: without residuals, the vectors of a
-# sentence become more similar from layer to layer.
+# This is the usual explanation. A stack of attention layers has another effect,
+# which appears at a smaller depth, here at six layers: without residuals, the
+# vectors of a sentence become more similar from layer to layer.
 #
 # We compare four variants of a layer, attention or feed-forward, in a stack:
 
@@ -323,7 +324,7 @@ def similarity(vectors):
 
 
 def layers_of_type(model, layer_type):
-    """Lists the layers of a stack that have the class `kind`."""
+    """Lists the layers of a stack that have the class `layer_type`."""
     return [layer for layer in model.layers if isinstance(layer, layer_type)]
 
 
@@ -365,10 +366,11 @@ figure
 #   the way down.
 # * With residuals but without normalization, each layer adds to its input, and
 #   gradients grow with the depth: more than a hundred times from 2 layers to 6.
-# * Pre-norm has both, and its gradients stay within an order of magnitude.
-# * Post-norm has both too. At six layers its words are more similar (0.92) than
-#   those of pre-norm (0.61). At this depth its gradients hardly differ from
-#   those of pre-norm.
+# * Pre-norm has residuals and normalization, and its gradients stay within an
+#   order of magnitude.
+# * Post-norm has residuals and normalization, too. At six layers its words are
+#   more similar (0.92) than those of pre-norm (0.61). At this depth its
+#   gradients hardly differ from those of pre-norm.
 
 # %%
 print(f"{'':18}{'alike at 2':>12}{'at 6':>8}{'gradient at 2':>16}{'at 6':>10}")
@@ -439,10 +441,10 @@ points = {name: (range(7), values) for name, values in r2.items()}
 plot.curves(points, "blocks", "$R^2$ of the position")
 
 # %% [markdown]
-# Without residuals the position is lost after two blocks. With them it is still
-# there after six: the sum carries it past every block. In post-norm it fades,
-# since each normalization scales the sum down, and with it the part that came
-# from the input.
+# Without residuals the position is lost after two blocks. With residuals it is
+# still there after six: the sum carries it past every block. In post-norm it
+# fades: each normalization scales the sum down, so the part that came from the
+# input becomes smaller.
 #
 # ## Pre-norm and post-norm
 #

@@ -154,11 +154,11 @@ for row, label in zip(inputs["target_ids"], labels, strict=True):
     np.testing.assert_array_equal(row[1:tokens], label[: tokens - 1])
 
 # %% [markdown]
-# In the figure, a color is a word: what the decoder has to say at one position
-# is what it reads at the next. It reads the right word, whatever it said. So
-# nothing has to wait, and all positions are computed in one step, with one
-# gradient. (The source has no end token here; the lecture notes and some
-# programs add one.)
+# In the figure, each color is a word: the label at one position is the input at
+# the next. In training the decoder always reads the correct word, whatever it
+# has predicted. So no position waits for another, and all positions are
+# computed in one step, with one gradient. (The source has no end token here;
+# the lecture notes and some programs add one.)
 
 # %%
 english_words = english(*chosen_sentence).split()
@@ -235,9 +235,8 @@ model = new_model()
 plot.architecture(model)
 
 # %% [markdown]
-# The masks keep their promise: another token at the third position changes
-# nothing before it, and an additional column of padding changes nothing at the
-# words.
+# The masks work: another token at the third position changes no output before
+# it, and an additional column of padding changes no output at the words.
 
 # %%
 logits = numpy(model(inputs))  # (B, T, V)
@@ -385,8 +384,8 @@ assert np.mean(is_correct) > 0.9
 # $$y_t = \arg\max_v\, p(v \mid y_{<t}, x).$$
 #
 # Compare the figure with that of the training step: now the next word is not
-# known, so that each step waits for the one before and reads what it said. The
-# encoder is at work once; its keys and values are used at each step.
+# known, so each step waits for the previous step and reads the word that it has
+# chosen. The encoder runs once; its keys and values are used at each step.
 
 # %%
 plot.inference_flow(english_words, italian_words)
@@ -525,10 +524,10 @@ target_tokens = [*token_names(target[1:]), "(end)"]
 plot.attention_heads(cross, source_tokens, target_tokens, title="last layer")
 
 # %% [markdown]
-# The next figures show the mean of the heads. Its path is the source word with
-# the largest weight for each target word. The verb `amo` looks at `love`. Which
-# word `Ti` looks at, which stands before its verb, differs from training to
-# training.
+# The next figures show the mean of the heads. In the first one, a path marks
+# the source word with the largest weight for each target word. The verb `amo`
+# attends to `love`. `Ti` stands before its verb; the word that it attends to
+# differs from training to training.
 
 # %%
 path = cross.mean(axis=0).argmax(axis=1)
@@ -572,9 +571,9 @@ assert np.triu(encoder_weights.mean(axis=0), k=1).max() > 0.1
 figure
 
 # %% [markdown]
-# Is this one sentence a coincidence? For all 41 sentences, we compare the
-# weight that the rows of the object and of the verb give to the corresponding
-# English words with uniform attention:
+# Is this one sentence a coincidence? We compare attention with uniform
+# attention for all 41 sentences: how much weight do the rows of the object and
+# of the verb give to the corresponding English words?
 
 # %%
 english_ids = vocabulary.encode([english(*sentence) for sentence in held_out])

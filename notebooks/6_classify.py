@@ -245,11 +245,11 @@ figure
 # Words without an opinion, in gray, have small scores, so their evidence hardly
 # matters.
 #
-# How much larger the scores are depends on the score function, and a little on
-# chance: the first line is the model above, initialized and trained again.
-# `"dot"` omits the $\sqrt d$ of `"scaled_dot"`. `"additive"` is the score of
-# Yang et al., $u \cdot \tanh(W x_t + b)$, where $W x_t$ are the keys and $b$ is
-# the query:
+# How much larger these scores are depends on the score function, and a little
+# on chance: the first line of the output is the model above, initialized and
+# trained again. `"dot"` omits the $\sqrt d$ of `"scaled_dot"`. `"additive"` is
+# the score of Yang et al., $u \cdot \tanh(W x_t + b)$, where $W x_t$ are the
+# keys and $b$ is the query:
 
 # %%
 pooling = layers.AttentionPooling(score="additive")
@@ -325,15 +325,15 @@ for kind, pooling in poolings.items():
         np.testing.assert_allclose(np.ptp(model.predict(test_ids, verbose=0), 0), 0)
 
 # %% [markdown]
-# The mean is diluted: one word among 330 moves it by a ninth of what one word
-# among 37 does. The maximum is not diluted: words without an opinion seldom
-# exceed it, so it is as confident for a long review as for a short one. A
-# softmax is diluted too, unless the score of the deciding word exceeds the
-# other scores by more than the logarithm of their number. The large scores of
-# `"dot"` do. With the smaller scores of `"scaled_dot"`, the layer's default,
-# some confidence is lost, but not enough to matter here. The first vector is
-# that of the start token, which is the same for each review. Without an encoder
-# it contains no information.
+# The mean is diluted: one word of 330 changes the mean a ninth as much as one
+# word of 37. The maximum is not diluted: words without an opinion seldom exceed
+# the maximum, so the model is as confident for a long review as for a short
+# one. The weighted mean of a query is diluted too, unless the score of the
+# deciding word exceeds the other scores by more than the logarithm of their
+# number. The large scores of `"dot"` do. With the smaller scores of
+# `"scaled_dot"`, the layer's default, some confidence is lost, but not enough
+# to matter here. The first vector is that of the start token, which is the same
+# for each review. Without an encoder it contains no information.
 
 # %%
 confidence_loss = {kind: short - long for kind, (short, long) in confidences.items()}

@@ -132,10 +132,10 @@ np.testing.assert_allclose(
 )
 
 # %% [markdown]
-# The queries were not told where to look. One has most of its weight on the
-# largest number, the other on the smallest, or near them. The assignment is not
-# fixed: the query that predicts the largest number may attend to the smallest,
-# since the block below has carried information from number to number.
+# The queries were not told where to look. One query has most of its weight on
+# or near the largest number, the other on or near the smallest. The assignment
+# is not fixed: the query that predicts the largest number may attend to the
+# smallest, since the block below has carried information from number to number.
 
 # %%
 alpha = weights.predict([x, mask], verbose=0)  # (B, 2, 10)
@@ -279,7 +279,7 @@ for start in (12, 24, 36):  # starts of rounds
 figure
 
 # %% [markdown]
-# ## Saved and loaded
+# ## Save and load
 #
 # Both models are saved and loaded like any Keras model. Weights, config and
 # layers are restored, and the predictions are the same.
