@@ -20,8 +20,11 @@
 # <https://kazemnejad.com/blog/transformer_architecture_positional_encoding/>;
 # the pages on the Transformer at <https://kikaben.com>; J. Alammar, *The
 # Illustrated Transformer*,
-# <https://jalammar.github.io/illustrated-transformer/>; and lecture notes,
-# which provide the ids and the small table of position signals.
+# <https://jalammar.github.io/illustrated-transformer/>; for the rotating hands,
+# Y. Tamura, *Positional encoding, residual connections, padding masks*, 2021,
+# <https://data-science-blog.com/blog/2021/04/22/positional-encoding-residual-connections-padding-masks-all-the-details-of-transformer-model/>;
+# and lecture notes, which provide the ids and the small table of position
+# signals.
 
 # %%
 # %matplotlib inline

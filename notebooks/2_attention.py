@@ -18,7 +18,10 @@
 # 2015, <https://arxiv.org/abs/1409.0473>, and Luong et al. 2015, section 3.1,
 # <https://arxiv.org/abs/1508.04025>. The sentences, the softmax of four numbers
 # and the film genres are from lecture notes. The shapes of heads follow *The
-# Annotated Transformer*, <https://nlp.seas.harvard.edu/annotated-transformer/>.
+# Annotated Transformer*, <https://nlp.seas.harvard.edu/annotated-transformer/>,
+# and the masked heads Y. Tamura, *Positional encoding, residual connections,
+# padding masks*, 2021,
+# <https://data-science-blog.com/blog/2021/04/22/positional-encoding-residual-connections-padding-masks-all-the-details-of-transformer-model/>.
 
 # %%
 # %matplotlib inline

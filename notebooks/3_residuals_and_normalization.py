@@ -22,7 +22,11 @@
 # 2020, section 3, <https://arxiv.org/abs/2002.04745>. Other normalizations that
 # the notes mention: PowerNorm, a batch norm for texts, Shen et al. 2020,
 # <https://arxiv.org/abs/2003.07845>; AdaNorm, a layer norm without learned
-# scale, Xu et al. 2019, <https://arxiv.org/abs/1911.07013>.
+# scale, Xu et al. 2019, <https://arxiv.org/abs/1911.07013>; batch norm in
+# Transformers of images, Yao et al. 2021,
+# <https://openaccess.thecvf.com/content/ICCV2021W/NeurArch/html/Yao_Leveraging_Batch_Normalization_for_Vision_Transformers_ICCVW_2021_paper.html>.
+# The three schedules follow *The Annotated Transformer*,
+# <https://nlp.seas.harvard.edu/annotated-transformer/>.
 
 # %%
 # %matplotlib inline

@@ -17,7 +17,9 @@
 # **Follows** Vaswani et al. 2017, *Attention Is All You Need*, sections 3.2 and
 # 3.5, <https://arxiv.org/abs/1706.03762>; for sets, Lee et al. 2019, *Set
 # Transformer*, sections 3.1 and 3.2, <https://arxiv.org/abs/1810.00825>,
-# without their inducing points.
+# without their inducing points. Learned queries that read a set are also the
+# object queries of DETR, Carion et al. 2020,
+# <https://arxiv.org/abs/2005.12872>.
 
 # %%
 # %matplotlib inline

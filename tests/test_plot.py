@@ -307,7 +307,7 @@ def test_pairs_of_channels_rotate_on_circles(style, tmp_path):
     if style == "halves":
         values = np.concatenate([values[:, 0::2], values[:, 1::2]], axis=1)
     figure = plot.position_rings(values, pairs=(0, 3), style=style)
-    assert [ax.get_title() for ax in figure.axes] == ["pair 0", "pair 3"]
+    assert [ax.get_title("left") for ax in figure.axes] == ["pair 0", "pair 3"]
     for ax, rate in zip(figure.axes, (1.0, 1e-3), strict=True):
         points = ax.collections[0].get_offsets()
         angles = np.arange(9) * rate
@@ -395,8 +395,8 @@ def test_a_tree_has_each_hypothesis_and_its_predecessor(tmp_path):
     labels = [text.get_text() for text in ax.texts]
     tokens = ["t5", "t6", "t3", "t7", "t8", "t3", "t9"]
     assert labels[0] == "start" and labels[1::2] == tokens
-    scores = ["-0.50", "-1.00", "-0.40", "-1.25", "-2.00", "-0.75", "-3.50"]
-    assert labels[2::2] == scores
+    scores = ["0.50", "1.00", "0.40", "1.25", "2.00", "0.75", "3.50"]
+    assert labels[2::2] == [f"\u2212{score}" for score in scores]
     bold = [t.get_text() for t in ax.texts if t.get_fontweight() == "bold"]
     assert bold == ["t5", "t3"]  # the path to the best finished hypothesis
     assert len(ax.lines) == 7

@@ -12,6 +12,7 @@ from keras_tfm.plot.figures import (
     Figure,
     axes,
     font,
+    number,
     set_labels,
 )
 
@@ -60,12 +61,13 @@ def beam_tree(
     if not columns:
         raise ValueError("`steps` must hold at least one step; got none.")
     tallest = max(map(len, columns))
-    ax = axes(ax, 1.6 + 1.15 * (len(columns) + 1), 0.9 + 0.55 * tallest)
+    # Narrow, so that the letters are large enough on a telephone.
+    ax = axes(ax, 0.2 + 1.05 * (len(columns) + 0.8), 0.9 + 0.55 * tallest)
     positions = {(): (0, (tallest - 1) / 2)}
     for depth, column in enumerate(columns, start=1):
         for row, (ids, _, _) in enumerate(column):
             positions[ids] = (depth, row + (tallest - len(column)) / 2)
-    style = font(ha="center", va="center", fontsize=9)
+    style = font(ha="center", va="center", fontsize=10)
     ax.text(*positions[()], "start", **{**style, "color": QUIET})
     best = _best(columns)
     for ids, score, is_finished in itertools.chain(*columns):
@@ -73,13 +75,13 @@ def beam_tree(
         is_best = best[: len(ids)] == ids
         from_x, from_y = positions.get(ids[:-1], (x - 1, y))
         width, color = (1.8, INK) if is_best else (0.8, QUIET)
-        ax.plot([from_x + 0.3, x - 0.36], [from_y, y], color=color, linewidth=width)
+        ax.plot([from_x + 0.4, x - 0.4], [from_y, y], color=color, linewidth=width)
         style["color"] = COLORS[2] if is_finished else INK
         weight = "bold" if is_best else "normal"
         ax.text(x, y - 0.11, name(ids[-1]), fontweight=weight, **style)
         quiet = {} if is_finished else {"color": QUIET}
-        ax.text(x, y + 0.22, f"{score:.2f}", **{**style, "fontsize": 7, **quiet})
-    ax.set_xlim(-0.5, len(columns) + 0.6)
+        ax.text(x, y + 0.22, number(score, 2), **{**style, "fontsize": 8, **quiet})
+    ax.set_xlim(-0.35, len(columns) + 0.45)
     ax.set_ylim(tallest - 0.4, -0.6)
     ax.set_axis_off()
     set_labels(ax, title)

@@ -250,8 +250,8 @@ class Column:
 
         Args:
             bottom: float.
-            label: str, written beside its upper corner.
-            side: 1 or -1, where the label and the residuals are.
+            label: str, written above its upper left corner.
+            side: 1 or -1, where the residuals are.
         """
         from matplotlib.patches import FancyBboxPatch
 
@@ -268,6 +268,4 @@ class Column:
             zorder=0,
         )
         self.ax.add_patch(patch)
-        x = self.x + (right if side > 0 else -left)
-        align = "right" if side > 0 else "left"
-        write(self.ax, (x, self.y + 0.12), label, LARGE, INK, align)
+        write(self.ax, (self.x - left, self.y + 0.12), label, LARGE, INK, "left")

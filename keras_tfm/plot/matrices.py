@@ -145,7 +145,7 @@ def head_shapes(vectors: Any) -> Figure:
     columns = zip(
         starts,
         (flat, grouped, dim * CELL[0]),
-        ("(B, L, H d)", "(B, L, H, d)", "(B, H, L, d)"),
+        ("(B, L, H dₖ)", "(B, L, H, dₖ)", "(B, H, L, dₖ)"),
         ((length, heads * dim), (length, heads, dim), (heads, length, dim)),
         strict=True,
     )

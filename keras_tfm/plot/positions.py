@@ -204,7 +204,8 @@ def animate_rings(
         artists.append((ring.plot([], [], color=COLORS[1], marker="o")[0], trace))
 
     def draw(position):
-        canvas.suptitle(f"position {position}", fontsize=10, color=INK)
+        style = {"fontsize": 10, "color": INK, "x": 0.05, "ha": "left"}
+        canvas.suptitle(f"position {position}", **style)
         for number, (hand, trace) in enumerate(artists):
             x = sines[: position + 1, number]
             y = cosines[: position + 1, number]
@@ -232,7 +233,7 @@ def _draw_ring(ax, pair):
     ax.set_xlim(-1.2, 1.2)
     ax.set_ylim(-1.2, 1.2)
     ax.set_aspect("equal")
-    ax.set_title(f"pair {pair}", fontsize=9, color=INK)
+    ax.set_title(f"pair {pair}", fontsize=9, color=INK, loc="left")
     ax.set_axis_off()
 
 
