@@ -1,7 +1,9 @@
 """Checks of arguments that several layers share."""
 
 import inspect
+import math
 from collections.abc import Collection
+from numbers import Integral
 
 import keras
 import numpy as np
@@ -27,10 +29,22 @@ def check_rates(**rates: float) -> None:
 
 
 def check_sizes(**sizes: int | None) -> None:
-    """Checks that sizes are 1 or more, or None."""
+    """Checks that sizes are integers of 1 or more, or None."""
     for name, size in sizes.items():
+        if size is not None and not isinstance(size, Integral):
+            raise ValueError(f"`{name}` must be an integer; got {name}={size!r}.")
         if size is not None and size < 1:
             raise ValueError(f"`{name}` must be at least 1; got {name}={size}.")
+
+
+def check_above(minimum: float, **numbers: float) -> None:
+    """Checks that numbers are finite and above a minimum."""
+    for name, number in numbers.items():
+        if not minimum < number < math.inf:  # NaN is neither
+            raise ValueError(
+                f"`{name}` must be a finite number above {minimum}; got "
+                f"{name}={number}."
+            )
 
 
 def check_choice(name: str, value: object, choices: Collection[str]) -> None:

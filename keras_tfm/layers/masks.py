@@ -2,7 +2,7 @@
 
 from keras import ops
 
-from keras_tfm.layers.checks import boolean_mask, check_ids, check_sizes
+from keras_tfm.layers.checks import boolean_mask, check_ids
 from keras_tfm.types import Tensor
 
 __all__ = ["causal_mask", "combine", "masked_softmax", "open_rows", "padding_mask"]
@@ -39,7 +39,7 @@ def causal_mask(
     """Computes a mask by which each query attends to itself and to the past.
 
     Args:
-        length: int >= 1, or scalar integer tensor: T, in tokens.
+        length: int >= 0, or scalar integer tensor: T, in tokens.
         num_keys: int or scalar integer tensor, S, in tokens. None: T.
         first_position: int or scalar integer tensor. Position of the first
             query among the keys; above 0 when decoding from a cache.
@@ -48,7 +48,7 @@ def causal_mask(
         bool `(T, S)`: row t is True in columns 0 to `first_position + t`.
 
     Raises:
-        ValueError: `length` is an int below 1.
+        ValueError: `length` is an int below 0.
 
     Source: Vaswani et al. 2017, section 3.2.3. https://arxiv.org/abs/1706.03762
 
@@ -59,8 +59,8 @@ def causal_mask(
         mask = masks.causal_mask(3)  # a lower triangle of True
         ```
     """
-    if isinstance(length, int):
-        check_sizes(length=length)
+    if isinstance(length, int) and length < 0:
+        raise ValueError(f"`length` must be at least 0; got length={length}.")
     query = ops.arange(length)
     if not (isinstance(first_position, int) and first_position == 0):
         query = query + first_position

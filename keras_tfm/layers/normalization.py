@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_tfm.layers.checks import check_choice
+from keras_tfm.layers.checks import check_above, check_choice
 
 NORMALIZATIONS = {
     "layer_norm": keras.layers.LayerNormalization,
@@ -31,13 +31,14 @@ def normalization_layer(kind: str, epsilon: float, **kwargs: Any) -> keras.layer
         `keras.layers.BatchNormalization`.
 
     Raises:
-        ValueError: an unknown kind.
+        ValueError: an unknown kind, or an `epsilon` of 0 or less.
 
     Source: Ba et al. 2016, https://arxiv.org/abs/1607.06450; Zhang and
     Sennrich 2019, https://arxiv.org/abs/1910.07467; Ioffe and Szegedy 2015,
     https://arxiv.org/abs/1502.03167
     """
     check_choice("normalization", kind, NORMALIZATIONS)
+    check_above(0, epsilon=epsilon)
     layer = NORMALIZATIONS[kind](epsilon=epsilon, **kwargs)
     layer.supports_masking = True  # Keras' RMSNormalization warns otherwise.
     return layer

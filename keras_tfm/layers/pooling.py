@@ -86,6 +86,8 @@ class Pooling(keras.layers.Layer):
 
     def _pool(self, x: Tensor, mask: Tensor) -> Tensor:
         """Pools `(B, S, D)` where bool `(B, S)` is True."""
+        if x.shape[1] == 0:  # A maximum over no positions is an error.
+            return ops.sum(x, axis=1)
         if self.kind == "first":
             # Index of the first True, (B, 1, 1)
             first = ops.argmax(ops.cast(mask, "int32"), axis=1)[:, None, None]
@@ -96,7 +98,8 @@ class Pooling(keras.layers.Layer):
         # float32: in float16 a sum of 600 values of 110 is infinite.
         total = ops.sum(ops.where(mask[..., None], ops.cast(x, "float32"), 0), axis=1)
         count = ops.sum(ops.cast(mask, "float32"), axis=1, keepdims=True)  # (B, 1)
-        return ops.cast(total / count, x.dtype)
+        # A sequence of length 0 has no position at all.
+        return ops.cast(total / ops.maximum(count, 1), x.dtype)
 
 
 @keras.saving.register_keras_serializable(package="keras_tfm")

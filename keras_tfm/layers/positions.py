@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_tfm.layers.checks import check_choice
+from keras_tfm.layers.checks import check_above, check_choice
 from keras_tfm.layers.quantization import layer_config, settle_policies
 from keras_tfm.types import Initializer, Shape, Tensor
 
@@ -114,7 +114,7 @@ class SinusoidalPositions(Positions):
         float `(B, T, D)`, in the dtype of `x`.
 
     Raises:
-        ValueError: an odd D, or an unknown style.
+        ValueError: an odd D, an unknown style, or a number out of its range.
 
     Source: Vaswani et al. 2017, section 3.5. https://arxiv.org/abs/1706.03762
 
@@ -139,6 +139,12 @@ class SinusoidalPositions(Positions):
     ):
         super().__init__(combine=combine, **kwargs)
         check_choice("style", style, ("interleaved", "halves"))
+        check_above(1, max_period=max_period)
+        if not first_position >= 0:
+            raise ValueError(
+                "`first_position` must be at least 0; got "
+                f"first_position={first_position}."
+            )
         self.style = style
         self.first_position = first_position
         self.max_period = max_period

@@ -87,6 +87,8 @@ class SSRU(KernelLayer):
             # A gate of 1 and an update of 0 leave the state as it is.
             gate = ops.where(mask, gate, ops.ones_like(gate))
             update = ops.where(mask, update, ops.zeros_like(update))
+        if x.shape[1] == 0:  # On PyTorch Keras' loop needs a position.
+            return gate
         # The loop has one input: gate and update side by side, (B, T, 2 D).
         return ops.relu(self.loop(ops.concatenate([gate, update], axis=-1)))
 

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_tfm.layers.checks import check_choice
+from keras_tfm.layers.checks import check_above, check_choice
 from keras_tfm.layers.quantization import layer_config
 from keras_tfm.layers.relative_position import RelativePositions
 from keras_tfm.types import Shape, Tensor
@@ -36,8 +36,8 @@ class RotaryPositions(RelativePositions):
         float `(B, T, H, d_k)`.
 
     Raises:
-        ValueError: an unknown style, or a number of channels that is odd or
-            more than there are.
+        ValueError: an unknown style, a `max_period` of 1 or less, or a number
+            of channels that is odd or more than there are.
 
     Source: Su et al. 2021, section 3.2. https://arxiv.org/abs/2104.09864
 
@@ -62,6 +62,7 @@ class RotaryPositions(RelativePositions):
     ):
         super().__init__(**kwargs)
         check_choice("style", style, ("interleaved", "halves"))
+        check_above(1, max_period=max_period)
         self.style = style
         self.max_period = max_period
         self.rotary_dim = rotary_dim

@@ -64,11 +64,18 @@ CONSTRUCTORS = [
     (lambda: attention(num_key_value_heads=2), "num_heads=3, num_key_value_heads=2"),
     (lambda: layers.MultiHeadAttention(0), "`num_heads` must be at least 1"),
     (lambda: layers.MultiHeadAttention(2, 0), "`key_dim` must be at least 1"),
+    (lambda: layers.MultiHeadAttention(2.5), "`num_heads` must be an integer; .*2.5"),
     (lambda: layers.MultiHeadAttention(2, positions="rope"), "`positions` .*'rope'"),
     (lambda: layers.Pooling("attention"), "`kind` must be one of .*'attention'"),
     (lambda: layers.RotaryPositions("pairs"), "`style` must be one of .*'pairs'"),
+    (
+        lambda: layers.RotaryPositions(max_period=float("nan")),
+        "`max_period` must be a finite number above 1; got max_period=nan",
+    ),
     (lambda: layers.ShawPositions(0), "`max_distance` must be at least 1"),
     (lambda: layers.SinusoidalPositions("quarters"), "`style` must .*'quarters'"),
+    (lambda: layers.SinusoidalPositions(max_period=1), "`max_period` .* above 1"),
+    (lambda: layers.SinusoidalPositions(first_position=-1), "`first_position` must be"),
     (lambda: layers.SSRUDecoder(8, 2, positions="shaw"), "`positions` must be None"),
     (lambda: layers.T5Positions(3), "got num_buckets=3"),
     (lambda: layers.T5Positions(32, 8), "max_distance=8"),
@@ -101,6 +108,14 @@ CONSTRUCTORS = [
     (
         lambda: layers.TransformerEncoder(8, 2, normalization="batch"),
         "`normalization` must be one of .*'rms_norm'.*'batch'",
+    ),
+    (
+        lambda: layers.TransformerDecoder(8, 2, epsilon=0.0),
+        "`epsilon` must be a finite number above 0; got epsilon=0.0",
+    ),
+    (
+        lambda: layers.TransformerEncoder(8, 2, epsilon=float("nan")),
+        "`epsilon` must be a finite number above 0; got epsilon=nan",
     ),
     (
         lambda: positions_of_blocks(shaw_with_weights(), 1, True),
@@ -195,7 +210,7 @@ CALLS = [
         "`cache_index` must be set with a cache",
     ),
     (lambda: masks.padding_mask(ops.zeros((2, 3))), "`ids` must be .*dtype=float32"),
-    (lambda: masks.causal_mask(0), "`length` must be at least 1"),
+    (lambda: masks.causal_mask(-1), "`length` must be at least 0"),
 ]
 
 

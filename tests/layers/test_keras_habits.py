@@ -201,6 +201,18 @@ def test_training_is_none_by_default():
     np.testing.assert_array_equal(numpy(block.call(x)), output)
 
 
+@pytest.mark.parametrize(
+    "layer",
+    [*LAYERS, layers.Pooling("max"), layers.Pooling("first")],
+    ids=lambda layer: layer.name,
+)
+def test_a_sequence_of_length_0_gives_an_empty_result_or_zeros(layer):
+    layer(X)
+    output = numpy(layer(X[:, :0]))
+    assert output.shape == tuple(layer.compute_output_shape((len(X), 0, X.shape[2])))
+    np.testing.assert_array_equal(output, 0.0)
+
+
 @pytest.mark.backend("torch")
 def test_arguments_in_the_order_of_another_library_are_rejected():
     with pytest.raises(TypeError, match="positional"):
