@@ -26,7 +26,7 @@ def expected_calibration_error(
 
     Raises:
         ValueError: shapes that do not fit each other, no text, values outside
-            [0, 1], or no bin.
+            [0, 1], labels that are no class, or no bin.
 
     Example:
         ```python
@@ -48,6 +48,13 @@ def expected_calibration_error(
             "`probabilities` must have shape (N, C), `labels` (N,) or (N, C), N and "
             f"`num_bins` at least 1; got probabilities of shape {probabilities.shape}, "
             f"labels of shape {labels.shape}, num_bins={num_bins}."
+        )
+    num_classes = 2 if multi_label else probabilities.shape[1]
+    if not ((labels >= 0) & (labels < num_classes)).all():
+        raise ValueError(
+            f"`labels` must be from 0 to {num_classes - 1}; got labels from "
+            f"{labels.min()} to {labels.max()}. Number the classes as the columns of "
+            "`probabilities`."
         )
     if not ((probabilities >= 0) & (probabilities <= 1 + 1e-6)).all():
         raise ValueError(

@@ -83,10 +83,9 @@ class SmoothedCrossentropy(keras.losses.Loss):
     def __call__(
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None
     ) -> Tensor:
-        y_true = ops.convert_to_tensor(y_true)
-        weights = token_weights(
-            y_true, self.pad_id, sample_weight, get_keras_mask(y_pred)
-        )
+        mask = get_keras_mask(y_pred)  # of the tensor as it came
+        y_true, y_pred = map(ops.convert_to_tensor, (y_true, y_pred))
+        weights = token_weights(y_true, self.pad_id, sample_weight, mask)
         # A token without weight may have any label, such as -100.
         y_true = ops.where(ops.equal(weights, 0.0), self.pad_id, y_true)
         loss = super().__call__(y_true, y_pred, sample_weight=weights)

@@ -107,7 +107,7 @@ class ProjectedCrossentropy(keras.losses.Loss):
         self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor = None
     ) -> Tensor:
         mask = get_keras_mask(y_pred)
-        labels = ops.convert_to_tensor(y_true)
+        labels, y_pred = map(ops.convert_to_tensor, (y_true, y_pred))
         check_shapes(labels, y_pred)
         weights = token_weights(labels, self.pad_id, sample_weight, mask)
         # In a tuple the hidden states have no implicit mask, which Keras would

@@ -6,6 +6,8 @@ the learning rate of update `n` is `schedule(n - 1)`, the first update has a
 learning rate above 0, and the peak is at update `warmup_steps`.
 """
 
+import math
+
 import keras
 from keras import ops
 
@@ -65,10 +67,11 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         cooldown_steps: int = 0,
     ):
         _check_warmup(warmup_steps)
-        if peak_learning_rate <= 0:
+        if not 0 < peak_learning_rate < math.inf:
             raise ValueError(
-                "`peak_learning_rate` must be above 0; got peak_learning_rate="
-                f"{peak_learning_rate}. 0.001 suits small models, 0.0005 large ones."
+                "`peak_learning_rate` must be finite and above 0; got "
+                f"peak_learning_rate={peak_learning_rate}. 0.001 suits small models, "
+                "0.0005 large ones."
             )
         if not 0 <= initial_learning_rate <= peak_learning_rate:
             raise ValueError(
@@ -144,7 +147,7 @@ class Noam(keras.optimizers.schedules.LearningRateSchedule):
 
     def __init__(self, embedding_dim: int, warmup_steps: int, factor: float = 1.0):
         _check_warmup(warmup_steps)
-        if embedding_dim < 1 or factor <= 0:
+        if not 1 <= embedding_dim < math.inf or not 0 < factor < math.inf:
             raise ValueError(
                 "`embedding_dim` must be at least 1 and `factor` above 0; got "
                 f"embedding_dim={embedding_dim}, factor={factor}. The paper's base "
@@ -173,7 +176,7 @@ def _update_number(step: Tensor) -> Tensor:
 
 
 def _check_warmup(warmup_steps: int) -> None:
-    if warmup_steps < 1:
+    if not 1 <= warmup_steps < math.inf:
         raise ValueError(
             f"`warmup_steps` must be at least 1; got warmup_steps={warmup_steps}. "
             "The paper takes 4000; 1 starts at the peak."

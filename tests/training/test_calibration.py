@@ -50,6 +50,8 @@ def test_zero_and_one_are_in_the_first_and_the_last_bin():
         ([[0.5, 0.5]], [0, 1], 15, r"labels of shape \(2,\)"),
         ([[0.5, 0.5]], [[1]], 15, r"labels of shape \(1, 1\)"),
         ([[0.5, 0.5]], [0], 0, "num_bins=0"),
+        ([[0.5, 0.5]], [2], 15, "`labels` must be from 0 to 1; got labels from 2 to 2"),
+        ([[0.5, 0.5]], [[0, -1]], 15, "`labels` must be from 0 to 1; .* -1 to 0"),
         ([[3.0, -2.0]], [0], 15, "from -2.0 to 3.0. Convert logits"),
         ([[float("nan"), 1.0]], [0], 15, "from nan to nan"),
     ],

@@ -46,6 +46,12 @@ def test_value_and_gradient_are_the_formula(smoothing, value_and_gradients):
     np.testing.assert_allclose(gradient, expected_gradient, atol=1e-7)
 
 
+def test_lists_are_labels_and_logits_as_in_keras():
+    labels, logits = batch()
+    actual = loss_of(labels.tolist(), logits.tolist(), label_smoothing=0.1)
+    np.testing.assert_allclose(actual, formula(labels, logits, 0.1)[0], rtol=1e-6)
+
+
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_logits_are_computed_in_float32(dtype):
     labels, logits = batch(scale=20.0)

@@ -54,6 +54,14 @@ def test_value_and_gradients_are_those_of_the_loss_on_logits(
     assert np.abs(expected_gradients[1]).max() > 0.1  # it can fail
 
 
+def test_lists_are_labels_and_hidden_states_as_in_keras():
+    labels, hidden, matrix = batch()
+    loss = ProjectedCrossentropy(Matrix(matrix))
+    expected = ops.convert_to_numpy(loss(labels, hidden))
+    actual = ops.convert_to_numpy(loss(labels.tolist(), hidden.tolist()))
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+
+
 def test_a_bias_is_added_and_has_a_gradient(value_and_gradients):
     labels, hidden, matrix = batch()
     bias = np.linspace(-1, 1, V).astype("float32")

@@ -93,6 +93,12 @@ def test_the_config_of_schedules_round_trips(schedule):
     ("make_schedule", "words"),
     [
         (lambda: Noam(512, 0), "`warmup_steps` must be at least 1; got warmup_steps=0"),
+        (lambda: Noam(512, float("nan")), "at least 1; got warmup_steps=nan"),
+        (lambda: Noam(512, 4000, factor=float("nan")), "above 0; got .*factor=nan"),
+        (
+            lambda: InverseSquareRoot(float("inf"), 4000),
+            "finite and above 0; got peak_learning_rate=inf",
+        ),
         (lambda: Noam(0, 4000), "at least 1 .* got embedding_dim=0"),
         (lambda: Noam(512, 4000, factor=0.0), "above 0; got .*factor=0.0"),
         (lambda: InverseSquareRoot(1e-3, -4), "at least 1; got warmup_steps=-4"),
