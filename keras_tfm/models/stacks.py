@@ -286,7 +286,11 @@ def enable_lora(model: keras.Model, attentions: list, rank: int) -> None:
         model: Keras model.
         attentions: list of `MultiHeadAttention` to update.
         rank: int >= 1.
+
+    Raises:
+        ValueError: `rank` is below 1; nothing is frozen then.
     """
+    check_sizes(rank=rank)
     # `enable_lora` makes its factors afterwards, which stay trainable.
     for weight in model.weights:
         weight.trainable = False

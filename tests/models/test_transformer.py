@@ -337,6 +337,15 @@ def test_a_saved_model_has_the_same_config_and_logits(positions, tmp_path):
 
 
 @pytest.mark.backend("torch")
+@pytest.mark.parametrize(("rank", "message"), [(0, "at least 1"), (2.5, "an integer")])
+def test_a_wrong_rank_of_lora_is_rejected_and_freezes_nothing(rank, message):
+    model = small()
+    with pytest.raises(ValueError, match=f"`rank` must be {message}; got rank={rank}"):
+        model.enable_lora(rank)
+    assert len(model.trainable_weights) == len(model.weights)
+
+
+@pytest.mark.backend("torch")
 def test_lora_trains_only_its_factors():
     model = small()
     initial = [weight.copy() for weight in model.get_weights()]
