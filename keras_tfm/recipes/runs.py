@@ -45,6 +45,8 @@ RANGES = (
         "greater than 0",
     ),
     (("weight_decay",), lambda value: 0 <= value < math.inf, "at least 0"),
+    # NumPy takes 32 bits, and a recipe also the next number.
+    (("seed",), lambda value: 0 <= value < 2**32 - 1, f"from 0 to {2**32 - 2:,}"),
     (
         ("subword_sampling",),
         lambda value: 0 < value <= 1,

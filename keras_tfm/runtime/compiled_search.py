@@ -12,6 +12,7 @@ from keras import ops
 from keras_tfm.decode import inputs, search_state
 from keras_tfm.decode.beam_search import BeamSearch
 from keras_tfm.decode.hypotheses import Hypotheses
+from keras_tfm.decode.option_checks import check_count
 from keras_tfm.decode.options import Options
 from keras_tfm.decode.protocol import Capabilities, Decodable
 from keras_tfm.decode.search import SearchStrategy
@@ -323,6 +324,8 @@ class CompiledSearch:
 
 def _noise(num_hypotheses, length, indices, seed):
     """Returns uniform float32 `(B, n, T)`, independent of the batch."""
+    if seed is not None:
+        check_count("seed", seed, 0)
     shape = (length, num_hypotheses)
     entropy = np.random.SeedSequence(seed).entropy
     noise = [

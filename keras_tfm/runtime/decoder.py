@@ -110,17 +110,17 @@ class Decoder:
                 contain in any order; or None. Equal phrases are met together.
                 Where logits processors forbid them, a row is empty and has a
                 score of minus infinity.
-            seed: int, or None for a new seed in each call. With sampling, the
-                same seed gives the same tokens on every backend, and in any
-                batch.
+            seed: int >= 0, or None for a new seed in each call. With sampling,
+                the seed and the index of a source decide its tokens, on every
+                backend and whatever the other sources are.
 
         Returns:
             `Hypotheses` of NumPy arrays.
 
         Raises:
             ValueError: another rank or dtype, an id outside the model's
-                vocabulary, a prefix or constraints as long as the limit, or
-                constraints without a beam.
+                vocabulary, a prefix or constraints as long as the limit,
+                constraints without a beam, or a seed below 0.
             FloatingPointError: the model returned NaN logits.
         """
         search = self.compiled_search

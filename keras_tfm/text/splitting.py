@@ -28,8 +28,8 @@ def split(
         list of `LabeledDataset`, with all classes of `examples`.
 
     Raises:
-        ValueError: the fractions are not valid, or a split would have no
-            example of a class.
+        ValueError: the fractions are not valid, the seed is below 0, or a split
+            would have no example of a class.
 
     Source: for several labels per text, Sechidis et al. 2011, algorithm 1.
     https://doi.org/10.1007/978-3-642-23808-6_10
@@ -50,6 +50,7 @@ def split(
         "`fractions` must be two or more numbers above 0 that sum to 1",
         fractions=fractions,
     )
+    check(seed >= 0, "`seed` must be 0 or more", seed=seed)
     split_of = _split_of_rows(examples, fractions, seed)  # (N,)
     counts = [collections.Counter() for _ in fractions]
     for label, number in zip(examples.labels, split_of, strict=True):

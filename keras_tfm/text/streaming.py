@@ -123,6 +123,7 @@ def stream(
     check_limits(max_source_length, max_target_length, too_long)
     check_budget(batch_tokens, 1, max_target_length)
     check(first_step >= 0, "`first_step` must be 0 or more", first_step=first_step)
+    check(seed >= 0, "`seed` must be 0 or more", seed=seed)
     division = _division(part, rows_multiple, repeat)
     limits = (max_source_length, max_target_length)
     read = _reader(pairs)

@@ -482,6 +482,8 @@ def test_invalid_flags_are_rejected(flags):
         ("weight_decay", -1.0, "at least 0"),
         ("subword_sampling", 0.0, "greater than 0 and at most 1"),
         ("subword_sampling", 1.5, "greater than 0 and at most 1"),
+        ("seed", -1, "from 0 to 4,294,967,294"),
+        ("seed", 2**32 - 1, "from 0 to 4,294,967,294"),
     ],
 )
 def test_rates_out_of_range_are_rejected(flags, tmp_path, name, value, expected):

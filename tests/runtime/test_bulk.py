@@ -228,6 +228,16 @@ def test_threads_do_not_change_the_output(inter_threads, wordy):
 
 
 @pytest.mark.backend("torch")
+@pytest.mark.parametrize("seed", [-1, 1.5, "5"])
+def test_a_wrong_seed_is_rejected_by_name(wordy, seed):
+    search = runtime.Decoder(wordy, decode.Options(sampling_topk=0, **OPTIONS))
+    with pytest.raises(ValueError, match=f"`seed` must be .* at least 0; got {seed!r}"):
+        search(as_ids(draw_rows(2)), seed=seed)
+    with pytest.raises(ValueError, match="`seed` must be"):
+        list(search.bulk(draw_rows(2), seed=seed))
+
+
+@pytest.mark.backend("torch")
 def test_bulk_draws_the_same_samples_as_a_call(wordy):
     options = {"num_hypotheses": 2, "sampling_topk": 0, **OPTIONS}
     # So that the size of the noise depends on padding.

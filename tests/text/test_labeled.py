@@ -379,6 +379,11 @@ def test_fractions_that_do_not_sum_to_1_raise(fractions):
         split(LabeledDataset(TEXTS, LABELS), fractions)
 
 
+def test_a_seed_below_0_is_rejected_by_a_split():
+    with pytest.raises(ValueError, match="`seed` must be 0 or more; got seed=-1"):
+        split(LabeledDataset(TEXTS, LABELS), seed=-1)
+
+
 def test_published_files_are_read_completely(data):
     dev = read_labeled(data / "sst2/dev.tsv.gz", text="sentence")
     assert (len(dev), dev.counts) == (872, {"0": 428, "1": 444})

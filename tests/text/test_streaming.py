@@ -158,6 +158,8 @@ def test_a_stream_resumes_at_any_step(pairs, vocabulary):
     assert 20 < len(one_pass) < 60 and len(read(7, False)) == len(one_pass) - 7
     with pytest.raises(ValueError, match="`first_step` must be 0 or more"):
         read(-1, True)
+    with pytest.raises(ValueError, match="`seed` must be 0 or more; got seed=-1"):
+        stream(as_function(pairs), vocabulary, seed=-1)
 
 
 def test_batches_are_filled_up_to_a_multiple(pairs, vocabulary):
