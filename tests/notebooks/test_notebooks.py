@@ -131,6 +131,23 @@ def test_the_first_cell_states_content_duration_and_sources(path):
     assert top(path).count(f"/blob/main/notebooks/{path.stem}.ipynb") == 1  # Colab
 
 
+@pytest.mark.parametrize(
+    ("number", "sources"),
+    [
+        (1, "kazemnejad.com kikaben.com illustrated-transformer data-science-blog.com"),
+        (2, "annotated-transformer data-science-blog.com 1409.0473 1508.04025"),
+        # PowerNorm, AdaNorm, batch norm in Transformers of images.
+        (3, "annotated-transformer 2003.07845 1911.07013 Yao_Leveraging_Batch"),
+        (4, "illustrated-transformer"),
+        (5, "1409.0473 1211.5063"),
+        (7, "1810.00825 2005.12872"),
+    ],
+)
+def test_the_sources_of_the_notes_are_cited(number, sources):
+    follows = top(PATHS[number - 1]).split("**Follows** ")[1]
+    assert [name for name in sources.split() if name not in follows] == []
+
+
 @every_notebook
 def test_a_notebook_has_assertions_and_imports_no_backend(path):
     source = "\n".join(cell.source for cell in code(run.read(path)))

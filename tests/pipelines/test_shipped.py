@@ -17,6 +17,14 @@ STATION = {
     "es": "\u00bfD\u00f3nde est\u00e1 la estaci\u00f3n?",
     "it": "Dov'\u00e8 la stazione?",
 }
+# The sentence of the lecture notes.
+DIRECTOR = {
+    "en": "Anthony Hopkins admired Michael Bay as a great director.",
+    "de": "Anthony Hopkins hat Michael Bay als gro\u00dfen Regisseur bewundert.",
+    "fr": "Anthony Hopkins admirait Michael Bay en tant que grand r\u00e9alisateur.",
+    "es": "Anthony Hopkins admiraba a Michael Bay como un gran director.",
+    "it": "Anthony Hopkins ammirava Michael Bay come un grande regista.",
+}
 every_preset = pytest.mark.parametrize(
     "preset", PRESETS, ids=lambda preset: preset.name
 )
@@ -87,6 +95,14 @@ def test_each_name_translates_between_its_languages(preset):
     ):
         text = text.replace(variant, expected)
     assert text == STATION[target]
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("preset", TRANSLATORS, ids=lambda preset: preset.name)
+def test_names_of_people_are_kept(preset):
+    translator = Translator.from_preset(preset.name)
+    text = translator(DIRECTOR[preset.languages[0]])
+    assert "Anthony Hopkins" in text and "Michael Bay" in text
 
 
 @pytest.mark.backend("torch")
