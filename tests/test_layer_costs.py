@@ -1,5 +1,8 @@
 """Table 1 of the paper, by the operations that XLA counts."""
 
+import re
+
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -47,6 +50,61 @@ def test_counts_are_those_of_the_formulas():
         counted = layer_costs.operations(name, n, d, r)
         # Softmax, gates and masks are the rest.
         assert 0.95 < counted / (2 * count) < 1.12, name
+
+
+def is_connected(layer, length):
+    """Returns bool `(n, n)`, whether output t depends on input s."""
+    import jax
+
+    x = np.random.default_rng(0).normal(size=(1, length, 4)).astype("float32")
+    layer(x)
+    gradients = jax.jacobian(lambda x: layer(x))(x)[0, :, :, 0]  # (n, d, n, d)
+    return np.asarray(gradients).any(axis=(1, 3))
+
+
+def count_layers(layers_from_below, length):
+    """Counts the layers until the last output depends on the first input."""
+    reached, count = np.eye(length)[0], 0
+    for layer in layers_from_below:
+        if reached[-1]:
+            break
+        reached, count = is_connected(layer, length) @ reached, count + 1
+    return count
+
+
+@pytest.mark.parametrize("length", [8, 16])
+@pytest.mark.parametrize("name", layer_costs.COSTS)
+def test_only_a_recurrence_has_a_step_for_each_token(name, length):
+    """The column "sequential operations" of table 1, as JAX traces a loop."""
+    import jax
+
+    layer = layer_costs.make_layer(name, 4, neighborhood=4, unroll=False)
+    x = np.zeros((1, length, 4), "float32")
+    layer(x)
+    trace = str(jax.make_jaxpr(lambda x: layer(x))(x))
+    steps = [int(count) for count in re.findall(r"\blength=(\d+)", trace)]
+    assert steps == ([length] if name == "recurrent" else [])
+    assert ("scan[" in trace) == (name == "recurrent") and "while[" not in trace
+
+
+# Dilated kernels of 3 reach 1 + 3 + 9 + ... tokens to one side.
+@pytest.mark.parametrize(("length", "num_convolutions"), [(5, 2), (14, 3)])
+def test_paths_are_as_long_as_in_table_1(length, num_convolutions):
+    """The column "maximum path length": layers between both ends."""
+    attention = layer_costs.make_layer("self-attention", 4, 4, unroll=False)
+    masked = layer_costs.make_layer("the same by a mask", 4, 4, unroll=False)
+    dilated = [
+        keras.layers.Conv1D(4, 3, padding="same", dilation_rate=3**i) for i in range(4)
+    ]
+    assert count_layers([attention], length) == 1
+    # Half of the neighborhood of 4 lies on one side.
+    assert count_layers([masked] * length, length) == -(-(length - 1) // 2)
+    assert count_layers(dilated, length) == num_convolutions
+    # One layer, but n steps in it: each output depends on all inputs before.
+    recurrent = layer_costs.make_layer("recurrent", 4, 4, unroll=False)
+    np.testing.assert_array_equal(
+        is_connected(recurrent, length), np.tri(length, dtype="bool")
+    )
 
 
 def test_restricted_attention_is_dense_attention_with_a_window():
