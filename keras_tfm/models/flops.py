@@ -8,6 +8,7 @@ import keras
 from keras_tfm.layers.multi_head_attention import MultiHeadAttention
 from keras_tfm.models.causal_lm import CausalLM
 from keras_tfm.models.recurrent_seq2seq import RecurrentSeq2Seq
+from keras_tfm.models.sequence_classifier import SequenceClassifier
 from keras_tfm.models.transformer import Transformer
 
 # A product of (m, k) and (k, n) has m n k multiplications and as many
@@ -17,7 +18,9 @@ PASSES = 3  # forward, and two of the gradients
 
 
 def training_flops(
-    model: Transformer | RecurrentSeq2Seq | CausalLM, batch_size: int, *lengths: int
+    model: Transformer | RecurrentSeq2Seq | CausalLM | SequenceClassifier,
+    batch_size: int,
+    *lengths: int,
 ) -> int:
     """Counts the floating-point operations of one training step.
 
@@ -25,15 +28,15 @@ def training_flops(
     attention `2 (d_k + d_v)` for each head, query and key; the gradients cost
     twice as much again. Padding and masked keys count, since they are computed.
     Not counted is what grows more slowly than the products: biases,
-    normalization, softmax, activations, dropout, lookups, relative positions
-    and the optimizer.
+    normalization, softmax, activations, dropout, lookups, relative positions,
+    what a classifier computes once for each text, and the optimizer.
 
     Args:
-        model: `Transformer`, `RecurrentSeq2Seq` or `CausalLM`, all of whose
-            weights are trained.
+        model: `Transformer`, `RecurrentSeq2Seq`, `CausalLM` or
+            `SequenceClassifier`, all of whose weights are trained.
         batch_size: int, B.
-        *lengths: ints, in tokens, padding included: S and T, or T of a
-            `CausalLM`.
+        *lengths: ints, in tokens, padding included: S and T, T of a
+            `CausalLM`, or S of a `SequenceClassifier`.
 
     Returns:
         int, multiplications and additions.
@@ -50,6 +53,9 @@ def training_flops(
     Source: Kaplan et al. 2020, table 1, https://arxiv.org/abs/2001.08361, here
     with an encoder too.
     """
+    factor = PASSES * OPERATIONS * batch_size
+    if isinstance(model, SequenceClassifier):
+        return factor * _stack_products(model.encoder.blocks, *lengths)
     if isinstance(model, Transformer):
         products = _transformer_products(model, *lengths)
     elif isinstance(model, RecurrentSeq2Seq):
@@ -58,7 +64,7 @@ def training_flops(
         products = _stack_products(model.blocks, *lengths)
     logits = model.target_vocabulary_size * model.config["embedding_dim"]
     products += lengths[-1] * logits
-    return PASSES * OPERATIONS * batch_size * products
+    return factor * products
 
 
 def _stack_products(blocks, length):

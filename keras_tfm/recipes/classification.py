@@ -31,6 +31,7 @@ from keras_tfm.recipes import (
     masked_pretraining,
     pretrained_encoder,
     runs,
+    training_cost,
     user_files,
     vocabularies,
 )
@@ -221,6 +222,9 @@ def train(
         "pretraining_minutes": minutes,
         "training_minutes": round(sum(history["seconds"]) / 60, 2),
     }
+    if not (flags.lora_rank or flags.frozen_layers):  # else most is not trained
+        epochs = len(history["seconds"])
+        result |= training_cost.of_texts(model, batches, epochs)
     if processes.is_first_process():
         with training.local_devices():
             result = finish(

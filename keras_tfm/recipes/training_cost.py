@@ -1,5 +1,7 @@
 """What a run has cost: tokens seen, and floating-point operations."""
 
+import numpy as np
+
 from keras_tfm import models, text
 
 
@@ -50,6 +52,27 @@ def of_rows(
     steps, length = epochs * rows.steps_per_epoch, rows.lengths(0)[0]
     flops = steps * models.training_flops(model, batch_size, length)
     return _printed({"tokens_seen": steps * batch_size * length}, flops)
+
+
+def of_texts(
+    model: models.SequenceClassifier, batches: text.LabelBatches, epochs: int
+) -> dict[str, int]:
+    """Counts and prints the cost of training a classifier on texts.
+
+    Args:
+        model: the trained model, all of whose weights were trained.
+        batches: `text.LabelBatches` of training.
+        epochs: int, those that were trained.
+
+    Returns:
+        As `of_rows`.
+    """
+    tokens = flops = 0
+    for step in range(batches.steps_per_epoch):
+        ids = batches.ordered_batch(step)[0]["token_ids"]
+        tokens += epochs * int(np.count_nonzero(ids != model.encoder.pad_id))
+        flops += epochs * models.training_flops(model, *ids.shape)
+    return _printed({"tokens_seen": tokens}, flops)
 
 
 def _printed(counts, flops):

@@ -24,8 +24,8 @@ def compiler_flops(model, inputs):
     return _compiler_flops(jax, model, inputs, labels)
 
 
-def _compiler_flops(jax, model, inputs, labels):
-    loss = training.SmoothedCrossentropy(0.1)
+def _compiler_flops(jax, model, inputs, labels, loss=None):
+    loss = loss or training.SmoothedCrossentropy(0.1)
     frozen = [variable.value for variable in model.non_trainable_variables]
 
     def value(weights):
@@ -90,6 +90,20 @@ def test_operations_of_a_language_model_are_those_of_the_compiler():
     ids = np.random.default_rng(0).integers(4, V, (B, T), "int32")
     actual = _compiler_flops(jax, model, {"token_ids": ids}, ids)
     assert 1.0 < actual / models.training_flops(model, B, T) < 1.06
+
+
+def test_operations_of_a_classifier_are_those_of_the_compiler():
+    import jax
+
+    encoder = models.Encoder(
+        V, embedding_dim=128, intermediate_dim=512, num_heads=4, **SIZES
+    )
+    model = models.SequenceClassifier(encoder, num_classes=3, dropout=0.0)
+    ids = np.random.default_rng(0).integers(4, V, (B, S), "int32")
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    labels = np.zeros(B, "int32")
+    actual = _compiler_flops(jax, model, {"token_ids": ids}, labels, loss)
+    assert 1.0 < actual / models.training_flops(model, B, S) < 1.06
 
 
 def test_one_step_is_three_times_twice_the_products():

@@ -114,6 +114,7 @@ def test_the_saved_classifier_repeats_the_predictions_of_the_run(flags, result):
     assert [prediction.label for prediction in actual] == [row[1] for row in rows]
     accuracy = np.mean([row[0] == row[1] for row in rows])
     assert result["accuracy"] == round(100 * accuracy, 2)
+    assert result["training_flops"] > 1e3 * result["tokens_seen"] > 0
 
 
 @pytest.mark.backend("torch")

@@ -58,6 +58,21 @@ def test_the_cost_of_running_text_is_that_of_all_rows(vocabulary):
     assert result["training_flops"] == flops
 
 
+def test_the_cost_of_a_classifier_is_that_of_all_texts(vocabulary):
+    examples = text.LabeledDataset(PAIRS.target, ["a", "b"] * 20)
+    batches = text.LabelBatches(examples, vocabulary, batch_tokens=64, num_buckets=3)
+    sizes = {"embedding_dim": 16, "intermediate_dim": 32, "num_heads": 2}
+    encoder = models.Encoder(vocabulary.size, num_layers=1, **sizes)
+    model = models.SequenceClassifier(encoder, num_classes=2)
+    result = training_cost.of_texts(model, batches, epochs=2)
+    tokens = flops = 0
+    for step in range(2 * batches.steps_per_epoch):
+        ids = batches.batch(step)[0]["token_ids"]
+        tokens += np.count_nonzero(ids)
+        flops += models.training_flops(model, *ids.shape)
+    assert result == {"tokens_seen": tokens, "training_flops": flops}
+
+
 def test_perplexity_is_that_of_the_labels(model, vocabulary):
     batches = text.Batches(PAIRS, vocabulary, batch_tokens=64, shuffle=False)
     total = count = 0
