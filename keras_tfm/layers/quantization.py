@@ -4,6 +4,45 @@ import inspect
 
 import keras
 
+CONFIGS = (
+    keras.quantizers.Int8QuantizationConfig,
+    keras.quantizers.Int4QuantizationConfig,
+)
+
+
+@keras.saving.register_keras_serializable(package="keras_tfm")
+class QuantizedPolicies(keras.dtype_policies.DTypePolicyMap):
+    """Maps quantized layers to their policies and quantization configs.
+
+    A policy does not say whether a layer quantizes its inputs too. Without its
+    config a layer that is loaded would do so, and return other numbers.
+
+    Args:
+        default_policy: dtype policy of the other layers.
+        policy_map: dict from path to dtype policy.
+        quantization_configs: dict from path to `keras.quantizers` config, of
+            the layers whose config is not the default of int8.
+    """
+
+    def __init__(self, default_policy=None, policy_map=None, quantization_configs=None):
+        super().__init__(default_policy, policy_map)
+        self.quantization_configs = quantization_configs or {}
+
+    def get_config(self) -> dict:
+        configs = keras.saving.serialize_keras_object(self.quantization_configs)
+        return {**super().get_config(), "quantization_configs": configs}
+
+    @classmethod
+    def from_config(
+        cls, config: dict, custom_objects: dict | None = None
+    ) -> "QuantizedPolicies":
+        names = ("policy_map", "quantization_configs")
+        objects = {
+            name: keras.saving.deserialize_keras_object(config[name], custom_objects)
+            for name in names
+        }
+        return cls(**{**config, **objects})
+
 
 def layer_config(layer: keras.layers.Layer, owner: type) -> dict:
     """Serializes the constructor arguments of a layer for `get_config`.
@@ -52,16 +91,31 @@ def dtype_config(layer: keras.layers.Layer) -> dict:
     # A map is what a file held; its default is the policy of this layer.
     if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
         policy = policy.default_policy
+    inner_layers = layer._flatten_layers(include_self=False)
+    inner_layers = [x for x in inner_layers if x.quantization_mode is not None]
     quantized = {
         inner.path: inner.dtype_policy[inner.path]
         if isinstance(inner.dtype_policy, keras.dtype_policies.DTypePolicyMap)
         else inner.dtype_policy
-        for inner in layer._flatten_layers(include_self=False)
-        if inner.quantization_mode is not None
+        for inner in inner_layers
     }
-    if quantized:
+    configs = {inner.path: _quantization_config(inner) for inner in inner_layers}
+    configs = {path: config for path, config in configs.items() if config is not None}
+    if configs:
+        policy = QuantizedPolicies(policy, quantized, configs)
+    elif quantized:
         policy = keras.dtype_policies.DTypePolicyMap(policy, quantized)
     return keras.dtype_policies.serialize(policy)
+
+
+def _quantization_config(layer):
+    """Returns the quantization config of a layer, or None for the default."""
+    config = getattr(layer, "quantization_config", None)
+    default = keras.quantizers.Int8QuantizationConfig()
+    is_default = type(config) is type(default) and (
+        config.get_config() == default.get_config()
+    )
+    return config if isinstance(config, CONFIGS) and not is_default else None
 
 
 def settle_policies(layer: keras.layers.Layer) -> None:
@@ -77,5 +131,9 @@ def settle_policies(layer: keras.layers.Layer) -> None:
         policy = inner.dtype_policy
         is_map = isinstance(policy, keras.dtype_policies.DTypePolicyMap)
         if is_map and inner.quantization_mode is not None:
+            configs = getattr(policy, "quantization_configs", {})
+            if inner.path in configs:
+                inner.quantization_config = config = configs[inner.path]
+                inner.inputs_quantizer = config.activation_quantizer
             # The setter would write into the map, which all layers share.
             inner._dtype_policy = policy[inner.path]

@@ -167,8 +167,16 @@ class ResumeTraining(keras.callbacks.Callback):
             `history`.
 
         Raises:
+            TypeError: `batches` are arrays or a data set, which cannot begin at
+                a step.
             ValueError: `epochs` is less than the run has trained.
         """
+        if not (hasattr(batches, "steps_per_epoch") and hasattr(batches, "dataset")):
+            raise TypeError(
+                "`batches` must have `steps_per_epoch` and `dataset`, as "
+                f"`text.Batches`; got {type(batches).__name__}. For other data call "
+                "`fit` of the model with initial_epoch=resume.restore(model)."
+            )
         is_partial = True
         while is_partial:
             epoch = self.restore(model)

@@ -20,10 +20,13 @@ def few_garbage_collections():
     gc.unfreeze()
 
 
-def quantize(model):
-    """Converts the matrices of a model to int8, in place."""
+def quantize(model, config="int8"):
+    """Converts the matrices of a model to int8, or by a config, in place."""
     with warnings.catch_warnings(), few_garbage_collections():
         # Keras warns of every layer that holds no matrix.
         warnings.filterwarnings("ignore", "Layer .* does not have a `quantize` method")
-        model.quantize("int8")
+        if isinstance(config, str):
+            model.quantize(config)
+        else:
+            model.quantize(config=config)
     return model

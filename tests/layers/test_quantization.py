@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+import pytest
 
 from keras_tfm.layers import (
     FeedForward,
@@ -56,6 +57,29 @@ def test_a_quantized_model_of_layers_is_saved(tmp_path):
     fresh = keras.models.clone_model(loaded)
     fresh.load_weights(path)
     np.testing.assert_allclose(numpy(fresh(IDS)), actual, atol=1e-6)
+
+
+@QUANTIZED
+@pytest.mark.parametrize(
+    "config",
+    [
+        keras.quantizers.Int8QuantizationConfig(activation_quantizer=None),
+        keras.quantizers.Int4QuantizationConfig(),
+        keras.quantizers.Int4QuantizationConfig(block_size=None),
+    ],
+    ids=["int8", "int4", "int4 of columns"],
+)
+def test_a_model_with_float_activations_is_saved(config, tmp_path):
+    ids = keras.Input((None,), dtype="int32")
+    embedding = TokenAndPositionEmbedding(7, embedding_dim=8)
+    x = TransformerEncoder(12, 2)(embedding(ids))
+    model = draw_weights(keras.Model(ids, embedding(x, reverse=True)))
+    quantize(model, config=config)
+    actual, path = numpy(model(IDS)), str(tmp_path / "model.keras")
+    for _ in range(2):  # a loaded model can be saved
+        model.save(path)
+        model = keras.models.load_model(path)
+        np.testing.assert_allclose(numpy(model(IDS)), actual, atol=1e-6)
 
 
 def test_a_layer_that_is_not_quantized_has_a_plain_policy():

@@ -374,6 +374,12 @@ def test_a_run_is_not_overwritten_without_restore(tmp_path):
     assert ResumeTraining(tmp_path).restore(model) == 3
 
 
+def test_fit_rejects_data_that_cannot_begin_at_a_step(tmp_path):
+    model, x = with_units(1), np.ones((4, 2), "float32")
+    with pytest.raises(TypeError, match="`batches` must have .* got tuple. For other"):
+        ResumeTraining(tmp_path).fit(model, (x, x[:, :1]), epochs=1)
+
+
 def test_a_damaged_file_and_a_model_without_optimizer_are_rejected(tmp_path):
     (tmp_path / "training_state.npz").write_bytes(b"PK\x03\x04 torn")
     with pytest.raises(ValueError, match="training_state.npz cannot be read"):
