@@ -185,9 +185,9 @@ assert accuracy(model, test_ids, test_classes) > 0.95
 row = int(np.argmin((test_ids != 0).sum(axis=1)))  # the shortest
 length = np.count_nonzero(test_ids[row])
 tokens = vocabulary.tokens(test_ids[row, :length])
-weight_rows = np.stack([initial_weights[row, :length], trained_weights[row, :length]])
+columns = np.stack([initial_weights[row, :length], trained_weights[row, :length]], 1)
 print(texts[600 + row], labels[600 + row])
-plot.attention_map(weight_rows, tokens, ["untrained", "trained"], ylabel=None)
+plot.attention_map(columns, ["untrained", "trained"], tokens, xlabel=None, ylabel=None)
 
 # %% [markdown]
 # For all 200 test reviews we compute how often the deciding word has the
@@ -426,9 +426,9 @@ for token, value in zip(tokens, alpha[row, :length], strict=True):
     if word >= 0:  # behind the start token
         weight[word] += value
 plot.attention_map(
-    [weight / weight.max(), drops / drops.max()],
-    words_of_line,
+    np.stack([weight / weight.max(), drops / drops.max()], axis=1),
     ["weight", "fall"],
+    words_of_line,
     label="relative",
     xlabel=None,
     ylabel=None,
