@@ -98,7 +98,8 @@ def position_products(
     if ax is None:
         ax = figures.figure((7.2, 3.2)).subplots(1, 2, width_ratios=(1, 1.25))
     map_ax, line_ax = np.ravel(ax)
-    image = map_ax.imshow(products, cmap="Blues", aspect="equal")
+    # As high as the panel beside it.
+    image = map_ax.imshow(products, cmap="Blues", aspect="auto")
     _style_map(map_ax, image, "dot product")
     set_labels(map_ax, title, "position", "position")
     middle = len(signals) // 2
