@@ -68,6 +68,9 @@ def learn_model(
         "`character_coverage` must be from 0.98 to 1",
         character_coverage=character_coverage,
     )
+    # Special tokens, bytes, tags, the space and a character; SentencePiece ends
+    # with an error of its own where not even the first of them fit.
+    _check_size(size >= 4 + 256 + len(language_tags) + 2, size)
     if max_texts is not None:
         texts = _sample(_lines(texts), max_texts, seed)
     elif isinstance(texts, Iterator):  # it may be read twice
@@ -112,13 +115,7 @@ def _train_frequent(lines: Callable, coverage: float, excess: int, options) -> b
     characters = _most_frequent(counts, coverage)
     while True:
         characters = characters[: max(0, len(characters) - excess)]
-        check(
-            len(characters) > 1,
-            "`size` must hold 4 special tokens, 256 bytes, the language tags, the "
-            "space and a character",
-            "Raise `size`.",
-            size=size,
-        )
+        _check_size(len(characters) > 1, size)
         left_out = counts.keys() - characters
         table = str.maketrans({SPACE: " ", **dict.fromkeys(left_out, " ")})
         frequent = (line.translate(table) for line in untagged())
@@ -219,6 +216,17 @@ def _most_frequent(counts: collections.Counter, coverage: float) -> list[str]:
         covered += count
         characters += [character] * (character != SPACE)
     return characters
+
+
+def _check_size(fits: bool, size: int) -> None:
+    """Raises an error that says what a vocabulary of any size holds."""
+    check(
+        fits,
+        "`size` must hold 4 special tokens, 256 bytes, the language tags, the space "
+        "and a character",
+        "Raise `size`.",
+        size=size,
+    )
 
 
 def _recording(lines: Iterable[str], errors: list) -> Iterator[str]:

@@ -84,6 +84,12 @@ def test_decoding_accepts_arrays_and_tensors(small):
         small.encode("a house")
 
 
+@pytest.mark.parametrize("size", [-1, 1, 100, 261])
+def test_a_size_without_room_for_a_character_is_rejected(size):
+    with pytest.raises(ValueError, match=f"`size` must hold 4 special .* size={size}"):
+        Vocabulary.train(TEXTS, size=size)
+
+
 @pytest.mark.parametrize("words", [3, 1_001, 30_000])
 def test_training_splits_a_long_repetitive_line_into_segments(words):
     line = " ".join(["good", "film", "bad "][i % 3] for i in range(words))
