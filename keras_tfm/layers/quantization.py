@@ -1,6 +1,7 @@
 """Configs of layers that hold layers, before and after `quantize`."""
 
 import inspect
+from typing import Any
 
 import keras
 
@@ -24,7 +25,12 @@ class QuantizedPolicies(keras.dtype_policies.DTypePolicyMap):
             the layers whose config is not the default of int8.
     """
 
-    def __init__(self, default_policy=None, policy_map=None, quantization_configs=None):
+    def __init__(
+        self,
+        default_policy: keras.dtype_policies.DTypePolicy | str | None = None,
+        policy_map: dict[str, keras.dtype_policies.DTypePolicy] | None = None,
+        quantization_configs: dict[str, Any] | None = None,
+    ):
         super().__init__(default_policy, policy_map)
         self.quantization_configs = quantization_configs or {}
 
