@@ -1,7 +1,5 @@
 """What a run has cost: tokens seen, and floating-point operations."""
 
-import numpy as np
-
 from keras_tfm import models, text
 
 
@@ -22,11 +20,7 @@ def of_pairs(
         best segmentation, where subwords are sampled), and operations, see
         `models.training_flops`.
     """
-    source_positions = flops = 0
-    for bucket in batches.buckets:
-        size, count = bucket.batch_size, epochs * bucket.num_batches
-        source_positions += count * size * bucket.lengths[0]
-        flops += count * models.training_flops(model, size, *bucket.lengths)
+    source_positions, flops = _of_buckets(model, batches, epochs)
     steps = epochs * batches.steps_per_epoch
     counts = {
         "source_tokens_seen": round(source_positions * (1 - batches.padding["source"])),
@@ -67,12 +61,19 @@ def of_texts(
     Returns:
         As `of_rows`.
     """
-    tokens = flops = 0
-    for step in range(batches.steps_per_epoch):
-        ids = batches.ordered_batch(step)[0]["token_ids"]
-        tokens += epochs * int(np.count_nonzero(ids != model.encoder.pad_id))
-        flops += epochs * models.training_flops(model, *ids.shape)
+    positions, flops = _of_buckets(model, batches, epochs)
+    tokens = round(positions * (1 - batches.padding))
     return _printed({"tokens_seen": tokens}, flops)
+
+
+def _of_buckets(model, batches, epochs):
+    """Returns the positions of the first column, and the operations."""
+    positions = flops = 0
+    for bucket in batches.buckets:
+        size, count = bucket.batch_size, epochs * bucket.num_batches
+        positions += count * size * bucket.lengths[0]
+        flops += count * models.training_flops(model, size, *bucket.lengths)
+    return positions, flops
 
 
 def _printed(counts, flops):
