@@ -20,7 +20,7 @@ from keras_tfm.recipes.logit_scales import balanced_weights, cross_entropy, fit_
 # Weights of n-grams before the regression: inverse document frequency, the
 # largest log-count ratio of a class (Wang and Manning 2012), or their product.
 WEIGHTINGS = ("idf", "ratio", "idf * ratio")
-STRENGTHS = (4.0, 16.0, 64.0, 256.0)  # C of scikit-learn
+STRENGTHS = (0.5, 1.0, 2.0, 4.0, 16.0, 64.0, 256.0)  # C of scikit-learn
 FEATURE_SCALE = 0.3  # makes the features about as long as those of TF-IDF
 MANY_TEXTS = 1_000  # from which on an n-gram must occur in two texts
 MAX_ITERATIONS = 200
