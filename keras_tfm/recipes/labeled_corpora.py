@@ -172,9 +172,9 @@ def _sst2(seed):
         origin="https://gluebenchmark.com",
         notes=[
             "The test set is GLUE's dev.",
-            f"The validation set is {len(validation):,} training examples of "
-            f"{MIN_WORDS} words or more, drawn by seed {seed}; {dropped:,} more "
-            f"that share {SHARED_WORDS} words in a row with them were dropped.",
+            f"The validation set is {len(validation):,} sentences of {MIN_WORDS} "
+            f"words or more, drawn from the training set by seed {seed}; {dropped:,} "
+            "phrases of them were dropped.",
         ],
     )
 
@@ -184,35 +184,56 @@ def hold_out_sentences(
 ) -> tuple[LabeledDataset, LabeledDataset, int]:
     """Holds sentences out of a treebank, and the phrases they are made of.
 
+    A sentence has `MIN_WORDS` words or more and is no part of another example.
+    Phrases that share five consecutive words with a held-out sentence are
+    dropped. So are shorter phrases of it that no other sentence has.
+
     Args:
         labeled: `LabeledDataset` of sentences and of phrases of them.
-        count: int, examples to hold out, of `MIN_WORDS` words or more.
+        count: int, sentences to hold out.
         seed: int from 0.
 
     Returns:
-        The rest; the held-out examples; the number of examples that were
-        dropped from the rest because they share five consecutive words with a
-        held-out one.
+        The rest; the held-out sentences; the number of examples that were
+        dropped from the rest.
     """
-    long = [len(text.split()) >= MIN_WORDS for text in labeled.texts]
-    sentences = _select(labeled, long, "sentences")
+    whole = _longest(labeled.texts)
+    sentences = _select(labeled, [text in whole for text in labeled.texts], "sentences")
     _, drawn = split(
         sentences, (1 - count / len(sentences), count / len(sentences)), seed
     )
-    held_out = set(drawn.texts)
-    ngrams = {ngram for text in held_out for ngram in _ngrams(text)}
-    disjoint = [
-        text not in held_out and ngrams.isdisjoint(_ngrams(text))
+    held_out = _phrases(drawn.texts, range(1, SHARED_WORDS + 1))
+    others = _phrases(whole.difference(drawn.texts), range(1, SHARED_WORDS))
+    only_held_out = held_out - others
+    kept = [
+        text not in only_held_out
+        and only_held_out.isdisjoint(_phrases([text], [SHARED_WORDS]))
         for text in labeled.texts
     ]
-    train = _select(labeled, disjoint, f"{labeled.name}, the rest")
+    train = _select(labeled, kept, f"{labeled.name}, the rest")
     return train, drawn, len(labeled) - len(train) - len(drawn)
 
 
-def _ngrams(text):
-    words = text.split()
-    for first in range(len(words) - SHARED_WORDS + 1):
-        yield tuple(words[first : first + SHARED_WORDS])
+def _longest(texts):
+    """Returns the sentences: long texts that are no part of another text."""
+    sentences, parts = set(), set()
+    for text in sorted(texts, key=lambda text: len(text.split()), reverse=True):
+        length = len(text.split())
+        if length >= MIN_WORDS and text not in parts:
+            sentences.add(text)
+            parts |= _phrases([text], range(MIN_WORDS, length + 1))
+    return sentences
+
+
+def _phrases(texts, lengths):
+    """Returns all sequences of some numbers of words."""
+    phrases = set()
+    for text in texts:
+        words = text.split()
+        for length in lengths:
+            for first in range(len(words) - length + 1):
+                phrases.add(" ".join(words[first : first + length]))
+    return phrases
 
 
 def _select(labeled, selected, name):

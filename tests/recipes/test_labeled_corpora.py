@@ -84,24 +84,27 @@ def test_no_phrase_of_a_held_out_sentence_of_sst2_is_trained_on(local_data):
     corpus = labeled_corpora.load("sst2")
     assert [len(corpus.validation), len(corpus.test)] == [872, 872]
     assert len(corpus.train) > 55_000
-    trained = " | ".join(corpus.train.texts)
+    trained = f" {' | '.join(corpus.train.texts)} "
+    assert not any(f" {text} " in trained for text in corpus.validation.texts)
     for text in corpus.validation.texts:
         words = text.split()
         assert len(words) >= 8
         assert f" {' '.join(words[2:7])} " not in trained
 
 
-def test_rows_that_share_five_words_with_a_sentence_are_dropped():
-    # 30 sentences a label, each with a phrase of six words and one of four.
+def test_phrases_of_held_out_sentences_are_dropped():
+    # 30 sentences a label, each with phrases of nine and of four words, and one
+    # of two words that all sentences have.
     rows = []
     for i in range(60):
-        words = [f"{letter}{i}" for letter in "abcdefgh"]
-        for phrase in (words, words[1:7], words[2:6]):
+        words = [f"{letter}{i}" for letter in "abcdefgh"] + ["very", "much"]
+        for phrase in (words, words[1:], words[2:6], words[8:]):
             rows.append((" ".join(phrase), ("good", "bad")[i % 2]))
     whole = LabeledDataset(*zip(*rows, strict=True))
     train, held_out, dropped = labeled_corpora.hold_out_sentences(whole, 10, seed=0)
-    assert (len(held_out), dropped, len(train)) == (10, 10, 180 - 20)
-    assert all(len(text.split()) == 8 for text in held_out.texts)
+    assert (len(held_out), dropped, len(train)) == (10, 20, 240 - 30)
+    assert all(len(text.split()) == 10 for text in held_out.texts)
+    assert train.texts.count("very much") == 60
 
 
 def test_splits_are_drawn_from_a_file_or_read_from_others(tmp_path):
