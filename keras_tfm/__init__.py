@@ -57,6 +57,13 @@ def __dir__():
     return sorted([*globals(), *__all__])
 
 
-if pathlib.PurePath(sys.argv[0] if sys.argv else "").stem != "keras-tfm":
+def _is_command():
+    """Returns whether this process is `keras-tfm`, or `-m keras_tfm.cli`."""
+    program = sys.argv[0] if sys.argv else ""
+    is_module = program == "-m" and "keras_tfm.cli" in sys.orig_argv
+    return is_module or pathlib.PurePath(program).stem == "keras-tfm"
+
+
+if not _is_command():
     for _name in ("layers", "models", "training"):
         importlib.import_module(f"keras_tfm.{_name}")
