@@ -1,6 +1,7 @@
 """Reads request bodies: JSON strictly, and forms as JSON."""
 
 import json
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 FORM_PATHS = ("/translate", "/detect")  # of LibreTranslate's interface
 KINDS = ("our body", "body of LibreTranslate")  # of `/translate`
 MAX_KEYS = 1_000  # of an object; each costs time to check
+# It warns of each wrong form, so that any client could fill the log.
+logging.getLogger("python_multipart").setLevel(logging.ERROR)
 
 
 class WrongKeys(ValueError):
@@ -61,10 +64,10 @@ async def _from_form(request):
     body = await request.body()  # the form is read from it
     try:
         async with request.form(max_files=0, max_fields=20) as form:
-            fields = {name: str(value) for name, value in form.items()}
+            fields = _unique([(name, str(x)) for name, x in form.multi_items()])
     except (HTTPException, ValueError, LookupError) as error:  # charsets
-        cause = getattr(error, "detail", error)
-        raise HTTPException(400, f"The form is invalid: {cause}") from None
+        cause = f"{getattr(error, 'detail', error)}".rstrip(".")
+        raise HTTPException(400, f"The form is invalid: {cause}.") from None
     converted = StrictRequest(dict(request.scope), request.receive)
     if "q" not in fields:
         converted._body = body

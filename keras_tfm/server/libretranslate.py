@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, Protocol
 import fastapi
 import pydantic
 from babel import Locale
+from pydantic_core import PydanticCustomError
 from starlette.exceptions import HTTPException
 
 from keras_tfm.pipelines.pivoting import AUTO, language_identifier, pivot_steps
@@ -41,6 +42,13 @@ class LibreRequest(pydantic.BaseModel, strict=True):
         0, description="Number of further translations, fewer with a smaller beam."
     )
     api_key: str | None = None
+
+    @pydantic.field_validator("alternatives", mode="before")
+    @classmethod
+    def _is_no_boolean(cls, value: Any) -> Any:
+        if isinstance(value, bool):
+            raise PydanticCustomError("int_type", "Input should be a valid integer")
+        return value
 
 
 class Service(Protocol):

@@ -108,7 +108,8 @@ def _parse(body, signatures):
             "The body must have `instances` or `inputs`, and may have "
             f"`signature_name`; got {sorted(body)}."
         )
-    signature = body.get("signature_name") or "serving_default"
+    signature = body.get("signature_name")
+    signature = "serving_default" if signature in (None, "") else signature
     if not isinstance(signature, str) or signature not in signatures:
         raise ValueError(
             f"`signature_name` must be one of {sorted(signatures)}; got {signature!r}."

@@ -129,6 +129,8 @@ def test_clients_of_tensorflow_serving_get_its_answers(client, translator):
         ({"inputs": {"text": [["a"]]}}, "a list of strings"),
         ({"instances": ["a"], "signature_name": "none"}, "`signature_name` must be"),
         ({"instances": ["a"], "signature_name": ["n"]}, "`signature_name` must be"),
+        ({"instances": ["a"], "signature_name": {}}, "`signature_name` must be"),
+        ({"instances": ["a"], "signature_name": False}, "`signature_name` must be"),
     ],
 )
 def test_requests_that_tensorflow_serving_rejects_are_rejected(client, body, message):

@@ -116,6 +116,7 @@ def test_detection_needs_its_library(client, monkeypatch):
         (400, body("a", "fr", "de"), "No model translates from 'fr' to 'de'"),
         (400, body("fail"), "no such text"),
         (400, body("a", alternatives=-1), "alternatives: .*greater"),
+        (400, body("a", alternatives=True), "alternatives: .*valid integer"),
         (400, b'{"q": "\\ud800", "source": "en", "target": "de"}', "lone surrogate"),
         (413, body("a" * 201), "at most 200 characters"),
         (413, body(["a"] * 21), "at most 20 texts"),
@@ -128,7 +129,7 @@ def test_errors_have_the_statuses_of_libretranslate(
     assert re.search(message, error), error
 
 
-def test_forms_are_read(client):
+def test_forms_are_read(client, caplog):
     form = {"q": "a\r\nb", "source": "en", "target": "de", "alternatives": "1"}
     expected = {"translatedText": "a\nb|de0", "alternatives": ["a\nb|de1"]}
     urlencoded = {"content-type": "application/x-www-form-urlencoded"}
@@ -145,10 +146,15 @@ def test_forms_are_read(client):
     headers = {"content-type": file.headers["content-type"]}
     error = client.error(400, "/translate", file.read(), headers=headers)
     assert "The form is invalid" in error
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    error = client.error(400, "/translate", b"no boundary", headers=headers)
+    assert "The form is invalid" in error
+    assert not caplog.records  # no client can fill the log
     for fault, message in (
         ("q=a&source=en", "^target: Field required$"),
         ("q=a&source=en&target=de&format=xml", "^format: Input should be"),
         ("q=a&source=en&target=de&alternatives=x", "^alternatives: .*integer"),
+        ("q=a&q=b&source=en&target=de", 'The form is invalid: the key "q" twice.'),
     ):
         fields = fault.encode()
         error = client.error(400, "/translate", fields, headers=urlencoded)

@@ -96,8 +96,14 @@ def check_graceful_stop(address, process, pool, expected, number=signal.SIGTERM)
 
 
 def test_one_process_serves_and_finishes_its_requests(folder, texts):
+    import psutil
+
     address, process = start(folder)
     try:
+        url = httpx.URL(address)
+        family = psutil.Process(process.pid)
+        family = [family, *family.children(recursive=True)]
+        assert listening_sockets(family) == {(url.host, url.port)}
         with concurrent.futures.ThreadPoolExecutor(16) as pool:
             check_concurrent_requests(address, pool, texts)
             metrics = httpx.get(address + "/metrics").text
@@ -106,7 +112,6 @@ def test_one_process_serves_and_finishes_its_requests(folder, texts):
             answer = httpx.post(address + "/translate", json={"text": ["a"] * 401})
             expected = {"error": "A request must have at most 400 texts; got 401."}
             assert (answer.status_code, answer.json()) == (413, expected)
-            url = httpx.URL(address)
             with socket.create_connection((url.host, url.port), timeout=60) as raw:
                 raw.sendall(b"GET / HTTP/1.1\r\nlarge: ".ljust(2**16 + 1, b"a"))
                 assert raw.recv(99).startswith(b"HTTP/1.1 431 ")
