@@ -340,7 +340,9 @@ def _load(cls, folder, described, changes):
 
 
 def _check_classes(classes, model):
-    if len(classes) != model.num_classes or len(set(classes)) < len(classes):
+    are_names = all(isinstance(name, str) for name in classes)
+    are_different = are_names and len(set(classes)) == len(classes)
+    if len(classes) != model.num_classes or not are_different:
         raise ValueError(
             f"`classes` must be {model.num_classes} different names, in the order of "
             f"training; got {len(classes)}: {classes}."

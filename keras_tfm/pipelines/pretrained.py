@@ -228,7 +228,9 @@ def _read_folder(folder, description=None):
     file = folder / "preset.json"
     with reading(file, "the description of a preset"):
         description = description or read_json(file)
-        if description.get("language_tags"):  # of several target languages
+        has_tags = bool(description.get("language_tags"))  # of several languages
+        # A saved translator has the tag of its language in translator.json.
+        if has_tags and isinstance(model, zoo.Imported):
             tags = model.vocabulary.languages
             arguments["source_prefix"] = tags[description["languages"][-1]]
         arguments |= description.get("arguments", {})

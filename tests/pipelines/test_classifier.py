@@ -219,6 +219,7 @@ def test_values_that_are_not_text_are_rejected(classifier, texts, error, message
         ({}, {"threshold": 1.0}, "threshold=1.0"),
         ({}, {"classes": ["good", "bad"]}, "3 different names.*got 2:"),
         ({}, {"classes": ["a", "b", "a"]}, r"3 different names.*\['a', 'b', 'a'"),
+        ({}, {"classes": [0, 1, 2]}, r"3 different names.*\[0, 1, 2\]"),
         ({"pad_id": 5}, {}, "encoder masks; got 0, and pad_id=5"),
         ({"vocabulary_size": 9}, {}, "must not have more tokens.*vocabulary_size=9"),
         (

@@ -136,6 +136,10 @@ def test_a_model_of_several_targets_has_their_tags(presets_folder, model, tmp_pa
     assert reloaded(TEXTS) == translations["en-fr"]
     reloaded = Translator.from_preset(tmp_path / "saved", target_language="de")
     assert reloaded(TEXTS) == translations["en-de"]
+    file = tmp_path / "saved" / "preset.json"
+    file.write_text(json.dumps({**DESCRIPTION, "language_tags": True}))
+    reloaded = Translator.from_preset(tmp_path / "saved")  # its own tag
+    assert reloaded.config.source_prefix == tuple(tagged.languages["fr"])
     for name_or_path in ("en-de", tmp_path / "saved"):
         with pytest.raises(ValueError, match="translates to de, fr; got.*'it'"):
             Translator.from_preset(name_or_path, target_language="it")
