@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import json
 import math
@@ -31,6 +32,7 @@ PACKAGES = ("keras", "tensorflow", "jax", "torch", "sentencepiece")
 VOCABULARY = "vocabulary.model"  # file in a run folder
 # Names of flags that differ from those of their fields.
 FLAG_NAMES = {"init_from": "from"}
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 PRETRAINING = "pretraining"  # folder in a run folder, until the run has finished
 # Flags by range; a recipe has some of them. None passes: it is chosen later.
 RANGES = (
@@ -103,7 +105,9 @@ def start(
 
 @contextlib.contextmanager
 def run_folder(out: pathlib.Path) -> Iterator[None]:
-    """Locks a run folder, and says after Ctrl-C how the run is resumed.
+    """Locks a run folder, and says how a run that is stopped is resumed.
+
+    That is after Ctrl-C, and when the disk is full.
 
     Of several processes the first one locks it.
 
@@ -114,6 +118,7 @@ def run_folder(out: pathlib.Path) -> Iterator[None]:
     Raises:
         ValueError: another process trains in the folder.
         KeyboardInterrupt: with the sentence as its text.
+        OSError: the same, when the disk is full.
     """
     is_first = processes.is_first_process()
     if is_first:
@@ -128,6 +133,12 @@ def run_folder(out: pathlib.Path) -> Iterator[None]:
             errors.append(errors[-1].__context__)
         if any(isinstance(error, KeyboardInterrupt) for error in errors):
             raise KeyboardInterrupt(_how_to_resume(out)) from None
+        # HDF5 describes the write that failed, not what to do.
+        if isinstance(error, OSError) and error.errno in FULL_DISK:
+            raise OSError(
+                f"The disk is full: the run in {os.fspath(out)!r} cannot be written. "
+                f"Free some space. {_how_to_resume(out)}"
+            ) from error
         raise
     finally:
         if is_first:

@@ -1,5 +1,6 @@
 """Flags, errors and run folders, which all recipes share."""
 
+import errno
 import runpy
 
 import keras
@@ -106,6 +107,22 @@ def test_after_ctrl_c_one_line_says_how_to_resume(
     assert end.value.code == 130
     expected = message.format(out=tmp_path / "run")
     assert capsys.readouterr().err.strip() == f"Stopped. {expected}"
+
+
+def test_a_full_disk_ends_a_command_with_one_sentence(tmp_path, monkeypatch):
+    def fill(flags):
+        with runs.run_folder(tmp_path / "run"):
+            write_progress(tmp_path / "run", 2, 0)
+            raise OSError(errno.ENOSPC, "file write failed: time = ...")
+
+    monkeypatch.setattr("sys.argv", ["x"])
+    with pytest.raises(SystemExit) as end:
+        runs.start(fill, translation.Flags, "")
+    place = f"the run in '{tmp_path / 'run'}'"
+    assert end.value.code == (
+        f"The disk is full: {place} cannot be written. Free some space. The same "
+        f"command resumes {place} after epoch 2."
+    )
 
 
 def test_divergence_ends_a_command_with_one_sentence(monkeypatch):
