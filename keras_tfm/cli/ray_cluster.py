@@ -15,6 +15,7 @@ from keras_tfm.pipelines import pretrained
 # Variables of this process that its workers need too.
 VARIABLES = ("KERAS_BACKEND", "KERAS_HOME", "TF_CPP_MIN_LOG_LEVEL", "XLA_FLAGS")
 FLAGS = ("workers", "gpus_per_worker", "cpus_per_worker")
+MIN_RAY = (2, 59)  # earlier ones need no token, whatever the variables say
 TOKEN_VARIABLES = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN_PATH")
 
 
@@ -104,11 +105,18 @@ def connect(address: str, extra: str, shows_output: bool = False) -> Iterator[No
         shows_output: bool. Print here what workers print.
 
     Raises:
-        ImportError: Ray is not installed.
+        ImportError: Ray is not installed, or asks for no token.
         ConnectionError: there is no cluster at the address.
     """
     with _token() if address == "local" else contextlib.nullcontext():
         ray = import_ray(extra)
+        version = tuple(map(int, ray.__version__.split(".")[:2]))
+        if address == "local" and version < MIN_RAY:
+            raise ImportError(
+                "--cluster local needs Ray 2.59 or later, whose ports ask for a token; "
+                f"got Ray {ray.__version__}. Run `pip install --upgrade "
+                "'keras-tfm[cluster]'`."
+            )
         try:
             ray.init(
                 address,

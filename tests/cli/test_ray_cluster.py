@@ -14,6 +14,8 @@ pytestmark = pytest.mark.backend("torch")
 class Ray:
     """Stands in for Ray, and notes what it would have been started with."""
 
+    __version__ = "2.59.0"
+
     def init(self, address, **arguments):
         path = pathlib.Path(os.environ["RAY_AUTH_TOKEN_PATH"])
         self.mode, self.token = os.environ["RAY_AUTH_MODE"], path.read_text()
@@ -39,3 +41,15 @@ def test_a_local_cluster_asks_for_a_token_that_only_the_user_can_read(monkeypatc
         assert os.environ["RAY_AUTH_MODE"] == "disabled"
         assert "RAY_AUTH_TOKEN_PATH" not in os.environ
     assert len(tokens) == 2 and min(map(len, tokens)) == 64
+
+
+def test_a_local_cluster_needs_a_ray_that_asks_for_tokens(monkeypatch):
+    ray = Ray()
+    monkeypatch.setattr(ray, "__version__", "2.58.1", raising=False)
+    monkeypatch.setattr(ray_cluster, "import_ray", lambda _: ray)
+    with (
+        pytest.raises(ImportError, match="needs Ray 2.59 or later.*got Ray 2.58.1"),
+        ray_cluster.connect("local", "serve"),
+    ):
+        pass
+    assert not hasattr(ray, "mode")  # it was not started
