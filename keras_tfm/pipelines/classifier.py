@@ -278,7 +278,7 @@ class Classifier:
         if len(empty):
             raise ValueError(
                 f"Text {empty[0]} has no tokens in this vocabulary; got "
-                f"{str(texts[empty[0]])[:60]!r}. Leave it out."
+                f"{str(texts[empty[0]])!r:.80}. Leave it out."
             )
         special = count_special_tokens(self.vocabulary, len(sides))
         kept_lengths = truncated_lengths(lengths, self.max_length - special)
@@ -366,13 +366,12 @@ def _check_text(number, text, sides):
         expected = "a tuple of two str" if sides == 2 else "a str"
         raise TypeError(
             f"Text {number} must be {expected} for this classifier; got "
-            f"{str(text)[:60]!r} of type {type(text).__name__}. Decode bytes."
+            f"{str(text)!r:.80} of type {type(text).__name__}. Decode bytes."
         )
     for part in parts:
         check_unicode(part, number)
         if not part.strip():
             raise ValueError(
-                f"Text {number} must not be empty; got {str(text)[:60]!r}. Leave "
-                "it out."
+                f"Text {number} must not be empty; got {str(text)!r:.80}. Leave it out."
             )
     return tuple(parts)

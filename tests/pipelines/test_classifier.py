@@ -195,6 +195,7 @@ def test_new_weights_change_the_probabilities(vocabulary):
     [
         ("", ValueError, "Text 0 must not be empty; got"),
         (["a man", " \t"], ValueError, "Text 1 must not be empty"),
+        ("\u2004" * 99, ValueError, r"^Text 0 must not be empty; got .{80}\. Leave it"),
         (["a man", "\u200b"], ValueError, "Text 1 has no tokens in this vocabulary"),
         (b"a man", TypeError, "got bytes. Decode bytes"),
         (["a man", b"a man"], TypeError, "Text 1 must be a str .* of type bytes"),
