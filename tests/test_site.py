@@ -1,6 +1,7 @@
 """The documentation site: it builds, is complete, and fits every screen."""
 
 import asyncio
+import dataclasses
 import importlib
 import os
 import re
@@ -10,6 +11,8 @@ import zlib
 
 import pytest
 
+from keras_tfm.cli.options import COMMANDS
+from keras_tfm.recipes import classification, language_model, preset, translation
 from tests.server import browser
 from tests.test_docs import PACKAGES, ROOT, public_objects
 
@@ -65,6 +68,37 @@ def test_pages_load_nothing_from_another_host(pages):
     assert [name for name, text in pages.items() if re.search(pattern, text)] == []
 
 
+def test_every_picture_of_a_page_is_there(pages, site):
+    missing = []
+    for name, text in pages.items():
+        for link in re.findall(r'<img[^>]* src="(?!https?:)([^"]+)"', text):
+            path = site / link.lstrip("/")
+            if not link.startswith("/"):
+                path = (site / name).parent / link
+            missing += [] if path.is_file() else [(name, link)]
+    assert missing == []
+    animation = pages["tutorials/1_embedding_and_positions/index.html"]
+    assert ".gif" in animation
+
+
+def test_every_flag_is_on_one_page(pages):
+    text = pages["api/flags/index.html"]
+    for name, command in COMMANDS.items():
+        assert f"keras-tfm {name}" in text
+        fields = [] if name == "train" else dataclasses.fields(command)
+        names = [field.name.replace("_", "-") for field in fields]
+        positional = {"model", "models", "files", "folder", "run-folder"}
+        positional |= {"source", "target"}
+        names = [name for name in names if name not in positional]
+        assert [name for name in names if f"--{name}<" not in text] == []
+    for recipe in (translation, classification, language_model, preset):
+        names = [field.name for field in dataclasses.fields(recipe.Flags)]
+        flags = {f"--{name.replace('_', '-')}" for name in names}
+        flags -= {"--init-from", "--text-steps"}
+        assert [flag for flag in flags if f"{flag}<" not in text] == []
+    assert "--from<" in text and "--no-strict<" in text
+
+
 def test_formulas_are_drawn_by_the_browser(pages):
     text = pages["tutorials/2_attention/index.html"]
     assert text.count("<math ") > 20
@@ -110,7 +144,8 @@ def test_no_page_is_wider_than_the_screen(site, pages):
 @pytest.mark.parametrize(
     ("link", "expected"),
     [
-        ("../README.md#install", "https://x.org/blob/main/README.md#install"),
+        ("../README.md#install", "../overview.md#install"),
+        ("../Makefile", "https://x.org/blob/main/Makefile"),
         ("../keras_tfm/layers", "https://x.org/blob/main/keras_tfm/layers"),
         ("../CONTRIBUTING.md", "../contributing/index.md"),
         ("decoding.md#speed", "../decoding.md#speed"),

@@ -5,6 +5,7 @@ notebooks stay where a reader of the repository expects them, and become pages
 here. A link to a file that is no page leads to the repository.
 """
 
+import base64
 import html as html_text
 import pathlib
 import posixpath
@@ -12,9 +13,12 @@ import re
 
 import latex2mathml.converter
 import nbconvert
+import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
+
+from tools import flags
 
 ROOT = pathlib.Path(__file__).parents[1]
 NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
@@ -23,6 +27,7 @@ CARDS = sorted(ROOT.glob("keras_tfm/presets/*/README.md"))
 PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing/index.md",
+    "README.md": "overview.md",
     "SECURITY.md": "security.md",
     "keras_tfm/recipes/README.md": "recipes.md",
     "notebooks/README.md": "tutorials/index.md",
@@ -36,6 +41,10 @@ FILES = {page: file for file, page in PAGES.items()}
 BADGE = "[![Open in Colab][badge]][colab]"
 BUTTON = "[Open in Colab][colab]{ .md-button }\n\n"
 LINK = re.compile(r'(\]\(|src="|href="|^\[[^\]]+\]: )([^)\s"]+)', re.M)
+# MkDocs changes no links in HTML, so that such a picture becomes Markdown.
+PICTURE = re.compile(r'<img src="([^"]+)" width="(\d+)" alt="([^"]*)">')
+# A long command would be a narrow column of many lines.
+COMMAND = re.compile(r"<td><code>(?=[^<]{60})")
 FENCE = re.compile(r"(^```.*?^```)", re.M | re.S)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.S)
 
@@ -52,14 +61,22 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         else:
             text = path.read_text("utf-8")
         files.append(File.generated(config, page, content=text))
+    files.append(File.generated(config, "api/flags.md", content=flags.page()))
     return files
 
 
 def _read_notebook(path):
     """A notebook with its outputs as Markdown, and its images by name."""
-    exporter = nbconvert.MarkdownExporter()
-    text, resources = exporter.from_filename(str(path))
-    images = resources["outputs"]
+    notebook, animations = nbformat.read(path, as_version=4), {}
+    for number, cell in enumerate(notebook.cells):
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            if "image/gif" in data:  # nbconvert would show its name in Python
+                image = f"output_{number}.gif"
+                animations[image] = base64.b64decode(data["image/gif"])
+                output["data"] = {"text/markdown": f"![gif]({image})"}
+    text, resources = nbconvert.MarkdownExporter().from_notebook_node(notebook)
+    images = resources["outputs"] | animations
     for image in images:
         text = text.replace(f"]({image})", f"]({path.stem}/{image})")
     text = text.replace(BADGE, BUTTON)
@@ -77,7 +94,9 @@ def on_page_markdown(
         return match[1] + site_link(match[2], name, uri, config.repo_url)
 
     parts = FENCE.split(markdown)
-    parts[::2] = [LINK.sub(replace, part) for part in parts[::2]]
+    for index, part in enumerate(parts[::2]):
+        part = PICTURE.sub(r'![\3](\1){ width="\2" }', part)
+        parts[2 * index] = LINK.sub(replace, part)
     return "".join(parts)
 
 
@@ -106,6 +125,7 @@ def site_link(link: str, name: str, page: str, repository: str) -> str:
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Changes formulas of LaTeX into MathML, which browsers draw themselves."""
+    html = COMMAND.sub('<td class="command"><code>', html)
     return FORMULA.sub(_to_mathml, html)
 
 
