@@ -48,7 +48,7 @@ def numpy(tensor):
 
 
 # %% [markdown]
-# ## A lookup is a matrix product
+# ## Embedding: a lookup is a matrix product
 #
 # Take a vocabulary of five words and an embedding matrix $E$ with a row for
 # each word. A sentence is a list of ids; its vectors are rows of the matrix.
@@ -77,7 +77,7 @@ print(one_hot @ table)
 np.testing.assert_allclose(lookup_vectors, one_hot @ table, rtol=1e-6)
 
 # %% [markdown]
-# ## The scale √d
+# ## Why embeddings are scaled by √d
 #
 # The embedding matrix is initialized with variance $1/d$, so that a row has a
 # length of about 1. The same matrix, transposed, then gives logits of variance
@@ -136,7 +136,7 @@ for scale in (False, True):
     assert (same_word > next_position) == scale
 
 # %% [markdown]
-# ## Why not simply the index?
+# ## Why the index is no position signal
 #
 # The simplest signal of position $t$ is the number $t$ itself. It has no upper
 # bound: at position 50 it is fifty times as large as the numbers of a scaled
@@ -166,7 +166,7 @@ figure
 # position, and have steps that are the same in each sentence.
 
 # %% [markdown]
-# ## Sine and cosine waves
+# ## Sinusoidal positions
 #
 # Each pair of channels $2i, 2i + 1$ is a wave, and each wave is slower than the
 # one before:
@@ -277,7 +277,7 @@ for i, ax in enumerate(waves.subplots(4, 1, sharex=True)):
 waves
 
 # %% [markdown]
-# ## Rings
+# ## Rotating hands
 #
 # The sine and cosine of an angle are a point on a circle. Each pair of channels
 # is therefore a rotating hand. As in the lecture notes, $(\sin, \cos)$ is the
@@ -422,7 +422,7 @@ assert not (np.diff(by_distance) < 0).all()
 plot.position_products(signal)
 
 # %% [markdown]
-# ## Interleaved or in halves
+# ## Order of channels: interleaved or in halves
 #
 # The paper alternates sine and cosine; tensor2tensor, fairseq and Marian put
 # all sines first. The two layouts differ only in the order of the channels. Dot
@@ -446,7 +446,7 @@ np.testing.assert_allclose(in_halves @ matrix[order], signal @ matrix, atol=1e-4
 plot.positions(in_halves, title="d = 256, in halves")
 
 # %% [markdown]
-# ## Added or concatenated
+# ## Positions: added or concatenated
 #
 # Concatenation keeps word and position separate and learns how to mix them,
 # with $2d^2$ weights:
@@ -503,7 +503,7 @@ for name, term in terms.items():
     assert (two_words > 50) == (name == "position, position")
 
 # %% [markdown]
-# ## Learned
+# ## Learned positions
 #
 # A matrix with a row for each position, trained with the rest of the model,
 # performed nearly as well in the paper (table 3, row E). But before training it
@@ -530,7 +530,7 @@ except ValueError as error:
 assert "at least the length of the sequence" in message
 
 # %% [markdown]
-# ## Where words lie after training
+# ## Word vectors after training
 #
 # Word vectors are initialized at random. A model that is trained to predict the
 # next word moves words that occur in the same contexts close together, since

@@ -46,7 +46,7 @@ def softmax(scores):
 
 
 # %% [markdown]
-# ## Six words attend to each other
+# ## Self-attention without weights
 #
 # Each word has a vector. Each word is compared with all words by a dot product.
 # The softmax turns these scores into weights that sum to one. The new vector of
@@ -159,7 +159,7 @@ for ax in (left, right):
 figure
 
 # %% [markdown]
-# ## Four scores
+# ## Four attention scores
 #
 # A score measures how well key $k$ matches query $q$.
 #
@@ -287,7 +287,7 @@ figure.axes[0].set_xticks(range(1, 6), widths)
 figure
 
 # %% [markdown]
-# ## Heads
+# ## Multi-head attention
 #
 # A single weighted mean can represent one kind of relation. $H$ heads each have
 # a matrix for queries, keys and values, and attend in their own $d_k = d / H$
@@ -367,7 +367,7 @@ np.testing.assert_array_equal(by_head[1], three_words[:, 2:])
 plot.head_shapes(by_word)
 
 # %% [markdown]
-# ## Query, key, value: a soft dictionary
+# ## Query, key and value: a soft dictionary
 #
 # A dictionary returns the value of the one key that equals the query. Attention
 # returns the mean of all values, weighted by how well each key matches. Here a
@@ -427,7 +427,7 @@ for genre, row in zip(films, hard, strict=True):
     assert list(films.values())[row.argmax()] == films[genre]
 
 # %% [markdown]
-# ## Masks
+# ## Attention masks
 #
 # A decoder generates from left to right: position $t$ may attend to itself and
 # to earlier positions, so the mask is a lower triangle. Shorter sentences of a

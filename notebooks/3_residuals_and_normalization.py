@@ -185,7 +185,7 @@ for kind, is_same in (("layer_norm", True), ("batch_norm", False)):
     assert np.allclose(other_outputs, outputs, atol=1e-4) == is_same
 
 # %% [markdown]
-# ## Residuals
+# ## Residual connections
 #
 # A residual connection adds the input of a layer to its output. The gradient
 # then passes through a sum, and the term $I$ remains, whatever $f$ does:
@@ -401,7 +401,7 @@ assert (
 assert 0.5 < query_norms["post-norm", 6][-1] / query_norms["pre-norm", 6][-1] < 2
 
 # %% [markdown]
-# ## Residuals carry the position
+# ## Residual connections carry the position
 #
 # Positions are added once, before the first block. Do the upper blocks still
 # know them? We send random words with positions through six random blocks, and
@@ -499,7 +499,7 @@ figure.axes[0].set(ylim=(0, None), xticks=depths)
 figure
 
 # %% [markdown]
-# ## With and without warm-up
+# ## Learning rate with and without warm-up
 #
 # A deep post-norm stack thus begins with gradients as large as those of a
 # shallow one, in directions that are not yet meaningful. Adam normalizes their

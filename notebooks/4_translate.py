@@ -374,7 +374,7 @@ print(f"right: {sum(is_correct)} of {len(is_correct)}")
 assert np.mean(is_correct) > 0.9
 
 # %% [markdown]
-# ## Word by word
+# ## Decoding word by word
 #
 # To translate, `begin` runs the encoder once and stores the keys and values of
 # every source word for every layer. Each `step` then takes the last word and
@@ -507,7 +507,7 @@ tree.set_dpi(130)
 tree
 
 # %% [markdown]
-# ## What the model attends to
+# ## Cross-attention: what the model attends to
 #
 # While the model generates a word, its decoder attends to the source. The
 # figure shows the weights of the last layer, head by head; each row sums to
@@ -595,7 +595,7 @@ assert np.mean(on_verb) > 1.5 * uniform
 assert np.mean(on_object) > 1.2 * uniform
 
 # %% [markdown]
-# ## What the cache saves
+# ## What a cache saves
 #
 # Without a cache, each new word runs the decoder over all words before it: $T$
 # words take $1 + 2 + \dots + T = T(T + 1)/2$ positions. With a cache they take

@@ -112,7 +112,7 @@ for model in (recurrent(), transformer()):
     print(f"{type(model).__name__:18}{model.count_params():,} parameters")
 
 # %% [markdown]
-# ## The operations of a layer, counted
+# ## Operations of a layer
 #
 # XLA, the compiler of JAX, counts the operations of a function that it has
 # compiled. `benchmarks/layer_costs.py` in the repository asks it about a layer
@@ -156,7 +156,7 @@ else:
     print("No operations are counted here: that needs JAX, pip install jax.")
 
 # %% [markdown]
-# ## How far a gradient reaches
+# ## Vanishing gradients: how far a gradient reaches
 #
 # What the last position learns about the first token passes through all steps
 # between them. In a recurrent encoder the gradient is a product of as many
@@ -291,7 +291,7 @@ for name in ("GRU", "LSTM"):
     np.testing.assert_allclose(factors[0], factors[1], rtol=0.1)
 
 # %% [markdown]
-# ## How this affects learning
+# ## How gradients affect learning
 #
 # The first token is one of eight that occur nowhere else; other tokens follow.
 # The last position has to predict the first token. Both models get the same
@@ -329,7 +329,7 @@ for length in (8, 64):
     assert (accuracies["GRU"] > 0.5) == (length == 8)
 
 # %% [markdown]
-# ## What a step costs by length
+# ## Cost of a training step by length
 #
 # We measure one training step of both encoders with 16 sequences, the best of
 # three, on the machine that ran this notebook. The table above counts steps
@@ -388,7 +388,7 @@ for length in (16, 64, 256):
     assert sizes == (WIDTH, 2 * 2 * WIDTH * length)
 
 # %% [markdown]
-# ## The same task, the same time
+# ## Recurrent networks and Transformer on one task
 #
 # The task is to reverse sequences of 3 to 8 tokens. Three models have about
 # equal numbers of parameters: a recurrent one whose decoder receives only the

@@ -105,7 +105,7 @@ test_ids, test_classes = as_arrays(test)
 print(train.report, vocabulary.tokens(test_ids[0]), sep="\n")
 
 # %% [markdown]
-# ## A query over words
+# ## Attention pooling: a query over words
 #
 # Each word $t$ has a vector $x_t$. One learned query $q$ is compared with all
 # of them. The review becomes the mean of the vectors, weighted by how well they
@@ -342,7 +342,7 @@ assert max(confidence_loss["max"], confidence_loss["attention, dot"]) < 0.1
 assert confidence_loss["attention, dot"] < confidence_loss["attention, scaled_dot"]
 
 # %% [markdown]
-# ## Above an encoder
+# ## Pooling above an encoder
 #
 # `models.SequenceClassifier` pools the output of an `Encoder`; `pooling`
 # selects the method. Now each vector has attended to all words, including the

@@ -42,7 +42,7 @@ def numpy(tensor):
 
 
 # %% [markdown]
-# ## A set has no order
+# ## Attention ignores the order of a set
 #
 # Attention computes a weighted sum, and a sum has no order. If the input
 # vectors are permuted, an encoder block $f$ returns the permuted outputs, and a
@@ -162,7 +162,7 @@ plot.attention_map(
 )
 
 # %% [markdown]
-# ## A forecaster
+# ## A forecaster of series
 #
 # Each series has its own pattern that repeats every 12 steps, with noise
 # $\epsilon$ of standard deviation $\sigma = 0.3$. The model sees four rounds of

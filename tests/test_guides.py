@@ -5,6 +5,7 @@ import re
 import keras
 import pytest
 
+from keras_tfm import pipelines
 from tests.test_docs import ROOT, blocks, run_blocks
 
 pytestmark = pytest.mark.backend("torch")
@@ -12,6 +13,7 @@ GUIDES = (
     "index",
     "get_started",
     "own_data",
+    "classification",
     "fine_tuning",
     "zoo",
     "presets",
@@ -44,6 +46,20 @@ def test_a_promised_output_is_found():
         "<!-- not run: no need -->\n```python\nprint(3)  # 3\n```\n"
     )
     assert printed(text) == ["1", "two"]
+
+
+def test_options_change_translations_as_the_page_of_decoding_shows():
+    text = (ROOT / "docs" / "decoding.md").read_text("utf-8")
+    section = text.split("\n## Before and after\n")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| `(.+)` \| (.+) \| (.+) \| (.+) \|$", section, re.M)
+    assert len(rows) > 12
+    translator = pipelines.Translator.from_preset("en-de")
+    for options, source, without, expected in rows:
+        options = eval(f"dict({options})")
+        result = translator.translate(source, **options)
+        texts = [hypothesis.text for hypothesis in result.hypotheses]
+        assert (options, texts) == (options, expected.split("<br>"))
+        assert translator(source) == without
 
 
 def anchor(heading):

@@ -128,13 +128,13 @@ def test_all_topics_have_statements():
     ("row", "message"),
     [
         ("| a | [1 Nothing][1] | [`faults`][t] |", "no such section"),
-        ("| a | [2 Rings][1] | [`faults`][t] |", "no such section"),
-        ("| a | [1 Rings][1] | [`test_nothing`][t] |", "no such definition"),
-        ("| a | [1 Rings][1] | [`faults`][u] |", "u is not defined"),
-        ("| a | [1 Rings][1] | [`faults`][v] |", "there is no"),
-        ("| a | [1 Rings][1] |  |", "an empty cell: a"),
+        ("| a | [2 Rotating hands][1] | [`faults`][t] |", "no such section"),
+        ("| a | [1 Rotating hands][1] | [`test_nothing`][t] |", "no such definition"),
+        ("| a | [1 Rotating hands][1] | [`faults`][u] |", "u is not defined"),
+        ("| a | [1 Rotating hands][1] | [`faults`][v] |", "there is no"),
+        ("| a | [1 Rotating hands][1] |  |", "an empty cell: a"),
         ("| a | in a book | [`faults`][t] |", "shown nowhere: a"),
-        ("| a | [1 Rings][1] | by nobody |", "asserted nowhere: a"),
+        ("| a | [1 Rotating hands][1] | by nobody |", "asserted nowhere: a"),
         ("| a | [3 Residuals and normalization][3] | its cells |", "no assertion"),
         ("| a | [`faults`][t] | its cells |", "no cells"),
     ],
@@ -144,7 +144,7 @@ def test_a_fault_of_the_page_is_found(row, message):
 
 | statement | shown in | asserted by |
 |---|---|---|
-| right | [1 Rings][1] | its cells |
+| right | [1 Rotating hands][1] | its cells |
 {row}
 
 [1]: ../notebooks/1_embedding_and_positions.ipynb

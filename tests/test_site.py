@@ -1,7 +1,6 @@
 """The documentation site: it builds, is complete, and fits every screen."""
 
 import asyncio
-import dataclasses
 import importlib
 import os
 import re
@@ -11,10 +10,9 @@ import zlib
 
 import pytest
 
-from keras_tfm.cli.options import COMMANDS
-from keras_tfm.recipes import classification, language_model, preset, translation
 from tests.server import browser
 from tests.test_docs import PACKAGES, ROOT, public_objects
+from tools import flags
 
 pytestmark = pytest.mark.backend("torch")  # text, which no backend changes
 PAGE_WIDTH = "document.documentElement.scrollWidth"
@@ -81,22 +79,10 @@ def test_every_picture_of_a_page_is_there(pages, site):
     assert ".gif" in animation
 
 
-def test_every_flag_is_on_one_page(pages):
-    text = pages["api/flags/index.html"]
-    for name, command in COMMANDS.items():
-        assert f"keras-tfm {name}" in text
-        fields = [] if name == "train" else dataclasses.fields(command)
-        names = [field.name.replace("_", "-") for field in fields]
-        positional = {"model", "models", "files", "folder", "run-folder"}
-        positional |= {"source", "target"}
-        names = [name for name in names if name not in positional]
-        assert [name for name in names if f"--{name}<" not in text] == []
-    for recipe in (translation, classification, language_model, preset):
-        names = [field.name for field in dataclasses.fields(recipe.Flags)]
-        flags = {f"--{name.replace('_', '-')}" for name in names}
-        flags -= {"--init-from", "--text-steps"}
-        assert [flag for flag in flags if f"{flag}<" not in text] == []
-    assert "--from<" in text and "--no-strict<" in text
+def test_the_page_of_flags_is_current():
+    page = flags.PAGE.read_text("utf-8")
+    assert page == flags.page()
+    assert "| `--from` |" in page and "| `--strict`, `--no-strict` | `False` |" in page
 
 
 def test_formulas_are_drawn_by_the_browser(pages):

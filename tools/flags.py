@@ -1,11 +1,12 @@
 """The page of all flags of `keras-tfm`, from the dataclasses that define them.
 
-The hook `tools/pages.py` adds it to the site, beside the pages of packages.
+`python -m tools.flags` writes `docs/api/flags.md`.
 """
 
 import dataclasses
 import importlib
 import inspect
+import pathlib
 import typing
 from collections.abc import Iterator
 from typing import Any
@@ -16,13 +17,14 @@ from keras_tfm.cli.options import COMMANDS
 from keras_tfm.recipes.flags import field_docs
 
 RECIPES = ("translation", "classification", "language-model", "preset")
+PAGE = pathlib.Path(__file__).parents[1] / "docs/api/flags.md"
 POSITIONAL = tyro.conf.Positional[str].__metadata__[0]
 TITLE = """# Flags
 
 Every flag of `keras-tfm`, as `keras-tfm COMMAND --help` explains it. If the
 default of a recipe is empty, the recipe chooses a value that fits the corpus.
 The options of decoding in Python are the attributes of
-[decode.Options](decode.md).
+[decode.Options](decode.md). `python -m tools.flags` makes this page.
 """
 
 
@@ -42,7 +44,7 @@ def page() -> str:
         if recipe == "preset":
             title = "python -m keras_tfm.recipes.preset"
         sections += section(title, module, groups or [("", module.Flags)])
-    return "\n\n".join(sections) + "\n"
+    return "\n\n".join(map(str.strip, sections)) + "\n"
 
 
 def section(title: str, owner: Any, groups: list[tuple[str, type]]) -> Iterator[str]:
@@ -57,8 +59,7 @@ def section(title: str, owner: Any, groups: list[tuple[str, type]]) -> Iterator[
     yield escape(inspect.getdoc(owner).split("\n\n")[0])
     for heading, group in groups:
         if heading:
-            yield f"### {heading} {{ data-toc-label='{heading}' }}"
-            yield escape(" ".join(inspect.getdoc(group).split()))
+            yield f"**{heading}.** {escape(' '.join(inspect.getdoc(group).split()))}"
         yield "\n".join(["| flag | default | meaning |", "|---|---|---|", *rows(group)])
 
 
@@ -113,3 +114,7 @@ def escape(text: str) -> str:
     for sign in "\\|*<{":
         text = text.replace(sign, f"&#{ord(sign)};")
     return text
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -18,8 +18,6 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from tools import flags
-
 ROOT = pathlib.Path(__file__).parents[1]
 NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
 CARDS = sorted(ROOT.glob("keras_tfm/presets/*/README.md"))
@@ -61,7 +59,6 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         else:
             text = path.read_text("utf-8")
         files.append(File.generated(config, page, content=text))
-    files.append(File.generated(config, "api/flags.md", content=flags.page()))
     return files
 
 
