@@ -41,8 +41,9 @@ BUTTON = "[Open in Colab][colab]{ .md-button }\n\n"
 LINK = re.compile(r'(\]\(|src="|href="|^\[[^\]]+\]: )([^)\s"]+)', re.M)
 # MkDocs changes no links in HTML, so that such a picture becomes Markdown.
 PICTURE = re.compile(r'<img src="([^"]+)" width="(\d+)" alt="([^"]*)">')
-# A long command would be a narrow column of many lines.
-COMMAND = re.compile(r"<td><code>(?=[^<]{60})")
+# A long command would be a narrow column of many lines; a flag breaks nowhere.
+COMMAND = re.compile(r"<td>(?=<code>[^<]{60})(?=<code>[^<]* --)")
+FLAG = re.compile(r"<td>(?=<code>--[\w-]+</code>)")
 FENCE = re.compile(r"(^```.*?^```)", re.M | re.S)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.S)
 
@@ -122,7 +123,8 @@ def site_link(link: str, name: str, page: str, repository: str) -> str:
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Changes formulas of LaTeX into MathML, which browsers draw themselves."""
-    html = COMMAND.sub('<td class="command"><code>', html)
+    html = COMMAND.sub('<td class="command">', html)
+    html = FLAG.sub('<td class="flag">', html)
     return FORMULA.sub(_to_mathml, html)
 
 
