@@ -43,6 +43,8 @@ LINK = re.compile(r'(\]\(|src="|href="|^\[[^\]]+\]: )([^)\s"]+)', re.M)
 PICTURE = re.compile(r'<img src="([^"]+)" width="(\d+)" alt="([^"]*)">')
 # A long command would be a narrow column of many lines; a flag breaks nowhere.
 COMMAND = re.compile(r"<td>(?=<code>[^<]{60})(?=<code>[^<]* --)")
+FIGURE = re.compile(r"!\[[^\]]*\]\(([\w./-]+\.png)\)(?!\{)")
+WIDE = "{ .wide }"
 FLAG = re.compile(r"<td>(?=<code>--[\w-]+</code>)")
 FENCE = re.compile(r"(^```.*?^```)", re.M | re.S)
 FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.S)
@@ -75,10 +77,22 @@ def _read_notebook(path):
                 output["data"] = {"text/markdown": f"![gif]({image})"}
     text, resources = nbconvert.MarkdownExporter().from_notebook_node(notebook)
     images = resources["outputs"] | animations
-    for image in images:
-        text = text.replace(f"]({image})", f"]({path.stem}/{image})")
+    for image, data in images.items():
+        link = f"]({path.stem}/{image}){WIDE if is_wide(data) else ''}"
+        text = text.replace(f"]({image})", link)
     text = text.replace(BADGE, BUTTON)
     return text.replace("%matplotlib inline\n", ""), images
+
+
+def is_wide(image: bytes) -> bool:
+    """Returns whether a PNG has over 1,000 pixels: it scrolls on a phone."""
+    return image[:4] == b"\x89PNG" and int.from_bytes(image[16:20]) > 1000
+
+
+def _mark_wide(match):
+    file = ROOT / "docs" / match[1]
+    is_file = "/" not in match[1] and file.is_file()
+    return match[0] + (WIDE if is_file and is_wide(file.read_bytes()) else "")
 
 
 def on_page_markdown(
@@ -94,7 +108,7 @@ def on_page_markdown(
     parts = FENCE.split(markdown)
     for index, part in enumerate(parts[::2]):
         part = PICTURE.sub(r'![\3](\1){ width="\2" }', part)
-        parts[2 * index] = LINK.sub(replace, part)
+        parts[2 * index] = FIGURE.sub(_mark_wide, LINK.sub(replace, part))
     return "".join(parts)
 
 
