@@ -105,13 +105,13 @@ HISTORY = {
 }
 
 
-def test_losses_are_left_and_scores_right_from_epoch_1(tmp_path):
+def test_losses_are_above_scores_from_epoch_1(tmp_path):
     figure = plot.training_curves(HISTORY)
     figure.savefig(tmp_path / "curves.png")
-    left, right = figure.axes
+    losses, scores = figure.axes
     lines = {
         line.get_label(): (list(line.get_xdata()), list(line.get_ydata()))
-        for ax in (left, right)
+        for ax in (losses, scores)
         for line in ax.lines
     }
     assert lines == {
@@ -120,9 +120,10 @@ def test_losses_are_left_and_scores_right_from_epoch_1(tmp_path):
         "BLEU": ([1, 2, 3], [5.0, 30.0, 25.0]),
         "chrF": ([1, 3], [20.0, 50.0]),  # none was computed in epoch 2
     }
-    assert (len(left.lines), len(right.lines)) == (2, 2)
-    assert left.get_xlabel() == right.get_xlabel() == "epoch"
-    assert [(text.get_text(), text.xy) for text in right.texts] == [
+    assert (len(losses.lines), len(scores.lines)) == (2, 2)
+    assert losses.get_position().y0 > scores.get_position().y1
+    assert losses.get_xlabel() == scores.get_xlabel() == "epoch"
+    assert [(text.get_text(), text.xy) for text in scores.texts] == [
         ("30.0", (2, 30.0)),
         ("50.0", (3, 50.0)),
     ]
@@ -217,11 +218,11 @@ def test_every_head_has_a_map_with_the_same_scale(tmp_path):
         assert ax.images[0].get_clim() == (0.0, pytest.approx(values.max()))
     assert labels(maps[0].yaxis) == ["am", "31.", "$5$", "</s>"]
     render(figure)
-    # Five in rows of four: words are above the first row and left of it.
+    # Five in rows of two: words are above the first row and left of each row.
     above = [ax.xaxis.get_tick_params()["labeltop"] for ax in maps[:5]]
-    assert above == [True, True, True, True, False]
+    assert above == [True, True, False, False, False]
     beside = [ax.yaxis.get_tick_params()["labelleft"] for ax in maps[:5]]
-    assert beside == [True, False, False, False, True]
+    assert beside == [True, False, True, False, True]
 
 
 def test_maps_can_be_compared():

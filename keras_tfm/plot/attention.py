@@ -113,8 +113,8 @@ def attention_heads(
     """
     weights = _checked(weights, source_tokens, target_tokens, ranks=(3,))
     num_heads, cell = len(weights), 0.21
-    # Two in a row where four would be too small on a page.
-    columns = min(4 if len(source_tokens) <= 8 else 2, num_heads)
+    # Two in a row, so that the letters are large enough on a telephone.
+    columns = min(2, num_heads)
     rows = -(-num_heads // columns)
     width = columns * (0.3 + cell * max(len(source_tokens), 4)) + 1.8
     height = rows * (0.5 + cell * max(len(target_tokens), 4)) + 2.0

@@ -20,7 +20,7 @@ MAX_INCHES, MAX_NAMES, MAX_NUMBERS = 24.0, 60, 30
 def training_curves(
     history: Mapping[str, Sequence[float]], ax: Axes | Sequence[Axes] | None = None
 ) -> Figure:
-    """Draws the losses of a run and, beside them, its scores, by epoch.
+    """Draws the losses of a run and, below them, its scores, by epoch.
 
     Args:
         history: dict of lists of floats, one for each epoch, as in
@@ -58,7 +58,8 @@ def training_curves(
         )
     panels = 2 if scores else 1
     if ax is None:
-        ax = figures.figure((5.0 * panels, 3.4)).subplots(1, panels, squeeze=False)
+        # One below the other, so that the letters are large enough on a telephone.
+        ax = figures.figure((5.0, 3.4 * panels)).subplots(panels, squeeze=False)
     panel_axes = list(np.ravel(ax))
     if len(panel_axes) < panels:
         raise ValueError(
