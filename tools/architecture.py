@@ -20,18 +20,19 @@ from keras_tfm.plot.diagrams import (
 from keras_tfm.plot.figures import token_labels
 
 TEXT = "Where is the station?"
-WIDTH = 7.4  # inches
+WIDTH = 5.2  # inches: narrow, so that the letters are large enough on a telephone
+DPI = 130
 # Rows of packages, as fractions of the width. A package imports
 # those that its lines lead to, and what these import.
 ROWS: tuple[dict[str, float], ...] = (
     {"cli": 0.5},
     {"recipes": 0.3, "server": 0.7},
-    {"training": 0.1, "export": 0.5},
+    {"training": 0.12, "export": 0.5},
     {"pipelines": 0.5},
-    {"plot": 0.1, "engines": 0.33},
+    {"plot": 0.12, "engines": 0.33},
     {"zoo": 0.58},
     {"runtime": 0.33, "text": 0.82},
-    {"decode": 0.33, "models": 0.82},
+    {"decode": 0.5, "models": 0.82},
     {"layers": 0.82},
 )
 IMPORTS = {
@@ -54,7 +55,8 @@ KINDS = {
     "models": "feed-forward",
     "layers": "feed-forward",
 }
-HEIGHT, ROW = 0.3, 0.6  # of a box of a package, and to the next row
+BOX = (0.95, 0.3)  # width and height of a package
+HEIGHT, ROW = BOX[1], 0.55  # of a package, and to the next row
 
 
 def draw_packages(ax, top: float) -> float:
@@ -77,12 +79,13 @@ def draw_packages(ax, top: float) -> float:
             ends = [(x, y - HEIGHT / 2), (x_below, y_below + HEIGHT / 2)]
             arrow(ax, ends)
     for name, center in centers.items():
-        box(ax, center, (1.1, HEIGHT), name, KINDS.get(name, "plain"))
+        box(ax, center, BOX, name, KINDS.get(name, "plain"))
     return top - 0.3 - ROW * len(ROWS)
 
 
 LANES = ("pipelines", "text", "runtime", "decode", "models")
-PITCH = 0.98  # from a step to the next
+STEP = (1.36, 0.46)  # width and height of a step
+PITCH = 0.94  # from a step to the next
 
 
 def steps_of(translator: Translator) -> list[tuple[str, str, str, str]]:
@@ -125,11 +128,12 @@ def draw_steps(ax, top: float, steps: list[tuple[str, str, str, str]]) -> None:
         top: float, height where the drawing begins.
         steps: list of `steps_of`.
     """
-    lane = WIDTH / len(LANES)
-    xs = {name: lane * (n + 0.5) for n, name in enumerate(LANES)}
+    margin = STEP[0] / 2 + 0.03
+    lane = (WIDTH - 2 * margin) / (len(LANES) - 1)
+    xs = {name: margin + lane * n for n, name in enumerate(LANES)}
     bottom = top - 0.75 - PITCH * len(steps)
     for name, x in xs.items():
-        box(ax, (x, top - 0.2), (1.1, HEIGHT), name, KINDS[name])
+        box(ax, (x, top - 0.2), (0.86, HEIGHT), name, KINDS[name])
         ax.plot(
             [x, x], [top - 0.35, bottom + 0.5], color=QUIET, lw=0.6, ls=":", zorder=0
         )
@@ -137,7 +141,7 @@ def draw_steps(ax, top: float, steps: list[tuple[str, str, str, str]]) -> None:
         x, y = xs[name], top - 0.85 - PITCH * number
         cover = {"lw": 9, "color": "white", "zorder": 0.5, "solid_capstyle": "butt"}
         ax.plot([x, x], [y - 0.23, y + 0.23], **cover)
-        box(ax, (x, y), (1.36, 0.46), step, KINDS[name], detail)
+        box(ax, (x, y), STEP, step, KINDS[name], detail)
         is_last = number + 1 == len(steps)
         next_x = x if is_last else xs[steps[number + 1][0]]
         middle = y - PITCH / 2
@@ -145,10 +149,11 @@ def draw_steps(ax, top: float, steps: list[tuple[str, str, str, str]]) -> None:
         if not is_last:
             points += [(next_x, middle), (next_x, y - PITCH + 0.23)]
         arrow(ax, points, INK)
-        label, align = (min(x, next_x) + 0.1, middle + 0.1), "left"
-        if is_last:
-            label = (x - 0.6, middle - 0.1)
+        # Below the line, on its side of the arrow, where nothing else is.
+        side, align = (-0.08, "right") if next_x > x else (0.08, "left")
+        label = (x - STEP[0] / 2 + 0.05 if is_last else next_x + side, middle - 0.12)
         write(ax, label, result, SMALL, INK, align)
+        ax.texts[-1].set_bbox({"facecolor": "white", "linewidth": 0, "pad": 1})
 
 
 def main() -> None:
@@ -158,7 +163,7 @@ def main() -> None:
     ax = sheet(WIDTH, height)
     top = draw_packages(ax, height)
     draw_steps(ax, top - 0.2, steps)
-    ax.figure.savefig(sys.argv[1])
+    ax.figure.savefig(sys.argv[1], dpi=DPI)
 
 
 if __name__ == "__main__":
