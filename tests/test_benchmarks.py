@@ -9,7 +9,7 @@ import sys
 import pytest
 from PIL import Image
 
-from benchmarks import page, report
+from benchmarks import page, quality_by_length, report
 from tests.test_docs import ROOT
 from tools import results
 
@@ -173,3 +173,54 @@ def test_runs_that_build_on_others_are_left_out():
     )
     link = "[translation](../keras_tfm/recipes/README.md#results)"
     assert results.recipe_rows(text) == [(link, "A again", "BLEU 7 ± 1", "2", "`a`")]
+
+
+def write_run(folder, rows):
+    lines = ["source\treference\ttranslation", *map("\t".join, rows)]
+    folder.mkdir()
+    (folder / "translations.tsv").write_text("\n".join(lines) + "\n", "utf-8")
+    result = {
+        "parameters": 1000,
+        "target_tokens_seen": 2_000_000,
+        "training_flops": 3e12,
+        "training_minutes": 4.0,
+        "bleu": 50.0,
+        "bleu_half_width_95": 5.0,
+        "flags": {"data": "data/pairs", "bleu_tokenize": "13a"},
+    }
+    (folder / "result.json").write_text(json.dumps(result), "utf-8")
+
+
+def test_bleu_of_each_range_of_lengths_is_that_of_its_sentences(tmp_path):
+    short = [("a b c", 'the "old man reads', 'the "old man reads')] * 3
+    long = [("a b c d e", "he reads a book today", "he reads a book now")] * 2
+    write_run(tmp_path / "first", short + long)
+    write_run(tmp_path / "second", [row[:2] + ("wrong",) for row in short + long])
+    folders = tuple(str(tmp_path / name) for name in ("first", "second"))
+    file = tmp_path / "result.json"
+    quality_by_length.main(
+        quality_by_length.Flags(
+            runs=folders, lengths=(4, 9), min_sentences=2, json=str(file)
+        )
+    )
+    runs, lengths = json.loads(file.read_text("utf-8"))["tables"]
+    assert runs["title"] == "pairs, runs"
+    assert runs["rows"][0] == ["first", 1000, 2.0, 3e12, 4.0, 50.0, 5.0]
+    names = [column["name"] for column in lengths["columns"]]
+    assert names[2::2] == ["first, BLEU", "second, BLEU"]
+    assert [row[:2] for row in lengths["rows"]] == [["1 to 3", 3], ["4 to 8", 2]]
+    scores = [row[2] for row in lengths["rows"]]
+    assert scores[0] == pytest.approx(100) and 40 < scores[1] < 90
+    assert [row[4] < 5 for row in lengths["rows"]] == [True, True]
+
+
+def test_runs_of_different_test_sets_are_rejected(tmp_path):
+    write_run(tmp_path / "first", [("a", "b", "b")])
+    write_run(tmp_path / "second", [("a", "c", "b")])
+    folders = tuple(str(tmp_path / name) for name in ("first", "second"))
+    with pytest.raises(
+        ValueError, match="same test set; got those of first"
+    ):
+        quality_by_length.read_all(folders)
+    with pytest.raises(ValueError, match="different names"):
+        quality_by_length.read_all(folders[:1] * 2)

@@ -58,7 +58,7 @@ def training_curves(
         )
     panels = 2 if scores else 1
     if ax is None:
-        # One below the other, so that the letters are large enough on a telephone.
+        # One below the other: in a row, a telephone shows letters too small.
         ax = figures.figure((5.0, 3.4 * panels)).subplots(panels, squeeze=False)
     panel_axes = list(np.ravel(ax))
     if len(panel_axes) < panels:
