@@ -267,17 +267,22 @@ assert np.corrcoef(by_weights, measured)[0, 1] > 0.5
 assert mean < error < last
 
 # %%
-rows = [f"step {48 + step}" for step in range(PERIOD)]
-figure = plot.attention_map(
-    alpha,
-    list(map(str, range(48))),
-    rows,
-    xlabel="steps seen",
-    ylabel="steps to forecast",
-    label="weight, mean of 500 series",
-)
-for start in (12, 24, 36):  # starts of rounds
-    figure.axes[0].axvline(start - 0.5, color=figures.COLORS[1], linewidth=1.2)
+# One map for each round of steps seen, the same 12 steps to forecast in each.
+figure = plot.figure((6.2, 6.4))
+maps = figure.subplots(2, 2)
+for number, ax in enumerate(maps.ravel()):
+    seen = range(PERIOD * number, PERIOD * (number + 1))
+    plot.attention_map(
+        alpha[:, seen],
+        list(map(str, seen)),
+        list(map(str, range(48, 60))),
+        ax,
+        f"round {number + 1}",
+        vmax=alpha.max(),
+        label="weight",
+        xlabel="steps seen",
+        ylabel="steps to forecast" if number % 2 == 0 else None,
+    )
 figure
 
 # %% [markdown]
