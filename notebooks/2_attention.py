@@ -94,6 +94,38 @@ for row, word in zip(weights[0], words, strict=True):
 np.testing.assert_allclose(weights[0, :, 1], weights[0, :, 5])
 
 # %% [markdown]
+# The lecture notes print a matrix of other numbers for these words. The layer
+# computes any matrix whose rows are positive numbers that sum to one: a row is
+# the softmax of its logarithms.
+
+# %%
+drawn = np.random.default_rng(0).dirichlet(np.full(6, 5.0), size=6)
+keys = np.eye(6)[None]
+queries = np.log(drawn)[None] * np.sqrt(6)  # so that QK' / √6 = log(drawn)
+_, computed = layers.Attention()(queries, keys, return_attention_scores=True)
+print(numpy(computed)[0].round(3))
+np.testing.assert_allclose(numpy(computed)[0], drawn, atol=1e-5)
+
+# %% [markdown]
+# But vectors $X$ with $Q = K = X$ do not have any weights. The scores
+# $X X^\top$ are symmetric, so for three words $i$, $j$, $k$ the weights of
+# the round trip are the same in both directions:
+# $w_{ij} w_{jk} w_{ki} = w_{ji} w_{kj} w_{ik}$. This holds for the weights of
+# the six words, and not for the matrix that we drew. A layer with learned
+# projections of queries and keys has no such limit.
+
+
+# %%
+def directions(w):
+    """Computes the product of the round trip YOUR, CAT, IS, and the reverse."""
+    return w[0, 1] * w[1, 2] * w[2, 0], w[1, 0] * w[2, 1] * w[0, 2]
+
+
+np.testing.assert_allclose(*directions(weights[0]), rtol=1e-3)
+print("drawn: {:.4f} and {:.4f}".format(*directions(drawn)))
+assert abs(np.log(np.divide(*directions(drawn)))) > 0.1
+
+# %% [markdown]
 # ## Attention ignores order
 #
 # The same words in another order give the same vectors in that order: attention
