@@ -107,7 +107,7 @@ print(numpy(computed)[0].round(3))
 np.testing.assert_allclose(numpy(computed)[0], drawn, atol=1e-5)
 
 # %% [markdown]
-# But vectors $X$ with $Q = K = X$ do not have any weights. The scores
+# But $Q = K = X$ does not give every such matrix. The scores
 # $X X^\top$ are symmetric, so for three words $i$, $j$, $k$ the weights of
 # the round trip are the same in both directions:
 # $w_{ij} w_{jk} w_{ki} = w_{ji} w_{kj} w_{ik}$. This holds for the weights of

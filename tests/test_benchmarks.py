@@ -218,9 +218,7 @@ def test_runs_of_different_test_sets_are_rejected(tmp_path):
     write_run(tmp_path / "first", [("a", "b", "b")])
     write_run(tmp_path / "second", [("a", "c", "b")])
     folders = tuple(str(tmp_path / name) for name in ("first", "second"))
-    with pytest.raises(
-        ValueError, match="same test set; got those of first"
-    ):
+    with pytest.raises(ValueError, match="same test set; got those of first"):
         quality_by_length.read_all(folders)
     with pytest.raises(ValueError, match="different names"):
         quality_by_length.read_all(folders[:1] * 2)
