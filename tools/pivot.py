@@ -76,7 +76,7 @@ def apertium(sentences: list[str], mode: str) -> list[str]:
 
 
 def known_pairs(sources: list[str], translations: list[str]) -> list[tuple[str, str]]:
-    """Returns different pairs whose translation has known words and names only."""
+    """Returns the pairs whose translation has only known words and names."""
     pairs = {}
     for source, translation in zip(sources, translations, strict=True):
         if not UNKNOWN_WORD.search(translation):
