@@ -271,10 +271,10 @@ assert mean < error < last
 figure = plot.figure((6.2, 6.4))
 maps = figure.subplots(2, 2)
 for number, ax in enumerate(maps.ravel()):
-    seen = range(PERIOD * number, PERIOD * (number + 1))
+    steps = range(PERIOD * number, PERIOD * (number + 1))
     plot.attention_map(
-        alpha[:, seen],
-        list(map(str, seen)),
+        alpha[:, steps],
+        list(map(str, steps)),
         list(map(str, range(48, 60))),
         ax,
         f"round {number + 1}",

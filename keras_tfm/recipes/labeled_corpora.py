@@ -203,14 +203,14 @@ def hold_out_sentences(
         sentences, (1 - count / len(sentences), count / len(sentences)), seed
     )
     held_out = _phrases(drawn.texts, range(1, SHARED_WORDS + 1))
-    others = _phrases(whole.difference(drawn.texts), range(1, SHARED_WORDS))
-    only_held_out = held_out - others
-    kept = [
+    trained = _phrases(whole.difference(drawn.texts), range(1, SHARED_WORDS))
+    only_held_out = held_out - trained
+    disjoint = [
         text not in only_held_out
         and only_held_out.isdisjoint(_phrases([text], [SHARED_WORDS]))
         for text in labeled.texts
     ]
-    train = _select(labeled, kept, f"{labeled.name}, the rest")
+    train = _select(labeled, disjoint, f"{labeled.name}, the rest")
     return train, drawn, len(labeled) - len(train) - len(drawn)
 
 
