@@ -14,17 +14,22 @@ def combine(
     model: models.SequenceClassifier,
     train: text.LabelBatches,
     validation: text.LabelBatches,
+    whole: text.LabelBatches | None = None,
     balanced: bool = False,
 ) -> dict:
     """Fits the bag of n-grams, and scales all logits on the validation set.
 
     The scales minimize the validation loss; that of an encoder alone is an
     inverse temperature. They are multiplied into the last weights, so that the
-    saved model needs no further layer.
+    saved model needs no further layer. Finally the n-grams are fitted to the
+    validation texts too, as scikit-learn's `GridSearchCV` does: the encoder has
+    not seen them, and the scales stay.
 
     Args:
         model: trained; its bag of n-grams, if any, is replaced.
         train, validation: batches of the splits.
+        whole: batches of the texts that both were drawn from; None to keep the
+            n-grams as they are fitted to `train`.
         balanced: bool. All classes have the same total weight.
 
     Returns:
@@ -40,6 +45,8 @@ def combine(
         components["n-grams"] = (bag, of_bag)
     weights = balanced_weights(labels, model.num_classes) if balanced else None
     scales = fit_scales([values for _, values in components.values()], labels, weights)
+    if fitted is not None and whole is not None:
+        ngram_model.refit(model, whole, fitted, balanced)
     result, combined = {}, np.zeros_like(logits)
     for (name, (layer, values)), scale in zip(components.items(), scales, strict=True):
         for weight in (layer.kernel, layer.bias):

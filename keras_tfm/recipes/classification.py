@@ -190,7 +190,10 @@ def train(
     identity = runs.identity(flags, corpus.train, corpus.validation)
     runs.check_folder(out, identity, RESUMABLE)
     runs.write_json(out / "flags.json", identity)
-    batches, validation = make_batches(flags, corpus, encoder, vocabulary)
+    batches, validation = (
+        make_batches(flags, dataset, encoder, vocabulary, dataset is corpus.train)
+        for dataset in (corpus.train, corpus.validation)
+    )
     print(batches.report)
     if compiles_buckets(flags.jit_compile):
         print("The first epoch compiles a function for each bucket: seconds each.")
@@ -245,8 +248,12 @@ def finish(
 ) -> dict:
     """Fits the n-grams and scales the logits, then scores the test texts and
     writes the model and the results."""
+    whole = None
+    if corpus.whole is not None and classifier.model.ngram_bag is not None:
+        model, vocabulary = classifier.model, classifier.vocabulary
+        whole = make_batches(flags, corpus.whole, model.encoder, vocabulary)
     result |= calibration.combine(
-        classifier.model, *batches, balanced=flags.class_weight == "balanced"
+        classifier.model, *batches, whole, balanced=flags.class_weight == "balanced"
     )
     classifier.save(out / "model")
     for folder in (saving.UNFINISHED, runs.PRETRAINING):
@@ -332,25 +339,23 @@ def make_vocabulary(
 
 def make_batches(
     flags: Flags,
-    corpus: labeled_corpora.LabeledCorpus,
+    dataset: text.LabeledDataset,
     encoder: models.Encoder,
     vocabulary: AnyVocabulary,
-) -> list[text.LabelBatches]:
-    """Makes the batches of training and of validation."""
-    return [
-        text.LabelBatches(
-            dataset,
-            vocabulary,
-            batch_tokens=flags.batch_tokens,
-            max_length=flags.max_length,
-            seed=flags.seed,
-            subword_sampling=flags.subword_sampling,
-            word_dropout=flags.word_dropout,
-            segments=encoder.config["num_segments"] > 0,
-            class_weight=flags.class_weight if dataset is corpus.train else None,
-        )
-        for dataset in (corpus.train, corpus.validation)
-    ]
+    weigh_classes: bool = False,
+) -> text.LabelBatches:
+    """Makes the batches of a dataset."""
+    return text.LabelBatches(
+        dataset,
+        vocabulary,
+        batch_tokens=flags.batch_tokens,
+        max_length=flags.max_length,
+        seed=flags.seed,
+        subword_sampling=flags.subword_sampling,
+        word_dropout=flags.word_dropout,
+        segments=encoder.config["num_segments"] > 0,
+        class_weight=flags.class_weight if weigh_classes else None,
+    )
 
 
 def make_model(

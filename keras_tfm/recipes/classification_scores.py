@@ -117,6 +117,10 @@ def scores(
 def tf_idf_scores(corpus: labeled_corpora.LabeledCorpus) -> dict[str, float] | None:
     """Scores logistic regression on TF-IDF of words and pairs of words.
 
+    Strength of regularization is chosen on the validation set. Then the model
+    is fitted to the validation texts too, if they were drawn from those of
+    training.
+
     Args:
         corpus: `labeled_corpora.LabeledCorpus`.
 
@@ -128,25 +132,28 @@ def tf_idf_scores(corpus: labeled_corpora.LabeledCorpus) -> dict[str, float] | N
     vectorizer, train = _fit_vectorizer(corpus.train)
     if vectorizer is None:
         return None
-    validation, test = (
-        vectorizer.transform(map(_joined_pair, dataset.texts))
-        for dataset in (corpus.validation, corpus.test)
-    )
-    labels = [
-        dataset.encoded_labels()
-        for dataset in (corpus.train, corpus.validation, corpus.test)
-    ]
-    best_score, best_model, best_strength = -1.0, None, STRENGTHS[0]
-    for strength in STRENGTHS:
+
+    def fit(features, labels, strength):
         model = LogisticRegression(C=strength, max_iter=1000)
         model = OneVsRestClassifier(model) if multi_label else model
-        model.fit(train, labels[0])
-        result = scores(labels[1], model.predict_proba(validation), multi_label)
+        return model.fit(features, labels)
+
+    def evaluate(vectorizer, model, dataset):
+        features = vectorizer.transform(map(_joined_pair, dataset.texts))
+        probabilities = model.predict_proba(features)
+        return scores(dataset.encoded_labels(), probabilities, multi_label)
+
+    best_score, best_model, best_strength = -1.0, None, STRENGTHS[0]
+    for strength in STRENGTHS:
+        model = fit(train, corpus.train.encoded_labels(), strength)
+        result = evaluate(vectorizer, model, corpus.validation)
         if result[main_score(multi_label)] > best_score:
             best_score = result[main_score(multi_label)]
             best_model, best_strength = model, strength
-    result = scores(labels[2], best_model.predict_proba(test), multi_label)
-    return {**result, "c": best_strength}
+    if corpus.whole is not None:
+        vectorizer, whole = _fit_vectorizer(corpus.whole)
+        best_model = fit(whole, corpus.whole.encoded_labels(), best_strength)
+    return {**evaluate(vectorizer, best_model, corpus.test), "c": best_strength}
 
 
 def _fit_vectorizer(train):

@@ -40,6 +40,9 @@ class LabeledCorpus:
         license: str.
         origin: str, the publisher or the files.
         notes: list of str: examples drawn or dropped.
+        whole: `LabeledDataset` that `train` and `validation` were drawn from,
+            disjoint from `test`; None if the validation set is a file of its
+            own.
     """
 
     name: str
@@ -49,6 +52,7 @@ class LabeledCorpus:
     license: str
     origin: str
     notes: list[str] = dataclasses.field(default_factory=list)
+    whole: LabeledDataset | None = None
 
 
 def load(
@@ -151,6 +155,7 @@ def _imdb(seed):
             f"{seed}. {left_out:,} reviews were left out that may be of a film of "
             "another split, by their position in the file or by rare names."
         ],
+        whole=_select(labeled, splits < 2, "imdb, train and validation"),
     )
 
 
@@ -176,6 +181,7 @@ def _sst2(seed):
             f"words or more, drawn from the training set by seed {seed}; {dropped:,} "
             "phrases of them were dropped.",
         ],
+        whole=whole,
     )
 
 
@@ -241,6 +247,15 @@ def _select(labeled, selected, name):
     return LabeledDataset(*zip(*rows, strict=True), classes=labeled.classes, name=name)
 
 
+def _join(train, validation):
+    return LabeledDataset(
+        train.texts + validation.texts,
+        train.labels + validation.labels,
+        classes=train.classes,
+        name=f"{train.name} and validation",
+    )
+
+
 def _trec(seed):
     parts = []
     for part in ("train", "test"):
@@ -252,7 +267,8 @@ def _trec(seed):
     whole, test = parts
     test_questions = {question.casefold() for question in test.texts}
     new = [question.casefold() not in test_questions for question in whole.texts]
-    train, validation = split(_select(whole, new, whole.name), (0.9, 0.1), seed)
+    whole = _select(whole, new, whole.name)
+    train, validation = split(whole, (0.9, 0.1), seed)
     return LabeledCorpus(
         "trec",
         train,
@@ -265,6 +281,7 @@ def _trec(seed):
             "were dropped.",
             _drawn("validation", "a tenth", seed),
         ],
+        whole=whole,
     )
 
 
@@ -287,6 +304,7 @@ def _ag_news(seed):
             "official test set.",
             _drawn("validation and test", "a tenth each", seed),
         ],
+        whole=_join(train, validation),
     )
 
 
@@ -336,6 +354,7 @@ def _from_files(data, validation, test, seed, columns):
         license="the user's own",
         origin=", ".join(str(p) for p in (data, validation, test) if p is not None),
         notes=notes,
+        whole=_join(train, splits["validation"]) if "validation" in drawn else None,
     )
 
 

@@ -81,19 +81,65 @@ def fit(
         The regression with the best validation score; None if no n-gram occurs
         often enough, so that the bag is empty.
     """
-    bag = model.ngram_bag
     counts = [count_ngrams(model, batches) for batches in (train, validation)]
-    document_counts = np.asarray((counts[0].counts > 0).sum(axis=0)).ravel()
-    min_count = 2 if len(counts[0].labels) >= MANY_TEXTS else 1
-    rows = np.flatnonzero(document_counts >= min_count)
-    kernel, bias, best = np.zeros(bag.kernel.shape), np.zeros(bag.bias.shape), None
+    rows, best = frequent_rows(counts[0]), None
     if len(rows):
         regressions = fit_regressions(counts, rows, model.num_classes, balanced)
         best = max(regressions, key=lambda regression: regression.score)
-        kernel[rows], bias = best.kernel, best.bias
+    _assign(model.ngram_bag, rows, best)
+    return best
+
+
+def refit(
+    model: models.SequenceClassifier,
+    train: text.LabelBatches,
+    chosen: Regression,
+    balanced: bool = False,
+) -> None:
+    """Fits the bag of n-grams of a model again, with what `fit` chose.
+
+    Args:
+        model: its `ngram_bag` is replaced.
+        train: batches of the texts that the training and the validation set
+            were drawn from.
+        chosen: a `Regression`, whose weighting and strength are used.
+        balanced: bool. All classes have the same total weight.
+    """
+    counts = count_ngrams(model, train)
+    rows = frequent_rows(counts)
+    scales = _scales(counts, rows, chosen.weighting, model.num_classes)
+    features = _of_unit_length(counts, rows) @ sparse.diags(scales)
+    kernel, bias = fit_regression(
+        features, counts.labels, model.num_classes, chosen.strength, balanced
+    )
+    fitted = chosen._replace(kernel=scales[:, None] * kernel, bias=bias)
+    _assign(model.ngram_bag, rows, fitted)
+
+
+def frequent_rows(train: Counts) -> np.ndarray:
+    """Returns the rows of the n-grams that enough training texts have."""
+    document_counts = np.asarray((train.counts > 0).sum(axis=0)).ravel()
+    min_count = 2 if len(train.labels) >= MANY_TEXTS else 1
+    return np.flatnonzero(document_counts >= min_count)
+
+
+def _assign(bag, rows, regression):
+    kernel, bias = np.zeros(bag.kernel.shape), np.zeros(bag.bias.shape)
+    if regression is not None:
+        kernel[rows], bias = regression.kernel, regression.bias
     bag.kernel.assign(kernel.astype("float32"))
     bag.bias.assign(bias.astype("float32"))
-    return best
+
+
+def _of_unit_length(split, rows):
+    """Divides the counts of a text by the root of their sum."""
+    lengths = np.maximum(split.lengths, 1)
+    return sparse.diags(1 / np.sqrt(lengths, dtype="float32")) @ split.counts[:, rows]
+
+
+def _scales(train, rows, weighting, num_classes):
+    weights = ngram_weights(train, rows, weighting, num_classes)
+    return FEATURE_SCALE * weights.astype("float32")
 
 
 def fit_regressions(
@@ -112,16 +158,10 @@ def fit_regressions(
         balanced: bool. All classes have the same total weight.
     """
     labels, validation_labels = (split.labels for split in counts)
-    selected = [
-        sparse.diags(1 / np.sqrt(np.maximum(split.lengths, 1), dtype="float32"))
-        @ split.counts[:, rows]
-        for split in counts
-    ]
+    selected = [_of_unit_length(split, rows) for split in counts]
     weights = balanced_weights(validation_labels, num_classes) if balanced else None
     for weighting in WEIGHTINGS:
-        scales = FEATURE_SCALE * ngram_weights(
-            counts[0], rows, weighting, num_classes
-        ).astype("float32")
+        scales = _scales(counts[0], rows, weighting, num_classes)
         features, validation_features = (
             matrix @ sparse.diags(scales) for matrix in selected
         )

@@ -86,6 +86,26 @@ def test_pairs_of_words_are_learned_beside_an_untrained_encoder():
     assert right > 0.95
 
 
+@pytest.mark.parametrize("multi_label", [False, True])
+def test_ngrams_are_finally_fitted_to_the_validation_texts_too(multi_label):
+    vocabulary, (train, validation) = make_batches(multi_label)
+    num_classes = 2 + multi_label
+    model = make_model(vocabulary, num_classes, max_ngram=4, multi_label=multi_label)
+    chosen = ngram_model.fit(model, train, validation)
+    alone = np.array(model.ngram_bag.kernel)
+    ngram_model.refit(model, train, chosen)
+    np.testing.assert_allclose(model.ngram_bag.kernel, alone, atol=1e-5)
+    scales, kernels = [], []
+    for whole in (None, train, validation):
+        result = calibration.combine(model, train, validation, whole)["logits"]
+        scales.append(result["n-grams"]["scale"])
+        kernels.append(np.array(model.ngram_bag.kernel))
+    # The scales are those of the first fit, to texts that it has not seen.
+    np.testing.assert_allclose(scales, scales[0], rtol=0.01)
+    np.testing.assert_allclose(kernels[1], kernels[0], rtol=0.01, atol=1e-4)
+    assert np.abs(kernels[2] - kernels[0]).max() > 0.1
+
+
 def test_several_labels_for_a_text_are_fitted_each():
     vocabulary, (train, validation) = make_batches(multi_label=True)
     model = make_model(vocabulary, 3, max_ngram=4, multi_label=True)

@@ -663,6 +663,9 @@ def test_the_tf_idf_baseline_learns_from_training_texts_only():
     held_out = split(["q q", "r r"] * 4)
     corpus = LabeledCorpus("c", split(["x x", "y y"] * 6), held_out, held_out, "", "")
     assert classification_scores.tf_idf_scores(corpus)["accuracy"] == 0.5
+    whole = split([*corpus.train.texts, "q q", "r r"])
+    corpus = dataclasses.replace(corpus, whole=whole)
+    assert classification_scores.tf_idf_scores(corpus)["accuracy"] == 1.0
 
 
 @pytest.mark.backend("torch")

@@ -36,6 +36,9 @@ def check_splits(corpus):
     assert not texts[0] & texts[1] and not texts[0] & texts[2]
     assert not texts[1] & texts[2]
     assert splits[0].classes == splits[1].classes == splits[2].classes
+    if corpus.whole is not None:
+        whole = set(corpus.whole.texts)
+        assert texts[0] | texts[1] <= whole and not whole & texts[2]
     return [len(split) for split in splits]
 
 
@@ -83,7 +86,7 @@ def test_ag_news_concatenates_title_and_description(local_data):
 def test_no_phrase_of_a_held_out_sentence_of_sst2_is_trained_on(local_data):
     corpus = labeled_corpora.load("sst2")
     assert [len(corpus.validation), len(corpus.test)] == [872, 872]
-    assert len(corpus.train) > 55_000
+    assert len(corpus.train) > 55_000 and len(corpus.whole) == 67_349
     trained = f" {' | '.join(corpus.train.texts)} "
     assert not any(f" {text} " in trained for text in corpus.validation.texts)
     for text in corpus.validation.texts:
@@ -118,7 +121,9 @@ def test_splits_are_drawn_from_a_file_or_read_from_others(tmp_path):
     corpus = labeled_corpora.load(train, test=test)
     assert check_splits(corpus) == [180, 20, 8]
     assert corpus.notes[0].endswith("validation, a tenth.")
+    assert len(corpus.whole) == 200
     overlapping = labeled_corpora.load(train, validation=test, test=train)
+    assert overlapping.whole is None  # the validation set stays unseen
     assert start_of_note(overlapping) == "200 of 200 test texts are in the training"
 
 
