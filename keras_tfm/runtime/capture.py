@@ -242,6 +242,8 @@ class _GraphBuilder(TorchDispatchMode):
         """Returns the node of a product by a prepacked weight, or None."""
         if function not in MATRIX_PRODUCTS or args[1] not in self.weights:
             return None
+        if args[0] in self.weights:  # no vectors: the factors of LoRA
+            return None
         weight = self.weights[args[1]]
         is_written = _storage(args[1]) in self.written_storages
         if is_written or not PrepackedProduct.supports(weight, args[1], self.precision):

@@ -104,6 +104,23 @@ def test_a_decoder_in_8_bits_follows_training(int8):
     )
 
 
+@torch_only
+def test_factors_of_lora_stay_in_float32(int8):
+    import torch
+
+    from keras_tfm.runtime.capture import CapturedFunction
+
+    layer = keras.layers.Dense(24)
+    layer.build((None, 16))
+    layer.enable_lora(4)
+    layer.set_weights([draw(*weight.shape) for weight in layer.weights])
+    call = CapturedFunction(layer, "int8")
+    with torch.inference_mode():
+        for _ in range(3):
+            assert torch.equal(call(draw(5, 16)), layer(draw(5, 16)))
+    assert not call.products
+
+
 @pytest.mark.backend("jax", "tensorflow")
 def test_8_bits_need_pytorch():
     message = f"needs PyTorch.*is {keras.config.backend()}.*KERAS_BACKEND=torch"
