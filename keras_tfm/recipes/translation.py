@@ -13,7 +13,8 @@ import pathlib
 import shutil
 import sys
 import time
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 import keras
 import tyro
@@ -252,15 +253,16 @@ def train(
     network = compile_network(flags, model, batches.steps_per_epoch, tokens_per_batch)
     translation_defaults.warn_of_few_updates(flags, batches.steps_per_epoch)
     trainer = Trainer(flags, model, network, tokens, corpus, out)
+    steps = fine_tuning.text_steps(flags, corpus, parent)  # reads every pair
     # Weights of an epoch make a translator of it while the run continues.
     with training.local_devices():
-        translator = make_translator(flags, copy_model(model), corpus, tokens, parent)
+        translator = make_translator(flags, copy_model(model), corpus, tokens, steps)
         if processes.is_first_process():
             translator.save(out / saving.UNFINISHED)
     averaged = trainer.fit(batches, validation)
 
     with training.local_devices():
-        translator = make_translator(flags, copy_model(model), corpus, tokens, parent)
+        translator = make_translator(flags, copy_model(model), corpus, tokens, steps)
         if processes.is_first_process():
             translator.save(out / "model")
             shutil.rmtree(out / saving.UNFINISHED)
@@ -462,15 +464,15 @@ def make_translator(
     model: AnyModel,
     corpus: corpora.Corpus,
     tokens: Tokenization,
-    parent: pipelines.Translator | None = None,
+    steps: Mapping[str, Any] | None = None,
 ) -> pipelines.Translator:
-    """Makes the translator that the run saves."""
+    """Makes the translator that the run saves, with `fine_tuning.text_steps`."""
     return tokens.translator(
         model,
         {"beam_size": flags.beam_size, "length_penalty": flags.length_penalty},
         split_tokens=tokenization.usual_length(corpus, tokens.source),
         max_source_length=length_limits.longest_source(model),
-        **fine_tuning.text_steps(flags, corpus, parent),
+        **(steps or {}),
     )
 
 

@@ -13,6 +13,7 @@ from keras_tfm.recipes import (
     classification,
     corpora,
     fine_tuning,
+    known_words,
     preset,
     preset_cards,
     tokenization,
@@ -92,11 +93,32 @@ def test_a_run_is_fine_tuned_from_a_preset(preset_flags, description):
     corpus = corpora.Corpus("", "en", "de", pairs, pairs, pairs, "", "", [])
     model = translation.make_model(flags, parent.vocabulary, parent)
     tokens = tokenization.make(flags, corpus, pathlib.Path("unused"), parent)
-    config = translation.make_translator(flags, model, corpus, tokens, parent).config
+    steps = fine_tuning.text_steps(flags, corpus, parent)
+    config = translation.make_translator(flags, model, corpus, tokens, steps).config
     assert set(config.known_words) > {"mice", "we", "dogs"}
     for name in ("protect", "match_numbers", "add_final_mark", "final_mark_words"):
         assert getattr(config, name) == getattr(parent.config, name)
     assert config.match_numbers and config.final_mark_words == 3
+
+
+def test_fine_tuning_learns_the_words_of_its_corpus_once(
+    flags, preset_flags, description, tmp_path, monkeypatch
+):
+    out, counts, learn = tmp_path / "tuned", [], known_words.learned_words
+
+    def counted(sources, targets):
+        counts.append(len(sources))
+        return learn(sources, targets)
+
+    monkeypatch.setattr(known_words, "learned_words", counted)
+    changes = dict.fromkeys(("size", "num_layers", "vocabulary_size"))
+    result = translation.main(
+        dataclasses.replace(
+            flags, out=str(out), epochs=1, init_from=preset_flags.out, **changes
+        )
+    )
+    assert counts == [result["pairs"]]
+    assert "dogs" in (out / "model" / "known_words.txt").read_text().split()
 
 
 def test_a_preset_without_steps_translates_text_as_it_is(
