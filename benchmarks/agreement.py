@@ -19,8 +19,6 @@ import subprocess
 import sys
 import tempfile
 
-import tyro
-
 from benchmarks import report
 from benchmarks.report import Column
 
@@ -204,4 +202,4 @@ if __name__ == "__main__":
         values, row_kind = json.loads(sys.argv[2])
         worker(Flags(**values), row_kind)
     else:
-        main(tyro.cli(Flags, description=__doc__))
+        main(report.parse(Flags, __doc__))

@@ -19,8 +19,6 @@ import tempfile
 from collections.abc import Iterator
 from typing import Literal
 
-import tyro
-
 from benchmarks import report
 from benchmarks.report import Column
 
@@ -126,5 +124,5 @@ def main(flags: Flags) -> None:
 
 
 if __name__ == "__main__":
-    flags = tyro.cli(Flags)
+    flags = report.parse(Flags, __doc__)
     train_one_step(flags) if flags.one_step else main(flags)

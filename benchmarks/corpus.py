@@ -125,4 +125,4 @@ def main(flags: Flags) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Flags))
+    main(report.parse(Flags, __doc__))

@@ -17,8 +17,6 @@ import subprocess
 import sys
 import time
 
-import tyro
-
 from benchmarks import report
 from benchmarks.report import Column
 
@@ -185,4 +183,4 @@ def bleu_function(flags):
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Flags, description=__doc__))
+    main(report.parse(Flags, __doc__))

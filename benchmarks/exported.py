@@ -19,8 +19,6 @@ import sys
 import tempfile
 import time
 
-import tyro
-
 from benchmarks import report
 from benchmarks.report import Column
 
@@ -174,4 +172,4 @@ if __name__ == "__main__":
         task = write if sys.argv[1] == "write" else measure
         task(Flags(**values), row_kind, row_folder)
     else:
-        main(tyro.cli(Flags, description=__doc__))
+        main(report.parse(Flags, __doc__))

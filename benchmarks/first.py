@@ -17,8 +17,6 @@ import sys
 import tempfile
 import time
 
-import tyro
-
 from benchmarks import report
 from benchmarks.report import Column
 
@@ -105,4 +103,4 @@ if __name__ == "__main__":
         values, row_options = json.loads(sys.argv[2])
         measure(Flags(**values), row_options)
     else:
-        main(tyro.cli(Flags, description=__doc__))
+        main(report.parse(Flags, __doc__))

@@ -18,7 +18,6 @@ import sys
 
 import keras
 import sacrebleu
-import tyro
 
 from benchmarks import report
 from benchmarks.report import Column
@@ -92,4 +91,4 @@ def main(flags: Flags):
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Flags, description=__doc__))
+    main(report.parse(Flags, __doc__))

@@ -22,8 +22,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-import tyro
-
 from benchmarks import report
 from benchmarks.report import Column
 
@@ -208,4 +206,4 @@ def main(flags: Flags) -> None:
 
 if __name__ == "__main__":
     os.environ["KERAS_BACKEND"] = "jax"  # before Keras is imported
-    main(tyro.cli(Flags, description=__doc__))
+    main(report.parse(Flags, __doc__))

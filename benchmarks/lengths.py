@@ -23,7 +23,6 @@ import sys
 import time
 
 import numpy as np
-import tyro
 
 from benchmarks import report
 from benchmarks.report import Column
@@ -123,4 +122,4 @@ if __name__ == "__main__":
         values, *numbers = json.loads(sys.argv[2])
         measure(Flags(**values), *numbers)
     else:
-        main(tyro.cli(Flags, description=__doc__))
+        main(report.parse(Flags, __doc__))

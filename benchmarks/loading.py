@@ -22,8 +22,6 @@ import tempfile
 import threading
 import time
 
-import tyro
-
 from benchmarks import report
 from benchmarks.report import Column
 
@@ -148,4 +146,4 @@ if __name__ == "__main__":
     elif sys.argv[1:2] == ["measure"]:
         measure(*sys.argv[2:])
     else:
-        main(tyro.cli(Flags, description=__doc__))
+        main(report.parse(Flags, __doc__))

@@ -12,7 +12,6 @@ import time
 
 import keras
 import numpy as np
-import tyro
 
 from benchmarks import report
 from benchmarks.report import Column
@@ -125,4 +124,4 @@ def main(flags: Flags):
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Flags, description=__doc__))
+    main(report.parse(Flags, __doc__))

@@ -16,8 +16,6 @@ import json
 import pathlib
 from typing import Any, NamedTuple
 
-import tyro
-
 from benchmarks import report
 from benchmarks.report import Column
 
@@ -149,4 +147,4 @@ def main(flags: Flags) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Flags, description=__doc__))
+    main(report.parse(Flags, __doc__))

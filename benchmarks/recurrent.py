@@ -21,7 +21,6 @@ import sys
 import time
 
 import numpy as np
-import tyro
 
 from benchmarks import report
 from benchmarks.report import Column
@@ -159,4 +158,4 @@ if __name__ == "__main__":
         values, name = json.loads(sys.argv[2])
         measure(Flags(**values), name)
     else:
-        main(tyro.cli(Flags, description=__doc__))
+        main(report.parse(Flags, __doc__))

@@ -19,6 +19,8 @@ import sys
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+import tyro
+
 ROOT = pathlib.Path(__file__).parents[1]
 RESULTS = "benchmarks/results"
 PACKAGES = ("keras", "tensorflow", "jax", "torch")
@@ -34,6 +36,18 @@ class Flags:
 
     json: str = ""
     """File to write the figures to, as JSON; empty: no file."""
+
+
+def parse(flags: type, description: str) -> Any:
+    """Reads the flags of the command line.
+
+    Args:
+        flags: dataclass, a subclass of `Flags`.
+        description: str, the beginning of the help.
+    """
+    # By default, its help would begin with the path of the file.
+    program = f"python -m benchmarks.{pathlib.Path(sys.argv[0]).stem}"
+    return tyro.cli(flags, description=description, prog=program)
 
 
 class Column(NamedTuple):

@@ -24,8 +24,6 @@ import subprocess
 import sys
 import time
 
-import tyro
-
 from benchmarks import report
 from benchmarks.report import Column
 
@@ -247,4 +245,4 @@ def translate(flags, texts):
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Flags, description=__doc__))
+    main(report.parse(Flags, __doc__))

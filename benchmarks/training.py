@@ -15,8 +15,6 @@ import dataclasses
 import statistics
 import time
 
-import tyro
-
 from benchmarks import report
 from benchmarks.decode import SPEEDS, read_answer, start
 from benchmarks.report import Column
@@ -114,4 +112,4 @@ def main(flags: Flags):
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Flags, description=__doc__))
+    main(report.parse(Flags, __doc__))

@@ -102,6 +102,13 @@ def test_a_report_is_printed_and_written(tmp_path, capsys, monkeypatch):
     ]
 
 
+def test_help_names_the_command_instead_of_a_path(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [report.__file__, "--help"])
+    with pytest.raises(SystemExit):
+        report.parse(report.Flags, "Measures.")
+    assert "usage: python -m benchmarks.report [-h]" in capsys.readouterr().out
+
+
 def test_no_file_is_written_without_the_flag(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     report.report("decode", report.Flags(), report.Table([SPEED], [[1.0]]))

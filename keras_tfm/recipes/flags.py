@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import inspect
 import re
+import sys
 import textwrap
 import typing
 from typing import Annotated, Any, Literal
@@ -148,11 +149,9 @@ def parse(flags: type, description: str, arguments: list[str] | None = None) -> 
     fields = [
         (group.__name__.lower(), documented(group)) for group in groups or [flags]
     ]
-    package, _, recipe = flags.__module__.rpartition(".")
-    command = f"keras-tfm train {recipe.replace('_', '-')}"
     grouped = tyro.cli(
         tyro.conf.OmitArgPrefixes[dataclasses.make_dataclass("Flags", fields)],
-        prog=command if package == "keras_tfm.recipes" else None,
+        prog=_command(flags.__module__),
         description=description,
         args=arguments,
     )
@@ -164,3 +163,13 @@ def parse(flags: type, description: str, arguments: list[str] | None = None) -> 
             for field in dataclasses.fields(group)
         }
     return flags(**values)
+
+
+def _command(module):
+    """Returns the command whose flags a module has; None for the program."""
+    package, _, recipe = module.rpartition(".")
+    if package == "keras_tfm.recipes":
+        return f"keras-tfm train {recipe.replace('_', '-')}"
+    # Of `python -m` the program is the path of the file.
+    spec = sys.modules[module].__spec__
+    return f"python -m {spec.name}" if spec else None

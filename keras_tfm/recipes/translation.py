@@ -466,7 +466,7 @@ def make_translator(
     tokens: Tokenization,
     steps: Mapping[str, Any] | None = None,
 ) -> pipelines.Translator:
-    """Makes the translator that the run saves, with `fine_tuning.text_steps`."""
+    """Makes the translator that the run saves; see `fine_tuning.text_steps`."""
     return tokens.translator(
         model,
         {"beam_size": flags.beam_size, "length_penalty": flags.length_penalty},

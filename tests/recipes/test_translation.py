@@ -440,6 +440,7 @@ def test_help_explains_every_flag_in_its_group():
     for group in ("data", "model", "optimization", "decoding", "run"):
         assert f"{group} options" in printed
     assert "NoneType" not in printed and "{None}" not in printed
+    assert "usage: python -m keras_tfm.recipes.translation [-h]" in printed
 
 
 @pytest.mark.backend("torch")
