@@ -1,6 +1,7 @@
 """`keras-tfm classify`."""
 
 import json
+import sys
 
 from keras_tfm.cli import lines, output
 from keras_tfm.cli.bulk import Job
@@ -36,8 +37,21 @@ def run(flags: Classify) -> None:
             classifier, lines.texts_of(contents, names) if as_json else contents
         )
 
-    job = Job(answer, _json_line if as_json else _line, flags)
+    num_truncated = 0
+
+    def write(item, prediction):
+        nonlocal num_truncated
+        num_truncated += prediction.truncated
+        return (_json_line if as_json else _line)(item, prediction)
+
+    job = Job(answer, write, flags)
     output.write(flags, identity, items, job, None if flags.output else False)
+    if num_truncated and not as_json:  # JSON has it in each answer
+        print(
+            f"{num_truncated:,} texts were truncated at {classifier.max_length:,} "
+            "tokens.",
+            file=sys.stderr,
+        )
     job.check()
 
 

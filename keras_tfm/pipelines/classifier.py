@@ -70,8 +70,8 @@ class Classifier:
         paired: bool. Each text is a pair of texts.
         max_length: int, in tokens with start and end tokens; None for 256, or
             for the number of learned positions if that is smaller. A longer
-            text is truncated; its `Prediction` and a warning say so. Of a pair,
-            the longer text is truncated first.
+            text is truncated; its `Prediction` says so, and a warning once. Of
+            a pair, the longer text is truncated first.
         batch_tokens: int >= `max_length`, the most tokens, with padding,
             classified at once.
         threshold: float in (0, 1), the least probability of a label of a
@@ -115,6 +115,7 @@ class Classifier:
         _check_classes(self.classes, model)
         check_encoder_vocabulary(vocabulary, model.encoder)
         self._check_lengths()
+        self._has_warned = False
         self._predict_batch = compiled(self._call_model, model, jit_compile=False)
 
     def __call__(self, texts: Text | Iterable[Text]) -> Prediction | list[Prediction]:
@@ -283,11 +284,13 @@ class Classifier:
         special = count_special_tokens(self.vocabulary, len(sides))
         kept_lengths = truncated_lengths(lengths, self.max_length - special)
         truncated = (kept_lengths < lengths).any(0)
-        if truncated.any():
+        # Once: any client of a server could fill its log.
+        if truncated.any() and not self._has_warned:
+            self._has_warned = True
             _log.warning(
                 f"{truncated.sum():,} of {len(texts):,} texts have more than "
                 f"{self.max_length} tokens ({lengths.sum(0).max():,} the longest) and "
-                "were truncated."
+                "were truncated. Later texts are truncated without a warning."
             )
         rows = [
             tuple(ids[:n] for ids, n in zip(pair, numbers, strict=True))

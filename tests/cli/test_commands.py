@@ -782,6 +782,9 @@ def test_classify_writes_one_label_for_each_line(vocabulary, source, tmp_path, c
     file.write_text(f"\u200b\n{texts[0]}\n\u200b\u200b\n", encoding="utf-8")
     assert main(["classify", folder, str(file)]) == 0
     assert printed(capfd) == ["", rows[0], ""]
+    file.write_text(f"a house\n{'a boat ' * 300}\n" * 2, encoding="utf-8")
+    assert main(["classify", folder, str(file), "--window", "2"]) == 0
+    assert "2 texts were truncated at 256 tokens." in capfd.readouterr().err
     check_resumes(["classify", folder, source], tmp_path)
     assert main(["inspect", folder]) == 0
     assert "classes: ['good', 'bad']" in capfd.readouterr().out

@@ -103,6 +103,8 @@ def test_a_long_text_is_truncated_with_a_warning(classifier, vocabulary, caplog)
     logits = numpy(short.model({"token_ids": np.array(truncated_ids, "int32")}))[0]
     assert long.label == CLASSES[logits.argmax()]
     assert not short("a man").truncated
+    caplog.clear()  # a server calls it for each request
+    assert short(texts)[0].truncated and not caplog.text
 
 
 @pytest.mark.slow("tensorflow", "jax")
