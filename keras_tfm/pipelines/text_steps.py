@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 WORD = "Tom"
 RESERVE = 16  # tokens
+# A lone soft hyphen is a word, and words are counted. Edges keep their spaces.
+SOFT_HYPHENS = re.compile(r"(?<=\S)\xad+")
+CONTROL_SPACES = re.compile(r"(?<=\S)[\v\x1c-\x1f\x85]+(?=\S)")
 
 
 class Steps(NamedTuple):
@@ -180,9 +183,7 @@ def segment_texts(
     if not config.has_steps or translator.decoder.continues_source:
         return segmenter.segment(texts, split_tokens, max_tokens, unsplit)
     patterns = segmenter.spelling.patterns_of(config.protect, texts)
-    hidden = [
-        protection.hide(text.replace(SEPARATOR, "\ufffd"), patterns) for text in texts
-    ]
+    hidden = [_hidden(text, patterns) for text in texts]
     # While sentences are split, one word stands for every span.
     words = [
         _new_word(text, config.stand_ins) if spans else WORD
@@ -204,6 +205,13 @@ def segment_texts(
     for segment, row in zip(segments, rows, strict=True):
         segment.ids.extend(row)
     return list(map(_without_empty, results))
+
+
+def _hidden(text, patterns):
+    """`protection.hide`, without characters that split words for a vocabulary
+    (soft hyphens) or join them (spaces that are control characters)."""
+    text, spans = protection.hide(text.replace(SEPARATOR, "\ufffd"), patterns)
+    return CONTROL_SPACES.sub(" ", SOFT_HYPHENS.sub("", text)), spans
 
 
 def _new_word(text, stand_ins):

@@ -478,6 +478,11 @@ def test_numbers_that_still_differ_are_marked(careful):
         ("No", "Nein"),
         ("I need a doctor", "Ich brauche einen Arzt"),
         ("Hello\n\U0001f44d\nGood night", "Hallo\n\U0001f44d\nGute Nacht"),
+        ("The infor\xadma\xadtion is impor\xadtant.", "Die Information ist wichtig."),
+        ("I am old.\xad", "Ich bin alt."),
+        ("Good morning.\vHow are you?", "Guten Morgen. Wie geht es dir?"),
+        ("I am old.\x85How are you?\v", "Ich bin alt. Wie geht es dir?\v"),
+        ("`a\xadb` is here.", "`a\xadb` ist hier."),
     ],
 )
 def test_a_preset_translates_what_is_not_prose(preset, text, expected):
