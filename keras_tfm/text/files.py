@@ -208,7 +208,20 @@ def _decoded(file: IO[bytes]) -> Iterator[str | Fault]:
         yield _decode(line.removesuffix(b"\n").removesuffix(b"\r"))
 
 
+def null_characters(content: object) -> Fault:
+    """Returns the fault of NUL characters, which UTF-16 without a byte order
+    mark seems to have.
+
+    Args:
+        content: text or bytes that hold them.
+    """
+    fix = "If this is UTF-16, convert it with `iconv -f utf-16le -t utf-8`."
+    return Fault("NUL characters", f"expected text, got {content!r:.200}", fix)
+
+
 def _decode(line: bytes) -> str | Fault:
+    if 3 * line.count(0) > len(line):  # of a European language half are NUL
+        return null_characters(line)
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:

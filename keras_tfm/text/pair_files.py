@@ -12,7 +12,12 @@ from keras_tfm.text.csv_jsonl import (
     iterate_objects,
     iterate_table,
 )
-from keras_tfm.text.files import is_unicode, name_of, numbered_lines
+from keras_tfm.text.files import (
+    is_unicode,
+    name_of,
+    null_characters,
+    numbered_lines,
+)
 from keras_tfm.text.pairs import Pairs
 from keras_tfm.text.reading import MAX_BAD_RATE, Fault, ReadingReport
 from keras_tfm.text.sides import Sides, choose_sides, is_header, language_of
@@ -215,8 +220,7 @@ def _checked(row: tuple[int, Any]) -> Row:
         detail = f"expected two strings without lone surrogates, got {pair!r:.200}"
         return line, Fault("no two strings", detail)
     if any("\0" in text for text in pair):
-        fix = "If this is UTF-16, convert it with `iconv -f utf-16le -t utf-8`."
-        return line, Fault("NUL characters", f"expected text, got {pair!r:.200}", fix)
+        return line, null_characters(pair)
     return row
 
 

@@ -44,6 +44,10 @@ CASES = {
         {"doctor": "", "score": "3 lines have no answer", "translate": "2 lines have"}
         | {"objects": "3 lines have", "classes": "one column", "": "iconv"},
     ),
+    "no_mark.tsv": (
+        PAIRS.encode("utf-16-le"),
+        {"doctor": "", "": "If this is UTF-16, convert it with `iconv -f utf-16le"},
+    ),
     "some.tsv": (
         PAIRS.encode() + b"\xff\tx\nno tab\n",
         {
