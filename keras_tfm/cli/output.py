@@ -154,11 +154,16 @@ def check_name(name: str | os.PathLike, flag: str = "--output") -> pathlib.Path:
         The absolute path.
 
     Raises:
-        ValueError: the path is not a file, or names a compressed one.
+        ValueError: the path is not a file, is standard output, or names a
+            compressed file.
         FileNotFoundError: the folder does not exist.
+        PermissionError: the file or its folder may not be written to.
     """
     path = pathlib.Path(name).resolve()
-    if path.exists() and not path.is_file():
+    stdout = _status("-", sys.stdout)
+    # Where /dev/stdout is redirected to a file, that file would be replaced.
+    is_stdout = path.exists() and stdout and os.path.samestat(stdout, path.stat())
+    if is_stdout or (path.exists() and not path.is_file()):
         raise ValueError(
             f"{flag} must be a file; got {os.fspath(name)!r}, a folder or a device. "
             "Name a file, or leave it out for standard output."
@@ -173,6 +178,13 @@ def check_name(name: str | os.PathLike, flag: str = "--output") -> pathlib.Path:
             f"{flag} must be in an existing folder; got {os.fspath(name)!r}. "
             f"Create {os.fspath(path.parent)!r} first."
         )
+    for place in (path.parent, path):  # before a model is loaded
+        if place.exists() and not os.access(place, os.W_OK):
+            raise PermissionError(
+                f"{flag} must be writable; got {os.fspath(name)!r}, and this user may "
+                f"not write to {os.fspath(place)!r}. Name another, or change its "
+                "permissions with chmod."
+            )
     return path
 
 

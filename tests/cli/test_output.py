@@ -64,6 +64,24 @@ def test_an_output_is_a_file_or_a_link_to_one(tmp_path):
     assert not list(tmp_path.rglob("*.part*"))
 
 
+def test_an_output_is_not_the_redirected_standard_output(tmp_path, monkeypatch):
+    with open(tmp_path / "log", "a") as stdout:
+        monkeypatch.setattr("sys.stdout", stdout)
+        with pytest.raises(ValueError, match="log'.*leave it out for standard output"):
+            Output(tmp_path / "log")
+
+
+@pytest.mark.parametrize("name", ["file", "folder"])
+def test_what_may_not_be_written_to_is_named(name, tmp_path, monkeypatch):
+    place = tmp_path / "file" if name == "file" else tmp_path
+    (tmp_path / "file").write_text("old\n")
+    # Root may write everywhere.
+    monkeypatch.setattr(os, "access", lambda path, _: path != place)
+    with pytest.raises(PermissionError, match=f"--output.*not write to '{place}'"):
+        Output(tmp_path / "file")
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
 def test_no_output_is_an_input(tmp_path, monkeypatch):
     file, link = tmp_path / "text", tmp_path / "link"
     file.write_text("a\n")
