@@ -1,7 +1,6 @@
 """Translates with the terms of a glossary."""
 
 import bisect
-import csv
 import os
 import pathlib
 import re
@@ -19,11 +18,12 @@ from keras_tfm.pipelines.text_config import TextConfig
 from keras_tfm.pipelines.texts import check_texts, compose
 from keras_tfm.pipelines.translation import Translation
 from keras_tfm.pipelines.translator import Translator
+from keras_tfm.text.csv_jsonl import iterate_table
+from keras_tfm.text.reading import Fault
 
 Terms = dict[str, str]
 _FIRST_WORD = re.compile(r"\w+|[^\w\s]")
 _MARKERS_ALONE = r"(?!)"  # a pattern that matches nothing else
-_SEPARATORS = {".tsv": "\t", ".csv": ","}
 
 
 class Glossary:
@@ -128,22 +128,22 @@ class Glossary:
 
 
 def _read(file):
-    separator = _SEPARATORS.get(file.suffix.lower())
-    if separator is None:
+    suffix = file.suffix.lower()
+    if suffix not in (".tsv", ".csv"):
         raise ValueError(
             f"`terms` must be a .tsv or .csv file; got {os.fspath(file)!r}. Rename it."
         )
     terms: Terms = {}
-    quoting = csv.QUOTE_MINIMAL if separator == "," else csv.QUOTE_NONE
-    with open(file, encoding="utf-8-sig", newline="") as lines:
-        reader = csv.reader(lines, delimiter=separator, quoting=quoting)
-        for row in reader:
-            if len(row) not in (0, 2):
+    with open(file, "rb") as content:
+        for line, row in iterate_table(content, suffix.removeprefix(".")):
+            if isinstance(row, Fault):
+                raise row.error(os.fspath(file), line)
+            if row != [""] and len(row) != 2:
                 raise ValueError(
-                    f"{os.fspath(file)}, line {reader.line_num}: a row must have a "
-                    f"term and its translation; got {row!r:.100}."
+                    f"{os.fspath(file)}, line {line}: a row must have a term and its "
+                    f"translation; got {row!r:.100}."
                 )
-            terms |= {row[0]: row[1]} if row else {}
+            terms |= [row] if row != [""] else []
     return terms
 
 

@@ -50,6 +50,15 @@ def test_files_have_two_columns(tmp_path):
     assert Glossary(tmp_path / "a.tsv").terms == expected
     (tmp_path / "a.csv").write_text('bank,"Ufer, Strand"\n', "utf-8")
     assert Glossary(str(tmp_path / "a.csv")).terms == {"bank": "Ufer, Strand"}
+    # As spreadsheets write them, in Europe and as "Unicode text".
+    content = b"\xef\xbb\xbfbank;Ufer, Strand\r\n\r\negg;Ei\r\n"
+    (tmp_path / "c.csv").write_bytes(content)
+    assert Glossary(tmp_path / "c.csv").terms == {"bank": "Ufer, Strand", "egg": "Ei"}
+    (tmp_path / "c.tsv").write_bytes("bank\tUfer\r\n".encode("utf-16"))
+    assert Glossary(tmp_path / "c.tsv").terms == {"bank": "Ufer"}
+    (tmp_path / "b.tsv").write_bytes(b"bank\tUfer\negg\tK\xe4se\n")
+    with pytest.raises(ValueError, match="b.tsv, line 2: byte 6.*iconv"):
+        Glossary(tmp_path / "b.tsv")
     (tmp_path / "b.tsv").write_text("bank\tUfer\nbank Ufer\n", "utf-8")
     with pytest.raises(ValueError, match="b.tsv, line 2: a row must have a term"):
         Glossary(tmp_path / "b.tsv")
