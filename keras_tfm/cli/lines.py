@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator
 from typing import Any, BinaryIO, NamedTuple, TextIO
 
 from keras_tfm.recipes.user_files import parse_column
+from keras_tfm.text.csv_jsonl import extension
 from keras_tfm.text.files import is_unicode, name_of, numbered_lines
 from keras_tfm.text.pair_files import iterate_rows, report_name
 from keras_tfm.text.reading import Fault, ReadingReport
-from keras_tfm.text.sides import Sides
+from keras_tfm.text.sides import Sides, language_of
 
 SIDES = ("source", "target")
 TYPE_NAMES = {str: "a string", list: "a list of strings"}
@@ -75,13 +76,21 @@ def pairs(
 
     Raises:
         FileNotFoundError, PermissionError: as in `check_files`.
-        ValueError: there are more than two files. Later, where it is reached: a
+        ValueError: there are more than two files, or the endings of their names
+            are the languages in the wrong order. Later, where it is reached: a
             file is damaged, or its columns cannot be told.
     """
     names = check_files(files)
     if len(names) > 2:
         raise ValueError(
             f"FILE must be one file or two parallel files; got {len(names)} files."
+        )
+    expected = [language_of(language) for language in languages or ()]
+    endings = [language_of(extension(name)) for name in names]
+    if endings == expected[::-1] != expected:  # as of train.de train.en
+        raise ValueError(
+            f"FILE must be the sources ({expected[0]}), then the translations "
+            f"({expected[1]}); got {names}. Swap them."
         )
     sides = [*map(source, names), None][:2]
     columns = [getattr(flags, f"{side}_column", None) for side in SIDES]

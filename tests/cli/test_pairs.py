@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -51,6 +52,16 @@ def test_pairs_are_read_from_every_format(
     if name == "a.jsonl":
         assert main(["score", folder, str(file), *columns, "--format", "jsonl"]) == 1
         assert "--source-column or --target-column too" in capfd.readouterr().err
+
+
+def test_files_in_the_wrong_order_are_rejected(tmp_path, capfd):
+    pytest.importorskip("sacrebleu")
+    files = [str(tmp_path / name) for name in ("test.de.gz", "test.en")]
+    for file in files:
+        pathlib.Path(file).write_text("a house\n")
+    assert main(["evaluate", "en-de", *files]) == 1
+    error = capfd.readouterr().err
+    assert "FILE must be the sources (en), then the translations (de)" in error
 
 
 def test_pairs_that_cannot_be_read_are_counted_and_listed(folder, tmp_path, capfd):
