@@ -5,7 +5,7 @@
 The tokens, shapes and texts are those of the preset `en-de`.
 """
 
-import sys
+import argparse
 
 from keras_tfm.pipelines import Translator
 from keras_tfm.plot.diagrams import (
@@ -158,12 +158,17 @@ def draw_steps(ax, top: float, steps: list[tuple[str, str, str, str]]) -> None:
 
 def main() -> None:
     """Draws, and writes the file that the command names."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("file", help="picture to write, such as a .png")
+    flags = parser.parse_args()
     steps = steps_of(Translator.from_preset("en-de"))
     height = ROW * len(ROWS) + 0.5 + PITCH * len(steps) + 0.9
     ax = sheet(WIDTH, height)
     top = draw_packages(ax, height)
     draw_steps(ax, top - 0.2, steps)
-    ax.figure.savefig(sys.argv[1], dpi=DPI)
+    ax.figure.savefig(flags.file, dpi=DPI)
 
 
 if __name__ == "__main__":

@@ -133,10 +133,11 @@ def _public_test_set(flags):
 
 def _other_system(path, count):
     """Reads the translations of another system, one per line."""
-    translations = list(iterate_lines(path, allow_empty=True))
+    [path] = lines.check_files([path], "--compare")
+    translations = list(iterate_lines(lines.source(path), allow_empty=True))
     if len(translations) != count:
         raise ValueError(
-            "`compare` must hold one translation for each source; got "
+            "--compare must hold one translation for each source; got "
             f"{len(translations):,} lines in {path!r} for {count:,} sources."
         )
     return translations

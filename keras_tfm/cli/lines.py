@@ -116,11 +116,12 @@ def items(name: str, rows: Iterable[tuple[int, Any]]) -> Iterator[Item]:
         yield Item(name, line, content)
 
 
-def check_files(files: Iterable[str]) -> tuple[str, ...]:
+def check_files(files: Iterable[str], title: str = "FILE") -> tuple[str, ...]:
     """Returns the names of the files to read, if all can be opened.
 
     Args:
         files: paths; none, or "-", for standard input.
+        title: str, the name of the argument in errors.
 
     Raises:
         FileNotFoundError: a file is missing.
@@ -133,13 +134,13 @@ def check_files(files: Iterable[str]) -> tuple[str, ...]:
             standard_stream(sys.stdin, "input")
         elif not pathlib.Path(name).is_file():
             raise FileNotFoundError(
-                f"FILE must be a text file; got {name!r}, which is not a file. Check "
-                "the name and the folder, or pass text by standard input."
+                f"{title} must be a text file; got {name!r}, which is not a file. "
+                "Check the name and the folder, or pass text by standard input."
             )
         elif not os.access(name, os.R_OK):
             raise PermissionError(
-                f"FILE must be readable; got {name!r}, which this user may not read. "
-                "Change its permissions with chmod."
+                f"{title} must be readable; got {name!r}, which this user may not "
+                "read. Change its permissions with chmod."
             )
     return names
 

@@ -586,6 +586,9 @@ def test_evaluate_compares_with_another_system(
     baseline.write_text("one line\n")
     assert main(command) == 1
     assert "--compare must hold one translation for each" in capfd.readouterr().err
+    baseline.unlink()
+    assert main(command) == 1
+    assert "--compare must be a text file; got" in capfd.readouterr().err
     assert main([*command[:4], "--tokenize", "moses"]) == 1
     assert "--tokenize must be one of" in capfd.readouterr().err
 
