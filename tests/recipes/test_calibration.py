@@ -95,14 +95,15 @@ def test_ngrams_are_finally_fitted_to_the_validation_texts_too(multi_label):
     alone = np.array(model.ngram_bag.kernel)
     ngram_model.refit(model, train, chosen)
     np.testing.assert_allclose(model.ngram_bag.kernel, alone, atol=1e-5)
-    scales, kernels = [], []
+    scales, kernels, weights = [], [], model.get_weights()
     for whole in (None, train, validation):
+        model.set_weights(weights)
         result = calibration.combine(model, train, validation, whole)["logits"]
         scales.append(result["n-grams"]["scale"])
         kernels.append(np.array(model.ngram_bag.kernel))
     # The scales are those of the first fit, to texts that it has not seen.
-    np.testing.assert_allclose(scales, scales[0], rtol=0.01)
-    np.testing.assert_allclose(kernels[1], kernels[0], rtol=0.01, atol=1e-4)
+    np.testing.assert_allclose(scales, scales[0], rtol=1e-3)
+    np.testing.assert_allclose(kernels[1], kernels[0], rtol=1e-3, atol=1e-4)
     assert np.abs(kernels[2] - kernels[0]).max() > 0.1
 
 
