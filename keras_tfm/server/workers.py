@@ -136,6 +136,10 @@ class Worker:
         with contextlib.suppress(Unavailable):
             while True:
                 ping = asyncio.ensure_future(self.ask(PING, weight=0))
+                # Without this, its error is logged if this task is canceled.
+                ping.add_done_callback(
+                    lambda ping: ping.cancelled() or ping.exception()
+                )
                 await asyncio.wait([ping], timeout=PING_TIMEOUT)
                 self.is_ready = ping.done()  # else others are preferred
                 await asyncio.wait([ping], timeout=HANG_TIMEOUT)

@@ -1,6 +1,7 @@
 """Worker processes: requests, errors, and what happens when one is lost."""
 
 import asyncio
+import gc
 import signal
 
 import pytest
@@ -158,6 +159,27 @@ def test_a_worker_that_does_not_answer_is_avoided_and_replaced(
         return len(answers), was_avoided, hung._process is not process
 
     assert runner.run(ask()) == (3, True, True)
+
+
+def test_a_worker_that_is_lost_during_a_ping_leaves_no_traceback(caplog, monkeypatch):
+    async def lose_worker():
+        worker, lost = workers.Worker({}), asyncio.Event()
+
+        async def ask(method, weight):
+            await lost.wait()
+            raise Unavailable("The worker was lost.")
+
+        monkeypatch.setattr(worker, "ask", ask)
+        watching = asyncio.ensure_future(worker._watch(None))
+        await asyncio.sleep(0)  # the ping is sent
+        lost.set()
+        watching.cancel()
+        await asyncio.wait([watching])
+        await asyncio.sleep(0)
+
+    asyncio.run(lose_worker())
+    gc.collect()  # an error that nobody retrieved is logged
+    assert caplog.text == ""
 
 
 def test_a_worker_is_started_until_it_can_be(runner, monkeypatch, caplog):
